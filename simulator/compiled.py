@@ -1,18 +1,18 @@
-"""How functions are compiled: at their first call, kept on disk, and anew when a source changes.
+"""Compile functions with Numba at their first call, and cache them on disk until a source changes.
 
-Numba keeps what it compiled beside the sources, or in the user's cache where that cannot be written. By itself it
-would notice a change of the function's own file only; here of any file of the folder. So compiled code calls, and
-takes constants from, compiled code of its own folder only.
+The cache is beside the sources, or in the user's cache if their folder cannot be written. Numba alone would notice
+changes of a function's own file; here a change of any file in the folder counts. So compiled code may call compiled
+code of its own folder only, and take constants from there only.
 
-Numba optimises and assembles every function by itself, and again wherever it is inlined: of what is compiled here only
-the functions that Python calls are. That takes private parts of Numba, whose next release may change them, so
-``pyproject.toml`` has an upper bound; `tests/simulator/test_compiled.py` holds it against plain ``numba.njit``.
+Numba optimises and assembles each function, and again wherever it is inlined. Here it does so only for functions that
+Python calls. This needs private parts of Numba that its next release may change, so ``pyproject.toml`` has an upper
+bound; ``tests/simulator/test_compiled.py`` compares the results with plain ``numba.njit``.
 
-Several processes may begin at once with nothing compiled. In a folder one compiles, and the others wait for it and load
-what it made. A lock is all that this takes: whatever is loaded says which source and which signature it is of, so that
-a process that was killed, or a file system without locks, costs time and nothing else.
+If several processes start with an empty cache, one compiles in a folder, while the others wait and then load its
+results. A file lock suffices: cached code names its source and signature, so that a process that was killed, or a file
+system without locks, costs time only.
 
-With ``NUMBA_DISABLE_JIT=1`` nothing is compiled, and everything runs as plain Python.
+With ``NUMBA_DISABLE_JIT=1`` nothing is compiled, and all code runs as plain Python.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ __all__ = ["ANY_ORDER", "compiled", "inner", "is_compiled", "mark_compiled"]
 
 #: ``fastmath`` for sums in any order, which lets the compiler use vectors.
 ANY_ORDER = {"reassoc", "contract", "nsz", "arcp"}
-#: How long to wait for another process that compiles, s; it may have been suspended.
+#: Longest wait for another process that compiles, s; it may have been suspended.
 PATIENCE_S = 120.0
 
 
@@ -45,27 +45,29 @@ def compiled(function: Callable[..., Any] | None = None, /, **options: Any) -> A
     """Compile a function, as ``numba.njit`` does with the same options."""
     if function is None:
         return lambda function: compiled(function, **options)
-    # No caller needs the address of a function as C code has it, which would compile one more wrapper.
+    # No caller needs the address of a C function, for which Numba would compile another wrapper.
     options |= {"no_cfunc_wrapper": True}
     dispatcher = numba.njit(**options)(function)
     if dispatcher is not function:  # without NUMBA_DISABLE_JIT
         _compile_less(dispatcher)
-        with suppress(RuntimeError):  # where no folder can be written, each process compiles anew
+        with suppress(RuntimeError):  # no folder can be written: each process compiles
             dispatcher.enable_caching()
             _keep(dispatcher, _digest(Path(function.__code__.co_filename).parent))
     return dispatcher
 
 
 def inner(function: Callable[..., Any] | None = None, /, *, arrays: bool = False, **options: Any) -> Any:
-    """Compile a function that only compiled code calls, which spares what Python would need to call it.
+    """Compile a function that only compiled code calls, without the wrapper for Python.
 
     Args:
-        arrays: whether it may make or return arrays. One that may not does not count that it holds the arrays it is
-            handed, which for a tuple of many arrays would cost more than most functions do with them. Its caller holds
-            them until it returns, so that it may look at parts of them; but what it returned would be freed twice.
+        function: the function.
+        arrays: whether it may create or return arrays. Otherwise it does not count references to its arguments, which
+            would take longer than most functions for a tuple of many arrays. The caller holds the arrays, so that views
+            of them are safe; an array that is returned would be freed twice.
+        options: as of ``numba.njit``.
 
     Raises:
-        TypeError: Python calls what comes out, or it returns arrays that it may not.
+        TypeError: Python calls the function, or it returns an array without ``arrays``.
     """
     if function is None:
         return lambda function: inner(function, arrays=arrays, **options)
@@ -76,7 +78,7 @@ def inner(function: Callable[..., Any] | None = None, /, *, arrays: bool = False
 
     dispatcher = compiled(function, _nrt=arrays, no_cpython_wrapper=True, **options)
     if dispatcher is not function:
-        # What would be called does not exist: the dispatcher must not know it, nor compile it for Python.
+        # There is no wrapper for Python: the dispatcher must not register the function, nor compile it for Python.
         dispatcher._insert = lambda *_, **__: None
         dispatcher._compile_for_args = refuse
         if not arrays:
@@ -94,12 +96,12 @@ def inner(function: Callable[..., Any] | None = None, /, *, arrays: bool = False
 
 
 def _compile_less(dispatcher: Any) -> None:
-    """Compile once for all constants, and assemble only functions that Python calls."""
+    """Compile once for all constant arguments, and assemble only functions that Python calls."""
     template, compile_one = dispatcher.get_call_template, dispatcher.compile
     codegen = dispatcher.targetctx.codegen()
 
     def without_literals(args: Any, kws: Any) -> Any:
-        # Numba would compile once more for each constant that a caller passes.
+        # Numba would compile another version for each constant argument.
         return template(
             tuple(map(types.unliteral, args)), {name: types.unliteral(each) for name, each in kws.items()}
         )
@@ -107,7 +109,7 @@ def _compile_less(dispatcher: Any) -> None:
     def compile_lazily(signature: Any) -> Any:
         with global_compiler_lock:
             before = codegen._library_class
-            codegen._library_class = _Library  # of all that is compiled until this one is
+            codegen._library_class = _Library  # for all functions that this one needs, too
             try:
                 return compile_one(signature)
             finally:
@@ -117,17 +119,17 @@ def _compile_less(dispatcher: Any) -> None:
 
 
 class _Library(JITCodeLibrary):
-    """Compiled code that is optimised and assembled when its address is needed; other code can inline it before."""
+    """Compiled code that is optimised and assembled when its address is needed; it can be inlined before."""
 
     _is_assembled = False
 
     def _optimize_final_module(self) -> None:
-        """Leave it to ``_assemble``."""
+        """Do nothing; ``_assemble`` does it."""
 
     def _finalize_final_module(self) -> None:
         self._finalize_dynamic_globals()
         self._finalized = True
-        if self._object_caching_enabled and self._compiled_object:  # loaded from the disk
+        if self._object_caching_enabled and self._compiled_object:  # loaded from disk
             self._assemble()
 
     def _assemble(self) -> None:
@@ -141,7 +143,7 @@ class _Library(JITCodeLibrary):
                 self._codegen.set_env(variable.name, environment)  # type: ignore[attr-defined]
 
     def get_pointer_to_function(self, name: str) -> Any:
-        """Return the address of a function; 0 if this library has none of this name."""
+        """Return the address of a function; 0 if the library has no function of this name."""
         self._ensure_finalized()
         if not self._is_assembled:
             if name not in (function.name for function in self.get_defined_functions()):
@@ -150,7 +152,7 @@ class _Library(JITCodeLibrary):
         return super().get_pointer_to_function(name)
 
     def serialize_using_object_code(self) -> tuple[str, str, Any]:
-        """Return what is kept on disk: the machine code only if there is any."""
+        """Return the data to cache: machine code if the library is assembled, else bitcode."""
         self._ensure_finalized()
         if self._is_assembled:
             return super().serialize_using_object_code()  # type: ignore[no-any-return]
@@ -158,26 +160,26 @@ class _Library(JITCodeLibrary):
 
     @property
     def codegen(self) -> _Library:
-        """Of this, Numba calls ``set_env`` only."""
+        """The library itself; Numba calls only ``set_env`` of it."""
         return self
 
     def set_env(self, name: str, environment: Any) -> None:
-        """Tell a function where its globals are, unless ``_assemble`` will."""
+        """Set the address of a function's globals, unless ``_assemble`` will do so."""
         if self._is_assembled:
             self._codegen.set_env(name, environment)  # type: ignore[attr-defined]
 
 
 def _keep(dispatcher: Any, stamp: bytes) -> None:
-    """Keep what a dispatcher compiles, until the stamp of its sources changes."""
+    """Cache the code that a dispatcher compiles, until the stamp of its sources changes."""
     kept, compile_one = dispatcher._cache, dispatcher.compile
     kept._cache_file = file = _CacheFile(kept.cache_path, kept._impl.filename_base, stamp)
     save_overload = kept.save_overload
 
     def compile_in_turn(signature: Any) -> Any:
-        # Numba's own lock first: so all threads take both in the same order.
+        # Numba's own lock first, so that all threads take both locks in the same order.
         with global_compiler_lock:
             if kept._index_key(signature, dispatcher.targetctx.codegen()) in file._load_index():
-                return compile_one(signature)  # loads it
+                return compile_one(signature)  # loads the code
             with _alone_in(kept.cache_path):
                 return compile_one(signature)
 
@@ -189,35 +191,35 @@ def _keep(dispatcher: Any, stamp: bytes) -> None:
 
 
 class _CacheFile(IndexDataCacheFile):
-    """On-disk cache of one function, whose data name their sources: index and data may be of different processes."""
+    """On-disk cache of one function. Data name their sources, as index and data may be of different processes."""
 
     def __init__(self, *where: Any) -> None:
         super().__init__(*where)
-        # Numba reads no index of another version. One of other sources may name classes that exist no more.
+        # Numba reads no index of another version. An index of other sources may name classes that no longer exist.
         self._version = f"{self._version} {self._source_stamp.hex()}"
 
     def save(self, key: Any, data: Any) -> None:
-        """Keep what was compiled."""
+        """Write compiled code to the cache."""
         super().save(key, (self._source_stamp, key, data))
 
     def load(self, key: Any) -> Any:
-        """Return the compiled code; None if the cache has none, or one of other sources."""
+        """Return compiled code; None if the cache has none of these sources."""
         found = super().load(key)
         return found[2] if found is not None and found[:2] == (self._source_stamp, key) else None
 
 
-#: Folders in which this process compiles, as one function needs another; or in which it waits for no process.
+#: Folders in which this process compiles already, or no longer waits for another process.
 _occupied: set[str] = set()
 
 
 @contextmanager
 def _alone_in(folder: str) -> Iterator[None]:
-    """Wait until no other process compiles in a folder, if that can be known."""
+    """Wait until no other process compiles in a folder, if locks work."""
     if folder in _occupied:
         yield
         return
     lock = FileLock(Path(folder, "compiling.lock"), timeout=PATIENCE_S)
-    with suppress(OSError, NotImplementedError):  # it cannot be written, or it took too long
+    with suppress(OSError, NotImplementedError):  # no lock can be written, or the wait was too long
         lock.acquire()
     _occupied.add(folder)
     try:
@@ -230,7 +232,7 @@ def _alone_in(folder: str) -> Iterator[None]:
 
 @cache
 def _digest(folder: Path) -> bytes:
-    """Of the sources in a folder."""
+    """Return the digest of the sources in a folder."""
     sources = hashlib.sha256()
     for path in sorted(folder.glob("*.py")):
         sources.update(path.read_bytes())
@@ -243,7 +245,7 @@ def _nothing():
 
 
 def _marker(part: str, packages: Iterable[Path]) -> Path | None:
-    """The file that says that a part is compiled, beside the cache; None if nothing is compiled, or nothing kept."""
+    """Return the file that marks a part as compiled; None without a compiler or a cache."""
     folder = getattr(getattr(_nothing, "_cache", None), "cache_path", None)
     if folder is None:
         return None
@@ -254,13 +256,13 @@ def _marker(part: str, packages: Iterable[Path]) -> Path | None:
 
 
 def is_compiled(part: str, packages: Iterable[Path]) -> bool:
-    """Return whether ``mark_compiled`` was called for a part of the compiled code, and everything is as it was then."""
+    """Return whether ``mark_compiled`` was called for a part, and no source, Numba version or processor has changed."""
     marker = _marker(part, packages)
     return marker is None or marker.exists()
 
 
 def mark_compiled(part: str, packages: Iterable[Path]) -> None:
-    """Remember that a part is in the cache, until a source of the packages, Numba or the processor changes."""
+    """Note that a part is in the cache, until a source of the packages, Numba or the processor changes."""
     marker = _marker(part, packages)
     with suppress(OSError):
         if marker is not None:

@@ -1,12 +1,12 @@
-"""A job alone on a cluster, estimated from its profile: how long it takes, and how long executors work for it.
+"""Estimate from a profile of the time that a job takes alone on a cluster, and of its executor time.
 
-The estimate follows the engine's rules for a job that is alone: its executors move to it at once, stages are served in
-the order in which they become ready, and executors that are done wait for the next one. But tasks take their mean time,
-and executors are told apart in a few groups only, so that the cost does not grow with the number of tasks. What chance
-adds (a stage is as slow as its slowest executor) is estimated from the variances.
+The estimate follows the engine's rules: executors move to the job at once, stages are served in the order in which they
+become ready, and executors that finish wait for the next stage. But tasks take their mean time, and executors are in a
+few groups, so that the cost does not grow with the number of tasks. The effect of noise (a stage is as slow as its
+slowest executor) is estimated from variances.
 
-One thing is left out: in the engine, an executor that was sent to a stage and finds nothing left there may leave for a
-later stage of its own job, and lose the time of a move. ``simulator.cluster.engine.solo`` simulates the job instead.
+One effect is left out: in the engine, an executor that finds no task left at its stage may move to a later stage of its
+own job, which takes time. ``simulator.cluster.engine.solo`` simulates the job instead.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ __all__ = [
 #: Quantities that the time of a job alone depends on: executor classes, moving and warm-up delay in ms, semantics.
 ClusterKey = tuple[tuple[ExecutorClass, ...], float, float, Semantics]
 
-#: Limits that a profile is tried with, up to the number of executors.
+#: Candidate parallelism limits, as far as the cluster has executors.
 PARALLELISM = (1, 2, 3, 4, 5, 6, 8, 10, 12, 15, 20, 25, 30, 40, 50, 60, 80, 100)
 
 
@@ -78,19 +78,17 @@ def cluster_key(config: ClusterConfig) -> ClusterKey:
 
 
 def alone_ms(profile: JobProfile, config: ClusterConfig) -> NDArray[np.float64]:
-    """About how long a job takes alone, with each limit of ``PARALLELISM`` that the cluster allows: float64, ms."""
+    """Estimate the time that a job takes alone with each limit of ``PARALLELISM`` that the cluster has, float64, ms."""
     most = min(config.num_executors, PARALLELISM[-1])
     return estimate(profile, config, tuple(limit for limit in PARALLELISM if limit <= most))[0]
 
 
 def work_ms(profile: JobProfile, config: ClusterConfig) -> NDArray[np.float64]:
-    """Executor time that the tasks of each stage are expected to take when the job is alone: float64 [num_stages], ms.
+    """Estimate the executor time of each stage when the job is alone, float64 [num_stages], ms.
 
-    Each task counts with the mean of its wave, as often as the wave occurs on this cluster: an executor's first task of
-    the job is ``Wave.FRESH``, its first task of another stage ``Wave.FIRST``, every further one ``Wave.REST``. How many
-    executors serve a stage, and which of them are fresh, follows from the estimated course of the job. It runs on all
-    executors if durations do not depend on the parallelism level, else on those that it uses best, which are
-    ``useful_executors(profile, config, 0)``.
+    A task takes the mean of its wave: ``Wave.FRESH`` for an executor's first task of the job, ``Wave.FIRST`` for its
+    first task of another stage, ``Wave.REST`` for all others. The job runs on all executors if durations do not depend
+    on the parallelism level, else on ``useful_executors(profile, config, 0)``.
     """
     levels = max(stage.durations.levels.size for stage in profile.stages)
     limit = config.num_executors if levels == 1 else useful_executors(profile, config, 0.0)
@@ -103,10 +101,10 @@ _known: WeakKeyDictionary[JobProfile, dict[ClusterKey, JobProfile]] = WeakKeyDic
 
 
 def known_profile(profile: JobProfile, config: ClusterConfig) -> JobProfile:
-    """The profile as schedulers of a cluster know it: with the mean task duration of each stage there.
+    """Return the profile as schedulers of a cluster know it, with the mean task durations on this cluster.
 
-    That is the stage's :func:`work_ms` over its tasks, unless the profile gives a mean (``TaskDurations.mean_ms``).
-    The published and the embedded TPC-H profiles give theirs, so that policies see what they were trained on.
+    The mean of a stage is its :func:`work_ms` over its tasks, unless the profile has one (``TaskDurations.mean_ms``),
+    as the published and the embedded TPC-H profiles do.
 
     Returns:
         ``profile`` itself if its means do not depend on the cluster; else the same object for the same arguments.
@@ -122,7 +120,7 @@ def known_profile(profile: JobProfile, config: ClusterConfig) -> JobProfile:
 
 
 def known_sequence(sequence: JobSequence, config: ClusterConfig) -> JobSequence:
-    """The same jobs with the profiles that schedulers of a cluster know, see :func:`known_profile`."""
+    """Return the jobs with the profiles that schedulers of a cluster know, see :func:`known_profile`."""
     profiles = tuple(known_profile(profile, config) for profile in sequence.profiles)
     factors = [
         max(known.work_ms, 1.0) / max(profile.work_ms, 1.0)
@@ -131,7 +129,7 @@ def known_sequence(sequence: JobSequence, config: ClusterConfig) -> JobSequence:
     ]
     if not factors:
         return sequence
-    # Of other jobs of the workload, it is not known what they take on this cluster.
+    # For other jobs of the workload, task durations on this cluster are not known.
     mean = math.exp(sum(map(math.log, factors)) / len(profiles))
     return replace(sequence, profiles=profiles, prior=sequence.work_prior.times(mean))
 
@@ -154,7 +152,7 @@ def estimate(
         limits: parallelism limits, ascending.
 
     Returns:
-        When the job is complete, float64 [limits], ms; executor time of each stage, float64 [limits, num_stages], ms.
+        Completion time, float64 [limits], ms; executor time of each stage, float64 [limits, num_stages], ms.
     """
     semantics = config.semantics
     return _estimate(

@@ -1,10 +1,10 @@
-"""What the scheduler meets, whichever engine runs the episode: it observes and decides, round after round."""
+"""Interface of a cluster, for both engines: a scheduler observes and decides, round after round."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from operator import index
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import simpy
@@ -32,9 +32,9 @@ class SchedulingError(DecimaError, RuntimeError):
 
 
 class BaseCluster(ABC):
-    """One episode: a cluster and a sequence of jobs; the caller decides.
+    """One episode of a cluster and a sequence of jobs; the caller decides.
 
-    Call :meth:`observe` and :meth:`decide` in turn until :attr:`done`; ``run_episode`` does so.
+    Call :meth:`observe` and :meth:`decide` alternately until :attr:`done`, as ``run_episode`` does.
 
     Args:
         config: the cluster.
@@ -46,21 +46,20 @@ class BaseCluster(ABC):
 
     clock: simpy.Environment
 
-    #: Set by a caller that always gives the executors that a job offers to the job's next stages, in the order of
-    #: ``Observation.next_stage``, as many as they can use. The cluster then takes these decisions itself.
+    #: Whether executors offered by a job stay with its next stages, in the order of ``Observation.next_stage``, as many
+    #: as can be used. The caller sets it; the cluster then takes these decisions on its behalf.
     keeps_executors = False
 
     def __init__(self, config: ClusterConfig, sequence: JobSequence):
         self.config = check_instance(config, ClusterConfig, "config", ConfigError)
         self.sequence = check_instance(sequence, JobSequence, "sequence", ConfigError)
         self._known = known_sequence(self.sequence, self.config)
-        # Where estimates are exact, no jobs to come may show in the distribution of the workload.
+        # With exact estimates, the distribution of the workload must not depend on future jobs.
         self._prior = self.sequence.prior if self.config.knowledge.is_exact else self._known.work_prior
-        #: What schedulers are told of the jobs; empty if they know the truth.
+        #: One for each job; empty if schedulers know the truth.
         self._estimates: list[Estimate] = []
         if not config.knowledge.is_exact:
             self._estimates = draw_estimates(self._known, config.knowledge)
-        self._offered = 0
         self._last_call = False
         self._done = False
         self._num_decisions = 0
@@ -68,7 +67,11 @@ class BaseCluster(ABC):
         self._classes = np.array(
             [(kind.count, 0, kind.cpu, kind.memory) for kind in config.executor_classes], dtype=CLASS
         )
+        self._capacity, self._num_capacities = config.num_executors, len(config.faults.capacity)
         self._num_losses = 0  # of executors, since a job arrived or ended
+        self._failed: list[tuple[int, float]] = []  # jobs and times, ms
+        self._changes: list[tuple[int, float, bool]] = []  # executors, times in ms, whether they joined
+        self._reward = RewardMeter(config)
 
     @property
     def done(self) -> bool:
@@ -76,19 +79,19 @@ class BaseCluster(ABC):
         return self._done
 
     @property
+    @abstractmethod
     def offered(self) -> int:
-        """Executors still to be committed in the open round."""
-        return self._offered
+        """Executors still to be committed in the open round; 0 if none is open."""
 
     @property
     def last_call(self) -> bool:
-        """Whether nothing is pending: unless executors are put to work now, the cluster stands still for ever."""
+        """Whether no event is pending: if the executors stay idle now, the cluster stands still for ever."""
         return self._last_call
 
     @property
     @abstractmethod
     def turn(self) -> list[int]:
-        """The executors that act when the open round closes, in order."""
+        """Executors that carry out commitments when the open round closes, in order."""
 
     @property
     @abstractmethod
@@ -98,11 +101,11 @@ class BaseCluster(ABC):
     @property
     @abstractmethod
     def completion_ms(self) -> NDArray[np.float64]:
-        """When each job of the sequence completed: float64 [jobs], ms; NaN for one that is not complete."""
+        """Completion time of each job of the sequence, float64 [jobs], ms; NaN if it is not complete."""
 
     @abstractmethod
     def record(self) -> EpisodeRecord:
-        """Return what happened so far.
+        """Return the record of the episode so far.
 
         Raises:
             SchedulingError: the cluster was forked without the log.
@@ -110,27 +113,25 @@ class BaseCluster(ABC):
 
     @abstractmethod
     def fork(self, futures: int | None = None, *, arrivals: bool = True, log: bool = True) -> Self:
-        """Return a cluster in the same state. What happens in one of them does not change the other.
+        """Return an independent cluster in the same state.
 
-        With the same decisions both have the same future, bit for bit, unless ``futures`` names another one, which has
-        only what a scheduler can know in common with the true one: tasks that have not started get the noise that the
-        jobs have in a sequence of the seed ``futures``, and of each running task it is only kept for how long it has
-        run already. Forks with the same ``futures`` meet the same noise, whatever is decided on them (common random
-        numbers).
+        With the same decisions both have the same future, bit for bit, unless ``futures`` is given. Then tasks that
+        have not started get the noise of a sequence with this seed, and durations of running tasks are redrawn, given
+        how long they have run: the future shares only what a scheduler can know with the true one. Forks with the same
+        ``futures`` have the same noise for all decisions (common random numbers).
 
         Args:
-            futures: seed of another future; the true future by default.
-            arrivals: whether the jobs that have not arrived will do so, at their times. A sequence does not tell by
-                which process jobs arrive; with False, what a scheduler does not know is left out: no job arrives.
-            log: keep what happened before the fork for :meth:`record`; the fork costs more.
+            futures: seed of another future; by default the true one.
+            arrivals: whether jobs that have not arrived will do so at their true times; else no job arrives.
+            log: keep the log before the fork for :meth:`record`, which takes longer.
 
         Raises:
             SchedulingError: processes of your own wait on the cluster's clock.
-            WorkloadError: ``futures`` is not a whole number, or negative.
+            WorkloadError: ``futures`` is not a whole number of at least 0.
         """
 
     def observe(self) -> Observation:
-        """What the scheduler may see now. Between two decisions it is the same object.
+        """Return the observation for the next decision; the same object until that decision.
 
         Raises:
             SchedulingError: the episode is over.
@@ -140,11 +141,11 @@ class BaseCluster(ABC):
         return self.snapshot()
 
     def snapshot(self) -> Observation:
-        """As :meth:`observe`, also while time passes or when the episode is over; nothing is offered then."""
+        """As :meth:`observe`, but also while time passes and after the end, with no executors offered."""
         if self._observation is not None:
             return self._observation
         observation = self._look()
-        if self._offered:  # it is the same until the decision
+        if self.offered:  # does not change until the decision
             self._observation = observation
         return observation
 
@@ -160,7 +161,7 @@ class BaseCluster(ABC):
             SchedulingError: the stage is not schedulable or the limit leaves nothing to commit; nothing changes.
         """
         if decision is None:
-            return self._decided(None, self._offered)
+            return self._decided(None, self.offered)
         observation = self.observe()
         try:
             place, limit = decision
@@ -180,7 +181,7 @@ class BaseCluster(ABC):
         if not observation.stages["schedulable"][place]:
             raise SchedulingError(f"stage {place} is not schedulable")
         stage = place - int(observation.job_first_stage[job])
-        return self._decided((int(observation.job_id[job]), stage), min(limit - held, self._offered))
+        return self._decided((int(observation.job_id[job]), stage), min(limit - held, self.offered))
 
     def commit(self, job: int, stage: int, count: int) -> float:
         """Commit ``count`` executors, clipped to the stage's unclaimed tasks, as the published simulator does.
@@ -199,8 +200,8 @@ class BaseCluster(ABC):
         job, stage, count = _whole_numbers("a commitment is a job, a stage and a count", job, stage, count)
         if not (0 <= job < len(self.sequence) and 0 <= stage < self.sequence.profiles[job].num_stages):
             raise SchedulingError(f"there is no stage {stage} of job {job}")
-        if not 0 < count <= self._offered:
-            raise SchedulingError(f"{count} executors asked for, {self._offered} offered")
+        if not 0 < count <= self.offered:
+            raise SchedulingError(f"{count} executors asked for, {self.offered} offered")
         observation = self.observe()
         first = observation.job_first_stage[observation.job_id == job]
         if not first.size or not observation.stages["schedulable"][first[0] + stage]:
@@ -208,7 +209,7 @@ class BaseCluster(ABC):
         return self._decided((job, stage), count)
 
     def _decided(self, target: tuple[int, int] | None, count: int) -> float:
-        """A round goes on, or time passes until the next one; returns the reward."""
+        """Carry out a checked decision; time passes if it closes the round. Returns the reward."""
         if self._done:
             raise SchedulingError("the episode is over: there is nothing to decide")
         self._observation = None
@@ -216,17 +217,32 @@ class BaseCluster(ABC):
         self._num_decisions += 1
         return self._commit(target, count)
 
-    def _change_executors(self, executor_classes: list[int], change: int) -> None:
-        """Executors of these classes are lost (``change`` -1) or join (1)."""
+    def _change_executors(self, executors: list[int], classes: list[int], joins: bool) -> None:
+        """Note that executors of these classes join the cluster, or are lost."""
+        self._changes += [(executor, self.clock.now, joins) for executor in executors]
         self._classes = self._classes.copy()
-        np.add.at(self._classes["executors"], executor_classes, change)
-        self._num_losses += len(executor_classes) * (change < 0)
+        np.add.at(self._classes["executors"], classes, 1 if joins else -1)
+        self._num_losses += 0 if joins else len(executors)
+
+    def _end_of_log(self) -> dict[str, Any]:
+        """Return the attributes of the record that both engines keep in the same way."""
+        changes = np.array(self._changes, dtype="i4, f8, ?")
+        failed = np.array(self._failed, dtype="i8, f8")
+        return {
+            "end_ms": float(self.clock.now),
+            "num_decisions": self._num_decisions,
+            "failed_job": failed["f0"],
+            "failed_ms": failed["f1"],
+            "change_executor": changes["f0"],
+            "change_ms": changes["f1"],
+            "change_joins": changes["f2"],
+        }
 
     def _check_losses(self) -> None:
-        """Give up if executors are lost so often that the live jobs never end.
+        """Check for live jobs that never end because executors are lost too often.
 
         Raises:
-            SchedulingError: they are.
+            SchedulingError: there are such jobs; the episode is over.
         """
         if self._num_losses > MOST_LOSSES * self.config.num_executors and len(self._look().jobs):
             self._done = True
@@ -236,7 +252,7 @@ class BaseCluster(ABC):
             )
 
     def _stands_still(self) -> SchedulingError:
-        """Return the error that nothing will happen any more although jobs live; the episode is over."""
+        """End the episode; returns the error that jobs are left and no event is pending."""
         self._done = True
         lost = self.config.num_executors - int(self._classes["executors"].sum())
         if not lost:
@@ -254,18 +270,18 @@ class BaseCluster(ABC):
 
     @abstractmethod
     def _look(self) -> Observation:
-        """What the scheduler may see now."""
+        """Return a new observation."""
 
     @abstractmethod
     def _commit(self, target: tuple[int, int] | None, count: int) -> float:
-        """Commit executors of the open round to a schedulable (job, stage) or to idleness; returns the reward."""
+        """Commit offered executors to a schedulable (job, stage), or leave them idle (None). Returns the reward."""
 
 
 class RewardMeter:
-    """Adds up a reward from one decision to the next. A shallow copy is independent of the original.
+    """Reward from one decision to the next (Decima, section 5.3). A shallow copy is independent of the original.
 
-    With ``reward="jct"`` all rewards of an episode add up to minus the sum of job completion times (of jobs that
-    are not complete, the time since arrival), in units of ``reward_scale_ms``.
+    With ``reward="jct"`` the rewards of an episode add up to minus the sum of job completion times, or times since
+    arrival of incomplete jobs, over ``reward_scale_ms``; with ``"makespan"`` to minus the elapsed time.
     """
 
     def __init__(self, config: ClusterConfig):
@@ -279,19 +295,19 @@ class RewardMeter:
         self._jobs_ms = 0.0
 
     def add_job(self, now_ms: float, job: int) -> None:
-        """A job arrives."""
+        """Count a job that arrives."""
         self._count(now_ms)
         self._live |= {job}
 
     def end_job(self, now_ms: float, job: int, arrival_ms: float) -> None:
-        """A job completes."""
+        """Stop counting a job that has ended."""
         self._count(now_ms)
         self._live -= {job}
         if not self._all_jobs and job not in self._seen:
             self._jobs_ms -= now_ms - max(arrival_ms, self._step_ms)
 
     def step(self, now_ms: float) -> float:
-        """The reward since the last step."""
+        """Return the reward since the last step."""
         self._count(now_ms)
         lost_ms = now_ms - self._step_ms if self._makespan else self._jobs_ms
         self._step_ms, self._jobs_ms = now_ms, 0.0
@@ -305,7 +321,7 @@ class RewardMeter:
 
 
 def _whole_numbers(what: str, *values: int) -> tuple[int, ...]:
-    """Plain integers; fractions of an executor would spoil the books."""
+    """Return whole numbers as ``int``; refuse all other values."""
     try:
         if any(isinstance(value, bool) for value in values):
             raise TypeError

@@ -1,24 +1,24 @@
 """The Spark cluster: scheduling events, rounds of decisions, commitments, executor moves.
 
-An executor that runs out of work, a stage that opens or a job that arrives opens a *round*: executors of one
+A *round* opens when an executor has no task left, when a stage becomes ready, or when a job arrives: executors of one
 source (a stage, the pool of a job, or the common pool) are offered to the scheduler, which commits all of them,
-decision by decision, to stages or to idleness. Nothing moves until the whole round is decided. Then the
-commitments of the source are *fulfilled*, oldest first, as its executors become free; one that changes jobs is
-on its way for the moving delay. The rules are those of the published Decima simulator; where the paper says
-otherwise, ``Semantics`` decides. ``reference.py`` says the same in plain SimPy.
+decision by decision, to stages or to idleness. Nothing moves until the whole round is decided. Then executors carry out
+the commitments of their source, oldest first, as they become free. One that changes jobs moves for the moving delay.
+The rules are those of the published Decima simulator; where the paper differs, ``Semantics`` decides. ``reference.py``
+is the same in plain SimPy.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
 from copy import copy
 from functools import partial
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from simulator.cluster.base import BaseCluster, RewardMeter, SchedulingError
+from simulator.cluster.base import BaseCluster, SchedulingError
 from simulator.cluster.chance import executor_keys, job_key, outage_ms
 from simulator.cluster.config import ClusterConfig
 from simulator.cluster.durations import task_noise
@@ -34,9 +34,6 @@ from workloads.job import JobProfile
 
 __all__ = ["Cluster"]
 
-#: There are no free executors to be offered after the round.
-NO_OFFERS = -1
-
 
 class Cluster(BaseCluster):
     """One episode on the compiled engine.
@@ -44,7 +41,7 @@ class Cluster(BaseCluster):
     ``cluster.clock`` is a SimPy environment; processes of your own may run in it.
 
     What changes during an episode is in ``_memory``, in the clock's queue, in the lists of the log, or is an attribute
-    that is replaced and never changed in place: so a fork is a shallow copy with these of its own.
+    that is replaced and never changed in place. So a fork is a shallow copy with these of its own.
     """
 
     clock: Clock
@@ -52,47 +49,30 @@ class Cluster(BaseCluster):
     def __init__(self, config: ClusterConfig, sequence: JobSequence):
         super().__init__(config, sequence)
         self._use(allocate(config, self._known, self._estimates))
-        self._executor_class = self._state.executors["kind"].tolist()
-        self._num_classes = len(config.executor_classes)
-        self._stage_job = self._state.stages["job"].tolist()
         self._first_stage: list[int] = self._state.jobs["first_stage"].tolist()
-        self._single = np.arange(config.num_executors)
-        self._common_pools = range(len(sequence) * self._num_classes, (len(sequence) + 1) * self._num_classes)
-
-        # The open round, and the pools whose executors are offered after it.
-        self._turn: NDArray[np.int64] = np.zeros(0, dtype=np.int64)
-        self._kind = 0
-        self._source_job: int | None = None
-        self._own_pools: tuple[int, ...] = ()
-        self._offer_place = NO_OFFERS
-
-        # Of the live jobs, in order of arrival.
-        self._profiles: tuple[JobProfile, ...] = ()
-        self._num_stages = 0
-        # Arrivals of jobs and executors to come. Processes beside the cluster do not keep an episode going.
+        self._profiles: tuple[JobProfile, ...] = ()  # of the live jobs, in order of arrival
+        #: Arrivals of jobs and executors to come. Events of other processes do not keep an episode going.
         self._num_pending = 0
         self._has_end = math.isfinite(config.max_time_ms) and config.semantics.honour_max_time
         self._moves: list[tuple[NDArray[np.int64], NDArray[np.float64]]] = []
         self._has_log = True
         self._noise_seed = sequence.seed
-        # Executors that are in an outage, and how many the schedule of the capacity allows.
         self._faults = config.faults if config.faults.active else None
-        self._outages: frozenset[int] = frozenset()
-        self._capacity, self._num_capacities = config.num_executors, len(config.faults.capacity)
+        self._outages: frozenset[int] = frozenset()  # executors that are lost
         self._lost_runs: list[NDArray[np.void]] = []
-        self._changes: list[tuple[int, float, bool]] = []
-        self._failed: list[tuple[int, float]] = []
-        self._reward = RewardMeter(config)
         self._reset()
 
     def _use(self, memory: Memory) -> None:
         """Run on this memory, with a clock of its own."""
         self._memory, self._state = memory, state_of(memory)
+        names = ("num_departures", "num_running", "num_lost", "num_rows", "offered", "offered_class")
         cluster = self._state.cluster
-        self._num_departures, self._num_running = cluster["num_departures"].data, cluster["num_running"].data
-        self._num_lost = cluster["num_lost"].data
+        #: Views of single numbers, which take less time to read than fields of an array.
+        self._num_departures, self._num_running, self._num_lost, self._num_rows, self._budget, self._class = (
+            cluster[name].data for name in names
+        )
         self.clock = Clock(
-            self, cluster["next_order"].data, partial(engine.run_tasks, memory), Cluster._executor_ran_dry
+            self, cluster["next_order"].data, partial(engine.run_tasks, memory), Cluster._task_ended
         )
 
     def fork(self, futures: int | None = None, *, arrivals: bool = True, log: bool = True) -> Cluster:
@@ -120,7 +100,7 @@ class Cluster(BaseCluster):
         return fork
 
     def _redraw(self, seed: int) -> None:
-        """Draw the noise of tasks that have not started, and what is left of running ones, with another seed."""
+        """Redraw the noise of tasks that have not started, and the rest of running ones, with another seed."""
         self._noise_seed = seed
         state = self._state
         for job in state.live[: len(self._profiles)].tolist():
@@ -135,40 +115,49 @@ class Cluster(BaseCluster):
         if self._faults and self.clock.cancel(Cluster._executor_changes):
             self._schedule_outages()
 
-    # What the scheduler is told.
+    # What the scheduler sees.
+
+    @property
+    def offered(self) -> int:
+        """See ``BaseCluster.offered``."""
+        return self._budget[0]
 
     @property
     def turn(self) -> list[int]:
-        """The executors that act when the open round closes, in order."""
-        executors: list[int] = self._turn.tolist()
+        """See ``BaseCluster.turn``."""
+        executors: list[int] = self._state.acting[: self._state.cluster["num_acting"][0]].tolist()
         return executors
 
     @property
     def source(self) -> tuple[int | None, int | None]:
-        """(job, stage in that job) whose executors are offered; no stage for a pool, no job for the common pool."""
-        stage = int(self._state.executors["stage"][self._turn[0]])
-        if stage < 0:
-            return self._source_job, None
-        return self._source_job, stage - self._first_stage[self._stage_job[stage]]
+        """See ``BaseCluster.source``."""
+        job, stage = (
+            int(self._state.cluster["source_job"][0]),
+            int(self._state.executors["stage"][self.turn[0]]),
+        )
+        if stage >= 0:
+            return job, stage - self._first_stage[job]
+        return (job if job >= 0 else None), None
 
     def _look(self) -> Observation:
-        source_job = -1 if self._source_job is None else self._source_job
         classes = self._classes.copy()
         if self._estimates and engine.learn(self._memory, self.clock.now):
             live = self._state.live[: len(self._profiles)]
             scales = zip(live.tolist(), self._state.beliefs["scale"][live].tolist(), strict=True)
             self._profiles = tuple(self._estimates[job].scaled(scale) for job, scale in scales)
-        source, num_schedulable = engine.observe(self._memory, self._kind, source_job, classes)
-        first_job, first_stage = self._kind * len(self.sequence), self._kind * len(self._stage_job)
+        source, num_schedulable = engine.observe(self._memory, classes)
+        offered_class = self._class[0]
+        first_job = offered_class * len(self._state.jobs)
+        first_stage = offered_class * len(self._state.stages)
         return Observation(
             self.config,
             self.clock.now,
-            self._offered,
-            self._kind,
+            self._budget[0],
+            offered_class,
             source,
             num_schedulable,
             self._state.seen_jobs[first_job : first_job + len(self._profiles)],
-            self._state.seen_stages[first_stage : first_stage + self._num_stages],
+            self._state.seen_stages[first_stage : first_stage + self._num_rows[0]],
             classes,
             self._profiles,
             self._last_call,
@@ -185,51 +174,50 @@ class Cluster(BaseCluster):
         if not self._has_log:
             raise SchedulingError("the cluster was forked without the log of its tasks: there is no record")
         self._take_lost_runs()
-        tasks = self._state.tasks
         moves = np.concatenate(
             [np.zeros((3, 0), dtype=np.int64), *(moves for moves, _ in self._moves)], axis=1
         )
-        left_ms = np.concatenate([np.zeros(0), *(left_ms for _, left_ms in self._moves)])
         lost = np.concatenate([self._state.lost[:0], *self._lost_runs])
-        changes = np.array(self._changes, dtype="i4, f8, ?")
-        failed = np.array(self._failed, dtype="i8, f8")
+
+        def of_runs(name: str) -> NDArray[Any]:
+            return np.concatenate([self._state.tasks[name], lost[name]])
+
         return EpisodeRecord(
             self.config,
             self.sequence,
-            task_start_ms=np.concatenate([tasks["start"], lost["start"]]),
-            task_finish_ms=np.concatenate([tasks["finish"], lost["finish"]]),
-            task_executor=np.concatenate([tasks["executor"], lost["executor"]]),
-            task_wave=np.concatenate([tasks["wave"], lost["wave"]]).astype(np.int8),
-            task_parallelism=np.concatenate([tasks["parallelism"], lost["parallelism"]]),
+            task_start_ms=of_runs("start"),
+            task_finish_ms=of_runs("finish"),
+            task_executor=of_runs("executor"),
+            task_wave=of_runs("wave").astype(np.int8),
+            task_parallelism=of_runs("parallelism"),
             completion_ms=self.completion_ms,
             move_executor=moves[0].astype(np.int32),
             move_job=self._state.stages["job"][moves[1]],
-            move_depart_ms=left_ms,
-            end_ms=float(self.clock.now),
-            num_decisions=self._num_decisions,
+            move_depart_ms=np.concatenate([np.zeros(0), *(left_ms for _, left_ms in self._moves)]),
             lost_task=lost["task"],
             lost_outcome=lost["outcome"].astype(np.int8),
-            failed_job=failed["f0"],
-            failed_ms=failed["f1"],
-            change_executor=changes["f0"],
-            change_ms=changes["f1"],
-            change_joins=changes["f2"],
+            **self._end_of_log(),
         )
 
     # Rounds.
 
     def _commit(self, target: tuple[int, int] | None, count: int) -> float:
         stage = engine.IDLE if target is None else self._first_stage[target[0]] + target[1]
-        self._offered = engine.commit(self._memory, self._turn, self._offered, stage, count, self.clock.now)
-        if not self._offered:
-            self._schedule_arrivals()
-            self._open_next_offer()
+        self._carried_out(engine.commit(self._memory, stage, count, self.keeps_executors, self.clock.now))
+        if not self._budget[0]:
             self._run()
         return self._reward.step(self.clock.now)
 
+    def _carried_out(self, decisions: int) -> None:
+        """Count decisions taken on the scheduler's behalf, and schedule arrivals of executors."""
+        if decisions:
+            self._num_decisions += decisions
+            self._last_call = False
+        self._schedule_arrivals()
+
     def _run(self) -> None:
-        """Let time pass until a round opens or nothing is left to happen."""
-        while not self._offered and not self._done:
+        """Let time pass until a round opens or the episode ends."""
+        while not self._budget[0] and not self._done:
             if self._num_pending or self._num_running[0]:
                 self.clock.step()
             else:
@@ -241,78 +229,30 @@ class Cluster(BaseCluster):
             self._done = True
             return
         if (self.config.semantics.offer_idle_executors or self._faults) and not self._last_call:
-            # All executors are idle: they are offered once more before the cluster stands still for ever.
+            # Offer idle executors once more before the cluster stands still for ever.
             self._last_call = True
             self._offer_free()
             if not self._last_call:
                 return
-        if not self._offered:
+        if not self._budget[0]:
             if not (self._has_end or self._waits_for_executors()):
                 raise self._stands_still()
             self.clock.step()
 
     def _waits_for_executors(self) -> bool:
-        """Whether executors may return, and those that are idle cannot run anything."""
+        """Return whether executors may return, and no idle executor could be used."""
         faults = self.config.faults
         may_return = self._num_capacities or (self._outages and math.isfinite(faults.executor_return_ms))
         return bool(may_return) and not engine.is_wanted(self._memory)
 
-    def _open_round(self, turn: NDArray[np.int64], budget: int, source_job: int | None) -> None:
-        self._turn, self._offered, self._source_job = turn, budget, source_job
-        self._kind = self._executor_class[turn[0]]
-
-    def _open_pool(self, pool: int) -> None:
-        """Open a round of all executors in a pool, if there are any."""
-        turn = engine.waiting_in(self._memory, pool)
-        if turn.size:
-            job = pool // self._num_classes
-            self._open_round(turn, turn.size, job if job < len(self.sequence) else None)
-            self._stay()
-
-    def _stay(self) -> None:
-        """Let executors of the new round stay with their job, under a scheduler that keeps them there."""
-        if self._offered and self.keeps_executors:
-            self._offered, decisions = engine.stay(self._memory, self._turn, self._offered, self.clock.now)
-            self._count(decisions)
-
-    def _count(self, decisions: int) -> None:
-        """Count decisions that the engine took on the scheduler's behalf."""
-        if decisions:
-            self._num_decisions += decisions
-            self._last_call = False
-            self._schedule_arrivals()
-
-    def _offer_next(self, own_pools: Iterable[int] = ()) -> None:
-        """After the open round, offer the pools that an event concerns and, as the paper has it, all free executors."""
-        self._own_pools = tuple(own_pools)
-        self._offer_place = 0 if self.config.semantics.offer_idle_executors else NO_OFFERS
-        if not self._offered:
-            self._open_next_offer()
-
     def _offer_free(self) -> None:
         """Offer all free executors that could be used; no round is open."""
-        self._own_pools, self._offer_place = (), 0
-        self._open_next_offer()
-
-    def _open_next_offer(self) -> None:
-        """Open a round of the next free executors, if there are any."""
-        while self._own_pools and not self._offered:
-            pool, self._own_pools = self._own_pools[0], self._own_pools[1:]
-            self._open_pool(pool)
-        if not self._offered and self._offer_place != NO_OFFERS:
-            turn, budget, job, self._offer_place, decisions = engine.next_free_executors(
-                self._memory, self._offer_place, self.keeps_executors, self.clock.now
-            )
-            self._count(decisions)
-            if budget:
-                self._open_round(turn, budget, job if job >= 0 else None)
-            else:
-                self._offer_place = NO_OFFERS
+        self._carried_out(engine.offer_free(self._memory, self.keeps_executors, self.clock.now))
 
     # Events.
 
     def _reset(self) -> None:
-        engine.fill_common_pools(self._memory)
+        fault_engine.join(self._memory, np.arange(self.config.num_executors))
         if self._has_end:
             self.clock.at(self.config.max_time_ms, Cluster._time_is_up, None)
         if self._faults:
@@ -323,35 +263,33 @@ class Cluster(BaseCluster):
             else:
                 self._num_pending += 1
                 self.clock.at(arrival_ms, Cluster._job_arrives, job)
-        self._own_pools = tuple(self._common_pools)
-        self._open_next_offer()
+        self._state.cluster["next_pool"] = 0  # changes of the capacity at 0 have passed the common pools over
+        engine.open_next(self._memory, False, 0.0)
         self._run()
 
     def _add_job(self, job: int) -> None:
-        profile = self.sequence.profiles[job]
-        noise = task_noise(self._noise_seed, job, profile.num_tasks)
+        noise = task_noise(self._noise_seed, job, self.sequence.profiles[job].num_tasks)
         engine.add_job(self._memory, job, *noise)
         if self._faults:
             self._state.jobs["key"][job] = job_key(self._noise_seed, job)
         self._profiles += (self._known.profiles[job],)
-        self._num_stages += profile.num_stages
         self._reward.add_job(self.clock.now, job)
         self._num_losses = 0
 
     def _job_arrives(self, job: int) -> None:
         self._num_pending -= 1
         self._add_job(job)
-        self._offer_next(self._common_pools)
+        self._carried_out(engine.offer_pools(self._memory, -1, self.keeps_executors, self.clock.now))
 
     def _schedule_arrivals(self) -> None:
-        """Executors have departed; those that left in a row arrive together."""
+        """Schedule the arrivals of executors that have left. Consecutive departures share an event."""
         if not self._num_departures[0]:
             return
         moves, left_ms = engine.take_departures(self._memory)
         self._moves.append((moves, left_ms))
         order, times = moves[2].tolist(), left_ms.tolist()
         start = 0
-        # One event for all of them: an event for each takes 1 to 8 % more CPU time, the more the more they move.
+        # An event for each executor would take 1 to 8 % more CPU time, the more the more they move.
         for end in range(1, len(order) + 1):
             if end == len(order) or order[end] != order[start]:
                 self._num_pending += 1
@@ -365,36 +303,33 @@ class Cluster(BaseCluster):
         engine.end_moves(self._memory, *arrival, self.clock.now)
         self._schedule_arrivals()
 
-    def _executor_ran_dry(self, happened: int, executor: int, stage: int, running: int) -> None:
-        """An executor finished a task of a stage that has no more to hand out, and it concerns others."""
-        self._schedule_arrivals()
+    def _task_ended(self, happened: int, executor: int, stage: int, offered: int) -> None:
+        """Go on after the end of a task that concerns other executors; for the arguments see ``run_tasks``."""
         if executor < 0:
+            self._schedule_arrivals()
             return
-        job, pools = self._stage_job[stage], ()
         if happened & engine.FAILED:
-            happened, running = fault_engine.fail_task(self._memory, self.clock.now)
+            self._schedule_arrivals()
+            happened, offered = fault_engine.fail_task(self._memory, self.clock.now)
             self._take_lost_runs()
             self._schedule_arrivals()
             if not happened:
                 self._offer_recovered()
                 return
-        if happened & engine.NEEDS_DECISION:
-            # All who work on the stage will run dry soon; this round settles where they go.
-            self._open_round(self._single[executor : executor + 1], running, job)
-        if happened & engine.OPENED:
-            first, kind = job * self._num_classes, self._executor_class[executor]
-            pools = (first + kind, *(first + other for other in range(self._num_classes) if other != kind))
+        now, job = self.clock.now, -1
         if happened & (engine.JOB_COMPLETE | engine.JOB_FAILED):
-            place = engine.end_job(self._memory, job, executor, self.clock.now)
+            job = int(self._state.stages["job"][stage])
+        decisions, place = engine.after_task(
+            self._memory, happened, executor, stage, offered, self.keeps_executors, now
+        )
+        if job >= 0:
             self._num_losses = 0
             if happened & engine.JOB_FAILED:
                 self._state.jobs["completion_ms"][job] = math.nan
-                self._failed.append((job, self.clock.now))
-            self._reward.end_job(self.clock.now, job, self.sequence.arrival_ms[job])
-            self._num_stages -= self._profiles[place].num_stages
+                self._failed.append((job, now))
+            self._reward.end_job(now, job, self.sequence.arrival_ms[job])
             self._profiles = self._profiles[:place] + self._profiles[place + 1 :]
-        self._stay()
-        self._offer_next(pools)
+        self._carried_out(decisions)
 
     # Faults.
 
@@ -415,7 +350,7 @@ class Cluster(BaseCluster):
             self._schedule_change(executor, int(executor in self._outages))
 
     def _schedule_change(self, executor: int, number: int) -> None:
-        """Schedule the change ``number`` of an executor: even for a loss, odd for a return."""
+        """Schedule change ``number`` of an executor: even numbers are losses, odd ones are returns."""
         time_ms = self.clock.now + outage_ms(self.config.faults, self._keys[executor], number)
         if math.isfinite(time_ms):
             self.clock.at(time_ms, Cluster._executor_changes, (executor, number))
@@ -442,12 +377,12 @@ class Cluster(BaseCluster):
         else:
             self._take_lost_runs()
             fault_engine.lose(self._memory, np.array(executors), self.clock.now)
-        self._changes += [(each, self.clock.now, joins) for each in executors]
-        self._change_executors([self._executor_class[each] for each in executors], 1 if joins else -1)
+        classes = self._state.executors["kind"][executors]
+        self._change_executors(executors, classes.tolist(), joins)
         self._offer_free()
 
     def _offer_recovered(self) -> None:
-        """A task has failed; where outputs were lost, others may have to run again."""
+        """Offer free executors after a failure: where outputs were lost, more tasks may have to run again."""
         if self.config.faults.lost_output:
             self._offer_free()
 

@@ -1,4 +1,4 @@
-"""What is simulated: the executors, the delays, and which reading of the Spark model holds."""
+"""Configuration of a cluster: executors, delays, semantics, errors of estimates, reward."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ __all__ = [
 ]
 
 
-#: Executors of a class.
+#: Most executors of a class.
 MOST_EXECUTORS = 1_000_000
 #: Largest standard deviation of the logarithm of an error: a factor of 150.
 LARGEST_ERROR = 5.0
@@ -38,12 +38,12 @@ LARGEST_ERROR = 5.0
 
 @dataclass(frozen=True)
 class ExecutorClass:
-    """Executors of one kind. A stage runs on a class whose ``cpu`` and ``memory`` cover its demand.
+    """A class of equal executors. They can run stages whose demand their ``cpu`` and ``memory`` cover.
 
     Args:
         count: number of executors, at least 1.
         cpu: cores of one executor.
-        memory: memory of one executor, in the unit of the stages' demands.
+        memory: memory of one executor, in the unit of demands.
     """
 
     count: int
@@ -67,36 +67,36 @@ class ExecutorClass:
 
 @dataclass(frozen=True)
 class Semantics:
-    """The places where the Decima paper and its published simulator differ, one switch each.
+    """Differences between the Decima paper and its published simulator, one switch each.
 
-    The defaults are the paper's; ``DECIMA_SIM`` is the published simulator's; ``TRACE`` is for stages of long tasks;
-    ``SPARK`` is for Spark's own scheduling inside one application.
+    The defaults are those of the paper, ``DECIMA_SIM`` has those of the published simulator. ``TRACE`` is for stages of
+    long tasks, ``SPARK`` for Spark's own scheduling inside one application.
     """
 
     offer_idle_executors: bool = True
-    """Offer all free executors at every scheduling event, not only when a job arrives or their own job's
-    stage opens. The published simulator strands executors in the common pool until the next arrival."""
+    """Offer all free executors at every scheduling event; else only when a job arrives, or a stage of their own job
+    becomes ready, so that executors wait in the common pool until the next arrival."""
     nearest_level: bool = True
     """Between two parallelism levels L < m < R take L with probability (R-m)/(R-L); else with (m-L)/(R-L)."""
     waiting_keeps_jvm: bool = True
-    """An executor that waited inside its job starts with a first-wave duration; else with a fresh one."""
+    """An executor that waited in its job starts with a first-wave duration; else with a fresh one."""
     release_misfits: bool = True
-    """An executor that is too small for all stages that are left of its job goes to the common pool; else it waits in
-    its job, as Spark's own executors do, until the job ends. The published simulator has one size only."""
+    """An executor that is too small for all remaining stages of its job goes to the common pool; else it waits in the
+    job until that ends, as in Spark. The published simulator has one size only."""
     ready_stages_only: bool = False
-    """Only stages whose parents are complete may be chosen; else also those whose parents have handed out their last
-    tasks, for which executors wait in the job, so that they are there in time. Neither source does it. Where jobs have
-    many small stages and tasks take much longer than moves, as in traces, it saves nearly all decisions."""
+    """Only stages with complete parents may be chosen; else also stages whose parents have started their last tasks;
+    their executors wait in the job. Neither source does it. It saves nearly all decisions where jobs have many small
+    stages and tasks take much longer than moves, as in traces."""
     offer_after_tasks: bool = False
-    """An executor is offered after each task, as Spark itself gives each slot away anew; else it stays on its stage as
-    long as that has tasks to hand out. Neither source does it."""
+    """An executor is offered after each task, as in Spark; else it stays on its stage as long as that has remaining
+    tasks. Neither source does it."""
     honour_max_time: bool = True
-    """The episode ends at ``max_time_ms``; else that setting has no effect."""
+    """The episode ends at ``max_time_ms``; else this setting has no effect."""
     reward_short_jobs: bool = True
     """A job that arrives and completes between two decisions counts in the reward; else it does not."""
     fifo_reuses_grants: bool = True
-    """FIFO's head job gets all it can use; else a job stops getting executors from outside after as many
-    grants as the cluster has executors, even when it gave them back."""
+    """The first job of FIFO gets all executors that it can use; else a job gets as many executors from outside as the
+    cluster has, in total, even if it gave some back."""
 
     def __post_init__(self) -> None:
         for switch in fields(self):
@@ -107,13 +107,13 @@ PAPER = Semantics()
 DECIMA_SIM = Semantics(**{switch.name: False for switch in fields(Semantics)})
 TRACE = Semantics(ready_stages_only=True)
 SPARK = Semantics(ready_stages_only=True, offer_after_tasks=True)
-#: By the names they go by in files and on the command line.
+#: By name in files and on the command line.
 SEMANTICS = {"paper": PAPER, "decima-sim": DECIMA_SIM, "trace": TRACE, "spark": SPARK}
 
 
 @dataclass(frozen=True)
 class Knowledge:
-    """How far estimates are from the truth. Errors are factors; each is the standard deviation of the logarithm.
+    """Errors of the estimates that schedulers see: factors, by the standard deviation of their logarithms.
 
     Args:
         job_error: error of all task times of a job.
@@ -156,21 +156,21 @@ EXACT = Knowledge()
 
 @dataclass(frozen=True, repr=False)
 class ClusterConfig:
-    """A Spark cluster and the objective that its rewards express.
+    """A Spark cluster, and the objective of its rewards.
 
     Args:
         num_executors: executors of the only class; ignored if ``executor_classes`` is given.
-        executor_classes: several kinds of executors, numbered in this order, in which they are offered too. With the
-            smallest first, a stage gets the best-fitting free executors, as the larger ones are offered later.
-        moving_delay_ms: time an executor needs to move to another job (a JVM starts there), ms.
-        warmup_delay_ms: added to a first-wave duration where no fresh one was measured, ms.
-        semantics: ``PAPER``, ``DECIMA_SIM``, ``TRACE``, ``SPARK`` or a mixture of your own.
-        max_time_ms: when the episode ends, ms; infinite for "when all jobs are complete".
-        reward: ``jct`` (minus the time spent in the system by all jobs) or ``makespan`` (minus elapsed time).
+        executor_classes: classes of executors, offered in this order. With the smallest first, a stage gets the
+            smallest free executors that fit, as larger ones are offered later.
+        moving_delay_ms: time of an executor's move to another job, where a JVM starts, ms.
+        warmup_delay_ms: added to first-wave durations where no fresh ones were measured, ms.
+        semantics: ``PAPER``, ``DECIMA_SIM``, ``TRACE``, ``SPARK`` or other switches.
+        max_time_ms: end of the episode, ms; infinite: when all jobs are complete.
+        reward: ``jct`` (minus the time of all jobs in the system) or ``makespan`` (minus elapsed time).
         reward_scale_ms: rewards are divided by this, ms.
-        engine: ``compiled``, or ``simpy``: the reference in plain Python, with the same result.
-        knowledge: how far estimates that schedulers see are from the truth.
-        faults: what goes wrong; nothing by default.
+        engine: ``compiled``, or ``simpy``: the reference in plain Python, with the same results.
+        knowledge: errors of the estimates that schedulers see.
+        faults: lost executors, failing tasks and so on; none by default.
 
     Raises:
         ConfigError: a setting out of range.
@@ -216,7 +216,7 @@ class ClusterConfig:
             )
 
     def __repr__(self) -> str:
-        """Tells what differs from the defaults."""
+        """Name the settings that differ from the defaults."""
         classes: dict[str, object] = {"executor_classes": self.executor_classes}
         if self.executor_classes == (ExecutorClass(self.num_executors),):
             classes = {"num_executors": self.num_executors}
@@ -227,10 +227,10 @@ class ClusterConfig:
 
 
 def parse_classes(text: str) -> tuple[ExecutorClass, ...]:
-    """Classes as ``COUNTxMEMORY`` or ``COUNTxCPU:MEMORY``, with commas between them; the smallest comes first.
+    """Read executor classes from ``COUNTxMEMORY`` or ``COUNTxCPU:MEMORY``, with commas between them; smallest first.
 
     Raises:
-        ConfigError: it means nothing; one line.
+        ConfigError: another form, or a setting out of range.
     """
     classes = []
     check_instance(text, str, "executor classes", ConfigError)
@@ -251,7 +251,7 @@ def parse_classes(text: str) -> tuple[ExecutorClass, ...]:
 
 
 def check_demands(config: ClusterConfig, sequence: JobSequence) -> None:
-    """Refuse jobs that the cluster could never run.
+    """Check that the cluster can run all stages.
 
     Raises:
         ConfigError: a stage that no executor class can run.

@@ -1,8 +1,8 @@
-"""From a wave and the number of executors to the duration of a task, with common random numbers.
+"""Task durations by wave and parallelism, with common random numbers.
 
-The noise of a task is two uniform numbers that depend on the sequence's seed and on (job, stage, task) only, never
-on when or where a scheduler starts the task: one chooses between two parallelism levels, one the duration within
-the cell (wave, level). Two schedulers on the same sequence therefore meet the same luck.
+The noise of a task is two uniform numbers: one chooses between two parallelism levels, the other a duration within the
+cell (wave, level). They depend on the seed of the sequence and on (job, stage, task) only, not on when and where a
+scheduler starts the task. So all schedulers have the same noise on the same sequence.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ __all__ = ["duration_ms", "longer_ms", "task_noise"]
 
 
 def task_noise(seed: int, job: int, num_tasks: int) -> NDArray[np.float32]:
-    """The luck of a job's tasks, stage by stage: float32 [2, num_tasks], uniform on [0, 1).
+    """Draw the noise of a job's tasks, stage by stage: float32 [2, num_tasks], uniform on [0, 1).
 
     The first row chooses the parallelism level, the second the duration.
     """
@@ -32,13 +32,13 @@ def duration_ms(
     durations: TaskDurations,
     wave: Wave,
     parallelism: int,
-    level_luck: float,
-    luck: float,
+    level_noise: float,
+    value_noise: float,
 ) -> float:
-    """Return how long a task takes, ms, that starts while its job has ``parallelism`` executors."""
+    """Return the duration of a task, ms, that starts while its job has ``parallelism`` executors."""
     column, chance_of_low = _level(config, durations, parallelism)
-    cell = _cell(config, durations, wave, column - (level_luck < chance_of_low))
-    return float(cell[int(luck * len(cell))])
+    cell = _cell(config, durations, wave, column - (level_noise < chance_of_low))
+    return float(cell[int(value_noise * len(cell))])
 
 
 def longer_ms(
@@ -50,11 +50,11 @@ def longer_ms(
     start_ms: float,
     now_ms: float,
 ) -> float | None:
-    """Return how long a task takes that started at ``start_ms``, given that it ends after ``now_ms``.
+    """Return the duration of a task that started at ``start_ms``, ms, given that it ends after ``now_ms``.
 
-    None if no duration is that long.
+    None if no duration is long enough.
     """
-    level_luck, luck = noise
+    level_noise, value_noise = noise
     column, chance_of_low = _level(config, durations, parallelism)
     high, low = (_cell(config, durations, wave, each) for each in (column, max(column - 1, 0)))
     long_high, long_low = (cell[start_ms + cell > now_ms] for cell in (high, low))
@@ -62,8 +62,8 @@ def longer_ms(
     weight = weight_low + (1.0 - chance_of_low) * len(long_high) / len(high)
     if weight == 0:
         return None
-    cell = long_low if level_luck * weight < weight_low else long_high
-    return float(cell[int(luck * len(cell))])
+    cell = long_low if level_noise * weight < weight_low else long_high
+    return float(cell[int(value_noise * len(cell))])
 
 
 def _level(config: ClusterConfig, durations: TaskDurations, parallelism: int) -> tuple[int, float]:

@@ -26,7 +26,7 @@ __all__ = ["ClusterEnv", "ClusterVectorEnv", "synthetic_batch"]
 
 
 def synthetic_batch(seed: int) -> JobSequence:
-    """Ten synthetic jobs, all there at time 0: what the environment runs if nothing else is asked for."""
+    """Return ten synthetic jobs that arrive at time 0, the default of ``ClusterEnv``."""
     return batch_arrivals(_synthetic_profiles(), 10, seed)
 
 
@@ -36,79 +36,78 @@ def _synthetic_profiles() -> tuple[JobProfile, ...]:
 
 
 class ClusterEnv(RenderedEnv[Any, NDArray[np.int64]]):
-    """A Spark cluster under a scheduler that is asked whenever executors are free.
+    """A Spark cluster; a step is one decision: a stage, and the parallelism limit of its job.
 
-    A step is one decision: a stage, and how many executors its job may hold. Where no stage can be chosen
-    there is nothing to ask; such moments are passed over, and their rewards added up.
+    Decisions without a schedulable stage are skipped, and their rewards added to the next one.
 
-    **Observation**: a dict. Live jobs stand in order of arrival, their stages job by job, followed by zeros.
+    **Observation**: a dict. Live jobs are in order of arrival, their stages job by job, padded with zeros.
 
     =================  =======  ===============  ==========================================================
     key                dtype    shape            meaning
     =================  =======  ===============  ==========================================================
     time_ms            float64  [1]              the clock, ms
     offered            int32    [1]              executors to be committed; 0 when the episode is over
-    executor_class     int64    []               which class they are of
-    source             int64    []               the job whose executors they are; ``max_jobs`` if none
-    backlog            int32    [1]              live jobs that there was no room for
-    job_mask           int8     [max_jobs]       1 where there is a job
-    job_arrival_ms     float64  [max_jobs]       when it arrived, ms
+    executor_class     int64    []               their class
+    source             int64    []               the job whose executors are offered; ``max_jobs`` if none
+    backlog            int32    [1]              live jobs that are left out
+    job_mask           int8     [max_jobs]       1 for a job, 0 for padding
+    job_arrival_ms     float64  [max_jobs]       arrival time, ms
     job_executors      int32    [max_jobs]       executors at it, moving to it or committed from outside
-    stage_mask         int8     [max_stages]     1 where there is a stage
-    stage_job          int32    [max_stages]     its job, as a place in the job arrays
-    num_tasks          int32    [max_stages]     tasks in all
+    stage_mask         int8     [max_stages]     1 for a stage, 0 for padding
+    stage_job          int32    [max_stages]     its job, place in the job arrays
+    num_tasks          int32    [max_stages]     number of its tasks
     remaining_tasks    int32    [max_stages]     tasks that have not started
-    unclaimed_tasks    int32    [max_stages]     those that no executor is committed or moving to
-    running_executors  int32    [max_stages]     executors at work on it
+    unclaimed_tasks    int32    [max_stages]     remaining tasks without a committed or moving executor
+    running_executors  int32    [max_stages]     executors that run its tasks
     mean_task_ms       float64  [max_stages]     mean duration of its tasks, ms
     cpu                float64  [max_stages]     cores that a task needs
     memory             float64  [max_stages]     memory that a task needs
-    class_executors    int32    [K]              executors of each of the K classes that are in the cluster
-    class_free         int32    [K]              those that wait
-    class_cpu          float64  [K]              cores of one of them
-    class_memory       float64  [K]              memory of one of them
-    edge_mask          int8     [max_edges]      1 where there is an edge
-    edge_parent        int32    [max_edges]      the stage it begins at, as a place in the stage arrays
-    edge_child         int32    [max_edges]      the stage it ends at, which waits for the parent
+    class_executors    int32    [K]              executors of each of the K classes in the cluster now
+    class_free         int32    [K]              executors in pools
+    class_cpu          float64  [K]              cores of an executor
+    class_memory       float64  [K]              memory of an executor
+    edge_mask          int8     [max_edges]      1 for an edge, 0 for padding
+    edge_parent        int32    [max_edges]      parent, place in the stage arrays
+    edge_child         int32    [max_edges]      child, place in the stage arrays
     action_mask        int8     [max_stages+1]   1 for a stage that may be chosen; the last: idling is allowed
     =================  =======  ===============  ==========================================================
 
-    Room is given in order of arrival. From the first live job on for which jobs, stages or edges do not
-    suffice, jobs wait in a backlog: they are not shown and cannot be chosen until jobs before them complete.
+    From the first live job on that does not fit into the arrays, jobs are in a backlog: they are left out and
+    cannot be chosen until jobs before them complete.
 
     **Action**: int64 [2], ``MultiDiscrete([max_stages + 1, num_executors])``: a stage, and the parallelism
     limit of its job minus 1. Stage ``max_stages`` leaves the offered executors idle, whatever the limit.
 
     * The stage gets ``min(limit - executors that its job holds without those offered, offered, unclaimed
       tasks)`` executors; one, if its job already holds as many as the limit. So every limit is legal.
-    * A stage that may not be chosen stands for idling.
-    * Idling is not allowed where it could last for ever: when nothing else is going on, or with semantics
-      that do not offer idle executors again (``Semantics.offer_idle_executors``). Then it stands for the
-      first schedulable stage, which gets all that it can use, even if it is in the backlog.
+    * A stage that may not be chosen means idling.
+    * Idling is not allowed where it could last for ever: when no event is pending, or with semantics that do
+      not offer idle executors again (``Semantics.offer_idle_executors``). Then it means the first schedulable
+      stage with all executors that it can use, even if it is in the backlog.
 
     ``info["action_mask"]`` holds two int8 arrays (stage, limit) for ``action_space.sample``;
-    :meth:`action_masks` is the same as one bool array, which MaskablePPO of sb3-contrib asks for.
+    :meth:`action_masks` returns the same as one bool array, for MaskablePPO of sb3-contrib.
 
     **Reward**: float. Minus the time that all jobs spent in the system since the last step (``reward="jct"``)
     or minus the time that passed (``"makespan"``), over ``reward_scale_ms``. Unless an episode is truncated,
     its rewards of ``"jct"`` add up to minus the sum of all job completion times.
 
     **Termination**: all jobs are complete. **Truncation**: ``max_time_ms`` passed before. At the end,
-    ``info["record"]`` is the ``EpisodeRecord``, and the observation shows what is left.
+    ``info["record"]`` is the ``EpisodeRecord``, and the observation shows the jobs that are left.
 
     Args:
-        make_sequence: the jobs that a seed names; ten synthetic jobs at time 0 if omitted.
-        config: the cluster; that of ``ClusterConfig()`` if omitted.
-        max_jobs: room for live jobs.
-        max_stages: room for their stages, those that are complete included.
-        max_edges: room for their edges; twice ``max_stages`` if omitted.
-        view: instead of this one, with other arrays and actions: ``FlatView`` is a vector of fixed size, which most
-            learners expect. The three sizes of room have no effect then.
-        render_mode: ``"rgb_array"``: ``render`` gives the schedule so far, uint8 [320, 640, 3]; ``"human"``: a window
+        make_sequence: seed -> jobs; by default ten synthetic jobs at time 0.
+        config: the cluster; by default ``ClusterConfig()``.
+        max_jobs: length of arrays of live jobs.
+        max_stages: length of arrays of their stages, complete ones included.
+        max_edges: length of arrays of their edges; by default twice ``max_stages``.
+        view: other arrays and actions, such as ``FlatView``, a vector of fixed size, which most learners expect. The
+            three lengths have no effect then.
+        render_mode: ``"rgb_array"``: ``render`` returns the schedule so far, uint8 [320, 640, 3]; ``"human"``: a window
             shows it after every step.
 
     Raises:
-        ConfigError: no room at all, or another render mode.
+        ConfigError: a length below 1, or another render mode.
 
     >>> import gymnasium
     >>> from simulator import ClusterConfig
@@ -161,20 +160,20 @@ class ClusterEnv(RenderedEnv[Any, NDArray[np.int64]]):
 
     @property
     def cluster(self) -> BaseCluster:
-        """The cluster of this episode, for inspection only: the environment does not notice decisions made on it.
+        """The cluster of this episode, for inspection only.
 
         Raises:
-            ResetNeeded: there has been no episode yet.
+            ResetNeeded: no episode was begun.
         """
         if self._cluster is None:
             raise ResetNeeded("there is no episode yet: call reset() first")
         return self._cluster
 
     def action_masks(self) -> NDArray[np.bool_]:
-        """Which stages, then which limits, may be chosen: bool [max_stages + 1 + num_executors].
+        """Return the masks of stages, idling and limits, bool [max_stages + 1 + num_executors].
 
         Raises:
-            ResetNeeded: there has been no episode yet.
+            ResetNeeded: no episode was begun.
         """
         _ = self.cluster
         return self._seen.action_masks
@@ -185,13 +184,12 @@ class ClusterEnv(RenderedEnv[Any, NDArray[np.int64]]):
         """Begin an episode.
 
         Args:
-            seed: the jobs are ``make_sequence(seed)``, on which schedulers can be compared; it also names the
-                seeds of the episodes that follow. Without it, the jobs are those of the next of these seeds.
-            options: ``{"sequence": JobSequence}`` runs exactly these jobs.
+            seed: the jobs are ``make_sequence(seed)``. It also determines the seeds of following episodes, which are
+                used without this argument.
+            options: ``{"sequence": JobSequence}`` runs these jobs.
 
         Raises:
-            ConfigError: a job that there is never room for, a stage that no executor class can run, or an
-                unknown option.
+            ConfigError: a job that can never be shown, a stage that no executor class can run, or an unknown option.
         """
         super().reset(seed=seed)
         options = dict(options or {})
@@ -213,7 +211,7 @@ class ClusterEnv(RenderedEnv[Any, NDArray[np.int64]]):
         """Carry out an action and go on to the next decision.
 
         Raises:
-            ResetNeeded: there is no episode, or it is over.
+            ResetNeeded: no episode is under way.
             InvalidAction: the action is not in the action space.
         """
         cluster = self.cluster
@@ -238,7 +236,7 @@ class ClusterEnv(RenderedEnv[Any, NDArray[np.int64]]):
         return frame(self.cluster.record())
 
     def _go_on(self) -> tuple[Any, dict[str, Any]]:
-        """Pass over what leaves no choice; returns observation and info of the next decision or the end."""
+        """Skip decisions without a choice; returns observation and info of the next decision or the end."""
         while not self.cluster.done:
             observation = self.cluster.observe()
             self._seen = self.view.show(observation)
@@ -251,25 +249,24 @@ class ClusterEnv(RenderedEnv[Any, NDArray[np.int64]]):
 
 
 class ClusterVectorEnv(SeededVectorEnv):
-    """N episodes of ``ClusterEnv``, each exactly as one of them would be with the seed of its place.
+    """N environments, each with the same episodes as a ``ClusterEnv`` of its seed.
 
-    ``reset(seed=s)`` gives place n the seed s + n. An episode that is over begins anew with the next step (Gymnasium's
-    ``AutoresetMode.NEXT_STEP``): its action is not looked at, its reward is 0, and the observation is the first of an
-    episode with other jobs.
+    ``reset(seed=s)`` gives environment n the seed s + n. The step after the end of an episode begins another one with
+    other jobs (Gymnasium's ``AutoresetMode.NEXT_STEP``): it ignores the action and has the reward 0.
 
-    Infos hold ``action_mask``, int8 [N, stages + 1] and int8 [N, limits]; and ``record``, the ``EpisodeRecord`` of
-    episodes that just ended, where ``_record`` is true.
+    Infos hold ``action_mask``, int8 [N, stages + 1] and int8 [N, limits]; and, where ``_record`` is true, ``record``,
+    the ``EpisodeRecord`` of an episode that just ended.
 
-    Clusters have events of their own, at times of their own: nothing is shared but what is shown. So this takes about
-    as long as N environments in turn, and less than N that Gymnasium puts together.
+    It takes about as long as N environments one after the other, and less than ``SyncVectorEnv``: only the arrays are
+    shared.
 
     Args:
-        num_envs: N.
-        copy: whether each observation has memory of its own; else the next step overwrites it.
-        options: as of ``ClusterEnv``.
+        num_envs: number of environments, N.
+        copy: whether observations are copies; else the next step overwrites them.
+        options: arguments of ``ClusterEnv``.
 
     Raises:
-        ConfigError: no places, or as ``ClusterEnv``.
+        ConfigError: ``num_envs`` is below 1, or as ``ClusterEnv``.
     """
 
     def __init__(self, num_envs: int, *, copy: bool = True, **options: Any) -> None:
@@ -292,8 +289,8 @@ class ClusterVectorEnv(SeededVectorEnv):
         """Begin all episodes.
 
         Args:
-            seed: of the first place, or of each.
-            options: there are none.
+            seed: seed of the first environment, or of each.
+            options: not used.
 
         Raises:
             ConfigError: an unknown option, or as ``ClusterEnv.reset``.
@@ -310,8 +307,8 @@ class ClusterVectorEnv(SeededVectorEnv):
         """Carry out one action in each episode, or begin it anew.
 
         Raises:
-            ResetNeeded: there is no episode yet.
-            InvalidAction: not N actions, or one out of range.
+            ResetNeeded: no episode was begun.
+            InvalidAction: the number of actions is not N, or one is out of range.
         """
         if not self._begun:
             raise ResetNeeded("there is no episode yet: call reset() first")
@@ -333,11 +330,11 @@ class ClusterVectorEnv(SeededVectorEnv):
         return self._shown(), rewards, terminated, truncated, self._results(records)
 
     def action_masks(self) -> NDArray[np.bool_]:
-        """Which stages, then which limits, may be chosen: bool [N, stages + 1 + limits]."""
+        """Return the masks of stages, idling and limits, bool [N, stages + 1 + limits]."""
         return np.concatenate(self._masks, axis=1).astype(np.bool_)
 
     def _keep(self, place: int, shown: Any, info: dict[str, Any]) -> None:
-        """Write what one environment shows into its row."""
+        """Write the observation and masks of one environment into its row."""
         if isinstance(shown, dict):
             for name, values in shown.items():
                 self._arrays[name][place] = values

@@ -1,4 +1,4 @@
-"""One scheduler, one cluster, one sequence of jobs: an episode from beginning to end, on either engine."""
+"""Run an episode: one scheduler, one cluster and one sequence of jobs, on either engine."""
 
 from __future__ import annotations
 
@@ -20,24 +20,22 @@ _ENGINES: dict[str, type[BaseCluster]] = {"compiled": Cluster, "simpy": Referenc
 
 
 class DecidesStages(Protocol):
-    """What an episode needs of a scheduler. How many decisions it took back is kept if it has a ``num_guarded``.
+    """Interface of a scheduler that an episode needs. Three more attributes are optional.
 
-    It may say so with an attribute ``keeps_executors`` that it gives the executors that a job offers to the job's next
-    stages, as ``Observation.next_stage`` has them, as many as they can use. Then it is not asked about them.
-
-    A scheduler with a method ``watch(cluster)`` is handed the cluster after ``reset``. It may fork the cluster
-    (``BaseCluster.fork``) to simulate, and must not change it.
+    ``keeps_executors``: the engine takes decisions on executors that stay with their job, see ``BaseCluster``.
+    ``watch(cluster)``: called after ``reset``; may fork the cluster (``BaseCluster.fork``), must not change it.
+    ``num_guarded``: decisions that a guard changed, for the record.
     """
 
     def reset(self, config: ClusterConfig) -> None:
-        """An episode begins."""
+        """Begin an episode."""
 
     def decide(self, observation: Observation) -> Decision | None:
         """Choose a schedulable stage and its job's parallelism limit, or leave the offered executors idle."""
 
 
 def make_cluster(config: ClusterConfig, sequence: JobSequence) -> BaseCluster:
-    """A cluster on the engine that its settings ask for, and the jobs that will arrive.
+    """Return a cluster on the engine of its configuration, with jobs that will arrive.
 
     Raises:
         ConfigError: an argument of a wrong type, or a stage that no executor class can run.
@@ -62,11 +60,11 @@ def start_episode(config: ClusterConfig, sequence: JobSequence, scheduler: Decid
 
 
 def run_episode(config: ClusterConfig, sequence: JobSequence, scheduler: DecidesStages) -> EpisodeRecord:
-    """Let a scheduler run a sequence of jobs. It is asked only where it has a choice, see ``DecidesStages``.
+    """Run a sequence of jobs under a scheduler, which decides only where some stage is schedulable.
 
     Raises:
         ConfigError: an argument of a wrong type, or a stage that no executor class can run.
-        SchedulingError: the scheduler decides what cannot be done, or leaves everything idle for ever.
+        SchedulingError: a decision cannot be carried out, or all executors stay idle for ever.
     """
     check_instance(config, ClusterConfig, "config", ConfigError)
     check_instance(sequence, JobSequence, "sequence", ConfigError)

@@ -1,7 +1,7 @@
 """Observation of a scheduler: rows of the live jobs, their stages and the executor classes.
 
-This module defines the columns; compiled code reads them by the same names. A simulator fills the rows, or a service
-that watches a real cluster. They have no information on jobs that have not arrived.
+This module defines the columns, which compiled code reads by the same names. A simulator or a service beside a real
+cluster fills the rows. They have no information on jobs that have not arrived.
 """
 
 from __future__ import annotations
@@ -23,27 +23,27 @@ if TYPE_CHECKING:
 
 __all__ = ["CLASS", "JOB", "STAGE", "Decision", "Observation", "PerJob"]
 
-#: Profiles whose results are kept, where every job may be of another.
+#: Profiles whose values a ``PerJob`` caches.
 MOST_PROFILES = 10_000
 
 _Whole = TypeVar("_Whole")
 
-# Of the type np.record, so that `row.field` works whether or not the code that says so is compiled.
+# Of the type np.record, so that `row.field` works in compiled code and in plain Python.
 
 #: A live job.
 JOB = np.dtype(
     (
         np.record,
         [
-            ("id", np.int64),  # stays the job's while it lives; ascending in order of arrival
-            ("first_stage", np.int64),  # where its stages begin
-            ("executors", np.int64),  # that it holds
+            ("id", np.int64),  # number that the job keeps; ascending in order of arrival
+            ("first_stage", np.int64),  # place of its first stage
+            ("executors", np.int64),  # executors that it holds
             ("unsaturated_stages", np.int64),  # its stages that have unclaimed tasks
             ("incomplete_stages", np.int64),  # its stages that are not complete
-            ("next_stage", np.int64),  # which it runs next, see `Observation.next_stage`
+            ("next_stage", np.int64),  # see `Observation.next_stage`
             ("arrival_ms", np.float64),
             ("log_sd", np.float64),  # uncertainty of the job's factor, see `Observation.job_log_sd`
-            ("first_work_ms", np.float64),  # as estimated when it arrived
+            ("first_work_ms", np.float64),  # work as estimated at its arrival
         ],
     )
 )
@@ -53,18 +53,18 @@ STAGE = np.dtype(
     (
         np.record,
         [
-            ("job", np.int64),  # its job's place
-            ("num_tasks", np.int64),  # as far as is known now
-            ("remaining_tasks", np.int64),  # that have not started
-            ("unclaimed_tasks", np.int64),  # of these, those that no executor is committed or moving to
+            ("job", np.int64),  # place of its job
+            ("num_tasks", np.int64),  # as estimated now
+            ("remaining_tasks", np.int64),  # tasks that have not started
+            ("unclaimed_tasks", np.int64),  # remaining tasks that no executor is committed or moving to
             ("running_executors", np.int64),
             ("finished_tasks", np.int64),
-            ("ready_rank", np.int64),  # in which order stages became ready, -1 if it is not
+            ("ready_rank", np.int64),  # ascending in the order in which stages became ready; -1 if it is not
             ("schedulable", np.int64),  # 1 if it may be chosen
             ("mean_task_ms", np.float64),
-            ("cpu", np.float64),  # a task's demand
+            ("cpu", np.float64),  # demand of a task
             ("memory", np.float64),
-            ("log_sd", np.float64),  # uncertainty of `mean_task_ms`: of its logarithm; 0 if it is exact
+            ("log_sd", np.float64),  # standard deviation of the logarithm of `mean_task_ms`; 0 if it is exact
             ("finished_ms", np.float64),  # executor time of its finished tasks
         ],
     )
@@ -75,9 +75,9 @@ CLASS = np.dtype(
     (
         np.record,
         [
-            ("executors", np.int64),  # of it in the cluster now
-            ("free", np.int64),  # of these, those that wait: in the common pool or a job's, offered or not
-            ("cpu", np.float64),  # of one of them
+            ("executors", np.int64),  # in the cluster now
+            ("free", np.int64),  # in a pool, offered or not
+            ("cpu", np.float64),  # size of one executor
             ("memory", np.float64),
         ],
     )
@@ -85,7 +85,7 @@ CLASS = np.dtype(
 
 
 class Decision(NamedTuple):
-    """Run this stage next, with its job holding at most ``limit`` executors.
+    """A stage to run next, and the parallelism limit of its job.
 
     Attributes:
         stage: place in the observation's stage arrays; must be schedulable.
@@ -98,28 +98,26 @@ class Decision(NamedTuple):
 
 @dataclass(eq=False, repr=False)
 class Observation:
-    """The cluster at one decision. Stages of the live jobs stand job by job, jobs in order of arrival.
+    """The cluster at one decision: J live jobs in order of arrival, their S stages job by job, and K executor classes.
 
-    S stages and J jobs are live, there are K classes of executors. A simulator's is valid until the next decision, when
-    rows of jobs that change are written anew; :meth:`copy` keeps it. It needs no simulator: arrays of these records
-    can be filled by hand.
+    An observation of a simulator is valid until the next decision, which overwrites rows of jobs that change;
+    :meth:`copy` keeps it. It needs no simulator: arrays of these records can be filled by hand.
 
     Attributes:
-        config: the cluster: its delays and rules, and the executors that it began with.
+        config: the cluster: its delays, its semantics and its executors at the beginning.
         time_ms: the clock, ms.
-        offered: executors to be committed in this round, those that are still finishing a task included.
-        executor_class: which class they are of.
+        offered: executors to be committed in this round, including those that still run a task.
+        executor_class: their class.
         source: the live job (place in the job arrays) whose executors are offered; -1 for free executors.
-        num_schedulable: stages that may be chosen; if none, the only answer is to leave the executors idle.
+        num_schedulable: number of schedulable stages; with none, the executors can only be left idle.
         jobs: records [J] of the type ``JOB``.
         stages: records [S] of the type ``STAGE``; those of a job in the order of its profile.
-        classes: records [K] of the type ``CLASS``; executors may join and leave. An executor that runs a task, is just
-            done with one or moves is not free.
-        profiles: of the J live jobs, or estimates of them. What ``stages`` says may be known better by now, such as
-            numbers of tasks. It is the same tuple until a job arrives or completes, or an estimate changes by more than
-            a step; see ``PerJob``.
-        last_call: nothing is pending: unless executors are put to work now, the cluster stands still for ever.
-        prior: distribution of jobs in the workload; None if it is not known.
+        classes: records [K] of the type ``CLASS``. Executors may join and leave. An executor that moves, runs a task or
+            has just ended one is not free.
+        profiles: profiles of the J live jobs, or estimates of them; ``stages`` may be more accurate. The tuple is the
+            same object until a job arrives or ends, or an estimate changes by more than a step; see ``PerJob``.
+        last_call: no event is pending: if the executors stay idle now, the cluster stands still for ever.
+        prior: distribution of jobs in the workload; None if it is unknown.
     """
 
     config: ClusterConfig
@@ -155,50 +153,50 @@ class Observation:
         return html_table(repr(self), ("job", "name", "executors", "tasks left"), rows, len(self.jobs))
 
     def copy(self) -> Observation:
-        """The same, with arrays of its own: it does not change when the cluster goes on."""
+        """Return a copy that does not change when the cluster goes on."""
         return replace(self, jobs=self.jobs.copy(), stages=self.stages.copy(), classes=self.classes.copy())
 
     @cached_property
     def num_executors(self) -> int:
-        """Executors that are in the cluster now, of any class."""
+        """Executors in the cluster now, of all classes."""
         return sum(self.classes["executors"].tolist())
 
     @property
     def job_id(self) -> NDArray[np.int64]:
-        """[J] a number that stays the job's while it lives, ascending; a simulator's: its number in the sequence."""
+        """[J] number that the job keeps, ascending; in a simulator its number in the sequence."""
         return self.jobs["id"]
 
     @property
     def job_first_stage(self) -> NDArray[np.int64]:
-        """[J] where its stages begin in the stage arrays."""
+        """[J] place of its first stage in the stage arrays."""
         return self.jobs["first_stage"]
 
     @property
     def job_executors(self) -> NDArray[np.int64]:
-        """[J] executors that it holds: attached, moving to it, or committed to it from outside."""
+        """[J] executors that the job holds: attached, moving to it, or committed to it from outside."""
         return self.jobs["executors"]
 
     @property
     def job_unsaturated_stages(self) -> NDArray[np.int64]:
-        """[J] its stages that have unclaimed tasks."""
+        """[J] number of its stages with unclaimed tasks."""
         return self.jobs["unsaturated_stages"]
 
     @property
     def job_incomplete_stages(self) -> NDArray[np.int64]:
-        """[J] its stages that are not complete."""
+        """[J] number of its incomplete stages."""
         return self.jobs["incomplete_stages"]
 
     @property
     def next_stage(self) -> NDArray[np.int64]:
-        """[J] the stage that the job runs next by the published simulator's rule, as a place in the stage arrays.
+        """[J] next stage by the rule of the published simulator, place in the stage arrays; -1 for none.
 
-        Of its schedulable stages the first that became ready; if none is ready, the first; -1 if none is schedulable.
+        It is the schedulable stage that became ready first; if none is ready, the first schedulable stage.
         """
         return self.jobs["next_stage"]
 
     @property
     def job_arrival_ms(self) -> NDArray[np.float64]:
-        """[J] when it arrived, ms."""
+        """[J] arrival time, ms."""
         return self.jobs["arrival_ms"]
 
     @property
@@ -208,7 +206,7 @@ class Observation:
 
     @property
     def job_first_work_ms(self) -> NDArray[np.float64]:
-        """[J] its work as it was estimated when it arrived, ms."""
+        """[J] work as estimated at its arrival, ms."""
         return self.jobs["first_work_ms"]
 
     @property
@@ -219,12 +217,12 @@ class Observation:
 
     @property
     def stage_job(self) -> NDArray[np.int64]:
-        """[S] the job it belongs to, as a place in the job arrays."""
+        """[S] its job, place in the job arrays."""
         return self.stages["job"]
 
     @property
     def num_tasks(self) -> NDArray[np.int64]:
-        """[S] tasks in all, as far as is known now; the profile may say otherwise."""
+        """[S] number of its tasks as estimated now; that of the profile may differ."""
         return self.stages["num_tasks"]
 
     @property
@@ -234,32 +232,32 @@ class Observation:
 
     @property
     def unclaimed_tasks(self) -> NDArray[np.int64]:
-        """[S] tasks that have not started and that no executor is committed or moving to."""
+        """[S] remaining tasks that no executor is committed or moving to."""
         return self.stages["unclaimed_tasks"]
 
     @property
     def running_executors(self) -> NDArray[np.int64]:
-        """[S] executors at work on it."""
+        """[S] executors that run its tasks."""
         return self.stages["running_executors"]
 
     @property
     def finished_tasks(self) -> NDArray[np.int64]:
-        """[S] tasks that are done."""
+        """[S] tasks that have finished."""
         return self.stages["finished_tasks"]
 
     @property
     def ready_rank(self) -> NDArray[np.int64]:
-        """[S] ascending in the order in which stages became ready; -1: parents incomplete, or no task left."""
+        """[S] ascending in the order in which stages became ready; -1: incomplete parents or no remaining task."""
         return self.stages["ready_rank"]
 
     @cached_property
     def schedulable(self) -> NDArray[np.bool_]:
-        """[S] may be chosen: unclaimed tasks, all parents saturated, not chosen yet in this round, fits the class."""
+        """[S] has unclaimed tasks that fit the class, all parents saturated, and was not chosen in this round."""
         return self.stages["schedulable"].astype(bool)
 
     @property
     def mean_task_ms(self) -> NDArray[np.float64]:
-        """[S] mean duration of its tasks, ms, as it is estimated now: the median of what it may be."""
+        """[S] mean duration of its tasks, ms; if uncertain, the median of its posterior."""
         return self.stages["mean_task_ms"]
 
     @property
@@ -273,17 +271,17 @@ class Observation:
         return self.stages["finished_ms"]
 
     def work_ms(self, tasks: NDArray[np.int64]) -> NDArray[np.float64]:
-        """Work of each live job, float64 [J], ms: so many ``tasks`` of each stage, int64 [S], times their mean."""
+        """Return the work of each live job, float64 [J], ms, with ``tasks`` of each stage, int64 [S]."""
         work = np.bincount(self.stage_job, tasks * self.mean_task_ms, minlength=len(self.jobs))
         return work.astype(np.float64, copy=False)
 
     def held(self, job: int) -> int:
-        """Executors that a live job holds without those offered; a limit must exceed this."""
+        """Return the number of executors that a live job holds without those offered; limits must exceed it."""
         held = int(self.job_executors[job])
         return held - self.offered if job == self.source else held
 
     def stages_of(self, job: int) -> slice:
-        """The stages of a live job in the stage arrays."""
+        """Return the places of a live job's stages in the stage arrays."""
         first = self.job_first_stage
         return slice(int(first[job]), int(first[job + 1]) if job + 1 < len(first) else len(self.stages))
 
@@ -294,8 +292,8 @@ class PerJob(Generic[_Whole]):
     Call it with each observation of a cluster.
 
     Args:
-        of_profile: what is worked out.
-        join: puts together the results of the J live jobs, in order; ``np.array`` if they are numbers.
+        of_profile: the value of one profile.
+        join: joins the values of the J live jobs, in order; ``np.array`` for numbers.
     """
 
     def __init__(
@@ -311,7 +309,7 @@ class PerJob(Generic[_Whole]):
         self._whole: _Whole
 
     def __call__(self, observation: Observation) -> _Whole:
-        """Of the live jobs; the same object as long as they are the same jobs."""
+        """Return the joined value of the live jobs; the same object as long as ``profiles`` is."""
         if observation.profiles is not self._profiles or observation.config is not self._config:
             self._look_up(observation.profiles, observation.config)
         return self._whole

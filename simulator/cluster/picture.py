@@ -24,7 +24,7 @@ MAX_LINES = 50
 #: Inches and dots per inch of a frame.
 SIZE, DPI = (8.0, 4.0), 80
 
-#: Okabe and Ito's colours and those that are farthest from them, as `_distances` tells; dark and light ones in turn.
+#: Okabe and Ito's colours and those farthest from them by `_distances`; dark and light colours alternate.
 PALETTE = (
     "#0072B2", "#E69F00", "#5B2A86", "#96C396", "#871E00", "#56B4E9", "#5A002D", "#F0E442",
     "#874B69", "#D2E196", "#781E4B", "#009E73", "#4B005A", "#CC79A7", "#B43C2D", "#6987F0",
@@ -46,7 +46,7 @@ MOST_JOBS = 2000
 
 
 def frame(record: EpisodeRecord) -> NDArray[np.uint8]:
-    """The schedule so far as a picture, uint8 [320, 640, 3]."""
+    """Draw the schedule so far, uint8 [320, 640, 3]."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
@@ -67,21 +67,20 @@ def draw_schedule(
     end_s: float | None = None,
     colours: NDArray[np.float64] | None = None,
 ) -> list[Artist]:
-    """Draw what every executor did over time, as Decima's Figure 3, without a title.
+    """Draw the tasks and moves of every executor over time, as Decima's Figure 3, without a title.
 
-    Bars are coloured by job, light grey bars are moves to another job, white is idle; dark grey: not in the cluster. A
-    triangle marks each
-    job's completion, with a dashed line below it unless there are too many jobs to tell lines apart, and another its
-    arrival, unless all come at once. Lines lie between classes of executors.
+    Tasks are coloured by job, moves are light grey, idle time is white, time outside the cluster is dark grey.
+    Triangles mark completions, with a dashed line below unless there are too many, and arrivals, unless all jobs arrive
+    together. Lines separate executor classes.
 
     Args:
-        axes: empty ones.
+        axes: empty axes.
         record: the episode.
-        end_s: right end of the time axis, seconds; the episode's end if omitted.
-        colours: RGBA per job, float64 [num_jobs, 4]; such that neighbours differ if omitted.
+        end_s: right end of the time axis, s; by default the end of the episode.
+        colours: RGBA per job, float64 [num_jobs, 4]; by default ``contrasting_colours``.
 
     Returns:
-        What a legend has to explain.
+        Artists for the legend.
     """
     from matplotlib.patches import Patch
     from matplotlib.ticker import MaxNLocator
@@ -108,7 +107,7 @@ def draw_schedule(
 def _bars(
     axes: Axes, executor: NDArray[np.int32], span_ms: NDArray[np.float64], colour: str | NDArray[np.float64]
 ) -> None:
-    """One bar per row: the executor's lane, from start to end. One collection, however many there are."""
+    """Draw a bar from start to end in the lane of the executor, for each row; all in one collection."""
     from matplotlib.collections import PolyCollection
 
     start, end = span_ms.T / 1000
@@ -119,7 +118,7 @@ def _bars(
 
 
 def _mark_completions(axes: Axes, record: EpisodeRecord) -> Line2D:
-    """Draw them; returns the triangle for the legend."""
+    """Draw triangles and lines at completions; returns the triangles for the legend."""
     executors = record.config.num_executors
     completion_s = record.completion_ms[~np.isnan(record.completion_ms)] / 1000
     if completion_s.size <= MAX_LINES:
@@ -130,14 +129,14 @@ def _mark_completions(axes: Axes, record: EpisodeRecord) -> Line2D:
 
 
 def _mark_arrivals(axes: Axes, record: EpisodeRecord) -> Line2D:
-    """Draw them, where jobs do not all come at once; returns the triangle for the legend."""
+    """Draw triangles at arrivals; returns them for the legend."""
     arrival_s = record.sequence.arrival_ms[record.sequence.arrival_ms <= record.end_ms] / 1000
     look: dict[str, Any] = {"color": BLACK, "marker": "^", "markersize": 4, "linestyle": "none"}
     return axes.plot(arrival_s, np.zeros(arrival_s.size), label="job arrives", clip_on=False, **look)[0]
 
 
 def _mark_classes(axes: Axes, classes: Sequence[ExecutorClass]) -> None:
-    """Draw lines between classes of executors, if there are several, and say their sizes on the right."""
+    """Draw lines between executor classes, if there are several, and write their sizes on the right."""
     if len(classes) == 1:
         return
     low = 0
@@ -155,7 +154,7 @@ def _mark_classes(axes: Axes, classes: Sequence[ExecutorClass]) -> None:
 
 
 def job_colours(num_jobs: int) -> NDArray[np.float64]:
-    """Colour jobs by their order of arrival, whatever they do later.
+    """Colour jobs by their order of arrival.
 
     Returns:
         RGBA per job, float64 [num_jobs, 4].
@@ -164,10 +163,10 @@ def job_colours(num_jobs: int) -> NDArray[np.float64]:
 
 
 def contrasting_colours(records: Sequence[EpisodeRecord]) -> NDArray[np.float64]:
-    """Colour jobs so that bars that touch differ as much as they can, on the whole over some schedules.
+    """Colour jobs so that neighbouring bars differ as much as possible, to colour-blind readers too.
 
-    Each job in turn gets the colour that differs most from those of its neighbours, weighted by the length of their
-    common borders. No two jobs have one colour if these suffice.
+    Each job gets the colour that differs most from those of its neighbours, weighted by the length of their common
+    borders. All jobs have different colours if there are enough.
 
     Args:
         records: episodes of one job sequence, at least one.
@@ -215,7 +214,7 @@ def busy_spans(
 
 
 def _borders(record: EpisodeRecord) -> NDArray[np.float64]:
-    """Length of the borders between jobs in a picture that is one wide, float64 [num_jobs, num_jobs], symmetric."""
+    """Return the length of the borders between jobs in a picture of width 1, float64 [num_jobs, num_jobs]."""
     num_jobs, end_ms = len(record.sequence), max(record.end_ms, 1.0)
     executor, job, span = busy_spans(record, gap_ms=np.inf)
     borders = np.zeros(num_jobs * num_jobs)
@@ -244,7 +243,7 @@ def _rgba() -> NDArray[np.float64]:
 
 
 def _distances() -> NDArray[np.float64]:
-    """How different the colours look, with and without red-green blindness, float64 [colours, colours]."""
+    """Return the perceived differences of colours, red-green blindness included, float64 [colours, colours]."""
     rgb = _rgba()[:, :3]
     linear = np.where(rgb <= 0.04045, rgb / 12.92, ((rgb + 0.055) / 1.055) ** 2.4)
     seen = np.cbrt(linear @ np.transpose(TO_CONES)) @ np.transpose(TO_OKLAB) * [1, RED_GREEN, 1]

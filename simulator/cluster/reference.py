@@ -1,13 +1,13 @@
-"""The cluster in plain SimPy, to be read: it says what is right, and the compiled engine must agree event by event.
+"""The cluster in plain SimPy: a readable definition, with which the compiled engine must agree event by event.
 
-Jobs that arrive, executors that run tasks and executors that move are SimPy processes; nothing else lets time pass.
-When an executor runs out of work, a stage opens or a job arrives, a *round* opens: executors of one *source* (a
-stage, the pool of a job, or the common pool) are offered to the scheduler, which commits all of them, decision by
-decision, to stages or to idleness. Then those in turn carry out the oldest commitments of their source; the others
-follow as they become free (``reference_executors.py``).
+Arrivals of jobs, tasks and moves of executors are SimPy processes; time passes in these only. A *round* opens when an
+executor has no task left, when a stage becomes ready, or when a job arrives: executors of one *source* (a stage, the
+pool of a job, or a common pool) are offered to the scheduler, which commits all of them, decision by decision, to
+stages or to idleness. Then executors carry out the oldest commitments of their source, those without a task at once,
+the others when their task ends (``reference_executors.py``).
 
-Simultaneous events happen in the order in which they were caused. SimPy sees to that: a process begins before
-anything else happens, and timeouts that end at the same time do so in the order in which they began.
+Simultaneous events happen in the order in which they were caused, as in SimPy: a process starts before any other event,
+and timeouts that end at the same time do so in the order in which they started.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ __all__ = ["ReferenceCluster"]
 
 
 class ReferenceCluster(ReferenceExecutors):
-    """One episode, as ``Cluster`` runs it, but about twenty times slower."""
+    """One episode with the same results as ``Cluster``; it takes about twenty times as long."""
 
     def __init__(self, config: ClusterConfig, sequence: JobSequence):
         super().__init__(config, sequence)
@@ -59,15 +59,15 @@ class ReferenceCluster(ReferenceExecutors):
         self._run()
 
     def fork(self, futures: int | None = None, *, arrivals: bool = True, log: bool = True) -> Self:
-        """Return a cluster that has replayed all decisions, with the log, see ``BaseCluster.fork``.
+        """Return a cluster that has replayed all decisions, with the log; see ``BaseCluster.fork``.
 
-        A running task that is drawn anew has its new duration from its start: either way it is still running.
+        In the replay a running task has its redrawn duration from its start, which does not change the past.
         """
         fork = type(self)(self.config, self.sequence)
         fork._given_ms = self._given_ms.copy()
         if futures is not None:
             fork._given_ms |= redrawn_ms(self.config, self._jobs, futures, self.clock.now)
-        with suppress(SchedulingError):  # it stands still for ever
+        with suppress(SchedulingError):  # the cluster stands still for ever
             for method, *arguments in self._history:
                 method(fork, *arguments)
         fork._change_future(futures, arrivals)
@@ -75,7 +75,7 @@ class ReferenceCluster(ReferenceExecutors):
         return fork
 
     def _change_future(self, seed: int | None, arrivals: bool) -> None:
-        """Give tasks that have not started the noise of a seed, if there is one, and perhaps let no more job arrive."""
+        """Redraw the noise of tasks that have not started, if a seed is given; perhaps let no more jobs arrive."""
         self._history.append((ReferenceCluster._change_future, seed, arrivals))
         self._arrivals &= arrivals
         if seed is not None:
@@ -90,7 +90,7 @@ class ReferenceCluster(ReferenceExecutors):
         self._done = True
 
     def _arrival(self, job: Job) -> ProcessGenerator:
-        """A job arrives: all executors of the common pools are offered."""
+        """Let a job arrive, and offer all executors of the common pools."""
         yield self.clock.timeout(job.arrival_ms)
         if not self._arrivals:
             return
@@ -98,11 +98,11 @@ class ReferenceCluster(ReferenceExecutors):
         self._offer((None, kind) for kind in self._kinds)
 
     def _work(self, executor: Executor, stage: Stage, task_ms: float) -> ProcessGenerator:
-        """An executor runs a task of a stage, and then all further ones that it gets."""
+        """Run a task of a stage on an executor, and then all further tasks that it gets there."""
         while True:
             occupation = executor.occupation
             yield self.clock.timeout(task_ms)
-            if executor.occupation != occupation:  # it was lost
+            if executor.occupation != occupation:  # the executor was lost
                 return
             failed = self._end_run(executor, stage)
             if stage.job.failed:
@@ -113,15 +113,15 @@ class ReferenceCluster(ReferenceExecutors):
             task_ms = self._next_task_ms(executor, stage)
             if failed:
                 self._offer_recovered()
-        if self._run_dry(executor, stage) and failed:
+        if self._become_idle(executor, stage) and failed:
             self._offer_recovered()
 
     def _move(self, executor: Executor) -> ProcessGenerator:
-        """An executor moves to another job, where a JVM starts."""
+        """Move an executor to another job, where a JVM starts."""
         occupation = executor.occupation
         yield self.clock.timeout(self.config.moving_delay_ms)
         self._num_on_the_way -= 1
-        if executor.occupation != occupation:  # it was lost
+        if executor.occupation != occupation:  # the executor was lost
             return
         target = self._moving.pop(executor)
         if target is None:
@@ -135,7 +135,7 @@ class ReferenceCluster(ReferenceExecutors):
         self._change_capacity(number)
 
     def _outages_of(self, executor: Executor, number: int, keys: list[int]) -> ProcessGenerator:
-        """An executor is lost and returns, again and again, until there are other keys."""
+        """Let an executor be lost and return alternately, until the keys are replaced."""
         for change in count(number):
             time_ms = outage_ms(self.config.faults, keys[executor.number], change)
             if math.isinf(time_ms):
@@ -159,8 +159,8 @@ class ReferenceCluster(ReferenceExecutors):
         self._reward.add_job(self.clock.now, job.number)
         self._num_losses = 0
 
-    def _run_dry(self, executor: Executor, stage: Stage) -> bool:
-        """An executor finished a task of a stage that has no more for it; returns whether it concerns no other."""
+    def _become_idle(self, executor: Executor, stage: Stage) -> bool:
+        """Place an executor that gets no further task of its stage; returns whether it concerns no other executor."""
         opened = stage.complete and self._open_children(stage)
         committed = any(source == executor.source for source, _ in self._commitments)
         if committed:
@@ -169,9 +169,9 @@ class ReferenceCluster(ReferenceExecutors):
             self._wait(executor)
         elif self.config.semantics.offer_after_tasks:
             self._open_round([executor], 1, stage.job)
-        else:  # all who work on the stage will run dry soon; this round settles where they go
-            crew = sum(other.source == executor.source for other in self._executors)
-            self._open_round([executor], crew, stage.job)
+        else:  # the others on the stage will become idle soon: this round commits them, too
+            on_stage = sum(other.source == executor.source for other in self._executors)
+            self._open_round([executor], on_stage, stage.job)
         ended = all(each.complete for each in stage.job.stages)
         if ended:
             self._end(stage.job)
@@ -182,7 +182,7 @@ class ReferenceCluster(ReferenceExecutors):
         return True
 
     def _open_children(self, stage: Stage) -> bool:
-        """A stage is complete; returns whether others became ready."""
+        """Make the children of a complete stage ready; returns whether any became ready."""
         waiting = [child for child in stage.children if not child.ready]
         opened = [child for child in waiting if all(parent.complete for parent in child.parents)]
         for child in opened:
@@ -190,7 +190,7 @@ class ReferenceCluster(ReferenceExecutors):
         return bool(opened)
 
     def _end(self, job: Job) -> None:
-        """A job is complete or has failed: its executors are free, commitments and moves to it are void."""
+        """End a job that is complete or has failed: free its executors, cancel commitments and moves to it."""
         self._num_losses = 0
         if not job.failed:
             job.completion_ms = self.clock.now
@@ -201,7 +201,7 @@ class ReferenceCluster(ReferenceExecutors):
             for executor in self._pools.pop((job, kind), []):
                 self._go_to_common_pool(executor)
         for executor in self._executors:
-            if executor.job is job:  # the one that did the last task and is offered
+            if executor.job is job:  # the executor of the last task, which is offered
                 executor.detach()
         self._commitments = [each for each in self._commitments if each[1] not in job.stages]
         for executor, target in self._moving.items():
@@ -211,7 +211,7 @@ class ReferenceCluster(ReferenceExecutors):
     # Faults.
 
     def _end_run(self, executor: Executor, stage: Stage) -> bool:
-        """A run of a task ends; returns whether it has failed."""
+        """End a run of a task; returns whether it has failed."""
         task, share = executor.task, self.config.faults.task_failures
         if not (share > 0 and stage.chance(task, Purpose.FAILS, stage.job.key) < share):
             stage.finish_task(executor, self.clock.now)
@@ -231,7 +231,7 @@ class ReferenceCluster(ReferenceExecutors):
         self._lost_runs.append((stage, task, run, outcome))
 
     def _fail(self, executor: Executor, job: Job) -> None:
-        """A task of a job has failed too often: all its executors stop."""
+        """Stop all executors of a job of which a task has failed too often."""
         job.failed = True
         self._failed.append((job.number, self.clock.now))
         self._go_to_common_pool(executor)
@@ -244,7 +244,7 @@ class ReferenceCluster(ReferenceExecutors):
         self._offer([])
 
     def _begin_outages(self, seed: int) -> None:
-        """Let executors be lost and return as a seed has it; those that are lost return first."""
+        """Start the outages of all executors with the random numbers of a seed; lost executors return first."""
         if math.isinf(self.config.faults.executor_lifetime_ms):
             return
         self._outage_keys = executor_keys(seed, len(self._executors))
@@ -259,23 +259,22 @@ class ReferenceCluster(ReferenceExecutors):
         self._lose_or_join([each for each in self._executors[low:high] if each not in self._outages])
 
     def _lose_or_join(self, executors: list[Executor]) -> None:
-        """Executors leave the cluster, or those that have left join it."""
+        """Let executors leave the cluster, or join it if they have left."""
         if not executors:
             return
         joins = executors[0].away
         for executor in executors:
             executor.away = not joins
-            self._changes.append((executor.number, self.clock.now, joins))
             if joins:
                 self._last_call = False
                 self._go_to_common_pool(executor)
             else:
                 self._lose(executor)
-        self._change_executors([executor.kind for executor in executors], 1 if joins else -1)
+        self._change_executors([each.number for each in executors], [each.kind for each in executors], joins)
         self._offer_free()
 
     def _lose(self, executor: Executor) -> None:
-        """An executor leaves the cluster, wherever it is."""
+        """Take an executor out of the cluster."""
         source, stage, pool = executor.source, executor.stage, self._pools[executor.job, executor.kind]
         self._moving.pop(executor, None)
         if executor in pool:
@@ -295,7 +294,7 @@ class ReferenceCluster(ReferenceExecutors):
                 self._recover(job)
 
     def _recover(self, job: Job) -> None:
-        """Let finished tasks run again whose output is lost and needed by a child with tasks to start."""
+        """Let finished tasks run again whose output is lost and needed by a child with unstarted tasks."""
         while sum(self._rerun(stage) for stage in reversed(job.stages)):
             pass
 
@@ -310,7 +309,7 @@ class ReferenceCluster(ReferenceExecutors):
         return bool(lost)
 
     def _offer_recovered(self) -> None:
-        """A task has failed; where outputs were lost, others may have to run again."""
+        """Offer free executors after a failure: where outputs were lost, more tasks may have to run again."""
         if self.config.faults.lost_output:
             self._offer_free()
 
@@ -324,8 +323,8 @@ class ReferenceCluster(ReferenceExecutors):
             count = min(count, self._unclaimed(stage))
             self._chosen.add(stage)
         self._commitments += [(source, stage)] * count
-        self._offered -= count
-        if not self._offered:
+        self._num_offered -= count
+        if not self._num_offered:
             self._chosen.clear()
             for executor in self._turn:
                 self._carry_out_next(source, executor)
@@ -334,15 +333,15 @@ class ReferenceCluster(ReferenceExecutors):
         return self._reward.step(self.clock.now)
 
     def _run(self) -> None:
-        """Let time pass until a round opens or the episode is over."""
-        while not self._offered and not self._done:
+        """Let time pass until a round opens or the episode ends."""
+        while not self._num_offered and not self._done:
             to_come = self._arrivals and self._num_arrived < len(self._jobs)
             if to_come or self._num_on_the_way or any(executor.stage for executor in self._executors):
                 self.clock.step()
             elif not self._live:
                 self._done = True
             elif self._may_call and not self._last_call:
-                # All executors are idle: they are offered once more before the cluster stands still for ever.
+                # Offer idle executors once more before the cluster stands still for ever.
                 self._last_call = True
                 self._offer_free()
             elif self._has_end or self._waits_for_executors():
@@ -356,7 +355,7 @@ class ReferenceCluster(ReferenceExecutors):
         return self.config.semantics.offer_idle_executors or self.config.faults.active
 
     def _waits_for_executors(self) -> bool:
-        """Whether executors may return, and those that are idle cannot run anything."""
+        """Return whether executors may return, and no idle executor could be used."""
         returns = bool(self._outages) and math.isfinite(self.config.faults.executor_return_ms)
         return (returns or self._num_capacities > 0) and not any(self._free_places())
 
@@ -367,17 +366,5 @@ class ReferenceCluster(ReferenceExecutors):
 
     def record(self) -> EpisodeRecord:
         """See ``BaseCluster.record``."""
-        changes = np.array(self._changes, dtype="i4, f8, ?")
-        failed = np.array(self._failed, dtype="i8, f8")
-        return EpisodeRecord(
-            self.config,
-            self.sequence,
-            **log_of(self._jobs, self._moves, self._lost_runs),
-            end_ms=self.clock.now,
-            num_decisions=self._num_decisions,
-            failed_job=failed["f0"],
-            failed_ms=failed["f1"],
-            change_executor=changes["f0"],
-            change_ms=changes["f1"],
-            change_joins=changes["f2"],
-        )
+        log = log_of(self._jobs, self._moves, self._lost_runs)
+        return EpisodeRecord(self.config, self.sequence, **log, **self._end_of_log())

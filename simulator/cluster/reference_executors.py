@@ -16,7 +16,7 @@ import simpy
 from numpy.typing import NDArray
 from simpy.events import ProcessGenerator
 
-from simulator.cluster.base import BaseCluster, RewardMeter
+from simulator.cluster.base import BaseCluster
 from simulator.cluster.config import ClusterConfig, check_demands
 from simulator.cluster.durations import duration_ms
 from simulator.cluster.observation import JOB, STAGE, Observation
@@ -62,13 +62,10 @@ class ReferenceExecutors(BaseCluster):
         self._num_on_the_way = 0  # moves that have not ended, those of lost executors included
         self._outages: set[Executor] = set()
         self._outage_keys: list[int] = []
-        self._capacity, self._num_capacities = config.num_executors, len(config.faults.capacity)
         self._lost_runs: list[LostRun] = []
-        self._failed: list[tuple[int, float]] = []
-        self._changes: list[tuple[int, float, bool]] = []
-        self._reward = RewardMeter(config)
 
         # The open round, and the pools to be offered after it.
+        self._num_offered = 0
         self._turn: list[Executor] = []
         self._source_job: Job | None = None
         self._chosen: set[Stage] = set()
@@ -143,7 +140,7 @@ class ReferenceExecutors(BaseCluster):
         executor.task = task = stage.next_task_number()
         task_ms = self._given_ms.get((stage.job.number, stage.number, task, stage.attempts[task]))
         if task_ms is None:
-            task_ms = duration_ms(self.config, stage.profile.durations, wave, parallelism, *stage.luck[task])
+            task_ms = duration_ms(self.config, stage.profile.durations, wave, parallelism, *stage.noise[task])
             task_ms *= delay_factor(self.config, stage, task, stage.job.key)
         stage.runs[task] = (self.clock.now, self.clock.now + task_ms, executor.number, wave, parallelism)
         executor.warm, executor.start_ms = stage, self.clock.now
@@ -170,18 +167,23 @@ class ReferenceExecutors(BaseCluster):
     # Rounds.
 
     @property
+    def offered(self) -> int:
+        """See ``BaseCluster.offered``."""
+        return self._num_offered
+
+    @property
     def turn(self) -> list[int]:
-        """The executors that act when the open round closes, in order."""
+        """See ``BaseCluster.turn``."""
         return [executor.number for executor in self._turn]
 
     @property
     def source(self) -> tuple[int | None, int | None]:
-        """(job, stage in that job) whose executors are offered; no stage for a pool, no job for the common pool."""
+        """See ``BaseCluster.source``."""
         job, stage = self._source_job, self._turn[0].stage
         return job.number if job else None, stage.number if stage else None
 
     def _open_round(self, turn: list[Executor], offered: int, source_job: Job | None) -> None:
-        self._turn, self._offered, self._source_job = turn, offered, source_job
+        self._turn, self._num_offered, self._source_job = turn, offered, source_job
 
     def _open_next_round(self) -> None:
         """Offer all executors of the next pool, if there is one."""
@@ -193,7 +195,7 @@ class ReferenceExecutors(BaseCluster):
     def _offer(self, pools: Iterable[Source]) -> None:
         """After the open round, offer the pools that an event concerns and, as the paper has it, all free executors."""
         self._offers = self._with_free(list(pools))
-        if not self._offered:
+        if not self._num_offered:
             self._open_next_round()
 
     def _with_free(self, pools: list[Source]) -> Iterator[Source]:
@@ -292,7 +294,7 @@ class ReferenceExecutors(BaseCluster):
         return Observation(
             self.config,
             self.clock.now,
-            self._offered,
+            self._num_offered,
             kind,
             self._live.index(self._source_job) if self._source_job in self._live else -1,
             num_schedulable,

@@ -1,4 +1,4 @@
-"""Jobs, stages and executors as plain objects, for the reference."""
+"""Jobs, stages and executors of the reference, as plain objects."""
 
 from __future__ import annotations
 
@@ -32,16 +32,16 @@ __all__ = [
     "redrawn_ms",
 ]
 
-#: What a record says of a task: start and finish in ms, executor, wave, parallelism.
+#: Run of a task: start and finish in ms, executor, wave, parallelism.
 TaskRun = tuple[float, float, int, int, int]
 _NOT_RUN: TaskRun = (math.nan, math.nan, -1, -1, 0)
-#: A run that was lost: the stage, the task, the run, how it ended.
+#: Lost run: stage, task, run, and how it ended.
 LostRun = tuple["Stage", int, TaskRun, Outcome]
 
 
 @dataclass(eq=False)
 class Job:
-    """A job of the sequence, whether it is in the cluster or not."""
+    """A job of the sequence."""
 
     number: int
     profile: JobProfile
@@ -52,19 +52,19 @@ class Job:
     key: int = 0
 
     def noise(self, seed: int) -> list[list[tuple[float, float]]]:
-        """Draw the noise of all tasks, see ``task_noise``: of each stage a list of pairs."""
+        """Draw the noise of all tasks, see ``task_noise``: a list of pairs for each stage."""
         noise = iter(task_noise(seed, self.number, self.profile.num_tasks).T.tolist())
-        luck = [[tuple(next(noise)) for _ in range(stage.num_tasks)] for stage in self.profile.stages]
+        noises = [[tuple(next(noise)) for _ in range(stage.num_tasks)] for stage in self.profile.stages]
         key = job_key(seed, self.number)
         for stage in self.stages:
             for task in stage.attempts:
-                luck[stage.number][task] = stage.later_luck(task, key)
-        return luck
+                noises[stage.number][task] = stage.later_noise(task, key)
+        return noises
 
     def draw_noise(self, seed: int) -> None:
         """Draw the noise of tasks that have not started."""
-        for stage, luck in zip(self.stages, self.noise(seed), strict=True):
-            stage.luck = luck
+        for stage, noise in zip(self.stages, self.noise(seed), strict=True):
+            stage.noise = noise
         self.key = job_key(seed, self.number)
 
 
@@ -75,20 +75,20 @@ class Stage:
     job: Job
     number: int
     profile: StageProfile
-    luck: list[tuple[float, float]] = field(default_factory=list)  # of its tasks, see `task_noise`
-    rank: float = math.inf  # ascending in the order in which stages become ready; infinite before
+    noise: list[tuple[float, float]] = field(default_factory=list)  # of its tasks, see `task_noise`
+    rank: float = math.inf  # ascending in the order in which stages become ready; infinite until then
     parents: list[Stage] = field(default_factory=list)
     children: list[Stage] = field(default_factory=list)
     runs: dict[int, TaskRun] = field(default_factory=dict)  # of tasks that run or have finished
     done: set[int] = field(default_factory=set)  # tasks that have finished
     without_output: set[int] = field(default_factory=set)  # finished tasks whose output is lost
-    returned: list[int] = field(default_factory=list)  # tasks whose run was lost, the next to run last
+    returned: list[int] = field(default_factory=list)  # tasks whose run was lost; the last runs next
     attempts: Counter[int] = field(default_factory=Counter)  # lost runs of tasks
     failures: Counter[int] = field(default_factory=Counter)  # failed runs of tasks
     finished_ms: float = 0.0  # executor time of finished tasks
 
     def finish_task(self, executor: Executor, now_ms: float) -> None:
-        """An executor is done with its task of the stage."""
+        """Note that an executor has finished its task of the stage."""
         self.done.add(executor.task)
         self.finished_ms += now_ms - executor.start_ms
         executor.start_ms = math.nan
@@ -104,22 +104,22 @@ class Stage:
         return len(self.done)
 
     def next_task_number(self) -> int:
-        """Take the next task: the one whose run was lost last, or the first that never started."""
+        """Take the next task: the one whose run was lost last, else the first that never started."""
         return self.returned.pop() if self.returned else len(self.runs)
 
-    def later_luck(self, task: int, key: int) -> tuple[float, float]:
-        """Draw the noise of an attempt after the first."""
+    def later_noise(self, task: int, key: int) -> tuple[float, float]:
+        """Draw the noise of the current attempt at a task, which is not the first."""
         return self.chance(task, Purpose.LEVEL, key), self.chance(task, Purpose.DURATION, key)
 
     def chance(self, task: int, purpose: Purpose, key: int) -> float:
-        """Return a uniform number of a purpose for the current attempt at a task."""
+        """Return the uniform number of a purpose for the current attempt at a task."""
         before = sum(stage.num_tasks for stage in self.job.profile.stages[: self.number])
         return chance(key, before + task, self.attempts[task], purpose)
 
     def give_back(self, task: int) -> TaskRun:
-        """Let a task wait for another run; returns the one that is lost."""
+        """Let a task wait for another run; returns the lost run."""
         self.attempts[task] += 1
-        self.luck[task] = self.later_luck(task, self.job.key)
+        self.noise[task] = self.later_noise(task, self.job.key)
         self.returned.append(task)
         run = self.runs.pop(task)
         if task in self.done:
@@ -142,25 +142,25 @@ class Stage:
 
 @dataclass(eq=False)
 class Executor:
-    """An executor: on a stage of its job, or in the pool of its job, or in the common pool, or on its way."""
+    """An executor: on a stage of its job, in the pool of its job, in a common pool, or moving."""
 
     number: int
     kind: int
     job: Job | None = None
     stage: Stage | None = None
-    warm: Stage | None = None  # what its JVM worked on last, if it is up
-    start_ms: float = math.nan  # when the task that it runs started; NaN if it runs none
-    task: int = -1  # what it runs, if it is on a stage
-    occupation: int = 0  # grows when it begins or leaves a stage or a move; the end of an older one is void
-    away: bool = False  # whether it is not in the cluster
+    warm: Stage | None = None  # stage of the last task that its JVM ran; None for a new JVM
+    start_ms: float = math.nan  # start of the running task; NaN without one
+    task: int = -1  # task that it started last
+    occupation: int = 0  # grows with each stage and each move, so that the end of an earlier one is void
+    away: bool = False  # whether it is out of the cluster
 
     @property
     def source(self) -> Source:
-        """Whose commitments it carries out."""
+        """Source whose commitments it carries out."""
         return self.stage or self.job, self.kind
 
     def detach(self) -> None:
-        """Leave stage and job; the JVM is gone."""
+        """Leave stage and job; the JVM ends."""
         self.job = self.stage = self.warm = None
         self.occupation += 1
 
@@ -170,7 +170,7 @@ Source = tuple[Stage | Job | None, int]
 
 
 def jobs_of(sequence: JobSequence) -> list[Job]:
-    """All jobs with their stages."""
+    """Return all jobs with their stages."""
     jobs: list[Job] = []
     for profile, arrival_ms in zip(sequence.profiles, sequence.arrival_ms.tolist(), strict=True):
         job = Job(len(jobs), profile, arrival_ms)
@@ -185,10 +185,10 @@ def jobs_of(sequence: JobSequence) -> list[Job]:
 
 
 def estimate(
-    job: Job, told: Estimate, executors: list[Executor], now_ms: float
+    job: Job, first: Estimate, executors: list[Executor], now_ms: float
 ) -> tuple[NDArray[np.void], NDArray[np.void]]:
-    """Return the best estimates of a job and its stages, ``BELIEF`` [1] and ``ESTIMATE`` [num_stages]."""
-    belief, stages = records(told)
+    """Return the current estimates of a job and its stages, ``BELIEF`` [1] and ``ESTIMATE`` [num_stages]."""
+    belief, stages = records(first)
     for stage, row in zip(job.stages, stages, strict=True):
         row["finished"], row["finished_ms"] = stage.finished, stage.finished_ms
         running = [now_ms - each.start_ms for each in executors if each.stage is stage and each.start_ms >= 0]
@@ -229,7 +229,7 @@ def delay_factor(config: ClusterConfig, stage: Stage, task: int, key: int) -> fl
 def redrawn_ms(
     config: ClusterConfig, jobs: list[Job], seed: int, now_ms: float
 ) -> dict[tuple[int, int, int, int], float]:
-    """Draw durations of running tasks anew, ms by (job, stage, task, attempt), given that they end after ``now_ms``."""
+    """Redraw durations of running tasks, given that they end after ``now_ms``: ms by (job, stage, task, attempt)."""
     given = {}
     for job in jobs:
         for stage, noise in zip(job.stages, job.noise(seed), strict=True):

@@ -1,4 +1,4 @@
-"""How a cluster is shown to learners that expect arrays of fixed shape, and what their actions mean."""
+"""Views of a cluster for learners that expect arrays of fixed shape, and the meaning of their actions."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ from workloads.errors import ConfigError, check_instance, check_whole
 
 __all__ = ["FlatView", "MakeView", "PaddedView", "Seen", "View", "without_choice"]
 
-#: Bounds that no episode reaches; infinite ones would be warned about.
+#: Bounds that no episode reaches; infinite bounds would cause warnings.
 _MANY = np.iinfo(np.int32).max
 _MUCH = np.finfo(np.float64).max
 
 
 def may_idle(observation: Observation) -> bool:
-    """Whether the offered executors may be left idle: they are offered again, and something else goes on."""
+    """Whether the offered executors may be left idle: they are offered again, and some event is pending."""
     return observation.config.semantics.offer_idle_executors and not observation.last_call
 
 
 def without_choice(observation: Observation) -> Decision | None:
-    """Idle; where that is not allowed, give the first schedulable stage all executors offered."""
+    """Leave the executors idle; where that is not allowed, give them all to the first schedulable stage."""
     if may_idle(observation) or not observation.num_schedulable:
         return None
     stage = int(np.argmax(observation.schedulable))
@@ -41,9 +41,9 @@ class Seen:
     """An observation in arrays of fixed shape.
 
     Attributes:
-        arrays: in the view's ``observation_space``.
-        masks: int8 [n + 1] and int8 [limits]: which stages, of n, and whether idling; which limits may be chosen.
-        stages: int64 [n], the place of each stage in the observation; -1 where none may be chosen.
+        arrays: an element of the view's ``observation_space``.
+        masks: int8 [n + 1] and int8 [limits]: stages, and idling as the last; limits.
+        stages: int64 [n], place of each stage in the observation; -1 if it may not be chosen.
     """
 
     arrays: Any
@@ -52,25 +52,25 @@ class Seen:
 
     @property
     def has_choice(self) -> bool:
-        """Whether there is a stage that may be chosen."""
+        """Whether some stage may be chosen."""
         return bool((self.stages >= 0).any())
 
     @property
     def action_masks(self) -> NDArray[np.bool_]:
-        """Both masks in one, bool [n + 1 + limits], as MaskablePPO of sb3-contrib wants them."""
+        """Both masks, bool [n + 1 + limits], as MaskablePPO of sb3-contrib expects them."""
         return np.concatenate(self.masks).astype(np.bool_)
 
 
 class View(ABC):
-    """Shows a cluster in arrays of fixed shape, and says what actions mean.
+    """A cluster in arrays of fixed shape, and the meaning of actions.
 
     An action is a stage, of n, and a limit: ``MultiDiscrete([n + 1, limits])``. Stage n leaves the offered executors
     idle, whatever the limit.
 
     Args:
-        config: the cluster that an episode begins with.
+        config: the cluster at the beginning of an episode.
         stages: n.
-        limits: how many there are.
+        limits: number of limits.
     """
 
     observation_space: spaces.Space[Any]
@@ -81,18 +81,18 @@ class View(ABC):
         self._all_limits = np.ones(limits, dtype=np.int8)
 
     def check(self, sequence: JobSequence) -> None:  # noqa: B027
-        """Refuse jobs that could never be shown, with a ``ConfigError``."""
+        """Raise a ``ConfigError`` for a job that can never be shown."""
 
     @abstractmethod
     def show(self, observation: Observation) -> Seen:
-        """What an observation looks like."""
+        """Return an observation as arrays."""
 
     @abstractmethod
     def limit(self, number: int, observation: Observation) -> int:
-        """The parallelism limit that a number of an action means."""
+        """Return the parallelism limit that a number in an action stands for."""
 
     def decision(self, observation: Observation, seen: Seen, action: ArrayLike) -> Decision | None:
-        """What an action means: a stage that may not be chosen stands for idling, see ``without_choice``."""
+        """Return the decision of an action; a stage that may not be chosen is idling, see ``without_choice``."""
         stage, limit = np.asarray(action).tolist()
         place = int(seen.stages[stage]) if stage < len(seen.stages) else -1
         if place < 0:
@@ -104,21 +104,21 @@ class View(ABC):
         return Seen(arrays, (allowed.copy(), self._all_limits.copy()), stages)
 
 
-#: A view of a cluster: a class, or a function of its settings.
+#: A class of views, or another function of a configuration that returns a view.
 MakeView = Callable[[ClusterConfig], View]
 
 
 class PaddedView(View):
-    """All live jobs, their stages and edges, followed by zeros; ``ClusterEnv`` says what is where.
+    """All live jobs, their stages and edges, padded with zeros; ``ClusterEnv`` describes the arrays.
 
     Args:
         config: the cluster.
-        max_jobs: room for live jobs.
-        max_stages: room for their stages.
-        max_edges: room for their edges; twice ``max_stages`` if omitted.
+        max_jobs: length of arrays of live jobs.
+        max_stages: length of arrays of their stages.
+        max_edges: length of arrays of their edges; by default twice ``max_stages``.
 
     Raises:
-        ConfigError: no room at all.
+        ConfigError: a length below 1.
     """
 
     def __init__(
@@ -181,7 +181,7 @@ class PaddedView(View):
         )
 
     def check(self, sequence: JobSequence) -> None:
-        """Refuse jobs that would never be shown."""
+        """Raise a ``ConfigError`` for a job with too many stages or edges."""
         for number, profile in enumerate(sequence.profiles):
             if profile.num_stages > self.stages or len(profile.edges) > self.edges:
                 raise ConfigError(
@@ -190,7 +190,7 @@ class PaddedView(View):
                 )
 
     def show(self, observation: Observation) -> Seen:
-        """The observation in these shapes."""
+        """Return the observation as padded arrays."""
         jobs, stages, edges = self._fitting(observation)
         source = observation.source if 0 <= observation.source < jobs and observation.offered else self.jobs
         schedulable = observation.schedulable[:stages] & (observation.offered > 0)
@@ -228,7 +228,7 @@ class PaddedView(View):
         return self._seen(arrays, allowed, places)
 
     def _fitting(self, observation: Observation) -> tuple[int, int, NDArray[np.int64]]:
-        """For how many live jobs there is room, how many stages they have, and their edges, int64 [E, 2]."""
+        """Return the number of live jobs that fit, the number of their stages, and their edges, int64 [E, 2]."""
         jobs = stages = num_edges = 0
         edges = [np.zeros((0, 2), dtype=np.int64)]
         for profile in observation.profiles[: self.jobs]:
@@ -242,24 +242,24 @@ class PaddedView(View):
 
 
 class FlatView(View):
-    """The stages that may be chosen, in one vector, whatever the size of the cluster and of its jobs.
+    """The schedulable stages in one vector, whose length does not depend on the cluster and its jobs.
 
-    **Observation**: float32 [5 + 8 n], all in 0 .. 4. First of the cluster: the share of executors that are offered;
-    live jobs; stages that may be chosen and that there is no room for; work of the live jobs; whether idling is
-    allowed. Then of each stage: 1, for there is one; work of its job; its own work; its unclaimed tasks over the
-    executors of the cluster, at most 4; the mean duration of its tasks; the share of executors that its job holds;
-    whether the job offers the executors; whether the stage's parents are complete. Zeros follow. Work is mean
-    duration times tasks that have not started; it, durations (both in s) and numbers x are given as log(1 + x) / 5.
+    **Observation**: float32 [5 + 8 n], values in 0 .. 4. Of the cluster: share of executors that are offered; number of
+    live jobs; number of schedulable stages that are left out; work of the live jobs; whether idling is allowed. Then of
+    each stage: 1; work of its job; work of the stage; unclaimed tasks over executors of the cluster, at most 4; mean
+    duration of its tasks; share of executors that its job holds; whether its job is the source; whether its parents
+    are complete. Zeros follow. Work is mean duration times remaining tasks. Work, durations (in s) and numbers x are
+    given as log(1 + x) / 5.
 
-    Stages stand by the work of their job, the least first, and in the order of the profile within a job. Those
-    beyond the first n, of jobs with the most work, are not seen and cannot be chosen until there is room.
+    Stages are sorted by the work of their job, the least first, then in the order of its profile. Stages after the
+    first n are left out and cannot be chosen.
 
     **Action**: the limit with number i is ceil((i + 1) / limits) of the executors; see ``View``.
 
     Args:
         config: the cluster.
         stages: n.
-        limits: how many limits there are.
+        limits: number of limits.
         idle: whether executors may be left idle while a stage may be chosen.
 
     Raises:
@@ -277,11 +277,11 @@ class FlatView(View):
         self.observation_space = spaces.Box(0.0, self.MOST, shape, np.float32)
 
     def limit(self, number: int, observation: Observation) -> int:
-        """So many parts of the executors that are in the cluster now."""
+        """Return ceil((number + 1) / limits) of the executors in the cluster now."""
         return -(-(number + 1) * observation.num_executors // self.limits)
 
     def show(self, observation: Observation) -> Seen:
-        """The observation in this vector."""
+        """Return the observation as a vector."""
         executors = max(1, observation.num_executors)
         work = observation.work_ms(observation.remaining_tasks) / 1000
         places = (
@@ -323,7 +323,7 @@ def _graded(value: Any) -> Any:
 
 
 def _padded(values: NDArray[Any], length: int, dtype: type[np.generic]) -> NDArray[Any]:
-    """``values``, followed by zeros."""
+    """Return the values, padded with zeros."""
     array = np.zeros(length, dtype=dtype)
     array[: len(values)] = values
     return array

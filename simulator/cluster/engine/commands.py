@@ -1,10 +1,10 @@
-"""Compiled: what Python calls. Each function is handed the cluster's ``Memory`` and does one step in bulk."""
+"""Compiled: functions that Python calls. Each takes the cluster's ``Memory`` and does one step."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from simulator.cluster.engine import executors, posterior, rows, tasks
+from simulator.cluster.engine import executors, posterior, rounds, rows, tasks
 from simulator.cluster.engine.attempts import fails
 from simulator.cluster.engine.losses import retry
 from simulator.cluster.engine.state import FINISHED, view
@@ -13,50 +13,34 @@ from simulator.compiled import compiled, inner
 __all__ = [
     "IDLE",
     "add_job",
+    "after_task",
     "commit",
-    "end_job",
     "end_moves",
-    "fill_common_pools",
     "is_wanted",
     "learn",
-    "next_free_executors",
     "observe",
+    "offer_free",
+    "offer_pools",
+    "open_next",
     "run_tasks",
-    "stay",
     "take_departures",
-    "waiting_in",
 ]
 
 IDLE = executors.IDLE
 
-# What `run_tasks` says about the executor that ran dry, as bits.
-NEEDS_DECISION = 1
-"""Nothing is committed for it: a round opens."""
-OPENED = 2
-"""Its stage completed, and opened another."""
+# What happened when a task ended, as bits.
+NEEDS_DECISION = 1  # the executor has neither a task nor a commitment: a round opens
+OPENED = 2  # the stage is complete, and a child of it became ready
 JOB_COMPLETE = 4
-"""Its job completed."""
-DEPARTED = 8
-"""Executors have left, perhaps earlier ones; their arrivals must be scheduled."""
-QUIET = 16
-"""No task is running any more."""
-FAILED = 32
-"""Its task failed; the caller handles the failure."""
-JOB_FAILED = 64
-"""Its task failed for the last time, so its job failed."""
+DEPARTED = 8  # executors left, now or before; their arrivals must be scheduled
+QUIET = 16  # no task is running any more
+FAILED = 32  # the task failed; the caller handles it
+JOB_FAILED = 64  # the task failed for the last time, and so did its job
 
 
 @compiled
-def fill_common_pools(memory):
-    """All executors wait in the common pools, in order of their numbers."""
-    state = view(memory)
-    for executor in range(len(state.executors)):
-        executors.go_to_common_pool(state, executor)
-
-
-@compiled
-def add_job(memory, job, level_luck, luck):
-    """A job arrives, and its parentless stages are ready; with the noise of its tasks, float32 [tasks] each."""
+def add_job(memory, job, level_noise, noise):
+    """Add a job that arrives, with the noise of its tasks, float32 [tasks] each, see ``task_noise``."""
     state = view(memory)
     cluster, arriving = state.cluster[0], state.jobs[job]
     state.live[cluster.num_live] = job
@@ -70,21 +54,21 @@ def add_job(memory, job, level_luck, luck):
             tasks.make_ready(state, stage_id)
     rows.add(state, job)
     first = state.stages[arriving.first_stage].first_task
-    for task in range(len(luck)):
-        state.noise[first + task].level = level_luck[task]
-        state.noise[first + task].duration = luck[task]
+    for task in range(len(noise)):
+        state.noise[first + task].level = level_noise[task]
+        state.noise[first + task].duration = noise[task]
 
 
 @compiled
 def run_tasks(memory, limit_ms, limit_order):
     """Run tasks until something happens that Python must see, at most up to (``limit_ms``, ``limit_order``).
 
-    The limit comes nearer when executors leave: they may arrive before it.
+    Departures move the limit to the first arrival that they cause.
 
     Returns:
-        (time in ms, bits, executor that ran dry, its stage, executors to be committed: those of its class that were on
-        the stage, or itself alone where all are offered after each task); no bits if nothing happened, and no executor
-        if it concerns none in particular.
+        (time in ms, bits, executor whose task ended, its stage, executors that a round of the stage would offer: those
+        of the class on the stage, or 1 if each is offered after its task). Bits are 0 if nothing happened; the executor
+        is -1 if the event is not the end of a task.
     """
     return _run_tasks(view(memory), limit_ms, limit_order)
 
@@ -126,7 +110,7 @@ def _run_tasks(state, limit_ms, limit_order):
 
 @inner
 def goes_on(state, stage):
-    """Return whether an executor that is done with a task of a stage (record) takes the next one."""
+    """Return whether an executor whose task of a stage (record) ended takes the next one."""
     return (
         stage.started < stage.num_tasks
         and state.cluster[0].offer_after_tasks == 0
@@ -136,7 +120,7 @@ def goes_on(state, stage):
 
 @inner
 def _run_dry(state, executor, stage, now):
-    """An executor is done with a task, and gets no other of its stage for that; returns bits."""
+    """A task ended, and its executor does not take the next one of the stage; returns bits."""
     tasks.pop(state)
     state.cluster[0].departure_order = -1
     state.executors[executor].start = -1.0
@@ -158,149 +142,40 @@ def _run_dry(state, executor, stage, now):
 
 
 @compiled
-def commit(memory, turn, budget, target, count, now):
-    """Commit executors of the open round to a stage (at most its unclaimed tasks) or to idleness.
-
-    When that was the last of the budget, the executors in turn carry out the commitments of their source.
+def after_task(memory, happened, executor, stage, offered, keeps, now):
+    """Go on after the end of a task that concerns other executors: the job may end, and rounds open.
 
     Args:
         memory: the cluster.
-        turn: int64, the executors that act when the round closes; they are of one source.
-        budget: executors still to be committed.
-        target: a stage, or ``IDLE``.
-        count: executors wanted, from 1 to ``budget``.
+        happened, executor, stage, offered: what ``run_tasks`` returned.
+        keeps: whether executors stay with their job, see ``BaseCluster.keeps_executors``.
         now: ms.
 
     Returns:
-        The budget that is left.
-    """
-    return _commit(view(memory), turn, budget, target, count, now)
-
-
-@inner
-def _commit(state, turn, budget, target, count, now):
-    source = executors.source_of(state, turn[0])
-    if target != IDLE:
-        stage = state.stages[target]
-        count = min(count, stage.num_tasks - stage.started - stage.claimed)
-    executors.commit(state, source, state.executors[turn[0]].job, target, count)
-    if count == budget:
-        _close(state, turn, source, now)
-    return budget - count
-
-
-@inner
-def _close(state, turn, source, now):
-    """All executors of the open round are committed."""
-    number = state.sources[source].first
-    while number >= 0:
-        commitment = state.commitments[number]
-        if commitment.target != IDLE:
-            state.stages[commitment.target].selected = 0
-            tasks.change(state, state.stages[commitment.target].job)
-        number = commitment.next
-    state.cluster[0].departure_order = -1
-    for executor in turn:
-        if not executors.is_committed(state, source):
-            break
-        executors.carry_out_next(state, source, executor, now)
-
-
-@compiled
-def stay(memory, turn, budget, now):
-    """Executors of the open round stay with their job, as long as it has a next stage for them.
-
-    Args:
-        memory: the cluster.
-        turn: int64, the executors that act when the round closes.
-        budget: executors still to be committed.
-        now: ms.
-
-    Returns:
-        The budget that is left, and how many decisions were taken; none if they have no live job.
-    """
-    return _stay(view(memory), turn, budget, now)
-
-
-@inner
-def _stay(state, turn, budget, now):
-    first = state.executors[turn[0]]
-    job = first.job
-    if job < 0:
-        return budget, 0
-    if first.pool >= 0:
-        tasks.refresh(state, job)
-    source = executors.source_of(state, turn[0])
-    decisions, starts = 0, False
-    while budget > 0:
-        target = tasks.next_of_job(state, job, first.kind)
-        if target < 0:
-            break
-        stage = state.stages[target]
-        count = min(budget, stage.num_tasks - stage.started - stage.claimed)
-        executors.commit(state, source, job, target, count)
-        budget -= count
-        decisions += 1
-        starts |= stage.incomplete_parents == 0
-    if budget == 0:
-        if starts or first.pool < 0:
-            _close(state, turn, source, now)
-        else:
-            _settle(state, source, job, first.pool, decisions)
-    return budget, decisions
-
-
-@inner
-def _settle(state, source, job, pool, decisions):
-    """All executors in a job's pool are to go on waiting there: nothing has changed, nor will it until the job does."""
-    while state.sources[source].first >= 0:
-        commitment = state.commitments[state.sources[source].first]
-        state.stages[commitment.target].selected = 0
-        tasks.adjust(state, commitment.target, 0, -commitment.count)
-        executors.drop(state, source)
-    state.jobs[job].moved_on = 0
-    state.pools[pool].settled = decisions
-
-
-@compiled
-def take_departures(memory):
-    """Executors that left since the last call, in order.
-
-    Returns:
-        (int64 [3, executors]: executor, target, insertion number of the arrival; float64 [executors]: when, ms).
+        Number of decisions taken on the scheduler's behalf; place of the job among the live jobs if it ended, else -1.
     """
     state = view(memory)
-    size = state.cluster[0].num_departures
-    state.cluster[0].num_departures = 0
-    moved = np.empty((3, size), dtype=np.int64)
-    left_ms = np.empty(size)
-    for number in range(size):
-        departure = state.departures[number]
-        moved[0, number] = departure.executor
-        moved[1, number] = state.executors[departure.executor].target
-        moved[2, number] = departure.order
-        left_ms[number] = departure.time
-    return moved, left_ms
+    return _after_task(state, happened, executor, state.stages[stage].job, offered, keeps, now)
 
 
-@compiled
-def end_moves(memory, moved, order, now):
-    """Executors (int64) come to the end of moves of this insertion number, unless they were lost on the way."""
-    state = view(memory)
-    state.cluster[0].departure_order = -1
-    for executor in moved:
-        if state.executors[executor].target >= 0 and state.executors[executor].arrival == order:
-            executors.arrive(state, executor, now)
+@inner
+def _after_task(state, happened, executor, job, offered, keeps, now):
+    cluster, place = state.cluster[0], -1
+    if happened & NEEDS_DECISION:
+        rounds.offer_of_stage(state, executor, job, offered)
+    if happened & (JOB_COMPLETE | JOB_FAILED):
+        place = _end_job(state, job, executor, now)
+    decisions = rounds.stay(state, now) if keeps else 0
+    if happened & OPENED:
+        decisions += rounds.offer_pools(state, job, state.executors[executor].kind, keeps, now)
+    elif cluster.offer_idle_executors:
+        decisions += rounds.offer_free(state, keeps, now)
+    return decisions, place
 
 
-@compiled
-def end_job(memory, job, last_executor, now):
-    """End a job that is complete, and whose last task ``last_executor`` finished.
-
-    Returns:
-        The place that it had among the live jobs.
-    """
-    state = view(memory)
+@inner
+def _end_job(state, job, last_executor, now):
+    """Take a job that is complete or has failed out of the live jobs; returns its place among them."""
     executors.end_job(state, job, last_executor)
     cluster, ending = state.cluster[0], state.jobs[job]
     ending.completion_ms = now
@@ -319,111 +194,115 @@ def end_job(memory, job, last_executor, now):
 
 
 @compiled
-def waiting_in(memory, number):
-    """The executors in a pool, in order: int64."""
-    return _members(view(memory), number)
+def commit(memory, target, count, keeps, now):
+    """Commit offered executors to a stage (at most its unclaimed tasks) or to ``IDLE``; perhaps the next round opens.
+
+    Args:
+        memory: the cluster.
+        target: a stage that may be chosen, or ``IDLE``.
+        count: executors, from 1 to those offered.
+        keeps: as in ``after_task``.
+        now: ms.
+
+    Returns:
+        Number of decisions taken on the scheduler's behalf.
+    """
+    state = view(memory)
+    rounds.commit(state, target, count, now)
+    return rounds.open_next(state, keeps, now)
 
 
-@inner(arrays=True)
-def _members(state, number):
-    members = np.empty(state.pools[number].members, dtype=np.int64)
-    executor = state.pools[number].first
-    for place in range(len(members)):
-        members[place] = executor
-        executor = state.executors[executor].next
-    return members
+@compiled
+def open_next(memory, keeps, now):
+    """See ``rounds.open_next``."""
+    return rounds.open_next(view(memory), keeps, now)
+
+
+@compiled
+def offer_pools(memory, job, keeps, now):
+    """See ``rounds.offer_pools``."""
+    return rounds.offer_pools(view(memory), job, 0, keeps, now)
+
+
+@compiled
+def offer_free(memory, keeps, now):
+    """See ``rounds.offer_free``."""
+    return rounds.offer_free(view(memory), keeps, now)
 
 
 @compiled
 def is_wanted(memory):
     """Return whether some executor in a pool could be used; no round is open."""
-    state = view(memory)
-    return executors.find_wanted(state, np.empty(state.cluster[0].num_classes, dtype=np.bool_))
+    return executors.find_wanted(view(memory))
 
 
 @compiled
-def next_free_executors(memory, place, stays, now):
-    """The next free executors that could be used: in the common pools, then in those of the live jobs.
+def take_departures(memory):
+    """Return the executors that left since the last call, in order.
+
+    Returns:
+        int64 [3, executors]: executor, target, insertion number of the arrival; float64 [executors]: time, ms.
+    """
+    state = view(memory)
+    size = state.cluster[0].num_departures
+    state.cluster[0].num_departures = 0
+    moved = np.empty((3, size), dtype=np.int64)
+    left_ms = np.empty(size)
+    for number in range(size):
+        departure = state.departures[number]
+        moved[0, number] = departure.executor
+        moved[1, number] = state.executors[departure.executor].target
+        moved[2, number] = departure.order
+        left_ms[number] = departure.time
+    return moved, left_ms
+
+
+@compiled
+def end_moves(memory, moved, order, now):
+    """End the moves of executors, int64, with this insertion number, unless they were lost on the way."""
+    state = view(memory)
+    state.cluster[0].departure_order = -1
+    for executor in moved:
+        if state.executors[executor].target >= 0 and state.executors[executor].arrival == order:
+            executors.arrive(state, executor, now)
+
+
+@compiled
+def observe(memory, seen_classes):
+    """Update the rows that a scheduler sees of the class that is offered, see ``Observation``.
 
     Args:
         memory: the cluster.
-        place: where to go on from.
-        stays: whether they first :func:`stay`; then only those are told that their job has no use for.
-        now: ms.
+        seen_classes: ``CLASS`` [classes]; ``free`` is filled in.
 
     Returns:
-        (executors in turn, how many of them are to be committed, job or -1, place to go on from, decisions taken);
-        no executors if there are no more.
-    """
-    state = view(memory)
-    num_classes = state.cluster[0].num_classes
-    decisions = 0
-    first_kind = place % num_classes
-    wanted = np.empty(num_classes, dtype=np.bool_)
-    # Most often no executor is wanted, and the live jobs are many.
-    if not executors.find_wanted(state, wanted):
-        return np.empty(0, dtype=np.int64), 0, -1, place, decisions
-    for number in range(place // num_classes, 1 + state.cluster[0].num_live):
-        job = state.live[number - 1] if number > 0 else -1
-        for kind in range(first_kind, num_classes):
-            if not (wanted[kind] and executors.is_free(state, job, kind)):
-                continue
-            pool = executors.pool_of(state, job, kind)
-            if stays and state.pools[pool].settled > 0:
-                decisions += state.pools[pool].settled
-                continue
-            turn = _members(state, pool)
-            budget = len(turn)
-            if stays:
-                budget, more = _stay(state, turn, budget, now)
-                decisions += more
-                executors.find_wanted(state, wanted)
-            if budget > 0:
-                return turn, budget, job, number * num_classes + kind + 1, decisions
-        first_kind = 0
-    return np.empty(0, dtype=np.int64), 0, -1, place, decisions
-
-
-@compiled
-def observe(memory, kind, source_job, seen_classes):
-    """Bring the rows that a scheduler sees while executors of a class are offered up to date, see ``Observation``.
-
-    Args:
-        memory: the cluster. Only rows of this class and of jobs that changed are written.
-        kind: the class.
-        source_job: whose executors are offered, or -1.
-        seen_classes: ``CLASS`` [classes]; here it is told how many executors are free.
-
-    Returns:
-        The place of ``source_job`` among the live jobs or -1, and the number of schedulable stages.
+        The place of the source job among the live jobs or -1, and the number of schedulable stages.
     """
     state = view(memory)
     for number in range(len(seen_classes)):
         seen_classes[number].free = state.kinds[number].free
-    rows.look(state, kind)
-    is_live = source_job >= 0 and not executors.has_ended(state, source_job)
-    return state.jobs[source_job].place if is_live else -1, state.kinds[kind].num_schedulable
+    job = state.cluster[0].source_job
+    return state.jobs[job].place if job >= 0 else -1, rows.update(state, state.cluster[0].offered_class)
 
 
 @compiled
 def learn(memory, now):
-    """Update estimates of the live jobs by what has been observed until ``now``, ms, since they were last updated.
+    """Update the estimates of the live jobs by tasks that have finished or are running at ``now``, ms.
 
     Returns:
-        Whether a profile that schedulers see has another scale.
+        Whether the scale of a profile that schedulers see has changed.
     """
     state = view(memory)
     beliefs, estimates = state.beliefs, state.estimates
-    for number in range(state.cluster[0].num_changed):
-        job = state.jobs[state.changed[number]]
-        for stage in range(job.first_stage, job.end_stage):
-            if (
-                estimates[stage].finished != state.stages[stage].finished
-                or estimates[stage].finished_ms != state.stages[stage].finished_ms
-            ):
-                estimates[stage].finished = state.stages[stage].finished
-                estimates[stage].finished_ms = state.stages[stage].finished_ms
-                beliefs[state.changed[number]].is_old = 1
+    for place in range(state.cluster[0].num_live):
+        job = state.jobs[state.live[place]]
+        if job.learned != job.version:
+            job.learned = job.version
+            for stage in range(job.first_stage, job.end_stage):
+                done, known = state.stages[stage], estimates[stage]
+                if known.finished != done.finished or known.finished_ms != done.finished_ms:
+                    known.finished, known.finished_ms = done.finished, done.finished_ms
+                    beliefs[state.live[place]].is_old = 1
     for runner in state.executors:
         if runner.start >= 0 and runner.stage >= 0:
             estimates[runner.stage].running += 1

@@ -136,12 +136,13 @@ def is_free(state, job, kind):
 
 
 @inner
-def find_wanted(state, wanted):
-    """Fill in of which classes some executors are in pools and could be used; returns whether of any."""
+def find_wanted(state):
+    """Mark classes with executors in pools that could be used; returns whether there are any. No round is open."""
     found = False
     for kind in range(state.cluster[0].num_classes):
-        wanted[kind] = state.kinds[kind].free > 0 and first_schedulable(state, kind) >= 0
-        found |= wanted[kind]
+        wanted = state.kinds[kind].free > 0 and first_schedulable(state, kind) >= 0
+        state.kinds[kind].wanted = wanted
+        found |= wanted
     return found
 
 

@@ -1,6 +1,6 @@
-"""Compiled: the rows of an observation. Of each class there are some, and only those of jobs that changed are written.
+"""Compiled: rows of observations, for each executor class. Only rows of jobs that changed are written.
 
-``state.seen_jobs`` and ``state.seen_stages`` have of each class first the rows of the live jobs, in order of arrival.
+In ``state.seen_jobs`` and ``state.seen_stages``, the rows of a class begin with those of the live jobs, by arrival.
 """
 
 from __future__ import annotations
@@ -8,12 +8,12 @@ from __future__ import annotations
 from simulator.cluster.engine.tasks import is_schedulable
 from simulator.compiled import inner
 
-__all__ = ["add", "look", "remove"]
+__all__ = ["add", "remove", "update"]
 
 
 @inner
 def add(state, job_id):
-    """A job arrived: fill in what never changes of its stages."""
+    """Fill in the columns of a job that arrives and of its stages that never change."""
     job = state.jobs[job_id]
     for kind in range(state.cluster[0].num_classes):
         row = kind * len(state.stages) + job.first_row
@@ -33,12 +33,11 @@ def add(state, job_id):
 
 @inner
 def remove(state, job_id):
-    """A job has gone: those behind it move up."""
+    """Move up the rows behind a job that has ended."""
     cluster, job = state.cluster[0], state.jobs[job_id]
     seen_jobs, seen_stages = state.seen_jobs, state.seen_stages
     num_stages = job.end_stage - job.first_stage
     for kind in range(cluster.num_classes):
-        state.kinds[kind].num_schedulable -= state.pools[job_id * cluster.num_classes + kind].num_schedulable
         first = kind * len(state.jobs)
         for row in range(first + job.place, first + cluster.num_live):
             seen_jobs[row] = seen_jobs[row + 1]
@@ -52,36 +51,21 @@ def remove(state, job_id):
 
 
 @inner
-def look(state, kind):
-    """Bring the rows of a class up to date."""
-    _sort_changed(state)
-    first = kind * len(state.jobs)
-    for number in range(first, first + state.kinds[kind].num_stale):
-        job = state.stale[number]
-        state.pools[job * state.cluster[0].num_classes + kind].stale = 0
-        if state.jobs[job].place >= 0:
-            _look_at(state, job, kind)
-    state.kinds[kind].num_stale = 0
+def update(state, kind):
+    """Update the rows of a class; returns its number of schedulable stages."""
+    num_schedulable = 0
+    for place in range(state.cluster[0].num_live):
+        number = state.live[place]
+        job, pool = state.jobs[number], state.pools[number * state.cluster[0].num_classes + kind]
+        if pool.row_version != job.version:
+            pool.row_version = job.version
+            _update_job(state, number, kind)
+        num_schedulable += pool.num_schedulable
+    return num_schedulable
 
 
 @inner
-def _sort_changed(state):
-    """What changed is not up to date in the rows of any class."""
-    num_classes, num_jobs = state.cluster[0].num_classes, len(state.jobs)
-    for number in range(state.cluster[0].num_changed):
-        job = state.changed[number]
-        state.jobs[job].changed = 0
-        for kind in range(num_classes):
-            pool = state.pools[job * num_classes + kind]
-            if pool.stale == 0:
-                pool.stale = 1
-                state.stale[kind * num_jobs + state.kinds[kind].num_stale] = job
-                state.kinds[kind].num_stale += 1
-    state.cluster[0].num_changed = 0
-
-
-@inner
-def _look_at(state, job_id, kind):
+def _update_job(state, job_id, kind):
     """Fill in the rows of a live job for a class."""
     job, all_stages, staff = state.jobs[job_id], state.stages, state.staff
     num_classes = state.cluster[0].num_classes
@@ -112,16 +96,14 @@ def _look_at(state, job_id, kind):
     seen_job.incomplete_stages = job.incomplete
     seen_job.next_stage = next_stage
     seen_job.arrival_ms = job.arrival_ms
-    pool = state.pools[job_id * num_classes + kind]
-    state.kinds[kind].num_schedulable += num_schedulable - pool.num_schedulable
-    pool.num_schedulable = num_schedulable
+    state.pools[job_id * num_classes + kind].num_schedulable = num_schedulable
     if len(state.beliefs) > 0:
-        _show_estimates(state, job_id, kind)
+        _update_estimates(state, job_id, kind)
 
 
 @inner
-def _show_estimates(state, job_id, kind):
-    """Fill in what is only estimated of a live job."""
+def _update_estimates(state, job_id, kind):
+    """Fill in the estimates of a live job and its stages."""
     job = state.jobs[job_id]
     row = kind * len(state.stages) + job.first_row
     for stage_id in range(job.first_stage, job.end_stage):

@@ -17,17 +17,8 @@ import numpy as np
 from simulator.cluster.alone import ClusterKey, cluster_key, estimate
 from simulator.cluster.config import ClusterConfig
 from simulator.cluster.durations import task_noise
-from simulator.cluster.engine import executors, tasks
-from simulator.cluster.engine.commands import (
-    IDLE,
-    JOB_COMPLETE,
-    NEEDS_DECISION,
-    OPENED,
-    _commit,
-    _members,
-    _run_tasks,
-    next_free_executors,
-)
+from simulator.cluster.engine import executors, rounds, tasks
+from simulator.cluster.engine.commands import IDLE, JOB_COMPLETE, _after_task, _run_tasks, add_job
 from simulator.cluster.engine.state import allocate, view
 from simulator.cluster.faults import NO_FAULTS
 from simulator.compiled import compiled
@@ -46,8 +37,6 @@ ROUNDS = ((4, 12), (12, 4), (24, 1))
 PRECISION, MOST_RUNS = 0.005, 64
 #: Tasks and pairs of stages that all runs of a profile may have together, about; a larger job keeps the estimate.
 MOST_STEPS = 2_000_000
-#: There are no free executors to be offered after the round.
-_NO_OFFERS = -1
 
 
 class TimeAlone(NamedTuple):
@@ -129,7 +118,6 @@ class _Runs:
     """Runs of a job alone, by parallelism limit, with the noise of the seeds 0, 1, 2 and so on."""
 
     def __init__(self, profile: JobProfile, config: ClusterConfig) -> None:
-        self._offers_idle = config.semantics.offer_idle_executors
         self._memory = allocate(replace(config, faults=NO_FAULTS), JobSequence((profile,), np.zeros(1)))
         self._noise = cache(lambda seed: task_noise(seed, 0, profile.num_tasks))
         self._times: dict[int, list[float]] = {}
@@ -138,87 +126,65 @@ class _Runs:
         """Completion times of the first ``number`` runs, ms."""
         times, (records, values) = self._times.setdefault(limit, []), self._memory
         for seed in range(len(times), number):
-            times.append(run_alone((records.copy(), values), limit, self._offers_idle, *self._noise(seed)))
+            times.append(run_alone((records.copy(), values), limit, *self._noise(seed)))
         return times[:number]
 
 
 @compiled
-def run_alone(memory, limit, offers_idle, level_luck, luck):  # type: ignore[no-untyped-def]
-    """Let a job that arrives at time 0 run alone; its next stage gets all executors that the limit leaves.
+def run_alone(memory, limit, level_noise, noise):  # type: ignore[no-untyped-def]
+    """Run a job that arrives at time 0 alone; its next stage gets all executors that the limit leaves.
 
-    Where the job would stand still for ever, as the executors that it holds are too small, the limit does not count.
+    The limit does not count where the job would stand still for ever, as the executors that it holds are too small.
 
     Args:
-        memory: a cluster as ``allocate`` made it, with one job; it is used up.
+        memory: a cluster with one job, as ``allocate`` returned it; it is changed.
         limit: parallelism limit of the job.
-        offers_idle: ``Semantics.offer_idle_executors``.
-        level_luck, luck: float32 [tasks], the noise of its tasks.
+        level_noise, noise: float32 [tasks], the noise of its tasks.
 
     Returns:
-        When the job is complete, ms; infinity if all executors were left idle for ever.
+        Completion time, ms; infinity if all executors were left idle for ever.
     """
     state = view(memory)
-    cluster, job, num_classes = state.cluster[0], state.jobs[0], state.cluster[0].num_classes
+    cluster, job = state.cluster[0], state.jobs[0]
     for executor in range(len(state.executors)):
         executors.go_to_common_pool(state, executor)
-    cluster.num_live, job.moved_on = 1, 1
-    for stage in range(len(state.stages)):
-        if state.stages[stage].incomplete_parents == 0:
-            tasks.make_ready(state, stage)
-    for task in range(len(luck)):
-        state.noise[task].level = level_luck[task]
-        state.noise[task].duration = luck[task]
-
+    add_job(memory, 0, level_noise, noise)
     # Moves in order of arrival, a ring: all take equally long.
     ring = len(state.executors)
     moving, arrival_order = np.empty(ring, np.int64), np.empty(ring, np.int64)
     arrival_ms = np.empty(ring)
     head, num_moving = 0, 0
-    # Pools to be offered after the open round; free executors are offered from `offer_place` on.
-    own_pools = np.empty(num_classes, np.int64)
-    num_own, next_own, offer_place = num_classes, 0, _NO_OFFERS
-    for kind in range(num_classes):
-        own_pools[kind] = executors.pool_of(state, -1, kind)
-    turn, offered, source_job, last_call, now = np.empty(0, np.int64), 0, -1, False, 0.0
+    last_call, now = False, 0.0
     while True:
-        # Executors have departed.
         for number in range(cluster.num_departures):
             departure, place = state.departures[number], (head + num_moving) % ring
             moving[place], arrival_order[place] = departure.executor, departure.order
             arrival_ms[place] = departure.time + cluster.moving_ms
             num_moving += 1
         cluster.num_departures = 0
-        while offered == 0 and next_own < num_own:
-            pool = own_pools[next_own]
-            next_own += 1
-            turn = _members(state, pool)
-            offered, source_job = len(turn), 0 if pool < num_classes else -1
-        if offered == 0 and offer_place != _NO_OFFERS:
-            turn, offered, source_job, offer_place, _ = next_free_executors(memory, offer_place, False, now)
-            if offered == 0:
-                offer_place = _NO_OFFERS
-        if offered > 0:
-            target = tasks.next_of_job(state, 0, state.executors[turn[0]].kind)
-            held = job.executors - (offered if source_job == 0 else 0)
-            count = offered if last_call else min(limit - held, offered)
+        rounds.open_next(state, False, now)
+        if cluster.offered > 0:
+            target = tasks.next_of_job(state, 0, cluster.offered_class)
+            held = job.executors - (cluster.offered if cluster.source_job == 0 else 0)
+            count = cluster.offered if last_call else min(limit - held, cluster.offered)
             if target < 0 or count <= 0:
-                target, count = IDLE, offered
+                target, count = IDLE, cluster.offered
             else:
                 last_call = False
-            offered = _commit(state, turn, offered, target, count, now)
+            rounds.commit(state, target, count, now)
             continue
         if num_moving == 0 and cluster.num_running == 0:
-            if last_call or not offers_idle:
+            if last_call or not cluster.offer_idle_executors:
                 return math.inf
-            last_call, num_own, next_own, offer_place = True, 0, 0, 0
-            turn, offered, source_job, offer_place, _ = next_free_executors(memory, 0, False, now)
-            if offered == 0:
+            last_call = True
+            rounds.offer_free(state, False, now)
+            if cluster.offered == 0:
                 return math.inf
             continue
         limit_ms, limit_order = math.inf, 0
         if num_moving > 0:
             limit_ms, limit_order = arrival_ms[head], arrival_order[head]
-        time_ms, happened, executor, stage, running = _run_tasks(state, limit_ms, limit_order)
+        time_ms, happened, executor, _, offered = _run_tasks(state, limit_ms, limit_order)
         if happened == 0:  # executors come to the end of their moves
             now = limit_ms
             cluster.departure_order = -1
@@ -228,19 +194,7 @@ def run_alone(memory, limit, offers_idle, level_luck, luck):  # type: ignore[no-
                 executors.arrive(state, arriving, now)
             continue
         now = time_ms
-        if executor < 0:
-            continue
         if happened & JOB_COMPLETE:
             return now
-        kind = state.executors[executor].kind
-        if happened & NEEDS_DECISION:
-            turn, offered, source_job = np.array([executor]), running, 0
-        num_own, next_own = 0, 0
-        if happened & OPENED:
-            own_pools[0] = kind
-            num_own = 1
-            for other in range(num_classes):
-                if other != kind:
-                    own_pools[num_own] = other
-                    num_own += 1
-        offer_place = 0 if offers_idle else _NO_OFFERS
+        if executor >= 0:
+            _after_task(state, happened, executor, 0, offered, False, now)

@@ -1,9 +1,8 @@
-"""The cluster's numbers, which compiled code changes and Python reads: a table of records for each kind of thing.
+"""State of a cluster that compiled code changes and Python reads: a table of records for each kind of thing.
 
-Stages are numbered over the whole sequence, job by job; so are tasks. A pool is an ordered set of free executors
-of one class: that of a job is number job * classes + class, and the common pools come after those of all jobs.
-A source of commitments is a pool, or the executors of one class on a stage, numbered
-pools + stage * classes + class. -1 stands for "none" everywhere.
+Stages are numbered over the whole sequence, job by job; so are tasks. A pool is an ordered set of idle executors of one
+class. The pool of a job is number job * classes + class; the common pools come after those of all jobs. A source of
+commitments is a pool, or the executors of one class on a stage, number pools + stage * classes + class. -1 is "none".
 """
 
 from __future__ import annotations
@@ -33,25 +32,36 @@ _INT, _FLOAT = np.dtype(np.int64), np.dtype(np.float64)
 
 
 def _record(*fields: tuple[str, DTypeLike] | tuple[str, DTypeLike, tuple[int, ...]]) -> np.dtype[np.void]:
-    """Rows have attributes, whether or not the code that reads them is compiled."""
+    """Return a type whose rows have attributes, whether or not the code that reads them is compiled."""
     return np.dtype((np.record, list(fields)))
 
 
-#: The one record of the cluster as a whole.
+#: The cluster as a whole; one record.
 CLUSTER = _record(
     ("next_order", _INT),  # insertion number of the next event
-    ("num_running", _INT),  # tasks, in the heap
-    ("num_opened", _INT),  # how many stages became ready: the next "open_order"
-    ("num_live", _INT),  # jobs in the system
-    ("num_rows", _INT),  # their stages
-    ("num_changed", _INT),  # jobs of which an observation could tell something new
+    ("num_running", _INT),  # running tasks, in the heap
+    ("num_opened", _INT),  # stages that became ready so far: the next "open_order"
+    ("num_live", _INT),  # live jobs
+    ("num_rows", _INT),  # stages of the live jobs
     ("num_departures", _INT),  # executors that left and whose arrival is not scheduled yet
     ("departure_order", _INT),  # insertion number of the arrival that executors leaving now share
     ("free_commitment", _INT),  # first unused place in the commitments
     ("num_classes", _INT),
-    ("num_lost", _INT),  # runs of tasks in `lost` that Python has not taken yet
-    ("end", _INT, (23,)),  # where the tables end in `Memory`, bytes
-    ("nearest_level", _INT),  # switches of `Semantics`
+    ("num_lost", _INT),  # lost runs of tasks that Python has not read yet
+    ("end", _INT, (22,)),  # where the tables end in `Memory`, bytes
+    # The round.
+    ("offered", _INT),  # executors still to be committed; 0: no round is open
+    ("offered_class", _INT),  # their class
+    ("source_job", _INT),  # the job whose executors are offered, or were offered last
+    ("num_acting", _INT),  # executors that act when the round closes
+    # What is offered after it: pools of a job, then free executors.
+    ("next_job", _INT),  # the job; -1 for the common pools
+    ("next_class", _INT),  # the class whose pool comes first
+    ("next_pool", _INT),  # pools that were offered already
+    ("next_place", _INT),  # where to look for free executors; -1: they are not offered
+    # The configuration.
+    ("offer_idle_executors", _INT),  # switches of `Semantics`
+    ("nearest_level", _INT),
     ("waiting_keeps_jvm", _INT),
     ("release_misfits", _INT),
     ("ready_stages_only", _INT),
@@ -69,40 +79,39 @@ _CLUSTER_BYTES = CLUSTER.itemsize
 
 #: A class of executors.
 KIND = _record(
-    ("free", _INT),  # how many are in pools
-    ("num_stale", _INT),  # jobs whose rows for it are not up to date
-    ("num_schedulable", _INT),  # stages, as the rows say
+    ("free", _INT),  # executors in pools
+    ("wanted", _INT),  # 1 if some of them could be used, see `find_wanted`
 )
 
 EXECUTOR = _record(
     ("kind", _INT),  # its class
-    ("job", _INT),  # the job it is attached to
-    ("stage", _INT),  # the stage it is on: running a task, or just done with one and not placed yet
-    ("warm_stage", _INT),  # the last stage, as far as it warms the next task; -1 for a cold JVM
-    ("target", _INT),  # the stage it moves to
+    ("job", _INT),  # the job that it is attached to
+    ("stage", _INT),  # the stage of its task, until it is placed elsewhere
+    ("warm_stage", _INT),  # the stage of the last task that its JVM ran; -1 for a new JVM
+    ("target", _INT),  # the stage that it moves to
     ("arrival", _INT),  # insertion number of the end of its last move
     ("task", _INT),  # the task that it started last
-    ("start", _FLOAT),  # when that started, ms; -1 if it is done
-    ("pool", _INT),  # the pool it waits in
-    ("next", _INT),  # its neighbours there
+    ("start", _FLOAT),  # when that task started, ms; -1 if it has ended
+    ("pool", _INT),  # the pool that it is in
+    ("next", _INT),  # its neighbours in the pool
     ("previous", _INT),
 )
 
-#: An executor that began to move.
+#: An executor that started to move.
 DEPARTURE = _record(
     ("executor", _INT),
     ("order", _INT),  # insertion number of its arrival
     ("time", _FLOAT),  # when it left, ms
 )
 
-#: One of a source's linked list, or of that of unused ones.
+#: A commitment of a source, in the linked list of the source; or an unused place.
 COMMITMENT = _record(
-    ("target", _INT),  # a stage, or -1 for idleness
+    ("target", _INT),  # a stage; -1: the executors stay idle
     ("count", _INT),  # executors
     ("next", _INT),
 )
 
-#: One place in the binary heap of running tasks; the first is the next to finish.
+#: A running task, in a binary heap; the first finishes next.
 RUNNING = _record(
     ("time", _FLOAT),  # when it finishes, ms
     ("order", _INT),  # insertion number: simultaneous events happen in this order
@@ -110,35 +119,36 @@ RUNNING = _record(
 )
 
 JOB = _record(
-    ("attached", _INT),  # executors at the job: running, or waiting in its pool
-    ("executors", _INT),  # attached, plus moving to the job, plus committed to it from outside
+    ("attached", _INT),  # executors at the job: on its stages or in its pools
+    ("executors", _INT),  # attached, moving to the job, or committed to it from outside
     ("unsaturated", _INT),  # its stages that are not saturated
     ("incomplete", _INT),  # its stages that are not complete
     ("place", _INT),  # among the live jobs; -1 when it has ended
     ("first_row", _INT),  # of its stages, among those of the live jobs
-    ("changed", _INT),  # 1 if it is one of `changed`
-    ("moved_on", _INT),  # 1 if `awaited` and `open` of its pools are not up to date
+    ("version", _INT),  # grows when something changes that an observation has
+    ("learned", _INT),  # version that its estimates know
+    ("moved_on", _INT),  # 1 if `awaited` and `open` of its pools are out of date
     ("first_stage", _INT),
     ("end_stage", _INT),
-    ("key", _INT),  # names what happens to its tasks, see `simulator.cluster.faults`
+    ("key", _INT),  # of the random numbers of its tasks, see `simulator.cluster.chance`
     ("arrival_ms", _FLOAT),
     ("completion_ms", _FLOAT),  # NaN until the job is complete
-    ("first_work_ms", _FLOAT),  # as estimated when it arrived
+    ("first_work_ms", _FLOAT),  # work as estimated at its arrival
 )
 
 STAGE = _record(
     ("job", _INT),
     ("num_tasks", _INT),
-    ("started", _INT),  # tasks handed out and not given back
+    ("started", _INT),  # tasks that have started, without those that must run again
     ("finished", _INT),
     ("running", _INT),  # executors on it
     ("claimed", _INT),  # executors committed to the stage or moving to it
     ("selected", _INT),  # 1 if chosen in the open round
-    ("open_parents", _INT),  # parents that must still be saturated, or complete if a switch has it
+    ("open_parents", _INT),  # parents that are not saturated; with `ready_stages_only`, not complete
     ("incomplete_parents", _INT),  # parents that are not complete
     ("open_order", _INT),  # rank in which stages became ready (all parents complete)
     ("first_task", _INT),
-    ("returned", _INT),  # the task that was given back last, the first of a linked list
+    ("returned", _INT),  # the task that was lost last, the first in a linked list
     ("lost_outputs", _INT),  # finished tasks whose output is lost
     ("first_child", _INT),  # its children, ascending, in `children`
     ("end_child", _INT),
@@ -150,28 +160,28 @@ STAGE = _record(
     ("memory", _FLOAT),
 )
 
-#: One class of executors on one stage, numbered stage * classes + class.
+#: One class of executors and one stage, number stage * classes + class.
 STAFF = _record(
     ("running", _INT),  # executors on it
-    ("fits", _INT),  # 1 if they cover its demand
+    ("fits", _INT),  # 1 if one of them covers the demand of a task
 )
 
-#: A pool: who waits there, a linked list in order of entry. For a job's, what its class can do for the job.
+#: A pool: its executors, a linked list in order of entry. The rest is for pools of jobs.
 POOL = _record(
     ("first", _INT),
     ("last", _INT),
     ("members", _INT),
-    ("open", _INT),  # the job's first schedulable stage, outside rounds
-    ("awaited", _INT),  # unclaimed tasks of its stages that are schedulable and not ready
+    ("open", _INT),  # cached: the job's first stage that is schedulable for the class, outside rounds
+    ("awaited", _INT),  # cached: unclaimed tasks of its stages that are schedulable and not ready
     (
         "settled",
         _INT,
-    ),  # in how many decisions it leaves all executors where they are, see `stay`; 0: not known
-    ("stale", _INT),  # 1 if the job is one of `stale`
-    ("num_schedulable", _INT),  # the job's stages, as its rows say
+    ),  # cached: decisions in which all executors stay where they are, see `rounds.stay`; 0: unknown
+    ("row_version", _INT),  # version of the job that the rows of the class tell
+    ("num_schedulable", _INT),  # the job's schedulable stages in these rows
 )
 
-#: A source: its commitments, a linked list in order of insertion.
+#: Commitments of a source, a linked list in order of insertion.
 SOURCE = _record(("first", _INT), ("last", _INT))
 
 #: Uniform random numbers of a task, drawn when its job arrives, see `task_noise`.
@@ -180,20 +190,16 @@ NOISE = _record(
     ("duration", np.float32),  # chooses a duration of that level
 )
 
-#: A task and the log of its last run. Without faults nothing that happens later depends on it, unless running tasks are
-#: drawn anew.
+#: A task and its last run. Without faults it is only a log, unless running tasks are redrawn in a fork.
 TASK = _record(
     ("start", _FLOAT),  # ms; NaN until it starts
     ("finish", _FLOAT),
     ("executor", np.int32),
     ("parallelism", np.int32),  # executors attached to the job when it started
     ("wave", np.int8),
-    ("failures", np.int8),  # runs that failed
-    ("attempt", np.int16),  # runs that were lost, for whatever reason
-    (
-        "next",
-        np.int32,
-    ),  # the next in the list of those given back; or, where outputs can be lost, one of the below
+    ("failures", np.int8),  # failed runs
+    ("attempt", np.int16),  # lost runs, failed ones included
+    ("next", np.int32),  # the next in the linked list of lost tasks; with faults also one of the values below
 )
 
 #: ``next`` of a task that has finished, and of one whose output is lost.
@@ -201,7 +207,7 @@ FINISHED, OUTPUT_LOST = -2, -3
 
 _NOT_STARTED = np.array((np.nan, np.nan, -1, 0, -1, 0, 0, -1), dtype=TASK)
 
-#: The log of a run that was lost.
+#: A lost run of a task.
 LOST = _record(
     ("task", _INT),
     ("start", _FLOAT),  # ms
@@ -214,65 +220,44 @@ LOST = _record(
 
 
 class State(NamedTuple):
-    """All numbers of the cluster; what the fields of records are is said at their types."""
+    """The tables, each with its type of record and its size."""
 
-    cluster: NDArray[np.void]
-    """``CLUSTER`` [1]"""
-    kinds: NDArray[np.void]
-    """``KIND`` [classes]"""
-    executors: NDArray[np.void]
-    """``EXECUTOR`` [executors]"""
-    departures: NDArray[np.void]
-    """``DEPARTURE`` [executors]; the first ``num_departures`` of them."""
-    commitments: NDArray[np.void]
-    """``COMMITMENT`` [executors]"""
-    heap: NDArray[np.void]
-    """``RUNNING`` [executors]; the first ``num_running`` of them."""
-    jobs: NDArray[np.void]
-    """``JOB`` [jobs]"""
-    live: NDArray[np.int64]
-    """[jobs] the jobs in the system, in order of arrival; the first ``num_live`` of them."""
-    stages: NDArray[np.void]
-    """``STAGE`` [stages]"""
-    staff: NDArray[np.void]
-    """``STAFF`` [stages * classes]"""
-    pools: NDArray[np.void]
-    """``POOL`` [(jobs + 1) * classes]"""
-    changed: NDArray[np.int64]
-    """[jobs] the jobs of which an observation could tell something new; the first ``num_changed`` of them."""
-    stale: NDArray[np.int64]
-    """[classes * jobs] of each class, the jobs whose rows are not up to date; the first ``num_stale`` of them."""
-    sources: NDArray[np.void]
-    """``SOURCE`` [pools + stages * classes]"""
-    children: NDArray[np.int64]
-    """[edges]"""
-    levels: NDArray[np.void]
-    """``LEVEL``, of the distinct profiles."""
-    beliefs: NDArray[np.void]
-    """``BELIEF`` [jobs]; empty if schedulers know the truth."""
-    estimates: NDArray[np.void]
-    """``ESTIMATE`` [stages]; empty if schedulers know the truth."""
-    seen_jobs: NDArray[np.void]
-    """Rows of observations, ``JOB`` [classes * jobs]: of each class, first those of the live jobs."""
-    seen_stages: NDArray[np.void]
-    """Rows of observations, ``STAGE`` [classes * stages]: of each class, first those of the live jobs."""
-    noise: NDArray[np.void]
-    """``NOISE`` [tasks]"""
-    tasks: NDArray[np.void]
-    """``TASK`` [tasks]"""
-    lost: NDArray[np.void]
-    """``LOST`` [tasks + 3 * executors], nothing without faults; the first ``num_lost`` of them."""
-    values: NDArray[np.float64]
-    """Durations of the distinct profiles, ms."""
+    cluster: NDArray[np.void]  # CLUSTER [1]
+    kinds: NDArray[np.void]  # KIND [classes]
+    executors: NDArray[np.void]  # EXECUTOR [executors]
+    acting: NDArray[
+        np.int64
+    ]  # [executors] first `num_acting`: executors that act when the round closes, in order
+    departures: NDArray[np.void]  # DEPARTURE [executors], first `num_departures`
+    commitments: NDArray[np.void]  # COMMITMENT [executors]
+    heap: NDArray[np.void]  # RUNNING [executors], first `num_running`
+    jobs: NDArray[np.void]  # JOB [jobs]
+    live: NDArray[np.int64]  # [jobs] first `num_live`: live jobs in order of arrival
+    stages: NDArray[np.void]  # STAGE [stages]
+    staff: NDArray[np.void]  # STAFF [stages * classes]
+    pools: NDArray[np.void]  # POOL [(jobs + 1) * classes]
+    sources: NDArray[np.void]  # SOURCE [pools + stages * classes]
+    children: NDArray[np.int64]  # [edges]
+    levels: NDArray[np.void]  # LEVEL, of the distinct profiles
+    beliefs: NDArray[np.void]  # BELIEF [jobs]; empty if schedulers know the truth
+    estimates: NDArray[np.void]  # ESTIMATE [stages]; empty if schedulers know the truth
+    seen_jobs: NDArray[
+        np.void
+    ]  # observation.JOB [classes * jobs]: rows of each class, those of the live jobs first
+    seen_stages: NDArray[np.void]  # observation.STAGE [classes * stages]: likewise
+    noise: NDArray[np.void]  # NOISE [tasks]
+    tasks: NDArray[np.void]  # TASK [tasks]
+    lost: NDArray[np.void]  # LOST [tasks + 3 * executors], empty without faults; first `num_lost`
+    values: NDArray[np.float64]  # durations of the distinct profiles, ms
 
 
-#: All tables in one block of bytes, and the durations. This is what compiled functions are handed: a call pays for
-#: each of its arrays, 0.3 µs for these two and 3 to 5 µs for a ``State``, which is more than most calls take.
+#: Argument of compiled functions: all tables in one block of bytes, and the durations. A call from Python costs 0.3 µs
+#: for these two arrays, and 3 to 5 µs for a ``State``.
 Memory = tuple[NDArray[np.uint8], NDArray[np.float64]]
 
 
 def state_of(memory: Memory) -> State:
-    """The ``State`` that lies in ``Memory``."""
+    """Return the tables in ``Memory``, as views."""
     records, values = memory
     cluster = records[:_CLUSTER_BYTES].view(CLUSTER)
     end = cluster[0].end
@@ -280,48 +265,45 @@ def state_of(memory: Memory) -> State:
         cluster,
         records[end[0] : end[1]].view(KIND),
         records[end[1] : end[2]].view(EXECUTOR),
-        records[end[2] : end[3]].view(DEPARTURE),
-        records[end[3] : end[4]].view(COMMITMENT),
-        records[end[4] : end[5]].view(RUNNING),
-        records[end[5] : end[6]].view(JOB),
-        records[end[6] : end[7]].view(np.int64),
-        records[end[7] : end[8]].view(STAGE),
-        records[end[8] : end[9]].view(STAFF),
-        records[end[9] : end[10]].view(POOL),
-        records[end[10] : end[11]].view(np.int64),
-        records[end[11] : end[12]].view(np.int64),
-        records[end[12] : end[13]].view(SOURCE),
-        records[end[13] : end[14]].view(np.int64),
-        records[end[14] : end[15]].view(LEVEL),
-        records[end[15] : end[16]].view(BELIEF),
-        records[end[16] : end[17]].view(ESTIMATE),
-        records[end[17] : end[18]].view(JOB_ROW),
-        records[end[18] : end[19]].view(STAGE_ROW),
-        records[end[19] : end[20]].view(NOISE),
-        records[end[20] : end[21]].view(TASK),
-        records[end[21] : end[22]].view(LOST),
+        records[end[2] : end[3]].view(np.int64),
+        records[end[3] : end[4]].view(DEPARTURE),
+        records[end[4] : end[5]].view(COMMITMENT),
+        records[end[5] : end[6]].view(RUNNING),
+        records[end[6] : end[7]].view(JOB),
+        records[end[7] : end[8]].view(np.int64),
+        records[end[8] : end[9]].view(STAGE),
+        records[end[9] : end[10]].view(STAFF),
+        records[end[10] : end[11]].view(POOL),
+        records[end[11] : end[12]].view(SOURCE),
+        records[end[12] : end[13]].view(np.int64),
+        records[end[13] : end[14]].view(LEVEL),
+        records[end[14] : end[15]].view(BELIEF),
+        records[end[15] : end[16]].view(ESTIMATE),
+        records[end[16] : end[17]].view(JOB_ROW),
+        records[end[17] : end[18]].view(STAGE_ROW),
+        records[end[18] : end[19]].view(NOISE),
+        records[end[19] : end[20]].view(TASK),
+        records[end[20] : end[21]].view(LOST),
         values,
     )
 
 
-#: The same for compiled code.
+#: ``state_of`` for compiled code.
 view = compiled(state_of)
 
 
 class Packed(NamedTuple):
-    """What a profile contributes, computed once."""
+    """Tables of one profile."""
 
-    stages: NDArray[np.void]
-    """``STAGE``; tasks, children and levels are counted from the first of the job's."""
+    stages: NDArray[np.void]  # STAGE; tasks, children and levels are numbered from the first of the job
     num_tasks: int
-    children: NDArray[np.int64]
-    """[edges] counted from the first stage of the job."""
+    children: NDArray[np.int64]  # [edges], numbered from the first stage of the job
     durations: DurationTables
 
 
 @lru_cache(maxsize=4096)
 def pack(profile: JobProfile) -> Packed:
-    """What a profile contributes."""
+    """Return the tables of a profile."""
     durations = DurationTables.of_profile(profile)
     num_children = [len(children) for children in profile.children]
     stages = np.zeros(profile.num_stages, dtype=STAGE)
@@ -341,12 +323,12 @@ def pack(profile: JobProfile) -> Packed:
 
 
 def allocate(config: ClusterConfig, sequence: JobSequence, estimates: Sequence[Estimate] = ()) -> Memory:
-    """The state before time 0: executors are nowhere, no job has arrived.
+    """Return the state before time 0: executors are in no pool, no job has arrived.
 
     Args:
         config: the cluster.
         sequence: the jobs.
-        estimates: what schedulers are told of the jobs; none if they know the truth.
+        estimates: one for each job; none if schedulers know the truth.
 
     Raises:
         ConfigError: a stage that no executor class can run.
@@ -364,6 +346,7 @@ def allocate(config: ClusterConfig, sequence: JobSequence, estimates: Sequence[E
             (CLUSTER, 1),
             (KIND, num_classes),
             (EXECUTOR, num_executors),
+            (_INT, num_executors),
             (DEPARTURE, num_executors),
             (COMMITMENT, num_executors),
             (RUNNING, num_executors),
@@ -372,8 +355,6 @@ def allocate(config: ClusterConfig, sequence: JobSequence, estimates: Sequence[E
             (STAGE, num_stages.sum()),
             (STAFF, num_staff),
             (POOL, num_pools),
-            (_INT, len(packed)),
-            (_INT, num_classes * len(packed)),
             (SOURCE, num_pools + num_staff),
             (_INT, num_edges.sum()),
             (LEVEL, len(durations.levels)),
@@ -390,13 +371,18 @@ def allocate(config: ClusterConfig, sequence: JobSequence, estimates: Sequence[E
     state = state_of(memory)
 
     cluster = state.cluster
-    cluster["departure_order"] = -1
+    for name in ("departure_order", "source_job", "next_job", "next_place"):
+        cluster[name] = -1  # the common pools are offered first
     cluster["num_classes"] = num_classes
-    cluster["nearest_level"] = config.semantics.nearest_level
-    cluster["waiting_keeps_jvm"] = config.semantics.waiting_keeps_jvm
-    cluster["release_misfits"] = config.semantics.release_misfits
-    cluster["ready_stages_only"] = config.semantics.ready_stages_only
-    cluster["offer_after_tasks"] = config.semantics.offer_after_tasks
+    for name in (
+        "offer_idle_executors",
+        "nearest_level",
+        "waiting_keeps_jvm",
+        "release_misfits",
+        "ready_stages_only",
+        "offer_after_tasks",
+    ):
+        cluster[name] = getattr(config.semantics, name)
     cluster["has_faults"] = config.faults.active
     cluster["lost_output"] = config.faults.lost_output
     cluster["task_failures"] = config.faults.task_failures
@@ -424,18 +410,20 @@ def allocate(config: ClusterConfig, sequence: JobSequence, estimates: Sequence[E
         np.concatenate([belief for belief, _ in told], out=state.beliefs)
         np.concatenate([each for _, each in told], out=state.estimates)
 
-    def of_stages(value_of_job: NDArray[np.int64]) -> NDArray[np.int64]:
-        return np.repeat(value_of_job, num_stages)
-
     num_levels = [len(tables.levels) for tables in distinct.values()]
     first_level = dict(zip(distinct, _starts(num_levels), strict=True))
     stages = np.concatenate([job.stages for job in packed], out=state.stages)
-    stages["job"] = of_stages(np.arange(len(packed)))
-    stages["first_task"] += of_stages(_starts(num_tasks))
-    stages["first_child"] += of_stages(_starts(num_edges))
-    stages["end_child"] += of_stages(_starts(num_edges))
-    stages["first_level"] += of_stages(np.array([first_level[profile] for profile in sequence.profiles]))
-    stages["end_level"] += of_stages(np.array([first_level[profile] for profile in sequence.profiles]))
+    stages["job"] = np.repeat(np.arange(len(packed)), num_stages)
+    level_starts = np.array([first_level[profile] for profile in sequence.profiles])
+    edge_starts = _starts(num_edges)
+    for name, starts in (
+        ("first_task", _starts(num_tasks)),
+        ("first_child", edge_starts),
+        ("end_child", edge_starts),
+        ("first_level", level_starts),
+        ("end_level", level_starts),
+    ):
+        stages[name] += np.repeat(starts, num_stages)
     np.concatenate([job.children for job in packed], out=state.children)
     state.children[:] += np.repeat(jobs["first_stage"], num_edges)
     state.staff["fits"] = _fits(config, sequence, stages).ravel()
@@ -445,7 +433,7 @@ def allocate(config: ClusterConfig, sequence: JobSequence, estimates: Sequence[E
 
 
 def _reserve(*tables: tuple[np.dtype[Any], int]) -> NDArray[np.uint8]:
-    """A block for tables of so many records, as ``state_of`` finds them there."""
+    """Return a block of zeros for tables of (type, number of records), in the order of ``State``."""
     end = np.cumsum([dtype.itemsize * size for dtype, size in tables])
     records = np.zeros(end[-1], dtype=np.uint8)
     records[:_CLUSTER_BYTES].view(CLUSTER)["end"] = end
@@ -453,12 +441,12 @@ def _reserve(*tables: tuple[np.dtype[Any], int]) -> NDArray[np.uint8]:
 
 
 def _starts(counts: Sequence[int] | NDArray[np.int64]) -> NDArray[np.int64]:
-    """Where each of consecutive blocks begins: int64 [len(counts)]."""
+    """Return the start of each of consecutive blocks, int64 [len(counts)]."""
     return np.cumsum(counts, dtype=np.int64) - np.asarray(counts, dtype=np.int64)
 
 
 def _fits(config: ClusterConfig, sequence: JobSequence, stages: NDArray[np.void]) -> NDArray[np.bool_]:
-    """Whether a class covers a stage's demand: bool [stages, classes]."""
+    """Return whether an executor of each class covers the demand of each stage, bool [stages, classes]."""
     cpu, memory = np.array([(kind.cpu, kind.memory) for kind in config.executor_classes]).T
     fits: NDArray[np.bool_] = (stages["cpu"][:, None] <= cpu) & (stages["memory"][:, None] <= memory)
     if not fits.any(axis=1).all():

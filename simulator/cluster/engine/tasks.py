@@ -38,11 +38,8 @@ _FRESH, _FIRST, _REST = int(Wave.FRESH), int(Wave.FIRST), int(Wave.REST)
 
 @inner
 def change(state, job):
-    """Something of a job changes that an observation tells."""
-    if state.jobs[job].changed == 0:
-        state.jobs[job].changed = 1
-        state.changed[state.cluster[0].num_changed] = job
-        state.cluster[0].num_changed += 1
+    """Note that something of a job changes that an observation has."""
+    state.jobs[job].version += 1
 
 
 @inner

@@ -1,0 +1,190 @@
+"""Compiled: rounds. Executors of one source are offered, until the scheduler has committed all of them; then they act.
+
+``cluster.offered`` executors are still to be committed, and ``state.acting`` are those that act when none is left. The
+others of the source carry out a commitment when their task ends.
+"""
+
+from __future__ import annotations
+
+from simulator.cluster.engine import executors, tasks
+from simulator.compiled import inner
+
+__all__ = ["commit", "offer_free", "offer_of_stage", "offer_pools", "open_next"]
+
+
+@inner
+def _open(state, num_acting, offered, job):
+    """Open a round of the executors in ``state.acting``, which belong to a job (-1 for none)."""
+    cluster = state.cluster[0]
+    cluster.num_acting, cluster.offered, cluster.source_job = num_acting, offered, job
+    cluster.offered_class = state.executors[state.acting[0]].kind
+
+
+@inner
+def _open_pool(state, job, kind):
+    """Open a round of all executors in the pool of a job, or in a common pool (-1), if there are any."""
+    pool = state.pools[executors.pool_of(state, job, kind)]
+    if pool.members == 0:
+        return
+    executor = pool.first
+    for place in range(pool.members):
+        state.acting[place] = executor
+        executor = state.executors[executor].next
+    _open(state, pool.members, pool.members, job)
+
+
+@inner
+def offer_of_stage(state, executor, job, offered):
+    """Open a round of the executors of a stage of ``job``; only the one without a task acts when it closes."""
+    state.acting[0] = executor
+    _open(state, 1, offered, job)
+
+
+@inner
+def offer_pools(state, job, kind, keeps, now):
+    """Offer the pools of a job (-1: the common pools) after the open round, then free executors if the semantics do.
+
+    Args:
+        state: the cluster.
+        job: the job.
+        kind: the class whose pool comes first; the others follow in their order.
+        keeps: whether executors stay with their job, see ``BaseCluster.keeps_executors``.
+        now: ms.
+
+    Returns:
+        Number of decisions taken on the scheduler's behalf.
+    """
+    cluster = state.cluster[0]
+    cluster.next_job, cluster.next_class, cluster.next_pool = job, kind, 0
+    cluster.next_place = 0 if cluster.offer_idle_executors else -1
+    return open_next(state, keeps, now)
+
+
+@inner
+def offer_free(state, keeps, now):
+    """Offer all free executors that could be used, after the open round; returns as ``offer_pools``."""
+    cluster = state.cluster[0]
+    cluster.next_pool, cluster.next_place = cluster.num_classes, 0
+    return open_next(state, keeps, now)
+
+
+@inner
+def open_next(state, keeps, now):
+    """Open a round of the executors that are offered next, if no round is open; returns as ``offer_pools``."""
+    cluster, decisions = state.cluster[0], 0
+    while cluster.offered == 0 and cluster.next_pool < cluster.num_classes:
+        number, kind = cluster.next_pool, cluster.next_class
+        if number > 0:
+            kind = number - 1 if number <= kind else number
+        cluster.next_pool += 1
+        _open_pool(state, cluster.next_job, kind)
+        if keeps:
+            decisions += stay(state, now)
+    if cluster.offered == 0 and cluster.next_place >= 0:
+        decisions += _open_free(state, keeps, now)
+    return decisions
+
+
+@inner
+def _open_free(state, keeps, now):
+    """Open a round of the next free executors that could be used: of the common pools, then of the live jobs."""
+    cluster, decisions = state.cluster[0], 0
+    num_classes, place = cluster.num_classes, cluster.next_place
+    cluster.next_place = -1
+    # Most often no executor is wanted, and the live jobs are many.
+    if not executors.find_wanted(state):
+        return decisions
+    first_kind = place % num_classes
+    for number in range(place // num_classes, 1 + cluster.num_live):
+        job = state.live[number - 1] if number > 0 else -1
+        for kind in range(first_kind, num_classes):
+            if state.kinds[kind].wanted == 0 or not executors.is_free(state, job, kind):
+                continue
+            pool = state.pools[executors.pool_of(state, job, kind)]
+            if keeps and pool.settled > 0:
+                decisions += pool.settled
+                continue
+            _open_pool(state, job, kind)
+            if keeps:
+                decisions += stay(state, now)
+                executors.find_wanted(state)
+            if cluster.offered > 0:
+                cluster.next_place = number * num_classes + kind + 1
+                return decisions
+        first_kind = 0
+    return decisions
+
+
+@inner
+def commit(state, target, count, now):
+    """Commit offered executors to a stage (at most its unclaimed tasks) or to ``IDLE``; the last close the round."""
+    cluster, first = state.cluster[0], state.acting[0]
+    source = executors.source_of(state, first)
+    if target != executors.IDLE:
+        stage = state.stages[target]
+        count = min(count, stage.num_tasks - stage.started - stage.claimed)
+    executors.commit(state, source, state.executors[first].job, target, count)
+    cluster.offered -= count
+    if cluster.offered == 0:
+        _close(state, source, now)
+
+
+@inner
+def _close(state, source, now):
+    """All executors of the round are committed: those that act carry out the commitments of their source."""
+    cluster, number = state.cluster[0], state.sources[source].first
+    while number >= 0:
+        commitment = state.commitments[number]
+        if commitment.target != executors.IDLE:
+            state.stages[commitment.target].selected = 0
+            tasks.change(state, state.stages[commitment.target].job)
+        number = commitment.next
+    cluster.departure_order = -1
+    for place in range(cluster.num_acting):
+        if not executors.is_committed(state, source):
+            break
+        executors.carry_out_next(state, source, state.acting[place], now)
+
+
+@inner
+def stay(state, now):
+    """Commit offered executors to the next stages of their own job, as long as it has any for them.
+
+    Returns:
+        Number of decisions that this takes; 0 if the executors have no live job.
+    """
+    cluster, first = state.cluster[0], state.executors[state.acting[0]]
+    job, decisions, starts = first.job, 0, False
+    if cluster.offered == 0 or job < 0:
+        return decisions
+    if first.pool >= 0:
+        tasks.refresh(state, job)
+    source = executors.source_of(state, state.acting[0])
+    while cluster.offered > 0:
+        target = tasks.next_of_job(state, job, first.kind)
+        if target < 0:
+            return decisions
+        stage = state.stages[target]
+        count = min(cluster.offered, stage.num_tasks - stage.started - stage.claimed)
+        executors.commit(state, source, job, target, count)
+        cluster.offered -= count
+        decisions += 1
+        starts |= stage.incomplete_parents == 0
+    if starts or first.pool < 0:
+        _close(state, source, now)
+    else:
+        _settle(state, source, job, first.pool, decisions)
+    return decisions
+
+
+@inner
+def _settle(state, source, job, pool, decisions):
+    """Cancel commitments after which all executors in a job's pool would go on waiting, and cache their number."""
+    while state.sources[source].first >= 0:
+        commitment = state.commitments[state.sources[source].first]
+        state.stages[commitment.target].selected = 0
+        tasks.adjust(state, commitment.target, 0, -commitment.count)
+        executors.drop(state, source)
+    # Nothing has changed, and nothing will until the job does.
+    state.jobs[job].moved_on = 0
+    state.pools[pool].settled = decisions
