@@ -52,7 +52,7 @@ OnStep = Callable[[int, int], None]
 
 
 class Comparison:
-    """Schedulers on the same sequences with the same task noise, and the results of the experiments that have finished.
+    """Schedulers on the same sequences with the same task noise, and the results of the finished experiments.
 
     Results depend on the arguments alone, not on the workers. After an interruption (Ctrl-C) the finished experiments
     are kept, and ``run`` continues.
@@ -60,7 +60,7 @@ class Comparison:
     Args:
         conditions: cluster and jobs.
         schedulers: names of schedulers (see ``decima.registry.make_scheduler``), names of tuned schedulers (see
-            ``tuning.TUNED``), objects or classes; or a dictionary of such by the names that are shown.
+            ``tuning.TUNED``), objects or classes; or displayed name -> such a scheduler.
         policy: name or file of the policy that plain ``decima`` follows; by default the shipped policy whose training
             distribution is closest to the conditions.
         alphas: candidate settings of weighted fair sharing.
@@ -68,12 +68,10 @@ class Comparison:
         keep: whether to keep the episodes of the first finished experiment.
 
     Attributes:
-        conditions: as given.
         schedulers: displayed name -> scheduler's name, in order.
         heuristics: displayed names of schedulers that are not learned (``Scheduler.learned``), your own included.
         policy: policy that plain ``decima`` follows, if it takes part.
         misfits: learned scheduler -> quantities of the conditions that are out of its training distribution.
-        alphas: as given.
         training_seeds: seeds of the sequences to tune on; empty if no scheduler is tuned once.
 
     Raises:
@@ -236,14 +234,15 @@ class Comparison:
         Columns: ``scheduler`` (str), ``seed`` (int64), ``METRICS`` (float64; int64 for counts),
         and ``setting`` (str), the chosen setting of a tuned scheduler.
         """
-        found = [(name, seed) for name in self.schedulers for seed in self.finished]
-        metrics = [self._results[seed][name].metrics for name, seed in found]
-        table = pd.DataFrame(found, columns=["scheduler", "seed"]).join(
-            pd.DataFrame(metrics, columns=list(METRICS))
-        )
-        settings = [self._results[seed][name].setting for name, seed in found]
-        table.insert(list(table).index("decisions"), "setting", settings)
-        return table
+        columns = ["scheduler", "seed", *METRICS]
+        columns.insert(columns.index("decisions"), "setting")
+        rows = [
+            {"scheduler": name, "seed": seed, "setting": result.setting, **result.metrics}
+            for name in self.schedulers
+            for seed in self.finished
+            for result in [self._results[seed][name]]
+        ]
+        return pd.DataFrame(rows, columns=columns)
 
     @cached_property
     def jobs(self) -> pd.DataFrame:
@@ -309,11 +308,7 @@ class Comparison:
         return self._plan.make(setting or spec, seed)
 
     def to_json(self, **extra: Any) -> str:
-        """Return the results as JSON, seconds; the same settings give the same text, bit for bit.
-
-        Args:
-            extra: further top-level entries, such as the command that was run.
-        """
+        """Return the results and further entries as JSON, seconds; equal settings give equal text, bit for bit."""
         content = {
             **self.conditions.to_dict(),
             "seeds": self.finished,

@@ -106,13 +106,9 @@ class WhatIf:
         Columns: ``applications`` (str), ``executors`` and ``jobs`` (int64), ``ran_under`` (str), ``measured_s``, and
         the mean JCT under each scheduler, float64, s.
         """
-        table = self.jobs.assign(**{name: jct.mean(axis=0) for name, jct in self.jct_ms.items()})
-        groups = table.groupby("cluster")
-        means = groups[["measured_ms", *self.jct_ms]].mean() / 1000
-        result = means.rename(columns={"measured_ms": "measured_s"}).assign(
+        result = self._means("cluster").assign(
             applications=[", ".join(app.name for app in each.applications) for each in self.logged],
             executors=[each.cluster.num_executors for each in self.logged],
-            jobs=groups.size(),
             ran_under=[each.ran_under for each in self.logged],
         )
         return result[["applications", "executors", "jobs", "ran_under", "measured_s", *self.jct_ms]]
@@ -136,12 +132,16 @@ class WhatIf:
 
         Columns: ``jobs`` (int64), ``measured_s``, and the mean JCT under each scheduler, float64, s.
         """
-        table = self.jobs.assign(**{name: jct.mean(axis=0) for name, jct in self.jct_ms.items()})
-        groups = table.groupby("query")
-        means = groups[["measured_ms", *self.jct_ms]].mean() / 1000
-        result = means.rename(columns={"measured_ms": "measured_s"}).assign(jobs=groups.size())
+        result = self._means("query")
         total = result["jobs"] * result[self.sparks_own]
-        return result.loc[total.sort_values(ascending=False).index, ["jobs", "measured_s", *self.jct_ms]]
+        return result.loc[total.sort_values(ascending=False).index]
+
+    def _means(self, by: str) -> pd.DataFrame:
+        """Return the number of jobs of each group, and their mean JCT as measured and under each scheduler, s."""
+        predicted = {name: jct.mean(axis=0) for name, jct in self.jct_ms.items()}
+        groups = self.jobs.rename(columns={"measured_ms": "measured_s"}).assign(**predicted).groupby(by)
+        means = groups[["measured_s", *self.jct_ms]].mean() / 1000
+        return means.assign(jobs=groups.size())[["jobs", "measured_s", *self.jct_ms]]
 
     def to_json(self, **extra: Any) -> str:
         """Return all results as JSON, seconds; ``extra`` holds further entries."""
