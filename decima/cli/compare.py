@@ -16,13 +16,13 @@ from decima.cli.conditions import (
 from decima.cli.console import (
     INTERRUPTED,
     PATIENCE_S,
-    Tell,
+    OnProgress,
     command_line,
     end,
     make_console,
+    print_line,
     progress,
     report,
-    say,
 )
 from decima.cli.options import (
     AT_LEAST_ONE,
@@ -32,8 +32,8 @@ from decima.cli.options import (
     SEED,
     SEEDS,
     WORKERS,
-    Aside,
     Named,
+    SecondaryOption,
     out_option,
     refuse_without_effect,
 )
@@ -70,22 +70,29 @@ MEASURED_DELAY = (
 )
 @click.option("--training", type=AT_LEAST_ONE, default=6, help="Sequences to tune weighted-fair on.")
 @click.option(
-    "--by", cls=Aside, type=click.Choice(["query"]), help="Show the mean JCT of each query's jobs too."
+    "--by",
+    cls=SecondaryOption,
+    type=click.Choice(["query"]),
+    help="Show the mean JCT of each query's jobs too.",
 )
 @click.option(
-    "--csv", "csv_file", cls=Aside, type=PATH, help="Write all jobs under all schedulers to this file."
+    "--csv",
+    "csv_file",
+    cls=SecondaryOption,
+    type=PATH,
+    help="Write all jobs under all schedulers to this file.",
 )
 @click.option(
     "--report",
     "report_file",
-    cls=Aside,
+    cls=SecondaryOption,
     type=PATH,
     help="Write an interactive page to this HTML file: the table, distributions, schedules and DAGs of one experiment.",
 )
 @click.option(
     "--trace-events",
     "trace_file",
-    cls=Aside,
+    cls=SecondaryOption,
     type=PATH,
     help="Write the schedules of one experiment to this file in Chrome's trace event format, for Perfetto; compressed "
     "if the name ends in .gz.",
@@ -93,7 +100,7 @@ MEASURED_DELAY = (
 @click.option(
     "--animation",
     "animation_file",
-    cls=Aside,
+    cls=SecondaryOption,
     type=Named(".gif"),
     help="Animate the schedules of the first and the last scheduler in one experiment in this GIF file.",
 )
@@ -136,8 +143,8 @@ def compare(
     refuse_without_effect(context, ignored)
     prepare_outputs(out, json_file, csv_file, report_file, trace_file, animation_file)
     try:
-        with progress(PATIENCE_S) as tell:
-            comparison.run(workers, partial(tell, "Comparing"), partial(_on_compile, tell))
+        with progress(PATIENCE_S) as update:
+            comparison.run(workers, partial(update, "Comparing"), partial(_on_compile, update))
     except KeyboardInterrupt:
         interrupted = True
     if comparison.finished:
@@ -178,10 +185,10 @@ def compare(
         end(f"interrupted, {finished}", INTERRUPTED)
 
 
-def _on_compile(tell: Tell, done: int, total: int) -> None:
+def _on_compile(update: OnProgress, done: int, total: int) -> None:
     if done == 0:
-        say("Compiling the simulator and the schedulers, once after an installation.", err=True)
-    tell("Compiling", done, total)
+        print_line("Compiling the simulator and the schedulers, once after an installation.", err=True)
+    update("Compiling", done, total)
 
 
 @click.command()

@@ -13,8 +13,8 @@ from decima.cli.options import (
     LOG_ERROR,
     NOT_NEGATIVE,
     SHARE,
-    Aside,
     Option,
+    SecondaryOption,
     drawn_jobs_options,
     with_options,
     workload_named,
@@ -87,7 +87,7 @@ def conditions_options() -> Option:
         faults_options(),
         click.option(
             "--engine",
-            cls=Aside,
+            cls=SecondaryOption,
             type=click.Choice(["compiled", "simpy"]),
             default="compiled",
             help="Simulator: compiled, or readable, which is slower and has the same results.",

@@ -14,29 +14,29 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
-from decima.cli.options import Aside
+from decima.cli.options import SecondaryOption
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from decima.show.tables import Shown
+    from decima.show.tables import Report
 
 __all__ = [
     "INTERRUPTED",
+    "OnProgress",
     "OneLineErrors",
-    "Tell",
     "command_line",
     "end",
     "make_console",
+    "print_line",
     "progress",
     "report",
-    "say",
 ]
 
 #: Time before a command that is mostly quick prints progress without a terminal, s.
 PATIENCE_S = 15.0
 #: Progress callback, see ``progress``.
-Tell = Callable[..., None]
+OnProgress = Callable[..., None]
 
 #: Exit status of an interrupted command, as in shells: 128 + SIGINT.
 INTERRUPTED = 130
@@ -116,11 +116,11 @@ def end(message: str, status: int) -> NoReturn:
     if len(line) > LONGEST:
         head = LONGEST * 2 // 3  # files and places are at the beginning
         line = f"{line[:head]}{CUT}{line[head + len(CUT) - LONGEST :]}"
-    say(line, err=True)
+    print_line(line, err=True)
     sys.exit(status)
 
 
-def say(text: str, err: bool = False) -> None:
+def print_line(text: str, err: bool = False) -> None:
     """Print a line to stdout or stderr, with visible control characters."""
     from decima.outputs import visible
 
@@ -140,7 +140,9 @@ def command_line(context: click.Context, **instead: object) -> str:
     words += context.command_path.split()[1:]
     for parameter in context.command.params:
         name = str(parameter.name)
-        value = instead.get(name, None if isinstance(parameter, Aside) else context.params.get(name))
+        value = instead.get(
+            name, None if isinstance(parameter, SecondaryOption) else context.params.get(name)
+        )
         if value is None:
             continue
         if isinstance(parameter, click.Option) and parameter.is_flag:
@@ -160,7 +162,7 @@ def make_console() -> Console:
     return console
 
 
-def report(shown: Shown, out: Path | None, json_file: Path | None) -> None:
+def report(shown: Report, out: Path | None, json_file: Path | None) -> None:
     """Save and print results; the JSON first, so that an error in a picture loses nothing.
 
     Args:
@@ -177,7 +179,7 @@ def report(shown: Shown, out: Path | None, json_file: Path | None) -> None:
     for table in shown.tables:
         console.print(table)
     for note in shown.notes:
-        say(note)
+        print_line(note)
     if out is None:
         return
     from decima.show.style import save_figure  # matplotlib takes a moment
@@ -188,13 +190,13 @@ def report(shown: Shown, out: Path | None, json_file: Path | None) -> None:
         with atomic_path(files[-1]) as path:
             save_figure(plot(), path)
     if len(files) > 2:
-        say(f"{len(files)} pictures in {out}")
+        print_line(f"{len(files)} pictures in {out}")
     elif files:
         click.echo(f"{'picture' if len(files) == 1 else 'pictures'}: {', '.join(map(str, files))}")
 
 
 @contextmanager
-def progress(patience_s: float = 0.0) -> Iterator[Tell]:
+def progress(patience_s: float = 0.0) -> Iterator[OnProgress]:
     """Show progress with the estimated time left: a bar on a terminal, otherwise a line on stderr now and then.
 
     Yields a callback of the phase, the number of finished steps and of all steps. Its options: ``note``, text beside a
@@ -219,7 +221,7 @@ def progress(patience_s: float = 0.0) -> Iterator[Tell]:
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bars:
         bar, below = bars.add_task("", note=""), bars.add_task("", note="", visible=False)
 
-        def tell(
+        def update(
             what: str,
             done: int,
             total: int,
@@ -245,7 +247,7 @@ def progress(patience_s: float = 0.0) -> Iterator[Tell]:
                 phase.told()
                 click.echo(f"{line or f'{what}: {done} of {total}'}{phase.left(done, total)}", err=True)
 
-        yield tell
+        yield update
 
 
 class _Phase:

@@ -15,8 +15,8 @@ from decima.cli.options import (
     DEVICE,
     FILE,
     JSON,
-    Aside,
     Numbers,
+    SecondaryOption,
     WholeRange,
     out_option,
     override,
@@ -93,7 +93,7 @@ def deeprm() -> None:
 )
 @click.option(
     "--measure",
-    cls=Aside,
+    cls=SecondaryOption,
     type=click.Choice(["slowdown", "completion", "waiting", "makespan", "utilisation"]),
     default="slowdown",
     help="Measure to show; --json has all.",
@@ -112,21 +112,21 @@ def compare(
     from decima.evaluation.grid_comparison import GridComparison
     from decima.outputs import prepare_outputs
     from decima.show.grid_report import comparison_notes, comparison_table, plot_by_load
-    from decima.show.tables import Shown
+    from decima.show.tables import Report
 
     ignored = () if options["log"] is None else ("distribution", "rates")
     refuse_without_effect(context, dict.fromkeys(ignored, "jobs are drawn from a log, by load"))
     settings = _settings(options)
     prepare_outputs(out, json_file)
     comparison = GridComparison(settings)
-    with progress(PATIENCE_S) as tell:
-        comparison.run(lambda done, total: tell("Comparing", done, total))
+    with progress(PATIENCE_S) as update:
+        comparison.run(lambda done, total: update("Comparing", done, total))
     notes = list(comparison_notes(comparison, measure))
     if settings.network is None:
         notes.append(
             "deeprm is left out: no network that ships is for these jobs; --checkpoint FILE names another."
         )
-    shown = Shown(
+    shown = Report(
         tables=[comparison_table(comparison, measure)],
         notes=notes,
         json=comparison.to_json(command=command_line(context, **dict.fromkeys(ignored))),

@@ -28,13 +28,13 @@ __all__ = [
     "SEEDS",
     "SHARE",
     "WORKERS",
-    "Aside",
     "FiniteRange",
     "Named",
     "Numbers",
     "Option",
-    "WhoWorks",
+    "SecondaryOption",
     "WholeRange",
+    "WorkersType",
     "drawn_jobs_options",
     "out_option",
     "override",
@@ -112,7 +112,7 @@ class Named(click.Path):
         return path
 
 
-class Aside(click.Option):
+class SecondaryOption(click.Option):
     """Option for secondary outputs, files or speed, which never changes the results."""
 
 
@@ -127,10 +127,12 @@ def with_options(*options: Option) -> Option:
     return decorate
 
 
-JSON = click.option("--json", "json_file", cls=Aside, type=PATH, help="Write the results to this file too.")
+JSON = click.option(
+    "--json", "json_file", cls=SecondaryOption, type=PATH, help="Write the results to this file too."
+)
 
 
-class WhoWorks(click.ParamType):  # type: ignore[type-arg]  # generic in newer releases only
+class WorkersType(click.ParamType):  # type: ignore[type-arg]  # generic in newer releases only
     """Specification of workers, see ``decima.workers.pool.check_workers``."""
 
     name = "workers"
@@ -153,8 +155,8 @@ def workers_option(default: str) -> Option:
         "--workers",
         "--processes",
         "workers",
-        cls=Aside,
-        type=WhoWorks(),
+        cls=SecondaryOption,
+        type=WorkersType(),
         metavar="N|ray[:N]|ray://HOST:PORT",
         help="Workers: N processes here; or N actors, by default one for each CPU, of a Ray cluster: the one that "
         f"RAY_ADDRESS names, one that is started here, or that at HOST:PORT.  [default: {default}]",
@@ -164,7 +166,7 @@ def workers_option(default: str) -> Option:
 WORKERS = workers_option("a process for each CPU")
 DEVICE = click.option(
     "--device",
-    cls=Aside,
+    cls=SecondaryOption,
     default="cpu",
     help="Device for updates: cpu or cuda. Episodes run on CPUs.",
 )
@@ -176,7 +178,7 @@ BUDGET = click.option(
 )
 POLICIES = click.option(
     "--policies",
-    cls=Aside,
+    cls=SecondaryOption,
     type=click.Path(file_okay=False, path_type=Path),
     help="Folder of trained policies; finished ones are not trained again, interrupted trainings resume.  "
     "[default: policies-BUDGET in the folder for pictures]",
@@ -186,7 +188,12 @@ POLICIES = click.option(
 def out_option(default: str) -> Option:
     """Return the option for the folder of pictures."""
     return click.option(
-        "--out", cls=Aside, type=PATH, metavar="FOLDER", default=Path(default), help="Folder for pictures."
+        "--out",
+        cls=SecondaryOption,
+        type=PATH,
+        metavar="FOLDER",
+        default=Path(default),
+        help="Folder for pictures.",
     )
 
 
@@ -308,7 +315,7 @@ def training_options(recipes: str, default: str, *jobs: Option) -> Option:
         *jobs,
         click.option(
             "--out",
-            cls=Aside,
+            cls=SecondaryOption,
             type=PATH,
             metavar="FOLDER",
             callback=_needed_to_train,
@@ -316,13 +323,13 @@ def training_options(recipes: str, default: str, *jobs: Option) -> Option:
         ),
         click.option(
             "--resume",
-            cls=Aside,
+            cls=SecondaryOption,
             is_flag=True,
             help="Resume the run in that folder, by default with its settings.",
         ),
         click.option(
             "--explain",
-            cls=Aside,
+            cls=SecondaryOption,
             is_flag=True,
             is_eager=True,
             help="Show all settings, with their values in that file or recipe, and all metrics, and end.",

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from decima.cli.console import say
+from decima.cli.console import print_line
 from decima.cli.options import FILE, JSON, PATH, out_option
 
 __all__ = ["replay", "replay_live"]
@@ -40,10 +40,10 @@ def replay(weights: Path | None, files: tuple[Path, ...]) -> int:
         difference = first_difference_in(path, None if agent is None else agent.differences)
         matching += difference is None
         if difference is not None:
-            say(f"{path}: {difference}")
-    say(f"{matching} of {len(files)} episodes match")
+            print_line(f"{path}: {difference}")
+    print_line(f"{matching} of {len(files)} episodes match")
     if agent is not None and agent.largest_difference >= 0:
-        say(f"largest difference of a probability: {agent.largest_difference:.2g}")
+        print_line(f"largest difference of a probability: {agent.largest_difference:.2g}")
     return 0 if matching == len(files) else 1
 
 

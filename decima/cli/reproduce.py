@@ -94,8 +94,8 @@ def _add(name: str, entry: Entry) -> None:
         if "weights" in values:
             values["weights"] = [WEIGHTS.parse(text) for text in values["weights"]]
         try:
-            with progress() as tell:
-                shown = run_study(name, values, command_line(context), tell, given)
+            with progress() as update:
+                shown = run_study(name, values, command_line(context), update, given)
         except OptionError as error:
             raise click.UsageError(str(error)) from None
         except KeyboardInterrupt:

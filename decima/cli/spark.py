@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from decima.cli.console import INTERRUPTED, PATIENCE_S, command_line, end, progress, report, say
+from decima.cli.console import INTERRUPTED, PATIENCE_S, command_line, end, print_line, progress, report
 from decima.cli.options import AT_LEAST_ONE, JSON, NOT_NEGATIVE, PATH, SEED, out_option
 
 __all__ = ["spark", "what_if"]
@@ -114,13 +114,13 @@ def what_if(
     prepare_outputs(out, json_file)
     imported = import_event_logs(logs, partial=damaged, warm_ups=keep, name="the logs")
     for note in imported.notes:
-        say(note)
+        print_line(note)
     logged = logged_jobs(imported, executors, None if moving_delay is None else 1000 * moving_delay)
     try:
-        with progress(PATIENCE_S) as tell:
-            held_out = predict_held_out(imported, tell=partial(tell, "predicting runs")).with_driver()
+        with progress(PATIENCE_S) as update:
+            held_out = predict_held_out(imported, on_step=partial(update, "predicting runs")).with_driver()
             found = simulate_what_if(
-                imported, held_out, logged, schedulers, draws, seed, partial(tell, "simulating")
+                imported, held_out, logged, schedulers, draws, seed, partial(update, "simulating")
             )
     except KeyboardInterrupt:
         end("interrupted", INTERRUPTED)

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 import click
 
 from decima.cli.console import INTERRUPTED, command_line, end, progress, report
-from decima.cli.options import FILE, FOLDER, PATH, Aside, out_option, workers_option
+from decima.cli.options import FILE, FOLDER, PATH, SecondaryOption, out_option, workers_option
 
 if TYPE_CHECKING:
     from decima.learning.sweep import SweepResult
-    from decima.show.tables import Shown
+    from decima.show.tables import Report
 
 __all__ = ["plot", "sweep"]
 
@@ -35,7 +35,7 @@ __all__ = ["plot", "sweep"]
 )
 @click.option(
     "--out",
-    cls=Aside,
+    cls=SecondaryOption,
     required=True,
     type=PATH,
     metavar="FOLDER",
@@ -63,8 +63,8 @@ def sweep(
     from decima.show.learning import sweep_csv
 
     command = command_line(context)
-    with progress() as tell:
-        result = run_sweep(settings, out, workers=workers or 1, command=command, progress=tell)
+    with progress() as update:
+        result = run_sweep(settings, out, workers=workers or 1, command=command, progress=update)
     done = f"{len(result.trials)} of {settings.num_trials} trials"
     if result.trials:
         with atomic_path(out / "results.csv") as path:
@@ -74,11 +74,11 @@ def sweep(
         end(f"interrupted after {done}; the same command goes on", INTERRUPTED)
 
 
-def _shown(result: SweepResult, out: Path, command: str) -> Shown:
+def _shown(result: SweepResult, out: Path, command: str) -> Report:
     from decima.learning.curves import curve_of, objective_metric, read_run, reference_of
     from decima.learning.sweep import seed_folder
     from decima.show.learning import plot_curves, setting_text, sweep_json, sweep_table
-    from decima.show.tables import Shown
+    from decima.show.tables import Report
 
     curves, metric, found = {}, "", []
     for trial in result.ranked:
@@ -94,7 +94,7 @@ def _shown(result: SweepResult, out: Path, command: str) -> Shown:
         "± is half a 95 % confidence interval over seeds (Student's t).",
         "Better by: relative to the reference scheduler of the training, on the same set.",
     ]
-    return Shown(
+    return Report(
         tables=[sweep_table(result)],
         notes=notes,
         json=sweep_json(result, command),
@@ -129,13 +129,13 @@ def plot(runs: tuple[Path, ...], metric: str | None, out: Path) -> None:
     from decima.learning.metrics import RENAMED
     from decima.outputs import make_folder
     from decima.show.learning import curves_table, plot_curves
-    from decima.show.tables import Shown
+    from decima.show.tables import Report
 
     found = [read_run(folder) for place in runs for folder in find_runs(place)]
     wanted = objective_metric(found[0]) if metric is None else RENAMED.get(metric, metric)
     curves = {name: curve_of(group, wanted) for name, group in same_but_seed(found).items()}
     make_folder(out)
-    shown = Shown(
+    shown = Report(
         tables=[curves_table(curves, wanted)],
         notes=["± is half a 95 % confidence interval over seeds (Student's t)."],
         json="",

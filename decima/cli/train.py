@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from decima.cli.console import INTERRUPTED, command_line, end, make_console, progress, say
+from decima.cli.console import INTERRUPTED, command_line, end, make_console, print_line, progress
 from decima.cli.options import (
     DEVICE,
     WORKERS,
@@ -70,14 +70,14 @@ def train(context: click.Context, /, device: str, workers: int | str | None, **o
     from decima.learning.cluster.train import train_policy
     from decima.workers.pool import available_cpus
 
-    against, knob = (
+    against, note = (
         "tuned weighted fair",
         "tuned-weighted-fair has the best alpha of each sequence, known only in hindsight; ± is half a 95 % confidence "
         "interval (Student's t), of differences in pairs.",
     )
     if config.settings is not None:
         against = f"{config.validation.against} over the settings"
-        knob = "The policy was kept that is best on average and nowhere worse for certain."
+        note = "The policy was kept that is best on average and nowhere worse for certain."
     out = options["out"]
     train_this = partial(
         train_policy,
@@ -93,7 +93,7 @@ def train(context: click.Context, /, device: str, workers: int | str | None, **o
         result,
         _table(result) if config.settings is None else _grid_table(result),
         ("decima is the policy", "sequences"),
-        knob,
+        note,
         _compare_command(result),
         context,
     )
@@ -248,7 +248,7 @@ def watch(
 
     now = ("", 0, 0)  # the current phase
     try:
-        with progress() as tell:
+        with progress() as update:
 
             def on_iteration(report: IterationReport) -> None:
                 parts, note = [_place(report), *describe(report.metrics)], ""
@@ -258,16 +258,16 @@ def watch(
                 if report.iteration >= 0:
                     note = f"best: {versus(report.improvement)}"
                     parts.append(note)
-                tell(*now, note=note, line="; ".join(parts), now=is_validated)
+                update(*now, note=note, line="; ".join(parts), now=is_validated)
 
             def on_progress(phase: str, done: int, total: int) -> None:
                 nonlocal now
                 if phase == VALIDATION:
-                    tell(phase, done, total, within=True)
+                    update(phase, done, total, within=True)
                     return
                 begins, now = phase != now[0], (phase, done, total)
                 if begins or phase != TRAINING:  # iterations print their own lines
-                    tell(*now)
+                    update(*now)
 
             return train(on_iteration=on_iteration, on_progress=on_progress)
     except KeyboardInterrupt:
@@ -292,9 +292,9 @@ def _how_to_go_on(context: click.Context) -> str:
 def show_training(
     result: TrainingResult[Any],
     table: Table,
-    who: tuple[str, str],
-    knob: str,
-    again: Sequence[str],
+    names: tuple[str, str],
+    note: str,
+    command: Sequence[str],
     context: click.Context,
 ) -> None:
     """Show the result of a training; the program ends if the training was interrupted.
@@ -302,31 +302,31 @@ def show_training(
     Args:
         result: result of the training.
         table: results of schedulers on the validation set.
-        who: description of the policy, and name of the validation set.
-        knob: note about the schedulers in the table.
-        again: command for a comparison on other jobs.
+        names: description of the policy, and name of the validation set.
+        note: note about the schedulers in the table.
+        command: command for a comparison on other jobs.
         context: context of the command.
     """
     from decima.outputs import atomic_path
     from decima.settings import TrainingError
 
     make_console().print(table)
-    what, judges = who
-    say(
+    what, judges = names
+    print_line(
         f"{what} after {result.best_iteration} of {result.iteration} iterations, the best on these {judges}; "
         f"{result.cpu_s / 60:.1f} minutes of CPU time."
     )
-    say(knob)
+    print_line(note)
     curve = context.params["out"] / "learning-curve.png"
     try:
         figure = _draw_curve(context.params["out"])
     except TrainingError as error:  # metrics of earlier iterations are damaged, the policy is not
-        say(f"No learning curve: {error}")
+        print_line(f"No learning curve: {error}")
     else:
         with atomic_path(curve) as path:
             figure.savefig(path, format="png")
-        say(f"Learning curve: {curve}")
-    say(f"On {judges} that had no say in the choice:\n  {shlex.join(again)}")
+        print_line(f"Learning curve: {curve}")
+    print_line(f"On {judges} that had no say in the choice:\n  {shlex.join(command)}")
     if result.interrupted:
         done = f"{result.iteration} of {result.config.iterations} iterations"
         end(f"interrupted after {done}; {_how_to_go_on(context)}", INTERRUPTED)

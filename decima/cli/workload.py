@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from decima.cli.console import PATIENCE_S, make_console, progress, say
+from decima.cli.console import PATIENCE_S, make_console, print_line, progress
 from decima.cli.options import (
     ABOVE_ZERO,
     ANY_NUMBER,
@@ -116,13 +116,13 @@ def spark(logs: Sequence[Path], out: Path, levels: str, parameters: Sequence[str
     write_workload(out, imported.workload)
     make_console().print(_model_table(imported.model))
     for note in (*imported.notes, *imported.variation):
-        say(note)
-    with progress(PATIENCE_S) as tell:
-        told = predict_held_out(imported, tell=partial(tell, "predicting runs"))
-    say(_trust(told))
+        print_line(note)
+    with progress(PATIENCE_S) as update:
+        told = predict_held_out(imported, on_step=partial(update, "predicting runs"))
+    print_line(_trust(told))
     count, sequence = imported.workload.about["queries"], imported.workload.sequence
     came = "" if sequence is None else f", which arrive in {sequence.arrival_ms[-1] / 60_000:.1f} minutes,"
-    say(f"{len(imported.workload.profiles)} profiles from {count} runs of queries{came} in {out}")
+    print_line(f"{len(imported.workload.profiles)} profiles from {count} runs of queries{came} in {out}")
 
 
 #: Error of predictions, as a fraction, from which it is explained.
@@ -202,7 +202,7 @@ def _write_trace(
         sum(getattr(profile, count) for profile in taken.profiles) for count in ("num_stages", "num_tasks")
     )
     arrivals = "without their arrivals" if library else f"which arrive in {arrival_ms / 60_000:.1f} minutes"
-    say(f"{len(taken.profiles)} jobs of {stages} stages and {tasks} tasks, {arrivals}, in {out}")
+    print_line(f"{len(taken.profiles)} jobs of {stages} stages and {tasks} tasks, {arrivals}, in {out}")
 
 
 @import_.command(context_settings={"show_default": True})
@@ -303,13 +303,15 @@ def show(workload: str, names: Sequence[str], out: Path | None) -> None:
         check_file(out)
     make_console().print(_profile_table(profiles[:MOST_ROWS]))
     if len(profiles) > MOST_ROWS:
-        say(f"the first {MOST_ROWS} of {len(profiles)} profiles; --profile shows others")
+        print_line(f"the first {MOST_ROWS} of {len(profiles)} profiles; --profile shows others")
     if shown.sequence is not None:
-        say(f"{len(shown.sequence)} jobs arrive")
+        print_line(f"{len(shown.sequence)} jobs arrive")
     _tell(shown)
     measured = shown.about.get("measured_levels")
     if isinstance(measured, list) and "model" in shown.about:
-        say(f"durations on {_told(measured)} executors were measured, those on others follow the model")
+        print_line(
+            f"durations on {_told(measured)} executors were measured, those on others follow the model"
+        )
     if out is not None:
         from decima.show.dags import FEW_DAGS, MOST_DAGS, plot_dags
         from decima.show.style import save_figure
@@ -317,7 +319,7 @@ def show(workload: str, names: Sequence[str], out: Path | None) -> None:
         with atomic_path(out) as path:
             save_figure(plot_dags(profiles), path)
         first = f"the first {FEW_DAGS} of " if len(profiles) > MOST_DAGS else ""
-        say(f"{first}{len(profiles)} DAGs in {out}")
+        print_line(f"{first}{len(profiles)} DAGs in {out}")
 
 
 def _chosen(shown: Workload, names: Sequence[str]) -> tuple[JobProfile, ...]:
@@ -389,7 +391,7 @@ def _model_table(model: SparkModel) -> Table:
 def _tell(workload: Workload) -> None:
     known = {key: value for key, value in workload.imperfections.to_json().items() if value is not None}
     for key, value in {**workload.about, **({"errors": known} if known else {})}.items():
-        say(f"{key}: {_told(value) or 'none'}")
+        print_line(f"{key}: {_told(value) or 'none'}")
 
 
 def _told(value: object) -> str:

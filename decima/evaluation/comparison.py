@@ -371,15 +371,15 @@ def run_comparisons(
     specs = [spec for each in comparisons for spec in each.schedulers.values()]
     compile_parts(comparisons[0].conditions, specs, workers, on_compile)
     plans = [each._plan for each in comparisons]
-    with make_workers(plans, workers, max(len(training), num_items)) as team:
-        for number, family, seed, objective_ms in team.map(sweep_item, training):
+    with make_workers(plans, workers, max(len(training), num_items)) as pool:
+        for number, family, seed, objective_ms in pool.map(sweep_item, training):
             comparisons[number]._sweeps[family, seed] = objective_ms
             on_step(next(done), total)
         tuned = [each.tuned for each in comparisons]
         items = [
-            (number, *item) for number, each in enumerate(comparisons) for item in each._items(team.count)
+            (number, *item) for number, each in enumerate(comparisons) for item in each._items(pool.count)
         ]
-        for number, seed, results, episodes in team.map(partial(run_item, tuned), items):
+        for number, seed, results, episodes in pool.map(partial(run_item, tuned), items):
             comparisons[number]._add(seed, results, episodes)
             on_step(next(done), total)
 

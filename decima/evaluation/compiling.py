@@ -64,8 +64,8 @@ def compile_parts(
     small = tuple(jobs.profiles[job] for job in np.argsort(num_tasks)[:NUM_JOBS])
     arrival_ms = np.arange(len(small), dtype=np.float64) * conditions.cluster.moving_delay_ms
     shared = conditions.cluster, JobSequence(small, arrival_ms, jobs.seed)
-    with make_workers(shared, workers, min(MOST, len(missing))) as team:
-        for done, part in enumerate(team.map(_compile, missing), 1):
+    with make_workers(shared, workers, min(MOST, len(missing))) as pool:
+        for done, part in enumerate(pool.map(_compile, missing), 1):
             mark_compiled(part, PACKAGES)
             on_step(done, len(missing))
 

@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from decima.service.replay import Replayed
 from decima.service.service import one_line
 from decima.show.plots import plot_jobs_in_system, plot_schedule
-from decima.show.tables import Shown, new_table
+from decima.show.tables import Report, new_table
 
 __all__ = ["live_report"]
 
@@ -19,7 +19,7 @@ __all__ = ["live_report"]
 MOST_PICTURES = 20
 
 
-def live_report(found: Sequence[Replayed]) -> Shown:
+def live_report(found: Sequence[Replayed]) -> Report:
     """Return the report: a table row, a schedule and the number of live jobs over time for each driver."""
     table = new_table(
         f"{len(found)} driver{'s' * (len(found) > 1)} of {one_line(found[0].policy)}",
@@ -48,7 +48,7 @@ def live_report(found: Sequence[Replayed]) -> Shown:
     ]
     if len(found) > MOST_PICTURES:
         notes.append(f"Pictures are of the first {MOST_PICTURES} drivers.")
-    return Shown([table], notes, _json(found), pictures)
+    return Report([table], notes, _json(found), pictures)
 
 
 def _json(found: Sequence[Replayed]) -> str:

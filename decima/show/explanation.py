@@ -9,7 +9,7 @@ import pandas as pd
 from rich.table import Table
 
 from decima.show.style import shortened
-from decima.show.tables import Shown, interval_text, new_table
+from decima.show.tables import Report, interval_text, new_table
 from workloads.display import count_text
 
 if TYPE_CHECKING:
@@ -23,9 +23,9 @@ MOST_ROWS = 8
 LONGEST_NAME = 36
 
 
-def shown(found: Explanation, command: str) -> Shown:
+def shown(found: Explanation, command: str) -> Report:
     """Return tables, notes and JSON; ``command`` is the command line that repeats the explanation."""
-    return Shown(
+    return Report(
         tables=tables(found),
         notes=[*notes(found), f"Tables have {MOST_ROWS} rows at most; --json has all."],
         json=found.to_json(command=command),

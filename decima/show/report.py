@@ -19,7 +19,7 @@ from decima.evaluation.tuning import TUNED
 from decima.learning.cluster.config import read_config
 from decima.registry import ANY_POLICY, LEARNED, PARAMETERS
 from decima.show.plots import comparison_pictures
-from decima.show.tables import Shown, interval_text, metric_text, new_table
+from decima.show.tables import Report, interval_text, metric_text, new_table
 from simulator.cluster.config import ClusterConfig, ExecutorClass
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ def comparison_report(
     notes: Sequence[str] = (),
     *,
     by_query: bool = False,
-) -> Shown:
+) -> Report:
     """Return tables, notes, JSON and pictures of a comparison.
 
     Args:
@@ -58,7 +58,7 @@ def comparison_report(
     entries = [
         {"scheduler": f"{LEARNED}:{policy}", "outside_training": found} for policy, found in left_out.items()
     ]
-    return Shown(
+    return Report(
         tables=[comparison_table(comparison), *([query_table(comparison)] if by_query else [])],
         notes=[*comparison_notes(comparison), *notes],
         json=comparison.to_json(command=command, left_out=entries),

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from rich.table import Table
 
-__all__ = ["PlainTable", "Shown", "interval_text", "metric_text", "new_table"]
+__all__ = ["PlainTable", "Report", "interval_text", "metric_text", "new_table"]
 
 
 class PlainTable(Table):
@@ -66,7 +66,7 @@ def metric_text(row: Mapping[str, float], name: str, unknown: str = "-") -> str:
 
 
 @dataclass(frozen=True, eq=False)
-class Shown:
+class Report:
     """All outputs of a command.
 
     Attributes:

@@ -15,7 +15,7 @@ from decima.evaluation.spark.schedulers import LOOKS
 from decima.evaluation.spark.what_if import Range, WhatIf
 from decima.registry import LEARNED
 from decima.show.style import BARS, GREY, finish_axes, new_figure, styles
-from decima.show.tables import Shown, new_table
+from decima.show.tables import Report, new_table
 
 __all__ = ["plot_what_if", "shown"]
 
@@ -23,9 +23,9 @@ __all__ = ["plot_what_if", "shown"]
 MOST_ROWS = 25
 
 
-def shown(found: WhatIf, command: str) -> Shown:
+def shown(found: WhatIf, command: str) -> Report:
     """Return tables, notes, JSON and pictures; ``command`` is the command line that repeats the predictions."""
-    return Shown(
+    return Report(
         tables=[_schedulers(found), *([_clusters(found)] if len(found.logged) > 1 else []), _queries(found)],
         notes=_notes(found),
         json=found.to_json(command=command),

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from decima.studies.cells import CELLS
 
 if TYPE_CHECKING:
-    from decima.show.tables import Shown
+    from decima.show.tables import Report
 
 __all__ = ["ERRORS", "FAULTS", "STUDIES", "Entry", "Option", "run_study"]
 
@@ -71,7 +71,7 @@ def run_study(
     command: str = "",
     tell: Callable[[str, int, int], None] = lambda what, done, total: None,
     given: Collection[str] = (),
-) -> Shown:
+) -> Report:
     """Run a study.
 
     Args:
@@ -86,7 +86,7 @@ def run_study(
     """
     entry, left = STUDIES[name], dict(values)
     setup = _found(entry.setup).of_options(left, command=command, tell=tell, given=frozenset(given))
-    shown: Shown = _found(entry.run)(setup, **left).shown(command)
+    shown: Report = _found(entry.run)(setup, **left).shown(command)
     return shown
 
 

@@ -17,7 +17,7 @@ from rich.table import Table
 
 import decima
 from decima.outputs import json_text
-from decima.show.tables import Shown, new_table
+from decima.show.tables import Report, new_table
 from workloads.errors import DecimaError
 
 __all__ = ["FULL", "RULE", "UNKNOWN", "Claim", "OptionError", "Outcome", "Part"]
@@ -96,7 +96,7 @@ class Outcome:
     extra: Mapping[str, Any] = field(default_factory=dict)
     pictures: Mapping[str, Callable[[], Figure]] = field(default_factory=dict)
 
-    def shown(self, command: str) -> Shown:
+    def shown(self, command: str) -> Report:
         """Return tables, notes, JSON and pictures; ``command`` is the command line that repeats the study."""
         content = {
             "study": self.name,
@@ -108,7 +108,7 @@ class Outcome:
             "runs": self.runs.to_dict("records"),
         }
         claims = [_claims_table(self.claims)] if self.claims else []
-        return Shown([*self.tables, *claims], self.notes, json_text(content), self.pictures)
+        return Report([*self.tables, *claims], self.notes, json_text(content), self.pictures)
 
 
 def _claims_table(claims: Sequence[Claim]) -> Table:

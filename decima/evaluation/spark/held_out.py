@@ -55,14 +55,14 @@ class HeldOut:
 
 
 def predict_held_out(
-    imported: SparkImport, num_seeds: int = 3, tell: Callable[[int, int], None] = lambda done, total: None
+    imported: SparkImport, num_seeds: int = 3, on_step: Callable[[int, int], None] = lambda done, total: None
 ) -> HeldOut:
     """Predict each run that ran alone on its executors, from a workload of the query's other runs.
 
     Args:
         imported: the logs; its model stands for numbers of executors that the other runs did not have.
         num_seeds: the prediction is the mean over so many draws of the durations.
-        tell: progress callback: the number of runs done and of all.
+        on_step: progress callback: the number of runs done and of all.
     """
     alone = {id(run) for app in imported.applications for run in _alone(app.queries)}
     pairs = [
@@ -73,7 +73,7 @@ def predict_held_out(
     ]
     rows = []
     for done, (name, run, others) in enumerate(pairs):
-        tell(done, len(pairs))
+        on_step(done, len(pairs))
         executors = int(run.tasks["level"].max())
         profile = modelled_profile(imported.model, others, levels=[executors], name=name)
         if (run.tasks["wave"] != Wave.FRESH).all():

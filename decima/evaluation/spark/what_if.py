@@ -195,7 +195,7 @@ def simulate_what_if(
     schedulers: Mapping[str, str] = SCHEDULERS,
     num_draws: int = 20,
     seed: int = 0,
-    tell: Callable[[int, int], None] = lambda done, total: None,
+    on_step: Callable[[int, int], None] = lambda done, total: None,
 ) -> WhatIf:
     """Run the jobs of event logs again under each scheduler.
 
@@ -206,7 +206,7 @@ def simulate_what_if(
         schedulers: shown name -> scheduler; one of Spark's own at least.
         num_draws: simulations of each, at least 1.
         seed: of the first one.
-        tell: progress callback: the number of simulations done and of all.
+        on_step: progress callback: the number of simulations done and of all.
 
     Raises:
         CompareError: there are no jobs, a scheduler fails, or none is Spark's own.
@@ -236,7 +236,7 @@ def simulate_what_if(
                         each, period, sequence, name, spec
                     )
             done += 1
-            tell(done, total)
+            on_step(done, total)
     conditions = Conditions(_as_they_came(imported.workload, largest), largest.cluster, num_experiments=1)
     policies = [policy for spec in specs.values() if (policy := policy_named(spec)) is not None]
     outside = [text for policy in policies for text in misfits(policy, conditions)]

@@ -15,8 +15,8 @@ from rich.table import Table
 
 from decima.cli import console
 from decima.cli.console import OneLineErrors, command_line, end, make_console, progress, report
-from decima.cli.options import Aside
-from decima.show.tables import Shown
+from decima.cli.options import SecondaryOption
+from decima.show.tables import Report
 from tests.decima.cli.commands import assert_one_line_error
 from workloads.errors import DecimaError
 
@@ -125,10 +125,10 @@ def test_there_is_a_line_for_each_phase_and_then_now_and_then(
 ) -> None:
     def said(after_s: float, *given: Any, **options: Any) -> str:
         clock.now_s += after_s
-        tell(*given, **options)
+        update(*given, **options)
         return capsys.readouterr().err
 
-    with progress() as tell:
+    with progress() as update:
         assert said(0, "one", 0, 10) == "one: 0 of 10\n"
         assert said(14.9, "one", 1, 10) == ""
         assert said(0.1, "one", 2, 10) == "one: 2 of 10; about 60 s left\n"  # the first estimate comes soon
@@ -149,13 +149,13 @@ def test_there_is_a_line_for_each_phase_and_then_now_and_then(
 def test_a_command_that_is_mostly_quick_is_patient(
     clock: SimpleNamespace, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with progress(console.PATIENCE_S) as tell:
-        tell("one", 0, 10)
+    with progress(console.PATIENCE_S) as update:
+        update("one", 0, 10)
         clock.now_s += 14.9
-        tell("two", 0, 10, now=True)
+        update("two", 0, 10, now=True)
         assert capsys.readouterr().err == ""
         clock.now_s += 0.1
-        tell("three", 0, 10)
+        update("three", 0, 10)
         assert capsys.readouterr().err == "three: 0 of 10\n"
 
 
@@ -190,26 +190,26 @@ def test_on_a_terminal_there_is_a_bar_and_one_below_for_what_interrupts(
 ) -> None:
     monkeypatch.setattr("rich.progress.Progress", Bars)
     monkeypatch.setattr("rich.console.Console.is_terminal", True)
-    with progress() as tell:
+    with progress() as update:
         bars = Bars.made
         assert bars.options["disable"] is False
         assert [task["visible"] for task in bars.tasks] == [True, False]
-        tell("one", 0, 4)
-        tell("one", 1, 4, note="best")
+        update("one", 0, 4)
+        update("one", 1, 4, note="best")
         assert bars.was_reset == [0]
         assert bars.tasks[0] == {
             **{"visible": True, "description": "one", "completed": 1, "total": 4, "note": "best"}
         }
-        tell("check", 0, 2, within=True)
-        tell("check", 1, 2, within=True)
+        update("check", 0, 2, within=True)
+        update("check", 1, 2, within=True)
         assert bars.was_reset == [0, 1]
         assert (bars.tasks[1]["description"], bars.tasks[1]["visible"]) == ("check", True)
-        tell("check", 2, 2, within=True)
+        update("check", 2, 2, within=True)
         assert bars.tasks[1]["visible"] is False
         assert bars.tasks[0]["description"] == "one"
-        tell("one", 2, 4)
+        update("one", 2, 4)
         assert bars.was_reset == [0, 1]
-        tell("two", 0, 3)
+        update("two", 0, 3)
         assert bars.was_reset == [0, 1, 0]
     assert capsys.readouterr().err == ""
     monkeypatch.setattr("rich.console.Console.is_terminal", False)
@@ -238,7 +238,7 @@ def test_results_are_shown_and_saved(
     Path("out").mkdir()
     monkeypatch.setattr("decima.show.style.save_figure", lambda figure, path: path.write_text(figure))
     table = Table(title="It")
-    shown = Shown([table], ["note [b]"], json.dumps({}), {name: lambda name=name: name for name in names})
+    shown = Report([table], ["note [b]"], json.dumps({}), {name: lambda name=name: name for name in names})
     report(shown, Path("out"), Path("r.json"))
     lines = capsys.readouterr().out.splitlines()
     assert lines[-1] == (told or "note [b]")
@@ -277,7 +277,7 @@ def test_the_command_that_gives_the_results_again_has_all_they_depend_on() -> No
     @click.option("--many", multiple=True)
     @click.option("--flag", is_flag=True)
     @click.option("--yes/--no", default=True)
-    @click.option("--out", cls=Aside, default="folder")
+    @click.option("--out", cls=SecondaryOption, default="folder")
     @click.argument("files", nargs=-1)
     @click.pass_context
     def it(context: click.Context, **_: object) -> None:

@@ -15,7 +15,7 @@ from decima.cli.options import (
     Named,
     Numbers,
     WholeRange,
-    WhoWorks,
+    WorkersType,
     override,
     settings_source,
     workload_named,
@@ -40,7 +40,7 @@ def taken(kind: click.ParamType, value: Any) -> Any:
         (Numbers(count=2), "1,2", "1,2"),
         (Numbers(kind=int, least=1), "1,3", "1,3"),
         (Named(".gif"), "a.GIF", Path("a.GIF")),
-        (WhoWorks(), "4", 4),
+        (WorkersType(), "4", 4),
     ],
 )
 def test_what_is_right_is_taken(kind: click.ParamType, value: Any, expected: Any) -> None:
@@ -69,7 +69,7 @@ def test_what_is_right_is_taken(kind: click.ParamType, value: Any, expected: Any
         (Numbers("some", least=1), "0.5", "'0.5': expected some"),
         (Numbers("whole", kind=int), "0.5", "'0.5': expected whole"),
         (Named(".gif", ".png"), "a.jpg", "'a.jpg': expected a name that ends in .gif or .png"),
-        (WhoWorks(), "many", "'many' are no workers: expected a number"),
+        (WorkersType(), "many", "'many' are no workers: expected a number"),
     ],
 )
 def test_what_is_wrong_is_refused_with_what_was_given(

@@ -37,7 +37,7 @@ def test_a_run_that_was_slower_than_all_others_is_off_by_as_much(tmp_path: Path)
     night(1, "one").write(tmp_path / "logs" / "one")
     night(3, "two").write(tmp_path / "logs" / "two")
     steps = []
-    told = predict_held_out(import_event_logs([tmp_path / "logs"]), tell=lambda *step: steps.append(step))
+    told = predict_held_out(import_event_logs([tmp_path / "logs"]), on_step=lambda *step: steps.append(step))
     assert steps == [(done, 4) for done in range(4)]
     by_app = told.runs.groupby("application")[["measured_ms", "predicted_ms"]].mean()
     # From one run of its own kind and two of the other.
