@@ -404,5 +404,27 @@ STUDIES: dict[str, Entry] = {
             Option("--seed", "comparison seed", "Seed of the first sequence.", 0),
             "workers",
         ), PART),
+    "benchmark": Entry("benchmark:benchmark", """Measure schedulers in twelve fixed settings, and give each a score.
+
+        Batches and streams of TPC-H jobs, random DAGs, DAGs of a trace, executors of four sizes, wrong estimates and
+        faults, on seeds that nothing is trained or tuned on. The score is the geometric mean of the mean JCT relative
+        to fair sharing. docs/benchmark.md has the scores of all that ships, and says where the published jobs and the
+        trace come from. Some 3 minutes of CPU time for a rule.""", (
+            Option("--schedulers", "text",
+                "Schedulers to measure: names that 'decima schedulers' lists, or module:Class for your own.  "
+                "[default: all that ship]", name="scheduler_names", metavar="A,B,.."),
+            Option("--checkpoint", "file",
+                "Policy file of decima train.  [default: in each setting the policy that ships for what is most like "
+                "it]"),
+            Option("--profiles", "folder",
+                "Folder of the published TPC-H profiles.  [default: their settings are left out]", metavar="DIR"),
+            Option("--trace", "file",
+                "Workload file with the DAGs of Alibaba's trace.  [default: their setting is left out]"),
+            Option("--settings", "text",
+                "Only this setting; may be given several times. A part of the settings gives no comparable score.",
+                metavar="NAME", multiple=True),
+            Option(SEEDS, "at least 2", "Sequences in each setting; version 1 has 20.", 20, "seeds"),
+            "workers",
+        ), PART),
 }  # fmt: skip
 STUDIES["fig10"], STUDIES["fig20"] = STUDIES["fig9b"], STUDIES["fig12"]

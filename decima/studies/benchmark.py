@@ -1,0 +1,331 @@
+"""The benchmark: twelve settings that stay as they are, and one score for a scheduler.
+
+A change of a setting, of the simulator's results or of the seeds makes a new version of the benchmark.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import pandas as pd
+from matplotlib.figure import Figure
+from rich.table import Table
+
+from decima.evaluation.comparison import Comparison, run_comparisons
+from decima.evaluation.conditions import CompareError, Conditions
+from decima.evaluation.intervals import Interval, mean_interval, paired_change
+from decima.evaluation.options import choose_schedulers, make_conditions
+from decima.show.style import BLACK, BLUE, GREY, finish_axes, new_axes
+from decima.show.tables import interval_text, new_table
+from decima.studies.catalogue import FOUR_SIZES
+from decima.studies.compared import jct_s, tidy
+from decima.studies.outcome import FULL, Outcome, Part
+from decima.workers.pool import available_cpus
+from simulator.cluster.faults import Faults
+from simulator.cluster.knowledge import Knowledge
+from workloads.errors import did_you_mean
+from workloads.sources.open import EMBEDDED, SYNTHETIC, open_workload
+from workloads.sources.workload_file import Workload
+
+__all__ = ["SEED", "SETTINGS", "VERSION", "Setting", "benchmark", "fingerprint", "score"]
+
+VERSION = 1
+#: Seed of the first sequence. No training, validation or tuning has seeds between this and ``SEED + 1_000_000``.
+SEED = 6_000_000
+SEQUENCES = 20
+#: Scheduler whose mean JCT is 1.
+FAIR = "fair"
+SCHEDULERS = (
+    *("fifo", "sjf-cp", FAIR, "weighted-fair:-1", "tetris", "las", "gittins", "hesrpt", "inelastic-first"),
+    *("priced-srpt", "packed-srpt", FULL),
+)
+
+#: Source of a setting's jobs: the embedded or the published TPC-H profiles, random DAGs, or DAGs of a trace.
+Source = Literal["embedded", "published", "random", "trace"]
+#: Source that does not come with the project -> the option that names it.
+NEEDED: dict[Source, str] = {"published": "--profiles DIR", "trace": "--trace FILE"}
+#: Source -> ``fingerprint`` of its profiles in version 1.
+FINGERPRINTS: dict[Source, str] = {
+    "embedded": "dba50263c6f5635e",
+    "published": "bda3415946cdd100",
+    "random": "5609083e9a9d353b",
+    "trace": "3d8c311c1279b9f0",
+}
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A setting of the benchmark.
+
+    Attributes:
+        name: short, unlike all others.
+        meaning: what it stands for.
+        source: of its jobs.
+        options: of ``make_conditions``; without errors of estimates and without faults if it names none.
+    """
+
+    name: str
+    meaning: str
+    source: Source
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+    def conditions(self, workload: Workload, sequences: int = SEQUENCES) -> Conditions:
+        """Return the setting's cluster, its jobs and its seeds."""
+        options = {"moving_delay": 2.0, "faults": Faults(), "knowledge": Knowledge(), **self.options}
+        return make_conditions(workload=workload, seeds=sequences, seed=SEED, **options)
+
+
+def _stream(interval: float, jobs: int = 100, **options: Any) -> dict[str, Any]:
+    return {"arrivals": "poisson", "interval": interval, "jobs": jobs} | options
+
+
+#: Name -> setting.
+SETTINGS: dict[str, Setting] = {
+    each.name: each
+    for each in (
+        Setting("tpch-batch", "jobs that come at once (Decima, section 7.2)", "published"),
+        Setting("tpch-stream", "arrivals at a moderate load", "published", _stream(25)),
+        Setting("tpch-busy", "high load", "published", _stream(14)),
+        Setting(
+            "tpch-drift", "arrivals that become twice as frequent", "published", _stream(25, drift="1250:2")
+        ),
+        Setting(
+            "tpch-classes",
+            "executors of four sizes (Decima, section 7.3)",
+            "published",
+            _stream(4, classes=FOUR_SIZES, memory_demand="uniform"),
+        ),
+        Setting(
+            "tpch-estimates",
+            "a stream with wrong estimates and jobs without history",
+            "published",
+            _stream(14, knowledge=Knowledge(job_error=1.0, stage_error=0.5, unknown=0.2)),
+        ),
+        Setting("embedded-batch", "short jobs that come at once", "embedded"),
+        Setting("embedded-stream", "short jobs at a high load", "embedded", _stream(4)),
+        Setting(
+            "embedded-estimates",
+            "a batch with wrong estimates",
+            "embedded",
+            {"knowledge": Knowledge(job_error=1.0, stage_error=0.5)},
+        ),
+        Setting(
+            "embedded-faults",
+            "lost executors, failing tasks and stragglers",
+            "embedded",
+            _stream(
+                5,
+                faults=Faults(600_000.0, task_failures=0.01, stragglers=(0.05, 3.0), lost_output=True),
+            ),
+        ),
+        Setting("random-stream", "DAGs of any shape", "random", _stream(25, jobs=60)),
+        Setting("trace-batch", "DAGs of a production trace", "trace", {"executors": 200}),
+    )
+}
+
+
+def benchmark(
+    part: Part,
+    scheduler_names: str | None,
+    checkpoint: Path | None,
+    profiles: Path | None,
+    trace: Path | None,
+    settings: Sequence[str],
+    seeds: int = SEQUENCES,
+    workers: int | str | None = None,
+) -> Outcome:
+    """Run schedulers in the benchmark's settings.
+
+    Args:
+        part: progress callback.
+        scheduler_names: as ``decima compare`` has them; by default ``SCHEDULERS``. ``fair`` always takes part.
+        checkpoint: policy file that ``decima`` follows; by default the shipped one that fits a setting best.
+        profiles: folder of the published TPC-H profiles.
+        trace: workload file with DAGs of a trace.
+        settings: names; by default all whose jobs are given.
+        seeds: number of sequences in each setting; with another number than ``SEQUENCES`` no score is comparable.
+        workers: see ``check_workers``.
+
+    Raises:
+        CompareError: an unknown setting, a setting without its jobs, or a scheduler that failed.
+        WorkloadError: jobs cannot be read, or are not those of this version.
+    """
+    chosen, left_out = _choose(settings, _sources(profiles, trace))
+    comparisons = {}
+    for setting, workload in chosen:
+        conditions = setting.conditions(workload, seeds)
+        named, policy, _ = choose_schedulers(conditions, scheduler_names or SCHEDULERS, checkpoint)
+        named = named if FAIR in named else {FAIR: FAIR} | dict(zip(named, named, strict=True))
+        comparisons[setting.name] = Comparison(conditions, named, policy=policy, keep=False)
+    run_comparisons(
+        list(comparisons.values()), workers or available_cpus(), partial(part.tell, "running the benchmark")
+    )
+    runs = tidy(comparisons)
+    return outcome(runs, {name: each.conditions for name, each in comparisons.items()}, left_out)
+
+
+def outcome(
+    runs: pd.DataFrame, conditions: Mapping[str, Conditions] | None = None, left_out: Sequence[str] = ()
+) -> Outcome:
+    """Return the result of the benchmark.
+
+    Args:
+        runs: tidy results; columns ``condition`` (name of the setting), ``scheduler``, ``seed``, ``mean_jct_s``.
+        conditions: of each setting, for the JSON.
+        left_out: names of settings that were not run.
+    """
+    schedulers, settings = runs["scheduler"].unique(), runs["condition"].unique()
+    scores = {name: score(runs, name) for name in schedulers}
+    order = sorted(schedulers, key=lambda name: scores[name].mean)
+    changes = {
+        (setting, name): paired_change(jct_s(runs, name, setting), jct_s(runs, FAIR, setting))
+        for setting in settings
+        for name in schedulers
+    }
+    whole = len(settings) == len(SETTINGS)
+    notes = [
+        f"Benchmark version {VERSION}, {len(settings)} of {len(SETTINGS)} settings, "
+        f"{runs['seed'].nunique()} sequences each.",
+        "Score: geometric mean over settings of the mean JCT relative to fair sharing; lower is better.",
+        "In each setting: change of the mean JCT against fair; paired; ± is half a 95 % confidence interval.",
+    ]
+    if not whole:
+        notes.append(
+            f"Left out: {', '.join(left_out)}. A score of fewer settings is comparable to none of another set."
+        )
+    return Outcome(
+        "benchmark",
+        runs,
+        [_scores_table(order, scores, runs), _settings_table(order, changes, settings)],
+        notes,
+        extra={
+            "version": VERSION,
+            "complete": whole and runs["seed"].nunique() == SEQUENCES,
+            "scores": [
+                {"scheduler": name, "score": scores[name].mean, "score_ci95": scores[name].half_width}
+                for name in order
+            ],
+            "settings": [
+                {
+                    "name": name,
+                    "meaning": SETTINGS[name].meaning,
+                    **({"conditions": conditions[name].to_dict()} if conditions else {}),
+                    "changes": {each: changes[name, each]._asdict() for each in order},
+                }
+                for name in settings
+            ],
+            "left_out": list(left_out),
+        },
+        pictures={"benchmark": partial(plot_scores, runs)},
+    )
+
+
+def score(runs: pd.DataFrame, scheduler: str) -> Interval:
+    """Return the geometric mean over settings of a scheduler's mean JCT relative to fair sharing.
+
+    Its interval is by Student's t over the sequences, by the first order of the logarithm (delta method). Settings
+    share seeds, so that the deviations are added up by seed.
+    """
+    logs, deviations = [], []
+    for setting in runs["condition"].unique():
+        mine, fair = jct_s(runs, scheduler, setting), jct_s(runs, FAIR, setting)
+        logs.append(np.log(mine.mean() / fair.mean()))
+        deviations.append(mine.to_numpy() / mine.mean() - fair.to_numpy() / fair.mean())
+    value = float(np.exp(np.mean(logs)))
+    return Interval(value, value * mean_interval(np.mean(deviations, axis=0)).half_width)
+
+
+def plot_scores(runs: pd.DataFrame) -> Figure:
+    """Draw each scheduler's score with its interval, and small beside it the ratio in each setting."""
+    scores = {name: score(runs, name) for name in runs["scheduler"].unique()}
+    names = sorted(scores, key=lambda name: scores[name].mean, reverse=True)
+    means = runs.pivot_table("mean_jct_s", "condition", "scheduler")
+    figure, axes = new_axes(7, 0.35 * len(names) + 1.5)
+    for place, name in enumerate(names):
+        ratios = means[name] / means[FAIR]
+        axes.plot(ratios, np.full(len(ratios), place), "|", color=GREY)
+        mean, half_width = scores[name]
+        axes.errorbar(mean, place, xerr=half_width, fmt="o", color=BLACK if name == FULL else BLUE, capsize=3)
+    axes.set_xscale("log")
+    axes.set_yticks(range(len(names)), names)
+    finish_axes(axes, xlabel="Mean JCT relative to fair (log scale); bars: each setting")
+    return figure
+
+
+def fingerprint(workload: Workload) -> str:
+    """Return a hash of all profiles of a workload: their order, DAGs, numbers of tasks, durations and demands."""
+    found = hashlib.sha256()
+    for profile in workload.profiles:
+        found.update(repr((profile.name, profile.parents)).encode())
+        for stage in profile.stages:
+            durations = stage.durations
+            found.update(repr((stage.num_tasks, stage.cpu, stage.memory, durations.mean_ms)).encode())
+            for name in ("levels", "values", "cells"):
+                found.update(np.ascontiguousarray(getattr(durations, name)).tobytes())
+    return found.hexdigest()[:16]
+
+
+def _sources(profiles: Path | None, trace: Path | None) -> dict[Source, Workload]:
+    """Read the sources of jobs that are at hand; only the profiles of a trace are used."""
+    paths: dict[Source, str | Path | None] = {
+        "embedded": EMBEDDED,
+        "published": profiles,
+        "random": SYNTHETIC,
+        "trace": trace,
+    }
+    found = {}
+    for source, path in paths.items():
+        if path is not None:
+            found[source] = replace(open_workload(path), sequence=None)
+            if fingerprint(found[source]) != FINGERPRINTS[source]:
+                raise CompareError(
+                    f"{path}: not the {source} jobs of version {VERSION} of the benchmark, see docs/benchmark.md"
+                )
+    return found
+
+
+def _choose(
+    names: Sequence[str], known: Mapping[Source, Workload]
+) -> tuple[list[tuple[Setting, Workload]], list[str]]:
+    """Return the settings to run with their jobs, and the names of those that are left out."""
+    for name in names:
+        if name not in SETTINGS:
+            raise CompareError(
+                f"no setting {name!r}{did_you_mean(name, tuple(SETTINGS))}, see docs/benchmark.md"
+            )
+        if SETTINGS[name].source not in known:
+            raise CompareError(f"the setting {name} needs {NEEDED[SETTINGS[name].source]}")
+    chosen = [each for each in SETTINGS.values() if (each.name in names if names else each.source in known)]
+    left_out = [name for name, each in SETTINGS.items() if each not in chosen]
+    return [(each, known[each.source]) for each in chosen], left_out
+
+
+def _scores_table(order: Sequence[str], scores: Mapping[str, Interval], runs: pd.DataFrame) -> Table:
+    settings = runs["condition"].unique()
+    table = new_table(f"Score over {len(settings)} settings", "Scheduler", "Score", "Slowest setting")
+    for name in order:
+        ratios = {each: jct_s(runs, name, each).mean() / jct_s(runs, FAIR, each).mean() for each in settings}
+        worst = max(ratios, key=ratios.__getitem__)
+        table.add_row(
+            name,
+            interval_text(scores[name], ".3f"),
+            f"{worst} ({ratios[worst]:.2f})",
+            style="bold" if name == FULL else None,
+        )
+    return table
+
+
+def _settings_table(
+    order: Sequence[str], changes: Mapping[tuple[str, str], Interval], settings: Sequence[str]
+) -> Table:
+    table = new_table("Mean JCT against fair", "Setting", *(name for name in order if name != FAIR))
+    for setting in settings:
+        cells = (interval_text(changes[setting, name], "+.1%") for name in order if name != FAIR)
+        table.add_row(setting, *cells)
+    return table
