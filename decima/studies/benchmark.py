@@ -15,6 +15,7 @@ from typing import Any, Literal
 import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
+from matplotlib.ticker import NullLocator
 from rich.table import Table
 
 from decima.evaluation.comparison import Comparison, run_comparisons
@@ -27,8 +28,8 @@ from decima.studies.catalogue import FOUR_SIZES
 from decima.studies.compared import jct_s, tidy
 from decima.studies.outcome import FULL, Outcome, Part
 from decima.workers.pool import available_cpus
+from simulator.cluster.config import Knowledge
 from simulator.cluster.faults import Faults
-from simulator.cluster.knowledge import Knowledge
 from workloads.errors import did_you_mean
 from workloads.sources.open import EMBEDDED, SYNTHETIC, open_workload
 from workloads.sources.workload_file import Workload
@@ -45,6 +46,10 @@ SCHEDULERS = (
     *("fifo", "sjf-cp", FAIR, "weighted-fair:-1", "tetris", "las", "gittins", "hesrpt", "inelastic-first"),
     *("priced-srpt", "packed-srpt", FULL),
 )
+
+TICKS = (0.5, 0.7, 1, 2, 5, 10)
+#: Schedulers with the best scores that the table of settings shows.
+SHOWN = 4
 
 #: Source of a setting's jobs: the embedded or the published TPC-H profiles, random DAGs, or DAGs of a trace.
 Source = Literal["embedded", "published", "random", "trace"]
@@ -193,7 +198,8 @@ def outcome(
         f"Benchmark version {VERSION}, {len(settings)} of {len(SETTINGS)} settings, "
         f"{runs['seed'].nunique()} sequences each.",
         "Score: geometric mean over settings of the mean JCT relative to fair sharing; lower is better.",
-        "In each setting: change of the mean JCT against fair; paired; ± is half a 95 % confidence interval.",
+        "In each setting: change of the mean JCT against fair; paired; ± is half a 95 % confidence interval. "
+        f"Shown are the {SHOWN} best scores; --json FILE writes all.",
     ]
     if not whole:
         notes.append(
@@ -253,6 +259,8 @@ def plot_scores(runs: pd.DataFrame) -> Figure:
         mean, half_width = scores[name]
         axes.errorbar(mean, place, xerr=half_width, fmt="o", color=BLACK if name == FULL else BLUE, capsize=3)
     axes.set_xscale("log")
+    axes.set_xticks(TICKS, map(str, TICKS))
+    axes.xaxis.set_minor_locator(NullLocator())
     axes.set_yticks(range(len(names)), names)
     finish_axes(axes, xlabel="Mean JCT relative to fair (log scale); bars: each setting")
     return figure
@@ -324,8 +332,9 @@ def _scores_table(order: Sequence[str], scores: Mapping[str, Interval], runs: pd
 def _settings_table(
     order: Sequence[str], changes: Mapping[tuple[str, str], Interval], settings: Sequence[str]
 ) -> Table:
-    table = new_table("Mean JCT against fair", "Setting", *(name for name in order if name != FAIR))
+    shown = [name for name in order if name != FAIR][:SHOWN]
+    table = new_table("Mean JCT against fair", "Setting", *shown)
     for setting in settings:
-        cells = (interval_text(changes[setting, name], "+.1%") for name in order if name != FAIR)
+        cells = (interval_text(changes[setting, name], "+.1%") for name in shown)
         table.add_row(setting, *cells)
     return table
