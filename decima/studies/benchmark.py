@@ -166,8 +166,8 @@ def benchmark(
     for setting, workload in chosen:
         conditions = setting.conditions(workload, seeds)
         named, policy, _ = choose_schedulers(conditions, scheduler_names or SCHEDULERS, checkpoint)
-        named = named if FAIR in named else {FAIR: FAIR} | dict(zip(named, named, strict=True))
-        comparisons[setting.name] = Comparison(conditions, named, policy=policy, keep=False)
+        everyone = dict.fromkeys((FAIR, *named))
+        comparisons[setting.name] = Comparison(conditions, tuple(everyone), policy=policy, keep=False)
     run_comparisons(
         list(comparisons.values()), workers or available_cpus(), partial(part.tell, "running the benchmark")
     )
@@ -185,7 +185,7 @@ def outcome(
         conditions: of each setting, for the JSON.
         left_out: names of settings that were not run.
     """
-    schedulers, settings = runs["scheduler"].unique(), runs["condition"].unique()
+    schedulers, settings = runs["scheduler"].unique(), runs["condition"].unique().tolist()
     scores = {name: score(runs, name) for name in schedulers}
     order = sorted(schedulers, key=lambda name: scores[name].mean)
     changes = {
