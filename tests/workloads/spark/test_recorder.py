@@ -1,44 +1,44 @@
-"""The recorder: what it records, and how it starts, stops and fails; with stand-ins for Spark's processes."""
+"""The recorder's processes: drivers, the cluster's master and workers, tpchgen-cli; with stand-ins for Spark's."""
 
 from __future__ import annotations
 
 import importlib.util
+import io
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
+import types
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import pytest
 
 from tests.workloads.spark.logs import small_log
 from workloads.spark.eventlog import read_event_log
+from workloads.spark.logfile import Problems, events, find_event_logs
 from workloads.spark.query import matched
 from workloads.spark.recorder import cluster as spark_cluster
-from workloads.spark.recorder import record as spark_recorder
+from workloads.spark.recorder import driver as spark_driver
 from workloads.spark.recorder import submission as spark_submission
 from workloads.spark.recorder import tpch as spark_tpch
-from workloads.spark.recorder.cluster import StandaloneCluster, java_version
-from workloads.spark.recorder.record import (
-    Manifest,
-    main,
-    random_mixtures,
-    record_mixture,
-    record_run,
-    single_runs,
-)
-from workloads.spark.recorder.submission import Application, Layout, slim_event_log
+from workloads.spark.recorder.cluster import StandaloneCluster, java_version, start_process, stop_process
+from workloads.spark.recorder.record import main, random_mixtures, record_mixture, record_run
+from workloads.spark.recorder.submission import Application, Driver, Layout, slim_event_log
 from workloads.spark.recorder.tpch import (
     NUM_QUERIES,
     SCHEMAS,
     RecorderError,
     generate_tables,
     query_text,
+    tables_folder,
     tpchgen_program,
 )
 
 LAYOUT = Layout("12m", 16)
+APPLICATION = Application("a", 6, 0.5, 3, LAYOUT, wait_for_executors=True)
 
 
 def test_queries():
@@ -49,155 +49,159 @@ def test_queries():
     assert all(f"-- TPC-H Q{number}:" in text for number, text in enumerate(texts, 1))
 
 
-def test_single_runs_come_in_whole_rounds():
-    runs = single_runs([1, 22], [0.5, 2.0], [1, 2], [LAYOUT], repetitions=2)
-    assert len(runs) == len({run.name for run in runs}) == 16
-    assert [run.name for run in runs[:3]] == [
-        "q01_sf0.5_12mx16_n1_r1",
-        "q22_sf0.5_12mx16_n1_r1",
-        "q01_sf0.5_12mx16_n2_r1",
-    ]
-    assert all(run.name.endswith("_r1") for run in runs[:8])
-    assert all(run.wait_for_executors for run in runs)
+class FakeSpark:
+    """A stand-in for a Spark session, which notes what it is asked; every query has three rows."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[Any, ...]] = []
+
+    def __getattr__(self, name: str) -> Any:
+        if name in ("read", "builder", "sparkContext"):
+            return self
+        if name == "applicationId":
+            return "app-7"
+
+        def call(*arguments: Any, **keywords: Any) -> Any:
+            self.calls.append((name, *arguments, *keywords.values()))
+            return [1, 2, 3] if name == "collect" else self
+
+        return call
 
 
-def draw(count: int, seed: int = 1):
-    return random_mixtures(
-        count, 4, 10.0, seed, queries=[1, 2, 3], scale_factors=[1.0], layout=LAYOUT, executors=[1, 2]
+@pytest.fixture
+def fake_pyspark(monkeypatch):
+    """A module pyspark whose sessions are the returned one."""
+    spark = FakeSpark()
+    conf = types.SimpleNamespace(setAll=lambda settings: dict(settings))
+    context = types.SimpleNamespace(_ensure_initialized=lambda conf: spark.calls.append(("jvm", conf)))
+    modules = {
+        "pyspark": {"SparkConf": lambda: conf, "SparkContext": context},
+        "pyspark.sql": {"SparkSession": spark},
+    }
+    for name, content in modules.items():
+        module = types.ModuleType(name)
+        vars(module).update(content)
+        monkeypatch.setitem(sys.modules, name, module)
+    return spark
+
+
+@pytest.fixture
+def run_driver(fake_pyspark, tmp_path, monkeypatch):
+    """Runs a driver to its end with some input; returns its exit status and its messages."""
+    description = tmp_path / "q06.json"
+    application = {"conf": {"b": "2", "a": "1"}, "tables": "/t/sf1", "description": "q06", "text": "select 1"}
+    description.write_text(json.dumps(application))
+    cpu = iter(({"busy_cpu_s": 1.0, "our_cpu_s": 0.5}, {"busy_cpu_s": 4.004, "our_cpu_s": 2.5}))
+    monkeypatch.setattr(spark_driver, "_cpu_seconds", lambda _: next(cpu))
+
+    def run(typed: str) -> tuple[int, list[dict[str, Any]]]:
+        monkeypatch.setattr(sys, "stdin", io.StringIO(typed))
+        before = os.dup(1)
+        channel = tmp_path / "channel"
+        try:
+            with channel.open("wb") as file:
+                os.dup2(file.fileno(), 1)
+                status = spark_driver.main([str(description)])
+                os.write(1, b"Spark says something")  # which must not reach the recorder
+        finally:
+            os.dup2(before, 1)
+            os.close(before)
+        return status, [json.loads(line) for line in channel.read_text().splitlines()]
+
+    return run
+
+
+def test_a_driver_waits_then_runs_its_query_and_tells_what_it_measured(run_driver, fake_pyspark):
+    status, (ready, done) = run_driver("go\n")
+    assert (status, ready) == (0, {"state": "ready"})
+    assert (done["state"], done["app_id"], done["rows"]) == ("done", "app-7", 3)
+    assert (done["busy_cpu_s"], done["our_cpu_s"], done["other_cpu_s"]) == (3.0, 2.0, 1.0)
+    assert done["start"] >= done["opened"] > 1e9
+    assert 0 <= done["wall"] < 5
+    assert 0 <= done["session_up_s"] < 5
+    assert done["load1"] >= 0
+    conf = {"a": "1", "b": "2"}
+    calls = fake_pyspark.calls
+    assert calls[:3] == [("jvm", conf), ("config", conf), ("getOrCreate",)]
+    views = [call[1] for call in calls if call[0] == "createOrReplaceTempView"]
+    assert views == list(SCHEMAS)
+    assert ("schema", SCHEMAS["nation"]) in calls
+    assert ("parquet", "file:///t/sf1/nation.parquet") in calls
+    assert calls[-4:] == [("setJobDescription", "q06"), ("sql", "select 1"), ("collect",), ("stop",)]
+
+
+def test_a_driver_whose_recorder_is_gone_runs_nothing(run_driver, fake_pyspark):
+    status, messages = run_driver("")
+    assert (status, messages) == (1, [{"state": "ready"}])
+    assert [call[0] for call in fake_pyspark.calls] == ["jvm"]
+
+
+class CpuTimes(NamedTuple):
+    user: float
+    system: float
+    idle: float
+    iowait: float = 0.0
+    steal: float = 0.0
+    guest: float = 0.0
+    guest_nice: float = 0.0
+
+
+class FewCpuTimes(NamedTuple):
+    """As on systems other than Linux."""
+
+    user: float
+    idle: float
+
+
+def test_cpu_time_is_told_apart(monkeypatch):
+    """The driver (pid 1), a child (2), an executor by its command line (3), one that ended (4), another program (5)."""
+
+    class Process(types.SimpleNamespace):
+        def cpu_times(self) -> CpuTimes:
+            if self.pid == 4:
+                raise ProcessLookupError
+            return CpuTimes(user=self.pid, system=0.5, idle=0)
+
+        def children(self, recursive: bool) -> list[Process]:
+            return [Process(pid=2)] if recursive else []
+
+    others = [(2, ["java", "app-7"]), (3, ["java", "app-7"]), (4, ["app-7"]), (5, ["app-77"]), (6, None)]
+    fake = types.SimpleNamespace(
+        Error=ProcessLookupError,
+        Process=lambda: Process(pid=1),
+        process_iter=lambda wanted: [Process(pid=pid, info={wanted[0]: line}) for pid, line in others],
+        cpu_times=lambda: CpuTimes(50.0, 20.0, 100.0, iowait=7.0, steal=3.0, guest=10.0, guest_nice=1.0),
     )
+    monkeypatch.setitem(sys.modules, "psutil", fake)
+    busy = 50 + 20 + 3  # a guest's time is in the user's
+    assert spark_driver._cpu_seconds("app-7") == {
+        "busy_cpu_s": busy,
+        "our_cpu_s": 1.5 + 2.5 + 3.5,
+        "steal_s": 3,
+    }
+    fake.cpu_times = lambda: FewCpuTimes(user=5.0, idle=1.0)
+    assert spark_driver._cpu_seconds("app-7")["busy_cpu_s"] == 5.0
+    assert spark_driver._cpu_seconds("app-7")["steal_s"] == 0.0
 
 
-def test_mixtures_are_drawn_alike_whatever_their_number():
-    few, many = draw(2), draw(5)
-    assert few == many[:4]
-    assert draw(1, seed=2)[0].submit_s != few[0].submit_s
-    assert few[0].submit_s[0] == 0.0
-    assert list(few[0].submit_s) == sorted(few[0].submit_s)
-
-
-def test_a_mixture_is_recorded_with_every_number_of_executors():
-    one, two = draw(1)
-    assert one.submit_s == two.submit_s
-    assert [application.query for application in one.applications] == [
-        application.query for application in two.applications
-    ]
-    assert [mixture.applications[0].executors for mixture in (one, two)] == [1, 2]
-    assert not one.applications[0].wait_for_executors
-
-
-@pytest.mark.parametrize(
-    ("arguments", "complaint"),
-    [
-        (["--queries", "0-3"], "the queries are 1 to 22"),
-        (["--queries", "x"], "'x' is not a list such as"),
-        (["--layouts", "12/16"], "a layout is written as in 12m/16, not '12/16'"),
-        (["--scale-factors", "1,-1"], "-1 is not positive"),
-        (["--executors", "0"], "0 is not positive"),
-    ],
-)
-def test_a_wrong_command_line(arguments, complaint, capsys, tmp_path):
-    with pytest.raises(SystemExit):
-        main(["--out", str(tmp_path), *arguments])
-    assert complaint in capsys.readouterr().err
-
-
-def test_slimming_keeps_all_that_is_read(tmp_path):
-    log = small_log()
-    for event in log.events:
-        event["Accumulables"] = "a" * 5000
-    log.add("Unknown", x=1).write(tmp_path / "whole")
-    slim_event_log(
-        tmp_path / "whole", tmp_path / "slim.json.gz", {"query": 6, "executors": {"0": {"granted": 9}}}
-    )
-    [whole] = read_event_log(tmp_path / "whole")
-    [slim] = read_event_log(tmp_path / "slim.json.gz")
-    assert (tmp_path / "slim.json.gz").stat().st_size < 2000
-    assert slim.recording["query"] == 6
-    assert slim.executors[0].requested_ms == 9.0
-    assert slim.report.ignored_events == {}
-    assert slim.queries[0].tasks.equals(whole.queries[0].tasks)
-    assert slim.queries[0].stages == whole.queries[0].stages
-
-
-def test_the_manifest_goes_on(tmp_path, monkeypatch):
-    monkeypatch.setattr("workloads.spark.recorder.record._machine", dict)
-    monkeypatch.setattr("workloads.spark.recorder.record._versions", dict)
-    first = Manifest(tmp_path / "manifest.json")
-    first.begin_campaign(["record", "a b"])
-    first.add("runs", "q01", {"wall": 1.0})
-    second = Manifest(tmp_path / "manifest.json")
-    second.begin_campaign(["record"])
-    second.add("mixtures", "mix", {"makespan_s": 2.0})
-    assert second.has("runs", "q01")
-    assert not second.has("runs", "mix")
-    content = json.loads((tmp_path / "manifest.json").read_text())
-    assert content["runs"] == {"q01": {"wall": 1.0, "campaign": 0}}
-    assert content["mixtures"] == {"mix": {"makespan_s": 2.0, "campaign": 1}}
-    assert content["campaigns"][0]["command"] == "record 'a b'"
-
-
-@pytest.mark.parametrize("content", ["x", "[]", "{}", '{"format": 2}'])
-def test_a_file_that_is_no_manifest(tmp_path, content):
-    (tmp_path / "manifest.json").write_text(content)
-    with pytest.raises(RecorderError, match=r"manifest\.json: not a manifest"):
-        Manifest(tmp_path / "manifest.json")
-
-
-def test_without_java(tmp_path, monkeypatch, capsys):
-    monkeypatch.delenv("JAVA_HOME", raising=False)
-    monkeypatch.setenv("PATH", str(tmp_path))
-    assert main(["--out", str(tmp_path / "out")]) == 1
-    assert capsys.readouterr().err == "error: Java is not installed; Spark needs Java 17\n"
-
-
-@pytest.mark.parametrize(
-    ("version", "good"), [("1.8.0_292", False), ("11.0.2", False), ("17.0.15", True), ("21", True)]
-)
-def test_the_version_of_java(version, good, tmp_path, monkeypatch):
-    (tmp_path / "bin").mkdir()
-    java = tmp_path / "bin" / "java"
-    java.write_text(f"#!/bin/sh\necho 'openjdk version \"{version}\" 2025' >&2\n")
-    java.chmod(0o755)
-    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
-    if good:
-        assert java_version() == version
-    else:
-        with pytest.raises(RecorderError, match=r"needs Java 17, but .* is .*version"):
-            java_version()
-
-
-def test_without_pyspark(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(spark_recorder, "java_version", lambda: "17")
-    monkeypatch.setattr(spark_cluster.importlib.util, "find_spec", lambda _: None)
-    assert main(["--out", str(tmp_path)]) == 1
-    assert capsys.readouterr().err == "error: pyspark is not installed: pip install -e '.[spark]'\n"
-
-
-def test_without_tpchgen(tmp_path, monkeypatch):
-    monkeypatch.setattr(spark_tpch.sys, "executable", str(tmp_path / "python"))
-    monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(RecorderError, match="tpchgen-cli is not installed"):
-        generate_tables(tmp_path, 1.0)
+STAY = "echo I have been elected leader, Successfully registered with master; sleep 100 & wait\n"
+ECHO = 'echo "$@" >&2\nenv | grep SPARK | sort >&2\n' + STAY
 
 
 @pytest.fixture
 def fake_spark(tmp_path, monkeypatch):
-    """A Spark of shell scripts: processes that say what the real ones say, and stay."""
-    home = tmp_path / "spark"
-    (home / "bin").mkdir(parents=True)
+    """A Spark of shell scripts, whose processes run the given one; returns the folder of a cluster."""
+    program = tmp_path / "spark" / "bin" / "spark-class"
+    program.parent.mkdir(parents=True)
 
     def install(script: str) -> Path:
-        program = home / "bin" / "spark-class"
         program.write_text("#!/bin/sh\n" + script)
         program.chmod(0o755)
         return tmp_path / "cluster"
 
-    monkeypatch.setattr(spark_cluster, "spark_home", lambda: home)
+    monkeypatch.setattr(spark_cluster, "spark_home", lambda: tmp_path / "spark")
     monkeypatch.setattr(spark_cluster, "java_version", lambda: "17")
     return install
-
-
-STAY = "echo I have been elected leader, Successfully registered with master; sleep 100 & wait\n"
 
 
 def is_alive(pid: int) -> bool:
@@ -222,19 +226,248 @@ def test_a_cluster_is_stopped_with_all_that_it_started(fake_spark):
     assert not any(is_alive(pid) for pid in pids)
 
 
+def test_what_master_and_workers_are_started_with(fake_spark, tmp_path):
+    cluster_folder = fake_spark(ECHO)
+    (cluster_folder / "events").mkdir(parents=True)
+    (cluster_folder / "events" / "old").touch()
+    with StandaloneCluster(
+        cluster_folder, num_slots=6, slot_memory_mb=100, pin=False, workers=2, settings={"spark.x": "y"}
+    ) as cluster:
+        assert len(cluster._processes) == 3
+        logs = {log.stem: log.read_text().splitlines() for log in (cluster_folder / "logs").iterdir()}
+    assert sorted(logs) == ["master", "worker0", "worker1"]
+    port = cluster.master_url.rpartition(":")[2]
+    master = f"org.apache.spark.deploy.master.Master --host 127.0.0.1 --port {port} --webui-port 0"
+    assert logs["master"][0] == master
+    assert logs["worker1"][0] == (
+        "org.apache.spark.deploy.worker.Worker --host 127.0.0.1 --webui-port 0 --cores 3 --memory 300m "
+        f"--work-dir {cluster_folder / 'work'} {cluster.master_url}"
+    )
+    assert set(logs["worker0"]) >= {
+        f"PYSPARK_PYTHON={sys.executable}",
+        f"SPARK_CONF_DIR={cluster_folder / 'conf'}",
+        "SPARK_DAEMON_MEMORY=512m",
+        f"SPARK_HOME={tmp_path / 'spark'}",
+        f"SPARK_LOCAL_DIRS={cluster_folder / 'local'}",
+        "SPARK_LOCAL_HOSTNAME=127.0.0.1",
+        "SPARK_LOCAL_IP=127.0.0.1",
+    }
+    assert (cluster_folder / "conf" / "spark-defaults.conf").read_text() == (
+        f"spark.master {cluster.master_url}\nspark.x y\n"
+    )
+    assert (
+        "pattern = %d{UNIX_MILLIS} %p %c{1}: %m%n%ex"
+        in (cluster_folder / "conf" / "log4j2.properties").read_text()
+    )
+    assert cluster.events_folder == cluster_folder / "events"
+    assert not list(cluster.events_folder.iterdir())
+    assert cluster._processes == []
+
+
 @pytest.mark.skipif(not hasattr(os, "sched_getaffinity"), reason="binding processes to cores needs Linux")
-def test_slots_are_bound_to_cores(fake_spark):
+def test_each_slot_has_a_worker_that_is_bound_to_a_core(fake_spark):
     cores = sorted(os.sched_getaffinity(0))
-    with StandaloneCluster(fake_spark(STAY), num_slots=2) as cluster:
+    with StandaloneCluster(fake_spark(ECHO), num_slots=2) as cluster:
         bound = [os.sched_getaffinity(process.pid) for process in cluster._processes]
+        workers = [(cluster.folder / "logs" / f"worker{number}.log").read_text() for number in (0, 1)]
     assert bound == [set(cores), {cores[0]}, {cores[1 % len(cores)]}]
     assert sorted(os.sched_getaffinity(0)) == cores
+    for text in workers:
+        assert "--cores 1 --memory 2048m" in text
 
 
-def test_a_cluster_that_does_not_come_up(fake_spark):
-    cluster = StandaloneCluster(fake_spark("echo port taken; exit 1\n"), num_slots=1)
-    with pytest.raises(RecorderError, match="Spark's master did not come up: port taken"), cluster:
+@pytest.mark.parametrize(
+    ("script", "last"), [("echo port taken; exit 1\n", "port taken"), ("exec sleep 100\n", "it said nothing")]
+)
+def test_a_cluster_that_does_not_come_up(fake_spark, monkeypatch, script, last):
+    monkeypatch.setattr(spark_cluster, "_START_TIMEOUT_S", 0.3 if "sleep" in script else 60.0)
+    cluster = StandaloneCluster(fake_spark(script), num_slots=1)
+    with pytest.raises(RecorderError, match=f"Spark's master did not come up: {last}"), cluster:
         pass
+
+
+def test_processes_say_what_they_say_in_their_log(tmp_path):
+    command = ["sh", "-c", "echo out; echo error >&2; cat; echo $A"]
+    process = start_process(command, tmp_path / "log", {**os.environ, "A": "b"})
+    assert process.wait(600) == 0
+    assert (process.stdin, process.stdout) == (None, None)
+    assert sorted((tmp_path / "log").read_text().split()) == ["b", "error", "out"]
+    piped = start_process(command, tmp_path / "log", {**os.environ, "A": "b"}, piped=True)
+    assert piped.communicate(b"in\n") == (b"out\nin\nb\n", None)
+    assert (tmp_path / "log").read_text() == "error\n"
+    assert os.getpgid(0) != piped.pid
+
+
+def test_a_process_that_does_not_obey_is_stopped_with_force(tmp_path):
+    script = "trap '' TERM; echo ready; while true; do sleep 0.1; done"
+    process = start_process(["sh", "-c", script], tmp_path / "log", dict(os.environ), piped=True)
+    assert process.stdout
+    assert process.stdin
+    assert process.stdout.readline() == b"ready\n"
+    assert os.getpgid(process.pid) == process.pid
+    stop_process(process, patience_s=0.3)
+    assert process.returncode == -signal.SIGKILL
+    assert process.stdin.closed
+    assert process.stdout.closed
+    obeys = start_process(["sleep", "100"], tmp_path / "log", dict(os.environ))
+    stop_process(obeys)
+    assert obeys.returncode == -signal.SIGTERM
+
+
+@pytest.mark.parametrize(
+    ("version", "told"),
+    [
+        ('openjdk version "17.0.15" 2025', "17.0.15"),
+        ('openjdk version "21" 2025', "21"),
+        ('openjdk version "11.0.2" 2025', None),
+        ('java version "1.8.0_292"', None),
+        ("nothing", None),
+    ],
+)
+def test_java_is_looked_for_in_its_home_or_on_the_path(version, told, tmp_path, monkeypatch):
+    java = tmp_path / "bin" / "java"
+    java.parent.mkdir()
+    java.write_text(f"#!/bin/sh\necho '{version}' >&2\n")
+    java.chmod(0o755)
+    monkeypatch.setenv("PATH", str(java.parent), prepend=os.pathsep)
+    for home in (tmp_path, None):
+        monkeypatch.setenv("JAVA_HOME", str(home)) if home else monkeypatch.delenv("JAVA_HOME")
+        if told:
+            assert java_version() == told
+        else:
+            with pytest.raises(RecorderError, match=rf"Spark needs Java 17, but {java} is \['{version}'\]"):
+                java_version()
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path / "gone"))
+    with pytest.raises(RecorderError, match="Java is not installed; Spark needs Java 17"):
+        java_version()
+
+
+def test_programs_that_are_missing_are_told_before_anything_is_recorded(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr("workloads.spark.recorder.record.java_version", lambda: "17")
+    monkeypatch.setattr(spark_tpch.sys, "executable", str(tmp_path / "python"))
+    monkeypatch.setenv("PATH", str(tmp_path))
+    there = {"pyspark": types.SimpleNamespace(origin="/p/__init__.py"), "psutil": None}
+    monkeypatch.setattr(spark_cluster.importlib.util, "find_spec", there.get)
+    for complaint in ("tpchgen-cli", "psutil", "pyspark"):
+        if complaint == "psutil":
+            (tmp_path / "tpchgen-cli").touch()
+        if complaint == "pyspark":
+            there.clear()
+        assert main(["--out", str(tmp_path / "out")]) == 1
+        assert capsys.readouterr().err == f"error: {complaint} is not installed: pip install -e '.[spark]'\n"
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.fixture
+def tpchgen(tmp_path, monkeypatch):
+    """A stand-in for tpchgen-cli beside Python: notes its arguments and runs some shell lines in the folder."""
+    program = tmp_path / "bin" / "tpchgen-cli"
+    program.parent.mkdir()
+    monkeypatch.setattr(spark_tpch.sys, "executable", str(program.with_name("python")))
+
+    def install(*lines: str) -> Path:
+        text = "\n".join(("#!/bin/sh", f'echo "$@" >> {tmp_path}/arguments', 'cd "$5"', *lines))
+        program.write_text(text + "\n")
+        program.chmod(0o755)
+        return tmp_path
+
+    return install
+
+
+ALL_TABLES = "touch " + " ".join(f"{table}.parquet" for table in SCHEMAS)
+
+
+def test_tables_are_made_once(tpchgen):
+    folder = tpchgen(ALL_TABLES, "ls .. >&2") / "out" / "tables"
+    (folder / "sf0.5.part").mkdir(parents=True)
+    (folder / "sf0.5.part" / "half").touch()
+    target = generate_tables(folder, 0.5)
+    assert target == tables_folder(folder, 0.5) == folder / "sf0.5"
+    assert {file.stem for file in target.iterdir()} == set(SCHEMAS)
+    assert generate_tables(folder, 0.5) == target
+    arguments = folder.parents[1] / "arguments"
+    assert arguments.read_text() == f"parquet -s 0.5 -o {folder}/sf0.5.part --quiet\n"
+    assert not (folder / "sf0.5.part").exists()
+    assert generate_tables(folder / "new", 1.0) == folder / "new" / "sf1"
+
+
+@pytest.mark.parametrize(
+    ("lines", "reason"),
+    [
+        ((ALL_TABLES, "echo first >&2", "echo no space left >&2", "exit 3"), "no space left"),
+        ((ALL_TABLES, "rm nation.parquet region.parquet"), "no region, nation"),
+    ],
+)
+def test_tables_that_cannot_be_made(tpchgen, lines, reason):
+    folder = tpchgen(*lines)
+    with pytest.raises(RecorderError) as caught:
+        generate_tables(folder, 1.0)
+    assert str(caught.value) == f"tpchgen-cli failed: {reason}"
+    assert not (folder / "sf1").exists()
+
+
+def test_the_settings_of_an_application(tmp_path):
+    cluster = StandaloneCluster(tmp_path, num_slots=1)
+    cluster.master_url = "spark://h:1"
+    conf = APPLICATION.conf(cluster)
+    assert (
+        conf.items()
+        >= {
+            "spark.master": "spark://h:1",
+            "spark.app.name": "a",
+            "spark.executor.cores": "1",
+            "spark.cores.max": "3",
+            "spark.scheduler.minRegisteredResourcesRatio": "1.0",
+            "spark.eventLog.enabled": "true",
+            "spark.eventLog.dir": (tmp_path / "events").as_uri(),
+            "spark.eventLog.compress": "false",
+            "spark.eventLog.rolling.enabled": "false",
+            "spark.sql.adaptive.enabled": "false",
+            "spark.sql.autoBroadcastJoinThreshold": "-1",
+            "spark.sql.files.maxPartitionBytes": "12m",
+            "spark.sql.files.minPartitionNum": "1",
+            "spark.sql.shuffle.partitions": "16",
+            "spark.default.parallelism": "16",
+            "spark.sql.leafNodeDefaultParallelism": "16",
+        }.items()
+    )
+    at_once = Application("a", 6, 0.5, 3, LAYOUT, wait_for_executors=False).conf(cluster)
+    assert at_once == conf | {"spark.scheduler.minRegisteredResourcesRatio": "0.0"}
+
+
+def test_what_a_driver_is_told(tmp_path, monkeypatch):
+    cluster = StandaloneCluster(tmp_path, num_slots=1)
+    (tmp_path / "logs").mkdir()
+    commands = []
+    monkeypatch.setattr(
+        "workloads.spark.recorder.submission.start_process",
+        lambda *call, piped: commands.append((*call, piped)),
+    )
+    monkeypatch.setattr(StandaloneCluster, "environment", lambda _: {"a": "b"})
+    Driver(APPLICATION, cluster, tmp_path / "tables")
+    description = tmp_path / "logs" / "a.json"
+    command = [sys.executable, "-m", "workloads.spark.recorder.driver", str(description)]
+    assert commands == [(command, tmp_path / "logs" / "a.log", {"a": "b"}, True)]
+    told = json.loads(description.read_text())
+    assert told["conf"] == APPLICATION.conf(cluster)
+    assert (told["tables"], told["description"]) == (str(tmp_path / "tables" / "sf0.5"), "q06")
+    assert told["text"].startswith("-- TPC-H Q6:")
+
+
+@pytest.mark.parametrize(
+    ("log", "error"),
+    [
+        ("", "it said nothing"),
+        ("a\n  b  \n\n", "b"),
+        ("x.FirstException: 1\nSecondError: 2\nat z\n", "SecondError: 2"),
+        ("no Error here\nthe end\n", "the end"),
+    ],
+)
+def test_the_last_error_of_a_driver(tmp_path, log, error):
+    driver = Driver.__new__(Driver)
+    driver._log = tmp_path / "log"
+    driver._log.write_text(log)
+    assert driver._last_error() == error
 
 
 DRIVER = """
@@ -277,14 +510,11 @@ def fake_driver(tmp_path, monkeypatch):
     assert not any(is_alive(process.pid) for process in started)
 
 
-APPLICATION = Application("a", 6, 1.0, 1, LAYOUT, wait_for_executors=True)
-
-
 def test_one_run(fake_driver, tmp_path):
     cluster = fake_driver(DRIVER + GOOD)
     record = record_run(APPLICATION, cluster, tables=tmp_path, logs=tmp_path / "eventlogs", timeout_s=600)
     assert record["log"] == "a.json.gz"
-    assert (record["query"], record["n"], record["layout"], record["wall"]) == (6, 1, "12m/16", 2.0)
+    assert (record["query"], record["n"], record["layout"], record["wall"]) == (6, 3, "12m/16", 2.0)
     [application] = read_event_log(tmp_path / "eventlogs")
     assert application.executors[0].requested_ms == 1700.0
     assert not list(cluster.events_folder.iterdir())
@@ -325,6 +555,35 @@ def test_a_run_that_takes_too_long(fake_driver, tmp_path):
     cluster = fake_driver(DRIVER + "time.sleep(100)")
     with pytest.raises(RecorderError, match=r"a: not done after 0\.5 s"):
         record_run(APPLICATION, cluster, tables=tmp_path, logs=tmp_path / "eventlogs", timeout_s=0.5)
+
+
+def test_slimming_leaves_out_only_what_is_bulky(tmp_path):
+    log = small_log(name="slim")
+    [job] = [event for event in log.events if event["Event"].endswith("JobStart")]
+    kept = {"spark.sql.execution.id": "0", "spark.job.description": "q", "spark.scheduler.pool": "p"}
+    job["Properties"] = kept | {"spark.app.name": "x"}
+    job["Stage Infos"][0]["RDD Info"][0]["Storage Level"] = {"Use Disk": False}
+    job["Stage Infos"][0]["Details"] = "at x"
+    noted = {"query": 6, "executors": {"0": {"granted": 9}}}
+    for target in ("slim.gz", "again.gz"):
+        slim_event_log(log.write(tmp_path / "log"), tmp_path / target, noted)
+    assert (tmp_path / "slim.gz").read_bytes() == (tmp_path / "again.gz").read_bytes()
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["again.gz", "log", "slim.gz"]
+    [slim] = find_event_logs(tmp_path / "slim.gz")
+    names = frozenset({"RunMeta", *(event["Event"] for event in log.events)})
+    found = [event for _, _, event in events(slim, names, Problems(partial=False))]
+    assert found[0] == {"Event": "RunMeta", **noted}
+    assert len(found) == len(log.events) + 1
+    [start] = [event for event in found if event["Event"].endswith("JobStart")]
+    assert start["Properties"] == kept
+    assert set(start["Stage Infos"][0]) == set(job["Stage Infos"][0]) - {"Details"}
+    assert start["Stage Infos"][0]["RDD Info"][1] == job["Stage Infos"][0]["RDD Info"][1]
+    assert "Storage Level" not in start["Stage Infos"][0]["RDD Info"][0]
+    slim_event_log(log.add("Unknown", x=1).write(tmp_path / "log"), tmp_path / "slim.gz", noted)
+    [[whole], [small]] = map(read_event_log, (tmp_path / "log", tmp_path / "slim.gz"))
+    assert small.report.ignored_events == {}
+    assert small.queries[0].tasks.equals(whole.queries[0].tasks)
+    assert small.queries[0].stages == whole.queries[0].stages
 
 
 def needs_spark() -> str | None:

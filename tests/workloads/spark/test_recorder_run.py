@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-import argparse
 import json
+import os
 from pathlib import Path
 from typing import Any, ClassVar
 
+import numpy as np
 import pytest
 
 from workloads.spark.recorder import record as recorder
-from workloads.spark.recorder.record import Manifest, main, random_mixtures, single_runs
+from workloads.spark.recorder.record import Manifest, Mixture, main, random_mixtures, single_runs
 from workloads.spark.recorder.submission import Layout
 from workloads.spark.recorder.tpch import RecorderError
+
+MIXTURES = (("00", 1), ("00", 2), ("01", 1))
 
 
 class Cluster:
@@ -142,61 +145,46 @@ def test_defaults_of_the_command_line():
     }
 
 
-def test_the_folder_of_recordings_must_be_given(capsys):
+@pytest.mark.parametrize(
+    ("text", "queries"), [("1", [1]), ("1-3,22", [1, 2, 3, 22]), ("5,2", [5, 2]), ("7-7", [7])]
+)
+def test_queries_are_numbers_and_ranges(text, queries):
+    assert recorder._parser().parse_args(["--out", "x", "--queries", text]).queries == queries
+
+
+def test_layouts_are_written_as_they_are_read():
+    for text in ("12m/16", "1k/1", "3g/200"):
+        assert str(Layout.parse(text)) == text
+
+
+@pytest.mark.parametrize(
+    ("option", "texts", "complaint"),
+    [
+        ("--queries", ("", "1,,2", "a-3", "x"), "is not a list such as 1,3,5-9"),
+        ("--queries", ("0", "23", "3-1", "1-23", "0-1"), "the queries are 1 to 22"),
+        (
+            "--layouts",
+            ("12m/0", "12/16", "12m", "12m/16/3", "m/1", "12t/1", "12m/x"),
+            "a layout is written as in 12m/16, not '{}'",
+        ),
+        ("--scale-factors", ("0", "-1", "1,-1", "nan"), "is not positive"),
+        ("--scale-factors", ("x",), "could not convert string to float: 'x'"),
+        ("--executors", ("0", "2,-1"), "is not positive"),
+    ],
+)
+def test_a_wrong_command_line(option, texts, complaint, capsys):
+    for text in texts:
+        with pytest.raises(SystemExit):
+            main(["--out", "x", f"{option}={text}"])
+        assert complaint.format(text) in capsys.readouterr().err
     with pytest.raises(SystemExit):
         main([])
     assert "required: --out" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(
-    ("text", "queries"), [("1", [1]), ("22", [22]), ("1-3,22", [1, 2, 3, 22]), ("5,2", [5, 2]), ("7-7", [7])]
-)
-def test_queries_are_numbers_and_ranges(text, queries):
-    assert recorder._queries(text) == queries
-
-
-@pytest.mark.parametrize("text", ["", "0", "23", "3-1", "1-23", "0-1", "1,,2", "a-3"])
-def test_what_is_no_list_of_queries(text):
-    with pytest.raises(argparse.ArgumentTypeError):
-        recorder._queries(text)
-
-
-def test_numbers_of_executors_and_sizes_are_positive():
-    assert recorder._list_of(recorder._positive_int)("1,4") == [1, 4]
-    assert recorder._list_of(recorder._positive_float)("0.5,4") == [0.5, 4.0]
-    for parse, text in ((recorder._positive_int, "0"), (recorder._positive_float, "0"), (float, "x")):
-        with pytest.raises(argparse.ArgumentTypeError):
-            recorder._list_of(parse)(text)
-    with pytest.raises(ValueError, match="nan is not positive"):
-        recorder._positive_float("nan")
-
-
-@pytest.mark.parametrize("text", ["12m/16", "1k/1", "3g/200"])
-def test_layouts_are_written_as_they_are_read(text):
-    assert str(Layout.parse(text)) == text
-
-
-@pytest.mark.parametrize("text", ["12m/0", "12/16", "12m", "12m/16/3", "m/1", "12t/1", "12m/x"])
-def test_what_is_no_layout(text):
-    with pytest.raises(ValueError, match="a layout is written as in 12m/16"):
-        Layout.parse(text)
-
-
-def test_all_programs_are_looked_for_before_the_tables_are_made(monkeypatch):
-    looked_for = []
-    for name in ("java_version", "spark_home", "tpchgen_program"):
-        monkeypatch.setattr(recorder, name, lambda name=name: looked_for.append(name))
-    monkeypatch.setattr(recorder.importlib.util, "find_spec", {"psutil": None}.__getitem__)
-    with pytest.raises(RecorderError, match=r"psutil is not installed: pip install -e '\.\[spark\]'"):
-        recorder._check_programs()
-    assert looked_for == ["java_version", "spark_home", "tpchgen_program"]
-    monkeypatch.setattr(recorder.importlib.util, "find_spec", {"psutil": "here"}.__getitem__)
-    recorder._check_programs()
-
-
-def test_every_run_has_its_own_setting():
+def test_every_run_has_its_own_setting_and_runs_are_in_whole_rounds():
     layouts = [Layout("12m", 16), Layout("3m", 4)]
-    runs = single_runs([4, 5], [1.0], [2, 3], layouts, repetitions=2)
+    runs = single_runs([4, 5], [0.5], [2, 3], layouts, repetitions=2)
     settings = [(run.query, run.executors, run.layout, run.name[-1]) for run in runs]
     assert settings == [
         (query, executors, layout, repetition)
@@ -205,38 +193,80 @@ def test_every_run_has_its_own_setting():
         for executors in (2, 3)
         for query in (4, 5)
     ]
-    assert runs[-1].name == "q05_sf1_3mx4_n3_r2"
+    assert runs[-1].name == "q05_sf0.5_3mx4_n3_r2"
+    assert all(run.wait_for_executors for run in runs)
+
+
+def draw(count: int, seed: int = 1) -> list[Mixture]:
+    settings: dict[str, Any] = {"queries": [1, 2, 3], "scale_factors": [1.0, 2.0], "executors": [1, 2]}
+    return random_mixtures(count, 6, 4.0, seed, layout=Layout("12m", 16), **settings)
+
+
+def test_mixtures_are_drawn_alike_whatever_their_number():
+    one, two = draw(1)
+    assert [one, two] == draw(3)[:2]
+    assert draw(1, seed=2)[0].submit_s != one.submit_s == two.submit_s
+    assert [each.query for each in one.applications] == [each.query for each in two.applications]
+    assert [{each.executors for each in mixture.applications} for mixture in (one, two)] == [{1}, {2}]
 
 
 def test_mixtures_come_at_random_times_with_the_given_mean():
-    mixtures = random_mixtures(
-        30, 6, 4.0, 7, queries=[1, 2, 3], scale_factors=[1.0, 2.0], layout=Layout("12m", 16), executors=[2]
-    )
-    assert [mixture.name for mixture in mixtures[:2]] == ["mix7.00_12mx16_n2", "mix7.01_12mx16_n2"]
+    mixtures = draw(30, seed=7)
+    assert [mixture.name for mixture in mixtures[:3]] == [f"mix7.{n}_12mx16_n{k}" for n, k in MIXTURES]
     assert {len(mixture.applications) for mixture in mixtures} == {len(mixtures[0].submit_s)} == {6}
-    gaps = [
-        b - a for mixture in mixtures for a, b in zip(mixture.submit_s, mixture.submit_s[1:], strict=False)
-    ]
+    assert {mixture.submit_s[0] for mixture in mixtures} == {0.0}
+    gaps = [gap for mixture in mixtures for gap in np.diff(mixture.submit_s)]
+    assert min(gaps) >= 0
     assert sum(gaps) / len(gaps) == pytest.approx(4.0, rel=0.25)
     applications = [application for mixture in mixtures for application in mixture.applications]
     assert [application.name[-4:] for application in applications[:3]] == ["_a00", "_a01", "_a02"]
     assert {application.query for application in applications} == {1, 2, 3}
     assert {application.scale_factor for application in applications} == {1.0, 2.0}
+    assert not any(application.wait_for_executors for application in applications)
 
 
-def test_a_manifest_is_written_whole(tmp_path, monkeypatch):
+def test_the_manifest_goes_on_and_is_written_whole(tmp_path, monkeypatch):
     monkeypatch.setattr("workloads.spark.recorder.record._machine", lambda: {"cores": 2})
     monkeypatch.setattr("workloads.spark.recorder.record._versions", lambda: {"java": "17"})
-    manifest = Manifest(tmp_path / "manifest.json")
-    assert manifest.content == {"format": 1, "campaigns": [], "runs": {}, "mixtures": {}}
-    manifest.begin_campaign(["a"])
-    manifest.begin_campaign(["b"])
-    manifest.add("runs", "q01", {})
+    first = Manifest(tmp_path / "manifest.json")
+    assert first.content == {"format": 1, "campaigns": [], "runs": {}, "mixtures": {}}
+    first.begin_campaign(["record", "a b"])
+    first.add("runs", "q01", {"wall": 1.0})
+    second = Manifest(tmp_path / "manifest.json")
+    second.begin_campaign(["record"])
+    second.add("mixtures", "mix", {"makespan_s": 2.0})
+    assert second.has("runs", "q01")
+    assert not second.has("runs", "mix")
     assert [entry.name for entry in tmp_path.iterdir()] == ["manifest.json"]
     content = json.loads((tmp_path / "manifest.json").read_text())
-    assert content == manifest.content
-    assert content["runs"] == {"q01": {"campaign": 1}}
-    assert [campaign["machine"] for campaign in content["campaigns"]] == [{"cores": 2}] * 2
-    assert content["campaigns"][0]["versions"] == {"java": "17"}
-    assert content["campaigns"][0]["date"].endswith("+00:00")
-    assert len(content["campaigns"][0]["date"]) == len("2024-01-01T00:00:00+00:00")
+    assert content == second.content
+    assert content["runs"] == {"q01": {"wall": 1.0, "campaign": 0}}
+    assert content["mixtures"] == {"mix": {"makespan_s": 2.0, "campaign": 1}}
+    campaign, _ = content["campaigns"]
+    assert (campaign["command"], campaign["machine"]) == ("record 'a b'", {"cores": 2})
+    assert campaign["versions"] == {"java": "17"}
+    assert campaign["date"].endswith("+00:00")
+    assert len(campaign["date"]) == len("2024-01-01T00:00:00+00:00")
+
+
+@pytest.mark.parametrize("content", ["x", "[]", "{}", '{"format": 2}'])
+def test_a_file_that_is_no_manifest(tmp_path, content):
+    (tmp_path / "manifest.json").write_text(content)
+    with pytest.raises(RecorderError, match=r"manifest\.json: not a manifest"):
+        Manifest(tmp_path / "manifest.json")
+
+
+def test_the_manifest_tells_of_the_machine(monkeypatch):
+    psutil = pytest.importorskip("psutil", reason="needs the extra [spark]")
+    machine = recorder._machine()
+    assert list(machine) == ["cpu", "cores", "memory_bytes", "system"]
+    assert machine["cores"] == os.cpu_count()
+    assert machine["memory_bytes"] == psutil.virtual_memory().total
+    cpu = Path("/proc/cpuinfo")
+    if cpu.exists() and "model name" in cpu.read_text():
+        assert f": {machine['cpu']}\n" in cpu.read_text()
+    monkeypatch.setattr(recorder, "java_version", lambda: "17.1")
+    monkeypatch.setattr(recorder.importlib.metadata, "version", lambda name: f"{name} 1")
+    versions = recorder._versions()
+    assert (versions["java"], versions["pyspark"], versions["decima"]) == ("17.1", "pyspark 1", "decima 1")
+    assert list(versions) == ["java", "python", "pyspark", "tpchgen-cli", "decima"]
