@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 
 from tests.workloads.spark.logs import LogBuilder, small_log, stage_info
 from workloads.job import Wave
-from workloads.spark.eventlog import SparkApplication, read_event_log
-from workloads.spark.query import SparkQuery
+from workloads.spark.eventlog import LogReport, SparkApplication, read_event_log
+from workloads.spark.query import TASK_COLUMNS, SparkQuery
 
 
 @pytest.fixture
@@ -82,15 +84,6 @@ def test_a_failed_task_warms_its_executor_up(read):
     application = read(log.complete(0, 2200).job_end(0, 2200).end())
     assert only_query(application).tasks["wave"].tolist() == [Wave.REST]
     assert (application.report.failed_tasks, application.report.retried_tasks) == (1, 1)
-
-
-def test_every_run_after_the_first_is_one_retry(read):
-    log = LogBuilder().executor("0").job(0, [stage_info(0, 1)], at=2000).submit(0, 2000)
-    for attempt, reason in enumerate(("ExceptionFailure", "ExceptionFailure", "Success")):
-        log.task(0, 0, "0", 2000 + 100 * attempt, 2100 + 100 * attempt, attempt=attempt, reason=reason)
-    application = read(log.complete(0, 2300).job_end(0, 2300).end())
-    assert only_query(application).tasks["launch_ms"].tolist() == [2200.0]
-    assert (application.report.failed_tasks, application.report.retried_tasks) == (2, 2)
 
 
 def test_an_executor_with_several_cores_counts_as_several(read):
@@ -171,20 +164,6 @@ def test_jobs_of_one_query_are_merged(read):
     assert query.submission_lag_ms.tolist() == [0, 10, 100, 0]
 
 
-def test_a_job_that_only_writes_a_shuffle_is_no_barrier(read):
-    query = only_query(read(two_job_query("ShuffleMapTask")))
-    assert query.dag.barrier_edges.tolist() == []
-    assert query.edges.tolist() == [[0, 1], [0, 2], [2, 3]]
-
-
-def test_a_job_waits_only_for_the_latest_of_those_before(read):
-    log = LogBuilder().executor("0").sql(0, 1900)
-    for job, start, end in ((0, 2000, 2100), (1, 2200, 2300), (2, 2205, 2350), (3, 2400, 2500)):
-        log.job(job, [stage_info(job, 1)], at=start, sql=0).run(job, start, end).job_end(job, end)
-    query = only_query(read(log.sql_end(0, 2600).end()))
-    assert query.edges.tolist() == [[0, 1], [0, 2], [1, 3], [2, 3]]
-
-
 def test_a_nested_execution_belongs_to_its_root(read):
     log = small_log()
     properties = {"spark.sql.execution.id": "8", "spark.sql.execution.root.id": "7", "spark.jobGroup.id": "g"}
@@ -201,33 +180,6 @@ def test_a_shuffle_of_another_query_is_counted_not_linked(read):
     application = read(log.run(3, 2300, 2400).job_end(1, 2400).end())
     assert [len(query.stages) for query in application.queries] == [2, 1]
     assert application.report.outside_parents == 1
-
-
-def test_a_shuffle_is_reused_from_the_stage_that_wrote_it_last(read):
-    """RDD 3 is written as a shuffle by stages 0, 2 and 7, and handed to the driver by 4; 6 reads it in between."""
-    log = LogBuilder().executor("0").sql(5, 1900)
-    log.job(0, [stage_info(0, 1, rdd=3), stage_info(1, 1, (0,), rdd=8)], at=2000, sql=5)
-    log.run(0, 2000, 2100, "ShuffleMapTask").run(1, 2100, 2200).job_end(0, 2200)
-    log.job(1, [stage_info(2, 1, rdd=3), stage_info(3, 1, (2,), rdd=9)], at=2200, sql=5)
-    log.run(2, 2200, 2300, "ShuffleMapTask").run(3, 2300, 2400).job_end(1, 2400)
-    log.job(2, [stage_info(4, 1, rdd=3)], at=2400, sql=5).run(4, 2400, 2500).job_end(2, 2500)
-    log.job(3, [stage_info(5, 1, rdd=3), stage_info(6, 1, (5,), rdd=12)], at=2500, sql=5)
-    log.run(6, 2500, 2600).job_end(3, 2600)
-    log.job(4, [stage_info(7, 1, rdd=3), stage_info(8, 1, (7,), rdd=13)], at=2600, sql=5)
-    log.run(7, 2600, 2700, "ShuffleMapTask").run(8, 2700, 2800).job_end(4, 2800)
-    query = only_query(read(log.sql_end(5, 2900).end()))
-    reused = [[query.stages[place].stage_id for place in edge] for edge in query.dag.reused_edges.tolist()]
-    assert reused == [[2, 6]]
-
-
-def test_a_stage_without_tasks_is_bridged(read):
-    log = LogBuilder().executor("0")
-    log.job(0, [stage_info(0, 1), stage_info(1, 0, (0,)), stage_info(2, 1, (1,))], at=2000)
-    log.run(0, 2000, 2100, "ShuffleMapTask").run(1, 2100, 2100).run(2, 2100, 2200)
-    query = only_query(read(log.job_end(0, 2200).end()))
-    assert [stage.stage_id for stage in query.stages] == [0, 2]
-    assert query.edges.tolist() == [[0, 1]]
-    assert query.num_skipped == 0
 
 
 def test_speculation_counts_the_faster_copy(read):
@@ -312,3 +264,144 @@ def test_a_cancelled_job_does_not_fail_its_query(read):
     query = only_query(read(log.job_end(1, 2300).sql_end(0, 2400).end()))
     assert [stage.stage_id for stage in query.stages] == [1]
     assert query.complete
+
+
+def test_a_report_counts_in_words():
+    report = LogReport(failed_tasks=3, lost_executors=1, outside_parents=2, problems=("log:1: bad",))
+    assert report.lines() == ["log:1: bad", "3 failed tasks, 1 lost executors, 2 outside parents"]
+    assert LogReport().lines() == []
+    assert {value for value in vars(LogReport()).values() if isinstance(value, int)} == {0}
+
+
+def test_a_report_names_the_most_frequent_kinds_of_ignored_events():
+    ignored = {"SparkListenerA": 1, "org.x.SparkListenerB": 5, "C": 4, "D": 3, "E": 2, "F": 1}
+    kinds = "5 B, 4 C, 3 D, 2 E and 2 other kinds"
+    assert LogReport(ignored_events=ignored).lines() == [f"16 events that say nothing of durations ({kinds})"]
+    four = dict.fromkeys("abcd", 1)
+    line = "1 failed tasks, 4 events that say nothing of durations (1 a, 1 b, 1 c, 1 d)"
+    assert LogReport(failed_tasks=1, ignored_events=four).lines() == [line]
+
+
+def test_executors_that_failed_to_start_were_never_there(read):
+    """Spark tells that they left; nothing ran on them. One that runs tasks was there, even if it was not introduced."""
+    log = small_log().remove("7", 3000, "worker lost").remove("0", 3000, "worker lost")
+    log.job(1, [stage_info(2, 1)], at=4000).run(2, 4000, 4100, executor="5").job_end(1, 4100)
+    found = read(log)
+    assert {each.name: (each.slots, each.lost, each.removed_ms) for each in found.executors} == {
+        "0": (1, True, 3000.0),
+        "7": (0, True, 3000.0),
+        "5": (1, False, pytest.approx(math.nan, nan_ok=True)),
+    }
+    assert found.report.lost_executors == 1
+    assert [each.host for each in found.executors] == ["h", "", ""]
+
+
+@pytest.mark.parametrize(
+    ("reason", "lost"),
+    [
+        ("Executor killed by driver.", False),
+        ("worker decommissioned: x", False),
+        ("Executor Decommission", False),
+        ("worker lost", True),
+        ("", True),
+    ],
+)
+def test_which_executors_are_lost(read, reason, lost):
+    assert read(small_log().remove("0", 5000, reason)).executors[0].lost == lost
+
+
+def test_the_settings_of_an_application(read):
+    settings = {"spark.master": "spark://h:1", "spark.scheduler.mode": "fair", "spark.plugins": "x.Other"}
+    found = read(small_log().add("EnvironmentUpdate", **{"Spark Properties": settings}))
+    assert (found.master, found.scheduler) == ("spark://h:1", "FAIR")
+    plugin = {"spark.plugins": "x.DecimaPlugin"}
+    assert read(small_log().add("EnvironmentUpdate", **{"Spark Properties": plugin})).scheduler == "decima"
+    plain = read(small_log().add("EnvironmentUpdate"))
+    assert (plain.master, plain.scheduler, plain.executors[0].slots) == ("", "FIFO", 1)
+    nothing = read(small_log())
+    assert (nothing.master, nothing.scheduler, nothing.recording) == ("", "", {})
+
+
+def test_an_executor_with_too_few_cores_for_a_task_runs_one(read):
+    log = small_log().add("EnvironmentUpdate", **{"Spark Properties": {"spark.task.cpus": "4"}})
+    assert read(log).executors[0].slots == 1
+
+
+def test_the_pool_of_a_query_is_that_of_its_first_job(read):
+    log = LogBuilder().executor("0").sql(0, 1900)
+    for job, pool in enumerate(("night", "day")):
+        start = 2000 + 1000 * job
+        log.job(job, [stage_info(job, 1)], at=start, sql=0, **{"spark.scheduler.pool": pool})
+        log.run(job, start, start + 100).job_end(job, start + 100)
+    [found] = read(log.sql_end(0, 4000).end()).queries
+    assert (found.pool, found.num_jobs, found.last_job_end_ms, found.end_ms) == ("night", 2, 3100.0, 4000.0)
+    assert read(small_log()).queries[0].pool == ""
+
+
+def test_names_of_queries(read):
+    """The job's description, else its group, else the execution's description, else its number."""
+    log = LogBuilder().executor("0")
+    names = [{"spark.job.description": "a", "spark.jobGroup.id": "g"}, {"spark.jobGroup.id": "g"}, {}, {}]
+    for job, named in enumerate(names):
+        start = 2000 + 1000 * job
+        log.sql(job, start, "sql" if job < 3 else "").job(
+            job, [stage_info(job, 1)], at=start, sql=job, **named
+        )
+        log.run(job, start, start + 100).job_end(job, start + 100).sql_end(job, start + 150)
+    log.job(4, [stage_info(4, 1)], at=8000, **{"spark.job.description": "plain"}).run(4, 8000, 8100)
+    found = read(log.job_end(4, 8100).end()).queries
+    assert [each.name for each in found] == ["a", "g", "sql", "execution 3", "plain"]
+    assert [each.start_ms for each in found] == [2000.0, 3000.0, 4000.0, 5000.0, 8000.0]
+
+
+def test_an_execution_whose_start_is_not_in_the_log_is_its_jobs(read):
+    log = LogBuilder().executor("0")
+    for job, end in ((0, 2400), (1, 2300)):
+        log.job(job, [stage_info(job, 1)], at=2000 + job, sql=5).run(job, 2010 + job, 2100).job_end(job, end)
+    [found] = read(log.end()).queries
+    assert (found.name, found.start_ms, found.end_ms, found.plan) == ("execution 5", 2000.0, 2400.0, ())
+
+
+@pytest.mark.parametrize(
+    ("result", "error", "failed"),
+    [("JobSucceeded", "", 0), ("JobFailed", "", 1), ("JobSucceeded", "boom", 1), ("JobFailed", "boom", 1)],
+)
+def test_a_query_fails_by_its_error_or_its_last_job(read, result, error, failed):
+    log = LogBuilder().executor("0").sql(0, 1900)
+    log.job(0, [stage_info(0, 1)], at=2000, sql=0).run(0, 2000, 2100).job_end(0, 2100, result)
+    found = read(log.sql_end(0, 2200, error=error).end(), partial=True)
+    assert found.report.failed_queries == failed
+    assert [each.complete for each in found.queries] == [not failed]
+
+
+def test_stages_of_a_query_that_succeeded_count_if_they_completed(read):
+    """One of two tasks of stage 1 ended, and then the query had what it needed (a limit)."""
+    log = LogBuilder().executor("0").sql(0, 1900)
+    log.job(0, [stage_info(0, 1), stage_info(1, 2)], at=2000, sql=0).run(0, 2000, 2100)
+    log.submit(1, 2100).task(1, 0, "0", 2100, 2200).job_end(0, 2200)
+    whole = read(log.sql_end(0, 2300).end())
+    assert [stage.stage_id for stage in whole.queries[0].stages] == [0]
+    assert (whole.queries[0].num_skipped, whole.report.missing_tasks) == (1, 0)
+    log.events = [event for event in log.events if not event["Event"].endswith("SQLExecutionEnd")]
+    broken = read(log, partial=True)
+    assert [stage.stage_id for stage in broken.queries[0].stages] == [0, 1]
+    assert (broken.report.missing_tasks, broken.report.unfinished_queries) == (0, 1)
+
+
+def test_a_stage_whose_completion_was_dropped_is_known_by_its_tasks(read):
+    log = small_log()
+    log.events = [event for event in log.events if not event["Event"].endswith("StageCompleted")]
+    [found] = read(log).queries
+    assert [stage.num_tasks for stage in found.stages] == [3, 1]
+    assert np.isnan([stage.completed_ms for stage in found.stages]).all()
+
+
+def test_tasks_are_in_order_of_launch_then_stage_then_partition(read):
+    log = LogBuilder().executor("0", cores=4).job(0, [stage_info(0, 2), stage_info(1, 2)], at=2000)
+    log.submit(0, 2000).submit(1, 2000)
+    for stage, task, start in ((1, 1, 2000), (1, 0, 2000), (0, 1, 2000), (0, 0, 2001)):
+        log.task(stage, task, "0", start, 2100)
+    [found] = read(log.complete(0, 2100).complete(1, 2100).job_end(0, 2100).end()).queries
+    assert found.tasks[["stage", "partition"]].to_numpy().tolist() == [[0, 1], [1, 0], [1, 1], [0, 0]]
+    assert list(found.tasks.columns) == list(TASK_COLUMNS)
+    assert found.tasks.index.tolist() == [0, 1, 2, 3]

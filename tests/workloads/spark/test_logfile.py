@@ -347,13 +347,6 @@ def test_a_log_without_jobs(tmp_path):
     assert read(path, partial=True) == ([], ["log: the log holds no Spark jobs"])
 
 
-def test_a_log_in_which_every_query_failed(tmp_path):
-    log = LogBuilder().executor("0").job(0, [stage_info(0, 1)], at=2000).submit(0, 2000)
-    log.task(0, 0, "0", 2000, 2100, reason="ExceptionFailure").job_end(0, 2100, "JobFailed")
-    path = log.end().write(tmp_path / "log")
-    assert refused(path) == "log: no query ran to its end (1 failed, 0 unfinished)"
-
-
 def test_a_large_log_takes_little_memory(tmp_path):
     """80 stages of 100 tasks, with as much beside them as Spark writes: 50 MB read in a fifth of it."""
     padding = {"Accumulables": "a" * 3000}

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from tests.workloads.spark.runs import MODEL, Stage, make_run
 from workloads.job import WorkloadError
 from workloads.spark.eventlog import read_event_log
-from workloads.spark.model import SparkModel, fit, stage_means
+from workloads.spark.model import SparkModel, fit
 from workloads.spark.query import QueryRuns, matched
 
 #: Queries of a scan and two stages that read shuffles; their stages compute more or less than typical ones.
@@ -57,13 +55,6 @@ def test_a_machine_that_is_shared_is_told_from_inflation():
     assert fit(queries).connection_ms > 5 * MODEL.connection_ms
 
 
-def test_stages_unlike_the_others_do_not_decide():
-    queries = sampled((1, 2))
-    strange = make_run(MODEL, [Stage(20, input_mb=3.0), Stage(24, shuffle_mb=1.0, parents=(0,))], slower=20.0)
-    model = fit([*queries, matched([strange])])
-    assert values(model) == pytest.approx(values(MODEL), rel=0.15)
-
-
 def test_what_the_runs_do_not_tell_keeps_its_default():
     default = SparkModel()
     model = fit(sampled((2,)))
@@ -71,11 +62,6 @@ def test_what_the_runs_do_not_tell_keeps_its_default():
     assert model.scan_overhead_ms == pytest.approx(MODEL.scan_overhead_ms, rel=0.01)
     lonely = fit([matched([make_run(MODEL, [Stage(1, input_mb=1.0)])])], shared_machine=True)
     assert values(lonely) == values(default)
-
-
-def test_inflation_is_never_negative():
-    model = fit(sampled((1, 4), slower={4: 0.3}))
-    assert (model.connection_ms, model.remote_ms_per_mb) == (0.0, 0.0)
 
 
 def test_parameters_can_be_set_by_hand():
@@ -95,28 +81,9 @@ def test_a_model_is_told_in_three_digits():
     assert model.to_json()["contention"] == {"2": 1.99}
 
 
-def test_measurements_of_a_stage():
-    runs = [make_run(MODEL, QUERIES[0], 2), make_run(MODEL, QUERIES[0], 4)]
-    tasks = matched([replace(run, size_gb=3.0) for run in runs]).tasks
-    assert len(tasks) == 2 * 68
-    table = stage_means(tasks).set_index(["run", "stage"])
-    assert len(table) == 6
-    scan = table.loc[(0, 0)]
-    assert (scan["num_tasks"], scan["num_rest"], scan["level"], scan["size_gb"]) == (20, 18, 2, 3.0)
-    assert not scan["reads_shuffle"]
-    assert scan["input_mb"] == pytest.approx(2.0)
-    assert scan["first"] != scan["first"]  # a stage that comes first has fresh tasks only
-    assert scan["fresh"] > MODEL.fresh_ms > scan["rest"]
-    assert table.loc[(1, 1), "reads_shuffle"]
-
-
 def test_nothing_to_fit():
     with pytest.raises(WorkloadError, match="at least one run"):
         fit([])
-    with pytest.raises(WorkloadError, match="at least one run"):
-        matched([])
-    with pytest.raises(WorkloadError, match="another DAG"):
-        matched([make_run(MODEL, QUERIES[0]), make_run(MODEL, QUERIES[0][:2])])
 
 
 def test_real_recordings(shared):

@@ -1,11 +1,15 @@
-"""Edges between the stages of a query."""
+"""Edges between the stages of a query, and its times."""
 
 from __future__ import annotations
 
+import dataclasses
+import math
+
 import pytest
 
-from workloads.job import WorkloadError
-from workloads.spark.query import StageDag, stage_dag, stages_by_output, without_implied
+from tests.workloads.spark.runs import Stage, measured_run
+from workloads.job import Wave, WorkloadError
+from workloads.spark.query import SparkQuery, StageDag, stage_dag, stages_by_output, without_implied
 from workloads.spark.reader import Job, SparkStage
 
 
@@ -111,3 +115,57 @@ def test_a_stage_that_two_jobs_list_is_the_first_ones():
     dag = dag_of([job(1, 3, 4, 0, 2), job(0, 1, 2, 0, 1)], stages)
     assert named(dag, "barrier_edges") == [[1, 2]]
     assert named(dag, "shuffle_edges") == [[0, 1], [0, 2]]
+
+
+# Times
+
+
+def a_query(**changes: float) -> SparkQuery:
+    """Stages 0 -> 1 and 2 -> 3; the first job is submitted at 1000, the last ends at 5000."""
+    stages = [Stage(1), Stage(1, parents=(0,)), Stage(1), Stage(1, parents=(1, 2))]
+    run = measured_run(stages, [(place, Wave.REST, 1, 10.0, 0.0, 0.0) for place in range(4)])
+    times = [(1005.0, 1100.0), (1130.0, 1200.0), (1000.0, 1900.0), (1960.0, 2000.0)]
+    return dataclasses.replace(
+        run,
+        stages=tuple(SparkStage(n, "", 1, *each) for n, each in enumerate(times)),
+        tasks=run.tasks.assign(launch_ms=[1010.0, 1140.0, 1001.0, 1970.0]),
+        **(
+            {"start_ms": 400.0, "submitted_ms": 1000.0, "last_job_end_ms": 5000.0, "end_ms": 5300.0} | changes
+        ),
+    )
+
+
+def test_times_of_a_query():
+    run = a_query()
+    assert (run.wall_ms, run.span_ms, run.planning_ms, run.result_ms) == (4900.0, 4000.0, 600.0, 300.0)
+    assert run.ended_ms == 5300.0
+    assert run.edges.tolist() == [[0, 1], [1, 3], [2, 3]]
+
+
+def test_times_of_a_query_that_did_not_end():
+    run = a_query(end_ms=math.nan, last_job_end_ms=math.nan)
+    assert run.ended_ms == 1980.0
+    assert run.result_ms == 0.0
+    assert math.isnan(run.wall_ms)
+
+
+def test_times_are_not_negative():
+    early = a_query(start_ms=1001.0, end_ms=4999.0)
+    assert (early.planning_ms, early.result_ms) == (0.0, 0.0)
+
+
+def test_lags_of_the_driver():
+    run = a_query()
+    assert run.submission_lag_ms.tolist() == [5.0, 30.0, 0.0, 60.0]
+    assert run.driver_lag_ms == 5 + 30 + 60
+    late = dataclasses.replace(run, submitted_ms=2000.0)
+    assert late.submission_lag_ms.tolist() == [0.0] * 4
+    assert late.driver_lag_ms == 0.0
+
+
+def test_lags_that_the_log_does_not_tell_do_not_count():
+    run = a_query()
+    first = dataclasses.replace(run.stages[0], submitted_ms=math.nan)
+    assert dataclasses.replace(run, stages=(first, *run.stages[1:])).driver_lag_ms == 30 + 60
+    unknown = tuple(dataclasses.replace(stage, submitted_ms=math.nan) for stage in run.stages)
+    assert dataclasses.replace(run, stages=unknown).driver_lag_ms == 0.0
