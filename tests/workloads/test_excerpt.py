@@ -15,12 +15,6 @@ from workloads.job import JobProfile, StageProfile, TaskDurations, WorkloadError
 JOBS = tuple(JobProfile(name, (StageProfile(2, TaskDurations.constant(1.0)),)) for name in "abcde")
 
 
-def test_all_of_it_is_the_default() -> None:
-    assert Excerpt().choose([3.0, 1.0, 2.0, 1.0]).tolist() == [1, 3, 2, 0]
-    assert Excerpt().about == {}
-    assert Excerpt().num_tasks(7) == 7
-
-
 def test_time_is_from_its_begin_to_before_its_end() -> None:
     arrival_s = [5.0, 1.0, 2.0, 3.0, 3.0]
     assert Excerpt(from_s=2, until_s=5).choose(arrival_s).tolist() == [2, 3, 4]

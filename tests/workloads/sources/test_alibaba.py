@@ -8,7 +8,6 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -19,7 +18,7 @@ from workloads.imperfections import Imperfections
 from workloads.job import JobProfile, WorkloadError
 from workloads.sources import alibaba
 from workloads.sources.alibaba import COLUMNS, read_alibaba
-from workloads.sources.workload_file import Workload, read_workload, write_workload
+from workloads.sources.workload_file import Workload
 
 Shared = Callable[[str], Path]
 
@@ -87,8 +86,6 @@ def test_a_job_and_its_demands(tmp_path: Path, name: str) -> None:
 def test_demands_are_shares_of_an_executor(tmp_path: Path) -> None:
     (job,) = read_alibaba(write(tmp_path, row(cpu=200, memory=1.07)), executor=(4, 2)).profiles
     assert (job.stages[0].cpu, job.stages[0].memory) == (0.5, 0.535)
-    with pytest.raises(WorkloadError, match="must be above 0 and finite"):
-        read_alibaba(write(tmp_path, row()), executor=(0, 1))
 
 
 def test_a_job_arrives_with_its_first_task_and_its_rows_may_be_anywhere(
@@ -195,21 +192,6 @@ def test_any_dag_is_read_from_names(
         assert sorted(stage.name for stage in job.stages) == sorted(names.values())
 
 
-def test_reading_what_was_written_gives_the_same_jobs(tmp_path: Path) -> None:
-    workload = read(tmp_path, row("M1"), row("R2_1", cpu=50), row("M1", "j_2", start=107, end=307))
-    write_workload(tmp_path / "w.json.gz", workload)
-    again = read_workload(tmp_path / "w.json.gz")
-    assert again.about == workload.about
-    assert again.sequence is not None
-    assert again.sequence.arrival_ms.tolist() == [0, 7000]
-    for one, other in zip(workload.profiles, again.profiles, strict=True):
-        assert one.name == other.name
-        assert one.edges.tolist() == other.edges.tolist()
-        for stage, same in zip(one.stages, other.stages, strict=True):
-            assert (stage.cpu, stage.memory, stage.num_tasks) == (same.cpu, same.memory, same.num_tasks)
-            assert stage.durations.mean_ms == same.durations.mean_ms
-
-
 # What is dropped
 
 
@@ -284,42 +266,6 @@ def test_nothing_is_dropped_of_tasks_without_a_number(tmp_path: Path) -> None:
     assert workload.about["dropped"] == {}
 
 
-# Excerpts
-
-
-def test_an_excerpt(tmp_path: Path) -> None:
-    rows = [row(job=f"j_{second}", start=second, end=1000, instances=second) for second in range(100, 200)]
-    all_jobs = read(tmp_path, *rows)
-    assert len(all_jobs.profiles) == 100
-    excerpt = Excerpt(from_s=110, until_s=130, sample=5, seed=3, speed_up=4, scale_tasks=50)
-    part = read(tmp_path, *rows, excerpt=excerpt)
-    seconds = np.array([int(job.name[2:]) for job in part.profiles])
-    assert len(seconds) == 5
-    assert (np.diff(seconds) > 0).all()
-    assert seconds[0] >= 110
-    assert seconds[-1] < 130
-    assert part.sequence is not None
-    assert part.sequence.arrival_ms.tolist() == ((seconds - seconds[0]) * 250).tolist()
-    assert {job.num_tasks for job in part.profiles} == {3}
-    assert part.about["excerpt"] == {
-        "from_s": 110,
-        "until_s": 130,
-        "sample": 5,
-        "seed": 3,
-        "speed_up": 4,
-        "scale_tasks": 50,
-    }
-    with pytest.raises(WorkloadError, match=r"batch_task.csv: expected jobs that arrive from 500 to inf s"):
-        read(tmp_path, *rows, excerpt=Excerpt(from_s=500))
-
-
-def test_more_jobs_than_memory_holds_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("workloads.excerpt.MOST_JOBS", 2)
-    rows = [row(job=f"j_{number}") for number in range(3)]
-    assert refused(tmp_path, *rows) == "3 jobs at once, choose at most 2 by time or sample"
-    assert len(read(tmp_path, *rows, excerpt=Excerpt(sample=2)).profiles) == 2
-
-
 # Columns, and what is refused
 
 
@@ -388,18 +334,6 @@ def test_malformed_tables_are_refused_with_the_line(tmp_path: Path, rows: list[s
 def test_a_line_without_end_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(alibaba, "_BLOCK", 100)
     assert refused(tmp_path, row(), "x" * 1000) == "line 2: expected 9 fields, got 100 characters"
-
-
-def test_archives_that_are_cut_short_or_none_are_refused(tmp_path: Path) -> None:
-    path = write(tmp_path, *[row(job=f"j_{number}") for number in range(1000)], name="batch_task.csv.gz")
-    whole = path.read_bytes()
-    message = "expected gzip, the file is malformed or cut short"
-    for data in (whole[: len(whole) // 2], whole[:-4], b"hello", whole[:100] + b"\xff" * 50 + whole[150:]):
-        path.write_bytes(data)
-        assert refusal(read_alibaba, WorkloadError, path) == message
-    missing = refusal(read_alibaba, WorkloadError, tmp_path / "missing.csv")
-    assert missing == "No such file or directory, expected a table batch_task (.csv, .csv.gz)"
-    assert refusal(read_alibaba, WorkloadError, tmp_path).startswith("Is a directory")
 
 
 @given(st.binary(max_size=200))

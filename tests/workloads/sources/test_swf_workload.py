@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from pathlib import Path
 
@@ -15,9 +14,8 @@ from tests.workloads.sources.test_swf import line, write
 from workloads.errors import ConfigError
 from workloads.excerpt import Excerpt
 from workloads.imperfections import Imperfections
-from workloads.job import JobProfile, WorkloadError
+from workloads.job import JobProfile
 from workloads.sources.swf import read_swf_workload
-from workloads.sources.workload_file import read_workload, write_workload
 
 Shared = Callable[[str], Path]
 
@@ -94,39 +92,6 @@ def test_how_jobs_and_demands_are_taken_is_told(log: Path) -> None:
     assert about["jobs"] == "one task on all processors at once"
     assert about["demands"] == "shares of 8 processors and 2.5 GiB"
     assert about["excerpt"] == {"until_s": 35}
-
-
-def test_a_part_of_a_log_faster_and_smaller(log: Path, tmp_path: Path) -> None:
-    excerpt = Excerpt(from_s=10, speed_up=2, scale_tasks=2)
-    workload = read_swf_workload(log, excerpt)
-    assert [told(profile)[0] for profile in workload.profiles] == [1]
-    assert workload.sequence is not None
-    assert workload.sequence.arrival_ms.tolist() == [0, 15_000]
-    write_workload(tmp_path / "it.json", workload)
-    again = read_workload(tmp_path / "it.json")
-    assert again.sequence is not None
-    assert again.sequence.arrival_ms.tolist() == [0, 15_000]
-    assert [told(profile) for profile in again.profiles] == [told(profile) for profile in workload.profiles]
-
-
-def test_what_cannot_be_is_refused(log: Path) -> None:
-    with pytest.raises(
-        WorkloadError, match=r"toy.swf: expected jobs that arrive from 500 to inf s, got none"
-    ):
-        read_swf_workload(log, Excerpt(from_s=500))
-    with pytest.raises(WorkloadError, match="processors and memory must be above 0"):
-        read_swf_workload(log, executor=(0, 1))
-    with pytest.raises(WorkloadError, match=r"above 0 and finite, got \(1, inf\)$"):
-        read_swf_workload(log, executor=(1, math.inf))
-    with pytest.raises(WorkloadError, match="path must be a path, got 3"):
-        read_swf_workload(3)  # type: ignore[arg-type]
-
-
-def test_too_many_jobs_at_once_are_refused(log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("workloads.excerpt.MOST_JOBS", 2)
-    with pytest.raises(WorkloadError, match="3 jobs at once, choose at most 2"):
-        read_swf_workload(log)
-    assert len(read_swf_workload(log, Excerpt(until_s=40)).profiles) == 2
 
 
 def test_a_log_of_a_machine(shared: Shared) -> None:

@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 
 from tests.refusal import refusal
-from workloads.excerpt import Excerpt
 from workloads.job import JobProfile, Wave, WorkloadError
 from workloads.sources.wfcommons import read_wfcommons
 
@@ -131,8 +130,6 @@ def test_demands_are_the_largest_in_shares_of_an_executor(tmp_path: Path) -> Non
     job = read(tmp_path, content, executor=(4, 8))
     assert [(stage.cpu, stage.memory) for stage in job.stages] == [(0.75, 0.125), (1, 0)]
     assert {(stage.cpu, stage.memory) for stage in read(tmp_path, content).stages} == {(1, 0)}
-    with pytest.raises(WorkloadError, match="must be above 0 and finite"):
-        read(tmp_path, content, executor=(4, 0))
 
 
 # Arrivals
@@ -194,19 +191,6 @@ def test_jobs_whose_times_nobody_knows_arrive_at_once(tmp_path: Path) -> None:
     assert workload.sequence is not None
     assert workload.sequence.arrival_ms.tolist() == [0, 0]
     assert workload.about["arrivals"] == "all at once"
-
-
-def test_an_excerpt(tmp_path: Path) -> None:
-    paths = [
-        write(tmp_path, document(DIAMOND, executed=f"2020-01-01T00:00:{second}0Z"), f"{second}.json")
-        for second in range(5)
-    ]
-    workload = read_wfcommons(paths, Excerpt(from_s=10, until_s=40, speed_up=2, scale_tasks=2))
-    assert [job.name for job in workload.profiles] == ["1", "2", "3"]
-    assert [job.num_tasks for job in workload.profiles] == [4, 4, 4]
-    assert workload.sequence is not None
-    assert workload.sequence.arrival_ms.tolist() == [0, 5000, 10_000]
-    assert workload.about["excerpt"] == {"from_s": 10, "until_s": 40, "speed_up": 2, "scale_tasks": 2}
 
 
 # Refused
@@ -281,37 +265,12 @@ def test_malformed_workflows_are_refused_with_the_place(
     assert refusal(lambda path: read_wfcommons([path]), WorkloadError, write(tmp_path, content)) == message
 
 
-@pytest.mark.parametrize(
-    ("data", "message"),
-    [
-        (b"", "line 1, column 1: Expecting value"),
-        (b'{"name": ', "line 1, column 10: Expecting value"),
-        (b'{"name": 1, "name": 2}', "name: this key is given more than once"),
-        (b"[" * 100_000, "too many levels of brackets"),
-        (b'"\xff"', "byte 1: expected UTF-8 text"),
-    ],
-)
-def test_files_that_are_no_json_are_refused(tmp_path: Path, data: bytes, message: str) -> None:
-    path = tmp_path / "toy.json"
-    path.write_bytes(data)
-    assert refusal(lambda path: read_wfcommons([path]), WorkloadError, path) == message
-
-
-def test_archives_cut_short_missing_files_and_no_files_are_refused(tmp_path: Path) -> None:
-    path = write(tmp_path, document(DIAMOND), "toy.json.gz")
-    path.write_bytes(path.read_bytes()[:-20])
-    message = refusal(lambda path: read_wfcommons([path]), WorkloadError, path)
-    assert message == "expected gzip, the file is malformed or cut short"
-    missing = refusal(lambda path: read_wfcommons([path]), WorkloadError, tmp_path / "none.json")
-    assert missing == "No such file or directory, expected a workflow in WfFormat 1.5"
-    with pytest.raises(WorkloadError, match="at least one file"):
-        read_wfcommons([])
-
-
-def test_workflows_of_one_name_are_refused(tmp_path: Path) -> None:
+def test_workflows_of_one_name_and_no_workflows_are_refused(tmp_path: Path) -> None:
     path = write(tmp_path, document(DIAMOND))
     with pytest.raises(WorkloadError, match="2 are named 'toy'"):
         read_wfcommons([path, path])
+    with pytest.raises(WorkloadError, match="at least one file"):
+        read_wfcommons([])
 
 
 # Instances of WfCommons
