@@ -275,10 +275,7 @@ def poisson_arrivals(
     """Draw jobs uniformly from ``profiles``; the first arrives at 0, the others in a Poisson process.
 
     Args:
-        profiles: profiles to draw from.
-        num_jobs: number of jobs.
         mean_interval_ms: mean time between arrivals, ms (Decima, section 7.2: 45 s; its code: 25 s).
-        seed: seed of the sequence.
         drift: change of rate and jobs; earlier jobs are the same as without it.
 
     Raises:

@@ -28,8 +28,6 @@ def html_table(title: str, headings: Sequence[str], rows: Iterable[Sequence[obje
     """Format a table as HTML.
 
     Args:
-        title: line above the table.
-        headings: headings of the columns.
         rows: only the first ``MOST_ROWS`` are shown.
         count: number of all rows; a line below the table counts those that are not shown.
     """

@@ -45,7 +45,6 @@ def check_whole(value: Any, field: str, error: type[DecimaError], least: int | N
     """Return a whole number as ``int``.
 
     Args:
-        value: the argument.
         field: its name in the message.
         error: class of the error.
         least: minimum value.

@@ -28,7 +28,6 @@ class Excerpt:
         from_s: earliest arrival, s on the clock of the record.
         until_s: end of the arrivals (exclusive), s.
         sample: maximum number of jobs, drawn without replacement from those in the interval; their order is kept.
-        seed: seed of the draw.
         speed_up: factor by which arrivals are faster.
         scale_tasks: divisor of the numbers of tasks, which are rounded up; for a smaller cluster.
 

@@ -266,12 +266,10 @@ def draw_jobs(
     jobs and further ones between them.
 
     Args:
-        distribution: distribution of the jobs.
         load: mean load of each resource, or several loads, which the sets use in turn; either this or ``rate``.
         rate: probability that a job enters a step, or several, which the sets use in turn.
         steps: jobs enter in steps 0 .. ``steps`` - 1.
         sets: number of sets, N.
-        seed: seed of the sets.
 
     Raises:
         WorkloadError: an argument out of range, or both or none of ``load`` and ``rate``.

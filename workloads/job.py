@@ -112,7 +112,7 @@ class TaskDurations:
     def constant(
         cls, rest_ms: float, *, first_ms: float | None = None, fresh_ms: float | None = None
     ) -> TaskDurations:
-        """Every task of a wave takes the same time at any parallelism; a wave left out equals the next."""
+        """Return durations that are constant within a wave at any parallelism; an omitted wave equals the next."""
         rest_ms = check_number(rest_ms, "rest_ms", WorkloadError)
         first_ms = rest_ms if first_ms is None else check_number(first_ms, "first_ms", WorkloadError)
         fresh_ms = first_ms if fresh_ms is None else check_number(fresh_ms, "fresh_ms", WorkloadError)
@@ -120,7 +120,7 @@ class TaskDurations:
 
     @classmethod
     def sampled(cls, durations_ms: ArrayLike) -> TaskDurations:
-        """Each task draws one of ``durations_ms`` (float [n], ms), in every wave and at any parallelism."""
+        """Return durations drawn from ``durations_ms`` (float [n], ms) in every wave and at any parallelism."""
         values = np.atleast_1d(_frozen_array(durations_ms, np.float64, "durations"))
         return cls(np.array([ANY_LEVEL]), values, np.array([[[0, values.size]]] * 3))
 
@@ -196,7 +196,6 @@ class StageProfile:
 
     Args:
         num_tasks: number of tasks, at least 1.
-        durations: durations of the tasks.
         name: display name; any string.
         cpu: cores that a task demands of its executor.
         memory: memory that a task demands of its executor, in the unit of the cluster's executor classes.

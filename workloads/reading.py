@@ -77,7 +77,6 @@ def opened(path: Path, expected: str) -> Iterator[BinaryIO]:
     """Open a file as bytes, decompressed if its name ends in ``.gz``.
 
     Args:
-        path: the file.
         expected: description of the expected file, for the error message.
 
     Raises:
@@ -173,7 +172,6 @@ def read_document(path: Path, expected: str, parse: Callable[[str], object] = pa
     """Read and parse a text file.
 
     Args:
-        path: the file.
         expected: as in ``opened``.
         parse: from text to document.
 

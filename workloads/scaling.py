@@ -16,7 +16,6 @@ def scaled(profile: JobProfile, durations: float = 1.0, tasks: float = 1.0) -> J
     """Return a job with the same DAG, demands and name, and other tasks.
 
     Args:
-        profile: the job.
         durations: factor on all task durations.
         tasks: factor on the number of tasks of each stage, rounded to at least 1 task.
 

@@ -199,10 +199,7 @@ def _read(path: Path, modified_ns: int, size: int) -> SwfLog:
     if wrong.size:
         row, column = wrong[0]
         raise _malformed(path, lines[row], column, str(table[row, column]))
-    log = _build_log(path, table, header)
-    for values in (log.submit_s, log.run_s, log.processors, log.memory_kb, log.status):
-        values.setflags(write=False)  # the cache returns the same log again
-    return log
+    return _build_log(path, table, header)
 
 
 def swf_jobs(
@@ -228,7 +225,6 @@ def swf_jobs(
     jobs. A set depends on the seed and its number, not on the number of sets.
 
     Args:
-        log: the log.
         load: minimum load of a set on the busier resource, a share of its units over the steps.
         sets: number of sets, N.
         steps: jobs enter in steps 0 .. ``steps`` - 1.
@@ -236,7 +232,6 @@ def swf_jobs(
         max_duration: maximum duration of a job, steps.
         step_s: duration of a step, s; by default ``max_duration`` steps are the 95th percentile of run times.
         machine_memory_kb: memory of the machine, KB; by default that of the job with the most.
-        seed: seed of the sets.
 
     Raises:
         WorkloadError: an argument out of range, or a log that is too short for the load.

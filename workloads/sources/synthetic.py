@@ -50,7 +50,6 @@ def random_dag(num_stages: int, random: np.random.Generator) -> NDArray[np.int64
 
     Args:
         num_stages: at least 1.
-        random: the generator to draw from.
 
     Returns:
         int64 [num_edges, 2], (parent, child), ascending, without duplicates.

@@ -45,7 +45,6 @@ class LogReport:
     Args:
         failed_tasks: runs of tasks that failed.
         killed_tasks: runs that were killed, usually because another copy was faster.
-        speculative_tasks: copies started by speculation.
         retried_tasks: runs after the first, without speculative ones.
         repeated_tasks: successful runs after an earlier success, whose output was lost.
         unfinished_tasks: runs whose end is not in the log.
@@ -98,10 +97,8 @@ class SparkApplication:
     """One application. Times are ms since the epoch.
 
     Args:
-        name: its name.
         application_id: Spark's id of it.
         spark_version: as in ``3.5.9``.
-        start_ms: start of its driver.
         end_ms: its end; NaN if that is not in the log.
         executors: all executors that it ever had.
         queries: its queries that ran tasks, in order of their start.
@@ -223,7 +220,8 @@ def _queries(
     tables: EventTables, tasks: pd.DataFrame, problems: Problems
 ) -> tuple[tuple[SparkQuery, ...], Counter[str]]:
     """Return the application's queries in order of their start, and counts for the report."""
-    rows = _rows_by_stage(tasks)
+    places = tasks.groupby("stage_id").indices
+    rows: Mapping[Any, NDArray[np.int64]] = {stage: np.asarray(found) for stage, found in places.items()}
     outputs = stages_by_output(stage for stage in tables.stages.values() if stage.stage_id in rows)
     queries: list[SparkQuery] = []
     tally: Counter[str] = Counter()
@@ -286,15 +284,6 @@ def _execution(jobs: list[Job]) -> Execution:
     )
     name = f"job {jobs[0].job_id}" if jobs[0].execution is None else ""
     return Execution(name, float(submitted.min()), ended_ms=float(ended.max()))
-
-
-def _rows_by_stage(tasks: pd.DataFrame) -> dict[int, NDArray[np.int64]]:
-    """Return the places of each stage's rows in ``tasks``."""
-    stages, counts = np.unique(tasks["stage_id"].to_numpy(), return_counts=True)
-    order = np.argsort(tasks["stage_id"].to_numpy(), kind="stable")
-    return (
-        dict(zip(stages.tolist(), np.split(order, np.cumsum(counts)[:-1]), strict=True)) if len(tasks) else {}
-    )
 
 
 def _done(stage: SparkStage, rows: Mapping[int, NDArray[np.int64]]) -> bool:

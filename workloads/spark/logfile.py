@@ -48,7 +48,6 @@ class Problems:
     Args:
         partial: collect problems instead of raising them.
         messages: the first ``MAX_MESSAGES`` problems, one line each.
-        count: number of all problems.
     """
 
     MAX_MESSAGES = 20
@@ -117,7 +116,6 @@ def events(log: EventLog, wanted: frozenset[str], problems: Problems) -> Iterato
     """Yield the log's events in order.
 
     Args:
-        log: the log.
         wanted: names of the events to parse.
         problems: receives lines that are no events, damaged data, and missing parts of a rolled log.
 

@@ -42,7 +42,7 @@ from numpy.typing import ArrayLike, NDArray
 from workloads.job import JobProfile, StageProfile, TaskDurations, Wave, WorkloadError
 from workloads.sources.tpch import LEVELS
 from workloads.spark.model import SparkModel, stage_means
-from workloads.spark.query import QueryRuns, SparkQuery
+from workloads.spark.query import QueryRuns, SparkQuery, stage_graph
 
 __all__ = [
     "DRIVER_THREADS",
@@ -350,7 +350,6 @@ def replay_profile(run: SparkQuery, planning_ms: float | None = None) -> JobProf
     the driver is between the tasks of a Spark stage and those of its parents.
 
     Args:
-        run: the run.
         planning_ms: before the first job, ms; by default the time from the query's start to its first job.
     """
     built = _Builder()
@@ -424,7 +423,5 @@ class _Builder:
 
 def _submission_order(run: SparkQuery, edges: NDArray[np.int64]) -> list[int]:
     """Return the places of the stages by Spark's numbers, parents first."""
-    graph: nx.DiGraph[int] = nx.DiGraph()
-    graph.add_nodes_from(range(len(run.stages)))
-    graph.add_edges_from(edges.tolist())
+    graph = stage_graph(run, edges)
     return list(nx.lexicographical_topological_sort(graph, key=lambda place: run.stages[place].stage_id))

@@ -29,6 +29,7 @@ __all__ = [
     "alike",
     "matched",
     "stage_dag",
+    "stage_graph",
     "stages_by_output",
     "without_implied",
 ]
@@ -341,12 +342,7 @@ class QueryRuns:
 
         Where jobs are submitted at once, one may by chance end before another begins.
         """
-        graphs: list[nx.DiGraph[int]] = []
-        for run in self.runs:
-            graph: nx.DiGraph[int] = nx.DiGraph()
-            graph.add_nodes_from(range(len(run.stages)))
-            graph.add_edges_from(run.edges.tolist())
-            graphs.append(graph)
+        graphs = [stage_graph(run, run.edges) for run in self.runs]
         barriers = {edge for run in self.runs for edge in _pairs(run.dag.barrier_edges)}
         obeyed = {edge for edge in barriers if all(nx.has_path(graph, *edge) for graph in graphs)}
         dag = self.runs[0].dag
@@ -438,8 +434,15 @@ def _in_order_of(first: SparkQuery, run: SparkQuery, same_tasks: bool) -> SparkQ
 
 def _data_graph(query: SparkQuery, with_tasks: bool) -> nx.DiGraph[int]:
     """Return the graph of shuffle and reused edges; barriers depend on timing."""
-    graph: nx.DiGraph[int] = nx.DiGraph()
+    graph = stage_graph(query, np.concatenate([query.dag.shuffle_edges, query.dag.reused_edges]))
     for place, stage in enumerate(query.stages):
-        graph.add_node(place, shape=(stage.name, stage.num_tasks if with_tasks else None))
-    graph.add_edges_from([*query.dag.shuffle_edges.tolist(), *query.dag.reused_edges.tolist()])
+        graph.nodes[place]["shape"] = stage.name, stage.num_tasks if with_tasks else None
+    return graph
+
+
+def stage_graph(query: SparkQuery, edges: NDArray[np.int64]) -> nx.DiGraph[int]:
+    """Return a graph of the places of a query's stages, with these edges."""
+    graph: nx.DiGraph[int] = nx.DiGraph()
+    graph.add_nodes_from(range(len(query.stages)))
+    graph.add_edges_from(edges.tolist())
     return graph

@@ -55,7 +55,6 @@ class SparkExecutor:
     Args:
         name: Spark's executor id.
         place: its number in the application, from 0.
-        cores: its cores.
         slots: tasks that it can run at once; 0 if it failed to start.
         host: machine that it ran on; empty if the log does not hold it.
         requested_ms: when it was requested, or granted by the cluster.
@@ -86,13 +85,10 @@ class SparkStage:
 
     Args:
         stage_id: Spark's number.
-        name: its operators.
-        num_tasks: its tasks.
         submitted_ms: when its first attempt was submitted.
         completed_ms: when its last attempt completed.
         rdd: its last RDD.
         parents: numbers of its parent stages.
-        attempts: number of attempts.
         completed: an attempt completed.
         writes_shuffle: its tasks write a shuffle; else they return a result to the driver.
     """

@@ -103,7 +103,6 @@ def random_mixtures(
         seed: seed of the draws; a mixture does not depend on ``count``.
         queries: numbers of queries to draw from.
         scale_factors: scale factors to draw from.
-        layout: layout of all applications.
         executors: maximum numbers of executors of an application.
     """
     mixtures = []

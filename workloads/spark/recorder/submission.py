@@ -110,7 +110,6 @@ class Driver:
         """Start the process, without waiting for its JVM.
 
         Args:
-            application: the application.
             cluster: a cluster that has been started.
             tables: the folder of all tables.
         """
