@@ -53,7 +53,7 @@ def check_whole(value: Any, field: str, error: type[DecimaError], least: int | N
         return value
     if isinstance(value, bool) or not isinstance(value, Integral) or (least is not None and value < least):
         bound = "" if least is None else f" of at least {least}"
-        raise error(f"{field} must be a whole number{bound}, got {_told(value)}")
+        raise error(f"{field} must be a whole number{bound}, got {_described(value)}")
     return int(value)
 
 
@@ -62,11 +62,11 @@ def check_number(value: Any, field: str, error: type[DecimaError]) -> float:
     if type(value) is float:  # the most frequent type; the general test takes ten times as long
         return value
     if isinstance(value, bool) or not isinstance(value, Real):
-        raise error(f"{field} must be a number, got {_told(value)}")
+        raise error(f"{field} must be a number, got {_described(value)}")
     try:
         return float(value)
     except OverflowError:
-        raise error(f"{field} must be a number below 1e308, got {_told(value)}") from None
+        raise error(f"{field} must be a number below 1e308, got {_described(value)}") from None
 
 
 def check_one_of(value: Any, known: Iterable[str], field: str, error: type[DecimaError]) -> str:
@@ -74,21 +74,21 @@ def check_one_of(value: Any, known: Iterable[str], field: str, error: type[Decim
     names = list(known)
     if not isinstance(value, str) or value not in names:
         expected = " or ".join((", ".join(map(repr, names[:-1])), repr(names[-1])))
-        raise error(f"{field} must be {expected}, got {_told(value)}{did_you_mean(value, names)}")
+        raise error(f"{field} must be {expected}, got {_described(value)}{did_you_mean(value, names)}")
     return value
 
 
 def check_instance(value: Any, kind: type[_Kind], field: str, error: type[DecimaError]) -> _Kind:
     """Return an object of the class ``kind``."""
     if not isinstance(value, kind):
-        raise error(f"{field} must be of the type {kind.__name__}, got {_told(value)}")
+        raise error(f"{field} must be of the type {kind.__name__}, got {_described(value)}")
     return value
 
 
 def check_all(values: Any, kind: type[_Kind], field: str, error: type[DecimaError]) -> tuple[_Kind, ...]:
     """Return objects of the class ``kind`` as a tuple."""
     if isinstance(values, str | bytes) or not isinstance(values, Iterable):
-        raise error(f"{field} must be several of the type {kind.__name__}, got {_told(values)}")
+        raise error(f"{field} must be several of the type {kind.__name__}, got {_described(values)}")
     found = tuple(values)
     for place, each in enumerate(found):
         if not isinstance(each, kind):
@@ -99,20 +99,20 @@ def check_all(values: Any, kind: type[_Kind], field: str, error: type[DecimaErro
 def check_callable(value: Any, field: str, error: type[DecimaError]) -> None:
     """Refuse an object that cannot be called."""
     if not callable(value):
-        raise error(f"{field} must be a function, got {_told(value)}")
+        raise error(f"{field} must be a function, got {_described(value)}")
 
 
 def check_path(value: Any, field: str, error: type[DecimaError]) -> Path:
     """Return a path, given as string or path."""
     if not isinstance(value, str | PathLike):
-        raise error(f"{field} must be a path, got {_told(value)}")
+        raise error(f"{field} must be a path, got {_described(value)}")
     return Path(value)
 
 
 def check_paths(values: Any, field: str, error: type[DecimaError]) -> list[Path]:
     """Return several paths; a single path is refused."""
     if isinstance(values, str | PathLike) or not isinstance(values, Iterable):
-        raise error(f"{field} must be several paths, got {_told(values)}")
+        raise error(f"{field} must be several paths, got {_described(values)}")
     return [check_path(each, f"{field}[{place}]", error) for place, each in enumerate(values)]
 
 
@@ -124,7 +124,7 @@ def did_you_mean(name: Any, known: Iterable[str]) -> str:
     return f" (did you mean {near[0]!r}?)" if near else ""
 
 
-def _told(value: Any) -> str:
+def _described(value: Any) -> str:
     """Describe a value in one short line."""
     try:
         text = " ".join(repr(value).split())

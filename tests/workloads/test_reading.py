@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import io
 import json
 import math
 from collections.abc import Callable
@@ -14,6 +15,7 @@ import pytest
 from tests.refusal import refusal
 from workloads.excerpt import Excerpt
 from workloads.job import WorkloadError
+from workloads.reading import all_of
 from workloads.sources.alibaba import read_alibaba
 from workloads.sources.swf import read_swf_workload
 from workloads.sources.wfcommons import read_wfcommons
@@ -87,6 +89,12 @@ def test_files_that_cannot_be_read(tmp_path: Path, name: str) -> None:
         path.write_bytes(data)
         message = refusal(kind.read, WorkloadError, path)
         assert message == "expected gzip, the file is malformed or cut short"
+
+
+def test_files_that_are_too_large() -> None:
+    assert all_of(io.BytesIO(b"123"), 3) == b"123"
+    with pytest.raises(OSError, match="more than 2 bytes"):
+        all_of(io.BytesIO(b"123"), 2)
 
 
 @pytest.mark.parametrize("name", ["workload", "WfFormat"])

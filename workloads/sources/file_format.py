@@ -49,7 +49,7 @@ _TAGS: dict[type, str] = {
 
 
 def _kind(value: object) -> str | None:
-    """Return the tag of a value whose type tells its meaning; None for other types."""
+    """Return the tag of a value's type; None for other types."""
     return _TAGS.get(type(value))
 
 

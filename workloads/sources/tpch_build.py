@@ -119,23 +119,23 @@ def _trusted(groups: Sequence[QueryRuns], most_executors: int) -> QueryRuns:
 
 def _run(application: SparkApplication) -> tuple[int, SparkQuery]:
     """Return the query's number, and the application's only run of it."""
-    noted = application.recording
+    recording = application.recording
     try:
-        noted = noted if "query" in noted else {**noted, **noted["runs"][0]}
-        split, partitions = _layout(noted["layout"])
+        recording = recording if "query" in recording else {**recording, **recording["runs"][0]}
+        split, partitions = _layout(recording["layout"])
         [run] = application.queries
-        size_gb, split_mb = float(noted["sf"]), _megabytes(split)
+        size_gb, split_mb = float(recording["sf"]), _megabytes(split)
         run = replace(run, size_gb=size_gb, split_mb=split_mb, shuffle_partitions=partitions)
-        return int(noted["query"]), run
+        return int(recording["query"]), run
     except (KeyError, IndexError, TypeError, ValueError):
         raise WorkloadError(
             f"{application.name}: not a recording of one TPC-H query by workloads.spark.recorder"
         ) from None
 
 
-def _layout(noted: Any) -> tuple[str, int]:
+def _layout(layout: Any) -> tuple[str, int]:
     """Return split size and shuffle partitions of a layout such as ``12m/16``."""
-    parts: Sequence[Any] = noted.split("/") if isinstance(noted, str) else noted
+    parts: Sequence[Any] = layout.split("/") if isinstance(layout, str) else layout
     return str(parts[0]), int(parts[1])
 
 
@@ -162,8 +162,8 @@ def _manifest(folder: Path) -> dict[str, Any]:
 
 
 def _provenance(folder: Path, applications: Sequence[SparkApplication]) -> dict[str, Any]:
-    """Describe machine and software of the recordings, as far as the folder tells."""
-    noted = [application.recording for application in applications]
+    """Describe machine and software of the recordings, as far as the folder has them."""
+    recordings = [application.recording for application in applications]
     started = [datetime.fromtimestamp(app.start_ms / 1000, UTC).date().isoformat() for app in applications]
     campaigns = [
         {**campaign, "command": re.sub(r"(--(?:out|tables)[= ])\S+", r"\1DIR", campaign["command"])}
@@ -171,9 +171,9 @@ def _provenance(folder: Path, applications: Sequence[SparkApplication]) -> dict[
     ]
     return {
         "runs": len(applications),
-        "scale_factors": sorted({float(entry["sf"]) for entry in noted}),
-        "executors": sorted({int(entry["n"]) for entry in noted}),
-        "layouts": sorted({"{}/{}".format(*_layout(entry["layout"])) for entry in noted}),
+        "scale_factors": sorted({float(entry["sf"]) for entry in recordings}),
+        "executors": sorted({int(entry["n"]) for entry in recordings}),
+        "layouts": sorted({"{}/{}".format(*_layout(entry["layout"])) for entry in recordings}),
         "dates": sorted(set(started)),
         "spark": sorted({application.spark_version for application in applications}),
         "executor_startup_ms": round(median_startup_ms(applications)),
@@ -247,12 +247,12 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--split", default="32m", help="most that a task of a scan reads")
     parser.add_argument("--partitions", type=int, default=200, help="tasks of a stage that reads shuffles")
     parser.add_argument(
-        "--most-executors", type=int, default=1, help="runs with more tell of work inflation only"
+        "--most-executors", type=int, default=1, help="runs with more are used for work inflation only"
     )
     parser.add_argument(
         "--set", type=_parameter, action="append", default=[], metavar="NAME=VALUE", help="of the model"
     )
-    parser.add_argument("--note", action="append", default=[], help="kept in the file, for people")
+    parser.add_argument("--note", action="append", default=[], help="comment that is kept in the file")
     return parser
 
 

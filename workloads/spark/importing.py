@@ -314,10 +314,10 @@ def _errors(queries: Sequence[QueryRuns]) -> tuple[dict[str, float], str]:
     }
     errors = {name: float(np.sqrt(max(variance, 0.0))) for name, variance in variances.items()}
     errors = {name: min(round(error, 3), LARGEST_ERROR) for name, error in errors.items()}
-    said = ", ".join(
+    listed = ", ".join(
         f"{name.removesuffix('_error').replace('_', ' ')} {each:g}" for name, each in errors.items()
     )
-    return errors, f"runs of the same query differ, standard deviation of the logarithm: {said}"
+    return errors, f"runs of the same query differ, standard deviation of the logarithm: {listed}"
 
 
 def _moments(tasks: pd.DataFrame) -> list[tuple[float, ...]]:

@@ -137,8 +137,8 @@ def events(log: EventLog, wanted: frozenset[str], problems: Problems) -> Iterato
                     raise WorkloadError(
                         f'{place}: not a Spark event log (expected {{"Event":...}})'
                     ) from None
-                tell = problems.report if line.endswith(b"\n") or len(line) >= MAX_LINE else problems.note
-                tell(f"{place}: {_describe_bad(line)}")
+                report = problems.report if line.endswith(b"\n") or len(line) >= MAX_LINE else problems.note
+                report(f"{place}: {_describe_bad(line)}")
 
 
 def _parse(line: bytes, wanted: frozenset[str]) -> tuple[str, Any]:
@@ -204,7 +204,7 @@ def _opened(path: Path) -> BinaryIO:
 
 
 def _decompressed(path: Path, file: BinaryIO) -> BinaryIO | io.BufferedIOBase:
-    """Return the decompressed stream; the first bytes tell the compression, whatever the file's name."""
+    """Return the decompressed stream; the first bytes determine the compression, not the file's name."""
     start = file.read(8)
     file.seek(0)
     if start.startswith(_GZIP):

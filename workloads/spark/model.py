@@ -15,7 +15,7 @@ The first task of a stage on an executor takes ``first_ms`` longer, since the JV
 and the first task in a new JVM ``fresh_ms`` longer. Neither depends on the bytes.
 
 **Shared machines.** Executors that together have more threads than their machine has cores slow each other down. On a
-cluster that would not happen, so it is no work inflation. Scans tell the two apart, as they do not inflate. The
+cluster that would not happen, so it is no work inflation. Scans show the difference, as they do not inflate. The
 slowdown of scans at a level, the model's ``contention``, is removed from all stages.
 
 **The fit.** Every parameter is the median over stages, or a fit by absolute errors, so that a few unusual stages do not
@@ -40,14 +40,14 @@ from workloads.spark.query import QueryRuns
 
 __all__ = ["Parameter", "SparkModel", "fit", "stage_means"]
 
-#: Tasks in later waves that a stage of the fit has at least.
+#: Minimum number of later tasks of a stage in the fit.
 _ENOUGH_TASKS = 3
 
-#: Tasks that a line through the tasks of a stage needs, and the least coefficient of variation of their bytes.
+#: Minimum number of tasks of a line through the tasks of a stage, and minimum coefficient of variation of their bytes.
 _TASKS_OF_A_LINE = 8
 _SPREAD_OF_A_LINE = 0.1
 
-#: Stages whose tasks read less tell no rate, since the overhead hides it, MB.
+#: Minimum input of a task from which a rate is fitted, MB; below it, the overhead dominates.
 _MUCH_MB = 0.1
 
 #: Iterations of least squares with new weights.

@@ -70,7 +70,7 @@ class SparkQuery:
     """One run of a query. Times are ms since the epoch.
 
     A task is one row, for its first successful run. It lasts from its launch by the driver until the driver knows of
-    its end. An executor with room for k tasks is k executors here. A task's wave depends on all that its executor ran
+    its end. An executor with k slots counts as k executors. A task's wave depends on all that its executor ran
     before in the application, including failed runs.
 
     Args:

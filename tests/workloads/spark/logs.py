@@ -133,6 +133,12 @@ class LogBuilder:
             self.task(stage, task, executor, bounds[task], bounds[task + 1], kind=kind)
         return self.complete(stage, end)
 
+    def query(self, number: int, name: str, tasks: int) -> LogBuilder:
+        """A query of one stage, which starts at ``2000 + 1000 * number`` and lasts 120 ms."""
+        at = 2000 + 1000 * number
+        self.sql(number, at, name).job(number, [stage_info(number, tasks)], at=at, sql=number)
+        return self.run(number, at, at + 100).job_end(number, at + 110).sql_end(number, at + 120)
+
     def end(self, at: int = 9000) -> LogBuilder:
         return self.add("ApplicationEnd", Timestamp=at)
 

@@ -35,9 +35,7 @@ def test_of_an_application_that_is_given_twice_the_fuller_log_counts(tmp_path, o
     for number, queries in enumerate(order):
         log = LogBuilder(name="nightly").executor("0")
         for job in range(queries):
-            start = 2000 + 1000 * job
-            log.sql(job, start, f"q{job}").job(job, [stage_info(job, 2)], at=start, sql=job)
-            log.run(job, start, start + 100).job_end(job, start + 110).sql_end(job, start + 120)
+            log.query(job, f"q{job}", 2)
         log.end().write(tmp_path / "logs" / str(number))
     imported = import_event_logs([tmp_path / "logs"], arrivals=True)
     assert [profile.name for profile in imported.workload.profiles] == ["q0", "q1", "q2"]
@@ -49,13 +47,11 @@ def test_of_an_application_that_is_given_twice_the_fuller_log_counts(tmp_path, o
 
 def test_queries_of_one_name_and_other_dags_are_kept_apart(tmp_path):
     log = LogBuilder().executor("0")
-    for job, (tasks, name) in enumerate(((2, "a"), (3, "a"), (2, "a"), (2, "b"))):
-        start = 2000 + 1000 * job
-        log.sql(job, start, name).job(job, [stage_info(job, tasks)], at=start, sql=job)
-        log.run(job, start, start + 100).job_end(job, start + 110).sql_end(job, start + 120)
+    for job, (tasks, name) in enumerate(((2, "a"), (3, "a"), (2, "a"), (2, "b"), (2, "a (2)"))):
+        log.query(job, name, tasks)
     imported = import_event_logs([log.end().write(tmp_path / "log")])
-    assert [profile.name for profile in imported.workload.profiles] == ["a", "a (2)", "b"]
-    assert [profile.num_tasks for profile in imported.workload.profiles] == [2, 3, 2]
+    assert [profile.name for profile in imported.workload.profiles] == ["a", "a (2)", "b", "a (2)'"]
+    assert [profile.num_tasks for profile in imported.workload.profiles] == [2, 3, 2, 2]
 
 
 def test_the_plan_of_a_query_is_noted(tmp_path):
@@ -90,25 +86,16 @@ def test_parameters_set_by_hand(tmp_path):
         import_event_logs([path], parameters={"nonsense": 5})
 
 
-def test_a_log_that_was_cut_off(tmp_path):
-    text = small_log().text
-    (tmp_path / "log").write_bytes(text[: text.index(b"SparkListenerJobEnd")])
-    with pytest.raises(WorkloadError, match="no query ran to its end"):
-        import_event_logs([tmp_path / "log"])
-    imported = import_event_logs([tmp_path / "log"], partial=True)
-    [profile] = imported.workload.profiles
-    assert profile.name.endswith("(incomplete)")
-    assert profile.num_tasks == 4
-    assert "mid-line" in imported.notes[0]
-
-
 def test_complete_and_incomplete_runs_are_kept_apart(tmp_path):
     small_log(app="app-1").write(tmp_path / "logs" / "1")
     text = small_log(app="app-2").text
     (tmp_path / "logs" / "2").write_bytes(text[: text.index(b"SparkListenerJobEnd")])
-    names = [job.name for job in import_event_logs([tmp_path / "logs"], partial=True).workload.profiles]
-    assert len(names) == 2
-    assert names[1] == f"{names[0]} (incomplete)"
+    imported = import_event_logs([tmp_path / "logs"], partial=True)
+    assert [job.name for job in imported.workload.profiles] == ["job 0", "job 0 (incomplete)"]
+    assert [job.num_tasks for job in imported.workload.profiles] == [4, 4]
+    assert "mid-line" in imported.notes[0]
+    with pytest.raises(WorkloadError, match="no query ran to its end"):
+        import_event_logs([tmp_path / "logs" / "2"])
 
 
 def test_a_log_without_queries(tmp_path):
@@ -220,16 +207,6 @@ def test_applications_of_another_time_or_name_are_others(tmp_path):
     assert (len(found.applications), found.notes) == (3, ())
     again = import_event_logs([tmp_path / "1", tmp_path / "1"])
     assert again.notes == ("a: the same application is given twice, counted once",)
-
-
-def test_names_of_queries_that_would_be_the_same(tmp_path):
-    log = LogBuilder().executor("0")
-    for job, (tasks, name) in enumerate(((2, "a"), (3, "a"), (2, "a (2)"))):
-        start = 2000 + 1000 * job
-        log.sql(job, start, name).job(job, [stage_info(job, tasks)], at=start, sql=job)
-        log.run(job, start, start + 100).job_end(job, start + 110).sql_end(job, start + 120)
-    found = import_event_logs([log.end().write(tmp_path / "log")])
-    assert [profile.name for profile in found.workload.profiles] == ["a", "a (2)", "a (2)'"]
 
 
 def test_where_a_workload_comes_from(tmp_path):

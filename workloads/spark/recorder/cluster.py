@@ -59,10 +59,10 @@ def java_version() -> str:
     program = str(Path(home) / "bin" / "java") if home else shutil.which("java")
     if program is None or not Path(program).is_file():
         raise RecorderError(f"Java is not installed; Spark needs Java {MIN_JAVA}")
-    told = subprocess.run([program, "-version"], capture_output=True, text=True, check=False).stderr
-    found = re.search(r'version "(?:1\.)?(\d+)[^"]*"', told)
+    output = subprocess.run([program, "-version"], capture_output=True, text=True, check=False).stderr
+    found = re.search(r'version "(?:1\.)?(\d+)[^"]*"', output)
     if not found or int(found[1]) < MIN_JAVA:
-        raise RecorderError(f"Spark needs Java {MIN_JAVA}, but {program} is {told.splitlines()[:1]}")
+        raise RecorderError(f"Spark needs Java {MIN_JAVA}, but {program} is {output.splitlines()[:1]}")
     return found[0].split('"')[1]
 
 

@@ -224,7 +224,7 @@ def _record(options: argparse.Namespace, command: list[str]) -> int:
                 print(f"{number}/{len(todo)} failed: {error}", file=sys.stderr, flush=True)
                 continue
             manifest.add(kind, name, measured)
-            print(f"{number}/{len(todo)} {_told(name, measured)}", flush=True)
+            print(f"{number}/{len(todo)} {_summary(name, measured)}", flush=True)
     if failures:
         raise RecorderError(f"{failures} of {len(todo)} failed; run the command again to repeat them")
     shutil.rmtree(cluster.folder)
@@ -248,7 +248,7 @@ def _read_once(tables: Path) -> None:
                 pass
 
 
-def _told(name: str, measured: dict[str, Any]) -> str:
+def _summary(name: str, measured: dict[str, Any]) -> str:
     if "makespan_s" in measured:
         return f"{name}: {len(measured['applications'])} applications in {measured['makespan_s']:.1f} s"
     return (
