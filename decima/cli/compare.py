@@ -196,7 +196,7 @@ def schedulers() -> None:
     """List the schedulers that come with the project."""
     from rich.table import Table
 
-    from decima.evaluation.tuning import scheduler_summaries
+    from decima.evaluation.options import scheduler_summaries
 
     table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
     table.add_column(no_wrap=True, style="bold")

@@ -118,7 +118,7 @@ def _describe(config: TrainingConfig, metrics: Mapping[str, float]) -> Sequence[
 def _table(result: TrainingResult[TrainingConfig]) -> Table:
     import numpy as np
 
-    from decima.evaluation.intervals import mean_interval
+    from decima.evaluation.metrics import mean_interval
     from decima.show.tables import interval_text, new_table
 
     what = _objective(result)
@@ -138,7 +138,7 @@ def _change_text(result: TrainingResult[TrainingConfig], name: str) -> str:
     """Describe the relative change of decima's results against a scheduler's, in pairs; empty for decima."""
     import numpy as np
 
-    from decima.evaluation.intervals import mean_interval
+    from decima.evaluation.metrics import mean_interval
     from decima.show.tables import interval_text
 
     if name == "decima":

@@ -3,8 +3,7 @@ from .conditions import CompareError, Conditions
 from .fit import misfits
 from .grid import GridConditions
 from .grid_comparison import GridComparison, GridSettings
-from .intervals import Interval, mean_interval
-from .metrics import METRICS, Metric, measure
+from .metrics import METRICS, Interval, Metric, mean_interval, measure
 from .run import run_scheduler
 
 __all__ = [

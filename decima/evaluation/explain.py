@@ -14,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 
 from decima.evaluation.conditions import CompareError, Conditions
-from decima.evaluation.intervals import Interval, mean_interval
+from decima.evaluation.metrics import Interval, mean_interval
 from decima.evaluation.run import replay
 from decima.outputs import json_text
 from decima.policy.compiled.graphs import Graphs

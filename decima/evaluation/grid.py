@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from decima.evaluation.intervals import Interval, mean_interval
+from decima.evaluation.metrics import Interval, mean_interval
 from decima.policy.grid.files import load_network
 from decima.policy.grid.scheduler import COMPARED, Actor
 from decima.policy.threads import one_thread

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
@@ -12,7 +13,9 @@ from decima.evaluation import DEFAULT_SCHEDULERS, MOVING_DELAY, SCHEDULERS_THAT_
 from decima.evaluation.comparison import Comparison
 from decima.evaluation.conditions import CompareError, Conditions
 from decima.evaluation.fit import best_fit
-from decima.registry import LEARNED
+from decima.evaluation.tuning import GRIDS, TUNED_ONCE
+from decima.policy.shipped import SHIPPED
+from decima.registry import LEARNED, SCHEDULERS, UNGUARDED, signature
 from simulator.cluster.config import SEMANTICS, ClusterConfig, Knowledge, parse_classes
 from simulator.cluster.faults import Faults
 from workloads.arrivals import Drift, JobSequence
@@ -26,7 +29,7 @@ if TYPE_CHECKING:
 
     from decima.registry import SchedulerLike
 
-__all__ = ["Chosen", "Jobs", "choose_schedulers", "compare", "make_conditions"]
+__all__ = ["Chosen", "Jobs", "choose_schedulers", "compare", "make_conditions", "scheduler_summaries"]
 
 #: A name or path for ``open_workload``, or the jobs themselves.
 Jobs = str | Path | Workload | JobSequence | Sequence[JobProfile]
@@ -164,6 +167,26 @@ def choose_schedulers(
         return Chosen(named, fitting[0], {})
     others = [name for name in named if name != LEARNED]
     return Chosen(others, None, {} if fitting is None else {fitting[0]: fitting[1]})
+
+
+def scheduler_summaries() -> dict[str, str]:
+    """Return the name of each scheduler that ``decima compare`` knows, and a description in one line."""
+    return {
+        **{
+            signature(name): (inspect.getdoc(kind) or "").partition("\n")[0].replace("``", "")
+            for name, kind in SCHEDULERS.items()
+        },
+        TUNED_ONCE: f"{signature(TUNED_ONCE)} with alpha tuned once on separate training sequences.",
+        **{
+            f"tuned-{name}": f"{signature(name)}, the best of {len(grid)} in each experiment: hindsight, as the paper."
+            for name, grid in GRIDS.items()
+        },
+        "tuned-NAME:once": "The same, tuned once on separate training sequences.",
+        "tuned-NAME:makespan": "The best for the makespan, in hindsight.",
+        LEARNED: "A graph neural network that learned to schedule jobs like those at hand.",
+        f"{LEARNED}:POLICY": f"The same with a policy file of decima train, or one of {', '.join(SHIPPED)}.",
+        f"{LEARNED}:POLICY{UNGUARDED}": "The same without its guard, which has no executor idle beside work.",
+    }
 
 
 def compare(

@@ -9,16 +9,9 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Sequence
 from itertools import product
-from typing import TYPE_CHECKING, NamedTuple
-
-from decima.policy.shipped import SHIPPED
-from decima.registry import LEARNED, SCHEDULERS, UNGUARDED, signature
-
-if TYPE_CHECKING:
-    pass
+from typing import NamedTuple
 
 __all__ = [
     "ALPHAS",
@@ -28,7 +21,6 @@ __all__ = [
     "TUNED",
     "TUNED_ONCE",
     "Tuned",
-    "scheduler_summaries",
     "tuned_once",
     "weighted_fair",
 ]
@@ -89,23 +81,3 @@ TUNED: dict[str, Tuned] = {TUNED_ONCE: Tuned("weighted-fair", once=True)} | {
 def tuned_once(name: str) -> bool:
     """Return whether a scheduler is tuned once, on training sequences."""
     return name in TUNED and TUNED[name].once
-
-
-def scheduler_summaries() -> dict[str, str]:
-    """Return the name of each scheduler that ``decima compare`` knows, and a description in one line."""
-    return {
-        **{
-            signature(name): (inspect.getdoc(kind) or "").partition("\n")[0].replace("``", "")
-            for name, kind in SCHEDULERS.items()
-        },
-        TUNED_ONCE: f"{signature(TUNED_ONCE)} with alpha tuned once on separate training sequences.",
-        **{
-            f"tuned-{name}": f"{signature(name)}, the best of {len(grid)} in each experiment: hindsight, as the paper."
-            for name, grid in GRIDS.items()
-        },
-        "tuned-NAME:once": "The same, tuned once on separate training sequences.",
-        "tuned-NAME:makespan": "The best for the makespan, in hindsight.",
-        LEARNED: "A graph neural network that learned to schedule jobs like those at hand.",
-        f"{LEARNED}:POLICY": f"The same with a policy file of decima train, or one of {', '.join(SHIPPED)}.",
-        f"{LEARNED}:POLICY{UNGUARDED}": "The same without its guard, which has no executor idle beside work.",
-    }

@@ -9,7 +9,7 @@ from typing import Any
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from decima.evaluation.intervals import mean_interval
+from decima.evaluation.metrics import mean_interval
 from decima.policy.distribution import QUANTITIES, Distribution, format_quantity
 from decima.policy.files import TRAINED_ON
 

@@ -12,7 +12,7 @@ import numpy as np
 import yaml
 from numpy.typing import NDArray
 
-from decima.evaluation.intervals import mean_interval
+from decima.evaluation.metrics import mean_interval
 from decima.learning.loop import CONFIG
 from decima.learning.metrics import OBJECTIVES, read_metrics
 from decima.settings import TrainingError

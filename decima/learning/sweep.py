@@ -28,7 +28,7 @@ from optuna.storages import JournalStorage
 from optuna.storages.journal import JournalFileBackend
 from optuna.trial import TrialState, create_trial
 
-from decima.evaluation.intervals import Interval, mean_interval
+from decima.evaluation.metrics import Interval, mean_interval
 from decima.learning.card import SEEDS, policy_card
 from decima.learning.checkpoint import load_checkpoint
 from decima.learning.cluster.config import RECIPES

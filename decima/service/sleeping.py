@@ -12,7 +12,7 @@ from typing import Literal
 import numpy as np
 
 from decima.evaluation.run import run_scheduler
-from decima.evaluation.spark.schedulers import SPARKS_OWN, as_simulated
+from decima.evaluation.spark import SPARKS_OWN, as_simulated
 from decima.service.live_spark import Overhead, runs_as_it_is
 from simulator.cluster.alone import known_profile
 from simulator.cluster.config import ClusterConfig

@@ -13,7 +13,7 @@ from rich.text import Text
 
 from decima.evaluation.grid import TUNED, Evaluation, best_of
 from decima.evaluation.grid_comparison import LEARNED, GridComparison, GridSettings
-from decima.evaluation.intervals import Interval
+from decima.evaluation.metrics import Interval
 from decima.learning.grid.config import DeepRMConfig
 from decima.policy.grid.files import read_about
 from decima.settings import parse_settings

@@ -15,7 +15,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 from rich.table import Table
 
-from decima.evaluation.intervals import Interval
+from decima.evaluation.metrics import Interval
 from decima.outputs import json_text, versions, visible
 from decima.show.style import BLACK, COLOURED, LEGEND, finish_axes, new_axes
 from decima.show.tables import interval_text, new_table

@@ -13,8 +13,7 @@ from rich.table import Table
 from decima.evaluation.comparison import Comparison
 from decima.evaluation.conditions import Conditions
 from decima.evaluation.fit import evaluation_setting
-from decima.evaluation.intervals import Interval
-from decima.evaluation.metrics import METRICS
+from decima.evaluation.metrics import METRICS, Interval
 from decima.evaluation.tuning import TUNED
 from decima.learning.cluster.config import read_config
 from decima.registry import ANY_POLICY, LEARNED, PARAMETERS

@@ -18,7 +18,7 @@ from decima.outputs import visible
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-    from decima.evaluation.intervals import Interval
+    from decima.evaluation.metrics import Interval
 
 __all__ = [
     "BLACK",

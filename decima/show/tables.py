@@ -11,8 +11,7 @@ from rich.box import SIMPLE_HEAD
 from rich.console import RenderableType
 from rich.table import Table
 
-from decima.evaluation.intervals import Interval
-from decima.evaluation.metrics import METRICS, ci95
+from decima.evaluation.metrics import METRICS, Interval, ci95
 from decima.outputs import visible
 
 if TYPE_CHECKING:

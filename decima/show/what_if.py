@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import LogFormatter, PercentFormatter
 from rich.table import Table
 
-from decima.evaluation.spark.schedulers import LOOKS
+from decima.evaluation.spark import LOOKS
 from decima.evaluation.spark.what_if import Range, WhatIf
 from decima.registry import LEARNED
 from decima.show.style import BARS, GREY, finish_axes, new_figure, styles

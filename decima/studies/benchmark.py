@@ -20,7 +20,7 @@ from rich.table import Table
 
 from decima.evaluation.comparison import Comparison, run_comparisons
 from decima.evaluation.conditions import CompareError, Conditions
-from decima.evaluation.intervals import Interval, mean_interval, paired_change
+from decima.evaluation.metrics import Interval, mean_interval, paired_change
 from decima.evaluation.options import choose_schedulers, make_conditions
 from decima.show.style import BLACK, BLUE, GREY, finish_axes, new_axes
 from decima.show.tables import interval_text, new_table

@@ -14,8 +14,7 @@ from rich.table import Table
 
 from decima.evaluation.comparison import Comparison
 from decima.evaluation.conditions import CompareError
-from decima.evaluation.intervals import Interval, paired_change
-from decima.evaluation.metrics import METRICS, summarise
+from decima.evaluation.metrics import METRICS, Interval, paired_change, summarise
 from decima.evaluation.tuning import HINDSIGHT
 from decima.policy.files import policy_path, read_about
 from decima.registry import policy_named

@@ -9,7 +9,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 from rich.table import Table
 
-from decima.evaluation.intervals import Interval, paired_change
+from decima.evaluation.metrics import Interval, paired_change
 from decima.registry import DEFAULT_POLICY, LEARNED
 from decima.show.style import GREY, LEGEND, finish_axes, new_figure, styles
 from decima.show.tables import interval_text, new_table

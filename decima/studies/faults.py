@@ -10,7 +10,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 from rich.table import Table
 
-from decima.evaluation.intervals import Interval, mean_interval, paired_change
+from decima.evaluation.metrics import Interval, mean_interval, paired_change
 from decima.registry import DEFAULT_POLICY, LEARNED
 from decima.show.style import draw_bars, legend_beside, new_figure
 from decima.show.tables import interval_text, new_table

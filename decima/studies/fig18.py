@@ -20,7 +20,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from rich.table import Table
 
-from decima.evaluation.intervals import mean_interval
+from decima.evaluation.metrics import mean_interval
 from decima.evaluation.spark.fidelity import ALL, FROM_ALONE, PREDICTIONS, Fidelity, measure_fidelity
 from decima.evaluation.spark.recordings import load_recordings
 from decima.registry import LEARNED

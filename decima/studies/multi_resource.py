@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, NullFormatter
 
 from decima.evaluation.conditions import CompareError, Conditions
-from decima.evaluation.intervals import mean_interval
+from decima.evaluation.metrics import mean_interval
 from decima.evaluation.tuning import HINDSIGHT
 from decima.policy.shipped import SHIPPED
 from decima.registry import LEARNED

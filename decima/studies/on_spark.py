@@ -23,8 +23,8 @@ import pandas as pd
 from matplotlib.figure import Figure
 from rich.table import Table
 
-from decima.evaluation.intervals import Interval, mean_interval
-from decima.evaluation.spark.schedulers import LOOKS, SPARKS_OWN, TRAINING_SEEDS, WEIGHTED_FAIR, tuned
+from decima.evaluation.metrics import Interval, mean_interval
+from decima.evaluation.spark import LOOKS, SPARKS_OWN, TRAINING_SEEDS, WEIGHTED_FAIR, tuned
 from decima.outputs import atomic_path
 from decima.registry import LEARNED
 from decima.service.live_spark import LiveSparkError, live_spark, serving

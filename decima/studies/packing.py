@@ -18,7 +18,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 from rich.table import Table
 
-from decima.evaluation.intervals import Interval, mean_interval
+from decima.evaluation.metrics import Interval, mean_interval
 from decima.schedulers.graphene import Plan, Project, critical_path_first, graphene, random_order, tetris
 from decima.schedulers.graphene.online import project_of
 from decima.schedulers.graphene.psplib import ProjectFileError, read_best, read_projects

@@ -19,7 +19,7 @@ from rich.table import Table
 from decima.evaluation.comparison import Comparison, run_comparisons
 from decima.evaluation.conditions import CompareError, Conditions
 from decima.evaluation.fit import best_fit
-from decima.evaluation.intervals import Interval, mean_interval, paired_change
+from decima.evaluation.metrics import Interval, mean_interval, paired_change
 from decima.evaluation.tuning import HINDSIGHT
 from decima.policy.files import load_actor
 from decima.registry import LEARNED

@@ -19,7 +19,7 @@ from rich.table import Table
 
 from decima.evaluation.comparison import Comparison
 from decima.evaluation.conditions import Conditions
-from decima.evaluation.intervals import Interval, mean_interval, paired_change
+from decima.evaluation.metrics import Interval, mean_interval, paired_change
 from decima.policy.shipped import specialists
 from decima.registry import DEFAULT_POLICY, LEARNED
 from decima.show.style import GREY, LEGEND, finish_axes, new_figure, styles

@@ -16,7 +16,7 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from decima.evaluation.comparison import Comparison
-from decima.evaluation.intervals import Interval, paired_change
+from decima.evaluation.metrics import Interval, paired_change
 from decima.show.style import GREY, LEGEND, finish_axes, new_figure, styles
 from decima.show.tables import interval_text, new_table
 from decima.studies.compared import GROUPS, compared, jobs_by_work, tidy

@@ -1,1 +1,57 @@
-"""Predictions from Spark's event logs and recordings: of their own runs, and of their jobs under other schedulers."""
+"""Predictions from Spark's event logs and recordings, and the schedulers that are compared on a real Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+
+import numpy as np
+
+from decima.evaluation.run import best_for_all, sweep_ms
+from decima.evaluation.tuning import GRIDS, TUNED_ONCE
+from simulator.cluster.config import SPARK, ClusterConfig
+from workloads.arrivals import JobSequence
+
+__all__ = ["LOOKS", "SPARKS_OWN", "TRAINING_SEEDS", "WEIGHTED_FAIR", "as_simulated", "tuned"]
+
+#: Shown name -> scheduler, of Spark's own.
+SPARKS_OWN = {"Spark FIFO": "fifo", "Spark FAIR": "fair"}
+#: Shown name -> scheduler that is tuned beforehand.
+WEIGHTED_FAIR = {"weighted fair": TUNED_ONCE}
+#: Shown name -> the scheduler whose colour it has, where that is another.
+LOOKS = {**SPARKS_OWN, **WEIGHTED_FAIR}
+#: Sequences to tune on start here, so that none is compared on.
+TRAINING_SEEDS = 1_000_000
+
+
+def as_simulated(cluster: ClusterConfig, name: str, spec: str) -> tuple[ClusterConfig, str]:
+    """Return the cluster and the scheduler of the simulator that reproduce a scheduler on Spark.
+
+    Args:
+        cluster: of executors that move at once between the jobs of one application, or that take a while.
+        name: of the scheduler, as it is shown.
+        spec: the scheduler.
+    """
+    if name not in SPARKS_OWN or cluster.moving_delay_ms > 0:
+        return cluster, spec
+    return replace(cluster, semantics=SPARK), "spark-fair" if spec == "fair" else spec
+
+
+def tuned(
+    schedulers: Mapping[str, str], cluster: ClusterConfig, training: Iterable[JobSequence]
+) -> tuple[dict[str, str], str]:
+    """Tune weighted fair sharing on other sequences.
+
+    Args:
+        schedulers: shown name -> scheduler.
+        cluster: the cluster.
+        training: the sequences; not read if no scheduler is tuned.
+
+    Returns:
+        The schedulers with the best alpha, and that setting, which is empty if no scheduler is tuned.
+    """
+    if TUNED_ONCE not in schedulers.values():
+        return dict(schedulers), ""
+    sweeps = np.array([sweep_ms(cluster, sequence) for sequence in training])
+    setting: str = best_for_all(sweeps, GRIDS[TUNED_ONCE])
+    return {name: setting if spec == TUNED_ONCE else spec for name, spec in schedulers.items()}, setting

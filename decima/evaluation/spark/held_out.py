@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from decima.evaluation.intervals import Interval, mean_interval
+from decima.evaluation.metrics import Interval, mean_interval
 from decima.schedulers.fifo import Fifo
 from simulator.cluster.config import ClusterConfig
 from simulator.cluster.episode import run_episode

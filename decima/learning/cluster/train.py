@@ -19,7 +19,7 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 
 from decima.evaluation.fit import evaluation_setting
-from decima.evaluation.intervals import Interval, mean_interval
+from decima.evaluation.metrics import Interval, mean_interval
 from decima.evaluation.tuning import HINDSIGHT
 from decima.learning.cluster.advantages import Advantages
 from decima.learning.cluster.clone import clone_epochs

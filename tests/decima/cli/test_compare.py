@@ -16,7 +16,8 @@ import decima
 from decima.cli.compare import DEFAULT_SCHEDULERS, SCHEDULERS_THAT_PACK
 from decima.cli.main import cli
 from decima.evaluation.comparison import PAPER_SCHEDULERS
-from decima.evaluation.tuning import GRIDS, scheduler_summaries
+from decima.evaluation.options import scheduler_summaries
+from decima.evaluation.tuning import GRIDS
 from decima.policy.shipped import SHIPPED
 from decima.registry import SCHEDULERS, signature
 from tests.decima.cli.commands import SAVED, Compare, assert_one_line_error, assert_same_again, results

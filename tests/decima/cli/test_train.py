@@ -20,7 +20,7 @@ from rich.console import Console
 
 from decima.cli.main import cli
 from decima.cli.train import _grid_table, _table
-from decima.evaluation.intervals import mean_interval
+from decima.evaluation.metrics import mean_interval
 from decima.learning.cluster import train as cluster_train
 from decima.learning.cluster.clone import clone_epochs
 from decima.learning.cluster.config import TrainingConfig, read_config

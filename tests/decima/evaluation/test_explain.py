@@ -11,7 +11,7 @@ import pytest
 
 from decima.evaluation.conditions import CompareError
 from decima.evaluation.explain import explain, explain_first
-from decima.evaluation.intervals import mean_interval
+from decima.evaluation.metrics import mean_interval
 from decima.evaluation.run import run_scheduler
 from decima.policy.config import GENERAL_POLICY, PROFILED_POLICY
 from decima.policy.files import save_policy

@@ -19,7 +19,7 @@ from decima.evaluation.grid import (
     heuristics_for,
     relative_change,
 )
-from decima.evaluation.intervals import mean_interval
+from decima.evaluation.metrics import mean_interval
 from decima.schedulers.base import SchedulerError
 from decima.schedulers.grid import KNOBS, Packer, ShortestJobFirst, Tetris
 from simulator.grid import Grid, GridConfig

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from decima.evaluation.intervals import Interval
+from decima.evaluation.metrics import Interval
 from decima.show.plots import comparison_pictures
 from decima.show.report import comparison_notes, comparison_table, query_table
 from decima.show.tables import interval_text

@@ -5,7 +5,7 @@ import math
 from hypothesis import given
 from hypothesis import strategies as st
 
-from decima.evaluation.intervals import Interval
+from decima.evaluation.metrics import Interval
 from decima.show.style import draw_bars, new_axes, plain, shortened, styles
 
 

@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 from decima.evaluation.conditions import CompareError
-from decima.evaluation.intervals import Interval
+from decima.evaluation.metrics import Interval
 from decima.evaluation.tuning import HINDSIGHT
 from decima.policy.shipped import SHIPPED
 from decima.schedulers import Fair

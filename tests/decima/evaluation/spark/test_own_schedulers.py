@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from decima.evaluation.run import sweep_ms
-from decima.evaluation.spark.schedulers import SPARKS_OWN, as_simulated, tuned
+from decima.evaluation.spark import SPARKS_OWN, as_simulated, tuned
 from decima.evaluation.tuning import GRIDS
 from simulator.cluster.config import PAPER, SPARK, ClusterConfig
 from tests.decima.evaluation.examples import CLUSTER, conditions
