@@ -1,9 +1,9 @@
 """SimPy's clock, merged with the queue of running tasks.
 
-Arrivals, executor moves and stages that open, complete or have no unclaimed task left are what a scheduler can
-influence. They happen in SimPy's order of events. After any other end of a task the executor takes the next task of its
-stage; compiled code advances these in bulk up to the next SimPy event. Both queues draw insertion numbers from one
-counter, so that simultaneous events happen in the order in which they were caused, whichever queue they wait in.
+Events that concern a scheduler (arrivals, moves, stages that become ready, complete or have no unclaimed task) happen
+in SimPy's order of events. After any other end of a task the executor takes the next task of its stage; compiled code
+runs these in bulk up to the next SimPy event. Both queues draw insertion numbers from one counter, so that simultaneous
+events of both queues happen in the order in which they were caused.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from simpy.events import NORMAL, URGENT
 
 __all__ = ["Clock", "ClusterEvent"]
 
-#: Comes before every insertion number.
+#: Smaller than any insertion number.
 BEFORE_ALL = -1
 
 
 class ClusterEvent(NamedTuple):
-    """An event of the cluster itself. It does not change when it happens, so that forks share it.
+    """An event of the cluster. It is immutable, so that forks can share it.
 
     Attributes:
-        action: called with the cluster and ``value``.
-        value: what happens to which job or executors.
+        action: function that is called with the cluster and ``value``.
+        value: the jobs or executors concerned, and details.
     """
 
     action: Callable[[Any, Any], None]
@@ -36,7 +36,7 @@ class ClusterEvent(NamedTuple):
 
 
 class _SharedCounter:
-    """Insertion numbers for SimPy's events, from the counter that compiled code counts on."""
+    """Insertion numbers of SimPy's events, from the counter of compiled code."""
 
     def __init__(self, counter: memoryview[int]):
         self._counter = counter
@@ -51,11 +51,12 @@ class Clock(simpy.Environment):
     """A SimPy environment in which processes of your own may run beside the cluster.
 
     Args:
-        cluster: what the events of the cluster happen to.
+        cluster: the cluster, argument of its events.
         counter: int64 [1], the next insertion number.
-        advance: ``advance(limit_ms, limit_order)`` runs all tasks up to that point of the order, or until something
-            happened, and returns ``(time_ms, what happened, ...)``; 0 for "nothing", up to that time.
-        happened: called with the cluster and what follows the time, at that time.
+        advance: ``advance(limit_ms, limit_order)`` runs tasks up to a point in the order of events, or until an event
+            that concerns others; it returns the time in ms and the event: bits, executor, stage, number of executors
+            (see ``commands.run_tasks``).
+        happened: function that is called with the cluster and such an event, at its time.
     """
 
     def __init__(
@@ -74,16 +75,16 @@ class Clock(simpy.Environment):
     def at(
         self, time_ms: float, action: Callable[[Any, Any], None], value: Any, order: int | None = None
     ) -> None:
-        """Call ``action`` with the cluster and a value, in the order of an insertion number: a new one by default."""
+        """Schedule the call of ``action`` with the cluster and a value; by default with a new insertion number."""
         number = next(self._eid) if order is None else order
         heappush(self._queue, (time_ms, NORMAL, number, ClusterEvent(action, value)))  # type: ignore[misc]
 
     def follow(self, clock: Clock) -> None:
-        """Take over time and events of another cluster's clock, on which only the cluster's own events wait."""
+        """Copy the time and the events of another cluster's clock, which has events of that cluster only."""
         self._now, self._queue = clock._now, clock._queue.copy()
 
     def cancel(self, action: Callable[[Any, Any], None]) -> int:
-        """Take the events that call ``action`` out of the queue; returns their number."""
+        """Remove the events that call ``action`` from the queue; returns their number."""
         before = len(self._queue)
         self._queue = [entry for entry in self._queue if getattr(entry[3], "action", None) is not action]
         heapify(self._queue)
@@ -91,14 +92,14 @@ class Clock(simpy.Environment):
 
     @property
     def has_company(self) -> bool:
-        """Whether events wait that are not the cluster's own, such as those of a process of the user's."""
+        """Whether the queue has events of other processes than the cluster."""
         return not all(isinstance(entry[3], ClusterEvent) for entry in self._queue)
 
     def step(self) -> None:
-        """Let the next thing happen.
+        """Let the next event happen.
 
         Raises:
-            simpy.core.EmptySchedule: nothing is going to happen any more.
+            simpy.core.EmptySchedule: there is no further event.
         """
         limit_ms, limit_order = math.inf, 0
         if self._queue:

@@ -1,4 +1,4 @@
-"""Compiled: the durations of tasks, as ``simulator.cluster.durations`` has them, from tables in flat arrays."""
+"""Compiled: durations of tasks as in ``simulator.cluster.durations``, from tables in flat arrays."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from workloads.job import JobProfile, Wave
 
 __all__ = ["LEVEL", "DurationTables", "draw_duration", "draw_longer", "level_above"]
 
-# Where an empty cell takes its durations from, in order.
+# Waves whose durations an empty cell takes, in order of preference.
 _FALLBACK = {
     Wave.FRESH: (Wave.FRESH, Wave.FIRST, Wave.REST),
     Wave.FIRST: (Wave.FIRST, Wave.FRESH, Wave.REST),
@@ -21,7 +21,7 @@ _FALLBACK = {
 }
 
 
-#: One parallelism level of one stage. Of each wave: where its durations begin, how many they are, and whether the
+#: One parallelism level of one stage. For each wave: place of its first duration, number of durations, and 1 if the
 #: warm-up delay is added.
 LEVEL = np.dtype(
     (
@@ -43,7 +43,7 @@ class DurationTables:
     Attributes:
         values: float64 [num_values], ms.
         levels: ``LEVEL`` [num_levels], stage by stage.
-        first_level: int64 [num_stages + 1], where a stage's levels begin.
+        first_level: int64 [num_stages + 1], place of the first level of each stage.
     """
 
     values: NDArray[np.float64]
@@ -52,7 +52,7 @@ class DurationTables:
 
     @classmethod
     def join(cls, tables: Sequence[DurationTables]) -> DurationTables:
-        """One table after the other."""
+        """Join tables, one after the other."""
         values_before = np.cumsum([0, *(len(table.values) for table in tables)])
         levels_before = np.cumsum([0, *(len(table.levels) for table in tables)])
         levels = np.concatenate([table.levels for table in tables])
@@ -65,7 +65,7 @@ class DurationTables:
 
     @classmethod
     def of_profile(cls, profile: JobProfile) -> DurationTables:
-        """The tables of a job's stages, with empty cells resolved."""
+        """Return the tables of a job's stages, with values for empty cells."""
         stages = [stage.durations for stage in profile.stages]
         values_before = np.cumsum([0, *(stage.values.size for stage in stages)])
         num_levels = [stage.levels.size for stage in stages]
@@ -85,10 +85,10 @@ class DurationTables:
 
 @inner
 def level_above(levels, first, end, parallelism, nearest):  # type: ignore[no-untyped-def]
-    """The level to use for ``parallelism`` executors; ``levels[first:end]`` are the stage's.
+    """Choose the level for ``parallelism`` executors among those of a stage, ``levels[first:end]``.
 
     Returns:
-        (index of the level, chance that the one below it is used instead).
+        Place of the level, and probability that the level below it is used instead.
     """
     above = first
     while above < end - 1 and levels[above].level < parallelism:
@@ -103,19 +103,30 @@ def level_above(levels, first, end, parallelism, nearest):  # type: ignore[no-un
 
 @inner
 def draw_duration(  # type: ignore[no-untyped-def]
-    values, levels, first, end, wave, parallelism, level_luck, luck, nearest, warmup_ms
+    values, levels, first, end, wave, parallelism, level_noise, value_noise, nearest, warmup_ms
 ):
-    """Duration of a task, ms: the level for ``parallelism`` executors, then a value of the cell (level, wave)."""
+    """Return the duration of a task, ms: a value of the cell (level for ``parallelism`` executors, wave)."""
     above, chance_of_low = level_above(levels, first, end, parallelism, nearest)
-    level = levels[above - 1 if level_luck < chance_of_low else above]
-    return values[level.first[wave] + int(luck * level.count[wave])] + level.cold[wave] * warmup_ms
+    level = levels[above - 1 if level_noise < chance_of_low else above]
+    return values[level.first[wave] + int(value_noise * level.count[wave])] + level.cold[wave] * warmup_ms
 
 
 @inner
 def draw_longer(  # type: ignore[no-untyped-def]
-    values, levels, first, end, wave, parallelism, level_luck, luck, nearest, warmup_ms, start_ms, now_ms
+    values,
+    levels,
+    first,
+    end,
+    wave,
+    parallelism,
+    level_noise,
+    value_noise,
+    nearest,
+    warmup_ms,
+    start_ms,
+    now_ms,
 ):
-    """Duration of a task that started at ``start_ms``, given that it ends after ``now_ms``: ms; 0 if none does."""
+    """Return the duration of a task that started at ``start_ms``, ms, if it ends after ``now_ms``; 0 for none."""
     above, chance_of_low = level_above(levels, first, end, parallelism, nearest)
     high, low = levels[above], levels[max(above - 1, first)]
     num_high = _count_longer(values, high, wave, warmup_ms, start_ms, now_ms)
@@ -124,14 +135,14 @@ def draw_longer(  # type: ignore[no-untyped-def]
     weight = weight_low + (1.0 - chance_of_low) * num_high / high.count[wave]
     if weight == 0:
         return 0.0
-    if level_luck * weight < weight_low:
-        return _longer(values, low, wave, warmup_ms, start_ms, now_ms, int(luck * num_low))
-    return _longer(values, high, wave, warmup_ms, start_ms, now_ms, int(luck * num_high))
+    if level_noise * weight < weight_low:
+        return _longer(values, low, wave, warmup_ms, start_ms, now_ms, int(value_noise * num_low))
+    return _longer(values, high, wave, warmup_ms, start_ms, now_ms, int(value_noise * num_high))
 
 
 @inner
 def _count_longer(values, level, wave, warmup_ms, start_ms, now_ms):  # type: ignore[no-untyped-def]
-    """How many durations of a level end after ``now_ms``."""
+    """Count the durations of a level that end after ``now_ms``."""
     longer = 0
     for place in range(level.first[wave], level.first[wave] + level.count[wave]):
         longer += start_ms + (values[place] + level.cold[wave] * warmup_ms) > now_ms
@@ -140,7 +151,7 @@ def _count_longer(values, level, wave, warmup_ms, start_ms, now_ms):  # type: ig
 
 @inner
 def _longer(values, level, wave, warmup_ms, start_ms, now_ms, number):  # type: ignore[no-untyped-def]
-    """Return duration ``number``, ms, of those with which a running task of a level ends after ``now_ms``."""
+    """Return duration ``number``, ms, among those of a level that end after ``now_ms``."""
     for place in range(level.first[wave], level.first[wave] + level.count[wave]):
         task_ms = values[place] + level.cold[wave] * warmup_ms
         if start_ms + task_ms > now_ms:

@@ -1,7 +1,7 @@
-"""The time that a job takes alone on a cluster under its best parallelism limit: what slowdown is measured by.
+"""Time of a job alone on a cluster under its best parallelism limit, the reference of slowdown.
 
-It is simulated by compiled code that runs a whole episode of one job, without SimPy. That takes the steps that
-``simulator.cluster.cluster.Cluster`` takes, with the same result to the bit, and costs a tenth.
+Compiled code simulates a whole episode of one job without SimPy. It takes the steps of ``Cluster``, with the same
+result to the bit, in a tenth of the time.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ from workloads.job import JobProfile
 
 __all__ = ["TimeAlone", "run_alone", "time_alone"]
 
-#: Limits up to this are all estimated; beyond, each is a tenth larger than the one before.
+#: All limits up to this are estimated; above, each is a tenth larger than the one before.
 EVERY_LIMIT = 50
-#: Limits are simulated whose estimated time is within this factor of the shortest.
+#: Limits whose estimated time is within this factor of the shortest are simulated.
 NEAR = 1.3
-#: Rounds of simulation: runs under each limit that is left, and how many limits go on to the next round.
+#: Rounds of simulation: runs under each limit, and number of best limits that stay for the next round.
 ROUNDS = ((4, 12), (12, 4), (24, 1))
-#: The best limit has more runs until the mean has this relative standard error, or until there are so many.
+#: The best limit has more runs until the mean has this relative standard error, and at most so many.
 PRECISION, MOST_RUNS = 0.005, 64
-#: Tasks and pairs of stages that all runs of a profile may have together, about; a larger job keeps the estimate.
+#: Most tasks and pairs of stages in all runs of a profile, about; a larger job keeps its estimate.
 MOST_STEPS = 2_000_000
 
 
@@ -55,14 +55,14 @@ _times: WeakKeyDictionary[JobProfile, dict[ClusterKey, TimeAlone]] = WeakKeyDict
 
 
 def time_alone(profile: JobProfile, config: ClusterConfig) -> TimeAlone:
-    """The expected time of a job alone on a cluster, under the parallelism limit that is best for it.
+    """Return the expected time of a job alone on a cluster, under its best parallelism limit.
 
-    Under limit k the job's next stage (``Observation.next_stage``) gets the executors that are offered, until the job
-    holds k. Of the limits from 1 to all executors, those that ``simulator.cluster.alone.estimate`` finds promising are
-    simulated with the task noise of the same seeds, 0, 1, 2 and so on; the better ones with more seeds. Where nothing
-    is left to chance, one run is enough. A job that is too large for a run keeps the estimate.
+    Under limit k the job's next stage (``Observation.next_stage``) gets all offered executors, until the job holds k.
+    The limits with the shortest times by ``simulator.cluster.alone.estimate`` are simulated with the task noise of the
+    seeds 0, 1, 2 and so on, better limits with more seeds. A job without noise runs once; a job that is too large keeps
+    the estimate.
 
-    The result is kept for each profile and cluster. It is the same in every process, bit for bit.
+    Results are cached by profile and cluster. They are the same in each process, bit for bit.
 
     Raises:
         ConfigError: a stage that no executor class can run.
@@ -88,7 +88,7 @@ def _time_alone(profile: JobProfile, config: ClusterConfig) -> TimeAlone:
         means = {limit: float(np.mean(runs.times_ms(limit, number))) for limit in chosen}
         chosen = sorted(means, key=means.__getitem__)[:left]
     best = chosen[0]
-    if math.isinf(means[best]):  # it stands still for ever under all limits
+    if math.isinf(means[best]):  # the job stands still for ever under all limits
         return estimated
     found = runs.times_ms(best, number)
     while len(found) < most_runs and np.std(found) > PRECISION * np.mean(found) * np.sqrt(len(found)):
@@ -97,7 +97,7 @@ def _time_alone(profile: JobProfile, config: ClusterConfig) -> TimeAlone:
 
 
 def _limits(most: int) -> tuple[int, ...]:
-    """Parallelism limits to be estimated, ascending; the last is ``most``."""
+    """Return the parallelism limits to estimate, ascending; the last is ``most``."""
     limits = list(range(1, min(most, EVERY_LIMIT) + 1))
     while limits[-1] < most:
         limits.append(min(limits[-1] + limits[-1] // 10, most))
@@ -105,7 +105,7 @@ def _limits(most: int) -> tuple[int, ...]:
 
 
 def _has_chance(profile: JobProfile) -> bool:
-    """Whether the noise of tasks matters: between two levels, or in a cell with several durations."""
+    """Return whether durations depend on noise: by two levels, or a cell with several durations."""
     return any(
         tables.levels.size > 1
         or any(np.ptp(tables.values[start:stop]) for start, stop in tables.cells[:, 0] if stop > start)
@@ -115,7 +115,7 @@ def _has_chance(profile: JobProfile) -> bool:
 
 
 class _Runs:
-    """Runs of a job alone, by parallelism limit, with the noise of the seeds 0, 1, 2 and so on."""
+    """Runs of a job alone under parallelism limits, with the noise of the seeds 0, 1, 2 and so on."""
 
     def __init__(self, profile: JobProfile, config: ClusterConfig) -> None:
         self._memory = allocate(replace(config, faults=NO_FAULTS), JobSequence((profile,), np.zeros(1)))
@@ -123,7 +123,7 @@ class _Runs:
         self._times: dict[int, list[float]] = {}
 
     def times_ms(self, limit: int, number: int) -> list[float]:
-        """Completion times of the first ``number`` runs, ms."""
+        """Return the completion times of the first ``number`` runs, ms."""
         times, (records, values) = self._times.setdefault(limit, []), self._memory
         for seed in range(len(times), number):
             times.append(run_alone((records.copy(), values), limit, *self._noise(seed)))

@@ -1,7 +1,8 @@
-"""Compiled: a job alone, stage by stage, without drawing a duration or counting through its tasks.
+"""Compiled: estimate of a job alone, stage by stage, from means and variances of its durations.
 
-Executors form groups that become free together; a stage hands whole rounds of tasks to groups. Functions are handed
-records and record arrays: a tuple of arrays would be counted at each call, which takes longer than to serve a stage.
+Executors are in groups that become free together; groups take whole rounds of tasks of a stage, so that the time does
+not depend on the number of tasks. Arguments are records and record arrays: counting references to a tuple of arrays at
+each call would take longer than serving a stage.
 """
 
 from __future__ import annotations
@@ -16,18 +17,18 @@ from workloads.job import Wave
 
 __all__ = ["LEVEL", "STAGE", "estimate", "fill_levels"]
 
-#: Groups of executors that are told apart between two stages.
+#: Most groups of executors between two stages.
 MOST_GROUPS = 4
 
 _FRESH, _FIRST, _REST = int(Wave.FRESH), int(Wave.FIRST), int(Wave.REST)
 
-#: What compiled code knows of a stage.
+#: A stage.
 STAGE = np.dtype(
     (
         np.record,
         [
             ("num_tasks", np.int64),
-            ("seats", np.int64),  # executors that cover its demand
+            ("seats", np.int64),  # executors of the cluster that cover its demand
             ("num_parents", np.int64),
             ("first_child", np.int64),  # in `children`
             ("end_child", np.int64),
@@ -37,7 +38,7 @@ STAGE = np.dtype(
     )
 )
 
-#: One parallelism level of one stage. Of each wave: what tasks take, warm-up included.
+#: One parallelism level of one stage: moments of the durations of each wave, warm-up included.
 LEVEL = np.dtype(
     (np.record, [("level", np.int64), ("mean_ms", np.float64, (3,)), ("variance", np.float64, (3,))])
 )
@@ -49,8 +50,8 @@ GROUP = np.dtype(
         [
             ("free_ms", np.float64),
             ("count", np.int64),
-            ("cold", np.int64),  # 1 if they have not worked yet
-            ("begun", np.int64),  # 1 if they work on the stage that is being served
+            ("cold", np.int64),  # 1 if they have not run a task yet
+            ("begun", np.int64),  # 1 if they have run a task of the current stage
         ],
     )
 )
@@ -70,7 +71,7 @@ def fill_levels(levels, cells, values, warmup_ms):
 
 @inner(arrays=True)
 def _task(stage, levels, wave, parallelism, nearest):
-    """What a task takes: mean and variance, ms and ms²."""
+    """Return mean, ms, and variance, ms², of the duration of a task."""
     above, chance_of_low = level_above(levels, stage.first_level, stage.end_level, parallelism, nearest)
     mean_ms, variance = levels[above].mean_ms[wave], levels[above].variance[wave]
     if chance_of_low > 0:
@@ -83,26 +84,26 @@ def _task(stage, levels, wave, parallelism, nearest):
 
 @inner(arrays=True)
 def _largest_normal(count):
-    """The expected largest of so many standard normal numbers, within 0.07."""
+    """Return the expected maximum of ``count`` standard normal numbers, within 0.07."""
     return math.sqrt(2 * math.log(count)) - 0.6 if count > 1 else 0.0
 
 
 @compiled
 def estimate(times, work, limits, stages, children, levels, moving_ms, nearest, keeps_jvm):
-    """Estimate how long a job takes alone with each limit, and how long executors work on each of its stages.
+    """Estimate the completion time of a job alone with each limit, and the executor time of its stages.
 
     Args:
-        times: float64 [limits], ms; filled.
-        work: float64 [limits, stages], executor time, ms; filled.
+        times: float64 [limits], ms; filled in.
+        work: float64 [limits, stages], executor time, ms; filled in.
         limits: int64, executors.
         stages: ``STAGE``.
         children: int64, of all stages.
         levels: ``LEVEL``, of all stages.
-        moving_ms: how long executors are on their way.
+        moving_ms: moving delay of executors, ms.
         nearest, keeps_jvm: switches of ``Semantics``.
     """
     num_stages = len(stages)
-    crew = np.empty(MOST_GROUPS + 2, GROUP)  # serving a stage splits two groups at most
+    groups = np.empty(MOST_GROUPS + 2, GROUP)  # serving a stage splits two groups at most
     open_parents, open_ms = np.empty(num_stages, np.int64), np.empty(num_stages)
     ready = np.empty(num_stages, np.int64)  # stages in the order in which they open
     for number in range(len(limits)):
@@ -114,15 +115,15 @@ def estimate(times, work, limits, stages, children, levels, moving_ms, nearest, 
             if open_parents[stage] == 0:
                 ready[num_ready] = stage
                 num_ready += 1
-        crew[0].free_ms, crew[0].count, crew[0].cold = moving_ms, executors, 1
-        groups = 1
+        groups[0].free_ms, groups[0].count, groups[0].cold = moving_ms, executors, 1
+        num_groups = 1
         for served in range(num_stages):
             stage = ready[served]
             now = open_ms[stage]
-            groups, end_ms, work[number, stage] = _serve(
-                stages[stage], levels, now, crew, groups, executors, nearest, keeps_jvm
+            num_groups, end_ms, work[number, stage] = _serve(
+                stages[stage], levels, now, groups, num_groups, executors, nearest, keeps_jvm
             )
-            groups = _regroup(crew, groups)
+            num_groups = _regroup(groups, num_groups)
             times[number] = max(times[number], end_ms)
             for edge in range(stages[stage].first_child, stages[stage].end_child):
                 child = children[edge]
@@ -138,32 +139,32 @@ def estimate(times, work, limits, stages, children, levels, moving_ms, nearest, 
 
 
 @inner(arrays=True)
-def _serve(stage, levels, open_ms, crew, groups, executors, nearest, keeps_jvm):
-    """Hand out all tasks of a stage.
+def _serve(stage, levels, open_ms, groups, num_groups, executors, nearest, keeps_jvm):
+    """Run all tasks of a stage.
 
     Returns:
-        The number of groups, when the stage is complete, and what its tasks take together, ms.
+        Number of groups; completion time of the stage, ms; executor time of its tasks, ms.
     """
     rest_ms, rest_variance = _task(stage, levels, _REST, executors, nearest)
     first_ms, first_variance = 0.0, 0.0
     left, working, end_ms, work_ms = stage.num_tasks, 0, 0.0, 0.0
     cold = 0
-    for place in range(groups):
-        crew[place].begun = 0
-        cold += crew[place].count * crew[place].cold
+    for place in range(num_groups):
+        groups[place].begun = 0
+        cold += groups[place].count * groups[place].cold
     while left > 0:
-        earliest = _earliest(crew, groups, open_ms, stage.seats > working)
-        group = crew[earliest]
+        earliest = _earliest(groups, num_groups, open_ms, stage.seats > working)
+        group = groups[earliest]
         if group.begun:
-            done = _advance(crew, groups, group.free_ms, open_ms, rest_ms, left, stage.seats > working)
+            done = _advance(groups, num_groups, group.free_ms, open_ms, rest_ms, left, stage.seats > working)
             work_ms += done * rest_ms
             left -= done
         most = left if group.begun else min(left, stage.seats - working)
         if group.count > most:
-            other = crew[groups]
+            other = groups[num_groups]
             other.free_ms, other.cold, other.begun = group.free_ms, group.cold, group.begun
             other.count, group.count = group.count - most, most
-            groups += 1
+            num_groups += 1
         if group.begun:
             group.free_ms += rest_ms
             work_ms += group.count * rest_ms
@@ -172,7 +173,7 @@ def _serve(stage, levels, open_ms, crew, groups, executors, nearest, keeps_jvm):
             wave = _FRESH if group.cold or waited else _FIRST
             first_ms, first_variance = _task(stage, levels, wave, executors, nearest)
             if group.cold and open_ms == 0:
-                # They arrive one after the other, and count as parallelism from then on.
+                # Executors arrive one after the other, and raise the parallelism of later tasks.
                 first_ms = 0.0
                 for _ in range(group.count):
                     cold -= 1
@@ -184,69 +185,72 @@ def _serve(stage, levels, open_ms, crew, groups, executors, nearest, keeps_jvm):
         left -= group.count
         end_ms = max(end_ms, group.free_ms)
     late = 0
-    for place in range(groups):
-        if crew[place].begun and crew[place].free_ms >= end_ms - rest_ms / 2:
-            late += crew[place].count
-    # Chance: executors get out of step, by half a task at most, and the last tasks take longer than others.
+    for place in range(num_groups):
+        if groups[place].begun and groups[place].free_ms >= end_ms - rest_ms / 2:
+            late += groups[place].count
+    # Noise: executors get out of step, by half a task at most, and the last tasks take longer than others.
     rounds, apart_ms, last_variance = stage.num_tasks / working - 1, 0.0, first_variance
     if rounds > 0:
         spread = math.sqrt(first_variance + max(rounds - 1, 0.0) * rest_variance)
         apart_ms, last_variance = min(spread * _largest_normal(working), rest_ms / 2), rest_variance
     last_ms = math.sqrt(last_variance) * _largest_normal(late)
     share = late / working
-    return groups, end_ms - apart_ms * (1 - share) + math.hypot(apart_ms * share, last_ms), work_ms
+    return num_groups, end_ms - apart_ms * (1 - share) + math.hypot(apart_ms * share, last_ms), work_ms
 
 
 @inner(arrays=True)
-def _earliest(crew, groups, open_ms, seats_left):
-    """The group that takes the stage's next task: a place in ``crew``."""
+def _earliest(groups, num_groups, open_ms, seats_left):
+    """Return the place of the group that takes the next task of the stage."""
     earliest, now = -1, math.inf
-    for place in range(groups):
-        if (crew[place].begun or seats_left) and max(crew[place].free_ms, open_ms) < now:
-            earliest, now = place, max(crew[place].free_ms, open_ms)
+    for place in range(num_groups):
+        if (groups[place].begun or seats_left) and max(groups[place].free_ms, open_ms) < now:
+            earliest, now = place, max(groups[place].free_ms, open_ms)
     return earliest
 
 
 @inner(arrays=True)
-def _advance(crew, groups, now, open_ms, rest_ms, left, seats_left):
-    """Let executors in step run whole rounds of tasks until others arrive; returns the number of tasks."""
+def _advance(groups, num_groups, now, open_ms, rest_ms, left, seats_left):
+    """Run whole rounds of tasks on executors in step, until others become free; returns the number of tasks."""
     in_step, until_ms = 0, math.inf
-    for place in range(groups):
-        if crew[place].begun and crew[place].free_ms <= now + rest_ms:
-            in_step += crew[place].count
-        elif crew[place].begun or seats_left:
-            until_ms = min(until_ms, max(crew[place].free_ms, open_ms))
+    for place in range(num_groups):
+        if groups[place].begun and groups[place].free_ms <= now + rest_ms:
+            in_step += groups[place].count
+        elif groups[place].begun or seats_left:
+            until_ms = min(until_ms, max(groups[place].free_ms, open_ms))
     rounds = max(left // in_step - 1, 0)
     if rounds * rest_ms > until_ms - now:
         rounds = int((until_ms - now) / rest_ms)
-    for place in range(groups):
-        if crew[place].begun and crew[place].free_ms <= now + rest_ms:
-            crew[place].free_ms += rounds * rest_ms
+    for place in range(num_groups):
+        if groups[place].begun and groups[place].free_ms <= now + rest_ms:
+            groups[place].free_ms += rounds * rest_ms
     return rounds * in_step
 
 
 @inner(arrays=True)
-def _regroup(crew, groups):
-    """Sort the groups, and join the nearest while there are too many; returns their number."""
-    for place in range(1, groups):
-        while place > 0 and crew[place].free_ms < crew[place - 1].free_ms:
-            one, other = crew[place - 1], crew[place]
+def _regroup(groups, num_groups):
+    """Sort the groups by time, and join the nearest ones while there are too many; returns their number."""
+    for place in range(1, num_groups):
+        while place > 0 and groups[place].free_ms < groups[place - 1].free_ms:
+            one, other = groups[place - 1], groups[place]
             one.free_ms, other.free_ms = other.free_ms, one.free_ms
             one.count, other.count = other.count, one.count
             one.cold, other.cold = other.cold, one.cold
             place -= 1
     while True:
-        first, gap_ms = -1, math.inf if groups > MOST_GROUPS else 0.0
-        for place in range(groups - 1):
-            apart_ms = crew[place + 1].free_ms - crew[place].free_ms
-            if apart_ms <= gap_ms and crew[place].cold == crew[place + 1].cold:
+        first, gap_ms = -1, math.inf if num_groups > MOST_GROUPS else 0.0
+        for place in range(num_groups - 1):
+            apart_ms = groups[place + 1].free_ms - groups[place].free_ms
+            if apart_ms <= gap_ms and groups[place].cold == groups[place + 1].cold:
                 first, gap_ms = place, apart_ms
         if first < 0:
-            return groups
-        joined, later = crew[first], crew[first + 1]
+            return num_groups
+        joined, later = groups[first], groups[first + 1]
         joined.count += later.count
         joined.free_ms += gap_ms * later.count / joined.count
-        for place in range(first + 1, groups - 1):
-            crew[place].free_ms, crew[place].count = crew[place + 1].free_ms, crew[place + 1].count
-            crew[place].cold = crew[place + 1].cold
-        groups -= 1
+        for place in range(first + 1, num_groups - 1):
+            groups[place].free_ms, groups[place].count = (
+                groups[place + 1].free_ms,
+                groups[place + 1].count,
+            )
+            groups[place].cold = groups[place + 1].cold
+        num_groups -= 1
