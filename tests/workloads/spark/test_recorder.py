@@ -281,9 +281,10 @@ def test_each_slot_has_a_worker_that_is_bound_to_a_core(fake_spark):
 )
 def test_a_cluster_that_does_not_come_up(fake_spark, monkeypatch, script, last):
     monkeypatch.setattr(spark_cluster, "_START_TIMEOUT_S", 0.3 if "sleep" in script else 60.0)
-    cluster = StandaloneCluster(fake_spark(script), num_slots=1)
+    cluster, started = StandaloneCluster(fake_spark(script), num_slots=1), time.monotonic()
     with pytest.raises(RecorderError, match=f"Spark's master did not come up: {last}"), cluster:
         pass
+    assert time.monotonic() - started < 60
 
 
 def test_processes_say_what_they_say_in_their_log(tmp_path):
@@ -568,6 +569,7 @@ def test_slimming_leaves_out_only_what_is_bulky(tmp_path):
     for target in ("slim.gz", "again.gz"):
         slim_event_log(log.write(tmp_path / "log"), tmp_path / target, noted)
     assert (tmp_path / "slim.gz").read_bytes() == (tmp_path / "again.gz").read_bytes()
+    assert (tmp_path / "slim.gz").read_bytes()[4:8] == bytes(4)  # no time stamp
     assert sorted(file.name for file in tmp_path.iterdir()) == ["again.gz", "log", "slim.gz"]
     [slim] = find_event_logs(tmp_path / "slim.gz")
     names = frozenset({"RunMeta", *(event["Event"] for event in log.events)})

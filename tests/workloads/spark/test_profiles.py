@@ -1,4 +1,4 @@
-"""Profiles pooled from runs of a query."""
+"""Profiles pooled from runs of a query, completed by the model, and with the driver's delays."""
 
 from __future__ import annotations
 
@@ -8,10 +8,20 @@ import numpy as np
 import pytest
 
 from tests.workloads.spark.logs import LogBuilder, stage_info
-from tests.workloads.spark.runs import Stage, measured_run
-from workloads.job import Wave, WorkloadError
+from tests.workloads.spark.recordings import recording
+from tests.workloads.spark.runs import Stage, make_run, measured_run
+from workloads.job import JobProfile, Wave, WorkloadError
 from workloads.spark.eventlog import read_event_log
-from workloads.spark.profiles import on_warm_executors, to_profile
+from workloads.spark.model import SparkModel
+from workloads.spark.profiles import (
+    DRIVER_THREADS,
+    modelled_profile,
+    on_warm_executors,
+    replay_profile,
+    scaled_profile,
+    to_profile,
+    with_driver,
+)
 from workloads.spark.query import SparkQuery, alike, matched
 
 
@@ -154,3 +164,146 @@ def test_runs_are_grouped_by_operators_tasks_and_edges():
     for other in different:
         with pytest.raises(WorkloadError, match="q of app-q has another DAG than q of app-q"):
             matched([ONE, other], same_tasks=False)
+
+
+# Levels and sizes that were not measured
+
+
+MODEL = SparkModel(connection_ms=2, remote_ms_per_mb=10, first_ms=100, fresh_ms=1000)
+SPLIT_MB = 10.0
+STAGES = [
+    Stage(8, input_mb=4.0, rate=3.0),
+    Stage(1, input_mb=0.002),
+    Stage(16, shuffle_mb=2.0, parents=(0, 1), rate=0.5),
+    Stage(16, shuffle_mb=0.0001, parents=(2,)),
+    Stage(1, shuffle_mb=0.0001, parents=(3,)),
+]
+
+
+def tasks(profile: JobProfile) -> list[int]:
+    return [stage.num_tasks for stage in profile.stages]
+
+
+def rest_ms(profile: JobProfile, stage: int, level: int) -> float:
+    return float(profile.stages[stage].durations.table(Wave.REST)[level].mean())
+
+
+def test_measured_levels_are_kept_and_others_added():
+    one, four = make_run(MODEL, STAGES, 1), make_run(MODEL, STAGES, 4)
+    profile = modelled_profile(MODEL, matched([one, four]), levels=(2, 8))
+    shuffle = profile.stages[2].durations
+    assert shuffle.levels.tolist() == [1, 2, 4, 8]
+    measured = one.tasks[(one.tasks["stage"] == 2) & (one.tasks["wave"] == Wave.REST)]["duration_ms"]
+    assert shuffle.table(Wave.REST)[1].tolist() == measured.tolist()
+    for level in (2, 8):
+        expected = float(MODEL.task_ms(0.0, 2.0, True, level, rate=0.5))
+        assert rest_ms(profile, 2, level) == pytest.approx(expected, rel=0.05)
+        assert shuffle.table(Wave.FIRST)[level].mean() == pytest.approx(expected + 100, rel=0.05)
+        assert shuffle.table(Wave.FRESH)[level].mean() == pytest.approx(expected + 1000, rel=0.05)
+
+
+def test_the_mean_is_left_to_the_cluster():
+    profile = modelled_profile(MODEL, matched([make_run(MODEL, STAGES, 2)]))
+    assert not any(stage.durations.mean_is_known for stage in profile.stages)
+
+
+def test_contention_is_taken_out():
+    model = SparkModel(contention={2: 1.5})
+    slow = make_run(model, STAGES, 2, slower=1.5)
+    durations = modelled_profile(model, matched([slow])).stages[0].durations.table(Wave.REST)[2]
+    assert durations.mean() == pytest.approx(
+        make_run(model, STAGES, 2).tasks.query("stage == 0 and wave == 2")["duration_ms"].mean()
+    )
+
+
+def test_larger_inputs_have_more_tasks_or_longer_ones():
+    run = replace(make_run(MODEL, STAGES), split_mb=SPLIT_MB, shuffle_partitions=16)
+    measured, profile = (
+        scaled_profile(
+            MODEL,
+            matched([run]),
+            size_gb=size,
+            split_mb=SPLIT_MB,
+            shuffle_partitions=16,
+            levels=(1, 10),
+            name="mine",
+        )
+        for size in (1.0, 10.0)
+    )
+    assert (profile.name, tasks(measured)) == ("mine", [8, 1, 16, 16, 1])
+    assert profile.edges.tolist() == [[0, 2], [1, 2], [2, 3], [3, 4]]
+    assert tasks(profile) == [75, 1, 16, 16, 1]  # 7.5 splits of 10 MB, ten times
+    assert rest_ms(profile, 0, 1) == pytest.approx(rest_ms(measured, 0, 1), rel=0.1)
+    assert rest_ms(profile, 2, 1) == pytest.approx(MODEL.task_ms(0.0, 20.0, True, 1, rate=0.5), rel=0.1)
+    assert rest_ms(profile, 1, 1) == pytest.approx(rest_ms(measured, 1, 1), rel=0.01)
+
+
+# The driver's delays
+
+
+@pytest.fixture
+def recorded(tmp_path):
+    """One run of the query, with other delays and durations if wanted."""
+
+    def read(name: str = "q01_r1", **changes: int) -> SparkQuery:
+        [application] = read_event_log(recording(name, **changes).write(tmp_path / name))
+        return application.queries[0]
+
+    return read
+
+
+def demands(profile):
+    return [(stage.num_tasks, stage.cpu, stage.memory) for stage in profile.stages]
+
+
+def test_a_replay_holds_every_task_and_delay_once(recorded):
+    profile = replay_profile(recorded())
+    durations = [100.0, *[0.0, 300.0, 300.0, 100.0, 100.0], *[20.0, 60.0, 60.0]]
+    assert [stage.durations.spread for stage in profile.stages] == [(each, each) for each in durations]
+    first, wait, task = (DRIVER_THREADS, 0.0, 1.0), (1, 0.0, 1.0), (1, 1.0, 0.0)
+    assert demands(profile) == [first, wait, task, task, task, task, wait, task, task]
+    assert profile.parents == ((), (0,), *(((1,),) * 4), (2, 3, 4, 5), (6,), (6,))
+
+
+def test_a_replay_may_begin_after_another_time_of_planning(recorded):
+    planned, asked = replay_profile(recorded()), replay_profile(recorded(), planning_ms=7.0)
+    assert [profile.stages[0].durations.spread for profile in (planned, asked)] == [(100.0,) * 2, (7.0,) * 2]
+    assert [stage.durations.spread for stage in planned.stages[1:]] == [
+        stage.durations.spread for stage in asked.stages[1:]
+    ]
+
+
+def test_delays_are_drawn_from_those_of_the_runs(recorded):
+    runs = [recorded(), recorded("q01_r2", lag=30)]
+    profile = with_driver(to_profile(matched(runs)), runs)
+    planning, scan, lag, last = profile.stages
+    assert planning.durations.values.tolist() == [100.0, 100.0]
+    assert sorted(lag.durations.values.tolist()) == [20.0, 30.0]
+    assert scan.durations.table(Wave.FRESH)[2].tolist() == [300.0] * 4
+    assert profile.parents == ((), (0,), (1,), (2,))
+    assert (last.num_tasks, last.cpu, last.memory) == (2, 1.0, 0.0)
+
+
+def test_a_stage_that_never_waited_has_no_delay(recorded):
+    first = recorded(lag=0)
+    profile = with_driver(to_profile(matched([first])), [first], planning_ms=[7.0])
+    assert demands(profile) == [(DRIVER_THREADS, 0.0, 1.0), (4, 1.0, 0.0), (2, 1.0, 0.0)]
+    assert profile.stages[0].durations.values.tolist() == [7.0]
+
+
+def test_the_tasks_alone(recorded):
+    profile = with_driver(to_profile(matched([recorded()])), [recorded()], driver=False)
+    assert demands(profile) == [(4, 1.0, 0.0), (2, 1.0, 0.0)]
+    assert profile.edges.tolist() == [[0, 1]]
+
+
+def test_stages_come_in_the_order_of_their_submission(shared):
+    """Spark serves the ready stage with the lowest number, which is not the order of the profile."""
+    [application] = read_event_log(shared("spark/eventlogs") / "q02_sf1_n2_r2.json.gz")
+    run = application.queries[0]
+    numbers = [stage.stage_id for stage in run.stages]
+    assert numbers != sorted(numbers)
+    profile = with_driver(to_profile(matched([run])), [run], driver=False)
+    by_number = [run.stages[place] for place in np.argsort(numbers)]
+    assert [stage.name for stage in profile.stages] == [stage.name for stage in by_number]
+    assert [stage.num_tasks for stage in profile.stages] == [stage.num_tasks for stage in by_number]
