@@ -226,7 +226,6 @@ def test_every_job_is_kept_or_counted(
         ((line(run="6_0"),), r"toy.swf: line 2: field 4: expected a number, got '6_0'$"),
         ((line(run="\x1b[31m"),), r"toy.swf: line 2: field 4: expected a number, got '\\x1b\[31m'$"),
         ((line(), line(memory="nan")), r"toy.swf: line 3: field 10: expected a number, got 'nan'$"),
-        ((line(), line(allocated="-inf")), r"toy.swf: line 3: field 5: expected a number, got '-inf'$"),
         ((line(), line(submit="1e16")), r"toy.swf: line 3: field 2: expected a number, got '1e\+16'$"),
         ((), r"toy.swf: expected at least one job, a line of 18 numbers$"),
         (
@@ -444,12 +443,10 @@ def test_a_seed_names_the_sets_however_many_are_drawn() -> None:
     [
         ({"load": 0.0}, "load must be above 0 and finite, got 0.0"),
         ({"load": float("nan")}, "load must be above 0 and finite, got nan"),
-        ({"load": float("inf")}, "load must be above 0 and finite, got inf"),
         ({"load": 4.0}, "toy: all its jobs are a load of 3.85, too few for 4.0"),
         ({"step_s": 0.0}, "step_s must be above 0 and finite, got 0.0"),
         ({"machine_memory_kb": -1.0}, "machine_memory_kb must be above 0 and finite, got -1.0"),
         ({"sets": 0}, "sets must be a whole number of at least 1, got 0"),
-        ({"steps": 0}, "steps must be a whole number of at least 1, got 0"),
         ({"slots": 2.5}, "slots must be a whole number of at least 1, got 2.5"),
         ({"max_duration": 0}, "max_duration must be a whole number of at least 1, got 0"),
         ({"seed": -1}, "the seed must be a whole number that is not negative, got -1"),

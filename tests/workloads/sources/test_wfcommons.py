@@ -219,10 +219,8 @@ PLACE = "workflow.specification.tasks"
     ("content", "message"),
     [
         (changed(lambda each: each.update(schemaVersion="1.4")), "schemaVersion: expected '1.5', got '1.4'"),
-        (changed(lambda each: each.pop("schemaVersion")), "schemaVersion: this key is required"),
         (changed(lambda each: each["workflow"].pop("execution")), "workflow.execution: this key is required"),
         (changed(lambda each: tasks(each).clear()), f"{PLACE}: expected at least one entry"),
-        (changed(lambda each: tasks(each)[3].pop("parents")), f"{PLACE}[3].parents: this key is required"),
         (
             changed(lambda each: tasks(each)[1]["parents"].append("nobody")),
             f"{PLACE}[1].parents[1]: expected the id of a task, got 'nobody'",
@@ -249,14 +247,9 @@ PLACE = "workflow.specification.tasks"
             "workflow.execution.tasks[1].runtimeInSeconds: expected greater than or equal to 0, got -1",
         ),
         (
-            changed(lambda each: measured(each)[1].update(runtimeInSeconds="1")),
-            "workflow.execution.tasks[1].runtimeInSeconds: expected a valid number, got '1'",
-        ),
-        (
             changed(lambda each: measured(each)[0].update(memoryInBytes=float("nan"))),
             "workflow.execution.tasks[0].memoryInBytes: expected a finite number, got nan",
         ),
-        ([], "expected an object"),
     ],
 )
 def test_malformed_workflows_are_refused_with_the_place(
