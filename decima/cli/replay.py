@@ -60,8 +60,7 @@ def replay_live(log: Path, out: Path, json_file: Path | None) -> None:
     from decima.cli.console import report
     from decima.outputs import prepare_outputs
     from decima.service.log import read_log
-    from decima.service.replay import replayed
-    from decima.service.report import live_report
+    from decima.service.replay import live_report, replayed
 
     found = replayed(read_log(log))
     if not found:

@@ -92,9 +92,8 @@ def serve(
     from decima.registry import LEARNED, SchedulerError, make_scheduler
     from decima.service.history import History
     from decima.service.log import DecisionLog
-    from decima.service.running import logging_to_stderr, run, warm_up
+    from decima.service.running import DEFAULT_TOKEN_FILE, logging_to_stderr, read_token, run, warm_up
     from decima.service.service import Service, Watcher
-    from decima.service.token import DEFAULT_TOKEN_FILE, read_token
     from workloads.sources.open import open_workload
 
     if not faulthandler.is_enabled():  # a crash in compiled code leaves a traceback

@@ -72,11 +72,6 @@ class _Application:
         return sum(executor.slots for executor in self.state.executors)
 
     @property
-    def staying(self) -> int:
-        """Number of slots of executors that are not leaving."""
-        return sum(executor.slots for executor in self.state.executors if not executor.leaving)
-
-    @property
     def reserved(self) -> int:
         """Number of slots that it occupies or may occupy at any moment."""
         return max(self.present, self.target)
@@ -84,12 +79,12 @@ class _Application:
     @property
     def coming(self) -> int:
         """Number of slots of executors that have been requested and have not started."""
-        return max(self.target - self.staying, 0)
+        return max(self.target - self.state.slots, 0)
 
     @property
     def told_to_leave(self) -> int:
         """Number of slots above the target: they leave with the next answer."""
-        return max(self.staying - self.target, 0)
+        return max(self.state.slots - self.target, 0)
 
     @property
     def idle(self) -> int:
@@ -145,13 +140,13 @@ class Applications:
         known = self._known.get(application)
         if known is None:
             known = self._known[application] = _Application(state, jobs, 0, now_s)
-            known.target = known.staying  # it keeps the executors that it has
+            known.target = state.slots  # it keeps the executors that it has
         known.state, known.jobs, known.gone_s = state, jobs, None
         if known.has_work:
             known.worked_s = now_s
         self._measure()
         if known.coming and now_s - known.raised_s > MOST_DELAYS * self._delay_ms / 1000:
-            known.target = known.staying
+            known.target = state.slots
         gain, loss = self._decide(known, now_s)
         # The number of executors is uncertain until all requested ones have started; none is taken before.
         may_lose = not known.coming and (

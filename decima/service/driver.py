@@ -75,7 +75,7 @@ class Driver:
             SchedulingError: a decision of the scheduler cannot be carried out.
         """
         check_question(state)
-        slots = sum(executor.slots for executor in state.executors if not executor.leaving)
+        slots = state.slots
         config = cluster_of(max(slots, 1), self._moving_delay_ms, 0.0)
         jobs = self.live.update(state, config)
         if not slots or not jobs:

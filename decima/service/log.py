@@ -144,14 +144,12 @@ class _Asked(_Line):
 
     def lines(self) -> tuple[Question, Answered]:
         """Return the two lines of log version 2."""
-        asked, answered = (
-            {
-                name: getattr(self, name)
-                for name in kind.model_fields.keys() & (_Asked.model_fields.keys() - {"event"})
-            }
+        values = dict(self)
+        question, answered = (
+            {name: values[name] for name in kind.model_fields.keys() & values.keys() - {"event"}}
             for kind in (Question, Answered)
         )
-        return Question.model_construct(**asked), Answered.model_construct(**answered)
+        return Question.model_construct(**question), Answered.model_construct(**answered)
 
 
 #: Longest line that is read, bytes; a question has a few thousand.

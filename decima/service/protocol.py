@@ -199,6 +199,11 @@ class State(Message):
     executors: tuple[Executor, ...]
     jobs: tuple[Job, ...]
 
+    @property
+    def slots(self) -> int:
+        """Task slots of the executors that are not leaving."""
+        return sum(executor.slots for executor in self.executors if not executor.leaving)
+
 
 class StageOrder(Message):
     """A stage in an answer.

@@ -1,6 +1,6 @@
-"""Turn a live log into episode records of the simulator, one for each driver.
+"""Replay of a live log: an episode record of the simulator for each driver, and a report with its pictures.
 
-The log tells the numbers of running and finished tasks of a stage at each question, not the start of each task. A free
+The log has the numbers of running and finished tasks of a stage at each question, not the start of each task. A free
 slot is assumed to obey the answer at once, unless the next question contradicts, and to stay with the stage until a
 question shows otherwise; the stage's tasks share these times evenly. So task times are as exact as questions are
 frequent. Numbers of tasks, arrivals and ends of jobs, and decisions are exact.
@@ -8,21 +8,29 @@ frequent. Numbers of tasks, arrivals and ends of jobs, and decisions are exact.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import json
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
+from matplotlib.figure import Figure
 
 from decima.service.log import Answered, Line, LogError, Question, Started, Welcomed
 from decima.service.protocol import Answer, Executor, Job, Stage
+from decima.service.service import one_line
+from decima.show.plots import plot_jobs_in_system, plot_schedule
+from decima.show.tables import Report, new_table
 from simulator.cluster.config import ClusterConfig
 from simulator.cluster.record import EpisodeRecord
 from workloads.arrivals import JobSequence, trace_arrivals
 from workloads.job import JobProfile, StageProfile, TaskDurations, Wave
 
-__all__ = ["Replayed", "replayed"]
+__all__ = ["Replayed", "live_report", "replayed"]
 
+#: Largest number of schedules drawn.
+MOST_PICTURES = 20
 #: Largest number of tasks over all jobs of a driver.
 MOST_TASKS = 5_000_000
 
@@ -276,33 +284,24 @@ class _Watching:
 
     def _tasks(self, jobs: list[_Seen], first_ms: float) -> dict[str, Any]:
         """Return the per-task arrays of the record."""
-        start: list[float] = []
-        finish: list[float] = []
-        executor: list[int] = []
-        wave: list[int] = []
-        parallelism: list[int] = []
+        never = (np.nan, np.nan, -1, -1, 0)
+        rows: list[tuple[float, float, int, int, int]] = []
         for seen in jobs:
             for stage in seen.stages.values():
                 spans = self._spans.get((seen.message.id, stage.id), [])
                 ran = _shared(spans, min(stage.done + stage.running, stage.tasks))
                 for span, number, of in ran:
                     length = (span.end_ms - span.start_ms) / of
-                    start.append(span.start_ms + number * length - first_ms)
-                    finish.append(span.start_ms + (number + 1) * length - first_ms)
-                    executor.append(span.slot)
-                    wave.append(Wave.REST if number else Wave.FIRST)
-                    parallelism.append(span.held)
-                never = max(stage.tasks, 1) - len(ran)
-                start += [np.nan] * never
-                finish += [np.nan] * never
-                executor += [-1] * never
-                wave += [-1] * never
-                parallelism += [0] * never
+                    start_ms, end_ms = (span.start_ms + at * length - first_ms for at in (number, number + 1))
+                    wave = Wave.REST if number else Wave.FIRST
+                    rows.append((start_ms, end_ms, span.slot, wave, span.held))
+                rows += [never] * (max(stage.tasks, 1) - len(ran))
+        starts, finishes, executors, waves, parallelism = zip(*rows, strict=True)
         return {
-            "task_start_ms": np.array(start),
-            "task_finish_ms": np.array(finish),
-            "task_executor": np.array(executor, dtype=np.int32),
-            "task_wave": np.array(wave, dtype=np.int8),
+            "task_start_ms": np.array(starts),
+            "task_finish_ms": np.array(finishes),
+            "task_executor": np.array(executors, dtype=np.int32),
+            "task_wave": np.array(waves, dtype=np.int8),
             "task_parallelism": np.array(parallelism, dtype=np.int32),
         }
 
@@ -373,3 +372,51 @@ def _sequence(jobs: list[_Seen], first_ms: float) -> JobSequence:
             )
         )
     return trace_arrivals(profiles, [seen.message.submitted_time_ms - first_ms for seen in jobs], 0)
+
+
+def live_report(found: Sequence[Replayed]) -> Report:
+    """Return the report: a table row, a schedule and the number of live jobs over time for each driver."""
+    table = new_table(
+        f"{len(found)} driver{'s' * (len(found) > 1)} of {one_line(found[0].policy)}",
+        "Application", "Jobs", "Slots", "Questions", "Decisions", "Mean JCT", "p95 JCT", "Utilised",
+    )  # fmt: skip
+    pictures: dict[str, Callable[[], Figure]] = {}
+    for number, each in enumerate(found, start=1):
+        record = each.record
+        table.add_row(
+            one_line(each.name),
+            f"{len(record.sequence)}",
+            f"{record.config.num_executors}",
+            f"{each.questions}",
+            f"{record.num_decisions}",
+            f"{record.mean_jct_ms / 1000:.1f}",
+            f"{record.jct_percentile_ms(95) / 1000:.1f}",
+            f"{record.utilisation:.1%}",
+        )
+        if number <= MOST_PICTURES:
+            # Matplotlib takes text between dollar signs for a formula.
+            title = one_line(each.name).replace("$", r"\$")
+            pictures[f"schedule-{number}"] = partial(plot_schedule, record, title)
+            pictures[f"jobs-in-system-{number}"] = partial(plot_jobs_in_system, {title: record})
+    notes = [
+        "Times are seconds. When a task began is known as exactly as the driver's questions are frequent."
+    ]
+    if len(found) > MOST_PICTURES:
+        notes.append(f"Pictures are of the first {MOST_PICTURES} drivers.")
+    return Report([table], notes, _json(found), pictures)
+
+
+def _json(found: Sequence[Replayed]) -> str:
+    drivers = [
+        {
+            "name": each.name,
+            "application": each.application,
+            "policy": each.policy,
+            "questions": each.questions,
+            "decisions": each.record.num_decisions,
+            "slots": each.record.config.num_executors,
+            "jobs": json.loads(each.record.jobs().to_json(orient="records")),
+        }
+        for each in found
+    ]
+    return json.dumps({"drivers": drivers}, indent=2)

@@ -1,4 +1,9 @@
-"""Run the service as a process: logging, warm-up, listening, and a clean end."""
+"""Run the service as a process: token, logging, warm-up, listening, and a clean end.
+
+Drivers send the token, which is in a file that only its owner can read. The Spark plugin looks in the same place:
+``.decima/token`` in ``$HOME``, else in the user's home directory. Neither side reads a default file that belongs to
+another user, as happens where sudo keeps ``$HOME``.
+"""
 
 from __future__ import annotations
 
@@ -7,23 +12,70 @@ import gc
 import itertools
 import json
 import logging
+import os
+import secrets
 import signal
+import stat
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractAsyncContextManager, contextmanager, nullcontext
+from io import TextIOWrapper
+from pathlib import Path
 from typing import Any
 
 from decima.service.driver import Driver
 from decima.service.history import History
 from decima.service.protocol import Executor, Job, Stage, State
-from decima.service.server import listen
+from decima.service.server import ServeError, listen
 from decima.service.service import Service
 from simulator.cluster.episode import DecidesStages
+from workloads.reading import open_regular
 
-__all__ = ["JsonLines", "logging_to_stderr", "run", "warm_up"]
+__all__ = ["DEFAULT_TOKEN_FILE", "JsonLines", "logging_to_stderr", "read_token", "run", "warm_up"]
 
+DEFAULT_TOKEN_FILE = Path("~/.decima/token")
+#: Longest token, characters.
+MOST_CHARACTERS = 256
 #: Attributes of every ``logging`` record; further attributes are the record's own data.
 _USUAL = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
+
+
+def read_token(path: Path) -> str:
+    """Read the token file; create it if it is absent.
+
+    Raises:
+        ServeError: the file cannot be read or made, others can read it, it is the default file and another user's, or
+            it has no token.
+    """
+    default = path == DEFAULT_TOKEN_FILE
+    path = path.expanduser()
+    try:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        try:
+            handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        except FileExistsError:
+            pass
+        else:
+            with os.fdopen(handle, "w") as file:
+                file.write(secrets.token_urlsafe(32) + "\n")
+        with TextIOWrapper(open_regular(path), encoding="utf-8") as file:
+            found = os.fstat(file.fileno())
+            if default and found.st_uid != os.geteuid():
+                raise ServeError(
+                    f"{path}: this token file belongs to another user; --token-file names another (is HOME right?)"
+                )
+            if stat.S_IMODE(found.st_mode) & 0o077:
+                raise ServeError(f"{path}: others than its owner can read this token file: chmod 600 it")
+            token = file.read(MOST_CHARACTERS + 2).strip()
+    except UnicodeDecodeError:
+        token = ""
+    except OSError as error:
+        if isinstance(error, ServeError):
+            raise
+        raise ServeError(f"{path}: no token file can be read or made there: {error.strerror}") from None
+    if not token or len(token) > MOST_CHARACTERS or not token.isprintable():
+        raise ServeError(f"{path}: expected a token of 1 to {MOST_CHARACTERS} characters in one line")
+    return token
 
 
 class JsonLines(logging.Formatter):

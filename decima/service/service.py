@@ -177,8 +177,7 @@ class Service:
         connected.driver = self._new_driver()
         if self._applications is not None:
             self._applications.scheduler = self._make_scheduler()
-        slots = sum(executor.slots for executor in state.executors if not executor.leaving)
-        return Decided(Answer(seq=state.seq), (), (), slots, failure=failure)
+        return Decided(Answer(seq=state.seq), (), (), state.slots, failure=failure)
 
     def _new_driver(self) -> Driver:
         scheduler = self._make_scheduler()

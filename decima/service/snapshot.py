@@ -270,26 +270,35 @@ class Snapshot:
 
     def _fill(self) -> None:
         """Fill in the rows, with the columns that stay the same while the question is decided."""
-        rows = []
-        for place, job in enumerate(self.jobs):
-            rows += [
-                (place, *numbers, job.mean_ms[stage], 1.0, 0.0, job.log_sd[stage], job.finished_ms[stage])
-                for stage, numbers in enumerate(
-                    zip(
-                        job.tasks,
-                        job.pending,
-                        job.pending,
-                        job.running,
-                        job.done,
-                        [
-                            rank if ready and left else -1
-                            for rank, ready, left in zip(job.ranks, job.ready, job.pending, strict=True)
-                        ],
-                        [0] * len(job.tasks),
-                        strict=True,
-                    )
-                )
-            ]
+        rows = [
+            (
+                place,
+                tasks,
+                left,
+                left,
+                running,
+                done,
+                rank if ready and left else -1,
+                0,
+                mean_ms,
+                1.0,
+                0.0,
+                *known,
+            )
+            for place, job in enumerate(self.jobs)
+            for tasks, left, running, done, rank, ready, mean_ms, *known in zip(
+                job.tasks,
+                job.pending,
+                job.running,
+                job.done,
+                job.ranks,
+                job.ready,
+                job.mean_ms,
+                job.log_sd,
+                job.finished_ms,
+                strict=True,
+            )
+        ]
         self._stage_rows = np.array(rows, dtype=STAGE)
         jobs = [
             (

@@ -1,16 +1,26 @@
-"""A standalone cluster of Spark on this machine: a master, a worker with a shuffle service, and applications."""
+"""A standalone cluster of Spark on this machine: a master, a worker with a shuffle service, and applications.
+
+As a program, an application of the study ``spark-applications``, which runs one job on the cluster.
+"""
 
 from __future__ import annotations
 
 import os
 import signal
 import subprocess
+import sys
+import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from decima.service.live_spark import LEAN, java_environment
+import numpy as np
+
+from decima.outputs import atomic_path
+from decima.service.live_spark import LEAN, LiveSpark, java_environment
 from decima.service.plugin import JAR
+from workloads.arrivals import JobSequence
+from workloads.sources.open import open_workload
 from workloads.spark.recorder.cluster import StandaloneCluster, free_port, start_process
 
 __all__ = ["Standalone"]
@@ -88,3 +98,26 @@ class Standalone(StandaloneCluster):
 
     def _log(self, name: str) -> Path:
         return self.folder / "logs" / f"{name}.log"
+
+
+def main(folder: Path, name: str) -> None:
+    """Start, wait for the file that holds the start time, run the job, and write the time of its end."""
+    from pyspark import SparkConf, SparkContext
+
+    # The JVM and what it loads are no part of what is measured; that the executors have to start is.
+    SparkContext._ensure_initialized()
+    jobs = JobSequence(open_workload(str(folder / f"{name}.json")).profiles, np.zeros(1))
+    (folder / f"{name}.ready").touch()
+    go = folder / f"{name}.go"
+    while not go.exists():
+        time.sleep(0.02)
+    time.sleep(max(0.0, float(go.read_text()) - time.time()))
+    context = SparkContext(conf=SparkConf().setAppName(name))
+    LiveSpark(context, 1, fair=False).run(jobs)
+    with atomic_path(folder / f"{name}.done") as path:
+        path.write_text(str(time.time()))
+    context.stop()
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), sys.argv[2])

@@ -1,4 +1,4 @@
-"""The settings of ``decima reproduce grid``, called cells; they are fixed, so that policies are judged alike."""
+"""The settings of ``decima reproduce grid``, called cells. They are fixed, so that results are comparable."""
 
 from __future__ import annotations
 
@@ -7,25 +7,24 @@ from typing import Literal
 
 __all__ = ["CELLS", "OPTIONS", "Cell", "Source"]
 
-#: Where the jobs of a cell come from: the published TPC-H profiles, the embedded ones, DAGs of a trace, random DAGs,
-#: and random DAGs with short tasks.
+#: Source of a cell's jobs: published or embedded TPC-H profiles, DAGs of a trace, random DAGs, some with short tasks.
 Source = Literal["published", "embedded", "trace", "random", "short"]
 
-#: Source of jobs that does not come with the project -> the option that names it.
+#: Source of jobs that the project does not contain -> option that gives it.
 OPTIONS: dict[Source, str] = {"published": "--profiles DIR", "trace": "--trace FILE"}
 
 
 @dataclass(frozen=True)
 class Cell:
-    """A setting in which schedulers are compared.
+    """A setting that schedulers are compared in.
 
     Attributes:
-        name: short, and unlike all others.
-        source: of the jobs.
-        num_jobs: in each sequence.
-        interval_s: mean time between Poisson arrivals, s; None where all jobs are there at the beginning.
-        num_executors: of the cluster, all alike.
-        moving_delay_s: time an executor needs to move to another job, s.
+        name: unique name.
+        source: source of the jobs.
+        num_jobs: number of jobs in each sequence.
+        interval_s: mean time between Poisson arrivals, s; None for a batch.
+        num_executors: number of executors, of one class.
+        moving_delay_s: time that an executor takes to move to another job, s.
     """
 
     name: str

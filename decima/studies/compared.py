@@ -1,4 +1,4 @@
-"""Studies that compare schedulers on a cluster: their comparisons as tidy rows, table, notes, JSON and bars."""
+"""Results of studies that compare schedulers on a cluster: tidy rows, table, notes, JSON and bars."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ Means = Mapping[tuple[str, str], Mapping[str, float]]
 
 #: Jobs are grouped by total work, each group a fifth of them.
 GROUPS = 5
-#: Metrics in every table; and means in the JSON, with half of their confidence intervals.
+#: Metrics of every table, and entries of the JSON.
 COLUMNS = ("mean_jct_s", "p95_jct_s", "utilisation")
 IN_JSON = (
     "mean_jct_s",
@@ -58,18 +58,14 @@ IN_JSON = (
 
 
 def tidy(comparisons: Mapping[str, Comparison]) -> pd.DataFrame:
-    """Return the results of comparisons by condition as one table.
-
-    Returns:
-        A row for each condition, scheduler and seed; columns ``condition``, and those of ``Comparison.runs``.
-    """
+    """Return results by condition as one table: ``condition``, and the columns of ``Comparison.runs``."""
     tables = [each.runs.assign(condition=name) for name, each in comparisons.items()]
     whole = pd.concat(tables, ignore_index=True)
     return whole[["condition", *whole.columns.drop("condition")]]
 
 
 def jct_s(runs: pd.DataFrame, scheduler: str, condition: str = "") -> pd.Series[float]:
-    """Return the mean JCT of a scheduler on each sequence, s, indexed by seed."""
+    """Return a scheduler's mean JCT on each sequence, s, by seed."""
     chosen = runs[(runs["scheduler"] == scheduler) & (runs["condition"] == condition)]
     return chosen.set_index("seed")["mean_jct_s"]
 
@@ -85,7 +81,7 @@ def change_text(runs: pd.DataFrame, one: str, other: str) -> str:
 
 
 def summary(runs: pd.DataFrame, reference: str = HINDSIGHT) -> Means:
-    """Average tidy results over the seeds: (condition, scheduler) -> row of ``summarise``, see there."""
+    """Average tidy results over the seeds: (condition, scheduler) -> row of ``summarise``."""
     return {
         (str(condition), name): row
         for condition, mine in runs.groupby("condition", sort=False)
@@ -126,17 +122,17 @@ def compared(
     """Return the outcome of a study that compared schedulers.
 
     Args:
-        name: the study's.
-        title: of the table.
+        name: name of the study.
+        title: title of the table.
         comparisons: condition -> comparison; the condition is empty if there is only one.
-        runs: their results, if the caller has them already; see ``tidy``.
-        reference: scheduler that all are compared with.
+        runs: results of ``tidy``; by default computed here.
+        reference: reference scheduler.
         columns: further metrics of the table, see ``METRICS``.
         paper: the paper's figures.
-        notes, claims, tables: of the study, besides the general ones.
-        curves: variant -> rows of its ``metrics.jsonl``, if the study is about learning.
+        notes, claims, tables: those of the study; general ones are added.
+        curves: variant -> rows of its ``metrics.jsonl``.
         extra: further entries of the JSON.
-        pictures: name of the file -> function that draws it; by default bars.
+        pictures: file name -> function that draws the picture; by default bars.
     """
     runs, paper = tidy(comparisons) if runs is None else runs, paper or {}
     means, policies = summary(runs, reference), _policies(comparisons)
@@ -169,7 +165,7 @@ def study_table(
     columns: Sequence[str] = (),
     paper: Paper | None = None,
 ) -> Table:
-    """Return the table of means in seconds beside the paper's figures; see ``summary`` and ``compared``."""
+    """Return the table of means, s, beside the paper's figures; see ``summary`` and ``compared``."""
     several = len({condition for condition, _ in means}) > 1
     metrics = [name for name in METRICS if name in (*COLUMNS, *columns)]
     names = [*["Condition"] * several, "Scheduler"]
@@ -252,7 +248,7 @@ def _entry(
 
 
 def _policies(comparisons: Mapping[str, Comparison]) -> dict[str, dict[str, Any]]:
-    """Return policy file -> its metadata, and the names of the schedulers that follow it."""
+    """Return policy file -> its metadata and the schedulers that use it."""
     names: dict[str, dict[str, None]] = {}
     for comparison in comparisons.values():
         for name, spec in comparison.schedulers.items():
@@ -264,7 +260,7 @@ def _policies(comparisons: Mapping[str, Comparison]) -> dict[str, dict[str, Any]
 
 
 def plot_bars(means: Means) -> Figure:
-    """Draw the mean JCT of each scheduler with its interval: a group of bars for each condition."""
+    """Draw each scheduler's mean JCT with its interval: a group of bars for each condition."""
     groups: dict[str, dict[str, Interval]] = {}
     for (condition, name), row in means.items():
         group = groups.setdefault(condition.replace(", ", ",\n"), {})

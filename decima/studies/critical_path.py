@@ -1,12 +1,10 @@
-"""Can the graph neural network find critical paths? Why its sums over children need a non-linearity of their own.
+"""Section 5.1 and appendix E of the Decima paper: which graph neural networks (GNNs) can find critical paths.
 
-The encoder learns from examples to tell, of every stage of random DAGs, how much work the longest path from it has:
-its critical path, cp(v) = work(v) + max cp(child). It is tested on larger DAGs that it never saw, some way into their
-run: of the stages whose parents are all complete, which has the longest critical path, and so comes next? A maximum
-over children is no sum of one function of each. With the second function, g, that follows the sum, it can be learned;
-without it, as in common graph neural networks, it cannot.
-
-Source: Decima (SIGCOMM 2019), section 5.1 (equation 1) and appendix E.
+The encoder learns, by supervised learning on random DAGs, to estimate the critical path of every stage: the most work
+on a path from the stage, cp(v) = work(v) + max cp(child). The test is a choice on larger, unseen DAGs that are partly
+complete: of the stages whose parents are complete, which has the longest critical path? A maximum over children is not
+a sum of one function of each child. With the second function, g, that follows the sum, a network can learn it; with the
+sum alone, as in common GNNs, it cannot.
 """
 
 from __future__ import annotations
@@ -41,31 +39,31 @@ __all__ = ["accuracy", "critical_path", "critical_paths", "draw_dags", "final", 
 #: Name -> whether g follows the sum over children.
 LEVELS = {"two-level": True, "single-level": False}
 
-#: Stages of the DAGs that are learned from (TPC-H jobs have up to 18), and of those that are tested on.
+#: Number of stages of training DAGs (TPC-H jobs have up to 18), and of test DAGs.
 LEARN_STAGES, TEST_STAGES = (5, 20), (21, 30)
 ITERATIONS = 2400
 BATCH, NUM_BATCHES, NUM_TESTS = 128, 80, 1000
 LEARNING_RATE, MAX_GRADIENT_NORM = 7e-3, 1.0
 #: Largest work of a stage, in the unit of critical paths.
 MOST_WORK = 1.0
-#: How steeply the probability of a stage grows with its critical path.
+#: Inverse temperature of the softmax over critical paths.
 SHARPNESS = 5.0
 
 
 @dataclass(frozen=True, eq=False)
 class Dags:
-    """Random DAGs, some way into their run; the stages that are complete are left out.
+    """Random DAGs that are partly complete, without their complete stages.
 
     Attributes:
         graphs: B DAGs with S stages in all. The one feature, float [S, 1], is the stage's work.
-        frontier: int64; the stages whose parents are all complete, of each DAG at least two.
+        frontier: indices of the stages whose parents are all complete, int64; at least two in each DAG.
     """
 
     graphs: GraphTensors
     frontier: Tensor
 
     def with_work(self, random: np.random.Generator) -> Dags:
-        """Return the same DAGs with works drawn anew, uniformly up to ``MOST_WORK``."""
+        """Return the same DAGs with new works, uniform up to ``MOST_WORK``."""
         work = random.random(self.graphs.features.shape, dtype=np.float32) * np.float32(MOST_WORK)
         return Dags(replace(self.graphs, features=torch.from_numpy(work)), self.frontier)
 
@@ -75,8 +73,8 @@ def draw_dags(num_dags: int, stages: tuple[int, int], random: np.random.Generato
 
     Args:
         num_dags: B.
-        stages: their least and largest number of stages before any is complete.
-        random: the generator to draw from.
+        stages: least and largest number of stages, complete ones included.
+        random: random generator.
     """
     drawn = [_draw_dag(stages, random) for _ in range(num_dags)]
     sizes = [frontier.size for frontier, _ in drawn]
@@ -102,11 +100,11 @@ def draw_dags(num_dags: int, stages: tuple[int, int], random: np.random.Generato
 def _draw_dag(
     stages: tuple[int, int], random: np.random.Generator
 ) -> tuple[NDArray[np.bool_], NDArray[np.int32]]:
-    """Draw one DAG: which incomplete stages may run, and their messages (step, receiver, sender), int32 [edges, 3]."""
+    """Draw one DAG: which incomplete stages may run, and messages (step, receiver, sender), int32 [edges, 3]."""
     while True:
         size = int(random.integers(stages[0], stages[1] + 1))
         edges = random_dag(size, random)
-        if random.random() < 0.5:  # many join in the DAGs drawn; in their reverse, many fork
+        if random.random() < 0.5:  # drawn DAGs have many joins; reversed ones have many forks
             edges = size - 1 - edges[::-1, ::-1]
         complete, waits = np.zeros(size, np.bool_), np.zeros(size, np.bool_)
         share = 0.7 * random.random()
@@ -140,11 +138,11 @@ def critical_paths(graphs: GraphTensors) -> Tensor:
 
 
 class StagePaths(nn.Module):
-    """The encoder of a policy, and a linear function of each stage's embedding.
+    """A policy's encoder and a linear readout of each stage's embedding.
 
     Args:
         aggregate: whether g follows the sum over children.
-        seed: of the first weights.
+        seed: seed of the initial weights.
         embedding: width of the embeddings; the other layers are the paper's.
     """
 
@@ -165,48 +163,40 @@ class StagePaths(nn.Module):
         return paths.squeeze(1)
 
 
-def accuracy(told: Tensor, dags: Dags) -> float:
-    """Return the share of the DAGs in which the stage that comes next has the longest critical path.
+def accuracy(estimates: Tensor, dags: Dags) -> float:
+    """Return the share of DAGs in which the frontier stage with the largest estimate has the longest critical path.
 
     Args:
-        told: estimates, float [S]; of the stages on the frontier, the one with the largest comes next.
-        dags: the DAGs.
+        estimates: float [S].
+        dags: B DAGs.
     """
-    right = _is_longest(told, dags) & _is_longest(critical_paths(dags.graphs), dags)
+    right = _is_longest(estimates, dags) & _is_longest(critical_paths(dags.graphs), dags)
     return float(right.sum()) / dags.graphs.num_graphs
 
 
 def _is_longest(paths: Tensor, dags: Dags) -> Tensor:
-    """Mark the stages on the frontier that have the largest number of their DAG, bool [frontier]."""
+    """Mark the frontier stages with the largest value of their DAG, bool [frontier]."""
     values, owner = paths[dags.frontier], dags.graphs.stage_job[dags.frontier]
     largest = values.new_full((dags.graphs.num_graphs,), -torch.inf)
     return values == largest.scatter_reduce_(0, owner, values, "amax")[owner]
 
 
-def _loss(told: Tensor, dags: Dags) -> Tensor:
-    """Return the loss: relative errors of critical paths, and the cross entropy of the stage that comes next.
-
-    The first trains every stage of a DAG, the second the choice that is tested.
-    """
+def _loss(estimates: Tensor, dags: Dags) -> Tensor:
+    """Return the loss: relative errors of all critical paths, and the cross-entropy of the choice that is tested."""
     paths = critical_paths(dags.graphs)
-    off = (told - paths) / (paths + 0.3 * MOST_WORK)
+    off = (estimates - paths) / (paths + 0.3 * MOST_WORK)
     owner = dags.graphs.stage_job[dags.frontier]
-    chance = softmax(SHARPNESS * told[dags.frontier], owner, num_nodes=dags.graphs.num_graphs)
+    chance = softmax(SHARPNESS * estimates[dags.frontier], owner, num_nodes=dags.graphs.num_graphs)
     right = chance[_is_longest(paths, dags)].clamp_min(torch.finfo(chance.dtype).tiny)
     loss: Tensor = 10 * functional.smooth_l1_loss(off, torch.zeros_like(off), beta=0.1) - right.log().mean()
     return loss
 
 
 def train(model: StagePaths, iterations: int, seed: int) -> Iterator[int]:
-    """Train a model; every iteration has DAGs with new works.
-
-    Args:
-        model: trained in place.
-        iterations: gradient steps.
-        seed: of the DAGs.
+    """Train a model in place on DAGs with new works at every iteration.
 
     Yields:
-        The number of iterations done: 0, and again after each.
+        The number of iterations done: 0 at first, and again after each.
     """
     random = np.random.default_rng((seed, 0))
     batches = [draw_dags(BATCH, LEARN_STAGES, random) for _ in range(min(NUM_BATCHES, iterations))]
@@ -234,14 +224,14 @@ def measure(
     """Train both networks with every seed, on one thread: networks this small are slower on more.
 
     Args:
-        seeds: each names first weights and DAGs.
+        seeds: seeds of initial weights and DAGs.
         iterations: gradient steps, at least 1.
-        num_measurements: points of each curve after the first, which is before the first step.
-        on_step: called with the number of iterations done and of all.
+        num_measurements: points of each curve after the initial one.
+        on_step: progress callback: the number of iterations done and of all.
 
     Returns:
-        A row for every measurement, columns ``iteration`` (int64), ``accuracy`` (float64, a fraction) on the larger
-        DAGs, ``network`` (str, of ``LEVELS``) and ``seed`` (int64); and the accuracy of random guesses.
+        A row for every measurement, columns ``iteration`` (int64), ``accuracy`` (float64, a fraction) on test DAGs,
+        ``network`` (str, of ``LEVELS``) and ``seed`` (int64); and the accuracy of random guesses.
     """
     curves: list[pd.DataFrame] = []
     chances: list[float] = []
@@ -266,20 +256,14 @@ def measure(
 
 
 def final(curves: pd.DataFrame) -> pd.DataFrame:
-    """Return the accuracies after the last iteration: a row for each network, a column for each seed."""
+    """Return the final accuracies: a row for each network, a column for each seed."""
     last = curves[curves["iteration"] == curves["iteration"].max()]
     table: pd.DataFrame = last.pivot_table("accuracy", "network", "seed").loc[list(LEVELS)]
     return table
 
 
 def critical_path(part: Part, seeds: int, budget: float) -> Outcome:
-    """Measure which networks find critical paths.
-
-    Args:
-        part: progress callback.
-        seeds: number of networks of each kind.
-        budget: factor on the iterations.
-    """
+    """Measure which networks find critical paths; ``budget`` is a factor on the iterations."""
     iterations = max(1, round(budget * ITERATIONS))
     curves, chance = measure(range(seeds), iterations, on_step=partial(part.tell, "training"))
     return Outcome(
@@ -307,7 +291,7 @@ _LOOKS = {"two-level": ("two-level: g of the sum", BLUE), "single-level": ("sing
 
 
 def accuracy_table(curves: pd.DataFrame, chance: float) -> Table:
-    """Return the table of accuracies in percent after the last iteration."""
+    """Return the table of final accuracies, percent."""
     accuracies = final(curves)
     title = f"Critical paths in DAGs of {_range(TEST_STAGES)} stages, {len(accuracies.columns)} seeds"
     table = new_table(title, "Aggregation", "Mean", "Lowest", "Highest")
@@ -320,7 +304,7 @@ def accuracy_table(curves: pd.DataFrame, chance: float) -> Table:
 
 
 def plot_accuracy(curves: pd.DataFrame, chance: float) -> Figure:
-    """Draw the accuracy over the iterations: the mean over the seeds, and the range of the seeds."""
+    """Draw the accuracy over the iterations: mean and range over the seeds."""
     figure, axes = new_axes(6, 3.5)
     for network, rows in curves.groupby("network", sort=False):
         points = 100 * rows.groupby("iteration")["accuracy"].agg(["mean", "min", "max"])

@@ -124,9 +124,7 @@ def _overrides(settings: Mapping[str, object]) -> dict[str, object]:
 def fig14(study: Study, loads: Sequence[float]) -> Outcome:
     """Compare the full policy with ablations, other networks, and weighted fair sharing, by load.
 
-    Args:
-        study: size and workload.
-        loads: shares of busy executor time; all policies are trained at the highest.
+    All policies are trained at the highest load.
     """
     loads = sorted(set(loads))
     intervals = {load: study.interval_for_load(load) for load in loads}
@@ -218,9 +216,7 @@ SEQUENCES, FIRST_END, LAST_END = 4, 10, 60
 def fig15a(study: Study, load: float) -> Outcome:
     """Compare limits as an input of one score function, as separate outputs, and of single stages; and other networks.
 
-    Args:
-        study: size and workload. A checkpoint has no learning curve, so all policies are trained.
-        load: share of busy executor time of the streams.
+    A checkpoint has no learning curve, so all policies are trained.
     """
     interval_s = study.interval_for_load(load)
     shapes: dict[str, tuple[str, dict[str, object]]] = {
@@ -343,12 +339,7 @@ HERE, FEWER_ARRIVALS = "decima trained there", "decima trained with fewer arriva
 
 
 def table2(study: Study, load: float) -> Outcome:
-    """Compare a policy trained on streams at a high load with one trained on sparser arrivals.
-
-    Args:
-        study: size and workload.
-        load: share of busy executor time.
-    """
+    """Compare a policy trained on streams at a high load with one trained on sparser arrivals."""
     interval_s = study.interval_for_load(load)
     dense = study.stream_variant(interval_s)
     sparse = study.stream_variant(float(f"{interval_s * SPARSE:.3g}"))

@@ -1,4 +1,4 @@
-"""Wrong estimates: what schedulers gain against fair sharing, the more estimates of task times are wrong."""
+"""Wrong estimates of task times: what schedulers gain against fair sharing, by the size of the error."""
 
 from __future__ import annotations
 
@@ -9,33 +9,23 @@ import pandas as pd
 from matplotlib.figure import Figure
 from rich.table import Table
 
-from decima.evaluation.metrics import Interval, paired_change
+from decima.evaluation.metrics import Interval
 from decima.registry import DEFAULT_POLICY, LEARNED
 from decima.show.style import GREY, LEGEND, finish_axes, new_figure, styles
 from decima.show.tables import interval_text, new_table
 from decima.studies.catalogue import ERRORS
-from decima.studies.compared import jct_s, tidy
+from decima.studies.compared import change, tidy
 from decima.studies.outcome import FULL, RULE, Outcome
 from decima.studies.study import Study
 from simulator.cluster.config import Knowledge
 
 __all__ = ["estimates", "gains", "plot_estimates"]
 
-#: Scheduler that all are compared with; estimates do not matter to it.
+#: Reference scheduler, which uses no estimates.
 FAIR = "fair"
 RULES = (
-    *(
-        FAIR,
-        "weighted-fair:-1",
-        "profiled-srpt",
-        RULE,
-        "gittins",
-        "sjf-estimate",
-        "srpt-bounce",
-        "seh",
-        "seh:0",
-    ),
-    *("las", "hesrpt", "inelastic-first"),
+    *(FAIR, "weighted-fair:-1", "profiled-srpt", RULE, "gittins", "sjf-estimate"),
+    *("srpt-bounce", "seh", "seh:0", "las", "hesrpt", "inelastic-first"),
 )
 EXACT = "exact"
 KINDS = {
@@ -48,16 +38,7 @@ Gains = Mapping[tuple[str, str], Mapping[str, Interval]]
 
 
 def estimates(study: Study, errors: Sequence[str], interval_s: float) -> Outcome:
-    """Compare rules and a policy on batches and streams with estimates that are wrong.
-
-    Args:
-        study: size and surroundings.
-        errors: names of ``ERRORS``; by default all. ``exact`` always takes part.
-        interval_s: mean time between the jobs of a stream, s.
-
-    Raises:
-        WorkloadError: the workload says which jobs arrive when.
-    """
+    """Compare rules and a policy on batches and streams with wrong estimates; exact estimates are always included."""
     names = [name for name in ERRORS if name == EXACT or not errors or name in errors]
     schedulers = {name: name for name in RULES} | {FULL: f"{LEARNED}:{study.checkpoint or DEFAULT_POLICY}"}
     streams = f"streams {interval_s:g} s apart"
@@ -104,20 +85,18 @@ def gains(runs: pd.DataFrame) -> dict[tuple[str, str], dict[str, Interval]]:
     """Return the paired relative change of each scheduler's mean JCT against fair's.
 
     Args:
-        runs: tidy results; conditions are such as ``batches, job-1``.
+        runs: tidy results; conditions are named ``batches, job-1`` and so on.
 
     Returns:
         (arrivals, errors) -> scheduler -> change.
     """
-    found = {}
-    for condition in runs["condition"].unique():
-        arrivals, _, errors = condition.partition(", ")
-        fair = jct_s(runs, FAIR, condition)
-        found[arrivals, errors] = {
-            str(name): paired_change(jct_s(runs, name, condition), fair)
-            for name in runs["scheduler"].unique()
+    conditions = {str(name): tuple(str(name).split(", ")) for name in runs["condition"].unique()}
+    return {
+        (arrivals, errors): {
+            str(name): change(runs, name, FAIR, condition) for name in runs["scheduler"].unique()
         }
-    return found
+        for condition, (arrivals, errors) in conditions.items()
+    }
 
 
 def _tables(found: Gains, title: str) -> list[Table]:
@@ -136,7 +115,7 @@ def _tables(found: Gains, title: str) -> list[Table]:
 
 
 def plot_estimates(runs: pd.DataFrame) -> Figure:
-    """Draw the mean JCT over the size of errors: a row for each kind of arrivals, a column for each kind of errors.
+    """Draw the mean JCT over the size of the error: a row for each kind of arrivals, a column for each kind of error.
 
     The dotted line is the strongest rule with exact estimates.
     """

@@ -61,14 +61,6 @@ def fig18(
 ) -> Outcome:
     """Compare real with predicted runs: recorded runs, or with ``live`` runs of a real Spark made now.
 
-    Args:
-        part: progress callback.
-        recordings: folders, see ``load_recordings``.
-        live: see ``_live``.
-        executors: executors of a query alone, by default 2; with ``live`` executors of Spark.
-        seeds: number of draws of the durations that a prediction averages.
-        batches: with ``live``, the number of mixtures.
-
     Raises:
         OptionError: options of the other mode, no recordings, or no pyspark.
         WorkloadError: see ``load_recordings`` and ``measure_fidelity``.

@@ -139,30 +139,14 @@ OTHERS = ("fair", "drf", f"{GRAPHENE_STAR}:once")
 
 
 def fig11a(study: Study, window_s: float) -> Outcome:
-    """Compare schedulers on ten windows of a trace that no policy was trained on.
-
-    Args:
-        study: size and workload, a trace.
-        window_s: length of the windows, s.
-
-    Raises:
-        WorkloadError: the workload has no arrival times.
-    """
+    """Compare schedulers on ten windows of a trace that no policy was trained on."""
     conditions = experiments(study, trace=True, window_s=window_s)
     title = f"Windows of {window_s:g} s of {study.workload.name}, {study.executors} executors of 4 sizes"
     return _fig11(study, conditions, "fig11a", title, paper=0.32)
 
 
 def fig11b(study: Study, interval_s: float) -> Outcome:
-    """Compare schedulers on ten streams of 200 TPC-H jobs, whose stages need memory from (0, 1].
-
-    Args:
-        study: size and workload.
-        interval_s: mean time between arrivals, s.
-
-    Raises:
-        WorkloadError: the workload has arrival times.
-    """
+    """Compare schedulers on ten streams of 200 TPC-H jobs, whose stages need memory from (0, 1]."""
     conditions = experiments(study, trace=False, interval_s=interval_s)
     return _fig11(study, conditions, "fig11b", f"{study.title(conditions)} of 4 sizes", paper=0.43)
 
@@ -239,14 +223,6 @@ def table3(study: Study, interval_s: float) -> Outcome:
 
     One policy was trained where jobs arrive 15 times less often, so that one or two are present at a time. Another one
     was trained on a tenth of the executors, with a tenth of the arrivals.
-
-    Args:
-        study: size and workload.
-        interval_s: mean time between arrivals in the test, s.
-
-    Raises:
-        CompareError: the executors, or a tenth of them, cannot be divided among the sizes.
-        WorkloadError: the workload has arrival times.
     """
     here = four_sizes(study.executors)
     small = four_sizes(max(1, round(study.executors / TIMES_EXECUTORS)))

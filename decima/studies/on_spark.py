@@ -311,7 +311,7 @@ def _run(jobs: JobSequence, way: str, slots: int, history: Path, where: Path) ->
         for name, profile in zip(names, jobs.profiles, strict=True):
             write_workload(where / f"{name}.json", Workload((profile,), name="sleeping"))
             # Its first argument is what the cluster knows the application by.
-            cluster.submit(name, [sys.executable, "-m", "decima.service.spark_application", str(where), name])
+            cluster.submit(name, [sys.executable, "-m", "decima.service.standalone_spark", str(where), name])
         _wait(cluster, names, where, "ready", PATIENCE_S)
         begin_s = time.time()
         for number, name in enumerate(names):

@@ -1,4 +1,4 @@
-"""The result of a study in one form: tidy rows, tables, notes, claims of the paper, pictures; and its JSON."""
+"""The one form of a study's result: tidy rows, tables, notes, claims of the paper, pictures; and its JSON."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ from workloads.errors import DecimaError
 
 __all__ = ["FULL", "RULE", "UNKNOWN", "Claim", "OptionError", "Outcome", "Part"]
 
-#: Shown for a value that the paper does not give, or that was not measured.
+#: Text for a value that the paper does not give, or that was not measured.
 UNKNOWN = "—"
-#: The strongest rule of this project on one class of executors.
+#: The best heuristic on one class of executors.
 RULE = "priced-srpt"
-#: The policy that a study is about.
+#: Name of a study's main policy.
 FULL = "decima"
 
 
 class OptionError(DecimaError, ValueError):
-    """Options of a study that exclude each other or are missing. The message is one line."""
+    """Options of a study exclude each other or are missing. The message is one line."""
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ class Claim:
     """A statement of a paper and its check.
 
     Attributes:
-        paper: the statement.
+        paper: statement of the paper.
         here: the same quantity in this run.
         holds: whether they agree; None if this run cannot tell.
     """
@@ -79,13 +79,13 @@ class Outcome:
     """The result of a study.
 
     Attributes:
-        name: the study's, such as fig9a.
+        name: name of the study, such as fig9a.
         runs: tidy results, one row for each run; columns such as condition, scheduler, seed, mean_jct_s.
-        tables: for people.
+        tables: tables of the report.
         notes: one sentence each.
         claims: statements of the paper and their checks.
         extra: further entries of the JSON.
-        pictures: name of the file -> function that draws it.
+        pictures: file name -> function that draws the picture.
     """
 
     name: str
@@ -120,7 +120,7 @@ def _claims_table(claims: Sequence[Claim]) -> Table:
 
 
 def machine() -> dict[str, Any]:
-    """Describe the machine and the versions that a result was made with."""
+    """Describe machine and versions."""
     return {
         "platform": platform.platform(),
         "processor": _processor(),

@@ -1,8 +1,7 @@
-"""How compact plans of Graphene and of simpler planners are, on projects whose best makespans are known, or on jobs.
+"""How compactly Graphene and simpler planners pack tasks: plans of projects or jobs, against bests or lower bounds.
 
-Packing tasks that depend on each other into resources and time is resource-constrained project scheduling (RCPSP);
-PSPLIB has instances that exact solvers have settled. Plans of jobs, each alone on a cluster, are compared with lower
-bounds.
+Packing dependent tasks into resources and time is resource-constrained project scheduling (RCPSP). PSPLIB has projects
+whose best makespans exact solvers have found. Plans of jobs, each alone on a cluster, are compared with lower bounds.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ from workloads.sources.open import open_workload
 
 __all__ = ["BEST", "BOUND", "PLANNERS", "measure", "of_jobs", "of_projects", "packing"]
 
-#: Name -> planner, called with a project and a seed.
+#: Name -> planner, a function of a project and a seed.
 PLANNERS: dict[str, Callable[[Project, int], Plan]] = {
     "random": random_order,
     "tetris": lambda project, _: tetris(project),
@@ -42,15 +41,12 @@ PLANNERS: dict[str, Callable[[Project, int], Plan]] = {
     "graphene": lambda project, _: graphene(project),
     "graphene+justification": lambda project, _: graphene(project, justified=True),
 }
-#: The planners that Graphene's own paper compares it with.
+#: Planners that the paper of Graphene compares it with.
 RIVALS = ("critical-path", "tetris")
-#: What makespans are compared with.
+#: References of makespans.
 BEST, BOUND = "best known makespan", "lower bound"
-#: Makespans that differ by less are the same.
+#: Relative difference below which makespans count as equal.
 TOLERANCE = 1e-9
-
-#: Progress callback: the number of projects planned and of all.
-OnStep = Callable[[int, int], None]
 
 
 def packing(
@@ -66,28 +62,16 @@ def packing(
 ) -> Outcome:
     """Compare planners on projects of PSPLIB, or on the jobs of a workload.
 
-    Args:
-        part: progress callback.
-        instances: folder of ``.sm`` files.
-        best: file of best known makespans, see ``of_projects``.
-        workload: jobs to plan, each alone on a cluster.
-        classes: executors of that cluster, as ``decima compare`` has them; ``FOUR_SIZES`` by default.
-        memory_demand: ``own`` or ``uniform``: drawn for each stage.
-        sample: number of jobs to draw; all by default.
-        seed: of random orders and of what is drawn.
-        workers: see ``check_workers``.
-
     Raises:
         OptionError: neither or both of ``instances`` and ``workload``, or options of the other one.
         ProjectFileError: see ``of_projects``.
-        ConfigError: a stage that no executor class can run.
+        ConfigError: no executor class can run a stage.
     """
     if (instances is None) == (workload is None):
         raise OptionError("expected either --instances or a workload")
-    on_step, workers = partial(part.tell, "planning"), workers or available_cpus()
     if instances is not None:
         part.refuse(dict.fromkeys(("classes", "memory_demand", "sample"), "it is for a workload"))
-        plans, reference = of_projects(instances, best, seed, workers, on_step)
+        projects, best_known, reference = of_projects(instances, best)
     else:
         part.refuse({"best": "jobs are compared with lower bounds"})
         assert workload is not None
@@ -96,7 +80,9 @@ def packing(
         jobs = trace_arrivals([each[number] for number in chosen], [0.0] * len(chosen), seed)
         jobs = uniform_memory(jobs) if memory_demand == "uniform" else jobs
         cluster = ClusterConfig(executor_classes=parse_classes(classes or FOUR_SIZES))
-        plans, reference = of_jobs(jobs, cluster, seed, workers, on_step), BOUND
+        projects, best_known, reference = of_jobs(jobs, cluster)
+    on_step = partial(part.tell, "planning")
+    plans = measure(projects, best_known, seed, workers or available_cpus(), on_step)
     table = summary(plans)
     saved = {rival: shorter_by(plans, rival) for rival in RIVALS}
     told = ", ".join(f"{interval_text(each, '.1f')} % than {rival}'s" for rival, each in saved.items())
@@ -138,28 +124,20 @@ def packing(
     )
 
 
-def of_projects(
-    instances: Path,
-    best: Path | None = None,
-    seed: int = 0,
-    workers: int | str = 1,
-    on_step: OnStep = lambda done, total: None,
-) -> tuple[pd.DataFrame, str]:
-    """Plan all projects of a folder.
+#: Projects by name, best makespan or lower bound of each, and which of the two these are: ``BEST`` or ``BOUND``.
+Known = tuple[dict[str, Project], dict[str, float], str]
+
+
+def of_projects(instances: Path, best: Path | None = None) -> Known:
+    """Read all projects of a folder of ``.sm`` files.
 
     Args:
-        instances: folder of ``.sm`` files.
-        best: file of best known makespans; if not given, ``best.csv`` in the folder or the one above it, and without
-            that, plans are compared with lower bounds.
-        seed: of random orders.
-        workers: see ``check_workers``.
-        on_step: progress callback.
-
-    Returns:
-        The plans, see ``measure``, and what they are compared with: ``BEST`` or ``BOUND``.
+        instances: the folder.
+        best: file of best known makespans; by default ``best.csv`` in the folder or the one above it. Without any,
+            references are lower bounds.
 
     Raises:
-        ProjectFileError: a file is broken, or says nothing of one of the projects.
+        ProjectFileError: a file is malformed, or has no makespan of one of the projects.
     """
     known = {} if best is None else read_best(best)
     projects = read_projects(instances)
@@ -167,43 +145,34 @@ def of_projects(
         beside = (folder / "best.csv" for folder in (instances, instances.resolve().parent))
         best = next((path for path in beside if path.exists()), None)
     if best is None:
-        bounds = {name: project.lower_bound for name, project in projects.items()}
-        return measure(projects, bounds, seed, workers, on_step), BOUND
+        return _with_bounds(projects)
     known = known or read_best(best)
     for name in projects:
         if name not in known:
             raise ProjectFileError(f"{best}: expected a best known makespan of {name}")
-    return measure(projects, known, seed, workers, on_step), BEST
+    return projects, known, BEST
 
 
-def of_jobs(
-    jobs: JobSequence,
-    cluster: ClusterConfig,
-    seed: int = 0,
-    workers: int | str = 1,
-    on_step: OnStep = lambda done, total: None,
-) -> pd.DataFrame:
-    """Plan jobs, each as if it were alone on a cluster; tasks last as long as those of their stage do on average.
+def of_jobs(jobs: JobSequence, cluster: ClusterConfig) -> Known:
+    """Return jobs as projects, each alone on a cluster; tasks take the mean duration of their stage.
 
-    Args:
-        jobs: their times of arrival do not matter; those without work are left out.
-        cluster: the cluster.
-        seed, workers, on_step: as for ``of_projects``.
-
-    Returns:
-        The plans, see ``measure``; they are compared with lower bounds.
+    Jobs without work are left out; arrival times do not matter.
 
     Raises:
-        ConfigError: a stage that no executor class can run.
+        ConfigError: no executor class can run a stage.
     """
     check_demands(cluster, jobs)
-    projects = {
-        f"{number} {profile.name}": project_of(profile, cluster)
-        for number, profile in enumerate(jobs.profiles)
-        if profile.work_ms > 0
-    }
-    bounds = {name: project.lower_bound for name, project in projects.items()}
-    return measure(projects, bounds, seed, workers, on_step)
+    return _with_bounds(
+        {
+            f"{number} {profile.name}": project_of(profile, cluster)
+            for number, profile in enumerate(jobs.profiles)
+            if profile.work_ms > 0
+        }
+    )
+
+
+def _with_bounds(projects: dict[str, Project]) -> Known:
+    return projects, {name: project.lower_bound for name, project in projects.items()}, BOUND
 
 
 def measure(
@@ -211,21 +180,23 @@ def measure(
     references: Mapping[str, float],
     seed: int = 0,
     workers: int | str = 1,
-    on_step: OnStep = lambda done, total: None,
+    on_step: Callable[[int, int], None] = lambda done, total: None,
 ) -> pd.DataFrame:
     """Plan projects with all planners.
 
     Args:
-        projects: by name.
+        projects: projects by name.
         references: name -> best makespan or its lower bound, above 0.
-        seed, workers, on_step: as for ``of_projects``.
+        seed: seed of random orders.
+        workers: see ``check_workers``.
+        on_step: progress callback: the number of projects planned and of all.
 
     Returns:
         A row for each plan, columns ``instance``, ``planner``, ``makespan``, ``cpu_s``, ``reference``, and
         ``deviation`` of the makespan from it, percent.
     """
-    with make_workers(seed, workers, len(projects)) as team:
-        found, _ = map_in_order(team, _plan, list(projects.items()), on_step)
+    with make_workers(seed, workers, len(projects)) as pool:
+        found, _ = map_in_order(pool, _plan, list(projects.items()), on_step)
     rows = [row for each in found for row in each]
     plans = pd.DataFrame(rows, columns=["instance", "planner", "makespan", "cpu_s"])
     plans["reference"] = plans["instance"].map(references)
@@ -247,14 +218,14 @@ def _plan(seed: int, item: tuple[str, Project]) -> list[tuple[str, str, float, f
 
 @cache
 def _compile() -> None:
-    """Plan a small project once in a process, so that no time of compilation is measured."""
+    """Plan a small project once in a process, so that compilation is not measured."""
     project = Project(np.ones(2), np.ones((2, 1)), np.ones(1), [(), ()])
     for plan in PLANNERS.values():
         plan(project, 0)
 
 
 def shorter_by(plans: pd.DataFrame, than: str, planner: str = "graphene") -> Interval:
-    """Return how much shorter a planner's plans are than those of another on average, percent."""
+    """Return how much shorter a planner's plans are than another's: mean and interval, percent."""
     makespan = plans.pivot_table("makespan", "instance", "planner", sort=False)
     return mean_interval(100 * (1 - makespan[planner] / makespan[than]))
 
@@ -263,7 +234,7 @@ def summary(plans: pd.DataFrame) -> pd.DataFrame:
     """Summarise plans: a row for each planner.
 
     Columns: ``mean_deviation``, ``ci95`` (half its confidence interval), ``median_deviation``, ``worst_deviation``,
-    ``optimal`` (number of plans no longer than the reference) and ``cpu_s`` (of all).
+    ``optimal`` (number of plans no longer than the reference) and ``cpu_s`` (sum).
     """
     rows = {}
     for planner, each in plans.groupby("planner", sort=False):
@@ -280,7 +251,7 @@ def summary(plans: pd.DataFrame) -> pd.DataFrame:
 
 
 def table_of(plans: pd.DataFrame, reference: str) -> Table:
-    """Return deviations in percent, how often there is none, and CPU seconds: a row for each planner."""
+    """Return the table of deviations in percent, number of optimal plans and CPU seconds, by planner."""
     title = f"Percent above the {reference}, {plans['instance'].nunique()} DAGs"
     table, rows = new_table(title, "Planner", "Mean", "Median", "Worst", "Met", "CPU (s)"), summary(plans)
     for planner, row in rows.iterrows():
@@ -297,7 +268,7 @@ def table_of(plans: pd.DataFrame, reference: str) -> Table:
 
 
 def plot_packing(plans: pd.DataFrame, reference: str) -> Figure:
-    """Draw the share of projects or jobs over the deviation of their plans, a line for each planner."""
+    """Draw the cumulative share of projects over the deviation of their plans, a line for each planner."""
     figure, axes = new_axes(7, 3.5)
     worst = plans["deviation"].max()
     for planner, look in styles(plans["planner"].unique()).items():

@@ -1,4 +1,4 @@
-"""Where a policy can be trusted: it meets the strongest rule and tuned weighted fair in a fixed grid of settings."""
+"""Where a policy can be trusted: comparison with heuristics and tuned weighted fair in a fixed grid of settings."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from rich.table import Table
 from decima.evaluation.comparison import Comparison, run_comparisons
 from decima.evaluation.conditions import CompareError, Conditions
 from decima.evaluation.fit import best_fit
-from decima.evaluation.metrics import Interval, mean_interval, paired_change
+from decima.evaluation.metrics import Interval, mean_interval
 from decima.evaluation.tuning import HINDSIGHT
 from decima.policy.files import load_actor
 from decima.registry import LEARNED
@@ -27,7 +27,7 @@ from decima.show.style import BLACK, BLUE, GREY, RED, new_axes
 from decima.show.tables import interval_text, new_table
 from decima.studies.catalogue import SEQUENCES
 from decima.studies.cells import CELLS, OPTIONS, Cell, Source
-from decima.studies.compared import jct_s, tidy
+from decima.studies.compared import change, jct_s, tidy
 from decima.studies.outcome import FULL, RULE, UNKNOWN, Outcome, Part
 from decima.workers.pool import available_cpus
 from simulator.cluster.config import ClusterConfig
@@ -38,16 +38,16 @@ from workloads.sources.workload_file import Workload
 
 __all__ = ["PLAIN_RULE", "Cells", "choose_cells", "settings_grid", "with_typical_task", "workloads"]
 
-#: A rule that knows what jobs use well, but whose limits are the same at any load.
+#: A heuristic that knows the useful parallelism of jobs, with the same limits at any load.
 PLAIN_RULE = "profiled-srpt:2.5"
-#: A policy is held against the best of these.
+#: A policy is compared with the best of these.
 REFERENCES = (PLAIN_RULE, RULE, HINDSIGHT)
-#: The schedulers of every cell, as they are shown.
+#: Schedulers of every cell, in the order of the table.
 SCHEDULERS = ("fair", HINDSIGHT, PLAIN_RULE, RULE)
 COLUMNS = (*SCHEDULERS, FULL)
 #: Median of the mean task durations of random DAGs with short tasks, ms.
 SHORT_MS = 150.0
-#: Blue is shorter and orange is longer, which people with colour blindness tell apart, too; white is no change.
+#: Colour-blind safe: blue is shorter, orange is longer, white is no change.
 COLOURS = LinearSegmentedColormap.from_list("change", (BLUE, "white", RED))
 #: Changes above this have the same colour.
 STRONGEST = 0.3
@@ -58,13 +58,13 @@ class Cells:
 
     Args:
         runs: tidy results; columns ``condition`` (name of the cell), ``scheduler``, ``seed``, ``mean_jct_s``.
-        policies: cell -> the policy of ``decima``, shipped or a file; None if there is none for the cell.
+        policies: cell -> shipped policy or policy file; None if no policy fits the cell.
 
     Attributes:
         jct: cell -> scheduler -> average JCT on each sequence, s.
         best: cell -> the one of ``REFERENCES`` with the lowest average JCT.
-        changes: a row for each cell with the schedulers' relative differences to ``best``, paired by sequence.
-        judged: the cells with a policy.
+        changes: cell -> scheduler -> relative difference to ``best``, paired by sequence.
+        judged: cells with a policy.
     """
 
     def __init__(self, runs: pd.DataFrame, policies: Mapping[str, str | None]) -> None:
@@ -77,19 +77,19 @@ class Cells:
             cell: min(REFERENCES, key=lambda name: float(jct[name].mean())) for cell, jct in self.jct.items()
         }
         self.changes = {
-            cell: {name: paired_change(each, jct[self.best[cell]]) for name, each in jct.items()}
+            cell: {name: change(runs, name, self.best[cell], cell) for name in jct}
             for cell, jct in self.jct.items()
         }
         self.judged = [cell for cell, policy in policies.items() if policy is not None]
 
     def not_worse(self, cell: str) -> bool:
         """Return whether the policy's change is at most its interval."""
-        change = self.changes[cell][FULL]
-        return change.mean <= change.half_width
+        mean, half_width = self.changes[cell][FULL]
+        return mean <= half_width
 
     @property
     def worst(self) -> str | None:
-        """The cell of the largest change of the policy, first of all among cells where it is worse."""
+        """Cell with the largest change of the policy, of the cells where it is worse if there are any."""
         return max(
             self.judged,
             key=lambda cell: (not self.not_worse(cell), self.changes[cell][FULL].mean),
@@ -98,9 +98,9 @@ class Cells:
 
     @property
     def average(self) -> Interval:
-        """Mean change of the policy over the cells, each of which counts the same; NaN without any policy.
+        """Mean change of the policy over the cells, with equal weights; NaN without any policy.
 
-        Cells share seeds, and some of them jobs, so that the interval is that of the means over cells, by seed.
+        Cells share seeds, and some of them jobs, so the interval is that of the means over cells, by seed.
         """
         base = {cell: self.jct[cell][self.best[cell]] for cell in self.judged}
         changes = [(self.jct[cell][FULL] - each) / each.mean() for cell, each in base.items()]
@@ -108,7 +108,7 @@ class Cells:
 
     @property
     def better(self) -> bool:
-        """Whether the policy is better on average over the cells, and not by chance."""
+        """Whether the policy is better on average over the cells: the interval is below 0."""
         return self.average.mean + self.average.half_width < 0
 
 
@@ -125,21 +125,10 @@ def settings_grid(
 ) -> Outcome:
     """Compare schedulers in each cell, all of them on the same sequences.
 
-    Args:
-        part: progress callback.
-        checkpoint: policy file; by default the shipped policy that fits a cell best, if there is one.
-        profiles: folder of the published TPC-H profiles.
-        trace: workload file with DAGs of a trace.
-        cells: names; by default all cells whose jobs are given.
-        budget: factor on the number of sequences.
-        seeds: number of sequences in each cell, at least 2, whatever the budget.
-        seed: of the first sequence.
-        workers: see ``check_workers``.
-
     Raises:
         CompareError: see ``choose_cells``; or a scheduler failed.
-        ConfigError: a stage of the trace that needs more than an executor has.
-        OptionError: a source of jobs that no cell needs.
+        ConfigError: a stage of the trace needs more than an executor has.
+        OptionError: no chosen cell needs a source of jobs that is given.
         WorkloadError: a source of jobs is malformed.
     """
     needed = {CELLS[each].source for each in cells or CELLS}
@@ -160,7 +149,7 @@ def settings_grid(
         if policy is not None:
             schedulers[FULL] = f"{LEARNED}:{policy}"
         comparisons[cell.name] = Comparison(conditions, schedulers, keep=False)
-    # All at once: a worker that has nothing left to do in one cell goes on with the next.
+    # All at once, so that an idle worker goes on with the next cell.
     tell = partial(part.tell, "comparing schedulers")
     run_comparisons(list(comparisons.values()), workers or available_cpus(), tell)
     runs = tidy(comparisons)
@@ -173,12 +162,12 @@ def outcome(
     left_out: Sequence[str] = (),
     conditions: Mapping[str, Conditions] | None = None,
 ) -> Outcome:
-    """Return what follows from the results of all cells.
+    """Return the outcome of the results of all cells.
 
     Args:
         runs, policies: see ``Cells``.
         left_out: a sentence for each source of jobs that was not given.
-        conditions: of each cell, for the JSON.
+        conditions: conditions of each cell, for the JSON.
     """
     cells = Cells(runs, policies)
     worst = cells.worst
@@ -206,14 +195,10 @@ def outcome(
 
 
 def workloads(profiles: Path | None = None, trace: Path | None = None) -> dict[Source, Workload]:
-    """Return the sources of jobs; only the profiles of a trace are used.
-
-    Args:
-        profiles: folder of the published TPC-H profiles, optional.
-        trace: workload file with DAGs of a trace, optional.
+    """Return the sources of jobs; arrival times of a trace are not used.
 
     Raises:
-        WorkloadError: one of them is malformed.
+        WorkloadError: a file is malformed.
     """
     found: dict[Source, Workload] = {
         "embedded": open_workload(EMBEDDED),
@@ -228,7 +213,7 @@ def workloads(profiles: Path | None = None, trace: Path | None = None) -> dict[S
 
 
 def with_typical_task(profiles: Sequence[JobProfile], typical_ms: float) -> tuple[JobProfile, ...]:
-    """Scale all durations alike, so that the median over all tasks of their stage's mean duration is ``typical_ms``."""
+    """Scale all durations by one factor; the median over tasks of the stage's mean duration becomes ``typical_ms``."""
     stages = [stage for profile in profiles for stage in profile.stages]
     mean_ms = [stage.durations.mean_ms for stage in stages]
     factor = typical_ms / float(np.median(np.repeat(mean_ms, [stage.num_tasks for stage in stages])))
@@ -236,14 +221,14 @@ def with_typical_task(profiles: Sequence[JobProfile], typical_ms: float) -> tupl
 
 
 def choose_cells(names: Sequence[str], known: Mapping[Source, Workload]) -> tuple[list[Cell], list[str]]:
-    """Return the cells to measure, in their order, and a sentence for each source whose cells are left out.
+    """Return the cells to measure in order, and a sentence for each source whose cells are left out.
 
     Args:
-        names: of the cells; by default all whose jobs are known.
+        names: names of cells; if empty, all cells whose jobs are known.
         known: sources of jobs.
 
     Raises:
-        CompareError: a cell of that name is unknown, or the source of its jobs is.
+        CompareError: a cell does not exist, or the source of its jobs is not known.
     """
     for name in names:
         if name not in CELLS:
@@ -269,7 +254,7 @@ def _conditions(cell: Cell, workload: Workload, num_experiments: int, seed: int)
 
 
 def grid_table(cells: Cells, seeds: int) -> Table:
-    """Return the average JCT of each scheduler, s, and the policy's change: a row for each cell."""
+    """Return the table of average JCTs, s, and the policy's change, by cell."""
     title = f"Average JCT, {seeds} sequences in each cell"
     table = new_table(title, "Cell", *COLUMNS, "vs best", "Not worse")
     for above, cell in zip(("", *cells.policies), cells.policies, strict=False):
@@ -277,15 +262,15 @@ def grid_table(cells: Cells, seeds: int) -> Table:
             table.add_section()
         means = [f"{each.mean():.1f}" for each in cells.jct[cell].values()]
         if cell in cells.judged:
-            change = interval_text(cells.changes[cell][FULL], "+.1%")
-            table.add_row(cell, *means, change, _yes(cells.not_worse(cell)))
+            versus = interval_text(cells.changes[cell][FULL], "+.1%")
+            table.add_row(cell, *means, versus, _yes(cells.not_worse(cell)))
         else:
             table.add_row(cell, *means, UNKNOWN, UNKNOWN, "no policy")
     return table
 
 
 def grid_notes(cells: Cells, left_out: Sequence[str] = ()) -> list[str]:
-    """Return the verdicts, and what the table does not say by itself; one sentence per line."""
+    """Return the verdicts, and the explanation of the table, one sentence a line."""
     policies: dict[str, list[str]] = {}
     for name, policy in cells.policies.items():
         policies.setdefault(policy or "", []).append(name)
@@ -299,10 +284,10 @@ def grid_notes(cells: Cells, left_out: Sequence[str] = ()) -> list[str]:
         verdicts = ["There is no policy for any cell, so nothing can be said of decima."]
     else:
         every = "In every cell with a policy" if none else "In every cell"
-        change = interval_text(cells.changes[worst][FULL], "+.1%")
+        largest = interval_text(cells.changes[worst][FULL], "+.1%")
         verdicts = [
             f"{every} decima is not worse than the best of the rules and tuned weighted fair by more than its "
-            f"interval: {_yes(cells.not_worse(worst))} (worst cell: {worst}, {change}).",
+            f"interval: {_yes(cells.not_worse(worst))} (worst cell: {worst}, {largest}).",
             f"On average over the cells it is better: {_yes(cells.better)} ({interval_text(cells.average, '+.1%')}).",
         ]
     return [
@@ -350,10 +335,9 @@ def _entry(cells: Cells, name: str, runs: pd.DataFrame, conditions: Conditions |
 
 
 def plot_grid(cells: Cells) -> Figure:
-    """Draw a heat map of the changes against the best reference: a row for each cell, a column for each scheduler.
+    """Draw a heat map of the changes against the best reference, percent: a row for each cell, a column a scheduler.
 
-    The numbers are percent, 0 for the reference itself; those of a policy that is worse by more than its interval are
-    bold. Changes of more than ``STRONGEST`` have the same colour. Grey: no policy.
+    Bold: a policy that is worse by more than its interval. Grey: no policy.
     """
     names = list(cells.policies)
     changes = np.array(
@@ -364,18 +348,18 @@ def plot_grid(cells: Cells) -> Figure:
     image = axes.imshow(
         100 * changes, cmap=COLOURS, vmin=-100 * STRONGEST, vmax=100 * STRONGEST, aspect="auto"
     )
-    for (row, column), change in np.ndenumerate(changes):
+    for (row, column), value in np.ndenumerate(changes):
         cell = names[row]
         worse = COLUMNS[column] == FULL and cell in cells.judged and not cells.not_worse(cell)
         axes.text(
             column,
             row,
-            UNKNOWN if math.isnan(change) else f"{100 * change:+.1f}" if change else "0",
+            UNKNOWN if math.isnan(value) else f"{100 * value:+.1f}" if value else "0",
             ha="center",
             va="center",
             fontsize="small",
             fontweight="bold" if worse else "normal",
-            color="white" if change < -0.8 * STRONGEST else BLACK,
+            color="white" if value < -0.8 * STRONGEST else BLACK,
         )
     for row, (above, below) in enumerate(pairwise(names)):
         if CELLS[above].source != CELLS[below].source:

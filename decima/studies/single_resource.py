@@ -62,11 +62,6 @@ def fig9a(study: Study) -> Outcome:
 def fig9b(study: Study, load: float | None = None, interval_s: float | None = None) -> Outcome:
     """Compare schedulers on streams of 1,000 jobs, and look closer at the first stream.
 
-    Args:
-        study: size and workload.
-        load: share of busy executor time, by default 0.85; sets the interval between arrivals.
-        interval_s: the interval itself, s, instead of a load.
-
     Raises:
         CompareError: both a load and an interval are given.
     """

@@ -35,25 +35,21 @@ __all__ = ["LEVELS", "changes", "drift", "executors_by_load", "high_load", "plot
 
 # ---- high load ---------------------------------------------------------------------------------------------
 
-#: Groups of jobs by total work; all but the largest are looked at together too.
+#: Groups of jobs by total work; the first four are also averaged together.
 FIFTHS = ("smallest fifth", "second", "third", "fourth", "largest")
 OTHERS, LARGEST = "the other four fifths", "the largest fifth"
-#: Jobs in the system: from each number up to the next.
+#: Lower bounds of the levels of load: jobs in the system.
 LEVELS = (1, 3, 6, 11, 21, 41)
 LEVEL_NAMES = (*(f"{low} to {high - 1}" for low, high in pairwise(LEVELS)), f"{LEVELS[-1]} or more")
-#: Rules of one cost exponent whatever the load: the right one for batches, and the best one at 85 %.
-THRIFTY = ("profiled-srpt:2.5", "profiled-srpt:6")
+#: Rules with one cost exponent at any load: the best one for batches, and the best one at 85 %.
+ONE_PRICE = ("profiled-srpt:2.5", "profiled-srpt:6")
 
 
 def high_load(study: Study, load: float) -> Outcome:
     """Compare rules, a policy that learned on batches, and ``priced-srpt`` on streams of 1,000 jobs.
 
-    Args:
-        study: size and surroundings.
-        load: share of busy executor time.
-
     Raises:
-        CompareError: an experiment with fewer than 5 jobs.
+        CompareError: an experiment has fewer than 5 jobs.
     """
     interval_s = study.interval_for_load(load)
     conditions = study.conditions(num_experiments=10, num_jobs=1000, interval_s=interval_s)
@@ -61,7 +57,7 @@ def high_load(study: Study, load: float) -> Outcome:
     learned = {f"{LEARNED}:{policy}": f"{LEARNED}:{policy}"} if policy in specialists() else {}
     if study.checkpoint is not None:
         learned = {LEARNED: f"{LEARNED}:{study.checkpoint}"}
-    schedulers = {"fair": "fair", **{name: name for name in THRIFTY}, **learned, RULE: RULE}
+    schedulers = {"fair": "fair", **{name: name for name in ONE_PRICE}, **learned, RULE: RULE}
     comparisons = study.compare({"": (conditions, schedulers)})
     looks = study.look_at(comparisons[""], _look, "looking at jobs")
     jct_ms = {name: np.array([each for each, _ in found]) for name, found in looks.items()}
@@ -107,20 +103,20 @@ def _look(record: EpisodeRecord) -> tuple[NDArray[np.float64], NDArray[np.float6
 
 
 def executors_by_load(record: EpisodeRecord, largest: NDArray[np.int64]) -> NDArray[np.float64]:
-    """Average the executors of jobs, from their first task to their last, by the jobs in the system at their arrival.
+    """Average the executors of jobs, from first task to last, by the jobs in the system at arrival.
 
     Args:
         record: a complete episode.
-        largest: numbers of the jobs that are averaged apart, int64 [n].
+        largest: indices of the jobs that are averaged separately, int64 [n].
 
     Returns:
-        float64 [2, LEVELS]: of all other jobs, and of the largest; NaN without a job.
+        float64 [2, LEVELS]: means over all other jobs, and over the largest; NaN without a job.
     """
     job, num_jobs = record.task_job, len(record.sequence)
     begin_ms, end_ms = np.full(num_jobs, np.inf), np.zeros(num_jobs)
     np.minimum.at(begin_ms, job, record.task_start_ms)
     np.maximum.at(end_ms, job, record.task_finish_ms)
-    executors = record.busy_ms / np.maximum(end_ms - begin_ms, 1.0)  # no clock is finer than 1 ms
+    executors = record.busy_ms / np.maximum(end_ms - begin_ms, 1.0)  # the clock has steps of 1 ms
     level = np.digitize(record.jobs_found, LEVELS) - 1
     cell = np.isin(np.arange(num_jobs), largest) * len(LEVELS) + level
     total, count = (np.bincount(cell, each, 2 * len(LEVELS)) for each in (executors, np.ones(num_jobs)))
@@ -149,7 +145,7 @@ def _load_table(title: str, executors: Mapping[str, NDArray[np.float64]], row: i
 def plot_high_load(
     by_work: Mapping[str, Sequence[Interval]], executors: Mapping[str, NDArray[np.float64]]
 ) -> Figure:
-    """Draw the JCT by the work of jobs; executors of a job by the load, of large jobs and of others."""
+    """Draw the JCT by the work of jobs; and the executors of a job by load, of large jobs and of others."""
     figure = new_figure(13, 4)
     changes, *by_load = figure.subplots(1, 3)
     looks = styles(executors)
@@ -174,23 +170,15 @@ def plot_high_load(
 
 # ---- drift -------------------------------------------------------------------------------------------------
 
-#: Scheduler that all are compared with.
+#: Reference scheduler.
 FAIR = "fair"
-#: Bins of arrival times in pictures, up to the change.
+#: Number of bins of arrival times in the picture, up to the change.
 BINS = 6
 _Phases = tuple[Interval, ...]
 
 
 def drift(study: Study, load: float) -> Outcome:
-    """Compare rules and policies on streams whose rate doubles or halves, or whose jobs become larger or smaller.
-
-    Args:
-        study: size and surroundings.
-        load: share of busy executor time of the busier half of a stream.
-
-    Raises:
-        WorkloadError: the workload says which jobs arrive when.
-    """
+    """Compare rules and policies on streams whose rate doubles or halves, or whose jobs become larger or smaller."""
     conditions = _conditions(study, load)
     policies = [DEFAULT_POLICY, *(name for name in ("tpch-stream", "embedded-stream") if _fits(study, name))]
     learned = {f"{LEARNED}:{name}": f"{LEARNED}:{name}" for name in policies}
@@ -245,12 +233,12 @@ def drift(study: Study, load: float) -> Outcome:
 
 
 def _fits(study: Study, policy: str) -> bool:
-    """Whether the jobs are those that a shipped policy was trained on."""
+    """Return whether a policy ships, and was trained on this kind of jobs."""
     return policy in specialists() and policy.startswith("tpch" if "profiles" in study.source else "embedded")
 
 
 def _conditions(study: Study, load: float) -> dict[str, Conditions]:
-    """Return the streams by the change in their middle."""
+    """Return the conditions by the change in the middle of the stream."""
     by_work = sorted(study.workload.profiles, key=lambda profile: profile.work_ms)
     middle = (len(by_work) + 1) // 2
     small = replace(study.workload, profiles=tuple(by_work[:middle]), name=f"small {study.workload.name}")
@@ -273,14 +261,11 @@ def _conditions(study: Study, load: float) -> dict[str, Conditions]:
 
 
 def changes(comparison: Comparison) -> dict[str, _Phases]:
-    """Return the mean JCT before the change and after it, s, each with its relative difference from ``fair``.
-
-    Args:
-        comparison: finished comparison, with ``fair``.
+    """Return the mean JCT, s, of jobs that arrive before and after the change, with paired differences to ``fair``.
 
     Returns:
-        Scheduler -> mean JCT of the jobs that arrive before the change, its paired difference; the same after it.
-        Experiments without jobs on a side do not count there.
+        Scheduler -> mean before, its relative difference; mean after, its difference. Experiments without jobs on a
+        side do not count there.
     """
     jobs = comparison.jobs
     late = jobs["arrival_s"] >= _at_s(comparison)
@@ -302,14 +287,14 @@ def _at_s(comparison: Comparison) -> float:
 
 
 def plot_drift(comparisons: Mapping[str, Comparison]) -> Figure:
-    """Draw the mean JCT of jobs by the time of their arrival: a panel for each change."""
+    """Draw the mean JCT of jobs by arrival time: a panel for each change."""
     figure = new_figure(11, 7)
     for axes, (title, comparison) in zip(figure.subplots(2, 2).flat, comparisons.items(), strict=True):
         jobs, at_s = comparison.jobs, _at_s(comparison)
         middle = (jobs["arrival_s"] // (width := at_s / BINS) + 0.5) * width / 60
         binned = jobs.groupby(["scheduler", middle])["jct_s"].agg(["mean", "size"])
         for name, look in styles(comparison.schedulers).items():
-            # Few jobs say little: the last arrivals of the longest streams.
+            # Bins with few jobs, the last arrivals of the longest streams, are left out as noise.
             curve = binned.loc[name].query(f"size >= {len(comparison.finished)}")["mean"]
             axes.plot(curve.index, curve, label=name, marker=".", **look)
         axes.axvline(at_s / 60, color=GREY, linewidth=0.8, linestyle=":")

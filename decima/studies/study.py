@@ -1,7 +1,7 @@
-"""A study of schedulers on a cluster: its size, the policies that it trains, the conditions that it compares under.
+"""A study of schedulers on a cluster: its size, trainings, conditions and comparisons.
 
-Each policy is trained into a folder of its own, by name. A study that asks for the same name with the same settings
-uses it again; a training that was interrupted continues.
+Each policy is trained into a folder of its own, by name. Studies that need the same policy share it; an interrupted
+training continues.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ __all__ = ["Study", "Variant", "interval_for_load"]
 
 _T = TypeVar("_T")
 
-#: Seed of the streams that loads are measured on; no experiment and no training has it.
+#: Seed of the streams that loads are measured on; no experiment or training uses it.
 LOAD_SEED = 4_000_000
 LOAD_JOBS, LOAD_ROUNDS = 1000, 5
 
@@ -51,8 +51,8 @@ class Variant:
     """A policy to train.
 
     Attributes:
-        name: of its folder; the same in all studies that mean the same policy.
-        config: its training.
+        name: name of its folder, the same in all studies.
+        config: configuration of its training.
     """
 
     name: str
@@ -61,18 +61,18 @@ class Variant:
 
 @dataclass(frozen=True, eq=False)
 class Study:
-    """Size and surroundings of a study.
+    """Size, workload and policies of a study, and how it runs.
 
     Attributes:
-        workload: its profiles are what jobs are drawn from.
-        source: the same for trainings: keys of the section ``workload`` (``profiles`` or ``file``); none for the
+        workload: profiles that jobs are drawn from, or a trace.
+        source: the workload in trainings: keys of the section ``workload`` (``profiles`` or ``file``); empty for the
             embedded TPC-H set.
         executors: number of executors.
-        budget: 1 is full size. Iterations, validation sequences, experiments and the length of streams are multiplied
-            by it; sequences of behaviour cloning by four times of it, to at most all.
-        seed: of the first experiment.
-        num_experiments: overrides the study's own number.
-        num_jobs: jobs of each experiment; overrides the study's own number.
+        budget: factor on iterations, validation sequences, experiments and the length of streams; four times the
+            budget, at most 1, is the factor on sequences of behaviour cloning.
+        seed: seed of the first experiment.
+        num_experiments: number of experiments, instead of the study's own.
+        num_jobs: jobs in each experiment, instead of the study's own number.
         policies: folder of the trained policies.
         checkpoint: policy file to use instead of training the full policy.
         workers: see ``check_workers``.
@@ -126,12 +126,12 @@ class Study:
         """Return a recipe for this cluster and workload at this study's size.
 
         Args:
-            recipe: its name.
-            settings: further settings that differ, with ``__`` where a dotted key has a dot.
+            recipe: name of the recipe.
+            settings: other settings, with ``__`` for the dot of a dotted key.
 
         Raises:
             TrainingError: there is no such recipe or setting.
-            WorkloadError: the workload says which jobs arrive when.
+            WorkloadError: the workload has arrival times.
         """
         self._check_drawn()
         full = read_config(recipe)
@@ -148,14 +148,14 @@ class Study:
             values["workload.jobs"] = self.num_jobs
         cloning = full.behaviour_cloning
         if cloning is not None and "behaviour_cloning" not in settings:
-            # It takes a few minutes and most of what is learned comes from it, so only small budgets shorten it.
+            # Cloning takes a few minutes and has most of the effect, so only small budgets shorten it.
             sequences = min(cloning.sequences, self.scaled(4 * cloning.sequences))
             values["behaviour_cloning.sequences"] = sequences
             if cloning.jobs is not None:
                 values["behaviour_cloning.jobs"] = self._stream_length(cloning.jobs)
         values |= {name.replace("__", "."): value for name, value in settings.items()}
         if stream and "workload.interval" in values:
-            # Time scales of a stream are those of its arrivals.
+            # Time constants of a stream scale with the interval between arrivals.
             scale = values["workload.interval"] / fmean(full.workload.intervals)
             times = {"returns.horizon": full.returns.horizon}
             if full.curriculum is not None:
@@ -172,7 +172,7 @@ class Study:
             )
 
     def _stream_length(self, full: int) -> int:
-        """Return the number of jobs of a training stream: at most the full size, but enough for some to wait."""
+        """Return the number of jobs of a training stream, scaled; at least 20, so that jobs wait."""
         return min(full, self.scaled(full, least=20))
 
     def batch_variant(self) -> Variant:
@@ -181,18 +181,15 @@ class Study:
         return Variant(f"batch-{config.workload.jobs}-jobs", config)
 
     def stream_variant(self, interval_s: float) -> Variant:
-        """Return the full policy for streams with this mean time between arrivals."""
+        """Return the full policy for streams with this mean time between arrivals, s."""
         return Variant(f"stream-{interval_s:g}s", self.config("stream", workload__interval=interval_s))
 
     def train(self, *variants: Variant) -> dict[str, str]:
-        """Train the policies that are missing. An interrupted training continues with the same results, bit for bit.
-
-        Returns:
-            Name of the variant -> scheduler.
+        """Train the policies that are missing; return variant name -> scheduler.
 
         Raises:
             TrainingError: a folder holds a policy of other settings.
-            KeyboardInterrupt: Ctrl-C; what was learned is kept.
+            KeyboardInterrupt: Ctrl-C; training continues at the next call, bit for bit.
         """
         files = train_all(
             {variant.name: variant.config for variant in variants},
@@ -203,11 +200,11 @@ class Study:
         return {name: f"{LEARNED}:{file}" for name, file in files.items()}
 
     def full_policy(self, variant: Variant, *, shipped_for: Conditions | None = None) -> str:
-        """Return the policy that a study is about, as a scheduler.
+        """Return the study's main policy as a scheduler.
 
         Args:
-            variant: its training, used where no checkpoint is given.
-            shipped_for: conditions for which the shipped policy that fits best may be used instead of training.
+            variant: its training, if there is no checkpoint.
+            shipped_for: conditions for which the best fitting shipped policy may replace the training.
         """
         if self.checkpoint is not None:
             return f"{LEARNED}:{self.checkpoint}"
@@ -217,13 +214,13 @@ class Study:
     def specialist(self, conditions: Conditions) -> str | None:
         """Return the shipped policy that was trained for exactly these conditions, as a scheduler.
 
-        None if there is none, or if this study is not at full size, which the training of shipped policies was.
+        None if there is none, or if this study's trainings are not of full size, as those of shipped policies are.
         """
         shipped = self._shipped(conditions)
         return f"{LEARNED}:{shipped}" if self.budget == 1 and shipped in specialists() else None
 
     def _shipped(self, conditions: Conditions) -> str | None:
-        """Return the shipped policy that fits best; None for a workload file."""
+        """Return the best fitting shipped policy; None for a workload file."""
         fitting = None if "file" in self.source else best_fit(conditions)
         return None if fitting is None else fitting[0]
 
@@ -241,14 +238,14 @@ class Study:
         """Return conditions of this study's size.
 
         Args:
-            num_experiments: at full size.
-            num_jobs: at full size; only streams are scaled.
+            num_experiments: number at full size.
+            num_jobs: number at full size; only streams are scaled.
             interval_s: mean time between Poisson arrivals, s; None for a batch.
             memory_demand: see ``Conditions``.
-            cluster: settings of ``ClusterConfig`` that differ from this study's.
+            cluster: other settings of ``ClusterConfig``.
 
         Raises:
-            WorkloadError: the workload says which jobs arrive when.
+            WorkloadError: the workload has arrival times.
         """
         self._check_drawn()
         jobs = num_jobs if interval_s is None else self.scaled(num_jobs, least=20)
@@ -262,15 +259,10 @@ class Study:
         )
 
     def replay(self, *, num_experiments: int, window_s: float, **cluster: Any) -> Conditions:
-        """Return conditions that replay windows of a trace, one an experiment.
-
-        Args:
-            num_experiments: at full size.
-            window_s: length of a window, s.
-            cluster: settings of ``ClusterConfig`` that differ from this study's.
+        """Return conditions of this study's size that replay windows of a trace, one an experiment.
 
         Raises:
-            WorkloadError: the workload does not say which jobs arrive when.
+            WorkloadError: the workload has no arrival times.
         """
         if self.workload.sequence is None:
             raise WorkloadError(
@@ -298,9 +290,9 @@ class Study:
         """Compare schedulers under each condition.
 
         Args:
-            conditions: name -> conditions, and schedulers by their names.
+            conditions: name -> conditions, and schedulers by name.
             alphas: candidate settings of weighted fair sharing.
-            num_training: sequences to tune on, for schedulers that are tuned once.
+            num_training: number of tuning sequences of schedulers that are tuned once.
             keep: whether the episodes of the first seed are kept.
         """
         comparisons = {
@@ -346,18 +338,15 @@ def _look(look: Callable[[EpisodeRecord], _T], conditions: Conditions, piece: tu
 
 
 def interval_for_load(workload: Workload, executors: int, load: float) -> float:
-    """Find the mean time between Poisson arrivals that keeps executors busy for this share of the time.
+    """Find the mean time between Poisson arrivals, s, that gives a load; three significant digits.
 
-    The work of a job depends on the number of its executors, so the load is measured under fair sharing: executor time
+    The work of a job depends on its number of executors, so the load is measured under fair sharing: executor time
     spent on tasks over that of all executors until the last arrival.
 
     Args:
         workload: profiles that jobs are drawn from, uniformly.
         executors: number of executors.
-        load: more than 0, less than 1.
-
-    Returns:
-        Seconds, three digits of them.
+        load: fraction between 0 and 1, exclusive.
     """
     work_ms = float(np.mean([profile.work_ms for profile in workload.profiles]))
     interval_ms = work_ms / (load * executors)

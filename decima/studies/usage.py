@@ -92,11 +92,6 @@ def _usage(record: EpisodeRecord) -> tuple[NDArray[np.float64], NDArray[np.float
 def fig12(study: Study, interval_s: float = 4.0, window_s: float = 6480.0) -> Outcome:
     """Compare Decima with Graphene* by the work of jobs, on either workload of Figure 11.
 
-    Args:
-        study: size and workload; a workload with arrival times is the trace.
-        interval_s: mean time between TPC-H jobs, s.
-        window_s: length of the trace's windows, s.
-
     Raises:
         CompareError: an experiment has fewer than 5 jobs.
     """
@@ -208,13 +203,7 @@ PIECES = 60
 
 
 def fig19(study: Study, interval_s: float = 4.0, window_s: float = 6480.0) -> Outcome:
-    """Show one experiment of either workload of Figure 11 over time.
-
-    Args:
-        study: size and workload; a workload with arrival times is the trace.
-        interval_s: mean time between TPC-H jobs, s.
-        window_s: length of the trace's windows, s.
-    """
+    """Show one experiment of either workload of Figure 11 over time."""
     trace = study.workload.sequence is not None
     conditions = experiments(study, trace=trace, interval_s=interval_s, window_s=window_s, num_experiments=1)
     schedulers = {GRAPHENE_STAR: GRAPHENE_STAR, FULL: learned(study, conditions)}

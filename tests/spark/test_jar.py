@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from decima.cli.main import cli
-from decima.service.plugin import JAR, PluginError, build
-from decima.service.plugin.jar import javac, read_sources, release
+from decima.service.plugin import JAR, PluginError, build, javac, read_sources, release
 from tests.spark.harness import spark_home, why_not
 
 #: Class files of Java 8, which every Java since then runs.
@@ -55,7 +54,7 @@ def test_the_classes_are_those_of_the_source(tmp_path):
 
 def test_an_installation_without_the_source_has_that_of_the_jar(monkeypatch, tmp_path):
     with_checkout = read_sources()
-    monkeypatch.setattr("decima.service.plugin.jar.SOURCES", tmp_path)
+    monkeypatch.setattr("decima.service.plugin.SOURCES", tmp_path)
     assert read_sources() == with_checkout
 
 

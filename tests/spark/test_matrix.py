@@ -14,8 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from decima.service.plugin import PluginError
-from decima.service.plugin.jar import javac
+from decima.service.plugin import PluginError, javac
 from tests.spark.harness import why_not
 
 FOLDER = os.environ.get("DECIMA_SPARKS")

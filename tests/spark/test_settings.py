@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from decima.service.running import DEFAULT_TOKEN_FILE, read_token
 from decima.service.server import ServeError
-from decima.service.token import DEFAULT_TOKEN_FILE, read_token
 from tests.spark.eventlog import most_at_once
 from tests.spark.harness import application, until, why_not
 from tests.spark.policy import PolicyServer, ordered

@@ -32,28 +32,23 @@ __all__ = ["by_length", "fig4", "fig5", "fig6", "fig7", "plot_learning", "plot_l
 
 #: Loads of figures 5, 6 and 7.
 HIGH, MODERATE, BUSY = 1.3, 0.7, 1.1
-#: Initial learning rate of a network that continues with another objective.
+#: Learning rate of a network that continues with another objective.
 AFTERWARDS = 0.002
-#: Multiple of the recipe's iterations that is trained and shown.
+#: Factor on the recipe's iterations in figure 6.
 LONGER = 2
 #: Iterations after which DeepRM is better than Tetris* (section 4.3).
 PASSES_TETRIS = 200
-#: A curve that is as close to its best has converged.
+#: Relative distance to the best value at which a curve has converged.
 CONVERGED = 0.05
 
 
 def network_at(load: float) -> str:
-    """Return the folder of the network trained at a load; the same in all studies."""
+    """Return the name of the network trained at a load, and of its folder; the same in all studies."""
     return f"deeprm-{100 * load:.4g}"
 
 
 def fig4(study: GridStudy, loads: Sequence[float] = ()) -> Outcome:
-    """Compare slowdowns against the load.
-
-    Args:
-        study: size and surroundings.
-        loads: percent, by default those of ``decima deeprm compare``; one network is trained at each.
-    """
+    """Compare slowdowns by load; one network is trained at each load, in percent."""
     loads = GridSettings(loads=tuple(load / 100 for load in loads)).loads
     configs = {load_name(load): study.config("deeprm", jobs__load=load) for load in loads}
     files = study.train({network_at(load): configs[load_name(load)] for load in loads})
@@ -193,7 +188,7 @@ def _learning_claims(
 
 
 def plot_learning(curve: Sequence[Mapping[str, float]], heuristics: Mapping[str, float]) -> Figure:
-    """Draw the slowdown over the iterations, on training and on unseen sets, and the total reward of training."""
+    """Draw learning curves: slowdown on training and unseen sets, and total reward of training."""
     figure = new_figure(10, 4)
     left, right = figure.subplots(1, 2)
     judged = [row for row in curve if "validation_slowdown" in row]
@@ -219,7 +214,7 @@ def plot_learning(curve: Sequence[Mapping[str, float]], heuristics: Mapping[str,
 
 # ---- Figure 7: withheld jobs -------------------------------------------------------------------------------
 
-#: Jobs of at least this many steps are DeepRM's long ones.
+#: Least duration of DeepRM's long jobs, steps.
 LONG = 10
 #: Share of the steps in which DeepRM is not work-conserving at this load (section 4.3).
 PAPER_HELD = 0.234
@@ -258,8 +253,8 @@ def by_length(results: Mapping[str, Evaluation], watched: Mapping[str, Withholdi
     """Summarise jobs by their duration.
 
     Returns:
-        A row for each duration, in steps. Columns: ``jobs``, their number; for each scheduler ``NAME slowdown``, the
-        mean, and ``NAME withheld``, steps in which such jobs were withheld.
+        A row for each duration, steps. Columns: ``jobs``, number of jobs; for each scheduler ``NAME slowdown``, the
+        mean, and ``NAME withheld``, the number of steps in which such jobs were withheld.
     """
     record = next(iter(results.values())).record
     there = record.is_job
@@ -322,7 +317,7 @@ def _table(lengths: pd.DataFrame) -> Table:
 
 
 def plot_lengths(lengths: pd.DataFrame) -> Figure:
-    """Draw shares of the withheld jobs by length, and slowdowns by length, as the paper's figures 7(a) and (b)."""
+    """Draw the shares of withheld jobs and the slowdowns by length, as the paper's figures 7(a) and (b)."""
     figure = new_figure(10, 3.6)
     left, right = figure.subplots(1, 2)
     held = lengths[f"{LEARNED} withheld"]

@@ -38,21 +38,20 @@ __all__ = ["GridStudy", "Measured", "Results", "better", "compared"]
 Results = Mapping[str, Mapping[str, Evaluation]]
 
 
-#: Below this budget there are fewer sets, too.
+#: Below this budget the number of sets is scaled, too.
 FEWER_SETS = 0.1
 
 
 @dataclass(frozen=True, eq=False)
 class GridStudy:
-    """Size and surroundings of a study.
+    """Size of a study, its trained networks, and how it runs.
 
     Attributes:
-        budget: 1 is full size. Iterations are multiplied by it, and below 0.1 the sets of training and validation by
-            ten times as much.
-        seed: names the sets of jobs; also the seed of trainings.
-        sets: number of unseen sets of jobs on which schedulers are compared.
+        budget: factor on iterations; below 0.1, ten times the budget is a factor on training and validation sets.
+        seed: seed of the job sets and of trainings.
+        sets: number of unseen job sets that schedulers are compared on.
         policies: folder of the trained networks.
-        workers: of trainings, see ``check_workers``.
+        workers: workers of trainings, see ``check_workers``.
         command: command line, kept in the files of trainings.
         tell: progress callback.
     """
@@ -75,9 +74,9 @@ class GridStudy:
         """Return a recipe at this study's size.
 
         Args:
-            recipe: its name.
-            share: of its iterations to run.
-            settings: further settings that differ, with ``__`` where a dotted key has a dot.
+            recipe: name of the recipe.
+            share: factor on its iterations.
+            settings: other settings, with ``__`` for the dot of a dotted key.
 
         Raises:
             TrainingError: there is no such setting.
@@ -107,7 +106,7 @@ class GridStudy:
     def conditions(
         self, config: DeepRMConfig, networks: Mapping[str, Path], heuristics: Sequence[str] = HEURISTIC_NAMES
     ) -> GridConditions:
-        """Return the conditions in which networks, by name, and heuristics are compared: grid and jobs."""
+        """Return the conditions, grid and jobs, to compare networks, by name, and heuristics under."""
         grid = config.grid.build()
         draw = partial(config.jobs.draw, grid)
         return GridConditions(grid, draw, heuristics, networks, self.sets, self.seed)
@@ -123,15 +122,15 @@ class GridStudy:
 
 @dataclass(frozen=True, eq=False)
 class Measured:
-    """Evaluations of schedulers, and how a table shows them.
+    """Evaluations of schedulers, and the form of their table.
 
     Attributes:
-        title: of the table.
-        results: the evaluations.
-        measures: that are shown.
+        title: title of the table.
+        results: evaluations.
+        measures: measures of the table.
         corner: heading of the conditions; empty if there is only one.
         paper: (condition, scheduler, measure) -> the paper's figure.
-        wide: a column for each scheduler, of the first measure, instead of a row.
+        wide: whether schedulers are columns, of the first measure, instead of rows.
     """
 
     title: str
@@ -203,13 +202,13 @@ def compared(
     """Return the outcome of a study that compared schedulers on a grid.
 
     Args:
-        name: the study's.
+        name: name of the study.
         parts: evaluations, a table each.
         claims: statements of the paper and their checks.
-        notes: of the study, besides the general ones.
-        networks: scheduler, or condition that it was trained for -> policy file.
-        pictures: name of the file -> function that draws it.
-        tables: further ones.
+        notes: notes of the study; general ones are added.
+        networks: scheduler, or condition of its training -> policy file.
+        pictures: file name -> function that draws the picture.
+        tables: further tables.
         extra: further entries of the JSON.
     """
     about = {each: read_about(path) for each, path in networks.items()}
@@ -247,15 +246,15 @@ def better(
     *,
     or_equal: bool = False,
 ) -> Claim:
-    """Claim that a scheduler does better than others under all conditions, by the means.
+    """Claim that a scheduler has a lower mean than others under all conditions.
 
     Args:
         paper: the claim in the paper's words.
         results: evaluations.
-        one: name of the scheduler.
-        others: names of the schedulers to compare with.
+        one: scheduler.
+        others: schedulers to compare with.
         measure: a name of ``MEASURES``.
-        or_equal: the claim also holds if the interval of the difference includes 0.
+        or_equal: whether the claim also holds if the interval of the difference includes 0.
     """
     told, failed = [], []
     for condition, row in results.items():
@@ -265,6 +264,6 @@ def better(
             told.append(f"{condition}: {text}" if condition else text)
             if not (change < 0 or (or_equal and change <= half_width)):
                 failed.append(told[-1])
-    if len(told) > 4:  # more than can be read
+    if len(told) > 4:
         told = [f"in {len(told) - len(failed)} of {len(told)} comparisons", *failed]
     return Claim(paper, f"{one}: {'; '.join(told)}", not failed)

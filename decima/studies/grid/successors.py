@@ -27,23 +27,18 @@ __all__ = ["a2c_tables", "fig2", "fig3", "plot_curves"]
 
 # ---- convolution, two machines -----------------------------------------------------------------------------
 
-#: alpha, beta, gamma: of jobs on machines, in the visible slots, in the backlog.
+#: Reward weights alpha, beta, gamma: jobs on machines, in the visible slots, in the backlog.
 Weights = tuple[float, float, float]
 
-#: DeepRM's network on the recipe's grid.
+#: Settings of DeepRM's network on the recipe's grid.
 FLAT = {"network__filters": 0, "network__reshape": False}
 MEASURES = ("slowdown", "completion")
-#: Of all machines.
+#: Load of all machines.
 LOAD = 0.7
 
 
 def fig2(study: GridStudy, weights: Sequence[Weights]) -> Outcome:
-    """Compare a convolution, the reshaped state, and other reward weights, each with DeepRM.
-
-    Args:
-        study: size and surroundings.
-        weights: reward weights, each tried with DeepRM's own network.
-    """
+    """Compare a convolution, the reshaped state, and other reward weights, each with DeepRM."""
     variants: dict[str, dict[str, Any]] = {
         LEARNED: FLAT,
         "cnn": {"network__reshape": False},
@@ -125,8 +120,8 @@ def _text(weights: Weights) -> str:
 
 A2C = "a2c"
 RATES = (0.6, 0.7, 0.8, 0.9)
-#: Architectures are compared at this rate, after a share of the iterations, each on a share of the sets, one at once:
-#: convolutions take their time.
+#: Architectures are compared at this rate, after a share of the iterations, on a share of the sets, one set at once,
+#: as convolutions are slow.
 ARCHITECTURE_RATE, ARCHITECTURE_ITERATIONS, ARCHITECTURE_SETS, ARCHITECTURE_AT_ONCE = 0.7, 0.1, 0.05, 1
 ARCHITECTURES: dict[str, dict[str, Any]] = {"fully connected": {}}
 for _filters, _pooling in product((16, 32), (False, True)):
@@ -135,17 +130,12 @@ for _filters, _pooling in product((16, 32), (False, True)):
 #: In the order of the paper's columns.
 HEURISTICS = ("random", "packer", "sjf", TUNED)
 A2C_MEASURES = ("slowdown", "completion", "waiting")
-#: The paper's figures that agree with its description of jobs; those of its other rates do not.
+#: The paper's figures that agree with its description of jobs; those at other rates do not.
 PAPER = {("rate 0.9", name, "slowdown"): at for name, at in (("random", 5.5), ("packer", 2.9), ("sjf", 1.8))}
 
 
 def a2c_tables(study: GridStudy, log: Path | None, log_load: float) -> Outcome:
     """Compare actor-critic training with heuristics: slowdown, completion and waiting time.
-
-    Args:
-        study: size and surroundings.
-        log: file in Standard Workload Format.
-        log_load: load that the log is resampled to, percent.
 
     Raises:
         WorkloadError: the log cannot be read, or has too few jobs.

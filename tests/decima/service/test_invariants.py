@@ -10,13 +10,12 @@ import pytest
 from decima.registry import make_scheduler
 from decima.schedulers.base import Scheduler
 from decima.service import page as pages
-from decima.service import report
 from decima.service.driver import Driver
 from decima.service.history import History
 from decima.service.jobs import LiveJobs
 from decima.service.log import Answered, Line, Question, Started, Welcomed
 from decima.service.protocol import Answer, Executor, Job, StageOrder
-from decima.service.replay import Replayed, replayed
+from decima.service.replay import Replayed, live_report, replayed
 from decima.service.server import ServeError
 from simulator.cluster.config import ClusterConfig
 from simulator.cluster.observation import Decision, Observation
@@ -225,8 +224,8 @@ def test_a_busy_executor_runs_what_its_driver_says() -> None:
 def test_of_many_drivers_the_first_have_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
     one = by_hand(asked(100.0, a_job("a", a_stage(1)), having=executors(2)), asked(200.0, gone=("a",)))
     for most, pictures in ((2, 4), (3, 6), (5, 6)):
-        monkeypatch.setattr(report, "MOST_PICTURES", most)
-        found = report.live_report([one] * 3)
+        monkeypatch.setattr("decima.service.replay.MOST_PICTURES", most)
+        found = live_report([one] * 3)
         assert len(found.pictures) == pictures
         assert any("Pictures are of the first" in note for note in found.notes) == (most < 3)
 

@@ -29,9 +29,9 @@ from decima.service.log import Answered, DecisionLog, read_log
 from decima.service.metrics import Metrics
 from decima.service.page import Page
 from decima.service.protocol import LONGEST_LINE, Answer, Refusal, Welcome
+from decima.service.running import DEFAULT_TOKEN_FILE, read_token
 from decima.service.server import ServeError
 from decima.service.service import Connected, Service, Watcher
-from decima.service.token import DEFAULT_TOKEN_FILE, read_token
 from simulator.cluster.observation import Decision, Observation
 from tests.decima.service.scripted_spark import ScriptedSpark
 from tests.decima.service.serving import Client, a_hello, a_job, a_stage, a_state, connect, executors, serving
@@ -464,7 +464,7 @@ def test_the_default_token_is_in_home_and_of_this_user(
     token = read_token(DEFAULT_TOKEN_FILE)
     path = tmp_path / ".decima" / "token"
     assert path.read_text().strip() == token
-    monkeypatch.setattr("decima.service.token.os.geteuid", lambda: path.stat().st_uid + 1)
+    monkeypatch.setattr("decima.service.running.os.geteuid", lambda: path.stat().st_uid + 1)
     with pytest.raises(ServeError, match="belongs to another user"):
         read_token(DEFAULT_TOKEN_FILE)
     assert read_token(path) == token

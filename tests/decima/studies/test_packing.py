@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -38,11 +39,16 @@ def folder(tmp_path: Path) -> Path:
     return write_projects(tmp_path)
 
 
+def plans_of(folder: Path, best: Path | None = None, **others: Any) -> pd.DataFrame:
+    projects, references, _ = of_projects(folder, best)
+    return measure(projects, references, **others)
+
+
 def test_plans_are_compared_with_the_best_that_is_known(folder: Path) -> None:
     steps: list[tuple[int, int]] = []
-    plans, reference = of_projects(folder, on_step=lambda *step: steps.append(step))
+    plans = plans_of(folder, on_step=lambda *step: steps.append(step))
     assert steps == [(0, 2), (1, 2), (2, 2)]
-    assert reference == BEST
+    assert of_projects(folder)[2] == BEST
     assert list(summary(plans).index) == list(PLANNERS)
     assert plans["instance"].tolist() == len(PLANNERS) * ["a"] + len(PLANNERS) * ["b"]
     assert summary(plans)["optimal"].to_dict()["graphene"] == 2
@@ -56,21 +62,21 @@ def test_where_the_best_makespans_are(folder: Path) -> None:
     """In the folder rather than above it; without any, there are lower bounds."""
 
     def worst(best: Path | None = None) -> float:
-        return float(summary(of_projects(folder, best)[0]).loc["graphene", "worst_deviation"])
+        return float(summary(plans_of(folder, best)).loc["graphene", "worst_deviation"])
 
     (folder / "best.csv").write_text("instance,best\na,10\nb,12\n")
     assert worst() == pytest.approx(30)
     assert worst(folder.parent / "best.csv") == 0
     (folder / "best.csv").unlink()
     (folder.parent / "best.csv").unlink()
-    assert of_projects(folder)[1] == BOUND
+    assert of_projects(folder)[2] == BOUND
     assert worst() == pytest.approx(100 * (13 / 12 - 1))
 
 
 def test_processes_and_seeds(folder: Path) -> None:
     """Processes change nothing, seeds the random order only."""
     columns = ["instance", "planner", "makespan", "reference", "deviation"]
-    one, two = (of_projects(folder, workers=workers)[0][columns] for workers in (1, 2))
+    one, two = (plans_of(folder, workers=workers)[columns] for workers in (1, 2))
     assert one.equals(two)
     draw = np.random.default_rng(2).integers
     tasks = {
@@ -86,7 +92,7 @@ def test_processes_and_seeds(folder: Path) -> None:
 
 
 def test_the_table(folder: Path) -> None:
-    table = table_of(*of_projects(folder))
+    table = table_of(plans_of(folder), BEST)
     console = Console(width=100, record=True)
     console.print(table)
     text = console.export_text()
@@ -99,7 +105,7 @@ def test_the_table(folder: Path) -> None:
 
 def test_plans_of_graphene_are_compared_with_those_of_others(folder: Path) -> None:
     """13 and 12 instead of 21 and 12."""
-    plans, _ = of_projects(folder)
+    plans = plans_of(folder)
     makespan = plans.set_index(["instance", "planner"])["makespan"]
     expected = 100 * (2 - 13 / makespan["a", "tetris"] - 12 / makespan["b", "tetris"]) / 2
     assert shorter_by(plans, "tetris").mean == pytest.approx(expected)
@@ -111,7 +117,8 @@ def test_jobs_are_planned_alone_on_a_cluster() -> None:
     classes = (ExecutorClass(3, memory=0.5), ExecutorClass(1, memory=1.0))
     large, small = stage(2, 1000.0, memory=1.0), stage(4, 1000.0, memory=0.5)
     sequence = jobs(job(large, large), job(small), job(stage(1, 0.0)))
-    plans = of_jobs(sequence, ClusterConfig(executor_classes=classes))
+    projects, references, _ = of_jobs(sequence, ClusterConfig(executor_classes=classes))
+    plans = measure(projects, references)
     makespan = plans.set_index(["instance", "planner"])["makespan"]
     assert makespan["0 job", "graphene"] == 4000
     assert makespan["1 job", "graphene"] == 1000
@@ -194,7 +201,7 @@ def test_what_the_command_refuses(options: str, message: str, folder: Path, tmp_
 
 
 def test_graphene_packs_the_projects_of_psplib_well(shared: Callable[[str], Path]) -> None:
-    plans, _ = of_projects(shared("rcpsp/j30"))
+    plans = plans_of(shared("rcpsp/j30"))
     assert plans["instance"].nunique() == 240
     deviations = summary(plans)["mean_deviation"]
     print(f"\n{summary(plans)}")
