@@ -30,7 +30,7 @@ from simulator.parity.cluster import (
     differences,
     stage_names,
 )
-from simulator.parity.recording import RecordingError
+from simulator.parity.replay import RecordingError
 from workloads.job import JobProfile
 
 __all__ = ["TIE", "TOLERANCE", "AgentReplay"]

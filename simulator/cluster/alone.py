@@ -177,16 +177,16 @@ def _estimate(
     waiting_keeps_jvm: bool,
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     job = pack(profile)
-    tables, packed = job.durations, job.stages
+    packed = job.stages
     stages = np.zeros(profile.num_stages, dtype=waves.STAGE)
     for name in ("num_tasks", "first_child", "end_child", "first_level", "end_level"):
         stages[name] = packed[name]
     stages["num_parents"] = packed["open_parents"]
-    for kind in classes:
-        stages["seats"] += kind.count * ((packed["cpu"] <= kind.cpu) & (packed["memory"] <= kind.memory))
+    for each in classes:
+        stages["seats"] += each.count * ((packed["cpu"] <= each.cpu) & (packed["memory"] <= each.memory))
     stages["seats"] = np.maximum(stages["seats"], 1)  # the cluster refuses what fits nowhere
-    levels = np.zeros(len(tables.levels), dtype=waves.LEVEL)
-    waves.fill_levels(levels, tables.levels, tables.values, float(warmup_delay_ms))
+    levels = np.zeros(len(job.levels), dtype=waves.LEVEL)
+    waves.fill_levels(levels, job.levels, job.values, float(warmup_delay_ms))
     times, work = np.zeros(len(limits)), np.zeros((len(limits), len(stages)))
     waves.estimate(
         times,

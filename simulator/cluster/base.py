@@ -65,7 +65,7 @@ class BaseCluster(ABC):
         self._num_decisions = 0
         self._observation: Observation | None = None
         self._classes = np.array(
-            [(kind.count, 0, kind.cpu, kind.memory) for kind in config.executor_classes], dtype=CLASS
+            [(each.count, 0, each.cpu, each.memory) for each in config.executor_classes], dtype=CLASS
         )
         self._capacity, self._num_capacities = config.num_executors, len(config.faults.capacity)
         self._num_losses = 0  # of executors, since a job arrived or ended

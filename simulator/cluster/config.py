@@ -196,7 +196,7 @@ class ClusterConfig:
         for name in ("moving_delay_ms", "warmup_delay_ms", "max_time_ms", "reward_scale_ms"):
             object.__setattr__(self, name, check_number(getattr(self, name), name, ConfigError))
         object.__setattr__(self, "executor_classes", classes)
-        object.__setattr__(self, "num_executors", sum(kind.count for kind in classes))
+        object.__setattr__(self, "num_executors", sum(each.count for each in classes))
         for name in ("moving_delay_ms", "warmup_delay_ms"):
             delay = getattr(self, name)
             if not math.isfinite(delay) or delay < 0:
@@ -247,7 +247,7 @@ def parse_classes(text: str) -> tuple[ExecutorClass, ...]:
                 f"executor classes {text!r}: expected COUNTxMEMORY or COUNTxCPU:MEMORY, such as 25x0.5,"
                 f"25x2:1, got {part!r}{reason}"
             ) from None
-    return tuple(sorted(classes, key=lambda kind: (kind.memory, kind.cpu)))
+    return tuple(sorted(classes, key=lambda each: (each.memory, each.cpu)))
 
 
 def check_demands(config: ClusterConfig, sequence: JobSequence) -> None:
@@ -258,7 +258,7 @@ def check_demands(config: ClusterConfig, sequence: JobSequence) -> None:
     """
     for number, profile in enumerate(sequence.profiles):
         for place, stage in enumerate(profile.stages):
-            if not any(kind.fits(stage) for kind in config.executor_classes):
+            if not any(each.fits(stage) for each in config.executor_classes):
                 raise ConfigError(
                     f"no executor class can run stage {place} of job {number} ({profile.name}), which needs"
                     f" cpu {stage.cpu:g} and memory {stage.memory:g}"

@@ -140,16 +140,14 @@ def _mark_classes(axes: Axes, classes: Sequence[ExecutorClass]) -> None:
     if len(classes) == 1:
         return
     low = 0
-    for kind in classes:
+    for one in classes:
         if low:
             axes.axhline(low, color=BLACK, linewidth=0.8)
-        size = (
-            f"{kind.memory:g}" if all(each.cpu == 1 for each in classes) else f"{kind.cpu:g}, {kind.memory:g}"
-        )
+        size = f"{one.memory:g}" if all(each.cpu == 1 for each in classes) else f"{one.cpu:g}, {one.memory:g}"
         across = axes.get_yaxis_transform()
-        axes.text(1.01, low + kind.count / 2, size, transform=across, va="center", fontsize="small")
-        low += kind.count
-    what = "memory" if all(kind.cpu == 1 for kind in classes) else "cpu, memory"
+        axes.text(1.01, low + one.count / 2, size, transform=across, va="center", fontsize="small")
+        low += one.count
+    what = "memory" if all(each.cpu == 1 for each in classes) else "cpu, memory"
     axes.text(1.01, 1.01, what, transform=axes.transAxes, va="bottom", fontsize="small")
 
 

@@ -1,7 +1,4 @@
-"""Record of an episode: task runs, jobs and executor moves, as arrays and pandas tables.
-
-Times are milliseconds (``*_ms``) in every array and column; tables and pictures convert them to seconds.
-"""
+"""Record of an episode: task runs, jobs and executor moves, as arrays and pandas tables. Times are in ms."""
 
 from __future__ import annotations
 
@@ -29,13 +26,13 @@ _Number = TypeVar("_Number", bound=np.generic)
 
 @dataclass(frozen=True, eq=False, repr=False)
 class EpisodeRecord:
-    """One episode.
+    """Record of an episode.
 
-    Tasks are numbered job by job, stage by stage, in the order in which a stage hands them out. Jobs that did
-    not complete are NaN wherever their end is spoken of; means and percentiles are over the completed jobs.
+    Tasks are numbered job by job, stage by stage, in the order in which they start first. Values that depend on the end
+    of a job are NaN for incomplete jobs; means and percentiles are over the completed jobs.
 
-    The arrays ``task_*`` have a row per run. The first ``num_tasks`` rows are the last run of each task; the runs that
-    were lost follow, in order of their end. Without faults ``num_runs`` is ``num_tasks``.
+    The arrays ``task_*`` have a row per run. The first ``num_tasks`` rows are the last run of each task; lost runs
+    follow, in order of their end. Without faults ``num_runs`` is ``num_tasks``.
 
     Attributes:
         config: the cluster.
@@ -47,17 +44,17 @@ class EpisodeRecord:
         task_parallelism: int32 [num_runs], executors attached to the job when the task started.
         completion_ms: float64 [num_jobs], ms; NaN for a job that did not complete.
         move_executor: int32 [num_moves]; moves in order of departure.
-        move_job: int64 [num_moves], the job moved to.
+        move_job: int64 [num_moves], job that the executor moves to.
         move_depart_ms: float64 [num_moves], ms.
         end_ms: the clock when the episode ended, ms.
-        num_decisions: decisions that the scheduler was asked for.
-        num_guarded: of these, decisions of a learned policy that its guard changed.
-        lost_task: int64 [num_runs - num_tasks], the task of each run that was lost.
-        lost_outcome: int8 [num_runs - num_tasks], how it ended: an ``Outcome``.
+        num_decisions: number of decisions, including those that the engine took on the scheduler's behalf.
+        num_guarded: decisions of a learned policy that its guard changed.
+        lost_task: int64 [num_runs - num_tasks], task of each lost run.
+        lost_outcome: int8 [num_runs - num_tasks], an ``Outcome``.
         failed_job: int64 [num_failed], jobs that failed.
-        failed_ms: float64 [num_failed], when, ms.
+        failed_ms: float64 [num_failed], time of failure, ms.
         change_executor: int32 [num_changes], executors that were lost or joined, in order of time.
-        change_ms: float64 [num_changes], when, ms.
+        change_ms: float64 [num_changes], time of the change, ms.
         change_joins: bool [num_changes], whether the executor joined.
     """
 
@@ -93,33 +90,33 @@ class EpisodeRecord:
         rows = ((name, f"{value:.6g}") for name, value in self.metrics().items())
         return html_table(repr(self), ("metric", "value"), rows)
 
-    # ---- who is who ------------------------------------------------------------------------------------
+    # ---- per run, executor and move --------------------------------------------------------------------
 
     @cached_property
     def task_job(self) -> NDArray[np.int64]:
-        """The job of each run, int64 [num_runs]."""
+        """Job of each run, int64 [num_runs]."""
         return self._of_runs(np.repeat(self._stage_job, self._stage_size))
 
     @cached_property
     def task_stage(self) -> NDArray[np.int64]:
-        """The stage of each run, numbered inside its job, int64 [num_runs]."""
+        """Stage of each run, numbered inside its job, int64 [num_runs]."""
         return self._of_runs(np.repeat(_count_within(self._stage_job), self._stage_size))
 
     @cached_property
     def task_outcome(self) -> NDArray[np.int8]:
-        """How each run ended, an ``Outcome``, int8 [num_runs]; finished for one that has not ended or not started."""
+        """``Outcome`` of each run, int8 [num_runs]; finished for tasks that have not started or not ended."""
         num_tasks = self.task_start_ms.size - self.lost_task.size
         return np.concatenate([np.zeros(num_tasks, dtype=np.int8), self.lost_outcome])
 
     @cached_property
     def executor_class(self) -> NDArray[np.int64]:
-        """The class of each executor, its place in ``config.executor_classes``; int64 [num_executors]."""
-        counts = [kind.count for kind in self.config.executor_classes]
+        """Class of each executor, place in ``config.executor_classes``, int64 [num_executors]."""
+        counts = [each.count for each in self.config.executor_classes]
         return np.repeat(np.arange(len(counts)), counts)
 
     @cached_property
     def move_arrive_ms(self) -> NDArray[np.float64]:
-        """When each move ends or its executor is lost, float64 [num_moves], ms; the episode may end before."""
+        """End of each move, or time when its executor is lost, float64 [num_moves], ms; perhaps after the episode."""
         arrive_ms = self.move_depart_ms + self.config.moving_delay_ms
         for executor in np.unique(self.change_executor):
             lost_ms = np.append(
@@ -132,7 +129,7 @@ class EpisodeRecord:
 
     @cached_property
     def absences(self) -> tuple[NDArray[np.int32], NDArray[np.float64]]:
-        """When executors were not in the cluster: executor, int32 [n], and begin and end, ms, float64 [n, 2]."""
+        """Times of executors outside the cluster: executor, int32 [n]; start and end, ms, float64 [n, 2]."""
         spans = []
         for executor in np.unique(self.change_executor).tolist():
             times = self.change_ms[self.change_executor == executor].tolist()
@@ -155,7 +152,7 @@ class EpisodeRecord:
 
     @cached_property
     def moving_ms(self) -> NDArray[np.float64]:
-        """Executor time lost on the way to each job until the episode's end, float64 [num_jobs], ms."""
+        """Executor time of moves to each job until the episode's end, float64 [num_jobs], ms."""
         duration = np.minimum(self.move_arrive_ms, self.end_ms) - self.move_depart_ms
         return self._sum_by_job(self.move_job, duration)
 
@@ -168,20 +165,18 @@ class EpisodeRecord:
     def slowdown(self) -> NDArray[np.float64]:
         """JCT over the job's expected time alone on the same cluster, float64 [num_jobs].
 
-        That is the job's mean JCT where it is the only job and its parallelism limit is the one with the shortest mean,
-        its best limit; delays are included (``simulator.cluster.engine.solo.time_alone``). So a job that runs alone
-        under its best limit has slowdown 1 on average, and less with lucky tasks. NaN for a job that is unfinished, or
-        that takes no time alone.
+        The time alone is the mean JCT under the best parallelism limit, delays included
+        (``simulator.cluster.engine.solo.time_alone``). So a job that is alone has a mean slowdown of 1 under this
+        limit. NaN for a job that is unfinished, or that takes no time alone.
         """
         return _ratio(self.jct_ms, self.alone_ms)
 
     @cached_property
     def work_inflation(self) -> NDArray[np.float64]:
-        """Executor time spent on the job's tasks over what its profile expects, float64 [num_jobs].
+        """Executor time of the job's tasks over the expected time when it is alone, float64 [num_jobs].
 
-        The expectation is that of the job alone on this cluster (``simulator.cluster.alone.work_ms``): more cold starts
-        or a higher parallelism than it has there push the ratio above 1, fewer below. NaN for a job that is unfinished
-        or without work. Source: Decima, Figure 10(e).
+        More cold starts or a higher parallelism than alone (``simulator.cluster.alone.work_ms``) make it larger than 1.
+        NaN for a job that is unfinished or without work. Source: Decima, Figure 10(e).
         """
         spent = np.where(np.isnan(self.completion_ms), np.nan, self.busy_ms)
         return _ratio(spent, self._work_ms)
@@ -194,7 +189,7 @@ class EpisodeRecord:
         return float(self._completed_jct_ms.mean()) if self._completed_jct_ms.size else float("nan")
 
     def jct_percentile_ms(self, percent: float) -> float:
-        """A percentile (0 to 100, interpolated linearly) of the completed jobs' JCT, ms; NaN without any."""
+        """Return a percentile (0 to 100, linear interpolation) of the completed jobs' JCT, ms; NaN without any."""
         completed = self._completed_jct_ms
         return float(np.percentile(completed, percent)) if completed.size else float("nan")
 
@@ -211,7 +206,7 @@ class EpisodeRecord:
 
     @property
     def utilisation(self) -> float:
-        """Busy executor time over that of executors in the cluster, 0 to 1; moving and waiting are not busy."""
+        """Time of executors that run tasks over the time of executors in the cluster, 0 to 1."""
         capacity = self.capacity_ms
         return float(self.busy_ms.sum() / capacity) if capacity else float("nan")
 
@@ -223,16 +218,16 @@ class EpisodeRecord:
         return self.config.num_executors * observed_ms + float(np.where(self.change_joins, 1, -1) @ left_ms)
 
     def busy_until(self, time_ms: float) -> float:
-        """Executor time spent on tasks from the episode's start to some moment, ms."""
+        """Return the executor time of tasks from the start of the episode until a time, ms."""
         ran = self.task_executor >= 0
         end_ms = np.minimum(self.task_finish_ms[ran], min(time_ms, self.end_ms))
         return float(np.maximum(end_ms - self.task_start_ms[ran], 0.0).sum())
 
     @property
     def fragmentation(self) -> dict[str, float]:
-        """Of the ``cpu`` and ``memory`` of busy executors, the shares that their tasks did not demand, 0 to 1.
+        """Shares of ``cpu`` and ``memory`` of busy executors that their tasks did not demand, 0 to 1.
 
-        NaN where busy executors have none. Source: Decima, section 7.3.
+        NaN if busy executors have none. Source: Decima, section 7.3.
         """
         ran = self.task_executor >= 0
         busy_ms = np.minimum(self.task_finish_ms[ran], self.end_ms) - self.task_start_ms[ran]
@@ -246,17 +241,18 @@ class EpisodeRecord:
     @property
     def mean_jobs_in_system(self) -> float:
         """Time average of the number of jobs that have arrived and not ended, over the observed time."""
-        time_in_system = self._departure_ms - np.minimum(self.sequence.arrival_ms, self.end_ms)
+        left_ms = np.where(np.isnan(self._gone_ms), self.end_ms, self._gone_ms)
+        time_in_system = left_ms - np.minimum(self.sequence.arrival_ms, self.end_ms)
         return float(time_in_system.sum() / self.observed_ms) if self.observed_ms else float("nan")
 
     # ---- tables ----------------------------------------------------------------------------------------
 
     def tasks(self) -> pd.DataFrame:
-        """One row per run of a task, in the order of the attributes: the last run of each task, then lost runs.
+        """Return a table of task runs, in the order of the attributes.
 
         Columns: ``job``, ``stage`` (inside the job), ``task`` (inside the stage), ``executor``, ``wave``,
-        ``parallelism``, ``start_ms``, ``finish_ms``; as in the attributes for tasks that never started. With several
-        classes of executors also ``executor_class``, -1 for such tasks. With faults also ``outcome``, an ``Outcome``.
+        ``parallelism``, ``start_ms``, ``finish_ms``. With several classes also ``executor_class``, -1 for tasks that
+        never started. With faults also ``outcome``, an ``Outcome``.
         """
         table = pd.DataFrame(
             {
@@ -273,17 +269,17 @@ class EpisodeRecord:
             }
         )
         if len(self.config.executor_classes) > 1:
-            kind = np.where(self.task_executor < 0, -1, self.executor_class[self.task_executor])
-            table.insert(4, "executor_class", kind)
+            of_runs = np.where(self.task_executor < 0, -1, self.executor_class[self.task_executor])
+            table.insert(4, "executor_class", of_runs)
         if self.config.faults.active:
             table["outcome"] = self.task_outcome
         return table
 
     def jobs(self) -> pd.DataFrame:
-        """One row per job, in order of arrival.
+        """Return a table of jobs, in order of arrival.
 
         Columns: ``name``, ``arrival_ms``, ``completion_ms``, ``jct_ms``, ``work_ms`` (expected alone), ``busy_ms``
-        and ``moving_ms`` (executor time on it and on the way to it), ``slowdown``, ``work_inflation``.
+        and ``moving_ms`` (executor time of its tasks and of moves to it), ``slowdown``, ``work_inflation``.
         """
         return pd.DataFrame(
             {
@@ -300,10 +296,7 @@ class EpisodeRecord:
         ).rename_axis("job")
 
     def moves(self) -> pd.DataFrame:
-        """One row per move, in order of departure.
-
-        Columns: ``executor``, ``job`` (where it moves to), ``depart_ms``, ``arrive_ms``.
-        """
+        """Return a table of moves, in order of departure: ``executor``, ``job``, ``depart_ms``, ``arrive_ms``."""
         return pd.DataFrame(
             {
                 "executor": self.move_executor,
@@ -314,10 +307,10 @@ class EpisodeRecord:
         )
 
     def jobs_in_system(self) -> pd.Series[int]:
-        """How many jobs have arrived and neither completed nor failed, as a step function.
+        """Return the number of jobs in the system as a step function: values int64, index in ms.
 
-        Each value (int64) holds from its index (float64, ms) to the next; the last one from there on. With
-        all jobs complete, the area below is the sum of their JCTs (Little's law).
+        A value holds from its index to the next one. With all jobs complete, the area below is the sum of their JCTs
+        (Little's law).
         """
         ended = np.sort(self._gone_ms[~np.isnan(self._gone_ms)])
         arrived = self.sequence.arrival_ms[self.sequence.arrival_ms <= self.end_ms]
@@ -327,17 +320,17 @@ class EpisodeRecord:
 
     @property
     def jobs_found(self) -> NDArray[np.int64]:
-        """How many jobs are in the system when each arrives, int64 [num_jobs]; those that come with it, too."""
+        """Jobs in the system when each job arrives, int64 [num_jobs], including jobs of the same time."""
         steps = self.jobs_in_system()
         places = np.searchsorted(steps.index.to_numpy(), self.sequence.arrival_ms, "right") - 1
         return steps.to_numpy()[places].astype(np.int64)
 
     def resources(self) -> pd.DataFrame:
-        """What busy executors have, and what their tasks demand of it, as step functions.
+        """Return resources of busy executors and demands of their tasks, as step functions.
 
-        Each row holds from its index (``time_ms``, float64, ms) to the next. Columns, float64: ``cpu_held``,
-        ``cpu_demanded``, ``memory_held``, ``memory_demanded``, and how many executors are busy of each class:
-        ``class_0``, ``class_1``, .. What is held and not demanded is fragmentation. Source: Decima, appendix F.
+        A row holds from its index (``time_ms``, float64, ms) to the next one. Columns, float64: ``cpu_held``,
+        ``cpu_demanded``, ``memory_held``, ``memory_demanded``, and busy executors of each class: ``class_0``,
+        ``class_1``, .. Source: Decima, appendix F.
         """
         ran = self.task_executor >= 0
         executor = self.task_executor[ran]
@@ -345,19 +338,19 @@ class EpisodeRecord:
         for resource in ("cpu", "memory"):
             size, demand = self._resource(resource)
             weights |= {f"{resource}_held": size[executor], f"{resource}_demanded": demand[ran]}
-        for kind in range(len(self.config.executor_classes)):
-            weights[f"class_{kind}"] = (self.executor_class[executor] == kind).astype(np.float64)
+        for number in range(len(self.config.executor_classes)):
+            weights[f"class_{number}"] = (self.executor_class[executor] == number).astype(np.float64)
         finish = np.minimum(self.task_finish_ms[ran], self.end_ms)
         times, place = np.unique(np.concatenate([self.task_start_ms[ran], finish]), return_inverse=True)
         columns = {
             name: np.cumsum(np.bincount(place, np.concatenate([value, -value]), minlength=times.size))
             for name, value in weights.items()
         }
-        # Sums of fractions do not come back to 0 exactly.
+        # Rounding errors would leave small numbers in place of 0.
         return pd.DataFrame(columns, index=pd.Index(times, name="time_ms")).round(9) + 0.0
 
     def metrics(self) -> pd.Series[float]:
-        """The episode in numbers.
+        """Return metrics of the episode.
 
         Entries: ``mean_jct_ms``, ``p50_jct_ms``, ``p95_jct_ms``, ``p99_jct_ms``, ``makespan_ms``,
         ``utilisation``, ``mean_jobs_in_system``, ``mean_slowdown``, ``mean_work_inflation`` (means over the
@@ -383,7 +376,7 @@ class EpisodeRecord:
 
     @property
     def _losses(self) -> dict[str, float]:
-        """Counts and times of lost and failed runs; empty without faults."""
+        """Metrics of lost and failed runs; empty without faults."""
         if not self.config.faults.active:
             return {}
         first = self.task_start_ms.size - self.lost_task.size
@@ -394,20 +387,20 @@ class EpisodeRecord:
     # ---- helpers ---------------------------------------------------------------------------------------
 
     def _resource(self, name: str) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """What each executor has of ``cpu`` or ``memory``, and what each task demands, float64 [executors], [tasks]."""
+        """Return ``cpu`` or ``memory`` of each executor, and the demand of each run, float64 [executors] and [runs]."""
         classes = self.config.executor_classes
         stages = [stage for profile in self.sequence.profiles for stage in profile.stages]
-        size = np.array([getattr(kind, name) for kind in classes], dtype=np.float64)[self.executor_class]
+        size = np.array([getattr(each, name) for each in classes], dtype=np.float64)[self.executor_class]
         demand = np.array([getattr(stage, name) for stage in stages], dtype=np.float64)
         return size, self._of_runs(np.repeat(demand, self._stage_size))
 
     def _of_runs(self, value: NDArray[_Number]) -> NDArray[_Number]:
-        """From a number of each task to that of each run."""
+        """Return values of runs from values of tasks."""
         return np.concatenate([value, value[self.lost_task]]) if self.lost_task.size else value
 
     @cached_property
     def _stage_size(self) -> NDArray[np.int64]:
-        """Tasks of each stage, over all jobs, int64 [num_stages]."""
+        """Number of tasks of each stage of all jobs, int64 [num_stages]."""
         sizes = {
             profile: np.array([stage.num_tasks for stage in profile.stages], dtype=np.int64)
             for profile in set(self.sequence.profiles)
@@ -416,7 +409,7 @@ class EpisodeRecord:
 
     @cached_property
     def _stage_job(self) -> NDArray[np.int64]:
-        """Job of each stage, over all jobs, int64 [num_stages]."""
+        """Job of each stage of all jobs, int64 [num_stages]."""
         stages = [profile.num_stages for profile in self.sequence.profiles]
         return np.repeat(np.arange(len(stages), dtype=np.int64), stages)
 
@@ -424,26 +417,21 @@ class EpisodeRecord:
     def _completed_jct_ms(self) -> NDArray[np.float64]:
         return self.jct_ms[~np.isnan(self.jct_ms)]
 
-    @property
-    def _departure_ms(self) -> NDArray[np.float64]:
-        """When each job left the observed system, float64 [num_jobs], ms."""
-        return np.where(np.isnan(self._gone_ms), self.end_ms, self._gone_ms)
-
     @cached_property
     def _gone_ms(self) -> NDArray[np.float64]:
-        """When each job completed or failed, float64 [num_jobs], ms; NaN for a job that did neither."""
+        """Time when each job completed or failed, float64 [num_jobs], ms; NaN for other jobs."""
         gone_ms = self.completion_ms.copy()
         gone_ms[self.failed_job] = self.failed_ms
         return gone_ms
 
     def _per_job(self, value: Callable[[JobProfile], float]) -> NDArray[np.float64]:
-        """A number of each job's profile, asked for once per distinct profile; float64 [num_jobs]."""
+        """Return a value of each job's profile, computed once per distinct profile, float64 [num_jobs]."""
         known = {profile: value(profile) for profile in set(self.sequence.profiles)}
         return np.array([known[profile] for profile in self.sequence.profiles], dtype=np.float64)
 
     @cached_property
     def _work_ms(self) -> NDArray[np.float64]:
-        """Executor time that each job is expected to take alone on this cluster, float64 [num_jobs], ms."""
+        """Expected executor time of each job alone on this cluster, float64 [num_jobs], ms."""
         return self._per_job(lambda profile: float(work_ms(profile, self.config).sum()))
 
     def _sum_by_job(self, job: NDArray[np.int64], value: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -451,10 +439,10 @@ class EpisodeRecord:
 
 
 def _count_within(group: NDArray[np.int64]) -> NDArray[np.int64]:
-    """0, 1, 2, .. inside each run of equal values of an ascending array."""
+    """Count 0, 1, 2, .. inside each run of equal values of an ascending array."""
     return np.arange(group.size, dtype=np.int64) - np.searchsorted(group, group)
 
 
 def _ratio(value: NDArray[np.float64], to: NDArray[np.float64]) -> NDArray[np.float64]:
-    """``value / to``, NaN where ``to`` is 0."""
+    """Return ``value / to``, NaN where ``to`` is 0."""
     return np.divide(value, to, out=np.full_like(value, np.nan), where=to > 0)

@@ -18,19 +18,24 @@ from simulator.cluster.config import DECIMA_SIM, ClusterConfig
 from simulator.cluster.episode import make_cluster
 from simulator.cluster.observation import Observation
 from simulator.cluster.record import EpisodeRecord
-from simulator.parity.recording import TOLERANCE, first_difference
 from workloads.arrivals import JobSequence
 from workloads.errors import DecimaError
 from workloads.job import JobProfile, StageProfile, TaskDurations
 
 __all__ = [
+    "TOLERANCE",
     "DepartureError",
     "RecordedDecision",
     "Recording",
     "carry_out",
     "differences",
+    "first_difference",
     "stage_names",
 ]
+
+
+#: Rewards may be summed in another order.
+TOLERANCE = 1e-9
 
 
 class DepartureError(DecimaError, RuntimeError):
@@ -350,3 +355,11 @@ def _durations(stage: _Stage) -> TaskDurations:
     """Return durations with the mean that the published agent sees: over all measured durations."""
     durations = TaskDurations.constant(stage.rest_ms, first_ms=stage.first_ms, fresh_ms=stage.fresh_ms)
     return replace(durations, mean_ms=float(durations.values.mean()))
+
+
+def first_difference(recorded: Any, replayed: Any) -> str:
+    """Describe the first difference of two sequences."""
+    for one, other in zip(recorded, replayed, strict=False):
+        if one != other:
+            return f"{other}, recorded {one}"
+    return f"{len(replayed)} of them, recorded {len(recorded)}"

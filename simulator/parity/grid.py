@@ -13,7 +13,7 @@ from pydantic import BaseModel, Field
 from simulator.grid.config import DEEPRM, GridConfig
 from simulator.grid.grid import Grid
 from simulator.grid.rules import BOOKED, EMPTY, NO_ROOM, VOID
-from simulator.parity.recording import TOLERANCE, first_difference
+from simulator.parity.cluster import TOLERANCE, first_difference
 from workloads.grid_jobs import JobSets
 
 __all__ = ["GridRecording", "differences"]

@@ -71,10 +71,10 @@ def project_of(profile: JobProfile, config: ClusterConfig) -> Project:
     Classes are sorted by memory, then cpu. Resource k is the number of executors at least as large as class k. A task
     takes one unit of each resource up to the least class that fits, so that no more tasks run at once than can.
     """
-    classes = sorted(config.executor_classes, key=lambda kind: (kind.memory, kind.cpu))
-    at_least = np.cumsum([kind.count for kind in classes][::-1])[::-1]
+    classes = sorted(config.executor_classes, key=lambda each: (each.memory, each.cpu))
+    at_least = np.cumsum([each.count for each in classes][::-1])[::-1]
     least = [
-        next(place for place, kind in enumerate(classes) if kind.fits(stage)) for stage in profile.stages
+        next(place for place, each in enumerate(classes) if each.fits(stage)) for stage in profile.stages
     ]
     tasks = np.array([stage.num_tasks for stage in profile.stages])
     planned = np.minimum(tasks, MOST_TASKS)

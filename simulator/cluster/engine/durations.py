@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-
 import numpy as np
 from numpy.typing import NDArray
 
 from simulator.compiled import inner
 from workloads.job import JobProfile, Wave
 
-__all__ = ["LEVEL", "DurationTables", "draw_duration", "draw_longer", "level_above"]
+__all__ = ["LEVEL", "draw_duration", "draw_longer", "duration_tables", "level_above"]
 
 # Waves whose durations an empty cell takes, in order of preference.
 _FALLBACK = {
@@ -36,51 +33,27 @@ LEVEL = np.dtype(
 )
 
 
-@dataclass(frozen=True, eq=False)
-class DurationTables:
-    """Durations of many stages in flat arrays that compiled code reads.
+def duration_tables(profile: JobProfile) -> tuple[NDArray[np.float64], NDArray[np.void], NDArray[np.int64]]:
+    """Return the durations of a job's stages as flat arrays, with values for empty cells.
 
-    Attributes:
-        values: float64 [num_values], ms.
-        levels: ``LEVEL`` [num_levels], stage by stage.
-        first_level: int64 [num_stages + 1], place of the first level of each stage.
+    Returns:
+        Durations, float64, ms; ``LEVEL`` of all stages; number of levels of each stage, int64 [num_stages].
     """
-
-    values: NDArray[np.float64]
-    levels: NDArray[np.void]
-    first_level: NDArray[np.int64]
-
-    @classmethod
-    def join(cls, tables: Sequence[DurationTables]) -> DurationTables:
-        """Join tables, one after the other."""
-        values_before = np.cumsum([0, *(len(table.values) for table in tables)])
-        levels_before = np.cumsum([0, *(len(table.levels) for table in tables)])
-        levels = np.concatenate([table.levels for table in tables])
-        levels["first"] += np.repeat(values_before[:-1], np.diff(levels_before))[:, None]
-        first_level = [
-            table.first_level[:-1] + before for table, before in zip(tables, levels_before, strict=False)
-        ]
-        values = np.concatenate([table.values for table in tables])
-        return cls(values, levels, np.concatenate([*first_level, levels_before[-1:]]))
-
-    @classmethod
-    def of_profile(cls, profile: JobProfile) -> DurationTables:
-        """Return the tables of a job's stages, with values for empty cells."""
-        stages = [stage.durations for stage in profile.stages]
-        values_before = np.cumsum([0, *(stage.values.size for stage in stages)])
-        num_levels = [stage.levels.size for stage in stages]
-        cells = np.concatenate([stage.cells for stage in stages], axis=1)
-        cells += np.repeat(values_before[:-1], num_levels)[:, None]
-        start, stop = cells[..., 0].T, cells[..., 1].T
-        every = np.arange(len(start))
-        levels = np.zeros(len(start), dtype=LEVEL)
-        levels["level"] = np.concatenate([stage.levels for stage in stages])
-        for wave, sources in _FALLBACK.items():
-            source = np.array(sources)[np.argmax((stop > start)[:, sources], axis=1)]
-            levels["first"][:, wave] = start[every, source]
-            levels["count"][:, wave] = (stop - start)[every, source]
-            levels["cold"][:, wave] = (wave == Wave.FRESH) & (source != Wave.FRESH)
-        return cls(np.concatenate([stage.values for stage in stages]), levels, np.cumsum([0, *num_levels]))
+    stages = [stage.durations for stage in profile.stages]
+    values_before = np.cumsum([0, *(stage.values.size for stage in stages)])
+    num_levels = np.array([stage.levels.size for stage in stages])
+    cells = np.concatenate([stage.cells for stage in stages], axis=1)
+    cells += np.repeat(values_before[:-1], num_levels)[:, None]
+    start, stop = cells[..., 0].T, cells[..., 1].T
+    every = np.arange(len(start))
+    levels = np.zeros(len(start), dtype=LEVEL)
+    levels["level"] = np.concatenate([stage.levels for stage in stages])
+    for wave, sources in _FALLBACK.items():
+        source = np.array(sources)[np.argmax((stop > start)[:, sources], axis=1)]
+        levels["first"][:, wave] = start[every, source]
+        levels["count"][:, wave] = (stop - start)[every, source]
+        levels["cold"][:, wave] = (wave == Wave.FRESH) & (source != Wave.FRESH)
+    return np.concatenate([stage.values for stage in stages]), levels, num_levels
 
 
 @inner

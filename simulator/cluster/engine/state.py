@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from simulator.cluster.config import ClusterConfig, check_demands
-from simulator.cluster.engine.durations import LEVEL, DurationTables
+from simulator.cluster.engine.durations import LEVEL, duration_tables
 from simulator.cluster.engine.posterior import BELIEF, ESTIMATE, records
 from simulator.cluster.observation import JOB as JOB_ROW
 from simulator.cluster.observation import STAGE as STAGE_ROW
@@ -296,15 +296,15 @@ class Packed(NamedTuple):
     """Tables of one profile."""
 
     stages: NDArray[np.void]  # STAGE; tasks, children and levels are numbered from the first of the job
-    num_tasks: int
     children: NDArray[np.int64]  # [edges], numbered from the first stage of the job
-    durations: DurationTables
+    levels: NDArray[np.void]  # LEVEL, whose durations are numbered from the first of the job
+    values: NDArray[np.float64]  # durations, ms
 
 
 @lru_cache(maxsize=4096)
 def pack(profile: JobProfile) -> Packed:
     """Return the tables of a profile."""
-    durations = DurationTables.of_profile(profile)
+    values, levels, num_levels = duration_tables(profile)
     num_children = [len(children) for children in profile.children]
     stages = np.zeros(profile.num_stages, dtype=STAGE)
     stages["num_tasks"] = [stage.num_tasks for stage in profile.stages]
@@ -313,13 +313,13 @@ def pack(profile: JobProfile) -> Packed:
     stages["first_task"] = _starts(stages["num_tasks"])
     stages["first_child"] = _starts(num_children)
     stages["end_child"] = stages["first_child"] + num_children
-    stages["first_level"] = durations.first_level[:-1]
-    stages["end_level"] = durations.first_level[1:]
+    stages["first_level"] = _starts(num_levels)
+    stages["end_level"] = stages["first_level"] + num_levels
     stages["mean_task_ms"] = [stage.durations.mean_ms for stage in profile.stages]
     stages["cpu"] = [stage.cpu for stage in profile.stages]
     stages["memory"] = [stage.memory for stage in profile.stages]
     children = np.array([child for children in profile.children for child in children], dtype=np.int64)
-    return Packed(stages, int(stages["num_tasks"].sum()), children, durations)
+    return Packed(stages, children, levels, values)
 
 
 def allocate(config: ClusterConfig, sequence: JobSequence, estimates: Sequence[Estimate] = ()) -> Memory:
@@ -334,11 +334,10 @@ def allocate(config: ClusterConfig, sequence: JobSequence, estimates: Sequence[E
         ConfigError: a stage that no executor class can run.
     """
     packed = [pack(profile) for profile in sequence.profiles]
-    distinct = {profile: pack(profile).durations for profile in sequence.profiles}
-    durations = DurationTables.join(list(distinct.values()))
+    distinct = {profile: pack(profile) for profile in sequence.profiles}
     num_stages = np.array([len(job.stages) for job in packed])
     num_edges = np.array([len(job.children) for job in packed])
-    num_tasks = np.array([job.num_tasks for job in packed])
+    num_tasks = np.array([job.stages["num_tasks"].sum() for job in packed])
     num_executors, num_classes = config.num_executors, len(config.executor_classes)
     num_pools, num_staff = (len(packed) + 1) * num_classes, num_stages.sum() * num_classes
     memory = (
@@ -357,7 +356,7 @@ def allocate(config: ClusterConfig, sequence: JobSequence, estimates: Sequence[E
             (POOL, num_pools),
             (SOURCE, num_pools + num_staff),
             (_INT, num_edges.sum()),
-            (LEVEL, len(durations.levels)),
+            (LEVEL, sum(len(job.levels) for job in distinct.values())),
             (BELIEF, len(estimates)),
             (ESTIMATE, num_stages.sum() if estimates else 0),
             (JOB_ROW, num_classes * len(packed)),
@@ -366,7 +365,7 @@ def allocate(config: ClusterConfig, sequence: JobSequence, estimates: Sequence[E
             (TASK, num_tasks.sum()),
             (LOST, num_tasks.sum() + 3 * num_executors if config.faults.active else 0),
         ),
-        durations.values,
+        np.concatenate([job.values for job in distinct.values()]),
     )
     state = state_of(memory)
 
@@ -374,15 +373,9 @@ def allocate(config: ClusterConfig, sequence: JobSequence, estimates: Sequence[E
     for name in ("departure_order", "source_job", "next_job", "next_place"):
         cluster[name] = -1  # the common pools are offered first
     cluster["num_classes"] = num_classes
-    for name in (
-        "offer_idle_executors",
-        "nearest_level",
-        "waiting_keeps_jvm",
-        "release_misfits",
-        "ready_stages_only",
-        "offer_after_tasks",
-    ):
-        cluster[name] = getattr(config.semantics, name)
+    for name, switch in vars(config.semantics).items():
+        if name in (CLUSTER.names or ()):
+            cluster[name] = switch
     cluster["has_faults"] = config.faults.active
     cluster["lost_output"] = config.faults.lost_output
     cluster["task_failures"] = config.faults.task_failures
@@ -406,11 +399,14 @@ def allocate(config: ClusterConfig, sequence: JobSequence, estimates: Sequence[E
     jobs["first_work_ms"] = [job.work_ms for job in sequence.profiles]
     if estimates:
         jobs["first_work_ms"] = [job.first_work_ms for job in estimates]
-        told = [records(job) for job in estimates]
-        np.concatenate([belief for belief, _ in told], out=state.beliefs)
-        np.concatenate([each for _, each in told], out=state.estimates)
+        beliefs, of_stages = zip(*map(records, estimates), strict=True)
+        np.concatenate(beliefs, out=state.beliefs)
+        np.concatenate(of_stages, out=state.estimates)
 
-    num_levels = [len(tables.levels) for tables in distinct.values()]
+    num_levels = [len(job.levels) for job in distinct.values()]
+    num_values = [len(job.values) for job in distinct.values()]
+    np.concatenate([job.levels for job in distinct.values()], out=state.levels)
+    state.levels["first"] += np.repeat(_starts(num_values), num_levels)[:, None]
     first_level = dict(zip(distinct, _starts(num_levels), strict=True))
     stages = np.concatenate([job.stages for job in packed], out=state.stages)
     stages["job"] = np.repeat(np.arange(len(packed)), num_stages)
@@ -427,7 +423,6 @@ def allocate(config: ClusterConfig, sequence: JobSequence, estimates: Sequence[E
     np.concatenate([job.children for job in packed], out=state.children)
     state.children[:] += np.repeat(jobs["first_stage"], num_edges)
     state.staff["fits"] = _fits(config, sequence, stages).ravel()
-    state.levels[:] = durations.levels
     state.tasks[:] = _NOT_STARTED
     return memory
 

@@ -59,7 +59,7 @@ GROUP = np.dtype(
 
 @compiled
 def fill_levels(levels, cells, values, warmup_ms):
-    """Fill ``levels`` with the moments of a profile's ``DurationTables``."""
+    """Fill ``levels`` with the moments of the durations of a profile, see ``duration_tables``."""
     for number in range(len(levels)):
         levels[number].level = cells[number].level
         for wave in range(3):
