@@ -32,6 +32,7 @@ def comparison() -> Comparison:
         (profile("etl", 1).stages[0], "StageProfile('map', 1 task of 0.73 s)"),
         (LONG, "JobSequence(500 jobs, 5,000 tasks, arrivals 0 to 0.0 s, seed 3)"),
         (Workload((profile("etl", 5),), None, "mine"), "Workload('mine', 1 profile)"),
+        (Workload((JOB,), LONG), "Workload('', 1 profile, 500 jobs)"),
         (episode(), "EpisodeRecord("),
         (make_cluster(ClusterConfig(3), LONG).observe(), "Observation(at 0.0 s, 3 executors offered, "),
         (comparison(), "Comparison(2 schedulers, 2 of 2 experiments finished, best heuristic fair)"),

@@ -118,7 +118,7 @@ _Errors = create_model("_Errors", __base__=_Model, **_ERRORS)
 
 
 class WorkloadFile(_Model):
-    """A whole file."""
+    """Root of a workload file."""
 
     format: Literal["decima-workload"]
     version: Annotated[Literal[1], BeforeValidator(_no_truth)]

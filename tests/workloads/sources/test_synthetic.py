@@ -77,11 +77,6 @@ def test_the_same_seed_gives_the_same_jobs_however_many_are_asked_for(jobs: tupl
             assert one.durations.values.tolist() == other.durations.values.tolist()
 
 
-def test_names_differ(jobs: tuple[JobProfile, ...]) -> None:
-    assert [job.name for job in jobs[:2]] == ["synthetic-0", "synthetic-1"]
-    assert len({job.name for job in jobs}) == len(jobs)
-
-
 def test_size_and_work(jobs: tuple[JobProfile, ...]) -> None:
     num_stages = [job.num_stages for job in jobs]
     assert (min(num_stages), max(num_stages)) == (2, 18)

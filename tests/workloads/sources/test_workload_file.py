@@ -155,16 +155,6 @@ def test_the_name_is_the_files_or_that_of_the_file(tmp_path: Path) -> None:
     assert read(tmp_path, minimal(name="")).name == ""
 
 
-def test_a_workload_is_told_in_a_line_and_as_a_table() -> None:
-    job = JobProfile("<j>", (StageProfile(3, TaskDurations.constant(1500.0)),) * 2)
-    library = Workload((job,), None, "a name")
-    assert repr(library) == "Workload('a name', 1 profile)"
-    assert repr(Workload((job,), batch_arrivals([job], 2, seed=1))) == "Workload('', 1 profile, 2 jobs)"
-    html = library._repr_html_()
-    for cell in ("Workload(&#x27;a name&#x27;, 1 profile)", "work (s)", "&lt;j&gt;", ">2<", ">6<", ">9.0<"):
-        assert cell in html
-
-
 @pytest.mark.parametrize(
     ("startup_ms", "delay_ms"),
     [

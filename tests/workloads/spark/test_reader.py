@@ -10,7 +10,7 @@ import pytest
 from tests.workloads.spark.logs import SQL, LogBuilder, small_log, stage_info
 from workloads.job import MOST_TASKS
 from workloads.spark import reader
-from workloads.spark.reader import EVENT_NAMES, EventTables, TaskOutcome
+from workloads.spark.reader import EventTables, TaskOutcome
 
 
 def tables(log: LogBuilder) -> EventTables:
@@ -24,19 +24,6 @@ def tables(log: LogBuilder) -> EventTables:
 def last(log: LogBuilder, name: str) -> dict[str, Any]:
     """The last event of this name, to be changed."""
     return [event for event in log.events if event["Event"].endswith(name)][-1]
-
-
-def test_events_without_a_meaning_are_counted():
-    found = EventTables()
-    for name in ("a", "b", "a"):
-        found.add(name, None)
-    assert found.ignored == {"a": 2, "b": 1}
-    assert "SparkListenerTaskEnd" in EVENT_NAMES
-
-
-def test_an_application_that_has_not_introduced_itself():
-    assert not EventTables().started
-    assert tables(LogBuilder()).started
 
 
 @pytest.mark.parametrize("time", [2.5e14, -2.5e14, math.inf, math.nan])
@@ -76,12 +63,6 @@ def test_how_tasks_end():
     }  # fmt: skip
 
 
-def test_a_log_without_tasks_has_an_empty_table():
-    runs = tables(LogBuilder()).task_runs()
-    assert len(runs) == 0
-    assert runs["launch_ms"].dtype == "int64"
-
-
 def test_what_a_task_does_not_tell_is_nothing():
     log = LogBuilder().executor("0").job(0, [stage_info(0, 1)], at=2000).task(0, 3, "0", 2000, 2100)
     info = last(log, "TaskEnd")
@@ -110,11 +91,6 @@ def test_stages_that_write_shuffles():
     log = LogBuilder().executor("0").job(0, [stage_info(0, 1), stage_info(1, 1)], at=2000)
     log.task(0, 0, "0", 2000, 2100, kind="ShuffleMapTask").task(1, 0, "0", 2000, 2100)
     assert [stage.writes_shuffle for stage in tables(log).stages.values()] == [True, False]
-
-
-def test_a_stage_of_which_no_task_ended_writes_nothing():
-    [stage] = tables(LogBuilder().job(0, [stage_info(0, 1)], at=2000).submit(0, 2000)).stages.values()
-    assert (stage.writes_shuffle, stage.completed, stage.attempts) == (False, False, 1)
 
 
 def test_stages_begin_at_their_first_attempt_and_end_at_their_last():
