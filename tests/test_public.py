@@ -28,7 +28,7 @@ import workloads
         "simulator.grid.env",
         "decima.gym.scheduler",
         "simulator.grid.grid",
-        "decima.evaluation.fit",
+        "decima.evaluation.conditions",
     ],
 )
 def test_the_example_of_a_docstring(name: str) -> None:

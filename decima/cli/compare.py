@@ -39,8 +39,6 @@ from decima.cli.options import (
 )
 from decima.evaluation import DEFAULT_SCHEDULERS, MOVING_DELAY, SCHEDULERS_THAT_PACK
 
-__all__ = ["DEFAULT_SCHEDULERS", "SCHEDULERS_THAT_PACK", "compare", "schedulers"]
-
 MEASURED_DELAY = (
     "Executors take {delay_s:g} s to move to another job, as {workload} says that they took to start. Where the jobs "
     "share one application, they take none: --moving-delay 0."

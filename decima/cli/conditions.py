@@ -25,16 +25,6 @@ from decima.evaluation import MOVING_DELAY
 if TYPE_CHECKING:
     from decima.evaluation.conditions import Conditions
 
-__all__ = [
-    "KNOWLEDGE",
-    "conditions_named",
-    "conditions_options",
-    "faults_named",
-    "faults_options",
-    "knowledge_options",
-    "options_without_effect",
-]
-
 #: Options of ``knowledge_options``, by the names of the fields of ``Knowledge``.
 KNOWLEDGE = ("job_error", "stage_error", "task_count_error", "unknown")
 

@@ -21,18 +21,6 @@ if TYPE_CHECKING:
 
     from decima.show.tables import Report
 
-__all__ = [
-    "INTERRUPTED",
-    "OnProgress",
-    "OneLineErrors",
-    "command_line",
-    "end",
-    "make_console",
-    "print_line",
-    "progress",
-    "report",
-]
-
 #: Time before a command that is mostly quick prints progress without a terminal, s.
 PATIENCE_S = 15.0
 #: Progress callback, see ``progress``.

@@ -34,8 +34,6 @@ if TYPE_CHECKING:
     from decima.learning.grid.config import DeepRMConfig
     from decima.learning.metrics import TrainingResult
 
-__all__ = ["deeprm"]
-
 DEFAULT_RECIPE = "deeprm"
 SHOWN = ("slowdown", "completion", "waiting")
 NUMBERS = Numbers()

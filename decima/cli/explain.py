@@ -11,8 +11,6 @@ from decima.cli.conditions import conditions_named, conditions_options, options_
 from decima.cli.console import command_line, report
 from decima.cli.options import JSON, NOT_NEGATIVE, SEED, WholeRange, refuse_without_effect
 
-__all__ = ["explain"]
-
 
 @click.command(context_settings={"show_default": True})
 @click.option("--decision", type=WholeRange(), help="Number of the decision in the episode, from 0.")

@@ -26,8 +26,6 @@ from decima.cli.sweep import plot, sweep
 from decima.cli.train import train
 from decima.cli.workload import workload
 
-__all__ = ["cli", "main"]
-
 #: Time after which a signal that cannot be handled is sent again, s.
 RETRY_S = 0.02
 

@@ -10,43 +10,6 @@ from typing import Any
 
 import click
 
-__all__ = [
-    "ABOVE_ZERO",
-    "ANY_NUMBER",
-    "AT_LEAST_ONE",
-    "BUDGET",
-    "COMPARISON_SEED",
-    "DEVICE",
-    "FILE",
-    "FOLDER",
-    "JSON",
-    "LOG_ERROR",
-    "NOT_NEGATIVE",
-    "PATH",
-    "POLICIES",
-    "SEED",
-    "SEEDS",
-    "SHARE",
-    "WORKERS",
-    "FiniteRange",
-    "Named",
-    "Numbers",
-    "Option",
-    "SecondaryOption",
-    "WholeRange",
-    "WorkersType",
-    "drawn_jobs_options",
-    "out_option",
-    "override",
-    "refuse_without_effect",
-    "settings_source",
-    "training_options",
-    "with_options",
-    "workers_option",
-    "workload_named",
-    "workload_options",
-]
-
 #: Both names of the option for the number of experiments.
 SEEDS = ("--seeds", "--experiments")
 #: Decorator that adds options to a command.

@@ -9,8 +9,6 @@ import click
 from decima.cli.console import print_line
 from decima.cli.options import FILE, JSON, PATH, out_option
 
-__all__ = ["replay", "replay_live"]
-
 
 @click.command()
 @click.option(

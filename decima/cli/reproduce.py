@@ -31,8 +31,6 @@ from decima.cli.options import (
 from decima.cli.options import Option as Decorator
 from decima.studies.catalogue import STUDIES, Entry, Option, run_study
 
-__all__ = ["reproduce"]
-
 WEIGHTS = Numbers("three numbers, none of them negative, with commas between them", count=3, least=0)
 #: Kind of an option's values -> click's type.
 KINDS: dict[str, Any] = {

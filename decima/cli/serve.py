@@ -12,8 +12,6 @@ import click
 
 from decima.cli.options import AT_LEAST_ONE, FILE, PATH, WholeRange
 
-__all__ = ["serve"]
-
 PORT = WholeRange(0, 65535)
 
 

@@ -11,8 +11,6 @@ import click
 from decima.cli.console import INTERRUPTED, PATIENCE_S, command_line, end, print_line, progress, report
 from decima.cli.options import AT_LEAST_ONE, JSON, NOT_NEGATIVE, PATH, SEED, out_option
 
-__all__ = ["spark", "what_if"]
-
 
 @click.group()
 def spark() -> None:

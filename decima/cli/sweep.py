@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from decima.learning.sweep import SweepResult
     from decima.show.tables import Report
 
-__all__ = ["plot", "sweep"]
-
 
 @click.command(context_settings={"show_default": True})
 @click.option(

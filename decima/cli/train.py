@@ -31,8 +31,6 @@ if TYPE_CHECKING:
     from decima.learning.metrics import IterationReport, TrainingResult
     from decima.settings import Section
 
-__all__ = ["explain", "show_training", "train", "training_command", "watch"]
-
 DEFAULT_RECIPE = "batch"
 
 Config = TypeVar("Config", bound="RunConfig")

@@ -32,9 +32,6 @@ if TYPE_CHECKING:
     from workloads.sources.workload_file import Workload
     from workloads.spark.model import SparkModel
 
-__all__ = ["workload"]
-
-
 LEVELS = Numbers("whole numbers from 1, such as 5,10,20", int, least=1)
 #: Maximum number of profiles that ``show`` prints.
 MOST_ROWS = 500

@@ -1,6 +1,5 @@
 from .comparison import Comparison, run_comparisons
-from .conditions import CompareError, Conditions
-from .fit import misfits
+from .conditions import CompareError, Conditions, misfits
 from .grid import GridConditions
 from .grid_comparison import GridComparison, GridSettings
 from .metrics import METRICS, Interval, Metric, mean_interval, measure

@@ -13,8 +13,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from decima.evaluation.compiling import compile_parts
-from decima.evaluation.conditions import CompareError, Conditions
-from decima.evaluation.fit import best_fit, misfits
+from decima.evaluation.conditions import CompareError, Conditions, best_fit, misfits
 from decima.evaluation.metrics import METRICS, summarise
 from decima.evaluation.run import Plan, Result, best_for_all, run_item, sweep_item
 from decima.evaluation.tuning import ALPHAS, GRIDS, HINDSIGHT, TUNED, TUNED_ONCE, tuned_once, weighted_fair

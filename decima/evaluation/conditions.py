@@ -1,20 +1,26 @@
-"""Evaluation setting of a comparison: a cluster, a distribution of jobs, and the seeds of the job sequences."""
+"""Evaluation setting: cluster, distribution of jobs, seeds; and whether it fits a policy's training distribution."""
 
 from __future__ import annotations
 
+import itertools
 import math
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
+from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 
+from decima.policy.distribution import Distribution, is_similar, out_of_distribution, summarise
+from decima.policy.files import read_trained_on
+from decima.policy.shipped import SHIPPED, default_policies, specialists
 from simulator.cluster.config import SEMANTICS, ClusterConfig, ConfigError, ExecutorClass, check_demands
 from workloads.arrivals import Drift, JobSequence, batch_arrivals, poisson_arrivals, uniform_memory
 from workloads.errors import DecimaError, check_instance, check_number, check_one_of, check_whole
 from workloads.sources.workload_file import Workload
 
-__all__ = ["TRAINING_OFFSET", "CompareError", "Conditions"]
+__all__ = ["TRAINING_OFFSET", "CompareError", "Conditions", "best_fit", "evaluation_setting", "misfits"]
 
 #: Seeds of training sequences are this much above those of experiments, so that they are disjoint.
 TRAINING_OFFSET = 1_000_000
@@ -86,7 +92,7 @@ class Conditions:
 
     @cached_property
     def _examples(self) -> JobSequence:
-        """All possible jobs; the first experiment's jobs if demands are drawn for each job."""
+        """All possible jobs; those of the first experiment if demands are drawn for each job."""
         first = self.sequence(self.seed)
         if self.memory_demand == "uniform":
             return first
@@ -158,7 +164,7 @@ class Conditions:
 
     @cached_property
     def _windows(self) -> tuple[JobSequence, ...]:
-        """The windows of an exact sequence, one for each experiment."""
+        """Windows of an exact sequence, one for each experiment."""
         if self.workload.sequence is None:
             raise CompareError(f"{self.workload.name}: no windows, it does not say which jobs arrive when")
         return self.workload.sequence.windows(math.inf if self.window_ms is None else self.window_ms)
@@ -170,3 +176,75 @@ class Conditions:
                 f"{self.workload.name}: {len(self._windows)} windows with jobs, expected at least {needed}: up to "
                 f"number {self.seeds[-1]} to compare on, and {num_training} to tune on"
             )
+
+
+#: Number of jobs from which a setting is summarised, so that it does not depend on a single sequence.
+JOBS = 200
+
+
+def evaluation_setting(conditions: Conditions, seeds: Iterable[int] | None = None) -> Distribution:
+    """Summarise cluster and workload of a comparison as quantiles (number of tasks, task time, load, ...).
+
+    Args:
+        conditions: evaluation setting.
+        seeds: seeds of the sequences, at least one; by default the first ones, even beyond the experiments.
+    """
+    seeds = _some_seeds(conditions) if seeds is None else seeds
+    return summarise((conditions.cluster_of(seed), conditions.sequence(seed)) for seed in seeds)
+
+
+def best_fit(conditions: Conditions) -> tuple[str, list[str]] | None:
+    """Return the shipped policy that fits best and the quantities out of its distribution; None if none ships.
+
+    A specialist is chosen if the conditions are those of its training; otherwise only general policies are considered.
+    """
+    here = evaluation_setting(conditions)
+    for name in specialists():
+        trained = read_trained_on(SHIPPED[name])
+        if trained is not None and is_similar(trained, here):
+            return name, []
+    names = default_policies(len(conditions.cluster.executor_classes))
+    found = [(name, _misfits(name, here)) for name in names]
+    return min(found, key=lambda pair: len(pair[1]), default=None)
+
+
+def misfits(policy: str | Path, conditions: Conditions) -> list[str]:
+    """List the quantities of ``conditions`` that are out of the policy's training distribution.
+
+    Args:
+        policy: name of a shipped policy, or a file.
+        conditions: evaluation setting, see :func:`evaluation_setting`.
+
+    Returns:
+        One short message per quantity. Empty if all are inside, or if the file does not state its training
+        distribution: files of ``decima train`` do, the published Decima weights do not.
+
+    Raises:
+        PolicyFileError: the file cannot be read.
+
+    Example:
+        >>> from decima.evaluation.conditions import Conditions
+        >>> from decima.evaluation.conditions import misfits
+        >>> from simulator import ClusterConfig
+        >>> from workloads.sources.tpch import embedded_workload
+        >>> cluster = ClusterConfig(num_executors=5000)
+        >>> misfits("general", Conditions(embedded_workload(), cluster))
+        ['5,000 executors, trained on 6 to 164']
+    """
+    return _misfits(policy, evaluation_setting(conditions))
+
+
+def _misfits(policy: str | Path, here: Distribution) -> list[str]:
+    trained = read_trained_on(SHIPPED.get(str(policy), Path(policy)))
+    return [] if trained is None else out_of_distribution(trained, here)
+
+
+def _some_seeds(conditions: Conditions) -> list[int]:
+    """Return seeds from the first on with ``JOBS`` jobs together; an exact sequence only has those of experiments."""
+    exact, found, jobs = conditions.workload.sequence is not None, [], 0
+    for seed in conditions.seeds if exact else itertools.count(conditions.seed):
+        found.append(seed)
+        jobs += len(conditions.sequence(seed))
+        if jobs >= JOBS:
+            break
+    return found

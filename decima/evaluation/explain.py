@@ -41,11 +41,11 @@ class Explanation:
 
     Attributes:
         number: number of the decision in its episode, from 0.
-        time_ms: the clock, ms.
+        time_ms: simulated time, ms.
         offered: number of offered executors.
-        source: job that offered them, its number in the sequence; -1 for free executors.
-        jobs: jobs in the system; columns ``job`` (its number), ``name``, ``executors`` (held), ``tasks_left``,
-            ``work_left_s``, ``waited_s``.
+        source: number of the job that the offered executors leave; -1 for free executors.
+        jobs: jobs in the system; columns ``job`` (number in the sequence), ``name``, ``executors`` (held),
+            ``tasks_left``, ``work_left_s``, ``log_sd`` (uncertainty of the estimate), ``waited_s``.
         stages: schedulable stages by descending probability; columns ``job``, ``stage`` (its number in the job),
             ``name``, ``tasks`` (unclaimed), ``mean_s``, ``probability``.
         limits: parallelism limits of the chosen stage's job (of the most probable stage, if the executors are left
@@ -205,17 +205,10 @@ def _mean_jct_s(cluster: BaseCluster) -> float:
 
 
 def explain_first(conditions: Conditions, policy: Path) -> Explanation:
-    """Explain a decision where a rule decides differently, in the first experiment.
+    """Explain a decision of a policy in the first experiment where a rule decides differently, see ``explain``.
 
     That is the first decision where the rule chooses another stage; if there is none, the first with another limit. If
-    a rule always agrees with the policy, the next of ``RULES`` is taken; if all do, the very first decision.
-
-    Args:
-        conditions: cluster and jobs.
-        policy: policy file.
-
-    Raises:
-        PolicyFileError: the file cannot be read.
+    a rule always agrees with the policy, the next of ``RULES`` is used; if all agree, the very first decision.
     """
     rules = RULES if len(conditions.cluster.executor_classes) == 1 else RULES_OF_CLASSES
     network = load_policy(policy)

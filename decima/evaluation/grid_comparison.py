@@ -117,7 +117,7 @@ class GridSettings:
 
     @property
     def network_name(self) -> str | None:
-        """Name of the network for people; the shipped one has no path."""
+        """Displayed name of the network; None if there is none."""
         if self.network is None:
             return None
         return "that ships" if self.network == SHIPPED_NETWORK else str(self.network)
@@ -201,11 +201,7 @@ class GridComparison:
         return pd.DataFrame.from_dict(means, orient="index").rename_axis("load")
 
     def to_json(self, **extra: Any) -> str:
-        """Return the results as JSON; the same settings give the same text, bit for bit.
-
-        Args:
-            extra: further top-level entries, such as the command that was run.
-        """
+        """Return the results and further entries as JSON; equal settings give equal text, bit for bit."""
         settings = self.settings
         content = {
             "jobs": settings.log.name if settings.log is not None else settings.distribution,
@@ -235,12 +231,12 @@ class GridComparison:
 
 def _grid_of(path: Path, trained: GridConfig, grid: GridConfig) -> GridConfig:
     """Return the grid with the queue and the image size that a network was trained for."""
-    for name, told in (
+    for name, noun in (
         ("machines", "machines"),
         ("units", "units of each resource"),
         ("num_resources", "resources"),
     ):
         expected, got = getattr(grid, name), getattr(trained, name)
         if expected != got:
-            raise CompareError(f"{path}: this network is for {got} {told}, not for {expected}")
+            raise CompareError(f"{path}: this network is for {got} {noun}, not for {expected}")
     return replace(trained, semantics=grid.semantics, max_steps=grid.max_steps)

@@ -1,4 +1,4 @@
-"""Comparisons by the options of ``decima compare``; times are seconds."""
+"""Comparisons specified by the options of ``decima compare``; times are seconds."""
 
 from __future__ import annotations
 
@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
 
 from decima.evaluation import DEFAULT_SCHEDULERS, MOVING_DELAY, SCHEDULERS_THAT_PACK
 from decima.evaluation.comparison import Comparison
-from decima.evaluation.conditions import CompareError, Conditions
-from decima.evaluation.fit import best_fit
+from decima.evaluation.conditions import CompareError, Conditions, best_fit
 from decima.evaluation.tuning import GRIDS, TUNED_ONCE
 from decima.policy.shipped import SHIPPED
 from decima.registry import LEARNED, SCHEDULERS, UNGUARDED, signature
@@ -71,9 +70,9 @@ def make_conditions(
         engine: the compiled simulator, or the readable one.
         window: length of the windows that an exact sequence of jobs is cut into, s.
         drift: ``AT:RATE[:WORKLOAD]``: a change in a Poisson process, see ``workloads.sources.open.open_drift``.
-        faults: what goes wrong in the cluster; by default failures that were measured for the workload, else nothing.
-            A dictionary gives some of the fields by name.
-        knowledge: errors of the estimates that schedulers see; likewise.
+        faults: faults of the cluster; by default failures that were measured for the workload, else none. A dictionary
+            has some of the fields by name.
+        knowledge: errors of the estimates that schedulers see; by default those measured for the workload, else none.
         seeds: number of experiments.
         seed: seed of the first experiment.
 
@@ -121,7 +120,7 @@ class Chosen(NamedTuple):
     Attributes:
         schedulers: for ``Comparison``.
         policy: name or file of the policy that plain ``decima`` follows; None for the one that fits best.
-        left_out: policy that ships for such a workload and does not take part -> what it was not trained on.
+        left_out: shipped policy that does not take part -> quantities that are out of its training distribution.
     """
 
     schedulers: Sequence[SchedulerLike] | Mapping[str, SchedulerLike]
@@ -138,9 +137,9 @@ def choose_schedulers(
 
     Args:
         conditions: of the comparison.
-        schedulers: names with commas between them; or names, objects and classes; or such by the names that are shown.
-            By default the well-known ones, and ``decima`` where a policy that ships was trained on such conditions.
-        checkpoint: the policy that ``decima`` follows, which then takes part.
+        schedulers: names with commas between them; names, objects and classes; or displayed name -> scheduler. By
+            default well-known ones, and ``decima`` if a shipped policy was trained on such conditions.
+        checkpoint: policy of ``decima``, which then takes part.
 
     Raises:
         CompareError: ``schedulers`` is of a wrong type.
@@ -215,14 +214,13 @@ def compare(
     """Compare schedulers on the same job sequences with the same task noise, as ``decima compare`` does.
 
     Args:
-        schedulers: what is compared: names of ``decima schedulers`` (a list, or a text with commas); schedulers of your
-            own: objects, classes, or functions of an observation; or a dictionary of such by the names that are shown.
-            By default those of the command.
-        checkpoint: name or file of the policy that ``decima`` follows; it then takes part.
-        training: sequences that ``weighted-fair`` is tuned on.
-        workers: processes, or ``ray`` (see ``decima.workers.pool``). More than one process is for names and for
-            what can be imported, and a script then needs ``if __name__ == "__main__":``.
-        workload: and all further ones: see ``make_conditions``.
+        schedulers: names of ``decima schedulers`` (a list, or a text with commas); your own schedulers: objects,
+            classes, or functions of an observation; or displayed name -> scheduler. By default those of the command.
+        checkpoint: name or file of the policy of ``decima``, which then takes part.
+        training: number of sequences that ``weighted-fair`` is tuned on.
+        workers: number of processes, or ``ray`` (see ``decima.workers.pool``). With several processes, schedulers must
+            be importable, and a script needs ``if __name__ == "__main__":``.
+        workload: this and all further options: see ``make_conditions``.
 
     Returns:
         ``Comparison.runs``, a tidy table with a row for each scheduler and seed; columns ``scheduler``, ``seed``,
@@ -268,7 +266,7 @@ def compare(
 def _or_measured(
     kind: type[_Setting], given: _Setting | Mapping[str, Any] | None, workload: Workload
 ) -> _Setting:
-    """Return errors of estimates or faults: those given, else those measured for the workload."""
+    """Return errors of estimates or faults: given fields, and measured ones of the workload for all others."""
     if isinstance(given, kind):
         return given
     known, names = workload.imperfections.settings(), [each.name for each in fields(kind)]

@@ -54,13 +54,7 @@ def objective_ms(record: EpisodeRecord, objective: str) -> float:
 def run_scheduler(
     cluster: ClusterConfig, sequence: JobSequence, scheduler: str, instead: SchedulerLike | None = None
 ) -> EpisodeRecord:
-    """Run a job sequence under a scheduler.
-
-    Args:
-        cluster: the cluster.
-        sequence: the jobs; all schedulers meet the same task noise.
-        scheduler: its name, see ``decima.registry.make_scheduler``.
-        instead: the scheduler object or factory, if the name is not enough to make one.
+    """Run a job sequence under a scheduler, given by its name, or by ``instead`` if the name is only displayed.
 
     Raises:
         CompareError: the scheduler failed with any error; one line that names it, the seed and the reason.
@@ -84,13 +78,9 @@ def sweep(
     settings: Sequence[str] = GRIDS["weighted-fair"],
     known: Mapping[str, EpisodeRecord] | None = None,
 ) -> Iterator[tuple[str, EpisodeRecord]]:
-    """Run candidate settings on one sequence; yield each with its episode.
+    """Run candidate settings (names of schedulers) on one sequence; yield each with its episode.
 
-    Args:
-        cluster: the cluster.
-        sequence: the jobs.
-        settings: names of schedulers, in order.
-        known: episodes on this sequence that need not run again, by setting.
+    Settings in ``known``, episodes on this sequence by setting, do not run again.
 
     Raises:
         CompareError: see ``run_scheduler``.
@@ -118,7 +108,7 @@ def sweep_ms(
     objective: str = "jct",
     settings: Sequence[str] = GRIDS["weighted-fair"],
 ) -> NDArray[np.float64]:
-    """Return the objective of each setting on a sequence, float64 [len(settings)], ms; see ``run.objective_ms``."""
+    """Return the objective of each setting on a sequence, float64 [len(settings)], ms; see ``objective_ms``."""
     return np.array([objective_ms(record, objective) for _, record in sweep(cluster, sequence, settings)])
 
 
@@ -140,7 +130,7 @@ def tune(
         objective: quantity to minimise: the mean JCT or the makespan.
 
     Returns:
-        A name for ``make_scheduler``, such as ``weighted-fair:-0.8``.
+        Name for ``make_scheduler``, such as ``weighted-fair:-0.8``.
 
     Raises:
         CompareError: no sequences, no such scheduler or objective, or an episode that failed.
@@ -159,7 +149,7 @@ def best_for_all(sweeps_ms: NDArray[np.float64], settings: Sequence[Any] = ALPHA
 
     Args:
         sweeps_ms: float64 [n, len(settings)], a row of ``sweep_ms`` for each sequence.
-        settings: of the columns; by default the alphas.
+        settings: setting of each column.
     """
     return settings[int(sweeps_ms.mean(axis=0).argmin())]
 
@@ -263,11 +253,11 @@ class Decided(NamedTuple):
     """One decision.
 
     Attributes:
-        time_ms: the clock, ms.
+        time_ms: simulated time, ms.
         offered: number of offered executors.
-        job: its number in the sequence; -1 if the executors are left idle.
-        stage: its number in the job; -1 likewise.
-        limit: parallelism limit of the job; 0 likewise.
+        job: number of the job in the sequence; -1 if the executors are left idle.
+        stage: number of the stage in the job; -1 if the executors are left idle.
+        limit: parallelism limit of the job; 0 if the executors are left idle.
     """
 
     time_ms: float
@@ -282,10 +272,6 @@ def decisions(comparison: Comparison, scheduler: str) -> list[Decided]:
 
     The episode runs again, with the scheduler's setting. Decisions to keep executors with their job, which the engine
     takes on the scheduler's behalf (see ``DecidesStages``), are not included.
-
-    Args:
-        comparison: with at least one finished experiment.
-        scheduler: name of a scheduler of the comparison.
     """
     seed, found = min(comparison.finished), []
     for _, seen, decision in replay(comparison.conditions, seed, comparison.scheduler(scheduler, seed)):

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any
 from rich.table import Table
 
 from decima.evaluation.comparison import Comparison
-from decima.evaluation.conditions import Conditions
-from decima.evaluation.fit import evaluation_setting
+from decima.evaluation.conditions import Conditions, evaluation_setting
 from decima.evaluation.metrics import METRICS, Interval
 from decima.evaluation.tuning import TUNED
 from decima.learning.cluster.config import read_config

@@ -20,31 +20,6 @@ if TYPE_CHECKING:
 
     from decima.evaluation.metrics import Interval
 
-__all__ = [
-    "BLACK",
-    "BLUE",
-    "DASHED",
-    "DPI",
-    "FONTS",
-    "GREEN",
-    "GREY",
-    "LEGEND",
-    "ORANGE",
-    "PINK",
-    "RED",
-    "SKY",
-    "Picture",
-    "draw_bars",
-    "finish_axes",
-    "legend_beside",
-    "new_axes",
-    "new_figure",
-    "plain",
-    "save_figure",
-    "shortened",
-    "styles",
-]
-
 #: Okabe and Ito's colour-blind-safe palette.
 ORANGE, SKY, GREEN, PINK = "#E69F00", "#56B4E9", "#009E73", "#CC79A7"
 BLUE, RED, GREY, BLACK = "#0072B2", "#D55E00", "#999999", "#000000"

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from rich.table import Table
 
-__all__ = ["PlainTable", "Report", "interval_text", "metric_text", "new_table"]
-
 
 class PlainTable(Table):
     """A table that shows control characters in its texts as escape codes."""

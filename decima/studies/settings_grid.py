@@ -17,8 +17,7 @@ from matplotlib.figure import Figure
 from rich.table import Table
 
 from decima.evaluation.comparison import Comparison, run_comparisons
-from decima.evaluation.conditions import CompareError, Conditions
-from decima.evaluation.fit import best_fit
+from decima.evaluation.conditions import CompareError, Conditions, best_fit
 from decima.evaluation.metrics import Interval, mean_interval
 from decima.evaluation.tuning import HINDSIGHT
 from decima.policy.files import load_actor

@@ -1,16 +1,13 @@
-"""How true the simulator is to Spark: recorded runs, predicted from the durations of other runs.
+"""Fidelity of the simulator to Spark: recorded runs, predicted from the durations of other runs.
 
-Every recorded run of a query is predicted from the durations of other runs of it. The runs with the wanted
-number of executors are cut into two halves, and each half predicts the other. So are the recordings of each
-mixture of applications that share the cluster; one that was recorded once is predicted from all runs of its
-queries alone. Each prediction is made again without an effect that the simulator models, to show what that
-effect is for.
+The runs of a query with the wanted number of executors are cut into two halves, and each half predicts the other. So
+are the recordings of each mixture of applications that share the cluster; a mixture that was recorded once is predicted
+from all runs of its queries alone. Each prediction is repeated without one effect that the simulator models.
 
-More figures tell what an error means. *Replay*: the simulator on a run's own durations, in their order; its
-error is the simulator's own. *Rerun*: a run predicted by the duration of the other half; no simulator fed
-with those runs can be expected to do much better. *From alone*: a mixture predicted from runs alone, which do
-not tell how much applications slow each other down on one machine. *No driver*: without the driver's work,
-which the simulator of the Decima paper does not model.
+Other predictions show what an error means. *Replay*: the simulator on a run's own durations, in their order; its error
+is the simulator's own. *Rerun*: the mean time of the other half; a simulator with the durations of those runs can
+hardly be better. *From alone*: a mixture predicted from runs alone, which do not show how much applications slow each
+other down on one machine. *No driver*: without the driver's work, which the paper's simulator does not model.
 """
 
 from __future__ import annotations
@@ -41,7 +38,7 @@ _T = TypeVar("_T")
 ALL = "predicted"
 #: Mixtures predicted from runs of their queries alone.
 FROM_ALONE = "from alone"
-#: The predictions, by what they leave out.
+#: Name -> effects that the prediction models.
 VARIANTS: dict[str, Effects] = {
     ALL: Effects(),
     "no waves": Effects(waves=False),
@@ -138,14 +135,14 @@ def measure_fidelity(
     """Predict all runs that have a counterpart, and all mixtures.
 
     Args:
-        recordings: two runs of a query with ``executors`` executors, or a mixture, or nothing can be predicted.
-        executors: of a query alone.
+        recordings: at least two runs of a query with ``executors`` executors, or a mixture.
+        executors: number of executors of a query alone.
         num_seeds: draws of the durations that a prediction is the mean of, at least 1.
-        on_step: called with the number of steps done and of all steps.
+        on_step: progress callback: number of finished steps, and of all.
 
     Raises:
-        WorkloadError: no query has two such runs and there is no mixture, or a mixture was recorded once and has a
-            query of which there is no single run.
+        WorkloadError: nothing can be predicted, or a mixture was recorded once and one of its queries was never
+            recorded alone.
     """
     by_query = recordings.by_query()
     pairs = [
@@ -163,7 +160,7 @@ def measure_fidelity(
     total = len(recordings.runs) + len(pairs) + len(mixtures)
     steps = itertools.count()
 
-    def told(rows: Iterable[_T]) -> Iterator[_T]:
+    def counted(rows: Iterable[_T]) -> Iterator[_T]:
         for row in rows:
             on_step(next(steps), total)
             yield row
@@ -171,14 +168,16 @@ def measure_fidelity(
     replays = pd.DataFrame(
         [
             {"run": run.name, "executors": run.executors, "real": run.query.wall_ms, "replay": replay(run)}
-            for run in told(recordings.runs)
+            for run in counted(recordings.runs)
         ]
     )
-    runs = pd.DataFrame([_run_row(run, source, num_seeds) for run, source in told(pairs)])
+    runs = pd.DataFrame([_run_row(run, source, num_seeds) for run, source in counted(pairs)])
     if not runs.empty:
         runs["replay"] = runs["run"].map(dict(zip(replays["run"], replays["replay"], strict=True)))
     applications = [
-        row for mixture, half in told(mixtures) for row in _mixture_rows(mixture, half, by_query, num_seeds)
+        row
+        for mixture, half in counted(mixtures)
+        for row in _mixture_rows(mixture, half, by_query, num_seeds)
     ]
     on_step(total, total)
     return Fidelity(executors, runs, replays, pd.DataFrame(applications))

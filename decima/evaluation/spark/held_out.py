@@ -60,9 +60,9 @@ def predict_held_out(
     """Predict each run that ran alone on its executors, from a workload of the query's other runs.
 
     Args:
-        imported: the logs; its model stands for numbers of executors that the other runs did not have.
-        num_seeds: the prediction is the mean over so many draws of the durations.
-        on_step: progress callback: the number of runs done and of all.
+        imported: the logs; the model gives durations on numbers of executors that the other runs did not have.
+        num_seeds: number of draws of the durations that a prediction is the mean of.
+        on_step: progress callback: number of finished runs, and of all.
     """
     alone = {id(run) for app in imported.applications for run in _alone(app.queries)}
     pairs = [

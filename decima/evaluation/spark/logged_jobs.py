@@ -1,4 +1,4 @@
-"""The jobs of event logs as they ran: the applications that shared a cluster, arrivals and durations of jobs."""
+"""Jobs of event logs as they ran: applications that shared a cluster, arrivals and durations of jobs."""
 
 from __future__ import annotations
 
@@ -81,11 +81,11 @@ def logged_jobs(
 
     Args:
         imported: the logs.
-        executors: task slots of each cluster; by default the most that were present at a time.
+        executors: task slots of each cluster; by default the largest number at any time.
         moving_delay_ms: see ``cluster_of_logs``.
 
     Raises:
-        CompareError: the logs of a cluster tell of no executor.
+        CompareError: the logs of a cluster have no executor.
     """
     name_of = {id(run): name for name, group in imported.queries.items() for run in group.runs}
     means = dict(zip(imported.queries, imported.workload.profiles, strict=True))
@@ -148,12 +148,12 @@ def cluster_of_logs(
 
     Args:
         applications: of one cluster.
-        executors: task slots; by default the most that were present at a time.
+        executors: task slots; by default the largest number at any time.
         moving_delay_ms: time to give a slot to another job, ms. By default 0 where one application ran all jobs; else
             the median start-up time of executors.
 
     Raises:
-        CompareError: the logs tell of no executor.
+        CompareError: the logs have no executor.
     """
     count = executors or _most_slots(applications)
     if count == 0:

@@ -1,4 +1,4 @@
-"""Simulations of recordings on Spark: a run from its own durations, and runs and mixtures from other runs."""
+"""Simulations of recordings on Spark: a run from its own durations; runs and mixtures from other runs."""
 
 from __future__ import annotations
 
@@ -82,8 +82,8 @@ def predict_run(source: Source, executors: int, effects: Effects, num_seeds: int
     Args:
         source: other runs of the query.
         executors: at least 1.
-        effects: those that are modelled; no executor moves here.
-        num_seeds: the mean is over so many draws of the durations.
+        effects: modelled effects; no executor moves here.
+        num_seeds: number of draws of the durations that the prediction is the mean of.
     """
     setting = _Setting(executors, executors, warmup_ms=_warmup_ms(source.same))
     profile = _profile(source, effects)
@@ -99,12 +99,11 @@ def predict_mixture(
     meanwhile its driver prepares the first job. Both delays are those of the other runs.
 
     Args:
-        mixture: predicted from its times of submission alone.
-        sources: of each application.
-        effects: those that are modelled.
-        num_seeds: the mean is over so many draws of the durations.
-        alone: the other runs were alone on the cluster, and began when they had executors; else they were
-            parts of a mixture themselves.
+        mixture: the mixture, of which only the times of submission are used.
+        sources: other runs of each application's query.
+        effects: modelled effects.
+        num_seeds: number of draws of the durations that the prediction is the mean of.
+        alone: whether the other runs were alone on the cluster and began with executors, or were parts of mixtures.
 
     Returns:
         float64 [num_applications], ms.
@@ -159,7 +158,7 @@ def _known(values: Iterable[float]) -> list[float]:
 
 
 def _registration_ms(runs: Iterable[Run]) -> float:
-    """Return the shortest time: other applications also waited for free executors."""
+    """Return the shortest time of registration; longer ones include waiting for free executors."""
     return min(_known(run.registration_ms for run in runs), default=0.0)
 
 
@@ -169,7 +168,7 @@ def _profile(source: Source, effects: Effects, planning_ms: Sequence[float] | No
     runs = matched(
         [
             *(_on_level(run.query, measured) for run in source.same),
-            # They show which barriers between jobs are accidental.
+            # These runs show which barriers between jobs are accidental.
             *(_on_level(run.query, other) for run in source.others),
         ]
     )

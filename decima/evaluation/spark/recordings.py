@@ -1,4 +1,4 @@
-"""Runs of TPC-H queries that `workloads.spark.recorder` recorded, ready to be compared with simulated ones."""
+"""Runs of TPC-H queries on Spark that ``workloads.spark.recorder`` recorded."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ class Run:
     """One application that ran one query.
 
     Args:
-        name: the application's.
+        name: name of the application.
         key: its query.
-        executors: the largest number that it held.
-        query: the measurements.
-        startup_ms: request of the first executor to registration of the last, ms; NaN where it is not known.
-        opened_ms: when the driver began to register with the cluster, ms since the epoch; NaN likewise.
-        requested_ms: when the first executor was granted, likewise.
-        busy_cores: cores of the machine that were busy on average while the query ran; NaN likewise.
+        executors: largest number of executors that it held.
+        query: its measurements.
+        startup_ms: time from the request of the first executor to the registration of the last, ms; NaN if unknown.
+        opened_ms: time when the driver began to register with the cluster, ms since the epoch; NaN if unknown.
+        requested_ms: time when the first executor was granted, ms since the epoch; NaN if unknown.
+        busy_cores: mean number of busy cores of the machine while the query ran; NaN if unknown.
     """
 
     name: str
@@ -70,12 +70,12 @@ class Mixture:
     """Applications that shared the cluster.
 
     Args:
-        name: the mixture's.
-        slots: executors of the cluster.
-        executors_max: executors that an application could hold.
+        name: name of the mixture.
+        slots: number of executors of the cluster.
+        executors_max: maximum number of executors that an application could hold.
         runs: the applications, in order of submission.
-        submit_ms: when each was submitted, float64 [num_applications], ms since the first.
-        done_ms: when each had its result, float64 [num_applications], ms since the first submission.
+        submit_ms: time of each submission, float64 [num_applications], ms since the first.
+        done_ms: time of each result, float64 [num_applications], ms since the first submission.
     """
 
     name: str
@@ -124,11 +124,10 @@ class Recordings:
 
 
 def load_recordings(folders: Iterable[str | Path]) -> Recordings:
-    """Read folders of recordings: what the recorder wrote, or event logs of single runs alone.
+    """Read folders of the recorder, or of event logs of single runs.
 
     Raises:
-        WorkloadError: one line; a log or manifest that cannot be used, a log that is no recording, or a
-            folder that is given twice.
+        WorkloadError: an unusable log or manifest, a log that is no recording, or a folder that is given twice.
     """
     runs: list[Run] = []
     mixtures: list[Mixture] = []

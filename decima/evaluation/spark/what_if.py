@@ -1,4 +1,4 @@
-"""JCTs of a Spark cluster's own jobs, at their real times of arrival, under other schedulers.
+"""Predict the JCTs of a Spark cluster's jobs, at their real times of arrival, under other schedulers.
 
 The jobs of event logs run again in the simulator: in Spark's own modes, and under other schedulers. Their durations are
 uncertain, so each scheduler is simulated many times: each time with other task noise, and with the durations of each
@@ -20,8 +20,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
-from decima.evaluation.conditions import CompareError, Conditions
-from decima.evaluation.fit import misfits
+from decima.evaluation.conditions import CompareError, Conditions, misfits
 from decima.evaluation.run import run_scheduler
 from decima.evaluation.spark import SPARKS_OWN, TRAINING_SEEDS, WEIGHTED_FAIR, as_simulated, tuned
 from decima.evaluation.spark.held_out import HeldOut
@@ -48,7 +47,7 @@ MIDDLE = 95.0
 
 
 class Range(NamedTuple):
-    """A mean over draws, and the range of 95 % of them."""
+    """Mean over draws, and the range of the middle 95 % of them."""
 
     mean: float
     low: float
@@ -96,7 +95,7 @@ class WhatIf:
         return Range.of(self.jct_ms[scheduler].mean(axis=1))
 
     def change(self, scheduler: str, other: str | None = None) -> Range:
-        """Return the relative difference of its average JCT to another's, by default to ``sparks_own``."""
+        """Return the relative difference of a scheduler's mean JCT from another's, by default ``sparks_own``."""
         base = self.jct_ms[other or self.sparks_own].mean(axis=1)
         return Range.of(self.jct_ms[scheduler].mean(axis=1) / base - 1)
 
@@ -114,9 +113,9 @@ class WhatIf:
         return result[["applications", "executors", "jobs", "ran_under", "measured_s", *self.jct_ms]]
 
     def as_they_ran(self) -> tuple[float, float] | None:
-        """Return the mean JCT as measured, and as predicted in the mode that Spark ran in, s.
+        """Return the measured mean JCT, and the predicted one in the mode that Spark ran in, s.
 
-        Over all jobs that ended and whose logs hold that mode; None if there is none.
+        Over all finished jobs of logs that have that mode; None if there are none.
         """
         measured, predicted = [], []
         for number, each in enumerate(self.logged):
@@ -203,10 +202,10 @@ def simulate_what_if(
         imported: the logs.
         held_out: cross-validated predictions of their runs.
         logged: their jobs, see ``logged_jobs``; at least one.
-        schedulers: shown name -> scheduler; one of Spark's own at least.
-        num_draws: simulations of each, at least 1.
-        seed: of the first one.
-        on_step: progress callback: the number of simulations done and of all.
+        schedulers: displayed name -> scheduler; at least one of Spark's own.
+        num_draws: number of simulations of each scheduler, at least 1.
+        seed: seed of the first simulation.
+        on_step: progress callback: number of finished simulations, and of all.
 
     Raises:
         CompareError: there are no jobs, a scheduler fails, or none is Spark's own.

@@ -34,15 +34,15 @@ from workloads.sources.workload_file import Workload
 
 @pytest.fixture
 def count_runs(monkeypatch: pytest.MonkeyPatch) -> Counter[tuple[int, str]]:
-    """How often each (seed, scheduler) is made, and so run."""
+    """Number of runs of each (seed, scheduler)."""
     counts: Counter[tuple[int, str]] = Counter()
-    make = run_module.make_scheduler
+    run_scheduler = run_module.run_scheduler
 
-    def counting(spec: str, seed: int = 0) -> Any:
-        counts[seed, spec] += 1
-        return make(spec, seed)
+    def counting(cluster: ClusterConfig, sequence: JobSequence, scheduler: str, *instead: Any) -> Any:
+        counts[sequence.seed, scheduler] += 1
+        return run_scheduler(cluster, sequence, scheduler, *instead)
 
-    monkeypatch.setattr(run_module, "make_scheduler", counting)
+    monkeypatch.setattr(run_module, "run_scheduler", counting)
     return counts
 
 

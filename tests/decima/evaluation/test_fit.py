@@ -10,9 +10,8 @@ from typing import Any
 
 import pytest
 
-from decima.evaluation import fit
-from decima.evaluation.conditions import Conditions
-from decima.evaluation.fit import best_fit, evaluation_setting, misfits
+from decima.evaluation import conditions as module
+from decima.evaluation.conditions import Conditions, best_fit, evaluation_setting, misfits
 from decima.policy.errors import PolicyFileError
 from decima.policy.files import read_trained_on, save_policy
 from decima.policy.policy import Policy
@@ -122,14 +121,14 @@ def test_jobs_that_arrive_exactly_are_looked_at_window_by_window() -> None:
     workload = embedded_workload()
     sequence = trace_arrivals(workload.profiles[:6], [0.0, 1.0, 10_000.0, 20_000.0, 30_000.0, 40_000.0])
     exact = here(replace(workload, sequence=sequence), num_experiments=3, window_ms=5000.0)
-    assert [len(exact.sequence(seed)) for seed in fit._some_seeds(exact)] == [2, 1, 1]
+    assert [len(exact.sequence(seed)) for seed in module._some_seeds(exact)] == [2, 1, 1]
     assert evaluation_setting(exact, exact.seeds).load is not None
-    assert fit._some_seeds(here(replace(workload, sequence=sequence))) == list(range(20))
+    assert module._some_seeds(here(replace(workload, sequence=sequence))) == list(range(20))
 
 
 def test_as_many_sequences_are_looked_at_as_have_jobs_enough() -> None:
-    assert len(fit._some_seeds(here(jobs=20, num_experiments=1))) == 10
-    assert len(fit._some_seeds(here(jobs=500))) == 1
+    assert len(module._some_seeds(here(jobs=20, num_experiments=1))) == 10
+    assert len(module._some_seeds(here(jobs=500))) == 1
 
 
 @pytest.mark.parametrize("name", SHIPPED)

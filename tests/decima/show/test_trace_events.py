@@ -109,7 +109,7 @@ def test_a_trace_is_what_the_format_asks_for(comparison: Comparison, tmp_path: P
 
 
 def test_decisions_are_those_of_the_episode(comparison: Comparison) -> None:
-    """Executors go where somebody sent them, and the setting of a tuned scheduler gives its episode."""
+    """Executors go where decisions sent them, and the setting of a tuned scheduler gives its episode."""
     for scheduler, record in comparison.episodes.items():
         taken = decisions(comparison, scheduler)
         times = [each.time_ms for each in taken]

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from decima.evaluation.fit import evaluation_setting, misfits
+from decima.evaluation.conditions import evaluation_setting, misfits
 from decima.learning.cluster.advantages import Advantages, relative_scale
 from decima.learning.cluster.config import TrainingConfig, read_config
 from decima.learning.cluster.rollout import (
