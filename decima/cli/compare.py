@@ -142,7 +142,7 @@ def compare(
     prepare_outputs(out, json_file, csv_file, report_file, trace_file, animation_file)
     try:
         with progress(PATIENCE_S) as update:
-            comparison.run(workers, partial(update, "Comparing"), partial(_on_compile, update))
+            comparison.run(workers, partial(update, "Comparing"), partial(on_compile, update))
     except KeyboardInterrupt:
         interrupted = True
     if comparison.finished:
@@ -183,7 +183,8 @@ def compare(
         end(f"interrupted, {finished}", INTERRUPTED)
 
 
-def _on_compile(update: OnProgress, done: int, total: int) -> None:
+def on_compile(update: OnProgress, done: int, total: int) -> None:
+    """Say that code is compiled, and show how far it is; see ``compile_parts``."""
     if done == 0:
         print_line("Compiling the simulator and the schedulers, once after an installation.", err=True)
     update("Compiling", done, total)

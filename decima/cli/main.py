@@ -18,6 +18,7 @@ from decima.cli.compare import compare, schedulers
 from decima.cli.console import OneLineErrors
 from decima.cli.deeprm import deeprm
 from decima.cli.explain import explain
+from decima.cli.headroom import headroom
 from decima.cli.replay import replay, replay_live
 from decima.cli.reproduce import reproduce
 from decima.cli.serve import serve
@@ -53,6 +54,7 @@ for _command in (
     compare,
     deeprm,
     explain,
+    headroom,
     plot,
     replay,
     replay_live,

@@ -94,10 +94,12 @@ class PricedSrpt(Scheduler):
         """Rank of each live job, float64 [J], the first is served first; empty to go by the work that is left."""
         return BY_WORK
 
+    def _factors(self, observation: Observation) -> NDArray[np.float64]:
+        """Draw factors on the order and the limit of each live job, float64 [2, J]."""
+        return np.exp(self.jitter * self._random.standard_normal((2, len(observation.jobs))))
+
     def _ask(self, observation: Observation, jitter: float) -> Rule:
-        factors = NO_JITTER
-        if jitter:
-            factors = np.exp(jitter * self._random.standard_normal((2, len(observation.jobs))))
+        factors = self._factors(observation) if jitter else NO_JITTER
         delay_ms = observation.config.moving_delay_ms
         # Idle executors must be offered again later, which the published simulator does not do.
         if not observation.config.semantics.offer_idle_executors:

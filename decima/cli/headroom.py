@@ -1,0 +1,76 @@
+"""The command ``decima headroom``."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import click
+
+from decima.cli.compare import on_compile
+from decima.cli.conditions import conditions_named, conditions_options, options_without_effect
+from decima.cli.console import PATIENCE_S, command_line, progress, report
+from decima.cli.options import (
+    AT_LEAST_ONE,
+    JSON,
+    SEED,
+    SEEDS,
+    WORKERS,
+    out_option,
+    refuse_without_effect,
+)
+
+__all__ = ["headroom"]
+
+
+@click.command(context_settings={"show_default": True})
+@conditions_options()
+@click.option(*SEEDS, "seeds", type=AT_LEAST_ONE, default=5, help="Number of sequences.")
+@click.option("--seed", type=SEED, default=0, help="Seed of the first sequence.")
+@click.option(
+    "--rules",
+    metavar="A,B,..",
+    help="Rules whose best the search is compared with.  [default: the strongest ones]",
+)
+@click.option(
+    "--budget", type=AT_LEAST_ONE, default=3000, help="Episodes that the search runs on each sequence."
+)
+@WORKERS
+@JSON
+@out_option("headroom")
+@click.pass_context
+def headroom(
+    context: click.Context,
+    /,
+    rules: str | None,
+    budget: int,
+    workers: int | str | None,
+    json_file: Path | None,
+    out: Path,
+    **options: Any,
+) -> None:
+    """Tell how far below the best rule a scheduler could get, before a policy is trained.
+
+    On each sequence a search (CMA-ES) with hindsight of arrivals and task noise changes the order and the limits of
+    jobs under the rule priced-srpt. Shows what it gains, what is left of the gain under other task noise, and lower
+    bounds. About a minute of CPU time for a batch of 20 jobs. Needs pip install -e '.[tune]'.
+    """
+    from decima.outputs import prepare_outputs
+    from decima.studies.headroom import RULES, outcome
+    from decima.studies.headroom import headroom as measure
+
+    conditions = conditions_named(options, options["seeds"])
+    refuse_without_effect(context, ignored := options_without_effect(conditions, options))
+    prepare_outputs(out, json_file)
+    names = RULES if rules is None else [name.strip() for name in rules.split(",")]
+    with progress(PATIENCE_S) as tell:
+        found = measure(
+            conditions,
+            names,
+            budget=budget,
+            workers=workers,
+            on_step=partial(tell, "Searching"),
+            on_compile=partial(on_compile, tell),
+        )
+    report(outcome(found, conditions).shown(command_line(context, **dict.fromkeys(ignored))), out, json_file)
