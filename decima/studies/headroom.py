@@ -29,6 +29,7 @@ from decima.studies.compared import jct_s
 from decima.studies.outcome import RULE, UNKNOWN, Outcome
 from decima.workers.pool import available_cpus, make_workers
 from simulator.cluster.episode import run_episode
+from workloads.job import Wave
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -112,7 +113,8 @@ def headroom(
         for done, (seed, found) in enumerate(pool.map(work, seeds), 1):
             rows += [(seed, name, value / 1000) for name, value in found.items()]
             on_step(done, len(seeds))
-    return pd.DataFrame(sorted(rows, key=lambda row: row[0]), columns=["seed", "scheduler", "mean_jct_s"])
+    found = pd.DataFrame(rows, columns=["seed", "scheduler", "mean_jct_s"])
+    return found.sort_values("seed", kind="stable", ignore_index=True)
 
 
 def outcome(runs: pd.DataFrame, conditions: Conditions) -> Outcome:
@@ -204,16 +206,12 @@ def _search(
 
 def _least_work_ms(profile: JobProfile) -> float:
     """Return the executor time that a job needs at least on average: each task at its cheapest level and wave, ms."""
-    return sum(
-        stage.num_tasks
-        * min(
-            float(values.mean())
-            for wave in range(3)
-            for values in stage.durations.table(wave).values()
-            if values.size
-        )
-        for stage in profile.stages
-    )
+    total_ms = 0.0
+    for stage in profile.stages:
+        tables = (stage.durations.table(wave) for wave in Wave)
+        means = [values.mean() for table in tables for values in table.values() if values.size]
+        total_ms += stage.num_tasks * min(means)
+    return float(total_ms)
 
 
 def srpt_flow_ms(arrival_ms: NDArray[np.float64], size_ms: NDArray[np.float64]) -> NDArray[np.float64]:
