@@ -21,8 +21,6 @@ from decima.cli.options import (
     refuse_without_effect,
 )
 
-__all__ = ["headroom"]
-
 
 @click.command(context_settings={"show_default": True})
 @conditions_options()
