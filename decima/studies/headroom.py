@@ -113,8 +113,8 @@ def headroom(
         for done, (seed, found) in enumerate(pool.map(work, seeds), 1):
             rows += [(seed, name, value / 1000) for name, value in found.items()]
             on_step(done, len(seeds))
-    found = pd.DataFrame(rows, columns=["seed", "scheduler", "mean_jct_s"])
-    return found.sort_values("seed", kind="stable", ignore_index=True)
+    runs = pd.DataFrame(rows, columns=["seed", "scheduler", "mean_jct_s"])
+    return runs.sort_values("seed", kind="stable", ignore_index=True)
 
 
 def outcome(runs: pd.DataFrame, conditions: Conditions) -> Outcome:
