@@ -33,6 +33,12 @@ def runs(request: pytest.FixtureRequest, tmp_path: Path) -> Runs:
     return Runs(request.param, tmp_path)
 
 
+@pytest.fixture
+def grid_runs(tmp_path: Path) -> Runs:
+    """For what the loop does alike whatever is trained."""
+    return Runs("grid", tmp_path)
+
+
 #: Every setting that takes another way through the code.
 WAYS: dict[str, dict[str, dict[str, Any]]] = {
     "cluster": {
@@ -110,10 +116,10 @@ def test_every_way_of_training_learns_something_and_goes_on(kind: str, way: str,
 
 
 def test_a_full_disk_leaves_the_checkpoint_and_the_run_goes_on(
-    runs: Runs, monkeypatch: pytest.MonkeyPatch
+    grid_runs: Runs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    config = runs.config(validation={"every": 1}, checkpoint_every=1)
-    runs.train(config, "whole")
+    config = grid_runs.config(validation={"every": 1}, checkpoint_every=1)
+    grid_runs.train(config, "whole")
 
     def fill(report: IterationReport) -> None:
         if report.iteration == 1:
@@ -122,28 +128,28 @@ def test_a_full_disk_leaves_the_checkpoint_and_the_run_goes_on(
     def full(self: Path, data: bytes) -> int:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    path = runs.path("out")
+    path = grid_runs.path("out")
     with pytest.raises(OutputError) as caught:
-        runs.trainer(config).run(fill)
+        grid_runs.trainer(config).run(fill)
     assert str(caught.value) == f"cannot write {path}: No space left on device"
     assert load_checkpoint(path).iteration == 1
     assert not [each for each in path.parent.iterdir() if each.name.startswith(".")]
     monkeypatch.undo()
-    runs.train(config, resume=True)
-    runs.assert_same("whole", "out")
+    grid_runs.train(config, resume=True)
+    grid_runs.assert_same("whole", "out")
 
 
-def test_a_run_that_was_killed_ends_with_the_same_bits(runs: Runs) -> None:
+def test_a_run_that_was_killed_ends_with_the_same_bits(grid_runs: Runs) -> None:
     """A copy of the folder after each iteration is what a kill would have left then."""
-    config = runs.config(validation={"every": 1})
+    config = grid_runs.config(validation={"every": 1})
 
     def keep(report: IterationReport) -> None:
-        shutil.copytree(runs.folder / "whole", runs.folder / str(report.iteration))
+        shutil.copytree(grid_runs.folder / "whole", grid_runs.folder / str(report.iteration))
 
-    runs.trainer(config, "whole").run(keep)
+    grid_runs.trainer(config, "whole").run(keep)
     for iteration in range(3):
-        runs.train(config, str(iteration), resume=True)
-        runs.assert_same("whole", str(iteration))
+        grid_runs.train(config, str(iteration), resume=True)
+        grid_runs.assert_same("whole", str(iteration))
 
 
 def test_other_seeds_give_other_policies(runs: Runs) -> None:
@@ -178,25 +184,25 @@ def test_the_policy_file_is_the_best_validated_and_says_how_it_was_made(runs: Ru
     assert "# decima train\n" + config.to_yaml() == (runs.folder / "out" / CONFIG).read_text()
 
 
-def test_ctrl_c_ends_early_and_keeps_what_was_learned(runs: Runs) -> None:
-    config = runs.config(checkpoint_every=100, validation={"every": 100})
-    result = runs.trainer(config).run(stop_after(1, KeyboardInterrupt))
+def test_ctrl_c_ends_early_and_keeps_what_was_learned(grid_runs: Runs) -> None:
+    config = grid_runs.config(checkpoint_every=100, validation={"every": 100})
+    result = grid_runs.trainer(config).run(stop_after(1, KeyboardInterrupt))
     assert (result.interrupted, result.iteration) == (True, 1)
-    assert load_checkpoint(runs.path()).iteration == 1
-    assert runs.train(config, resume=True).iteration == 3
-    runs.train(config, "whole")
-    runs.assert_same("whole", "out")
+    assert load_checkpoint(grid_runs.path()).iteration == 1
+    assert grid_runs.train(config, resume=True).iteration == 3
+    grid_runs.train(config, "whole")
+    grid_runs.assert_same("whole", "out")
 
 
-def test_ctrl_c_before_there_is_anything_to_keep_is_passed_on(runs: Runs) -> None:
+def test_ctrl_c_before_there_is_anything_to_keep_is_passed_on(grid_runs: Runs) -> None:
     def interrupt(phase: str, done: int, total: int) -> None:
         raise KeyboardInterrupt
 
-    config = runs.config(iterations=1)
+    config = grid_runs.config(iterations=1)
     with pytest.raises(KeyboardInterrupt):
-        runs.trainer(config).run(on_progress=interrupt)
-    assert not runs.path().exists()
-    assert runs.train(config, resume=True).iteration == 1
+        grid_runs.trainer(config).run(on_progress=interrupt)
+    assert not grid_runs.path().exists()
+    assert grid_runs.train(config, resume=True).iteration == 1
 
 
 #: A few epochs of behaviour cloning.
@@ -249,18 +255,18 @@ def test_progress_is_told_in_every_phase(runs: Runs) -> None:
         assert numbers[-1][0] == numbers[-1][1], phase
 
 
-def test_a_checkpoint_of_more_cloning_than_its_settings_have_is_refused(runs: Runs) -> None:
-    config = runs.config(iterations=1)
-    runs.train(config)
+def test_a_checkpoint_of_more_cloning_than_its_settings_have_is_refused(grid_runs: Runs) -> None:
+    config = grid_runs.config(iterations=1)
+    grid_runs.train(config)
     for changes, message in (
         ({"best": None}, "the iteration must be"),
         ({"best": None, "iteration": -2, "curve": []}, "does not fit its own settings: 2 epochs"),
     ):
-        document = torch.load(runs.path(), weights_only=True)
-        torch.save({**document, **changes}, runs.path())
+        document = torch.load(grid_runs.path(), weights_only=True)
+        torch.save({**document, **changes}, grid_runs.path())
         with pytest.raises(TrainingError, match=message):
-            runs.trainer(config, resume=True)
-        torch.save(document, runs.path())
+            grid_runs.trainer(config, resume=True)
+        torch.save(document, grid_runs.path())
 
 
 def test_a_training_begins_with_the_policy_of_another(runs: Runs) -> None:
@@ -288,12 +294,12 @@ def test_a_training_begins_with_the_policy_of_another(runs: Runs) -> None:
         runs.trainer(config, "gone")
 
 
-def test_a_folder_that_holds_a_run_is_left_alone(runs: Runs) -> None:
-    config, out = runs.config(iterations=1), runs.folder / "out"
-    runs.train(config)
+def test_a_folder_that_holds_a_run_is_left_alone(grid_runs: Runs) -> None:
+    config, out = grid_runs.config(iterations=1), grid_runs.folder / "out"
+    grid_runs.train(config)
     before = {path: path.read_bytes() for path in out.iterdir() if path.is_file()}
     with pytest.raises(TrainingError, match=r"out: holds a training run already; --resume goes on with it"):
-        runs.trainer(config)
+        grid_runs.trainer(config)
     assert before == {path: path.read_bytes() for path in out.iterdir() if path.is_file()}
 
 
@@ -320,31 +326,32 @@ def test_only_the_same_training_can_be_gone_on_with(runs: Runs) -> None:
     assert load_checkpoint(runs.path()).config == longer.model_dump(mode="json")
 
 
-def test_what_was_measured_after_the_checkpoint_is_measured_again(runs: Runs) -> None:
-    config = runs.config(iterations=5, checkpoint_every=2, validation={"every": 5})
-    runs.train(config, "whole")
+def test_what_was_measured_after_the_checkpoint_is_measured_again(grid_runs: Runs) -> None:
+    config = grid_runs.config(iterations=5, checkpoint_every=2, validation={"every": 5})
+    grid_runs.train(config, "whole")
     with pytest.raises(ZeroDivisionError):
-        runs.trainer(config).run(stop_after(2, ZeroDivisionError))
+        grid_runs.trainer(config).run(stop_after(2, ZeroDivisionError))
     # What a killed run leaves: more than its checkpoint knows, the last line in part.
-    with (runs.folder / "out" / "metrics.jsonl").open("a") as log:
+    with (grid_runs.folder / "out" / "metrics.jsonl").open("a") as log:
         log.write(json.dumps({"iteration": 3, "return": -1.0}) + "\n" + '{"iteration": 4, "ret')
-    runs.train(config, resume=True)
-    runs.assert_same("whole", "out")
+    grid_runs.train(config, resume=True)
+    grid_runs.assert_same("whole", "out")
 
 
-def test_metrics_are_in_tensorboard_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_metrics_are_in_tensorboard_too(
+    grid_runs: Runs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-    runs = Runs("grid", tmp_path)
-    config = runs.config()
+    config = grid_runs.config()
     with pytest.raises(ZeroDivisionError):
-        runs.trainer(config).run(stop_after(1, ZeroDivisionError))
+        grid_runs.trainer(config).run(stop_after(1, ZeroDivisionError))
     # TensorBoard orders its files by the second.
     monkeypatch.setattr(time, "time", lambda now=time.time: now() + 2)
-    runs.train(config, resume=True)
+    grid_runs.train(config, resume=True)
     board = EventAccumulator(str(tmp_path / "out" / "tensorboard"))
     board.Reload()
-    rows = runs.measured()
+    rows = grid_runs.measured()
     for name in ("return", "improvement"):
         events = [(event.step, event.value) for event in board.Scalars(name)]
         expected = [(row["iteration"], row[name]) for row in rows if name in row]
@@ -430,7 +437,7 @@ def test_a_checkpoint_that_does_not_fit_its_settings_is_refused(runs: Runs) -> N
 
 
 def test_cpu_time_counts_that_of_other_processes_and_of_earlier_runs(
-    runs: Runs, monkeypatch: pytest.MonkeyPatch
+    grid_runs: Runs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     calls = []
 
@@ -440,19 +447,18 @@ def test_cpu_time_counts_that_of_other_processes_and_of_earlier_runs(
 
     monkeypatch.setattr("decima.learning.loop.map_in_order", elsewhere)
     for iterations in (1, 3):
-        result = runs.train(runs.config(iterations=iterations), resume=True)
+        result = grid_runs.train(grid_runs.config(iterations=iterations), resume=True)
         assert 0 < result.cpu_s - 1000 * len(calls) < 900
-    cpu_s = [row["cpu_s"] for row in read_metrics(runs.folder / "out" / "metrics.jsonl")]
+    cpu_s = [row["cpu_s"] for row in read_metrics(grid_runs.folder / "out" / "metrics.jsonl")]
     assert cpu_s == sorted(cpu_s)
     assert cpu_s[-1] == result.cpu_s
 
 
-def test_the_number_of_threads_is_given_back(tmp_path: Path) -> None:
+def test_the_number_of_threads_is_given_back(grid_runs: Runs) -> None:
     threads = torch.get_num_threads()
     torch.set_num_threads(2)
     try:
-        runs = Runs("grid", tmp_path)
-        runs.train(runs.config(iterations=1))
+        grid_runs.train(grid_runs.config(iterations=1))
         assert torch.get_num_threads() == 2
     finally:
         torch.set_num_threads(threads)

@@ -79,7 +79,7 @@ def test_probabilities_are_those_of_the_equations(name: str, seed: int) -> None:
 
 
 @pytest.mark.parametrize("name", VARIANTS)
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=6, deadline=None)
 @given(seed=seeds, greedy=st.booleans())
 def test_compiled_decisions_have_the_probability_of_the_tensors(name: str, seed: int, greedy: bool) -> None:
     policy = policy_of(VARIANTS[name], seed % 100)
@@ -118,7 +118,7 @@ def test_compiled_messages_are_those_of_the_tensors_in_deep_dags(config: PolicyC
 
 
 @pytest.mark.parametrize("name", CHOOSING)
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=5, deadline=None)
 @given(seed=seeds)
 def test_without_random_numbers_the_likeliest_stage_and_limit_are_chosen_or_the_median_limit(
     name: str, seed: int
@@ -156,7 +156,7 @@ def test_probabilities_sum_to_one_and_are_zero_where_nothing_is_allowed(name: st
 
 
 @pytest.mark.parametrize("name", CHOOSING)
-@settings(max_examples=5, deadline=None)
+@settings(max_examples=3, deadline=None)
 @given(seed=seeds)
 def test_entropy_is_that_of_the_stage_and_of_the_chosen_ones_limit(name: str, seed: int) -> None:
     policy = policy_of(VARIANTS[name], seed % 100).double()
@@ -270,7 +270,7 @@ def _by_place(policy: Policy, graph: Graphs, places: np.ndarray) -> tuple[np.nda
 
 
 @pytest.mark.parametrize("name", [*CHOOSING, *ENCODING])
-@settings(max_examples=5, deadline=None)
+@settings(max_examples=2, deadline=None)
 @given(seed=seeds, other=seeds)
 def test_whatever_else_is_in_the_batch_changes_nothing(name: str, seed: int, other: int) -> None:
     policy = policy_of(VARIANTS[name], seed % 100).double()  # or sums of other shapes would round differently
