@@ -28,6 +28,10 @@ STUDIES = DOCS / "studies.md"
 #: Makes a command quick; later options win.
 FEW = {
     "decima compare": "--seeds 1 --training 1 --processes 1",
+    "lookahead": "--jobs 10",
+    "--jobs 200": "--jobs 20",
+    "--interval 4 --jobs 100": "--jobs 20",
+    "--drift": "--jobs 60 --schedulers fair,decima",
     "deeprm compare": "--sets 2",
     "reproduce fig18": "--seeds 1",
     "spark what-if": "--draws 2",
@@ -84,11 +88,16 @@ def folder(tmp_path: Path) -> Iterator[Path]:
             del sys.modules[name]  # one of the pages' own
 
 
-def run(line: str, folder: Path) -> subprocess.CompletedProcess[str]:
-    """Run a command line of a page, where ``.venv`` is the environment of the tests."""
+def with_data(line: str) -> str:
+    """A command line of a page with the data that lie beside the checkout."""
     if "../shared" in line and not SHARED.exists():
         pytest.skip("needs data that lie beside the checkout (set DECIMA_SHARED to their folder)")
-    line = line.replace("../shared", str(SHARED)).replace(".venv/bin/", f"{Path(sys.executable).parent}/")
+    return line.replace("../shared", str(SHARED))
+
+
+def run(line: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    """Run a command line of a page, where ``.venv`` is the environment of the tests."""
+    line = with_data(line).replace(".venv/bin/", f"{Path(sys.executable).parent}/")
     if "decima serve" in line:
         return serve(line, folder)
     return subprocess.run(["bash", "-c", line], cwd=folder, capture_output=True, text=True, timeout=540)
@@ -96,8 +105,8 @@ def run(line: str, folder: Path) -> subprocess.CompletedProcess[str]:
 
 def run_here(line: str, folder: Path) -> tuple[int, str, str]:
     """Exit status and output of the command in this process, if it is one of ours alone; else of a shell."""
-    program, *words = shlex.split(line)
-    if program != ".venv/bin/decima" or "serve" in words or "../shared" in line or set(line) & set("|;&<>*$"):
+    program, *words = shlex.split(with_data(line))
+    if program != ".venv/bin/decima" or "serve" in words or set(line) & set("|;&<>*$"):
         done = run(line, folder)
         return done.returncode, done.stdout, done.stderr
     result = CliRunner().invoke(cli, words)
