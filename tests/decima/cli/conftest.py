@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -34,7 +35,7 @@ def run(library: Path) -> Compare:
     """Run a small ``decima compare`` with more options."""
     small = ("--workload", str(library), "--jobs", "3", "--seeds", "2", "--processes", "1")
 
-    def run(*options: str, base: tuple[str, ...] = small) -> Result:
+    def run(*options: str, base: Sequence[str] = small) -> Result:
         if base is small and "--classes" not in options:
             base = (*small, "--executors", "4")
         return CliRunner().invoke(cli, ["compare", *base, *options])

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -148,18 +149,7 @@ def test_faults_are_as_measured(run: Compare, tmp_path: Path) -> None:
 def test_executors_take_as_long_to_move_as_was_measured(run: Compare, tmp_path: Path) -> None:
     measured = Workload(LIBRARY.profiles, name="night", about={"executor_startup_ms": 3500})
     write_workload(tmp_path / "night.json", measured)
-    small = (
-        "--workload",
-        "night.json",
-        "--executors",
-        "2",
-        "--seeds",
-        "2",
-        "--jobs",
-        "3",
-        "--processes",
-        "1",
-    )
+    small = shlex.split("--workload night.json --executors 2 --seeds 2 --jobs 3 --processes 1")
     result = run("--schedulers", "fair", "--json", "r.json", base=small)
     assert "Executors take 3.5 s to move to another job, as night.json says" in result.stdout
     [own] = json.loads((tmp_path / "r.json").read_text())["schedulers"].values()

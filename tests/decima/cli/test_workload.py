@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from pathlib import Path
 
 import pytest
@@ -166,41 +167,14 @@ def test_a_trace_of_alibaba_is_imported_shown_and_replayed(trace: str) -> None:
     assert [row[0] for row in rows[place - 1 : place + 3]] == ["profile", "j_1", "j_2", "j_4"]
     assert "3 jobs arrive" in shown.stdout
 
-    compared = CliRunner().invoke(
-        cli,
-        [
-            "compare",
-            "--workload",
-            "mine.json",
-            "--executors",
-            "3",
-            "--seeds",
-            "1",
-            "--schedulers",
-            "fifo",
-            "--processes",
-            "1",
-        ],
-    )
+    line = "compare --workload mine.json --executors 3 --seeds 1 --schedulers fifo --processes 1"
+    compared = CliRunner().invoke(cli, shlex.split(line))
     assert compared.exit_code == 0, compared.stderr
     assert "the 3 jobs of mine" in compared.stdout
 
 
 def test_a_part_of_a_trace_faster_and_smaller(trace: str) -> None:
-    part = [
-        "--from",
-        "1050",
-        "--until",
-        "1121",
-        "--speed-up",
-        "6",
-        "--scale-tasks",
-        "4",
-        "--seed",
-        "7",
-        "--executor",
-        "2,1",
-    ]
+    part = shlex.split("--from 1050 --until 1121 --speed-up 6 --scale-tasks 4 --seed 7 --executor 2,1")
     result = run("import", "alibaba", trace, "--out", "mine.json", *part)
     assert result.exit_code == 0, result.stderr
     workload = read_workload("mine.json")
