@@ -92,19 +92,18 @@ def test_the_source_distribution_holds_the_same(built: Path) -> None:
 
 @pytest.mark.parametrize("python", pythons())
 def test_it_installs_and_runs_away_from_the_checkout(python: str, built: Path, tmp_path: Path) -> None:
+    """Where these tests run, what it depends on is installed already, by the README's first line."""
     [wheel] = built.glob("*.whl")
     run(python, "-m", "venv", "env", cwd=tmp_path)
-    programs = tmp_path / "env" / "bin"
+    programs, ours = tmp_path / "env" / "bin", python == sys.executable
     install = ["install", "--quiet", "--no-compile", "-c", ROOT / "constraints.txt", wheel]
-    if (
-        python == sys.executable
-    ):  # what it depends on is here: the README's first line has installed just that
+    if ours:
         [packages] = (tmp_path / "env").glob("lib/*/site-packages")
         (packages / "dependencies.pth").write_text(sysconfig.get_path("purelib"))
         install.append("--no-deps")
     run(programs / "pip", *install, cwd=tmp_path)
     told = run(programs / "python", "-c", "import decima; print(decima.__file__)", cwd=tmp_path)
     assert Path(told.strip()).is_relative_to(tmp_path)
-    for command in COMMANDS:
+    for command in COMMANDS if ours else COMMANDS[:1]:
         assert run(programs / "decima", *command.split(), cwd=tmp_path).strip()
-    assert (tmp_path / "trained" / "policy.npz").exists()
+    assert (tmp_path / "trained" / "policy.npz").exists() == ours
