@@ -39,6 +39,7 @@ from decima.cli.console import LONGEST
 from decima.cli.main import cli
 from decima.policy.files import read_archive, write_archive
 from decima.policy.shipped import SHIPPED
+from tests.decima.cli.commands import every_command
 from tests.decima.cli.test_malformed import JOB, TABLE, WORKFLOW, WORKLOAD
 from tests.decima.service.test_log import logged
 from tests.workloads.spark.logs import small_log
@@ -373,19 +374,16 @@ SPECS = (
 )  # fmt: skip
 
 
-def _commands(
-    group: click.Group, path: tuple[str, ...] = ()
-) -> Iterator[tuple[tuple[str, ...], click.Command]]:
-    for name, command in group.commands.items():
-        if isinstance(command, click.Group):
-            yield from _commands(command, (*path, name))
-        elif name not in ("train", "sweep", "serve", "packing", "grid") and "reproduce" not in path:
-            yield (*path, name), command
-
-
 def _options(rng: random.Random) -> list[str]:
     """A command with one or two options that have some word or other as their value."""
-    path, command = rng.choice(list(_commands(cli)))
+    commands = [
+        (path, command)
+        for path, command in every_command()
+        if not isinstance(command, click.Group)
+        and path[-1] not in ("train", "sweep", "serve", "packing", "grid")
+        and "reproduce" not in path
+    ]
+    path, command = rng.choice(commands)
     words = list(path)
     options = [each for each in command.params if isinstance(each, click.Option) and not each.is_flag]
     for option in rng.sample(options, min(len(options), rng.choice((1, 1, 2)))):

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import click
 from click.testing import CliRunner, Result
 
 from decima.cli.main import cli
@@ -16,6 +17,16 @@ from decima.cli.main import cli
 Compare = Callable[..., Result]
 #: Where ``results`` finds them.
 SAVED = ("--json", "r.json")
+
+
+def every_command(
+    group: click.Group = cli, path: tuple[str, ...] = ()
+) -> Iterator[tuple[tuple[str, ...], click.Command]]:
+    """Words and command, of groups too."""
+    for name, command in group.commands.items():
+        yield (*path, name), command
+        if isinstance(command, click.Group):
+            yield from every_command(command, (*path, name))
 
 
 def results() -> dict[str, Any]:

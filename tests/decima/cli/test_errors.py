@@ -21,7 +21,7 @@ from click.testing import CliRunner
 import decima
 from decima.cli.console import CUT, INTERRUPTED, LONGEST
 from decima.cli.main import _interrupt, cli
-from tests.decima.cli.commands import assert_one_line_error
+from tests.decima.cli.commands import assert_one_line_error, every_command
 from workloads import DecimaError
 
 ROOT = Path(decima.__file__).parents[1]
@@ -75,15 +75,8 @@ def test_every_error_has_the_one_base_class_and_a_name_of_its_own() -> None:
         assert issubclass(getattr(importlib.import_module(module), name), DecimaError), name
 
 
-def _commands(group: click.Group) -> Iterator[click.Command]:
-    for command in group.commands.values():
-        yield command
-        if isinstance(command, click.Group):
-            yield from _commands(command)
-
-
 def test_every_command_and_option_says_what_it_is() -> None:
-    for command in _commands(cli):
+    for _, command in every_command():
         assert command.help, command.name
         for parameter in command.params:
             assert not isinstance(parameter, click.Option) or parameter.help, (command.name, parameter.name)

@@ -1,4 +1,4 @@
-"""No example in a help text, and no command on a page, is refused by the program."""
+"""No example in a help text, and no command on a page, is refused; an option means the same in every command."""
 
 from __future__ import annotations
 
@@ -22,21 +22,13 @@ from decima.registry import make_scheduler
 from decima.schedulers.grid import make_heuristic
 from decima.settings import read_settings
 from simulator.cluster.config import parse_classes
+from tests.decima.cli.commands import every_command
 
 ROOT = Path(__file__).parents[3]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")), ROOT / "CHANGELOG.md"]
 
 
-def commands(
-    group: click.Group = cli, path: tuple[str, ...] = ()
-) -> Iterator[tuple[tuple[str, ...], click.Command]]:
-    for name, command in group.commands.items():
-        yield (*path, name), command
-        if isinstance(command, click.Group):
-            yield from commands(command, (*path, name))
-
-
-ALL = dict(commands())
+ALL = dict(every_command())
 #: What "such as EXAMPLE" is an example of, in the help of an option -> what takes it.
 TAKES = {
     "--classes": parse_classes,
@@ -148,3 +140,27 @@ def test_a_command_on_a_page_is_one(page: Path, line: str) -> None:
         return
     with suppress(Missing):
         ALL[path].make_context(" ".join(path), rest)
+
+
+def with_option(flag: str) -> dict[str, Any]:
+    """Command -> its option."""
+    return {
+        " ".join(path): option
+        for path, command in ALL.items()
+        for option in command.params
+        if flag in option.opts
+    }
+
+
+def test_out_says_whether_it_is_a_folder_or_a_file() -> None:
+    kinds = {name: option.metavar for name, option in with_option("--out").items()}
+    assert all(kind.startswith(("FOLDER", "FILE.")) for kind in kinds.values()), kinds
+    assert kinds["compare"] == kinds["train"] == kinds["sweep"] == "FOLDER"
+    for name, option in with_option("--out").items():
+        assert "older" in option.help if kinds[name] == "FOLDER" else "file" in option.help.lower(), name
+
+
+def test_the_number_of_experiments_has_two_names() -> None:
+    found = with_option("--seeds")
+    assert {"compare", "reproduce fig9a", "reproduce grid"} <= found.keys()
+    assert all(option.opts == ["--seeds", "--experiments"] for option in found.values())

@@ -22,6 +22,7 @@ from decima.cli.main import cli
 from decima.policy.shipped import SHIPPED
 from decima.registry import SCHEDULERS
 from decima.service.log import Started
+from tests.decima.cli.commands import every_command
 from tests.decima.evaluation.examples import LIBRARY, OWN
 from tests.workloads.spark.logs import small_log
 from workloads import write_workload
@@ -347,14 +348,6 @@ def test_an_event_log(place: str, value: Any) -> None:
 # ---- options -----------------------------------------------------------------------------------------------
 
 
-def _all(group: click.Group, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], click.Command]]:
-    for name, command in group.commands.items():
-        if isinstance(command, click.Group):
-            yield from _all(command, (*path, name))
-        else:
-            yield (*path, name), command
-
-
 def _nonsense(option: click.Option) -> Iterator[str]:
     """Values that an option of such a type never has."""
     match option.type:
@@ -382,7 +375,7 @@ def _necessary(command: click.Command, given: click.Option) -> list[str]:
 
 OPTIONS = [
     pytest.param(path, command, option, id=f"{' '.join(path)} {option.opts[0]}")
-    for path, command in _all(cli)
+    for path, command in every_command()
     for option in command.params
     if isinstance(option, click.Option) and not option.is_flag and any(_nonsense(option))
 ]
