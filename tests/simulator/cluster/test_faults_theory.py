@@ -65,10 +65,9 @@ def test_one_server_has_a_closed_form() -> None:
 
 
 @COMPILED
-@pytest.mark.parametrize("servers", [1, 3])
-def test_executors_that_are_lost_serve_as_long_as_theory_says(servers: int) -> None:
+def test_executors_that_are_lost_serve_as_long_as_theory_says() -> None:
     """By Little's law; a task that starts again takes another exponential time."""
-    loss, repair = 0.2, 0.5
+    servers, loss, repair = 3, 0.2, 0.5
     arrivals = 0.55 * servers * repair / (loss + repair)
     quantiles = (np.arange(NUM_QUANTILES) + 0.5) / NUM_QUANTILES
     exponential = TaskDurations.sampled(-MEAN_SERVICE_MS * np.log1p(-quantiles))

@@ -99,7 +99,7 @@ def assert_mean(values: Times, expected: float) -> None:
 
 
 @COMPILED
-@pytest.mark.parametrize(("load", "servers"), [(0.5, 1), (0.8, 1), (0.7, 4)])
+@pytest.mark.parametrize(("load", "servers"), [(0.8, 1), (0.7, 4)])
 def test_single_task_jobs_under_fifo_wait_as_long_as_erlang_says(load: float, servers: int) -> None:
     assert_mean(mean_waits_ms(load, servers, exponential, Fifo()), erlang_c_wait_ms(load, servers))
 
@@ -111,9 +111,9 @@ def test_erlang_c_agrees_with_the_single_server() -> None:
 
 
 @COMPILED
-@pytest.mark.parametrize("load", [0.6])
-def test_tasks_of_one_length_wait_half_as_long_on_one_executor(load: float) -> None:
+def test_tasks_of_one_length_wait_half_as_long_on_one_executor() -> None:
     """M/D/1: rho / (2 (1 - rho)) service times (Pollaczek and Khinchine)."""
+    load = 0.6
     expected = load / (2 * (1 - load)) * MEAN_SERVICE_MS
     assert_mean(mean_waits_ms(load, 1, constant, Fifo()), expected)
 
