@@ -94,23 +94,6 @@ def test_damaged_logs_are_refused_and_kept_in_part_on_request(tmp_path: Path) ->
     assert read_workload("mine.json").profiles[0].num_tasks == 4
 
 
-@pytest.mark.parametrize(
-    ("name", "content", "message"),
-    [
-        ("app.inprogress", small_log().text, "still running, or died"),
-        ("died", b"\n".join(small_log().text.splitlines()[:-1]) + b"\n", "the application died"),
-    ],
-)
-def test_logs_of_what_has_not_ended_are_imported_with_a_notice(
-    tmp_path: Path, name: str, content: bytes, message: str
-) -> None:
-    (tmp_path / name).write_bytes(content)
-    result = import_spark(name, "--out", "mine.json")
-    assert result.exit_code == 0, result.stderr
-    assert message in result.stdout
-    assert read_workload("mine.json").profiles[0].num_tasks == 4
-
-
 def test_arrivals_are_kept_and_what_is_given_twice_counts_once(tmp_path: Path) -> None:
     night = LogBuilder(name="night").executor("0")
     for number, start in enumerate((2000, 5000, 6500)):
