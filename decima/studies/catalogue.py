@@ -111,7 +111,7 @@ ERRORS = (
     *(f"{kind}-{sigma:g}" for kind in ("job", "stage") for sigma in (0.25, 0.5, 1, 2)),
     *("unknown-0.3", "unknown-1"),
 )
-#: Faults in ``faults``, see ``decima.studies.faults.faults_named``.
+#: Faults in ``faults``, see ``decima.studies.robustness.faults_named``.
 FAULTS = (
     *("none", "losses-mild", "losses-heavy", "lost-output"),
     *("failures", "stragglers", "nights", "all"),
@@ -217,7 +217,7 @@ STUDIES: dict[str, Entry] = {
         it, against fair sharing. Nothing is trained. About 3 minutes.""", (
             Option("--load", "share", f"{BUSY} in the busier half of a stream.", 0.85), CHECKPOINT, *CLUSTER,
         )),
-    "estimates": Entry("estimates:estimates", """Compare schedulers whose estimates of task times are wrong.
+    "estimates": Entry("robustness:estimates", """Compare schedulers whose estimates of task times are wrong.
 
         Batches and streams, with errors per job and per stage, and with jobs without history: mean JCT against fair
         sharing, of rules that account for uncertainty and of others, and of a policy. Nothing is trained. About 20
@@ -228,7 +228,7 @@ STUDIES: dict[str, Entry] = {
             Option("--interval", "above 0", "Mean seconds between the jobs of a stream.", 14.0, "interval_s"),
             CHECKPOINT, *CLUSTER,
         )),
-    "faults": Entry("faults:faults", """Compare schedulers on a cluster with faults.
+    "faults": Entry("robustness:faults", """Compare schedulers on a cluster with faults.
 
         Batches and streams where executors are lost and return, where outputs are lost with them, where tasks fail or
         are slow, where executors leave at night, and with all of that: mean JCT against fair sharing. Nothing is
