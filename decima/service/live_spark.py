@@ -31,15 +31,27 @@ __all__ = [
     "LiveSpark",
     "LiveSparkError",
     "Overhead",
+    "end_jvm",
     "java_environment",
     "live_spark",
     "runs_as_it_is",
     "serving",
+    "with_plugin",
 ]
 
 #: Options of each JVM: less compilation, no threads for garbage collection alone.
 LEAN = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
-#: Jobs that come together are submitted so far apart, s, so that they come in their order.
+#: Settings of every Spark on this machine.
+LOCAL = {
+    "spark.jars": str(JAR),
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.executor.memory": "512m",
+    "spark.executor.extraJavaOptions": LEAN,
+}
+#: Delay between the submissions of simultaneous jobs, s, which keeps their order.
 APART_S = 0.02
 #: The job that measures the overhead: stages, rounds of tasks in each (few and many), and sleep of a task.
 PROBE_STAGES, PROBE_ROUNDS, PROBE_NAP_MS = 2, (3, 12), 200.0
@@ -197,15 +209,8 @@ def live_spark(folder: Path, executors: int, *, fair: bool = False, address: str
 
     folder.mkdir(parents=True)
     (folder / "log4j2.properties").write_text(LOGGING.format(path=folder / "driver.log"))
-    settings = {
-        "spark.jars": str(JAR),
-        "spark.ui.enabled": "false",
-        "spark.ui.showConsoleProgress": "false",
-        "spark.driver.host": "127.0.0.1",
-        "spark.driver.bindAddress": "127.0.0.1",
+    settings = LOCAL | {
         "spark.driver.extraJavaOptions": f"{LEAN} -Dlog4j2.configurationFile=file:{folder}/log4j2.properties",
-        "spark.executor.memory": "512m",
-        "spark.executor.extraJavaOptions": LEAN,
         "spark.local.dir": str(folder / "local"),
         "spark.locality.wait": "0",
         "spark.scheduler.mode": "FAIR" if fair else "FIFO",
@@ -213,11 +218,7 @@ def live_spark(folder: Path, executors: int, *, fair: bool = False, address: str
         "spark.scheduler.maxRegisteredResourcesWaitingTime": "120s",
     }
     if address:
-        settings |= {
-            "spark.plugins": "decima.spark.DecimaPlugin",
-            "spark.decima.address": address,
-            "spark.decima.timeoutMs": str(TIMEOUT_MS),
-        }
+        settings |= with_plugin(address, timeoutMs=TIMEOUT_MS)
     with (
         _environment(java_environment() | {"SPARK_LOCAL_IP": "127.0.0.1"}),
         (folder / "driver.err").open("w+") as errors,
@@ -237,10 +238,7 @@ def live_spark(folder: Path, executors: int, *, fair: bool = False, address: str
             yield spark
         finally:
             context.stop()
-            SparkContext._gateway = SparkContext._jvm = None
-            gateway.shutdown()
-            gateway.proc.stdin.close()
-            gateway.proc.wait(60)
+            end_jvm(gateway, 60)
 
 
 @contextmanager
@@ -272,6 +270,25 @@ def serving(policy: str, history: Path, log: Path, slots: int | None = None) -> 
             yield told[-1]
         finally:
             process.terminate()
+
+
+def with_plugin(address: str, **settings: object) -> dict[str, str]:
+    """Return the settings of a Spark that asks a service; ``settings`` are those of ``spark.decima``."""
+    asked = {"address": address, **settings}
+    return {
+        "spark.plugins": "decima.spark.DecimaPlugin",
+        **{f"spark.decima.{name}": str(value) for name, value in asked.items()},
+    }
+
+
+def end_jvm(gateway: Any, patience_s: float) -> None:
+    """End the JVM of a stopped SparkContext, and wait for it."""
+    from pyspark import SparkContext
+
+    SparkContext._gateway = SparkContext._jvm = None
+    gateway.shutdown()
+    gateway.proc.stdin.close()
+    gateway.proc.wait(patience_s)
 
 
 def java_environment() -> dict[str, str]:

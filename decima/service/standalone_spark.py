@@ -17,8 +17,7 @@ from pathlib import Path
 import numpy as np
 
 from decima.outputs import atomic_path
-from decima.service.live_spark import LEAN, LiveSpark, java_environment
-from decima.service.plugin import JAR
+from decima.service.live_spark import LEAN, LOCAL, LiveSpark, java_environment
 from workloads.arrivals import JobSequence
 from workloads.sources.open import open_workload
 from workloads.spark.recorder.cluster import StandaloneCluster, free_port, start_process
@@ -52,18 +51,12 @@ class Standalone(StandaloneCluster):
         environment: Mapping[str, str] | None = None,
     ) -> None:
         defaults = {
+            **LOCAL,
             "spark.executor.cores": "1",
-            "spark.executor.memory": "512m",
-            "spark.executor.extraJavaOptions": LEAN,
             "spark.driver.memory": "512m",
-            "spark.driver.host": "127.0.0.1",
-            "spark.driver.bindAddress": "127.0.0.1",
             "spark.driver.extraJavaOptions": LEAN,
             "spark.shuffle.service.enabled": "true",
             "spark.shuffle.service.port": str(free_port()),
-            "spark.ui.enabled": "false",
-            "spark.ui.showConsoleProgress": "false",
-            "spark.jars": str(JAR),
             **settings,
         }
         super().__init__(folder, slots, pin=False, workers=1, settings=defaults)

@@ -27,7 +27,7 @@ from decima.evaluation.metrics import Interval, mean_interval
 from decima.evaluation.spark import LOOKS, SPARKS_OWN, TRAINING_SEEDS, WEIGHTED_FAIR, tuned
 from decima.outputs import atomic_path
 from decima.registry import LEARNED
-from decima.service.live_spark import LiveSparkError, live_spark, serving
+from decima.service.live_spark import LiveSparkError, live_spark, serving, with_plugin
 from decima.service.sleeping import Setting, sleeping_history, sleeping_jobs
 from decima.service.standalone_spark import Standalone
 from decima.show.style import LEGEND, finish_axes, new_axes, new_figure, styles
@@ -301,11 +301,7 @@ def _run(jobs: JobSequence, way: str, slots: int, history: Path, where: Path) ->
             settings = {"spark.cores.max": str(max(1, slots // len(jobs)))}
         elif way != FIFO:
             address = programs.enter_context(serving(way, history, where / "served.jsonl", slots))
-            settings = {
-                "spark.plugins": "decima.spark.DecimaPlugin",
-                "spark.decima.address": address,
-                "spark.decima.executors": "true",
-            }
+            settings = with_plugin(address, executors="true")
         cluster = programs.enter_context(Standalone(where / "cluster", slots, settings))
         names = [f"application-{number}" for number in range(len(jobs))]
         for name, profile in zip(names, jobs.profiles, strict=True):

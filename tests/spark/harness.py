@@ -15,8 +15,7 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
-from decima.service.live_spark import LEAN, LOGGING
-from decima.service.plugin import JAR
+from decima.service.live_spark import LEAN, LOCAL, LOGGING, end_jvm, with_plugin
 from tests.spark.eventlog import Task, read_tasks
 
 #: Far longer than anything takes on the busiest machine, s.
@@ -149,28 +148,21 @@ def application(folder: Path, address: str, master: str = "local[4]", **conf: An
     (folder / "events").mkdir(parents=True)
     (folder / "log4j2.properties").write_text(LOGGING.format(path=folder / "driver.log"))
     settings = {
-        "spark.ui.enabled": "false",
-        "spark.ui.showConsoleProgress": "false",
+        **LOCAL,
+        **with_plugin(address),
         "spark.eventLog.enabled": "true",
         "spark.eventLog.dir": f"file://{folder}/events",
         "spark.eventLog.compress": "false",
         "spark.eventLog.rolling.enabled": "false",
-        "spark.driver.host": "127.0.0.1",
-        "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.memory": "600m",
         "spark.driver.extraJavaOptions": f"{LEAN} -Dlog4j2.configurationFile=file:{folder}/log4j2.properties "
         f"-Dderby.system.home={folder}",
-        "spark.executor.memory": "512m",
-        "spark.executor.extraJavaOptions": LEAN,
         "spark.local.dir": str(folder / "local"),
         "spark.sql.warehouse.dir": str(folder / "warehouse"),
         "spark.sql.adaptive.enabled": "false",
         "spark.sql.shuffle.partitions": "4",
         "spark.scheduler.minRegisteredResourcesRatio": "1.0",
         "spark.scheduler.maxRegisteredResourcesWaitingTime": "120s",
-        "spark.jars": str(JAR),
-        "spark.plugins": "decima.spark.DecimaPlugin",
-        "spark.decima.address": address,
     }
     settings |= {name.replace("__", "."): str(value) for name, value in conf.items()}
     builder = SparkSession.builder.master(master).appName(folder.name)
@@ -183,11 +175,7 @@ def application(folder: Path, address: str, master: str = "local[4]", **conf: An
                 yield Sleeper(spark, folder)
             finally:
                 spark.stop()
-                gateway = SparkContext._gateway
-                SparkContext._gateway = SparkContext._jvm = None
-                gateway.shutdown()
-                gateway.proc.stdin.close()
-                gateway.proc.wait(PATIENCE_S)
+                end_jvm(SparkContext._gateway, PATIENCE_S)
     finally:
         shutil.rmtree(folder / "local", ignore_errors=True)
 

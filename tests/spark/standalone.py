@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from decima.service.live_spark import with_plugin
 from decima.service.standalone_spark import Standalone
 from tests.spark.eventlog import events_of
 from tests.spark.harness import PATIENCE_S, spark_environment
@@ -124,9 +125,7 @@ def cluster(folder: Path, slots: int, service: int) -> Iterator[Cluster]:
         "spark.eventLog.compress": "false",
         "spark.eventLog.dir": f"file://{folder}/events",
         "spark.sql.adaptive.enabled": "false",
-        "spark.plugins": "decima.spark.DecimaPlugin",
-        "spark.decima.address": f"127.0.0.1:{service}",
-        "spark.decima.executors": "true",
+        **with_plugin(f"127.0.0.1:{service}", executors="true"),
     }
     with Cluster(folder, slots, settings, spark_environment()) as made:
         yield made

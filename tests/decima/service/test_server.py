@@ -293,28 +293,15 @@ def test_who_does_not_read_the_answers_is_hung_up_on(tmp_path: Path, monkeypatch
 
 
 class Failing(Scheduler):
+    """Raises an error, or makes a decision that cannot be carried out."""
+
+    def __init__(self, result: Any) -> None:
+        self._result = result
+
     def decide(self, observation: Observation) -> Decision | None:
-        raise KeyError("nothing to be found")
-
-
-class Leaving(Scheduler):
-    def decide(self, observation: Observation) -> Decision | None:
-        raise SystemExit(0)
-
-
-class Wrong(Scheduler):
-    def decide(self, observation: Observation) -> Decision | None:
-        return 3  # type: ignore[return-value]
-
-
-class TooMuch(Scheduler):
-    def decide(self, observation: Observation) -> Decision | None:
-        return Decision(0, 10**30)
-
-
-class Impossible(Scheduler):
-    def decide(self, observation: Observation) -> Decision | None:
-        return Decision(99, 1)
+        if isinstance(self._result, BaseException):
+            raise self._result
+        return self._result  # type: ignore[no-any-return]
 
 
 def test_a_decision_that_fails_is_answered_by_sparks_own_order(
@@ -322,8 +309,8 @@ def test_a_decision_that_fails_is_answered_by_sparks_own_order(
 ) -> None:
     """Whatever fails, the driver stays; its next question meets a new scheduler. It is logged, counted and shown."""
     caplog.set_level(logging.ERROR)
-    failing = (Failing, Leaving, Wrong, TooMuch, Impossible)
-    schedulers = iter([*(kind() for kind in failing), PricedSrpt(), PricedSrpt()])
+    failing = (KeyError("nothing to be found"), SystemExit(0), 3, Decision(0, 10**30), Decision(99, 1))
+    schedulers = iter([*map(Failing, failing), PricedSrpt(), PricedSrpt()])
     metrics, page, path = Metrics(), Page("p"), tmp_path / "log.jsonl"
     log = DecisionLog(path, "p")
     served = service(lambda: next(schedulers), watchers=[log, metrics, page])
@@ -351,7 +338,7 @@ def test_a_decision_that_fails_is_answered_by_sparks_own_order(
 
 
 def test_the_scheduler_that_shares_executors_may_fail_too() -> None:
-    schedulers = iter([Failing(), PricedSrpt(), PricedSrpt(), PricedSrpt()])
+    schedulers = iter([Failing(KeyError()), PricedSrpt(), PricedSrpt(), PricedSrpt()])
     with (
         serving(service(lambda: next(schedulers), slots=4)) as where,
         Client(where, moves_executors=True) as client,

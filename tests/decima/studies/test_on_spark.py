@@ -1,4 +1,4 @@
-"""Figure 9 on a real Spark: what is predicted, what runs, and how they compare."""
+"""Schedulers in charge of a real Spark: results, pictures, commands."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from click.testing import CliRunner
 
 from decima.cli.main import cli
 from decima.service.sleeping import Setting
-from decima.studies.on_spark import change, fig9_outcome
+from decima.studies.on_spark import FIFO, SHARES, applications_outcome, change, fig9_outcome
 from tests.spark.harness import why_not
 
 
-def test_changes_are_paired_and_count_by_size() -> None:
+def test_changes_of_figure_9_are_paired_and_count_by_size() -> None:
     rows = [
         {
             "batch": batch,
@@ -58,16 +58,41 @@ def test_without_pyspark_the_error_says_how_to_install_it(
     assert "fig9-spark needs pyspark: pip install -e '.[spark]'" in result.stderr
 
 
+def test_changes_of_applications_are_paired_and_count_by_size() -> None:
+    rows = [
+        {"batch": batch, "scheduler": name, "real_ms": mean_ms, "jct_ms": [mean_ms] * 4}
+        for batch, means in enumerate([(40_000, 20_000, 10_000), (80_000, 40_000, 50_000)])
+        for name, mean_ms in zip((FIFO, SHARES, "decima"), map(float, means), strict=True)
+    ]
+    shown = applications_outcome(pd.DataFrame(rows), Setting(jobs=4, batches=2)).shown("decima")
+    content = json.loads(shown.json)
+    decima = content["schedulers"]["decima"]
+    assert decima["change"][FIFO]["mean"] == pytest.approx(-0.5)
+    assert decima["change"][SHARES]["mean"] == pytest.approx(0)
+    assert decima["mean_jct_ms"]["mean"] == 30_000
+    assert len(content["runs"]) == 6
+    assert [table.row_count for table in shown.tables] == [3, 2]
+    [axes] = shown.pictures["spark-applications"]().axes
+    assert [line.get_ydata().tolist() for line in axes.lines] == [[40, 80], [20, 40], [10, 50]]
+
+
 @pytest.mark.slow
 @pytest.mark.skipif(why_not() is not None, reason=str(why_not()))
-def test_on_a_real_spark(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("study", "schedulers"),
+    [
+        ("fig9-spark", ["Spark FIFO", "Spark FAIR", "weighted fair", "decima"]),
+        ("spark-applications", [FIFO, SHARES, "decima"]),
+    ],
+)
+def test_on_a_real_spark(study: str, schedulers: list[str], tmp_path: Path) -> None:
     size = ["--batches", "1", "--jobs", "2", "--executors", "2", "--scale", "0.3", "--tasks", "0.005"]
     options = [*size, "--out", str(tmp_path), "--json", str(tmp_path / "found.json")]
-    result = CliRunner().invoke(cli, ["reproduce", "fig9-spark", *options])
+    result = CliRunner().invoke(cli, ["reproduce", study, *options])
     assert result.exit_code == 0, result.output
     content = json.loads((tmp_path / "found.json").read_text())
-    assert list(content["schedulers"]) == ["Spark FIFO", "Spark FAIR", "weighted fair", "decima"]
+    assert list(content["schedulers"]) == schedulers
     for run in content["runs"]:
         assert len(run["jct_ms"]) == 2
         assert min(run["jct_ms"]) > 0
-    assert (tmp_path / "fig9-spark.png").stat().st_size > 1000
+    assert (tmp_path / f"{study}.png").stat().st_size > 1000
