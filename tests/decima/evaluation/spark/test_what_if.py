@@ -150,7 +150,7 @@ def test_what_cannot_be_simulated_is_refused(tmp_path: Path) -> None:
         simulate_what_if(imported, held_out, [])
     with pytest.raises(CompareError, match="must be Spark FIFO or Spark FAIR"):
         simulate_what_if(imported, held_out, logged, {"decima": "decima"})
-    with pytest.raises(CompareError, match="on_step of no executor"):
+    with pytest.raises(CompareError, match="tell of no executor"):
         cluster_of_logs([])
 
 
