@@ -1,7 +1,7 @@
 """History: profiles of earlier jobs from event logs, and the rules by which a live job is recognised.
 
-A SQL query is recognised by the operators of its plan, any other job by its name and its DAG; a job without a name by
-its DAG alone, where that is large enough to mean something.
+A SQL query is recognised by the operators of its plan, any other job by its name and its DAG. A job without a name is
+recognised by its DAG alone, if the DAG is large enough.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from workloads.sources.workload_file import Workload
 
 __all__ = ["History", "is_skipped", "match_stages"]
 
-#: A DAG of at least this many stages identifies a job without a name.
+#: Least number of stages of a DAG that identifies a job without a name.
 TELLING_STAGES = 3
-#: How far profiles from history are from the jobs that run. In 3Sigma (EuroSys 2018), 8 to 23 % of predicted durations
-#: are off by a factor of two or more, which is a standard deviation of 0.5; stages of one run differ by less.
+#: Errors of profiles from history. In 3Sigma (EuroSys 2018), 8 to 23 % of predicted durations are off by a factor of
+#: two or more, which is a standard deviation of 0.5; stages of one run differ by less.
 ERRORS = Knowledge(job_error=0.5, stage_error=0.2)
 
 
@@ -32,9 +32,9 @@ class History:
     """Profiles of earlier jobs.
 
     Args:
-        profiles: the profiles; their names are unique.
+        profiles: profiles with unique names.
         plans: operators of a physical plan -> names of profiles with this plan.
-        knowledge: how far the profiles are from the jobs that run.
+        knowledge: errors of the profiles.
         prior: distribution of jobs; by default that of the profiles, None if there are none.
     """
 
@@ -132,13 +132,13 @@ def match_stages(stages: Sequence[Stage], profile: JobProfile) -> list[int] | No
 
 @lru_cache(maxsize=2_000)
 def _ancestors(profile: JobProfile) -> tuple[frozenset[int], ...]:
-    """Of each stage."""
+    """Return the ancestors of each stage."""
     graph = profile.graph()
     return tuple(frozenset(nx.ancestors(graph, place)) for place in range(profile.num_stages))
 
 
 def _misfits(stages: Sequence[Stage], profile: JobProfile) -> int | None:
-    """By how many tasks the stages differ from a profile's; none if they are not of this job."""
+    """Return the difference in numbers of tasks to a profile's stages; None if the stages do not fit."""
     places = match_stages(stages, profile)
     if places is None:
         return None
@@ -153,6 +153,6 @@ def _same_tasks(stages: Sequence[Stage], profile: JobProfile) -> bool:
 
 
 def _plain(name: str) -> str:
-    """A profile's name without the number that tells it from others of its name."""
+    """Return a profile's name without the number that makes it unique."""
     base, bracket, number = name.rpartition(" (")
     return base if bracket and number[:-1].isdigit() and number.endswith(")") else name

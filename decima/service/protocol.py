@@ -1,16 +1,15 @@
 """The protocol between a Spark driver and the service: newline-delimited JSON over TCP or a Unix socket.
 
-The driver connects, says ``Hello`` and is answered with ``Welcome`` or ``Refusal``, after which the connection is
-closed. From then on it asks (``State``) and is answered (``Answer``, or ``Refusal``), one question at a time. A
-question holds all that the driver knows, so that either side may begin anew at any moment: nothing has to be
-remembered across connections.
+The driver connects and sends ``Hello``. The service answers with ``Welcome``, or with ``Refusal``, after which it
+closes the connection. Then the driver sends questions (``State``), one at a time, and receives ``Answer`` or
+``Refusal``. A question contains the whole state of the driver, so that either side may restart at any moment.
 
-It asks when something has happened that bears on the choice: a stage came, ended or launched its last task, a job is
-gone, an executor came or went. A driver that moves executors asks at least once a second besides, for what it shall
-have depends on others.
+The driver asks after each event that matters to the decision: a stage appears, ends or launches its last task; a job
+ends; an executor joins or leaves. A driver that moves executors also asks at least once a second, as its target depends
+on other drivers.
 
-Fields that are not named here are refused in what the service reads from a driver of the same version, and so is what
-is of another type, negative, or too much. Times are milliseconds since 1970 (``*_time_ms``) or durations (``*_ms``).
+In messages of a driver with the same version the service refuses unknown fields and wrong types, and negative or too
+large numbers. Times are milliseconds since 1970 (``*_time_ms``) or durations (``*_ms``).
 """
 
 from __future__ import annotations
@@ -52,16 +51,16 @@ class Message(BaseModel):
 
 
 class Hello(Message):
-    """Driver to service, first of all.
+    """Driver to service: the first message.
 
     Attributes:
-        protocol: its version.
-        token: what the service's token file says; empty if there is none.
+        protocol: version of the protocol.
+        token: content of the service's token file; empty if there is none.
         application: Spark's id of the application.
-        name: of the application, for people.
+        name: name of the application, for display.
         spark: version of Spark.
-        moves_executors: whether the driver obeys ``Answer.executors``: an application on a standalone cluster whose
-            executors the service may give to others.
+        moves_executors: whether the driver follows ``Answer.executors``: the application runs on a standalone cluster,
+            and the service may move its executors to other applications.
     """
 
     type: Literal["hello"]
@@ -77,7 +76,7 @@ class Welcome(Message):
     """Service to driver: the answer to ``Hello``.
 
     Attributes:
-        shadow: Spark keeps its own order; the driver still asks, but does not obey.
+        shadow: whether Spark keeps its own order: the driver asks, but does not follow the answers.
     """
 
     type: Literal["welcome"] = "welcome"
@@ -86,7 +85,7 @@ class Welcome(Message):
 
 
 class Refusal(Message):
-    """Service to driver: why it will not answer. The service closes the connection behind it."""
+    """Service to driver: the reason of a refusal. The service closes the connection after it."""
 
     type: Literal["refusal"] = "refusal"
     reason: Name
@@ -96,11 +95,11 @@ class Executor(Message):
     """One executor of the application.
 
     Attributes:
-        id: Spark's.
-        slots: tasks that it can run at once.
-        running: tasks that it runs now.
-        job: the job (``Job.id``) whose task it ran last; null if it has run none, or the job is gone.
-        leaving: it is offered nothing more, and goes when its tasks are done.
+        id: Spark's id.
+        slots: number of task slots.
+        running: number of running tasks.
+        job: ``Job.id`` of the task that it ran last; null before the first task, or after the job's end.
+        leaving: whether it gets no more tasks, and leaves when its tasks are done.
     """
 
     id: Identifier
@@ -111,21 +110,20 @@ class Executor(Message):
 
 
 class Stage(Message):
-    """One stage of a job, in the order in which Spark numbered them.
+    """One stage of a job; stages are in the order of Spark's numbers.
 
     Attributes:
-        id: Spark's.
-        attempt: which attempt of the stage this is; tasks that are done stay done in a later one.
-        name: of the stage, for people; empty if unknown.
-        state: ``waiting`` for its parents (it may not even be submitted yet), ``ready`` or ``done``.
-        tasks: in all.
-        done: that have succeeded.
-        running: that run now.
-        pending: that have not started; ``tasks = done + running + pending``.
-        mean_ms: mean duration of its tasks that succeeded; null while there is none.
-        running_ms: how long its running tasks have been running, together; 0 if the driver does not tell.
-        parents: ids of stages of the same job that must be done before; of other Spark jobs of the same ``Job`` too,
-            such as a broadcast's.
+        id: Spark's id.
+        attempt: number of the attempt; finished tasks stay finished in later attempts.
+        name: name of the stage, for display; empty if unknown.
+        state: ``waiting`` for its parents, submitted or not; ``ready``; or ``done``.
+        tasks: number of all tasks.
+        done: number of successful tasks.
+        running: number of running tasks.
+        pending: number of tasks that have not started; ``tasks = done + running + pending``.
+        mean_ms: mean duration of successful tasks; null while there is none.
+        running_ms: time since the start of each running task, summed; 0 if the driver does not report it.
+        parents: ids of the stages of the same ``Job`` that it depends on, such as a broadcast's.
     """
 
     id: Count
@@ -142,13 +140,12 @@ class Stage(Message):
 
 
 class Exchange(Message):
-    """One shuffle or broadcast of a SQL plan, which is known at its start where adaptive execution is still to make its
-    stages.
+    """One shuffle or broadcast of a SQL plan. It is known before adaptive execution makes its stages.
 
     Attributes:
-        id: its place in the plan, parents first.
-        kind: what Spark calls it, such as ``Exchange`` or ``BroadcastExchange``.
-        partitions: that the plan asks for; null if it does not say.
+        id: position in the plan, parents first.
+        kind: Spark's name, such as ``Exchange`` or ``BroadcastExchange``.
+        partitions: number of partitions in the plan; null if the plan has none.
         parents: exchanges of the same plan that it reads.
     """
 
@@ -159,17 +156,16 @@ class Exchange(Message):
 
 
 class Job(Message):
-    """One job of Decima: a SQL query, a job group or a single Spark job, with all its stages that are known by now.
+    """One job of Decima: a SQL query, a job group or a single Spark job, with the stages known so far.
 
     Attributes:
-        id: stays the job's while it lives, unique in the application.
-        name: of its description, for people; null if it has none.
-        submitted_time_ms: when Spark first heard of it.
-        plan: of a SQL query, the names of the operators of its physical plan in Spark's order; null otherwise. What is
-            known from history is looked up by it.
-        exchanges: of a SQL query, those of its plan, whether their stages are known or not.
-        running: tasks that run now, over all stages.
-        stages: parents before children.
+        id: constant id, unique in the application.
+        name: name from its description, for display; null if it has none.
+        submitted_time_ms: time of its first submission to Spark.
+        plan: operators of a SQL query's physical plan in Spark's order, the key to history; null for other jobs.
+        exchanges: exchanges of a SQL query's plan, whether their stages are known or not.
+        running: number of running tasks over all stages.
+        stages: stages, parents before children.
     """
 
     id: Identifier
@@ -185,11 +181,11 @@ class State(Message):
     """Driver to service: a question.
 
     Attributes:
-        seq: ascending in a connection; the answer repeats it.
+        seq: number, ascending in a connection; the answer repeats it.
         time_ms: the driver's clock, since 1970.
-        move_ms: how long the last executors took from the request to their first task, median; null before the first.
-        executors: that the application has now.
-        jobs: those that are not complete, in order of arrival.
+        move_ms: median time of the last executors from request to first task; null before the first.
+        executors: executors of the application.
+        jobs: incomplete jobs in order of arrival.
     """
 
     type: Literal["state"]
@@ -209,8 +205,8 @@ class StageOrder(Message):
     """A stage in an answer.
 
     Attributes:
-        id: Spark's.
-        slots: tasks of it that may run at once, those that run now included; null: as many as its job's limit lets it.
+        id: Spark's id.
+        slots: most tasks that may run at once, running ones included; null: as many as the job's limit allows.
     """
 
     id: Count
@@ -218,17 +214,14 @@ class StageOrder(Message):
 
 
 class Answer(Message):
-    """Service to driver: what runs next.
-
-    A job without a limit has none. What the driver does not know (any more) it passes over.
+    """Service to driver: what runs next. The driver ignores jobs and stages that it does not know.
 
     Attributes:
-        seq: of the question.
-        stages: whose tasks are launched, the first ones first.
-        limits: job (``Job.id``) -> tasks that may run at once over all its stages.
-        rest: stages that are not named: ``fill`` what is left when the named ones have theirs, within the limits, or
-            ``hold`` back.
-        executors: that the application shall have, for a driver that moves them; null: as it is.
+        seq: number of the question.
+        stages: stages whose tasks are launched, in order of priority.
+        limits: ``Job.id`` -> most tasks that may run at once over all stages; jobs that are absent have no limit.
+        rest: whether all other stages ``fill`` the slots that the named ones leave, within the limits, or ``hold``.
+        executors: target number of executors, for a driver that moves them; null: no change.
     """
 
     type: Literal["answer"] = "answer"

@@ -1,4 +1,4 @@
-"""The service: a scheduler for each driver, and watchers of its events. It is independent of sockets."""
+"""The service without its sockets: a scheduler for each driver, and watchers of events."""
 
 from __future__ import annotations
 

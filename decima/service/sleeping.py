@@ -1,4 +1,4 @@
-"""Jobs for a real Spark on this machine: workloads' jobs with fewer tasks, which sleep (``live_spark``)."""
+"""Jobs for a real Spark on this machine: jobs of a workload with fewer tasks, which sleep (``live_spark``)."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from workloads.sources.workload_file import Workload, write_workload
 
 __all__ = ["Setting", "sleeping", "sleeping_history", "sleeping_jobs"]
 
-#: Draws of the durations that a prediction is the mean of.
+#: Number of draws of the durations that a prediction averages.
 DRAWS = 10
 #: Share of busy executor time in a stream.
 LOAD = 0.85
@@ -31,16 +31,16 @@ LOAD = 0.85
 
 @dataclass(frozen=True)
 class Setting:
-    """Size of what runs on Spark.
+    """Size of the runs on Spark.
 
     Attributes:
-        executors: with one slot each.
-        jobs: in a batch, or in a stream.
-        batches: number of batches, or streams.
-        arrivals: all at once, or ``poisson``, so far apart that the executors are busy for 85 % of the time.
-        scale: factor on the durations of the workload's tasks.
+        executors: number of executors, with one slot each.
+        jobs: number of jobs in a batch or stream.
+        batches: number of batches or streams.
+        arrivals: ``batch``, or ``poisson`` at a load of 85 %.
+        scale: factor on the durations of tasks.
         tasks: factor on the number of tasks of each stage.
-        seed: of the first batch.
+        seed: seed of the first batch.
     """
 
     executors: int = 8
@@ -59,8 +59,8 @@ class Setting:
     def predicted_ms(self, jobs: JobSequence, scheduler: str, spec: str, overhead: Overhead) -> float:
         """Return the mean JCT in the simulator, with the overhead.
 
-        Spark itself gives an executor away after each task, so that others use it while a stage begins. Under the
-        plugin it belongs to a job, which waits.
+        Spark itself releases an executor after each task, so that other jobs use it while a stage begins. Under the
+        plugin the executor stays with its job and waits.
         """
         cluster, spec = as_simulated(self.cluster, scheduler, spec)
         if scheduler in SPARKS_OWN:
@@ -71,7 +71,7 @@ class Setting:
         return float(np.mean([record.mean_jct_ms for record in draws]))
 
     def sequence(self, profiles: Sequence[JobProfile], seed: int) -> JobSequence:
-        """Return the jobs of a batch or of a stream."""
+        """Draw the jobs of a batch or stream."""
         if self.arrivals == "batch":
             return batch_arrivals(profiles, self.jobs, seed)
         work_ms = float(np.mean([known_profile(profile, self.cluster).work_ms for profile in profiles]))
@@ -79,7 +79,7 @@ class Setting:
 
 
 def _longer(profile: JobProfile, overhead: Overhead) -> JobProfile:
-    """Add the overhead; that of a stage is added to the first tasks of its executors, which wait for it."""
+    """Add the overhead to durations; a stage's overhead to the first task of each executor, which waits for it."""
 
     def longer(stage: StageProfile) -> StageProfile:
         rest = np.add(stage.durations.values, overhead.task_ms).tolist()
@@ -91,9 +91,9 @@ def _longer(profile: JobProfile, overhead: Overhead) -> JobProfile:
 
 
 def sleeping(profile: JobProfile, setting: Setting) -> JobProfile:
-    """Return the job that runs: with fewer tasks, each with a duration of its own that is drawn once for all runs.
+    """Return the job to run: with fewer tasks, whose durations are drawn once for all runs.
 
-    They are drawn from those of tasks on warm executors, at the level of parallelism next to the cluster's size.
+    The distribution is that of tasks on warm executors, at the level of parallelism closest to the cluster's size.
     """
     thin = scaled(profile, durations=setting.scale, tasks=setting.tasks)
     stages = []
@@ -110,10 +110,10 @@ def sleeping(profile: JobProfile, setting: Setting) -> JobProfile:
 
 
 def sleeping_jobs(profiles: Sequence[JobProfile], setting: Setting) -> list[JobProfile]:
-    """Return the jobs that run, without those whose DAG Spark cannot run as it stands.
+    """Return the jobs to run, without those whose DAG Spark cannot run.
 
     Raises:
-        WorkloadError: none is left.
+        WorkloadError: there is no such job.
     """
     naps = [nap for profile in profiles if runs_as_it_is(nap := sleeping(profile, setting))]
     if not naps:

@@ -26,21 +26,21 @@ __all__ = ["Standalone"]
 
 
 class Standalone(StandaloneCluster):
-    """A cluster on which executors have one core each and may move between applications; start it with ``with``.
+    """A cluster of one-core executors that may move between applications; a context manager.
 
-    At the end all its processes are killed.
+    At exit all its processes are killed.
 
     Args:
-        folder: of its files; emptied at the start.
-        slots: cores of its worker.
-        settings: further lines of ``spark-defaults.conf``, which all applications have.
+        folder: folder for its files; emptied at the start.
+        slots: number of cores of its worker.
+        settings: further lines of ``spark-defaults.conf``, for all applications.
         environment: further environment variables of all its programs.
 
     Attributes:
-        applications: by name.
+        applications: processes of the applications by name.
 
     Raises:
-        RecorderError: on entry: no Java, no pyspark, or a process that does not come up.
+        RecorderError: on entry: no Java, no pyspark, or a process does not start.
     """
 
     def __init__(
@@ -68,7 +68,7 @@ class Standalone(StandaloneCluster):
         return {**super().environment(), **self._told}
 
     def submit(self, name: str, command: Sequence[str], environment: Mapping[str, str] | None = None) -> None:
-        """Start an application, a program that knows the cluster; its output is in ``log``."""
+        """Start a program as an application of the cluster; ``log`` returns its output."""
         told = {**self.environment(), **(environment or {})}
         self.applications[name] = start_process(list(command), self._log(name), told)
 

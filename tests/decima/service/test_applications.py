@@ -74,7 +74,7 @@ KILLED = st.one_of(st.just(float("inf")), st.floats(0.0, 60_000.0))
 def test_there_are_never_more_executors_than_slots_and_every_task_runs_once(
     drawn: list[tuple[int, list[JobProfile], float]], slots: int, delay_ms: float, policy: str
 ) -> None:
-    """Nobody but the service keeps to the slots; applications come, go and die."""
+    """Only the service limits the slots; applications come, go and die."""
     applications = [
         Application(f"app-{number}", float(arrival_ms), profiles, dies_ms=dies_ms)
         for number, (arrival_ms, profiles, dies_ms) in enumerate(drawn)
@@ -153,7 +153,7 @@ class Shares:
             hello = a_hello(application=name, moves_executors=moves)
             self._drivers[name], _ = self.service.welcome(hello.model_dump_json().encode())
             if moves and not running + idle + leaving:
-                # Whoever comes waits a moment for its first executors.
+                # A new application waits a moment for its first executors.
                 assert self.ask(name, *jobs, **changes) == 0
                 self.now_s += 1.0
         job = jobs[0].id if jobs else None
@@ -243,7 +243,7 @@ def test_who_is_gone_gives_its_slots_back_unless_it_comes_again() -> None:
     shares.leave("one")
     shares.now_s = 20.0
     assert shares.ask("two", work()) == 4
-    # It comes again after all, with its executors: nobody is given more until there is room.
+    # It comes again after all, with its executors: no application gets more until slots are free.
     assert shares.ask("one", work(running=4), running=4) == 4
     assert shares.ask("three", work()) == 0
 
@@ -260,7 +260,7 @@ def test_executors_that_never_come_are_not_waited_for_for_ever() -> None:
     shares = Shares()
     assert shares.ask("one", work()) == 4
     shares.now_s = 100.0
-    # Nobody else wants them yet; then somebody does.
+    # At first no other application wants them; then one does.
     shares.ask("one", a_job("a", a_stage(1, tasks=2, done=1, running=1)), running=1)
     assert shares.ask("two", work()) == 3
 

@@ -126,7 +126,7 @@ def test_free_slots_are_committed_up_to_the_limit() -> None:
 
 
 def test_an_executor_stays_with_its_stage_while_that_has_tasks() -> None:
-    """Spark fills the slot again without asking; nobody else is given it."""
+    """Spark fills the slot again without asking; no other job gets it."""
     first, second = a_job("a", a_stage(7, running=4)), a_job("b", a_stage(8))
     answer = driver("fair").decide(a_state(1, first, second, having=executors(2, *"aaaa"))).answer
     assert slots(answer) == {7: 4, 8: 2}
@@ -162,7 +162,7 @@ def test_slots_of_one_executor_are_as_many_executors() -> None:
 
 
 def test_spark_never_stands_still() -> None:
-    """Whoever leaves everything idle is asked once more, and then does not matter."""
+    """A scheduler that leaves everything idle is asked once more, then Spark's order holds."""
     state = a_state(1, a_job("a", a_stage(7)), having=executors(4))
     assert slots(driver(Idle()).decide(state).answer) == {}
     assert driver(Idle()).decide(state).answer.rest == "fill"
@@ -189,7 +189,7 @@ def test_slots_wait_for_the_next_stage_of_their_job_between_its_stages() -> None
 
 
 def test_nobody_waits_for_a_stage_that_spark_has_still_to_make_when_nothing_of_the_job_runs() -> None:
-    """Under adaptive execution it may take its time, and nobody would ask again."""
+    """Under adaptive execution a stage may come late, and the driver would not ask again."""
     exchanges = (Exchange(id=0, kind="Exchange", partitions=4),)
     waiting = tuple(Executor(id=str(number), slots=1, running=0, job="a") for number in range(4))
     query = a_job("a", a_stage(7, "done", 4, mean_ms=9.0), plan=("Exchange",), exchanges=exchanges)

@@ -1,4 +1,4 @@
-"""The service behind its socket: drivers are served, and whoever talks nonsense harms nobody else."""
+"""The service behind its socket: drivers are served, and malformed messages harm no other driver."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def test_a_driver_is_served_from_beginning_to_end() -> None:
     assert spark.tasks_started == sum(profile.num_tasks for profile in sequence.profiles)
 
 
-def test_over_a_unix_socket_that_nobody_else_may_use(tmp_path: Path) -> None:
+def test_over_a_unix_socket_of_the_owner_only(tmp_path: Path) -> None:
     address = f"unix:{tmp_path}/socket"
     for _ in range(2):
         with serving(service(), address) as where, Client(where) as client:
@@ -170,7 +170,7 @@ def malformed(seed: int) -> Iterator[bytes]:
         yield text + b"\n"
 
 
-def test_a_thousand_malformed_messages_harm_nobody(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_thousand_malformed_messages_harm_no_other_driver(caplog: pytest.LogCaptureFixture) -> None:
     """Each closes its own connection, with a line here and one there; others are served in between."""
     caplog.set_level(logging.WARNING)
     told = Told()
