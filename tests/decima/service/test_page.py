@@ -150,7 +150,7 @@ def test_it_shows_that_the_policy_failed() -> None:
     assert driver["num_jobs"] == 2
 
 
-def test_nobody_else_may_show_it_or_lead_a_browser_to_it() -> None:
+def test_no_other_site_may_show_it_or_lead_a_browser_to_it() -> None:
     with a_page() as (_, page):
         response, connection = get(page, "/")
         policy, text = response.headers["Content-Security-Policy"], response.read().decode()
