@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
@@ -255,6 +256,19 @@ def _one_setting(conditions: Conditions, options: Mapping[str, Any]) -> dict[str
         wanted |= {"settings.batches": 0, "settings.load": here.load.middle}
     errors = asdict(conditions.cluster.knowledge).items()
     wanted |= {f"settings.{name}": value for name, value in errors if value}
+    faults = conditions.cluster.faults
+    if math.isfinite(faults.executor_lifetime_ms):
+        wanted |= {
+            "settings.losses_per_hour": round(3_600_000 / faults.executor_lifetime_ms, 3),
+            "settings.executor_return": faults.executor_return_ms / 1000,
+            "settings.lost_output": int(faults.lost_output),
+        }
+    if faults.task_failures:
+        wanted["settings.task_failures"] = faults.task_failures
+    if faults.stragglers[0]:
+        wanted |= dict(
+            zip(("settings.straggler_share", "settings.straggler_factor"), faults.stragglers, strict=True)
+        )
     if options["semantics"] != "paper":
         wanted["cluster.semantics"] = options["semantics"]
     return wanted | {"validation.cells": 1, "validation.sequences": 20}

@@ -16,6 +16,7 @@ from decima.evaluation.conditions import Conditions
 from decima.learning.config import SETTINGS, VALIDATION_SEEDS
 from decima.settings import Section, Share
 from simulator.cluster.config import EXACT, ClusterConfig, Knowledge
+from simulator.cluster.faults import NO_FAULTS, Faults
 from workloads.arrivals import JobSequence, RandomStream, batch_arrivals, poisson_arrivals, random_stream
 from workloads.scaling import scaled
 from workloads.sources.open import EMBEDDED, open_workload
@@ -27,6 +28,15 @@ RANGES = ("uniform", "log_uniform")
 ONE_OF = "one_of"
 #: Errors of estimates that settings can have.
 ERRORS = tuple(each.name for each in fields(Knowledge))
+#: Faults that settings can have, and the largest values.
+FAULTS = {
+    "losses_per_hour": math.inf,
+    "executor_return": math.inf,
+    "task_failures": 1.0,
+    "straggler_share": 1.0,
+    "straggler_factor": 1000.0,
+    "lost_output": 1.0,
+}
 
 
 def _checked(value: Any, least: float | None) -> float | dict[str, list[float]]:
@@ -90,6 +100,7 @@ class Setting:
         durations: factor of all task durations.
         tasks: factor of the numbers of tasks.
         knowledge: errors of estimates.
+        faults: what goes wrong in the cluster.
     """
 
     source: str
@@ -100,6 +111,7 @@ class Setting:
     durations: float
     tasks: float
     knowledge: Knowledge = EXACT
+    faults: Faults = NO_FAULTS
 
     def __str__(self) -> str:
         """Describe the setting in words."""
@@ -114,7 +126,7 @@ class Setting:
         words += [
             f"{name.replace('_', ' ')} {value:.3g}" for name, value in asdict(self.knowledge).items() if value
         ]
-        return ", ".join(words)
+        return ", ".join([*words, *([str(self.faults)] if self.faults.active else [])])
 
 
 class SettingsSection(Section):
@@ -153,6 +165,17 @@ class SettingsSection(Section):
     stage_error: Delay = Field(default=0.0, description="the same of each stage")
     task_count_error: Delay = Field(default=0.0, description="the same of the number of tasks of each stage")
     unknown: Delay = Field(default=0.0, description="share of jobs without history")
+    losses_per_hour: Delay = Field(default=0.0, description="how often an executor is lost, per hour")
+    executor_return: Factor = Field(
+        default=60.0, description="mean time until a lost executor is replaced, s"
+    )
+    task_failures: Delay = Field(default=0.0, description="probability that a run of a task fails")
+    straggler_share: Delay = Field(default=0.0, description="probability that a run of a task is slow")
+    straggler_factor: Number = Field(default=4.0, description="factor by which a slow run takes longer")
+    lost_output: Delay = Field(
+        default=0.0,
+        description="probability that outputs are lost with executors, in the whole sequence",
+    )
 
     @field_validator("sources")
     @classmethod
@@ -167,12 +190,20 @@ class SettingsSection(Section):
             quantity = getattr(self, name)
             [numbers] = quantity.values() if isinstance(quantity, dict) else [[quantity]]
             Knowledge(**{name: max(numbers)})
+        for name, most in FAULTS.items():
+            quantity = getattr(self, name)
+            [numbers] = quantity.values() if isinstance(quantity, dict) else [[quantity]]
+            if max(numbers) > most:
+                raise ValueError(f"{name} must be at most {most:g}, got {max(numbers):g}")
         return self
 
     def draw(self, seed: int) -> Setting:
         """Draw the setting of a seed."""
-        random = random_stream(seed, RandomStream.TRAINING, SETTINGS).random(8 + len(ERRORS))
-        source, kind, executors, delay, jobs, load, durations, tasks, *errors = random.tolist()
+        random = random_stream(seed, RandomStream.TRAINING, SETTINGS).random(
+            8 + len(ERRORS) + len(FAULTS) + 1
+        )
+        source, kind, executors, delay, jobs, load, durations, tasks, *others = random.tolist()
+        errors, faults, losing = others[: len(ERRORS)], others[len(ERRORS) : -1], others[-1]
         is_batch = kind < self.batches
         return Setting(
             source=self.sources[int(source * len(self.sources))],
@@ -185,6 +216,19 @@ class SettingsSection(Section):
             knowledge=Knowledge(
                 **{name: _drawn(getattr(self, name), each) for name, each in zip(ERRORS, errors, strict=True)}
             ),
+            faults=self._faults(faults, losing),
+        )
+
+    def _faults(self, uniform: list[float], losing: float) -> Faults:
+        """Map uniform random numbers, one for each of ``FAULTS`` and one more for lost outputs, to faults."""
+        drawn = {name: _drawn(getattr(self, name), each) for name, each in zip(FAULTS, uniform, strict=True)}
+        rate = drawn["losses_per_hour"]
+        return Faults(
+            executor_lifetime_ms=3_600_000 / rate if rate else math.inf,
+            executor_return_ms=drawn["executor_return"] * 1000,
+            task_failures=drawn["task_failures"],
+            stragglers=(drawn["straggler_share"], drawn["straggler_factor"]),
+            lost_output=losing < drawn["lost_output"],
         )
 
     def cells(self, count: int) -> list[Setting]:
@@ -237,6 +281,7 @@ class SettingsConditions(Conditions):
             executor_classes=(),
             moving_delay_ms=setting.moving_delay_s * 1000,
             knowledge=setting.knowledge,
+            faults=setting.faults,
         )
 
     def sequence(self, seed: int) -> JobSequence:

@@ -24,6 +24,7 @@ from decima.policy.distribution import (
     summarise,
 )
 from simulator.cluster.config import ClusterConfig, ExecutorClass, Knowledge
+from simulator.cluster.faults import Faults
 from tests.simulator.cluster.build import chain, jobs, stage
 from workloads.arrivals import batch_arrivals
 from workloads.sources.synthetic import synthetic_profiles
@@ -259,6 +260,24 @@ def test_errors_of_estimates_are_measured() -> None:
     )
     assert values == (2, 1, 0.5, 0.25)
     assert summarise([(exact, jobs(JOB)), (wrong, jobs(JOB))]).job_error == (0.1, 1, 1.9)
+
+
+def test_faults_are_measured_and_those_that_were_studied_are_inside() -> None:
+    faults = Faults(executor_lifetime_ms=300_000.0, task_failures=0.02, stragglers=(0.05, 4.0))
+    found = summarise([(replace(CLUSTER, faults=faults), jobs(JOB))])
+    assert (found.losses_per_hour.middle, found.task_failures.middle) == (12, 0.02)
+    assert found.straggling.middle == pytest.approx(0.15)
+    assert summarise([(CLUSTER, jobs(JOB))]).losses_per_hour == (0, 0, 0)
+    studied = {name: getattr(found, name) for name in ("losses_per_hour", "task_failures", "straggling")}
+    assert not out_of_distribution(made(), made(**studied))
+    assert not is_similar(made(), made(**studied))
+    worse = {name: tuple(3 * value for value in spread) for name, spread in studied.items()}
+    assert out_of_distribution(made(), made(**worse)) == [
+        "executors are lost 36 times an hour, trained on 0",
+        "6% of the runs fail, trained on 0%",
+        "stragglers add 45% of the time, trained on 0%",
+    ]
+    assert not out_of_distribution(made(**worse), made(**worse))
 
 
 def test_a_policy_of_exact_knowledge_knows_no_errors() -> None:

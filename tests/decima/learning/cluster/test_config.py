@@ -104,6 +104,11 @@ def test_the_policy_has_the_fields_of_its_preset_and_those_given() -> None:
         ),
         ("settings: {executors: {uniform: 5}}", "settings.executors: uniform: expected numbers in a list"),
         ("settings: {unknown: {one_of: [0, 2]}}", "settings: unknown must be between 0 and 1, got 2"),
+        ("settings: {task_failures: 1.5}", "settings: task_failures must be at most 1, got 1.5"),
+        (
+            "settings: {straggler_factor: 0.5}",
+            "settings.straggler_factor: expected a number of at least 1, got 0.5",
+        ),
         ("settings: {job_error: -1}", "settings.job_error: expected a number of at least 0, got -1"),
         ("settings: {executors: 0}", "settings.executors: expected a number of at least 1, got 0"),
         (

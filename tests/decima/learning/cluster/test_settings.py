@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from operator import attrgetter
 from pathlib import Path
@@ -53,6 +54,11 @@ MANY = SettingsSection(
     stage_error={"one_of": [0, 0.5]},
     task_count_error=0.1,
     unknown={"one_of": [0, 0.3]},
+    losses_per_hour={"one_of": [0, 12]},
+    executor_return=30,
+    task_failures={"uniform": [0, 0.1]},
+    straggler_share={"one_of": [0, 0.05]},
+    lost_output=0.5,
 )
 
 
@@ -107,6 +113,9 @@ def test_a_seed_names_a_setting_within_the_bounds() -> None:
         ("durations", {1, 10}),
         ("knowledge.stage_error", {0, 0.5}),
         ("knowledge.unknown", {0, 0.3}),
+        ("faults.executor_lifetime_ms", {300_000, math.inf}),
+        ("faults.stragglers", {0, 0.05, 4}),
+        ("faults.lost_output", {False, True}),
     ):
         met, counts = np.unique([attrgetter(name)(each) for each in drawn], return_counts=True)
         assert set(met.tolist()) == values
@@ -114,6 +123,10 @@ def test_a_seed_names_a_setting_within_the_bounds() -> None:
     assert 160 < sum(each.load is None for each in drawn) < 240
     errors = [each.knowledge.job_error for each in drawn]
     assert (min(errors), np.mean(errors), max(errors)) == pytest.approx((0, 1, 2), abs=0.1)
+    failures = [each.faults.task_failures for each in drawn]
+    assert (min(failures), np.mean(failures), max(failures)) == pytest.approx((0, 0.05, 0.1), abs=0.01)
+    assert {each.faults.executor_return_ms for each in drawn} == {30_000}
+    assert "executors lost after 300 s, back after 30 s" in " ".join(map(str, drawn))
 
 
 def test_what_is_drawn_of_one_quantity_does_not_hang_on_another() -> None:
@@ -131,7 +144,7 @@ def test_the_jobs_and_the_cluster_of_a_seed_are_those_of_its_setting() -> None:
             1000 * setting.moving_delay_s,
         )
         assert [kind.count for kind in cluster.executor_classes] == [setting.executors]
-        assert cluster.knowledge == setting.knowledge
+        assert (cluster.knowledge, cluster.faults) == (setting.knowledge, setting.faults)
         scaled_work = [
             profile.work_ms * setting.durations * setting.tasks
             for profile in chosen.sources[setting.source].profiles
