@@ -383,7 +383,7 @@ CASES: dict[str, tuple[str, Callable[[Found], None]]] = {
     "fig12": (PACK, check_fig12),
     "fig20": (TRACE, check_fig20),
     "fig19": (PACK, check_fig19),
-    "table3": (f"{TINY} --executors 40 --jobs 10 --interval 0.5", check_table3),
+    "table3": (f"{TINY} --executors 40 --jobs 6 --interval 0.5", check_table3),
     "deeprm-fig4": (f"{GRID} --load 130 --load 50", check_deeprm_fig4),
     "deeprm-fig5": (GRID, check_deeprm_fig5),
     "deeprm-fig6": (GRID, check_deeprm_fig6),
