@@ -309,25 +309,21 @@ def wait_for_rows(process: subprocess.Popen[str], count: int) -> None:
         time.sleep(0.002)
 
 
-def killed_and_gone_on_with(config: TrainingConfig, tmp_path: Path, kills: list[tuple[int, float]]) -> None:
-    """Kill a training after so many rows and seconds more, go on, and get the bits of an undisturbed one."""
-    cluster_train.ClusterTraining(config, tmp_path / "whole").run()
-    for rows, more in kills:
+@pytest.mark.slow
+def test_a_training_may_be_killed_at_any_moment(config: Path, tmp_path: Path) -> None:
+    """After so many rows and seconds more; in the end it has the bits of an undisturbed one."""
+    settings = small(tmp_path, iterations=40, checkpoint_every=3, critic={}, validation={"every": 7})
+    config.write_text(settings.to_yaml())
+    cluster_train.ClusterTraining(settings, tmp_path / "whole").run()
+    moments = [(0, 0.0), (1, 0.0), (2, 0.003), (5, 0.02), (12, 0.01), (13, 0.04), (23, 0.0), (33, 0.03)]
+    for rows, more in moments:
         with start("--resume") as process:
             wait_for_rows(process, rows)
             time.sleep(more)
             os.kill(process.pid, signal.SIGKILL)
             process.communicate()
-    cluster_train.ClusterTraining(config, tmp_path / "out", resume=True).run()
+    cluster_train.ClusterTraining(settings, tmp_path / "out", resume=True).run()
     assert_same_run(tmp_path / "whole", tmp_path / "out")
-
-
-@pytest.mark.slow
-def test_a_training_may_be_killed_at_any_moment(config: Path, tmp_path: Path) -> None:
-    settings = small(tmp_path, iterations=40, checkpoint_every=3, critic={}, validation={"every": 7})
-    config.write_text(settings.to_yaml())
-    moments = [(0, 0.0), (1, 0.0), (2, 0.003), (5, 0.02), (12, 0.01), (13, 0.04), (23, 0.0), (33, 0.03)]
-    killed_and_gone_on_with(settings, tmp_path, moments)
 
 
 def test_ctrl_c_ends_in_one_line_and_keeps_the_policy(config: Path, tmp_path: Path) -> None:
