@@ -114,7 +114,7 @@ def test_the_mean_completion_is_below_that_of_fifo_and_of_equal_shares() -> None
     assert means["shared"] < 0.85 * min(means["static"], means["fifo"])
 
 
-def test_nobody_is_given_an_executor_only_to_lose_it_again() -> None:
+def test_no_application_gets_an_executor_only_to_lose_it_again() -> None:
     """Equal applications under fair shares: no ping-pong."""
     targets: dict[str, list[int]] = {}
 
@@ -179,7 +179,7 @@ def work(tasks: int = 100, ms: float = 10_000.0, **changes: Any) -> Job:
     return a_job("a", a_stage(1, tasks=tasks, mean_ms=ms, done=1, **changes))
 
 
-def test_who_is_alone_gets_all_and_keeps_it_while_nobody_else_wants_it() -> None:
+def test_an_application_alone_gets_all_and_keeps_it_while_no_other_wants_it() -> None:
     """At the end of a job too: to shrink for nothing would only cost starts."""
     shares = Shares()
     assert shares.ask("one", work()) == 4
@@ -214,7 +214,7 @@ def test_a_move_must_be_worth_its_delay() -> None:
         assert Shares(slots=2).ask("one", work(3, ms), move_ms=3000.0) == executors
 
 
-def test_nobody_is_counted_twice_who_is_on_the_way() -> None:
+def test_an_executor_on_its_way_is_not_counted_twice() -> None:
     shares = Shares()
     assert shares.ask("one", work()) == 4
     assert shares.ask("one", work(), running=0, idle=1) == 4
@@ -282,19 +282,14 @@ def test_the_measured_delay_is_what_the_policy_sees() -> None:
     assert delays == [3000.0, 7000.0]
 
 
-def test_whoever_does_not_move_executors_keeps_them() -> None:
+def test_an_application_that_does_not_move_executors_keeps_them() -> None:
     shares = Shares()
     assert shares.ask("one", work(), idle=3, moves=False) is None
 
 
 def test_an_application_alone_is_never_left_without_any() -> None:
     """Whatever the policy says."""
-
-    class Idle(Scheduler):
-        def decide(self, observation: Observation) -> Decision | None:
-            return None
-
-    assert Shares(Idle).ask("one", work()) == 1
+    assert Shares(lambda: make_scheduler(lambda seen: None)).ask("one", work()) == 1
 
 
 @pytest.mark.slow

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -10,7 +11,6 @@ import pytest
 
 from decima.policy.shipped import SHIPPED
 from decima.registry import SCHEDULERS, make_scheduler
-from decima.schedulers.base import Scheduler
 from decima.service.driver import Driver
 from decima.service.history import History
 from decima.service.jobs import QuestionError
@@ -26,6 +26,7 @@ from workloads.job import JobProfile, TaskDurations
 from workloads.sources.open import open_workload
 
 SLOTS = 8
+Decide = Callable[[Observation], Decision | None]
 
 
 def steady(profile: JobProfile) -> JobProfile:
@@ -43,19 +44,20 @@ SEQUENCES = {
 }
 
 
-def driver(scheduler: str | Scheduler = "priced-srpt", *profiles: JobProfile) -> Driver:
-    made = make_scheduler(scheduler) if isinstance(scheduler, str) else scheduler
-    return Driver(made, History(profiles), itertools.count(), itertools.count())
+def driver(scheduler: str | Decide = "priced-srpt", *profiles: JobProfile) -> Driver:
+    return Driver(make_scheduler(scheduler), History(profiles), itertools.count(), itertools.count())
+
+
+def arriving(sequence: JobSequence) -> list[tuple[JobProfile, float]]:
+    return list(zip(sequence.profiles, sequence.arrival_ms.tolist(), strict=True))
 
 
 def served_jct_ms(
     scheduler: str, sequence: JobSequence, history: tuple[JobProfile, ...], hidden: bool
 ) -> float:
     serving = driver(scheduler, *history)
-    jobs = list(zip(sequence.profiles, sequence.arrival_ms.tolist(), strict=True))
-    return float(
-        np.mean(ScriptedSpark(jobs, lambda state: serving.decide(state).answer, SLOTS, hidden).run())
-    )
+    spark = ScriptedSpark(arriving(sequence), lambda state: serving.decide(state).answer, SLOTS, hidden)
+    return float(np.mean(spark.run()))
 
 
 @pytest.mark.parametrize("arrivals", SEQUENCES)
@@ -82,10 +84,11 @@ def test_served_jobs_take_as_long_as_in_the_simulator(scheduler: str, arrivals: 
 def test_every_scheduler_can_serve(scheduler: str) -> None:
     """Those that need profiles too, without any history."""
     sequence = batch_arrivals(PROFILES, 3, seed=5)
-    jobs = list(zip(sequence.profiles, sequence.arrival_ms.tolist(), strict=True))
     for history in ((), PROFILES):
         serving = driver(scheduler, *history)
-        spark = ScriptedSpark(jobs, lambda state, serving=serving: serving.decide(state).answer, SLOTS)
+        spark = ScriptedSpark(
+            arriving(sequence), lambda state, serving=serving: serving.decide(state).answer, SLOTS
+        )
         assert all(jct_ms > 0 for jct_ms in spark.run())
         assert spark.tasks_started == sum(profile.num_tasks for profile in sequence.profiles)
 
@@ -105,13 +108,20 @@ def test_the_same_questions_have_the_same_answers() -> None:
             found.append(serving.decide(state).answer)
             return found[-1]
 
-        jobs = list(
-            zip(SEQUENCES["stream"][0].profiles, SEQUENCES["stream"][0].arrival_ms.tolist(), strict=True)
-        )
-        ScriptedSpark(jobs, ask, SLOTS).run()
+        ScriptedSpark(arriving(SEQUENCES["stream"][0]), ask, SLOTS).run()
         return found
 
     assert answers() == answers()
+
+
+def limited(limit: int) -> Decide:
+    """Decide with the same limit for every job."""
+
+    def decide(seen: Observation) -> Decision | None:
+        stage = int(seen.schedulable.argmax())
+        return Decision(stage, limit) if seen.held(int(seen.stage_job[stage])) < limit else None
+
+    return decide
 
 
 def slots(answer: Answer) -> dict[int, int | None]:
@@ -119,7 +129,7 @@ def slots(answer: Answer) -> dict[int, int | None]:
 
 
 def test_free_slots_are_committed_up_to_the_limit() -> None:
-    answer = driver(Limited(3)).decide(a_state(1, a_job("a", a_stage(7)), having=executors(8))).answer
+    answer = driver(limited(3)).decide(a_state(1, a_job("a", a_stage(7)), having=executors(8))).answer
     assert slots(answer) == {7: 3}
     assert answer.limits == {"a": 3}
     assert answer.rest == "hold"
@@ -138,7 +148,7 @@ def test_executors_on_the_last_tasks_of_a_stage_are_told_where_they_go_next() ->
     assert slots(answer) == {8: 2}
 
 
-def test_nobody_is_told_so_while_slots_wait_for_a_stage_of_their_own_job() -> None:
+def test_they_are_not_told_while_slots_wait_for_a_stage_of_their_own_job() -> None:
     """Spark cannot tell a slot that waits from one that is free, and would give it away."""
     parent, child = a_stage(7, tasks=4, done=2, running=2), a_stage(9, "waiting", parents=(7,))
     waiting = Executor(id="waits", slots=1, running=0, job="a")
@@ -164,11 +174,12 @@ def test_slots_of_one_executor_are_as_many_executors() -> None:
 def test_spark_never_stands_still() -> None:
     """A scheduler that leaves everything idle is asked once more, then Spark's order holds."""
     state = a_state(1, a_job("a", a_stage(7)), having=executors(4))
-    assert slots(driver(Idle()).decide(state).answer) == {}
-    assert driver(Idle()).decide(state).answer.rest == "fill"
-    assert slots(driver(IdleUnlessLast()).decide(state).answer) == {7: 4}
+    assert slots(driver(lambda seen: None).decide(state).answer) == {}
+    assert driver(lambda seen: None).decide(state).answer.rest == "fill"
+    last_call = driver(lambda seen: Decision(int(seen.schedulable.argmax()), 4) if seen.last_call else None)
+    assert slots(last_call.decide(state).answer) == {7: 4}
     running = a_state(1, a_job("a", a_stage(7, running=1)), having=executors(3, "a"))
-    assert driver(Idle()).decide(running).answer.rest == "hold"
+    assert driver(lambda seen: None).decide(running).answer.rest == "hold"
 
 
 @pytest.mark.parametrize(
@@ -188,7 +199,7 @@ def test_slots_wait_for_the_next_stage_of_their_job_between_its_stages() -> None
     assert (slots(answer), answer.rest) == ({}, "hold")
 
 
-def test_nobody_waits_for_a_stage_that_spark_has_still_to_make_when_nothing_of_the_job_runs() -> None:
+def test_no_slot_waits_for_a_stage_that_spark_has_not_made_while_the_job_is_idle() -> None:
     """Under adaptive execution a stage may come late, and the driver would not ask again."""
     exchanges = (Exchange(id=0, kind="Exchange", partitions=4),)
     waiting = tuple(Executor(id=str(number), slots=1, running=0, job="a") for number in range(4))
@@ -229,34 +240,4 @@ def test_what_makes_no_sense_is_refused(state: State, message: str) -> None:
 def test_what_cannot_be_done_is_not_answered(decision: Decision) -> None:
     waiting = a_stage(9, "waiting", parents=(7,))
     with pytest.raises(SchedulingError):
-        driver(Fixed(decision)).decide(a_state(1, a_job("a", a_stage(7), waiting), having=executors(4)))
-
-
-class Limited(Scheduler):
-    """Every job may have so many executors."""
-
-    def __init__(self, limit: int) -> None:
-        self._limit = limit
-
-    def decide(self, observation: Observation) -> Decision | None:
-        stage = int(observation.schedulable.argmax())
-        held = observation.held(int(observation.stage_job[stage]))
-        return Decision(stage, self._limit) if held < self._limit else None
-
-
-class Idle(Scheduler):
-    def decide(self, observation: Observation) -> Decision | None:
-        return None
-
-
-class IdleUnlessLast(Scheduler):
-    def decide(self, observation: Observation) -> Decision | None:
-        return Decision(int(observation.schedulable.argmax()), 4) if observation.last_call else None
-
-
-class Fixed(Scheduler):
-    def __init__(self, decision: Decision) -> None:
-        self._decision = decision
-
-    def decide(self, observation: Observation) -> Decision | None:
-        return self._decision
+        driver(lambda seen: decision).decide(a_state(1, a_job("a", a_stage(7), waiting), having=executors(4)))

@@ -23,7 +23,7 @@ from tests.decima.service.scripted_cluster import Application
 from tests.decima.service.scripted_spark import ScriptedSpark
 from tests.decima.service.serving import a_job, a_stage, a_state, executors
 from tests.decima.service.test_applications import Shares, a_profile, shared, work
-from tests.decima.service.test_driver import PROFILES, SEQUENCES, SLOTS
+from tests.decima.service.test_driver import PROFILES, SEQUENCES, SLOTS, arriving
 from tests.decima.service.test_page import a_page, get
 from tests.decima.service.test_server import listen_briefly
 
@@ -69,8 +69,7 @@ class Checked(Scheduler):
 def test_a_scheduler_is_shown_each_executor_once(policy: str, hidden: bool) -> None:
     sequence, checked = SEQUENCES["stream"][1], Checked(policy)
     serving = Driver(checked, History(PROFILES if hidden else ()), itertools.count(), itertools.count())
-    jobs = list(zip(sequence.profiles, sequence.arrival_ms.tolist(), strict=True))
-    ScriptedSpark(jobs, lambda state: serving.decide(state).answer, SLOTS, hidden=hidden).run()
+    ScriptedSpark(arriving(sequence), lambda state: serving.decide(state).answer, SLOTS, hidden=hidden).run()
     assert checked.asked > 50
     assert {-1, 0, 1} <= checked.sources
 
@@ -171,7 +170,7 @@ def test_a_job_is_called_by_its_name_or_else_by_its_id() -> None:
     assert [profile.name for profile in found.record.sequence.profiles] == ["report", "b"]
 
 
-def test_stages_that_nobody_saw_running_ran_on_executors_all_the_same() -> None:
+def test_stages_that_no_question_shows_running_ran_on_executors_all_the_same() -> None:
     """Between two questions; each task has one executor, and the job holds as many as run then, at least one."""
     found = by_hand(
         asked(100.0, a_job("a", a_stage(1, tasks=4)), having=executors(2)),

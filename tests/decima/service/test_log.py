@@ -38,7 +38,7 @@ from decima.service.server import ServeError
 from decima.service.service import Service
 from tests.decima.service.scripted_spark import ScriptedSpark
 from tests.decima.service.serving import Client, a_job, a_stage, a_state, executors, serving
-from tests.decima.service.test_driver import PROFILES, SEQUENCES, SLOTS
+from tests.decima.service.test_driver import PROFILES, SEQUENCES, SLOTS, arriving
 
 SEQUENCE = SEQUENCES["stream"][0]
 FIRST = Started(policy="p", shadow=False, time_ms=0).model_dump_json() + "\n"
@@ -47,7 +47,7 @@ FIRST = Started(policy="p", shadow=False, time_ms=0).model_dump_json() + "\n"
 def logged(path: Path, name: str = "etl") -> ScriptedSpark:
     """A driver runs its jobs, and all of it is logged."""
     log = DecisionLog(path, "priced-srpt")
-    jobs = list(zip(SEQUENCE.profiles, SEQUENCE.arrival_ms.tolist(), strict=True))
+    jobs = arriving(SEQUENCE)
     with (
         serving(Service(PricedSrpt, History(PROFILES), watchers=[log])) as where,
         Client(where, name=name) as client,
@@ -283,7 +283,7 @@ def test_a_stage_that_is_to_come_is_in_the_log_and_in_what_is_replayed(tmp_path:
     sequence = SEQUENCES["batch"][0]
     path = tmp_path / "log.jsonl"
     log = DecisionLog(path, "priced-srpt")
-    jobs = list(zip(sequence.profiles, sequence.arrival_ms.tolist(), strict=True))
+    jobs = arriving(sequence)
     with (
         serving(Service(PricedSrpt, History(PROFILES), watchers=[log])) as where,
         Client(where) as client,

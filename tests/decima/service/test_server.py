@@ -35,7 +35,7 @@ from decima.service.service import Connected, Service, Watcher
 from simulator.cluster.observation import Decision, Observation
 from tests.decima.service.scripted_spark import ScriptedSpark
 from tests.decima.service.serving import Client, a_hello, a_job, a_stage, a_state, connect, executors, serving
-from tests.decima.service.test_driver import PROFILES, SEQUENCES, SLOTS, served_jct_ms
+from tests.decima.service.test_driver import PROFILES, SEQUENCES, SLOTS, arriving, served_jct_ms
 
 TOKEN = "correct horse"
 STATE = a_state(
@@ -92,10 +92,9 @@ HELLO = line(a_hello())
 def test_a_driver_is_served_from_beginning_to_end() -> None:
     """Over the socket it is the same schedule."""
     sequence = SEQUENCES["batch"][0]
-    jobs = list(zip(sequence.profiles, sequence.arrival_ms.tolist(), strict=True))
     with serving(service(history=History(PROFILES))) as where, Client(where) as client:
         assert client.greeting == Welcome()
-        spark = ScriptedSpark(jobs, client.ask, SLOTS)
+        spark = ScriptedSpark(arriving(sequence), client.ask, SLOTS)
         jct_ms = float(np.mean(spark.run()))
     assert jct_ms == served_jct_ms("priced-srpt", sequence, PROFILES, False)
     assert spark.tasks_started == sum(profile.num_tasks for profile in sequence.profiles)
@@ -115,8 +114,7 @@ def test_over_a_unix_socket_of_the_owner_only(tmp_path: Path) -> None:
 
 def test_fifty_drivers_at_once() -> None:
     """Each has a scheduler and jobs of its own."""
-    sequence = SEQUENCES["batch"][0]
-    jobs = list(zip(sequence.profiles[:4], sequence.arrival_ms[:4].tolist(), strict=True))
+    jobs = arriving(SEQUENCES["batch"][0])[:4]
     results: list[tuple[int, list[float]]] = []
 
     def drive(where: str, slots: int) -> None:
@@ -462,10 +460,8 @@ def simulated_hours(client: Client, hours: float, seed: int, first_seq: int) -> 
     from workloads.arrivals import poisson_arrivals
 
     sequence = poisson_arrivals(PROFILES, int(hours * 36), 100_000.0, seed)
-    jobs = list(zip(sequence.profiles, sequence.arrival_ms.tolist(), strict=True))
-    spark = ScriptedSpark(
-        jobs, client.ask, SLOTS, first_ms=1.7e12 + seed * 1e9, questions=first_seq, prefix=f"{seed}-"
-    )
+    begin = {"first_ms": 1.7e12 + seed * 1e9, "questions": first_seq, "prefix": f"{seed}-"}
+    spark = ScriptedSpark(arriving(sequence), client.ask, SLOTS, **begin)
     spark.run()
     return spark.questions
 
