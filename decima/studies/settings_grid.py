@@ -131,9 +131,8 @@ def settings_grid(
         WorkloadError: a source of jobs is malformed.
     """
     needed = {CELLS[each].source for each in cells or CELLS}
-    unused = [
-        name for name, source in (("profiles", "published"), ("trace", "trace")) if source not in needed
-    ]
+    options = {"profiles": "published", "trace": "trace"}
+    unused = [name for name, source in options.items() if source not in needed]
     part.refuse(dict.fromkeys(unused, "no cell that is named needs it"))
     if checkpoint is not None:
         load_actor(checkpoint)  # refused before the work begins

@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from rich.console import Console
+from rich.table import Table
 
 from decima.evaluation.comparison import Comparison
 from decima.evaluation.conditions import Conditions
@@ -50,11 +51,18 @@ RUNS = made_up(
 )
 
 
+def printed(*tables: Table, width: int = 200) -> list[str]:
+    """Lines of tables as a terminal shows them."""
+    console = Console(width=width, record=True)
+    for table in tables:
+        console.print(table)
+    return console.export_text().splitlines()
+
+
 def lines(*columns: str) -> list[list[str]]:
-    console = Console(width=200, record=True)
     paper = {("high", "decima"): "-21%"}
-    console.print(study_table("Made up, 4 experiments", summary(RUNS), columns=columns, paper=paper))
-    return [line.split() for line in console.export_text().splitlines()]
+    table = study_table("Made up, 4 experiments", summary(RUNS), columns=columns, paper=paper)
+    return [line.split() for line in printed(table)]
 
 
 def test_the_summary_pairs_experiments() -> None:

@@ -9,7 +9,6 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from rich.console import Console
 
 from decima.policy.compiled.graphs import Graphs
 from decima.policy.encoder import GraphTensors
@@ -29,6 +28,7 @@ from decima.studies.critical_path import (
     plot_accuracy,
 )
 from tests.decima.show.test_plots import difference
+from tests.decima.studies.test_compared import printed
 from workloads import JobProfile, synthetic_profiles
 
 PROFILES = synthetic_profiles(30, seed=4)
@@ -169,9 +169,7 @@ def test_the_picture(curves: pd.DataFrame, tmp_path: Path) -> None:
 
 
 def test_the_table(curves: pd.DataFrame) -> None:
-    console = Console(width=100, record=True)
-    console.print(accuracy_table(curves, 0.35))
-    lines = console.export_text().splitlines()
+    lines = printed(accuracy_table(curves, 0.35))
     assert [line.split()[-3:] for line in lines if "-level" in line] == [
         ["93.0%", "88.0%", "98.0%"],
         ["75.0%", "70.0%", "80.0%"],

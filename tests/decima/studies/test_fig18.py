@@ -9,7 +9,6 @@ import numpy as np
 import pandas as pd
 import pytest
 from click.testing import CliRunner
-from rich.console import Console
 
 from decima.cli.main import cli
 from decima.evaluation.spark.fidelity import ALL, VARIANTS, Fidelity
@@ -18,6 +17,7 @@ from decima.studies.fig18 import live_outcome, notes, plot, tables
 from tests.decima.cli.commands import assert_same_again
 from tests.decima.evaluation.spark.test_fidelity import write_folder
 from tests.decima.show.test_plots import difference
+from tests.decima.studies.test_compared import printed
 from tests.spark.harness import why_not
 
 
@@ -61,10 +61,7 @@ def test_the_picture(fidelity: Fidelity, tmp_path: Path) -> None:
 
 
 def test_the_tables(fidelity: Fidelity) -> None:
-    console = Console(width=120, record=True)
-    for table in tables(fidelity):
-        console.print(table)
-    text = console.export_text()
+    text = "\n".join(printed(*tables(fidelity)))
     assert "q01  SF 1, 12m/16" in text
     assert "mix2  FIFO" in text
     assert sum(line.split()[:1] == ["Mean"] for line in text.splitlines()) == 2

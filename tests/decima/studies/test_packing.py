@@ -11,7 +11,6 @@ import numpy as np
 import pandas as pd
 import pytest
 from click.testing import CliRunner
-from rich.console import Console
 
 from decima.cli.main import cli
 from decima.studies.packing import (
@@ -31,6 +30,7 @@ from tests.decima.cli.commands import assert_one_line_error
 from tests.decima.schedulers.graphene.examples import project
 from tests.decima.schedulers.graphene.test_psplib import write_projects
 from tests.decima.show.test_plots import difference
+from tests.decima.studies.test_compared import printed
 from tests.simulator.cluster.build import job, jobs, stage
 
 
@@ -93,11 +93,9 @@ def test_processes_and_seeds(folder: Path) -> None:
 
 def test_the_table(folder: Path) -> None:
     table = table_of(plans_of(folder), BEST)
-    console = Console(width=100, record=True)
-    console.print(table)
-    text = console.export_text()
-    assert "Percent above the best known makespan, 2 DAGs" in text
-    [tetris] = [line.split() for line in text.splitlines() if "tetris" in line]
+    title, *lines = printed(table)
+    assert title.strip() == "Percent above the best known makespan, 2 DAGs"
+    [tetris] = [line.split() for line in lines if "tetris" in line]
     assert tetris[1] == "30.77"
     assert [row.style for row in table.rows][1:] == [None, None, "bold", "bold"]
     assert tetris[4:7] == ["30.77", "61.5", "1"]

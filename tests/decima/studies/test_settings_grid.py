@@ -9,7 +9,6 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from rich.console import Console
 
 from decima.evaluation.conditions import CompareError
 from decima.evaluation.tuning import HINDSIGHT
@@ -29,6 +28,7 @@ from decima.studies.settings_grid import (
 from simulator import run_episode
 from simulator.cluster.config import ClusterConfig
 from tests.decima.show.test_plots import difference
+from tests.decima.studies.test_compared import printed
 from tests.simulator.cluster.build import job, stage
 from workloads import Workload, batch_arrivals, read_workload, synthetic_profiles
 
@@ -98,9 +98,7 @@ def test_the_average_over_cells_counts_each_the_same() -> None:
 
 
 def table_lines(result: Outcome) -> list[list[str]]:
-    console = Console(width=200, record=True)
-    console.print(result.tables[0])
-    return [line.split() for line in console.export_text().splitlines()]
+    return [line.split() for line in printed(result.tables[0])]
 
 
 def test_the_table_and_the_answers() -> None:
