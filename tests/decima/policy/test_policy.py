@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+
 import numpy as np
 import pytest
 import torch
@@ -316,6 +318,28 @@ def test_weights_that_changed_are_noticed() -> None:
     assert (policy.act(graphs).log_probability != before).any()
     policy.load_state_dict(other.state_dict())
     np.testing.assert_array_equal(policy.act(graphs).log_probability, other.act(graphs).log_probability)
+
+
+@pytest.mark.parametrize(
+    "name", ["paper", "stage-limits-with-shortcut", "general", "decima-sim", "attention"]
+)
+@settings(max_examples=3, deadline=None)
+@given(seed=seeds)
+def test_gradients_are_those_of_double_precision(name: str, seed: int) -> None:
+    policy = policy_of(VARIANTS[name], seed % 100)
+    graphs = Graphs.concatenate(some_graphs(policy.config, seed))
+    choices = policy.act(graphs, np.random.default_rng(seed).random((graphs.num_graphs, 2)))
+
+    def gradient(of: Policy) -> torch.Tensor:
+        found = of(graphs, choices.stage, choices.limit)
+        (found.log_probability.sum() + found.entropy.sum()).backward()
+        return torch.cat(
+            [weight.grad.double().flatten() for weight in of.parameters() if weight.grad is not None]
+        )
+
+    single, double = gradient(policy), gradient(copy.deepcopy(policy).double())
+    # Where the gradients of samples cancel, their sum is smaller than what was rounded.
+    assert (single - double).norm() < 1e-5 * (1 + double.norm())
 
 
 def test_one_seed_names_one_network() -> None:
