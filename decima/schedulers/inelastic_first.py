@@ -21,4 +21,4 @@ class InelasticFirst(PricedSrpt):
 
     def order(self, observation: Observation) -> NDArray[np.float64]:
         """Executors that each job uses well."""
-        return self._useful(observation)[:, MEASURED].copy()
+        return self._known(observation)[:, MEASURED].copy()

@@ -23,6 +23,8 @@ PRICES = (1.0, 1.25, 1.5, 1.75, 2.0, 2.25, 2.5, 3.0, 3.5, 4.0, 5.0, 6.0)
 #: The place of the price at which demand is measured, and of the lowest one where jobs keep coming: those to come want
 #: executors, too.
 MEASURED, LOWEST_OF_STREAM = 6, 7
+#: The column with a job's total work, ms, after those with its useful parallelism at each price.
+WORK = len(PRICES)
 #: The price is so many times the root of demand over supply; the second is that of streams.
 STEEPNESS = (1.25, 2.0)
 #: A job with no work claimed may hold this many times its useful parallelism, however little work each executor finds
@@ -31,8 +33,9 @@ STEEPNESS = (1.25, 2.0)
 USED_WELL, UNWANTED = 2.0, 4.0
 #: How far away from what a job would run next its other stages are.
 AWAY_IN_JOB = 1.5
-#: Standard deviation of a job's log factor above which the job runs a first task before other jobs get more executors.
-UNCERTAIN = 0.5
+#: Where estimates are uncertain, the remaining work of a job counts times its useful parallelism, relative to that of
+#: the other jobs, to the power of this times the uncertainty.
+INELASTIC_FIRST = 2.0
 #: Uncertainty of a job's remaining work, as a standard deviation of logarithms, up to which the job is treated as if
 #: its estimate were exact; 1 above this, its limit is so many equal shares of the cluster.
 DOUBTFUL, SHARES = 0.6, 1.5
@@ -49,10 +52,9 @@ class PricedSrpt(Scheduler):
     which it does the most work in executor time. These a job that begins gets even if each of them finds little to do,
     twice as many if the others have theirs, and up to six times as many where most executors are unwanted.
 
-    Estimates may be uncertain. An uncertain job without any finished task gets one executor before other jobs get more,
-    unless there are more jobs than executors: its first task tells most of the job's factor. The more uncertain the
-    remaining work, the nearer is a limit to an equal share, and the rarer does an executor leave its job. With exact
-    estimates none of this has an effect.
+    Estimates may be uncertain. The more uncertain the remaining work, the more the order goes by useful parallelism, as
+    in ``inelastic-first``, since errors change it less; the nearer is a limit to an equal share; and the rarer does an
+    executor leave its job. With exact estimates none of this has an effect.
 
     Args:
         jitter: how much the order of jobs and their limits vary by chance: the standard deviation of what is added to
@@ -67,8 +69,7 @@ class PricedSrpt(Scheduler):
             raise ValueError(f"the jitter must not be negative, got {jitter:g}")
         self.jitter = jitter
         self._random = random_stream(0, RandomStream.POLICY)
-        self._work_ms = PerJob(lambda profile, _: profile.work_ms, np.array)
-        self._useful = PerJob(_useful, lambda jobs: np.array(jobs, dtype=np.float64).reshape(-1, len(PRICES)))
+        self._known = PerJob(_known, lambda jobs: np.array(jobs).reshape(-1, WORK + 1))
 
     def decide(self, observation: Observation) -> Decision | None:
         """The shortest job below its limit, else the shortest for which a move is worth it."""
@@ -84,9 +85,8 @@ class PricedSrpt(Scheduler):
         """What is decided without any jitter, what each job would get, and what would come next.
 
         A job's limit is that of the price if it holds fewer executors, else all that find lasting work there. First
-        come uncertain jobs without an executor, whose limit is 1, then jobs below their limits, then those where
-        executors go nevertheless, then those where some could; of each kind the shortest first, and in each of them
-        the stage that it would run next.
+        come jobs below their limits, then those where executors go nevertheless, then those where some could; of each
+        kind the shortest first, and in each of them the stage that it would run next.
         """
         return self._ask(observation, 0.0)
 
@@ -112,8 +112,7 @@ class PricedSrpt(Scheduler):
             observation.offered,
             observation.executor_class,
             observation.num_executors,
-            self._useful(observation),
-            self._work_ms(observation),
+            self._known(observation),
             delay_ms,
             factors,
             np.ascontiguousarray(self.order(observation), np.float64),
@@ -121,8 +120,8 @@ class PricedSrpt(Scheduler):
         return Rule(stage, limits, PRICES[price], away)
 
 
-def _useful(profile: JobProfile, config: ClusterConfig) -> tuple[int, ...]:
-    return useful_parallelism(profile, config, PRICES)
+def _known(profile: JobProfile, config: ClusterConfig) -> NDArray[np.float64]:
+    return np.array([*useful_parallelism(profile, config, PRICES), profile.work_ms])
 
 
 @compiled
@@ -135,7 +134,6 @@ def _choose(  # type: ignore[no-untyped-def]
     executor_class,
     num_executors,
     useful,
-    total,
     delay_ms,
     factors,
     ranks,
@@ -143,12 +141,11 @@ def _choose(  # type: ignore[no-untyped-def]
     """The attributes of :class:`Rule`."""
     num_jobs, most, own = len(jobs), max(num_executors, 1), classes[executor_class]  # all may have left
     work, fitting, unclaimed = np.zeros(num_jobs), np.zeros(num_jobs), np.zeros(num_jobs)
-    variance, finished = np.zeros(num_jobs), np.zeros(num_jobs)
+    variance = np.zeros(num_jobs)
     for stage in stages:
         left = stage.remaining_tasks * stage.mean_task_ms
         work[stage.job] += left
         variance[stage.job] += left * stage.log_sd**2
-        finished[stage.job] += stage.finished_tasks
         wanted = stage.unclaimed_tasks * stage.mean_task_ms
         unclaimed[stage.job] += wanted
         if stage.cpu <= own.cpu and stage.memory <= own.memory:
@@ -170,12 +167,15 @@ def _choose(  # type: ignore[no-untyped-def]
 
     limits = np.empty(num_jobs, np.int64)
     worth_ms = (WORTH_LEAVING if source >= 0 else WORTH_MOVING) * delay_ms
-    # Uncertain jobs without an executor, jobs below their limits, jobs that find work for more, jobs that could run
-    # something, and others.
-    kinds, orders = np.full(num_jobs, 4), (ranks if len(ranks) else work).copy()
+    # Jobs below their limits, jobs that find work for more, jobs that could run something, and others.
+    kinds, orders = np.full(num_jobs, 3), (ranks if len(ranks) else work).copy()
+    usual = _usual_parallelism(useful, unclaimed) if np.any(variance > 0) else 1.0
     for job in range(num_jobs):
         held, order, limit = jobs[job].executors, orders[job], useful[job, price]
-        doubt = math.sqrt(variance[job] / work[job]) - DOUBTFUL if variance[job] > 0 else 0.0
+        uncertainty = math.sqrt(variance[job] / work[job]) if variance[job] > 0 else 0.0
+        if uncertainty > 0 and len(ranks) == 0:
+            order *= (useful[job, MEASURED] / usual) ** (INELASTIC_FIRST * uncertainty)
+        doubt = uncertainty - DOUBTFUL
         if doubt > 0:
             weight = min(doubt, 1.0)
             limit = limit ** (1 - weight) * (SHARES * share) ** weight
@@ -184,31 +184,29 @@ def _choose(  # type: ignore[no-untyped-def]
             held -= offered
             order *= STAYING * math.exp(-HESITATION * max(doubt, 0.0))
         elif delay_ms > 0:
-            used_well = may_have * useful[job, price] * fitting[job] / max(total[job], 1.0)
+            used_well = may_have * useful[job, price] * fitting[job] / max(useful[job, WORK], 1.0)
             lasting = max(fitting[job] / worth_ms, used_well, 1.0)
         if len(factors):
             order *= factors[0, job]
             limit *= factors[1, job]
         limit = min(max(limit, max(1, most // num_jobs)), most)
-        is_probed = jobs[job].log_sd > UNCERTAIN and held == finished[job] == 0
-        is_probed &= num_jobs <= most and len(ranks) == 0
-        bound = 1 if is_probed else int(min(limit, lasting))
+        bound = int(min(limit, lasting))
         is_below = held < bound
         if not is_below:
             bound = int(min(float(most), lasting))
         limits[job], orders[job] = bound, order
         if jobs[job].next_stage >= 0:
-            kinds[job] = 0 if is_probed else 3 if held >= bound else 1 if is_below else 2
+            kinds[job] = 2 if held >= bound else 0 if is_below else 1
     away, chosen = np.full(len(stages), FARTHEST_AWAY), -1
     rank = 0
-    for kind in range(5):
+    for kind in range(4):
         [members] = np.nonzero(kinds == kind)
         for job in members[np.argsort(orders[members], kind="mergesort")]:  # the earlier one of equals first
             end = jobs[job + 1].first_stage if job + 1 < num_jobs else len(stages)
             away[jobs[job].first_stage : end] = min(AWAY_BY_RANK * rank + AWAY_IN_JOB, FARTHEST_AWAY)
             if jobs[job].next_stage >= 0:
                 away[jobs[job].next_stage] = min(AWAY_BY_RANK * rank, FARTHEST_AWAY)
-            if rank == 0 and kind < 3:
+            if rank == 0 and kind < 2:
                 chosen = jobs[job].next_stage
             rank += 1
     return chosen, limits, price, away
@@ -226,3 +224,14 @@ def _price(useful, unclaimed, most, is_stream):  # type: ignore[no-untyped-def]
     while price + 1 < len(PRICES) and PRICES[price] * PRICES[price + 1] < root**2:
         price += 1
     return price
+
+
+@inner(arrays=True)
+def _usual_parallelism(useful, unclaimed):  # type: ignore[no-untyped-def]
+    """Geometric mean of the useful parallelism of the jobs with unclaimed tasks."""
+    total, number = 0.0, 0
+    for job in range(len(unclaimed)):
+        if unclaimed[job] > 0:
+            total += math.log(useful[job, MEASURED])
+            number += 1
+    return math.exp(total / max(number, 1))

@@ -20,7 +20,7 @@ from decima.service.protocol import Exchange, Job, State
 from simulator.cluster.alone import known_profile
 from simulator.cluster.config import ClusterConfig
 from simulator.cluster.engine.posterior import posterior, records
-from simulator.cluster.estimates import STEP, Estimate, from_history, without_history
+from simulator.cluster.estimates import Estimate, from_history, without_history
 from workloads.arrivals import WorkPrior
 from workloads.errors import DecimaError
 from workloads.job import JobProfile, StageProfile, TaskDurations, WorkloadError
@@ -29,6 +29,8 @@ __all__ = ["LiveJob", "LiveJobs", "QuestionError", "check_question"]
 
 #: Jobs that arrive within this time of the first of them count as one batch, ms: threads submit one after another.
 TOGETHER_MS = 1000.0
+#: Typical task durations are rounded to powers of this.
+STEP = 1.25
 #: Mean task duration before the first task has finished, ms.
 UNKNOWN_MS = 1000.0
 #: Spread of jobs without history, as standard deviations of logarithms: work of a job, task time of a job, and of a

@@ -141,11 +141,11 @@ class Cluster(BaseCluster):
 
     def _look(self) -> Observation:
         classes = self._classes.copy()
-        if self._estimates and engine.learn(self._memory, self.clock.now):
+        source, num_schedulable, is_rescaled = engine.observe(self._memory, classes, self.clock.now)
+        if is_rescaled:
             live = self._state.live[: len(self._profiles)]
             scales = zip(live.tolist(), self._state.beliefs["scale"][live].tolist(), strict=True)
             self._profiles = tuple(self._estimates[job].scaled(scale) for job, scale in scales)
-        source, num_schedulable = engine.observe(self._memory, classes)
         offered_class = self._class[0]
         first_job = offered_class * len(self._state.jobs)
         first_stage = offered_class * len(self._state.stages)
@@ -180,7 +180,8 @@ class Cluster(BaseCluster):
         lost = np.concatenate([self._state.lost[:0], *self._lost_runs])
 
         def of_runs(name: str) -> NDArray[Any]:
-            return np.concatenate([self._state.tasks[name], lost[name]])
+            tasks = self._state.tasks[name]
+            return np.concatenate([tasks, lost[name]], dtype=tasks.dtype)
 
         return EpisodeRecord(
             self.config,
@@ -188,7 +189,7 @@ class Cluster(BaseCluster):
             task_start_ms=of_runs("start"),
             task_finish_ms=of_runs("finish"),
             task_executor=of_runs("executor"),
-            task_wave=of_runs("wave").astype(np.int8),
+            task_wave=of_runs("wave"),
             task_parallelism=of_runs("parallelism"),
             completion_ms=self.completion_ms,
             move_executor=moves[0].astype(np.int32),
@@ -222,7 +223,8 @@ class Cluster(BaseCluster):
                 self.clock.step()
             else:
                 self._nothing_pending()
-            self._check_losses()
+            if self._faults:
+                self._check_losses()
 
     def _nothing_pending(self) -> None:
         if not self._profiles:

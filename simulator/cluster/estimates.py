@@ -22,7 +22,7 @@ from workloads.job import LONGEST_MS, MOST_TASKS, JobProfile, TaskDurations, Wav
 __all__ = ["STEP", "Estimate", "draw_estimates", "from_history", "typical_durations", "without_history"]
 
 #: Work of the profiles that schedulers see is a power of this, ms: they keep results by profile.
-STEP = 1.25
+STEP = 2.0
 #: Vectors of stage errors that a profile has. Each job meets one of them.
 VARIANTS = 8
 #: Times that are shorter count as this long where a logarithm is taken, ms.
@@ -73,15 +73,21 @@ def draw_estimates(sequence: JobSequence, knowledge: Knowledge) -> list[Estimate
     estimates, prior = [], sequence.work_prior
     typical = typical_durations(sequence.profiles) if knowledge.unknown else None
     for job, profile in enumerate(sequence.profiles):
-        random = random_stream(sequence.seed, RandomStream.ESTIMATES, job)
-        is_unknown = random.random() < knowledge.unknown
-        log_factor, variant = random.standard_normal(), int(random.integers(VARIANTS))
+        uniform, log_factor, variant = _draws(sequence.seed, job)
+        is_unknown = uniform < knowledge.unknown
         told = _told(profile, knowledge.stage_error, knowledge.task_count_error, variant)
         if is_unknown:
             estimates.append(without_history(told, prior, typical))
         else:
             estimates.append(from_history(told, prior, knowledge, math.exp(knowledge.job_error * log_factor)))
     return estimates
+
+
+@lru_cache(maxsize=10_000)
+def _draws(seed: int, job: int) -> tuple[float, float, int]:
+    """Return a uniform number, a standard normal one, and the number of a variant; all schedulers draw the same."""
+    random = random_stream(seed, RandomStream.ESTIMATES, job)
+    return random.random(), random.standard_normal(), int(random.integers(VARIANTS))
 
 
 def from_history(
@@ -190,6 +196,7 @@ def _evened(profile: JobProfile, weight: float) -> JobProfile:
     return replace(profile, stages=tuple(stages))
 
 
+@lru_cache(maxsize=5_000)
 def _tasks(profile: JobProfile) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Return the numbers of tasks and the task times, ms, of the stages."""
     stages = profile.stages

@@ -17,7 +17,6 @@ __all__ = [
     "commit",
     "end_moves",
     "is_wanted",
-    "learn",
     "observe",
     "offer_free",
     "offer_pools",
@@ -90,7 +89,7 @@ def _run_tasks(state, limit_ms, limit_order):
             state.tasks[state.executors[executor].task].next = FINISHED
         state.stages[stage].finished += 1
         state.stages[stage].finished_ms += now - state.executors[executor].start
-        if goes_on(state, state.stages[stage]):
+        if goes_on(cluster, state.stages[stage]):
             tasks.next_task(state, stage, now)
             continue
         staff = tasks.staff_of(state, stage, state.executors[executor].kind)
@@ -109,12 +108,10 @@ def _run_tasks(state, limit_ms, limit_order):
 
 
 @inner
-def goes_on(state, stage):
+def goes_on(cluster, stage):
     """Return whether an executor whose task of a stage (record) ended takes the next one."""
     return (
-        stage.started < stage.num_tasks
-        and state.cluster[0].offer_after_tasks == 0
-        and stage.incomplete_parents == 0
+        stage.started < stage.num_tasks and cluster.offer_after_tasks == 0 and stage.incomplete_parents == 0
     )
 
 
@@ -268,31 +265,30 @@ def end_moves(memory, moved, order, now):
 
 
 @compiled
-def observe(memory, seen_classes):
+def observe(memory, seen_classes, now):
     """Update the rows that a scheduler sees of the class that is offered, see ``Observation``.
 
     Args:
         memory: the cluster.
         seen_classes: ``CLASS`` [classes]; ``free`` is filled in.
+        now: ms.
 
     Returns:
-        The place of the source job among the live jobs or -1, and the number of schedulable stages.
+        The place of the source job among the live jobs or -1, the number of schedulable stages, and whether the scale
+        of a profile that schedulers see has changed.
     """
     state = view(memory)
+    is_rescaled = len(state.beliefs) > 0 and _learn(state, now)
     for number in range(len(seen_classes)):
         seen_classes[number].free = state.kinds[number].free
     job = state.cluster[0].source_job
-    return state.jobs[job].place if job >= 0 else -1, rows.update(state, state.cluster[0].offered_class)
+    place = state.jobs[job].place if job >= 0 else -1
+    return place, rows.update(state, state.cluster[0].offered_class), is_rescaled
 
 
-@compiled
-def learn(memory, now):
-    """Update the estimates of the live jobs by tasks that have finished or are running at ``now``, ms.
-
-    Returns:
-        Whether the scale of a profile that schedulers see has changed.
-    """
-    state = view(memory)
+@inner
+def _learn(state, now):
+    """Update the estimates of the live jobs by their tasks until ``now``, ms; return whether a scale changed."""
     beliefs, estimates = state.beliefs, state.estimates
     for place in range(state.cluster[0].num_live):
         job = state.jobs[state.live[place]]

@@ -135,7 +135,7 @@ def fail_task(memory, now):
         return JOB_FAILED, 0
     if state.cluster[0].lost_output == 1:
         _recover(state, stage.job, now)
-    if goes_on(state, stage):
+    if goes_on(state.cluster[0], stage):
         tasks.next_task(state, stage_id, now)
         return 0, 0
     running = state.staff[tasks.staff_of(state, stage_id, runner.kind)].running

@@ -26,7 +26,7 @@ TASK_VAR = 0.25
 #: Times that are shorter count as this long where a logarithm is taken, ms.
 SHORTEST_MS = 1e-3
 #: Logarithm of the step between the scales of profiles, see ``simulator.cluster.estimates.STEP``.
-LOG_STEP = math.log(1.25)
+LOG_STEP = math.log(2.0)
 #: Scale of a job that has not been estimated yet.
 NO_SCALE = -(2**31)
 
@@ -122,8 +122,12 @@ def _solve(belief, stages, first, end, with_running):  # type: ignore[no-untyped
     log_factor = job_var * weighted
     belief.log_factor = log_factor
     belief.log_sd = math.sqrt(job_var)
+    factor, log_sd = math.exp(log_factor), math.sqrt(job_var + stage_var)
     for number in range(first, end):
         stage = stages[number]
+        if stage_var == 0 or stage.finished + stage.running == 0:  # the stage tells nothing of its own
+            stage.mean_ms, stage.log_sd = stage.task_ms * factor, log_sd
+            continue
         tasks, log = _observed(stage, with_running)
         own_var = stage_var * TASK_VAR / (tasks * stage_var + TASK_VAR)
         share = own_var * tasks / TASK_VAR

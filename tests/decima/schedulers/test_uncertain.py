@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import numpy as np
@@ -12,7 +13,7 @@ from scipy.optimize import minimize_scalar
 from decima.registry import make_scheduler
 from decima.schedulers.gittins import index_over_median
 from decima.schedulers.hesrpt import HeSrpt, fractions, speedup_exponent
-from decima.schedulers.priced_srpt import DOUBTFUL, PRICES, SHARES, UNCERTAIN, PricedSrpt
+from decima.schedulers.priced_srpt import DOUBTFUL, INELASTIC_FIRST, MEASURED, PRICES, SHARES, PricedSrpt
 from simulator import Cluster, ClusterConfig, Decision, Observation, run_episode
 from simulator.cluster.alone import useful_executors
 from simulator.cluster.config import Knowledge
@@ -104,21 +105,17 @@ def test_inelastic_jobs_go_first() -> None:
     assert chosen("priced-srpt", seen, config) == 0
 
 
-def test_uncertain_jobs_run_one_task_before_others_get_more() -> None:
-    seen, _config = three_jobs()
-    seen.jobs["log_sd"] = UNCERTAIN + 0.01, UNCERTAIN, UNCERTAIN + 0.01
-    rule = PricedSrpt().ask(seen)
-    assert (rule.stage, rule.limits[[0, 2]].tolist()) == (0, [1, 1])
-    assert rule.limits[1] > 1
-    seen.stages["finished_tasks"][0] = 1  # its factor is known by now
-    assert PricedSrpt().ask(seen).stage == 2
-    seen.jobs["executors"][2] = 1  # its first task runs
-    assert PricedSrpt().ask(seen).stage == 1
-
-
-def test_no_job_is_probed_where_there_are_more_jobs_than_executors() -> None:
-    seen, _config = three_jobs(2)
-    seen.jobs["log_sd"] = 2.0, 0.0, 2.0
+def test_the_more_uncertain_the_more_inelastic_jobs_go_first() -> None:
+    """The job of two long tasks has six times the work of the other, and uses two executors well to its four."""
+    config = ClusterConfig(4, moving_delay_ms=0.0)
+    seen = Cluster(config, jobs(job(stage(40, 100.0)), job(stage(2, 12_000.0)))).observe().copy()
+    elastic, inelastic = (useful_executors(profile, config, PRICES[MEASURED]) for profile in seen.profiles)
+    enough = math.log(6) / math.log(elastic / inelastic) / INELASTIC_FIRST
+    for log_sd, first in ((0.0, 0), (enough - 0.01, 0), (enough + 0.01, 1)):
+        seen.stages["log_sd"] = log_sd
+        assert PricedSrpt().ask(seen).stage == first
+        assert chosen("seh:0", seen, config) == 0  # its order is its own
+    seen.stages["log_sd"] = 0.0, enough * 10  # uncertainty of the other job changes nothing for this one
     assert PricedSrpt().ask(seen).stage == 1
 
 
