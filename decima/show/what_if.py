@@ -83,7 +83,9 @@ def _notes(found: WhatIf) -> list[str]:
     range_s = " to ".join(f"{delay:.3g}" for delay in (delays_s[:1] + delays_s[1:][-1:]))
     notes = [
         "Each draw has other task noise, and other errors of the model; "
-        f"executors take {range_s} s to move to another job."
+        f"executors take {range_s} s to move to another job.",
+        "Schedulers know the task times of each query, no task fails and no executor is lost, whatever the logs say of "
+        "errors and failures; decima compare uses those on a workload file of decima workload import spark.",
     ]
     if len(found.logged) > 1:
         notes.append(
