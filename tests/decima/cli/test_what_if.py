@@ -21,6 +21,7 @@ def test_it_tells_the_gain_and_how_uncertain_it_is(tmp_path: Path) -> None:
     result = what_if("log", "--draws", "2", "--json", "found.json", "--out", "pictures")
     assert result.exit_code == 0, result.stderr
     assert "4 jobs as they came, 2 executors" in result.stdout
+    assert "no task fails and no executor is lost" in " ".join(result.stdout.split())
     assert "Measured in the logs, whatever scheduled there: 10.4 s on average." in result.stdout
     assert (tmp_path / "pictures" / "what-if.png").stat().st_size > 5000
     document = json.loads((tmp_path / "found.json").read_text())
