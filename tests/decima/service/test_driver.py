@@ -159,8 +159,9 @@ def test_they_are_not_told_while_slots_wait_for_a_stage_of_their_own_job() -> No
 
 def test_executors_that_leave_are_not_counted_on() -> None:
     some = tuple(Executor(id=str(number), slots=1, running=0, leaving=number < 3) for number in range(8))
-    answer = driver("fifo").decide(a_state(1, a_job("a", a_stage(7, tasks=50)), having=some)).answer
-    assert slots(answer) == {7: 5}
+    decided = driver("fifo").decide(a_state(1, a_job("a", a_stage(7, tasks=50)), having=some))
+    assert slots(decided.answer) == {7: 5}
+    assert decided.slots == 5
 
 
 def test_slots_of_one_executor_are_as_many_executors() -> None:
