@@ -33,7 +33,7 @@ class Gittins(PricedSrpt):
         self._rank = np.array([index_over_median(sd) for sd in self._sd.tolist()])
 
     def order(self, observation: Observation) -> NDArray[np.float64]:
-        """Reciprocal of the index, ms."""
+        """Return the reciprocal of the index of each job, ms."""
         work = observation.work_ms(observation.remaining_tasks)
         rank: NDArray[np.float64] = work * np.interp(observation.job_log_sd, self._sd, self._rank)
         return rank

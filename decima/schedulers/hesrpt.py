@@ -30,7 +30,7 @@ class HeSrpt(LimitedSrpt):
         self._exponent: PerJob[float] = PerJob(speedup_exponent, lambda exponents: float(np.mean(exponents)))
 
     def limits(self, observation: Observation, work: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Fractions of the cluster, of jobs that have tasks to give."""
+        """Return fractions of the cluster for jobs with unclaimed tasks, 1 for other jobs."""
         limits = np.ones(work.size)
         wanting = np.flatnonzero(observation.job_unsaturated_stages > 0)
         ranked = wanting[np.argsort(-work[wanting], kind="stable")]

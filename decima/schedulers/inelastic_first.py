@@ -20,5 +20,5 @@ class InelasticFirst(PricedSrpt):
     """
 
     def order(self, observation: Observation) -> NDArray[np.float64]:
-        """Executors that each job uses well."""
+        """Return the useful parallelism of each job."""
         return self._known(observation)[:, MEASURED].copy()

@@ -19,5 +19,5 @@ class Las(PricedSrpt):
     """
 
     def order(self, observation: Observation) -> NDArray[np.float64]:
-        """Executor time of finished tasks, ms."""
+        """Return the executor time of finished tasks of each job, ms."""
         return observation.job_attained_ms

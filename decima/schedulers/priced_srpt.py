@@ -1,4 +1,4 @@
-"""Shortest remaining work first, where the more executors the jobs want, the fewer each of them may have."""
+"""Shortest remaining work first, with parallelism limits that fall as the jobs want more executors."""
 
 from __future__ import annotations
 
@@ -18,47 +18,47 @@ from workloads.job import JobProfile
 
 __all__ = ["PRICES", "PricedSrpt"]
 
-#: What the executors that a job occupies may count, beside the time that it takes: ``thrift`` of ``useful_executors``.
+#: Prices: cost exponents of executors, see ``useful_parallelism``.
 PRICES = (1.0, 1.25, 1.5, 1.75, 2.0, 2.25, 2.5, 3.0, 3.5, 4.0, 5.0, 6.0)
-#: The place of the price at which demand is measured, and of the lowest one where jobs keep coming: those to come want
+#: Places of the price at which demand is measured, and of the lowest price in streams, where future jobs want
 #: executors, too.
 MEASURED, LOWEST_OF_STREAM = 6, 7
 #: The column with a job's total work, ms, after those with its useful parallelism at each price.
 WORK = len(PRICES)
-#: The price is so many times the root of demand over supply; the second is that of streams.
+#: The price is this factor times the root of demand over supply; the second factor is for streams.
 STEEPNESS = (1.25, 2.0)
-#: A job with no work claimed may hold this many times its useful parallelism, however little work each executor finds
-#: there; later fewer in proportion. Where tasks are short, hardly a move would be worth it otherwise. The second number
-#: is added times the square of the share of executors that no job wants.
+#: A job may hold this multiple of its useful parallelism times its share of unclaimed work, even if executors find
+#: little work there: with short tasks, hardly any move would be worth its delay otherwise. The second number is added
+#: times the square of the share of executors that no job wants.
 USED_WELL, UNWANTED = 2.0, 4.0
-#: How far away from what a job would run next its other stages are.
+#: Distance of a job's other stages from its next stage.
 AWAY_IN_JOB = 1.5
-#: Where estimates are uncertain, the remaining work of a job counts times its useful parallelism, relative to that of
-#: the other jobs, to the power of this times the uncertainty.
+#: The remaining work of a job is multiplied by its useful parallelism, relative to that of the other jobs, to the power
+#: of this times the uncertainty of estimates.
 INELASTIC_FIRST = 2.0
-#: Uncertainty of a job's remaining work, as a standard deviation of logarithms, up to which the job is treated as if
-#: its estimate were exact; 1 above this, its limit is so many equal shares of the cluster.
+#: Standard deviation of the logarithm of a job's remaining work up to which its estimate counts as exact; 1 above this,
+#: its limit is the second number times an equal share of the cluster.
 DOUBTFUL, SHARES = 0.6, 1.5
-#: The weight ``STAYING`` is divided by the exponential of this times the uncertainty beyond.
+#: ``STAYING`` is divided by the exponential of this times the uncertainty above ``DOUBTFUL``.
 HESITATION = 3.0
 NO_JITTER, BY_WORK = np.zeros((0, 0)), np.zeros(0)
 
 
 class PricedSrpt(Scheduler):
-    """Shortest remaining work first; each job is limited to what its profile uses well at the price of executors.
+    """Shortest remaining work first; each job is limited to its useful parallelism at the price of executors.
 
-    As ``ProfiledSrpt``, but how much executors count is no constant. The price rises with the root of what the live
-    jobs want over what there is: a single job gets all that makes it much faster, of many jobs each gets few, with
-    which it does the most work in executor time. These a job that begins gets even if each of them finds little to do,
-    twice as many if the others have theirs, and up to six times as many where most executors are unwanted.
+    As ``ProfiledSrpt``, but the cost exponent of executors, the price, is not constant. It rises with the root of the
+    executors that the live jobs want over those of the cluster: a single job gets all executors that make it much
+    faster; each of many jobs gets few, at high efficiency. A new job gets them even if each finds little work; up to
+    twice as many after the other jobs, and up to six times as many where most executors are unwanted.
 
-    Estimates may be uncertain. The more uncertain the remaining work, the more the order goes by useful parallelism, as
-    in ``inelastic-first``, since errors change it less; the nearer is a limit to an equal share; and the rarer does an
-    executor leave its job. With exact estimates none of this has an effect.
+    With uncertain estimates of the remaining work, the order depends more on useful parallelism, as in
+    ``inelastic-first``, since errors change it less; limits are nearer to an equal share; and executors leave their job
+    more rarely. With exact estimates this has no effect.
 
     Args:
-        jitter: how much the order of jobs and their limits vary by chance: the standard deviation of what is added to
-            their logarithms, anew at each decision. A policy that clones the choices sees which of them matter little.
+        jitter: standard deviation of noise that is added to the logarithms of order and limits at each decision. A
+            policy that clones the choices sees which of them matter little.
 
     Raises:
         ValueError: the jitter is negative.
@@ -72,7 +72,7 @@ class PricedSrpt(Scheduler):
         self._known = PerJob(_known, lambda jobs: np.array(jobs).reshape(-1, WORK + 1))
 
     def decide(self, observation: Observation) -> Decision | None:
-        """The shortest job below its limit, else the shortest for which a move is worth it."""
+        """Choose the shortest job below its limit, else the shortest job with enough work for a move."""
         rule = self._ask(observation, self.jitter)
         if rule.stage >= 0:
             return Decision(rule.stage, int(rule.limits[observation.stage_job[rule.stage]]))
@@ -82,16 +82,16 @@ class PricedSrpt(Scheduler):
         )
 
     def ask(self, observation: Observation) -> Rule:
-        """What is decided without any jitter, what each job would get, and what would come next.
+        """Return the decision without jitter, each job's limit and the order of stages.
 
-        A job's limit is that of the price if it holds fewer executors, else all that find lasting work there. First
-        come jobs below their limits, then those where executors go nevertheless, then those where some could; of each
-        kind the shortest first, and in each of them the stage that it would run next.
+        A job's limit is that of the price, or, for a job that holds as many executors, the number that find lasting
+        work there. The order is: jobs below their limits, jobs with lasting work, other jobs that could run a task;
+        among these the shortest first, and within a job its next stage first.
         """
         return self._ask(observation, 0.0)
 
     def order(self, observation: Observation) -> NDArray[np.float64]:
-        """Rank of each live job, float64 [J], the first is served first; empty to go by the work that is left."""
+        """Return the rank of each live job, float64 [J], least first; empty for the order by remaining work."""
         return BY_WORK
 
     def _factors(self, observation: Observation) -> NDArray[np.float64]:
@@ -138,7 +138,7 @@ def _choose(  # type: ignore[no-untyped-def]
     factors,
     ranks,
 ):
-    """The attributes of :class:`Rule`."""
+    """Return the attributes of ``Rule``; the price as its place in ``PRICES``."""
     num_jobs, most, own = len(jobs), max(num_executors, 1), classes[executor_class]  # all may have left
     work, fitting, unclaimed = np.zeros(num_jobs), np.zeros(num_jobs), np.zeros(num_jobs)
     variance = np.zeros(num_jobs)
@@ -214,7 +214,7 @@ def _choose(  # type: ignore[no-untyped-def]
 
 @inner(arrays=True)
 def _price(useful, unclaimed, most, is_stream):  # type: ignore[no-untyped-def]
-    """The place of what executors cost, of ``PRICES`` the nearest."""
+    """Return the place of the nearest price in ``PRICES``."""
     wanted = 0.0
     for job in range(len(unclaimed)):
         if unclaimed[job] > 0:

@@ -20,5 +20,5 @@ class SjfEstimate(PricedSrpt):
     """
 
     def order(self, observation: Observation) -> NDArray[np.float64]:
-        """Work as estimated at arrival, ms."""
+        """Return the work of each job as estimated at its arrival, ms."""
         return observation.job_first_work_ms

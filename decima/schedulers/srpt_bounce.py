@@ -21,7 +21,7 @@ class SrptBounce(PricedSrpt):
     """
 
     def order(self, observation: Observation) -> NDArray[np.float64]:
-        """The rank, ms."""
+        """Return the rank of each job, ms."""
         estimate, attained = observation.job_first_work_ms, observation.job_attained_ms
         rank: NDArray[np.float64] = np.maximum(estimate - attained, np.minimum(attained, estimate))
         return rank

@@ -90,7 +90,7 @@ class BaseCluster(ABC):
 
     @property
     @abstractmethod
-    def turn(self) -> list[int]:
+    def acting(self) -> list[int]:
         """Executors that carry out commitments when the open round closes, in order."""
 
     @property

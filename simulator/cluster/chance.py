@@ -1,8 +1,8 @@
-"""Random numbers of faults, from the sequence's seed.
+"""Random numbers of faults, from the seed of the sequence.
 
-All schedulers meet the same faults (common random numbers). The outages of an executor depend on (seed, executor) only.
-Whether a run of a task fails or is slow, and the noise of its duration, depend on (seed, job, stage, task, attempt)
-only. Neither depends on when or where a scheduler starts a task.
+All schedulers have the same faults (common random numbers). Outages of an executor depend on (seed, executor) only.
+Failure, delay and noise of a run of a task depend on (seed, job, stage, task, attempt) only, not on when and where a
+scheduler starts the task.
 """
 
 from __future__ import annotations
@@ -38,22 +38,22 @@ def chance(key: int, *path: int) -> float:
 
 
 def executor_keys(seed: int, num_executors: int) -> list[int]:
-    """Return the key of each executor's outages; it does not depend on the number of executors."""
+    """Return the key of each executor's outages, which does not depend on the number of executors."""
     keys: list[int] = random_stream(seed, RandomStream.FAULTS).integers(2**32, size=num_executors).tolist()
     return keys
 
 
 def job_key(seed: int, job: int) -> int:
-    """Return the key of what happens to a job's tasks."""
+    """Return the key of the random numbers of a job's tasks."""
     return int(random_stream(seed, RandomStream.FAULTS, job).integers(2**32))
 
 
 def outage_ms(faults: Faults, key: int, number: int) -> float:
-    """Return the time from an executor's change ``number`` - 1 to its next change, ms; infinite for never.
+    """Return the time from change ``number`` - 1 of an executor to the next change, ms; infinite for never.
 
     Args:
         faults: the mean times.
-        key: of the executor.
+        key: key of the executor.
         number: even for a loss, odd for a return.
     """
     mean_ms = faults.executor_return_ms if number % 2 else faults.executor_lifetime_ms

@@ -123,8 +123,8 @@ class Cluster(BaseCluster):
         return self._budget[0]
 
     @property
-    def turn(self) -> list[int]:
-        """See ``BaseCluster.turn``."""
+    def acting(self) -> list[int]:
+        """See ``BaseCluster.acting``."""
         executors: list[int] = self._state.acting[: self._state.cluster["num_acting"][0]].tolist()
         return executors
 
@@ -133,7 +133,7 @@ class Cluster(BaseCluster):
         """See ``BaseCluster.source``."""
         job, stage = (
             int(self._state.cluster["source_job"][0]),
-            int(self._state.executors["stage"][self.turn[0]]),
+            int(self._state.executors["stage"][self.acting[0]]),
         )
         if stage >= 0:
             return job, stage - self._first_stage[job]
@@ -379,7 +379,7 @@ class Cluster(BaseCluster):
         else:
             self._take_lost_runs()
             fault_engine.lose(self._memory, np.array(executors), self.clock.now)
-        classes = self._state.executors["kind"][executors]
+        classes = self._state.executors["class_id"][executors]
         self._change_executors(executors, classes.tolist(), joins)
         self._offer_free()
 

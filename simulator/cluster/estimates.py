@@ -1,8 +1,8 @@
 """Estimates that schedulers have of jobs: task times and numbers of tasks, with their uncertainty.
 
 The true mean task time of a stage is its estimate times a factor of the job and a factor of the stage. Both are
-log-normal; their standard deviations are those of ``Knowledge``. Errors are drawn from the seed of the sequence, so all
-schedulers meet the same. ``simulator.cluster.engine.posterior`` updates the estimates while tasks finish.
+log-normal, with the standard deviations of ``Knowledge``. They depend on the seed of the sequence, so that all
+schedulers see the same errors. ``simulator.cluster.engine.posterior`` updates estimates when tasks finish.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from workloads.job import LONGEST_MS, MOST_TASKS, JobProfile, TaskDurations, Wav
 
 __all__ = ["STEP", "Estimate", "draw_estimates", "from_history", "typical_durations", "without_history"]
 
-#: Work of the profiles that schedulers see is a power of this, ms: they keep results by profile.
+#: The work of profiles that schedulers see is a power of this, ms, as they cache results by profile.
 STEP = 2.0
-#: Vectors of stage errors that a profile has. Each job meets one of them.
+#: Vectors of stage errors of a profile; each job has one of them.
 VARIANTS = 8
-#: Times that are shorter count as this long where a logarithm is taken, ms.
+#: Least time in logarithms, ms.
 SHORTEST_MS = 1e-3
 
 
@@ -34,11 +34,10 @@ class Estimate:
     """Estimate of a job at its arrival.
 
     Attributes:
-        profile: the job as it is estimated, but for a factor of all its task times.
+        profile: the estimated job, up to a factor of all its task times.
         task_ms: estimated task time of each stage, ms: float64 [num_stages].
         log_work: logarithm of the estimated work, ms.
-        job_var: variance of the logarithm of the job's factor, by which its true task times are longer than estimated;
-            0 if it is exact.
+        job_var: variance of the logarithm of the job's factor, true over estimated task times; 0 if it is exact.
         stage_var: variance of the logarithm of the factor of each stage.
         is_scaled: whether the profile that schedulers see is scaled to the best estimate of the job's work.
     """
@@ -52,22 +51,21 @@ class Estimate:
 
     @property
     def first_work_ms(self) -> float:
-        """Work that is expected when the job arrives, ms."""
+        """Estimated work when the job arrives, ms."""
         return math.exp(self.log_work)
 
     def scaled(self, scale: int) -> JobProfile:
-        """Return the profile with a work of ``STEP ** scale`` ms; as it is if its task times are exact."""
+        """Return the profile with a work of ``STEP ** scale`` ms; unchanged if its task times are exact."""
         return _scaled(self.profile, scale) if self.is_scaled else self.profile
 
 
 def draw_estimates(sequence: JobSequence, knowledge: Knowledge) -> list[Estimate]:
-    """Return what schedulers are told of the jobs of a sequence.
+    """Draw the estimates of the jobs of a sequence.
 
-    The draws do not depend on the size of the errors: a job that is estimated too long by a small error is estimated
-    too long by a large one.
+    The random numbers do not depend on the size of errors: larger errors scale the same deviations.
 
     Args:
-        sequence: the jobs, with the task times that are expected on the cluster.
+        sequence: the jobs, with expected task times on the cluster.
         knowledge: the errors.
     """
     estimates, prior = [], sequence.work_prior
@@ -93,15 +91,13 @@ def _draws(seed: int, job: int) -> tuple[float, float, int]:
 def from_history(
     profile: JobProfile, prior: WorkPrior | None, knowledge: Knowledge, factor: float = 1.0
 ) -> Estimate:
-    """Return the estimate of a job that history knows.
-
-    History and the distributions of the workload are two sources: of a job's factor, and of those of its stages.
+    """Return the estimate of a job with history, combined with the distributions of the workload.
 
     Args:
-        profile: the job as history tells it, but for a factor.
-        prior: distributions of the workload; None if they are not known.
-        knowledge: how far history is from the truth.
-        factor: of all task times.
+        profile: the job as recorded by history, up to a factor.
+        prior: distributions of the workload; None if they are unknown.
+        knowledge: the errors of history.
+        factor: factor of all task times.
     """
     job_var, stage_var = knowledge.job_error**2, knowledge.stage_error**2
     if prior is not None and stage_var > 0:
@@ -111,7 +107,7 @@ def from_history(
     work_ms = max(float(num_tasks @ task_ms) * factor, SHORTEST_MS)
     log_work, is_scaled = math.log(work_ms), job_var + stage_var > 0
     if prior is not None and job_var > 0:
-        # Errors of the stages make the job's work a less certain witness of its factor.
+        # Errors of the stages make the job's work less informative on its factor.
         shares = num_tasks * task_ms * (factor / work_ms)
         work_var = prior.sd_log**2 + stage_var * float(shares @ shares)
         weight = job_var / (job_var + work_var)
@@ -121,12 +117,12 @@ def from_history(
 
 
 def without_history(profile: JobProfile, prior: WorkPrior, typical: TaskDurations | None = None) -> Estimate:
-    """Return the estimate of a job of which stages and numbers of tasks are known only: typical times of the workload.
+    """Return the estimate of a job without history: typical task times of the workload.
 
     Args:
-        profile: the job; its task times do not count.
+        profile: the job; its task times are not used.
         prior: distributions of the workload.
-        typical: see ``typical_durations``; by default durations that are all the same.
+        typical: see ``typical_durations``; by default all durations are equal.
     """
     task_ms = np.full(profile.num_stages, math.exp(prior.task_log_ms))
     log_work = prior.task_log_ms + math.log(profile.num_tasks)
@@ -137,7 +133,7 @@ def without_history(profile: JobProfile, prior: WorkPrior, typical: TaskDuration
 
 @lru_cache(maxsize=64)
 def typical_durations(profiles: tuple[JobProfile, ...]) -> TaskDurations:
-    """Return how durations depend on wave and parallelism level, over all tasks of some jobs; their mean is 1 ms."""
+    """Return the dependence of durations on wave and parallelism level, over all tasks of the jobs; mean 1 ms."""
     total: dict[tuple[Wave, int], NDArray[np.float64]] = {}
     for profile in profiles:
         for cell, times in _cell_times(profile).items():
@@ -150,7 +146,7 @@ def typical_durations(profiles: tuple[JobProfile, ...]) -> TaskDurations:
 
 @lru_cache(maxsize=4096)
 def _cell_times(profile: JobProfile) -> dict[tuple[Wave, int], NDArray[np.float64]]:
-    """Return by wave and level what the tasks of a job take there, and what they take on average, ms."""
+    """Return the task times of a job by wave and level, and their mean over waves and levels, ms."""
     times: dict[tuple[Wave, int], NDArray[np.float64]] = {}
     for stage in profile.stages:
         for wave in Wave:
@@ -172,7 +168,7 @@ def _told(profile: JobProfile, stage_error: float, task_count_error: float, vari
     """Return a profile with errors of its stages."""
     if stage_error == task_count_error == 0:
         return profile
-    # Neither the seed nor the job's place: sequences share the results that schedulers keep by profile.
+    # Independent of the seed and the job's number, so that sequences share results cached by profile.
     random = random_stream(variant, RandomStream.ESTIMATES, zlib.crc32(profile.name.encode()))
     logs = random.standard_normal((2, profile.num_stages))
     stages = []
@@ -185,7 +181,7 @@ def _told(profile: JobProfile, stage_error: float, task_count_error: float, vari
 
 @lru_cache(maxsize=5_000)
 def _evened(profile: JobProfile, weight: float) -> JobProfile:
-    """Return a profile whose stages have task times nearer to the job's mean, by a weight from 0 to 1."""
+    """Return a profile with task times of stages moved towards the job's mean, by a weight from 0 to 1."""
     num_tasks, task_ms = _tasks(profile)
     apart = np.log(np.maximum(task_ms, SHORTEST_MS) / max(num_tasks @ task_ms / num_tasks.sum(), SHORTEST_MS))
     factors = np.exp(-weight * apart).tolist()
@@ -214,7 +210,7 @@ def _scaled(profile: JobProfile, scale: int) -> JobProfile:
 
 
 def _times(durations: TaskDurations, factor: float) -> TaskDurations:
-    """Return durations that are longer by a factor, with as few values as possible."""
+    """Return durations times a factor, with few values."""
     durations = _moments(durations)
     values = np.minimum(np.append(durations.values, durations.mean_ms) * factor, LONGEST_MS)
     return TaskDurations(durations.levels, values[:-1], durations.cells, float(values[-1]))
@@ -222,7 +218,7 @@ def _times(durations: TaskDurations, factor: float) -> TaskDurations:
 
 @lru_cache(maxsize=4096)
 def _moments(durations: TaskDurations) -> TaskDurations:
-    """Return durations with the same means and variances, of few values: thousands of profiles are made of them."""
+    """Return durations of few values with the same means and variances, as there are thousands of profiles."""
     values: list[float] = []
     cells = np.zeros_like(durations.cells)
     for wave in Wave:

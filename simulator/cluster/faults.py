@@ -20,7 +20,7 @@ __all__ = [
     "read_capacity",
 ]
 
-#: A job fails when one of its tasks has failed so many times (Spark's ``spark.task.maxFailures``).
+#: Failures of a task after which its job fails (Spark's ``spark.task.maxFailures``).
 MOST_FAILURES = 4
 
 
@@ -113,7 +113,7 @@ class Faults:
 
     @property
     def active(self) -> bool:
-        """Whether anything can go wrong."""
+        """Whether there are any faults."""
         return any(getattr(self, each.name) != each.default for each in fields(self) if each.name in _CAUSES)
 
     def to_dict(self) -> dict[str, object]:
@@ -128,7 +128,7 @@ class Faults:
         }
 
     def __str__(self) -> str:
-        """Tell what goes wrong, in the words of the command line."""
+        """Describe the faults in a few words; empty without faults."""
         words = []
         if math.isfinite(self.executor_lifetime_ms):
             words.append(
@@ -147,7 +147,7 @@ class Faults:
 
 
 _CAUSES = ("executor_lifetime_ms", "task_failures", "stragglers", "capacity")
-#: A cluster in which nothing goes wrong.
+#: No faults.
 NO_FAULTS = Faults()
 
 
@@ -155,7 +155,7 @@ def parse_stragglers(text: str) -> tuple[float, float]:
     """Read a probability and a factor from ``P:FACTOR``.
 
     Raises:
-        ConfigError: it is not of this form, or out of range.
+        ConfigError: another form, or a number out of range.
     """
     try:
         share, factor = (float(part) for part in text.split(":"))

@@ -54,7 +54,7 @@ class ReferenceCluster(ReferenceExecutors):
                 self.clock.process(self._arrival(job))
             else:
                 self._join(job)
-        self._offers = iter([(None, kind) for kind in self._kinds])
+        self._offers = iter([(None, class_id) for class_id in self._class_ids])
         self._open_next_round()
         self._run()
 
@@ -95,7 +95,7 @@ class ReferenceCluster(ReferenceExecutors):
         if not self._arrivals:
             return
         self._join(job)
-        self._offer((None, kind) for kind in self._kinds)
+        self._offer((None, class_id) for class_id in self._class_ids)
 
     def _work(self, executor: Executor, stage: Stage, task_ms: float) -> ProcessGenerator:
         """Run a task of a stage on an executor, and then all further tasks that it gets there."""
@@ -176,8 +176,10 @@ class ReferenceCluster(ReferenceExecutors):
         if ended:
             self._end(stage.job)
         if opened or ended or not committed:
-            kinds = sorted(self._kinds, key=lambda kind: kind != executor.kind) if opened else []
-            self._offer((stage.job, kind) for kind in kinds)
+            class_ids = (
+                sorted(self._class_ids, key=lambda class_id: class_id != executor.class_id) if opened else []
+            )
+            self._offer((stage.job, class_id) for class_id in class_ids)
             return False
         return True
 
@@ -197,8 +199,8 @@ class ReferenceCluster(ReferenceExecutors):
         self._reward.end_job(self.clock.now, job.number, job.arrival_ms)
         self._live.remove(job)
         self._profiles = tuple(live.profile for live in self._live)
-        for kind in self._kinds:
-            for executor in self._pools.pop((job, kind), []):
+        for class_id in self._class_ids:
+            for executor in self._pools.pop((job, class_id), []):
                 self._go_to_common_pool(executor)
         for executor in self._executors:
             if executor.job is job:  # the executor of the last task, which is offered
@@ -270,12 +272,14 @@ class ReferenceCluster(ReferenceExecutors):
                 self._go_to_common_pool(executor)
             else:
                 self._lose(executor)
-        self._change_executors([each.number for each in executors], [each.kind for each in executors], joins)
+        self._change_executors(
+            [each.number for each in executors], [each.class_id for each in executors], joins
+        )
         self._offer_free()
 
     def _lose(self, executor: Executor) -> None:
         """Take an executor out of the cluster."""
-        source, stage, pool = executor.source, executor.stage, self._pools[executor.job, executor.kind]
+        source, stage, pool = executor.source, executor.stage, self._pools[executor.job, executor.class_id]
         self._moving.pop(executor, None)
         if executor in pool:
             pool.remove(executor)
@@ -317,7 +321,7 @@ class ReferenceCluster(ReferenceExecutors):
 
     def _commit(self, target: tuple[int, int] | None, count: int) -> float:
         self._history.append((ReferenceCluster._decided, target, count))
-        source, stage = self._turn[0].source, None
+        source, stage = self._acting[0].source, None
         if target is not None:
             stage = self._jobs[target[0]].stages[target[1]]
             count = min(count, self._unclaimed(stage))
@@ -326,7 +330,7 @@ class ReferenceCluster(ReferenceExecutors):
         self._num_offered -= count
         if not self._num_offered:
             self._chosen.clear()
-            for executor in self._turn:
+            for executor in self._acting:
                 self._carry_out_next(source, executor)
             self._open_next_round()
             self._run()

@@ -1,6 +1,6 @@
-"""The reference: where executors are, what they do, and how they are offered.
+"""The reference: executors, what they do, and how they are offered.
 
-Few counts are kept: places of executors and their commitments are looked up.
+Few counts are stored: most quantities are computed from the places of executors and their commitments.
 """
 
 from __future__ import annotations
@@ -48,48 +48,50 @@ class ReferenceExecutors(BaseCluster):
         self._profiles: tuple[JobProfile, ...] = ()  # of the live jobs
         self._num_arrived = 0
         self._next_rank = count()
-        self._kinds = range(len(config.executor_classes))
-        kinds = [kind for kind in self._kinds for _ in range(config.executor_classes[kind].count)]
-        self._executors = [Executor(number, kind) for number, kind in enumerate(kinds)]
+        self._class_ids = range(len(config.executor_classes))
+        class_ids = [
+            class_id for class_id in self._class_ids for _ in range(config.executor_classes[class_id].count)
+        ]
+        self._executors = [Executor(number, class_id) for number, class_id in enumerate(class_ids)]
         self._pools: defaultdict[Source, list[Executor]] = defaultdict(list)
-        self._moving: dict[Executor, Stage | None] = {}  # None: the job has ended meanwhile
-        # Of one executor each, the oldest first: whose turn it will be, and what for; no stage: to be idle.
+        self._moving: dict[Executor, Stage | None] = {}  # None: the job has ended since
+        # Commitments of one executor each, the oldest first: source and stage; None to stay idle.
         self._commitments: list[tuple[Source, Stage | None]] = []
         self._moves: list[tuple[int, int, float]] = []
         self._arrivals = True
         self._history: list[tuple[Any, ...]] = []  # methods called by decisions and forks, with arguments
-        self._given_ms: dict[tuple[int, int, int, int], float] = {}  # durations of tasks that were drawn anew
+        self._given_ms: dict[tuple[int, int, int, int], float] = {}  # redrawn durations of tasks
         self._num_on_the_way = 0  # moves that have not ended, those of lost executors included
         self._outages: set[Executor] = set()
         self._outage_keys: list[int] = []
         self._lost_runs: list[LostRun] = []
 
-        # The open round, and the pools to be offered after it.
+        # The open round, and the pools that are offered after it.
         self._num_offered = 0
-        self._turn: list[Executor] = []
+        self._acting: list[Executor] = []
         self._source_job: Job | None = None
         self._chosen: set[Stage] = set()
         self._offers: Iterator[Source] = iter(())
 
     @abstractmethod
     def _work(self, executor: Executor, stage: Stage, task_ms: float) -> ProcessGenerator:
-        """An executor runs a task of a stage, and then all further ones that it gets."""
+        """Run a task of a stage on an executor, and then all further tasks that it gets there."""
 
     @abstractmethod
     def _move(self, executor: Executor) -> ProcessGenerator:
-        """An executor moves to another job, where a JVM starts."""
+        """Move an executor to another job, where a JVM starts."""
 
     # What executors do.
 
     def _carry_out_next(self, source: Source, executor: Executor) -> None:
-        """An executor carries out the oldest commitment of its source."""
+        """Let an executor carry out the oldest commitment of its source."""
         oldest = next(place for place, each in enumerate(self._commitments) if each[0] == source)
         _, target = self._commitments.pop(oldest)
-        job, pool = executor.job, self._pools[executor.job, executor.kind]
+        job, pool = executor.job, self._pools[executor.job, executor.class_id]
         if executor in pool:
             pool.remove(executor)
         if target is None:
-            if job and self._could_use(job, executor.kind):
+            if job and self._could_use(job, executor.class_id):
                 self._wait(executor)
             else:
                 self._go_to_common_pool(executor)
@@ -100,13 +102,13 @@ class ReferenceExecutors(BaseCluster):
         else:
             self._find_work(executor)
 
-    def _could_use(self, job: Job, kind: int) -> bool:
-        """Whether a job has tasks to start, now or later."""
+    def _could_use(self, job: Job, class_id: int) -> bool:
+        """Return whether a job has unstarted tasks; with the paper's semantics, tasks that the class can run."""
         release = self.config.semantics.release_misfits
-        return any(stage.unstarted and (not release or self._fits(stage, kind)) for stage in job.stages)
+        return any(stage.unstarted and (not release or self._fits(stage, class_id)) for stage in job.stages)
 
     def _take_up(self, executor: Executor, stage: Stage) -> None:
-        """An executor is in the job of the stage that it was committed to."""
+        """Place an executor that is in the job of its target: it starts if the stage is ready."""
         if not stage.unstarted:
             self._find_work(executor)
         elif stage.ready:
@@ -117,11 +119,11 @@ class ReferenceExecutors(BaseCluster):
     def _find_work(self, executor: Executor) -> None:
         """Find other work for an executor whose target stage is saturated or whose job has ended."""
         stages = executor.job.stages if executor.job else []
-        ready = [stage for stage in stages if stage.ready and self._fits(stage, executor.kind)]
+        ready = [stage for stage in stages if stage.ready and self._fits(stage, executor.class_id)]
         ready = [stage for stage in ready if self._unclaimed(stage) > 0]
         if ready:
             self._start(executor, min(ready, key=lambda stage: stage.rank))
-        elif target := self._first_schedulable(executor.kind):
+        elif target := self._first_schedulable(executor.class_id):
             self._leave_for(executor, target)
         elif executor.job:
             self._wait(executor)
@@ -134,7 +136,7 @@ class ReferenceExecutors(BaseCluster):
         self.clock.process(self._work(executor, stage, self._next_task_ms(executor, stage)))
 
     def _next_task_ms(self, executor: Executor, stage: Stage) -> float:
-        """Hand out the next task of a stage; returns how long it takes."""
+        """Start the next task of a stage on an executor; returns its duration, ms."""
         wave = Wave.FRESH if executor.warm is None else Wave.REST if executor.warm is stage else Wave.FIRST
         parallelism = sum(other.job is stage.job for other in self._executors)
         executor.task = task = stage.next_task_number()
@@ -154,7 +156,7 @@ class ReferenceExecutors(BaseCluster):
         self.clock.process(self._move(executor))
 
     def _wait(self, executor: Executor) -> None:
-        """Enter the pool of the executor's own job."""
+        """Put an executor into the pool of its own job."""
         executor.stage = None
         if not self.config.semantics.waiting_keeps_jvm:
             executor.warm = None
@@ -172,41 +174,41 @@ class ReferenceExecutors(BaseCluster):
         return self._num_offered
 
     @property
-    def turn(self) -> list[int]:
-        """See ``BaseCluster.turn``."""
-        return [executor.number for executor in self._turn]
+    def acting(self) -> list[int]:
+        """See ``BaseCluster.acting``."""
+        return [executor.number for executor in self._acting]
 
     @property
     def source(self) -> tuple[int | None, int | None]:
         """See ``BaseCluster.source``."""
-        job, stage = self._source_job, self._turn[0].stage
+        job, stage = self._source_job, self._acting[0].stage
         return job.number if job else None, stage.number if stage else None
 
-    def _open_round(self, turn: list[Executor], offered: int, source_job: Job | None) -> None:
-        self._turn, self._num_offered, self._source_job = turn, offered, source_job
+    def _open_round(self, acting: list[Executor], offered: int, source_job: Job | None) -> None:
+        self._acting, self._num_offered, self._source_job = acting, offered, source_job
 
     def _open_next_round(self) -> None:
-        """Offer all executors of the next pool, if there is one."""
+        """Offer all executors of the next pool that has any."""
         for pool in self._offers:
-            if turn := list(self._pools[pool]):
-                self._open_round(turn, len(turn), turn[0].job)
+            if acting := list(self._pools[pool]):
+                self._open_round(acting, len(acting), acting[0].job)
                 return
 
     def _offer(self, pools: Iterable[Source]) -> None:
-        """After the open round, offer the pools that an event concerns and, as the paper has it, all free executors."""
+        """Offer pools after the open round, then free executors if the semantics do."""
         self._offers = self._with_free(list(pools))
         if not self._num_offered:
             self._open_next_round()
 
     def _with_free(self, pools: list[Source]) -> Iterator[Source]:
-        """One pool after the other; whether its executors are free is asked when those before it are decided."""
+        """Yield pools, then pools of free executors at the time when the earlier ones are decided."""
         yield from pools
         if self.config.semantics.offer_idle_executors:
             yield from self._free_places()
 
     def _free_places(self) -> Iterator[Source]:
-        """Pools of executors that could be used now, one after the other."""
-        places = [(job, kind) for job in (None, *self._live) for kind in self._kinds]
+        """Yield pools of executors that could be used now."""
+        places = [(job, class_id) for job in (None, *self._live) for class_id in self._class_ids]
         yield from (place for place in places if self._is_free(*place))
 
     def _offer_free(self) -> None:
@@ -214,56 +216,56 @@ class ReferenceExecutors(BaseCluster):
         self._offers = self._free_places()
         self._open_next_round()
 
-    def _is_free(self, job: Job | None, kind: int) -> bool:
-        """Whether a pool has executors that could be used now.
+    def _is_free(self, job: Job | None, class_id: int) -> bool:
+        """Return whether a pool has executors that could be used now.
 
-        Executors that wait for a stage of their own job, all of whose parents' tasks are running, are not free: they
-        will be offered when it opens. Only where they are more than its tasks, some must be.
+        Executors that wait for stages of their own job with running parents are not free, unless they are more than the
+        tasks of these stages: they are offered when a stage becomes ready.
         """
         awaited = [stage for stage in job.stages if not stage.ready] if job else []
-        tasks = sum(self._unclaimed(stage) for stage in awaited if self._is_schedulable(stage, kind))
-        return len(self._pools[job, kind]) > tasks and self._first_schedulable(kind) is not None
+        tasks = sum(self._unclaimed(stage) for stage in awaited if self._is_schedulable(stage, class_id))
+        return len(self._pools[job, class_id]) > tasks and self._first_schedulable(class_id) is not None
 
-    # What is looked up.
+    # Computed quantities.
 
     def _unclaimed(self, stage: Stage) -> int:
-        """Tasks that have not started and that no executor is committed or moving to; below 0: too many are."""
+        """Return the unstarted tasks less the executors committed or moving to the stage; may be negative."""
         committed = sum(target is stage for _, target in self._commitments)
         return stage.unstarted - committed - sum(target is stage for target in self._moving.values())
 
     def _held(self, job: Job) -> int:
-        """Executors that a job holds: attached, moving to it, or committed to it from outside."""
+        """Return the executors that a job holds: attached, moving to it, or committed to it from outside."""
         inside = (job, *job.stages)
         outside = [target for (place, _), target in self._commitments if place not in inside]
         coming = sum(target in job.stages for target in (*outside, *self._moving.values()))
         return coming + sum(executor.job is job for executor in self._executors)
 
-    def _is_schedulable(self, stage: Stage, kind: int) -> bool:
-        """Whether executors of a class may be committed to a stage of a live job."""
+    def _is_schedulable(self, stage: Stage, class_id: int) -> bool:
+        """Return whether a stage of a live job is schedulable for a class."""
         return (
             stage not in self._chosen
             and self._unclaimed(stage) > 0
             and self._may_begin(stage)
-            and self._fits(stage, kind)
+            and self._fits(stage, class_id)
         )
 
     def _may_begin(self, stage: Stage) -> bool:
-        """Whether no parent has tasks to hand out, or, as a switch has it, all of them are complete."""
+        """Return whether all parents are saturated; with ``ready_stages_only``, complete."""
         if self.config.semantics.ready_stages_only:
             return stage.ready
         return all(self._unclaimed(parent) <= 0 for parent in stage.parents)
 
-    def _first_schedulable(self, kind: int) -> Stage | None:
+    def _first_schedulable(self, class_id: int) -> Stage | None:
         stages = (stage for job in self._live for stage in job.stages)
-        return next((stage for stage in stages if self._is_schedulable(stage, kind)), None)
+        return next((stage for stage in stages if self._is_schedulable(stage, class_id)), None)
 
-    def _fits(self, stage: Stage, kind: int) -> bool:
-        return self.config.executor_classes[kind].fits(stage.profile)
+    def _fits(self, stage: Stage, class_id: int) -> bool:
+        return self.config.executor_classes[class_id].fits(stage.profile)
 
-    # What others are told.
+    # Observations.
 
     def _look(self) -> Observation:
-        kind = self._turn[0].kind if self._turn else 0
+        class_id = self._acting[0].class_id if self._acting else 0
         jobs: list[tuple[float, ...]] = []
         stages: list[tuple[float, ...]] = []
         num_schedulable = 0
@@ -272,7 +274,7 @@ class ReferenceExecutors(BaseCluster):
             classes["free"][pool[1]] += len(waiting)
         for place, job in enumerate(self._live):
             first = len(stages)
-            schedulable = [stage for stage in job.stages if self._is_schedulable(stage, kind)]
+            schedulable = [stage for stage in job.stages if self._is_schedulable(stage, class_id)]
             following = min(schedulable, key=lambda stage: stage.rank, default=None)
             unsaturated = sum(self._unclaimed(stage) > 0 for stage in job.stages)
             incomplete = sum(not stage.complete for stage in job.stages)
@@ -295,7 +297,7 @@ class ReferenceExecutors(BaseCluster):
             self.config,
             self.clock.now,
             self._num_offered,
-            kind,
+            class_id,
             self._live.index(self._source_job) if self._source_job in self._live else -1,
             num_schedulable,
             job_rows,
@@ -307,7 +309,7 @@ class ReferenceExecutors(BaseCluster):
         )
 
     def _show_estimates(self, jobs: NDArray[np.void], stages: NDArray[np.void]) -> None:
-        """Put estimates in place of what schedulers do not know."""
+        """Replace unknown quantities by their estimates."""
         profiles = []
         for job, row in zip(self._live, jobs, strict=True):
             told = self._estimates[job.number]

@@ -145,7 +145,7 @@ class Executor:
     """An executor: on a stage of its job, in the pool of its job, in a common pool, or moving."""
 
     number: int
-    kind: int
+    class_id: int
     job: Job | None = None
     stage: Stage | None = None
     warm: Stage | None = None  # stage of the last task that its JVM ran; None for a new JVM
@@ -157,7 +157,7 @@ class Executor:
     @property
     def source(self) -> Source:
         """Source whose commitments it carries out."""
-        return self.stage or self.job, self.kind
+        return self.stage or self.job, self.class_id
 
     def detach(self) -> None:
         """Leave stage and job; the JVM ends."""

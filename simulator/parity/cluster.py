@@ -234,7 +234,7 @@ def _decision_point(cluster: BaseCluster, decision: RecordedDecision) -> Iterato
     yield "the source job", decision.source_job, source_job
     yield "the source stage", decision.source_stage, source_stage
     yield "the number of executors offered", decision.num_source_executors, observation.offered
-    yield "the executors in turn", decision.executors_now, list(cluster.turn)
+    yield "the executors in turn", decision.executors_now, list(cluster.acting)
     schedulable = [names[place] for place in np.flatnonzero(observation.schedulable)]
     yield "the list of schedulable stages", decision.schedulable, schedulable
     if decision.features is not None:

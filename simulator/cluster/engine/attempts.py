@@ -1,4 +1,4 @@
-"""Compiled: what is drawn for one run of a task, as ``simulator.cluster.faults`` has it."""
+"""Compiled: random numbers of one run of a task, as in ``simulator.cluster.chance``."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from simulator.compiled import inner
 
 __all__ = ["delay_factor", "draw_noise", "fails"]
 
-# Purposes of a number, see `simulator.cluster.faults.Purpose`.
+# Purposes, see `simulator.cluster.chance.Purpose`.
 FAILS, STRAGGLES, LEVEL, DURATION = 0, 1, 2, 3
 
 
@@ -28,7 +28,7 @@ def chance(state, job, task, purpose):
 
 @inner
 def fails(state, executor):
-    """Return whether the run that an executor has come to the end of has failed."""
+    """Return whether the run of a task that ends on an executor has failed."""
     runner, share = state.executors[executor], state.cluster[0].task_failures
     return share > 0 and chance(state, runner.job, runner.task, FAILS) < share
 

@@ -44,7 +44,7 @@ def add_job(memory, job, level_noise, noise):
     cluster, arriving = state.cluster[0], state.jobs[job]
     state.live[cluster.num_live] = job
     arriving.place, arriving.first_row = cluster.num_live, cluster.num_rows
-    arriving.moved_on = 1
+    arriving.dirty = 1
     cluster.num_live += 1
     cluster.num_rows += arriving.end_stage - arriving.first_stage
     tasks.change(state, job)
@@ -92,9 +92,9 @@ def _run_tasks(state, limit_ms, limit_order):
         if goes_on(cluster, state.stages[stage]):
             tasks.next_task(state, stage, now)
             continue
-        staff = tasks.staff_of(state, stage, state.executors[executor].kind)
-        running = state.staff[staff].running if cluster.offer_after_tasks == 0 else 1
-        happened = _run_dry(state, executor, stage, now)
+        pair = tasks.pair_of(state, stage, state.executors[executor].class_id)
+        running = state.pairs[pair].running if cluster.offer_after_tasks == 0 else 1
+        happened = _become_idle(state, executor, stage, now)
         if happened:
             return now, happened | (DEPARTED if cluster.num_departures > 0 else 0), executor, stage, running
         if cluster.num_departures > 0:
@@ -116,7 +116,7 @@ def goes_on(cluster, stage):
 
 
 @inner
-def _run_dry(state, executor, stage, now):
+def _become_idle(state, executor, stage, now):
     """A task ended, and its executor does not take the next one of the stage; returns bits."""
     tasks.pop(state)
     state.cluster[0].departure_order = -1
@@ -164,7 +164,7 @@ def _after_task(state, happened, executor, job, offered, keeps, now):
         place = _end_job(state, job, executor, now)
     decisions = rounds.stay(state, now) if keeps else 0
     if happened & OPENED:
-        decisions += rounds.offer_pools(state, job, state.executors[executor].kind, keeps, now)
+        decisions += rounds.offer_pools(state, job, state.executors[executor].class_id, keeps, now)
     elif cluster.offer_idle_executors:
         decisions += rounds.offer_free(state, keeps, now)
     return decisions, place
@@ -280,7 +280,7 @@ def observe(memory, seen_classes, now):
     state = view(memory)
     is_rescaled = len(state.beliefs) > 0 and _learn(state, now)
     for number in range(len(seen_classes)):
-        seen_classes[number].free = state.kinds[number].free
+        seen_classes[number].free = state.classes[number].free
     job = state.cluster[0].source_job
     place = state.jobs[job].place if job >= 0 else -1
     return place, rows.update(state, state.cluster[0].offered_class), is_rescaled

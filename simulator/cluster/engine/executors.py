@@ -1,7 +1,7 @@
-"""Compiled: where executors are, and the commitments that say where they go next.
+"""Compiled: executors on stages, in pools and moving, and the commitments of sources.
 
-An executor is on a stage, or waits in a pool, or moves to a stage. A pool is a linked list in order of entry.
-The commitments of a source are a linked list, in order of insertion.
+A pool is a linked list of executors in order of entry. The commitments of a source are a linked list in order of
+insertion.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from simulator.cluster.engine.tasks import (
     first_schedulable,
     leave_stage,
     next_order,
+    pair_of,
     refresh,
-    staff_of,
     start,
 )
 from simulator.compiled import inner
@@ -39,25 +39,27 @@ __all__ = [
     "wait",
 ]
 
-#: Target of a commitment to idleness.
+#: Target of a commitment to stay idle.
 IDLE = -1
 
 
 @inner
 def source_of(state, executor):
-    """The source whose commitments an executor carries out: its stage, else its job's pool, else the common pool."""
+    """Return the source of an executor: its class on its stage, else the pool of its job, else the common pool."""
     runner = state.executors[executor]
     if runner.stage >= 0:
         return (
-            pool_of(state, -1, 0) + state.cluster[0].num_classes + staff_of(state, runner.stage, runner.kind)
+            pool_of(state, -1, 0)
+            + state.cluster[0].num_classes
+            + pair_of(state, runner.stage, runner.class_id)
         )
-    return pool_of(state, runner.job, runner.kind)
+    return pool_of(state, runner.job, runner.class_id)
 
 
 @inner
-def pool_of(state, job, kind):
-    """The pool of a job, or the common pool if ``job`` is -1."""
-    return (job if job >= 0 else len(state.jobs)) * state.cluster[0].num_classes + kind
+def pool_of(state, job, class_id):
+    """Return the pool of a job, or the common pool if ``job`` is -1."""
+    return (job if job >= 0 else len(state.jobs)) * state.cluster[0].num_classes + class_id
 
 
 # Pools.
@@ -65,7 +67,7 @@ def pool_of(state, job, kind):
 
 @inner
 def enter_pool(state, executor, pool):
-    """Go to the end of a pool."""
+    """Put an executor at the end of a pool."""
     members, waiting = state.executors, state.pools[pool]
     entering = members[executor]
     entering.pool = pool
@@ -77,13 +79,13 @@ def enter_pool(state, executor, pool):
         waiting.first = executor
     waiting.last = executor
     waiting.members += 1
-    waiting.settled = 0
-    state.kinds[entering.kind].free += 1
+    waiting.stay_decisions = 0
+    state.classes[entering.class_id].free += 1
 
 
 @inner
 def leave_pool(state, executor):
-    """Leave the pool, if the executor is in any."""
+    """Take an executor out of its pool, if it is in any."""
     members = state.executors
     leaving = members[executor]
     if leaving.pool < 0:
@@ -98,14 +100,14 @@ def leave_pool(state, executor):
     else:
         waiting.last = leaving.previous
     waiting.members -= 1
-    waiting.settled = 0
+    waiting.stay_decisions = 0
     leaving.pool = -1
-    state.kinds[leaving.kind].free -= 1
+    state.classes[leaving.class_id].free -= 1
 
 
 @inner
 def detach(state, executor):
-    """Leave stage and job; the JVM is gone."""
+    """Take an executor off its stage and out of its job; its JVM ends."""
     leave_stage(state, executor)
     state.executors[executor].warm_stage = -1
     job = state.executors[executor].job
@@ -117,50 +119,50 @@ def detach(state, executor):
 
 
 @inner
-def is_free(state, job, kind):
-    """Whether the pool of a job, or the common one (-1), has executors that could be used now. No round is open.
+def is_free(state, job, class_id):
+    """Return whether a pool of a job, or a common pool (-1), has executors that could be used now. No round is open.
 
-    Executors that wait for a stage of their own job, all of whose parents' tasks are running, are not free: they
-    will be offered when it opens. Only where they are more than its tasks, some must be.
+    Executors that wait for stages of their own job with running parents are not free, unless they are more than the
+    tasks of these stages: they are offered when a stage becomes ready.
     """
-    pool = state.pools[pool_of(state, job, kind)]
+    pool = state.pools[pool_of(state, job, class_id)]
     if pool.members == 0:
         return False
     if job >= 0:
         refresh(state, job)
         if pool.members <= pool.awaited:
             return False
-        if pool.open >= 0:
+        if pool.first_open >= 0:
             return True
-    return first_schedulable(state, kind) >= 0
+    return first_schedulable(state, class_id) >= 0
 
 
 @inner
 def find_wanted(state):
     """Mark classes with executors in pools that could be used; returns whether there are any. No round is open."""
     found = False
-    for kind in range(state.cluster[0].num_classes):
-        wanted = state.kinds[kind].free > 0 and first_schedulable(state, kind) >= 0
-        state.kinds[kind].wanted = wanted
+    for class_id in range(state.cluster[0].num_classes):
+        wanted = state.classes[class_id].free > 0 and first_schedulable(state, class_id) >= 0
+        state.classes[class_id].wanted = wanted
         found |= wanted
     return found
 
 
 @inner
 def wait(state, executor):
-    """Enter the pool of the executor's own job."""
+    """Put an executor into the pool of its own job."""
     leave_stage(state, executor)
     runner = state.executors[executor]
     if state.cluster[0].waiting_keeps_jvm == 0:
         runner.warm_stage = -1
-    enter_pool(state, executor, pool_of(state, runner.job, runner.kind))
+    enter_pool(state, executor, pool_of(state, runner.job, runner.class_id))
 
 
 @inner
 def go_to_common_pool(state, executor):
-    """Leave the job and wait for another."""
+    """Take an executor out of its job, and put it into the common pool."""
     detach(state, executor)
-    enter_pool(state, executor, pool_of(state, -1, state.executors[executor].kind))
+    enter_pool(state, executor, pool_of(state, -1, state.executors[executor].class_id))
 
 
 # Moves.
@@ -168,7 +170,7 @@ def go_to_common_pool(state, executor):
 
 @inner
 def _leave_for(state, executor, target, now):
-    """Begin a move. Executors that leave in a row share an arrival; simultaneous events keep their order."""
+    """Start moving an executor to a stage. Consecutive departures share one arrival event, which keeps the order."""
     detach(state, executor)
     state.executors[executor].target = target
     cluster = state.cluster[0]
@@ -184,11 +186,11 @@ def _leave_for(state, executor, target, now):
 
 @inner
 def arrive(state, executor, now):
-    """The end of a move."""
+    """End the move of an executor."""
     target = state.executors[executor].target
     state.executors[executor].target = -1
     job = state.stages[target].job
-    if has_ended(state, job):  # while it was on the way
+    if has_ended(state, job):  # during the move
         _find_work(state, executor, now)
         return
     state.executors[executor].job = job
@@ -198,7 +200,7 @@ def arrive(state, executor, now):
 
 @inner
 def _take_up(state, executor, target, now):
-    """An executor is in the job of its target and gives up its claim: it starts, if the stage is ready."""
+    """Use the claim of an executor that is in the job of its target: it starts if the stage is ready."""
     stage = state.stages[target]
     if stage.started == stage.num_tasks:
         adjust(state, target, 0, -1)
@@ -212,14 +214,14 @@ def _take_up(state, executor, target, now):
 
 @inner
 def _find_work(state, executor, now):
-    """The target of an executor turned out to be full, or its job to have ended: it helps itself."""
-    job, kind = state.executors[executor].job, state.executors[executor].kind
+    """Find other work for an executor whose target has no task left, or whose target's job has ended."""
+    job, class_id = state.executors[executor].job, state.executors[executor].class_id
     if job >= 0:
-        stage = first_ready(state, job, kind)
+        stage = first_ready(state, job, class_id)
         if stage >= 0:
             start(state, executor, stage, 0, now)
             return
-    stage = first_schedulable(state, kind)
+    stage = first_schedulable(state, class_id)
     if stage >= 0:
         adjust(state, stage, 0, 1)
         state.jobs[state.stages[stage].job].executors += 1
@@ -235,9 +237,9 @@ def _find_work(state, executor, now):
 
 @inner
 def commit(state, source, job, target, count):
-    """Commit executors of a source, which belongs to ``job`` (-1 for none), to a stage or to idleness.
+    """Commit executors of a source of ``job`` (-1 for none) to a stage or to ``IDLE``.
 
-    A source has no commitments when its round opens, and a stage is chosen once in a round: no target comes twice.
+    A source has no commitments when its round opens, and a stage is chosen once in a round: targets are distinct.
     """
     if target != IDLE:
         adjust(state, target, 0, count)
@@ -262,7 +264,7 @@ def commit(state, source, job, target, count):
 
 @inner
 def drop(state, source):
-    """Take the oldest commitment out of its source's list."""
+    """Remove the oldest commitment of a source."""
     origin = state.sources[source]
     number = origin.first
     dropped = state.commitments[number]
@@ -275,7 +277,7 @@ def drop(state, source):
 
 @inner
 def is_committed(state, source):
-    """Whether a source has commitments; those to jobs that have ended are dropped where they are the oldest."""
+    """Return whether a source has commitments; drops its oldest ones as long as they are to jobs that have ended."""
     while state.sources[source].first >= 0:
         target = state.commitments[state.sources[source].first].target
         if target == IDLE or not has_ended(state, state.stages[target].job):
@@ -286,7 +288,7 @@ def is_committed(state, source):
 
 @inner
 def carry_out_next(state, source, executor, now):
-    """An executor carries out the oldest commitment of its source."""
+    """Let an executor carry out the oldest commitment of its source."""
     commitment = state.commitments[state.sources[source].first]
     target = commitment.target
     commitment.count -= 1
@@ -295,7 +297,7 @@ def carry_out_next(state, source, executor, now):
     leave_pool(state, executor)
     job = state.executors[executor].job
     if target == IDLE:
-        if job >= 0 and _could_use(state, job, state.executors[executor].kind):
+        if job >= 0 and _could_use(state, job, state.executors[executor].class_id):
             wait(state, executor)
         else:
             go_to_common_pool(state, executor)
@@ -307,17 +309,17 @@ def carry_out_next(state, source, executor, now):
         adjust(state, target, 0, -1)
         state.jobs[stage.job].executors -= 1
         _find_work(state, executor, now)
-    else:  # the claim on the stage goes along
+    else:  # the executor keeps its claim
         _leave_for(state, executor, target, now)
 
 
 @inner
-def _could_use(state, job, kind):
-    """Whether a job has tasks to start, now or later; with the paper's semantics, some that fit a class."""
+def _could_use(state, job, class_id):
+    """Return whether a job has unstarted tasks; with the paper's semantics, tasks that the class can run."""
     any_stage = state.cluster[0].release_misfits == 0
     for stage_id in range(state.jobs[job].first_stage, state.jobs[job].end_stage):
         stage = state.stages[stage_id]
-        fits = any_stage or state.staff[staff_of(state, stage_id, kind)].fits
+        fits = any_stage or state.pairs[pair_of(state, stage_id, class_id)].fits
         if stage.started < stage.num_tasks and fits:
             return True
     return False
@@ -328,17 +330,17 @@ def _could_use(state, job, kind):
 
 @inner
 def has_ended(state, job):
-    """Whether a job is complete and gone: commitments and moves to it are void."""
+    """Return whether a job has ended, so that commitments and moves to it are void."""
     return state.jobs[job].place < 0
 
 
 @inner
 def end_job(state, job, last_executor):
-    """A job is complete: its executors are free. ``last_executor`` just finished its last task."""
+    """Free the executors of a job that ends; ``last_executor`` ran its last task."""
     if state.executors[last_executor].stage >= 0 and state.executors[last_executor].job == job:
         detach(state, last_executor)
-    for kind in range(state.cluster[0].num_classes):
-        pool = pool_of(state, job, kind)
+    for class_id in range(state.cluster[0].num_classes):
+        pool = pool_of(state, job, class_id)
         while state.pools[pool].first >= 0:
             executor = state.pools[pool].first
             leave_pool(state, executor)

@@ -1,9 +1,9 @@
-"""Compiled: what Python calls when an executor is lost or joins, or when a run of a task fails."""
+"""Compiled: functions that Python calls when executors are lost or join, or when a run of a task fails."""
 
 from __future__ import annotations
 
 from simulator.cluster.engine import executors, tasks
-from simulator.cluster.engine.commands import JOB_FAILED, _run_dry, goes_on
+from simulator.cluster.engine.commands import JOB_FAILED, _become_idle, goes_on
 from simulator.cluster.engine.losses import (
     MOST_FAILURES,
     RUN_EXECUTOR_LOST,
@@ -20,7 +20,7 @@ __all__ = ["fail_task", "join", "lose"]
 
 @compiled
 def join(memory, joining):
-    """Executors (int64) that were lost wait in the common pools."""
+    """Put executors, int64, that join the cluster into the common pools."""
     state = view(memory)
     for executor in joining:
         executors.go_to_common_pool(state, executor)
@@ -28,7 +28,7 @@ def join(memory, joining):
 
 @compiled
 def lose(memory, lost, now):
-    """Executors (int64) leave the cluster; their tasks, claims and commitments go back."""
+    """Take executors, int64, out of the cluster; their tasks, claims and commitments are given back."""
     state = view(memory)
     for executor in lost:
         _lose(state, executor, now)
@@ -46,7 +46,7 @@ def _lose(state, executor, now):
         runner.target = -1
     elif runner.stage >= 0:
         stage, source = runner.stage, executors.source_of(state, executor)
-        left = state.staff[tasks.staff_of(state, stage, runner.kind)].running - 1
+        left = state.pairs[tasks.pair_of(state, stage, runner.class_id)].running - 1
         job = runner.job
         tasks.remove(state, executor)
         executors.detach(state, executor)
@@ -63,7 +63,7 @@ def _lose(state, executor, now):
 
 @inner
 def _unclaim(state, job, target, count):
-    """Executors that ``job`` holds (-1 for none) are not committed or moving to a target any more."""
+    """Cancel claims on a target of executors that ``job`` (-1 for none) holds."""
     if _is_void(state, target) or target == executors.IDLE:
         return
     tasks.adjust(state, target, 0, -count)
@@ -78,7 +78,7 @@ def _is_void(state, target):
 
 @inner
 def _num_committed(state, source):
-    """Count the executors of a source that are committed to jobs that live, or to idleness."""
+    """Count the executors of a source that are committed to live jobs or to stay idle."""
     total, number = 0, state.sources[source].first
     while number >= 0:
         if not _is_void(state, state.commitments[number].target):
@@ -89,7 +89,7 @@ def _num_committed(state, source):
 
 @inner
 def _drop_newest(state, source, job):
-    """Drop the commitment of one executor, the newest of a source of ``job`` that is not void."""
+    """Drop the commitment of one executor: the newest of a source of ``job`` that is not void."""
     commitments, origin = state.commitments, state.sources[source]
     newest, before_newest, before, number = -1, -1, -1, origin.first
     while number >= 0:
@@ -116,10 +116,10 @@ def _drop_newest(state, source, job):
 
 @compiled
 def fail_task(memory, now):
-    """The run that ends next fails: its task waits for another, or its job fails.
+    """Let the run that ends next fail: its task waits for another run, or its job fails.
 
     Returns:
-        (bits as those of ``run_tasks``, executors to be committed); no bits if it concerns no other executor.
+        Bits and number of executors as from ``run_tasks``; no bits if no other executor is concerned.
     """
     state = view(memory)
     executor = state.heap[0].executor
@@ -138,15 +138,15 @@ def fail_task(memory, now):
     if goes_on(state.cluster[0], stage):
         tasks.next_task(state, stage_id, now)
         return 0, 0
-    running = state.staff[tasks.staff_of(state, stage_id, runner.kind)].running
+    running = state.pairs[tasks.pair_of(state, stage_id, runner.class_id)].running
     if state.cluster[0].offer_after_tasks == 1:
         running = 1
-    return _run_dry(state, executor, stage_id, now), running
+    return _become_idle(state, executor, stage_id, now), running
 
 
 @inner
 def _abort(state, job, now):
-    """A job has failed: its executors stop, and what they are committed to is void."""
+    """Stop the executors of a job that has failed, and cancel their commitments."""
     for executor in range(len(state.executors)):
         runner = state.executors[executor]
         if runner.job == job and runner.stage >= 0:
@@ -155,8 +155,8 @@ def _abort(state, job, now):
             executors.go_to_common_pool(state, executor)
     first_source = executors.pool_of(state, -1, 0) + state.cluster[0].num_classes
     for stage in range(state.jobs[job].first_stage, state.jobs[job].end_stage):
-        for kind in range(state.cluster[0].num_classes):
-            source = first_source + tasks.staff_of(state, stage, kind)
+        for class_id in range(state.cluster[0].num_classes):
+            source = first_source + tasks.pair_of(state, stage, class_id)
             while state.sources[source].first >= 0:
                 commitment = state.commitments[state.sources[source].first]
                 _unclaim(state, job, commitment.target, commitment.count)
@@ -168,7 +168,7 @@ def _abort(state, job, now):
 
 @inner
 def _lose_outputs(state, job, executor):
-    """Note which outputs of a job's finished tasks were on an executor that is lost."""
+    """Mark finished tasks of a job whose output was on an executor that is lost."""
     for stage_id in range(state.jobs[job].first_stage, state.jobs[job].end_stage):
         stage = state.stages[stage_id]
         if stage.first_child < stage.end_child:
@@ -181,7 +181,7 @@ def _lose_outputs(state, job, executor):
 
 @inner
 def _recover(state, job, now):
-    """Let finished tasks of a job run again whose output is lost and needed by a child with tasks to start."""
+    """Let finished tasks run again whose output is lost and needed by a child with unstarted tasks."""
     again = True
     while again:
         again = False

@@ -29,11 +29,14 @@ def copy_without_log(memory, copy):
     state, records, copy = view(memory), memory[0].view(np.int64), copy.view(np.int64)
     cluster, end, num_classes = state.cluster[0], state.cluster[0].end, state.cluster[0].num_classes
     _copy(records, copy, 0, end[SEEN_JOBS])
-    for kind in range(num_classes):
+    for class_id in range(num_classes):
         _copy(
-            records, copy, end[SEEN_JOBS] + kind * len(state.jobs) * JOB_BYTES, cluster.num_live * JOB_BYTES
+            records,
+            copy,
+            end[SEEN_JOBS] + class_id * len(state.jobs) * JOB_BYTES,
+            cluster.num_live * JOB_BYTES,
         )
-        first = end[SEEN_STAGES] + kind * len(state.stages) * STAGE_BYTES
+        first = end[SEEN_STAGES] + class_id * len(state.stages) * STAGE_BYTES
         _copy(records, copy, first, cluster.num_rows * STAGE_BYTES)
     for place in range(cluster.num_live):
         job = state.jobs[state.live[place]]

@@ -1,4 +1,4 @@
-"""Compiled: runs of tasks that are lost."""
+"""Compiled: lost runs of tasks."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ RUN_FAILED, RUN_EXECUTOR_LOST, RUN_OUTPUT_LOST, RUN_JOB_FAILED = 1, 2, 3, 4
 
 @inner
 def give_back(state, number, stage_id, now, outcome):
-    """A run of a task is lost: it is logged, and the task waits for another with new noise."""
+    """Log a lost run of a task, and let the task wait for another run with new noise."""
     cluster, task, stage = state.cluster[0], state.tasks[number], state.stages[stage_id]
     lost = state.lost[cluster.num_lost]
     cluster.num_lost += 1
@@ -49,10 +49,10 @@ def give_back(state, number, stage_id, now, outcome):
 
 @inner
 def retry(state, executor, now):
-    """Let the executor at the top of the heap, whose run has failed, go on with its stage, if that concerns no other.
+    """Start the next task after a failed run on the executor at the top of the heap, if no other executor is concerned.
 
     Returns:
-        Whether it does. It does not where Python must see the failure, or the log is full.
+        Whether it has started. Otherwise Python must see the failure, or the log is full.
     """
     cluster, number, stage = state.cluster[0], state.executors[executor].task, state.executors[executor].stage
     if (

@@ -1,9 +1,9 @@
-"""Compiled: estimates of task times, updated by what has been observed of a job.
+"""Compiled: posterior estimates of task times, given the finished and running tasks of a job.
 
 The logarithm of a stage's true mean task time over its estimate is the sum of two independent normal numbers, one of
 the job and one of the stage. The mean of n finished tasks is the true mean times a log-normal factor of variance
-``TASK_VAR / n``. So the posterior is normal, in closed form. Schedulers see its median, which is as likely too short as
-too long: with its mean, jobs of which little is known would seem longer than the same jobs known well.
+``TASK_VAR / n``. So the posterior is normal, in closed form. Schedulers see its median: by its mean, uncertain jobs
+would seem longer than the same jobs with certain estimates.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ __all__ = ["BELIEF", "ESTIMATE", "is_late", "posterior", "records", "update"]
 
 #: Variance of the logarithm of the time of one task.
 TASK_VAR = 0.25
-#: Times that are shorter count as this long where a logarithm is taken, ms.
+#: Least time in logarithms, ms.
 SHORTEST_MS = 1e-3
 #: Logarithm of the step between the scales of profiles, see ``simulator.cluster.estimates.STEP``.
 LOG_STEP = math.log(2.0)
@@ -40,7 +40,7 @@ ESTIMATE = np.dtype(
             ("finished", np.int64),  # tasks
             ("finished_ms", np.float64),  # executor time of its finished tasks
             ("running", np.int64),  # tasks
-            ("running_ms", np.float64),  # how long its running tasks have been running, together
+            ("running_ms", np.float64),  # sum of the times that its running tasks have run
             ("mean_ms", np.float64),  # posterior median of the mean task time
             ("log_sd", np.float64),  # posterior standard deviation of its logarithm
         ],
@@ -57,15 +57,15 @@ BELIEF = np.dtype(
             ("log_factor", np.float64),  # posterior mean of the logarithm of the job's factor
             ("log_sd", np.float64),  # posterior standard deviation
             ("scale", np.int64),  # of its profile: the power of the step
-            ("is_late", np.int64),  # 1 if tasks have been running for longer than expected
-            ("is_old", np.int64),  # 1 if something was observed since the last update
+            ("is_late", np.int64),  # 1 if running tasks have run longer than expected
+            ("is_old", np.int64),  # 1 if there are observations since the last update
         ],
     )
 )
 
 
 def records(estimate: Estimate) -> tuple[NDArray[np.void], NDArray[np.void]]:
-    """Return ``BELIEF`` [1] and ``ESTIMATE`` [num_stages] of a job of which nothing has been observed."""
+    """Return ``BELIEF`` [1] and ``ESTIMATE`` [num_stages] of a job without observations."""
     belief = np.zeros(1, dtype=BELIEF)
     for name in ("job_var", "stage_var"):
         belief[name] = getattr(estimate, name)
@@ -78,7 +78,7 @@ def records(estimate: Estimate) -> tuple[NDArray[np.void], NDArray[np.void]]:
 
 @compiled
 def posterior(belief, stages):  # type: ignore[no-untyped-def]
-    """Update the estimates of one job, ``BELIEF`` [1] and ``ESTIMATE`` [num_stages], by what the stages tell."""
+    """Update the estimates of one job, ``BELIEF`` [1] and ``ESTIMATE`` [num_stages], from its tasks."""
     update(belief[0], stages, 0, len(stages))
 
 
@@ -86,8 +86,8 @@ def posterior(belief, stages):  # type: ignore[no-untyped-def]
 def update(belief, stages, first, end):  # type: ignore[no-untyped-def]
     """Update the estimates of the job with the stages from ``first`` to before ``end``.
 
-    Running tasks count as tasks that took at least as long as they have been running: they count like finished ones
-    where that makes the mean of both longer than what is expected without them.
+    Running tasks take at least as long as they have run. They count as finished if this makes the mean of both longer
+    than expected without them.
     """
     _solve(belief, stages, first, end, False)
     belief.is_late = belief.is_old = 0
@@ -103,14 +103,14 @@ def update(belief, stages, first, end):  # type: ignore[no-untyped-def]
 
 @inner
 def is_late(stage):  # type: ignore[no-untyped-def]
-    """Whether running tasks of a stage make the mean of its tasks longer than expected."""
+    """Return whether running tasks of a stage make the mean of its tasks longer than expected."""
     tasks = stage.finished + stage.running
     return stage.running > 0 and stage.finished_ms + stage.running_ms > tasks * stage.mean_ms
 
 
 @inner
 def _solve(belief, stages, first, end, with_running):  # type: ignore[no-untyped-def]
-    """Set the posterior of a job and its stages; running tasks of stages that are late count if ``with_running``."""
+    """Set the posterior of a job and its stages; running tasks of late stages count if ``with_running``."""
     stage_var, precision, weighted = belief.stage_var, 0.0, 0.0
     for number in range(first, end):
         tasks, log = _observed(stages[number], with_running)
@@ -138,7 +138,7 @@ def _solve(belief, stages, first, end, with_running):  # type: ignore[no-untyped
 
 @inner
 def _observed(stage, with_running):  # type: ignore[no-untyped-def]
-    """Return how many tasks of a stage were observed, and the logarithm of their mean time over the estimate."""
+    """Return the number of observed tasks of a stage, and the logarithm of their mean time over the estimate."""
     tasks, total_ms = stage.finished, stage.finished_ms
     if with_running and is_late(stage):
         tasks += stage.running

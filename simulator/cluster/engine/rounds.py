@@ -17,13 +17,13 @@ def _open(state, num_acting, offered, job):
     """Open a round of the executors in ``state.acting``, which belong to a job (-1 for none)."""
     cluster = state.cluster[0]
     cluster.num_acting, cluster.offered, cluster.source_job = num_acting, offered, job
-    cluster.offered_class = state.executors[state.acting[0]].kind
+    cluster.offered_class = state.executors[state.acting[0]].class_id
 
 
 @inner
-def _open_pool(state, job, kind):
+def _open_pool(state, job, class_id):
     """Open a round of all executors in the pool of a job, or in a common pool (-1), if there are any."""
-    pool = state.pools[executors.pool_of(state, job, kind)]
+    pool = state.pools[executors.pool_of(state, job, class_id)]
     if pool.members == 0:
         return
     executor = pool.first
@@ -41,13 +41,13 @@ def offer_of_stage(state, executor, job, offered):
 
 
 @inner
-def offer_pools(state, job, kind, keeps, now):
+def offer_pools(state, job, class_id, keeps, now):
     """Offer the pools of a job (-1: the common pools) after the open round, then free executors if the semantics do.
 
     Args:
         state: the cluster.
         job: the job.
-        kind: the class whose pool comes first; the others follow in their order.
+        class_id: the class whose pool comes first; the others follow in their order.
         keeps: whether executors stay with their job, see ``BaseCluster.keeps_executors``.
         now: ms.
 
@@ -55,7 +55,7 @@ def offer_pools(state, job, kind, keeps, now):
         Number of decisions taken on the scheduler's behalf.
     """
     cluster = state.cluster[0]
-    cluster.next_job, cluster.next_class, cluster.next_pool = job, kind, 0
+    cluster.next_job, cluster.next_class, cluster.next_pool = job, class_id, 0
     cluster.next_place = 0 if cluster.offer_idle_executors else -1
     return open_next(state, keeps, now)
 
@@ -73,11 +73,11 @@ def open_next(state, keeps, now):
     """Open a round of the executors that are offered next, if no round is open; returns as ``offer_pools``."""
     cluster, decisions = state.cluster[0], 0
     while cluster.offered == 0 and cluster.next_pool < cluster.num_classes:
-        number, kind = cluster.next_pool, cluster.next_class
+        number, class_id = cluster.next_pool, cluster.next_class
         if number > 0:
-            kind = number - 1 if number <= kind else number
+            class_id = number - 1 if number <= class_id else number
         cluster.next_pool += 1
-        _open_pool(state, cluster.next_job, kind)
+        _open_pool(state, cluster.next_job, class_id)
         if keeps:
             decisions += stay(state, now)
     if cluster.offered == 0 and cluster.next_place >= 0:
@@ -94,24 +94,24 @@ def _open_free(state, keeps, now):
     # Most often no executor is wanted, and the live jobs are many.
     if not executors.find_wanted(state):
         return decisions
-    first_kind = place % num_classes
+    first_class = place % num_classes
     for number in range(place // num_classes, 1 + cluster.num_live):
         job = state.live[number - 1] if number > 0 else -1
-        for kind in range(first_kind, num_classes):
-            if state.kinds[kind].wanted == 0 or not executors.is_free(state, job, kind):
+        for class_id in range(first_class, num_classes):
+            if state.classes[class_id].wanted == 0 or not executors.is_free(state, job, class_id):
                 continue
-            pool = state.pools[executors.pool_of(state, job, kind)]
-            if keeps and pool.settled > 0:
-                decisions += pool.settled
+            pool = state.pools[executors.pool_of(state, job, class_id)]
+            if keeps and pool.stay_decisions > 0:
+                decisions += pool.stay_decisions
                 continue
-            _open_pool(state, job, kind)
+            _open_pool(state, job, class_id)
             if keeps:
                 decisions += stay(state, now)
                 executors.find_wanted(state)
             if cluster.offered > 0:
-                cluster.next_place = number * num_classes + kind + 1
+                cluster.next_place = number * num_classes + class_id + 1
                 return decisions
-        first_kind = 0
+        first_class = 0
     return decisions
 
 
@@ -161,7 +161,7 @@ def stay(state, now):
         tasks.refresh(state, job)
     source = executors.source_of(state, state.acting[0])
     while cluster.offered > 0:
-        target = tasks.next_of_job(state, job, first.kind)
+        target = tasks.next_of_job(state, job, first.class_id)
         if target < 0:
             return decisions
         stage = state.stages[target]
@@ -173,12 +173,12 @@ def stay(state, now):
     if starts or first.pool < 0:
         _close(state, source, now)
     else:
-        _settle(state, source, job, first.pool, decisions)
+        _cache_stay(state, source, job, first.pool, decisions)
     return decisions
 
 
 @inner
-def _settle(state, source, job, pool, decisions):
+def _cache_stay(state, source, job, pool, decisions):
     """Cancel commitments after which all executors in a job's pool would go on waiting, and cache their number."""
     while state.sources[source].first >= 0:
         commitment = state.commitments[state.sources[source].first]
@@ -186,5 +186,5 @@ def _settle(state, source, job, pool, decisions):
         tasks.adjust(state, commitment.target, 0, -commitment.count)
         executors.drop(state, source)
     # Nothing has changed, and nothing will until the job does.
-    state.jobs[job].moved_on = 0
-    state.pools[pool].settled = decisions
+    state.jobs[job].dirty = 0
+    state.pools[pool].stay_decisions = decisions

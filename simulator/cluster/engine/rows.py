@@ -15,8 +15,8 @@ __all__ = ["add", "remove", "update"]
 def add(state, job_id):
     """Fill in the columns of a job that arrives and of its stages that never change."""
     job = state.jobs[job_id]
-    for kind in range(state.cluster[0].num_classes):
-        row = kind * len(state.stages) + job.first_row
+    for class_id in range(state.cluster[0].num_classes):
+        row = class_id * len(state.stages) + job.first_row
         for stage_id in range(job.first_stage, job.end_stage):
             stage, seen = state.stages[stage_id], state.seen_stages[row]
             seen.job = job.place
@@ -26,7 +26,7 @@ def add(state, job_id):
             seen.memory = stage.memory
             seen.log_sd = 0.0
             row += 1
-        seen_job = state.seen_jobs[kind * len(state.jobs) + job.place]
+        seen_job = state.seen_jobs[class_id * len(state.jobs) + job.place]
         seen_job.log_sd = 0.0
         seen_job.first_work_ms = job.first_work_ms
 
@@ -37,45 +37,45 @@ def remove(state, job_id):
     cluster, job = state.cluster[0], state.jobs[job_id]
     seen_jobs, seen_stages = state.seen_jobs, state.seen_stages
     num_stages = job.end_stage - job.first_stage
-    for kind in range(cluster.num_classes):
-        first = kind * len(state.jobs)
+    for class_id in range(cluster.num_classes):
+        first = class_id * len(state.jobs)
         for row in range(first + job.place, first + cluster.num_live):
             seen_jobs[row] = seen_jobs[row + 1]
             seen_jobs[row].first_stage -= num_stages
             if seen_jobs[row].next_stage >= 0:
                 seen_jobs[row].next_stage -= num_stages
-        first = kind * len(state.stages)
+        first = class_id * len(state.stages)
         for row in range(first + job.first_row, first + cluster.num_rows):
             seen_stages[row] = seen_stages[row + num_stages]
             seen_stages[row].job -= 1
 
 
 @inner
-def update(state, kind):
+def update(state, class_id):
     """Update the rows of a class; returns its number of schedulable stages."""
     num_schedulable = 0
     for place in range(state.cluster[0].num_live):
         number = state.live[place]
-        job, pool = state.jobs[number], state.pools[number * state.cluster[0].num_classes + kind]
+        job, pool = state.jobs[number], state.pools[number * state.cluster[0].num_classes + class_id]
         if pool.row_version != job.version:
             pool.row_version = job.version
-            _update_job(state, number, kind)
+            _update_job(state, number, class_id)
         num_schedulable += pool.num_schedulable
     return num_schedulable
 
 
 @inner
-def _update_job(state, job_id, kind):
+def _update_job(state, job_id, class_id):
     """Fill in the rows of a live job for a class."""
-    job, all_stages, staff = state.jobs[job_id], state.stages, state.staff
+    job, all_stages, pair = state.jobs[job_id], state.stages, state.pairs
     num_classes = state.cluster[0].num_classes
     num_schedulable, next_stage, next_rank = 0, -1, -1
-    row = kind * len(all_stages) + job.first_row
+    row = class_id * len(all_stages) + job.first_row
     for stage_id in range(job.first_stage, job.end_stage):
         stage, seen = all_stages[stage_id], state.seen_stages[row]
         left = stage.num_tasks - stage.started
         rank = stage.open_order if left > 0 else -1
-        schedulable = is_schedulable(stage, staff[stage_id * num_classes + kind])
+        schedulable = is_schedulable(stage, pair[stage_id * num_classes + class_id])
         # Ready stages come first, in the order in which they became ready; then the others.
         if schedulable and (next_stage < 0 or (rank >= 0 and (next_rank < 0 or rank < next_rank))):
             next_stage, next_rank = job.first_row + stage_id - job.first_stage, rank
@@ -88,7 +88,7 @@ def _update_job(state, job_id, kind):
         seen.schedulable = schedulable
         num_schedulable += schedulable
         row += 1
-    seen_job = state.seen_jobs[kind * len(state.jobs) + job.place]
+    seen_job = state.seen_jobs[class_id * len(state.jobs) + job.place]
     seen_job.id = job_id
     seen_job.first_stage = job.first_row
     seen_job.executors = job.executors
@@ -96,16 +96,16 @@ def _update_job(state, job_id, kind):
     seen_job.incomplete_stages = job.incomplete
     seen_job.next_stage = next_stage
     seen_job.arrival_ms = job.arrival_ms
-    state.pools[job_id * num_classes + kind].num_schedulable = num_schedulable
+    state.pools[job_id * num_classes + class_id].num_schedulable = num_schedulable
     if len(state.beliefs) > 0:
-        _update_estimates(state, job_id, kind)
+        _update_estimates(state, job_id, class_id)
 
 
 @inner
-def _update_estimates(state, job_id, kind):
+def _update_estimates(state, job_id, class_id):
     """Fill in the estimates of a live job and its stages."""
     job = state.jobs[job_id]
-    row = kind * len(state.stages) + job.first_row
+    row = class_id * len(state.stages) + job.first_row
     for stage_id in range(job.first_stage, job.end_stage):
         stage, estimate, seen = state.stages[stage_id], state.estimates[stage_id], state.seen_stages[row]
         seen.mean_task_ms = estimate.mean_ms
@@ -116,4 +116,4 @@ def _update_estimates(state, job_id, kind):
             if seen.unclaimed_tasks > 0:
                 seen.unclaimed_tasks = max(estimate.num_tasks - stage.claimed, 1)
         row += 1
-    state.seen_jobs[kind * len(state.jobs) + job.place].log_sd = state.beliefs[job_id].log_sd
+    state.seen_jobs[class_id * len(state.jobs) + job.place].log_sd = state.beliefs[job_id].log_sd

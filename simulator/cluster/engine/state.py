@@ -1,4 +1,4 @@
-"""State of a cluster that compiled code changes and Python reads: a table of records for each kind of thing.
+"""State of a cluster that compiled code changes and Python reads: a table of records for each sort of thing.
 
 Stages are numbered over the whole sequence, job by job; so are tasks. A pool is an ordered set of idle executors of one
 class. The pool of a job is number job * classes + class; the common pools come after those of all jobs. A source of
@@ -78,13 +78,13 @@ CLUSTER = _record(
 _CLUSTER_BYTES = CLUSTER.itemsize
 
 #: A class of executors.
-KIND = _record(
+CLASS = _record(
     ("free", _INT),  # executors in pools
     ("wanted", _INT),  # 1 if some of them could be used, see `find_wanted`
 )
 
 EXECUTOR = _record(
-    ("kind", _INT),  # its class
+    ("class_id", _INT),  # its class
     ("job", _INT),  # the job that it is attached to
     ("stage", _INT),  # the stage of its task, until it is placed elsewhere
     ("warm_stage", _INT),  # the stage of the last task that its JVM ran; -1 for a new JVM
@@ -127,7 +127,7 @@ JOB = _record(
     ("first_row", _INT),  # of its stages, among those of the live jobs
     ("version", _INT),  # grows when something changes that an observation has
     ("learned", _INT),  # version that its estimates know
-    ("moved_on", _INT),  # 1 if `awaited` and `open` of its pools are out of date
+    ("dirty", _INT),  # 1 if `awaited` and `first_open` of its pools are out of date
     ("first_stage", _INT),
     ("end_stage", _INT),
     ("key", _INT),  # of the random numbers of its tasks, see `simulator.cluster.chance`
@@ -161,7 +161,7 @@ STAGE = _record(
 )
 
 #: One class of executors and one stage, number stage * classes + class.
-STAFF = _record(
+PAIR = _record(
     ("running", _INT),  # executors on it
     ("fits", _INT),  # 1 if one of them covers the demand of a task
 )
@@ -171,10 +171,10 @@ POOL = _record(
     ("first", _INT),
     ("last", _INT),
     ("members", _INT),
-    ("open", _INT),  # cached: the job's first stage that is schedulable for the class, outside rounds
+    ("first_open", _INT),  # cached: the job's first stage that is schedulable for the class, outside rounds
     ("awaited", _INT),  # cached: unclaimed tasks of its stages that are schedulable and not ready
     (
-        "settled",
+        "stay_decisions",
         _INT,
     ),  # cached: decisions in which all executors stay where they are, see `rounds.stay`; 0: unknown
     ("row_version", _INT),  # version of the job that the rows of the class tell
@@ -225,7 +225,7 @@ class State(NamedTuple):
     """The tables, each with its type of record and its size."""
 
     cluster: NDArray[np.void]  # CLUSTER [1]
-    kinds: NDArray[np.void]  # KIND [classes]
+    classes: NDArray[np.void]  # CLASS [classes]
     executors: NDArray[np.void]  # EXECUTOR [executors]
     acting: NDArray[
         np.int64
@@ -236,7 +236,7 @@ class State(NamedTuple):
     jobs: NDArray[np.void]  # JOB [jobs]
     live: NDArray[np.int64]  # [jobs] first `num_live`: live jobs in order of arrival
     stages: NDArray[np.void]  # STAGE [stages]
-    staff: NDArray[np.void]  # STAFF [stages * classes]
+    pairs: NDArray[np.void]  # PAIR [stages * classes]
     pools: NDArray[np.void]  # POOL [(jobs + 1) * classes]
     sources: NDArray[np.void]  # SOURCE [pools + stages * classes]
     children: NDArray[np.int64]  # [edges]
@@ -265,7 +265,7 @@ def state_of(memory: Memory) -> State:
     end = cluster[0].end
     return State(
         cluster,
-        records[end[0] : end[1]].view(KIND),
+        records[end[0] : end[1]].view(CLASS),
         records[end[1] : end[2]].view(EXECUTOR),
         records[end[2] : end[3]].view(np.int64),
         records[end[3] : end[4]].view(DEPARTURE),
@@ -274,7 +274,7 @@ def state_of(memory: Memory) -> State:
         records[end[6] : end[7]].view(JOB),
         records[end[7] : end[8]].view(np.int64),
         records[end[8] : end[9]].view(STAGE),
-        records[end[9] : end[10]].view(STAFF),
+        records[end[9] : end[10]].view(PAIR),
         records[end[10] : end[11]].view(POOL),
         records[end[11] : end[12]].view(SOURCE),
         records[end[12] : end[13]].view(np.int64),
@@ -341,11 +341,11 @@ def allocate(config: ClusterConfig, sequence: JobSequence, estimates: Sequence[E
     num_edges = np.array([len(job.children) for job in packed])
     num_tasks = np.array([job.stages["num_tasks"].sum() for job in packed])
     num_executors, num_classes = config.num_executors, len(config.executor_classes)
-    num_pools, num_staff = (len(packed) + 1) * num_classes, num_stages.sum() * num_classes
+    num_pools, num_pairs = (len(packed) + 1) * num_classes, num_stages.sum() * num_classes
     memory = (
         _reserve(
             (CLUSTER, 1),
-            (KIND, num_classes),
+            (CLASS, num_classes),
             (EXECUTOR, num_executors),
             (_INT, num_executors),
             (DEPARTURE, num_executors),
@@ -354,9 +354,9 @@ def allocate(config: ClusterConfig, sequence: JobSequence, estimates: Sequence[E
             (JOB, len(packed)),
             (_INT, len(packed)),
             (STAGE, num_stages.sum()),
-            (STAFF, num_staff),
+            (PAIR, num_pairs),
             (POOL, num_pools),
-            (SOURCE, num_pools + num_staff),
+            (SOURCE, num_pools + num_pairs),
             (_INT, num_edges.sum()),
             (LEVEL, sum(len(job.levels) for job in distinct.values())),
             (BELIEF, len(estimates)),
@@ -375,19 +375,17 @@ def allocate(config: ClusterConfig, sequence: JobSequence, estimates: Sequence[E
     for name in ("departure_order", "source_job", "next_job", "next_place"):
         cluster[name] = -1  # the common pools are offered first
     cluster["num_classes"] = num_classes
-    for name, switch in vars(config.semantics).items():
+    for name, value in (vars(config.semantics) | vars(config.faults)).items():
         if name in (CLUSTER.names or ()):
-            cluster[name] = switch
+            cluster[name] = value
     cluster["has_faults"] = config.faults.active
-    cluster["lost_output"] = config.faults.lost_output
-    cluster["task_failures"] = config.faults.task_failures
     cluster["straggler_share"], cluster["straggler_factor"] = config.faults.stragglers
     cluster["warmup_ms"] = config.warmup_delay_ms
     cluster["moving_ms"] = config.moving_delay_ms
 
     state.executors[:] = -1
-    state.executors["kind"] = np.repeat(
-        np.arange(num_classes), [kind.count for kind in config.executor_classes]
+    state.executors["class_id"] = np.repeat(
+        np.arange(num_classes), [each.count for each in config.executor_classes]
     )
     state.commitments["next"] = [*range(1, num_executors), -1]  # all unused
     state.pools["first"] = state.pools["last"] = -1
@@ -424,7 +422,7 @@ def allocate(config: ClusterConfig, sequence: JobSequence, estimates: Sequence[E
         stages[name] += np.repeat(starts, num_stages)
     np.concatenate([job.children for job in packed], out=state.children)
     state.children[:] += np.repeat(jobs["first_stage"], num_edges)
-    state.staff["fits"] = _fits(config, sequence, stages).ravel()
+    state.pairs["fits"] = _fits(config, sequence, stages).ravel()
     state.tasks.view(_TASK_BYTES)[:] = _NOT_STARTED.view(_TASK_BYTES)
     return memory
 
@@ -444,7 +442,7 @@ def _starts(counts: Sequence[int] | NDArray[np.int64]) -> NDArray[np.int64]:
 
 def _fits(config: ClusterConfig, sequence: JobSequence, stages: NDArray[np.void]) -> NDArray[np.bool_]:
     """Return whether an executor of each class covers the demand of each stage, bool [stages, classes]."""
-    cpu, memory = np.array([(kind.cpu, kind.memory) for kind in config.executor_classes]).T
+    cpu, memory = np.array([(each.cpu, each.memory) for each in config.executor_classes]).T
     fits: NDArray[np.bool_] = (stages["cpu"][:, None] <= cpu) & (stages["memory"][:, None] <= memory)
     if not fits.any(axis=1).all():
         check_demands(config, sequence)

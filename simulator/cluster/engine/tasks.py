@@ -1,8 +1,8 @@
-"""Compiled: stages and their tasks. Handing out tasks, the queue of running ones, what is schedulable.
+"""Compiled: stages and their tasks; which stages are schedulable, and the heap of running tasks.
 
-Rules are those of the published simulator. Saturated: ``started + claimed >= num_tasks``. Schedulable: not chosen
-in this round, not saturated, all parents saturated, and the executor class covers the demand. Ready: all parents
-complete and not all tasks started.
+The rules are those of the published simulator. A stage is saturated if ``started + claimed >= num_tasks``. It is
+schedulable for a class if it is not saturated, was not chosen in this round, all its parents are saturated, and the
+class covers its demand. It is ready if all its parents are complete and not all its tasks have started.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ __all__ = [
     "next_of_job",
     "next_order",
     "next_task",
+    "pair_of",
     "pop",
     "redraw_running",
     "refresh",
     "remove",
-    "staff_of",
     "start",
 ]
 
@@ -44,7 +44,7 @@ def change(state, job):
 
 @inner
 def adjust(state, stage_id, started, claimed):
-    """Change a stage's counts; where that saturates it, or ends its saturation, tell its children and its job."""
+    """Add to the counts of a stage; update its job and its children if it becomes saturated, or unsaturated."""
     stages = state.stages
     stage = stages[stage_id]
     before = stage.num_tasks - stage.started - stage.claimed
@@ -53,12 +53,12 @@ def adjust(state, stage_id, started, claimed):
     after = before - started - claimed
     change(state, stage.job)
     if stage.incomplete_parents > 0:
-        state.jobs[stage.job].moved_on = 1
+        state.jobs[stage.job].dirty = 1
     if (before > 0) == (after > 0):
         return
     more = 1 if after > 0 else -1
     state.jobs[stage.job].unsaturated += more
-    state.jobs[stage.job].moved_on = 1
+    state.jobs[stage.job].dirty = 1
     if state.cluster[0].ready_stages_only == 0:
         for edge in range(stage.first_child, stage.end_child):
             stages[state.children[edge]].open_parents += more
@@ -66,7 +66,7 @@ def adjust(state, stage_id, started, claimed):
 
 @inner
 def next_task_number(state, stage):
-    """Take the next task of a stage (record): the one that was given back last, or the first that never started."""
+    """Take the next task of a stage (record): the one that was lost last, else the first that never started."""
     task = stage.returned
     if task < 0:
         return stage.first_task + stage.started
@@ -77,7 +77,7 @@ def next_task_number(state, stage):
 
 @inner
 def _run(state, executor, stage_id, now):
-    """Hand the stage's next task to an executor; returns when it will be finished, ms."""
+    """Start the next task of a stage on an executor; returns its finish time, ms."""
     cluster, stage, runner = state.cluster[0], state.stages[stage_id], state.executors[executor]
     runner.task = next_task_number(state, stage)
     task, noise = state.tasks[runner.task], state.noise[runner.task]
@@ -108,7 +108,7 @@ def _run(state, executor, stage_id, now):
 
 @inner
 def redraw_running(state, now):
-    """Draw the durations of running tasks anew, given that they are longer than the tasks have run."""
+    """Redraw the durations of running tasks, given how long they have run."""
     cluster, size = state.cluster[0], state.cluster[0].num_running
     cluster.num_running = 0
     for place in range(size):
@@ -145,24 +145,24 @@ def redraw_running(state, now):
 
 @inner
 def next_order(state):
-    """The insertion number of an event; simultaneous events happen in this order."""
+    """Draw the insertion number of an event; simultaneous events happen in this order."""
     order = state.cluster[0].next_order
     state.cluster[0].next_order += 1
     return order
 
 
 @inner
-def staff_of(state, stage, kind):
-    """Number of the executors of one class on a stage."""
-    return stage * state.cluster[0].num_classes + kind
+def pair_of(state, stage, class_id):
+    """Return the number of the pair of a stage and a class."""
+    return stage * state.cluster[0].num_classes + class_id
 
 
 @inner
 def leave_stage(state, executor):
-    """An executor is not on its stage any more, if it was on any."""
+    """Take an executor off its stage, if it is on any."""
     stage = state.executors[executor].stage
     if stage >= 0:
-        state.staff[staff_of(state, stage, state.executors[executor].kind)].running -= 1
+        state.pairs[pair_of(state, stage, state.executors[executor].class_id)].running -= 1
         state.stages[stage].running -= 1
         change(state, state.stages[stage].job)
         state.executors[executor].stage = -1
@@ -170,11 +170,11 @@ def leave_stage(state, executor):
 
 @inner
 def start(state, executor, stage, claimed, now):
-    """An executor of the stage's job begins to work on the stage; ``claimed`` is 1 if that uses up a claim."""
+    """Put an executor of the job on a stage, and start a task; ``claimed`` is 1 if this uses up a claim."""
     finish = _run(state, executor, stage, now)
     leave_stage(state, executor)
     state.executors[executor].stage = stage
-    state.staff[staff_of(state, stage, state.executors[executor].kind)].running += 1
+    state.pairs[pair_of(state, stage, state.executors[executor].class_id)].running += 1
     state.stages[stage].running += 1
     adjust(state, stage, 1, -claimed)
     state.cluster[0].departure_order = -1
@@ -183,7 +183,7 @@ def start(state, executor, stage, claimed, now):
 
 @inner
 def next_task(state, stage, now):
-    """The executor at the top of the heap is done with a task of the stage and takes the next one."""
+    """Start the next task of the stage on the executor at the top of the heap, whose task has ended."""
     executor = state.heap[0].executor
     finish = _run(state, executor, stage, now)
     adjust(state, stage, 1, 0)
@@ -192,7 +192,7 @@ def next_task(state, stage, now):
 
 @inner
 def complete_stage(state, stage):
-    """All tasks of the stage are finished: its children may become ready; returns whether any did."""
+    """Complete a stage; returns whether a child became ready."""
     state.jobs[state.stages[stage].job].incomplete -= 1
     opened = False
     for edge in range(state.stages[stage].first_child, state.stages[stage].end_child):
@@ -206,43 +206,43 @@ def complete_stage(state, stage):
 
 @inner
 def make_unready(state, stage):
-    """A parent of the stage (record) has tasks to run again, and so has the stage tasks to start."""
+    """Take readiness from a stage (record), since a parent must run tasks again."""
     stage.open_order = -1
     if state.cluster[0].ready_stages_only == 1:
         stage.open_parents = 1
-    state.jobs[stage.job].moved_on = 1
+    state.jobs[stage.job].dirty = 1
 
 
 @inner
 def make_ready(state, stage):
-    """All parents of the stage are complete."""
+    """Make a stage ready, since all its parents are complete."""
     state.stages[stage].open_order = state.cluster[0].num_opened
     state.stages[stage].open_parents = 0
     state.cluster[0].num_opened += 1
-    state.jobs[state.stages[stage].job].moved_on = 1
+    state.jobs[state.stages[stage].job].dirty = 1
 
 
 @inner
-def is_schedulable(stage, staff):
-    """Whether executors of the class may be committed to a stage (record) of a live job; ``staff`` is that pair's."""
+def is_schedulable(stage, pair):
+    """Return whether a stage (record) of a live job is schedulable for a class; ``pair``: record of both."""
     return (
         stage.num_tasks > stage.started + stage.claimed
         and stage.open_parents == 0
         and stage.selected == 0
-        and staff.fits == 1
+        and pair.fits == 1
     )
 
 
 @inner
-def first_ready(state, job, kind):
-    """The job's first stage, in the order in which they became ready, that is not saturated; -1 if none."""
+def first_ready(state, job, class_id):
+    """Return the unsaturated stage of a job that became ready first; -1 for none."""
     best, best_order = -1, 0
     for stage_id in range(state.jobs[job].first_stage, state.jobs[job].end_stage):
         stage = state.stages[stage_id]
         if (
             stage.open_order >= 0
             and stage.num_tasks > stage.started + stage.claimed
-            and state.staff[staff_of(state, stage_id, kind)].fits == 1
+            and state.pairs[pair_of(state, stage_id, class_id)].fits == 1
             and (best < 0 or stage.open_order < best_order)
         ):
             best, best_order = stage_id, stage.open_order
@@ -250,12 +250,12 @@ def first_ready(state, job, kind):
 
 
 @inner
-def next_of_job(state, job, kind):
-    """The stage that a job runs next, see ``Observation.next_stage``; -1 if none."""
+def next_of_job(state, job, class_id):
+    """Return the next stage of a job, see ``Observation.next_stage``; -1 for none."""
     best, best_rank = -1, -1
     for stage_id in range(state.jobs[job].first_stage, state.jobs[job].end_stage):
         stage = state.stages[stage_id]
-        if is_schedulable(stage, state.staff[staff_of(state, stage_id, kind)]):
+        if is_schedulable(stage, state.pairs[pair_of(state, stage_id, class_id)]):
             rank = stage.open_order
             if best < 0 or (rank >= 0 and (best_rank < 0 or rank < best_rank)):
                 best, best_rank = stage_id, rank
@@ -264,36 +264,36 @@ def next_of_job(state, job, kind):
 
 @inner
 def refresh(state, job):
-    """Bring ``open`` and ``awaited`` of a job's pools up to date, if it is necessary. No round is open."""
-    if state.jobs[job].moved_on == 0:
+    """Update the cached values of a job's pools, if they are out of date. No round is open."""
+    if state.jobs[job].dirty == 0:
         return
-    state.jobs[job].moved_on = 0
+    state.jobs[job].dirty = 0
     stages, pools, num_classes = state.stages, state.pools, state.cluster[0].num_classes
     first = job * num_classes
-    for kind in range(num_classes):
-        pools[first + kind].open = -1
-        pools[first + kind].awaited = 0
-        pools[first + kind].settled = 0
+    for class_id in range(num_classes):
+        pools[first + class_id].first_open = -1
+        pools[first + class_id].awaited = 0
+        pools[first + class_id].stay_decisions = 0
     for stage_id in range(state.jobs[job].first_stage, state.jobs[job].end_stage):
         stage = stages[stage_id]
         if stage.open_parents > 0:
             continue
-        for kind in range(num_classes):
-            if is_schedulable(stage, state.staff[staff_of(state, stage_id, kind)]):
-                pool = pools[first + kind]
-                if pool.open < 0:
-                    pool.open = stage_id
+        for class_id in range(num_classes):
+            if is_schedulable(stage, state.pairs[pair_of(state, stage_id, class_id)]):
+                pool = pools[first + class_id]
+                if pool.first_open < 0:
+                    pool.first_open = stage_id
                 if stage.incomplete_parents > 0:
                     pool.awaited += stage.num_tasks - stage.started - stage.claimed
 
 
 @inner
-def first_schedulable(state, kind):
-    """The first schedulable stage over the live jobs in order of arrival; -1 if none. No round is open."""
+def first_schedulable(state, class_id):
+    """Return the first schedulable stage of the live jobs, in order of arrival; -1 for none. No round is open."""
     for place in range(state.cluster[0].num_live):
         job = state.live[place]
         refresh(state, job)
-        stage = state.pools[job * state.cluster[0].num_classes + kind].open
+        stage = state.pools[job * state.cluster[0].num_classes + class_id].first_open
         if stage >= 0:
             return stage
     return -1
@@ -330,7 +330,7 @@ def _push(state, time, order, executor):
 
 @inner
 def pop(state):
-    """Take the first entry off the heap of running tasks."""
+    """Remove the first entry of the heap of running tasks."""
     state.cluster[0].num_running -= 1
     last = state.heap[state.cluster[0].num_running]
     if state.cluster[0].num_running > 0:
@@ -339,7 +339,7 @@ def pop(state):
 
 @inner
 def remove(state, executor):
-    """Take an executor's entry off the heap: the entries above it move down, which frees the first place."""
+    """Remove the entry of an executor from the heap: entries above it move down, then the first is removed."""
     heap, place = state.heap, 0
     while heap[place].executor != executor:
         place += 1
@@ -352,7 +352,7 @@ def remove(state, executor):
 
 @inner
 def _sift_down(state, time, order, executor):
-    """Replace the heap's first entry."""
+    """Replace the first entry of the heap."""
     heap, size = state.heap, state.cluster[0].num_running
     place = 0
     while True:

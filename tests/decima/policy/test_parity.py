@@ -132,7 +132,7 @@ def _decision(policy: Policy, featurizer: Featurizer, cluster: Cluster, tie: int
         "source_job": source_job,
         "source_stage": source_stage,
         "num_source_executors": observation.offered,
-        "executors_now": cluster.turn,
+        "executors_now": cluster.acting,
         "schedulable": [names[place] for place in np.flatnonzero(observation.schedulable)],
     }
     if not (graph.high > graph.low).any():

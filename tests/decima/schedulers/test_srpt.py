@@ -75,7 +75,11 @@ def test_an_executor_leaves_its_job_for_eight_moving_delays_of_work(left: int, l
     cluster.decide(Decision(0, 1))
     cluster.decide(Decision(2, 1))
     observation = cluster.observe()
-    assert (cluster.turn, observation.source, observation.unclaimed_tasks.tolist()) == ([0], 0, [0, 10, left])
+    assert (cluster.acting, observation.source, observation.unclaimed_tasks.tolist()) == (
+        [0],
+        0,
+        [0, 10, left],
+    )
     assert CappedSrpt().decide(observation) == (Decision(2, 2) if leaves else Decision(1, 2))
 
 

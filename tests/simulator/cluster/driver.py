@@ -50,7 +50,7 @@ class Both(BaseCluster):
         self._compare()
 
     offered = property(lambda self: self.engine.offered)
-    turn = property(lambda self: self.engine.turn)
+    acting = property(lambda self: self.engine.acting)
     source = property(lambda self: self.engine.source)
 
     @property
@@ -92,7 +92,7 @@ class Both(BaseCluster):
         return rewards[0]
 
     def _compare(self) -> None:
-        names = ["done", "offered", "last_call", *(("turn", "source") if self.engine.offered else ())]
+        names = ["done", "offered", "last_call", *(("acting", "source") if self.engine.offered else ())]
         for name in names:
             assert getattr(self.engine, name) == getattr(self.reference, name), name
         self._done, self._last_call = self.engine.done, self.engine.last_call

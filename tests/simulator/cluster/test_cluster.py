@@ -39,7 +39,7 @@ def cluster(executors: int, *profiles: Any, at: list[float] | None = None, **set
 def everything(cluster: Cluster) -> list[bytes]:
     """The whole compiled state, and the round."""
     state = [part.tobytes() for part in cluster._memory]
-    return [*state, repr((cluster.offered, cluster.turn, cluster.source, cluster.clock.now)).encode()]
+    return [*state, repr((cluster.offered, cluster.acting, cluster.source, cluster.clock.now)).encode()]
 
 
 # Decisions that cannot be carried out.
@@ -280,7 +280,7 @@ def test_who_finds_its_stage_full_takes_the_one_that_has_been_ready_longest(sema
         subject.decide(give(subject.observe(), place, 1))
 
     def decide(observation: Observation) -> Decision | None:
-        if observation.time_ms == 28.0 and subject.turn == [3]:
+        if observation.time_ms == 28.0 and subject.acting == [3]:
             return give(observation, 4)
         return None if observation.time_ms < 33.0 else greedy(observation)
 

@@ -142,7 +142,7 @@ def test_simultaneous_events_happen_in_the_order_in_which_they_were_caused() -> 
     both.commit(0, 0, 4)
     both.commit(0, 1, 1)
     both.decide(None)  # all four wait inside the job until its second stage opens
-    assert both.turn == [0, 1, 2, 3]
+    assert both.acting == [0, 1, 2, 3]
     for target in ((1, 0), (0, 1), (1, 1)):
         both.commit(*target, 1)
     both.decide(None)

@@ -80,7 +80,7 @@ def asked_before(cluster: Cluster, end_ms: float) -> list[Offer]:
     """Idle from now on; returns (time, executors in turn, number offered, source) of what is offered."""
     offers = []
     while not cluster.done and cluster.clock.now < end_ms:
-        offers.append((cluster.clock.now, cluster.turn, cluster.offered, cluster.source))
+        offers.append((cluster.clock.now, cluster.acting, cluster.offered, cluster.source))
         cluster.decide(None)
     return [offer for offer in offers if offer[0] < end_ms]
 
