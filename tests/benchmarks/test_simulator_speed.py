@@ -17,8 +17,10 @@ import pytest
 
 from decima.schedulers import Fair
 from decima.schedulers.lookahead import Lookahead
+from decima.schedulers.priced_srpt import PricedSrpt
 from simulator import Cluster, ClusterConfig, run_episode
 from simulator.cluster.alone import useful_executors
+from simulator.cluster.config import Knowledge
 from tests.benchmarks.memory import measure_memory
 from tests.benchmarks.yardstick import callback_s, simpy_rate
 from workloads import JobProfile, StageProfile, TaskDurations, batch_arrivals, load_tpch, poisson_arrivals
@@ -89,6 +91,21 @@ def test_a_fork_without_the_log_costs_a_small_part_of_an_episode(
         ratios.append((forked - started) / 100 / (time.process_time() - forked))
         print(f"\n{10 * (forked - started):.3f} ms a fork, {ratios[-1]:.1%} of an episode", end="")
     assert sorted(ratios)[3] < most
+
+
+def test_an_episode_with_wrong_estimates_costs_little_more(profiles: tuple[JobProfile, ...]) -> None:
+    """CPU time of a decision, its part of the episode included; the best of six of each, in turn."""
+    sequence = poisson_arrivals(profiles, 80, 14_000, seed=1000)
+    best = {}
+    for _ in range(6):
+        for knowledge in (Knowledge(), Knowledge(job_error=1.0), Knowledge(stage_error=1.0)):
+            started = time.process_time()
+            record = run_episode(ClusterConfig(50, knowledge=knowledge), sequence, PricedSrpt())
+            taken_us = 1e6 * (time.process_time() - started) / record.num_decisions
+            best[knowledge] = min(best.get(knowledge, math.inf), taken_us)
+    exact, *wrong = best.values()
+    print("".join(f"\n{each:.1f} us a decision instead of {exact:.1f}" for each in wrong), end="")
+    assert max(wrong) < 1.25 * exact
 
 
 def alone_us(profiles: Sequence[JobProfile]) -> float:
