@@ -190,7 +190,7 @@ def test_a_page_explains_a_decision_on_which_policy_and_rule_differ(
     assert found.differs
     assert found.rule == "weighted-fair:-1"
     monkeypatch.setattr(
-        "decima.evaluation.explain.RULES", ("priced-srpt", "tests.decima.evaluation.test_decisions:Half")
+        "decima.evaluation.explain.RULES", ("priced-srpt", "tests.decima.evaluation.test_run:Half")
     )
     assert explain_first(alike, tmp_path / "told.npz").number == 0
     monkeypatch.setattr("decima.evaluation.explain.RULES", ("priced-srpt",))

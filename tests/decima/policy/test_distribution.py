@@ -40,6 +40,8 @@ ERRORS = {
     "task_count_error": (0, 0.1, 0.2),
     "unknown": (0, 0.3, 1),
 }
+#: Faults of a policy's training, far beyond what every policy is allowed to meet.
+FAULTS = {"losses_per_hour": (0, 40, 80), "task_failures": (0, 0.1, 0.2), "straggling": (0, 1, 2)}
 BATCH: dict[str, Any] = {
     "arrivals": "batch",
     "executors": (50, 50, 50),
@@ -162,7 +164,7 @@ def test_whoever_was_trained_there_fits(values: dict[str, list[float]]) -> None:
 
 @pytest.mark.parametrize("quantity", QUANTITIES, ids=lambda quantity: quantity.name)
 def test_the_middle_may_be_some_times_farther_than_the_ends(quantity: Any) -> None:
-    trained = made(STREAM if quantity.name == "load" else BATCH, **ERRORS)
+    trained = made(STREAM if quantity.name == "load" else BATCH, **ERRORS, **FAULTS)
     low, _, high = getattr(trained, quantity.name)
     bounds = [(high * quantity.up, 1.01)]
     if math.isfinite(quantity.down):
@@ -194,6 +196,7 @@ def test_how_far_the_middle_may_lie() -> None:
         "jobs": (20, 10),
         "load": (math.inf, 10),
         **dict.fromkeys(ERRORS, (math.inf, 1.5)),
+        **dict.fromkeys(FAULTS, (math.inf, 2)),
     }
     assert [quantity.name for quantity in QUANTITIES if quantity.shares] == ["load", "unknown"]
     assert (TAIL, SIMILARITY) == (4.0, (2.5, 1.4, 2.5))

@@ -133,7 +133,8 @@ def test_a_recognised_job_has_the_profile_of_history_and_its_own_numbers() -> No
     assert 150 < first < 600
     assert second / 200 == pytest.approx(third / 300, rel=0.1)
     assert 1 < second / 200 < first / 100
-    assert job.profile.work_ms == pytest.approx(4 * first + 2 * second + third, rel=0.2)
+    # Profiles are scaled in steps of two, so that what is computed from them can be kept.
+    assert job.profile.work_ms == pytest.approx(4 * first + 2 * second + third, rel=0.42)
     assert job.ready == [True, False, False]
 
 
