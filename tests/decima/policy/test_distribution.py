@@ -198,7 +198,8 @@ def test_how_far_the_middle_may_lie() -> None:
         **dict.fromkeys(ERRORS, (math.inf, 1.5)),
         **dict.fromkeys(FAULTS, (math.inf, 2)),
     }
-    assert [quantity.name for quantity in QUANTITIES if quantity.shares] == ["load", "unknown"]
+    shares = [quantity.name for quantity in QUANTITIES if quantity.shares]
+    assert shares == ["load", "unknown", "task_failures", "straggling"]
     assert (TAIL, SIMILARITY) == (4.0, (2.5, 1.4, 2.5))
 
 
