@@ -22,6 +22,7 @@ from decima.service.protocol import State
 from decima.service.snapshot import Choice, Snapshot, cluster_of
 from simulator.cluster.config import ClusterConfig
 from simulator.cluster.episode import DecidesStages
+from workloads.arrivals import WorkPrior
 
 __all__ = ["Applications"]
 
@@ -104,17 +105,23 @@ class Applications:
         scheduler: the scheduler.
         slots: number of slots of all executors together.
         clock: returns the time, s; replaced in tests.
+        prior: distribution of jobs in history; None if there is no history.
 
     Attributes:
         scheduler: the scheduler; the service replaces it after a failure.
     """
 
     def __init__(
-        self, scheduler: DecidesStages, slots: int, clock: Callable[[], float] = time.monotonic
+        self,
+        scheduler: DecidesStages,
+        slots: int,
+        clock: Callable[[], float] = time.monotonic,
+        prior: WorkPrior | None = None,
     ) -> None:
         self.scheduler = scheduler
         self._slots = slots
         self._clock = clock
+        self._prior = prior
         self._known: dict[str, _Application] = {}
         self._prepared: tuple[ClusterConfig, DecidesStages] | None = None
         self._delay_ms = UNKNOWN_DELAY_MS
@@ -199,7 +206,7 @@ class Applications:
             self._prepared = config, self.scheduler
         common = max(free, 0) + leaving + sum(unused.values())
         waiting, coming = self._placed(jobs, owner)
-        snapshot = Snapshot(config, asking.state.time_ms, jobs, common, waiting, coming)
+        snapshot = Snapshot(config, asking.state.time_ms, jobs, common, waiting, coming, self._prior)
         snapshot.offer_all(self.scheduler)
         if not snapshot.choices and not any(any(job.running) for job in jobs) and not sum(coming):
             # No task runs and none would start.

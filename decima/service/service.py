@@ -114,7 +114,9 @@ class Service:
         self._shadow = shadow
         self._moving_delay_ms = moving_delay_ms
         self._watchers = watchers
-        self._applications = None if slots is None else Applications(make_scheduler(), slots, clock)
+        self._applications = (
+            None if slots is None else Applications(make_scheduler(), slots, clock, self._history.prior)
+        )
         self._connections = itertools.count(1)
         self._jobs, self._ready_ranks = itertools.count(), itertools.count()
 

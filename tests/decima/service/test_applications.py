@@ -23,6 +23,7 @@ from tests.decima.service.scripted_cluster import Application, ScriptedCluster
 from tests.decima.service.scripted_spark import ScriptedSpark
 from tests.decima.service.serving import a_hello, a_job, a_stage, a_state
 from tests.decima.service.test_driver import PROFILES, driver, steady
+from workloads.arrivals import WorkPrior
 from workloads.job import JobProfile, StageProfile, TaskDurations
 from workloads.sources.open import open_workload
 
@@ -134,9 +135,11 @@ def test_no_application_gets_an_executor_only_to_lose_it_again() -> None:
 class Shares:
     """A service whose applications ask by hand."""
 
-    def __init__(self, scheduler: Callable[[], Any] = Fair, slots: int = 4) -> None:
+    def __init__(
+        self, scheduler: Callable[[], Any] = Fair, slots: int = 4, history: History | None = None
+    ) -> None:
         self.now_s = 0.0
-        self.service = Service(scheduler, slots=slots, clock=lambda: self.now_s)
+        self.service = Service(scheduler, history, slots=slots, clock=lambda: self.now_s)
         self._drivers: dict[str, Connected] = {}
         self._seq = 0
 
@@ -280,6 +283,25 @@ def test_the_measured_delay_is_what_the_policy_sees() -> None:
         shares.ask("one", work(), move_ms=move_ms)
     delays = [config.moving_delay_ms for config in seen if config.num_executors == 4]
     assert delays == [3000.0, 7000.0]
+
+
+def test_the_policy_knows_the_distribution_of_jobs_to_come() -> None:
+    """As that of a single application does, and none without history."""
+    priors: dict[int, set[WorkPrior | None]] = {}
+
+    class Sees(Scheduler):
+        def reset(self, config: ClusterConfig) -> None:
+            self.seen = priors.setdefault(config.num_executors, set())
+
+        def decide(self, observation: Observation) -> Decision | None:
+            self.seen.add(observation.prior)
+            return None
+
+    for history in (None, History([a_profile(5, 100.0), *PROFILES])):
+        Shares(Sees, history=history).ask("one", work(), running=1, idle=2)
+        expected = None if history is None else history.prior
+        assert priors == {4: {expected}, 3: {expected}}  # all slots, and those of the application
+        priors.clear()
 
 
 def test_an_application_that_does_not_move_executors_keeps_them() -> None:
