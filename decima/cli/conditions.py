@@ -9,6 +9,7 @@ import click
 
 from decima.cli.options import (
     ABOVE_ZERO,
+    ABOVE_ZERO_OR_NEVER,
     FILE,
     LOG_ERROR,
     NOT_NEGATIVE,
@@ -127,10 +128,10 @@ def faults_options() -> Option:
         ),
         click.option(
             "--executor-return",
-            type=ABOVE_ZERO,
-            metavar="SECONDS",
+            type=ABOVE_ZERO_OR_NEVER,
+            metavar="SECONDS|never",
             default=60.0,
-            help="Mean time until a lost executor is replaced; exponential.",
+            help="Mean time until a lost executor is replaced; exponential. never: it is not replaced.",
         ),
         click.option(
             "--capacity",
@@ -163,12 +164,12 @@ def faults_named(options: dict[str, Any]) -> dict[str, Any]:
     """Return the values of ``faults_options`` by the fields of ``Faults``."""
     from simulator.cluster.faults import parse_stragglers, read_capacity
 
-    lifetime, stragglers, capacity = (
-        options[name] for name in ("executor_lifetime", "stragglers", "capacity")
+    lifetime, returns, stragglers, capacity = (
+        options[name] for name in ("executor_lifetime", "executor_return", "stragglers", "capacity")
     )
     given = {
         "executor_lifetime_ms": None if lifetime is None else lifetime * 1000,
-        "executor_return_ms": options["executor_return"] * 1000,
+        "executor_return_ms": math.inf if returns == "never" else returns * 1000,
         "task_failures": options["task_failures"],
         "stragglers": None if stragglers is None else parse_stragglers(stragglers),
         "lost_output": options["lost_output"],

@@ -31,6 +31,14 @@ class FiniteRange(click.FloatRange):
         return super().convert(value, param, ctx)
 
 
+class RangeOrNever(FiniteRange):
+    """Range of times, or the word ``never``."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Convert a value, see ``click.FloatRange``."""
+        return value if value == "never" else super().convert(value, param, ctx)
+
+
 class WholeRange(click.IntRange):
     """Range of whole numbers, by default up to the largest number of anything that memory can hold."""
 
@@ -52,6 +60,7 @@ SEED, COMPARISON_SEED = WholeRange(0, 2**63 - 1), WholeRange(0, 999_999)
 ANY_NUMBER = FiniteRange(-MOST_S, MOST_S)
 NOT_NEGATIVE = FiniteRange(0, MOST_S)
 ABOVE_ZERO = FiniteRange(0, MOST_S, min_open=True)
+ABOVE_ZERO_OR_NEVER = RangeOrNever(0, MOST_S, min_open=True)
 #: Ranges of the standard deviation of an error's logarithm, and of shares.
 LOG_ERROR, SHARE = FiniteRange(0, 5), FiniteRange(0, 1)
 #: Files and folders to read must exist; ``PATH`` to write is checked before the work begins.

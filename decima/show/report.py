@@ -186,6 +186,8 @@ def _class_text(kind: ExecutorClass) -> str:
     return f"cpu {kind.cpu:g}, memory {kind.memory:g}"
 
 
+#: Mean time until a lost executor is replaced, s, for trainings, whose settings are finite.
+AS_GOOD_AS_NEVER_S = 10**9
 #: Shipped policy -> recipe of its training.
 RECIPES = {
     "general": "general",
@@ -258,9 +260,10 @@ def _one_setting(conditions: Conditions, options: Mapping[str, Any]) -> dict[str
     wanted |= {f"settings.{name}": value for name, value in errors if value}
     faults = conditions.cluster.faults
     if math.isfinite(faults.executor_lifetime_ms):
+        returns_s = faults.executor_return_ms / 1000
         wanted |= {
             "settings.losses_per_hour": round(3_600_000 / faults.executor_lifetime_ms, 3),
-            "settings.executor_return": faults.executor_return_ms / 1000,
+            "settings.executor_return": returns_s if math.isfinite(returns_s) else AS_GOOD_AS_NEVER_S,
             "settings.lost_output": int(faults.lost_output),
         }
     if faults.task_failures:

@@ -131,9 +131,10 @@ class Faults:
         """Describe the faults in a few words; empty without faults."""
         words = []
         if math.isfinite(self.executor_lifetime_ms):
+            back = f"back after {self.executor_return_ms / 1000:g} s"
             words.append(
-                f"executors lost after {self.executor_lifetime_ms / 1000:g} s, back after"
-                f" {self.executor_return_ms / 1000:g} s"
+                f"executors lost after {self.executor_lifetime_ms / 1000:g} s,"
+                f" {back if math.isfinite(self.executor_return_ms) else 'never back'}"
             )
         if self.capacity:
             words.append(f"{len(self.capacity)} changes of capacity")

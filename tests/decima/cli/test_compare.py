@@ -77,6 +77,7 @@ def test_the_readable_engine_gives_the_same_results(run: Compare, tmp_path: Path
         "--schedulers fifo --arrivals poisson --interval 0.5 --moving-delay 0",
         "--schedulers fifo --arrivals poisson --interval 2 --drift 1:0.25:synthetic",
         "--schedulers fifo --executor-lifetime 3 --executor-return 2 --lost-output --stragglers 0.1:3",
+        "--schedulers fifo --executor-lifetime 1000 --executor-return never",
         "--schedulers drf,tetris:1:0.2 --classes 2x0.5,2x1 --memory-demand uniform",
     ],
 )
@@ -144,6 +145,15 @@ def test_faults_are_as_measured(run: Compare, tmp_path: Path) -> None:
         assert ("0.05 of runs fail" in " ".join(result.stdout.split())) == (failures > 0)
         found = json.loads((tmp_path / "r.json").read_text())["faults"]
         assert (found["task_failures"], found["executor_lifetime_s"]) == (failures, lifetime_s)
+
+
+def test_executors_that_never_come_back(run: Compare, tmp_path: Path) -> None:
+    lost = ("--schedulers", "fair", "--executor-return", "never", "--executor-lifetime")
+    result = run(*lost, "500", "--json", "r.json")
+    assert result.exit_code == 0, result.stderr
+    assert "executors lost after 500 s, never back" in " ".join(result.stdout.split())
+    assert json.loads((tmp_path / "r.json").read_text())["faults"]["executor_return_s"] is None
+    assert_one_line_error(run(*lost, "0.001"), "cannot complete: 4 executors are lost")
 
 
 def test_executors_take_as_long_to_move_as_was_measured(run: Compare, tmp_path: Path) -> None:

@@ -116,8 +116,12 @@ def test_a_policy_that_says_what_means_nothing_is_told_in_one_line(run: Compare,
             r"--set settings.losses_per_hour=36 --set settings.executor_return=60 --set settings.lost_output=1 "
             r"--set settings.task_failures=0.05 --set settings.straggler_share=0.1 --set settings.straggler_factor=4 ",
         ),
+        (
+            "--executors 20 --task-failures 0.05 --executor-lifetime 100 --executor-return never",
+            r"--set settings.losses_per_hour=36 --set settings.executor_return=1000000000 ",
+        ),
     ],
-    ids=["stream", "batch", "errors", "faults"],
+    ids=["stream", "batch", "errors", "faults", "never"],
 )
 def test_the_command_that_trains_one_is_of_these_jobs_and_this_cluster(
     run: Compare, options: str, settings: str

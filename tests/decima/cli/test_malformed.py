@@ -477,6 +477,8 @@ SLIPS = {
         ("compare --executor-lifetime -1", "-1.0 is not in the range"),
         ("compare --executor-lifetime inf", "'inf' is not a finite number"),
         ("compare --executor-return 5", "--executor-return has no effect: it is for --executor-lifetime"),
+        ("compare --executor-return never", "--executor-return has no effect: it is for --executor-lifetime"),
+        ("compare --executor-lifetime 5 --executor-return inf", "'inf' is not a finite number"),
         ("compare --lost-output", "--lost-output has no effect: no executor is lost"),
         ("compare --task-failures 1.5", "1.5 is not in the range 0<=x<=1"),
         ("compare --stragglers 0.5", "stragglers '0.5': expected P:FACTOR, such as 0.05:4"),
