@@ -269,6 +269,27 @@ def test_states_add_up(sleeper: Sleeper, server: PolicyServer) -> None:
     until(lambda: not server.states[-1].jobs)  # it hears that even the last one is gone
 
 
+def test_it_is_told_how_long_running_tasks_have_run(sleeper: Sleeper, server: PolicyServer) -> None:
+    """To the millisecond, by the event log; another job gives it reasons to ask in the meantime."""
+    thread = sleeper.start("Y", (SLOTS - 1, 4000))
+    until(lambda: sleeper.running() == SLOTS - 1)
+    sleeper.start("Z", (1, 200)).join()
+    thread.join()
+    launched = [task.launched for task in tasks_of(sleeper, "Y")]
+    told = [
+        (state.time_ms, stage)
+        for state in server.states
+        for job in state.jobs
+        if job.name == "Y"
+        for stage in job.stages
+    ]
+    at_work = [(time_ms, stage.running_ms) for time_ms, stage in told if stage.running == len(launched)]
+    assert max(running_ms for _, running_ms in at_work) >= len(launched) * 200
+    for time_ms, running_ms in at_work:
+        assert running_ms == len(launched) * time_ms - sum(launched)
+    assert all(stage.running_ms == 0 for _, stage in told if not stage.running)
+
+
 def test_a_job_is_gone_when_it_is_complete(sleeper: Sleeper, server: PolicyServer) -> None:
     sleeper.start("W", (2, 20)).join()
     forget(server)

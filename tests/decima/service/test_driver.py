@@ -11,7 +11,7 @@ import pytest
 
 from decima.policy.shipped import SHIPPED
 from decima.registry import SCHEDULERS, make_scheduler
-from decima.service.driver import Driver
+from decima.service.driver import Decided, Driver
 from decima.service.history import History
 from decima.service.jobs import QuestionError
 from decima.service.protocol import Answer, Exchange, Executor, State
@@ -112,6 +112,22 @@ def test_the_same_questions_have_the_same_answers() -> None:
         return found
 
     assert answers() == answers()
+
+
+def test_long_running_tasks_make_a_job_longer_and_older_plugins_do_not_tell_of_them() -> None:
+    def ask(**running: float) -> Decided:
+        job = a_job("a", a_stage(7, running=2, **running), a_stage(8, "waiting", parents=(7,)))
+        question = a_state(1, job, having=executors(3, "a", "a"))
+        told = question.model_dump_json(exclude_unset=True)
+        assert ("running_ms" in told) == bool(running)
+        return driver().decide(State.model_validate_json(told))
+
+    untold, short, long = ask(), ask(running_ms=0.0), ask(running_ms=600_000.0)
+    assert untold.answer == short.answer
+    assert untold.jobs[0].mean_ms == short.jobs[0].mean_ms
+    assert all(
+        after > before for after, before in zip(long.jobs[0].mean_ms, short.jobs[0].mean_ms, strict=True)
+    )
 
 
 def limited(limit: int) -> Decide:

@@ -286,11 +286,12 @@ public final class DecimaPool extends Pool {
       }
     }
     ObjectNode out = JsonNodeFactory.instance.objectNode();
-    out.put("type", "state").put("seq", number).put("time_ms", (double) System.currentTimeMillis());
+    long nowMs = System.currentTimeMillis();
+    out.put("type", "state").put("seq", number).put("time_ms", (double) nowMs);
     out.put("move_ms", moveMs);
     ArrayNode all = out.putArray("executors");
     jobs.count(sets);
-    executors.write(all, scheduler, jobs.write(out.putArray("jobs"), latest, plans));
+    executors.write(all, scheduler, jobs.write(out.putArray("jobs"), nowMs, latest, plans));
     return out;
   }
 }

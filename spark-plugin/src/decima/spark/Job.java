@@ -13,6 +13,7 @@ import java.util.TreeSet;
 import org.apache.spark.scheduler.ActiveJob;
 import org.apache.spark.scheduler.ShuffleMapStage;
 import org.apache.spark.scheduler.Stage;
+import org.apache.spark.scheduler.TaskInfo;
 import org.apache.spark.scheduler.TaskSetManager;
 
 /**
@@ -167,10 +168,11 @@ final class Job {
   }
 
   /**
+   * @param nowMs the time of the question
    * @param sets those that run or wait now, by stage
    * @param plans whether to write the query's plan, too
    */
-  void write(ObjectNode out, Map<Integer, TaskSetManager> sets, boolean plans) {
+  void write(ObjectNode out, long nowMs, Map<Integer, TaskSetManager> sets, boolean plans) {
     out.put("id", id).put("name", name).put("submitted_time_ms", (double) submittedMs);
     if (plan == null || !plans) {
       out.putNull("plan").putArray("exchanges");
@@ -181,7 +183,7 @@ final class Job {
     out.put("running", running);
     ArrayNode all = out.putArray("stages");
     for (Node each : stages.values()) {
-      write(each, sets.get(each.id), all.addObject());
+      write(each, nowMs, sets.get(each.id), all.addObject());
     }
   }
 
@@ -206,8 +208,20 @@ final class Job {
     return count;
   }
 
+  /** How long the tasks that run have run, together; copies of a task count once, from the start of the first. */
+  private static long runningMs(TaskSetManager set, long nowMs) {
+    Map<Integer, Long> launched = new HashMap<>();
+    for (Object each : Reflect.list(set.runningTasksSet())) {
+      TaskInfo task = set.taskInfos().get(each).get();
+      if (!set.successful()[task.index()]) {
+        launched.merge(task.index(), task.launchTime(), Math::min);
+      }
+    }
+    return launched.values().stream().mapToLong(launch -> Math.max(0, nowMs - launch)).sum();
+  }
+
   /** A task counts as done from when its executor is free, although its result is still on the way. */
-  private static void write(Node node, TaskSetManager set, ObjectNode out) {
+  private static void write(Node node, long nowMs, TaskSetManager set, ObjectNode out) {
     int succeeded = Math.min(node.tasks, node.before + (set == null ? 0 : set.tasksSuccessful()));
     boolean done = set == null ? node.over : succeeded == node.tasks;
     int left = done ? 0 : node.tasks - succeeded;
@@ -223,6 +237,7 @@ final class Job {
     } else {
       out.putNull("mean_ms");
     }
+    out.put("running_ms", (double) (set == null ? 0 : runningMs(set, nowMs)));
     ArrayNode parents = out.putArray("parents");
     node.parents.forEach(parents::add);
   }

@@ -136,11 +136,11 @@ final class JobGraph {
   }
 
   /** The ids of the jobs that it has written: the listener may end one at any moment. */
-  synchronized Set<String> write(ArrayNode out, Map<Integer, TaskSetManager> sets, boolean plans) {
+  synchronized Set<String> write(ArrayNode out, long nowMs, Map<Integer, TaskSetManager> sets, boolean plans) {
     List<Job> arrived = new ArrayList<>(jobs.values());
     arrived.sort(Comparator.comparingLong(each -> each.submittedMs));
     for (Job each : arrived) {
-      each.write(out.addObject(), sets, plans);
+      each.write(out.addObject(), nowMs, sets, plans);
     }
     return arrived.stream().map(each -> each.id).collect(Collectors.toSet());
   }
