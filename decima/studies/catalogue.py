@@ -114,7 +114,7 @@ ERRORS = (
 #: Faults in ``faults``, see ``decima.studies.robustness.faults_named``.
 FAULTS = (
     *("none", "losses-mild", "losses-heavy", "lost-output"),
-    *("failures", "stragglers", "nights", "all"),
+    *("failures", "stragglers", "speculation", "nights", "all"),
 )
 
 

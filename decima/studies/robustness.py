@@ -25,7 +25,7 @@ from decima.studies.compared import change, jct_s, tidy
 from decima.studies.outcome import FULL, RULE, Outcome
 from decima.studies.study import Study
 from simulator.cluster.config import Knowledge
-from simulator.cluster.faults import NO_FAULTS, Faults
+from simulator.cluster.faults import NO_FAULTS, SPECULATION, Faults
 
 __all__ = ["estimates", "faults", "faults_named", "plot_estimates", "plot_faults"]
 
@@ -262,6 +262,7 @@ def faults_named(executors: int) -> dict[str, Faults]:
         "lost-output": Faults(executor_lifetime_ms=heavy_ms, lost_output=True),
         "failures": Faults(task_failures=share),
         "stragglers": Faults(stragglers=slow),
+        "speculation": Faults(stragglers=slow, speculation=SPECULATION),
         "nights": Faults(capacity=nights),
         "all": Faults(mild_ms, task_failures=share, stragglers=slow, lost_output=True, capacity=nights),
     }

@@ -13,9 +13,11 @@ from enum import IntEnum
 from simulator.cluster.faults import Faults
 from workloads.arrivals import RandomStream, random_stream
 
-__all__ = ["Purpose", "chance", "executor_keys", "job_key", "outage_ms"]
+__all__ = ["COPY", "Purpose", "chance", "executor_keys", "job_key", "outage_ms"]
 
 _WORD = 0xFFFFFFFF
+#: Added to the purpose for the copy of a task.
+COPY = 4
 
 
 class Purpose(IntEnum):

@@ -23,8 +23,8 @@ from simulator.cluster.chance import executor_keys, job_key, outage_ms
 from simulator.cluster.config import ClusterConfig
 from simulator.cluster.durations import task_noise
 from simulator.cluster.engine import commands as engine
+from simulator.cluster.engine import copies, forks
 from simulator.cluster.engine import faults as fault_engine
-from simulator.cluster.engine import forks
 from simulator.cluster.engine.clock import Clock
 from simulator.cluster.engine.state import Memory, allocate, state_of
 from simulator.cluster.observation import Observation
@@ -60,6 +60,7 @@ class Cluster(BaseCluster):
         self._faults = config.faults if config.faults.active else None
         self._outages: frozenset[int] = frozenset()  # executors that are lost
         self._lost_runs: list[NDArray[np.void]] = []
+        self._late_ms = np.zeros(len(self._state.stages) if config.faults.speculation else 0)
         self._reset()
 
     def _use(self, memory: Memory) -> None:
@@ -72,7 +73,10 @@ class Cluster(BaseCluster):
             cluster[name].data for name in names
         )
         self.clock = Clock(
-            self, cluster["next_order"].data, partial(engine.run_tasks, memory), Cluster._task_ended
+            self,
+            cluster["next_order"].data,
+            self._run_and_copy_tasks if self.config.faults.speculation else partial(engine.run_tasks, memory),
+            Cluster._task_ended,
         )
 
     def fork(self, futures: int | None = None, *, arrivals: bool = True, log: bool = True) -> Cluster:
@@ -86,6 +90,7 @@ class Cluster(BaseCluster):
             records = np.empty_like(records)
             forks.copy_without_log(self._memory, records)
         fork = copy(self)
+        fork._late_ms = self._late_ms.copy()
         fork._use((records, values))
         fork.clock.follow(self.clock)
         for log_of in ("_moves", "_lost_runs", "_changes", "_failed"):
@@ -312,11 +317,12 @@ class Cluster(BaseCluster):
             return
         if happened & engine.FAILED:
             self._schedule_arrivals()
-            happened, offered = fault_engine.fail_task(self._memory, self.clock.now)
+            happened, offered, failed = fault_engine.end_run(self._memory, self.clock.now)
             self._take_lost_runs()
             self._schedule_arrivals()
             if not happened:
-                self._offer_recovered()
+                if failed:
+                    self._offer_recovered()
                 return
         now, job = self.clock.now, -1
         if happened & (engine.JOB_COMPLETE | engine.JOB_FAILED):
@@ -387,6 +393,12 @@ class Cluster(BaseCluster):
         """Offer free executors after a failure: where outputs were lost, more tasks may have to run again."""
         if self.config.faults.lost_output:
             self._offer_free()
+
+    def _run_and_copy_tasks(self, limit_ms: float, limit_order: int) -> tuple[float, int, int, int, int]:
+        result: tuple[float, int, int, int, int] = copies.run_tasks(
+            self._memory, self._late_ms, self.clock.now, limit_ms, limit_order
+        )
+        return result
 
     def _take_lost_runs(self) -> None:
         if self._num_lost[0]:

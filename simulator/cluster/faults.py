@@ -12,16 +12,23 @@ from workloads.errors import ConfigError, check_instance, check_number, check_pa
 from workloads.job import LONGEST_MS
 
 __all__ = [
+    "MIN_LATE_MS",
     "MOST_FAILURES",
     "NO_FAULTS",
+    "SPECULATION",
     "Faults",
     "Outcome",
+    "parse_speculation",
     "parse_stragglers",
     "read_capacity",
 ]
 
 #: Failures of a task after which its job fails (Spark's ``spark.task.maxFailures``).
 MOST_FAILURES = 4
+#: A task that has run for less is not copied (Spark's ``spark.speculation.minTaskRuntime``), ms.
+MIN_LATE_MS = 100.0
+#: Spark 3's ``spark.speculation.quantile`` and ``spark.speculation.multiplier``; those of Spark 4 are 0.9 and 3.
+SPECULATION = (0.75, 1.5)
 
 
 class Outcome(IntEnum):
@@ -32,6 +39,7 @@ class Outcome(IntEnum):
     EXECUTOR_LOST = 2
     OUTPUT_LOST = 3
     JOB_FAILED = 4
+    KILLED = 5
 
 
 def _probability(value: float, name: str) -> float:
@@ -39,6 +47,22 @@ def _probability(value: float, name: str) -> float:
     if not 0 <= value <= 1:
         raise ConfigError(f"{name} must be between 0 and 1, got {value:g}")
     return value
+
+
+def _speculation(given: object) -> tuple[float, float]:
+    quantile: object
+    multiplier: object
+    try:
+        quantile, multiplier = given  # type: ignore[misc]
+    except (TypeError, ValueError):
+        raise ConfigError(f"speculation must be a quantile and a multiplier, got {given!r:.60}") from None
+    share = check_number(quantile, "the quantile of speculation", ConfigError)
+    factor = check_number(multiplier, "the multiplier of speculation", ConfigError)
+    if not 0 < share <= 1:
+        raise ConfigError(f"the quantile of speculation must be above 0 and at most 1, got {share:g}")
+    if not 1 <= factor <= 1000:
+        raise ConfigError(f"the multiplier of speculation must be between 1 and 1000, got {factor:g}")
+    return share, factor
 
 
 def _capacity(given: object) -> tuple[tuple[float, int], ...]:
@@ -79,6 +103,10 @@ class Faults:
             with tasks to start run again, as in Spark without an external shuffle service.
         capacity: (time in ms, number of executors), ascending in time: from then on only the first so many executors
             are in the cluster.
+        speculation: (quantile, multiplier): when all tasks of a stage have started and this share has finished, a task
+            that has run for multiplier times the median of those, and for ``MIN_LATE_MS``, is copied once to an
+            executor that waits for its job. The first run to finish wins, the other is killed. As in Spark, but that
+            the median is not updated. None for no copies.
 
     Raises:
         ConfigError: a setting out of range.
@@ -90,6 +118,7 @@ class Faults:
     stragglers: tuple[float, float] = (0.0, 1.0)
     lost_output: bool = False
     capacity: tuple[tuple[float, int], ...] = ()
+    speculation: tuple[float, float] | None = None
 
     def __post_init__(self) -> None:
         for name in ("executor_lifetime_ms", "executor_return_ms"):
@@ -110,6 +139,8 @@ class Faults:
         object.__setattr__(self, "task_failures", _probability(self.task_failures, "task_failures"))
         check_instance(self.lost_output, bool, "lost_output", ConfigError)
         object.__setattr__(self, "capacity", _capacity(self.capacity))
+        if self.speculation is not None:
+            object.__setattr__(self, "speculation", _speculation(self.speculation))
 
     @property
     def active(self) -> bool:
@@ -125,6 +156,7 @@ class Faults:
             "stragglers": list(self.stragglers),
             "lost_output": self.lost_output,
             "capacity": [[time_ms / 1000, number] for time_ms, number in self.capacity],
+            "speculation": None if self.speculation is None else list(self.speculation),
         }
 
     def __str__(self) -> str:
@@ -144,10 +176,16 @@ class Faults:
             words.append(f"{self.task_failures:g} of runs fail")
         if self.stragglers[0] and self.stragglers[1] > 1:
             words.append("{:g} of runs take {:g} times as long".format(*self.stragglers))
+        if self.speculation:
+            words.append(
+                "tasks copied when {:g} have finished, after {:g} times their median".format(
+                    *self.speculation
+                )
+            )
         return ", ".join(words)
 
 
-_CAUSES = ("executor_lifetime_ms", "task_failures", "stragglers", "capacity")
+_CAUSES = ("executor_lifetime_ms", "task_failures", "stragglers", "capacity", "speculation")
 #: No faults.
 NO_FAULTS = Faults()
 
@@ -163,6 +201,19 @@ def parse_stragglers(text: str) -> tuple[float, float]:
     except ValueError:
         raise ConfigError(f"stragglers {text!r}: expected P:FACTOR, such as 0.05:4") from None
     return Faults(stragglers=(share, factor)).stragglers
+
+
+def parse_speculation(text: str) -> tuple[float, float]:
+    """Read a quantile and a multiplier from ``QUANTILE:MULTIPLIER``.
+
+    Raises:
+        ConfigError: another form, or a number out of range.
+    """
+    try:
+        quantile, multiplier = (float(part) for part in text.split(":"))
+    except ValueError:
+        raise ConfigError(f"speculation {text!r}: expected QUANTILE:MULTIPLIER, such as 0.75:1.5") from None
+    return _speculation((quantile, multiplier))
 
 
 def read_capacity(path: str | Path) -> tuple[tuple[float, int], ...]:

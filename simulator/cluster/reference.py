@@ -13,6 +13,7 @@ and timeouts that end at the same time do so in the order in which they started.
 from __future__ import annotations
 
 import math
+import statistics
 from contextlib import suppress
 from itertools import count
 from typing import Self
@@ -22,9 +23,9 @@ from numpy.typing import NDArray
 from simpy.events import ProcessGenerator
 
 from simulator.cluster.base import SchedulingError
-from simulator.cluster.chance import Purpose, executor_keys, outage_ms
+from simulator.cluster.chance import COPY, Purpose, executor_keys, outage_ms
 from simulator.cluster.config import ClusterConfig
-from simulator.cluster.faults import MOST_FAILURES, Outcome
+from simulator.cluster.faults import MIN_LATE_MS, MOST_FAILURES, Outcome
 from simulator.cluster.record import EpisodeRecord
 from simulator.cluster.reference_executors import ReferenceExecutors
 from simulator.cluster.reference_state import Executor, Job, Stage, log_of, redrawn_ms
@@ -66,7 +67,7 @@ class ReferenceCluster(ReferenceExecutors):
         fork = type(self)(self.config, self.sequence)
         fork._given_ms = self._given_ms.copy()
         if futures is not None:
-            fork._given_ms |= redrawn_ms(self.config, self._jobs, futures, self.clock.now)
+            fork._given_ms |= redrawn_ms(self.config, self._executors, futures, self.clock.now)
         with suppress(SchedulingError):  # the cluster stands still for ever
             for method, *arguments in self._history:
                 method(fork, *arguments)
@@ -104,16 +105,20 @@ class ReferenceCluster(ReferenceExecutors):
             yield self.clock.timeout(task_ms)
             if executor.occupation != occupation:  # the executor was lost
                 return
+            other = self._other_run(executor)
             failed = self._end_run(executor, stage)
             if stage.job.failed:
                 return
-            goes_on = stage.unstarted and stage.ready and not self.config.semantics.offer_after_tasks
-            if not goes_on:
+            freed = not failed and other is not None and self._free_killed(other, stage)
+            if not self._goes_on(stage):
                 break
+            if other and not failed:  # the other one has begun its next task before
+                self._start(executor, stage)
+                return
             task_ms = self._next_task_ms(executor, stage)
             if failed:
                 self._offer_recovered()
-        if self._become_idle(executor, stage) and failed:
+        if self._become_idle(executor, stage, freed) and failed:
             self._offer_recovered()
 
     def _move(self, executor: Executor) -> ProcessGenerator:
@@ -159,8 +164,15 @@ class ReferenceCluster(ReferenceExecutors):
         self._reward.add_job(self.clock.now, job.number)
         self._num_losses = 0
 
-    def _become_idle(self, executor: Executor, stage: Stage) -> bool:
-        """Place an executor that gets no further task of its stage; returns whether it concerns no other executor."""
+    def _goes_on(self, stage: Stage) -> bool:
+        """Return whether an executor whose task of a stage ended takes the next one."""
+        return stage.unstarted > 0 and stage.ready and not self.config.semantics.offer_after_tasks
+
+    def _become_idle(self, executor: Executor, stage: Stage, freed: bool) -> bool:
+        """Place an executor that gets no further task of its stage; returns whether it concerns no other executor.
+
+        ``freed``: another executor that ran the same task waits in the pool of the job.
+        """
         opened = stage.complete and self._open_children(stage)
         committed = any(source == executor.source for source, _ in self._commitments)
         if committed:
@@ -175,11 +187,9 @@ class ReferenceCluster(ReferenceExecutors):
         ended = all(each.complete for each in stage.job.stages)
         if ended:
             self._end(stage.job)
-        if opened or ended or not committed:
-            class_ids = (
-                sorted(self._class_ids, key=lambda class_id: class_id != executor.class_id) if opened else []
-            )
-            self._offer((stage.job, class_id) for class_id in class_ids)
+        if opened or ended or freed or not committed:
+            class_ids = sorted(self._class_ids, key=lambda class_id: class_id != executor.class_id)
+            self._offer((stage.job, class_id) for class_id in class_ids if opened or freed)
             return False
         return True
 
@@ -215,12 +225,15 @@ class ReferenceCluster(ReferenceExecutors):
     def _end_run(self, executor: Executor, stage: Stage) -> bool:
         """End a run of a task; returns whether it has failed."""
         task, share = executor.task, self.config.faults.task_failures
-        if not (share > 0 and stage.chance(task, Purpose.FAILS, stage.job.key) < share):
+        purpose = Purpose.FAILS + COPY * executor.is_copy
+        if not (share > 0 and stage.chance(task, purpose, stage.job.key) < share):
+            if other := self._other_run(executor):
+                self._stop(other, Outcome.KILLED)
             stage.finish_task(executor, self.clock.now)
             return False
         executor.start_ms = math.nan
         stage.failures[task] += 1
-        self._lose_run(stage, task, Outcome.FAILED)
+        self._stop(executor, Outcome.FAILED)
         if stage.failures[task] == MOST_FAILURES:
             self._fail(executor, stage.job)
         else:
@@ -232,6 +245,19 @@ class ReferenceCluster(ReferenceExecutors):
         run = start_ms, min(finish_ms, self.clock.now), executor, wave, parallelism
         self._lost_runs.append((stage, task, run, outcome))
 
+    def _stop(self, executor: Executor, outcome: Outcome) -> None:
+        """Log the lost run of an executor; its task waits for another run unless another executor runs it."""
+        stage, task = executor.stage, executor.task
+        assert stage
+        if not self._other_run(executor):
+            self._lose_run(stage, task, outcome)
+            return
+        if stage.runs[task][2] == executor.number:
+            stage.runs[task], stage.copies[task] = stage.copies[task], stage.runs[task]
+        start_ms, _, number, wave, parallelism = stage.copies.pop(task)
+        run = start_ms, self.clock.now, number, wave, parallelism
+        self._lost_runs.append((stage, task, run, outcome))
+
     def _fail(self, executor: Executor, job: Job) -> None:
         """Stop all executors of a job of which a task has failed too often."""
         job.failed = True
@@ -239,7 +265,7 @@ class ReferenceCluster(ReferenceExecutors):
         self._go_to_common_pool(executor)
         for other in self._executors:
             if other.job is job and other.stage:
-                self._lose_run(other.stage, other.task, Outcome.JOB_FAILED)
+                self._stop(other, Outcome.JOB_FAILED)
                 self._go_to_common_pool(other)
         self._commitments = [each for each in self._commitments if each[0][0] not in job.stages]
         self._end(job)
@@ -283,9 +309,10 @@ class ReferenceCluster(ReferenceExecutors):
         self._moving.pop(executor, None)
         if executor in pool:
             pool.remove(executor)
+        if stage:
+            self._stop(executor, Outcome.EXECUTOR_LOST)
         executor.detach()
         if stage:
-            self._lose_run(stage, executor.task, Outcome.EXECUTOR_LOST)
             left = sum(other.source == source for other in self._executors)
             committed = [place for place, each in enumerate(self._commitments) if each[0] == source]
             if len(committed) > left:
@@ -317,6 +344,64 @@ class ReferenceCluster(ReferenceExecutors):
         if self.config.faults.lost_output:
             self._offer_free()
 
+    # Copies of tasks that run long.
+
+    def _other_run(self, executor: Executor) -> Executor | None:
+        """Return the other executor that runs an executor's task."""
+        if self.config.faults.speculation is None:
+            return None
+        others = (each for each in self._executors if each.stage is executor.stage and each is not executor)
+        return next((each for each in others if each.task == executor.task and each.start_ms >= 0), None)
+
+    def _free_killed(self, executor: Executor, stage: Stage) -> bool:
+        """Place an executor whose task another one has finished; returns whether it waits in the pool of its job."""
+        executor.occupation += 1
+        executor.start_ms = math.nan
+        if self._goes_on(stage):
+            self._start(executor, stage)
+        elif any(source == executor.source for source, _ in self._commitments):
+            self._carry_out_next(executor.source, executor)
+        else:
+            self._wait(executor)
+            return True
+        return False
+
+    def _step(self) -> None:
+        """Let the next event happen: a copy, after all other events of its time."""
+        if self.config.faults.speculation and self.clock.now < self.clock.peek():
+            late = [each for each in self._executors if each.stage and self._may_copy(each, each.stage)]
+            due = [(self._late_ms(each), each.number) for each in late]
+            time_ms, number = min(due, default=(math.inf, -1))
+            if time_ms < self.clock.peek():
+                self.clock._now = time_ms
+                executor = self._executors[number]
+                assert executor.stage
+                self._copy(self._waiting(executor.stage).pop(0), executor.stage, executor.task)
+                return
+        self.clock.step()
+
+    def _may_copy(self, executor: Executor, stage: Stage) -> bool:
+        """Return whether the task of an executor is copied when it has run long; note how long that is."""
+        assert self.config.faults.speculation
+        quantile, multiplier = self.config.faults.speculation
+        enough = max(math.floor(quantile * stage.profile.num_tasks), 1)
+        if stage.unstarted or stage.finished < enough or not executor.start_ms >= 0:
+            return False
+        if not stage.late_ms:
+            median_ms = statistics.median(stage.runs[task][1] - stage.runs[task][0] for task in stage.done)
+            stage.late_ms = max(multiplier * median_ms, MIN_LATE_MS)
+        return executor.task not in stage.copied and bool(self._waiting(stage))
+
+    def _late_ms(self, executor: Executor) -> float:
+        """Return when the running task of an executor has run long, ms; not before now."""
+        assert executor.stage
+        return max(executor.start_ms + executor.stage.late_ms, self.clock.now)
+
+    def _waiting(self, stage: Stage) -> list[Executor]:
+        """Return the first pool of a stage's job with executors that cover its demand; an empty list without any."""
+        pools = (self._pools[stage.job, each] for each in self._class_ids if self._fits(stage, each))
+        return next((pool for pool in pools if pool), [])
+
     # Decisions.
 
     def _commit(self, target: tuple[int, int] | None, count: int) -> float:
@@ -341,7 +426,7 @@ class ReferenceCluster(ReferenceExecutors):
         while not self._num_offered and not self._done:
             to_come = self._arrivals and self._num_arrived < len(self._jobs)
             if to_come or self._num_on_the_way or any(executor.stage for executor in self._executors):
-                self.clock.step()
+                self._step()
             elif not self._live:
                 self._done = True
             elif self._may_call and not self._last_call:

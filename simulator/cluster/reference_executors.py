@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from simpy.events import ProcessGenerator
 
 from simulator.cluster.base import BaseCluster
+from simulator.cluster.chance import COPY
 from simulator.cluster.config import ClusterConfig, check_demands
 from simulator.cluster.durations import duration_ms
 from simulator.cluster.observation import JOB, STAGE, Observation
@@ -26,6 +27,7 @@ from simulator.cluster.reference_state import (
     LostRun,
     Source,
     Stage,
+    TaskRun,
     delay_factor,
     estimate,
     jobs_of,
@@ -60,7 +62,7 @@ class ReferenceExecutors(BaseCluster):
         self._moves: list[tuple[int, int, float]] = []
         self._arrivals = True
         self._history: list[tuple[Any, ...]] = []  # methods called by decisions and forks, with arguments
-        self._given_ms: dict[tuple[int, int, int, int], float] = {}  # redrawn durations of tasks
+        self._given_ms: dict[tuple[int, int, int, int, bool], float] = {}  # redrawn durations of tasks
         self._num_on_the_way = 0  # moves that have not ended, those of lost executors included
         self._outages: set[Executor] = set()
         self._outage_keys: list[int] = []
@@ -137,14 +139,27 @@ class ReferenceExecutors(BaseCluster):
 
     def _next_task_ms(self, executor: Executor, stage: Stage) -> float:
         """Start the next task of a stage on an executor; returns its duration, ms."""
+        executor.task, executor.is_copy = stage.next_task_number(), False
+        return self._begin_run(executor, stage, stage.runs)
+
+    def _copy(self, executor: Executor, stage: Stage, task: int) -> None:
+        """Run a task that already runs also on an executor from the pool of its job."""
+        executor.stage, executor.task, executor.is_copy = stage, task, True
+        executor.occupation += 1
+        stage.copied.add(task)
+        self.clock.process(self._work(executor, stage, self._begin_run(executor, stage, stage.copies)))
+
+    def _begin_run(self, executor: Executor, stage: Stage, runs: dict[int, TaskRun]) -> float:
+        """Log the run of an executor's task among others; returns its duration, ms."""
         wave = Wave.FRESH if executor.warm is None else Wave.REST if executor.warm is stage else Wave.FIRST
         parallelism = sum(other.job is stage.job for other in self._executors)
-        executor.task = task = stage.next_task_number()
-        task_ms = self._given_ms.get((stage.job.number, stage.number, task, stage.attempts[task]))
+        task, is_copy, key = executor.task, executor.is_copy, stage.job.key
+        task_ms = self._given_ms.get((stage.job.number, stage.number, task, stage.attempts[task], is_copy))
         if task_ms is None:
-            task_ms = duration_ms(self.config, stage.profile.durations, wave, parallelism, *stage.noise[task])
-            task_ms *= delay_factor(self.config, stage, task, stage.job.key)
-        stage.runs[task] = (self.clock.now, self.clock.now + task_ms, executor.number, wave, parallelism)
+            noise = stage.later_noise(task, key, COPY) if is_copy else stage.noise[task]
+            task_ms = duration_ms(self.config, stage.profile.durations, wave, parallelism, *noise)
+            task_ms *= delay_factor(self.config, stage, task, key, is_copy)
+        runs[task] = (self.clock.now, self.clock.now + task_ms, executor.number, wave, parallelism)
         executor.warm, executor.start_ms = stage, self.clock.now
         return task_ms
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from simulator.cluster.chance import Purpose, chance, job_key
+from simulator.cluster.chance import COPY, Purpose, chance, job_key
 from simulator.cluster.config import ClusterConfig
 from simulator.cluster.durations import longer_ms, task_noise
 from simulator.cluster.engine.posterior import posterior, records
@@ -25,6 +25,7 @@ __all__ = [
     "LostRun",
     "Source",
     "Stage",
+    "TaskRun",
     "delay_factor",
     "estimate",
     "jobs_of",
@@ -85,6 +86,9 @@ class Stage:
     returned: list[int] = field(default_factory=list)  # tasks whose run was lost; the last runs next
     attempts: Counter[int] = field(default_factory=Counter)  # lost runs of tasks
     failures: Counter[int] = field(default_factory=Counter)  # failed runs of tasks
+    copies: dict[int, TaskRun] = field(default_factory=dict)  # second runs of running tasks
+    copied: set[int] = field(default_factory=set)  # tasks whose current attempt was copied
+    late_ms: float = 0.0  # time after which a task is copied; 0 if not known yet
     finished_ms: float = 0.0  # executor time of finished tasks
 
     def finish_task(self, executor: Executor, now_ms: float) -> None:
@@ -107,11 +111,11 @@ class Stage:
         """Take the next task: the one whose run was lost last, else the first that never started."""
         return self.returned.pop() if self.returned else len(self.runs)
 
-    def later_noise(self, task: int, key: int) -> tuple[float, float]:
-        """Draw the noise of the current attempt at a task, which is not the first."""
-        return self.chance(task, Purpose.LEVEL, key), self.chance(task, Purpose.DURATION, key)
+    def later_noise(self, task: int, key: int, copy: int = 0) -> tuple[float, float]:
+        """Draw the noise of the current attempt at a task, which is not the first, or of its copy (``COPY``)."""
+        return self.chance(task, Purpose.LEVEL + copy, key), self.chance(task, Purpose.DURATION + copy, key)
 
-    def chance(self, task: int, purpose: Purpose, key: int) -> float:
+    def chance(self, task: int, purpose: int, key: int) -> float:
         """Return the uniform number of a purpose for the current attempt at a task."""
         before = sum(stage.num_tasks for stage in self.job.profile.stages[: self.number])
         return chance(key, before + task, self.attempts[task], purpose)
@@ -119,6 +123,7 @@ class Stage:
     def give_back(self, task: int) -> TaskRun:
         """Let a task wait for another run; returns the lost run."""
         self.attempts[task] += 1
+        self.copied.discard(task)
         self.noise[task] = self.later_noise(task, self.job.key)
         self.returned.append(task)
         run = self.runs.pop(task)
@@ -151,6 +156,7 @@ class Executor:
     warm: Stage | None = None  # stage of the last task that its JVM ran; None for a new JVM
     start_ms: float = math.nan  # start of the running task; NaN without one
     task: int = -1  # task that it started last
+    is_copy: bool = False  # whether that run began as a copy
     occupation: int = 0  # grows with each stage and each move, so that the end of an earlier one is void
     away: bool = False  # whether it is out of the cluster
 
@@ -220,25 +226,36 @@ def log_of(jobs: list[Job], moves: list[tuple[int, int, float]], lost: list[Lost
     }
 
 
-def delay_factor(config: ClusterConfig, stage: Stage, task: int, key: int) -> float:
-    """Return the factor by which the current attempt at a task takes longer."""
+def delay_factor(config: ClusterConfig, stage: Stage, task: int, key: int, is_copy: bool) -> float:
+    """Return the factor by which the current attempt at a task, or its copy, takes longer."""
     share, factor = config.faults.stragglers
-    return factor if share > 0 and stage.chance(task, Purpose.STRAGGLES, key) < share else 1.0
+    purpose = Purpose.STRAGGLES + COPY * is_copy
+    return factor if share > 0 and stage.chance(task, purpose, key) < share else 1.0
 
 
 def redrawn_ms(
-    config: ClusterConfig, jobs: list[Job], seed: int, now_ms: float
-) -> dict[tuple[int, int, int, int], float]:
-    """Redraw durations of running tasks, given that they end after ``now_ms``: ms by (job, stage, task, attempt)."""
+    config: ClusterConfig, executors: list[Executor], seed: int, now_ms: float
+) -> dict[tuple[int, int, int, int, bool], float]:
+    """Redraw durations of running tasks, given that they end after ``now_ms``.
+
+    Returns:
+        Duration in ms by (job, stage, task, attempt, whether it is a copy).
+    """
     given = {}
-    for job in jobs:
-        for stage, noise in zip(job.stages, job.noise(seed), strict=True):
-            for task, (start_ms, finish_ms, _, wave, parallelism) in stage.runs.items():
-                if finish_ms > now_ms and task not in stage.done:
-                    factor = delay_factor(config, stage, task, job_key(seed, job.number))
-                    since_ms = start_ms + (now_ms - start_ms) / factor if factor > 1 else now_ms
-                    run = Wave(wave), parallelism, noise[task], start_ms, since_ms
-                    task_ms = longer_ms(config, stage.profile.durations, *run)
-                    if task_ms is not None and start_ms + task_ms * factor > now_ms:
-                        given[job.number, stage.number, task, stage.attempts[task]] = task_ms * factor
+    noises = {each.job: each.job.noise(seed) for each in executors if each.job}
+    for executor in executors:
+        stage, task, is_copy = executor.stage, executor.task, executor.is_copy
+        if stage is None or not executor.start_ms >= 0:
+            continue
+        runs = stage.runs if stage.runs[task][2] == executor.number else stage.copies
+        start_ms, finish_ms, _, wave, parallelism = runs[task]
+        if finish_ms > now_ms:
+            key = job_key(seed, stage.job.number)
+            noise = stage.later_noise(task, key, COPY) if is_copy else noises[stage.job][stage.number][task]
+            factor = delay_factor(config, stage, task, key, is_copy)
+            since_ms = start_ms + (now_ms - start_ms) / factor if factor > 1 else now_ms
+            run = Wave(wave), parallelism, noise, start_ms, since_ms
+            task_ms = longer_ms(config, stage.profile.durations, *run)
+            if task_ms is not None and start_ms + task_ms * factor > now_ms:
+                given[stage.job.number, stage.number, task, stage.attempts[task], is_copy] = task_ms * factor
     return given

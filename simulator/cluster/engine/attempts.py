@@ -4,10 +4,21 @@ from __future__ import annotations
 
 from simulator.compiled import inner
 
-__all__ = ["delay_factor", "draw_noise", "fails"]
+__all__ = [
+    "COPY",
+    "DURATION",
+    "LEVEL",
+    "chance",
+    "copy_delay_factor",
+    "delay_factor",
+    "draw_noise",
+    "fails",
+    "run_of",
+]
 
 # Purposes, see `simulator.cluster.chance.Purpose`.
 FAILS, STRAGGLES, LEVEL, DURATION = 0, 1, 2, 3
+COPY = 4  # added for a copy
 
 
 @inner
@@ -27,6 +38,15 @@ def chance(state, job, task, purpose):
 
 
 @inner
+def run_of(state, executor):
+    """Return the record, ``LOST``, of an executor's run, if its task was copied and ``TASK`` has its other run.
+
+    ``outcome`` is ``COPY`` if the run began as the copy, else 0. These are the last records of the table of lost runs.
+    """
+    return state.lost[len(state.lost) - len(state.executors) + executor]
+
+
+@inner
 def fails(state, executor):
     """Return whether the run of a task that ends on an executor has failed."""
     runner, share = state.executors[executor], state.cluster[0].task_failures
@@ -38,6 +58,13 @@ def delay_factor(state, job, task):
     """Return the factor by which the current attempt at a task takes longer."""
     cluster = state.cluster[0]
     return cluster.straggler_factor if chance(state, job, task, STRAGGLES) < cluster.straggler_share else 1.0
+
+
+@inner
+def copy_delay_factor(state, job, task):
+    """Return the factor by which a copy of the current attempt at a task takes longer."""
+    cluster, drawn = state.cluster[0], chance(state, job, task, STRAGGLES + COPY)
+    return cluster.straggler_factor if drawn < cluster.straggler_share else 1.0
 
 
 @inner

@@ -33,8 +33,9 @@ OPENED = 2  # the stage is complete, and a child of it became ready
 JOB_COMPLETE = 4
 DEPARTED = 8  # executors left, now or before; their arrivals must be scheduled
 QUIET = 16  # no task is running any more
-FAILED = 32  # the task failed; the caller handles it
+FAILED = 32  # the task failed, or was copied; the caller handles it
 JOB_FAILED = 64  # the task failed for the last time, and so did its job
+FREED = 128  # another executor that ran the same task waits in the pool of its job
 
 
 @compiled
@@ -163,7 +164,7 @@ def _after_task(state, happened, executor, job, offered, keeps, now):
     if happened & (JOB_COMPLETE | JOB_FAILED):
         place = _end_job(state, job, executor, now)
     decisions = rounds.stay(state, now) if keeps else 0
-    if happened & OPENED:
+    if happened & (OPENED | FREED):
         decisions += rounds.offer_pools(state, job, state.executors[executor].class_id, keeps, now)
     elif cluster.offer_idle_executors:
         decisions += rounds.offer_free(state, keeps, now)

@@ -1,21 +1,25 @@
-"""Compiled: functions that Python calls when executors are lost or join, or when a run of a task fails."""
+"""Compiled: functions that Python calls when executors are lost or join, when a run fails, when a copied task ends."""
 
 from __future__ import annotations
 
 from simulator.cluster.engine import executors, tasks
-from simulator.cluster.engine.commands import JOB_FAILED, _become_idle, goes_on
+from simulator.cluster.engine.attempts import FAILS, chance, run_of
+from simulator.cluster.engine.commands import FREED, JOB_FAILED, _become_idle, goes_on
 from simulator.cluster.engine.losses import (
     MOST_FAILURES,
     RUN_EXECUTOR_LOST,
     RUN_FAILED,
     RUN_JOB_FAILED,
+    RUN_KILLED,
     RUN_OUTPUT_LOST,
     give_back,
+    lose_run,
+    other_run,
 )
 from simulator.cluster.engine.state import FINISHED, OUTPUT_LOST, view
 from simulator.compiled import compiled, inner
 
-__all__ = ["fail_task", "join", "lose"]
+__all__ = ["end_run", "join", "lose"]
 
 
 @compiled
@@ -45,12 +49,12 @@ def _lose(state, executor, now):
         _unclaim(state, -1, runner.target, 1)
         runner.target = -1
     elif runner.stage >= 0:
-        stage, source = runner.stage, executors.source_of(state, executor)
-        left = state.pairs[tasks.pair_of(state, stage, runner.class_id)].running - 1
+        source = executors.source_of(state, executor)
+        left = state.pairs[tasks.pair_of(state, runner.stage, runner.class_id)].running - 1
         job = runner.job
         tasks.remove(state, executor)
+        lose_run(state, executor, now, RUN_EXECUTOR_LOST)
         executors.detach(state, executor)
-        give_back(state, runner.task, stage, now, RUN_EXECUTOR_LOST)
         if _num_committed(state, source) > left:
             _drop_newest(state, source, job)
     else:
@@ -111,37 +115,78 @@ def _drop_newest(state, source, job):
     state.cluster[0].free_commitment = newest
 
 
-# Failures.
+# Failures, and ends of copied tasks.
 
 
 @compiled
-def fail_task(memory, now):
-    """Let the run that ends next fail: its task waits for another run, or its job fails.
+def end_run(memory, now):
+    """End the run that ends next, which fails or whose task was copied.
+
+    After a failure its task waits for another run, or its job fails.
 
     Returns:
-        Bits and number of executors as from ``run_tasks``; no bits if no other executor is concerned.
+        Bits and number of executors as from ``run_tasks``, and whether the run failed; no bits if no other executor is
+        concerned.
     """
     state = view(memory)
     executor = state.heap[0].executor
     runner = state.executors[executor]
     stage_id, number = runner.stage, runner.task
-    stage, task = state.stages[stage_id], state.tasks[number]
-    task.failures += 1
-    give_back(state, number, stage_id, now, RUN_FAILED)
-    if task.failures == MOST_FAILURES:
-        tasks.pop(state)
-        executors.go_to_common_pool(state, executor)
-        _abort(state, stage.job, now)
-        return JOB_FAILED, 0
-    if state.cluster[0].lost_output == 1:
-        _recover(state, stage.job, now)
+    stage, task, freed = state.stages[stage_id], state.tasks[number], 0
+    failed = _fails(state, executor)
+    if failed:
+        task.failures += 1
+        lose_run(state, executor, now, RUN_FAILED)
+        if task.failures == MOST_FAILURES:
+            tasks.pop(state)
+            executors.go_to_common_pool(state, executor)
+            _abort(state, stage.job, now)
+            return JOB_FAILED, 0, True
+        if state.cluster[0].lost_output == 1:
+            _recover(state, stage.job, now)
+    else:
+        freed = _finish(state, executor, now)
     if goes_on(state.cluster[0], stage):
         tasks.next_task(state, stage_id, now)
-        return 0, 0
+        return 0, 0, failed
     running = state.pairs[tasks.pair_of(state, stage_id, runner.class_id)].running
     if state.cluster[0].offer_after_tasks == 1:
         running = 1
-    return _become_idle(state, executor, stage_id, now), running
+    return _become_idle(state, executor, stage_id, now) | freed, running, failed
+
+
+@inner
+def _fails(state, executor):
+    """Return whether the run that ends on an executor fails, be it a copy or not."""
+    runner, purpose = state.executors[executor], FAILS + run_of(state, executor).outcome
+    return chance(state, runner.job, runner.task, purpose) < state.cluster[0].task_failures
+
+
+@inner
+def _finish(state, executor, now):
+    """Finish a task that was copied, and kill its other run; returns ``FREED`` if that leaves an executor idle."""
+    runner = state.executors[executor]
+    stage, other = state.stages[runner.stage], other_run(state, executor)
+    if other >= 0:
+        lose_run(state, other, now, RUN_KILLED)
+    state.tasks[runner.task].next = FINISHED
+    run_of(state, executor).outcome = 0
+    stage.finished += 1
+    stage.finished_ms += now - runner.start
+    if other < 0:
+        return 0
+    tasks.remove(state, other)
+    state.executors[other].start = -1.0
+    state.cluster[0].departure_order = -1
+    if goes_on(state.cluster[0], stage):
+        tasks.start(state, other, runner.stage, 0, now)
+        return 0
+    source = executors.source_of(state, other)
+    if executors.is_committed(state, source):
+        executors.carry_out_next(state, source, other, now)
+        return 0
+    executors.wait(state, other)
+    return FREED
 
 
 @inner
@@ -151,7 +196,7 @@ def _abort(state, job, now):
         runner = state.executors[executor]
         if runner.job == job and runner.stage >= 0:
             tasks.remove(state, executor)
-            give_back(state, runner.task, runner.stage, now, RUN_JOB_FAILED)
+            lose_run(state, executor, now, RUN_JOB_FAILED)
             executors.go_to_common_pool(state, executor)
     first_source = executors.pool_of(state, -1, 0) + state.cluster[0].num_classes
     for stage in range(state.jobs[job].first_stage, state.jobs[job].end_stage):

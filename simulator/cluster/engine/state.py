@@ -73,6 +73,8 @@ CLUSTER = _record(
     ("straggler_factor", _FLOAT),
     ("warmup_ms", _FLOAT),
     ("moving_ms", _FLOAT),
+    ("speculation_quantile", _FLOAT),
+    ("speculation_multiplier", _FLOAT),
 )
 
 _CLUSTER_BYTES = CLUSTER.itemsize
@@ -202,8 +204,8 @@ TASK = _record(
     ("next", np.int32),  # the next in the linked list of lost tasks; with faults also one of the values below
 )
 
-#: ``next`` of a task that has finished, and of one whose output is lost.
-FINISHED, OUTPUT_LOST = -2, -3
+#: ``next`` of a task that has finished, of one whose output is lost, and of a running one that was copied.
+FINISHED, OUTPUT_LOST, COPIED = -2, -3, -4
 
 _NOT_STARTED = np.array([(np.nan, np.nan, -1, 0, -1, 0, 0, -1)], dtype=TASK)
 #: A task's record as a whole, which NumPy copies nine times as fast as field by field.
@@ -249,7 +251,9 @@ class State(NamedTuple):
     seen_stages: NDArray[np.void]  # observation.STAGE [classes * stages]: likewise
     noise: NDArray[np.void]  # NOISE [tasks]
     tasks: NDArray[np.void]  # TASK [tasks]
-    lost: NDArray[np.void]  # LOST [tasks + 3 * executors], empty without faults; first `num_lost`
+    lost: NDArray[
+        np.void
+    ]  # LOST [tasks + 4 * executors], empty without faults; first `num_lost`, and see `losses.run_of`
     values: NDArray[np.float64]  # durations of the distinct profiles, ms
 
 
@@ -365,7 +369,7 @@ def allocate(config: ClusterConfig, sequence: JobSequence, estimates: Sequence[E
             (STAGE_ROW, num_classes * num_stages.sum()),
             (NOISE, num_tasks.sum()),
             (TASK, num_tasks.sum()),
-            (LOST, num_tasks.sum() + 3 * num_executors if config.faults.active else 0),
+            (LOST, num_tasks.sum() + 4 * num_executors if config.faults.active else 0),
         ),
         np.concatenate([job.values for job in distinct.values()]),
     )
@@ -380,6 +384,8 @@ def allocate(config: ClusterConfig, sequence: JobSequence, estimates: Sequence[E
             cluster[name] = value
     cluster["has_faults"] = config.faults.active
     cluster["straggler_share"], cluster["straggler_factor"] = config.faults.stragglers
+    if config.faults.speculation:
+        cluster["speculation_quantile"], cluster["speculation_multiplier"] = config.faults.speculation
     cluster["warmup_ms"] = config.warmup_delay_ms
     cluster["moving_ms"] = config.moving_delay_ms
 

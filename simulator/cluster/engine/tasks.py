@@ -7,7 +7,17 @@ class covers its demand. It is ready if all its parents are complete and not all
 
 from __future__ import annotations
 
-from simulator.cluster.engine.attempts import delay_factor
+import numpy as np
+
+from simulator.cluster.engine.attempts import (
+    COPY,
+    DURATION,
+    LEVEL,
+    chance,
+    copy_delay_factor,
+    delay_factor,
+    run_of,
+)
 from simulator.cluster.engine.durations import draw_duration, draw_longer
 from simulator.compiled import inner
 from workloads.job import Wave
@@ -27,6 +37,7 @@ __all__ = [
     "next_task",
     "pair_of",
     "pop",
+    "push",
     "redraw_running",
     "refresh",
     "remove",
@@ -109,38 +120,56 @@ def _run(state, executor, stage_id, now):
 @inner
 def redraw_running(state, now):
     """Redraw the durations of running tasks, given how long they have run."""
-    cluster, size = state.cluster[0], state.cluster[0].num_running
-    cluster.num_running = 0
+    size = state.cluster[0].num_running
+    state.cluster[0].num_running = 0
     for place in range(size):
         running = state.heap[place]
         executor, order, finish = running.executor, running.order, running.time
-        number = state.executors[executor].task
-        stage, task, noise = (
-            state.stages[state.executors[executor].stage],
-            state.tasks[number],
-            state.noise[number],
-        )
         if finish > now:
-            factor = 1.0
+            finish = _redraw(state, executor, finish, now)
+        push(state, finish, order, executor)
+
+
+@inner
+def _redraw(state, executor, finish, now):
+    """Redraw the duration of the run of an executor; returns when it finishes, ms."""
+    cluster, runner = state.cluster[0], state.executors[executor]
+    number, start = runner.task, runner.start
+    stage, task, noise = state.stages[runner.stage], state.tasks[number], state.noise[number]
+    level, duration, factor = noise.level, noise.duration, 1.0
+    if cluster.straggler_share > 0:
+        factor = delay_factor(state, stage.job, number)
+    wave, parallelism = int(task.wave), int(task.parallelism)
+    if cluster.speculation_quantile > 0:
+        run = run_of(state, executor)
+        if run.outcome == COPY:
+            level = np.float32(chance(state, stage.job, number, LEVEL + COPY))
+            duration = np.float32(chance(state, stage.job, number, DURATION + COPY))
             if cluster.straggler_share > 0:
-                factor = delay_factor(state, stage.job, number)
-            task_ms = draw_longer(
-                state.values,
-                state.levels,
-                stage.first_level,
-                stage.end_level,
-                task.wave,
-                task.parallelism,
-                noise.level,
-                noise.duration,
-                cluster.nearest_level == 1,
-                cluster.warmup_ms,
-                task.start,
-                task.start + (now - task.start) / factor if factor > 1 else now,
-            )
-            if task_ms > 0 and task.start + task_ms * factor > now:
-                task.finish = finish = task.start + task_ms * factor
-        _push(state, finish, order, executor)
+                factor = copy_delay_factor(state, stage.job, number)
+        if task.executor != executor:
+            wave, parallelism = run.wave, run.parallelism
+    task_ms = draw_longer(
+        state.values,
+        state.levels,
+        stage.first_level,
+        stage.end_level,
+        wave,
+        parallelism,
+        level,
+        duration,
+        cluster.nearest_level == 1,
+        cluster.warmup_ms,
+        start,
+        start + (now - start) / factor if factor > 1 else now,
+    )
+    if task_ms > 0 and start + task_ms * factor > now:
+        finish = start + task_ms * factor
+        if task.executor == executor:
+            task.finish = finish
+        else:
+            run_of(state, executor).finish = finish
+    return finish
 
 
 @inner
@@ -178,7 +207,7 @@ def start(state, executor, stage, claimed, now):
     state.stages[stage].running += 1
     adjust(state, stage, 1, -claimed)
     state.cluster[0].departure_order = -1
-    _push(state, finish, next_order(state), executor)
+    push(state, finish, next_order(state), executor)
 
 
 @inner
@@ -315,7 +344,8 @@ def _put(place, time, order, executor):
 
 
 @inner
-def _push(state, time, order, executor):
+def push(state, time, order, executor):
+    """Add an entry to the heap of running tasks."""
     heap = state.heap
     place = state.cluster[0].num_running
     state.cluster[0].num_running += 1

@@ -76,7 +76,7 @@ def test_the_readable_engine_gives_the_same_results(run: Compare, tmp_path: Path
         "--schedulers weighted-fair,random --training 2 --seed 3 --semantics decima-sim",
         "--schedulers fifo --arrivals poisson --interval 0.5 --moving-delay 0",
         "--schedulers fifo --arrivals poisson --interval 2 --drift 1:0.25:synthetic",
-        "--schedulers fifo --executor-lifetime 3 --executor-return 2 --lost-output --stragglers 0.1:3",
+        "--schedulers fifo --executor-lifetime 3 --executor-return 2 --lost-output --stragglers 0.1:3 --speculation",
         "--schedulers fifo --executor-lifetime 1000 --executor-return never",
         "--schedulers drf,tetris:1:0.2 --classes 2x0.5,2x1 --memory-demand uniform",
     ],

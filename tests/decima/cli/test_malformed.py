@@ -483,6 +483,12 @@ SLIPS = {
         ("compare --task-failures 1.5", "1.5 is not in the range 0<=x<=1"),
         ("compare --stragglers 0.5", "stragglers '0.5': expected P:FACTOR, such as 0.05:4"),
         ("compare --stragglers 0.5:0.5", "the factor of stragglers must be between 1 and 1000, got 0.5"),
+        ("compare --speculation 0.5", "speculation '0.5': expected QUANTILE:MULTIPLIER, such as 0.75:1.5"),
+        ("compare --speculation 0:2", "the quantile of speculation must be above 0 and at most 1, got 0"),
+        (
+            "compare --speculation 0.5:nan",
+            "the multiplier of speculation must be between 1 and 1000, got nan",
+        ),
         ("compare --stragglers nan:2", "the share of stragglers must be between 0 and 1, got nan"),
         (
             "compare --capacity back.csv",

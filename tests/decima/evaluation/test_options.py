@@ -162,6 +162,7 @@ def test_the_options_are_those_of_the_command() -> None:
         "lost_output",
         "task_failures",
         "stragglers",
+        "speculation",
     }
     grouped = {"scheduler_names", *KNOWLEDGE, *faults}
     annotated = set(compare.__annotations__) - {"return"}

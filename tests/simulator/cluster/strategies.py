@@ -82,6 +82,7 @@ def faults(num_executors: int) -> st.SearchStrategy[Faults]:
         stragglers=st.sampled_from(((0.0, 1.0), (0.2, 3.0))),
         lost_output=st.booleans(),
         capacity=st.one_of(st.just(()), capacity),
+        speculation=st.sampled_from((None, (0.25, 1.0), (0.75, 1.5))),
     )
 
 

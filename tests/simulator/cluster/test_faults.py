@@ -25,7 +25,8 @@ from simulator import (
     run_episode,
 )
 from simulator.cluster import base, faults
-from simulator.cluster.chance import chance, executor_keys, job_key
+from simulator.cluster.chance import COPY, Purpose, chance, executor_keys, job_key
+from simulator.cluster.engine import attempts, copies
 from simulator.cluster.engine import losses as engine_faults
 from tests.simulator.cluster.build import Greedy, chain, greedy, job, jobs, stage
 from tests.simulator.cluster.driver import Both, Driver
@@ -33,6 +34,7 @@ from tests.simulator.cluster.strategies import MANY, faulty_clusters, idleness, 
 from tests.workloads.strategies import job_sequences
 from workloads import poisson_arrivals, synthetic_profiles
 from workloads.arrivals import JobSequence
+from workloads.job import StageProfile
 
 anywhere = st.one_of(faulty_clusters(), faulty_clusters(max_time=True))
 
@@ -84,8 +86,8 @@ def check(record: EpisodeRecord) -> None:
     failed = np.unique(record.task_job[:first][failures == faults.MOST_FAILURES])
     assert failed.tolist() == sorted(record.failed_job.tolist())
     assert np.isnan(record.completion_ms[failed]).all()
-    # A run of a task comes after the one before it, and an executor has one at a time.
-    for keys in (["job", "stage", "task"], ["executor"]):
+    # A run of a task comes after the one before it, but for copies, and an executor has one at a time.
+    for keys in (["job", "stage", "task"], ["executor"])[config.faults.speculation is not None :]:
         ran = tasks[tasks["executor"] >= 0].sort_values([*keys, "start_ms", "finish_ms"], kind="stable")
         for _, group in ran.groupby(keys):
             assert (group["start_ms"].to_numpy()[1:] >= group["finish_ms"].to_numpy()[:-1]).all()
@@ -158,6 +160,8 @@ def test_engines_agree_on_constants() -> None:
         Outcome.FAILED,
         Outcome.EXECUTOR_LOST,
     ]
+    assert (copies.MIN_LATE_MS, COPY) == (faults.MIN_LATE_MS, attempts.COPY)
+    assert engine_faults.RUN_KILLED == Outcome.KILLED
     assert [engine_faults.RUN_OUTPUT_LOST, engine_faults.RUN_JOB_FAILED] == [
         Outcome.OUTPUT_LOST,
         Outcome.JOB_FAILED,
@@ -212,6 +216,52 @@ def test_lost_outputs_run_again_where_a_child_needs_them(lost_output: bool, comp
     assert record.completion_ms.tolist() == [completion_ms]
     expected = [Outcome.EXECUTOR_LOST, Outcome.OUTPUT_LOST] if lost_output else [Outcome.EXECUTOR_LOST]
     assert record.lost_outcome.tolist() == expected
+
+
+def first_copied(seed: int, *stages: StageProfile) -> JobSequence | None:
+    """One job, if of its first attempts only task 0 is slow in five, and its copy is not."""
+    key = job_key(seed, 0)
+    slow = [chance(key, task, 0, Purpose.STRAGGLES) < 0.2 for task in range(9)]
+    quick = chance(key, 0, 0, Purpose.STRAGGLES + COPY) >= 0.2
+    return jobs(chain(*stages), seed=seed) if quick and slow == [True] + [False] * 8 else None
+
+
+def test_a_task_that_runs_long_is_copied_and_the_slower_run_killed() -> None:
+    """Five executors, four tasks of 100 ms and one of 1,000 ms; the others wait for the next stage."""
+    stages = stage(5, 100.0), stage(4, 100.0)
+    sequence = next(filter(None, (first_copied(seed, *stages) for seed in range(1000))))
+    found = {}
+    for speculation in (None, (0.75, 1.5), (0.75, 3.0), (0.9, 1.5)):
+        slow = Faults(stragglers=(0.2, 10.0), speculation=speculation)
+        both = Both(ClusterConfig(5, moving_delay_ms=0.0, faults=slow), sequence)
+        while not both.done:
+            seen = both.observe()
+            both.decide(greedy(seen) if seen.num_schedulable else None)
+        found[speculation] = both.record()
+    assert {each: record.completion_ms[0] for each, record in found.items()} == {
+        None: 1100.0,
+        (0.75, 1.5): 150.0 + 100.0 + 100.0,
+        (0.75, 3.0): 300.0 + 100.0 + 100.0,
+        (0.9, 1.5): 150.0 + 100.0 + 100.0,
+    }
+    record = found[0.75, 1.5]
+    assert record.lost_outcome.tolist() == [Outcome.KILLED]
+    assert record.lost_task.tolist() == [0]
+    assert (record.task_start_ms[0], record.task_finish_ms[0]) == (150.0, 250.0)
+    assert (record.task_start_ms[-1], record.task_finish_ms[-1]) == (0.0, 250.0)
+    assert record.task_executor[0] != record.task_executor[-1]
+    assert record.metrics()["lost_ms"] == 250.0
+    assert record.busy_ms[0] == 9 * 100.0 + 250.0
+
+
+def test_copies_change_nothing_where_no_task_runs_long() -> None:
+    sequence = jobs(chain(stage(20, 300.0), stage(7, 200.0)), chain(stage(3, 500.0), stage(4, 100.0)))
+    records = [
+        run_episode(ClusterConfig(4, faults=Faults(speculation=each)), sequence, Greedy())
+        for each in (None, (0.5, 1.01))
+    ]
+    assert records[0].task_start_ms.tobytes() == records[1].task_start_ms.tobytes()
+    assert not records[1].lost_task.size
 
 
 def test_a_job_fails_with_the_fourth_failure_of_a_task() -> None:
