@@ -33,9 +33,10 @@ STEEPNESS = (1.25, 2.0)
 USED_WELL, UNWANTED = 2.0, 4.0
 #: Distance of a job's other stages from its next stage.
 AWAY_IN_JOB = 1.5
-#: The remaining work of a job is multiplied by its useful parallelism, relative to that of the other jobs, to the power
-#: of this times the uncertainty of estimates.
-INELASTIC_FIRST = 2.0
+#: With uncertain estimates, jobs are ordered by their remaining work to this power times their useful parallelism.
+WORK_EXPONENT = 0.3
+#: Mean uncertainty of the live jobs from which that order holds; below, it is mixed with that of the remaining work.
+UNCERTAIN = 0.3
 #: Standard deviation of the logarithm of a job's remaining work up to which its estimate counts as exact; 1 above this,
 #: its limit is the second number times an equal share of the cluster.
 DOUBTFUL, SHARES = 0.6, 1.5
@@ -52,7 +53,7 @@ class PricedSrpt(Scheduler):
     faster; each of many jobs gets few, at high efficiency. A new job gets them even if each finds little work; up to
     twice as many after the other jobs, and up to six times as many where most executors are unwanted.
 
-    With uncertain estimates of the remaining work, the order depends more on useful parallelism, as in
+    With uncertain estimates, the order depends less on remaining work and more on useful parallelism, as in
     ``inelastic-first``, since errors change it less; limits are nearer to an equal share; and executors leave their job
     more rarely. With exact estimates this has no effect.
 
@@ -169,13 +170,13 @@ def _choose(  # type: ignore[no-untyped-def]
     worth_ms = (WORTH_LEAVING if source >= 0 else WORTH_MOVING) * delay_ms
     # Jobs below their limits, jobs that find work for more, jobs that could run something, and others.
     kinds, orders = np.full(num_jobs, 3), (ranks if len(ranks) else work).copy()
-    usual = _usual_parallelism(useful, unclaimed) if np.any(variance > 0) else 1.0
+    uncertainty = np.sqrt(variance / np.maximum(work, 1e-9))
+    mixed = min(np.sum(uncertainty) / max(num_jobs, 1) / UNCERTAIN, 1.0)
     for job in range(num_jobs):
         held, order, limit = jobs[job].executors, orders[job], useful[job, price]
-        uncertainty = math.sqrt(variance[job] / work[job]) if variance[job] > 0 else 0.0
-        if uncertainty > 0 and len(ranks) == 0:
-            order *= (useful[job, MEASURED] / usual) ** (INELASTIC_FIRST * uncertainty)
-        doubt = uncertainty - DOUBTFUL
+        if mixed > 0 and len(ranks) == 0:
+            order = order ** (1 - mixed * (1 - WORK_EXPONENT)) * useful[job, MEASURED] ** mixed
+        doubt = uncertainty[job] - DOUBTFUL if uncertainty[job] > 0 else 0.0
         if doubt > 0:
             weight = min(doubt, 1.0)
             limit = limit ** (1 - weight) * (SHARES * share) ** weight
@@ -224,14 +225,3 @@ def _price(useful, unclaimed, most, is_stream):  # type: ignore[no-untyped-def]
     while price + 1 < len(PRICES) and PRICES[price] * PRICES[price + 1] < root**2:
         price += 1
     return price
-
-
-@inner(arrays=True)
-def _usual_parallelism(useful, unclaimed):  # type: ignore[no-untyped-def]
-    """Geometric mean of the useful parallelism of the jobs with unclaimed tasks."""
-    total, number = 0.0, 0
-    for job in range(len(unclaimed)):
-        if unclaimed[job] > 0:
-            total += math.log(useful[job, MEASURED])
-            number += 1
-    return math.exp(total / max(number, 1))

@@ -13,7 +13,15 @@ from scipy.optimize import minimize_scalar
 from decima.registry import make_scheduler
 from decima.schedulers.gittins import index_over_median
 from decima.schedulers.hesrpt import HeSrpt, fractions, speedup_exponent
-from decima.schedulers.priced_srpt import DOUBTFUL, INELASTIC_FIRST, MEASURED, PRICES, SHARES, PricedSrpt
+from decima.schedulers.priced_srpt import (
+    DOUBTFUL,
+    MEASURED,
+    PRICES,
+    SHARES,
+    UNCERTAIN,
+    WORK_EXPONENT,
+    PricedSrpt,
+)
 from simulator import Cluster, ClusterConfig, Decision, Observation, run_episode
 from simulator.cluster.alone import useful_executors
 from simulator.cluster.config import Knowledge
@@ -110,12 +118,14 @@ def test_the_more_uncertain_the_more_inelastic_jobs_go_first() -> None:
     config = ClusterConfig(4, moving_delay_ms=0.0)
     seen = Cluster(config, jobs(job(stage(40, 100.0)), job(stage(2, 12_000.0)))).observe().copy()
     elastic, inelastic = (useful_executors(profile, config, PRICES[MEASURED]) for profile in seen.profiles)
-    enough = math.log(6) / math.log(elastic / inelastic) / INELASTIC_FIRST
+    work_exponent = 1 - math.log(6) / (math.log(elastic / inelastic) / (1 - WORK_EXPONENT) + math.log(6))
+    assert WORK_EXPONENT < work_exponent < 1
+    enough = UNCERTAIN * (1 - work_exponent) / (1 - WORK_EXPONENT)
     for log_sd, first in ((0.0, 0), (enough - 0.01, 0), (enough + 0.01, 1)):
         seen.stages["log_sd"] = log_sd
         assert PricedSrpt().ask(seen).stage == first
         assert chosen("seh:0", seen, config) == 0  # its order is its own
-    seen.stages["log_sd"] = 0.0, enough * 10  # uncertainty of the other job changes nothing for this one
+    seen.stages["log_sd"] = 0.0, 2 * enough + 0.01  # what counts is the mean over the live jobs
     assert PricedSrpt().ask(seen).stage == 1
 
 
