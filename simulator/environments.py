@@ -1,4 +1,4 @@
-"""What the Gymnasium environments of clusters and grids share: frames, and episodes of many environments."""
+"""Base classes of the Gymnasium environments of clusters and grids: frames, and many environments at once."""
 
 from __future__ import annotations
 

@@ -176,14 +176,14 @@ def _choose(  # type: ignore[no-untyped-def]
         held, order, limit = jobs[job].executors, orders[job], useful[job, price]
         if mixed > 0 and len(ranks) == 0:
             order = order ** (1 - mixed * (1 - WORK_EXPONENT)) * useful[job, MEASURED] ** mixed
-        doubt = uncertainty[job] - DOUBTFUL if uncertainty[job] > 0 else 0.0
+        doubt = max(uncertainty[job] - DOUBTFUL, 0.0)
         if doubt > 0:
             weight = min(doubt, 1.0)
             limit = limit ** (1 - weight) * (SHARES * share) ** weight
         lasting = float(most)
         if job == source:
             held -= offered
-            order *= STAYING * math.exp(-HESITATION * max(doubt, 0.0))
+            order *= STAYING * math.exp(-HESITATION * doubt)
         elif delay_ms > 0:
             used_well = may_have * useful[job, price] * fitting[job] / max(useful[job, WORK], 1.0)
             lasting = max(fitting[job] / worth_ms, used_well, 1.0)

@@ -173,15 +173,15 @@ def _sequence_ms(
 ) -> tuple[int, dict[str, float]]:
     """Run rules and search on one sequence; return the mean JCT of each, ms."""
     cluster, sequence = conditions.cluster_of(seed), conditions.sequence(seed)
-    found = {name: run_scheduler(cluster, sequence, name).mean_jct_ms for name in rules}
+    records = {name: run_scheduler(cluster, sequence, name) for name in rules}
+    found = {name: record.mean_jct_ms for name, record in records.items()}
     logs, found[HINDSIGHT] = _search(cluster, sequence, budget, seed)
     found[HINDSIGHT] = min(found[HINDSIGHT], found[RULE])
     others = [replace(sequence, seed=NOISE_OFFSET + seed * noises + each) for each in range(noises)]
     for name, scheduler in ((RULE, PricedSrpt()), (HINDSIGHT, FactorSrpt(logs))):
         means = [run_episode(cluster, each, scheduler).mean_jct_ms for each in others]
         found[f"{OTHER_NOISE}: {name}"] = float(np.mean(means))
-    record = run_episode(cluster, sequence, PricedSrpt())
-    found[ALONE] = float(record.alone_ms.mean())
+    found[ALONE] = float(records[RULE].alone_ms.mean())
     sizes = np.array([_least_work_ms(profile) for profile in sequence.profiles]) / cluster.num_executors
     found[SPEED_SCALED] = float(srpt_flow_ms(sequence.arrival_ms, sizes).mean())
     return seed, found

@@ -196,11 +196,7 @@ def parse_stragglers(text: str) -> tuple[float, float]:
     Raises:
         ConfigError: another form, or a number out of range.
     """
-    try:
-        share, factor = (float(part) for part in text.split(":"))
-    except ValueError:
-        raise ConfigError(f"stragglers {text!r}: expected P:FACTOR, such as 0.05:4") from None
-    return Faults(stragglers=(share, factor)).stragglers
+    return Faults(stragglers=_pair(text, "stragglers", "P:FACTOR, such as 0.05:4")).stragglers
 
 
 def parse_speculation(text: str) -> tuple[float, float]:
@@ -209,11 +205,16 @@ def parse_speculation(text: str) -> tuple[float, float]:
     Raises:
         ConfigError: another form, or a number out of range.
     """
+    return _speculation(_pair(text, "speculation", "QUANTILE:MULTIPLIER, such as 0.75:1.5"))
+
+
+def _pair(text: str, name: str, expected: str) -> tuple[float, float]:
+    """Read two numbers with a colon between."""
     try:
-        quantile, multiplier = (float(part) for part in text.split(":"))
+        first, second = (float(part) for part in text.split(":"))
     except ValueError:
-        raise ConfigError(f"speculation {text!r}: expected QUANTILE:MULTIPLIER, such as 0.75:1.5") from None
-    return _speculation((quantile, multiplier))
+        raise ConfigError(f"{name} {text!r}: expected {expected}") from None
+    return first, second
 
 
 def read_capacity(path: str | Path) -> tuple[tuple[float, int], ...]:
