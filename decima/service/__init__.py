@@ -1,1 +1,1 @@
-"""What a live Spark talks to: it reports its jobs, and is told which stage runs next on how many task slots."""
+"""The service behind ``decima serve``: Spark drivers report their jobs and receive stages to run and slot limits."""

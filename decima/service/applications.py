@@ -1,12 +1,12 @@
-"""Share the slots of one standalone cluster among several Spark applications: how many executors each shall have.
+"""Set the number of executors of each application on a standalone cluster whose slots several applications share.
 
-The jobs of all applications are live jobs of one cluster, as in the paper, and the scheduler decides which job gets
-free executors. A question changes the target of the application that asks and of no other, because only its state is
-up to date. Other applications learn their target with their own next question, so each asks at least once a second.
+The jobs of all applications form one cluster, as in the paper, and the scheduler assigns free executors to jobs. A
+question changes only the target of the application that asks, because only its state is up to date. The other
+applications read their new target with their next question, so each asks at least once a second.
 
-An executor leaves an application only when it is idle and another application has work worth the move. An application
-starts new executors only once the slots are free: the executors of the other application are gone before new ones are
-requested. So there are never more executors than slots.
+An executor leaves an application only when it is idle and another application has enough work for it. New executors
+are requested only when slots are free, that is after the executors of the other application have left. So there are
+never more executors than slots.
 """
 
 from __future__ import annotations
@@ -42,22 +42,22 @@ MOST_DELAYS = 10.0
 
 @dataclass(eq=False)
 class _Application:
-    """State of one application at its last question. Times are seconds of the clock.
+    """State of one application at its last question. Times are seconds of ``Applications``' clock.
 
     Attributes:
-        state: the question.
+        state: last question.
         jobs: live jobs of the application.
-        target: number of slots that the application was told to have.
-        came_s: time of its first question.
-        raised_s: last time that the target rose.
-        worked_s: last time that it had pending tasks.
-        gone_s: time at which it disconnected; None while it is connected.
+        target: number of slots last assigned.
+        first_s: time of its first question.
+        raised_s: time of the last rise of ``target``.
+        worked_s: last time with pending tasks.
+        gone_s: time of the disconnection; None while connected.
     """
 
     state: State
     jobs: Sequence[LiveJob]
     target: int
-    came_s: float
+    first_s: float
     raised_s: float = float("-inf")
     worked_s: float = float("-inf")
     gone_s: float | None = None
@@ -69,46 +69,46 @@ class _Application:
 
     @property
     def present(self) -> int:
-        """Number of slots of its executors, leaving ones included."""
+        """Number of slots of its executors, including executors that are leaving."""
         return sum(executor.slots for executor in self.state.executors)
 
     @property
     def reserved(self) -> int:
-        """Number of slots that it occupies or may occupy at any moment."""
+        """Largest number of slots that the application may occupy before its next question."""
         return max(self.present, self.target)
 
     @property
     def coming(self) -> int:
-        """Number of slots of executors that have been requested and have not started."""
+        """Number of slots that have been requested and whose executors have not started."""
         return max(self.target - self.state.slots, 0)
 
     @property
-    def told_to_leave(self) -> int:
-        """Number of slots above the target: they leave with the next answer."""
+    def surplus(self) -> int:
+        """Number of slots above the target; their executors leave after the next answer."""
         return max(self.state.slots - self.target, 0)
 
     @property
     def idle(self) -> int:
-        """Number of slots that stay and run no task."""
+        """Number of slots without a running task, excluding slots that leave."""
         free = sum(
             max(executor.slots - executor.running, 0)
             for executor in self.state.executors
             if not executor.leaving
         )
-        return max(free - self.told_to_leave, 0)
+        return max(free - self.surplus, 0)
 
 
 class Applications:
-    """Shares slots among applications.
+    """Assigns the slots of one cluster to applications.
 
     Args:
-        scheduler: the scheduler.
-        slots: number of slots of all executors together.
-        clock: returns the time, s; replaced in tests.
-        prior: distribution of jobs in history; None if there is no history.
+        scheduler: decides which job gets free executors.
+        slots: total number of slots.
+        clock: monotonic time, s.
+        prior: distribution of job sizes in history; None without history.
 
     Attributes:
-        scheduler: the scheduler; the service replaces it after a failure.
+        scheduler: the scheduler in use; the service replaces it after a failure.
     """
 
     def __init__(
@@ -127,12 +127,12 @@ class Applications:
         self._delay_ms = UNKNOWN_DELAY_MS
 
     def leave(self, application: str) -> None:
-        """Note that an application disconnected; its slots are free unless it connects again within the grace time."""
+        """Record that an application disconnected. Its slots stay reserved for ``GRACE_S``."""
         if known := self._known.get(application):
             known.gone_s = self._clock()
 
     def target(self, application: str, state: State, jobs: Sequence[LiveJob]) -> int:
-        """Return the number of executors that the asking application shall have.
+        """Return the number of executors that the application which asks should have.
 
         Args:
             application: Spark's application id.
@@ -140,14 +140,14 @@ class Applications:
             jobs: live jobs of the application.
 
         Raises:
-            SchedulingError: a decision of the scheduler cannot be carried out.
+            SchedulingError: the scheduler made an invalid decision.
         """
         now_s = self._clock()
         self._forget(now_s)
         known = self._known.get(application)
         if known is None:
             known = self._known[application] = _Application(state, jobs, 0, now_s)
-            known.target = state.slots  # it keeps the executors that it has
+            known.target = state.slots  # an application that reconnects keeps its executors
         known.state, known.jobs, known.gone_s = state, jobs, None
         if known.has_work:
             known.worked_s = now_s
@@ -155,12 +155,12 @@ class Applications:
         if known.coming and now_s - known.raised_s > MOST_DELAYS * self._delay_ms / 1000:
             known.target = state.slots
         gain, loss = self._decide(known, now_s)
-        # The number of executors is uncertain until all requested ones have started; none is taken before.
+        # Take no executor before all requested ones have started: until then the number of executors is uncertain.
         may_lose = not known.coming and (
             not known.has_work or now_s - known.raised_s > WORTH_MOVING * self._delay_ms / 1000
         )
         if gain > loss:
-            if now_s - known.came_s >= TOGETHER_S:
+            if now_s - known.first_s >= TOGETHER_S:
                 known.target += gain - loss
                 known.raised_s = now_s
         elif loss > gain and may_lose:
@@ -175,7 +175,7 @@ class Applications:
                 del self._known[name]
 
     def _measure(self) -> None:
-        """Update the moving delay from the applications' measurements."""
+        """Update the moving delay from the delays that applications have measured."""
         measured = [each.state.move_ms for each in self._known.values() if each.state.move_ms]
         if measured:
             now_ms = median(measured)
@@ -192,13 +192,13 @@ class Applications:
         owner = [each for _, each in owners]
         free = self._slots - sum(each.reserved for each in self._known.values())
         leaving = sum(each.reserved - each.target for each in self._known.values())
-        # Executors of applications without work are as free as empty slots. An application that has just become idle
-        # keeps its executors for the time of a move: as a rule its next job comes soon.
-        patience_s = self._delay_ms / 1000
+        # Executors of applications without work count as free. An application that has just become idle keeps its
+        # executors for one moving delay, because its next job often follows soon.
+        idle_s = self._delay_ms / 1000
         unused = {
             id(each): each.idle
             for each in self._known.values()
-            if not each.has_work and now_s - each.worked_s > patience_s
+            if not each.has_work and now_s - each.worked_s > idle_s
         }
         config = cluster_of(self._slots, self._delay_ms, WARMUP_MS)
         if (config, self.scheduler) != self._prepared:
@@ -219,7 +219,7 @@ class Applications:
         return self._shares(snapshot.choices, owner, jobs, held, asking, max(free, 0), leaving, unused)
 
     def _placed(self, jobs: Sequence[LiveJob], owner: Sequence[_Application]) -> tuple[list[int], list[int]]:
-        """Return, by job, the idle executors of its application that it held last, and the executors moving to it."""
+        """Return, for each job, its application's idle executors that it held last, and the executors moving to it."""
         waiting, coming = [0] * len(jobs), [0] * len(jobs)
         for each in self._known.values():
             places = [place for place, of in enumerate(owner) if of is each and any(jobs[place].pending)]
@@ -231,7 +231,7 @@ class Applications:
                     place = by_id.get(executor.job or "", places[0])
                     waiting[place] += max(executor.slots - executor.running, 0)
             coming[places[0]] += each.coming
-            leave = each.told_to_leave
+            leave = each.surplus
             for place in places:
                 leave, waiting[place] = (
                     leave - min(leave, waiting[place]),
@@ -250,7 +250,7 @@ class Applications:
         leaving: int,
         unused: dict[int, int],
     ) -> tuple[int, int]:
-        """Return the executors that decisions give to the asking application, and those they take from it."""
+        """Return how many executors the decisions give to the asking application, and how many they take from it."""
         gain = loss = 0
         for choice in choices:
             to = owner[choice.job]
@@ -276,7 +276,7 @@ class Applications:
         return gain, loss
 
     def _worth(self, choice: Choice, to: _Application, job: LiveJob, held: int) -> int:
-        """Return how many executors find enough work at a job to be worth moving; at least one if it holds none."""
+        """Return how many executors are worth moving to a job for its work: at least 1 if its application has none."""
         work_ms = sum(pending * mean_ms for pending, mean_ms in zip(job.pending, job.mean_ms, strict=True))
         worth = WORTH_LEAVING if choice.source >= 0 else WORTH_MOVING
         lasting = int(min(work_ms / (worth * self._delay_ms), self._slots)) - held

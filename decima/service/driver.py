@@ -1,9 +1,9 @@
-"""Decide the questions of one Spark driver: the scheduler's commitments become the answer.
+"""Answer the questions of one Spark driver with the scheduler's commitments.
 
-All free slots are offered to the scheduler, source by source. As with Decima's commitments, an executor stays with its
-stage as long as the stage has pending tasks: a stage may run as many tasks at once as it runs now plus those
-committed to it. So Spark fills a slot from the same stage, and asks again when the stage has no pending task. If every
-free slot is used, executors on a stage's last tasks are offered too, so that they need not wait for the next answer.
+All free slots are offered to the scheduler, source by source. As in Decima, an executor stays with its stage while the
+stage has pending tasks: a stage may run as many tasks at once as it runs now plus the executors committed to it. So
+Spark refills a slot from the same stage, and asks again when the stage has no pending task. If every free slot is
+used, executors that run the last tasks of a stage are offered too, so that they need not wait for the next answer.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ __all__ = ["Decided", "Driver", "free_slots"]
 
 @dataclass(frozen=True, eq=False)
 class Decided:
-    """Result of one question.
+    """Decisions and answer for one question.
 
     Attributes:
-        answer: the answer to the driver.
+        answer: message to the driver.
         jobs: live jobs in order of arrival.
         choices: decisions of the scheduler in order.
         slots: number of task slots of the driver's executors.
-        policy_ms: time that the scheduler took, ms.
-        failure: one line that says why the scheduler failed; the answer is then Spark's own order. Empty if it did not
-            fail.
+        policy_ms: time spent in the scheduler, ms.
+        failure: reason why the scheduler failed, in one line; empty if it did not. After a failure ``answer`` keeps
+            Spark's own order.
     """
 
     answer: Answer
@@ -44,14 +44,14 @@ class Decided:
 
 
 class Driver:
-    """Decides the questions of one driver.
+    """Answers the questions of one driver.
 
     Args:
         scheduler: a scheduler that no other driver uses.
         history: profiles of earlier jobs.
-        numbers: the number of each new job; drivers that share executors share it.
-        ready_ranks: the rank of each stage that becomes ready; drivers that share executors share it.
-        moving_delay_ms: delay of an executor that changes jobs, ms; next to nothing inside one application.
+        numbers: source of job numbers; shared by drivers that share executors.
+        ready_ranks: source of stages' ready ranks; shared by drivers that share executors.
+        moving_delay_ms: delay of an executor that changes jobs, ms; almost 0 within one application.
     """
 
     def __init__(
@@ -71,8 +71,8 @@ class Driver:
         """Answer a question.
 
         Raises:
-            QuestionError: the question contradicts itself or is too large.
-            SchedulingError: a decision of the scheduler cannot be carried out.
+            QuestionError: the question is inconsistent or too large.
+            SchedulingError: the scheduler made an invalid decision.
         """
         check_question(state)
         slots = state.slots
@@ -89,7 +89,10 @@ class Driver:
 
 
 def free_slots(state: State, jobs: Sequence[LiveJob]) -> tuple[int, list[int]]:
-    """Count the free slots of no live job, and of each live job with pending tasks those that ran its task last."""
+    """Count free slots: those outside live jobs, and for each live job those that ran its task last.
+
+    A job without pending tasks has none: its free slots count as outside.
+    """
     place = {job.message.id: number for number, job in enumerate(jobs) if any(job.pending)}
     common, waiting = 0, [0] * len(jobs)
     for executor in state.executors:
@@ -105,7 +108,7 @@ def free_slots(state: State, jobs: Sequence[LiveJob]) -> tuple[int, list[int]]:
 
 
 def _decide(snapshot: Snapshot, scheduler: DecidesStages) -> None:
-    """Offer all free slots, then those that become free when the last tasks of a stage are done."""
+    """Offer all free slots, then the executors that run the last tasks of their stage."""
     free = snapshot.common + sum(snapshot.waiting)
     places = range(len(snapshot.jobs))
     snapshot.offer_all(scheduler)
@@ -113,7 +116,7 @@ def _decide(snapshot: Snapshot, scheduler: DecidesStages) -> None:
         for place in places:
             if finishing := snapshot.finishing(place):
                 snapshot.offer(scheduler, place, finishing)
-    elif snapshot.stands_still:
+    elif snapshot.stalled:
         for source in (-1, *places):
             if not snapshot.launched:
                 snapshot.offer_free(scheduler, source, last_call=True)
@@ -131,9 +134,9 @@ def _answer(snapshot: Snapshot, seq: int) -> Answer:
         committed = snapshot.committed[choice.job]
         if (number := job.ids[choice.stage]) is not None:
             slots[number] = job.running[choice.stage] + committed[choice.stage]
-        # The policy's limit alone would keep new tasks waiting for the executors that run the job's last tasks.
+        # The policy's limit alone would delay new tasks until executors on the job's last tasks are done.
         limits[job.message.id] = max(choice.limit, sum(job.running) + sum(committed))
     stages = tuple(StageOrder.model_construct(id=stage, slots=most) for stage, most in slots.items())
-    if snapshot.stands_still:
+    if snapshot.stalled:
         return Answer(seq=seq, stages=stages, rest="fill")
     return Answer(seq=seq, stages=stages, limits=limits, rest="hold")

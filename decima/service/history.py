@@ -1,7 +1,7 @@
-"""History: profiles of earlier jobs from event logs, and the rules by which a live job is recognised.
+"""History: profiles of earlier jobs from event logs, and the lookup of a live job among them.
 
-A SQL query is recognised by the operators of its plan, any other job by its name and its DAG. A job without a name is
-recognised by its DAG alone, if the DAG is large enough.
+A SQL query is looked up by the operators of its plan, any other job by its name and DAG. A job without a name is
+looked up by its DAG alone, if the DAG is large enough.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from workloads.sources.workload_file import Workload
 
 __all__ = ["History", "is_skipped", "match_stages"]
 
-#: Least number of stages of a DAG that identifies a job without a name.
-TELLING_STAGES = 3
+#: Smallest number of stages of a DAG that identifies a job without a name.
+MIN_IDENTIFYING_STAGES = 3
 #: Errors of profiles from history. In 3Sigma (EuroSys 2018), 8 to 23 % of predicted durations are off by a factor of
 #: two or more, which is a standard deviation of 0.5; stages of one run differ by less.
 ERRORS = Knowledge(job_error=0.5, stage_error=0.2)
@@ -33,9 +33,9 @@ class History:
 
     Args:
         profiles: profiles with unique names.
-        plans: operators of a physical plan -> names of profiles with this plan.
-        knowledge: errors of the profiles.
-        prior: distribution of jobs; by default that of the profiles, None if there are none.
+        plans: maps the operators of a physical plan to the names of profiles with this plan.
+        knowledge: estimation errors of the profiles.
+        prior: distribution of job sizes; by default estimated from ``profiles`` (None if there are none).
     """
 
     def __init__(
@@ -56,16 +56,16 @@ class History:
         self._by_name: dict[str, list[JobProfile]] = {}
         self._by_size: dict[int, list[JobProfile]] = {}
         for profile in self._profiles.values():
-            self._by_name.setdefault(_plain(profile.name), []).append(profile)
-            if profile.num_stages >= TELLING_STAGES:
+            self._by_name.setdefault(_base_name(profile.name), []).append(profile)
+            if profile.num_stages >= MIN_IDENTIFYING_STAGES:
                 self._by_size.setdefault(profile.num_stages, []).append(profile)
 
     @classmethod
     def of(cls, workload: Workload) -> History:
-        """Return the history of a workload file; ``decima workload import spark`` writes the plans to its ``about``."""
+        """Return the history in a workload file; plans are read from its field ``about["plans"]``."""
         plans: dict[tuple[str, ...], list[str]] = {}
-        noted = workload.about.get("plans")
-        for name, plan in (noted if isinstance(noted, dict) else {}).items():
+        plans_by_name = workload.about.get("plans")
+        for name, plan in (plans_by_name if isinstance(plans_by_name, dict) else {}).items():
             if isinstance(plan, list) and all(isinstance(operator, str) for operator in plan):
                 plans.setdefault(tuple(plan), []).append(name)
         measured = {name: getattr(workload.imperfections, name) for name in ("job_error", "stage_error")}
@@ -76,33 +76,34 @@ class History:
         return len(self._profiles)
 
     def find(self, job: Job) -> JobProfile | None:
-        """Return the profile that fits a live job best; None if history has none."""
+        """Return the profile that fits a live job best; None if no profile fits."""
         made = [stage for stage in job.stages if not is_skipped(stage)]
         candidates: list[JobProfile] = []
         if job.plan is not None:
             names = self._plans.get(job.plan, ())
             candidates = [self._profiles[name] for name in names if name in self._profiles]
         if not candidates and job.name:
-            candidates = self._by_name.get(_plain(job.name), [])
+            candidates = self._by_name.get(_base_name(job.name), [])
         if not candidates and not job.name and job.plan is None:
             candidates = [
                 profile for profile in self._by_size.get(len(made), ()) if _same_tasks(made, profile)
             ]
-        fitting = [(_misfits(made, profile), profile) for profile in candidates]
-        known = [(misfits, profile) for misfits, profile in fitting if misfits is not None]
+        fitting = [(_task_difference(made, profile), profile) for profile in candidates]
+        known = [(difference, profile) for difference, profile in fitting if difference is not None]
         return min(known, key=lambda each: each[0])[1] if known else None
 
 
 def is_skipped(stage: Stage) -> bool:
-    """Whether Spark skips a stage because its output exists from an earlier stage."""
+    """Return whether Spark skips a stage because an earlier stage has produced its output."""
     return stage.state == "done" and stage.mean_ms is None
 
 
 def match_stages(stages: Sequence[Stage], profile: JobProfile) -> list[int] | None:
-    """Match the stages that Spark has made so far to stages of a profile; None if they do not fit.
+    """Match the stages that Spark has created so far to stages of a profile; None if they do not fit.
 
-    Parents stand before their children. A stage is matched to one whose parents are its own, as far as Spark reports
-    them: under adaptive execution a stage is made when its parents are complete, and Spark does not report them.
+    Stages come in topological order. A stage is matched to a profile stage with the same parents where Spark reports
+    them. Under adaptive execution Spark creates a stage when its parents are complete and does not report the
+    parents.
     """
     if len(stages) > profile.num_stages:
         return None
@@ -132,13 +133,12 @@ def match_stages(stages: Sequence[Stage], profile: JobProfile) -> list[int] | No
 
 @lru_cache(maxsize=2_000)
 def _ancestors(profile: JobProfile) -> tuple[frozenset[int], ...]:
-    """Return the ancestors of each stage."""
     graph = profile.graph()
     return tuple(frozenset(nx.ancestors(graph, place)) for place in range(profile.num_stages))
 
 
-def _misfits(stages: Sequence[Stage], profile: JobProfile) -> int | None:
-    """Return the difference in numbers of tasks to a profile's stages; None if the stages do not fit."""
+def _task_difference(stages: Sequence[Stage], profile: JobProfile) -> int | None:
+    """Return the total difference in numbers of tasks to a profile's stages; None if the stages do not fit."""
     places = match_stages(stages, profile)
     if places is None:
         return None
@@ -152,7 +152,7 @@ def _same_tasks(stages: Sequence[Stage], profile: JobProfile) -> bool:
     return sorted(stage.tasks for stage in stages) == sorted(stage.num_tasks for stage in profile.stages)
 
 
-def _plain(name: str) -> str:
-    """Return a profile's name without the number that makes it unique."""
+def _base_name(name: str) -> str:
+    """Remove the number that makes a profile's name unique."""
     base, bracket, number = name.rpartition(" (")
     return base if bracket and number[:-1].isdigit() and number.endswith(")") else name

@@ -1,8 +1,8 @@
-"""Live jobs of one driver: the state of each from the driver's messages, and estimates of its task times.
+"""Live jobs of one driver: their state from the driver's messages, and estimates of their task durations.
 
-Estimates are those of ``simulator.cluster.estimates``, from history or, where that does not know the job, from typical
-task times; ``simulator.cluster.engine.posterior`` updates them by what the driver tells. A profile stays the same
-object until the job's work changes by more than a step, as schedulers keep caches by profile.
+Initial estimates come from ``simulator.cluster.estimates``: from history, or from typical task durations if history
+does not know the job. ``simulator.cluster.engine.posterior`` updates them by observed durations. A job keeps the same
+profile object until its estimated work changes by more than one step, since schedulers cache by profile.
 """
 
 from __future__ import annotations
@@ -41,36 +41,36 @@ MOST_STAGES, MOST_SLOTS = 5_000, 20_000
 
 
 class QuestionError(DecimaError, ValueError):
-    """A well-formed question that contradicts itself or is too large. The message is one line."""
+    """A well-formed question that is inconsistent or too large. The message is one line."""
 
 
 @dataclass(eq=False, slots=True)
 class LiveJob:
-    """A job that is not complete. Each list has one entry per stage of the profile, in its order.
+    """A job that is not complete. Lists have one entry per stage of the profile, in its order.
 
     Attributes:
-        message: the driver's last message on the job.
-        number: ascending in order of arrival over all drivers.
-        arrival_ms: arrival time, ms; the same for all jobs of a batch.
-        profile: profile as it is estimated now.
-        recognised: whether history knows the job.
-        ids: Spark's ids of the stages; None for stages that Spark has not made yet.
-        tasks: number of tasks, as far as is known now.
+        message: the driver's last message about the job.
+        number: order of arrival over all drivers.
+        arrival_ms: arrival time, ms; equal for all jobs of a batch.
+        profile: current estimate of the profile.
+        recognised: whether history has a profile of the job.
+        ids: Spark's stage ids; None for stages that Spark has not created yet.
+        tasks: number of tasks, as far as known.
         pending: number of tasks that have not started.
         running: number of running tasks.
         done: number of finished tasks.
         finished_ms: executor time of finished tasks, ms.
-        mean_ms: mean task duration, as it is estimated now, ms.
+        mean_ms: current estimate of the mean task duration, ms.
         log_sd: standard deviation of the logarithm of ``mean_ms``.
         ready: whether all parents are complete.
         complete: whether the stage is complete.
-        ranks: position in the order in which stages became ready; -1 if the stage did not.
-        known: profile from history; of a job that it does not know, its stages and numbers of tasks.
-        told: what the estimate was made from.
-        estimate: estimate before anything was observed.
-        belief: ``BELIEF`` [1] of the job.
-        rows: ``ESTIMATE`` [stages].
-        first_work_ms: work as it was estimated when the job arrived, ms.
+        ranks: position in the order in which stages became ready; -1 if not ready yet.
+        known: profile from history; for other jobs, the stages and numbers of tasks that Spark reports.
+        inputs: inputs of ``estimate``, to detect changes.
+        estimate: estimate before any observation.
+        belief: ``BELIEF`` [1], posterior of the job.
+        rows: ``ESTIMATE`` [stages], posterior of the stages.
+        first_work_ms: estimate of the work at arrival, ms.
     """
 
     message: Job
@@ -90,7 +90,7 @@ class LiveJob:
     complete: list[bool] = field(default_factory=list)
     ranks: list[int] = field(default_factory=list)
     known: JobProfile = field(init=False)
-    told: tuple[object, ...] = ()
+    inputs: tuple[object, ...] = ()
     estimate: Estimate = field(init=False)
     belief: NDArray[np.void] = field(init=False)
     rows: NDArray[np.void] = field(init=False)
@@ -102,8 +102,8 @@ class LiveJobs:
 
     Args:
         history: profiles of earlier jobs.
-        numbers: the number of each new job.
-        ready_ranks: the rank of each stage that becomes ready.
+        numbers: source of job numbers.
+        ready_ranks: source of stages' ready ranks.
     """
 
     def __init__(self, history: History, numbers: Iterator[int], ready_ranks: Iterator[int]) -> None:
@@ -117,18 +117,17 @@ class LiveJobs:
 
     @property
     def prior(self) -> WorkPrior | None:
-        """Distribution of jobs in history; None if there is no history."""
+        """Distribution of job sizes in history; None without history."""
         return self._history.prior
 
     def update(self, state: State, cluster: ClusterConfig | None = None) -> list[LiveJob]:
-        """Bring the live jobs up to date and return them in order of arrival.
+        """Update the live jobs and return them in order of arrival.
 
         Args:
             state: the driver's question, checked by :func:`check_question`.
-            cluster: the cluster, for the expected task durations of recognised jobs there; by default the profiles'
-                own means.
+            cluster: cluster for which task durations of recognised jobs are computed; by default the profiles' means.
         """
-        self._learn(state)
+        self._update_prior(state)
         live = [self._update_job(job, cluster) for job in state.jobs]
         if len(live) < len(self._jobs):
             ids = {job.id for job in state.jobs}
@@ -137,8 +136,8 @@ class LiveJobs:
         live.sort(key=lambda job: job.number)
         return live
 
-    def _learn(self, state: State) -> None:
-        """Without history, take the mean duration of finished tasks over all jobs as typical, in steps."""
+    def _update_prior(self, state: State) -> None:
+        """Without history, centre the prior on the mean duration of finished tasks over all jobs, rounded to steps."""
         if self._history.prior is not None:
             return
         tasks, total_ms = 0, 0.0
@@ -161,10 +160,10 @@ class LiveJobs:
             job = self._add(message)
         elif shape != self._shapes[message.id]:
             job.message = message
-            self._give_profile(job)
+            self._set_profile(job)
         job.message = message
         self._shapes[message.id] = shape
-        self._count(job, cluster)
+        self._update_stages(job, cluster)
         return job
 
     def _add(self, message: Job) -> LiveJob:
@@ -172,12 +171,12 @@ class LiveJobs:
         if not 0 <= arrival_ms - self._batch_ms <= TOGETHER_MS:
             self._batch_ms = arrival_ms
         job = LiveJob(message, next(self._numbers), self._batch_ms, _NO_PROFILE, False, [])
-        self._give_profile(job)
+        self._set_profile(job)
         self._jobs[message.id] = job
         return job
 
-    def _give_profile(self, job: LiveJob) -> None:
-        """Set a job's profile and Spark's ids of its stages; both change when Spark makes more stages."""
+    def _set_profile(self, job: LiveJob) -> None:
+        """Set a job's known profile and Spark's stage ids. Both change when Spark creates more stages."""
         ranks = {stage: rank for stage, rank in zip(job.ids, job.ranks, strict=True) if stage is not None}
         message = job.message
         known = self._history.find(message)
@@ -189,30 +188,30 @@ class LiveJobs:
             for stage, place in zip(made, places, strict=True):
                 job.ids[place] = stage.id
         else:
-            to_come = _stages_to_come(message)
-            job.known, job.recognised = _shape(message, to_come), False
-            job.ids = [*(stage.id for stage in message.stages), *(None for _ in to_come)]
+            future = _future_stages(message)
+            job.known, job.recognised = _reported_profile(message, future), False
+            job.ids = [*(stage.id for stage in message.stages), *(None for _ in future)]
         job.ranks = [-1 if stage is None else ranks.get(stage, -1) for stage in job.ids]
 
     def _make_estimate(self, job: LiveJob, cluster: ClusterConfig | None) -> None:
-        """Estimate a job from what was known of it before it ran, if that has changed."""
-        there = job.known
+        """Make the initial estimate of a job again if its inputs have changed."""
+        profile = job.known
         if job.recognised and cluster is not None:
-            there = known_profile(job.known, cluster)
-        told = there, self._prior
-        if told == job.told:
+            profile = known_profile(job.known, cluster)
+        inputs = profile, self._prior
+        if inputs == job.inputs:
             return
-        job.told = told
+        job.inputs = inputs
         if job.recognised:
-            prior = self._prior.times(max(there.work_ms, 1.0) / max(job.known.work_ms, 1.0))
-            job.estimate = from_history(there, prior, self._history.knowledge)
+            prior = self._prior.times(max(profile.work_ms, 1.0) / max(job.known.work_ms, 1.0))
+            job.estimate = from_history(profile, prior, self._history.knowledge)
         else:
-            job.estimate = without_history(there, self._prior, self._history.typical)
+            job.estimate = without_history(profile, self._prior, self._history.typical)
         job.belief, job.rows = records(job.estimate)
         if math.isnan(job.first_work_ms):
             job.first_work_ms = job.estimate.first_work_ms
 
-    def _count(self, job: LiveJob, cluster: ClusterConfig | None) -> None:
+    def _update_stages(self, job: LiveJob, cluster: ClusterConfig | None) -> None:
         """Update a job's lists from the driver's message."""
         message, profile = job.message, job.known
         self._make_estimate(job, cluster)
@@ -248,13 +247,17 @@ class LiveJobs:
 
 
 def _typical(task_ms: float) -> WorkPrior:
-    """Return the distribution of jobs without history, whose tasks typically take ``task_ms``."""
+    """Return the prior of jobs without history, whose median task duration is ``task_ms``."""
     log_ms = math.log(task_ms)
     return WorkPrior(log_ms, UNKNOWN_WORK_SD, log_ms, UNKNOWN_TASK_SD, UNKNOWN_STAGE_SD)
 
 
 def check_question(state: State) -> None:
-    """Raise ``QuestionError`` if ids are not unique, stages wait for each other, or there is too much of anything."""
+    """Check ids and size of a question.
+
+    Raises:
+        QuestionError: two ids are equal, or there are more than ``MOST_STAGES`` stages or ``MOST_SLOTS`` slots.
+    """
     stages = sum(len(job.stages) + len(job.exchanges) for job in state.jobs)
     if stages > MOST_STAGES:
         raise QuestionError(f"{stages} stages, at most {MOST_STAGES} are served")
@@ -271,22 +274,22 @@ def check_question(state: State) -> None:
 
 
 @dataclass(frozen=True)
-class _ToCome:
-    """A stage that Spark has not made yet: its number of tasks, and its parents' indices in the job's profile."""
+class _FutureStage:
+    """A stage that Spark has not created yet: its number of tasks, and its parents' indices in the job's profile."""
 
     tasks: int
     parents: tuple[int, ...]
 
 
-def _stages_to_come(job: Job) -> list[_ToCome]:
-    """List the stages of a query plan that adaptive execution has not made yet.
+def _future_stages(job: Job) -> list[_FutureStage]:
+    """List the stages of a query plan that adaptive execution has not created yet.
 
-    One stage writes each exchange, and one more returns the result. Spark does not tell which exchange a stage writes;
-    stages are assumed to be made in the order of the plan, parents first.
+    One stage writes each exchange, and one more returns the result. Spark does not report which exchange a stage
+    writes; stages are assumed to be created in topological order of the plan.
     """
     known, total = len(job.stages), len(job.exchanges) + 1
     if not known and not job.exchanges:
-        return [_ToCome(1, ())]
+        return [_FutureStage(1, ())]
     if not job.exchanges or known >= total:
         return []
     place = {exchange.id: number for number, exchange in enumerate(job.exchanges)}
@@ -299,9 +302,9 @@ def _stages_to_come(job: Job) -> list[_ToCome]:
             read = {parent for exchange in job.exchanges for parent in exchange.parents}
             parents = {place[exchange.id] for exchange in job.exchanges if exchange.id not in read}
         parents = {parent for parent in parents if parent < number}
-        # A stage has as many tasks as there are partitions in what it reads.
+        # A stage has one task for each partition of its input.
         tasks = max((partitions[parent] for parent in parents), default=1)
-        found.append(_ToCome(tasks, tuple(sorted(parents))))
+        found.append(_FutureStage(tasks, tuple(sorted(parents))))
     return found
 
 
@@ -310,12 +313,12 @@ def _partitions(exchange: Exchange) -> int:
 
 
 def _step(mean_ms: float) -> float:
-    """Round a duration to the nearest power of the step."""
+    """Round a duration to the nearest power of ``STEP``."""
     return round(STEP ** round(math.log(max(mean_ms, 1.0), STEP)), 3)
 
 
-def _shape(job: Job, to_come: Sequence[_ToCome]) -> JobProfile:
-    """Return the stages and numbers of tasks of the driver's message as a profile."""
+def _reported_profile(job: Job, future: Sequence[_FutureStage]) -> JobProfile:
+    """Return a profile with the stages and numbers of tasks that the driver reports."""
     place = {stage.id: number for number, stage in enumerate(job.stages)}
     edges = {
         (place[parent], number)
@@ -324,9 +327,9 @@ def _shape(job: Job, to_come: Sequence[_ToCome]) -> JobProfile:
         if parent in place
     }
     edges |= {
-        (parent, number) for number, stage in enumerate(to_come, len(job.stages)) for parent in stage.parents
+        (parent, number) for number, stage in enumerate(future, len(job.stages)) for parent in stage.parents
     }
-    tasks = (*(max(each.tasks, 1) for each in job.stages), *(max(each.tasks, 1) for each in to_come))
+    tasks = (*(max(each.tasks, 1) for each in job.stages), *(max(each.tasks, 1) for each in future))
     try:
         return _profile(tasks, tuple(sorted(edges)))
     except WorkloadError as error:
@@ -335,7 +338,7 @@ def _shape(job: Job, to_come: Sequence[_ToCome]) -> JobProfile:
 
 @lru_cache(maxsize=2_000)
 def _profile(tasks: tuple[int, ...], edges: tuple[tuple[int, int], ...]) -> JobProfile:
-    """Return one profile object for equal stages and edges."""
+    """Return the same profile object for equal stages and edges."""
     return JobProfile(
         "estimated",
         tuple(StageProfile(each, TaskDurations.constant(1.0)) for each in tasks),

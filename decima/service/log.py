@@ -1,8 +1,8 @@
 """Live log of the service: questions of drivers, decisions and answers, as JSON lines in one file.
 
 The first line names the policy; a service that continues an older log adds such a line too. A question is written
-before it is decided, so that a crash leaves the question that caused it. The question's line holds the changes since
-the driver's last question; the next line of the driver holds the decisions and the answer. ``decima.service.replay``
+before it is decided, so that a crash leaves the question that caused it. The line of a question holds only changes
+since the driver's last question; the driver's next line holds the decisions and the answer. ``decima.service.replay``
 reads the log.
 """
 
@@ -41,7 +41,7 @@ __all__ = [
 
 
 class LogError(DecimaError, ValueError):
-    """A log that cannot be read. The message is one line that names the file and the line."""
+    """An unreadable log. The message is one line that names file and line."""
 
 
 class _Line(BaseModel):
@@ -49,7 +49,13 @@ class _Line(BaseModel):
 
 
 class Started(_Line):
-    """First line of a service: its policy, and the time of its start, ms since 1970."""
+    """First line of a service.
+
+    Attributes:
+        policy: name of the policy.
+        shadow: whether drivers ignore the answers.
+        time_ms: start of the service, ms since 1970.
+    """
 
     event: Literal["started"] = "started"
     format: Literal["decima-service-log"] = "decima-service-log"
@@ -71,9 +77,15 @@ class Welcomed(_Line):
 
 
 class Chosen(_Line):
-    """A decision: executors of a source (a job, or none) for a stage of a job.
+    """A decision: executors committed to a stage.
 
-    The stage is Spark's id, or null if Spark has not made the stage yet.
+    Attributes:
+        job: job id.
+        stage: Spark's stage id; null if Spark has not created the stage yet.
+        limit: parallelism limit of the job.
+        executors: number of executors committed to the stage.
+        source: job that held the executors; null if no live job did.
+        probability: probability of the decision under the policy.
     """
 
     job: str
@@ -89,11 +101,11 @@ class Question(_Line):
 
     Attributes:
         driver: number of the connection.
-        seq: number of the question; none in a log of version 1.
-        time_ms: the driver's clock.
-        move_ms: time that an executor takes to move, as measured by the driver.
-        executors: all executors, if any changed since the driver's last question; else None.
-        jobs: jobs that changed, or are new.
+        seq: number of the question; null in version 1.
+        time_ms: the driver's clock, ms since 1970.
+        move_ms: moving delay of an executor as measured by the driver, ms.
+        executors: all executors if any changed since the driver's last question, else null.
+        jobs: new jobs, and jobs that changed.
         gone: ids of jobs that are no longer live.
     """
 
@@ -114,9 +126,9 @@ class Answered(_Line):
         driver: number of the connection.
         choices: decisions.
         answer: message to the driver.
-        took_ms: time that the answer took.
-        policy_ms: the policy's part of that time.
-        failure: why the policy failed, if it did; the answer is then Spark's own order.
+        took_ms: time from the question to the answer, ms.
+        policy_ms: time spent in the policy, ms.
+        failure: reason why the policy failed, else null; ``answer`` then keeps Spark's own order.
     """
 
     event: Literal["answered"] = "answered"
@@ -129,7 +141,7 @@ class Answered(_Line):
 
 
 class _Asked(_Line):
-    """A question and its answer in one line, the form of log version 1."""
+    """Question and answer in one line, as in log version 1."""
 
     event: Literal["asked"] = "asked"
     driver: int
@@ -143,7 +155,7 @@ class _Asked(_Line):
     policy_ms: float
 
     def lines(self) -> tuple[Question, Answered]:
-        """Return the two lines of log version 2."""
+        """Return the equivalent lines of log version 2."""
         values = dict(self)
         question, answered = (
             {name: values[name] for name in kind.model_fields.keys() & values.keys() - {"event"}}
@@ -152,12 +164,12 @@ class _Asked(_Line):
         return Question.model_construct(**question), Answered.model_construct(**answered)
 
 
-#: Longest line that is read, bytes; a question has a few thousand.
+#: Longest line accepted, bytes; a typical question has a few thousand.
 _LONGEST = 2**26
 
 
 class Left(_Line):
-    """A driver's connection is gone."""
+    """A driver has disconnected."""
 
     event: Literal["left"] = "left"
     driver: int
@@ -178,15 +190,15 @@ _LINE: TypeAdapter[Line | _Asked] = TypeAdapter(Annotated[Line | _Asked, Field(d
 
 
 class DecisionLog(Watcher):
-    """Writes the live log. It keeps only each driver's last question in memory.
+    """Writes the live log.
 
     Args:
-        path: the file; an existing log is continued.
+        path: log file; an existing log is continued.
         policy: name of the policy, for display.
         shadow: whether drivers ignore the answers.
 
     Raises:
-        ServeError: the file cannot be written, or is not a live log.
+        ServeError: the file cannot be written or is not a live log.
     """
 
     def __init__(self, path: Path, policy: str, shadow: bool = False) -> None:
@@ -277,7 +289,7 @@ class DecisionLog(Watcher):
         self.write(Refused(reason=reason, time_ms=_now_ms()))
 
     def write(self, line: Line) -> None:
-        """Write a line at once. A full disk ends the log only, not the service."""
+        """Write one line at once. A full disk ends the log, not the service."""
         if self._file is None:
             return
         try:
@@ -290,7 +302,7 @@ class DecisionLog(Watcher):
 
 
 def read_log(path: Path) -> Iterator[Line]:
-    """Read the lines of a live log; a line cut short, where a service was killed, is left out.
+    """Read the lines of a live log. Incomplete lines, left by a service that was killed, are skipped.
 
     Raises:
         LogError: the file is not a live log, or a line is malformed.
@@ -308,7 +320,7 @@ def read_log(path: Path) -> Iterator[Line]:
             except ValidationError as error:
                 if wrong or number == 1:
                     raise LogError(wrong or f"{path}: line 1: {_NO_LOG}") from None
-                wrong = f"{path}: line {number}: {_what(error)}"
+                wrong = f"{path}: line {number}: {_describe(error)}"
                 continue
             if not isinstance(line, Started) and (wrong or number == 1):
                 raise LogError(wrong or f"{path}: line 1: {_NO_LOG}")
@@ -322,7 +334,7 @@ def read_log(path: Path) -> Iterator[Line]:
 
 
 def _is_cut(path: Path) -> bool:
-    """Whether a log ends with a line cut short.
+    """Return whether the last line of a log is incomplete.
 
     Raises:
         ServeError: the file is not a live log.
@@ -343,7 +355,7 @@ def _is_cut(path: Path) -> bool:
 _NO_LOG = "not a log of decima serve of version 1 or 2"
 
 
-def _what(error: ValidationError) -> str:
+def _describe(error: ValidationError) -> str:
     first: Any = error.errors(include_url=False, include_input=False, include_context=False)[0]
     return f"{'.'.join(map(str, first['loc']))}: {first['msg']}".removeprefix(": ")
 

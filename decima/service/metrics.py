@@ -12,7 +12,7 @@ from decima.service.service import Connected, Watcher
 __all__ = ["Metrics"]
 
 #: Upper bounds of the histogram buckets of durations, s.
-CLASSES_S = (0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
+BUCKETS_S = (0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
 
 
 class Metrics(Watcher):
@@ -24,34 +24,34 @@ class Metrics(Watcher):
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
-        told = self.registry
-        self._questions = Counter("decima_questions", "Questions that were answered.", registry=told)
-        self._decisions = Counter("decima_decisions", "Decisions of the policy.", registry=told)
-        self._refused = Counter("decima_refused", "Connections that were closed for a reason.", registry=told)
+        registry = self.registry
+        self._questions = Counter("decima_questions", "Questions answered.", registry=registry)
+        self._decisions = Counter("decima_decisions", "Decisions made by the policy.", registry=registry)
+        self._refused = Counter("decima_refused", "Connections refused.", registry=registry)
         self._failed = Counter(
             "decima_failed_decisions",
-            "Questions answered by Spark's own order: the policy failed.",
-            registry=told,
+            "Questions answered with Spark's own order after a failure of the policy.",
+            registry=registry,
         )
         self._answer = Histogram(
             "decima_answer_seconds",
-            "From a question that was read to its answer.",
-            buckets=CLASSES_S,
-            registry=told,
+            "Time from receiving a question to its answer.",
+            buckets=BUCKETS_S,
+            registry=registry,
         )
         self._policy = Histogram(
-            "decima_policy_seconds", "The policy's part of an answer.", buckets=CLASSES_S, registry=told
+            "decima_policy_seconds", "Time spent in the policy.", buckets=BUCKETS_S, registry=registry
         )
-        self._drivers = Gauge("decima_drivers", "Drivers that are connected.", registry=told)
-        self._jobs = Gauge("decima_jobs", "Jobs that are live.", registry=told)
-        self._slots = Gauge("decima_slots", "Task slots of the drivers' executors.", registry=told)
+        self._drivers = Gauge("decima_drivers", "Connected drivers.", registry=registry)
+        self._jobs = Gauge("decima_jobs", "Live jobs.", registry=registry)
+        self._slots = Gauge("decima_slots", "Task slots of connected drivers.", registry=registry)
         self._live: dict[int, tuple[int, int]] = {}
 
     def listen(self, port: int, host: str) -> tuple[str, Callable[[], None]]:
-        """Serve the metrics over HTTP on a port, 0 for any that is free.
+        """Serve the metrics over HTTP; port 0 takes any free port.
 
         Returns:
-            The address, and a function that ends the server.
+            The address, and a function that stops the server.
 
         Raises:
             ServeError: the port is in use.

@@ -1,9 +1,9 @@
 """The live page: jobs and their DAGs, executors by job, the last decisions. One HTML file, fed by server-sent events.
 
-The web server has a thread and an event loop of its own, so that no reader, however slow, delays an answer to a driver.
-The loop that answers drivers takes a snapshot of each between two answers, and only while a page is open.
+The web server has its own thread and event loop, so that slow readers never delay an answer to a driver. The loop that
+answers drivers captures each driver's state between two answers, and only while a page is open.
 
-Data of drivers is never markup: it goes to the page as JSON, and there into text nodes.
+Data from drivers is never markup: it reaches the page as JSON, which fills text nodes.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ from decima.service.service import Connected, Watcher, one_line
 
 __all__ = ["Page"]
 
-#: Largest numbers of items shown.
+#: Largest number of items shown of each sort.
 MOST_DRIVERS, MOST_JOBS, MOST_STAGES, MOST_EXECUTORS, MOST_DECISIONS = 10, 20, 60, 200, 30
 #: Shortest time between two updates, and longest time without one, s.
-EVERY_S, SIGN_OF_LIFE_S = 0.5, 15.0
-#: Time that the page may take to end after the service, s; else its thread ends with the process.
-ENOUGH_S = 3.0
+MIN_UPDATE_S, KEEPALIVE_S = 0.5, 15.0
+#: Time limit for the web server's end after the service's, s; after it the thread ends with the process.
+SHUTDOWN_S = 3.0
 #: Largest number of open pages.
 MOST_READERS = 20
 HEADERS = {
@@ -89,7 +89,7 @@ class Page(Watcher):
         self._version += 1
 
     def answered(self, driver: Connected) -> None:
-        """Note that a driver's state has changed."""
+        """Mark a driver as changed."""
         self._questions += 1
         self._dirty.add(driver.number)
         self._version += 1
@@ -116,7 +116,7 @@ class Page(Watcher):
         self._version += 1
 
     def _summary(self) -> tuple[dict[str, Any], list[int], list[int]]:
-        """Return the page's header, the numbers of the drivers shown, and those that changed since the last update."""
+        """Return the page's header, the numbers of the drivers shown, and those changed since the last update."""
         shown = list(self._drivers)[:MOST_DRIVERS]
         changed = [number for number in shown if number in self._dirty]
         summary = {
@@ -129,15 +129,15 @@ class Page(Watcher):
         return summary, shown, changed
 
     def _capture(self, number: int) -> dict[str, Any] | None:
-        """Return the snapshot of a driver as plain, immutable data; None if the driver has left."""
+        """Return a driver's state as immutable data; None if the driver has disconnected."""
         self._dirty.discard(number)
         driver = self._drivers.get(number)
         return None if driver is None else self._driver(driver)
 
     async def snapshot(self) -> str:
-        """Return the state that the page shows, as JSON. Runs in the web server's thread."""
+        """Return the state for the page as JSON. Runs in the web server's thread."""
         summary, shown, changed = await self._between_answers(self._summary)
-        for number in changed:  # one at a time, so that answers come in between
+        for number in changed:  # one driver at a time, so that answers need not wait for all
             content = await self._between_answers(partial(self._capture, number))
             self._texts[number] = json.dumps(content)
         self._texts = {number: text for number, text in self._texts.items() if number in shown}
@@ -145,7 +145,7 @@ class Page(Watcher):
         return f'{json.dumps(summary)[:-1]}, "drivers": [{", ".join(drivers)}]}}'
 
     async def _between_answers(self, capture: Callable[[], _T]) -> _T:
-        """Call a function in the event loop that answers drivers; only that loop may read their state."""
+        """Call a function in the event loop that answers drivers. Only that loop may read their state."""
         assert self._answering is not None
 
         async def called() -> _T:
@@ -186,8 +186,8 @@ class Page(Watcher):
     # The web server.
 
     def application(self, host: str) -> Starlette:
-        """Return the web application: page (``/``), its state now (``/state``), and updates (``/events``)."""
-        # DNS rebinding: a foreign page has another host name, even if the name resolves to this address.
+        """Return the web application: page (``/``), current state (``/state``) and updates (``/events``)."""
+        # Against DNS rebinding: a foreign page has another host name, even if the name resolves to this address.
         hosts = ["localhost", "127.0.0.1", "[::1]", host] if _is_loopback(host) else ["*"]
         return Starlette(
             routes=[
@@ -221,11 +221,11 @@ class Page(Watcher):
                 if seen != self._version:
                     seen, quiet_s = self._version, 0.0
                     yield f"data: {await self.snapshot()}\n\n"
-                elif quiet_s >= SIGN_OF_LIFE_S:
+                elif quiet_s >= KEEPALIVE_S:
                     quiet_s = 0.0
                     yield ": nothing new\n\n"
-                await asyncio.sleep(EVERY_S)
-                quiet_s += EVERY_S
+                await asyncio.sleep(MIN_UPDATE_S)
+                quiet_s += MIN_UPDATE_S
         finally:
             self._readers -= 1
 
@@ -234,9 +234,9 @@ class Page(Watcher):
         """Serve the page inside the block.
 
         Args:
-            port: the port; 0 for any that is free.
+            port: port; 0 takes any free port.
             host: name or address of the interface.
-            ready: callback that receives the page's address.
+            ready: called with the page's address.
 
         Raises:
             ServeError: the port is in use.
@@ -264,8 +264,8 @@ class Page(Watcher):
         finally:
             self._ended = True
             server.should_exit = True
-            # The event loop must keep running: the page may wait for it.
-            await asyncio.to_thread(thread.join, ENOUGH_S)
+            # Keep the event loop running while joining: the web server's thread may wait for it.
+            await asyncio.to_thread(thread.join, SHUTDOWN_S)
 
 
 class _Server(uvicorn.Server):
@@ -273,7 +273,7 @@ class _Server(uvicorn.Server):
 
     @contextlib.contextmanager
     def capture_signals(self):  # type: ignore[no-untyped-def]
-        """Capture no signals."""
+        """Do nothing: the service handles signals."""
         yield
 
 

@@ -1,15 +1,15 @@
 """The protocol between a Spark driver and the service: newline-delimited JSON over TCP or a Unix socket.
 
-The driver connects and sends ``Hello``. The service answers with ``Welcome``, or with ``Refusal``, after which it
-closes the connection. Then the driver sends questions (``State``), one at a time, and receives ``Answer`` or
-``Refusal``. A question contains the whole state of the driver, so that either side may restart at any moment.
+The driver connects and sends ``Hello``. The service answers with ``Welcome``, or with ``Refusal`` and closes the
+connection. Then the driver sends questions (``State``), one at a time, and receives an ``Answer`` or ``Refusal`` to
+each. A question contains the driver's whole state, so that either side may restart at any moment.
 
-The driver asks after each event that matters to the decision: a stage appears, ends or launches its last task; a job
-ends; an executor joins or leaves. A driver that moves executors also asks at least once a second, as its target depends
-on other drivers.
+The driver asks after each event that can change the decision: a stage appears, ends or launches its last task; a job
+ends; an executor joins or leaves. A driver that moves executors also asks at least once a second, since its target
+depends on other drivers.
 
-In messages of a driver with the same version the service refuses unknown fields and wrong types, and negative or too
-large numbers. Times are milliseconds since 1970 (``*_time_ms``) or durations (``*_ms``).
+The service refuses unknown fields, wrong types, and negative or too large numbers. Times are milliseconds since 1970
+(``*_time_ms``) or durations (``*_ms``).
 """
 
 from __future__ import annotations
@@ -56,10 +56,10 @@ class Hello(Message):
     Attributes:
         protocol: version of the protocol.
         token: content of the service's token file; empty if there is none.
-        application: Spark's id of the application.
+        application: Spark's application id.
         name: name of the application, for display.
         spark: version of Spark.
-        moves_executors: whether the driver follows ``Answer.executors``: the application runs on a standalone cluster,
+        moves_executors: whether the driver obeys ``Answer.executors``: the application runs on a standalone cluster,
             and the service may move its executors to other applications.
     """
 
@@ -76,7 +76,8 @@ class Welcome(Message):
     """Service to driver: the answer to ``Hello``.
 
     Attributes:
-        shadow: whether Spark keeps its own order: the driver asks, but does not follow the answers.
+        protocol: version of the protocol.
+        shadow: shadow mode: the driver asks, but Spark keeps its own order.
     """
 
     type: Literal["welcome"] = "welcome"
@@ -85,7 +86,7 @@ class Welcome(Message):
 
 
 class Refusal(Message):
-    """Service to driver: the reason of a refusal. The service closes the connection after it."""
+    """Service to driver: reason of a refusal. The service then closes the connection."""
 
     type: Literal["refusal"] = "refusal"
     reason: Name
@@ -95,11 +96,11 @@ class Executor(Message):
     """One executor of the application.
 
     Attributes:
-        id: Spark's id.
+        id: Spark's executor id.
         slots: number of task slots.
         running: number of running tasks.
-        job: ``Job.id`` of the task that it ran last; null before the first task, or after the job's end.
-        leaving: whether it gets no more tasks, and leaves when its tasks are done.
+        job: ``Job.id`` of the last task; null before the first task, or after the job's end.
+        leaving: whether the executor takes no new tasks and leaves when its tasks are done.
     """
 
     id: Identifier
@@ -110,20 +111,20 @@ class Executor(Message):
 
 
 class Stage(Message):
-    """One stage of a job; stages are in the order of Spark's numbers.
+    """One stage of a job; stages are in order of Spark's stage ids.
 
     Attributes:
-        id: Spark's id.
-        attempt: number of the attempt; finished tasks stay finished in later attempts.
-        name: name of the stage, for display; empty if unknown.
-        state: ``waiting`` for its parents, submitted or not; ``ready``; or ``done``.
-        tasks: number of all tasks.
+        id: Spark's stage id.
+        attempt: number of the attempt; tasks that finished in earlier attempts stay finished.
+        name: name for display; empty if unknown.
+        state: ``waiting`` for parents, ``ready`` or ``done``.
+        tasks: total number of tasks.
         done: number of successful tasks.
         running: number of running tasks.
         pending: number of tasks that have not started; ``tasks = done + running + pending``.
-        mean_ms: mean duration of successful tasks; null while there is none.
-        running_ms: time since the start of each running task, summed; 0 if the driver does not report it.
-        parents: ids of the stages of the same ``Job`` that it depends on, such as a broadcast's.
+        mean_ms: mean duration of successful tasks; null before the first.
+        running_ms: elapsed times of running tasks, summed; 0 if the driver does not report them.
+        parents: ids of parent stages in the same ``Job``, such as a broadcast's.
     """
 
     id: Count
@@ -140,13 +141,13 @@ class Stage(Message):
 
 
 class Exchange(Message):
-    """One shuffle or broadcast of a SQL plan. It is known before adaptive execution makes its stages.
+    """One shuffle or broadcast of a SQL plan. It is known before adaptive execution creates its stages.
 
     Attributes:
         id: position in the plan, parents first.
         kind: Spark's name, such as ``Exchange`` or ``BroadcastExchange``.
         partitions: number of partitions in the plan; null if the plan has none.
-        parents: exchanges of the same plan that it reads.
+        parents: ids of the exchanges that it reads.
     """
 
     id: Count
@@ -156,14 +157,14 @@ class Exchange(Message):
 
 
 class Job(Message):
-    """One job of Decima: a SQL query, a job group or a single Spark job, with the stages known so far.
+    """A job in the sense of Decima: a SQL query, a job group or a single Spark job, with the stages created so far.
 
     Attributes:
         id: constant id, unique in the application.
-        name: name from its description, for display; null if it has none.
+        name: name from its description; null if it has none.
         submitted_time_ms: time of its first submission to Spark.
-        plan: operators of a SQL query's physical plan in Spark's order, the key to history; null for other jobs.
-        exchanges: exchanges of a SQL query's plan, whether their stages are known or not.
+        plan: operators of the physical plan in Spark's order, the key to history; null for other jobs than SQL queries.
+        exchanges: exchanges of the plan of a SQL query, with and without created stages.
         running: number of running tasks over all stages.
         stages: stages, parents before children.
     """
@@ -183,7 +184,7 @@ class State(Message):
     Attributes:
         seq: number, ascending in a connection; the answer repeats it.
         time_ms: the driver's clock, since 1970.
-        move_ms: median time of the last executors from request to first task; null before the first.
+        move_ms: median time from the request of an executor to its first task; null before the first.
         executors: executors of the application.
         jobs: incomplete jobs in order of arrival.
     """
@@ -197,7 +198,7 @@ class State(Message):
 
     @property
     def slots(self) -> int:
-        """Task slots of the executors that are not leaving."""
+        """Number of task slots, without executors that are leaving."""
         return sum(executor.slots for executor in self.executors if not executor.leaving)
 
 
@@ -205,8 +206,8 @@ class StageOrder(Message):
     """A stage in an answer.
 
     Attributes:
-        id: Spark's id.
-        slots: most tasks that may run at once, running ones included; null: as many as the job's limit allows.
+        id: Spark's stage id.
+        slots: maximum number of tasks at once, running ones included; null: bounded by the job's limit only.
     """
 
     id: Count
@@ -214,13 +215,13 @@ class StageOrder(Message):
 
 
 class Answer(Message):
-    """Service to driver: what runs next. The driver ignores jobs and stages that it does not know.
+    """Service to driver: the stages to run next. The driver ignores jobs and stages that it does not know.
 
     Attributes:
         seq: number of the question.
         stages: stages whose tasks are launched, in order of priority.
-        limits: ``Job.id`` -> most tasks that may run at once over all stages; jobs that are absent have no limit.
-        rest: whether all other stages ``fill`` the slots that the named ones leave, within the limits, or ``hold``.
+        limits: ``Job.id`` -> maximum number of tasks at once over all stages; absent jobs have no limit.
+        rest: whether other stages ``fill`` the slots that remain, within the limits, or ``hold``.
         executors: target number of executors, for a driver that moves them; null: no change.
     """
 

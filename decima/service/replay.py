@@ -1,9 +1,9 @@
-"""Replay of a live log: an episode record of the simulator for each driver, and a report with its pictures.
+"""Replay a live log: one simulator episode record per driver, and a report with pictures.
 
-The log has the numbers of running and finished tasks of a stage at each question, not the start of each task. A free
-slot is assumed to obey the answer at once, unless the next question contradicts, and to stay with the stage until a
-question shows otherwise; the stage's tasks share these times evenly. So task times are as exact as questions are
-frequent. Numbers of tasks, arrivals and ends of jobs, and decisions are exact.
+The log has a stage's numbers of running and finished tasks at each question, but not the start of each task. Free
+slots are assumed to follow the answer at once, unless the next question contradicts this, and to stay with the stage
+until a question shows otherwise; the tasks of a stage divide these spans evenly. So task times are as exact as the
+questions are frequent. Numbers of tasks, arrivals and ends of jobs, and decisions are exact.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Replayed:
         application: Spark's application id.
         policy: name of the policy.
         questions: number of questions.
-        record: the episode record; its clock starts with the first job.
+        record: episode record; its clock starts with the first job.
     """
 
     name: str
@@ -59,7 +59,7 @@ class Replayed:
 
 @dataclass(eq=False)
 class _Span:
-    """Time in which a slot ran tasks of one stage, ms; the job held ``held`` slots at its start."""
+    """Period in which a slot ran tasks of one stage, ms; ``held`` is the number of slots of the job at its start."""
 
     slot: int
     start_ms: float
@@ -69,7 +69,7 @@ class _Span:
 
 @dataclass(eq=False)
 class _Slot:
-    """A slot of an executor: the stage it runs, whether that is only assumed, and the time since which it is idle."""
+    """State of a slot: its stage, whether that is assumed from an answer, and the time at which it became idle."""
 
     key: _Key | None = None
     assumed: bool = False
@@ -78,8 +78,8 @@ class _Slot:
 
 
 @dataclass(eq=False)
-class _Seen:
-    """State of a job as last reported."""
+class _JobState:
+    """State of a job as last reported; NaN ``gone_ms``: still live."""
 
     message: Job
     seen_ms: float = 0.0
@@ -87,7 +87,7 @@ class _Seen:
     gone_ms: float = float("nan")
 
 
-class _Watching:
+class _DriverReplay:
     """Reconstructs the slots of one driver from its questions and answers."""
 
     def __init__(self, welcomed: Welcomed, policy: str, obeys: bool) -> None:
@@ -100,7 +100,7 @@ class _Watching:
         self._slots: dict[tuple[str, int], int] = {}
         self._all: list[_Slot] = []
         self._free: list[int] = []
-        self._jobs: dict[str, _Seen] = {}
+        self._jobs: dict[str, _JobState] = {}
         self._live: dict[str, Job] = {}
         self._spans: dict[_Key, list[_Span]] = {}
         self._started: dict[_Key, int] = {}
@@ -109,9 +109,9 @@ class _Watching:
         self.questions += 1
         self._before_ms, self._time_ms = self._time_ms or line.time_ms, line.time_ms
         for job in line.jobs:
-            seen = self._jobs.setdefault(job.id, _Seen(job))
-            seen.message, seen.seen_ms = job, line.time_ms
-            seen.stages.update((stage.id, stage) for stage in job.stages)
+            job_state = self._jobs.setdefault(job.id, _JobState(job))
+            job_state.message, job_state.seen_ms = job, line.time_ms
+            job_state.stages.update((stage.id, stage) for stage in job.stages)
             self._live[job.id] = job
         if line.executors is not None:
             self._executors = line.executors
@@ -121,24 +121,24 @@ class _Watching:
             self._jobs[job.id].gone_ms = line.time_ms
             self._finish(job)
         self._correct()
-        self._follow()
+        self._assign_running()
         for job in (*ended, *line.jobs):
             self._add_unseen(self._jobs[job.id])
 
     def answer(self, line: Answered) -> None:
         self.decisions += len(line.choices)
         if self._obeys:
-            self._expect(line.answer)
+            self._start_by(line.answer)
 
     def _finish(self, job: Job) -> None:
-        """Complete a job that is gone: all tasks that could run have run."""
+        """Mark all started stages of a job that is gone as complete."""
         stages = self._jobs[job.id].stages
         for stage in job.stages:
             if stage.state == "ready":
                 stages[stage.id] = stage.model_copy(update={"done": stage.tasks, "running": 0, "pending": 0})
 
-    def _expect(self, answer: Answer) -> None:
-        """Let free slots obey an answer."""
+    def _start_by(self, answer: Answer) -> None:
+        """Start tasks on free slots as an answer orders. The next question may undo this."""
         last = {(each.id, number): each.job for each in self._executors for number in range(each.slots)}
         idle = [each for each, place in self._slots.items() if self._all[place].key is None]
         keys = {stage.id: (job.id, stage) for job in self._live.values() for stage in job.stages}
@@ -169,10 +169,10 @@ class _Watching:
                 slot.key, slot.span = None, None
         self._started.clear()
 
-    def _add_unseen(self, seen: _Seen) -> None:
+    def _add_unseen(self, job_state: _JobState) -> None:
         """Add stages that began and ended between two questions."""
-        for stage in seen.stages.values():
-            key = (seen.message.id, stage.id)
+        for stage in job_state.stages.values():
+            key = (job_state.message.id, stage.id)
             if not stage.done or self._spans.get(key) or (stage.state == "done" and stage.mean_ms is None):
                 continue
             idle = [place for place, slot in enumerate(self._all) if slot.key is None]
@@ -198,7 +198,7 @@ class _Watching:
             place = self._slots[new] = self._free.pop()
             self._all[place].idle_ms = self._time_ms
 
-    def _follow(self) -> None:
+    def _assign_running(self) -> None:
         """Assign the running tasks of a question to slots."""
         wanted = {
             (job.id, stage.id): stage.running
@@ -229,9 +229,8 @@ class _Watching:
                 idle.remove((executor, number))
                 slot = self._all[self._slots[executor, number]]
                 start_ms = max(self._before_ms, slot.idle_ms)
-                if (
-                    slot.key is not None
-                ):  # at some time since the last question it changed from one to the other
+                if slot.key is not None:
+                    # The slot changed stages at an unknown time since the last question.
                     start_ms = (self._before_ms + self._time_ms) / 2
                     self._end(slot, start_ms)
                 self._begin(self._slots[executor, number], key, start_ms)
@@ -255,12 +254,12 @@ class _Watching:
         for slot in self._all:
             self._end(slot)
         jobs = sorted(
-            (seen for seen in self._jobs.values() if seen.stages),
-            key=lambda seen: seen.message.submitted_time_ms,
+            (job_state for job_state in self._jobs.values() if job_state.stages),
+            key=lambda job_state: job_state.message.submitted_time_ms,
         )
         if not jobs or not self._all:
             return None
-        tasks = sum(stage.tasks for seen in jobs for stage in seen.stages.values())
+        tasks = sum(stage.tasks for job_state in jobs for stage in job_state.stages.values())
         if tasks > MOST_TASKS:
             raise LogError(
                 f"driver {self.welcomed.driver}: {tasks} tasks, at most {MOST_TASKS} can be replayed"
@@ -272,7 +271,7 @@ class _Watching:
             config,
             sequence,
             **self._tasks(jobs, first_ms),
-            completion_ms=np.array([_completion_ms(seen) - first_ms for seen in jobs]),
+            completion_ms=np.array([_completion_ms(job_state) - first_ms for job_state in jobs]),
             move_executor=np.zeros(0, dtype=np.int32),
             move_job=np.zeros(0, dtype=np.int64),
             move_depart_ms=np.zeros(0),
@@ -282,13 +281,13 @@ class _Watching:
         hello = self.welcomed
         return Replayed(hello.name, hello.application, self.policy, self.questions, record)
 
-    def _tasks(self, jobs: list[_Seen], first_ms: float) -> dict[str, Any]:
+    def _tasks(self, jobs: list[_JobState], first_ms: float) -> dict[str, Any]:
         """Return the per-task arrays of the record."""
         never = (np.nan, np.nan, -1, -1, 0)
         rows: list[tuple[float, float, int, int, int]] = []
-        for seen in jobs:
-            for stage in seen.stages.values():
-                spans = self._spans.get((seen.message.id, stage.id), [])
+        for job_state in jobs:
+            for stage in job_state.stages.values():
+                spans = self._spans.get((job_state.message.id, stage.id), [])
                 ran = _shared(spans, min(stage.done + stage.running, stage.tasks))
                 for span, number, of in ran:
                     length = (span.end_ms - span.start_ms) / of
@@ -307,8 +306,8 @@ class _Watching:
 
 
 def replayed(lines: Iterable[Line]) -> list[Replayed]:
-    """Replay the drivers of a log in order of connection; drivers without a job are left out."""
-    watching: dict[tuple[int, int], _Watching] = {}
+    """Replay the drivers of a log in order of connection. Drivers without a job are left out."""
+    drivers: dict[tuple[int, int], _DriverReplay] = {}
     policy, obeys, service = "", True, 0
     for line in lines:
         if isinstance(line, Started):
@@ -316,17 +315,17 @@ def replayed(lines: Iterable[Line]) -> list[Replayed]:
             obeys = not line.shadow
             service += 1  # each service numbers its drivers from 1
         elif isinstance(line, Welcomed):
-            watching[service, line.driver] = _Watching(line, policy, obeys)
-        elif isinstance(line, Question) and (service, line.driver) in watching:
-            watching[service, line.driver].ask(line)
-        elif isinstance(line, Answered) and (service, line.driver) in watching:
-            watching[service, line.driver].answer(line)
-    found = (each.replayed() for each in watching.values())
+            drivers[service, line.driver] = _DriverReplay(line, policy, obeys)
+        elif isinstance(line, Question) and (service, line.driver) in drivers:
+            drivers[service, line.driver].ask(line)
+        elif isinstance(line, Answered) and (service, line.driver) in drivers:
+            drivers[service, line.driver].answer(line)
+    found = (each.replayed() for each in drivers.values())
     return [each for each in found if each is not None]
 
 
 def _shared(spans: list[_Span], tasks: int) -> list[tuple[_Span, int, int]]:
-    """Return for each task its span, its index there and the span's number of tasks; long spans have more tasks."""
+    """Divide tasks among spans by length; return (span, index in the span, tasks of the span) for each task."""
     if not spans or not tasks:
         return []
     kept = sorted(spans, key=lambda span: span.start_ms - span.end_ms)[:tasks]
@@ -342,40 +341,42 @@ def _shared(spans: list[_Span], tasks: int) -> list[tuple[_Span, int, int]]:
     ]
 
 
-def _completion_ms(seen: _Seen) -> float:
-    """Return a job's completion time, ms: an estimate if no question follows its end, NaN if it was not complete."""
-    if seen.gone_ms == seen.gone_ms or any(stage.pending for stage in seen.stages.values()):
-        return seen.gone_ms
-    left_ms = [stage.mean_ms or 0.0 for stage in seen.stages.values() if stage.running]
-    return seen.seen_ms + max(left_ms, default=0.0)
+def _completion_ms(job_state: _JobState) -> float:
+    """Return a job's completion time, ms: estimated if no question follows its end, NaN if incomplete."""
+    if job_state.gone_ms == job_state.gone_ms or any(stage.pending for stage in job_state.stages.values()):
+        return job_state.gone_ms
+    left_ms = [stage.mean_ms or 0.0 for stage in job_state.stages.values() if stage.running]
+    return job_state.seen_ms + max(left_ms, default=0.0)
 
 
-def _sequence(jobs: list[_Seen], first_ms: float) -> JobSequence:
+def _sequence(jobs: list[_JobState], first_ms: float) -> JobSequence:
     profiles = []
-    for seen in jobs:
-        place = {stage: number for number, stage in enumerate(seen.stages)}
+    for job_state in jobs:
+        place = {stage: number for number, stage in enumerate(job_state.stages)}
         edges = sorted(
             {
                 (place[parent], place[stage.id])
-                for stage in seen.stages.values()
+                for stage in job_state.stages.values()
                 for parent in stage.parents
                 if parent in place and parent != stage.id
             }
         )
         stages = tuple(
             StageProfile(max(stage.tasks, 1), TaskDurations.constant(stage.mean_ms or 0.0), stage.name)
-            for stage in seen.stages.values()
+            for stage in job_state.stages.values()
         )
         profiles.append(
             JobProfile(
-                seen.message.name or seen.message.id, stages, np.array(edges, dtype=np.int64).reshape(-1, 2)
+                job_state.message.name or job_state.message.id,
+                stages,
+                np.array(edges, dtype=np.int64).reshape(-1, 2),
             )
         )
-    return trace_arrivals(profiles, [seen.message.submitted_time_ms - first_ms for seen in jobs], 0)
+    return trace_arrivals(profiles, [job_state.message.submitted_time_ms - first_ms for job_state in jobs], 0)
 
 
 def live_report(found: Sequence[Replayed]) -> Report:
-    """Return the report: a table row, a schedule and the number of live jobs over time for each driver."""
+    """Return a report with a table row, a schedule and the number of live jobs over time for each driver."""
     table = new_table(
         f"{len(found)} driver{'s' * (len(found) > 1)} of {one_line(found[0].policy)}",
         "Application", "Jobs", "Slots", "Questions", "Decisions", "Mean JCT", "p95 JCT", "Utilised",
@@ -394,13 +395,11 @@ def live_report(found: Sequence[Replayed]) -> Report:
             f"{record.utilisation:.1%}",
         )
         if number <= MOST_PICTURES:
-            # Matplotlib takes text between dollar signs for a formula.
+            # Matplotlib reads text between dollar signs as a formula.
             title = one_line(each.name).replace("$", r"\$")
             pictures[f"schedule-{number}"] = partial(plot_schedule, record, title)
             pictures[f"jobs-in-system-{number}"] = partial(plot_jobs_in_system, {title: record})
-    notes = [
-        "Times are seconds. When a task began is known as exactly as the driver's questions are frequent."
-    ]
+    notes = ["Times are seconds. Start times of tasks are as exact as the driver's questions are frequent."]
     if len(found) > MOST_PICTURES:
         notes.append(f"Pictures are of the first {MOST_PICTURES} drivers.")
     return Report([table], notes, _json(found), pictures)

@@ -1,8 +1,8 @@
-"""Run the service as a process: token, logging, warm-up, listening, and a clean end.
+"""Run the service as a process: token, logging, warm-up, sockets and shutdown.
 
 Drivers send the token, which is in a file that only its owner can read. The Spark plugin looks in the same place:
 ``.decima/token`` in ``$HOME``, else in the user's home directory. Neither side reads a default file that belongs to
-another user, as happens where sudo keeps ``$HOME``.
+another user, as can happen under sudo, which may keep ``$HOME``.
 """
 
 from __future__ import annotations
@@ -36,16 +36,16 @@ __all__ = ["DEFAULT_TOKEN_FILE", "JsonLines", "logging_to_stderr", "read_token",
 DEFAULT_TOKEN_FILE = Path("~/.decima/token")
 #: Longest token, characters.
 MOST_CHARACTERS = 256
-#: Attributes of every ``logging`` record; further attributes are the record's own data.
-_USUAL = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
+#: Attributes of every ``logging`` record; other attributes are the caller's data.
+_STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 
 
 def read_token(path: Path) -> str:
-    """Read the token file; create it if it is absent.
+    """Return the token; create the file if it is absent.
 
     Raises:
-        ServeError: the file cannot be read or made, others can read it, it is the default file and another user's, or
-            it has no token.
+        ServeError: the file cannot be read or created, is readable by others, contains no token, or is the default file
+            and belongs to another user.
     """
     default = path == DEFAULT_TOKEN_FILE
     path = path.expanduser()
@@ -79,16 +79,16 @@ def read_token(path: Path) -> str:
 
 
 class JsonLines(logging.Formatter):
-    """Formats a log record as a JSON object: time, level, message and the record's own data."""
+    """Formats log records as JSON: time, level, message and the caller's data."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """Format a record as one line."""
+        """Return the record as one line."""
         line: dict[str, Any] = {
             "time": time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created))
             + f".{record.msecs:03.0f}Z",
             "level": record.levelname.lower(),
             "message": record.getMessage(),
-            **{name: value for name, value in vars(record).items() if name not in _USUAL},
+            **{name: value for name, value in vars(record).items() if name not in _STANDARD},
         }
         if record.exc_info:
             line["error"] = self.formatException(record.exc_info)
@@ -115,10 +115,10 @@ def logging_to_stderr(json_lines: bool) -> Iterator[None]:
 
 
 def warm_up(make_scheduler: Callable[[], DecidesStages]) -> None:
-    """Decide a first question, so that all code is compiled before the first driver asks.
+    """Decide one question, so that all code is compiled before the first driver asks.
 
     Raises:
-        SchedulingError: the scheduler cannot decide it.
+        SchedulingError: the scheduler cannot decide.
     """
     stages = (
         Stage(id=0, state="ready", tasks=9, done=1, running=1, pending=7, mean_ms=100.0),
@@ -145,7 +145,7 @@ async def run(
         service: answers drivers.
         address: see ``listen``.
         host: see ``listen``.
-        ready: callback that receives the address for drivers.
+        ready: called with the address for drivers.
         beside: context manager that serves page and metrics.
 
     Raises:
@@ -154,7 +154,7 @@ async def run(
     loop, ended = asyncio.get_running_loop(), asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, ended.set)
-    # Imported and compiled objects stay: no garbage collection shall visit them in the middle of an answer.
+    # Exempt imported and compiled objects from garbage collection, which would delay an answer.
     gc.collect()
     gc.freeze()
     async with beside(), listen(service, address, host) as where:

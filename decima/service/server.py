@@ -1,4 +1,4 @@
-"""Sockets: newline-delimited JSON over TCP or a Unix socket, with limits, so that no connection can harm another."""
+"""Sockets of the service: newline-delimited JSON over TCP or a Unix socket, with limits that isolate connections."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from workloads.errors import DecimaError
 
 __all__ = ["ServeError", "listen"]
 
-#: A driver must end a line that it has begun, or its first one, within this time, s.
+#: Time limit for the rest of a line, and for the first line of a connection, s.
 PATIENCE_S = 10.0
-#: A refused driver has this long to read the reason, s.
-LINGER_S = 1.0
-#: Largest number of unanswered questions of a connection, and of bytes of answers not read yet.
+#: Time that a refused driver has to read the reason, s.
+REFUSAL_S = 1.0
+#: Largest number of unanswered questions of a connection, and of bytes of unread answers.
 MOST_WAITING, MOST_UNREAD = 4, 1 << 20
 #: Largest number of open connections.
 MOST_CONNECTIONS = 1_000
@@ -30,12 +30,10 @@ log = logging.getLogger("decima.service")
 
 
 class ServeError(DecimaError, OSError):
-    """The service cannot start: address in use, or token file readable by others. The message is one line."""
+    """The service cannot start: an address is in use, or the token file is unsafe. The message is one line."""
 
 
 class _Connection(asyncio.Protocol):
-    """Connection of one driver."""
-
     def __init__(self, service: Service, open_: set[_Connection]) -> None:
         self._service = service
         self._open = open_
@@ -56,7 +54,7 @@ class _Connection(asyncio.Protocol):
         if len(self._open) > MOST_CONNECTIONS:
             self._refuse(f"more than {MOST_CONNECTIONS} connections")
             return
-        self._be_patient()
+        self._restart_timer()
 
     def data_received(self, data: bytes) -> None:
         if self._closing:
@@ -70,7 +68,7 @@ class _Connection(asyncio.Protocol):
                 break
             line = b"".join((*self._begun, end))
             self._begun, self._size = [], 0
-            self._hear(line)
+            self._handle_line(line)
             if self._closing:
                 return
         else:
@@ -79,12 +77,12 @@ class _Connection(asyncio.Protocol):
                 self._size += len(rest)
             if self._size < LONGEST_LINE:
                 if ends or self._timer is None:
-                    self._be_patient()
+                    self._restart_timer()
                 return
         self._refuse(f"a line of more than {LONGEST_LINE} bytes")
 
-    def _be_patient(self) -> None:
-        """Start the timer for the rest of a line or for the first message."""
+    def _restart_timer(self) -> None:
+        """Start the time limit for the rest of a line or for the first message."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -92,35 +90,35 @@ class _Connection(asyncio.Protocol):
             loop = asyncio.get_running_loop()
             self._timer = loop.call_later(PATIENCE_S, self._refuse, f"no whole line within {PATIENCE_S:g} s")
 
-    def _hear(self, line: bytes) -> None:
+    def _handle_line(self, line: bytes) -> None:
         try:
             if self._driver is None:
                 self._driver, welcome = self._service.welcome(line)
                 log.info(
                     "%s connected", self._name, extra={"spark": self._driver.hello.spark, "peer": self._peer}
                 )
-                self._say(welcome)
+                self._send(welcome)
             else:
-                self._say(self._service.answer(self._driver, line))
+                self._send(self._service.answer(self._driver, line))
                 self._service.answered(self._driver)
         except RefusedError as error:
             self._refuse(str(error))
 
-    def _say(self, message: Welcome | Answer | Refusal) -> None:
+    def _send(self, message: Welcome | Answer | Refusal) -> None:
         self._transport.write(message.model_dump_json(exclude_none=True).encode() + b"\n")
 
     def _refuse(self, reason: str) -> None:
-        """Close the connection, with one line in the log and one to the driver."""
+        """Log the reason, send it to the driver and close the connection."""
         if self._closing:
             return
         self._closing = True
         reason = one_line(reason)
         log.warning("%s refused: %s", self._name, reason)
         self._service.refuse(reason)
-        self._say(Refusal(reason=reason))
-        # Closing at once, with unread data, resets the connection and would discard the refusal at the other end.
+        self._send(Refusal(reason=reason))
+        # To close a socket with unread data resets the connection, and the driver would lose the refusal.
         self._transport.write_eof()
-        asyncio.get_running_loop().call_later(LINGER_S, self._transport.abort)
+        asyncio.get_running_loop().call_later(REFUSAL_S, self._transport.abort)
 
     def pause_writing(self) -> None:
         """Refuse a driver that does not read its answers."""
@@ -140,7 +138,7 @@ class _Connection(asyncio.Protocol):
         self._begun.clear()
 
     def close(self) -> None:
-        """Close the connection because the service ends."""
+        """Close the connection at the end of the service."""
         self._closing = True
         self._transport.abort()
 
@@ -158,7 +156,7 @@ async def listen(service: Service, address: str, host: str = "127.0.0.1"):  # ty
 
     Args:
         service: answers the drivers.
-        address: a port of ``host``, 0 for any that is free; or ``unix:PATH``.
+        address: port on ``host`` (0: any free port), or ``unix:PATH``.
         host: name or address of the interface.
 
     Yields:
@@ -204,7 +202,7 @@ async def listen(service: Service, address: str, host: str = "127.0.0.1"):  # ty
 
 
 def _remove_unused(path: Path) -> None:
-    """Remove a socket that a service left behind when it was killed."""
+    """Remove a socket file without a listener, left by a service that was killed."""
     with contextlib.suppress(FileNotFoundError):
         if not stat.S_ISSOCK(path.stat().st_mode):
             raise OSError(errno.EEXIST, "")

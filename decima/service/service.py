@@ -1,4 +1,4 @@
-"""The service without its sockets: a scheduler for each driver, and watchers of events."""
+"""The service without sockets: one scheduler per driver, and watchers that receive events."""
 
 from __future__ import annotations
 
@@ -23,35 +23,35 @@ from workloads.errors import DecimaError
 __all__ = ["Connected", "RefusedError", "Service", "Watcher", "one_line"]
 
 _HELLO, _STATE = TypeAdapter(Hello), TypeAdapter(State)
-#: Longest place in a message, and longest line, that is quoted in a reason, characters.
+#: Longest field path and longest text quoted in a reason, characters.
 SHOWN, MOST_SHOWN = 200, 1_000
 
 log = logging.getLogger("decima.service")
 
 
 class _Greeting(BaseModel):
-    """Fields that a hello of every protocol version has."""
+    """Fields of ``Hello`` that every protocol version has."""
 
     type: Literal["hello"]
     protocol: int
 
 
 class RefusedError(DecimaError, ValueError):
-    """A message of a driver is refused. The text is one line."""
+    """A driver's message is refused. The text is one line."""
 
 
 @dataclass(eq=False)
 class Connected:
-    """A driver that was welcomed.
+    """A connected driver.
 
     Attributes:
         number: number of the connection, ascending.
-        hello: its first message.
+        hello: first message.
         driver: decides its questions.
-        state: its last question.
-        decided: result of that question.
+        state: last question.
+        decided: decisions and answer of that question.
         took_ms: time from the question to the answer, ms.
-        failures: number of decisions that failed.
+        failures: number of failed decisions.
     """
 
     number: int
@@ -64,36 +64,36 @@ class Connected:
 
 
 class Watcher:
-    """Receives the events of the service; by default it ignores them."""
+    """Receives the events of the service. Subclasses override the methods that they need."""
 
     def welcomed(self, driver: Connected) -> None:
-        """A driver has connected."""
+        """Called when a driver has connected."""
 
     def asked(self, driver: Connected) -> None:
-        """A question has arrived and is not decided yet."""
+        """Called when a question has arrived, before it is decided."""
 
     def answered(self, driver: Connected) -> None:
-        """A question was answered."""
+        """Called after an answer has been sent."""
 
     def left(self, driver: Connected) -> None:
-        """A driver's connection is gone."""
+        """Called when a driver has disconnected."""
 
     def refused(self, reason: str) -> None:
-        """A connection was refused and closed."""
+        """Called when a connection was refused and closed."""
 
 
 class Service:
-    """Welcomes drivers and answers their questions.
+    """Connects drivers and answers their questions.
 
     Args:
-        make_scheduler: makes a scheduler for each driver.
+        make_scheduler: returns a new scheduler for each driver.
         history: profiles of earlier jobs.
-        token: secret that drivers must send; empty: every driver is welcome.
+        token: secret that drivers must send; empty: none is required.
         shadow: whether drivers ignore the answers and keep Spark's own order.
-        moving_delay_ms: delay of an executor that changes jobs inside an application, ms.
-        slots: number of slots shared by applications whose executors may be moved; None: executors stay.
+        moving_delay_ms: delay of an executor that changes jobs within an application, ms.
+        slots: number of slots shared by applications; None: executors stay in their application.
         watchers: receivers of events.
-        clock: returns the time, s; replaced in tests.
+        clock: monotonic time, s.
     """
 
     def __init__(
@@ -121,10 +121,10 @@ class Service:
         self._jobs, self._ready_ranks = itertools.count(), itertools.count()
 
     def welcome(self, line: bytes) -> tuple[Connected, Welcome]:
-        """Welcome a driver by its first message.
+        """Check a driver's first message and connect the driver.
 
         Raises:
-            RefusedError: the message is malformed, of another protocol, or has a wrong token.
+            RefusedError: the message is malformed, of another protocol version, or has a wrong token.
         """
         try:
             hello = _HELLO.validate_json(line)
@@ -135,14 +135,14 @@ class Service:
         if not hmac.compare_digest(hello.token.encode(errors="replace"), self._token) and self._token:
             raise RefusedError("wrong token: the driver needs the one in the service's token file")
         connected = Connected(next(self._connections), hello, self._new_driver())
-        self._tell(lambda watcher: watcher.welcomed(connected))
+        self._notify(lambda watcher: watcher.welcomed(connected))
         return connected, Welcome(shadow=self._shadow)
 
     def answer(self, connected: Connected, line: bytes) -> Answer:
-        """Answer a question of a driver. Where the scheduler fails, the answer is Spark's own order.
+        """Answer a question. If the scheduler fails, the answer keeps Spark's own order.
 
         Raises:
-            RefusedError: the question is malformed, out of order, or contradicts itself.
+            RefusedError: the question is malformed, out of order or inconsistent.
         """
         start_s = time.perf_counter()
         try:
@@ -152,7 +152,7 @@ class Service:
         if connected.state is not None and state.seq <= connected.state.seq:
             raise RefusedError(f"question {state.seq} comes after question {connected.state.seq}")
         connected.state = state
-        self._tell(lambda watcher: watcher.asked(connected))
+        self._notify(lambda watcher: watcher.asked(connected))
         try:
             decided = connected.driver.decide(state)
             if self._applications is not None and connected.hello.moves_executors:
@@ -160,20 +160,20 @@ class Service:
                 decided = replace(decided, answer=decided.answer.model_copy(update={"executors": target}))
         except QuestionError as error:
             raise RefusedError(f"question {state.seq}: {error}") from None
-        except BaseException as error:  # a custom scheduler may raise anything, even SystemExit
+        except BaseException as error:  # a custom scheduler may raise any exception, even SystemExit
             decided = self._own_order(connected, state, error)
         connected.decided = decided
         connected.took_ms = (time.perf_counter() - start_s) * 1000
         return decided.answer
 
     def _own_order(self, connected: Connected, state: State, error: BaseException) -> Decided:
-        """Answer with Spark's own order after a failure. The driver's next question meets a new scheduler."""
+        """Answer with Spark's own order after a failure, and replace the driver's scheduler."""
         failure = one_line(f"{type(error).__name__}: {error}")
         hello = connected.hello
         log.error(
             "%s: the policy failed at question %d, Spark's own order is kept: %s",
             one_line(f"{hello.name} ({hello.application})"), state.seq, failure,
-            exc_info=None if connected.failures else error,  # the traceback once for each connection
+            exc_info=None if connected.failures else error,  # one traceback per connection
         )  # fmt: skip
         connected.failures += 1
         connected.driver = self._new_driver()
@@ -186,21 +186,21 @@ class Service:
         return Driver(scheduler, self._history, self._jobs, self._ready_ranks, self._moving_delay_ms)
 
     def answered(self, connected: Connected) -> None:
-        """Tell the watchers of an answer, after it has been sent."""
-        self._tell(lambda watcher: watcher.answered(connected))
+        """Notify watchers after an answer has been sent."""
+        self._notify(lambda watcher: watcher.answered(connected))
 
     def leave(self, connected: Connected) -> None:
-        """A driver's connection is gone."""
+        """Remove a driver that has disconnected."""
         if self._applications is not None and connected.hello.moves_executors:
             self._applications.leave(connected.hello.application)
-        self._tell(lambda watcher: watcher.left(connected))
+        self._notify(lambda watcher: watcher.left(connected))
 
     def refuse(self, reason: str) -> None:
-        """Tell the watchers of a refusal."""
-        self._tell(lambda watcher: watcher.refused(reason))
+        """Notify watchers of a refusal."""
+        self._notify(lambda watcher: watcher.refused(reason))
 
-    def _tell(self, event: Callable[[Watcher], None]) -> None:
-        """Tell all watchers of an event. A watcher that fails must not cost a driver its answer."""
+    def _notify(self, event: Callable[[Watcher], None]) -> None:
+        """Pass an event to all watchers. An exception in a watcher must not cost a driver its answer."""
         for watcher in self._watchers:
             try:
                 event(watcher)
@@ -216,7 +216,7 @@ def _first(error: ValidationError) -> str:
 
 
 def _other_protocol(line: bytes) -> str:
-    """Return why a hello of another protocol version is refused; empty if the version is right or missing."""
+    """Return the reason for refusing another protocol version; empty if the version is right or missing."""
     try:
         version = _Greeting.model_validate_json(line).protocol
     except ValidationError:
@@ -228,5 +228,5 @@ def _other_protocol(line: bytes) -> str:
 
 
 def one_line(text: str) -> str:
-    """Replace control characters, which could start another line or command a terminal, by spaces."""
+    """Replace control characters, which could break a line or control a terminal, by spaces."""
     return "".join(each if each.isprintable() else " " for each in text)[:MOST_SHOWN]

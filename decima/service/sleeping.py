@@ -1,4 +1,4 @@
-"""Jobs for a real Spark on this machine: jobs of a workload with fewer tasks, which sleep (``live_spark``)."""
+"""Jobs of a workload for a real Spark on this machine: with fewer tasks, which sleep (see ``live_spark``)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import numpy as np
 
 from decima.evaluation.run import run_scheduler
 from decima.evaluation.spark import SPARKS_OWN, as_simulated
-from decima.service.live_spark import Overhead, runs_as_it_is
+from decima.service.live_spark import Overhead, runs_unchanged
 from simulator.cluster.alone import known_profile
 from simulator.cluster.config import ClusterConfig
 from workloads.arrivals import JobSequence, RandomStream, batch_arrivals, poisson_arrivals, random_stream
@@ -23,9 +23,9 @@ from workloads.sources.workload_file import Workload, write_workload
 
 __all__ = ["Setting", "sleeping", "sleeping_history", "sleeping_jobs"]
 
-#: Number of draws of the durations that a prediction averages.
+#: Number of simulated episodes that a prediction averages.
 DRAWS = 10
-#: Share of busy executor time in a stream.
+#: Offered load of a stream.
 LOAD = 0.85
 
 
@@ -38,7 +38,7 @@ class Setting:
         jobs: number of jobs in a batch or stream.
         batches: number of batches or streams.
         arrivals: ``batch``, or ``poisson`` at a load of 85 %.
-        scale: factor on the durations of tasks.
+        scale: factor on task durations.
         tasks: factor on the number of tasks of each stage.
         seed: seed of the first batch.
     """
@@ -53,19 +53,19 @@ class Setting:
 
     @property
     def cluster(self) -> ClusterConfig:
-        """The cluster in the simulator: inside one application executors change jobs at once."""
+        """The simulated cluster: within one application executors change jobs without delay."""
         return ClusterConfig(self.executors, moving_delay_ms=0.0, warmup_delay_ms=0.0)
 
     def predicted_ms(self, jobs: JobSequence, scheduler: str, spec: str, overhead: Overhead) -> float:
-        """Return the mean JCT in the simulator, with the overhead.
+        """Return the mean JCT in the simulator with the overhead, ms.
 
-        Spark itself releases an executor after each task, so that other jobs use it while a stage begins. Under the
-        plugin the executor stays with its job and waits.
+        Spark's own schedulers release an executor after each task, so other jobs use it before the next stage
+        begins: they have no stage overhead. Under the plugin the executor waits in its job.
         """
         cluster, spec = as_simulated(self.cluster, scheduler, spec)
         if scheduler in SPARKS_OWN:
             overhead = overhead._replace(stage_ms=0.0)
-        longer = {profile: _longer(profile, overhead) for profile in set(jobs.profiles)}
+        longer = {profile: _with_overhead(profile, overhead) for profile in set(jobs.profiles)}
         jobs = replace(jobs, profiles=tuple(longer[profile] for profile in jobs.profiles))
         draws = (run_scheduler(cluster, replace(jobs, seed=seed), spec) for seed in range(DRAWS))
         return float(np.mean([record.mean_jct_ms for record in draws]))
@@ -78,8 +78,8 @@ class Setting:
         return poisson_arrivals(profiles, self.jobs, work_ms / (LOAD * self.executors), seed)
 
 
-def _longer(profile: JobProfile, overhead: Overhead) -> JobProfile:
-    """Add the overhead to durations; a stage's overhead to the first task of each executor, which waits for it."""
+def _with_overhead(profile: JobProfile, overhead: Overhead) -> JobProfile:
+    """Add the overhead to task durations. Executors wait for a stage, so its overhead is in each one's first task."""
 
     def longer(stage: StageProfile) -> StageProfile:
         rest = np.add(stage.durations.values, overhead.task_ms).tolist()
@@ -93,7 +93,7 @@ def _longer(profile: JobProfile, overhead: Overhead) -> JobProfile:
 def sleeping(profile: JobProfile, setting: Setting) -> JobProfile:
     """Return the job to run: with fewer tasks, whose durations are drawn once for all runs.
 
-    The distribution is that of tasks on warm executors, at the level of parallelism closest to the cluster's size.
+    Durations are drawn from tasks on warm executors, at the parallelism level closest to the cluster's size.
     """
     thin = scaled(profile, durations=setting.scale, tasks=setting.tasks)
     stages = []
@@ -110,20 +110,20 @@ def sleeping(profile: JobProfile, setting: Setting) -> JobProfile:
 
 
 def sleeping_jobs(profiles: Sequence[JobProfile], setting: Setting) -> list[JobProfile]:
-    """Return the jobs to run, without those whose DAG Spark cannot run.
+    """Return the jobs to run, without those whose DAG Spark cannot run unchanged.
 
     Raises:
-        WorkloadError: there is no such job.
+        WorkloadError: Spark can run none of the jobs.
     """
-    naps = [nap for profile in profiles if runs_as_it_is(nap := sleeping(profile, setting))]
+    naps = [nap for profile in profiles if runs_unchanged(nap := sleeping(profile, setting))]
     if not naps:
-        raise WorkloadError("no job of the workload has a DAG that Spark can run as it stands")
+        raise WorkloadError("no job of the workload has a DAG that Spark can run unchanged")
     return naps
 
 
 @contextmanager
 def sleeping_history(naps: Sequence[JobProfile]) -> Iterator[tuple[Path, Path]]:
-    """Yield a temporary folder, and in it a workload file of the jobs for the service."""
+    """Yield a temporary folder and a workload file in it with the jobs, as history for the service."""
     with tempfile.TemporaryDirectory(prefix="decima-spark-", ignore_cleanup_errors=True) as folder:
         history = Path(folder) / "history.json"
         write_workload(history, Workload(tuple(naps), name="sleeping"))

@@ -1,8 +1,8 @@
-"""Cluster snapshot: a live cluster as an observation of the scheduler, and the commitments made for one question.
+"""Cluster snapshot: a live cluster as the scheduler's observation, and the commitments made for one question.
 
-A task slot of Spark is an executor here, as an executor of ``simulator.cluster`` runs one task at a time. The snapshot
-is built from protocol messages only. Its rules are those of ``simulator.cluster``: a stage is schedulable if no parent
-has unclaimed tasks, and slots that wait in their job for its next stage are not free.
+A task slot of Spark is an executor here, since an executor of ``simulator.cluster`` runs one task at a time. The
+snapshot is built from protocol messages only. It follows the rules of ``simulator.cluster``: a stage is schedulable if
+no parent has unclaimed tasks, and slots that wait in their job for its next stage are not free.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ __all__ = ["Choice", "Snapshot", "cluster_of"]
 
 
 class Choice(NamedTuple):
-    """A decision and its commitment.
+    """A decision and the resulting commitment.
 
     Attributes:
         job: index among the live jobs.
         stage: index in the job's profile.
         limit: parallelism limit of the job.
         executors: number of executors committed to the stage.
-        source: index of the live job that held these executors; -1 if no live job did.
+        source: index of the live job that held the executors; -1 if no live job did.
         probability: probability of the decision under the policy; NaN if the scheduler reports none.
     """
 
@@ -48,7 +48,7 @@ class Choice(NamedTuple):
 
 @lru_cache(maxsize=256)
 def cluster_of(num_executors: int, moving_delay_ms: float, warmup_delay_ms: float) -> ClusterConfig:
-    """Return one config object per cluster, as schedulers keep caches of profiles for as long as the config stays."""
+    """Return the same config object for equal clusters: schedulers keep their caches while the config is the same."""
     return ClusterConfig(num_executors, moving_delay_ms=moving_delay_ms, warmup_delay_ms=warmup_delay_ms)
 
 
@@ -59,15 +59,15 @@ class Snapshot:
         config: the cluster.
         time_ms: the driver's clock, ms.
         jobs: live jobs in order of arrival.
-        common: number of free executors that belong to no live job.
+        common: number of free executors outside live jobs.
         waiting: number of free executors of each live job.
         coming: number of executors that are moving to each live job; by default none.
-        prior: distribution of jobs in the workload, if it is known.
+        prior: distribution of job sizes, if known.
 
     Attributes:
-        committed: by job and stage, executors of other jobs (or of none) committed to the stage.
-        choices: decisions in the order in which they were made.
-        policy_ms: time that the scheduler took, ms.
+        committed: number of executors committed to each stage from outside its job, by job and stage.
+        choices: decisions in order.
+        policy_ms: time spent in the scheduler, ms.
     """
 
     def __init__(
@@ -97,7 +97,7 @@ class Snapshot:
         self._job_rows = np.zeros(len(jobs), dtype=JOB)
         self._stage_rows = np.zeros(self._first[-1], dtype=STAGE)
         self._num_schedulable = [0] * len(jobs)
-        self._fill()
+        self._fill_rows()
         for place, count in enumerate(self._coming):
             self._claim(place, count)
         for place in range(len(jobs)):
@@ -110,7 +110,7 @@ class Snapshot:
 
     @property
     def launched(self) -> int:
-        """Number of tasks that begin at once under the commitments made so far."""
+        """Number of tasks that the commitments so far start at once."""
         return sum(
             committed
             for job, stages in zip(self.jobs, self.committed, strict=True)
@@ -119,8 +119,8 @@ class Snapshot:
         )
 
     @property
-    def stands_still(self) -> bool:
-        """Whether no task runs, no task begins and no stage is about to be submitted."""
+    def stalled(self) -> bool:
+        """Whether no task runs or starts and no stage is about to be submitted."""
         return not (
             self.launched
             or any(any(job.running) for job in self.jobs)
@@ -128,18 +128,18 @@ class Snapshot:
         )
 
     def finishing(self, place: int) -> int:
-        """Number of executors of a live job on stages without pending tasks: they become idle next."""
+        """Number of executors of a job on stages without pending tasks; they become idle next."""
         job = self.jobs[place]
         return sum(running for running, pending in zip(job.running, job.pending, strict=True) if not pending)
 
     def _awaited(self, place: int) -> int:
-        """Number of tasks of a live job in schedulable stages that are not ready: its idle executors wait for them."""
+        """Number of unclaimed tasks of a job in schedulable stages that are not ready; its idle executors wait for them."""
         rows = self._stage_rows[self._first[place] : self._first[place + 1]]
         found = rows["unclaimed_tasks"][(rows["schedulable"] == 1) & (rows["ready_rank"] < 0)]
         return int(found.sum())
 
     def _is_about_to_open(self, place: int) -> bool:
-        """Whether Spark has made a stage of a live job that waits only for tasks of its parents that run."""
+        """Whether a stage of the job waits only for running tasks of its parents, and Spark has created it."""
         job = self.jobs[place]
         return any(
             pending
@@ -152,7 +152,7 @@ class Snapshot:
         )
 
     def _has_open_stage(self, place: int) -> bool:
-        """Whether a live job has a ready stage with tasks for more executors."""
+        """Whether a job has a ready stage with unclaimed tasks."""
         job = self.jobs[place]
         return any(
             ready and pending > committed
@@ -162,11 +162,11 @@ class Snapshot:
     def offer_all(self, scheduler: DecidesStages) -> None:
         """Offer all free executors to a scheduler, source by source.
 
-        The order is: idle executors of jobs that have an open stage, executors of no job, then idle executors of other
-        jobs, as far as their job has no unclaimed tasks that they wait for.
+        First come idle executors of jobs with an open stage, then executors outside live jobs, then idle executors
+        of other jobs in excess of the unclaimed tasks that they wait for.
 
         Raises:
-            SchedulingError: a decision cannot be carried out.
+            SchedulingError: the scheduler made an invalid decision.
         """
         idle = [place for place, count in enumerate(self.waiting) if count]
         own = [place for place in idle if self._has_open_stage(place)]
@@ -176,10 +176,10 @@ class Snapshot:
                 self.offer_free(scheduler, source)
 
     def offer_free(self, scheduler: DecidesStages, source: int, last_call: bool = False) -> None:
-        """Offer the free executors of one source (-1: of no job) to a scheduler; committed executors are free no more.
+        """Offer the free executors of one source (-1: outside live jobs); committed executors are no longer free.
 
         Raises:
-            SchedulingError: a decision cannot be carried out.
+            SchedulingError: the scheduler made an invalid decision.
         """
         free = self._free(source)
         used = free - self.offer(scheduler, source, free, last_call)
@@ -198,7 +198,7 @@ class Snapshot:
             Number of executors left idle.
 
         Raises:
-            SchedulingError: a decision cannot be carried out.
+            SchedulingError: the scheduler made an invalid decision.
         """
         while offered and self.num_schedulable:
             observation = self.observation(source, offered, last_call)
@@ -215,7 +215,7 @@ class Snapshot:
         return offered
 
     def observation(self, source: int, offered: int, last_call: bool = False) -> Observation:
-        """Return the observation while executors of a source are offered; it is valid until the next commitment."""
+        """Return the observation when executors of a source are offered. It is valid until the next commitment."""
         executors = self.config.num_executors
         free = self.common + sum(self.waiting)
         return Observation(
@@ -268,8 +268,8 @@ class Snapshot:
     def _job_of(self, row: int) -> int:
         return int(self._stage_rows["job"][row])
 
-    def _fill(self) -> None:
-        """Fill in the rows, with the columns that stay the same while the question is decided."""
+    def _fill_rows(self) -> None:
+        """Fill in the job and stage rows; most columns stay constant while the question is decided."""
         rows = [
             (
                 place,
@@ -310,10 +310,10 @@ class Snapshot:
         self._job_rows = np.array(jobs, dtype=JOB)
 
     def _refresh(self, place: int) -> None:
-        """Update the columns of a live job that depend on commitments: schedulable stages and executors held."""
+        """Update the columns of a job that depend on commitments: schedulable stages and number of executors."""
         job, first, committed = self.jobs[place], self._first[place], self.committed[place]
-        # Slots wait in a job for its next stage, which is ready when its parents end. For a stage that Spark has not
-        # made yet they wait only while tasks of the job run or begin, as the time of the stage is unknown.
+        # Slots wait in a job for its next stage, which becomes ready when its parents end. For a stage that Spark has
+        # not created yet they wait only while the job has running tasks, since its time is unknown.
         busy = any(job.running) or any(map(mul, job.ready, committed))
         unclaimed = [
             left - claimed if left > claimed else 0
@@ -330,7 +330,7 @@ class Snapshot:
             )
             for stage, (left, parents) in enumerate(zip(unclaimed, job.profile.parents, strict=True))
         ]
-        # Ready stages come first, in the order in which they became ready; then the others.
+        # Ready stages come first, in the order in which they became ready, then stages that are not ready.
         following, best = -1, (True, 0)
         for stage, may in enumerate(schedulable):
             if may:

@@ -1,6 +1,6 @@
-"""A standalone cluster of Spark on this machine: a master, a worker with a shuffle service, and applications.
+"""A standalone Spark cluster on this machine: a master, a worker with a shuffle service, and applications.
 
-As a program, an application of the study ``spark-applications``, which runs one job on the cluster.
+Run as a program, this module is an application of the study ``spark-applications`` that runs one job on the cluster.
 """
 
 from __future__ import annotations
@@ -26,21 +26,21 @@ __all__ = ["Standalone"]
 
 
 class Standalone(StandaloneCluster):
-    """A cluster of one-core executors that may move between applications; a context manager.
+    """A cluster of one-core executors that can move between applications; a context manager.
 
-    At exit all its processes are killed.
+    All processes are killed at exit.
 
     Args:
-        folder: folder for its files; emptied at the start.
-        slots: number of cores of its worker.
-        settings: further lines of ``spark-defaults.conf``, for all applications.
-        environment: further environment variables of all its programs.
+        folder: folder for logs and configuration; emptied at the start.
+        slots: number of cores of the worker.
+        settings: further lines of ``spark-defaults.conf`` for all applications.
+        environment: further environment variables of all processes.
 
     Attributes:
-        applications: processes of the applications by name.
+        applications: application name -> process.
 
     Raises:
-        RecorderError: on entry: no Java, no pyspark, or a process does not start.
+        RecorderError: on entry, if Java or pyspark is missing or a process does not start.
     """
 
     def __init__(
@@ -61,30 +61,30 @@ class Standalone(StandaloneCluster):
         }
         super().__init__(folder, slots, pin=False, workers=1, settings=defaults)
         self.applications: dict[str, subprocess.Popen[bytes]] = {}
-        self._told = {**java_environment(), "SPARK_DAEMON_JAVA_OPTS": LEAN, **(environment or {})}
+        self._environment = {**java_environment(), "SPARK_DAEMON_JAVA_OPTS": LEAN, **(environment or {})}
 
     def environment(self) -> dict[str, str]:
-        """Return environment variables for every process of Spark, drivers too."""
-        return {**super().environment(), **self._told}
+        """Return environment variables for all processes of Spark, including drivers."""
+        return {**super().environment(), **self._environment}
 
     def submit(self, name: str, command: Sequence[str], environment: Mapping[str, str] | None = None) -> None:
-        """Start a program as an application of the cluster; ``log`` returns its output."""
-        told = {**self.environment(), **(environment or {})}
-        self.applications[name] = start_process(list(command), self._log(name), told)
+        """Start a program as an application; ``log`` returns its output."""
+        variables = {**self.environment(), **(environment or {})}
+        self.applications[name] = start_process(list(command), self._log(name), variables)
 
     def log(self, name: str) -> str:
         """Return the output of an application."""
         return self._log(name).read_text(errors="replace")
 
     def kill(self, name: str) -> None:
-        """Kill an application and its processes."""
+        """Kill an application with all its processes."""
         process = self.applications[name]
         with suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
         process.wait()
 
     def stop(self) -> None:
-        """Kill applications; stop the worker with its executors, and the master."""
+        """Kill applications; stop the worker, its executors and the master."""
         for name in self.applications:
             self.kill(name)
         super().stop()
@@ -94,10 +94,10 @@ class Standalone(StandaloneCluster):
 
 
 def main(folder: Path, name: str) -> None:
-    """Start, wait for the file that holds the start time, run the job, and write the time of its end."""
+    """Wait for the file that contains the start time, run the job and write its end time."""
     from pyspark import SparkConf, SparkContext
 
-    # The JVM and what it loads are no part of what is measured; that the executors have to start is.
+    # Start the JVM and load its classes outside the measurement, which includes the executors' start.
     SparkContext._ensure_initialized()
     jobs = JobSequence(open_workload(str(folder / f"{name}.json")).profiles, np.zeros(1))
     (folder / f"{name}.ready").touch()

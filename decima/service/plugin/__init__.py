@@ -1,4 +1,4 @@
-"""The plugin that a Spark driver loads: the jar, which contains its source, and how a JDK compiles it."""
+"""The Spark plugin: a jar that the driver loads, which contains its source, and its build with a JDK."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from workloads.errors import DecimaError
 
 __all__ = ["JAR", "SOURCES", "PluginError", "build", "javac", "read_sources", "release"]
 
-#: Compiled for Java 8 against Spark 3.5; for Spark 3.3 to 4.x. It contains its source.
+#: The plugin, with its source. Compiled for Java 8 against Spark 3.5; runs in Spark 3.3 to 4.x.
 JAR = Path(__file__).with_name("decima-spark.jar")
 #: Folder of the source in a checkout.
 SOURCES = Path(__file__).parents[3] / "spark-plugin" / "src"
-#: Time of every entry, so that the same source and compiler make the same file.
+#: Modification time of all entries, so that the same source and compiler produce the same file.
 _TIME = (1980, 1, 1, 0, 0, 0)
 
 
@@ -29,7 +29,7 @@ class PluginError(DecimaError, RuntimeError):
 
 
 def read_sources() -> dict[str, bytes]:
-    """Return path in the jar -> source, from the checkout if there is one, else from the jar."""
+    """Return a dict of path in the jar -> source, from the checkout if there is one, else from the jar."""
     files = sorted(SOURCES.rglob("*.java"))
     if files:
         return {file.relative_to(SOURCES).as_posix(): file.read_bytes() for file in files}
@@ -51,7 +51,7 @@ def javac() -> Path:
 
 
 def release(compiler: Path) -> int:
-    """Return the release of a Java compiler, such as 17; other releases may make other classes of the same source."""
+    """Return the release of a Java compiler, such as 17. Classes may differ between releases."""
     told = subprocess.run([str(compiler), "-version"], capture_output=True, text=True, check=False)
     found = re.search(r"javac (\d+)", told.stdout + told.stderr)
     return int(found.group(1)) if found else 0
@@ -61,8 +61,8 @@ def build(spark: Path, out: Path = JAR) -> Path:
     """Compile the plugin against the jars of a Spark.
 
     Args:
-        spark: home of a Spark, with a folder ``jars``.
-        out: jar to write, with the source in it.
+        spark: home of a Spark with a folder ``jars``.
+        out: jar to write.
 
     Raises:
         PluginError: there is no compiler, ``spark`` is not a Spark, or the source does not compile.

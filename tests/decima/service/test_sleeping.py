@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from decima.service.live_spark import Overhead, runs_as_it_is
+from decima.service.live_spark import Overhead, runs_unchanged
 from decima.service.sleeping import Setting, sleeping
 from workloads.arrivals import JobSequence
 from workloads.job import JobProfile, StageProfile, TaskDurations
@@ -17,11 +17,11 @@ def a_job(sizes: list[int], edges: list[tuple[int, int]]) -> JobProfile:
 
 
 def test_which_jobs_spark_can_run() -> None:
-    assert runs_as_it_is(a_job([3, 2, 2], [(0, 1), (0, 2), (1, 2)]))
-    assert not runs_as_it_is(a_job([3, 2, 4], [(0, 1), (0, 2), (1, 2)])), (
+    assert runs_unchanged(a_job([3, 2, 2], [(0, 1), (0, 2), (1, 2)]))
+    assert not runs_unchanged(a_job([3, 2, 4], [(0, 1), (0, 2), (1, 2)])), (
         "one shuffle has one number of readers"
     )
-    assert not runs_as_it_is(a_job([3, 2, 2], [(0, 1), (0, 2)])), "a job ends in one stage"
+    assert not runs_unchanged(a_job([3, 2, 2], [(0, 1), (0, 2)])), "a job ends in one stage"
 
 
 def test_each_task_has_a_duration_of_its_own_the_same_for_all() -> None:
