@@ -276,7 +276,7 @@ def serving(policy: str, history: Path, log: Path, slots: int | None = None) -> 
 
 
 def with_plugin(address: str, **settings: object) -> dict[str, str]:
-    """Return the Spark settings for a driver that asks the service at ``address``; ``settings``: others of the plugin."""
+    """Return Spark settings for a driver that asks the service at ``address``; ``settings``: more plugin settings."""
     asked = {"address": address, **settings}
     return {
         "spark.plugins": "decima.spark.DecimaPlugin",

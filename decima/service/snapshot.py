@@ -133,7 +133,7 @@ class Snapshot:
         return sum(running for running, pending in zip(job.running, job.pending, strict=True) if not pending)
 
     def _awaited(self, place: int) -> int:
-        """Number of unclaimed tasks of a job in schedulable stages that are not ready; its idle executors wait for them."""
+        """Number of unclaimed tasks of a job in schedulable stages that are not ready; idle executors wait for it."""
         rows = self._stage_rows[self._first[place] : self._first[place + 1]]
         found = rows["unclaimed_tasks"][(rows["schedulable"] == 1) & (rows["ready_rank"] < 0)]
         return int(found.sum())
