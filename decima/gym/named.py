@@ -1,7 +1,7 @@
-"""Environments with fixed settings, so that papers can cite them.
+"""Benchmark environments with fixed settings.
 
-After a change of trajectories an environment has a new name. Seeds are those of ``decima compare``: ``reset(seed=7)``
-of a cluster environment has the jobs and the task noise of the experiment with seed 7.
+The settings of an id never change; a change that alters trajectories gets a new version. Seeds are those of
+``decima compare``: ``reset(seed=7)`` of a cluster environment has the jobs and the task noise of seed 7 there.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def _grid_jobs(seed: int) -> JobSets:
 
 
 def tpch_batch(**options: Any) -> ClusterEnv:
-    """``decima/TPCHBatch-v0``: 20 jobs of measured TPC-H at time 0 on 50 executors that move in 2 s, in a ``FlatView``.
+    """``decima/TPCHBatch-v0``: 20 measured TPC-H jobs at time 0 on 50 executors, moving delay 2 s; ``FlatView``.
 
     Args:
         options: ``view`` and ``render_mode`` of ``ClusterEnv``.
@@ -46,24 +46,24 @@ def tpch_batch(**options: Any) -> ClusterEnv:
 
 
 def tpch_batch_vector(num_envs: int, **options: Any) -> ClusterVectorEnv:
-    """Many environments ``decima/TPCHBatch-v0``."""
+    """Vector environment of ``decima/TPCHBatch-v0``."""
     options = {"view": FlatView, **options}
     return ClusterVectorEnv(num_envs, make_sequence=_batch, config=CLUSTER, **options)
 
 
 def tpch_stream(**options: Any) -> ClusterEnv:
-    """``decima/TPCHStream-v0``: 200 of these jobs, a Poisson process with 25 s between arrivals; else the same."""
+    """``decima/TPCHStream-v0``: as ``TPCHBatch-v0``, but 200 jobs in a Poisson process, on average 25 s apart."""
     return ClusterEnv(_stream, CLUSTER, **{"view": FlatView, **options})
 
 
 def tpch_stream_vector(num_envs: int, **options: Any) -> ClusterVectorEnv:
-    """Many environments ``decima/TPCHStream-v0``."""
+    """Vector environment of ``decima/TPCHStream-v0``."""
     options = {"view": FlatView, **options}
     return ClusterVectorEnv(num_envs, make_sequence=_stream, config=CLUSTER, **options)
 
 
 def deeprm(**options: Any) -> GridEnv:
-    """``decima/DeepRM-v0``: DeepRM's grid of 2 x 10 units; jobs of its code enter in 50 steps at 70 % load.
+    """``decima/DeepRM-v0``: DeepRM's grid of 2 x 10 units; jobs of its published code arrive in 50 steps at 70 % load.
 
     Args:
         options: ``render_mode`` of ``GridEnv``.
@@ -72,5 +72,5 @@ def deeprm(**options: Any) -> GridEnv:
 
 
 def deeprm_vector(num_envs: int, **options: Any) -> GridVectorEnv:
-    """Many environments ``decima/DeepRM-v0``."""
+    """Vector environment of ``decima/DeepRM-v0``."""
     return GridVectorEnv(num_envs, _grid_jobs, GridConfig(), **options)

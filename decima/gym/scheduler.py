@@ -1,4 +1,4 @@
-"""Policies of other libraries, with Gymnasium's interface, as schedulers."""
+"""Policies with Gymnasium's interface, trained with other libraries, as schedulers."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from simulator.grid.grid import Grid
 
 __all__ = ["GridPolicyScheduler", "Policy", "PolicyScheduler", "as_grid_scheduler", "as_scheduler"]
 
-#: Observation and masks -> action.
+#: Function of an observation and an action mask that returns an action.
 Choose = Callable[[Any, NDArray[np.bool_]], ArrayLike]
 
 
@@ -25,33 +25,33 @@ class Predicts(Protocol):
     """A policy of Stable-Baselines3."""
 
     def predict(self, observation: Any, *, deterministic: bool) -> tuple[ArrayLike, Any]:
-        """Return the action, and a state, which is ignored; ``action_masks`` is passed if it is a parameter."""
+        """Return action and state (ignored). ``action_masks`` is passed as a keyword if it is a parameter."""
 
 
 Policy = Predicts | Choose
 
 
 def as_scheduler(policy: Policy, view: MakeView = FlatView) -> PolicyScheduler:
-    """Return a scheduler that follows a policy.
+    """Wrap a policy as a scheduler.
 
     Args:
         policy: an object with ``predict(observation, action_masks=.., deterministic=True)``, such as MaskablePPO of
-            sb3-contrib, which returns an action or a tuple that begins with one; or a function of observation and
-            masks, bool [stages + 1 + limits], that returns an action. If ``predict`` has no parameter
-            ``action_masks``, an action that is not allowed leaves the executors idle.
-        view: the view of the environment in which the policy was trained.
+            sb3-contrib, that returns an action or a tuple that begins with one; or a function of observation and
+            mask, bool [stages + 1 + limits], that returns an action. If ``predict`` has no parameter
+            ``action_masks``, an invalid action leaves the executors idle.
+        view: view of the environment in which the policy was trained.
 
     Returns:
-        A scheduler, for ``run_episode``; on the command line, a function ``name`` of a file ``mine.py`` that returns it
-        is called ``mine:name``.
+        A scheduler for ``run_episode``. On the command line, a function ``name`` of the file ``mine.py`` that
+        returns it is called ``mine:name``.
 
     Raises:
-        SchedulerError: in an episode, if the policy is for other shapes.
+        SchedulerError: at the start of an episode, if the policy expects another observation space.
 
     >>> from simulator import ClusterConfig, run_episode
     >>> from workloads import batch_arrivals, synthetic_profiles
-    >>> first = as_scheduler(lambda observation, mask: (mask.argmax(), 9))  # the job with the least work, all executors
-    >>> jobs = batch_arrivals(synthetic_profiles(5), 4, seed=1)
+    >>> first = as_scheduler(lambda observation, mask: (mask.argmax(), 9))  # the job with the least work, all
+    executors >>> jobs = batch_arrivals(synthetic_profiles(5), 4, seed=1)
     >>> int(run_episode(ClusterConfig(num_executors=10), jobs, first).metrics()["completed_jobs"])
     4
     """
@@ -59,20 +59,20 @@ def as_scheduler(policy: Policy, view: MakeView = FlatView) -> PolicyScheduler:
 
 
 def as_grid_scheduler(policy: Policy) -> GridPolicyScheduler:
-    """Return a scheduler of grids that follows a policy.
+    """Wrap a policy as a scheduler of grids.
 
     Args:
-        policy: as in ``as_scheduler``, for the n episodes in which a job can be booked: pictures [n, H, W] and masks
-            bool [n, m * M + 1] -> actions, whole numbers [n].
+        policy: as in ``as_scheduler``, called for the n episodes in which a job can be booked: pictures [n, H, W] and
+            masks bool [n, m * M + 1] -> actions, integers [n].
 
     Returns:
-        A scheduler, for ``decima.evaluation.grid.evaluate`` and ``decima.schedulers.grid.play``.
+        A scheduler for ``decima.evaluation.grid.evaluate`` and ``decima.schedulers.grid.play``.
     """
     return GridPolicyScheduler(_choice(policy))
 
 
 def _choice(policy: Policy) -> Choose:
-    """Return the policy as a function."""
+    """Return a policy as a function."""
     predict = getattr(policy, "predict", None)
     if predict is None:
         if not callable(policy):
@@ -92,12 +92,12 @@ def _choice(policy: Policy) -> Choose:
 
 
 class PolicyScheduler(Scheduler):
-    """Follows a policy; see ``as_scheduler``.
+    """Scheduler that follows a policy; see ``as_scheduler``.
 
     Args:
-        choose: the policy.
-        view: its view.
-        expected: its observation space, if known.
+        choose: the policy as a function.
+        view: view of the environment in which it was trained.
+        expected: observation space of the policy, if known.
     """
 
     learned = True
@@ -109,21 +109,21 @@ class PolicyScheduler(Scheduler):
         self._view: View | None = None
 
     def reset(self, config: ClusterConfig) -> None:
-        """Begin an episode.
+        """Start an episode.
 
         Raises:
-            SchedulerError: the policy is for observations of other shapes.
+            SchedulerError: the policy expects another observation space.
         """
         self._view = self._make_view(config)
         shown = self._view.observation_space
         if self._expected is not None and self._expected != shown:
-            raise SchedulerError(f"the policy expects {_short(self._expected)}, it is shown {_short(shown)}")
+            raise SchedulerError(f"the policy expects {_short(self._expected)}, but observes {_short(shown)}")
 
     def decide(self, observation: Observation) -> Decision | None:
         """Return the policy's decision.
 
         Raises:
-            SchedulerError: the policy returned no action of the view.
+            SchedulerError: the policy returned an action outside the view's action space.
         """
         view = self._view
         if view is None:
@@ -133,12 +133,12 @@ class PolicyScheduler(Scheduler):
             return without_choice(observation)
         action = np.asarray(self._choose(seen.arrays, seen.action_masks))
         if not view.action_space.contains(action):
-            raise SchedulerError(f"the policy gave {action!r}, expected an action of {view.action_space}")
+            raise SchedulerError(f"the policy returned {action!r}, expected an action of {view.action_space}")
         return view.decision(observation, seen, action)
 
 
 class GridPolicyScheduler:
-    """Follows a policy in many grids at once; see ``as_grid_scheduler``."""
+    """Follows a policy in a batch of grids; see ``as_grid_scheduler``."""
 
     def __init__(self, choose: Choose) -> None:
         self._choose = choose
@@ -147,7 +147,7 @@ class GridPolicyScheduler:
         """Return the actions, int64 [N]; void where no job can be booked.
 
         Raises:
-            SchedulerError: the policy did not return actions of the grid.
+            SchedulerError: the policy returned invalid actions.
         """
         masks = grid.action_mask()
         asked = np.flatnonzero(masks[:, :-1].any(axis=1) & ~grid.done)
@@ -158,7 +158,7 @@ class GridPolicyScheduler:
         right = chosen.shape == asked.shape and np.issubdtype(chosen.dtype, np.integer)
         if not right or chosen.min() < 0 or chosen.max() >= grid.config.num_actions:
             raise SchedulerError(
-                f"the policy gave {chosen.dtype} {chosen.shape}, expected {len(asked)} whole numbers below "
+                f"the policy returned {chosen.dtype} {chosen.shape}, expected {len(asked)} integers below "
                 f"{grid.config.num_actions}"
             )
         actions[asked] = chosen
@@ -166,6 +166,6 @@ class GridPolicyScheduler:
 
 
 def _short(space: Any) -> str:
-    """Describe a space in one short line."""
+    """Describe an observation space in one short line."""
     text = " ".join(str(space).split())
     return text if len(text) < 100 else f"{text[:97]}.."

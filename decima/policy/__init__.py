@@ -1,6 +1,9 @@
-"""The neural scheduler of Decima (SIGCOMM 2019, section 5)."""
+"""Decima's policy: a graph neural network (GNN) that chooses stages and parallelism limits.
+
+Source: Decima (SIGCOMM 2019), section 5.
+"""
 
 import lazy_loader
 
-# What ``__init__.pyi`` names; it is loaded when it is asked for, as PyTorch takes seconds.
+# Names in ``__init__.pyi`` are imported on first use, since PyTorch takes seconds to import.
 __getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

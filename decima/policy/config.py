@@ -1,6 +1,6 @@
-"""Configuration of a policy: input features, networks, and parallelism limits; and the presets.
+"""Configuration of a policy: input features, networks and parallelism limits; presets.
 
-It is stored with the weights, so that a policy works on any cluster without further settings.
+The configuration is stored with the weights, so that a policy runs on any cluster without further settings.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class CustomPart(NamedTuple):
     Attributes:
         key: field of ``PolicyConfig`` that names it.
         name: ``module:Class``.
-        base: name of the required base class; importing some of them takes seconds.
+        base: name of the required base class, which is imported only when needed.
     """
 
     key: str
@@ -48,12 +48,12 @@ class CustomPart(NamedTuple):
 
 
 class Feature(BaseModel):
-    """A number that the network sees of a stage or a job: ``value / scale``, or ``log(1 + value / scale)``.
+    """An input of the network for a stage or a job: ``value / scale``, or ``log(1 + value / scale)``.
 
     Attributes:
         name: one of ``decima.policy.compiled.features.FEATURES``, or ``module:Class``, a custom ``StageFeature``.
         scale: divisor, in the unit of the feature.
-        log: whether to compress it.
+        log: whether to compress it by the logarithm.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -65,11 +65,11 @@ class Feature(BaseModel):
     @model_validator(mode="after")
     def _check(self) -> Feature:
         if self.log and self.name in FEATURES and FEATURES[self.name].signed:
-            raise ValueError(f"the feature {self.name} is negative at times: it has no logarithm")
+            raise ValueError(f"the feature {self.name} can be negative: it has no logarithm")
         return self
 
 
-#: Units of a layer; a file must not make the program allocate more.
+#: Number of units of a layer; the bound limits what a policy file can allocate.
 _Width = Annotated[int, Field(ge=1, le=1024, strict=True)]
 
 
@@ -79,38 +79,39 @@ class PolicyConfig(BaseModel):
     Source: Decima (SIGCOMM 2019), sections 5.1 and 5.2, and its appendix on the network.
 
     Attributes:
-        stage_features: of each stage, F in number.
-        job_features: of each job, for the heads that have a shortcut.
-        embedding: width D of the stage, job and global embeddings.
-        hidden: widths of the hidden layers of the six embedding networks and of the one that lifts the features.
-        head_hidden: widths of the hidden layers of the two heads.
-        activate_embeddings: whether the embedding networks end in an activation.
-        encoder: ``sums`` of the children's messages, as in the paper; ``attention``: means, weighted by the attention
-            of a stage to each child (Brody et al., 2022); or ``module:Class``, a custom ``Encoder``.
-        stage_head: ``layers``, of the widths ``head_hidden``, or ``module:Class``, a custom ``StageHead``.
+        stage_features: F features of each stage.
+        job_features: features of each job, read by the heads with ``shortcut``.
+        embedding: width D of stage, job and global embeddings.
+        hidden: hidden widths of the six embedding networks and of the network that lifts the features.
+        head_hidden: hidden widths of the two heads.
+        activate_embeddings: whether embedding networks end in an activation.
+        encoder: ``sums``: messages of children are summed, as in the paper; ``attention``: they are averaged with
+            attention weights (GATv2; Brody et al., 2022); or ``module:Class``, a custom ``Encoder``.
+        stage_head: ``layers`` of widths ``head_hidden``, or ``module:Class``, a custom ``StageHead``.
         limit_head: likewise, a ``LimitHead``.
-        message_order: ``height``: every stage receives from all its children once, after they received from theirs;
-            ``decima-sim``: the order of the published code, which differs in DAGs of paths of more than 8 edges.
-        aggregate: whether a non-linear ``g`` follows the sum over children; the paper says why it should.
-        summary_aggregate: the same for the sums over stages and jobs.
-        shortcut: whether the job summary and the heads see the raw features beside the embeddings.
-        graph: without it there are no embeddings at all and the heads see the raw features only.
-        finished_stages: whether finished stages take part in the messages. They change no other stage's embedding.
-        limit: ``input``: the score of a limit is a function of it (section 5.2); ``outputs``: a separate output for
-            each limit; ``stage``: limits are those of single stages; ``none``: a stage gets all that is offered.
-        limit_scale: the limit is divided by this where it is an input.
-        num_limits: number of separate outputs; more executors than that cannot be given to a job.
-        all_limits: offer limits up to the number of executors; else only those that differ in what they
-            do: up to what the job holds and the chosen stage can get now.
-        wait: offer the limit that the job already holds, too, which leaves the executors idle where they will be
-            offered again. The paper commits all of them, however little work there is.
+        message_order: ``height``: each stage receives messages once, after all its children have received theirs;
+            ``decima-sim``: order of the published code, which differs in DAGs with paths of more than 8 edges.
+        aggregate: whether a non-linear ``g`` follows the sum over children (equation 1 of the paper).
+        summary_aggregate: the same for the sums over stages and over jobs.
+        shortcut: whether job summary and heads receive raw features in addition to embeddings.
+        graph: whether there is a graph neural network; without it the heads receive raw features only.
+        finished_stages: whether finished stages are in the graph; they do not change other stages' embeddings.
+        limit: ``input``: the limit is an input of its head (section 5.2); ``outputs``: one output for each limit;
+            ``stage``: limits of single stages instead of jobs; ``none``: a stage gets all offered executors.
+        limit_scale: divisor of the limit as an input.
+        num_limits: number of outputs, the largest limit with ``outputs``.
+        all_limits: offer all limits up to the number of executors, not only limits with different effects: up to the
+            executors that the job holds and the chosen stage can get now.
+        wait: offer the job's current number of executors as a limit too; it leaves the executors idle where they are
+            offered again. In the paper all offered executors are committed.
         rule: rule of the features ``rule``, ``rule_executors`` and ``price``.
-        rule_stage_weight: weight of the feature ``rule`` in the scores of stages, so that the networks learn where to
-            deviate from the rule. It needs that stage feature.
-        rule_limit_weight: penalty of a limit for each ``limit_scale`` executors that it is away from the rule's. It
-            needs the job feature ``rule_executors``, and limits that are an input.
-        guard: offer neither that, nor to wait for a stage that opens late, while a stage that is ready is worth a move;
-            see ``decima.policy.compiled.graphs``. A policy that has never been where that matters may stay there.
+        rule_stage_weight: weight of the feature ``rule`` in the scores of stages, so that the networks learn
+            deviations from the rule. Requires that stage feature.
+        rule_limit_weight: penalty for each ``limit_scale`` executors between a limit and the rule's. Requires the job
+            feature ``rule_executors`` and ``limit="input"``.
+        guard: mask, in training too, choices that leave executors idle or waiting for a late stage while a ready
+            stage is worth a move; see ``decima.policy.compiled.graphs``. Such a policy is not trained in the masked
+            states.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -145,11 +146,11 @@ class PolicyConfig(BaseModel):
         of_stages = {entry.name for entry in FEATURES.values() if entry.level == "stage"}
         wrong = [feature.name for feature in self.job_features if feature.name in of_stages]
         if wrong:
-            raise ValueError(f"{wrong[0]} is no feature of a job, only of a stage")
+            raise ValueError(f"{wrong[0]} is a feature of stages, not of jobs")
         if self.message_order == "decima-sim" and not self.finished_stages:
-            raise ValueError("the order of messages decima-sim needs finished_stages")
+            raise ValueError("message_order decima-sim needs finished_stages")
         if self.limit == "stage" and self.all_limits:
-            raise ValueError("limits of stages have no all_limits")
+            raise ValueError("limit stage excludes all_limits")
         if self.wait and self.limit != "input":
             raise ValueError("wait needs limits that are an input")
         if self.rule_stage_weight and self.rule_column < 0:
@@ -173,7 +174,7 @@ class PolicyConfig(BaseModel):
 
     @property
     def rule_limit_column(self) -> int:
-        """Column of ``rule_executors`` among the job features, if it is not compressed; else -1."""
+        """Column of ``rule_executors`` among the job features; -1 if missing or compressed."""
         return _place("rule_executors", self.job_features)
 
     @property
@@ -183,7 +184,7 @@ class PolicyConfig(BaseModel):
 
     @property
     def custom_parts(self) -> list[CustomPart]:
-        """The custom classes."""
+        """Custom classes of the policy."""
         parts = [
             CustomPart("stage_features", feature.name, "decima.policy.features:StageFeature")
             for feature in self.stage_features
@@ -199,12 +200,12 @@ class PolicyConfig(BaseModel):
 
     @property
     def is_compiled(self) -> bool:
-        """Whether compiled code can decide: no network is custom."""
+        """Whether compiled code can evaluate the policy: no network is custom."""
         return not any(map(is_custom, (self.encoder, self.stage_head, self.limit_head)))
 
     @property
     def head_inputs(self) -> dict[str, int]:
-        """Number of inputs of each head for a stage or a job, without limits."""
+        """Number of inputs of each head for a stage or a job, without the limit."""
         embedded = self.embedding if self.graph else 0
         sees_raw = self.shortcut or not self.graph
         of_stage = (len(self.stage_features) if sees_raw else 0) + 3 * embedded
@@ -213,12 +214,11 @@ class PolicyConfig(BaseModel):
 
     @property
     def layers(self) -> dict[str, tuple[int, ...]]:
-        """Widths of each network, input first; its name is that of its weights in a policy file.
+        """Network name -> widths, input first. Custom parts are left out.
 
-        ``stage_input`` lifts the features; then come the paper's f and g of each level (``message`` and
+        ``stage_input`` lifts the features. Then come the paper's f and g of each level (``message`` and
         ``aggregate`` for stages, with ``attention`` between them, ``job_summary``, ``job_aggregate``,
-        ``global_summary``, ``global_aggregate``)
-        and the two heads, q (``stage_head``) and w (``limit_head``). Custom parts are not among them.
+        ``global_summary``, ``global_aggregate``) and the two heads, q (``stage_head``) and w (``limit_head``).
         """
         width, raw = self.embedding, len(self.stage_features)
         nets: dict[str, tuple[int, ...]] = {}
@@ -266,12 +266,12 @@ def _place(name: str, features: tuple[Feature, ...]) -> int:
 def _features(
     names: str, executors: float | None = None, changed: Mapping[str, tuple[float, bool]] | None = None
 ) -> tuple[Feature, ...]:
-    """Return features by name, scaled as usual.
+    """Return features with their default scales.
 
     Args:
-        names: separated by spaces.
-        executors: scale of all numbers of executors, instead of the usual one.
-        changed: name -> ``scale`` and ``log``.
+        names: feature names, separated by spaces.
+        executors: scale of features that count executors, instead of the default.
+        changed: name -> ``scale`` and ``log``, instead of the default.
     """
     features = []
     for name in names.split():
@@ -297,20 +297,20 @@ _STAGE = (
     "unclaimed_tasks mean_task_ms unclaimed_work_ms running_executors job_executors offered_executors local ready"
     " job_work_ms"
 )
-#: Numbers of executors that jobs use well.
+#: Useful parallelism of jobs.
 _USEFUL = "share_executors lasting_executors thrifty_executors fast_executors"
 
 _PLAIN_WORK = {"unclaimed_work_ms": (100_000.0, False)}
 
-#: The paper's network with compressed features, a shortcut for the raw ones, and no limits that do the same.
+#: The paper's network with compressed features, a shortcut for raw features, and only limits with different effects.
 SHORTCUT_POLICY = PolicyConfig(
     stage_features=_features(_STAGE, executors=20, changed=_PLAIN_WORK),
     job_features=_features(_JOB, executors=20),
     shortcut=True,
 )
 
-#: The same, told how many executors jobs use well, what their profiles say and a mean duration does not, and free to
-#: leave executors where they are.
+#: ``SHORTCUT_POLICY`` with features of useful parallelism, which profiles have and mean durations do not, and with the
+#: choice to leave executors idle.
 PROFILED_POLICY = SHORTCUT_POLICY.model_copy(
     update={
         "stage_features": _features(f"{_STAGE} next {_USEFUL}", executors=2, changed=_PLAIN_WORK),
@@ -325,7 +325,7 @@ _PACKING_STAGE = (
     f"{_STAGE} next {_USEFUL} {_OF_CLASSES} unused_cpu unused_memory covering_share free_covering_executors"
 )
 
-#: The same for executors of several classes, on clusters of hundreds, and for work of any size.
+#: ``PROFILED_POLICY`` for executors of several classes, clusters of hundreds of executors, and work of any size.
 PACKING_POLICY = PROFILED_POLICY.model_copy(
     update={
         "stage_features": _features(_PACKING_STAGE),
@@ -334,7 +334,7 @@ PACKING_POLICY = PROFILED_POLICY.model_copy(
     }
 )
 
-#: The same as for executors of several classes, told what the rule for these would do.
+#: ``PACKING_POLICY`` with features of the rule for executors of several classes.
 TOLD_PACKING_POLICY = PACKING_POLICY.model_copy(
     update={
         "stage_features": _features(f"{_PACKING_STAGE} rule rule_executors"),
@@ -345,11 +345,11 @@ TOLD_PACKING_POLICY = PACKING_POLICY.model_copy(
     }
 )
 
-#: Numbers of executors of clusters of any size: one more or less can be seen where there are few.
+#: Scales of executor counts for clusters of any size: they resolve single executors when there are few.
 _COUNTS = dict.fromkeys([*_USEFUL.split(), "running_executors"], (1.0, True))
 
-#: For clusters of any size, jobs of any scale and any moving delay. It is told what the strongest rule for executors of
-#: one class would do, so that what it learns is where to do otherwise (residual policy learning; Silver et al., 2018).
+#: For clusters of any size, jobs of any scale and any moving delay. Features of the strongest rule for executors of one
+#: class let it learn only deviations from the rule (residual policy learning; Silver et al., 2018).
 GENERAL_POLICY = PROFILED_POLICY.model_copy(
     update={
         "stage_features": _features(

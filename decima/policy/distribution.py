@@ -1,7 +1,7 @@
-"""Training distributions: a cluster and its jobs in a few numbers, and what is out of distribution.
+"""Training distributions as quantiles, and the check whether an evaluation setting is out of distribution.
 
-A network does not say where it can be trusted. A policy file may say it: ``trained_on`` is the distribution of its
-training clusters and jobs. Quantities of jobs are quantiles, so that a single odd job does not matter.
+A policy file may contain ``trained_on``, the distribution of its training clusters and jobs, since a network does not
+say where it can be trusted. Quantities of jobs are quantiles, so that a single unusual job does not matter.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ __all__ = [
 
 #: Quantiles of a ``Spread``.
 QUANTILES = (0.05, 0.5, 0.95)
-#: Significant digits that are kept.
+#: Number of significant digits.
 DIGITS = 4
 
 _Number = Annotated[float, Field(ge=0, allow_inf_nan=False, strict=True)]
 
 
 class Spread(NamedTuple):
-    """The quantiles 5 %, 50 % and 95 % of a quantity."""
+    """Quantiles 5 %, 50 % and 95 % of a quantity."""
 
     low: _Number
     middle: _Number
@@ -48,24 +48,24 @@ class Spread(NamedTuple):
 
 
 class Distribution(BaseModel):
-    """Clusters and their jobs as quantiles: training distribution of a policy, or setting of an evaluation.
+    """Clusters and their jobs as quantiles: training distribution of a policy, or evaluation setting.
 
     Attributes:
-        arrivals: all jobs at one time, a stream of jobs, or both kinds of sequences.
+        arrivals: sequences are batches, streams, or both.
         executors: number of executors of all classes.
         classes: number of executor classes.
-        moving_delay_s: time that an executor needs to move to another job, s.
+        moving_delay_s: delay of an executor that changes jobs, s.
         stages: number of stages of a job.
         tasks: number of tasks of a job.
-        task_s: mean duration of a job's tasks, s.
-        work_s: tasks of a job times their mean duration, s.
-        delay_tasks: moving delay over the mean duration of a job's tasks.
+        task_s: mean task duration of a job, s.
+        work_s: number of tasks of a job times their mean duration, s.
+        delay_tasks: moving delay divided by the mean task duration of a job.
         jobs: number of jobs of a batch; None if there are only streams.
-        load: arriving work of a stream per time and executor; None if there are only batches.
-        job_error, stage_error, task_count_error, unknown: errors of estimates, see ``Knowledge``; 0 if they are exact.
-        losses_per_hour: how often an executor is lost, per hour; 0 for never.
-        task_failures: share of the runs of tasks that fail.
-        straggling: mean time that stragglers add, as a share of the task time.
+        load: offered load of a stream; None if there are only batches.
+        job_error, stage_error, task_count_error, unknown: errors of estimates, see ``Knowledge``; 0 if exact.
+        losses_per_hour: losses of an executor per hour; 0 without faults.
+        task_failures: share of task attempts that fail.
+        straggling: mean time added by stragglers, as a share of the task time.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -114,10 +114,10 @@ class Quantity(NamedTuple):
     Attributes:
         name: name of the attribute.
         title: title in tables.
-        text: pattern for sentences.
-        down: the median may be this many times below the 5 % quantile of the training.
-        up: the median may be this many times above the 95 % quantile of the training.
-        shares: whether it is a share, shown in percent.
+        text: format of messages.
+        down: largest factor by which the median may be below the 5 % quantile of the training.
+        up: largest factor by which the median may be above the 95 % quantile of the training.
+        shares: whether it is displayed in percent.
         inside: values up to this are inside any distribution.
     """
 
@@ -130,32 +130,32 @@ class Quantity(NamedTuple):
     inside: float = 0.0
 
 
-#: The 95 % quantile may be this many times farther above than the median; not measured, only far.
+#: The 95 % quantile may be above the training's by this factor times ``Quantity.up``. Not measured, only generous.
 TAIL = 4.0
-#: Largest ratios of the three quantiles of similar distributions. The outer quantiles of some hundred jobs vary a lot.
+#: Largest ratios of the three quantiles of similar distributions. Outer quantiles of a few hundred jobs are noisy.
 SIMILARITY = Spread(2.5, 1.4, 2.5)
-#: Tolerances follow from the results of policies that were trained on TPC-H with 50 executors, in batches of 20 or
-#: in streams: mean JCT against the rule ``profiled-srpt`` on the same three sequences. Jobs are embedded TPC-H in
-#: batches of 20 and streams 4 s apart, unless stated. A loss of at most about 10 % is inside the distribution; a larger
-#: one is outside, and so is any value far from all that was measured.
+#: Tolerances come from measurements with policies trained on TPC-H with 50 executors, in batches of 20 or in streams:
+#: mean JCT relative to the rule ``profiled-srpt`` on the same three sequences. Jobs are embedded TPC-H in batches of 20
+#: and streams 4 s apart, unless stated. A loss of at most about 10 % counts as in distribution; a larger one, and any
+#: value far from the measured ones, is out of distribution.
 #:
 #: - Executors (trained on 50): batches +12 % on 10, +1 % on 25, -4 % on 100, +4 % on 200; +13 % on 250, +36 % on 500,
 #:   +52 % on 5. With published profiles 0 % on 10, +3 % on 200.
-#: - Classes: the policy trained on four does on one and two as on four, to within 5 %; one that has met a single class
-#:   knows no others.
+#: - Classes: the policy trained on four classes has the same gain on one and two, to within 5 %; policies trained on a
+#:   single class are out of distribution with more.
 #: - Moving delay (trained on 2 s): batches -1 % at 1 s, +8 % at 0.5 s, +26 % at 0.25 s, +53 % at 0; streams +3 % at
 #:   1 s, +18 % at 0.5 s, +107 % at 0. Longer ones, up to 8 s, at most +8 % with all four policies of a single class.
-#: - Stages: jobs cut down to one, or eight times as many in a row, never more.
-#: - Tasks: a sixteenth to eight times as many, -5 to +13 %. So with work, which follows from tasks and durations.
-#: - Durations: a sixteenth to twice as long, never more; four times +6 % in batches, +27 % in streams; eight times
-#:   +28 % and +71 %. Long tasks are to a policy what a short moving delay is: their quotient has the same bounds, the
-#:   other way round. Of the training, the longest tasks are three times as long as the middle ones, or more.
+#: - Stages: jobs cut down to one, or eight times as many in a row: no loss above 10 %.
+#: - Tasks: a sixteenth to eight times as many, -5 to +13 %. The bounds of work follow from tasks and durations.
+#: - Durations: a sixteenth to twice as long: no loss above 10 %; four times +6 % in batches, +27 % in streams; eight
+#:   times +28 % and +71 %. Longer tasks act like a shorter moving delay, so their quotient has the inverse bounds. In
+#:   training the longest tasks are at least three times as long as the median.
 #: - Jobs of a batch (trained on 20): one -10 %, five 0 %, 100 +8 %, 200 +18 %, which is still 18 % below fair.
-#: - Load: jobs 60 to 1 s apart, 5 % to three times what the executors can do, -9 to 0 %.
-#: - Errors of estimates: not measured; a policy that was trained with exact knowledge knows none.
-#: - Faults (``decima reproduce faults``, trained without any): with executors lost 12 times an hour, 2 % of runs that
-#:   fail or 5 % of them slow by a factor of four, ``general`` keeps its gain against fair sharing.
-#: - Arrivals: policies of batches and streams do each other's work to within 3 %, so that these are no reason.
+#: - Load: jobs 60 to 1 s apart, loads of 5 to 300 %, -9 to 0 %.
+#: - Errors of estimates: not measured; a policy trained with exact knowledge is out of distribution with errors.
+#: - Faults (``decima reproduce faults``, trained without any): with executors lost 12 times an hour, 2 % of attempts
+#:   failing or 5 % slower by a factor of four, ``general`` keeps its gain over fair sharing.
+#: - Arrivals: policies of batches and of streams are within 3 % of each other on both, so arrivals are not checked.
 QUANTITIES = (
     Quantity("executors", "executors", "{} executors", 5, 4),
     Quantity("classes", "classes of executors", "{} classes of executors", math.inf, 1),
@@ -200,7 +200,7 @@ def summarise(samples: Iterable[tuple[ClusterConfig, JobSequence]]) -> Distribut
     """Summarise clusters and workloads as quantiles (number of tasks, task time, load, ...).
 
     Args:
-        samples: sequences, each with the cluster where it runs; at least one. A few samples are enough.
+        samples: job sequences, each with its cluster; at least one. A few samples are enough.
     """
     met = [(cluster, known_sequence(sequence, cluster)) for cluster, sequence in samples]
     jobs = [(cluster, profile) for cluster, sequence in met for profile in sequence.profiles]
@@ -210,7 +210,7 @@ def summarise(samples: Iterable[tuple[ClusterConfig, JobSequence]]) -> Distribut
     task_ms = work_ms / tasks
     loads = [_load(cluster, sequence) for cluster, sequence in met]
     streams = [load for load in loads if load is not None]
-    # Beside streams, a job that is alone is one that had no time to become a stream.
+    # Among streams, a sequence of one job is a short stream, not a batch.
     batches = [
         len(sequence)
         for (_, sequence), load in zip(met, loads, strict=True)
@@ -225,7 +225,7 @@ def summarise(samples: Iterable[tuple[ClusterConfig, JobSequence]]) -> Distribut
         tasks=_spread(tasks),
         task_s=_spread(task_ms / 1000),
         work_s=_spread(work_ms / 1000),
-        delay_tasks=_spread(delay_ms / np.maximum(task_ms, 1.0)),  # no clock is finer than 1 ms
+        delay_tasks=_spread(delay_ms / np.maximum(task_ms, 1.0)),  # clocks have a resolution of 1 ms
         jobs=_spread(batches) if batches else None,
         load=_spread(streams) if streams else None,
         **{
@@ -248,15 +248,12 @@ def out_of_distribution(trained: Distribution, here: Distribution) -> list[str]:
         here: evaluation setting.
 
     Returns:
-        One short message per quantity; empty if all are inside.
-
-    Example:
-        ``["jobs have 28 stages, trained on 2 to 6"]``
+        One short message per quantity, such as ``"jobs have 28 stages, trained on 2 to 6"``; empty if all are inside.
     """
     found: dict[str, str] = {}
     for quantity in QUANTITIES:
         known, met = getattr(trained, quantity.name), getattr(here, quantity.name)
-        if known is None or met is None:  # a batch on one side, a stream on the other
+        if known is None or met is None:  # quantity of batches only or of streams only
             continue
         least, most = known.low / quantity.down, max(known.high * quantity.up, quantity.inside)
         if not least <= met.middle <= most:
@@ -264,12 +261,12 @@ def out_of_distribution(trained: Distribution, here: Distribution) -> list[str]:
         elif met.high > TAIL * most:
             found[quantity.name] = f"at times {_words(quantity, known, met.high)}"
     if found.keys() & {"moving_delay_s", "task_s"}:
-        found.pop("delay_tasks", None)  # it would say the same again
+        found.pop("delay_tasks", None)  # it has the same cause
     return list(found.values())
 
 
 def is_similar(trained: Distribution, here: Distribution) -> bool:
-    """Whether a setting is like the training distribution in every quantity, to within ``SIMILARITY``.
+    """Return whether a setting has the training distribution in all quantities, to within ``SIMILARITY``.
 
     Args:
         trained: training distribution.
@@ -298,7 +295,7 @@ def format_quantity(quantity: Quantity, value: float) -> str:
 
 
 def _load(cluster: ClusterConfig, sequence: JobSequence) -> float | None:
-    """Work of all jobs but the last, over the executor time until the last arrives; None for a batch."""
+    """Return the offered load, work before the last arrival over executor time until then; None for a batch."""
     span_ms = float(sequence.arrival_ms[-1] - sequence.arrival_ms[0])
     if span_ms <= 0:
         return None
@@ -307,7 +304,7 @@ def _load(cluster: ClusterConfig, sequence: JobSequence) -> float | None:
 
 
 def _spread(values: ArrayLike) -> Spread:
-    # No sum is too large to be written to a file.
+    # Infinity cannot be written to a file.
     finite = np.nan_to_num(np.atleast_1d(np.asarray(values, dtype=np.float64)), posinf=sys.float_info.max / 2)
     low, middle, high = (float(f"{value:.{DIGITS}g}") for value in np.quantile(finite, QUANTILES).tolist())
     return Spread(low, middle, high)

@@ -1,7 +1,7 @@
-"""The graph neural network: embeddings of stages, jobs and the cluster's whole load.
+"""The graph neural network (GNN): message passing in DAGs; embeddings of stages, jobs and the cluster.
 
-Source: Decima (SIGCOMM 2019), section 5.1 and equation 1; attention as in Brody et al. (2022), "How attentive are
-graph attention networks?".
+Source: Decima (SIGCOMM 2019), section 5.1 and equation 1; attention as in GATv2, Brody et al. (2022), "How attentive
+are graph attention networks?".
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ __all__ = [
 
 @dataclass(frozen=True, eq=False)
 class Step:
-    """One step of message passing: n messages between stages.
+    """One step of message passing with n messages between stages.
 
     Attributes:
-        senders: int64; stages that send.
-        receivers: int64; stages that receive from all their children.
-        edges: int64 [2, n]; places in ``senders`` and in ``receivers``.
+        senders: int64, stages that send.
+        receivers: int64, stages that receive from all their children.
+        edges: int64 [2, n], indices into ``senders`` and ``receivers``.
     """
 
     senders: Tensor
@@ -52,16 +52,16 @@ class Step:
 
 @dataclass(frozen=True, eq=False)
 class GraphTensors:
-    """``Graphs`` as tensors; numbers of stages and jobs count through all observations.
+    """``Graphs`` as tensors. Indices of stages and jobs count over the whole batch.
 
     Attributes:
         features: float [S, F].
         job_features: float [J, F_job].
-        stage_job: int64 [S].
-        job_graph: int64 [J]; the job's observation.
-        unfinished: int64; the stages that are not finished.
-        steps: messages, in order.
-        num_graphs: B.
+        stage_job: int64 [S], job of the stage.
+        job_graph: int64 [J], observation of the job.
+        unfinished: int64, unfinished stages.
+        steps: message passing steps in order.
+        num_graphs: number of observations B.
     """
 
     features: Tensor
@@ -107,12 +107,12 @@ class GraphTensors:
 
 @dataclass(frozen=True, eq=False)
 class Embeddings:
-    """Embeddings of all three levels.
+    """Embeddings of the three levels.
 
     Attributes:
-        stages: float [S, D]; the paper's e_v.
-        jobs: float [J, D]; the paper's y_i.
-        cluster: float [B, D]; the paper's z.
+        stages: float [S, D], the paper's e_v.
+        jobs: float [J, D], the paper's y_i.
+        cluster: float [B, D], the paper's z.
     """
 
     stages: Tensor
@@ -121,7 +121,7 @@ class Embeddings:
 
 
 def make_network(widths: tuple[int, ...], *, activate_last: bool = False) -> nn.Sequential:
-    """Build linear layers with leaky ReLUs between them; Glorot weights, zero biases."""
+    """Build linear layers with leaky ReLUs between them; Glorot initialisation, zero biases."""
     layers: list[nn.Module] = []
     for place, (inputs, outputs) in enumerate(itertools.pairwise(widths)):
         linear = nn.Linear(inputs, outputs)
@@ -134,7 +134,7 @@ def make_network(widths: tuple[int, ...], *, activate_last: bool = False) -> nn.
 
 
 class StageMessages(MessagePassing):  # type: ignore[misc]  # PyG has no types
-    """One step of messages: ``g(sum over children of f(e_child))`` for every receiver.
+    """One step of message passing: ``g(sum over children of f(e_child))`` for every receiver.
 
     Args:
         message: f.
@@ -148,31 +148,31 @@ class StageMessages(MessagePassing):  # type: ignore[misc]  # PyG has no types
         self.combine = aggregate
 
     def forward(self, embeddings: Tensor, step: Step) -> Tensor:
-        """Return what the receivers add to their embeddings, float [receivers, D]."""
+        """Return the updates of the receivers' embeddings, float [receivers, D]."""
         sent = self.transform(embeddings.index_select(0, step.senders))
         size = (step.senders.numel(), step.receivers.numel())
         heard: Tensor = self.propagate(step.edges, x=(sent, None), size=size)
         return self.combine(heard)  # type: ignore[no-any-return]
 
     def message(self, x_j: Tensor) -> Tensor:
-        """Return the messages as they were sent."""
+        """Return the messages unchanged."""
         return x_j
 
 
 def _remove_generated_code() -> None:
-    """Remove the temporary file to which PyG writes the code of ``propagate``."""
+    """Remove the temporary file into which PyG writes the code of ``propagate``."""
     file = Path(sys.modules[StageMessages.propagate.__module__].__file__ or "")
     if file.parent == Path(tempfile.gettempdir()):
         file.unlink(missing_ok=True)
 
 
 class AttentiveMessages(nn.Module):
-    """One step of messages: ``g(mean over children of f(e_child))``, weighted by the receiver's attention to each.
+    """One step of message passing: ``g(weighted mean over children of f(e_child))`` for every receiver.
 
     Args:
         message: f.
         aggregate: g.
-        attention: scores receiver and message; the weights are the softmax over the children.
+        attention: scores pairs of receiver and message; the weights are the softmax over the children.
     """
 
     def __init__(self, message: nn.Module, aggregate: nn.Module, attention: nn.Module) -> None:
@@ -182,7 +182,7 @@ class AttentiveMessages(nn.Module):
         self.attention = attention
 
     def forward(self, embeddings: Tensor, step: Step) -> Tensor:
-        """Return what the receivers add to their embeddings, float [receivers, D]."""
+        """Return the updates of the receivers' embeddings, float [receivers, D]."""
         source, to = step.edges
         sent = self.transform(embeddings.index_select(0, step.senders)).index_select(0, source)
         hearing = embeddings.index_select(0, step.receivers).index_select(0, to)
@@ -193,10 +193,10 @@ class AttentiveMessages(nn.Module):
 
 
 class Encoder(nn.Module, ABC):
-    """Embeds stages, jobs and the cluster; custom encoders are subclasses.
+    """Base class of encoders, which embed stages, jobs and the cluster; subclass it for a custom encoder.
 
     Args:
-        config: configuration of the policy; embeddings have ``config.embedding`` numbers.
+        config: configuration of the policy; embeddings have width ``config.embedding``.
     """
 
     def __init__(self, config: PolicyConfig) -> None:
@@ -205,15 +205,15 @@ class Encoder(nn.Module, ABC):
 
     @abstractmethod
     def forward(self, graphs: GraphTensors) -> Embeddings:
-        """Return all three levels, with gradients. Each observation's must not depend on the others."""
+        """Return the embeddings of a batch, with gradients. Observations must not influence each other."""
 
 
 class SumEncoder(Encoder):
-    """Embeds stages, from the leaves of each DAG to its roots, then jobs, then the whole.
+    """Embeds stages from the leaves of each DAG to its roots, then jobs, then the cluster.
 
-    ``e_v = g(sum over children of f(e_u)) + x_v`` for every stage (equation 1), where x_v are the lifted features;
-    the embeddings of jobs and of the cluster are such sums over stages and over jobs, each with networks of its
-    own. With ``attention``, it is a weighted mean over children in place of the sum.
+    ``e_v = g(sum over children of f(e_u)) + x_v`` for every stage (equation 1), with lifted features x_v. Job and
+    cluster embeddings are the same kind of sum over stages and over jobs, with separate networks. With
+    ``attention``, a weighted mean over children replaces the sum.
 
     Args:
         config: configuration of the policy.
@@ -240,12 +240,12 @@ class SumEncoder(Encoder):
     def embed_stages(self, graphs: GraphTensors) -> Tensor:
         """Return embeddings of stages, float [S, D]."""
         embeddings: Tensor = self.stage_input(graphs.features)
-        for step in graphs.steps:  # in place: gradients need none of the values that are overwritten
+        for step in graphs.steps:  # in place: no gradient needs the overwritten values
             embeddings.index_add_(0, step.receivers, self.stage_messages(embeddings, step))
         return embeddings
 
     def forward(self, graphs: GraphTensors) -> Embeddings:
-        """Return all three levels."""
+        """Return the embeddings of a batch."""
         stages = self.embed_stages(graphs)
         seen = torch.cat([graphs.features, stages], dim=1) if self.shortcut else stages
         summaries = self.job_summary(seen.index_select(0, graphs.unfinished))

@@ -1,4 +1,4 @@
-"""What may go wrong while a policy is read, decides or learns."""
+"""Errors of policies."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ __all__ = ["NotFiniteError", "PolicyFileError"]
 
 
 class NotFiniteError(DecimaError, ArithmeticError):
-    """A probability, loss or gradient that is no number. The message is one line that says which."""
+    """A probability, loss or gradient is not finite. The message is one line that names it."""
 
 
 class PolicyFileError(DecimaError, ValueError):
-    """A file that holds no policy. The message is one line that names the file and what was expected."""
+    """An invalid policy file. The message is one line that names the file and what was expected."""

@@ -1,6 +1,6 @@
-"""Custom features, which are classes, and the order of messages in the DAG of a job.
+"""Custom features, which are classes, and the order of message passing in a job's DAG.
 
-Features of the library are functions in ``compiled.features``.
+Built-in features are functions in ``compiled.features``.
 """
 
 from __future__ import annotations
@@ -29,36 +29,36 @@ __all__ = [
     "published_message_order",
 ]
 
-#: Steps of messages in the published code.
+#: Number of message passing steps in the published code.
 PUBLISHED_STEPS = 8
 
 
 class StageFeature(ABC):
-    """A custom feature of stages, built without arguments.
+    """Base class of custom stage features, constructed without arguments.
 
-    It must follow from the observation alone, so that training, comparisons and services see the same. Keep what is
-    computed from profiles in a ``simulator.cluster.observation.PerJob``.
+    A feature must depend on the observation only, so that training, evaluation and service compute the same. Cache
+    values that depend on profiles in a ``simulator.cluster.observation.PerJob``.
     """
 
     @abstractmethod
     def of_stages(self, observation: Observation) -> NDArray[np.float64]:
-        """Return finite numbers, float [S], one for each stage, before ``Feature.scale`` and ``log``."""
+        """Return one finite number per stage, float [S], before ``Feature.scale`` and ``log``."""
 
 
 class JobFeature(StageFeature):
-    """A custom feature of jobs; it may stand among the features of stages too."""
+    """Base class of custom job features, which may be used as stage features too."""
 
     @abstractmethod
     def of_jobs(self, observation: Observation) -> NDArray[np.float64]:
-        """Return finite numbers, float [J], one for each live job, before ``Feature.scale`` and ``log``."""
+        """Return one finite number per live job, float [J], before ``Feature.scale`` and ``log``."""
 
     def of_stages(self, observation: Observation) -> NDArray[np.float64]:
-        """Return the number of each stage's job, float [S]."""
+        """Return the value of each stage's job, float [S]."""
         return _checked(self.of_jobs(observation), len(observation.jobs), "job")[observation.stage_job]
 
 
 class CustomColumn(NamedTuple):
-    """A column that a custom feature fills in."""
+    """A column of the inputs that a custom feature fills in."""
 
     key: str
     column: int
@@ -70,7 +70,7 @@ def custom_columns(config: PolicyConfig) -> list[CustomColumn]:
     """Load the custom features of a policy.
 
     Raises:
-        PartError: one of them cannot be loaded.
+        PartError: a feature cannot be loaded.
     """
     found = []
     for key, features in (("stage_features", config.stage_features), ("job_features", config.job_features)):
@@ -85,10 +85,10 @@ def custom_columns(config: PolicyConfig) -> list[CustomColumn]:
 
 
 def fill_columns(columns: Sequence[CustomColumn], observation: Observation, graph: Graphs) -> None:
-    """Fill in the custom features of the graph of an observation.
+    """Fill in the custom features of an observation's graph.
 
     Raises:
-        PartError: a custom feature returns other numbers than it should.
+        PartError: a feature returns invalid numbers.
     """
     for key, column, feature, part in columns:
         try:
@@ -125,9 +125,7 @@ def _checked(values: object, count: int, of: str) -> NDArray[np.float64]:
 
 @lru_cache(maxsize=10_000)
 def message_order(profile: JobProfile) -> NDArray[np.int32]:
-    """Every stage hears from all its children at once, in the step of its height above the leaves.
-
-    A stage at the end of a long and a short path waits for the long one.
+    """Return messages by which each stage receives once, from all children, in the step of its height in the DAG.
 
     Returns:
         int32 [number of edges, 3]: step, receiver (parent), sender (child).
@@ -145,14 +143,13 @@ def message_order(profile: JobProfile) -> NDArray[np.int32]:
 
 @lru_cache(maxsize=10_000)
 def published_message_order(profile: JobProfile) -> NDArray[np.int32]:
-    """The order of the published code, which passes messages 8 times at most.
+    """Return messages in the order of the published code, which has at most 8 steps.
 
-    In a DAG of paths of at most 8 edges it is that of :func:`message_order`. In a deeper one the first senders are
-    the stages that 8 moves along child edges lead to, where leaves stay put. In a step, a stage whose children
-    are all among the senders hears from them if its level (1 + the highest of theirs) rises. The next senders are
-    those, and of the old ones those with a parent that has no level yet. A level may count those that rose in the
-    same step: here children go first; the published code takes stages as they happen to lie in memory, so that its
-    order in deep DAGs is not reproducible.
+    In a DAG with paths of at most 8 edges it equals :func:`message_order`. In a deeper DAG the first senders are the
+    stages that 8 moves along child edges reach, where leaves stay in place. In a step, a stage whose children are all
+    senders receives if its level (1 + the highest child level) rises. The next senders are these stages, and old
+    senders with a parent without level. Levels may include rises of the same step: here children go first; the
+    published code takes stages by memory address, so that its order in deep DAGs is not reproducible.
 
     Returns:
         As :func:`message_order`.
@@ -179,7 +176,7 @@ def published_message_order(profile: JobProfile) -> NDArray[np.int32]:
 
 
 def _children_first(profile: JobProfile) -> list[int]:
-    """The stages, every one behind its children."""
+    """Return the stages in an order with children before parents."""
     return list(reversed(list(nx.topological_sort(profile.graph()))))
 
 

@@ -1,7 +1,7 @@
 """Policy files: NumPy archives of plain float32 arrays, so that reading one never executes code.
 
-The array ``policy`` is a JSON text with the format version, the policy's configuration (``config``) and free
-information about its training (``about``). The other arrays are the weights: ``NETWORK.LAYER.weight`` (float32,
+The array ``policy`` is JSON text with the format version, the policy's configuration (``config``) and free
+information about the training (``about``). The other arrays are weights: ``NETWORK.LAYER.weight`` (float32,
 [outputs, inputs]) and ``NETWORK.LAYER.bias``; arrays of custom parts are ``encoder.NAME``, ``stage_head.NAME`` or
 ``limit_head.NAME``. An archive without the text has the layout of the published Decima weights.
 """
@@ -81,17 +81,17 @@ def policy_path(name: str | Path) -> Path:
     )
 
 
-# From a file to a policy.
+# Reading.
 
 
 def load_actor(path: str | Path) -> Actor | Policy:
-    """Read a policy for decisions: compiled code, or PyTorch if the policy has custom networks.
+    """Read a policy for inference: compiled, or in PyTorch if the policy has custom networks.
 
     Args:
         path: file, or name of a shipped policy.
 
     Raises:
-        PolicyFileError: the file is no archive of arrays, has another format version, arrays that do not fit its
+        PolicyFileError: the file is malformed, has another format version, weights that do not match its
             configuration, or custom parts that are not allowed (see ``parts.allow_parts``).
         PartError: a custom part cannot be loaded.
     """
@@ -103,7 +103,7 @@ def load_actor(path: str | Path) -> Actor | Policy:
 
 
 def load_policy(path: str | Path) -> Policy:
-    """Read a policy as PyTorch networks, for training or for its probabilities; ``load_actor`` decides faster.
+    """Read a policy as PyTorch networks, for training or probabilities; ``load_actor`` is faster for decisions.
 
     Args:
         path: file, or name of a shipped policy.
@@ -120,7 +120,7 @@ def load_policy(path: str | Path) -> Policy:
 
 
 def make_actor(config: PolicyConfig, arrays: Mapping[str, NDArray[np.float32]]) -> Actor | Policy:
-    """Build a policy for decisions from its configuration and weights.
+    """Build a policy for inference from its configuration and weights.
 
     Args:
         config: configuration of the policy.
@@ -137,7 +137,7 @@ def make_actor(config: PolicyConfig, arrays: Mapping[str, NDArray[np.float32]]) 
 
 
 def read_about(path: str | Path) -> dict[str, Any]:
-    """Return what a policy file says about the policy's training; empty for the published Decima weights.
+    """Return the information about a policy's training; empty for the published Decima weights.
 
     Args:
         path: file, or name of a shipped policy.
@@ -164,7 +164,7 @@ def read_trained_on(path: str | Path) -> Distribution | None:
 
 
 def _read(path: Path) -> tuple[PolicyConfig, dict[str, NDArray[Any]]]:
-    """Return the configuration of a policy and its arrays, which are not checked."""
+    """Return the configuration of a policy and its unchecked arrays."""
     arrays = read_archive(path)
     config = _head(path, arrays)[0] if HEAD in arrays else DECIMA_SIM_POLICY
     arrays.pop(HEAD, None)
@@ -192,16 +192,16 @@ def _checked(path: Path, model: type[Model], value: object, place: str) -> Model
         raise PolicyFileError(f"{path}: {place}: {first_problem(error)}") from None
 
 
-# From a policy to a file.
+# Writing.
 
 
 def save_policy(path: str | Path, policy: Actor | Policy, about: Mapping[str, Any] | None = None) -> None:
     """Write a policy file atomically.
 
     Args:
-        path: file; by convention it ends in ``.npz``.
+        path: file name, by convention with the suffix ``.npz``.
         policy: the policy.
-        about: JSON-compatible information about the training, such as its command and its results.
+        about: JSON-compatible information about the training, such as its command and results.
     """
     text = json.dumps(
         {"version": VERSION, "config": policy.config.model_dump(mode="json"), "about": dict(about or {})}
@@ -210,14 +210,14 @@ def save_policy(path: str | Path, policy: Actor | Policy, about: Mapping[str, An
 
 
 def add_about(path: Path, more: Mapping[str, Any]) -> dict[str, Any]:
-    """Add information about the training to a policy file, of a cluster or of a grid.
+    """Add information about the training to a policy file, of a cluster or a grid.
 
     Args:
-        path: file, which is rewritten.
+        path: file to rewrite.
         more: JSON-compatible information by key.
 
     Returns:
-        All information in the file afterwards.
+        All information in the new file.
 
     Raises:
         PolicyFileError: see ``read_archive``.
@@ -230,7 +230,7 @@ def add_about(path: Path, more: Mapping[str, Any]) -> dict[str, Any]:
     return dict(head["about"])
 
 
-# Archives, also those of networks for grids.
+# Archives, shared with networks for grids.
 
 
 def write_archive(path: Path, arrays: Mapping[str, Any]) -> None:
@@ -240,10 +240,10 @@ def write_archive(path: Path, arrays: Mapping[str, Any]) -> None:
 
 
 def read_archive(path: Path) -> dict[str, NDArray[Any]]:
-    """Read named arrays, as ``numpy.load`` does, and refuse any other content.
+    """Read named arrays as ``numpy.load`` does, and refuse any other content.
 
     Raises:
-        PolicyFileError: the file cannot be read or holds something else.
+        PolicyFileError: the file cannot be read or contains anything but arrays.
     """
     try:
         with open_regular(path) as file, zipfile.ZipFile(file) as archive:
@@ -251,13 +251,13 @@ def read_archive(path: Path) -> dict[str, NDArray[Any]]:
             if sum(member.file_size for member in members) > LARGEST:
                 raise ValueError("larger than any policy")
             if any(not member.filename.endswith(".npy") for member in members):
-                raise ValueError("something is no array")
+                raise ValueError("an entry is not an array")
             contents = {member.filename.removesuffix(".npy"): archive.read(member) for member in members}
         return {
             name: np.lib.format.read_array(io.BytesIO(content), allow_pickle=False)
             for name, content in contents.items()
         }
-    except Exception as error:  # damaged archives and arrays raise errors of any type
+    except Exception as error:  # damaged archives raise exceptions of any type
         if isinstance(error, OSError) and error.strerror:
             raise PolicyFileError(f"{path}: {error.strerror}") from None
         raise PolicyFileError(
@@ -273,17 +273,17 @@ def read_head(
     Args:
         path: file, for error messages.
         arrays: arrays of the file by name.
-        name: array that holds the text.
+        name: array with the text.
         version: expected format version.
 
     Returns:
         The configuration, not validated, and the information about the training.
 
     Raises:
-        PolicyFileError: the text is missing, or no JSON object of that version.
+        PolicyFileError: the text is missing, or not a JSON object of that version.
     """
     text = arrays.get(name, np.zeros(0))
-    expected = f"{path}: the text {name!r} is not what a policy file has"
+    expected = f"{path}: the text {name!r} is not that of a policy file"
     if text.shape or text.dtype.kind != "U":
         raise PolicyFileError(f"{expected}: expected a single text")
     try:
@@ -305,7 +305,7 @@ def read_head(
 def checked_weights(
     path: Path, arrays: Mapping[str, NDArray[Any]], shapes: Mapping[str, tuple[int, ...]]
 ) -> dict[str, NDArray[np.float32]]:
-    """Return the arrays as float32 if they have the expected names and shapes.
+    """Return the arrays as float32 after checking names and shapes.
 
     Args:
         path: file, for error messages.
@@ -313,7 +313,7 @@ def checked_weights(
         shapes: expected shapes by name.
 
     Raises:
-        PolicyFileError: an array is missing, unknown, of another shape or type, or not finite.
+        PolicyFileError: an array is missing or unknown, has another shape or type, or is not finite.
     """
     weights = {}
     for name in sorted(arrays.keys() | shapes.keys()):

@@ -1,4 +1,4 @@
-"""Base classes of custom heads, which score stages and limits."""
+"""Base classes of custom heads, which score stages and parallelism limits."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ class StageHead(nn.Module, ABC):
 
     Args:
         config: configuration of the policy.
-        width: W, number of inputs for a stage: its features, if ``config`` has a shortcut or no graph, and the
-            embeddings of stage, job and cluster, if it has a graph.
+        width: W, number of inputs for a stage: its features (with a shortcut or without a graph), and the embeddings
+            of stage, job and cluster (with a graph).
     """
 
     def __init__(self, config: PolicyConfig, width: int) -> None:
@@ -32,17 +32,17 @@ class StageHead(nn.Module, ABC):
         """Return scores of stages, float [n].
 
         Args:
-            inputs: float [n, W], of stages that may be chosen.
+            inputs: float [n, W], inputs of the stages that may be chosen.
         """
 
 
 class LimitHead(nn.Module, ABC):
-    """Scores parallelism limits of jobs, or of stages: the paper's w.
+    """Scores parallelism limits of jobs or of stages: the paper's w.
 
     Args:
         config: configuration of the policy.
-        width: W, number of inputs for a job: its features, if ``config`` has a shortcut or no graph, and the
-            embeddings of job and cluster, if it has a graph; where limits are those of stages, as in ``StageHead``.
+        width: W, number of inputs for a job: its features (with a shortcut or without a graph), and the embeddings
+            of job and cluster (with a graph); as in ``StageHead`` if limits are per stage.
     """
 
     def __init__(self, config: PolicyConfig, width: int) -> None:
@@ -55,7 +55,7 @@ class LimitHead(nn.Module, ABC):
         """Return scores of limits, float [m].
 
         Args:
-            inputs: float [n, W], of jobs or stages.
-            rows: int64 [m]; row of ``inputs`` of each limit.
-            limits: int64 [m]; executors, from 0.
+            inputs: float [n, W], inputs of jobs or stages.
+            rows: int64 [m], row of ``inputs`` of each limit.
+            limits: int64 [m], numbers of executors from 0.
         """

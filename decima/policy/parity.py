@@ -1,8 +1,8 @@
-"""Replay recorded episodes of the published trained agent: our network must decide as it did, all the way.
+"""Parity with the published trained agent: replay its recorded episodes and compare every decision.
 
-Our network runs the recorded jobs in the published semantics. Whatever ``simulator.parity.cluster`` compares must
-match, and at each decision of the recorded network the probabilities of all stages and of the limits of the chosen
-one's job, and both choices.
+Our network runs the recorded jobs in the published semantics. Everything that ``simulator.parity.cluster`` compares
+must match. So must, at each decision, the probabilities of all stages and of the limits of the chosen stage's job,
+and both choices.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ from workloads.job import JobProfile
 
 __all__ = ["TIE", "TOLERANCE", "AgentReplay"]
 
-#: More than rounding ever does to a probability.
+#: Tolerance for probabilities; rounding errors are smaller.
 TOLERANCE = 1e-4
-#: Of two choices whose probabilities are closer, rounding to single precision decides which is the likelier.
+#: Choices whose probabilities differ by less are ties: rounding to single precision decides between them.
 TIE = 2e-5
 
 
@@ -45,10 +45,10 @@ class AgentReplay:
     """Replays recordings with the decisions of a policy.
 
     Args:
-        policy: decides; its compiled code chooses, its tensors, in double precision, say how likely everything is.
+        policy: the policy; its compiled code decides, its tensors compute probabilities in double precision.
 
     Attributes:
-        largest_difference: of a probability so far; NaN before the first.
+        largest_difference: largest difference of a probability so far; NaN before the first.
     """
 
     def __init__(self, policy: Policy) -> None:
@@ -57,10 +57,10 @@ class AgentReplay:
         self.largest_difference = math.nan
 
     def differences(self, recording: Recording) -> Iterator[str]:
-        """As ``simulator.parity.cluster.differences``, but the policy decides, and its decisions are compared too.
+        """As ``simulator.parity.cluster.differences``, with the policy's decisions, which are compared too.
 
         Raises:
-            RecordingError: its messages are not those of its jobs.
+            RecordingError: the recorded messages do not match the jobs.
         """
         messages = None
         if self.policy.config.message_order == "decima-sim" and recording.msg_paths is not None:
@@ -71,7 +71,7 @@ class AgentReplay:
     def _decide(
         self, featurizer: Featurizer, cluster: BaseCluster, recorded: RecordedDecision
     ) -> tuple[float, int]:
-        """Decide in the open round; returns the reward and the number of executors really committed."""
+        """Decide in the open round; return the reward and the number of executors committed."""
         observation = cluster.observe()
         names = stage_names(observation)
         graphs = featurizer.graph(observation)
@@ -103,7 +103,7 @@ class AgentReplay:
             of_stages, recorded.stage_probabilities, names.index(ours), place, lambda at: _named(names[at])
         )
 
-        # Among stages that are as likely, the recorded one is as good as ours.
+        # Among equally likely stages, the recorded one is as good as ours.
         limit = recorded.limit if ours != theirs else int(choices.limit[0])
         node = int(np.flatnonzero(graphs.place == place)[0])
         low, high = int(graphs.low[node]), int(graphs.high[node])
@@ -117,7 +117,7 @@ class AgentReplay:
         count = recorded.limit - observation.held(int(observation.stage_job[place]))
         count = min(count, observation.offered, int(observation.unclaimed_tasks[place]))
         if count != recorded.num_executors:
-            raise DepartureError(f"{count} executors asked for, recorded {recorded.num_executors}")
+            raise DepartureError(f"{count} executors requested, recorded {recorded.num_executors}")
         return cluster.decide(Decision(place, recorded.limit)), count
 
     def _compare(
@@ -128,7 +128,7 @@ class AgentReplay:
         recorded_choice: int,
         name: Callable[[int], str],
     ) -> None:
-        """Both distributions must be the same, and either choice the likeliest or as likely."""
+        """Compare distributions; each choice must be the most likely or a tie."""
         if len(recorded) != ours.size:
             raise DepartureError(f"{ours.size} probabilities, recorded {len(recorded)}")
         difference = np.abs(ours - recorded)
@@ -166,6 +166,6 @@ def _messages(
         rows = sorted((step, *pair) for step, pairs in enumerate(steps) for pair in pairs)
         heard = {(step, receiver) for step, receiver, _ in rows if 0 <= receiver < profile.num_stages}
         if rows != sorted((*hears, child) for hears in heard for child in profile.children[hears[1]]):
-            raise RecordingError(f"msg_paths.{job}: a stage hears from others than all its children")
+            raise RecordingError(f"msg_paths.{job}: a stage receives from other stages than all its children")
         messages[profile] = np.array(rows, dtype=np.int32).reshape(-1, 3)
     return messages

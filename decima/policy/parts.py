@@ -1,7 +1,7 @@
 """Custom classes, named ``module:Class``: schedulers, and parts of policies and trainings.
 
-A name on a command line, in a recipe or in a program is loaded. A policy file is data from any source: a class that it
-names is loaded only if its module is imported already or allowed (``allow_parts``).
+A name on a command line, in a recipe or in a program is loaded. A policy file may come from any source, so a class
+named there is loaded only if its module is already imported or allowed (``allow_parts``).
 """
 
 from __future__ import annotations
@@ -30,23 +30,23 @@ __all__ = [
     "load_part",
 ]
 
-#: Environment variable with the modules that policy files may name, separated by commas; worker processes inherit it.
+#: Environment variable with the modules that policy files may name, comma-separated; worker processes inherit it.
 ALLOWED = "DECIMA_PARTS"
 
 _OWN = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*")
 
 
 class PartError(DecimaError, ValueError):
-    """A custom class that cannot be used. The message is one line that names it."""
+    """A custom class cannot be used. The message is one line that names it."""
 
 
 def is_custom(name: str) -> bool:
-    """Whether a name is of the form ``module:Class``."""
+    """Return whether a name has the form ``module:Class``."""
     return _OWN.fullmatch(name) is not None
 
 
 def built_in_or_custom(*names: str) -> AfterValidator:
-    """Validate a setting that is one of these names or ``module:Class``; nothing is loaded."""
+    """Return a validator that accepts these names or ``module:Class``. Nothing is loaded."""
 
     def check(name: str) -> str:
         if name in names or is_custom(name):
@@ -57,12 +57,12 @@ def built_in_or_custom(*names: str) -> AfterValidator:
 
 
 def allow_parts(*modules: str) -> None:
-    """Allow policy files to name classes of these modules and packages, here and in worker processes."""
+    """Allow policy files to name classes of these modules or packages, in this process and its workers."""
     os.environ[ALLOWED] = ",".join(dict.fromkeys([*_allowed(), *modules]))
 
 
 def is_allowed(name: str) -> bool:
-    """Whether a policy file may name this class: its module is imported already, or allowed."""
+    """Return whether a policy file may name this class: its module is already imported, or allowed."""
     module = name.partition(":")[0]
     return module in sys.modules or any(
         module == each or module.startswith(f"{each}.") for each in _allowed()
@@ -78,25 +78,25 @@ def load_part(name: str, base: type | str = object) -> Any:
 
     Args:
         name: ``module:Class``.
-        base: required base class; its name where importing it takes long.
+        base: required base class, or its name if importing it is slow.
 
     Raises:
-        PartError: there is no such module or class, or it has another base class.
+        PartError: the module or class does not exist, or has another base class.
     """
     with _from_here(name):
         module, _, attribute = name.partition(":")
         found = getattr(importlib.import_module(module), attribute)
     wanted: type = load_part(base) if isinstance(base, str) else base
     if wanted is not object and not (isinstance(found, type) and issubclass(found, wanted)):
-        raise PartError(f"{name!r} is no {wanted.__name__}: expected a subclass of {_public(wanted)}")
+        raise PartError(f"{name!r} is not a {wanted.__name__}: expected a subclass of {_public(wanted)}")
     return found
 
 
 def build_part(name: str, base: type | str = object, /, *values: Any, **options: Any) -> Any:
-    """Build an object of the class of a name, with these arguments.
+    """Instantiate the class of a name with these arguments.
 
     Raises:
-        PartError: as ``load_part``, or it cannot be built.
+        PartError: as ``load_part``, or the constructor fails.
     """
     part = load_part(name, base)
     with _from_here(name):
@@ -122,21 +122,21 @@ def check_part(name: str, place: str, base: type | str) -> None:
 
 @contextmanager
 def _from_here(name: str) -> Iterator[None]:
-    """Run custom code: modules of the current folder can be imported, errors become one line."""
+    """Run custom code: modules of the current folder can be imported; exceptions become one-line errors."""
     folder = str(Path.cwd())
     sys.path.insert(0, folder)
     try:
         yield
-    except BaseException as error:  # sys.exit() would end the program without a word
+    except BaseException as error:  # sys.exit() would end the program silently
         if isinstance(error, KeyboardInterrupt):
             raise
         reason = str(error).splitlines()[0] if str(error) else ""
         raise PartError(f"{name!r} cannot be loaded: {type(error).__name__}: {reason}") from None
     finally:
-        with suppress(ValueError):  # that code may have changed the path
+        with suppress(ValueError):  # the custom code may have changed the path
             sys.path.remove(folder)
 
 
 def _public(base: type) -> str:
-    """Return the package that exports a base class, and its name."""
+    """Return the public name of a base class, with its package."""
     return f"{'.'.join(base.__module__.split('.')[:2])}.{base.__name__}"

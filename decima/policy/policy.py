@@ -1,7 +1,7 @@
-"""The policy: which stage next, and how many executors for its job.
+"""The policy network in PyTorch, with gradients: probabilities of stages and parallelism limits.
 
-Source: Decima (SIGCOMM 2019), section 5.2. A stage's score is q(e_v, y_i, z), a limit's score w(y_i, z, l); softmax
-over the stages that may be chosen, then over the limits that the chosen stage's job may get.
+Source: Decima (SIGCOMM 2019), section 5.2. The score of a stage is q(e_v, y_i, z), that of a limit w(y_i, z, l). The
+policy is a softmax over the stages that may be chosen, then over the limits of the chosen stage's job.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ class Evaluation:
     """Log-probabilities and entropies of choices in B observations.
 
     Attributes:
-        log_probability: float [B]; log-probability of stage and limit together.
-        entropy: float [B]; entropy of the stage's and, for the chosen stage, of the limit's distribution, nats.
+        log_probability: float [B], joint log-probability of stage and limit.
+        entropy: float [B], entropy of the stage's distribution plus that of the limit's for the chosen stage, nats.
     """
 
     log_probability: Tensor
@@ -42,7 +42,7 @@ class Evaluation:
 
 
 class Policy(nn.Module):
-    """Networks that turn graphs into probabilities and decisions.
+    """Policy network with gradients.
 
     Args:
         config: configuration of the policy.
@@ -70,7 +70,7 @@ class Policy(nn.Module):
                     for name, widths in config.layers.items()
                 }
             )
-            # Heads with zero output leave the choice to the rule.
+            # Heads whose output is zero leave the choice to the rule.
             for name, weight in (
                 ("stage_head", config.rule_stage_weight),
                 ("limit_head", config.rule_limit_weight),
@@ -84,7 +84,7 @@ class Policy(nn.Module):
                 self._custom_part(name, base, config, config.head_inputs[name])
         if config.graph and self.encoder is None:
             self.encoder = SumEncoder(config, self.networks)
-        # Finding the parameters at every decision would take longer than a small network.
+        # Cached, since collecting the parameters at every decision takes longer than a small network.
         self._weights = tuple(self.parameters())
         if not self._weights:
             raise PartError(
@@ -94,7 +94,7 @@ class Policy(nn.Module):
         self._actor_version: tuple[int, ...] = ()
 
     def _custom_part(self, key: str, base: type[nn.Module], *values: object) -> Any:
-        """Build the custom part that a key of the configuration names, if any."""
+        """Build the custom part of a configuration key, if any."""
         name = getattr(self.config, key)
         if not is_custom(name):
             return None
@@ -114,7 +114,7 @@ class Policy(nn.Module):
         return sum(parameter.numel() for parameter in self.parameters())
 
     def layers(self) -> Iterator[tuple[str, int, nn.Linear]]:
-        """Yield every linear layer: name of its network, number there, layer."""
+        """Yield every linear layer: network name, index in the network, layer."""
         for name in self.networks:
             linear = (layer for layer in self._network(name) if isinstance(layer, nn.Linear))
             yield from ((name, number, layer) for number, layer in enumerate(linear))
@@ -124,7 +124,7 @@ class Policy(nn.Module):
         assert isinstance(network, nn.Sequential)
         return network
 
-    # With gradients, on any device.
+    # Training: with gradients, on any device.
 
     def tensors(self, graphs: Graphs) -> GraphTensors:
         """Copy graphs to the policy's device, in its precision."""
@@ -159,7 +159,7 @@ class Policy(nn.Module):
         self._check(key, isinstance(found, Tensor), "tensors", found)
 
     def forward(self, graphs: Graphs, stage: NDArray[np.int32], limit: NDArray[np.int32]) -> Evaluation:
-        """Return log-probability and entropy of choices, see :class:`Choices`; every observation has a choice."""
+        """Return log-probability and entropy of given choices, see :class:`Choices`; each observation must have one."""
         batch = self.tensors(graphs)
         embeddings = self._embed(batch)
         candidates = np.flatnonzero(graphs.high > graphs.low)
@@ -172,7 +172,7 @@ class Policy(nn.Module):
         if self.config.limit == "none":
             return Evaluation(log_probability, entropy)
 
-        # Only where there are several limits is there something to choose.
+        # A single limit leaves no choice.
         low, num_limits = graphs.low[chosen], graphs.high[chosen] - graphs.low[chosen]
         open_ = np.flatnonzero(num_limits > 1)
         if open_.size:
@@ -189,11 +189,11 @@ class Policy(nn.Module):
         return Evaluation(log_probability, entropy)
 
     def probabilities(self, graphs: Graphs) -> tuple[Tensor, list[Tensor]]:
-        """Return all probabilities.
+        """Return the probabilities of all choices.
 
         Returns:
-            For every stage, float [S]; 0 where it may not be chosen. And for every stage that may be chosen, in
-            order, those of the limits ``low + 1 .. high``.
+            For every stage its probability, float [S], 0 if it may not be chosen. For every stage that may be
+            chosen, in order, the probabilities of the limits ``low + 1 .. high``.
         """
         batch = self.tensors(graphs)
         embeddings = self._embed(batch)
@@ -221,7 +221,7 @@ class Policy(nn.Module):
     def _stage_scores(
         self, batch: GraphTensors, embeddings: Embeddings | None, stages: NDArray[np.int64]
     ) -> Tensor:
-        """Return the score q of stages, float [len(stages)]."""
+        """Return the scores q of stages, float [len(stages)]."""
         inputs = self._stage_inputs(batch, embeddings, self._move(stages))
         if "stage_head" in self.custom_parts:
             scores: Tensor = self.custom_parts["stage_head"](inputs)
@@ -250,7 +250,7 @@ class Policy(nn.Module):
         row: NDArray[np.int64],
         limit: NDArray[np.int64],
     ) -> Tensor:
-        """Return the score w of limits, float [len(limit)]; ``row`` is the index into ``stages`` of each."""
+        """Return the scores w of limits, float [len(limit)]; ``row`` is the index into ``stages`` of each."""
         chosen = self._move(stages)
         if self.config.limit == "stage":
             inputs = self._stage_inputs(batch, embeddings, chosen)
@@ -268,7 +268,7 @@ class Policy(nn.Module):
             head = self._network("limit_head")
             if self.config.limit == "outputs":
                 return head(inputs)[rows, limits - 1]  # type: ignore[no-any-return]
-            # The first layer is linear: inputs that do not depend on the limit are multiplied only once.
+            # The first layer is linear: the part that does not depend on the limit is computed once.
             first = head[0]
             assert isinstance(first, nn.Linear)
             fixed = nn.functional.linear(inputs, first.weight[:, :-1], first.bias)
@@ -285,11 +285,11 @@ class Policy(nn.Module):
     def _move(self, array: NDArray[np.int64]) -> Tensor:
         return torch.from_numpy(array).to(next(self.parameters()).device)
 
-    # Without gradients, on the CPU.
+    # Inference: without gradients, on the CPU.
 
     @property
     def arrays(self) -> dict[str, NDArray[np.float32]]:
-        """The weights by name, as in an ``Actor``."""
+        """Weights by name, as in an ``Actor``."""
         arrays: dict[str, NDArray[np.float32]] = {}
         for name, number, layer in self.layers():
             arrays[f"{name}.{number}.weight"] = layer.weight.detach().float().cpu().numpy()
@@ -312,7 +312,7 @@ class Policy(nn.Module):
     def act(
         self, graphs: Graphs, uniforms: NDArray[np.float64] | None = None, guard: Guard = NO_GUARD
     ) -> Choices:
-        """Decide in each observation, see ``Actor.act``; by compiled code unless networks are custom."""
+        """Decide in each observation, see ``Actor.act``; compiled unless networks are custom."""
         if not self.config.is_compiled:
             return self._act(graphs, uniforms, guard)
         version = tuple(parameter._version for parameter in self._weights)
@@ -322,7 +322,7 @@ class Policy(nn.Module):
 
     @torch.no_grad()
     def _act(self, graphs: Graphs, uniforms: NDArray[np.float64] | None, guard: Guard) -> Choices:
-        """Decide one observation at a time, so that rounding does not depend on the others."""
+        """Decide one observation at a time, so that rounding does not depend on the rest of the batch."""
         size = graphs.num_graphs
         choices = Choices(
             np.full(size, -1, np.int32),
@@ -375,7 +375,7 @@ class Policy(nn.Module):
 
 
 def _of_jobs(batch: GraphTensors, embeddings: Embeddings, jobs: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the embeddings y and z for these jobs."""
+    """Return the embeddings y and z of these jobs."""
     graphs = batch.job_graph.index_select(0, jobs)
     return embeddings.jobs.index_select(0, jobs), embeddings.cluster.index_select(0, graphs)
 
@@ -383,7 +383,7 @@ def _of_jobs(batch: GraphTensors, embeddings: Embeddings, jobs: Tensor) -> tuple
 def _limits(
     low: NDArray[np.int32], num_limits: NDArray[np.int64]
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """List all limits of several jobs, one after the other: the job of each, and the limit."""
+    """List all limits of several jobs: job index and limit of each."""
     row = np.repeat(np.arange(low.size), num_limits)
     start = np.cumsum(num_limits) - num_limits
     return row, np.arange(row.size) - start[row] + low[row].astype(np.int64) + 1

@@ -1,8 +1,7 @@
-"""From an observation to a decision: its graph, the network's choice among stages and limits, and what that does.
+"""Decima's neural scheduler: observation -> graph -> choice of stage and limit -> decision.
 
-Everything on the way is compiled and needs no PyTorch.
-
-Source: Decima (SIGCOMM 2019), section 5.2; ``decima.policy.policy`` has the same network with gradients.
+All steps are compiled and need no PyTorch. Source: Decima (SIGCOMM 2019), section 5.2; ``decima.policy.policy`` is
+the same network with gradients.
 """
 
 from __future__ import annotations
@@ -33,19 +32,19 @@ __all__ = ["Actor", "Choices", "Featurizer", "NeuralScheduler"]
 
 #: Cost exponents of executors in ``thrifty_executors`` and ``fast_executors``.
 COST_EXPONENTS = (2.5, 0.75)
-#: Work that lasts for an executor, in moving delays; policies were trained with it.
+#: Work per executor in the feature ``lasting_executors``, in moving delays; shipped policies were trained with it.
 LASTING_MOVES = 8.0
-#: Guard thresholds, in moving delays: how long executors may wait for a stage, and the work that makes a move
-#: worthwhile for an executor of another job and for a free one, as in the rule profiled-srpt.
+#: Guard thresholds, in moving delays: longest wait for a stage; work per executor that is worth a move of another job's
+#: executor, and of a free executor, as in the rule profiled-srpt.
 WORTH_WAITING, WORTH_LEAVING, WORTH_MOVING = 8.0, 8.0, 3.0
 #: Name -> the rule of that name.
 RULES: dict[str, type[PricedSrpt] | type[PackedSrpt]] = {"priced-srpt": PricedSrpt, "packed-srpt": PackedSrpt}
-#: Per-profile cache: messages, and useful executors at each of ``COST_EXPONENTS`` (0 if no feature asks for them).
+#: Per-profile cache: messages, and useful parallelism at each of ``COST_EXPONENTS`` (0 if no feature needs it).
 _Known = tuple[NDArray[np.int32], tuple[int, ...]]
 
 
 class Network(Protocol):
-    """A network that decides: ``Actor``, or ``decima.policy.policy.Policy`` with gradients."""
+    """A network for inference: ``Actor``, or ``decima.policy.policy.Policy`` with gradients."""
 
     config: PolicyConfig
 
@@ -56,19 +55,18 @@ class Network(Protocol):
 
 
 class NeuralScheduler:
-    """Decima: a graph neural network chooses the stage and its job's parallelism limit.
+    """Decima: a graph neural network chooses a stage and its job's parallelism limit.
 
     Args:
         policy: the network.
-        sample_seed: seed of sampled decisions, the same random numbers in every episode; by default nothing is drawn,
-            see ``Actor.act``.
-        guard: whether choices are masked that leave executors idle, or let them wait for a stage that opens late,
-            although a ready stage is worth a move. Out of its training distribution, a policy may otherwise keep a
-            cluster idle for ever.
+        sample_seed: seed of sampled decisions; every episode uses the same random numbers. By default decisions are
+            greedy, see ``Actor.act``.
+        guard: mask choices that leave executors idle, or let them wait for a late stage, although a ready stage is
+            worth a move. Out of its training distribution, a policy without guard may idle the cluster for ever.
 
     Attributes:
-        num_guarded: decisions of the episode that the guard changed.
-        probability: of the last choice, stage and limit together; NaN if there was nothing to choose.
+        num_guarded: number of decisions of the episode that the guard changed.
+        probability: joint probability of the last stage and limit; NaN if there was no choice.
     """
 
     learned = True
@@ -80,7 +78,7 @@ class NeuralScheduler:
         self._begin()
 
     def reset(self, config: ClusterConfig) -> None:
-        """Reset the random numbers."""
+        """Start an episode."""
         self._begin()
 
     def _begin(self) -> None:
@@ -92,7 +90,7 @@ class NeuralScheduler:
         self._uniforms = np.zeros(0)
 
     def decide(self, observation: Observation) -> Decision | None:
-        """Decide in one pass through the network; None if no stage may be chosen, or the executors are left idle."""
+        """Decide by one pass of the network; None if no stage may be chosen, or the executors are left idle."""
         graph, guard = self._featurizer.graph_and_guard(observation)
         uniforms = self._next_uniforms()
         choices = self.policy.act(graph, uniforms, guard)
@@ -106,7 +104,7 @@ class NeuralScheduler:
         return self._featurizer.decision(observation, int(choices.stage[0]), int(choices.limit[0]))
 
     def _next_uniforms(self) -> NDArray[np.float64] | None:
-        """The next four random numbers of the stream, float64 [1, 4], of which a decision uses two or all."""
+        """Return the next four random numbers, float64 [1, 4]; a decision uses two or four."""
         if self._random is None:
             return None
         drawn = self._random.random(4 - self._uniforms.size)
@@ -114,12 +112,12 @@ class NeuralScheduler:
 
 
 class Featurizer:
-    """Turns the observations of a cluster into graphs. Results that follow from profiles are cached.
+    """Turns observations into graphs. Results that depend only on profiles are cached.
 
     Args:
-        config: the policy's features and limits.
-        messages: messages of a job, as :func:`message_order` has them; by default in the order that ``config`` names.
-        guard: whether to return what a guard leaves of the choices of a policy that was not trained with it.
+        config: features and limits of the policy.
+        messages: message order of a job, as :func:`message_order`; by default the one of ``config``.
+        guard: whether to return the guard's mask, for a policy trained without it.
 
     Raises:
         PartError: a custom feature cannot be loaded.
@@ -160,12 +158,12 @@ class Featurizer:
         return self._order(profile), useful_parallelism(profile, cluster, COST_EXPONENTS)
 
     def decision(self, observation: Observation, stage: int, limit: int) -> Decision | None:
-        """Return the decision that a choice of the policy stands for; None leaves the executors idle.
+        """Return the decision of a choice; None leaves the executors idle.
 
         Args:
-            observation: where it was made.
-            stage: place in the observation's stage arrays.
-            limit: of the stage's job, or of the stage where the policy's limits are those of stages.
+            observation: observation in which the policy chose.
+            stage: index in the observation's stage arrays.
+            limit: parallelism limit of the job, or of the stage if limits are per stage.
         """
         held = observation.held(int(observation.stage_job[stage]))
         if self.config.limit == "stage":
@@ -175,10 +173,10 @@ class Featurizer:
     def choice(
         self, observation: Observation, graph: Graphs, decision: Decision | None
     ) -> tuple[int, int] | None:
-        """Return the choice of the policy that stands for a decision; None if there is none. See :meth:`decision`.
+        """Return the choice of a decision, the inverse of :meth:`decision`; None if the policy has no such choice.
 
-        Leaving the executors idle is a choice at every stage; the one of the job with the least work left is taken.
-        The largest limit stands for all above it.
+        Leaving the executors idle is possible at every stage: the stage of the job with the least remaining work is
+        taken. The largest limit represents all larger ones.
         """
         stage = _of_shortest(observation) if decision is None else decision.stage
         row = int(np.searchsorted(graph.place, stage))
@@ -194,18 +192,18 @@ class Featurizer:
         return self.graph_and_answers(observation)[0]
 
     def graph_and_answers(self, observation: Observation) -> tuple[Graphs, int]:
-        """Return the graph of an observation, and the number of different decisions that the policy has there."""
+        """Return the graph of an observation, and the number of different decisions in it."""
         graph, num_answers, _ = self._build(observation)
         return graph, num_answers
 
     def graph_and_guard(self, observation: Observation) -> tuple[Graphs, Guard]:
-        """Return the graph of an observation, and what a guard leaves of its choices; see ``Actor.act``."""
+        """Return the graph of an observation, and the guard's mask; see ``Actor.act``."""
         graph, _, guard = self._build(observation)
         return graph, guard
 
     def _build(self, observation: Observation) -> tuple[Graphs, int, Guard]:
         config = observation.config
-        delay_ms = float(config.moving_delay_ms)  # of one type, so that the code is compiled once
+        delay_ms = float(config.moving_delay_ms)  # always float, so that the code is compiled once
         rule = NO_RULE if self._rule is None else self._rule.ask(observation)
         rule_rests = self._rule is not None and rule.stage < 0
         asked_again = config.semantics.offer_idle_executors and not observation.last_call
@@ -217,7 +215,7 @@ class Featurizer:
             observation.num_executors,
             config.num_executors,
             can_wait=self.config.wait and asked_again,
-            # What the rule does is no mistake, even where the guard's thresholds are a little different.
+            # The guard does not overrule the rule, whose thresholds differ slightly.
             can_guard=self._guards and asked_again and not rule_rests,
             guard_wait_ms=WORTH_WAITING * (delay_ms + config.warmup_delay_ms),
             guard_work_ms=worth * delay_ms,
@@ -241,7 +239,7 @@ class Featurizer:
 
 
 def _of_shortest(observation: Observation) -> int:
-    """A stage of the job with the least work left, of those that may be chosen."""
+    """Return a stage that may be chosen, of the job with the least remaining work."""
     work = observation.work_ms(observation.remaining_tasks)
     stages = np.flatnonzero(observation.schedulable)
     return int(stages[np.argmin(work[observation.stage_job[stages]])])
@@ -258,10 +256,10 @@ class Choices:
     """Choices of a policy in B observations.
 
     Attributes:
-        stage: int32 [B]; place in the observation's stage arrays, -1 where no stage may be chosen.
-        limit: int32 [B]; parallelism limit, above ``Graphs.low`` and at most ``Graphs.high`` of the stage.
-        log_probability: float32 [B]; of stage and limit together.
-        guarded: bool [B]; the policy chose again, among what its guard leaves.
+        stage: int32 [B], index in the observation's stage arrays; -1 if no stage may be chosen.
+        limit: int32 [B], parallelism limit, above ``Graphs.low`` and at most ``Graphs.high`` of the stage.
+        log_probability: float32 [B], joint log-probability of stage and limit.
+        guarded: bool [B], whether the guard masked the first choice.
     """
 
     stage: NDArray[np.int32]
@@ -271,11 +269,11 @@ class Choices:
 
 
 class Actor:
-    """A policy's network without gradients.
+    """A policy network for inference.
 
     Args:
-        config: its shape.
-        arrays: float32, by the names and of the shapes of ``PolicyConfig.array_shapes``.
+        config: configuration of the policy.
+        arrays: float32 weights, names and shapes as in ``PolicyConfig.array_shapes``.
     """
 
     def __init__(self, config: PolicyConfig, arrays: Mapping[str, NDArray[np.float32]]) -> None:
@@ -317,12 +315,11 @@ class Actor:
 
         Args:
             graphs: B observations.
-            uniforms: float64 [B, 2] in [0, 1), or [B, 4] with a guard: the random numbers to sample with. Without
-                them the likeliest stage, and its likeliest limit, are chosen. Where waiting is a choice, it is the
-                median limit: many limits that do much the same share their probability, and no single one may be as
-                likely as waiting.
-            guard: ``low`` and ``high`` of the choices that a guard leaves. Where the policy's choice is not among
-                them, it chooses again among these, with the second pair of random numbers.
+            uniforms: float64 [B, 2] in [0, 1), or [B, 4] with a guard: random numbers for sampling. Without them,
+                decisions are greedy: the most likely stage and limit, or the median limit if waiting is a choice,
+                since many limits with nearly the same effect share their probability.
+            guard: ``low`` and ``high`` after the guard's mask. If the choice is masked, the policy chooses again
+                among the rest, with the second pair of random numbers.
         """
         greedy = uniforms is None
         if uniforms is None:

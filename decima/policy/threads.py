@@ -12,7 +12,7 @@ __all__ = ["one_thread"]
 
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """Let PyTorch use one thread: small networks gain nothing from more, and sums keep their order."""
+    """Run PyTorch in one thread inside the block: small networks gain nothing from more, and sums keep their order."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:

@@ -1,1 +1,1 @@
-"""Tables, notes, pictures and pages of results."""
+"""Presentation of results: tables, notes, pictures and pages."""

@@ -1,4 +1,4 @@
-"""Pictures of job DAGs, as matplotlib figures, and positions of stages in them."""
+"""Pictures of job DAGs as matplotlib figures, and a layout of stages."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 __all__ = ["plot_dag", "plot_dags", "stage_places"]
 
 COLUMNS = 4
-#: Of more than ``MOST_DAGS`` DAGs, only the first ``FEW_DAGS`` are drawn.
+#: If there are more than ``MOST_DAGS`` DAGs, only the first ``FEW_DAGS`` are drawn.
 MOST_DAGS, FEW_DAGS = 150, 40
-#: Larger DAGs are drawn as points and lines, without arrows and texts.
+#: DAGs with more stages are drawn as points and lines, without arrows and text.
 MOST_STAGES = 120
 DPI = 100
 #: Size of a DAG's field, and height of the legend, inches.
@@ -43,11 +43,10 @@ def plot_dags(profiles: Sequence[JobProfile]) -> Figure:
     """Draw each job's DAG in its own field, from left to right.
 
     A circle is a stage: its area grows with the stage's work, the number is its number of tasks, and stages on the
-    critical path (the path with the most work) are orange. Below is the stage's name. DAGs of more than
-    ``MOST_STAGES`` stages have no texts.
+    critical path (the path with the most work) are orange. Below is the stage's name.
 
     Args:
-        profiles: at least one; of more than ``MOST_DAGS`` only the first ``FEW_DAGS`` are drawn, as the legend says.
+        profiles: at least one; if there are more than ``MOST_DAGS``, the first ``FEW_DAGS`` are drawn.
     """
     drawn = profiles if len(profiles) <= MOST_DAGS else profiles[:FEW_DAGS]
     columns = min(COLUMNS, len(drawn))
@@ -76,9 +75,9 @@ def plot_dags(profiles: Sequence[JobProfile]) -> Figure:
 
 
 def stage_places(profile: JobProfile) -> NDArray[np.float64]:
-    """Return positions of a DAG's stages, from left to right, float64 [num_stages, 2], between 0 and 1."""
+    """Return a layout of a DAG's stages from left to right, float64 [num_stages, 2], between 0 and 1."""
     graph = profile.graph()
-    # A stage is as near to its children as possible: scans of small tables beside their joins.
+    # Place a stage as near to its children as possible: scans of small tables beside their joins.
     for column, stages in enumerate(nx.topological_generations(graph.reverse(copy=False))):
         for stage in stages:
             graph.nodes[stage]["column"] = -column
@@ -89,7 +88,7 @@ def stage_places(profile: JobProfile) -> NDArray[np.float64]:
 
 
 def _draw(axes: Axes, profile: JobProfile, title: str, size: int) -> None:
-    """Draw a DAG; letters and circles have a size of 1 or 2."""
+    """Draw a DAG; ``size`` 1 or 2 scales text and circles."""
     places, critical = stage_places(profile), _critical_path(profile)
     work = np.array([stage.work_ms for stage in profile.stages])
     colours = [RED if number in critical else SKY for number in range(profile.num_stages)]
@@ -117,7 +116,7 @@ def _draw_with_texts(
     colours: list[str],
     size: int,
 ) -> None:
-    """Draw stages as circles of some area (square points), with arrows, numbers of tasks, and names."""
+    """Draw stages as circles of given areas (square points), with arrows, numbers of tasks, and names."""
     nx.draw_networkx(
         profile.graph(),
         pos=dict(enumerate(places)),
@@ -130,7 +129,7 @@ def _draw_with_texts(
         width=0.7,
         edge_color="#777777",
     )
-    # Names of neighbours must not touch; a letter is about 3 points wide.
+    # Names of neighbours must not overlap; a letter is about 3 points wide.
     columns = np.unique(places[:, 0]).size
     width = int(np.clip(0.8 * size * 72 * WIDTH / columns / (2.6 + 0.4 * size), 8, 28))
     names = shortened([stage.name for stage in profile.stages], width)

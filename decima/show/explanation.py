@@ -1,4 +1,4 @@
-"""Tables and notes on an explained decision."""
+"""Tables and notes for an explained decision."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ if TYPE_CHECKING:
 
 __all__ = ["notes", "shown", "tables"]
 
-#: Maximum number of rows of a table; the JSON has all.
+#: Maximum number of rows of a table; the JSON contains all.
 MOST_ROWS = 8
 #: Maximum length of the name of a job or stage.
 LONGEST_NAME = 36
 
 
 def shown(found: Explanation, command: str) -> Report:
-    """Return tables, notes and JSON; ``command`` is the command line that repeats the explanation."""
+    """Return the report of an explanation; ``command`` is the command line that repeats it."""
     return Report(
         tables=tables(found),
         notes=[*notes(found), f"Tables have {MOST_ROWS} rows at most; --json has all."],
@@ -33,7 +33,7 @@ def shown(found: Explanation, command: str) -> Report:
 
 
 def tables(found: Explanation) -> list[Table]:
-    """Return tables of the jobs, the schedulable stages, the limits, and the influence of features."""
+    """Return tables of jobs, schedulable stages, limits and feature influences."""
     return [_jobs(found), _stages(found), _limits(found), _influences(found)]
 
 
@@ -91,7 +91,7 @@ def _influences(found: Explanation) -> Table:
 
 
 def _first(table: pd.DataFrame, needed: pd.Series[bool] | None = None) -> list[dict[str, object]]:
-    """Return the first ``MOST_ROWS`` rows, the needed ones among them."""
+    """Return the first ``MOST_ROWS`` rows, including the needed ones."""
     if needed is not None:
         places = np.argsort(~needed.to_numpy(), kind="stable")[:MOST_ROWS]
         table = table.iloc[np.sort(places)]

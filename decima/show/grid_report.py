@@ -49,11 +49,11 @@ _JOBS = {
 def table_by_row(
     title: str, corner: str, rows: Mapping[str, Mapping[str, Evaluation]], measure: str
 ) -> Table:
-    """Return a table of one measure: rows are settings, columns schedulers; the best of a row is bold.
+    """Return a table of one measure: a row per setting, a column per scheduler; the best of a row is bold.
 
     Args:
         title: title of the table.
-        corner: heading of the settings.
+        corner: heading of the column of settings.
         rows: setting -> scheduler -> results.
         measure: one of ``MEASURES``.
     """
@@ -70,7 +70,7 @@ def table_by_row(
 
 
 def measure_text(interval: Interval, bold: bool = False) -> Text:
-    """Format a mean and half of its confidence interval: two decimals, one from 100 on."""
+    """Format a mean and half of its confidence interval: two decimals, from 100 on one."""
     text = interval_text(interval, ".1f" if abs(interval.mean) >= 100 else ".2f")
     return Text(text, style="bold" if bold else "")
 
@@ -81,7 +81,7 @@ def load_name(load: float) -> str:
 
 
 def comparison_table(comparison: GridComparison, measure: str) -> Table:
-    """Return the table of a comparison: a row for each load."""
+    """Return the table of a comparison, one row per load."""
     settings = comparison.settings
     rows = {_row_name(settings, load): results for load, results in comparison.results.items()}
     return table_by_row(f"{HEADINGS[measure]}: {_title(settings)}", "Load", rows, measure)
@@ -141,16 +141,16 @@ def _trained_on(settings: GridSettings) -> str:
     return f"{source}, load {low}" + ("" if low == high else f" to {high}")
 
 
-#: Measure with a logarithmic scale -> its least value. A heuristic ten times as bad as the others would flatten them.
+#: Measure with a logarithmic axis -> its lower bound. On a linear axis one bad heuristic would compress the others.
 _LEAST = {"slowdown": 1.0}
 _TICKS = (1, 1.5, 2, 3, 5, 7, 10, 15, 20, 30, 50, 70, 100)
 
 
 def plot_by_load(results: Mapping[float, Mapping[str, Evaluation]], measure: str) -> Figure:
-    """Plot a measure against the load, one line per scheduler, as DeepRM's Figure 4.
+    """Plot a measure against the load, one line per scheduler, as in DeepRM's Figure 4.
 
     Args:
-        results: load, as a share -> scheduler -> results.
+        results: load, as a fraction -> scheduler -> results.
         measure: one of ``MEASURES``.
     """
     figure, axes = new_axes(7, 4)
@@ -171,7 +171,7 @@ def plot_by_load(results: Mapping[float, Mapping[str, Evaluation]], measure: str
 
 
 def plot_bars(results: Mapping[str, Mapping[str, Evaluation]], measures: Sequence[str]) -> Figure:
-    """Plot means with confidence intervals: a panel for each measure, a group of bars for each setting.
+    """Plot means with confidence intervals: one panel per measure, one group of bars per setting.
 
     Args:
         results: setting -> scheduler -> results.

@@ -1,4 +1,4 @@
-"""Comparison of trainings: learning curves with confidence intervals over seeds, and results of a sweep."""
+"""Pictures and tables of trainings: learning curves with confidence intervals over seeds, and results of a sweep."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ if TYPE_CHECKING:
 
 __all__ = ["curves_table", "plot_curves", "setting_text", "sweep_csv", "sweep_json", "sweep_table"]
 
-#: Look of curves beyond the palette, which have no name.
+#: Style of curves beyond the palette, which are not in the legend.
 _OTHERS: dict[str, Any] = {"color": "0.8", "linewidth": 0.8, "zorder": 1}
-#: Look of texts above a part of the axes.
+#: Style of text above a part of the axes.
 _ABOVE: dict[str, Any] = {
     "xycoords": ("data", "axes fraction"),
     "textcoords": "offset points",
@@ -88,7 +88,7 @@ _LONGEST = 60
 def plot_curves(
     curves: Mapping[str, LearningCurve], metric: str, reference: tuple[str, float] | None = None
 ) -> Figure:
-    """Plot a metric against iterations: a line for each group of runs, with its confidence interval over seeds.
+    """Plot a metric against iterations: one line per group of runs, with its confidence interval over seeds.
 
     Args:
         curves: name -> curve; the first ones have colours.
@@ -131,7 +131,7 @@ def plot_curves(
 def _cut_untrained(
     axes: Axes, curves: Mapping[str, LearningCurve], reference: tuple[str, float] | None
 ) -> None:
-    """Cut the axis and annotate the untrained policy's value if it would compress all other values."""
+    """Cut the axis and annotate the untrained policy's value if it would compress the other values."""
     values = np.concatenate([curve.mean[curve.iterations > curve.iterations[0]] for curve in curves.values()])
     values = np.append(values, [] if reference is None else reference[1])
     first = next(iter(curves.values()))
@@ -153,12 +153,12 @@ def _cut_untrained(
 
 
 def _short(name: str) -> str:
-    """Shorten a name to fit beside a picture, without mathematics or control characters."""
+    """Shorten a name for a legend, without mathematics or control characters."""
     return visible(name if len(name) <= _LONGEST else f"{name[: _LONGEST - 1]}…").replace("$", r"\$")
 
 
 def curves_table(curves: Mapping[str, LearningCurve], metric: str) -> Table:
-    """Return a table of learning curves: a row for each group of runs with its last, lowest and highest value."""
+    """Return a table of learning curves: one row per group of runs with its last, lowest and highest value."""
     table = new_table(
         f"{metric}: mean over runs that differ only by seed", "Runs", "Number", "Last", "Lowest", "Highest"
     )
@@ -172,7 +172,7 @@ def curves_table(curves: Mapping[str, LearningCurve], metric: str) -> Table:
 
 
 def _form(values: Sequence[float] | np.ndarray[Any, Any]) -> str:
-    """Return the format with as many digits as numbers of this size need to be told apart."""
+    """Return a number format with enough digits to distinguish these values."""
     largest = float(np.max(np.abs(values), initial=0.0))
     if not 1e-3 <= largest < 1e6:
         return ".3g"
@@ -185,7 +185,7 @@ def setting_text(value: Any) -> str:
 
 
 def sweep_table(result: SweepResult) -> Table:
-    """Return the table of a sweep: a row for each trial, the best first."""
+    """Return the table of a sweep: one row per trial, the best first."""
     keys = list(result.config.vary)
     seeds = len(result.config.all_seeds)
     table = new_table(
@@ -234,7 +234,7 @@ def sweep_json(result: SweepResult, command: str) -> str:
 
 
 def sweep_csv(result: SweepResult) -> str:
-    """Return a sweep as CSV: a row for each training with its trial, settings and results."""
+    """Return a sweep as CSV: one row per training with trial, settings and results."""
     keys = list(result.config.vary)
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")

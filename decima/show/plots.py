@@ -1,4 +1,4 @@
-"""Pictures of schedules and comparisons, as matplotlib figures and as an animation."""
+"""Pictures of schedules and comparisons as matplotlib figures, and an animation."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ __all__ = ["comparison_pictures", "plot_jct_cdf", "plot_jobs_in_system", "plot_s
 
 #: Times have a logarithmic axis if medians differ by more than this factor.
 WIDE = 8.0
-#: Maximum number of jobs that are named beside a schedule.
+#: Maximum number of jobs in the legend of a schedule.
 MOST_NAMES = 30
-#: Maximum length of a job's name beside a schedule, and of the scheduler's name above it.
+#: Maximum length of a job's name in the legend, and of the scheduler's name in the title.
 LONGEST_NAME, LONGEST_TITLE = 20, 44
-#: Schedules share a time axis unless this share of it would remain empty.
+#: Schedules share a time axis unless more than this fraction of it would be empty.
 MOST_WHITE = 1 / 3
 #: Frames of an animation, frames per second, inches of a schedule in it, and dots per inch.
 FRAMES, FRAMES_PER_SECOND = 80, 10
@@ -46,11 +46,11 @@ def plot_schedule(
     end_s: float | None = None,
     colours: NDArray[np.float64] | None = None,
 ) -> Figure:
-    """Plot a schedule as a Gantt chart of executors over time, as Decima's Figure 3.
+    """Plot a schedule as a Gantt chart of executors over time, as in Decima's Figure 3.
 
     Bars are coloured by job, light grey bars are moves to another job, white is idle. A triangle marks each job's
-    completion, with a dashed line below it if there are few jobs. Lines separate executor classes. The names of up to
-    30 jobs are on the right, in order of arrival.
+    completion, with a dashed line below it if there are few jobs. Lines separate executor classes. The legend has up
+    to 30 jobs in order of arrival.
 
     Args:
         record: the episode.
@@ -81,9 +81,9 @@ def plot_schedule(
 
 
 def plot_jct_cdf(per_seed_avg_jct_s: Mapping[str, Sequence[float] | NDArray[np.float64]]) -> Figure:
-    """Plot the distribution of the average JCT over experiments, one line per scheduler, as Decima's Figure 9(a).
+    """Plot the distribution of the average JCT over experiments, one line per scheduler, as in Decima's Figure 9(a).
 
-    The axis is logarithmic if a scheduler takes many times as long as another.
+    The axis is logarithmic if medians differ by more than a factor of ``WIDE``.
 
     Args:
         per_seed_avg_jct_s: scheduler -> average JCT of each experiment, float [num_experiments], s.
@@ -107,10 +107,10 @@ def plot_jct_cdf(per_seed_avg_jct_s: Mapping[str, Sequence[float] | NDArray[np.f
 
 
 def plot_jobs_in_system(records: Mapping[str, EpisodeRecord]) -> Figure:
-    """Plot the number of jobs in the system over time, one line per scheduler, as Decima's Figure 10(a).
+    """Plot the number of jobs in the system over time, one line per scheduler, as in Decima's Figure 10(a).
 
     Args:
-        records: scheduler -> episode of the same job sequence. The legend has the averages over time.
+        records: scheduler -> episode of the same job sequence. The legend has time averages.
     """
     figure, axes = new_axes(9.5, 4)
     lines = styles(records, DASHED)
@@ -126,7 +126,7 @@ def plot_jobs_in_system(records: Mapping[str, EpisodeRecord]) -> Figure:
 
 
 def _widths(lines: int) -> NDArray[np.float64]:
-    """Return line widths, widest first, so that lines under other lines remain visible."""
+    """Return line widths, widest first, so that lines below others remain visible."""
     return np.linspace(1.2 + 0.25 * (lines - 1), 1.2, lines)
 
 
@@ -136,10 +136,10 @@ def _line_name(scheduler: str) -> str:
 
 
 def comparison_pictures(comparison: Comparison) -> dict[str, Callable[[], Figure]]:
-    """Return functions that draw a comparison's pictures, by name; at least one experiment must be finished.
+    """Return name -> function that draws a picture of a comparison; at least one experiment must be finished.
 
-    Names are ``schedule-SCHEDULER`` (one experiment, on a shared time axis if ``MOST_WHITE`` permits), ``jct-cdf``, and
-    ``jobs-in-system`` if jobs arrive over time.
+    Names are ``schedule-SCHEDULER`` (one experiment, on a shared time axis if ``MOST_WHITE`` permits), ``jct-cdf``,
+    and ``jobs-in-system`` if jobs arrive over time.
     """
     episodes = comparison.episodes
     colours = contrasting_colours(list(episodes.values()))
@@ -166,18 +166,18 @@ def comparison_pictures(comparison: Comparison) -> dict[str, Callable[[], Figure
 
 
 def _shared_end_s(record: EpisodeRecord, ends_s: Sequence[float]) -> float:
-    """Return the right end of a schedule's time axis: the latest end that leaves not too much of it empty."""
+    """Return the right end of a schedule's time axis: the latest end that does not leave too much of it empty."""
     own_s = record.end_ms / 1000
     return max(end for end in ends_s if (1 - MOST_WHITE) * end <= own_s)
 
 
 def _file_name(scheduler: str) -> str:
-    """Return a scheduler's name without characters that file systems refuse."""
+    """Remove characters that file systems refuse from a scheduler's name."""
     return re.sub(r"[^\w.=-]+", "-", scheduler)
 
 
 def write_animation(path: Path, episodes: Mapping[str, EpisodeRecord]) -> None:
-    """Write a GIF in which schedules grow over time, one below the other; scheduler -> episode of the same jobs."""
+    """Write a GIF of schedules that grow over time, one below the other; scheduler -> episode of the same jobs."""
     end_s = max(record.end_ms for record in episodes.values()) / 1000
     figure = Figure(figsize=(WIDTH, HEIGHT * len(episodes)), dpi=DPI, layout="constrained")
     panels, colours = [], contrasting_colours(list(episodes.values()))
@@ -185,7 +185,7 @@ def write_animation(path: Path, episodes: Mapping[str, EpisodeRecord]) -> None:
         axes = figure.add_subplot(len(episodes), 1, place)
         draw_schedule(axes, record, end_s, colours)
         for line in axes.lines:
-            line.set_clip_on(True)  # or it would be visible beside the curtain
+            line.set_clip_on(True)  # else it would be visible outside of the axes
         curtain = Rectangle((0, 0), end_s, record.config.num_executors, color="white", zorder=5)
         axes.add_patch(curtain)
         title = axes.set_title("-", loc="left")

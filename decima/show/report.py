@@ -48,11 +48,11 @@ def comparison_report(
     """Return tables, notes, JSON and pictures of a comparison.
 
     Args:
-        comparison: with at least one finished experiment.
+        comparison: comparison with at least one finished experiment.
         command: command line that repeats it.
-        left_out: policy that does not take part -> quantities that are out of its training distribution.
+        left_out: policy that is left out -> quantities that are out of its training distribution.
         notes: further notes.
-        by_query: whether to show the mean JCT by query too.
+        by_query: whether to add a table of the mean JCT by query.
     """
     entries = [
         {"scheduler": f"{LEARNED}:{policy}", "outside_training": found} for policy, found in left_out.items()
@@ -82,9 +82,9 @@ def comparison_table(comparison: Comparison) -> Table:
 
 
 def query_table(comparison: Comparison) -> Table:
-    """Return the mean JCT of each query's jobs, queries with most jobs first.
+    """Return the mean JCT of each query's jobs, most frequent queries first.
 
-    Columns are the best heuristic and the learned schedulers (all others if there are none), with the difference from
+    Columns are the best heuristic and the learned schedulers (without these, all others), with the difference from
     the best heuristic.
     """
     best, jobs = comparison.best_heuristic, comparison.jobs
@@ -130,7 +130,7 @@ def comparison_notes(comparison: Comparison) -> list[str]:
             jobs = sum(len(comparison.conditions.sequence(seed)) for seed in comparison.finished)
             notes.append(f"{name}: {failed:,} of {jobs:,} jobs failed; the times are those of the others.")
     notes += [
-        f"{name} may do badly here, its policy was trained on something else: {'; '.join(found)}."
+        f"{name} may do badly here, its policy is out of its training distribution: {'; '.join(found)}."
         for name, found in comparison.misfits.items()
         if found
     ]
@@ -138,7 +138,7 @@ def comparison_notes(comparison: Comparison) -> list[str]:
 
 
 def _tuning(comparison: Comparison, scheduler: str, runs: pd.DataFrame) -> str:
-    """Say how the parameters of a tuned scheduler were found, and their values."""
+    """Describe how the parameters of a tuned scheduler were found, and their values."""
     how = TUNED[comparison.schedulers[scheduler]]
     if how.once:
         setting, training = comparison.tuned[how.name], len(comparison.training_seeds)
@@ -173,7 +173,7 @@ def _title(comparison: Comparison) -> str:
 
 
 def _executors(cluster: ClusterConfig) -> str:
-    """Return the number of executors, with their sizes if these differ."""
+    """Return the number of executors, with their sizes if they differ."""
     text = f"{cluster.num_executors} executors"
     if len(cluster.executor_classes) == 1:
         return text
@@ -186,7 +186,7 @@ def _class_text(kind: ExecutorClass) -> str:
     return f"cpu {kind.cpu:g}, memory {kind.memory:g}"
 
 
-#: Mean time until a lost executor is replaced, s, for trainings, whose settings are finite.
+#: Replacement time for executors that are never replaced, s, since settings of trainings must be finite.
 AS_GOOD_AS_NEVER_S = 10**9
 #: Shipped policy -> recipe of its training.
 RECIPES = {
@@ -201,16 +201,16 @@ RECIPES = {
 
 
 def left_out_note(policy: str, found: list[str], conditions: Conditions, options: Mapping[str, Any]) -> str:
-    """Say why decima does not take part by default, and which command trains a policy that fits.
+    """Return a note why decima is left out by default, with a command that trains a fitting policy.
 
     Args:
         policy: shipped policy that fits best.
         found: quantities of ``conditions`` that are out of its training distribution.
         conditions: evaluation setting.
-        options: those of ``decima compare``.
+        options: options of ``decima compare``.
     """
     return (
-        f"decima is left out, its policy {policy} was trained on something else: {'; '.join(found)}. "
+        f"decima is left out, its policy {policy} is out of its training distribution: {'; '.join(found)}. "
         f"To train one that fits: {_train_command(policy, conditions, options)}. "
         "To see it all the same: --schedulers fair,decima."
     )
@@ -219,8 +219,8 @@ def left_out_note(policy: str, found: list[str], conditions: Conditions, options
 def _train_command(policy: str, conditions: Conditions, options: Mapping[str, Any]) -> str:
     """Return the command that trains a policy for these jobs and this cluster.
 
-    Training of ``general`` continues in this one setting; with several executor classes it starts anew by behaviour
-    cloning.
+    It continues the training of ``general`` in this one setting; with several executor classes it starts from
+    behaviour cloning.
     """
     wanted = (
         _one_setting(conditions, options)
@@ -238,7 +238,7 @@ def _train_command(policy: str, conditions: Conditions, options: Mapping[str, An
 
 
 def _one_setting(conditions: Conditions, options: Mapping[str, Any]) -> dict[str, object]:
-    """Return settings of the recipe ``general`` that restrict it to one cluster and workload."""
+    """Return settings that restrict the recipe ``general`` to one cluster and workload."""
     here = evaluation_setting(conditions)
     source = options["workload"] or options["profiles"] or "tpch"
     wanted: dict[str, object] = {

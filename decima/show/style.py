@@ -1,4 +1,4 @@
-"""Style of all pictures: colours of schedulers, axes, bars, legends, short names. Uses neither pyplot nor a display."""
+"""Style of all pictures: colours of schedulers, axes, bars, legends, short names. Needs no pyplot and no display."""
 
 from __future__ import annotations
 
@@ -59,19 +59,19 @@ STYLES: dict[str, tuple[str, str]] = {
     "tetris*": (GREEN, "-"),
     "deeprm": (BLACK, "-"),
 }
-#: Looks of other schedulers, in order: in colours, or in black with dashes.
+#: Styles of other schedulers, in order: coloured, or black with dashes.
 COLOURED = tuple((colour, "-") for colour in (ORANGE, SKY, GREEN, PINK, BLUE, GREY))
 DASHED = tuple((BLACK, dashes) for dashes in ("--", "-.", ":"))
 LEGEND: dict[str, Any] = {"frameon": False, "fontsize": "small"}
-#: Look of bars with an interval, which is visible on a black bar too.
+#: Style of bars with an interval that is visible on black bars too.
 BARS: dict[str, Any] = {"width": 0.85, "capsize": 2, "ecolor": "0.55"}
 DPI = 120
 
 
 def styles(names: Iterable[str], others: Sequence[tuple[str, str]] = COLOURED) -> dict[str, dict[str, Any]]:
-    """Return colour and dashes of lines: those of ``STYLES``, or an unused look of ``others``.
+    """Return colour and line style of each name: from ``STYLES``, or an unused one of ``others``.
 
-    If there are too few, they are used again with dots.
+    If there are too few, they are repeated with dots.
     """
     names = list(names)
     taken = {STYLES[name][0] for name in names if name in STYLES} - {BLACK}
@@ -91,18 +91,18 @@ class Picture(Figure):
 
 
 def new_figure(width: float, height: float) -> Figure:
-    """Return an empty figure; inches."""
+    """Return an empty figure; sizes in inches."""
     return Picture(figsize=(width, height), dpi=DPI, layout="constrained")
 
 
 def new_axes(width: float, height: float) -> tuple[Figure, Axes]:
-    """Return a figure and its only axes; inches."""
+    """Return a figure and its only axes; sizes in inches."""
     figure = new_figure(width, height)
     return figure, figure.add_subplot()
 
 
 def save_figure(figure: Figure, path: Path) -> None:
-    """Write a figure as a PNG. Letters that no font has are drawn as boxes, without a warning."""
+    """Write a figure as a PNG. Letters without a font are drawn as boxes, without a warning."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", r"Glyph \d+ .* missing from font")
         figure.savefig(path, format="png")
@@ -122,7 +122,7 @@ def legend_beside(axes: Axes) -> None:
 
 
 def draw_bars(axes: Axes, groups: Mapping[str, Mapping[str, Interval]], ylabel: str) -> None:
-    """Draw means with confidence intervals: a group of bars for each setting, a colour for each scheduler.
+    """Draw means with confidence intervals: one group of bars per setting, one colour per scheduler.
 
     Args:
         axes: empty axes.
@@ -164,15 +164,15 @@ FONTS = [
 
 
 def plain(text: str) -> str:
-    """Escape a text for matplotlib: no mathematics, and visible control characters."""
+    """Escape text for matplotlib: no mathematics, and visible control characters."""
     return visible(text).replace("$", r"\$")
 
 
 def shortened(names: Sequence[str], width: int) -> list[str]:
-    """Cut names to at most ``width`` (at least 8) letters so that different names remain different.
+    """Cut names to at most ``width`` (at least 8) letters such that different names remain different.
 
-    Cut names keep their beginning and end. Names that are equal then keep the part where they differ instead; names
-    that are still equal are numbered.
+    Cut names keep their beginning and end. Where these are equal they keep the part that differs instead; if the
+    names are still equal, they are numbered.
     """
     cut = {name: _middle_cut(name, width) for name in names}
     for alike in _alike(cut):

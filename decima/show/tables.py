@@ -1,4 +1,4 @@
-"""Results of commands before they are printed or saved: tables, means with confidence intervals, all outputs."""
+"""Reports: all outputs of a command (tables, notes, JSON, pictures), and formats of means and intervals."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class PlainTable(Table):
-    """A table that shows control characters in its texts as escape codes."""
+    """A table that shows control characters as escape codes."""
 
     def add_row(self, *cells: RenderableType | None, **options: Any) -> None:
         """Add a row; see ``rich.table.Table``."""
@@ -28,7 +28,7 @@ class PlainTable(Table):
 
 
 def new_table(title: str, *headings: str, names: int = 1) -> Table:
-    """Make an empty table. The first ``names`` columns hold texts, which may be long; the others hold numbers."""
+    """Make an empty table. The first ``names`` columns contain text, the others numbers."""
     table = PlainTable(
         title=visible(title), title_justify="left", title_style="", box=SIMPLE_HEAD, pad_edge=False
     )
@@ -42,7 +42,7 @@ def new_table(title: str, *headings: str, names: int = 1) -> Table:
 
 
 def interval_text(interval: Interval, form: str = ".1f", unknown: str = "-") -> str:
-    """Format a mean and half of its confidence interval; an interval that is NaN is left out.
+    """Format a mean and half of its confidence interval, which is left out if NaN.
 
     Args:
         interval: mean and half width.
@@ -70,7 +70,7 @@ class Report:
         tables: rich tables.
         notes: sentences below the tables.
         json: all results as JSON.
-        pictures: name of the file -> function that draws it.
+        pictures: file name -> function that draws the picture.
     """
 
     tables: Sequence[Table]

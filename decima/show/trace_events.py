@@ -1,7 +1,7 @@
-"""Schedules in Chrome's trace event format, which Perfetto and ``chrome://tracing`` open.
+"""Schedules in Chrome's trace event format, for Perfetto and ``chrome://tracing``.
 
-Source: "Trace Event Format" of the Chromium project. A scheduler is a process, an executor a thread of it; tasks and
-moves are complete events, jobs asynchronous ones, decisions instant ones on a thread of their own.
+Source: "Trace Event Format" of the Chromium project. A scheduler is a process, an executor one of its threads. Tasks
+and moves are complete events, jobs asynchronous ones, decisions instant ones on their own thread.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 __all__ = ["trace_events", "write_trace_events"]
 
-#: Thread of the decisions; executors are the threads from 1 on.
+#: Thread of decisions; executors are threads from 1.
 DECISIONS = 0
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
@@ -42,8 +42,8 @@ def write_trace_events(
     Args:
         path: the file.
         episodes: scheduler -> episode.
-        decisions: scheduler -> decisions, see ``decima.evaluation.run.decisions``; may lack schedulers.
-        compress: whether to use gzip, which both programs open as well.
+        decisions: scheduler -> decisions, see ``decima.evaluation.run.decisions``; schedulers may be missing.
+        compress: whether to use gzip, which both programs open too.
     """
     events = chain.from_iterable(
         trace_events(number, name, record, decisions.get(name, ()))
@@ -62,12 +62,12 @@ def trace_events(
 ) -> Iterator[Event]:
     """Yield the events of an episode: names of process and threads, then all others in order of time.
 
-    Times are whole microseconds. The name of each job begins with distinct letters, because Perfetto chooses colours
-    by the characters of a name that are not digits.
+    Times are integer microseconds. The name of each job begins with distinct letters, because Perfetto derives
+    colours from the non-digits of a name.
 
     Args:
         process: process number in the trace, at least 1.
-        scheduler: the scheduler's name.
+        scheduler: name of the scheduler.
         record: the episode.
         decisions: its decisions.
     """
@@ -86,7 +86,7 @@ def trace_events(
         *_jobs(process, record, labels),
         *_decisions(process, decisions, labels),
     ]
-    # The sort is stable, so that a job of no length begins before it ends.
+    # The sort is stable, so that a job of zero length begins before it ends.
     yield from sorted(events, key=lambda event: event["ts"])
 
 
@@ -142,7 +142,7 @@ def _complete(
 
 
 def _jobs(process: int, record: EpisodeRecord, labels: Sequence[str]) -> Iterator[Event]:
-    """Yield begin and end of each job: arrival and completion, or the end of the episode."""
+    """Yield begin and end of each job; unfinished jobs end with the episode."""
     arrival = _microseconds(record.sequence.arrival_ms, record)
     departure = _microseconds(np.nan_to_num(record.completion_ms, nan=record.end_ms), record)
     for job, (begin, end) in enumerate(zip(arrival, departure, strict=True)):
@@ -176,13 +176,13 @@ def _decisions(process: int, decisions: Sequence[Decided], labels: Sequence[str]
 
 
 def _microseconds(times_ms: np.ndarray[Any, np.dtype[np.float64]], record: EpisodeRecord) -> list[int]:
-    """Return times in whole microseconds, none after the episode's end; rounding keeps adjacent spans adjacent."""
+    """Return times in integer microseconds, at most the episode's end; adjacent spans stay adjacent."""
     found: list[int] = np.rint(np.minimum(times_ms, record.end_ms) * 1000).astype(np.int64).tolist()
     return found
 
 
 def _letters(number: int) -> str:
-    """Return the letters of a number: A, B, .., Z, AA, AB, .."""
+    """Return a number in letters: A, B, .., Z, AA, AB, .."""
     text = ""
     number += 1
     while number:

@@ -19,12 +19,12 @@ from decima.show.tables import Report, new_table
 
 __all__ = ["plot_what_if", "shown"]
 
-#: Maximum number of queries or clusters in a table; the JSON has all.
+#: Maximum number of queries or clusters in a table; the JSON contains all.
 MOST_ROWS = 25
 
 
 def shown(found: WhatIf, command: str) -> Report:
-    """Return tables, notes, JSON and pictures; ``command`` is the command line that repeats the predictions."""
+    """Return the report of predictions; ``command`` is the command line that repeats them."""
     return Report(
         tables=[_schedulers(found), *([_clusters(found)] if len(found.logged) > 1 else []), _queries(found)],
         notes=_notes(found),
@@ -114,7 +114,7 @@ def _notes(found: WhatIf) -> list[str]:
         notes.append(f"weighted fair: {found.setting}, tuned on draws of its own.")
     if found.misfits and LEARNED in found.jct_ms:
         notes.append(
-            f"{LEARNED} may do badly here, its policy was trained on something else: {'; '.join(found.misfits)}."
+            f"{LEARNED} may do badly here, its policy is out of its training distribution: {'; '.join(found.misfits)}."
         )
     return notes
 

@@ -1,6 +1,6 @@
-"""Worker pools: which one a specification such as ``4`` or ``ray:8`` means, and how work items are mapped over it.
+"""Worker pools: parse a specification such as ``4`` or ``ray:8``, and map work items over a pool.
 
-Results arrive as they are ready and must not depend on where, or in what order, work items were run.
+Results arrive in order of completion. They must not depend on the worker or the order of the work items.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ __all__ = ["WorkerError", "Workers", "available_cpus", "check_workers", "make_wo
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
-#: Maximum number of processes; all of them start with the first work item.
+#: Maximum number of processes.
 MOST = 1024
 EXPECTED = f"a number from 1 to {MOST}, ray, ray:N or ray://HOST:PORT"
 
@@ -30,7 +30,7 @@ EXPECTED = f"a number from 1 to {MOST}, ray, ray:N or ray://HOST:PORT"
 class Workers(Protocol):
     """Worker pool that calls ``function(shared, item)`` for many items; a context manager.
 
-    An exception inside the ``with`` block stops all work at once.
+    An exception inside the block stops all work at once.
 
     Attributes:
         count: number of workers.
@@ -45,9 +45,10 @@ class Workers(Protocol):
     ) -> None: ...
 
     def map(self, function: Callable[[Any, Item], Result], items: Iterable[Item]) -> Iterator[Result]:
-        """Yield results in the order of completion; items start in the given order.
+        """Yield results in order of completion; items start in the given order.
 
-        Data that all items need belongs to the function (``functools.partial``), which is sent once to each place.
+        Data for all items belongs to the function (``functools.partial``), which is sent once to each process or
+        node.
 
         Raises:
             WorkerError: workers died, after the last retry.
@@ -72,19 +73,19 @@ def check_workers(spec: int | str) -> int | str:
     if re.fullmatch(r"[1-9]\d{,3}", text, re.ASCII) and int(text) <= MOST:
         return int(text)
     if not re.fullmatch(r"ray(:[1-9]\d*)?|ray://[^/\s]+:\d+", text, re.ASCII):
-        raise WorkerError(f"{text!r} are no workers: expected {EXPECTED}")
+        raise WorkerError(f"{text!r} is not a specification of workers: expected {EXPECTED}")
     if find_spec("ray") is None:
         raise WorkerError("workers of Ray need the ray package: pip install -e '.[ray]'")
     return text
 
 
 def make_workers(shared: Any, spec: int | str, most: int | None = None) -> Workers:
-    """Create the worker pool of a specification.
+    """Create a worker pool.
 
     Args:
         shared: first argument of every call; picklable unless the work stays in this process.
         spec: see ``check_workers``.
-        most: maximum number of workers that have work; unlimited if None.
+        most: maximum number of workers; unlimited if None.
 
     Raises:
         WorkerError: the workers are not available.
@@ -108,11 +109,11 @@ def map_in_order(
         workers: the pool.
         function: called as ``function(shared, item)``.
         items: the work items.
-        progress: progress callback, called with the size of the finished items and of all items.
-        sizes: size of each item; 1 if omitted.
+        progress: progress callback, called with the finished and the total size.
+        sizes: size of each item; 1 by default.
 
     Returns:
-        The results, and the CPU time that other processes spent on them, s.
+        The results, and the CPU time of other processes, s.
 
     Raises:
         WorkerError: workers died.

@@ -1,4 +1,4 @@
-"""Workers in processes of this machine, which end cleanly after Ctrl-C, errors and the death of the parent."""
+"""Worker processes on this machine, which end cleanly after Ctrl-C, errors and the parent's death."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ __all__ = ["Processes", "WorkerError", "available_cpus"]
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
-#: First argument of every call; sent to a worker once, when it starts.
+#: First argument of every call; sent once to each worker.
 _shared: Any = None
 
 
@@ -38,9 +38,9 @@ def available_cpus() -> int:
 class Processes:
     """Worker pool of processes, see ``pool.Workers``.
 
-    A pool of one runs everything in the calling process. More processes are spawned, which works alike on every
-    platform and is safe beside threads; a script that uses them needs ``if __name__ == "__main__":``. Workers leave
-    Ctrl-C and SIGTERM to the caller: an exception inside the ``with`` block ends them at once.
+    A pool of one runs in the calling process. Otherwise processes are spawned, not forked, which behaves the same on
+    all platforms and is safe beside threads; a script needs ``if __name__ == "__main__":``. Workers leave Ctrl-C and
+    SIGTERM to the caller: an exception inside the block ends them at once.
 
     Args:
         shared: first argument of every call; picklable if ``count`` is more than 1.
@@ -71,13 +71,13 @@ class Processes:
         if error is not None:
             for process in set(multiprocessing.active_children()) - self._others:
                 process.kill()
-            # A worker that died while it sent a result leaves the pool waiting for the rest, because this process
-            # holds the other end open too; there is no public way to close it.
+            # If a worker died while sending a result, the pool waits for the rest as long as this process holds the
+            # other end open, and there is no public way to close it.
             self._pool._result_queue._writer.close()  # type: ignore[attr-defined]
         self._pool.shutdown(cancel_futures=True)
 
     def map(self, function: Callable[[Any, Item], Result], items: Iterable[Item]) -> Iterator[Result]:
-        """Yield results as they are ready, see ``pool.Workers``; the death of a process is an error.
+        """Yield results in order of completion, see ``pool.Workers``.
 
         Raises:
             WorkerError: a worker process died.
@@ -100,9 +100,10 @@ class Processes:
 
 @contextmanager
 def _children_leave_signals() -> Iterator[None]:
-    """Block Ctrl-C and SIGTERM in processes that are started inside, from their first instruction on.
+    """Block Ctrl-C and SIGTERM in processes started inside the block, from their first instruction on.
 
-    In this process the signals wait. Windows has no signal masks; there, workers ignore the signals once they run.
+    In this process signals are deferred. Windows has no signal masks; there, workers ignore the signals once they
+    run.
     """
     if not hasattr(signal, "pthread_sigmask"):
         yield
@@ -117,7 +118,7 @@ def _children_leave_signals() -> Iterator[None]:
 def _start_worker(shared: Any) -> None:
     global _shared
     _shared = shared
-    # One process uses one CPU; PyTorch would start a thread for each CPU of the machine.
+    # One CPU per process; by default PyTorch starts a thread for each CPU.
     os.environ["OMP_NUM_THREADS"] = "1"
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
@@ -125,7 +126,7 @@ def _start_worker(shared: Any) -> None:
 
 
 def _end_with_parent() -> None:
-    """End this worker when its parent dies: a killed parent cannot end its workers, which would wait for ever."""
+    """End this worker when its parent dies, since a killed parent cannot end its workers."""
     parent = multiprocessing.parent_process()
     if parent is not None:
         parent.join()

@@ -1,8 +1,8 @@
-"""Workers in actors of a Ray cluster; needs the extra ``ray``.
+"""Worker actors on a Ray cluster; needs the extra ``ray``.
 
-Data that all work items need lies in Ray's object store and is sent once to each node. When an actor or its node dies,
-another actor repeats its work item, and a replacement is requested, which starts wherever a CPU is free. The calling
-process must stay alive.
+Data for all work items lies in Ray's object store and is sent once to each node. When an actor or its node dies,
+another actor repeats its work item, and a replacement actor is requested, which starts wherever a CPU is free. The
+calling process must stay alive.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ Result = TypeVar("Result")
 
 #: Maximum number of attempts for a work item.
 MOST_TRIES = 4
-#: Time within which an actor must have started, s.
+#: Time limit for the start of an actor, s.
 PATIENCE_S = 300.0
-#: Time within which a cluster must answer, s.
+#: Time limit for the first connection to a cluster, s.
 CONNECT_S = 10.0
 
 
 class _Running(NamedTuple):
-    """An actor and the number of its work item; None while the actor starts."""
+    """An actor and the index of its work item; None while the actor starts."""
 
     actor: Any
     number: int | None
@@ -49,7 +49,7 @@ class RayWorkers:
     Args:
         shared: first argument of every call; picklable.
         spec: ``ray``, ``ray:N`` or ``ray://HOST:PORT``, see ``pool.check_workers``.
-        most: maximum number of actors that have work; unlimited if None.
+        most: maximum number of actors; unlimited if None.
 
     Raises:
         WorkerError: the cluster cannot be reached, or has no CPUs.
@@ -81,10 +81,10 @@ class RayWorkers:
         self._idle, self._running = [], {}
 
     def map(self, function: Callable[[Any, Item], Result], items: Iterable[Item]) -> Iterator[Result]:
-        """Yield results as they are ready, see ``pool.Workers``.
+        """Yield results in order of completion, see ``pool.Workers``.
 
         Raises:
-            WorkerError: every attempt at one work item ended with the death of its actor, or no actor starts.
+            WorkerError: all attempts at one work item ended with the death of its actor, or no actor starts.
             Exception: the first exception that ``function`` raises.
         """
         work = list(items)
@@ -97,7 +97,8 @@ class RayWorkers:
                 while self._idle and waiting:
                     actor, number = self._idle.pop(), waiting.popleft()
                     tries[number] += 1
-                    # Ray resolves references in arguments, but not in lists: so an actor fetches the function once.
+                    # In a list, since Ray resolves references in arguments but not in lists; so an actor fetches the
+                    # function only once.
                     self._running[actor.work.remote([common], work[number])] = _Running(actor, number)
                 ready, (actor, done) = self._next()
                 self._idle.append(actor)
@@ -109,7 +110,7 @@ class RayWorkers:
                     if done is not None:
                         if tries[done] == MOST_TRIES:
                             raise WorkerError(
-                                f"workers of Ray died {MOST_TRIES} times with the same work: {error}; "
+                                f"Ray workers died {MOST_TRIES} times with the same work item: {error}; "
                                 "was there enough memory?"
                             ) from None
                         waiting.appendleft(done)
@@ -118,7 +119,7 @@ class RayWorkers:
                     left -= 1
                     yield result
         finally:
-            # Results are no longer wanted: replace the busy actors.
+            # The caller has stopped reading results: replace the busy actors.
             for ready, each in list(self._running.items()):
                 if each.number is not None:
                     del self._running[ready]
@@ -126,7 +127,7 @@ class RayWorkers:
                     self._start_one()
 
     def _start_one(self) -> None:
-        """Request an actor. Its first answer says that it started; until then it may wait for a CPU."""
+        """Request an actor. It may wait for a CPU until its first answer."""
         actor = self._make.remote([self._shared])
         self._running[actor.begun.remote()] = _Running(actor, None)
 
@@ -135,7 +136,7 @@ class RayWorkers:
         works = any(each.number is not None for each in self._running.values())
         ready, _ = self._ray.wait(list(self._running), timeout=None if works else PATIENCE_S)
         if not ready:
-            raise WorkerError(f"no worker of Ray began within {PATIENCE_S:.0f} s; is there a CPU free?")
+            raise WorkerError(f"no Ray worker started within {PATIENCE_S:.0f} s; is a CPU free?")
         return ready[0], self._running.pop(ready[0])
 
     def _answer(self, ready: Any) -> Any:
@@ -144,7 +145,7 @@ class RayWorkers:
             return self._ray.get(ready)
         except errors.RayTaskError as error:
             cause = error.cause
-            if isinstance(cause, errors.RayError):  # data that it needed was lost
+            if isinstance(cause, errors.RayError):  # its input data was lost
                 raise _LostError(_first_line(cause)) from None
             raise (cause if isinstance(cause, Exception) else WorkerError(_first_line(error))) from None
         except errors.RayError as error:
@@ -156,12 +157,12 @@ class _LostError(DecimaError):
 
 
 class _Actor:
-    """Actor that runs work items one after the other, in a process of its own."""
+    """Actor that runs work items one after the other in its own process."""
 
     def __init__(self, shared: list[Any]) -> None:
         import ray
 
-        # As in local processes; before PyTorch is imported, which unpickling may do.
+        # As in local processes. Unpickling may import PyTorch, so the variable is set first.
         os.environ["OMP_NUM_THREADS"] = "1"
         self._get = ray.get
         self._shared = ray.get(shared[0])
@@ -169,7 +170,7 @@ class _Actor:
         self._function: Any = None
 
     def begun(self) -> None:
-        """Answer as soon as the actor runs."""
+        """Return when the actor runs."""
 
     def work(self, function: list[Any], item: Any) -> Any:
         if self._known != function[0]:
@@ -177,22 +178,22 @@ class _Actor:
         return self._function(self._shared, item)
 
 
-#: Environment variables that Ray reads at import: no usage statistics, and no output of workers and nodes on the
-#: caller's stdout; errors of work items are raised here.
+#: Environment variables that Ray reads at import: no usage statistics, no output of workers on the caller's stdout.
+#: Errors of work items are raised in the caller.
 QUIET = {
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_DEDUP_LOGS_SKIP_REGEX": ".*",
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
 }
-#: Also read at import: without it, even a local Ray listens on all addresses of the machine, and
-#: ``_node_ip_address`` does not change that.
+#: Also read at import: without it, even a local Ray listens on all addresses of the machine, whatever
+#: ``_node_ip_address`` is.
 LOOPBACK_ONLY = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}
-#: Where Ray is started here: its workers get the priority of the caller's other processes.
+#: For a Ray that is started here: its workers get the scheduling priority of the caller.
 NOT_NICE = {"RAY_worker_niceness": "0"}
 
 
 def _connect(spec: str, cpus: int) -> Any:
-    """Connect to a cluster, or start one that only this machine can reach; keep an existing connection.
+    """Connect to a cluster, or start one that only this machine can reach. An existing connection is kept.
 
     Returns:
         The module ``ray``.
@@ -225,7 +226,7 @@ def _connect(spec: str, cpus: int) -> Any:
 
 
 def _reach(address: str) -> None:
-    """Refuse an unreachable address at once; Ray would try for minutes.
+    """Fail at once if an address is unreachable; Ray would retry for minutes.
 
     Raises:
         OSError: the address does not accept connections.
@@ -236,7 +237,7 @@ def _reach(address: str) -> None:
 
 
 def _token() -> dict[str, str]:
-    """Return the variable that makes a client send the cluster's token, if the caller has a token."""
+    """Return the environment variable that sends the cluster's token, if the caller has one."""
     here = [os.environ.get(name) for name in ("RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH")]
     return {"RAY_AUTH_MODE": "token"} if any(here) or Path("~/.ray/auth_token").expanduser().is_file() else {}
 
@@ -248,7 +249,7 @@ def _only_here(ray: Any) -> bool:
 
 @contextmanager
 def _same_signals() -> Iterator[None]:
-    """Give SIGTERM back to the caller after Ray has taken it."""
+    """Restore the caller's SIGTERM handler after Ray has replaced it."""
     before = signal.getsignal(signal.SIGTERM)
     try:
         yield
@@ -258,6 +259,6 @@ def _same_signals() -> Iterator[None]:
 
 
 def _first_line(error: BaseException) -> str:
-    """Return the first line of an error message, with the last line if the first ends in a colon."""
+    """Return the first line of an error message, and the last line too if the first ends in a colon."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
     return f"{lines[0]} {lines[-1]}" if lines[0].endswith(":") and len(lines) > 1 else lines[0]

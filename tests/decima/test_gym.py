@@ -167,7 +167,7 @@ def test_what_does_not_fit_is_refused() -> None:
             run_episode(FEW, sequence, as_scheduler(lambda seen, mask, wrong=wrong: wrong))  # type: ignore[misc]
     other = Predicting(anything(0, 32), FlatView(FEW, 5).observation_space)
     with pytest.raises(
-        SchedulerError, match=r"the policy expects Box\(.*\(45,\).*, it is shown Box\(.*\(261,\)"
+        SchedulerError, match=r"the policy expects Box\(.*\(45,\).*, but observes Box\(.*\(261,\)"
     ):
         run_episode(FEW, sequence, as_scheduler(other))
 
@@ -191,7 +191,7 @@ def test_a_policy_on_grids_does_what_it_does_in_the_environment() -> None:
         np.testing.assert_array_equal(record.start[number], info["record"].start[0])
     asked = play(Grid(GridConfig(), drawn), as_grid_scheduler(lambda pictures, masks: masks.argmax(axis=1)))
     np.testing.assert_array_equal(asked.start, record.start)
-    with pytest.raises(SchedulerError, match="whole numbers below 11"):
+    with pytest.raises(SchedulerError, match="integers below 11"):
         play(Grid(GridConfig(), drawn), as_grid_scheduler(lambda pictures, masks: np.full(len(masks), 11)))
 
 

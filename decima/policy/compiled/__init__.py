@@ -1,1 +1,1 @@
-"""Compiled: observations to graphs, and graphs to decisions on a CPU."""
+"""Compiled inference on a CPU: observations to graphs, and graphs to decisions."""

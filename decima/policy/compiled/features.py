@@ -1,20 +1,20 @@
-"""Features: the numbers that the network sees of a stage, of its job and of the cluster.
+"""Input features of the network: of a stage, of its job and of the cluster.
 
-A feature is one entry: a small function below. Its name, docstring, unit and usual scale are the feature's; its
-arguments say what it follows from, and so whether it is the same for all stages of a job or of the cluster. To add a
-feature, write a function. ``docs/guides/own-parts.md`` has the table of all features.
+A feature is a function below. Its name, docstring, unit and default scale are those of the feature. Its arguments
+determine its level: whether it is the same for all stages of a job, or of the cluster. To add a feature, write a
+function. ``docs/guides/own-parts.md`` has the table of all features.
 
-Arguments of entries:
-    offer: the executors that are offered and constants of the cluster, :class:`Offer`.
-    jobs, classes: all rows of the observation.
-    own: the row of the executor class that is offered.
-    job, stage: the rows of the job and of the stage.
-    work: sums over the stages of the job, a record of the type ``WORK``.
-    number, place: places of the job and of the stage in the observation.
-    useful: float64 [J, 2], executors that each job uses well alone, at each of ``scheduler.COST_EXPONENTS``.
-    rule_price: float64, the cost exponent of executors by the rule; 0 where no feature asks for it.
-    rule_limits: int64 [J], the limit of each job by the rule; empty where no feature asks for it.
-    rule_away: float64 [S], how far each stage is from the one that the rule runs next; likewise.
+Arguments of the functions:
+    offer: :class:`Offer`, the offered executors and constants of the cluster.
+    jobs, classes: all job rows and executor class rows of the observation.
+    own: row of the offered executor class.
+    job, stage: rows of the job and of the stage.
+    work: ``WORK`` record of the job, sums over its stages.
+    number, place: indices of the job and of the stage in the observation.
+    useful: float64 [J, 2], useful parallelism of each job alone at each of ``scheduler.COST_EXPONENTS``.
+    rule_price: float64, the rule's cost exponent of executors; 0 if no feature needs it.
+    rule_limits: int64 [J], the rule's parallelism limit of each job; empty if no feature needs it.
+    rule_away: float64 [S], distance of each stage from the rule's next stage; empty if no feature needs it.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from simulator.compiled import inner
 
 __all__ = ["FEATURES", "WORK", "FeatureEntry", "Offer", "covers", "describe", "sum_work"]
 
-#: Sums over the stages of a live job, and the executors that it holds without those offered.
+#: Sums over the stages of a live job, and its number of executors without the offered ones.
 WORK = np.dtype(
     (
         np.record,
@@ -47,30 +47,30 @@ WORK = np.dtype(
 
 
 class Offer(NamedTuple):
-    """The offered executors, and constants of the cluster."""
+    """The offered executors, and constants of the cluster and of the guard."""
 
     offered: int
     executor_class: int
     source: int
     num_executors: int
     configured: int
-    """Executors of the configuration; others may have joined, or left."""
+    """Number of executors in the configuration; ``num_executors`` changes as executors join or leave."""
     can_wait: bool
-    """Whether leaving the executors idle is a choice where no guard acts."""
+    """Whether leaving the executors idle is a choice, unless the guard masks it."""
     can_guard: bool
     """Whether the guard may act."""
     guard_wait_ms: float
-    """Guard threshold: time that executors may wait for a stage that is not ready."""
+    """Guard threshold: longest wait for a stage that is not ready."""
     guard_work_ms: float
-    """Guard threshold: work for each executor that makes a move worthwhile; 0 if moves take no time."""
+    """Guard threshold: work per executor that makes a move worthwhile; 0 without moving delay."""
     moving_delay_ms: float
     lasting_ms: float
-    """Work for an executor that counts as lasting, see the feature ``lasting_executors``."""
+    """Work per executor in the feature ``lasting_executors``."""
     rule_stage: int
-    """The stage that the rule runs next, a place; -1 if it runs none or is not asked."""
+    """Index of the rule's next stage; -1 if the rule leaves the executors idle or no feature needs it."""
 
 
-#: Arguments of the functions that fill in the features of each level.
+#: Arguments of feature functions by level.
 _ARGUMENTS = {
     "cluster": ("offer", "jobs", "classes", "own", "rule_price"),
     "job": ("job", "number", "work", "useful", "rule_limits"),
@@ -82,15 +82,15 @@ class FeatureEntry(NamedTuple):
     """One feature.
 
     Attributes:
-        name: as presets and policy files have it.
-        meaning: one or two sentences.
-        unit: of the value before scaling.
-        scale: usual divisor, see ``Feature.scale``.
-        log: whether it is usually compressed, see ``Feature.log``.
-        signed: whether it can be negative, so that it has no logarithm.
-        level: ``stage``, ``job`` or ``cluster``: the smallest thing that it describes.
-        arguments: names of what it follows from.
-        function: the function that computes it.
+        name: name in presets and policy files.
+        meaning: description in one or two sentences.
+        unit: unit before scaling.
+        scale: default divisor, see ``Feature.scale``.
+        log: whether it is compressed by default, see ``Feature.log``.
+        signed: whether it can be negative; then it has no logarithm.
+        level: ``stage``, ``job`` or ``cluster``.
+        arguments: names of its arguments.
+        function: name of the function.
     """
 
     name: str
@@ -105,18 +105,18 @@ class FeatureEntry(NamedTuple):
 
     @property
     def asks_rule(self) -> bool:
-        """Whether the feature follows from what the rule says."""
+        """Whether the feature depends on the rule."""
         return any(name.startswith("rule_") for name in self.arguments)
 
 
-#: Name -> feature. The order is that of the numbers in compiled code.
+#: Name -> feature, in the order of their numbers in compiled code.
 FEATURES: dict[str, FeatureEntry] = {}
 
 
 def feature(
     unit: str, scale: float = 1.0, *, log: bool = False, signed: bool = False, name: str = ""
 ) -> Callable[[Callable[..., Any]], Any]:
-    """Make a feature of a function; its docstring says what the feature means."""
+    """Register a function as a feature; its docstring is the feature's description."""
 
     def add(function: Callable[..., Any]) -> Any:
         arguments = tuple(inspect.signature(function).parameters)
@@ -131,12 +131,12 @@ def feature(
     return add
 
 
-# Of stages.
+# Stage features.
 
 
 @feature("tasks", 5, log=True)
 def unclaimed_tasks(stage):
-    """Tasks of the stage that no executor is committed to."""
+    """Tasks of the stage to which no executor is committed."""
     return stage.unclaimed_tasks
 
 
@@ -166,19 +166,19 @@ def remaining_work_ms(stage):
 
 @feature("executors", 4)
 def running_executors(stage):
-    """Executors at work on the stage."""
+    """Executors that run tasks of the stage."""
     return stage.running_executors
 
 
 @feature("1 or -1", signed=True)
 def ready(stage):
-    """1 if the parents of the stage are complete, so that no executor has to wait there, else -1."""
+    """1 if all parents of the stage are complete, so that executors need not wait for it, else -1."""
     return 1.0 if stage.ready_rank >= 0 else -1.0
 
 
 @feature("1 or -1", signed=True, name="next")
 def is_next(job, place):
-    """1 for the stage of the job that heuristics would run next (``Observation.next_stage``), else -1."""
+    """1 for the job's stage that heuristics would run next (``Observation.next_stage``), else -1."""
     return 1.0 if job.next_stage == place else -1.0
 
 
@@ -190,9 +190,9 @@ def delay_tasks(stage, offer):
 
 @feature("share", signed=True)
 def unused_cpu(stage, own, classes):
-    """Cpu that a task of the stage leaves unused of an offered executor, as a share of the largest class.
+    """CPU of an offered executor that a task of the stage leaves unused, as a share of the largest class.
 
-    Negative where the task does not fit.
+    Negative if the task does not fit.
     """
     largest = 0.0
     for kind in classes:
@@ -202,7 +202,7 @@ def unused_cpu(stage, own, classes):
 
 @feature("share", signed=True)
 def unused_memory(stage, own, classes):
-    """The same for memory."""
+    """Memory of an offered executor that a task of the stage leaves unused, as a share of the largest class."""
     largest = 0.0
     for kind in classes:
         largest = max(largest, kind.memory)
@@ -211,13 +211,13 @@ def unused_memory(stage, own, classes):
 
 @feature("share")
 def covering_share(stage, offer, classes):
-    """Share of the cluster's executors that the stage fits."""
+    """Share of the cluster's executors on which the stage fits."""
     return _share_covering(stage, offer, classes)
 
 
 @feature("executors", 4)
 def free_covering_executors(stage, offer, classes):
-    """Free executors of other classes than the offered one that the stage fits."""
+    """Free executors of other classes on which the stage fits."""
     free = 0.0
     for number in range(len(classes)):
         if number != offer.executor_class and covers(classes[number], stage):
@@ -227,28 +227,28 @@ def free_covering_executors(stage, offer, classes):
 
 @feature("1 to -3", signed=True, name="rule")
 def by_rule(place, rule_away):
-    """1 for the stage that the rule would run next, and less for stages that it would run later."""
+    """1 for the stage that the rule would run next, less for stages that it would run later."""
     return 1.0 - rule_away[place] if len(rule_away) else 0.0
 
 
 @feature("logarithm")
 def task_log_sd(stage):
-    """Uncertainty: standard deviation of the logarithm of the stage's estimated task time; 0 where it is exact."""
+    """Uncertainty: standard deviation of the logarithm of the stage's estimated mean task time; 0 if it is exact."""
     return stage.log_sd
 
 
-# Of jobs.
+# Job features.
 
 
 @feature("logarithm")
 def job_log_sd(job):
-    """Uncertainty: standard deviation of the logarithm of the job's estimated factor; 0 where it is exact."""
+    """Uncertainty: standard deviation of the logarithm of the job's estimated size; 0 if it is exact."""
     return job.log_sd
 
 
 @feature("ms", 10_000, log=True)
 def attained_ms(work):
-    """Attained service of the job: executor time of its tasks that have finished."""
+    """Attained service of the job: executor time of its finished tasks."""
     return work.attained_ms
 
 
@@ -266,66 +266,66 @@ def local(number, offer):
 
 @feature("ms", 10_000, log=True)
 def job_work_ms(work):
-    """Remaining work of all stages of the job."""
+    """Remaining work of the job."""
     return work.remaining_ms
 
 
 @feature("executors", 4)
 def lasting_executors(work, offer):
-    """Executors that would find work for 8 moving delays each in the job's unclaimed tasks that fit; at most all."""
+    """Executors for which the job's unclaimed fitting work lasts 8 moving delays each; at most all executors."""
     most = max(float(offer.num_executors), 1.0)
     return min(work.fitting_ms / offer.lasting_ms, most) if offer.lasting_ms > 0 else most
 
 
 @feature("executors", 4)
 def busy_executors(work):
-    """Executors of the job that are at work or committed to a task, without those offered."""
+    """Executors of the job that run a task or are committed to one, without the offered ones."""
     return min(work.busy, work.held)
 
 
 @feature("share")
 def fitting_share(work):
-    """Share of the job's unclaimed work that fits the offered executors."""
+    """Share of the job's unclaimed work that fits on the offered executors."""
     return work.fitting_ms / work.unclaimed_ms if work.unclaimed_ms > 0 else 0.0
 
 
 @feature("executors", 4)
 def rule_executors(number, work, offer, rule_limits):
-    """Executors that the rule would let the job hold, as far as the offered executors decide that."""
+    """Executors that the rule would give the job, between those it holds and those plus the offered ones."""
     limit = rule_limits[number] if len(rule_limits) else work.held
     return min(max(limit, work.held), work.held + offer.offered)
 
 
 @feature("executors", 4)
 def thrifty_executors(number, useful):
-    """Executors that the job uses well alone, with a high cost exponent of executors."""
+    """Useful parallelism of the job alone, at a high cost exponent of executors."""
     return useful[number, 0]
 
 
 @feature("executors", 4)
 def fast_executors(number, useful):
-    """Executors that the job uses well alone, with a low cost exponent of executors."""
+    """Useful parallelism of the job alone, at a low cost exponent of executors."""
     return useful[number, 1]
 
 
-# Of the cluster.
+# Cluster features.
 
 
 @feature("executors", 4)
 def offered_executors(offer):
-    """Executors that are offered."""
+    """Offered executors."""
     return offer.offered
 
 
 @feature("executors", 4)
 def share_executors(offer, jobs):
-    """Executors of the cluster over the live jobs."""
+    """Executors of the cluster divided by the number of live jobs."""
     return offer.num_executors / max(len(jobs), 1)
 
 
 @feature("share")
 def present_share(offer):
-    """Executors that are in the cluster now, as a share of those of its configuration; 1 without faults."""
+    """Executors in the cluster now as a share of its configuration; 1 without faults."""
     return offer.num_executors / max(offer.configured, 1)
 
 
@@ -337,7 +337,7 @@ def larger_share(offer, own, classes):
 
 @feature("1 or -1", signed=True)
 def stream(jobs):
-    """1 if the live jobs arrived at different times, else -1."""
+    """1 if live jobs have different arrival times, else -1."""
     is_stream = -1.0
     for job in jobs:
         if job.arrival_ms != jobs[0].arrival_ms:
@@ -347,19 +347,19 @@ def stream(jobs):
 
 @feature("exponent", 4)
 def price(rule_price):
-    """Cost exponent of executors by the rule."""
+    """The rule's cost exponent of executors."""
     return rule_price
 
 
 @inner
 def covers(kind, need):
-    """Whether executors of a class are at least as large as a stage, or another class, demands."""
+    """Return whether executors of a class are at least as large as the demand of a stage or of another class."""
     return need.cpu <= kind.cpu and need.memory <= kind.memory
 
 
 @inner
 def _share_covering(need, offer, classes):
-    """Share of the cluster's executors whose class covers the demand of a stage, or of another class."""
+    """Return the share of the cluster's executors whose class covers a demand."""
     share = 0.0
     for kind in classes:
         if covers(kind, need):
@@ -367,8 +367,8 @@ def _share_covering(need, offer, classes):
     return share
 
 
-def _fill(level: str) -> Any:
-    """Compile the function that computes all features of a level, one line for each."""
+def _make_fill(level: str) -> Any:
+    """Compile a function that computes all features of a level."""
     arguments = [name for names in _ARGUMENTS.values() for name in names]
     lines = [
         f"    values[{number}] = {entry.function}({', '.join(entry.arguments)})"
@@ -377,19 +377,19 @@ def _fill(level: str) -> Any:
     ]
     known = arguments[: arguments.index(_ARGUMENTS[level][-1]) + 1]
     source = f"def fill_{level}(values, {', '.join(known)}):\n" + "\n".join(lines)
-    # Named after this file, so that what is compiled is kept and forgotten with it.
+    # The file name makes Numba cache the compiled code with this file.
     exec(compile(source, __file__, "exec"), globals())
     return inner(globals()[f"fill_{level}"], inline="always")  # a call with so many arrays would take longer
 
 
-_fill_cluster, _fill_job, _fill_stage = map(_fill, _ARGUMENTS)
-#: The number of features of the user's own, which are 0 until Python fills them in.
+_fill_cluster, _fill_job, _fill_stage = map(_make_fill, _ARGUMENTS)
+#: Number of every custom feature, which is 0 until Python fills it in.
 CUSTOM = len(FEATURES)
 
 
 @inner(arrays=True)
 def sum_work(jobs, stages, own, offer):
-    """Sum up the stages of each live job; records [J] of the type ``WORK``."""
+    """Sum over the stages of each live job; ``WORK`` records [J]."""
     work = np.zeros(len(jobs), WORK)
     for number in range(len(jobs)):
         executors = jobs[number].executors
@@ -408,7 +408,7 @@ def sum_work(jobs, stages, own, offer):
 
 @inner(arrays=True)
 def describe(jobs, stages, classes, offer, work, useful, rule_price, rule_limits, rule_away, spec, place):
-    """Compute the features of the stages at some places, float32 [S, F], and of all jobs, float32 [J, F_job]."""
+    """Compute features of the stages at ``place``, float32 [S, F], and of all jobs, float32 [J, F_job]."""
     num = spec.num_stage_features
     features = np.empty((place.size, num), np.float32)
     job_features = np.empty((len(jobs), spec.columns.size - num), np.float32)
@@ -430,7 +430,7 @@ def describe(jobs, stages, classes, offer, work, useful, rule_price, rule_limits
             )  # fmt: skip
             for k in range(num):
                 value = values[spec.columns[k]]
-                if value != last[k]:  # most are of the job or of the cluster, and logarithms take long
+                if value != last[k]:  # logarithms are slow, and job and cluster features repeat
                     last[k] = value
                     scaled[k] = _scaled(value, spec.scales[k], spec.logs[k])
                 features[row, k] = scaled[k]

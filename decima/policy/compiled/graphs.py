@@ -1,7 +1,7 @@
-"""Compiled: from an observation to its graph, and what a guard leaves of the choices there.
+"""Compiled: build the graph of an observation, and mask choices by the guard.
 
-A graph leaves finished stages out (Decima, section 5.1, embeds what is left to do): messages go from children to
-parents, so that no other stage's embedding depends on them.
+A graph leaves finished stages out (Decima, section 5.1, embeds the remaining work). Messages go from children to
+parents, so no other stage's embedding depends on finished stages.
 """
 
 from __future__ import annotations
@@ -18,33 +18,33 @@ from simulator.compiled import compiled, inner
 __all__ = ["LIMIT_KINDS", "NO_GUARD", "GraphSpec", "Graphs", "Guard", "Profiles", "build"]
 
 INPUT, OUTPUTS, STAGE, NONE = 0, 1, 2, 3
-#: How limits are chosen: ``PolicyConfig.limit`` and its number in compiled code.
+#: ``PolicyConfig.limit`` -> its number in compiled code.
 LIMIT_KINDS = {"input": INPUT, "outputs": OUTPUTS, "stage": STAGE, "none": NONE}
 
-#: ``low`` and ``high``, int32 [S], of the choices that a guard leaves; both are empty where no guard acts.
+#: ``low`` and ``high``, int32 [S], of the choices that the guard does not mask; empty if the guard masks nothing.
 Guard = tuple[NDArray[np.int32], NDArray[np.int32]]
 NO_GUARD: Guard = (np.zeros(0, np.int32), np.zeros(0, np.int32))
 
 
 class Graphs(NamedTuple):
-    """B observations with S stages, J live jobs and M messages in all, one after the other.
+    """A batch of B observations with S stages, J live jobs and M messages in total, concatenated.
 
-    Numbers of stages and jobs count from 0 in each observation.
+    Indices of stages and jobs count from 0 in each observation.
 
     Attributes:
         first_stage: int64 [B + 1]; the stages of observation b are ``first_stage[b]:first_stage[b + 1]``.
         first_job: int64 [B + 1].
         first_message: int64 [B + 1].
-        features: float32 [S, F], normalised.
-        job_features: float32 [J, F_job], normalised.
-        stage_job: int32 [S]; the stage's job.
+        features: float32 [S, F], scaled.
+        job_features: float32 [J, F_job], scaled.
+        stage_job: int32 [S], job of the stage.
         unfinished: bool [S].
-        place: int32 [S]; the stage's place in the observation's arrays, ascending.
-        low: int32 [S]; limits begin above it: the executors that its job (or the stage, where limits are those of
-            stages) holds, or one less where waiting is a choice.
-        high: int32 [S]; the largest limit; above ``low`` if and only if the stage may be chosen.
-        messages: int32 [M, 3]; step, receiver, sender; in each observation ascending by step, those of a
-            receiver together.
+        place: int32 [S], index of the stage in the observation's arrays, ascending.
+        low: int32 [S]; valid limits are above it. It is the number of executors of the job (of the stage if limits
+            are per stage), or one less if waiting is a choice.
+        high: int32 [S], largest valid limit; above ``low`` if and only if the stage may be chosen.
+        messages: int32 [M, 3], step, receiver, sender. In each observation they ascend by step, and messages to one
+            receiver are consecutive.
     """
 
     first_stage: NDArray[np.int64]
@@ -61,14 +61,14 @@ class Graphs(NamedTuple):
 
     @property
     def num_graphs(self) -> int:
-        """B."""
+        """Number of observations B."""
         return self.first_stage.size - 1
 
     def rows_of(self, stage: NDArray[np.int32]) -> NDArray[np.int64]:
-        """Return the rows of one stage of each observation, int64 [B].
+        """Return the row of one stage of each observation, int64 [B].
 
         Args:
-            stage: int [B]; places of the stages in the observations' arrays.
+            stage: int [B], indices of the stages in the observations' arrays.
         """
         spread = int(self.place.max(initial=0)) + 1
         owner = np.repeat(np.arange(self.num_graphs), np.diff(self.first_stage))
@@ -79,7 +79,7 @@ class Graphs(NamedTuple):
 
     @staticmethod
     def concatenate(parts: Sequence[Graphs]) -> Graphs:
-        """Join all observations of ``parts``, which are not empty, in order."""
+        """Concatenate non-empty batches."""
         if len(parts) == 1:
             return parts[0]
         arrays: dict[str, NDArray[Any]] = {}
@@ -95,7 +95,7 @@ class Graphs(NamedTuple):
         return Graphs(**arrays)
 
     def select(self, chosen: NDArray[np.int64]) -> Graphs:
-        """Return the observations of these numbers, in this order."""
+        """Return the observations with these indices, in this order."""
         arrays: dict[str, NDArray[Any]] = {}
         for pointer, names in _POINTERS.items():
             first = getattr(self, pointer)
@@ -119,7 +119,7 @@ _POINTERS = {
 
 @compiled
 def _select(chosen, first, first_new, rows, out):
-    """Copy the rows of the chosen graphs, one graph after the other."""
+    """Copy the rows of the chosen graphs."""
     for i in range(chosen.size):
         start = first[chosen[i]]
         for row in range(first_new[i + 1] - first_new[i]):
@@ -127,27 +127,27 @@ def _select(chosen, first, first_new, rows, out):
 
 
 class Profiles(NamedTuple):
-    """Values derived from the profiles of the J live jobs only: useful parallelism and messages."""
+    """Values that depend only on the profiles of the J live jobs."""
 
     useful: NDArray[np.float64]
-    """[J, 2] executors that a job uses well alone; 0 where no feature asks for it."""
+    """[J, 2] useful parallelism of each job alone; 0 if no feature needs it."""
     first_message: NDArray[np.int64]
-    """[J + 1]; the messages of job j are ``messages[first_message[j]:first_message[j + 1]]``."""
+    """[J + 1]; job j has ``messages[first_message[j]:first_message[j + 1]]``."""
     messages: NDArray[np.int32]
-    """[M, 3] step, receiver, sender; stages by their numbers in the job."""
+    """[M, 3] step, receiver, sender; stages are indices in the job."""
 
 
 class GraphSpec(NamedTuple):
-    """Settings of graphs from a ``PolicyConfig``; features of stages stand before features of jobs."""
+    """Settings of graphs from a ``PolicyConfig``; stage features come before job features."""
 
     columns: NDArray[np.int64]
-    """Number of each feature; ``features.CUSTOM`` for those that Python fills in."""
+    """Number of each feature; ``features.CUSTOM`` for custom ones."""
     scales: NDArray[np.float64]
     logs: NDArray[np.bool_]
     num_stage_features: int
     finished_stages: bool
     guard: bool
-    """Whether the policy is never offered what its guard forbids; else a guard acts on its choices."""
+    """Whether the guard masks the policy's choices in training too."""
     limit_kind: int
     all_limits: bool
     num_limits: int
@@ -155,25 +155,25 @@ class GraphSpec(NamedTuple):
 
 @compiled
 def build(jobs, stages, classes, offer, rule_price, rule_limits, rule_away, profiles, spec):
-    """Make the graph of an observation.
+    """Build the graph of an observation.
 
     Args:
-        jobs: rows of the observation.
-        stages: likewise.
-        classes: likewise.
+        jobs: job rows of the observation.
+        stages: stage rows.
+        classes: executor class rows.
         offer: :class:`features.Offer`.
-        rule_price: cost exponent of executors by the rule.
-        rule_limits: int64 [J], limit of each job by the rule; empty where it is not asked.
-        rule_away: float64 [S], how far each stage is from the one that the rule runs next; likewise.
+        rule_price: see ``features``.
+        rule_limits: see ``features``.
+        rule_away: see ``features``.
         profiles: :class:`Profiles` of the live jobs.
         spec: :class:`GraphSpec`.
 
     Returns:
-        :class:`Graphs`, the number of different decisions among which the policy chooses, and ``low`` and ``high`` of
-        the choices that a guard leaves, which are empty where it leaves all of them or none.
+        :class:`Graphs`; the number of different decisions; ``low`` and ``high`` after the guard's mask, which are
+        empty if the guard masks nothing or everything.
 
     Raises:
-        ValueError: arrays of the observation and the profiles have other lengths than they should.
+        ValueError: lengths or order of the arrays are inconsistent.
     """
     _check(jobs, stages, classes, offer, rule_limits, rule_away, profiles)
     work = sum_work(jobs, stages, classes[offer.executor_class], offer)
@@ -215,7 +215,7 @@ def build(jobs, stages, classes, offer, rule_price, rule_limits, rule_away, prof
 
 @inner
 def _check(jobs, stages, classes, offer, rule_limits, rule_away, profiles):
-    """Refuse numbers that point outside of an array: compiled code would follow them."""
+    """Refuse indices outside of arrays, which compiled code does not check."""
     first = profiles.first_message
     fits = (
         len(first) == len(jobs) + 1
@@ -228,28 +228,28 @@ def _check(jobs, stages, classes, offer, rule_limits, rule_away, profiles):
         and (len(rule_away) == 0 or len(rule_away) == len(stages))
     )
     if not fits:
-        raise ValueError("the arrays of an observation do not fit together, or not the profiles")
+        raise ValueError("the arrays of an observation and the profiles have inconsistent lengths")
     begin, begin_message = 0, 0
     for job in range(len(jobs)):
         end = jobs[job + 1].first_stage if job + 1 < len(jobs) else len(stages)
         if not (jobs[job].first_stage == begin <= end <= len(stages)):
-            raise ValueError("the stages of an observation do not stand job by job")
+            raise ValueError("the stages of an observation are not sorted by job")
         for stage in range(begin, end):
             fits &= stages[stage].job == job
         if not (first[job] == begin_message <= first[job + 1] <= len(profiles.messages)):
-            raise ValueError("the messages of profiles do not stand job by job")
+            raise ValueError("the messages of profiles are not sorted by job")
         for message in range(first[job], first[job + 1]):
             fits &= profiles.messages[message, 0] >= 0
             fits &= 0 <= profiles.messages[message, 1] < end - begin
             fits &= 0 <= profiles.messages[message, 2] < end - begin
         begin, begin_message = end, first[job + 1]
     if not (fits and begin == len(stages)):
-        raise ValueError("a stage is of another job, or a profile has other stages than its job")
+        raise ValueError("a stage has a wrong job, or a profile has other stages than its job")
 
 
 @inner(arrays=True)
 def _rows(stages, finished_stages):
-    """Return the stages of the graph: places, ascending; jobs; and whether each is unfinished."""
+    """Return the stages of the graph: indices, ascending; jobs; and whether each is unfinished."""
     most, size = len(stages), 0
     place, job, unfinished = np.empty(most, np.int32), np.empty(most, np.int32), np.empty(most, np.bool_)
     for number in range(most):
@@ -263,7 +263,7 @@ def _rows(stages, finished_stages):
 
 @inner(arrays=True)
 def _messages(jobs, num_stages, profiles, place):
-    """Messages between the stages of the graph, step by step over all jobs: for many stages at once."""
+    """Return the messages between stages of the graph by step, over all jobs, so that a step is a large batch."""
     row_of = np.full(num_stages, -1, dtype=np.int32)
     for row in range(place.size):
         row_of[place[row]] = row
@@ -294,19 +294,19 @@ def _messages(jobs, num_stages, profiles, place):
 
 @inner
 def _is_between(row_of, first_stage, message):
-    """Whether a message is from one stage of the graph to another.
+    """Return whether sender and receiver of a message are both in the graph.
 
-    An unfinished stage has no finished child, except where Spark runs a stage again whose output was lost.
+    An unfinished stage has no finished child, unless Spark repeats a stage whose output was lost.
     """
     return row_of[first_stage + message[1]] >= 0 and row_of[first_stage + message[2]] >= 0
 
 
 @inner(arrays=True)
 def _limit(stages, offer, work, spec, place, masked, can_wait, low, high):
-    """Fill in ``low`` and ``high`` of the stages at these places, and return the number of different decisions.
+    """Fill in ``low`` and ``high`` of the stages at ``place``, and return the number of different decisions.
 
     Args:
-        masked: bool [number of stages]; stages that must not be chosen.
+        masked: bool [number of stages], stages that must not be chosen.
         can_wait: whether leaving the executors idle is a choice.
     """
     num_answers, of_stage = 0, spec.limit_kind == STAGE
@@ -328,15 +328,14 @@ def _limit(stages, offer, work, spec, place, masked, can_wait, low, high):
     return num_answers
 
 
-# The guard: choices that leave executors idle beside work that is worth a move.
+# The guard masks choices that leave executors idle although some work is worth a move.
 
 
 @inner(arrays=True)
 def _has_work(jobs, stages, offer, work):
-    """Whether a ready stage that fits wants executors: of the job that offers them, or worth a move.
+    """Return whether a ready fitting stage needs executors: of the job that offers them, or worth a move.
 
-    As in the rule ``profiled-srpt``, a job is worth a move if it has fewer executors than would find lasting work
-    there, or none.
+    As in the rule ``profiled-srpt``, a job is worth a move if it has no executors or fewer than find lasting work.
     """
     for stage in stages:
         if stage.ready_rank < 0 or stage.schedulable == 0:
@@ -350,9 +349,10 @@ def _has_work(jobs, stages, offer, work):
 
 @inner
 def _mask_late(jobs, stages, profiles, wait_ms, masked):
-    """Mask the stages that are not ready and will not be soon: executors must not wait for them.
+    """Mask stages that are not ready and will not become ready soon, so that executors do not wait for them.
 
-    A stage opens when the last of its parents' tasks ends; that is taken to last as long as one of these.
+    A stage becomes ready when the last of its parents' tasks ends. The estimated wait is the duration of one such
+    task.
     """
     for job in range(len(jobs)):
         first = jobs[job].first_stage

@@ -1,7 +1,7 @@
-"""Compiled: layers of a network on some rows, where the arithmetic of a decision is.
+"""Compiled: linear layers on rows, where a decision spends most of its arithmetic.
 
-Four rows times sixteen outputs stay in registers while the inputs go by. Numba by itself would load and store the sums
-at every input, which takes two to three times as long; so the innermost loop is written in LLVM's language.
+Blocks of four rows times sixteen outputs stay in registers while the inputs are read. Numba alone loads and stores
+the sums at every input, which is two to three times slower; so the innermost loop is written as LLVM code.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from simulator.compiled import ANY_ORDER, inner
 
 __all__ = ["PARTS", "SLOPE", "Network", "add_rows", "apply_layer", "apply_part", "put_rows", "take_rows"]
 
-#: Rows of a block.
+#: Number of rows of a block.
 ROWS = 4
-#: Products and sums may be rounded once, together.
+#: Flag of LLVM: fused multiply-add is allowed.
 CONTRACT = ("contract",)
 
 
 def _block(rows: int, lanes: int) -> Callable[..., Any]:
-    """What fills in so many rows of ``apply_layer``, from ``row`` on, and so many outputs, from ``column`` on."""
+    """Return a function that computes a block of ``apply_layer``: rows from ``row``, outputs from ``column``."""
     vector = ir.VectorType(ir.FloatType(), lanes)
 
     def plain(x: Any, row: Any, weights: Any, column: Any, out: Any, slope: Any) -> None:
@@ -73,7 +73,7 @@ def _block(rows: int, lanes: int) -> Callable[..., Any]:
 
 
 class _Array:
-    """Where an array of two dimensions has what, in LLVM's language."""
+    """Address computations of a two-dimensional array in LLVM code."""
 
     def __init__(self, context: Any, builder: Any, kind: Any, value: Any) -> None:
         array = context.make_array(kind)(context, builder, value)
@@ -97,23 +97,23 @@ _four_by_8, _one_by_8 = _block(ROWS, 8), _block(1, 8)
 
 @inner(fastmath=set(CONTRACT))
 def apply_layer(x, num_rows, out, weights, slope):
-    """Fill in the first rows of ``out``. Every sum is taken in the order of the inputs, whatever the block.
+    """Compute the first rows of ``out``. Sums are taken in the order of the inputs, independent of the block.
 
     Args:
         x: float32 [at least num_rows, at least inputs].
-        num_rows: how many.
-        out: float32 [at least num_rows, at least outputs], in C order.
-        weights: float32 [inputs + 1, outputs], in C order; the bias is the last row.
-        slope: float32, of the activation below 0; 1 is none.
+        num_rows: number of rows to compute.
+        out: float32 [at least num_rows, at least outputs], C order.
+        weights: float32 [inputs + 1, outputs], C order; the bias is the last row.
+        slope: float32, slope of the activation below 0; 1 is no activation.
 
     Raises:
-        ValueError: an array is too small. The blocks below are written through pointers, which nothing else checks.
+        ValueError: an array is too small; the blocks write through unchecked pointers.
     """
     num_in, num_out = weights.shape[0] - 1, weights.shape[1]
     if num_in < 0 or x.shape[0] < num_rows or x.shape[1] < num_in:
-        raise ValueError("a layer has fewer inputs than its weights and rows need")
+        raise ValueError("a layer has fewer inputs or rows than its weights need")
     if out.shape[0] < num_rows or out.shape[1] < num_out:
-        raise ValueError("a layer has no room for its outputs")
+        raise ValueError("a layer has too small an output array")
     blocks, wide, narrow = num_rows - num_rows % ROWS, num_out - num_out % 16, num_out - num_out % 8
     for column in range(0, wide, 16):
         for row in range(0, blocks, ROWS):
@@ -133,12 +133,12 @@ def apply_layer(x, num_rows, out, weights, slope):
             out[row, column] = total if total > 0 else slope * total
 
 
-# A network of many layers.
+# The network.
 
 #: Slope of the leaky ReLU below 0, as in the published code.
 SLOPE = 0.2
 
-#: The parts of a network, the heads behind all others.
+#: Parts of the network; the heads come last.
 PARTS = (
     "stage_input",
     "message",
@@ -151,42 +151,42 @@ PARTS = (
     "stage_head",
     "limit_head",
 )
-# NumPy's integers: for each of Python's own ones, ``apply_part`` would be compiled anew.
+# NumPy integers: ``apply_part`` would be compiled again for each Python constant.
 STAGE_INPUT, MESSAGE, ATTENTION, AGGREGATE, JOB_SUMMARY, JOB_AGGREGATE = np.arange(6)
 GLOBAL_SUMMARY, GLOBAL_AGGREGATE, STAGE_HEAD, LIMIT_HEAD = np.arange(6, len(PARTS))
 ONE = np.int64(1)
 
 
 class Network(NamedTuple):
-    """The weights and switches of a policy."""
+    """Weights and settings of a policy."""
 
     weights: NDArray[np.float32]
-    """Layer by layer, inputs x outputs, then the bias."""
+    """All layers, each [inputs, outputs] followed by its bias."""
     layers: NDArray[np.int64]
     """[layers, 3] inputs, outputs, offset of the weights."""
     first_layer: NDArray[np.int64]
-    """[11] where the layers of each of ``PARTS`` begin; a part without layers is the identity."""
+    """[11] first layer of each of ``PARTS``; a part without layers is the identity."""
     width: int
-    """Width of embeddings; 0 if there are none."""
+    """Width of embeddings; 0 without a graph."""
     slope: np.float32
     """Slope of the activation below 0."""
     embedding_slope: np.float32
-    """Slope of the activation behind the last layer of embedding networks; 1 is no activation."""
+    """Slope of the activation after the last layer of embedding networks; 1 is no activation."""
     shortcut: bool
-    """Whether heads and job summary see the features beside embeddings."""
+    """Whether heads and job summary receive raw features in addition to embeddings."""
     limit_kind: int
     limit_scale: np.float32
     rule_column: int
-    """Column of the stage feature ``rule``; times ``rule_weight`` it is added to the scores."""
+    """Column of the stage feature ``rule``, which is added to the scores with weight ``rule_weight``."""
     rule_weight: np.float32
     rule_limit_column: int
     """Column of the job feature ``rule_executors``."""
     rule_limit_scale: np.float32
     """Scale of that feature."""
     rule_limit_weight: np.float32
-    """Penalty of a limit that is ``limit_scale`` executors away from the rule's."""
+    """Penalty for each ``limit_scale`` executors of difference to the rule's limit."""
     median_limit: bool
-    """Whether the limit without random numbers is the median, not the likeliest."""
+    """Whether greedy decisions take the median limit instead of the most likely one."""
 
 
 @inner
@@ -217,12 +217,12 @@ def apply_part(network, part, x, num_rows, out, between):
 @inner
 def _check_buffer(target, num_rows, num_columns):
     if target.shape[0] < num_rows or target.shape[1] < num_columns:
-        raise ValueError("a buffer has fewer rows or columns than are written")
+        raise ValueError("a buffer is too small")
 
 
 @inner(fastmath=ANY_ORDER)
 def take_rows(source, rows, count, width, target, column):
-    """Copy rows of the source to the first rows of the target, from a column on."""
+    """Copy rows of ``source`` to the first rows of ``target``, starting at a column."""
     _check_buffer(target, count, column + width)
     for k in range(count):
         for place in range(width):
@@ -231,7 +231,7 @@ def take_rows(source, rows, count, width, target, column):
 
 @inner(fastmath=ANY_ORDER)
 def put_rows(source, count, width, target, rows):
-    """Copy the first rows of the source to rows of the target."""
+    """Copy the first rows of ``source`` to the given rows of ``target``."""
     for k in range(count):
         for place in range(width):
             target[rows[k], place] = source[k, place]
@@ -239,7 +239,7 @@ def put_rows(source, count, width, target, rows):
 
 @inner(fastmath=ANY_ORDER)
 def add_rows(source, count, width, target, rows):
-    """Add the first rows of the source to rows of the target."""
+    """Add the first rows of ``source`` to the given rows of ``target``."""
     for k in range(count):
         for place in range(width):
             target[rows[k], place] += source[k, place]

@@ -1,7 +1,7 @@
-"""Compiled: from graphs to decisions on a CPU.
+"""Compiled: the graph neural network (GNN), from graphs to decisions on a CPU.
 
-The same graph neural network as in ``encoder.py`` and ``policy.py``, in one compiled loop: for a network this small the
-calls of a tensor library would cost several times the arithmetic. Tests compare the two.
+The same network as in ``encoder.py`` and ``policy.py``, in one compiled loop: for a network this small, the calls of
+a tensor library would cost several times the arithmetic. Tests compare both.
 """
 
 from __future__ import annotations
@@ -36,19 +36,19 @@ __all__ = ["act", "pick"]
 
 
 class Buffers(NamedTuple):
-    """Buffers for one graph at a time."""
+    """Preallocated arrays for one graph at a time."""
 
     x: NDArray[np.float32]
-    """Inputs of a part, one row for each stage, job or limit; ``result`` holds its outputs."""
+    """Inputs of a part, one row per stage, job or limit; ``result`` has its outputs."""
     result: NDArray[np.float32]
     between: NDArray[np.float32]
-    """[2, ...] hidden layers, in turn."""
+    """[2, ...] hidden layers, used alternately."""
     embedding: NDArray[np.float32]
-    """Embeddings of stages; below, of jobs and of the cluster."""
+    """Stage embeddings; the next fields are job embeddings and the cluster embedding."""
     job_embedding: NDArray[np.float32]
     cluster: NDArray[np.float32]
     sent: NDArray[np.float32]
-    """Messages: of each stage to its parents."""
+    """Message of each stage to its parents."""
     is_sent: NDArray[np.bool_]
     rows: NDArray[np.int32]
     """Stage of each row of ``x`` during message passing."""
@@ -64,15 +64,15 @@ def act(graphs, network, uniforms, greedy, guarded_low, guarded_high):
         graphs: :class:`graphs.Graphs`.
         network: :class:`layers.Network`.
         uniforms: float64 [B, 2], random numbers for stage and limit; [B, 4] with a guard.
-        greedy: whether to draw nothing.
-        guarded_low: int32 [S]; as ``graphs.low``, where a guard acts; empty without one.
-        guarded_high: int32 [S]; likewise.
+        greedy: take the most likely choices instead of sampling.
+        guarded_low: int32 [S], ``graphs.low`` after the guard's mask; empty without a guard.
+        guarded_high: int32 [S], likewise.
 
     Returns:
         The arrays of ``scheduler.Choices``.
 
     Raises:
-        ValueError: the graphs do not fit together, or not the network.
+        ValueError: graphs and network are inconsistent.
     """
     size = graphs.first_stage.size - 1
     stage, limit = np.full(size, -1, np.int32), np.zeros(size, np.int32)
@@ -93,7 +93,7 @@ def act(graphs, network, uniforms, greedy, guarded_low, guarded_high):
                 graphs, graph, guarded_low, guarded_high, network, buffers, uniforms[graph, 2:4], greedy
             )
             guarded[graph] = row >= 0
-            if row < 0:  # the guard leaves nothing
+            if row < 0:  # the guard masks all choices
                 row, chosen, log_of_both = own_row, own_chosen, own_log
         if row >= 0:
             stage[graph], limit[graph], log_probability[graph] = graphs.place[row], chosen, log_of_both
@@ -102,7 +102,7 @@ def act(graphs, network, uniforms, greedy, guarded_low, guarded_high):
 
 @inner
 def _check(graphs, network, uniforms, guarded_low, guarded_high):
-    """Refuse numbers that point outside of an array: compiled code would follow them."""
+    """Refuse indices outside of arrays, which compiled code does not check."""
     size, num_stages, num_messages = len(graphs.first_stage) - 1, len(graphs.features), len(graphs.messages)
     num_guarded = len(guarded_low)
     fits = (
@@ -120,7 +120,7 @@ def _check(graphs, network, uniforms, guarded_low, guarded_high):
         and uniforms.shape[1] >= (4 if num_guarded else 2)
     )
     if not fits:
-        raise ValueError("the arrays of graphs do not fit together, or not the network")
+        raise ValueError("the arrays of graphs and the network have inconsistent shapes")
     for graph in range(size):
         stages = graphs.first_stage[graph + 1] - graphs.first_stage[graph]
         jobs = graphs.first_job[graph + 1] - graphs.first_job[graph]
@@ -134,12 +134,14 @@ def _check(graphs, network, uniforms, guarded_low, guarded_high):
         if guarded_low[stage] < guarded_high[stage]:
             fits &= graphs.low[stage] <= guarded_low[stage] and guarded_high[stage] <= graphs.high[stage]
     if not fits:
-        raise ValueError("a graph has a stage of no job, a message of no stage, or a limit without an output")
+        raise ValueError(
+            "a graph has a stage without job, a message without stage, or a limit without an output"
+        )
 
 
 @inner
 def _is_split(first, size, end):
-    """Whether ``end`` rows are split into so many parts, each behind the one before."""
+    """Return whether ``first`` splits ``end`` rows into ``size`` consecutive parts."""
     if size < 0 or len(first) != size + 1 or first[0] != 0 or first[size] != end:
         return False
     for part in range(size):  # noqa: SIM110  # Numba compiles no generator expression
@@ -150,17 +152,17 @@ def _is_split(first, size, end):
 
 @inner(arrays=True)
 def _make_buffers(graphs, network):
-    """Each part of the network has a row for every stage, job, message or limit, or a single one."""
+    """Allocate buffers: each part of the network has one row per stage, job, message or limit."""
     widest = 1
     for layer in range(network.layers.shape[0]):
         widest = max(widest, network.layers[layer, 0], network.layers[layer, 1])
-    widest = (widest + 15) // 16 * 16  # rows begin where vectors do
+    widest = (widest + 15) // 16 * 16  # rows are aligned to vectors
     stages, jobs, messages = 1, 1, 1
     for graph in range(graphs.first_stage.size - 1):
         stages = max(stages, graphs.first_stage[graph + 1] - graphs.first_stage[graph])
         jobs = max(jobs, graphs.first_job[graph + 1] - graphs.first_job[graph])
         messages = max(messages, graphs.first_message[graph + 1] - graphs.first_message[graph])
-    rows = max(stages, jobs)  # a job may have no stage left
+    rows = max(stages, jobs)  # a job may have no unfinished stage
     for stage in range(graphs.low.size):
         rows = max(rows, graphs.high[stage] - graphs.low[stage])
     if network.first_layer[ATTENTION] < network.first_layer[ATTENTION + 1]:
@@ -185,7 +187,7 @@ def _make_buffers(graphs, network):
 
 @inner
 def _embed_stages(graphs, graph, network, buffers):
-    """Pass messages step by step, and in a step receiver by receiver."""
+    """Message passing: step by step, and receiver by receiver within a step."""
     base = graphs.first_stage[graph]
     num_stages = graphs.first_stage[graph + 1] - base
     features = graphs.features[base : base + num_stages]
@@ -203,7 +205,7 @@ def _embed_stages(graphs, graph, network, buffers):
 
 @inner
 def _send(messages, network, buffers):
-    """Compute the message of each sender once, for all its receivers."""
+    """Compute the message of each sender once for all its receivers."""
     count = _find_senders(messages, buffers.is_sent, buffers.rows)
     take_rows(buffers.embedding, buffers.rows, count, network.width, buffers.x, 0)
     apply_part(network, MESSAGE, buffers.x, count, buffers.result, buffers.between)
@@ -212,7 +214,7 @@ def _send(messages, network, buffers):
 
 @inner
 def _find_senders(messages, is_sent, senders):
-    """Fill in the senders with a new embedding, and return how many they are."""
+    """List the senders whose message is not computed yet, and return their number."""
     count = 0
     for message in range(messages.shape[0]):
         sender = messages[message, 2]
@@ -225,7 +227,7 @@ def _find_senders(messages, is_sent, senders):
 
 @inner
 def _receive(messages, network, buffers):
-    """Add the messages of its children to the embedding of each receiver."""
+    """Add the aggregated messages of its children to the embedding of each receiver."""
     if network.first_layer[ATTENTION] < network.first_layer[ATTENTION + 1]:
         _attend(messages, network, buffers)
         count = _weigh(messages, buffers.sent, buffers.result, network.width, buffers.x, buffers.rows)
@@ -239,7 +241,7 @@ def _receive(messages, network, buffers):
 
 @inner
 def _add_up(messages, sent, width, sums, receivers):
-    """Fill in the receivers and the sums of their messages, and return how many receivers there are."""
+    """Sum the messages of each receiver; fill in receivers and sums, and return the number of receivers."""
     count = 0
     for message in range(messages.shape[0]):
         if message == 0 or messages[message, 1] != messages[message - 1, 1]:
@@ -253,7 +255,7 @@ def _add_up(messages, sent, width, sums, receivers):
 
 @inner
 def _attend(messages, network, buffers):
-    """Fill in the attention of each receiver to each of its senders, before a softmax: first column of ``result``."""
+    """Compute attention scores of each receiver for its senders: first column of ``result``."""
     count = messages.shape[0]
     take_rows(buffers.embedding, messages[:, 1], count, network.width, buffers.x, 0)
     take_rows(buffers.sent, messages[:, 2], count, network.width, buffers.x, network.width)
@@ -262,7 +264,7 @@ def _attend(messages, network, buffers):
 
 @inner
 def _weigh(messages, sent, scores, width, means, receivers):
-    """As ``_add_up``, but means, weighted with the softmax of the scores."""
+    """As ``_add_up``, but with means weighted by the softmax of the scores."""
     count, at = 0, 0
     while at < messages.shape[0]:
         stop, top = at, scores[at, 0]
@@ -285,7 +287,7 @@ def _weigh(messages, sent, scores, width, means, receivers):
 
 @inner(arrays=True)
 def _embed_jobs(graphs, graph, network, buffers):
-    """Embed jobs from their unfinished stages, and the cluster from the jobs."""
+    """Embed jobs from their unfinished stages, and the cluster from its jobs."""
     stages = slice(graphs.first_stage[graph], graphs.first_stage[graph + 1])
     num_jobs, width = graphs.first_job[graph + 1] - graphs.first_job[graph], network.width
     raw = graphs.features.shape[1] if network.shortcut else 0
@@ -307,7 +309,7 @@ def _embed_jobs(graphs, graph, network, buffers):
 
 @inner(arrays=True)
 def _score_stages(graphs, graph, network, buffers):
-    """Fill in the scores of the stages of the graph that may be chosen."""
+    """Compute the scores of the stages that may be chosen."""
     first, end = graphs.first_stage[graph], graphs.first_stage[graph + 1]
     rows = np.flatnonzero(graphs.high[first:end] > graphs.low[first:end])
     _describe_stages(graphs, graph, rows, network, buffers)
@@ -321,10 +323,10 @@ def _score_stages(graphs, graph, network, buffers):
 
 @inner(arrays=True)
 def _choose(graphs, graph, low, high, network, buffers, uniforms, greedy):
-    """Choose a stage and its limit, of those that ``low`` and ``high`` allow.
+    """Choose a stage and its limit within ``low`` and ``high``.
 
     Returns:
-        The stage's row in all graphs, -1 if none may be chosen; the limit; their log-probability.
+        Row of the stage in all graphs, -1 if none may be chosen; limit; their log-probability.
     """
     first = graphs.first_stage[graph]
     stages = slice(first, graphs.first_stage[graph + 1])
@@ -343,7 +345,7 @@ def _choose(graphs, graph, low, high, network, buffers, uniforms, greedy):
 
 @inner(arrays=True)
 def _describe_stages(graphs, graph, rows, network, buffers):
-    """Fill in the inputs of the heads for these stages, into the rows of ``x``, and return how many each has."""
+    """Fill in the head inputs of these stages, and return the number of inputs."""
     stages = slice(graphs.first_stage[graph], graphs.first_stage[graph + 1])
     count, filled = rows.size, 0
     if network.shortcut:
@@ -356,7 +358,7 @@ def _describe_stages(graphs, graph, rows, network, buffers):
 
 @inner(arrays=True)
 def _describe_jobs(jobs, network, buffers, filled):
-    """Append the embeddings of these jobs and of the cluster."""
+    """Append the embeddings of these jobs and of the cluster to the inputs."""
     take_rows(buffers.job_embedding, jobs, jobs.size, network.width, buffers.x, filled)
     take_rows(
         buffers.cluster, np.zeros_like(jobs), jobs.size, network.width, buffers.x, filled + network.width
@@ -409,7 +411,7 @@ def _repeat_with_limits(x, filled, lowest, num_limits, scale):
 
 @compiled(_nrt=False)
 def pick(scores, uniform, greedy):
-    """Choose the largest score, or one by the uniform number; return its place and log-probability.
+    """Choose the largest score, or sample from the softmax; return its index and log-probability.
 
     Raises:
         ValueError: there are no scores.
@@ -433,7 +435,7 @@ def pick(scores, uniform, greedy):
             weight = math.exp(scores[i] - top)
             running += weight
             if weight > 0.0:
-                best = i  # the last possible one, should rounding leave the sum below the threshold
+                best = i  # the last possible one if rounding leaves the sum below the threshold
                 if running > threshold:
                     break
     return best, scores[best] - top - math.log(total)

@@ -1,4 +1,4 @@
-"""Configuration of a network for grids: its grid, its layers, and its mask of actions."""
+"""Configuration of a policy for grids: grid, network and action mask."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from simulator.grid.config import DEEPRM, PAPER, GridConfig, Objective, Picture
 
 __all__ = ["GridPolicyConfig", "GridSection", "Mask", "NetworkSection"]
 
-#: Which actions a network may choose; see ``decima.policy.grid.scheduler.Actor``.
+#: Actions that are not masked; see ``decima.policy.grid.scheduler.Actor``.
 Mask = Literal["all", "bookable", "startable"]
 
 
@@ -83,7 +83,7 @@ class GridPolicyConfig(Section):
 
     @property
     def sizes(self) -> str:
-        """Description of the sizes of input, output and layers."""
+        """One-line description of the sizes of input, output and layers."""
         grid = self.grid.build()
         rows, columns = grid.picture_shape
         layers = ", ".join(f"{name} {value}" for name, value in self.network.model_dump().items())

@@ -1,7 +1,7 @@
-"""Networks for grids as files: plain arrays in a NumPy archive, which never executes code.
+"""Policy files of networks for grids: NumPy archives of plain arrays, so that reading one never executes code.
 
-Every parameter of the actor is an array of its name; ``network`` is JSON text with the version of the format, the
-configuration, and ``about``, free notes.
+Each parameter of the actor is an array. The array ``network`` is JSON text with the format version, the configuration
+and ``about``, free information about the training.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ HEAD = "network"
 
 
 def save_network(path: Path, network: nn.Module, config: GridPolicyConfig, about: Mapping[str, Any]) -> None:
-    """Write an actor's network, in one step.
+    """Write an actor's network atomically.
 
     Args:
-        path: file name, which should end in ``.npz``.
-        network: as ``config`` builds it.
+        path: file name, by convention with the suffix ``.npz``.
+        network: a network built by ``config``.
         config: its configuration.
-        about: JSON values, such as the command that trained it and its results.
+        about: JSON-compatible information about the training, such as its command and results.
     """
     head = {"version": VERSION, "config": config.model_dump(mode="json"), "about": dict(about)}
     arrays = {name: weight.detach().cpu().numpy() for name, weight in network.state_dict().items()}
@@ -45,12 +45,12 @@ def load_network(path: Path) -> tuple[nn.Module, GridPolicyConfig]:
     """Read an actor's network and its configuration.
 
     Raises:
-        PolicyFileError: the file is no archive of arrays, or of another version, or does not fit its configuration.
+        PolicyFileError: the file is malformed, of another format version, or does not match its configuration.
     """
     arrays = read_archive(path)
     config, _ = _head(path, arrays)
     try:
-        with torch.device("meta"):  # takes no memory, whatever the config says
+        with torch.device("meta"):  # allocates nothing, whatever the file's sizes are
             network = config.build()
     except (ConfigError, OverflowError, RuntimeError, TypeError) as error:
         raise PolicyFileError(f"{path}: config: {' '.join(str(error).split()):.200}") from None
@@ -63,10 +63,10 @@ def load_network(path: Path) -> tuple[nn.Module, GridPolicyConfig]:
 
 
 def read_about(path: Path) -> dict[str, Any]:
-    """Return ``about`` of a network.
+    """Return the information about a network's training.
 
     Raises:
-        PolicyFileError: as ``load_network``, but the weights are not checked.
+        PolicyFileError: as ``load_network``; weights are not checked.
     """
     return _head(path, read_archive(path))[1]
 

@@ -1,6 +1,6 @@
-"""Compiled: sums of weights over the cells of pictures that are 1.
+"""Compiled: first layer of a network on sparse pictures, as sums of the weights of cells that are 1.
 
-Some hundred of the thousands of cells of a DeepRM picture are 1, so that this is faster than a product of matrices.
+Of thousands of cells of a DeepRM picture about a hundred are 1, so this is faster than a matrix product.
 """
 
 from __future__ import annotations
@@ -12,17 +12,17 @@ __all__ = ["add_outer", "sum_taken"]
 
 @compiled(fastmath=ANY_ORDER)
 def sum_taken(pictures, words, weight, bias, sums):
-    """Sum the weights of the cells that are 1 in each picture, and add the bias.
+    """Compute linear outputs of each picture: the sum of the weights of its cells that are 1, plus the bias.
 
     Args:
         pictures: uint8 [n, cells], zeros and ones.
         words: uint32 [n, cells // 4], a view of ``pictures``.
         weight: float32 [cells, outputs].
         bias: float32 [outputs].
-        sums: float32 [n, outputs], filled in.
+        sums: float32 [n, outputs], output.
 
     Raises:
-        ValueError: the arrays do not fit together.
+        ValueError: the shapes are inconsistent.
     """
     _check(pictures, words, weight, sums)
     for number in range(len(pictures)):
@@ -42,7 +42,7 @@ def sum_taken(pictures, words, weight, bias, sums):
 
 @compiled(fastmath=ANY_ORDER)
 def add_outer(pictures, words, gradient, weight_gradient):
-    """Add the gradients of the sums to the weight gradients of their cells; arrays as in ``sum_taken``."""
+    """Add the gradient of ``sum_taken`` to the weight gradients; arrays as in ``sum_taken``."""
     _check(pictures, words, weight_gradient, gradient)
     for number in range(len(pictures)):
         own = gradient[number]
@@ -60,7 +60,7 @@ def add_outer(pictures, words, gradient, weight_gradient):
 
 @inner
 def _check(pictures, words, weight, sums):
-    """Refuse arrays that do not fit together: compiled code would read outside of them."""
+    """Refuse inconsistent shapes, which compiled code does not check."""
     if pictures.shape[1] != weight.shape[0] or len(pictures) != len(sums) or weight.shape[1] != sums.shape[1]:
         raise ValueError("pictures, weights and sums are not of the same cells and outputs")
     if len(words) != len(pictures) or words.shape[1] != pictures.shape[1] // 4:

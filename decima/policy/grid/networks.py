@@ -1,6 +1,6 @@
-"""Networks for the picture of a grid: DeepRM's, and the convolutional ones of its successors.
+"""Networks for pictures of grids: DeepRM's, and the convolutional networks of its successors.
 
-They map pictures, uint8 or float32 [n, H, W], to scores of actions (an actor), or one value (a critic).
+They map pictures, uint8 or float32 [n, H, W], to scores of actions (actor) or to one value (critic).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ INITIAL_DEVIATION = 0.01
 
 
 class _SumTaken(torch.autograd.Function):
-    """``PictureLinear`` on pictures of zeros and ones."""
+    """``PictureLinear`` on pictures of zeros and ones, with gradients."""
 
     @staticmethod
     def forward(context: Any, pictures: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
@@ -46,12 +46,12 @@ class _SumTaken(torch.autograd.Function):
 
 
 def _words(cells: NDArray[np.uint8]) -> NDArray[np.uint32]:
-    """View the cells four at a time, without an incomplete last four."""
+    """View cells as words of four, without an incomplete last word."""
     return cells[:, : cells.shape[1] // 4 * 4].view(np.uint32)
 
 
 class PictureLinear(nn.Module):
-    """A linear layer on whole pictures, fast where nearly all cells are 0 and the others are 1.
+    """Linear layer on flattened pictures, fast if nearly all cells are 0 and the others 1.
 
     Args:
         cells: number of cells of a picture.
@@ -73,7 +73,7 @@ class PictureLinear(nn.Module):
 
 
 class _OneChannel(nn.Module):
-    """The picture as it is."""
+    """Add a channel dimension to pictures."""
 
     def __init__(self, rows: int, columns: int) -> None:
         super().__init__()
@@ -85,9 +85,9 @@ class _OneChannel(nn.Module):
 
 
 class Resources(nn.Module):
-    """The reshaped picture of the CNN paper: one channel for each resource, and the backlog in every channel.
+    """Reshape pictures as in the CNN paper: one channel per resource, with the backlog in every channel.
 
-    Thus a filter sees the demands of a job for all resources together.
+    Thus a filter sees a job's demands for all resources together.
     """
 
     def __init__(self, config: GridConfig) -> None:
@@ -117,20 +117,20 @@ def build_network(
     reshape: bool = False,
     hidden: Sequence[int] = (20,),
 ) -> nn.Module:
-    """Return a network for the pictures of a grid.
+    """Build a network for pictures of a grid.
 
-    The default is DeepRM's, one hidden layer of 20: 89,451 parameters with the paper's sizes. ``filters=16`` adds a
-    convolution of 2 x 2 (the CNN of Chen, Xu and Wu, 2017); ``kernel=3`` with 16 or 32 filters, with or without
+    The default is DeepRM's, one hidden layer of 20 units: 89,451 parameters with the paper's sizes. ``filters=16``
+    adds a 2 x 2 convolution (the CNN of Chen, Xu and Wu, 2017); ``kernel=3`` with 16 or 32 filters, with or without
     pooling, is A2cScheduler's Conv3-16 or Conv3-32.
 
     Args:
         config: configuration of the grid.
         outputs: number of outputs.
         filters: number of filters of the convolution; 0 for no convolution.
-        kernel: rows and columns of a filter.
-        pooling: whether a max-pooling of 2 x 2 follows the convolution.
-        reshape: whether each resource is a channel of the convolution, instead of columns of one channel.
-        hidden: units of the hidden layers.
+        kernel: height and width of a filter.
+        pooling: whether 2 x 2 max pooling follows the convolution.
+        reshape: whether each resource is a channel instead of columns of one channel; see :class:`Resources`.
+        hidden: widths of the hidden layers.
 
     Raises:
         ConfigError: the picture is too small for the filters.

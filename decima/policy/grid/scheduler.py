@@ -1,4 +1,4 @@
-"""A network for grids as a scheduler, and the steps that it records."""
+"""A network as a scheduler of grids, and the steps that it records for training."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ if TYPE_CHECKING:
 
 __all__ = ["CLONING", "COMPARED", "VALIDATED", "Actor", "Steps", "log_probabilities", "look"]
 
-#: Parts of the random stream POLICY, beside iterations: comparison, validation, behaviour cloning.
+#: Keys of the random stream POLICY for comparison, validation and behaviour cloning; iterations have smaller ones.
 COMPARED, VALIDATED, CLONING = 2**29, 2**30, 2**31 - 1
 
-#: Score of an action that is masked.
+#: Score of a masked action.
 IMPOSSIBLE = -1e30
 
 
 @dataclass(frozen=True, eq=False)
 class Steps:
-    """Inputs and actions of the network in n episodes.
+    """Inputs and actions of the network in n steps.
 
     Attributes:
-        episode: int64 [n], numbers of the episodes.
+        episode: int64 [n], episode of the step.
         pictures: uint8 or float32 [n, H, W].
-        allowed: bool [n, actions], mask; None if all actions are allowed.
+        allowed: bool [n, actions], action mask; None if all actions are allowed.
         action: int64 [n].
     """
 
@@ -46,10 +46,10 @@ class Actor:
     """A network that chooses actions; a ``GridScheduler``.
 
     Args:
-        network: pictures -> a score for each action.
-        random: random numbers to sample actions; without them, the likeliest action is chosen.
-        mask: allowed actions: ``all``; ``bookable`` jobs and void; or ``startable`` jobs, which can start at once, and
-            void. Where only void is allowed, the network is not used.
+        network: maps pictures to a score for each action.
+        random: random numbers to sample actions; by default the most likely action is chosen.
+        mask: allowed actions: ``all``; ``bookable`` jobs and void; or ``startable`` jobs, which can start at once,
+            and void. The network is not evaluated where only void is allowed.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class Actor:
         return self.decide(grid)[0]
 
     def decide(self, grid: Grid) -> tuple[NDArray[np.int64], Steps]:
-        """Return the actions, int64 [N], and the steps in which the network was used."""
+        """Return the actions, int64 [N], and the steps in which the network was evaluated."""
         asked, pictures, allowed = look(grid, self.mask)
         actions = np.full(len(grid), grid.config.num_actions - 1, dtype=np.int64)
         if asked.size:
@@ -87,7 +87,7 @@ class Actor:
 
 
 def look(grid: Grid, mask: Mask) -> tuple[NDArray[np.int64], Tensor, Tensor | None]:
-    """Return the episodes with a choice, int64 [n], their pictures and masks; see ``Steps``."""
+    """Return the episodes with a choice, int64 [n], their pictures and action masks; see ``Steps``."""
     if mask == "all":
         asked = np.flatnonzero(~grid.done)
         return asked, torch.from_numpy(grid.pictures[asked]), None
@@ -97,9 +97,9 @@ def look(grid: Grid, mask: Mask) -> tuple[NDArray[np.int64], Tensor, Tensor | No
 
 
 def log_probabilities(network: nn.Module, pictures: Tensor, allowed: Tensor | None) -> Tensor:
-    """Return log-probabilities of all actions, float32 [n, actions]; masked actions have a probability of 0."""
+    """Return log-probabilities of all actions, float32 [n, actions]; masked actions have probability 0."""
     scores: Tensor = network(pictures)
     if allowed is not None:
-        # Not minus infinity: times a probability of 0 it is NaN in the entropy.
+        # Finite, since minus infinity times a probability of 0 would make the entropy NaN.
         scores = scores.masked_fill(~allowed, IMPOSSIBLE)
     return scores.log_softmax(dim=1)

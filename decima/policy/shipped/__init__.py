@@ -1,7 +1,7 @@
-"""Trained policies that ship with the package, and which of them fits a workload.
+"""Trained policies that ship with the package.
 
-Policy ``NAME`` is the file ``NAME.npz`` beside this one, as ``decima train`` writes it and ``decima.policy.files``
-reads it. A missing file is refused where it is needed. This module imports nothing that takes long.
+Policy ``NAME`` is the file ``NAME.npz`` in this folder, written by ``decima train`` and read by
+``decima.policy.files``. A missing file is an error only when it is used. Imports of this module are cheap.
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ from pathlib import Path
 
 __all__ = ["SHIPPED", "default_policies", "specialists"]
 
-#: Specialists: for evaluation settings inside their own training distribution only.
+#: Policies for evaluation settings inside their own training distribution only.
 _SPECIALISTS = ("tpch-batch", "tpch-stream", "embedded-batch", "embedded-stream")
 
-#: Name -> file. The first is for clusters of many sizes and moving delays, batches and streams of TPC-H and of random
-#: DAGs. Those that pack learned from streams on executors of four classes: of published TPC-H profiles, and of the jobs
-#: of an industrial trace. The others, the specialists, know batches of 20 jobs and streams on 50 executors, of
-#: published profiles or embedded ones, and are better there than the first.
+#: Name -> file. ``general`` was trained on clusters of many sizes and moving delays, with batches and streams of TPC-H
+#: and random DAGs. ``packing-*`` were trained on streams with four executor classes, of published TPC-H profiles or
+#: jobs of an industrial trace. Specialists were trained on batches of 20 jobs or streams on 50 executors, of published
+#: or embedded profiles, and are better there than ``general``.
 SHIPPED: dict[str, Path] = {
     name: Path(__file__).with_name(f"{name}.npz")
     for name in ("general", "packing-tpch", "packing-trace", *_SPECIALISTS)
@@ -25,14 +25,14 @@ SHIPPED: dict[str, Path] = {
 
 
 def default_policies(num_classes: int = 1) -> tuple[str, ...]:
-    """Return the names of the default policies for a number of executor classes, of those whose file exists."""
-    return _there(("general",) if num_classes == 1 else ("packing-tpch", "packing-trace"))
+    """Return the names of the default policies for a number of executor classes; missing files are left out."""
+    return _existing(("general",) if num_classes == 1 else ("packing-tpch", "packing-trace"))
 
 
 def specialists() -> tuple[str, ...]:
-    """Return the names of the specialists whose file exists."""
-    return _there(_SPECIALISTS)
+    """Return the names of the specialists; missing files are left out."""
+    return _existing(_SPECIALISTS)
 
 
-def _there(names: Iterable[str]) -> tuple[str, ...]:
+def _existing(names: Iterable[str]) -> tuple[str, ...]:
     return tuple(name for name in names if SHIPPED[name].is_file())

@@ -1,4 +1,4 @@
-"""A comparison as one self-contained HTML page: the table, distributions, two schedules, and each job's progress."""
+"""A comparison as one self-contained HTML page: table, distributions, two schedules, and each job's progress."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ __all__ = ["TICKS", "comparison_page", "packed_schedule"]
 
 #: Maximum number of points of a distribution.
 MOST_POINTS = 1000
-#: Dashes: matplotlib's name -> Plotly's.
+#: Line style in matplotlib -> in Plotly.
 DASHES = {"-": "solid", "--": "dash", "-.": "dashdot", ":": "dot"}
 #: Range of both axes of a DAG's picture; stages lie between 0 and 1.
 FRAME = (-0.1, 1.1)
@@ -51,11 +51,11 @@ def comparison_page(
 ) -> str:
     """Return the page as HTML.
 
-    The page loads nothing. Data are text in a block of JSON, never markup or code, and the page's content security
-    policy allows its own two scripts only. A decision of the first learned policy is explained, if there is one.
+    The page loads nothing. Data are JSON text, never markup or code, and the content security policy allows only the
+    page's two scripts. If there is a learned policy, one of its decisions is explained.
 
     Args:
-        comparison: at least one experiment is finished, and its episodes were kept.
+        comparison: comparison with at least one finished experiment, run with episodes kept.
         tables: tables at the top, at least one. The title of the first is the page's title.
         notes: sentences below the tables.
         made: command that made the page.
@@ -90,7 +90,7 @@ def comparison_page(
 
 
 def _data(comparison: Comparison) -> dict[str, Any]:
-    """Return the data of the page's figures, except for the spans of the schedules; seconds."""
+    """Return the data of the figures without the spans of the schedules; times are seconds."""
     episodes = comparison.episodes
     names, record = list(episodes), next(iter(episodes.values()))
     numbers = {profile: number for number, profile in enumerate(dict.fromkeys(record.sequence.profiles))}
@@ -145,7 +145,7 @@ def _profile(profile: JobProfile) -> dict[str, Any]:
 
 
 def _distribution(rows: pd.DataFrame, column: str, x: str, y: str) -> dict[str, Any]:
-    """Return a figure for Plotly: the empirical distribution of a column for each scheduler."""
+    """Return a Plotly figure: the empirical distribution of a column for each scheduler."""
     groups = rows.groupby("scheduler", sort=False, observed=True)[column]
     values = {str(name): mine.to_numpy() for name, mine in groups}
     traces: list[dict[str, Any]] = []
@@ -179,7 +179,7 @@ def _distribution(rows: pd.DataFrame, column: str, x: str, y: str) -> dict[str, 
 
 
 def _explained(found: Explanation) -> str:
-    """Return the section on a decision, as HTML."""
+    """Return the HTML section of an explained decision."""
     tables = "\n".join(_table(table, str(table.title)) for table in explanation.tables(found))
     notes = _list(explanation.notes(found))
     return f'<h2>A decision explained</h2>\n<ul class="note">\n{notes}\n</ul>\n{tables}'
@@ -190,7 +190,7 @@ def _list(notes: Sequence[str]) -> str:
 
 
 def _table(table: Table, title: str) -> str:
-    """Convert a rich table to HTML; a row with a style is the best."""
+    """Convert a rich table to HTML; a styled row is the best."""
     heads = "".join(f"<th>{html.escape(str(column.header))}</th>" for column in table.columns)
     rows = zip(table.rows, zip(*(column.cells for column in table.columns), strict=True), strict=True)
     body = "\n".join(
@@ -204,12 +204,12 @@ def _table(table: Table, title: str) -> str:
 
 
 def _json(content: Any) -> str:
-    """Return JSON for a script block: it has no ``<``, which could end the block or begin a comment."""
+    """Return JSON for a script block, without ``<``, which could end the block or start a comment."""
     return json_in_html(json.dumps(content, allow_nan=False, separators=(",", ":")))
 
 
 def _policy(*scripts: str) -> str:
-    """Return the content security policy: these scripts and no others, and no other sources."""
+    """Return the content security policy: only these scripts, and no other sources."""
     hashes = (base64.b64encode(hashlib.sha256(script.encode()).digest()).decode() for script in scripts)
     allowed = " ".join(f"'sha256-{each}'" for each in hashes)
     rest = "style-src 'unsafe-inline'; img-src data: blob:; form-action 'none'; base-uri 'none'"
@@ -227,10 +227,9 @@ TICKS = 2**28
 def packed_schedule(record: EpisodeRecord) -> str:
     """Return tasks and moves of all executors, in order of executor and time, as base64 of gzip of uint32.
 
-    Little endian, column by column: the number of spans of each executor; then for each span the time since the
-    previous one on the same executor (or since 0) and its length (both in 1 / ``TICKS`` of the episode), its kind (0
-    for a move, 2 + the number of the stage over all jobs for a task), the job, the parallelism and the wave (0 for a
-    move).
+    Little endian, column by column: number of spans of each executor; then for each span the time since the previous
+    one on the same executor (or since 0) and its length (both in 1 / ``TICKS`` of the episode), its kind (0 for a
+    move, 2 + the stage's index over all jobs for a task), the job, the parallelism and the wave (0 for a move).
     """
     ran, end_ms = np.flatnonzero(record.task_executor >= 0), record.end_ms
     sizes = [profile.num_stages for profile in record.sequence.profiles]
@@ -253,7 +252,7 @@ def packed_schedule(record: EpisodeRecord) -> str:
     start, finish = span["start"], span["finish"]
     before = np.concatenate([[0], finish[:-1]])
     before[np.flatnonzero(np.diff(span["executor"], prepend=-1))] = 0
-    # Rounding must not make spans overlap, not even those that are shorter than a tick.
+    # Rounding must not make spans overlap, even if they are shorter than a tick.
     start = np.maximum(start, before)
     counts = np.bincount(span["executor"], minlength=record.config.num_executors)
     rest = [span[name] for name in ("stage", "job", "parallelism", "wave")]

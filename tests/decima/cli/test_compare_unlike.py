@@ -1,4 +1,4 @@
-"""``decima compare`` where a policy was trained on something else."""
+"""``decima compare`` where a policy is out of its training distribution."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ WHY = (
 
 
 def notices(done: Result) -> list[str]:
-    return [line for line in done.stdout.splitlines() if "trained on something else" in line]
+    return [line for line in done.stdout.splitlines() if "out of its training distribution" in line]
 
 
 def test_by_default_a_policy_that_does_not_fit_is_left_out_and_one_line_says_so(run: Compare) -> None:
@@ -39,7 +39,7 @@ def test_by_default_a_policy_that_does_not_fit_is_left_out_and_one_line_says_so(
     assert list(results()["schedulers"]) == [*PAPER_SCHEDULERS, "priced-srpt"]
     assert results()["left_out"] == [{"scheduler": "decima:general", "outside_training": [WHY]}]
     assert notices(done) == [
-        f"decima is left out, its policy general was trained on something else: {WHY}. To train one that fits: "
+        f"decima is left out, its policy general is out of its training distribution: {WHY}. To train one that fits: "
         "decima train --config general --set start=general --set behaviour_cloning=null --set iterations=40 "
         "--set 'settings.sources=[tpch]' --set settings.executors=5 --set settings.moving_delay=100 "
         "--set settings.durations=1 --set settings.tasks=1 --set settings.batches=1 --set settings.batch_jobs=2 "
@@ -58,7 +58,7 @@ def test_who_names_it_sees_it_and_one_line_says_why_not_to_trust_it(run: Compare
         assert results()["schedulers"][name]["outside_training"] == [WHY]
         assert "outside_training" not in results()["schedulers"]["fair"]
         assert notices(done) == [
-            f"{name} may do badly here, its policy was trained on something else: {WHY}."
+            f"{name} may do badly here, its policy is out of its training distribution: {WHY}."
         ]
 
 

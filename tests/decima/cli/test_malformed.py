@@ -463,7 +463,7 @@ SLIPS = {
         ("compare --window 10", "no windows, it does not say which jobs arrive when"),
         (
             "compare --workers 0",
-            "'0' are no workers: expected a number from 1 to 1024, ray, ray:N or ray://HOST:",
+            "'0' is not a specification of workers: expected a number from 1 to 1024, ray, ray:N or ray://HOST:",
         ),
         ("compare --workload tpch --profiles .", "--profiles and --workload exclude each other"),
         ("compare --profiles .", "task_duration_1.npy"),

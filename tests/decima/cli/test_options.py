@@ -69,7 +69,7 @@ def test_what_is_right_is_taken(kind: click.ParamType, value: Any, expected: Any
         (Numbers("some", least=1), "0.5", "'0.5': expected some"),
         (Numbers("whole", kind=int), "0.5", "'0.5': expected whole"),
         (Named(".gif", ".png"), "a.jpg", "'a.jpg': expected a name that ends in .gif or .png"),
-        (WorkersType(), "many", "'many' are no workers: expected a number"),
+        (WorkersType(), "many", "'many' is not a specification of workers: expected a number"),
     ],
 )
 def test_what_is_wrong_is_refused_with_what_was_given(

@@ -143,7 +143,7 @@ def test_limits_without_an_output_are_refused() -> None:
 def test_each_graph_takes_two_random_numbers_and_four_with_a_guard() -> None:
     [graph] = graphs_of(PAPER_POLICY, [MOSTLY_COMPLETE])
     for shape, guard in (((0, 2), NO_GUARD), ((1, 1), NO_GUARD), ((1, 3), (graph.low, graph.high))):
-        with pytest.raises(ValueError, match="do not fit together"):
+        with pytest.raises(ValueError, match="inconsistent"):
             policy_of(PAPER_POLICY).act(graph, np.zeros(shape), guard)
 
 
@@ -158,11 +158,11 @@ def test_guards_that_allow_other_limits_than_the_graph_are_refused() -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"executor_class": 1}, "do not fit together"),
-        ({"source": 41}, "do not fit together"),
-        ({"profiles": MOSTLY_COMPLETE.profiles[1:]}, "do not fit together"),
+        ({"executor_class": 1}, "inconsistent"),
+        ({"source": 41}, "inconsistent"),
+        ({"profiles": MOSTLY_COMPLETE.profiles[1:]}, "inconsistent"),
         ({"stages": MOSTLY_COMPLETE.stages[:-3]}, "stages of an observation"),
-        ({"stages": MOSTLY_COMPLETE.stages[::-1]}, "of another job"),
+        ({"stages": MOSTLY_COMPLETE.stages[::-1]}, "a wrong job"),
         ({"profiles": (*MOSTLY_COMPLETE.profiles[:-1], chain(*[stage(1, 1.0)] * 3))}, "other stages than"),
     ],
 )

@@ -164,7 +164,7 @@ def test_a_failed_write_leaves_the_old_file_alone(path: Path, monkeypatch: pytes
 
 
 NO_ARCHIVE = "not a policy, or cut off: expected a NumPy archive of arrays"
-WRONG_HEAD = "the text 'policy' is not what a policy file has"
+WRONG_HEAD = "the text 'policy' is not that of a policy file"
 
 
 def rewrite(path: Path, damage: Callable[[Arrays], object]) -> None:
@@ -216,7 +216,7 @@ DAMAGES: dict[str, tuple[Callable[[Arrays], object], str]] = {
     "wrong value": (config(embedding="wide"), "policy config: embedding: expected a valid integer"),
     "huge": (config(embedding=10**12), "policy config: embedding: "),
     "huge layer": (config(hidden=[10**9, 10**9]), "policy config: hidden"),
-    "impossible": (config(finished_stages=False), "policy config: the order of messages"),
+    "impossible": (config(finished_stages=False), "policy config: message_order decima-sim"),
     "no JSON": (entry("policy", np.array("{")), f"{WRONG_HEAD}: "),
     "brackets": (entry("policy", np.array("[" * 100_000)), f"{WRONG_HEAD}: too many levels of brackets"),
     "key that is given twice": (

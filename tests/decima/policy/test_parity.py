@@ -256,7 +256,7 @@ DAMAGES: dict[str, tuple[Callable[[Content], None], str]] = {
     ),
     "executors": (
         lambda it: it.update(num_executors=it["num_executors"] + 1),
-        r"decision 0 .* \d executors asked for, recorded \d",
+        r"decision 0 .* \d executors requested, recorded \d",
     ),
     "reward": (but(reward=0.5), "decision 0: reward"),
     "time": (but(time_ms=1.0), "decision 0 at 1 ms: the time in ms is 0"),
@@ -333,10 +333,10 @@ def test_messages_in_deep_dags_are_those_recorded(weights: Path, tmp_path: Path)
 @pytest.mark.parametrize(
     ("paths", "message"),
     [
-        ([[[[7, 9]]]], "msg_paths.0: a stage hears from others than all its children"),
-        ([[[[7, 8], [7, 8]]]], "msg_paths.0: a stage hears"),
-        ([[[[10, 3]]]], "msg_paths.0: a stage hears"),
-        ([[[[-1, 3]]]], "msg_paths.0: a stage hears"),
+        ([[[[7, 9]]]], "msg_paths.0: a stage receives from other stages than all its children"),
+        ([[[[7, 8], [7, 8]]]], "msg_paths.0: a stage receives"),
+        ([[[[10, 3]]]], "msg_paths.0: a stage receives"),
+        ([[[[-1, 3]]]], "msg_paths.0: a stage receives"),
         ([[[[7, 8, 9]]]], "msg_paths.0.0.0: "),
         ([[[[10**30, 8]]]], "msg_paths.0.0.0.0: "),
         ([], "msg_paths: 1 jobs, recorded 0"),
@@ -352,7 +352,7 @@ def test_messages_that_cannot_be_are_refused(weights: Path, tmp_path: Path, path
 def test_in_deeper_dags_they_are_checked_as_well(weights: Path, tmp_path: Path) -> None:
     content = record(load_policy(weights), jobs(chain(*(stage(1, 10) for _ in range(12)))))
     line = refused(weights, write(tmp_path / "bad.json", {**content, "msg_paths": [[[[7, 9]]]]}))
-    assert line.startswith("msg_paths.0: a stage hears from others than all its children")
+    assert line.startswith("msg_paths.0: a stage receives from other stages than all its children")
 
 
 def test_in_flat_dags_messages_follow_from_the_dag(weights: Path, episode: Content, tmp_path: Path) -> None:

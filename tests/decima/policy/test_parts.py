@@ -240,7 +240,7 @@ def test_what_is_imported_already_may_be_named(stranger: Any) -> None:
 
 @pytest.mark.parametrize("name", ["os:system", "pathlib:Path", "numpy:ndarray"])
 def test_a_policy_file_calls_nothing_that_is_no_part(name: str, stranger: Any) -> None:
-    with pytest.raises(PartError, match=f"^stage_head: '{name}' is no StageHead: expected a subclass of "):
+    with pytest.raises(PartError, match=f"^stage_head: '{name}' is not a StageHead: expected a subclass of "):
         load_actor(stranger(stage_head=name))
 
 
@@ -254,7 +254,7 @@ def test_a_policy_file_calls_nothing_that_is_no_part(name: str, stranger: Any) -
         ({"stage_head": f"{PARTS}:Gone"}, f"stage_head: '{PARTS}:Gone' cannot be loaded: AttributeError"),
         (
             {"limit_head": f"{PARTS}:LayersHead"},
-            f"limit_head: '{PARTS}:LayersHead' is no LimitHead: expected a subclass of decima.policy.LimitHead",
+            f"limit_head: '{PARTS}:LayersHead' is not a LimitHead: expected a subclass of decima.policy.LimitHead",
         ),
         ({"encoder": f"{HERE}:Abstract"}, f"encoder: '{HERE}:Abstract' cannot be loaded: TypeError"),
         (
@@ -275,7 +275,7 @@ def test_a_feature_that_cannot_be_loaded_is_named_in_one_line() -> None:
         ("no_such_module:Own", "'no_such_module:Own' cannot be loaded: ModuleNotFoundError"),
         (
             f"{PARTS}:LeftToStart",
-            f"'{PARTS}:LeftToStart' is no JobFeature: expected a subclass of decima.policy.J",
+            f"'{PARTS}:LeftToStart' is not a JobFeature: expected a subclass of decima.policy.J",
         ),
     ):
         with pytest.raises(PartError, match=f"^job_features: {message}"):

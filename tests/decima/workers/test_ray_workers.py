@@ -121,9 +121,7 @@ def test_a_cluster_without_cpus_is_refused(ray: FakeRay) -> None:
 def test_where_no_actor_begins_the_wait_has_an_end(ray: FakeRay) -> None:
     with make_workers(1, "ray") as workers:
         ray.cpus = 0
-        with pytest.raises(
-            WorkerError, match=r"^no worker of Ray began within 300 s; is there a CPU free\?$"
-        ):
+        with pytest.raises(WorkerError, match=r"^no Ray worker started within 300 s; is a CPU free\?$"):
             list(workers.map(scaled, [1]))
         assert ray.timeouts == [300.0]
         # Work itself may take as long as it likes.
@@ -148,7 +146,7 @@ def test_what_an_actor_had_begun_is_done_again_first(ray: FakeRay) -> None:
 @pytest.mark.parametrize("error", [Died, RayError])
 def test_work_that_always_ends_its_actor_is_given_up(ray: FakeRay, error: type[BaseException]) -> None:
     reason = "The actor died unexpectedly: out of memory" if error is Died else "it was lost"
-    message = f"^workers of Ray died 4 times with the same work: {reason}; was there enough memory\\?$"
+    message = f"^Ray workers died 4 times with the same work item: {reason}; was there enough memory\\?$"
     work = Dying({1: 9}, error)
     with pytest.raises(WorkerError, match=message), make_workers(None, "ray") as workers:
         list(workers.map(work, range(2)))

@@ -212,7 +212,8 @@ def test_work_goes_on_elsewhere_when_a_node_is_killed() -> None:
 )
 def test_what_means_no_workers_is_refused(spec: str) -> None:
     with pytest.raises(
-        WorkerError, match=r"are no workers: expected a number from 1 to 1024, ray, ray:N or ray://HOST"
+        WorkerError,
+        match=r"is not a specification of workers: expected a number from 1 to 1024, ray, ray:N or ray://HOST",
     ):
         check_workers(spec)
 

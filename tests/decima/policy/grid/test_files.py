@@ -91,7 +91,7 @@ def config(**changes: Any) -> Damage:
 
 
 NO_NETWORK = "not a network for a grid: expected the text 'network'"
-WRONG_HEAD = "the text 'network' is not what a policy file has"
+WRONG_HEAD = "the text 'network' is not that of a policy file"
 
 #: What -> (damage, what is said of it); the archive and its text are read as those of policies for a cluster are.
 DAMAGES: dict[str, tuple[Damage, str]] = {
