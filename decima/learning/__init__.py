@@ -1,4 +1,4 @@
-"""Training of policies: a loop with validation and checkpoints; ``cluster`` and ``grid`` say what an iteration does."""
+"""Training of policies: a loop with validation and checkpoints, with iterations for clusters and for grids."""
 
 import lazy_loader
 

@@ -1,4 +1,4 @@
-"""Policy cards: Markdown that describes a policy, its training, and its results."""
+"""Policy cards: Markdown descriptions of a policy, its training and its results."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from decima.policy.files import TRAINED_ON
 
 __all__ = ["BEFORE", "SEEDS", "policy_card", "previous_trainings"]
 
-#: Key of a policy file: trainings of its initial policy, in order.
+#: Key of ``about`` in a policy file: trainings of its initial policy, in order.
 BEFORE = "before"
 
-#: Key of a policy file: results of the training with several seeds, as [seed, objective, improvement].
+#: Key of ``about``: results of the training with several seeds, as [seed, objective, improvement].
 SEEDS = "seeds"
 #: Maximum number of rows of the learning curve.
 CURVE_ROWS = 12
@@ -41,7 +41,7 @@ def previous_trainings(about: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Return the trainings of a policy, in order; empty if its file does not describe them.
 
     Args:
-        about: information in the policy file, which may be malformed.
+        about: information in the policy file, possibly malformed.
     """
     try:
         return [_Training.model_validate(each).model_dump() for each in (*about.get(BEFORE, []), about)]
@@ -68,7 +68,7 @@ def policy_card(name: str, about: Mapping[str, Any]) -> str:
         f"Trained with {_code(about['command'])}, seed {about['seed']}:",
         f"{_effort(about)}.",
         *(
-            f"It went on from the policy of {_code(each['command'])}, seed {each['seed']}: {_effort(each)}."
+            f"Its initial policy is that of {_code(each['command'])}, seed {each['seed']}: {_effort(each)}."
             for each in reversed(about.get(BEFORE, []))
         ),
         f"This is the policy after iteration {about['iteration']}, the best on the validation set.",
@@ -79,7 +79,7 @@ def policy_card(name: str, about: Mapping[str, Any]) -> str:
         *(_cells(validation["cells"]) if "cells" in validation else _schedulers(validation, digits)),
         "",
         f"Its {validation['objective']} is {_versus(validation['improvement'])} than {validation['against']}.",
-        "This set chose the best iteration, so on another it may be a little worse.",
+        "The best iteration was chosen on this set, so the policy may be slightly worse on others.",
         "",
         "## Learning curve",
         "",
@@ -168,7 +168,7 @@ def _seeds(results: Sequence[Sequence[float]], objective: str, against: str, dig
     return [
         f"## With {len(results)} seeds",
         "",
-        "The same training with other jobs, validation sets, first weights and choices; ± is half a 95 % confidence "
+        "The same training with other jobs, validation sets, initial weights and choices; ± is half a 95 % confidence "
         "interval (Student's t).",
         "",
         *_table(["seed", objective, against], rows),
@@ -188,7 +188,7 @@ def _distribution(trained: Distribution) -> list[str]:
     return [
         "## Trained on",
         "",
-        f"{kind} of jobs. `decima compare` tells where a cluster and its jobs are unlike that.",
+        f"{kind} of jobs. `decima compare` lists what is out of this distribution.",
         "",
         *_table(["", "5 %", "median", "95 %"], rows),
         "",

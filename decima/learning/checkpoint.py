@@ -1,7 +1,7 @@
-"""Checkpoints: the state of a training run as a file of tensors, numbers and texts; reading one executes no code.
+"""Checkpoints: the state of a training run as a file of tensors, numbers and text; reading one executes no code.
 
-A checkpoint holds no state of a random number generator: all random numbers of an iteration follow from the seed of the
-run and the number of the iteration.
+A checkpoint contains no random number generator: the random numbers of an iteration depend only on the seed of the
+run and the iteration.
 """
 
 from __future__ import annotations
@@ -42,10 +42,10 @@ MAY_CHANGE = ("iterations", "checkpoint_every")
 
 
 class TrainingPart:
-    """Replaceable part of a training: returns, baseline or algorithm. A custom part gets ``options`` as arguments."""
+    """Replaceable part of a training: returns, baseline or algorithm. Custom parts receive ``options`` as arguments."""
 
     def state(self) -> dict[str, Any]:
-        """Return the state for checkpoints: tensors, numbers and texts, in lists and by name; empty by default."""
+        """Return the state for checkpoints: tensors, numbers and text in lists and dicts; empty by default."""
         return {}
 
     def restore(self, state: Mapping[str, Any]) -> None:
@@ -151,7 +151,7 @@ def load_checkpoint(path: Path) -> Checkpoint:
 
 
 def _check_plain(document: dict[str, Any]) -> None:
-    """Raise unless the fields that go into the policy file are JSON, and results are numbers."""
+    """Check that the fields for the policy file are JSON, and that results are numbers."""
     best = document["best"]
     found = {"reference": document["reference"], **({} if best is None else {"results": best["results"]})}
     for name in ("config", "curve", "before"):
@@ -175,7 +175,7 @@ def _are_numbers(value: Any) -> bool:
 
 
 def _check(checkpoint: Checkpoint) -> None:
-    """Raise unless all fields have the right types; ``learner`` is not looked into."""
+    """Check the types of all fields except the contents of ``learner``."""
     best = checkpoint.best
     for name, entries in (*vars(checkpoint).items(), *(() if best is None else vars(best).items())):
         if name in ("config", "learner", "reference", "weights", "results") and not isinstance(entries, dict):
@@ -193,28 +193,29 @@ def _check(checkpoint: Checkpoint) -> None:
 
 
 def check_same_run(path: Path, old: Mapping[str, Any], new: Mapping[str, Any], iteration: int) -> None:
-    """Refuse to resume a run with other settings, or one that has done more iterations than the settings ask for.
+    """Check that a run can be resumed with these settings.
 
     Args:
         path: the checkpoint, for error messages.
         old: settings of the checkpoint.
-        new: settings to go on with.
+        new: settings of the resumed run.
         iteration: completed iterations of the checkpoint.
 
     Raises:
-        TrainingError: the settings differ in more than ``MAY_CHANGE``, or ``iteration`` is too large.
+        TrainingError: settings other than ``MAY_CHANGE`` differ, or the new number of iterations is below
+            ``iteration``.
     """
     if place := _difference(old, new):
         may_change = " and ".join(MAY_CHANGE)
-        raise TrainingError(f"{path}: is of a run with another {place}; only {may_change} may change")
+        raise TrainingError(f"{path}: belongs to a run with another {place}; only {may_change} may change")
     if iteration > new["iterations"]:
         raise TrainingError(
-            f"{path}: {iteration} iterations are over, more than the {new['iterations']} asked for"
+            f"{path}: {iteration} iterations are complete, more than the {new['iterations']} requested"
         )
 
 
 def _difference(old: Mapping[str, Any], new: Mapping[str, Any], path: str = "") -> str:
-    """Return the first dotted key that differs and may not; empty if there is none."""
+    """Return the dotted key of the first difference that is not allowed; empty if there is none."""
     for name in {**new, **old}:
         key, one, other = f"{path}{name}", old.get(name), new.get(name)
         if one == other or key in MAY_CHANGE:
@@ -234,7 +235,7 @@ def load_weights(network: nn.Module, weights: Mapping[str, Tensor]) -> None:
     """Set a network's weights.
 
     Raises:
-        AttributeError, RuntimeError, TypeError: the weights have other shapes or are no tensors.
+        AttributeError, RuntimeError, TypeError: a weight has another shape or is not a tensor.
         ValueError: a weight is not finite.
     """
     network.load_state_dict(weights)

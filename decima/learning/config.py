@@ -1,4 +1,4 @@
-"""Settings, seeds and progress messages that all trainings share."""
+"""Settings, seeds and progress callbacks that all trainings share."""
 
 from __future__ import annotations
 
@@ -26,23 +26,23 @@ __all__ = [
     "silent",
 ]
 
-#: First seed of the validation sequences, which do not depend on the seed of the run: so runs can be compared.
-#: Comparisons use small seeds, and trainings seeds of billions.
+#: First seed of the validation sequences, the same in all runs, so that runs can be compared. Evaluations use smaller
+#: seeds, trainings seeds above a billion.
 VALIDATION_SEEDS = 5_000_000
-#: Seeds of a run start at (1 + seed of the run) times this; those of behaviour cloning at this offset from there.
+#: Sequence seeds of a run start at (1 + seed of the run) * ``RUN_SEEDS``; those of behaviour cloning have an offset.
 RUN_SEEDS = 1_000_000_000
 CLONING_OFFSET = 900_000_000
-#: Random streams of a training beside the policy's choices: truncation times, minibatches, settings.
+#: Random streams of a training besides the policy's choices: truncation times, minibatches, cloning, settings.
 ENDS, SHUFFLE, CLONING, SETTINGS = range(4)
 
 #: Progress callback: name of the phase, finished part, total.
 Progress = Callable[[str, int, int], None]
-#: Phase of the iterations, and the phase that interrupts others.
+#: Phase names of the progress callback; validation interrupts other phases.
 TRAINING, VALIDATION = "training", "validation"
 
 
 def silent(phase: str, done: int, total: int) -> None:
-    """Ignore progress."""
+    """Progress callback that does nothing."""
 
 
 class CloningSection(Section):
@@ -53,18 +53,18 @@ class CloningSection(Section):
 
 
 class ValidationSection(Section):
-    """How the best policy is found: on jobs that no training meets."""
+    """Validation: selection of the best policy on held-out jobs."""
 
     every: Count = Field(default=10, description="iterations from one validation to the next")
 
 
 class RunConfig(Section):
-    """A training run. Everything it does follows from these settings, bit for bit on a CPU."""
+    """Settings of a training run. They determine its results, bit for bit on a CPU."""
 
     RENAMED: ClassVar[Mapping[str, str]] = {"imitation": "behaviour_cloning"}
 
     seed: int = Field(
-        default=0, ge=0, lt=1_000_000, description="of the first weights, the jobs and the choices"
+        default=0, ge=0, lt=1_000_000, description="of the initial weights, the jobs and the choices"
     )
     iterations: Count = Field(default=300, description="rounds of episodes and update")
     start: str | None = Field(

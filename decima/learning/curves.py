@@ -37,8 +37,8 @@ class TrainingRun:
 
     Attributes:
         folder: folder of the run.
-        settings: value by dotted key, of all settings.
-        rows: metrics of each iteration; metrics that were not measured are missing.
+        settings: dotted key -> value, all settings.
+        rows: metrics of each iteration; unmeasured ones are missing.
     """
 
     folder: Path
@@ -105,7 +105,7 @@ def _flat(document: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, 
 
 
 def objective_metric(run: TrainingRun) -> str:
-    """Return the validation metric by which the run chose its policy."""
+    """Return the validation metric by which the run selected its policy."""
     settings = run.settings
     if "grid.objective" in settings:
         return f"validation_{settings['grid.objective']}"
@@ -118,7 +118,7 @@ def reference_of(runs: Sequence[TrainingRun], metric: str) -> tuple[str, float] 
     """Return name and mean objective of the reference scheduler.
 
     Returns:
-        None if the runs did not choose their policy by this metric, or a run did not measure the reference.
+        None if the runs did not select their policy by this metric, or a run did not measure the reference.
     """
     found = [
         row["validation_reference"] for run in runs for row in run.rows[:1] if "validation_reference" in row

@@ -1,7 +1,7 @@
 """The training loop: iterations, validation, checkpoints, and the files of a run.
 
-An iteration depends on the settings and its number only. So a run that was killed and resumed from a checkpoint gives,
-on a CPU, the same bits as an uninterrupted one. Subclasses say what is learned, and how.
+An iteration depends only on the settings and its number. So a run that was killed and resumed gives, on a CPU, the
+same bits as an uninterrupted one. Subclasses define the networks and an iteration.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ __all__ = [
 ]
 
 CHECKPOINT, CONFIG, POLICY, CARD = "checkpoint.pt", "config.yaml", "policy.npz", "policy.md"
-#: The optimiser of behaviour cloning, which exists until behaviour cloning ends.
+#: Name of the optimiser of behaviour cloning, which is dropped afterwards.
 CLONING = "cloning"
 
 Config = TypeVar("Config", bound="RunConfig")
@@ -64,28 +64,28 @@ Result = TypeVar("Result")
 class TrainingLoop(ABC, Generic[Config]):
     """A training run and its folder.
 
-    The folder gets ``config.yaml`` (all settings), ``metrics.jsonl`` and ``tensorboard/``, ``checkpoint.pt``, and
+    The folder receives ``config.yaml`` (all settings), ``metrics.jsonl``, ``tensorboard/``, ``checkpoint.pt``, and
     ``policy.npz``, the policy that was best on the validation set, with its card, ``policy.md``.
 
     Args:
         config: settings.
         out: folder of the run.
-        resume: go on from the folder's checkpoint; from the beginning if the run was killed before the first one. Only
+        resume: continue from the folder's checkpoint, or from the beginning if there is none yet. Only
             ``iterations`` and ``checkpoint_every`` may differ from the settings of that run. More iterations stretch
             schedules such as the learning rate's, from the checkpoint on.
         device: device of the updates, ``cpu``, ``cuda`` or ``cuda:N``; episodes always run on CPUs.
         workers: workers that run episodes, see ``check_workers``; they do not change the results.
-        command: command line, kept in the policy file; that of a resumed run is appended to the first one, unless the
-            settings are the same.
+        command: command line, saved in the policy file; the command of a resumed run is appended unless the settings
+            are the same.
 
     Attributes:
-        networks: what learns; behaviour cloning trains the first one.
+        networks: networks that are trained; behaviour cloning trains the first one.
         optimisers: optimisers by name.
-        kept: the network that is validated and kept.
+        kept: the network that is validated and saved.
 
     Raises:
-        TrainingError: the folder holds a training run already, its checkpoint is damaged or of other settings, or the
-            device does not exist.
+        TrainingError: the folder contains a training run already, its checkpoint is damaged or has other settings,
+            or the device does not exist.
         WorkerError: the workers are not available.
         PolicyFileError: the initial policy cannot be read, or has other features or sizes.
         OutputError: the folder cannot be written.
@@ -93,7 +93,7 @@ class TrainingLoop(ABC, Generic[Config]):
 
     #: Name and meaning of each metric.
     METRICS: Mapping[str, str]
-    #: Name of the policy beside the heuristics.
+    #: Name of the policy in results.
     NAME: str
 
     networks: nn.ModuleDict
@@ -118,7 +118,7 @@ class TrainingLoop(ABC, Generic[Config]):
         self._checkpoint_file = self.out / CHECKPOINT
         exists = self._checkpoint_file.exists() or self._checkpoint_file.is_symlink()
         if exists and not resume:
-            raise TrainingError(f"{self.out}: holds a training run already; --resume goes on with it")
+            raise TrainingError(f"{self.out}: contains a training run already; --resume continues it")
         self._build()
         self._reference: dict[str, Any] = {}
         self._best: Best | None = None
@@ -128,22 +128,22 @@ class TrainingLoop(ABC, Generic[Config]):
         self._before: list[dict[str, Any]] = []  # trainings of the initial policy
         self._progress: Progress = silent
         self._workers: Workers
-        # State after the last whole iteration, whatever has changed since.
+        # State after the last complete iteration.
         self._checkpoint: Checkpoint | None = None
         if exists:
             self._restore(self._checkpoint_file)
         elif config.start is not None:
             self._before = previous_trainings(self._start_from(config.start))
 
-    # What a subclass adds.
+    # Methods that subclasses define.
 
     @abstractmethod
     def _build(self) -> None:
-        """Set ``networks``, ``optimisers`` and ``kept``; called first."""
+        """Set ``networks``, ``optimisers`` and ``kept``. Called first."""
 
     @abstractmethod
     def _start_from(self, start: str) -> Mapping[str, Any]:
-        """Take the weights of another policy; return what its file says about its training."""
+        """Load the weights of an initial policy; return what its file says about its training."""
 
     @abstractmethod
     def _shared(self) -> Any:
@@ -155,11 +155,11 @@ class TrainingLoop(ABC, Generic[Config]):
 
     @abstractmethod
     def _clone(self, epochs_done: int) -> Iterator[dict[str, float]]:
-        """Clone the behaviour of a heuristic; yield the metrics of each epoch that is left."""
+        """Clone the behaviour of a heuristic; yield the metrics of each remaining epoch."""
 
     @abstractmethod
     def learn(self, iteration: int) -> dict[str, float]:
-        """Run the episodes of an iteration, numbered from 0, and update the networks; needs ``started``.
+        """Run the episodes of iteration ``iteration`` (from 0), and update the networks. Call it inside ``started``.
 
         Returns:
             Metrics by name, see ``METRICS``.
@@ -186,7 +186,7 @@ class TrainingLoop(ABC, Generic[Config]):
         return {}
 
     def state(self) -> dict[str, Any]:
-        """Copy to the CPU all that is learned from iteration to iteration."""
+        """Return the state for checkpoints, copied to the CPU."""
         return {
             "networks": copy_weights(self.networks),
             "optimisers": {name: copy_state(each.state_dict()) for name, each in self.optimisers.items()},
@@ -207,7 +207,7 @@ class TrainingLoop(ABC, Generic[Config]):
                 if any(value.shape not in (weight.shape, torch.Size()) for value in of_weight.values()):
                     raise ValueError("the optimiser's state has another shape than the weights")
 
-    # What a subclass uses.
+    # Methods for subclasses.
 
     def _map(
         self,
@@ -222,7 +222,7 @@ class TrainingLoop(ABC, Generic[Config]):
         return results
 
     def _cloning_optimiser(self) -> torch.optim.Optimizer:
-        """Return the optimiser of behaviour cloning, a new one if there is none."""
+        """Return the optimiser of behaviour cloning; create it if needed."""
         first = next(iter(self.networks.values()))
         return self.optimisers.setdefault(CLONING, torch.optim.Adam(first.parameters()))
 
@@ -235,7 +235,7 @@ class TrainingLoop(ABC, Generic[Config]):
 
     @contextmanager
     def started(self) -> Iterator[Self]:
-        """Start the workers, which ``learn`` needs, and stop them at the end of the ``with`` block."""
+        """Run the workers inside the block; ``learn`` needs them."""
         with make_workers(self._shared(), self._num_workers) as self._workers:
             yield self
 
@@ -243,22 +243,23 @@ class TrainingLoop(ABC, Generic[Config]):
     def iteration(self) -> float:
         """Completed iterations of the last checkpoint.
 
-        Below 0, minus the epochs of behaviour cloning that are left; minus infinity without a checkpoint.
+        Negative during behaviour cloning: minus the number of remaining epochs. Minus infinity without a checkpoint.
         """
         return -math.inf if self._checkpoint is None else self._checkpoint.iteration
 
     def run(
         self, on_iteration: Callable[[IterationReport], None] | None = None, on_progress: Progress = silent
     ) -> TrainingResult[Config]:
-        """Train to the end, or until Ctrl-C. Can be called once; to go on, build a new object with ``resume``.
+        """Train to the end, or until Ctrl-C. Call it once; to continue, create a new object with ``resume``.
 
         Args:
-            on_iteration: called for the initial policy, after each epoch of behaviour cloning and each iteration.
+            on_iteration: called for the initial policy, and after each epoch of behaviour cloning and each iteration.
             on_progress: progress callback of all phases.
 
         Raises:
-            KeyboardInterrupt: Ctrl-C before the first iteration; the checkpoint keeps what was done, if there is one.
-            DivergedError: a loss, gradient or probability is not finite; the last good checkpoint is kept.
+            KeyboardInterrupt: Ctrl-C before the first iteration; a checkpoint keeps the finished part, if there is
+                one.
+            DivergedError: a loss, gradient or probability is not finite; the last checkpoint is kept.
             WorkerError: a worker process died.
         """
         interrupted, self._progress = False, on_progress
@@ -301,7 +302,7 @@ class TrainingLoop(ABC, Generic[Config]):
         )
 
     def _iterations(self) -> Generator[dict[str, float], None, None]:
-        """Yield the metrics of each epoch of behaviour cloning and of each iteration that is left."""
+        """Yield the metrics of each remaining epoch of behaviour cloning and each remaining iteration."""
         cloning, last = self.config.behaviour_cloning, self.config.iterations
         epochs = 0 if cloning is None else cloning.epochs
         with self.started():
@@ -325,10 +326,7 @@ class TrainingLoop(ABC, Generic[Config]):
     def _measured(
         self, iteration: int, metrics: Mapping[str, float], is_validated: bool = True
     ) -> dict[str, float]:
-        """Add metrics of validation and the CPU time; keep the policy if it is the best.
-
-        A policy that is still being cloned is not kept.
-        """
+        """Add metrics of validation and CPU time; keep the policy if it is the best and not in behaviour cloning."""
         judged: dict[str, float] = {}
         if is_validated:
             found = self._validate()
@@ -371,7 +369,7 @@ class TrainingLoop(ABC, Generic[Config]):
         return f"# {' '.join(self.command.split())}\n"
 
     def _command_so_far(self) -> str:
-        """Return the command of the run in the folder, followed by this one if its settings differ."""
+        """Return the command of the run in the folder, with this one appended if its settings differ."""
         try:
             text = read_bytes(self.out / CONFIG).decode()
         except (OSError, UnicodeDecodeError):
@@ -384,7 +382,7 @@ class TrainingLoop(ABC, Generic[Config]):
 
     def _kept_text(self) -> str:
         if self._checkpoint is None:
-            return "nothing was learned yet"
+            return "there is no checkpoint yet"
         if self.iteration < 0:
             return f"{self._checkpoint_file} keeps what was cloned, {-self.iteration} epochs are left"
         return f"{self._checkpoint_file} keeps iteration {self.iteration}"
@@ -435,10 +433,10 @@ class TrainingLoop(ABC, Generic[Config]):
 
 
 def check_device(name: str) -> str:
-    """Return the name of a device for updates, if it exists: ``cpu``, ``cuda`` or ``cuda:N``.
+    """Return the name of a device for updates: ``cpu``, ``cuda`` or ``cuda:N``.
 
     Raises:
-        TrainingError: it does not.
+        TrainingError: the device does not exist.
     """
     gpus = torch.cuda.device_count() if torch.cuda.is_available() else 0
     if name not in ("cpu", *(("cuda",) if gpus else ()), *(f"cuda:{number}" for number in range(gpus))):

@@ -1,4 +1,4 @@
-"""Metrics and results of trainings, and the log that metrics are written to: ``metrics.jsonl`` and TensorBoard."""
+"""Metrics and results of trainings, and their log: ``metrics.jsonl`` and TensorBoard."""
 
 from __future__ import annotations
 
@@ -33,13 +33,12 @@ __all__ = [
 
 Config = TypeVar("Config", bound="RunConfig")
 
-#: Names of metrics in version 0.1.0 and earlier -> their names now.
+#: Names of metrics up to version 0.1.0 -> current names.
 RENAMED = {"jct_s": "mean_jct_s", "validation_jct_s": "validation_mean_jct_s"}
 #: Lower bound of the iteration numbers.
 FIRST = -(2**31)
 
-#: Name -> meaning of the metrics of all trainings. Each row of ``metrics.jsonl`` is one iteration, without the metrics
-#: that were not measured.
+#: Name -> meaning of the metrics of all trainings. A row of ``metrics.jsonl`` has an iteration's measured metrics.
 COMMON: dict[str, str] = {
     "iteration": "completed iterations; 0 is the policy before the first; below 0, minus the epochs of "
     "behaviour cloning that are left",
@@ -102,10 +101,10 @@ OBJECTIVES = {"jct": "validation_mean_jct_s", "makespan": "validation_makespan_s
 
 @dataclass(frozen=True, eq=False)
 class IterationReport:
-    """One iteration, or one epoch of behaviour cloning before the first iteration.
+    """One iteration, or one epoch of behaviour cloning.
 
     Attributes:
-        iteration: completed iterations; below 0, minus the epochs of behaviour cloning that are left.
+        iteration: completed iterations; negative during behaviour cloning: minus the number of remaining epochs.
         iterations: number of iterations of the training.
         metrics: measured values by name.
         improvement: improvement of the best policy so far; NaN before iteration 0.
@@ -125,7 +124,7 @@ class Validation:
         objective: value to minimise.
         reference: objective of the reference scheduler.
         improvement: relative reduction of the objective against the reference scheduler, as a fraction.
-        result: numbers, in lists or by name; shown beside those of the heuristics.
+        result: numbers, in lists or by name, as the heuristics have them.
         metrics: measured values by name.
     """
 
@@ -162,10 +161,10 @@ class TrainingResult(Generic[Config]):
 
 
 def read_metrics(path: str | Path) -> list[dict[str, float]]:
-    """Read the rows of a ``metrics.jsonl``; old names become today's, and a last row that was cut off is dropped.
+    """Read the rows of a ``metrics.jsonl``. Old names are converted, an incomplete last row is dropped.
 
     Raises:
-        TrainingError: the file cannot be read, or a row holds something else than numbers by name.
+        TrainingError: the file cannot be read, or a row is not numbers by name.
     """
     rows = []
     try:
@@ -189,7 +188,7 @@ class MetricsLog:
 
     Args:
         out: folder of the run.
-        iteration: later rows, of a run that was cut off, are dropped; minus infinity for a new run.
+        iteration: rows after this iteration, left by an interrupted run, are dropped; minus infinity for a new run.
         known: name -> meaning of all possible metrics.
     """
 
@@ -217,7 +216,7 @@ class MetricsLog:
             self._board.close()
 
     def write(self, row: Mapping[str, float]) -> None:
-        """Write the metrics of one iteration that are finite."""
+        """Write the finite metrics of one iteration."""
         row = {name: value for name, value in row.items() if math.isfinite(value)}
         assert row.keys() <= self._known.keys()
         with writing(self._path):

@@ -1,8 +1,8 @@
 """Sweeps: trainings over candidate settings and seeds, and their results.
 
-A trial is one choice of settings, trained once for each seed. Every training has a folder of its own, and every
-finished trial is in Optuna's journal (JSON lines), so an interrupted sweep can be resumed. The next settings depend on
-the sweep's seed and the trials before only.
+A trial is one choice of settings, trained once for each seed. Every training has its own folder, and Optuna's journal
+(JSON lines) contains every finished trial, so an interrupted sweep can be resumed. The settings of a trial depend
+only on the sweep's seed and the earlier trials.
 """
 
 from __future__ import annotations
@@ -79,10 +79,10 @@ class Trial:
     """Result of one choice of settings.
 
     Attributes:
-        number: from 0 on.
-        settings: candidate values by dotted key.
-        results: results of the seeds, up to the one that diverged if one did.
-        diverged: whether a training met a value that is not finite.
+        number: index, from 0.
+        settings: dotted key -> candidate value.
+        results: results of the seeds, up to the first that diverged.
+        diverged: whether a training diverged.
     """
 
     number: int
@@ -92,12 +92,12 @@ class Trial:
 
     @property
     def objective(self) -> Interval:
-        """Mean over the seeds; undefined if one diverged."""
+        """Mean over the seeds; NaN if one diverged."""
         return mean_interval([] if self.diverged else [each.objective for each in self.results])
 
     @property
     def improvement(self) -> Interval:
-        """Mean over the seeds; undefined if one diverged."""
+        """Mean over the seeds; NaN if one diverged."""
         return mean_interval([] if self.diverged else [each.improvement for each in self.results])
 
     @property
@@ -122,12 +122,12 @@ class SweepResult:
 
     @property
     def ranked(self) -> list[Trial]:
-        """Trials from the best to the worst; those that diverged are last."""
+        """Trials from the best to the worst; diverged ones are last."""
         return sorted(self.trials, key=lambda trial: (trial.diverged, trial.objective.mean, trial.number))
 
 
 def seed_folder(number: int, seed: int) -> str:
-    """Return the folder of a training within the folder of its sweep."""
+    """Return the name of a training's folder within the folder of its sweep."""
     return f"trial-{number:03}/seed-{seed}"
 
 
@@ -139,17 +139,17 @@ def run_sweep(
     command: str = "",
     progress: Progress = silent,
 ) -> SweepResult:
-    """Run the trainings of a sweep that are not finished; run it again to resume it.
+    """Run the unfinished trainings of a sweep; call it again to resume.
 
     Args:
         config: settings of the sweep.
         out: folder of the sweep.
         workers: workers that run episodes, see ``check_workers``.
-        command: command line, kept in the policy files.
+        command: command line, saved in the policy files.
         progress: progress callback.
 
     Raises:
-        TrainingError: the folder holds another sweep, or a file of it is damaged.
+        TrainingError: the folder contains another sweep, or a damaged file.
         WorkloadError: the workload cannot be read.
         OutputError: the folder cannot be written.
     """
@@ -191,7 +191,7 @@ def _take(config: SweepConfig, out: Path) -> None:
 
 
 def _open(path: Path) -> optuna.Study:
-    """Open the journal of the finished trials; a line that was cut off is dropped."""
+    """Open the journal of finished trials; an incomplete last line is dropped."""
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     if path.exists():
         whole = path.read_bytes()
@@ -202,12 +202,12 @@ def _open(path: Path) -> optuna.Study:
         return optuna.create_study(storage=storage, study_name="sweep", load_if_exists=True)
     except OSError:
         raise
-    except Exception as error:  # Optuna raises errors of any type for damaged lines
+    except Exception as error:  # Optuna raises exceptions of any type for damaged lines
         raise TrainingError(f"{path}: is no journal of a sweep: {type(error).__name__}: {error}") from None
 
 
 def _next(config: SweepConfig, number: int, study: optuna.Study) -> dict[str, Any]:
-    """Choose the next trial's settings, as Optuna's parameters, from the seed and the trials before."""
+    """Return the next trial's settings as Optuna's parameters; they depend on the seed and the earlier trials."""
     if config.is_grid:
         settings = next(itertools.islice(config.combinations(), number, None))
         return {key: json.dumps(value) for key, value in settings.items()}
@@ -218,7 +218,7 @@ def _next(config: SweepConfig, number: int, study: optuna.Study) -> dict[str, An
 
 
 def _distributions(config: SweepConfig) -> dict[str, BaseDistribution]:
-    """Return the candidate settings as Optuna's distributions; a choice is the JSON of a value of any type."""
+    """Return the candidate settings as Optuna's distributions; choices are JSON of values of any type."""
     ranges, found = config.ranges(), dict[str, BaseDistribution]()
     for key, given in config.vary.items():
         if key not in ranges:

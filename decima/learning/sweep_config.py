@@ -31,7 +31,7 @@ MOST = 10_000
 
 
 class SweepConfig(Section):
-    """A sweep. Its results follow from these settings, bit for bit on a CPU."""
+    """Settings of a sweep. They determine its results, bit for bit on a CPU."""
 
     train: Literal["cluster", "deeprm"] = Field(
         default="cluster", description="what is trained, as decima train or decima deeprm train does"
@@ -132,7 +132,7 @@ class SweepConfig(Section):
             yield dict(zip(self.vary, values, strict=True))
 
     def ranges(self) -> dict[str, tuple[float, float, bool, bool]]:
-        """Return low, high, is logarithmic, is whole of each range, by dotted key."""
+        """Return (low, high, is logarithmic, is integer) of each range by dotted key."""
         model = KINDS[self.train][0]
         return {
             key: (*_ends(given), "log_uniform" in given, is_whole(model, key))

@@ -24,20 +24,20 @@ def train_all(
     progress: Progress = silent,
     elsewhere: str = "another folder for this study: --policies DIR",
 ) -> dict[str, Path]:
-    """Train one policy after the other.
+    """Train several policies, one after the other.
 
     Args:
         configs: settings by name.
         folder: parent of the folders, which have these names.
-        make_training: builds the training of settings and a folder; it resumes what is there.
+        make_training: returns the training for settings and a folder, and resumes a run in the folder.
         progress: progress callback of all trainings, phase by phase.
-        elsewhere: advice for a folder that holds a policy of other settings.
+        elsewhere: advice in the error for a folder with a policy of other settings.
 
     Returns:
         Policy files by name.
 
     Raises:
-        TrainingError: a folder holds a policy of other settings.
+        TrainingError: a folder contains a policy of other settings.
         DivergedError: a loss, gradient or probability is not finite.
         KeyboardInterrupt: Ctrl-C; finished iterations are kept.
     """
@@ -58,13 +58,13 @@ def train_all(
 
 
 def _report_phase(progress: Progress, what: str, phase: str, done: int, total: int) -> None:
-    """Report a phase of one of several trainings, except validations, which take seconds between iterations."""
+    """Report a phase of one of several trainings, except validations, which are short and frequent."""
     if phase != VALIDATION:
         progress(what if phase == TRAINING else f"{what}: {phase}", done, total)
 
 
 def _is_complete(config: RunConfig, out: Path) -> bool:
-    """Return whether the folder holds the policy of these settings."""
+    """Return whether the folder contains the finished policy of these settings."""
     if not ((out / CHECKPOINT).exists() and (out / POLICY).exists()):
         return False
     checkpoint = load_checkpoint(out / CHECKPOINT)

@@ -1,8 +1,8 @@
-"""Advantages: how much more each decision earned than was to be expected (Decima, section 5.3).
+"""Advantages: returns minus a baseline, optionally with a critic and GAE (Decima, section 5.3).
 
 In the order of the computation: *returns* (total, discounted, or differential reward), their *baseline* (the
 input-dependent baseline of Decima: the mean over the other episodes of the same job sequence), and, with a critic,
-generalised advantage estimation (*GAE*; Schulman et al., 2016) in continuous time. ``Advantages`` puts them together.
+generalised advantage estimation (*GAE*; Schulman et al., 2016) in continuous time. ``Advantages`` combines them.
 """
 
 from __future__ import annotations
@@ -62,21 +62,21 @@ UNIT_MS = 1000.0
 
 
 class Returns(TrainingPart):
-    """Total reward: the sum of all rewards that follow (Decima, for batches). Custom returns are subclasses."""
+    """Total reward: the sum of all later rewards (Decima, for batches). Base class of custom returns."""
 
     def observe(self, reward: Floats, time_ms: Floats, end_ms: float) -> None:
-        """See one episode of the iteration, before any returns are computed; arguments as in ``steps``."""
+        """Observe an episode of the iteration before any returns are computed; arguments as in ``steps``."""
 
     def steps(self, reward: Floats, time_ms: Floats, end_ms: float) -> tuple[Floats, Floats]:
         """Compute rewards and discounts of one episode.
 
         Args:
-            reward: float64 [n]; from each sample to the next.
-            time_ms: float64 [n]; time of each sample, ms.
+            reward: float64 [n], from each sample to the next.
+            time_ms: float64 [n], time of each sample, ms.
             end_ms: end of the episode, ms.
 
         Returns:
-            Rewards, float64 [n], and the discount of all that follows each sample, float64 [n].
+            Rewards, float64 [n], and the discount of the return after each sample, float64 [n].
         """
         return reward, np.ones_like(reward)
 
@@ -91,9 +91,9 @@ class Returns(TrainingPart):
 
 
 class DiscountedReturns(Returns):
-    """Discounted reward in continuous time: a reward dt later counts ``exp(-dt / horizon)``.
+    """Discounted reward in continuous time: a reward dt later is weighted by ``exp(-dt / horizon)``.
 
-    A reward counts as spread evenly over the time in which it was earned.
+    Each reward is spread evenly over the time between its samples.
 
     Args:
         horizon_ms: horizon, ms.
@@ -111,9 +111,9 @@ class DiscountedReturns(Returns):
 
 
 class DifferentialReturns(Returns):
-    """Differential reward: less the average reward per time (Decima, appendix B).
+    """Differential reward: reward minus the average reward per time (Decima, appendix B).
 
-    The average is a moving one, over the last samples of all episodes; samples that take no time do not count.
+    It is a moving average over the last samples of all episodes, without samples of zero duration.
 
     Args:
         window: number of samples in the average.
@@ -121,7 +121,7 @@ class DifferentialReturns(Returns):
 
     def __init__(self, window: int) -> None:
         self.recent: deque[tuple[float, float]] = deque(maxlen=window)
-        self._rate: float | None = None  # None after a change: the sums take longer than all else here
+        self._rate: float | None = None  # cache, None after a change: the sums dominate the cost
 
     def observe(self, reward: Floats, time_ms: Floats, end_ms: float) -> None:
         """Add an episode to the average."""
@@ -176,16 +176,16 @@ class Curve(NamedTuple):
 
 
 class Baseline(TrainingPart):
-    """No baseline: nothing is expected. Custom baselines are subclasses."""
+    """No baseline (0). Base class of custom baselines."""
 
     def __call__(self, curves: Sequence[Curve]) -> list[Floats]:
-        """Compute the expected values of a group of episodes.
+        """Compute the baseline of a group of episodes.
 
         Args:
             curves: returns of episodes of one job sequence; with a critic, their GAE advantages.
 
         Returns:
-            One array for each episode, float64, of the shape of its values.
+            One array per episode, float64, in the shape of its values.
         """
         return [np.zeros_like(curve.value) for curve in curves]
 
@@ -193,8 +193,8 @@ class Baseline(TrainingPart):
 class SequenceBaseline(Baseline):
     """Input-dependent baseline: the mean of the other episodes of the same job sequence, at the same time.
 
-    They have the same arrivals, so they differ only by decisions (Decima, section 5.3, challenge 2; Mao et al., 2019).
-    Leaving the episode itself out keeps the gradient unbiased. A single episode has the baseline 0.
+    These episodes have the same arrivals and differ only by decisions (Decima, section 5.3, challenge 2; Mao et al.,
+    2019). To leave out the episode itself keeps the gradient unbiased. A single episode has the baseline 0.
     """
 
     def __call__(self, curves: Sequence[Curve]) -> list[Floats]:
@@ -206,7 +206,7 @@ class SequenceBaseline(Baseline):
 
 
 def mean_at(own: Curve, others: Sequence[Curve]) -> Floats:
-    """Average other curves at an episode's times: those with a sample between the same two arrivals, else all."""
+    """Average other curves at an episode's times: only curves with a sample between the same two arrivals, if any."""
     known = np.array([np.isin(own.arrived, other.arrived) for other in others])
     weight = np.where(known.any(axis=0), known, True)
     values = np.array([_at(own, other) for other in others])
@@ -230,16 +230,16 @@ def _at(own: Curve, other: Curve) -> Floats:
 
 
 class LinearCritic:
-    """Critic without a network: a linear function of the load (see ``rollout.load_of``), fitted by least squares.
+    """Linear critic: a least-squares fit of returns to the load (see ``rollout.load_of``).
 
-    How much work lies before a job decides how long it stays, so a few sums explain most of the returns. The fit is to
-    differences between episodes of one job sequence: returns as such vary mostly with the jobs still to come.
+    A few sums over the work ahead of each job explain most of the returns. The fit is to differences between
+    episodes of one job sequence, since returns themselves vary mostly with future arrivals.
 
     Args:
         decay: weight that an iteration keeps in the next iteration's fit.
 
     Attributes:
-        moments: float64 [7, 8]; sums of products of loads with loads and with returns.
+        moments: float64 [7, 8], sums of products of loads with loads and with returns.
     """
 
     def __init__(self, decay: float = 0.95) -> None:
@@ -252,7 +252,7 @@ class LinearCritic:
         self.moments += load.T @ np.column_stack([load, returns])
 
     def expect(self, load: Floats) -> Floats:
-        """Compute the value of loads, float64 [n]; 0 before anything was observed."""
+        """Return the value of loads, float64 [n]; 0 before any observation."""
         gram, target = self.moments[:, :-1], self.moments[:, -1]
         ridge = np.diag(RIDGE * (np.diag(gram) + 1e-9))
         weights = np.linalg.solve(gram + ridge, target)
@@ -277,18 +277,18 @@ def gae(
     return accumulate(td_error, discounts * gae_lambda)
 
 
-# All of it.
+# Combination.
 
 
 class Advantages:
-    """Returns less their baseline; with a critic, GAE advantages less the same baseline.
+    """Returns minus baseline; with a critic, GAE advantages minus the same baseline.
 
-    With ``returns.relative``, the mean time that jobs spend in the system is the unit of time, for each group of
-    episodes its own. Where all times are longer by some factor, advantages are the same.
+    With ``returns.relative``, the unit of time of a group of episodes is its mean time of a job in the system, so
+    that advantages do not change if all times are scaled.
 
     Args:
         config: settings of the training.
-        conditions: cluster and job sequences, on which the heuristic of a heuristic baseline is run.
+        conditions: cluster and job sequences, for a heuristic baseline.
     """
 
     def __init__(self, config: TrainingConfig, conditions: Conditions) -> None:
@@ -328,7 +328,7 @@ class Advantages:
         return np.concatenate(parts)
 
     def state(self) -> dict[str, Any]:
-        """Return the state for checkpoints: average reward, critic, and that of custom returns and baselines."""
+        """Return the state for checkpoints: average reward, critic, custom returns and baselines."""
         recent = self._returns.recent if isinstance(self._returns, DifferentialReturns) else ()
         return {
             "window": torch.tensor(list(recent), dtype=torch.float64).reshape(-1, 2),
@@ -376,12 +376,12 @@ class Advantages:
             values = np.append(self._critic.expect(samples.load[own]), bootstrap_value)
             value = gae(rewards, discounts, values, time_ms, end_ms, critic.gae_horizon * 1000)
         arrived = samples.arrived[own]
-        if not self._config.episodes.fixed_sequences:  # then arrivals of the episodes have nothing in common
+        if not self._config.episodes.fixed_sequences:  # then episodes of a group have different arrivals
             arrived = np.zeros_like(arrived)
         return Curve(time_ms, value, end_ms, arrived)
 
     def _teach(self, samples: Trajectories, groups: Sequence[Sequence[EpisodePlan]]) -> None:
-        """Fit the critic to the differences of returns and loads within each group."""
+        """Fit the critic to differences of returns and loads within each group."""
         parts: list[Floats] = []
         returns = [self._curve(samples, each, with_critic=False) for each in range(samples.num_episodes)]
         for group in groups:
@@ -437,13 +437,13 @@ def _in_units(samples: Trajectories, unit_ms: Floats) -> Trajectories:
 
 
 def relative_scale(factor: Floats, num_executors: NDArray[np.int64]) -> Floats:
-    """Return factors, float64 [E, 7], that turn ``load_of`` into the same sums of relative times.
+    """Return factors, float64 [E, 7], that convert ``load_of`` to the same sums of relative times.
 
-    There, w is the work over the number of executors, rescaled; ``load_of`` has divided the fourth and the sixth sum by
-    the number of executors already.
+    There, w is the rescaled work divided by the number of executors. The fourth and sixth sum of ``load_of`` are
+    already divided by it.
 
     Args:
-        factor: float64 [E]; factor of all times.
+        factor: float64 [E], factor of all times.
         num_executors: int64 [E].
     """
     one, share = np.ones_like(factor), factor / num_executors

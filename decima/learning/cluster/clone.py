@@ -1,4 +1,4 @@
-"""Behaviour cloning: before reinforcement learning, the policy learns the recorded choices of a scheduler.
+"""Behaviour cloning: before reinforcement learning, the policy learns recorded choices of a scheduler.
 
 The loss is the mean negative log-probability of the choices. Clusters and grids share this module.
 """
@@ -36,18 +36,18 @@ def clone_epochs(
     """Learn recorded choices, epoch by epoch.
 
     Args:
-        evaluate: maps numbers of samples, int64 [k], to log-probability and entropy of the choices, float [k] each.
-        network: the network that learns.
-        optimiser: the optimiser of its parameters.
-        draw_minibatches: draws the minibatches of the next epoch (numbers of samples); none if there are no samples.
+        evaluate: maps sample indices, int64 [k], to log-probability and entropy of the choices, float [k] each.
+        network: the network to train.
+        optimiser: optimiser of its parameters.
+        draw_minibatches: draws the minibatches (sample indices) of the next epoch; none if there are no samples.
         rates: learning rate of each epoch.
-        epochs_done: number of epochs that were done before the run was resumed.
+        epochs_done: number of epochs completed before the run was resumed.
         progress: progress callback, called with the number of gradient steps.
         entropy_weight: weight of the entropy bonus.
         max_gradient_norm: norm to which larger gradients are clipped.
 
     Yields:
-        Metrics of each epoch that was left, see ``metrics.COMMON``.
+        Metrics of each remaining epoch, see ``metrics.COMMON``.
 
     Raises:
         NotFiniteError: a loss or its gradient is not finite.

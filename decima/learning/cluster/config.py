@@ -1,7 +1,7 @@
 """Settings of a training on clusters, read from YAML.
 
-A file holds the settings that differ from the defaults (``cluster:`` with ``executors: 50`` under it); ``RECIPES`` are
-files that come with the project. Times are in seconds.
+A file contains the settings that differ from the defaults (``cluster:`` with ``executors: 50`` under it);
+``RECIPES`` are the files that ship with the project. Times are in seconds.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ MAX_SEQUENCES = 800_000_000
 
 @dataclass(frozen=True, eq=False)
 class _Streams(Conditions):
-    """Conditions whose sequences draw their mean time between arrivals from ``intervals_ms``, ms, by their seed."""
+    """Conditions whose sequences draw their mean time between arrivals from ``intervals_ms`` by their seed."""
 
     intervals_ms: tuple[float, ...] = (25_000.0,)
 
@@ -56,7 +56,7 @@ class _Streams(Conditions):
 
 
 class TrainingConfig(RunConfig):
-    """A training run. Everything it does follows from these settings, bit for bit on a CPU."""
+    """Settings of a training run. They determine its results, bit for bit on a CPU."""
 
     policy: PolicySection = PolicySection()
     cluster: ClusterSection = ClusterSection()
@@ -83,7 +83,7 @@ class TrainingConfig(RunConfig):
 
     @model_validator(mode="after")
     def _check_settings(self) -> TrainingConfig:
-        """Refuse settings that have no effect, or make no sense, beside ``settings``."""
+        """Refuse settings that ``settings`` overrides or excludes."""
         if self.settings is None:
             return self
         for name in ("executors", "classes", "moving_delay"):
@@ -118,7 +118,7 @@ class TrainingConfig(RunConfig):
         return range(first, first + (cloning.sequences if cloning is not None else 0))
 
     def conditions(self) -> Conditions:
-        """Return the cluster, and how job sequences are drawn, as comparisons take them.
+        """Return the cluster and the distribution of job sequences.
 
         Raises:
             WorkloadError: the workload cannot be read, or no jobs can be drawn from it.

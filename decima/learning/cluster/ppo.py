@@ -18,13 +18,13 @@ __all__ = ["PPO"]
 
 
 class PPO(Reinforce):
-    """PPO: several epochs of gradient steps on minibatches, with a clipped probability ratio.
+    """PPO: several epochs of minibatch gradient steps with a clipped probability ratio.
 
     Args:
-        clip: distance of the probability ratio from 1 beyond which a sample earns nothing more.
-        epochs: maximum number of times that each sample is used.
+        clip: distance from 1 at which the probability ratio is clipped.
+        epochs: maximum number of epochs.
         minibatches: gradient steps per epoch.
-        max_kl: the epoch in which the mean KL divergence from the acting policy exceeds this is the last, nats.
+        max_kl: no further epoch starts after one with a larger mean KL divergence from the acting policy, nats.
     """
 
     def __init__(

@@ -24,7 +24,7 @@ CHUNK = 1024
 
 
 class Reinforce(TrainingPart):
-    """REINFORCE: the gradient of ``mean(log_probability * advantage)``. Custom algorithms are subclasses."""
+    """REINFORCE: the gradient of ``mean(log_probability * advantage)``. Base class of custom algorithms."""
 
     def update(
         self,
@@ -37,15 +37,15 @@ class Reinforce(TrainingPart):
         entropy_weight: float,
         max_gradient_norm: float,
     ) -> dict[str, float]:
-        """Change the policy's weights, by one or more gradient steps (see ``take_step``).
+        """Update the policy's weights by one or more gradient steps (see ``take_step``).
 
         Args:
-            policy: the policy; ``samples.evaluate`` gives its log-probabilities and entropies.
-            optimiser: Adam, with the learning rate of this iteration; checkpoints keep its state.
-            samples: n samples, at least one; ``samples.log_probability`` is that of the policy that acted.
+            policy: the policy; ``samples.evaluate`` returns its log-probabilities and entropies.
+            optimiser: Adam, with this iteration's learning rate; its state is in checkpoints.
+            samples: n samples, at least one; ``samples.log_probability`` is that of the acting policy.
             advantage: float64 [n].
-            random: random numbers that depend on the seed of the run and the iteration only.
-            entropy_weight: weight of the entropy bonus, the mean entropy in the objective.
+            random: random numbers that depend only on the run's seed and the iteration.
+            entropy_weight: weight of the mean entropy in the objective.
             max_gradient_norm: norm to which larger gradients are clipped.
 
         Returns:
@@ -127,5 +127,5 @@ def take_step(
 
 
 def split(order: NDArray[np.int64], size: int) -> list[NDArray[np.int64]]:
-    """Split into about equal parts of at most ``size``."""
+    """Split into nearly equal parts of at most ``size``."""
     return np.array_split(order, max(1, math.ceil(order.size / size)))

@@ -1,12 +1,11 @@
-"""Rollouts: the episodes of an iteration, run by the policy in lock-step, and the samples that they leave.
+"""Rollouts: the episodes of an iteration, run by the policy in lock-step, and their samples.
 
-Which episodes an iteration has follows from the seed of the run and the number of the iteration alone. With a
-curriculum (Decima, section 5.3, challenge 1), episodes are truncated at a random time, later and later on average as
-training goes on. The time is memoryless (exponentially distributed): the policy cannot learn how much of the episode
-is left.
+The run's seed and the iteration determine its episodes. With a curriculum (Decima, section 5.3, challenge 1),
+episodes are truncated at a random time, whose mean grows during training. The time is memoryless (exponentially
+distributed), so the policy cannot predict the rest of an episode.
 
-A sample is a decision with more than one legal answer. Other decisions never reach the network; their rewards count for
-the sample before. Worker processes import this module: it needs no PyTorch, whose import takes seconds.
+A sample is a decision with more than one legal action. Other decisions do not reach the network; their rewards are
+added to the sample before. Worker processes import this module: it needs no PyTorch, whose import takes seconds.
 """
 
 from __future__ import annotations
@@ -65,7 +64,7 @@ NUM_LOADS, LIVE_JOBS = 7, 1
 UNIT_MS = 100_000.0
 
 
-# Which episodes an iteration has.
+# Plans of episodes.
 
 
 @dataclass(frozen=True)
@@ -74,10 +73,10 @@ class EpisodePlan:
 
     Attributes:
         sequence_seed: seed of the job sequence and its task noise.
-        end_ms: time at which the episode is truncated, ms.
-        run_seed: the policy's choices are drawn from (run_seed, iteration, episode).
-        iteration: number of the iteration, from 0.
-        episode: number of the episode in the iteration, from 0.
+        end_ms: truncation time, ms.
+        run_seed: choices are drawn from the stream (run_seed, iteration, episode).
+        iteration: index of the iteration.
+        episode: index of the episode in the iteration.
         share: fraction of the choices that become samples, evenly spaced.
     """
 
@@ -90,9 +89,9 @@ class EpisodePlan:
 
 
 def plan_iteration(config: TrainingConfig, iteration: int) -> list[list[EpisodePlan]]:
-    """Plan the episodes of an iteration, in groups that share a baseline and a truncation time.
+    """Plan the episodes of an iteration, in groups with a common baseline and truncation time.
 
-    Episodes of a group end at the same time so that they can be compared (Decima, section 5.3).
+    A common truncation time makes the episodes of a group comparable (Decima, section 5.3).
     """
     episodes = config.episodes
     groups = []
@@ -113,7 +112,7 @@ def plan_iteration(config: TrainingConfig, iteration: int) -> list[list[EpisodeP
     return groups
 
 
-# From an episode to its samples.
+# Episodes and samples.
 
 
 @dataclass(frozen=True, eq=False)
@@ -127,14 +126,14 @@ class _Sample:
 
 
 class Episode:
-    """An episode under way, and the samples taken from it so far.
+    """A running episode, and the samples taken so far.
 
     Args:
-        policy: shape of the policy: what it sees, and which choices it has.
+        policy: configuration of the policy: its observations and choices.
         cluster: the cluster.
         sequence: the jobs.
-        end_ms: time at which the episode is truncated, ms; by default it ends when all jobs are complete.
-        random: random numbers for the policy's choices; None for greedy choices, see ``Policy.act``.
+        end_ms: truncation time, ms; by default the episode ends when all jobs are complete.
+        random: random numbers of the policy's choices; None for greedy choices, see ``Policy.act``.
         share: fraction of the choices that become samples, evenly spaced.
     """
 
@@ -158,7 +157,7 @@ class Episode:
         self._num_choices = 0
 
     def advance(self) -> Graphs | None:
-        """Go on to the next decision with a choice; return its graph, or None at the end of the episode."""
+        """Advance to the next decision with a choice; return its graph, or None at the end of the episode."""
         while not self.cluster.done:
             observation = self.cluster.observe()
             graph, num_answers = self.featurizer.graph_and_answers(observation)
@@ -173,7 +172,7 @@ class Episode:
         return None
 
     def choose(self, graph: Graphs, stage: int, limit: int, log_probability: float) -> None:
-        """Carry out a choice, and keep it as a sample if the share says so."""
+        """Carry out a choice, and keep it as a sample if ``share`` selects it."""
         assert self.observation is not None
         number = self._num_choices
         self._num_choices += 1
@@ -184,7 +183,7 @@ class Episode:
         self.decide(self.featurizer.decision(self.observation, stage, limit))
 
     def decide(self, decision: Decision | None) -> None:
-        """Carry out a decision; its reward counts for the sample before."""
+        """Carry out a decision; its reward is added to the sample before."""
         reward = self.cluster.decide(decision)
         self.num_decisions += 1
         if self.rewards:
@@ -194,7 +193,7 @@ class Episode:
 def start_episodes(
     policy: PolicyConfig, conditions: Conditions, plans: Sequence[EpisodePlan]
 ) -> list[Episode]:
-    """Start the planned episodes; those of one sequence seed share the job sequence."""
+    """Start the planned episodes; episodes with the same sequence seed share the job sequence."""
     sequences = {plan.sequence_seed: conditions.sequence(plan.sequence_seed) for plan in plans}
     return [
         Episode(
@@ -210,11 +209,11 @@ def start_episodes(
 
 
 def roll_out(policy: Actor | Policy, episodes: Sequence[Episode]) -> Trajectories:
-    """Run episodes to their end, in lock-step; an episode does not depend on which others there are.
+    """Run episodes to their end, in lock-step. Results do not depend on the other episodes.
 
     Args:
-        policy: makes the choices.
-        episodes: just started; all of them have random numbers, or none has.
+        policy: the acting policy.
+        episodes: new episodes; either all or none have random numbers.
 
     Raises:
         NotFiniteError: the policy returns probabilities that are not finite.
@@ -232,7 +231,7 @@ def roll_out(policy: Actor | Policy, episodes: Sequence[Episode]) -> Trajectorie
         greedy = waiting[0].random is None
         choices = policy.act(Graphs.concatenate([graph for _, graph in seen]), None if greedy else uniforms)
         if not np.isfinite(choices.log_probability).all():
-            raise NotFiniteError("the policy gives probabilities that are no numbers")
+            raise NotFiniteError("the policy returns probabilities that are not finite")
         columns = (each.tolist() for each in (choices.stage, choices.limit, choices.log_probability))
         for (episode, graph), *choice in zip(seen, *columns, strict=True):
             episode.choose(graph, *choice)
@@ -241,8 +240,8 @@ def roll_out(policy: Actor | Policy, episodes: Sequence[Episode]) -> Trajectorie
 def record_scheduler(scheduler: DecidesStages, episodes: Sequence[Episode]) -> Trajectories:
     """Run episodes with any scheduler, and record its decisions as choices of a policy.
 
-    Two kinds of decisions are no choices of the policy: executors left idle where the policy cannot leave them idle are
-    no sample, and a limit above the policy's largest limit is recorded as the largest.
+    Some decisions are not choices of the policy: idle executors are no sample if the policy cannot leave executors
+    idle, and a limit above the policy's largest limit is recorded as the largest.
     """
     for episode in episodes:
         scheduler.reset(episode.config)
@@ -263,24 +262,24 @@ def record_scheduler(scheduler: DecidesStages, episodes: Sequence[Episode]) -> T
 
 @dataclass(frozen=True, eq=False)
 class Trajectories:
-    """Samples of E episodes, n in all, episode by episode.
+    """Samples of E episodes, n in total, episode by episode.
 
     Attributes:
-        graphs: the n observations that the policy saw.
-        stage: int32 [n]; the stage chosen, its place in the arrays of the observation.
-        limit: int32 [n]; the limit chosen.
-        log_probability: float32 [n]; of the choice, by the policy that acted.
-        time_ms: float64 [n]; time of the sample, ms.
-        load: float64 [n, 7]; see ``load_of``.
-        arrived: int64 [n]; number of jobs that had arrived.
-        reward: float64 [n]; from the sample to the next one of the episode, or to its end.
+        graphs: n observations as graphs.
+        stage: int32 [n], index of the chosen stage in the observation's arrays.
+        limit: int32 [n], chosen limit.
+        log_probability: float32 [n], log-probability of the choice under the acting policy.
+        time_ms: float64 [n], time of the sample, ms.
+        load: float64 [n, 7], see ``load_of``.
+        arrived: int64 [n], number of jobs that had arrived.
+        reward: float64 [n], reward from the sample to the next one or the end of the episode.
         first: int64 [E + 1]; the samples of episode e are ``first[e]:first[e + 1]``.
-        end_ms: float64 [E]; end of the episode, ms.
-        end_load: float64 [E, 7]; load at the end of a truncated episode, 0 for a complete one.
+        end_ms: float64 [E], end of the episode, ms.
+        end_load: float64 [E, 7], load at the end of a truncated episode, 0 for a complete one.
         num_executors: int64 [E].
-        num_decisions: int64 [E]; number of decisions, including those with one legal answer.
-        mean_jct_ms: float64 [E]; mean JCT of the completed jobs, ms; NaN without any.
-        num_completed: int64 [E]; number of completed jobs.
+        num_decisions: int64 [E], number of decisions, including those with one legal action.
+        mean_jct_ms: float64 [E], mean JCT of completed jobs, ms; NaN without any.
+        num_completed: int64 [E], number of completed jobs.
     """
 
     graphs: Graphs
@@ -308,17 +307,17 @@ class Trajectories:
         return self.end_ms.size
 
     def samples(self, episode: int) -> slice:
-        """Return the positions of an episode's samples."""
+        """Return the slice of an episode's samples."""
         return slice(int(self.first[episode]), int(self.first[episode + 1]))
 
     def evaluate(self, policy: Policy, part: NDArray[np.int64]) -> tuple[Tensor, Tensor]:
-        """Return log-probability and entropy (nats), float [k] each with gradients, of samples ``part``, int64 [k]."""
+        """Return log-probability and entropy (nats) of samples ``part``, int64 [k]; float [k] each, with gradients."""
         seen = policy(self.graphs.select(part), self.stage[part], self.limit[part])
         return seen.log_probability, seen.entropy
 
     @staticmethod
     def concatenate(parts: Sequence[Trajectories]) -> Trajectories:
-        """Join trajectories, in order."""
+        """Concatenate trajectories."""
         if len(parts) == 1:
             return parts[0]
         lengths = np.concatenate([np.diff(part.first) for part in parts])
@@ -376,9 +375,9 @@ def _no_graphs(config: PolicyConfig) -> Graphs:
 def load_of(observation: Observation) -> NDArray[np.float64]:
     """Summarise the unfinished work of the live jobs in seven sums, the inputs of the critic.
 
-    With w the unfinished work of a job (tasks times mean duration), jobs in ascending order of w, and r the number of
-    jobs from one on: 1, jobs, sum of w, sum of r * w (total waiting time if the shortest job goes first), sum of the
-    roots of w, its square, and sum of r times the root of w.
+    Let w be the unfinished work of a job (tasks times mean duration), and r the number of jobs with at least that
+    much work, itself included. The sums are: 1, jobs, sum of w, sum of r * w (total waiting time under shortest job
+    first), sum of sqrt(w), its square, and sum of r * sqrt(w).
 
     Returns:
         float64 [7].
@@ -418,7 +417,7 @@ def _end_load(cluster: BaseCluster) -> NDArray[np.float64]:
 
 @dataclass(frozen=True, eq=False)
 class Shared:
-    """Data that all work items need: conditions, shape of the policy, seed of schedulers that choose at random."""
+    """Data for all work items: conditions, configuration of the policy, seed of random schedulers."""
 
     conditions: Conditions
     policy: PolicyConfig

@@ -1,4 +1,4 @@
-"""Sections of the settings of a training on clusters, with the meaning of each setting."""
+"""Sections of the settings of a training on clusters, with descriptions of all settings."""
 
 from __future__ import annotations
 
@@ -43,12 +43,12 @@ def _check_scheduler(spec: str) -> str:
 
 
 SchedulerSpec = Annotated[str, AfterValidator(_check_scheduler)]
-#: Fraction that is left after an iteration.
+#: Factor of decay per iteration.
 Decay = Annotated[float, Field(ge=0, lt=1)]
 
 
 def _share_of(progress: float, part: float) -> float:
-    """Return the finished fraction of the first ``part`` of the training."""
+    """Return the completed fraction of the first ``part`` of the training."""
     return min(1.0, progress / part) if part > 0 else 1.0
 
 
@@ -60,11 +60,11 @@ Options = Annotated[
 
 
 class _Replaceable(Section):
-    """Section that may name a custom class, which is built with ``options``."""
+    """Section that may name a custom class, which receives ``options`` as arguments."""
 
     #: Key of the class's name.
     KEY: ClassVar[str]
-    #: Name of its base class, which is not imported here: some need PyTorch, whose import takes seconds.
+    #: Name of its base class, which is imported only when needed, since some need PyTorch.
     BASE: ClassVar[str]
 
     @model_validator(mode="after")
@@ -81,7 +81,7 @@ class _Replaceable(Section):
 
 
 class PolicySection(Section):
-    """The shape of the policy."""
+    """Configuration of the policy."""
 
     preset: Literal["general", "profiled", "packing", "packing-told", "shortcut", "paper", "decima-sim"] = (
         Field(default="shortcut", description="preset, see decima.policy.config.PRESETS")

@@ -1,4 +1,4 @@
-"""Distributions of settings: each job sequence has a cluster and jobs of its own, drawn by its seed."""
+"""Distributions of settings (domain randomisation): each job sequence draws its own cluster and jobs by its seed."""
 
 from __future__ import annotations
 
@@ -94,13 +94,13 @@ class Setting:
     Attributes:
         source: source of the jobs, one of ``SettingsSection.sources``.
         executors: number of executors.
-        moving_delay_s: time that an executor needs to move to another job, s.
+        moving_delay_s: delay of an executor that changes jobs, s.
         jobs: number of jobs.
-        load: of a stream, arriving work over the capacity of the executors; None for a batch.
-        durations: factor of all task durations.
-        tasks: factor of the numbers of tasks.
+        load: offered load of a stream; None for a batch.
+        durations: factor on all task durations.
+        tasks: factor on the numbers of tasks.
         knowledge: errors of estimates.
-        faults: what goes wrong in the cluster.
+        faults: faults of the cluster.
     """
 
     source: str
@@ -114,7 +114,7 @@ class Setting:
     faults: Faults = NO_FAULTS
 
     def __str__(self) -> str:
-        """Describe the setting in words."""
+        """Return a description in words."""
         what = "a batch of" if self.load is None else f"a stream at {self.load:.0%} load of"
         words = [f"{what} {self.jobs} jobs of {self.source}", f"{self.executors} executors"]
         words.append(f"moving delay {self.moving_delay_s:.3g} s")
@@ -133,7 +133,7 @@ class SettingsSection(Section):
     """Distribution of settings, instead of ``cluster`` and ``workload``; each sequence draws one by its seed.
 
     A quantity is a number, or exactly one of ``uniform: [a, b]``, ``log_uniform: [a, b]`` and ``one_of: [a, b, ..]``;
-    whole numbers are rounded.
+    integers are rounded.
     """
 
     sources: tuple[str, ...] = Field(
@@ -220,7 +220,7 @@ class SettingsSection(Section):
         )
 
     def _faults(self, uniform: list[float], losing: float) -> Faults:
-        """Map uniform random numbers, one for each of ``FAULTS`` and one more for lost outputs, to faults."""
+        """Map uniform random numbers, one for each of ``FAULTS``, and ``losing`` for lost outputs, to faults."""
         drawn = {name: _drawn(getattr(self, name), each) for name, each in zip(FAULTS, uniform, strict=True)}
         rate = drawn["losses_per_hour"]
         return Faults(
@@ -232,7 +232,7 @@ class SettingsSection(Section):
         )
 
     def cells(self, count: int) -> list[Setting]:
-        """Return the settings for validation, which do not depend on the run's seed."""
+        """Return the validation settings, which do not depend on the run's seed."""
         return [self.draw(VALIDATION_SEEDS + cell) for cell in range(count)]
 
     def read(self) -> dict[str, Workload]:
@@ -252,13 +252,13 @@ def by_cell(values: ArrayLike, cells: int) -> NDArray[np.float64]:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class SettingsConditions(Conditions):
-    """Conditions in which each seed has a cluster and jobs of its own.
+    """Conditions in which each seed has its own cluster and jobs.
 
     Args:
-        cluster: what all clusters share.
+        cluster: settings common to all clusters.
         settings: distribution of the settings.
-        sources: jobs by source.
-        cells: number of settings for validation.
+        sources: workload by source.
+        cells: number of validation settings.
         per_cell: number of consecutive validation sequences that share a setting.
     """
 
@@ -308,7 +308,7 @@ class SettingsConditions(Conditions):
         num_tasks, mean_ms = self._stages[setting.source]
         left = np.maximum(1, np.rint(setting.tasks * num_tasks))
         work_ms = setting.durations * float(left @ mean_ms) / len(self.sources[setting.source].profiles)
-        return max(work_ms, 1.0) / (load * setting.executors)  # no clock is finer than 1 ms
+        return max(work_ms, 1.0) / (load * setting.executors)  # clocks have a resolution of 1 ms
 
     @cached_property
     def _stages(self) -> dict[str, tuple[NDArray[np.float64], NDArray[np.float64]]]:
@@ -324,6 +324,6 @@ class SettingsConditions(Conditions):
 
     @cached_property
     def _examples(self) -> JobSequence:
-        """All jobs before they are scaled."""
+        """Unscaled jobs of all sources."""
         profiles = tuple(profile for source in self.sources.values() for profile in source.profiles)
         return JobSequence(profiles, np.zeros(len(profiles)))

@@ -1,6 +1,6 @@
-"""Training on clusters: what happens in an iteration, from top to bottom, and ``train_policy``.
+"""Training on clusters: an iteration from top to bottom, and ``train_policy``.
 
-``learn`` rolls out the planned episodes, computes advantages and updates the policy; the loop around it, with
+``learn`` rolls out the planned episodes, computes advantages and updates the policy. The loop around it, with
 checkpoints, is ``decima.learning.loop``.
 """
 
@@ -35,8 +35,8 @@ from decima.learning.cluster.rollout import (
 )
 from decima.learning.cluster.settings import by_cell
 from decima.learning.cluster.validation import (
+    evaluate_weights,
     fair_ms,
-    judge_weights,
     reference_results,
     reference_row,
     scheduler_ms,
@@ -58,11 +58,11 @@ __all__ = ["ClusterTraining", "train_policy"]
 
 Item = TypeVar("Item")
 
-#: Number of training sequences that the training distribution is measured on; more if each has its own setting.
+#: Number of sequences from which the training distribution is estimated; the second if each has its own setting.
 MEASURED, MEASURED_SETTINGS = 20, 300
 #: Maximum number of sequences that are validated in one work item, between two progress messages.
 FEW = 4
-#: Added to the standard deviation that advantages are divided by.
+#: Added to the standard deviation in the normalisation of advantages.
 TINY = 1e-9
 HEURISTICS = "heuristics on the validation sequences"
 
@@ -70,11 +70,11 @@ HEURISTICS = "heuristics on the validation sequences"
 class ClusterTraining(TrainingLoop[TrainingConfig]):
     """Training run on a cluster, see ``TrainingLoop``.
 
-    Results are the mean JCT (or the makespan, if that is rewarded) of each validation sequence, [n], ms.
+    Results are the objective on each validation sequence, [n], ms: mean JCT, or makespan if that is rewarded.
 
     Attributes:
-        policy: the policy that learns, by Adam.
-        average: exponential moving average of its weights, which is steadier; validated and kept.
+        policy: the policy that is trained.
+        average: exponential moving average of its weights, which is less noisy; it is validated and saved.
         advantages: computes the advantages of samples.
     """
 
@@ -151,7 +151,7 @@ class ClusterTraining(TrainingLoop[TrainingConfig]):
         return metrics | updated
 
     def _check_updated(self, updated: object) -> None:
-        """Refuse metrics of a custom algorithm that are no numbers by the name of a metric."""
+        """Refuse metrics of a custom algorithm that are not numbers or have unknown names."""
         expected = "metrics by name, such as loss, entropy, gradient_norm and steps"
         if not isinstance(updated, dict):
             raise self._algorithm.wrong("update.algorithm", f"{expected}, gave {type(updated).__name__}")
@@ -208,7 +208,7 @@ class ClusterTraining(TrainingLoop[TrainingConfig]):
 
     def _validate(self) -> Validation:
         shares = _shares(self.config.validation_seeds, self._workers.count, FEW)
-        work, progress = partial(judge_weights, self.average.arrays), partial(self._progress, VALIDATION)
+        work, progress = partial(evaluate_weights, self.average.arrays), partial(self._progress, VALIDATION)
         jct_ms, makespan_ms = np.concatenate(self._map(work, shares, progress, map(len, shares))).T.copy()
         objective = makespan_ms if self.config.cluster.reward == "makespan" else jct_ms
         if self.config.settings is not None:
@@ -223,19 +223,19 @@ class ClusterTraining(TrainingLoop[TrainingConfig]):
 
     @property
     def _references(self) -> list[str]:
-        """With settings: the schedulers shown beside the policy; the last one is the reference scheduler."""
+        """With settings: schedulers of the validation; the last one is the reference scheduler."""
         return list(dict.fromkeys(("fair", self.config.validation.against)))
 
     def _over_cells(self, objective_ms: NDArray[np.float64]) -> Validation:
         changes = self._changes(objective_ms, self._reference)
         mean = fmean(change.mean for change in changes)
-        # With many settings of few sequences, one is worse by chance: only a loss beyond its interval counts.
+        # Of many settings with few sequences, one is worse by chance: count only losses beyond the interval.
         worst = max(0.0, *(float(change.mean - np.nan_to_num(change.half_width)) for change in changes))
         measured = {"validation_change_mean": mean, "validation_change_worst": worst}
         return Validation(mean, 0.0, -mean - worst, objective_ms.tolist(), measured)
 
     def _changes(self, own: ArrayLike, results: Mapping[str, Any]) -> list[Interval]:
-        """Return the relative change of each cell's mean against the reference scheduler, in pairs."""
+        """Return the relative change of each cell's mean against the reference scheduler, paired by sequence."""
         cells = self.config.validation.cells
         reference = np.reshape(results[self._references[-1]], (cells, -1))
         relative = (np.reshape(own, (cells, -1)) - reference) / reference.mean(axis=1, keepdims=True)
@@ -262,9 +262,7 @@ class ClusterTraining(TrainingLoop[TrainingConfig]):
     def _restore(self, path: Path) -> None:
         super()._restore(path)
         if fair_ms(self._conditions, self.config.validation_seeds[0]) != self._reference["fair"][0]:
-            raise TrainingError(
-                f"{path}: is of a run on another workload: fair does not do there what it does now"
-            )
+            raise TrainingError(f"{path}: belongs to a run on another workload: results of fair differ")
 
     def _describe(self, results: Mapping[str, Any]) -> dict[str, Any]:
         validation = self.config.validation
@@ -297,7 +295,7 @@ class ClusterTraining(TrainingLoop[TrainingConfig]):
 
     @cached_property
     def _trained_on(self) -> dict[str, Any]:
-        """Training distribution; the same at every checkpoint, and it takes a while to measure."""
+        """Training distribution; cached, as it is the same at every checkpoint and slow to measure."""
         measured = MEASURED if self.config.settings is None else MEASURED_SETTINGS
         seeds = self.config.training_seeds[:measured]
         return evaluation_setting(self._conditions, seeds).model_dump(mode="json", exclude_none=True)
@@ -317,7 +315,7 @@ def _shares(items: Sequence[Item], count: int, most: int | None = None) -> list[
 
 
 def _standardised(values: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Shift and scale to mean 0 and standard deviation 1, if the values vary."""
+    """Standardise to mean 0 and standard deviation 1, if the values vary."""
     return (values - values.mean()) / (values.std() + TINY) if values.size else values
 
 
@@ -345,26 +343,26 @@ def train_policy(
 ) -> TrainingResult[TrainingConfig]:
     """Train a policy, as ``decima train`` does.
 
-    The folder gets ``policy.npz``, the policy that was best on the validation sequences, its card, all settings,
+    The folder receives ``policy.npz``, the policy that was best on the validation sequences, its card, all settings,
     metrics and a checkpoint. The same settings give the same policy, bit for bit on a CPU.
 
     Args:
         config: settings, name of a recipe such as ``quick``, or YAML file; None for the settings in the folder of a
             run to resume.
         out: the folder.
-        workload: jobs instead of those of ``config``: ``tpch``, ``synthetic``, a workload file, or a folder of
-            published TPC-H profiles.
-        overrides: settings that differ from those of ``config``, such as ``"iterations=20"``.
-        resume: go on from the folder's checkpoint.
+        workload: replaces the jobs of ``config``: ``tpch``, ``synthetic``, a workload file, or a folder of published
+            TPC-H profiles.
+        overrides: settings that replace those of ``config``, such as ``"iterations=20"``.
+        resume: continue from the folder's checkpoint.
         device: device of the updates, ``cpu`` or ``cuda``; episodes always run on CPUs.
         workers: workers that run episodes, see ``check_workers``; they do not change the results.
-        command: command line, kept in the policy file.
-        on_iteration: called for the initial policy, after each epoch of behaviour cloning and each iteration.
+        command: command line, saved in the policy file.
+        on_iteration: called for the initial policy, and after each epoch of behaviour cloning and each iteration.
         on_progress: progress callback, called with the name of the phase, the finished part and the total.
 
     Raises:
         TrainingError: the settings are malformed, or see ``TrainingLoop``.
-        KeyboardInterrupt: Ctrl-C before the first iteration; later, the result says ``interrupted``.
+        KeyboardInterrupt: Ctrl-C before the first iteration; later, the result has ``interrupted`` set.
         DivergedError: a loss, gradient or probability is not finite.
         WorkloadError: the workload cannot be read.
         Exception: see ``TrainingLoop``.
@@ -380,6 +378,6 @@ def train_policy(
     if not isinstance(config, TrainingConfig):
         config = read_config(Path(out) / CONFIG if config is None else config, overrides)
     elif overrides:
-        raise TrainingError("workload and overrides: expected the name of a recipe or a file beside them")
+        raise TrainingError("workload and overrides need the name of a recipe or a file as config")
     training = ClusterTraining(config, out, resume=resume, device=device, workers=workers, command=command)
     return training.run(on_iteration, on_progress)

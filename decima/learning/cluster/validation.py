@@ -1,6 +1,6 @@
-"""Validation: greedy episodes of the policy, and episodes of heuristics, on sequences that no training meets.
+"""Validation: greedy episodes of the policy, and of heuristics, on held-out sequences.
 
-These are work items of worker processes, whose first argument is ``rollout.Shared``; this module needs no PyTorch.
+The functions are work items of worker processes, whose first argument is ``rollout.Shared``. Needs no PyTorch.
 """
 
 from __future__ import annotations
@@ -25,23 +25,25 @@ if TYPE_CHECKING:
     from decima.policy.scheduler import Actor
 
 __all__ = [
+    "evaluate_policy",
+    "evaluate_weights",
     "fair_ms",
-    "judge",
-    "judge_weights",
     "reference_results",
     "reference_row",
     "scheduler_ms",
 ]
 
 
-def judge(conditions: Conditions, policy: Actor | Policy, seeds: Sequence[int]) -> NDArray[np.float64]:
+def evaluate_policy(
+    conditions: Conditions, policy: Actor | Policy, seeds: Sequence[int]
+) -> NDArray[np.float64]:
     """Run greedy episodes of a policy; return mean JCT and makespan of each sequence, float64 [n, 2], ms.
 
     Raises:
         NotFiniteError: a weight of the policy is not finite.
     """
     if not all(np.isfinite(array).all() for array in policy.arrays.values()):
-        raise NotFiniteError("the policy has weights that are no numbers")
+        raise NotFiniteError("the policy has weights that are not finite")
     scheduler = NeuralScheduler(policy)
     records = [
         run_episode(conditions.cluster_of(seed), conditions.sequence(seed), scheduler) for seed in seeds
@@ -49,11 +51,11 @@ def judge(conditions: Conditions, policy: Actor | Policy, seeds: Sequence[int]) 
     return np.array([(record.mean_jct_ms, record.makespan_ms) for record in records])
 
 
-def judge_weights(
+def evaluate_weights(
     weights: dict[str, NDArray[np.float32]], shared: Shared, seeds: Sequence[int]
 ) -> NDArray[np.float64]:
-    """Call ``judge`` with the policy of these weights."""
-    return judge(shared.conditions, make_actor(shared.policy, weights), seeds)
+    """Call ``evaluate_policy`` with the policy of these weights."""
+    return evaluate_policy(shared.conditions, make_actor(shared.policy, weights), seeds)
 
 
 def reference_row(shared: Shared, seed: int) -> NDArray[np.float64]:
@@ -67,11 +69,11 @@ def reference_row(shared: Shared, seed: int) -> NDArray[np.float64]:
 def reference_results(table: NDArray[np.float64]) -> dict[str, list[float]]:
     """Return the objective on each sequence, [n], ms, of fair and of tuned weighted fair.
 
-    The alpha of weighted fair is the best for all sequences, or, in hindsight, the best for each: the strongest
+    The alpha of weighted fair is the best for all sequences or, in hindsight, the best for each: the strongest
     baseline.
 
     Args:
-        table: float64 [n, 42]; rows of ``reference_row``.
+        table: float64 [n, 42], rows of ``reference_row``.
     """
     fair, sweep = table[:, 0], table[:, 1:]
     alpha = best_for_all(sweep)

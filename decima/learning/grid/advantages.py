@@ -1,6 +1,6 @@
 """Returns and baselines of grid episodes in lock-step: S actions in each of N episodes.
 
-The clock of a grid moves in steps. An action that books a job does not move it, and its successors are not discounted.
+The clock of a grid advances in steps. An action that books a job does not advance it, and causes no discount.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ Floats = NDArray[np.float64]
 
 
 def returns_to_go(rewards: Floats, clock: NDArray[np.int32], discount: float = 1.0) -> Floats:
-    """Compute the discounted sum of the rewards from each action on, float64 [S, N].
+    """Compute the discounted sum of rewards from each action on, float64 [S, N].
 
     Args:
         rewards: float64 [S, N].
-        clock: int32 [S + 1, N]; before each action, and at the end.
+        clock: int32 [S + 1, N], before each action and at the end.
         discount: discount per step of the clock.
     """
     return accumulate(rewards, _discounts(clock, discount))
@@ -31,35 +31,35 @@ def returns_to_go(rewards: Floats, clock: NDArray[np.int32], discount: float = 1
 def n_step_returns(
     rewards: Floats, clock: NDArray[np.int32], values: Floats, steps: int, discount: float = 1.0
 ) -> Floats:
-    """Compute n-step returns: the rewards of n actions, and the bootstrap value after them, float64 [S, N].
+    """Compute n-step returns: the rewards of n actions plus the bootstrap value, float64 [S, N].
 
     Args:
         rewards: float64 [S, N].
         clock: int32 [S + 1, N].
-        values: float64 [S + 1, N]; values of a critic, before each action and at the end.
+        values: float64 [S + 1, N], values of a critic before each action and at the end.
         steps: number of actions n.
         discount: discount per step of the clock.
     """
     length, discounts = len(rewards), _discounts(clock, discount)
     returns = values[np.minimum(np.arange(length) + steps, length)]
     for ahead in range(min(steps, length) - 1, -1, -1):
-        first = length - ahead  # from here on an episode ends earlier
+        first = length - ahead  # later actions have fewer than n actions left
         returns[:first] = rewards[ahead:] + discounts[ahead:] * returns[:first]
     return returns
 
 
 def _discounts(clock: NDArray[np.int32], discount: float) -> Floats:
-    """Compute the discount of what follows each action, float64 [S, N]."""
+    """Compute the discount of the return after each action, float64 [S, N]."""
     return np.where(np.diff(clock, axis=0) > 0, discount, 1.0)
 
 
 def time_baseline(returns: Floats, clock: NDArray[np.int32], per_set: int) -> Floats:
-    """Average the other episodes of the same set of jobs at the same time: the input-dependent baseline.
+    """Input-dependent baseline: the mean of the other episodes of the same job set at the same time.
 
-    The value of an episode at a time is the return of its first action then, 0 without one.
+    The value of an episode at a time is the return of its first action at that time, 0 without one.
 
     Args:
-        returns: float64 [S, N]; episodes of a set are neighbours.
+        returns: float64 [S, N]; episodes of a set are consecutive.
         clock: int32 [S, N] or longer.
         per_set: number of episodes of a set, at least 2.
 
@@ -76,13 +76,16 @@ def time_baseline(returns: Floats, clock: NDArray[np.int32], per_set: int) -> Fl
 
 
 def action_baseline(returns: Floats, clock: NDArray[np.int32], per_set: int) -> Floats:
-    """Average all episodes of a set after as many actions, as DeepRM's public code does; see ``time_baseline``."""
+    """Baseline of DeepRM's published code: the mean of all episodes of a set after the same number of actions.
+
+    Arguments as in ``time_baseline``.
+    """
     means = returns.reshape(len(returns), -1, per_set).mean(axis=2)
     return np.repeat(means, per_set, axis=1)
 
 
 def no_baseline(returns: Floats, clock: NDArray[np.int32], per_set: int) -> Floats:
-    """Expect nothing; see ``time_baseline``."""
+    """Return zeros; arguments as in ``time_baseline``."""
     return np.zeros_like(returns)
 
 

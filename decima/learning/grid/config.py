@@ -1,4 +1,4 @@
-"""Settings of a training on a grid, of ``decima deeprm train``, read from YAML as those of ``decima train``."""
+"""Settings of a training on a grid (``decima deeprm train``), read from YAML."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class JobsSection(Section):
         return replace(DISTRIBUTIONS[self.distribution], slots=grid.machines * grid.units)
 
     def loads(self, grid: GridConfig) -> tuple[float, ...]:
-        """Return the loads that are taken in turn."""
+        """Return the loads that are used in turn."""
         if self.load is not None:
             return self.load if isinstance(self.load, tuple) else (self.load,)
         assert self.rate is not None
@@ -134,13 +134,13 @@ class CloningSection(config.CloningSection):
 
 
 class ValidationSection(config.ValidationSection):
-    """Validation on sets that no training meets."""
+    """Validation on held-out sets."""
 
     sets: Count = Field(default=100, description="number of sets")
 
 
 class DeepRMConfig(config.RunConfig):
-    """A training run on a grid. Everything it does follows from these settings, bit for bit on a CPU."""
+    """Settings of a training run on a grid. They determine its results, bit for bit on a CPU."""
 
     grid: GridSection = GridSection()
     jobs: JobsSection = JobsSection()

@@ -1,4 +1,4 @@
-"""Rollouts on grids: episodes in lock-step, one pass through the network for all that are not over."""
+"""Rollouts on grids: episodes in lock-step, with one pass through the network for all running episodes."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ class Seen:
     """Observations and actions of episodes: n pictures in S steps, in the order of the steps.
 
     Attributes:
-        counts: int64 [S]; number of pictures of each step.
-        episode: int64 [n]; ascending in each step.
+        counts: int64 [S], number of pictures of each step.
+        episode: int64 [n], ascending in each step.
         pictures: uint8 or float32 [n, H, W].
-        allowed: bool [n, actions]; None if all actions were.
-        action: int64 [n]; the action chosen; None if there was no choice.
+        allowed: bool [n, actions], action mask; None if all actions are allowed.
+        action: int64 [n], chosen action; None if there was no choice.
     """
 
     counts: NDArray[np.int64]
@@ -45,13 +45,13 @@ class Seen:
         return self.episode.size
 
     def steps(self) -> Iterator[slice]:
-        """Iterate over the steps: where the pictures of each are."""
+        """Iterate over the slices of the steps."""
         ends = np.cumsum(self.counts).tolist()
         return map(slice, [0, *ends[:-1]], ends)
 
     @staticmethod
     def of(steps: Sequence[Steps]) -> Seen:
-        """Join the choices of all steps."""
+        """Concatenate the choices of all steps."""
         allowed = [step.allowed.numpy() for step in steps if step.allowed is not None]
         return Seen(
             counts=np.array([len(step.episode) for step in steps], dtype=np.int64),
@@ -64,14 +64,14 @@ class Seen:
 
 @dataclass(frozen=True, eq=False)
 class Episodes:
-    """N episodes in lock-step; an episode that is over has rewards of 0 and a clock that stands still.
+    """N episodes in lock-step; an episode that has ended has rewards of 0 and a constant clock.
 
     Attributes:
         choices: pictures and actions of S steps, where the policy had a choice.
         rewards: float64 [S, N].
-        clock: int32 [S + 1, N]; before each action, and at the end.
-        record: what happened to the jobs.
-        states: pictures before each step of all episodes that were not over; None if they were not kept.
+        clock: int32 [S + 1, N], before each action and at the end.
+        record: record of the jobs.
+        states: pictures of all running episodes before each step; None if not kept.
     """
 
     choices: Seen
@@ -86,7 +86,7 @@ class Recorder:
 
     Args:
         heuristic: the scheduler.
-        mask: where there is a choice; see ``Actor``.
+        mask: action mask that defines where there is a choice; see ``Actor``.
     """
 
     def __init__(self, heuristic: GridScheduler, mask: Mask = "startable") -> None:
@@ -94,7 +94,7 @@ class Recorder:
         self.mask = mask
 
     def decide(self, grid: Grid) -> tuple[NDArray[np.int64], Steps]:
-        """Return the actions, int64 [N], and what was seen where there was a choice."""
+        """Return the actions, int64 [N], and the steps with a choice."""
         actions = self.heuristic(grid)
         asked, pictures, allowed = look(grid, self.mask)
         return actions, Steps(asked, pictures, allowed, torch.from_numpy(actions[asked]))
@@ -110,13 +110,13 @@ def roll_out(
     """Run the grid's episodes to their end.
 
     Args:
-        grid: episodes that have not begun.
+        grid: new episodes.
         actor: chooses the actions.
         keep_states: keep the pictures before each step.
-        on_step: called after each step with the number of episodes that are over, and of all.
+        on_step: called after each step with the number of episodes that have ended, and of all.
 
     Raises:
-        NotFiniteError: the network gives scores that are not finite.
+        NotFiniteError: the network returns scores that are not finite.
     """
     steps, rewards, clock = [], [], [grid.clock]
     live, pictures = [], []
@@ -141,9 +141,9 @@ def roll_out(
 def roll_out_sets(
     weights: dict[str, NDArray[np.float32]], config: DeepRMConfig, work: tuple[JobSets, np.random.Generator]
 ) -> Episodes:
-    """Run the episodes of some sets of jobs with the network of these weights; a work item of the workers."""
+    """Run the episodes of some job sets with the network of these weights; a work item."""
     sets, random = work
-    with torch.device("meta"):  # takes no random numbers
+    with torch.device("meta"):  # no initialisation, which would use random numbers
         network = config.policy.build()
     # Copies, because Ray's arrays are read-only.
     network.load_state_dict({name: torch.tensor(array) for name, array in weights.items()}, assign=True)
@@ -157,7 +157,7 @@ def join(parts: Sequence[Episodes], jobs: JobSets) -> Episodes:
 
     Args:
         parts: the episodes, in order.
-        jobs: the jobs of each of them.
+        jobs: the jobs of all of them.
     """
     length = max(len(part.rewards) for part in parts)
     rewards = [np.pad(part.rewards, ((0, length - len(part.rewards)), (0, 0))) for part in parts]
@@ -178,10 +178,10 @@ def join(parts: Sequence[Episodes], jobs: JobSets) -> Episodes:
 
 
 def _join(parts: Sequence[Seen], sizes: Sequence[int], length: int) -> Seen:
-    """Join what parts of ``sizes`` episodes saw, step by step."""
+    """Join the records of parts of ``sizes`` episodes, step by step."""
     if (
         len(parts) == 1 and parts[0].pictures.flags.writeable
-    ):  # Ray's arrays are not, and PyTorch wants them to be
+    ):  # Ray's arrays are read-only, which PyTorch warns about
         return parts[0]
     step = np.concatenate([np.repeat(np.arange(len(part.counts)), part.counts) for part in parts])
     order = np.argsort(step, kind="stable")

@@ -38,7 +38,7 @@ from workloads.grid_jobs import JobSets
 
 __all__ = ["VALIDATION_SEED", "GridTraining"]
 
-#: Added to a run's seed for its jobs, as ``TRAINING_SEED`` is.
+#: Offsets of seeds of job sets, like ``TRAINING_SEED``.
 VALIDATION_SEED, CLONING_SEED = 2_000_000, 3_000_000
 #: Distance between the seeds of the fresh sets of two iterations.
 FRESH = 10_000_000
@@ -125,9 +125,9 @@ class GridTraining(TrainingLoop[DeepRMConfig]):
         return {**tally.metrics(), "learning_rate": rates["actor"], "iteration_cpu_s": self.cpu_s - begun_s}
 
     def _roll_out(self, sets: JobSets, iteration: int, first: int, random: np.random.Generator) -> Episodes:
-        """Run the episodes of some sets, the first of which is number ``first`` of the iteration.
+        """Run the episodes of some sets; ``first`` is the index of the first set in the iteration.
 
-        In one lock-step they draw from ``random``; in several, each draws from a stream of its own.
+        In one lock-step they draw from ``random``; in several, each draws from its own stream.
         """
         size, per_set = self.config.episodes.lockstep, self.config.episodes.per_set
         work = [(sets, random)]
@@ -144,10 +144,10 @@ class GridTraining(TrainingLoop[DeepRMConfig]):
         return join(parts, sets[np.repeat(np.arange(len(sets)), per_set)])
 
     def _learn_from(self, run: Episodes, random: np.random.Generator, tally: _Tally) -> None:
-        """Accumulate the gradient of a group of sets; a critic is fitted to their returns.
+        """Accumulate the gradient of a group of sets, and fit the critic.
 
-        Without a critic the advantage is the return (DeepRM, section 3.3), with one the n-step return less the value;
-        either of them less the baseline.
+        Without a critic the advantage is the return (DeepRM, section 3.3), with one the n-step return minus the
+        value; the baseline is subtracted from either.
         """
         update, per_set = self.config.update, self.config.episodes.per_set
         if update.algorithm == "a2c":
@@ -192,7 +192,7 @@ class GridTraining(TrainingLoop[DeepRMConfig]):
     def _fit_critic(
         self, run: Episodes, returns: NDArray[np.float64], random: np.random.Generator, tally: _Tally
     ) -> None:
-        """Fit the critic to the returns of all states, with a choice or not, by least squares."""
+        """Fit the critic to the returns of all states by least squares."""
         update, states = self.config.update, run.states
         assert states is not None
         critic, optimiser = self.networks["critic"], self.optimisers["critic"]
@@ -266,7 +266,7 @@ class GridTraining(TrainingLoop[DeepRMConfig]):
         return Validation(objective, abs(best), (best - objective) / abs(best), means, measured)
 
     def _objective(self, means: Mapping[str, float]) -> float:
-        """Return the value to minimise: the objective, utilisation with its sign changed."""
+        """Return the value to minimise: the objective, or minus the utilisation."""
         value = means[self.config.grid.objective]
         return -value if self.config.grid.objective == "utilisation" else value
 
@@ -301,7 +301,7 @@ def _evaluate(actor: nn.Module, choices: Seen, part: slice | NDArray[np.int64]) 
 
 
 def _parts(random: np.random.Generator, count: int, size: int) -> list[NDArray[np.int64]]:
-    """Shuffle numbers and split them into parts of that size; the last may be smaller."""
+    """Shuffle indices and split them into parts of a size; the last may be smaller."""
     return np.split(random.permutation(count), range(size, count, size))
 
 
@@ -351,6 +351,6 @@ class _Tally:
 
 
 def _mean(values: Iterator[NDArray[np.float64]]) -> float:
-    """Average over all jobs that were booked."""
+    """Average over all booked jobs."""
     flat = np.concatenate([array[np.isfinite(array)] for array in values])
     return float(flat.mean()) if flat.size else float("nan")

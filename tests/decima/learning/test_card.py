@@ -52,9 +52,9 @@ def test_a_card_tells_how_the_policy_was_made_that_it_began_with() -> None:
     card = policy_card("mine", {**ABOUT, "before": previous_trainings(second)})
     assert (
         "10 minutes of CPU time for 100 iterations.\n"
-        "It went on from the policy of `decima train --config batch --out DIR`, seed 2: 10 minutes of CPU time for 100 "
+        "Its initial policy is that of `decima train --config batch --out DIR`, seed 2: 10 minutes of CPU time for 100 "
         "iterations.\n"
-        "It went on from the policy of `decima train --out FIRST`, seed 1: 10 minutes" in card
+        "Its initial policy is that of `decima train --out FIRST`, seed 1: 10 minutes" in card
     )
 
 

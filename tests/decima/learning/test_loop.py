@@ -289,7 +289,7 @@ def test_a_training_begins_with_the_policy_of_another(runs: Runs) -> None:
     runs.train(further, "third")
     assert [each["seed"] for each in runs.about("third")["before"]] == [4, 5]
     card = (runs.folder / "third" / CARD).read_text()
-    assert "It went on from the policy of `decima train --out DIR`, seed 4: " in card
+    assert "Its initial policy is that of `decima train --out DIR`, seed 4: " in card
     with pytest.raises(PolicyFileError, match=r"policy\.npz.* No such file|policy\.npz' is no file"):
         runs.trainer(config, "gone")
 
@@ -298,7 +298,7 @@ def test_a_folder_that_holds_a_run_is_left_alone(grid_runs: Runs) -> None:
     config, out = grid_runs.config(iterations=1), grid_runs.folder / "out"
     grid_runs.train(config)
     before = {path: path.read_bytes() for path in out.iterdir() if path.is_file()}
-    with pytest.raises(TrainingError, match=r"out: holds a training run already; --resume goes on with it"):
+    with pytest.raises(TrainingError, match=r"out: contains a training run already; --resume continues it"):
         grid_runs.trainer(config)
     assert before == {path: path.read_bytes() for path in out.iterdir() if path.is_file()}
 
@@ -317,9 +317,9 @@ def test_only_the_same_training_can_be_gone_on_with(runs: Runs) -> None:
         ({"behaviour_cloning": {}}, "behaviour_cloning"),
         *OTHERS[runs.kind],
     ):
-        with pytest.raises(TrainingError, match=f"is of a run with another {place};"):
+        with pytest.raises(TrainingError, match=f"belongs to a run with another {place};"):
             runs.trainer(runs.config(**{"iterations": 2, **changes}), resume=True)
-    with pytest.raises(TrainingError, match="2 iterations are over, more than the 1 asked for"):
+    with pytest.raises(TrainingError, match="2 iterations are complete, more than the 1 requested"):
         runs.trainer(runs.config(iterations=1), resume=True)
     longer = runs.config(iterations=4, checkpoint_every=1)
     assert runs.train(longer, resume=True).iteration == 4

@@ -269,7 +269,7 @@ def test_another_sweep_in_the_folder_is_refused(tmp_path: Path) -> None:
     shutil.rmtree(training)
     shutil.copytree(tmp_path / "out" / seed_folder(1, 0), training)
     with pytest.raises(
-        TrainingError, match=r"is of a run with another update\.learning_rate; .* another folder"
+        TrainingError, match=r"belongs to a run with another update\.learning_rate; .* another folder"
     ):
         run_sweep(config, tmp_path / "out")
 

@@ -160,7 +160,8 @@ def test_a_policy_learns_from_its_own_feature(tmp_path: Path) -> None:
         (f"baseline.kind={PARTS}:Gone", f"baseline: kind: '{PARTS}:Gone' cannot be loaded: AttributeError"),
         (
             f"update.algorithm={PARTS}:PastMean",
-            f"update: algorithm: '{PARTS}:PastMean' is not a Reinforce: expected a subclass of decima.learning.Reinforce",
+            f"update: algorithm: '{PARTS}:PastMean' is not a Reinforce: expected a subclass of "
+            "decima.learning.Reinforce",
         ),
         (
             f"returns={{kind: '{PARTS}:Forgetful', options: {{horizon: 3}}}}",

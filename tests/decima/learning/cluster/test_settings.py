@@ -321,7 +321,7 @@ def test_a_policy_that_loses_a_setting_for_certain_is_not_kept(
     factors = iter([[1.01, 1.01, 1.01], [0.95, 0.95, 1.07]])
     trainer = ClusterTraining(config, tmp_path / "out")
 
-    def judge(weights: Any, shared: Any, seeds: list[int]) -> np.ndarray:
+    def evaluate_policy(weights: Any, shared: Any, seeds: list[int]) -> np.ndarray:
         assert len(seeds) == 6
         reference = np.reshape(trainer._reference["profiled-srpt"], (3, 2))
         change = (
@@ -331,7 +331,7 @@ def test_a_policy_that_loses_a_setting_for_certain_is_not_kept(
         return np.column_stack([jct_ms, jct_ms])
 
     monkeypatch.setattr("decima.learning.cluster.train.FEW", 6)
-    monkeypatch.setattr("decima.learning.cluster.train.judge_weights", judge)
+    monkeypatch.setattr("decima.learning.cluster.train.evaluate_weights", evaluate_policy)
     result = trainer.run()
     assert result.best_iteration == 0
     assert result.improvement == pytest.approx(-0.02)

@@ -16,7 +16,7 @@ from decima.learning.cluster.config import TrainingConfig
 from decima.learning.cluster.ppo import PPO
 from decima.learning.cluster.rollout import Episode, Trajectories, record_scheduler
 from decima.learning.cluster.train import ClusterTraining
-from decima.learning.cluster.validation import judge
+from decima.learning.cluster.validation import evaluate_policy
 from decima.learning.loop import CARD, CHECKPOINT, POLICY
 from decima.learning.metrics import IterationReport, TrainingResult, read_metrics
 from decima.policy.errors import PolicyFileError
@@ -84,8 +84,8 @@ def test_seconds_of_training_beat_the_untrained_policy_by_far(tmp_path: Path) ->
     )
     result = train(config, tmp_path / "out")
     conditions = config.conditions()
-    untrained = judge(conditions, Policy(config.policy.build(), seed=config.seed), range(50))[:, 0]
-    trained = judge(conditions, load_policy(result.policy_file), range(50))[:, 0]
+    untrained = evaluate_policy(conditions, Policy(config.policy.build(), seed=config.seed), range(50))[:, 0]
+    trained = evaluate_policy(conditions, load_policy(result.policy_file), range(50))[:, 0]
     gained = untrained - trained
     assert gained.mean() / (gained.std(ddof=1) / np.sqrt(50)) > 8
     assert trained.mean() < 0.9 * untrained.mean()
@@ -116,7 +116,9 @@ def test_the_weights_that_are_judged_are_a_moving_average(tmp_path: Path) -> Non
 def test_where_makespan_is_rewarded_it_is_compared(tmp_path: Path) -> None:
     config = small(tmp_path, iterations=1, cluster={"reward": "makespan"})
     result = train(config, tmp_path / "out")
-    judged = judge(config.conditions(), load_policy(result.policy_file), range(5_000_000, 5_000_002))
+    judged = evaluate_policy(
+        config.conditions(), load_policy(result.policy_file), range(5_000_000, 5_000_002)
+    )
     np.testing.assert_allclose(result.results["decima"], judged[:, 1])
     expected = 1 - judged[:, 1].mean() / np.mean(result.results["tuned-weighted-fair"])
     assert result.improvement == pytest.approx(expected)
@@ -173,7 +175,7 @@ def test_a_workload_that_has_changed_since_is_noticed(tmp_path: Path) -> None:
     train(small(tmp_path, iterations=1), tmp_path / "out")
     library = Workload((job(stage(3, 200.0), name="other"),), None, "other")
     write_workload(tmp_path / "tiny.json", library)
-    with pytest.raises(TrainingError, match="is of a run on another workload"):
+    with pytest.raises(TrainingError, match="belongs to a run on another workload"):
         ClusterTraining(small(tmp_path, iterations=1), tmp_path / "out", resume=True)
 
 

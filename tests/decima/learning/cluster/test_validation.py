@@ -9,7 +9,7 @@ import pytest
 from decima.evaluation.run import run_scheduler, sweep_ms
 from decima.evaluation.tuning import ALPHAS
 from decima.learning.cluster.rollout import Shared
-from decima.learning.cluster.validation import fair_ms, judge, reference_results, reference_row
+from decima.learning.cluster.validation import evaluate_policy, fair_ms, reference_results, reference_row
 from decima.policy.config import SHORTCUT_POLICY
 from decima.policy.policy import Policy
 from decima.policy.scheduler import NeuralScheduler
@@ -20,7 +20,7 @@ from tests.decima.evaluation.examples import CLUSTER, conditions
 
 def test_a_policy_is_judged_by_whole_episodes() -> None:
     policy, chosen = Policy(SHORTCUT_POLICY, seed=1), conditions()
-    judged = judge(chosen, policy, [5, 9])
+    judged = evaluate_policy(chosen, policy, [5, 9])
     for (jct_ms, makespan_ms), seed in zip(judged, (5, 9), strict=True):
         record = run_episode(CLUSTER, chosen.sequence(seed), NeuralScheduler(policy))
         assert (jct_ms, makespan_ms) == (record.mean_jct_ms, record.makespan_ms)
@@ -46,14 +46,14 @@ def test_who_simulates_waits_for_no_pytorch() -> None:
 import sys
 from decima.evaluation.conditions import Conditions
 from decima.learning.cluster.rollout import EpisodePlan, Shared, record_sequence, roll_out_plans
-from decima.learning.cluster.validation import judge_weights
+from decima.learning.cluster.validation import evaluate_weights
 from decima.policy.files import load_actor
 from workloads.sources.open import SYNTHETIC, open_workload
 actor = load_actor("general")
 shared = Shared(Conditions(open_workload(SYNTHETIC), num_jobs=2), actor.config)
 samples = roll_out_plans(actor.arrays, shared, [EpisodePlan(0, 1e9, 0, 0, 0)])
 recorded = record_sequence("fair", None, 1.0, shared, 0)
-print(len(samples) > 0, len(recorded) > 0, judge_weights(actor.arrays, shared, [0]).shape)
+print(len(samples) > 0, len(recorded) > 0, evaluate_weights(actor.arrays, shared, [0]).shape)
 print([name for name in ("torch", "torch_geometric") if name in sys.modules])
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
