@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
+import json
 import math
 import re
 from functools import lru_cache
@@ -24,7 +26,7 @@ from decima.schedulers.inelastic_first import InelasticFirst
 from decima.schedulers.las import Las
 from decima.schedulers.lookahead import Lookahead
 from decima.schedulers.packed_srpt import PackedSrpt
-from decima.schedulers.priced_srpt import PricedSrpt
+from decima.schedulers.priced_srpt import PricedConstants, PricedSrpt
 from decima.schedulers.random_choice import RandomChoice
 from decima.schedulers.seh import Seh
 from decima.schedulers.sjf_cp import SjfCp
@@ -42,6 +44,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "ANY_POLICY",
+    "CONSTANTS",
     "DEFAULT_POLICY",
     "LEARNED",
     "PARAMETERS",
@@ -51,8 +54,10 @@ __all__ = [
     "SchedulerLike",
     "load_policy",
     "make_scheduler",
+    "parameters",
     "policy_named",
     "signature",
+    "split_names",
 ]
 
 #: Name of the learned scheduler, alone or before the name of its policy.
@@ -109,7 +114,8 @@ PARAMETERS: dict[str, tuple[str, ...]] = {
     "graphene-star": ("alpha", "long", "fragmented"),
     "graphene": ("remaining", "fairness"),
 }
-
+#: Name -> further parameters with their defaults, which ``NAME:PARAMETER=VALUE,..`` sets; ``decima tune`` tunes them.
+CONSTANTS: dict[str, dict[str, float]] = {"priced-srpt": PricedConstants()._asdict()}
 
 #: A scheduler, or anything that ``make_scheduler`` converts to one.
 SchedulerLike = Union[str, "DecidesStages", "type[DecidesStages]", Decide]
@@ -119,7 +125,8 @@ def make_scheduler(spec: SchedulerLike, seed: int = 0) -> DecidesStages:
     """Make a scheduler.
 
     Args:
-        spec: a name: one of ``SCHEDULERS``, which numbers may follow (``PARAMETERS``); ``decima:POLICY`` with a shipped
+        spec: a name: one of ``SCHEDULERS``, which numbers may follow (``PARAMETERS``), in order with colons between
+            them, or as ``PARAMETER=VALUE,..``, or in a JSON file of ``decima tune``; ``decima:POLICY`` with a shipped
             policy (see ``decima.policy.shipped``) or a file, or ``decima`` for ``general``, and ``,guard=off`` for the
             same without its guard (see ``NeuralScheduler``); ``module:Class`` for a custom class, also from the current
             folder, which is built without arguments. Or a scheduler, a class, or a function of an observation that
@@ -136,7 +143,7 @@ def make_scheduler(spec: SchedulerLike, seed: int = 0) -> DecidesStages:
     if name in SCHEDULERS and not colon and guarded:
         return RandomChoice(seed) if name == "random" else SCHEDULERS[name]()
     if name in PARAMETERS and guarded:
-        return _with_parameters(spec, name, argument.split(":"))
+        return _with_parameters(spec, name, argument)
     if name == LEARNED:
         return _learned(spec, argument if colon else DEFAULT_POLICY, guarded)
     near = did_you_mean(name, [*SCHEDULERS, LEARNED])
@@ -182,20 +189,75 @@ def signature(name: str) -> str:
     return ":".join((name, *map(str.upper, PARAMETERS.get(name, ()))))
 
 
-def _with_parameters(spec: str, name: str, texts: list[str]) -> Scheduler:
+def split_names(text: str) -> list[str]:
+    """Split names of schedulers at commas, but not inside a name, such as that before ``guard=off``."""
+    return [name.strip() for name in re.split(r",(?!\s*\w+=)", text)]
+
+
+def parameters(name: str) -> dict[str, float]:
+    """Return the parameters of one of ``PARAMETERS`` that a name can hold, with their defaults."""
+    found = inspect.signature(SCHEDULERS[name]).parameters
+    defaults = {
+        each: found[each].default for each in found if found[each].default is not inspect.Parameter.empty
+    }
+    return defaults | CONSTANTS.get(name, {})
+
+
+def _with_parameters(spec: str, name: str, argument: str) -> Scheduler:
+    if argument.endswith(".json"):
+        values = _read_parameters(spec, name, Path(argument))
+    elif "=" in argument:
+        pairs = (each.partition("=") for each in argument.split(","))
+        values = {key.strip(): _number(value) for key, _, value in pairs}
+    else:
+        texts = argument.split(":")
+        if len(texts) > len(PARAMETERS[name]):
+            raise _expected(spec, name)
+        values = dict(zip(PARAMETERS[name], map(_number, texts), strict=False))
+    known = parameters(name)
+    for key, value in values.items():
+        if key not in known:
+            near = did_you_mean(key, known)
+            raise SchedulerError(f"scheduler {spec!r}: no parameter {key!r}{near}, only {', '.join(known)}")
+        if not abs(value) <= LARGEST_PARAMETER:
+            raise _expected(spec, name)
     try:
-        numbers = [float(text) if _PLAIN.fullmatch(text) else math.nan for text in texts]
-    except ValueError:
-        numbers = [math.nan]
-    if len(numbers) > len(PARAMETERS[name]) or not all(abs(each) <= LARGEST_PARAMETER for each in numbers):
-        most = LARGEST_PARAMETER
-        raise SchedulerError(
-            f"scheduler {spec!r}: expected {signature(name)}, numbers from -{most} to {most}"
-        )
-    try:
-        return SCHEDULERS[name](*numbers)
+        return SCHEDULERS[name](**values)
     except ValueError as error:
         raise SchedulerError(f"scheduler {spec!r}: {error}") from None
+
+
+def _number(text: str) -> float:
+    try:
+        return float(text) if _PLAIN.fullmatch(text) else math.nan
+    except ValueError:
+        return math.nan
+
+
+def _expected(spec: str, name: str) -> SchedulerError:
+    most = LARGEST_PARAMETER
+    return SchedulerError(f"scheduler {spec!r}: expected {signature(name)}, numbers from -{most} to {most}")
+
+
+def _read_parameters(spec: str, name: str, path: Path) -> dict[str, float]:
+    """Read the file that ``decima tune --json`` writes: ``rule`` and ``parameters``, others have no effect."""
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise SchedulerError(f"scheduler {spec!r}: {path}: {error.strerror}") from None
+    except ValueError as error:
+        raise SchedulerError(f"scheduler {spec!r}: {path}: {error}") from None
+    rule, values = (content.get(key) if isinstance(content, dict) else None for key in ("rule", "parameters"))
+    if rule != name or not isinstance(values, dict):
+        raise SchedulerError(
+            f"scheduler {spec!r}: {path}: expected the entries rule, {name!r}, and parameters"
+        )
+    for key, value in values.items():
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            raise SchedulerError(
+                f"scheduler {spec!r}: {path}: parameters.{key}: expected a number, got {value!r:.60}"
+            )
+    return values
 
 
 def _learned(spec: str, name: str, guarded: bool) -> NeuralScheduler:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
@@ -14,7 +13,7 @@ from decima.evaluation.comparison import Comparison
 from decima.evaluation.conditions import CompareError, Conditions, best_fit
 from decima.evaluation.tuning import GRIDS, TUNED_ONCE
 from decima.policy.shipped import SHIPPED
-from decima.registry import LEARNED, SCHEDULERS, UNGUARDED, signature
+from decima.registry import LEARNED, SCHEDULERS, UNGUARDED, signature, split_names
 from simulator.cluster.config import SEMANTICS, ClusterConfig, Knowledge, parse_classes
 from simulator.cluster.faults import Faults
 from workloads.arrivals import Drift, JobSequence
@@ -152,7 +151,7 @@ def choose_schedulers(
     if not isinstance(named, str | Mapping | Sequence):
         raise CompareError(f"schedulers must be names, schedulers or a dictionary of such, got {named!r:.60}")
     if isinstance(named, str):
-        named = [name.strip() for name in re.split(",(?!guard=)", named)]
+        named = split_names(named)
     policy = None if checkpoint is None else str(checkpoint)
     if policy is not None and LEARNED not in named:
         return Chosen(
@@ -182,6 +181,8 @@ def scheduler_summaries() -> dict[str, str]:
         },
         "tuned-NAME:once": "The same, tuned once on separate training sequences.",
         "tuned-NAME:makespan": "The best for the makespan, in hindsight.",
+        "NAME:PARAMETER=VALUE,..": "With named parameters, for priced-srpt and packed-srpt also those of decima tune.",
+        "NAME:FILE.json": "With the parameters in a file of decima tune.",
         LEARNED: "A graph neural network that learned to schedule jobs like those at hand.",
         f"{LEARNED}:POLICY": f"The same with a policy file of decima train, or one of {', '.join(SHIPPED)}.",
         f"{LEARNED}:POLICY{UNGUARDED}": "The same without its guard, which has no executor idle beside work.",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from decima.schedulers.priced_srpt import MEASURED, PricedSrpt
+from decima.schedulers.priced_srpt import PricedSrpt, place_of
 from simulator.cluster.observation import Observation
 
 __all__ = ["InelasticFirst"]
@@ -21,4 +21,4 @@ class InelasticFirst(PricedSrpt):
 
     def order(self, observation: Observation) -> NDArray[np.float64]:
         """Return the useful parallelism of each job."""
-        return self._known(observation)[:, MEASURED].copy()
+        return self._known(observation)[:, place_of(self.constants.measured)].copy()

@@ -6,7 +6,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from decima.schedulers.base import AWAY_BY_RANK, FARTHEST_AWAY, NO_RULE, Rule
-from decima.schedulers.srpt import STAYING, ProfiledSrpt, lasting_executors
+from decima.schedulers.srpt import (
+    STAYING,
+    WORTH_LEAVING,
+    WORTH_MOVING,
+    ProfiledSrpt,
+    check_positive,
+    lasting_executors,
+)
 from simulator.cluster.config import ClusterConfig
 from simulator.cluster.observation import Decision, Observation, PerJob
 from workloads.job import JobProfile
@@ -26,16 +33,28 @@ class PackedSrpt(ProfiledSrpt):
     Args:
         thrift: cost exponent of executors, see ``ProfiledSrpt``.
         waste: exponent of the number of executors that can run a stage.
+        staying: factor on the remaining work of the job whose executors are offered.
+        worth_leaving: least remaining work that is worth a move of another job's executor, in moving delays.
+        worth_moving: the same of a free executor.
 
     Raises:
-        ValueError: the exponent is negative.
+        ValueError: a constant is not positive, or the waste is negative.
     """
 
-    def __init__(self, thrift: float = 5.0, waste: float = 1.5) -> None:
+    def __init__(
+        self,
+        thrift: float = 5.0,
+        waste: float = 1.5,
+        staying: float = STAYING,
+        worth_leaving: float = WORTH_LEAVING,
+        worth_moving: float = WORTH_MOVING,
+    ) -> None:
         super().__init__(thrift)
         if not waste >= 0:
             raise ValueError(f"the exponent of waste must not be negative, got {waste:g}")
-        self.waste = waste
+        check_positive(staying=staying, worth_leaving=worth_leaving, worth_moving=worth_moving)
+        self.waste, self.staying = waste, staying
+        self.worth_leaving, self.worth_moving = worth_leaving, worth_moving
         self._height_ms: PerJob[NDArray[np.float64]] = PerJob(_height_ms, np.concatenate)
 
     def decide(self, observation: Observation) -> Decision | None:
@@ -61,10 +80,10 @@ class PackedSrpt(ProfiledSrpt):
         held = observation.job_executors.copy()
         if observation.source >= 0:
             held[observation.source] -= observation.offered
-            work[observation.source] *= STAYING
+            work[observation.source] *= self.staying
         busy = np.bincount(job, observation.running_executors + claimed, minlength=num_jobs)
         busy = np.minimum(busy.astype(np.int64), held)
-        lasting = lasting_executors(observation)
+        lasting = lasting_executors(observation, self.worth_leaving, self.worth_moving)
         chosen = np.flatnonzero(stages["schedulable"])
         if not observation.last_call:
             chosen = chosen[(stages["ready_rank"][chosen] >= 0) | (job[chosen] == observation.source)]

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from decima.schedulers.base import AWAY_BY_RANK, FARTHEST_AWAY, Rule, Scheduler, all_offered
-from decima.schedulers.srpt import STAYING, WORTH_LEAVING, WORTH_MOVING
+from decima.schedulers.srpt import STAYING, WORTH_LEAVING, WORTH_MOVING, check_positive
 from simulator.cluster.alone import useful_parallelism
 from simulator.cluster.config import ClusterConfig
 from simulator.cluster.observation import Decision, Observation, PerJob
@@ -16,33 +17,55 @@ from simulator.compiled import compiled, inner
 from workloads.arrivals import RandomStream, random_stream
 from workloads.job import JobProfile
 
-__all__ = ["PRICES", "PricedSrpt"]
+__all__ = ["PRICES", "PricedConstants", "PricedSrpt", "place_of"]
 
 #: Prices: cost exponents of executors, see ``useful_parallelism``.
 PRICES = (1.0, 1.25, 1.5, 1.75, 2.0, 2.25, 2.5, 3.0, 3.5, 4.0, 5.0, 6.0)
-#: Places of the price at which demand is measured, and of the lowest price in streams, where future jobs want
-#: executors, too.
-MEASURED, LOWEST_OF_STREAM = 6, 7
 #: The column with a job's total work, ms, after those with its useful parallelism at each price.
 WORK = len(PRICES)
-#: The price is this factor times the root of demand over supply; the second factor is for streams.
-STEEPNESS = (1.25, 2.0)
-#: A job may hold this multiple of its useful parallelism times its share of unclaimed work, even if executors find
-#: little work there: with short tasks, hardly any move would be worth its delay otherwise. The second number is added
-#: times the square of the share of executors that no job wants.
-USED_WELL, UNWANTED = 2.0, 4.0
 #: Distance of a job's other stages from its next stage.
 AWAY_IN_JOB = 1.5
-#: With uncertain estimates, jobs are ordered by their remaining work to this power times their useful parallelism.
-WORK_EXPONENT = 0.3
-#: Mean uncertainty of the live jobs from which that order holds; below, it is mixed with that of the remaining work.
-UNCERTAIN = 0.3
-#: Standard deviation of the logarithm of a job's remaining work up to which its estimate counts as exact; 1 above this,
-#: its limit is the second number times an equal share of the cluster.
-DOUBTFUL, SHARES = 0.6, 1.5
-#: ``STAYING`` is divided by the exponential of this times the uncertainty above ``DOUBTFUL``.
-HESITATION = 3.0
 NO_JITTER, BY_WORK = np.zeros((0, 0)), np.zeros(0)
+
+
+class PricedConstants(NamedTuple):
+    """Constants of ``priced-srpt``; ``decima tune`` finds others.
+
+    Attributes:
+        steepness: the price is this times the root of demand over supply; in a batch, where all live jobs arrived at
+            the same time.
+        stream_steepness: the same in a stream.
+        stream_price: lowest price in a stream, where future jobs want executors, too.
+        measured: price at which demand is measured.
+        used_well: a job may hold this multiple of its useful parallelism times its share of unclaimed work, even if
+            executors find little work there: with short tasks, hardly any move would be worth its delay otherwise.
+        unwanted: added to ``used_well``, times the square of the share of executors that no job wants.
+        staying: factor on the order of the job whose executors are offered.
+        worth_leaving: least remaining work that is worth a move of another job's executor, in moving delays.
+        worth_moving: the same of a free executor.
+        uncertain: mean uncertainty of the live jobs from which the order for uncertain estimates holds; below, it is
+            mixed with that of the remaining work.
+        work_exponent: that order is by the remaining work to this power times the useful parallelism.
+        doubtful: standard deviation of the logarithm of a job's remaining work up to which its estimate counts as
+            exact; 1 above this, its limit is ``shares`` times an equal share of the cluster.
+        shares: see ``doubtful``.
+        hesitation: ``staying`` is divided by the exponential of this times the uncertainty above ``doubtful``.
+    """
+
+    steepness: float = 1.25
+    stream_steepness: float = 2.0
+    stream_price: float = 3.0
+    measured: float = 2.5
+    used_well: float = 2.0
+    unwanted: float = 4.0
+    staying: float = STAYING
+    worth_leaving: float = WORTH_LEAVING
+    worth_moving: float = WORTH_MOVING
+    uncertain: float = 0.3
+    work_exponent: float = 0.3
+    doubtful: float = 0.6
+    shares: float = 1.5
+    hesitation: float = 3.0
 
 
 class PricedSrpt(Scheduler):
@@ -60,15 +83,21 @@ class PricedSrpt(Scheduler):
     Args:
         jitter: standard deviation of noise that is added to the logarithms of order and limits at each decision. A
             policy that clones the choices sees which of them matter little.
+        constants: fields of ``PricedConstants``, positive.
 
     Raises:
-        ValueError: the jitter is negative.
+        ValueError: the jitter is negative, or a constant is not positive.
+        TypeError: there is no such constant.
     """
 
-    def __init__(self, jitter: float = 0.0) -> None:
+    def __init__(self, jitter: float = 0.0, **constants: float) -> None:
         if not jitter >= 0:
             raise ValueError(f"the jitter must not be negative, got {jitter:g}")
+        check_positive(**constants)
         self.jitter = jitter
+        self.constants = PricedConstants(**constants)
+        # Compiled code takes a row of an array faster than a tuple.
+        self._rows = np.array([self.constants], [(name, np.float64) for name in PricedConstants._fields])
         self._random = random_stream(0, RandomStream.POLICY)
         self._known = PerJob(_known, lambda jobs: np.array(jobs).reshape(-1, WORK + 1))
 
@@ -117,6 +146,7 @@ class PricedSrpt(Scheduler):
             delay_ms,
             factors,
             np.ascontiguousarray(self.order(observation), np.float64),
+            self._rows,
         )
         return Rule(stage, limits, PRICES[price], away)
 
@@ -138,8 +168,10 @@ def _choose(  # type: ignore[no-untyped-def]
     delay_ms,
     factors,
     ranks,
+    constant_rows,
 ):
     """Return the attributes of ``Rule``; the price as its place in ``PRICES``."""
+    constants = constant_rows[0]
     num_jobs, most, own = len(jobs), max(num_executors, 1), classes[executor_class]  # all may have left
     work, fitting, unclaimed = np.zeros(num_jobs), np.zeros(num_jobs), np.zeros(num_jobs)
     variance = np.zeros(num_jobs)
@@ -154,7 +186,8 @@ def _choose(  # type: ignore[no-untyped-def]
     is_stream = False
     for job in jobs:
         is_stream |= job.arrival_ms != jobs[0].arrival_ms
-    price = _price(useful, unclaimed, most, is_stream)
+    measured = place_of(constants.measured)
+    price = _price(useful[:, measured], unclaimed, most, is_stream, constants)
 
     share = most / max(np.sum(unclaimed > 0), 1)
     unwanted = float(offered)
@@ -164,26 +197,26 @@ def _choose(  # type: ignore[no-untyped-def]
     for job in range(num_jobs):
         if unclaimed[job] > 0:
             unwanted -= max(useful[job, price] - jobs[job].executors, 0.0)
-    may_have = USED_WELL + UNWANTED * (max(unwanted, 0.0) / most) ** 2
+    may_have = constants.used_well + constants.unwanted * (max(unwanted, 0.0) / most) ** 2
 
     limits = np.empty(num_jobs, np.int64)
-    worth_ms = (WORTH_LEAVING if source >= 0 else WORTH_MOVING) * delay_ms
+    worth_ms = (constants.worth_leaving if source >= 0 else constants.worth_moving) * delay_ms
     # Jobs below their limits, jobs that find work for more, jobs that could run something, and others.
     kinds, orders = np.full(num_jobs, 3), (ranks if len(ranks) else work).copy()
     uncertainty = np.sqrt(variance / np.maximum(work, 1e-9))
-    mixed = min(np.sum(uncertainty) / max(num_jobs, 1) / UNCERTAIN, 1.0)
+    mixed = min(np.sum(uncertainty) / max(num_jobs, 1) / constants.uncertain, 1.0)
     for job in range(num_jobs):
         held, order, limit = jobs[job].executors, orders[job], useful[job, price]
         if mixed > 0 and len(ranks) == 0:
-            order = order ** (1 - mixed * (1 - WORK_EXPONENT)) * useful[job, MEASURED] ** mixed
-        doubt = max(uncertainty[job] - DOUBTFUL, 0.0)
+            order = order ** (1 - mixed * (1 - constants.work_exponent)) * useful[job, measured] ** mixed
+        doubt = max(uncertainty[job] - constants.doubtful, 0.0)
         if doubt > 0:
             weight = min(doubt, 1.0)
-            limit = limit ** (1 - weight) * (SHARES * share) ** weight
+            limit = limit ** (1 - weight) * (constants.shares * share) ** weight
         lasting = float(most)
         if job == source:
             held -= offered
-            order *= STAYING * math.exp(-HESITATION * doubt)
+            order *= constants.staying * math.exp(-constants.hesitation * doubt)
         elif delay_ms > 0:
             used_well = may_have * useful[job, price] * fitting[job] / max(useful[job, WORK], 1.0)
             lasting = max(fitting[job] / worth_ms, used_well, 1.0)
@@ -214,14 +247,22 @@ def _choose(  # type: ignore[no-untyped-def]
 
 
 @inner(arrays=True)
-def _price(useful, unclaimed, most, is_stream):  # type: ignore[no-untyped-def]
-    """Return the place of the nearest price in ``PRICES``."""
+def _price(useful, unclaimed, most, is_stream, constants):  # type: ignore[no-untyped-def]
+    """Return the price as its place in ``PRICES``; ``useful``: useful parallelism of each job at ``measured``."""
     wanted = 0.0
     for job in range(len(unclaimed)):
         if unclaimed[job] > 0:
-            wanted += useful[job, MEASURED]
-    root = STEEPNESS[1 if is_stream else 0] * math.sqrt(wanted / most)
-    price = LOWEST_OF_STREAM if is_stream else 0
-    while price + 1 < len(PRICES) and PRICES[price] * PRICES[price + 1] < root**2:
-        price += 1
-    return price
+            wanted += useful[job]
+    root = math.sqrt(wanted / most)
+    if is_stream:
+        return place_of(max(constants.stream_steepness * root, constants.stream_price))
+    return place_of(constants.steepness * root)
+
+
+@compiled
+def place_of(price):  # type: ignore[no-untyped-def]
+    """Return the place of the nearest price in ``PRICES``."""
+    place = 0
+    while place + 1 < len(PRICES) and PRICES[place] * PRICES[place + 1] < price**2:
+        place += 1
+    return place

@@ -13,7 +13,15 @@ from simulator.cluster.config import ClusterConfig
 from simulator.cluster.observation import Decision, Observation, PerJob
 from workloads.job import JobProfile
 
-__all__ = ["STAYING", "CappedSrpt", "LimitedSrpt", "ProfiledSrpt", "at_least_share", "lasting_executors"]
+__all__ = [
+    "STAYING",
+    "CappedSrpt",
+    "LimitedSrpt",
+    "ProfiledSrpt",
+    "at_least_share",
+    "check_positive",
+    "lasting_executors",
+]
 
 #: Work in units of this, ms.
 UNIT_MS = 100_000.0
@@ -22,6 +30,13 @@ FEWEST = 4
 WORTH_LEAVING, WORTH_MOVING = 8.0, 3.0
 #: Weight of the source job's remaining work in the order of jobs.
 STAYING = 0.6
+
+
+def check_positive(**constants: float) -> None:
+    """Raise ``ValueError`` unless all constants are positive."""
+    for name, value in constants.items():
+        if not value > 0:
+            raise ValueError(f"the {name} must be positive, got {value:g}")
 
 
 class LimitedSrpt(Scheduler):
@@ -62,14 +77,22 @@ def at_least_share(observation: Observation, limits: NDArray[np.float64]) -> NDA
     return np.maximum(limits, max(1, observation.num_executors // limits.size))
 
 
-def lasting_executors(observation: Observation) -> NDArray[np.float64]:
-    """Return how many offered executors find work worth a move at each live job, at least 1, float64 [J]."""
+def lasting_executors(
+    observation: Observation, worth_leaving: float = WORTH_LEAVING, worth_moving: float = WORTH_MOVING
+) -> NDArray[np.float64]:
+    """Return how many offered executors find work worth a move at each live job, at least 1, float64 [J].
+
+    Args:
+        observation: state of the cluster.
+        worth_leaving: least remaining work that is worth a move of another job's executor, in moving delays.
+        worth_moving: the same of a free executor.
+    """
     lasting = np.full(observation.job_executors.size, float(observation.num_executors))
     # Idle executors must be offered again later, which the published simulator does not do.
     if not observation.config.semantics.offer_idle_executors or not observation.config.moving_delay_ms:
         return lasting
     from_job = observation.source >= 0
-    worth_ms = (WORTH_LEAVING if from_job else WORTH_MOVING) * observation.config.moving_delay_ms
+    worth_ms = (worth_leaving if from_job else worth_moving) * observation.config.moving_delay_ms
     offered = observation.classes[observation.executor_class]
     fits = (observation.stages["cpu"] <= offered["cpu"]) & (observation.stages["memory"] <= offered["memory"])
     found = observation.work_ms(observation.unclaimed_tasks * fits) / worth_ms
@@ -109,8 +132,7 @@ class ProfiledSrpt(LimitedSrpt):
     """
 
     def __init__(self, thrift: float = 2.5) -> None:
-        if not thrift > 0:
-            raise ValueError(f"the thrift must be positive, got {thrift:g}")
+        check_positive(thrift=thrift)
         self.thrift = thrift
         self._used_well: PerJob[NDArray[np.float64]] = PerJob(self._best, np.array)
 

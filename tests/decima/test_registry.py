@@ -5,18 +5,27 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from decima.policy.files import load_actor, load_policy
 from decima.policy.scheduler import NeuralScheduler
-from decima.registry import make_scheduler
+from decima.registry import make_scheduler, parameters, split_names
 from decima.schedulers.base import SchedulerError
+from decima.schedulers.packed_srpt import PackedSrpt
+from decima.schedulers.priced_srpt import PricedConstants, PricedSrpt
+from decima.schedulers.tetris import Tetris
+from simulator import ClusterConfig, ExecutorClass
+from simulator.cluster.config import Knowledge
 from simulator.cluster.episode import run_episode
 from tests.decima.conftest import save_small_policy
 from tests.decima.evaluation.examples import CLUSTER, conditions
+from workloads import synthetic_profiles
+from workloads.arrivals import poisson_arrivals, uniform_memory
 
 
 def test_a_policy_file_is_a_scheduler(policy: Path) -> None:
@@ -75,6 +84,96 @@ def test_what_is_no_policy_is_refused_in_one_line(
     assert message in str(error.value)
     assert repr(spec) in str(error.value)
     assert "\n" not in str(error.value)
+
+
+def test_parameters_go_by_their_names() -> None:
+    tetris, priced, packed = map(
+        make_scheduler,
+        ("tetris:fairness=0.25", "priced-srpt:steepness=1.5,used_well=3", "packed-srpt:waste=2,staying=0.5"),
+    )
+    assert isinstance(tetris, Tetris)
+    assert (tetris.remaining, tetris.fairness) == (Tetris().remaining, 0.25)
+    assert isinstance(priced, PricedSrpt)
+    assert priced.constants == PricedConstants(steepness=1.5, used_well=3.0)
+    assert isinstance(packed, PackedSrpt)
+    assert (packed.thrift, packed.waste, packed.staying) == (PackedSrpt().thrift, 2.0, 0.5)
+
+
+@pytest.mark.parametrize(
+    ("name", "constant"),
+    [
+        (name, constant)
+        for name in ("priced-srpt", "packed-srpt")
+        for constant in parameters(name)
+        if constant != "hesitation"  # rare; see test_uncertain
+    ],
+)
+def test_each_parameter_changes_decisions(name: str, constant: str) -> None:
+    """In a stream and a batch on executors of two classes, with uncertain estimates; the jitter is 0.25."""
+    stream = poisson_arrivals(synthetic_profiles()[:8], 30, 10_000.0, 2)
+    batch = replace(stream, arrival_ms=np.zeros(30))
+    config = ClusterConfig(
+        executor_classes=(ExecutorClass(6, memory=0.5), ExecutorClass(6)), moving_delay_ms=2000.0
+    )
+    value = parameters(name)[constant] / 20 or 0.25
+    plain, other = (
+        [
+            run_episode(
+                replace(config, knowledge=Knowledge(error)), uniform_memory(sequence), make_scheduler(spec)
+            ).mean_jct_ms
+            for sequence, error in ((stream, 2.0), (batch, 0.7))
+        ]
+        for spec in (name, f"{name}:{constant}={value}")
+    )
+    assert plain != other
+
+
+def test_parameters_in_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("tuned.json").write_text('{"rule": "priced-srpt", "parameters": {"steepness": 2}, "runs": []}')
+    scheduler = make_scheduler("priced-srpt:tuned.json")
+    assert isinstance(scheduler, PricedSrpt)
+    assert scheduler.constants == PricedConstants(steepness=2.0)
+
+
+@pytest.mark.parametrize(
+    ("spec", "message"),
+    [
+        (
+            "priced-srpt:stepness=1",
+            "no parameter 'stepness' (did you mean 'steepness'?), only jitter, steepness",
+        ),
+        ("priced-srpt:steepness=", "expected priced-srpt:JITTER, numbers from -100 to 100"),
+        ("priced-srpt:steepness=1e9", "expected priced-srpt:JITTER, numbers from -100 to 100"),
+        ("priced-srpt:steepness=0", "the steepness must be positive, got 0"),
+        ("packed-srpt:staying=-1", "the staying must be positive, got -1"),
+        ("priced-srpt:missing.json", "missing.json: No such file or directory"),
+        ("priced-srpt:text.json", "text.json: Expecting value"),
+        ("packed-srpt:other.json", "other.json: expected the entries rule, 'packed-srpt', and parameters"),
+        ("priced-srpt:other.json", "other.json: parameters.steepness: expected a number, got 'high'"),
+        ("fifo:a=1", "unknown scheduler 'fifo:a=1'"),
+    ],
+)
+def test_parameters_that_make_no_sense(
+    spec: str, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("text.json").write_text("no JSON")
+    Path("other.json").write_text('{"rule": "priced-srpt", "parameters": {"steepness": "high"}}')
+    with pytest.raises(SchedulerError) as error:
+        make_scheduler(spec)
+    assert message in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_names_with_commas_between_them() -> None:
+    text = "fifo, priced-srpt:steepness=1,used_well=2,decima:general,guard=off,fair"
+    assert split_names(text) == [
+        "fifo",
+        "priced-srpt:steepness=1,used_well=2",
+        "decima:general,guard=off",
+        "fair",
+    ]
 
 
 def test_nobody_who_does_not_learn_waits_for_pytorch(tmp_path: Path) -> None:

@@ -8,17 +8,7 @@ import numpy as np
 import pytest
 
 from decima.schedulers.base import AWAY_BY_RANK, FARTHEST_AWAY
-from decima.schedulers.priced_srpt import (
-    AWAY_IN_JOB,
-    LOWEST_OF_STREAM,
-    MEASURED,
-    PRICES,
-    STEEPNESS,
-    UNWANTED,
-    USED_WELL,
-    PricedSrpt,
-)
-from decima.schedulers.srpt import WORTH_MOVING
+from decima.schedulers.priced_srpt import AWAY_IN_JOB, PRICES, PricedConstants, PricedSrpt
 from simulator import DECIMA_SIM, Cluster, ClusterConfig, Decision, ExecutorClass, run_episode
 from simulator.cluster.alone import useful_executors
 from tests.decima.policy.examples import random_sequence
@@ -26,6 +16,7 @@ from tests.simulator.cluster.build import inflating, job, jobs, stage
 from workloads.arrivals import JobSequence, batch_arrivals
 
 DELAY_MS = 100.0
+DEFAULTS = PricedConstants()
 
 
 def batch(num_jobs: int) -> JobSequence:
@@ -60,8 +51,8 @@ def test_the_price_follows_the_root_of_demand_over_supply() -> None:
     config = ClusterConfig(20, moving_delay_ms=DELAY_MS)
     for num_jobs in (1, 2, 4, 8):
         cluster, scheduler = asked(config, batch(num_jobs))
-        wanted = num_jobs * useful_executors(batch(1).profiles[0], config, PRICES[MEASURED])
-        price = STEEPNESS[0] * math.sqrt(wanted / 20)
+        wanted = num_jobs * useful_executors(batch(1).profiles[0], config, DEFAULTS.measured)
+        price = DEFAULTS.steepness * math.sqrt(wanted / 20)
         nearest = int(np.abs(np.log(PRICES) - math.log(price)).argmin())
         assert scheduler.ask(cluster.observe()).price == PRICES[nearest]
 
@@ -73,7 +64,7 @@ def test_where_jobs_keep_coming_executors_are_dear_at_once() -> None:
     assert scheduler.ask(cluster.observe()).price == PRICES[0]
     while len(cluster.observe().jobs) < 2:
         cluster.decide(None)
-    assert scheduler.ask(cluster.observe()).price == PRICES[LOWEST_OF_STREAM]
+    assert scheduler.ask(cluster.observe()).price == DEFAULTS.stream_price
 
 
 @pytest.mark.parametrize("claimed", [10, 20, 30, 35, 38])
@@ -86,9 +77,9 @@ def test_executors_go_where_a_job_uses_them_well_even_if_each_finds_little_there
     seen = cluster.observe()
     rule, left = scheduler.ask(seen), 40 - claimed
     used_well = useful_executors(seen.profiles[0], config, rule.price)
-    assert 40 / used_well / USED_WELL < WORTH_MOVING  # else moves are worth it as it is
+    assert 40 / used_well / DEFAULTS.used_well < DEFAULTS.worth_moving  # else moves are worth it as it is
     at_most = max(80 // 4, used_well) if claimed < used_well else 80
-    assert rule.limits[0] == max(1, min(at_most, int(USED_WELL * used_well * left / 40)))
+    assert rule.limits[0] == max(1, min(at_most, int(DEFAULTS.used_well * used_well * left / 40)))
 
 
 @pytest.mark.parametrize("executors", [45, 60, 100, 400])
@@ -104,8 +95,8 @@ def test_the_more_executors_nobody_wants_the_more_of_them_a_job_may_have(executo
     rule = scheduler.ask(seen)
     used_well = useful_executors(profile, config, rule.price)
     unwanted = executors - 40 - 2 * max(used_well - 20, 0)
-    may_have = USED_WELL + UNWANTED * max(unwanted / executors, 0) ** 2
-    assert rule.limits[0] == int(max(may_have * used_well * 20 / 40, 20 / WORTH_MOVING))
+    may_have = DEFAULTS.used_well + DEFAULTS.unwanted * max(unwanted / executors, 0) ** 2
+    assert rule.limits[0] == int(max(may_have * used_well * 20 / 40, 20 / DEFAULTS.worth_moving))
 
 
 def test_unwanted_executors_of_all_classes_count() -> None:
@@ -120,7 +111,7 @@ def test_unwanted_executors_of_all_classes_count() -> None:
     assert (seen.source, seen.offered, seen.executor_class) == (-1, 5, 0)
     rule = scheduler.ask(seen)
     used_well = useful_executors(profile, config, rule.price)
-    may_have = USED_WELL + UNWANTED * ((360 - 2 * max(used_well - 20, 0)) / 400) ** 2
+    may_have = DEFAULTS.used_well + DEFAULTS.unwanted * ((360 - 2 * max(used_well - 20, 0)) / 400) ** 2
     assert rule.limits[0] == int(may_have * used_well * 20 / 40)
 
 
@@ -131,7 +122,7 @@ def test_work_of_less_than_a_millisecond_counts_as_a_millisecond() -> None:
     cluster, scheduler = asked(config, jobs(profile))
     rule = scheduler.ask(cluster.observe())
     used_well = useful_executors(profile, config, rule.price)
-    may_have = USED_WELL + UNWANTED * (max(80 - used_well, 0) / 80) ** 2
+    may_have = DEFAULTS.used_well + DEFAULTS.unwanted * (max(80 - used_well, 0) / 80) ** 2
     assert rule.limits[0] == int(max(may_have * used_well * 0.4, 1))
 
 

@@ -13,20 +13,14 @@ from scipy.optimize import minimize_scalar
 from decima.registry import make_scheduler
 from decima.schedulers.gittins import index_over_median
 from decima.schedulers.hesrpt import HeSrpt, fractions, speedup_exponent
-from decima.schedulers.priced_srpt import (
-    DOUBTFUL,
-    MEASURED,
-    PRICES,
-    SHARES,
-    UNCERTAIN,
-    WORK_EXPONENT,
-    PricedSrpt,
-)
+from decima.schedulers.priced_srpt import PRICES, PricedConstants, PricedSrpt
 from simulator import Cluster, ClusterConfig, Decision, Observation, run_episode
 from simulator.cluster.alone import useful_executors
 from simulator.cluster.config import Knowledge
 from tests.simulator.cluster.build import inflating, job, jobs, stage
 from workloads.arrivals import batch_arrivals
+
+DEFAULTS = PricedConstants()
 
 
 def three_jobs(executors: int = 6) -> tuple[Observation, ClusterConfig]:
@@ -117,10 +111,12 @@ def test_the_more_uncertain_the_more_inelastic_jobs_go_first() -> None:
     """The job of two long tasks has six times the work of the other, and uses two executors well to its four."""
     config = ClusterConfig(4, moving_delay_ms=0.0)
     seen = Cluster(config, jobs(job(stage(40, 100.0)), job(stage(2, 12_000.0)))).observe().copy()
-    elastic, inelastic = (useful_executors(profile, config, PRICES[MEASURED]) for profile in seen.profiles)
-    work_exponent = 1 - math.log(6) / (math.log(elastic / inelastic) / (1 - WORK_EXPONENT) + math.log(6))
-    assert WORK_EXPONENT < work_exponent < 1
-    enough = UNCERTAIN * (1 - work_exponent) / (1 - WORK_EXPONENT)
+    elastic, inelastic = (useful_executors(profile, config, DEFAULTS.measured) for profile in seen.profiles)
+    work_exponent = 1 - math.log(6) / (
+        math.log(elastic / inelastic) / (1 - DEFAULTS.work_exponent) + math.log(6)
+    )
+    assert DEFAULTS.work_exponent < work_exponent < 1
+    enough = DEFAULTS.uncertain * (1 - work_exponent) / (1 - DEFAULTS.work_exponent)
     for log_sd, first in ((0.0, 0), (enough - 0.01, 0), (enough + 0.01, 1)):
         seen.stages["log_sd"] = log_sd
         assert PricedSrpt().ask(seen).stage == first
@@ -129,7 +125,10 @@ def test_the_more_uncertain_the_more_inelastic_jobs_go_first() -> None:
     assert PricedSrpt().ask(seen).stage == 1
 
 
-@pytest.mark.parametrize(("log_sd", "weight"), [(DOUBTFUL, 0.0), (DOUBTFUL + 0.5, 0.5), (DOUBTFUL + 2, 1.0)])
+@pytest.mark.parametrize(
+    ("log_sd", "weight"),
+    [(DEFAULTS.doubtful, 0.0), (DEFAULTS.doubtful + 0.5, 0.5), (DEFAULTS.doubtful + 2, 1.0)],
+)
 def test_limits_shrink_towards_equal_shares_as_uncertainty_grows(log_sd: float, weight: float) -> None:
     config = ClusterConfig(60, moving_delay_ms=0.0)
     profile = inflating(400, {1: 1000.0, 20: 1200.0, 60: 1800.0})
@@ -138,13 +137,15 @@ def test_limits_shrink_towards_equal_shares_as_uncertainty_grows(log_sd: float, 
     rule = PricedSrpt().ask(seen)
     useful = useful_executors(profile, config, rule.price)
     assert rule.price in PRICES
-    assert rule.limits.tolist() == [max(15, int(useful ** (1 - weight) * (SHARES * 15) ** weight))] * 4
+    assert (
+        rule.limits.tolist() == [max(15, int(useful ** (1 - weight) * (DEFAULTS.shares * 15) ** weight))] * 4
+    )
 
 
 def test_executors_hesitate_to_leave_an_uncertain_job() -> None:
     """Executor 0 ends a stage of a long job; at a shorter one there is enough work for a move."""
     config = ClusterConfig(1, moving_delay_ms=100.0)
-    long = job(stage(1, 50.0), stage(10, 10_000.0), edges=[(0, 1)])
+    long = job(stage(1, 50.0), stage(10, 60_000.0), edges=[(0, 1)])
     cluster = Cluster(config, jobs(long, job(stage(10, 3000.0))))
     cluster.decide(Decision(0, 1))
     while cluster.observe().source < 0:
@@ -153,6 +154,7 @@ def test_executors_hesitate_to_leave_an_uncertain_job() -> None:
     assert PricedSrpt().ask(seen).stage == 2
     seen.stages["log_sd"] = 2.0
     assert PricedSrpt().ask(seen).stage == 1
+    assert PricedSrpt(hesitation=0.01).ask(seen).stage == 2
 
 
 def test_with_wrong_estimates_the_rule_loses_less_than_naive_srpt() -> None:
