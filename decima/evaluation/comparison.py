@@ -1,4 +1,4 @@
-"""Compare schedulers on the same job sequences with the same task noise (common random numbers)."""
+"""Compare schedulers with common random numbers: the same job sequences and task noise."""
 
 from __future__ import annotations
 
@@ -51,30 +51,30 @@ OnStep = Callable[[int, int], None]
 
 
 class Comparison:
-    """Schedulers on the same sequences with the same task noise, and the results of the finished experiments.
+    """Schedulers on the same job sequences with the same task noise, and results of the finished experiments.
 
-    Results depend on the arguments alone, not on the workers. After an interruption (Ctrl-C) the finished experiments
+    Results depend on the arguments only, not on the workers. After an interruption (Ctrl-C) the finished experiments
     are kept, and ``run`` continues.
 
     Args:
         conditions: cluster and jobs.
         schedulers: names of schedulers (see ``decima.registry.make_scheduler``), names of tuned schedulers (see
             ``tuning.TUNED``), objects or classes; or displayed name -> such a scheduler.
-        policy: name or file of the policy that plain ``decima`` follows; by default the shipped policy whose training
+        policy: name or file of the policy of plain ``decima``; by default the shipped policy whose training
             distribution is closest to the conditions.
         alphas: candidate settings of weighted fair sharing.
-        num_training: sequences to tune on, for schedulers that are tuned once.
+        num_training: number of training sequences for schedulers that are tuned once.
         keep: whether to keep the episodes of the first finished experiment.
 
     Attributes:
         schedulers: displayed name -> scheduler's name, in order.
-        heuristics: displayed names of schedulers that are not learned (``Scheduler.learned``), your own included.
-        policy: policy that plain ``decima`` follows, if it takes part.
+        heuristics: displayed names of schedulers that are not learned (``Scheduler.learned``), including custom ones.
+        policy: policy of plain ``decima``; None if it is not compared.
         misfits: learned scheduler -> quantities of the conditions that are out of its training distribution.
-        training_seeds: seeds of the sequences to tune on; empty if no scheduler is tuned once.
+        training_seeds: seeds of the training sequences; empty if no scheduler is tuned once.
 
     Raises:
-        CompareError: no schedulers, a scheduler twice, or no sequence to tune on.
+        CompareError: no schedulers, a scheduler twice, or no training sequence.
         SchedulerError: an unknown scheduler.
         PolicyFileError: a malformed policy file.
 
@@ -152,11 +152,11 @@ class Comparison:
         on_step: OnStep = lambda done, total: None,
         on_compile: OnStep = lambda done, total: None,
     ) -> None:
-        """Run the experiments that have not finished; see ``run_comparisons``."""
+        """Run the unfinished experiments; see ``run_comparisons``."""
         run_comparisons([self], workers, on_step, on_compile)
 
     def add(self, scheduler: str, mean_jct_s: Mapping[int, float]) -> None:
-        """Add a scheduler that was run elsewhere, of which only the mean JCT on each seed is known, s."""
+        """Add results of a scheduler that was run elsewhere: seed -> mean JCT, s."""
         self.schedulers[scheduler] = scheduler
         unknown = dict.fromkeys(METRICS, math.nan) | {"decisions": 0, "guarded": 0, "failed_jobs": 0}
         for seed, value in mean_jct_s.items():
@@ -228,10 +228,10 @@ class Comparison:
 
     @cached_property
     def runs(self) -> pd.DataFrame:
-        """Episodes of the finished experiments: a row for each scheduler and seed.
+        """Episodes of the finished experiments, one row per scheduler and seed.
 
-        Columns: ``scheduler`` (str), ``seed`` (int64), ``METRICS`` (float64; int64 for counts),
-        and ``setting`` (str), the chosen setting of a tuned scheduler.
+        Columns: ``scheduler`` (str), ``seed`` (int64), ``METRICS`` (float64; int64 for counts), and ``setting``
+        (str), the chosen setting of a tuned scheduler.
         """
         columns = ["scheduler", "seed", *METRICS]
         columns.insert(columns.index("decisions"), "setting")
@@ -245,11 +245,11 @@ class Comparison:
 
     @cached_property
     def jobs(self) -> pd.DataFrame:
-        """Jobs of the finished experiments: a row for each job under each scheduler that ran here.
+        """Jobs of the finished experiments, one row per job and scheduler, except schedulers that were run elsewhere.
 
-        Columns: ``scheduler`` and ``setting`` (categories), ``seed`` and ``job`` (int64, its number in the sequence),
-        ``query`` (category, the profile's name), ``arrival_s``, ``jct_s``, ``alone_s`` (expected JCT of the job alone
-        on this cluster) and ``slowdown`` (JCT over that), float64.
+        Columns: ``scheduler`` and ``setting`` (categories), ``seed`` and ``job`` (int64, index in the sequence),
+        ``query`` (category, name of the profile), and float64: ``arrival_s``, ``jct_s``, ``alone_s`` (expected JCT
+        of the job alone on this cluster) and ``slowdown`` (ratio of these).
         """
         sequences = {seed: self.conditions.sequence(seed) for seed in self.finished}
         rows = [
@@ -280,28 +280,28 @@ class Comparison:
 
     @cached_property
     def summary(self) -> dict[str, dict[str, float]]:
-        """Scheduler -> its means over the finished experiments; see ``summarise``.
+        """Scheduler -> means over the finished experiments; see ``summarise``.
 
-        Differences are to ``best_heuristic``. It is chosen on these same experiments, so their intervals are a little
+        Differences are to ``best_heuristic``, which is chosen on the same experiments: their intervals are slightly
         optimistic.
         """
         return summarise(self.runs, self.schedulers, self.best_heuristic)
 
     def table(self) -> pd.DataFrame:
-        """Return ``summary`` as a table: a row for each scheduler, float64 columns."""
+        """Return ``summary`` as a table, one row per scheduler, float64."""
         return pd.DataFrame.from_dict(self.summary, orient="index").rename_axis("scheduler")
 
     @property
     def best_heuristic(self) -> str | None:
-        """The one of ``heuristics`` with the lowest mean JCT; ``None`` if there is none, or no experiment finished.
+        """Heuristic with the lowest mean JCT; None without heuristics or finished experiments.
 
-        Tuned schedulers with hindsight take part; schedulers that ran elsewhere do not.
+        Schedulers tuned in hindsight count; schedulers that were run elsewhere do not.
         """
         means = self.runs.groupby("scheduler")["mean_jct_s"].mean().reindex(self.heuristics).dropna()
         return None if means.empty else str(means.idxmin())
 
     def scheduler(self, name: str, seed: int) -> DecidesStages:
-        """Make the scheduler that ran in a finished experiment; a tuned scheduler with its setting."""
+        """Create the scheduler of a finished experiment, with its setting if it is tuned."""
         spec = self.schedulers[name]
         setting = self.tuned[TUNED[spec].name] if tuned_once(spec) else self._results[seed][name].setting
         return self._plan.make(setting or spec, seed)
@@ -345,13 +345,13 @@ def run_comparisons(
     on_step: OnStep = lambda done, total: None,
     on_compile: OnStep = lambda done, total: None,
 ) -> None:
-    """Run the unfinished experiments of some comparisons, which share the workers.
+    """Run the unfinished experiments of several comparisons on shared workers.
 
     Args:
-        comparisons: receive their results as these arrive.
-        workers: see ``check_workers``; a process for each CPU if omitted.
+        comparisons: comparisons that receive the results.
+        workers: see ``check_workers``; by default one process per CPU.
         on_step: progress callback, called in this process after each work item.
-        on_compile: progress callback while code is compiled for the first time, see ``compile_parts``.
+        on_compile: progress callback of compilation, see ``compile_parts``.
 
     Raises:
         CompareError: a scheduler failed.

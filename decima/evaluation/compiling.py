@@ -1,4 +1,4 @@
-"""Compile what schedulers need before workers share the episodes, so that no worker waits for another."""
+"""Compile the code of schedulers before workers start, so that workers need not wait for each other."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ PACKAGES = (Path(__file__).parents[1], Path(compiled.__file__).parent)
 ENGINE = "engine"
 #: Schedulers with compiled code, slowest to compile first.
 COMPILED = ("decima", "priced-srpt", "profiled-srpt", "lookahead", "graphene", "sjf-cp")
-#: Number of processes that compile. More would wait for each other, since one folder is compiled by one process.
+#: Number of processes that compile. More would wait for each other, since a folder is compiled by one process.
 MOST = 2
-#: Number of jobs in the episode that makes a part compile.
+#: Number of jobs in the episode that triggers compilation.
 NUM_JOBS = 3
 
 
@@ -41,17 +41,17 @@ def compile_parts(
     workers: int | str,
     on_step: Callable[[int, int], None] = lambda done, total: None,
 ) -> None:
-    """Compile the engine and the schedulers, unless the cache has them.
+    """Compile the engine and the schedulers, unless they are cached.
 
-    A short episode makes the functions compile for the types that they are called with. Schedulers decide in
-    the simulator that is not compiled, so that they compile at the same time as the engine.
+    A short episode compiles the functions for the types of their arguments. Schedulers decide in the uncompiled
+    reference simulator, so that they compile in parallel with the engine.
 
     Args:
-        conditions: evaluation setting whose cluster and smallest jobs the episode has.
+        conditions: evaluation setting; the episode has its cluster and smallest jobs.
         schedulers: names of schedulers, see ``decima.registry.make_scheduler``.
-        workers: number of processes that may compile at the same time; workers of Ray compile what they need.
+        workers: maximum number of processes that compile; with Ray, workers compile for themselves.
         on_step: progress callback, called with the number of compiled parts and of all parts; not called if
-            the cache has everything.
+            everything is cached.
     """
     named = {each.partition(":")[0].partition(",")[0]: each for each in schedulers}
     parts = {ENGINE: "fair", **{name: named[name] for name in COMPILED if name in named}}

@@ -22,7 +22,7 @@ from workloads.sources.workload_file import Workload
 
 __all__ = ["TRAINING_OFFSET", "CompareError", "Conditions", "best_fit", "evaluation_setting", "misfits"]
 
-#: Seeds of training sequences are this much above those of experiments, so that they are disjoint.
+#: Offset of the seeds of training sequences from those of experiments, which makes them disjoint.
 TRAINING_OFFSET = 1_000_000
 
 
@@ -32,22 +32,22 @@ class CompareError(DecimaError, ValueError):
 
 @dataclass(frozen=True, eq=False)
 class Conditions:
-    """A cluster, its jobs, and the experiments on them. An experiment is one seed: a sequence and its task noise.
+    """Evaluation setting: a cluster, a distribution of jobs, and seeds; each seed is an experiment.
 
     Args:
-        workload: profiles to draw jobs from, or an exact sequence. An exact sequence is replayed as it is,
-            with the task noise of each experiment's seed, or window by window; ``arrivals``, ``interval_ms`` and
-            ``num_jobs`` then have no meaning.
+        workload: profiles to draw jobs from, or an exact sequence. An exact sequence is replayed with the task noise
+            of each experiment's seed, or window by window; ``arrivals``, ``interval_ms`` and ``num_jobs`` are then
+            ignored.
         cluster: the cluster; its episodes must end when all jobs are complete.
         arrivals: all jobs at time 0, or a Poisson process.
         interval_ms: mean time between Poisson arrivals, ms.
-        num_jobs: jobs in each sequence.
+        num_jobs: number of jobs in each sequence.
         memory_demand: the workload's ``own``, or ``uniform``: drawn for each stage, see ``workloads.uniform_memory``.
-        num_experiments: seeds ``seed``, ``seed + 1``, .. that schedulers are compared on.
-        seed: the first seed.
-        drift: change of the arrival rate and the jobs in the middle of a Poisson process.
-        window_ms: cuts an exact sequence into windows as long as this, ms. Of those with jobs, each experiment
-            replays the one with the number of its seed, from 0; schedulers are tuned on the last ones.
+        num_experiments: number of experiments, with seeds ``seed``, ``seed + 1``, ..
+        seed: first seed.
+        drift: change of the arrival rate and the jobs within a Poisson process.
+        window_ms: length of windows into which an exact sequence is cut, ms. An experiment replays the window whose
+            index, among those with jobs, is its seed; schedulers are tuned on the last windows.
 
     Raises:
         CompareError: a number out of range, or fewer windows than experiments.
@@ -92,7 +92,7 @@ class Conditions:
 
     @cached_property
     def _examples(self) -> JobSequence:
-        """All possible jobs; those of the first experiment if demands are drawn for each job."""
+        """All possible jobs; if demands are drawn for each job, the jobs of the first experiment."""
         first = self.sequence(self.seed)
         if self.memory_demand == "uniform":
             return first
@@ -103,7 +103,7 @@ class Conditions:
 
     @property
     def idle_classes(self) -> list[ExecutorClass]:
-        """Executor classes that fit no stage of these jobs."""
+        """Executor classes on which no stage of these jobs fits."""
         stages = [stage for profile in self._examples.profiles for stage in profile.stages]
         return [kind for kind in self.cluster.executor_classes if not any(map(kind.fits, stages))]
 
@@ -113,21 +113,21 @@ class Conditions:
         return range(self.seed, self.seed + self.num_experiments)
 
     def training_seeds(self, count: int) -> range:
-        """Return the seeds of sequences to tune schedulers on, disjoint from the experiments'."""
+        """Return seeds of sequences for tuning, disjoint from those of experiments."""
         first = self.seed + TRAINING_OFFSET
         self._check_windows(count)
         return range(first, first + count)
 
     def cluster_of(self, seed: int) -> ClusterConfig:
-        """Return the cluster of one seed."""
+        """Return the cluster of a seed."""
         return self.cluster
 
     def sequence(self, seed: int) -> JobSequence:
-        """Return the jobs of one seed."""
+        """Return the job sequence of a seed."""
         return self.draw(seed, self.interval_ms)
 
     def draw(self, seed: int, interval_ms: float) -> JobSequence:
-        """Return the jobs of one seed with this mean time between arrivals."""
+        """Return the job sequence of a seed with this mean time between arrivals."""
         sequence = self._draw(seed, interval_ms)
         return uniform_memory(sequence) if self.memory_demand == "uniform" else sequence
 
@@ -142,7 +142,7 @@ class Conditions:
         return batch_arrivals(self.workload.profiles, self.num_jobs, seed)
 
     def to_dict(self) -> dict[str, Any]:
-        """Describe the conditions for JSON, seconds."""
+        """Return a description for JSON; times are seconds."""
         cluster, sampled = self.cluster, self.workload.sequence is None
         poisson = sampled and self.arrivals == "poisson"
         semantics = (name for name, each in SEMANTICS.items() if each == cluster.semantics)
@@ -164,7 +164,7 @@ class Conditions:
 
     @cached_property
     def _windows(self) -> tuple[JobSequence, ...]:
-        """Windows of an exact sequence, one for each experiment."""
+        """Windows of an exact sequence, one per experiment."""
         if self.workload.sequence is None:
             raise CompareError(f"{self.workload.name}: no windows, it does not say which jobs arrive when")
         return self.workload.sequence.windows(math.inf if self.window_ms is None else self.window_ms)
@@ -178,7 +178,7 @@ class Conditions:
             )
 
 
-#: Number of jobs from which a setting is summarised, so that it does not depend on a single sequence.
+#: Number of jobs for the summary of a setting, enough not to depend on a single sequence.
 JOBS = 200
 
 
@@ -194,9 +194,9 @@ def evaluation_setting(conditions: Conditions, seeds: Iterable[int] | None = Non
 
 
 def best_fit(conditions: Conditions) -> tuple[str, list[str]] | None:
-    """Return the shipped policy that fits best and the quantities out of its distribution; None if none ships.
+    """Return the shipped policy that fits best, and the quantities out of its distribution; None if none ships.
 
-    A specialist is chosen if the conditions are those of its training; otherwise only general policies are considered.
+    Specialists are considered only if the conditions are similar to their training.
     """
     here = evaluation_setting(conditions)
     for name in specialists():
@@ -240,7 +240,7 @@ def _misfits(policy: str | Path, here: Distribution) -> list[str]:
 
 
 def _some_seeds(conditions: Conditions) -> list[int]:
-    """Return seeds from the first on with ``JOBS`` jobs together; an exact sequence only has those of experiments."""
+    """Return seeds from the first on with ``JOBS`` jobs in total; an exact sequence has only the experiments' seeds."""
     exact, found, jobs = conditions.workload.sequence is not None, [], 0
     for seed in conditions.seeds if exact else itertools.count(conditions.seed):
         found.append(seed)

@@ -28,10 +28,10 @@ from simulator.cluster.observation import Decision, Observation
 
 __all__ = ["Explanation", "explain", "explain_first"]
 
-#: Rules that a policy is compared with, in turn until one decides differently.
+#: Rules to compare a policy with: the first one that decides differently is used.
 RULES = ("priced-srpt", "weighted-fair:-1", "fair")
 RULES_OF_CLASSES = ("packed-srpt", "tetris", "fair")
-#: Default number of other futures.
+#: Default number of futures: forks with other task noise.
 FUTURES = 16
 
 
@@ -40,29 +40,29 @@ class Explanation:
     """Explanation of one decision of a policy.
 
     Attributes:
-        number: number of the decision in its episode, from 0.
+        number: index of the decision in its episode.
         time_ms: simulated time, ms.
         offered: number of offered executors.
-        source: number of the job that the offered executors leave; -1 for free executors.
-        jobs: jobs in the system; columns ``job`` (number in the sequence), ``name``, ``executors`` (held),
-            ``tasks_left``, ``work_left_s``, ``log_sd`` (uncertainty of the estimate), ``waited_s``.
-        stages: schedulable stages by descending probability; columns ``job``, ``stage`` (its number in the job),
-            ``name``, ``tasks`` (unclaimed), ``mean_s``, ``probability``.
+        source: index of the job that held the offered executors; -1 for free executors.
+        jobs: live jobs; columns ``job`` (index in the sequence), ``name``, ``executors`` (held), ``tasks_left``,
+            ``work_left_s``, ``log_sd`` (uncertainty of the estimate), ``waited_s``.
+        stages: schedulable stages by descending probability; columns ``job``, ``stage`` (index in the job), ``name``,
+            ``tasks`` (unclaimed), ``mean_s``, ``probability``.
         limits: parallelism limits of the chosen stage's job (of the most probable stage, if the executors are left
-            idle) by descending probability; columns ``limit``, ``probability``. The limit that the job has already
-            leaves the executors idle.
-        influences: features by descending effect; columns ``feature``, ``effect``: decrease of the log-probability of
-            the chosen stage if all stages have the feature's mean.
+            idle) by descending probability; columns ``limit``, ``probability``. A limit equal to the executors held
+            leaves the offered ones idle.
+        influences: features by descending effect; columns ``feature``, ``effect``: decrease of the log-probability
+            of the chosen stage if the feature is replaced by its mean over all stages.
         chosen: the policy's decision, as (job, stage, limit); None if it left the executors idle.
         guarded: whether the guard changed the network's choice.
         rule: name of the rule to compare with.
         by_rule: the rule's decision.
-        mean_jct_s: mean JCT of the episode with the policy's decision, with the rule's decision (the policy continues
-            in both), and with the rule from this decision on.
-        futures: number of other futures (see ``BaseCluster.fork``) in which both decisions were compared; 0 if they
-            have the same effect.
-        difference_s: mean over these futures of the mean JCT with the rule's decision minus that with the policy's, s;
-            the policy continues in both. Positive if the policy's decision is better.
+        mean_jct_s: mean JCT of the episode with the policy's decision, with the rule's decision (followed by the
+            policy in both cases), and with the rule from this decision on.
+        futures: number of futures (see ``BaseCluster.fork``) in which both decisions were compared; 0 if they have
+            the same effect.
+        difference_s: mean over the futures of the mean JCT with the rule's decision minus that with the policy's, s;
+            the policy decides everything else. Positive if the policy's decision is better.
     """
 
     number: int
@@ -121,28 +121,28 @@ def explain(
     rule: str = "priced-srpt",
     futures: int = FUTURES,
 ) -> Explanation:
-    """Explain a decision of a policy in the first experiment: the first one that satisfies the conditions below.
+    """Explain the first decision of a policy in the first experiment that meets the conditions below.
 
     Args:
         conditions: cluster and jobs.
         policy: policy file.
-        decision: least number of the decision in the episode, from 0.
-        at_ms: least time, ms.
+        decision: smallest index of the decision in the episode.
+        at_ms: earliest time, ms.
         differing: whether the rule must decide differently.
         rule: scheduler to compare with.
-        futures: number of other futures in which both decisions are compared, if they differ.
+        futures: number of futures in which both decisions are compared, if they differ.
 
     Raises:
         CompareError: the episode has no such decision.
         PolicyFileError: the file cannot be read.
-        SchedulerError: there is no such rule.
+        SchedulerError: the rule does not exist.
     """
     network = load_policy(policy)
     scheduler, other = NeuralScheduler(network), make_scheduler(rule, conditions.seed)
     if differing:
         found_there = _differences(conditions, network, rule, decision, at_ms)
         if not found_there:
-            raise CompareError(f"{rule} decides as the policy does, from there to the end")
+            raise CompareError(f"{rule} decides as the policy does, from there to the end of the episode")
         decision, at_ms = found_there[0][0], 0.0
     for number, (cluster, seen, chosen) in enumerate(replay(conditions, conditions.seed, scheduler)):  # noqa: B007
         if number >= decision and seen.time_ms >= at_ms:
@@ -192,7 +192,7 @@ def explain(
 
 
 def _go_on(cluster: BaseCluster, decision: Decision | None, scheduler: DecidesStages) -> BaseCluster:
-    """Carry out a decision, then those of a scheduler to the end of the episode; return the cluster."""
+    """Carry out a decision, then follow a scheduler to the end of the episode; return the cluster."""
     cluster.decide(decision)
     while not cluster.done:
         seen = cluster.observe()
@@ -207,8 +207,8 @@ def _mean_jct_s(cluster: BaseCluster) -> float:
 def explain_first(conditions: Conditions, policy: Path) -> Explanation:
     """Explain a decision of a policy in the first experiment where a rule decides differently, see ``explain``.
 
-    That is the first decision where the rule chooses another stage; if there is none, the first with another limit. If
-    a rule always agrees with the policy, the next of ``RULES`` is used; if all agree, the very first decision.
+    It is the first decision where the rule chooses another stage; without one, the first with another limit. If a
+    rule always agrees with the policy, the next of ``RULES`` is used; if all agree, the first decision.
     """
     rules = RULES if len(conditions.cluster.executor_classes) == 1 else RULES_OF_CLASSES
     network = load_policy(policy)
@@ -223,7 +223,7 @@ def explain_first(conditions: Conditions, policy: Path) -> Explanation:
 def _differences(
     conditions: Conditions, policy: Policy, rule: str, decision: int = 0, at_ms: float = 0.0
 ) -> list[tuple[int, bool]]:
-    """Return the numbers of decisions where the rule decides differently, and whether it chooses another stage."""
+    """Return the indices of decisions where the rule decides differently, and whether it chooses another stage."""
     scheduler, other = NeuralScheduler(policy), make_scheduler(rule, conditions.seed)
     other.reset(conditions.cluster_of(conditions.seed))
     found: list[tuple[int, bool]] = []
@@ -237,7 +237,7 @@ def _differences(
 
 
 def _effect(seen: Observation, decision: Decision | None) -> tuple[int, int] | None:
-    """Return the chosen stage and the number of executors it gets."""
+    """Return the chosen stage and its number of new executors."""
     if decision is None:
         return None
     held = seen.held(int(seen.stage_job[decision.stage]))
@@ -247,7 +247,7 @@ def _effect(seen: Observation, decision: Decision | None) -> tuple[int, int] | N
 
 
 def _named(seen: Observation, decision: Decision | None) -> tuple[int, int, int] | None:
-    """Return the numbers of job and stage, and the limit as far as it has an effect now."""
+    """Return job, stage and the limit as far as it has an effect now."""
     effect = _effect(seen, decision)
     if effect is None:
         return None
@@ -263,7 +263,7 @@ def _probabilities(policy: Policy, graph: Graphs) -> tuple[NDArray[np.float64], 
 
 
 def _node(graph: Graphs, probability: NDArray[np.float64], decision: Decision | None) -> int:
-    """Return the row of the chosen stage; of the most probable one, if the executors are left idle."""
+    """Return the row of the chosen stage, or of the most probable one if the executors are left idle."""
     if decision is None:
         return int(probability.argmax())
     [node] = np.flatnonzero(graph.place == decision.stage)
@@ -311,7 +311,7 @@ def _limits(graph: Graphs, limits: list[NDArray[np.float64]], node: int) -> pd.D
 
 
 def _influences(policy: Policy, graph: Graphs, node: int) -> pd.DataFrame:
-    """Set each feature in turn to its mean over the candidates, so that it distinguishes no stages."""
+    """Replace each feature in turn by its mean over the candidate stages."""
     candidates = graph.high > graph.low
     before = math.log(max(_probabilities(policy, graph)[0][node], 1e-300))
 

@@ -1,4 +1,4 @@
-"""Evaluation of schedulers on DeepRM's grid: metrics over all jobs or all sets of jobs, with intervals over sets."""
+"""Evaluation of schedulers on DeepRM's grid: metrics over jobs or job sets, with confidence intervals over sets."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ __all__ = [
     "relative_change",
 ]
 
-#: Seeds of training sets are this much above the seed of the evaluation sets.
+#: Offset of the seed of training sets from that of evaluation sets.
 TRAINING_SEED = 1_000_000
-#: Tetris* with the knob that is best on training sets.
+#: Tetris* with its knob tuned on training sets.
 TUNED = "tetris*"
 #: Heuristics of the papers.
 HEURISTIC_NAMES = ("sjf", "packer", TUNED, "random")
@@ -55,9 +55,9 @@ MEASURES = {
 
 @dataclass(frozen=True, eq=False)
 class Evaluation:
-    """Results of one scheduler on N sets of jobs.
+    """Results of one scheduler on N job sets.
 
-    A job that is not booked when the episode ends counts as finished then.
+    Jobs that are not booked when the episode ends count as finished at that time.
 
     Attributes:
         record: the episodes.
@@ -66,7 +66,7 @@ class Evaluation:
     record: GridRecord
 
     def by_job(self, measure: str) -> NDArray[np.float64]:
-        """Return slowdown, completion or waiting of each job, float64 [N, J]; NaN where there is no job."""
+        """Return slowdown, completion or waiting of each job, float64 [N, J]; NaN for absent jobs."""
         record = self.record
         ended = record.clock[:, None] - record.jobs.enter
         completion = np.where(record.start >= 0, record.completion, ended).astype(np.float64)
@@ -105,15 +105,15 @@ class Evaluation:
 
 @dataclass(frozen=True, eq=False)
 class GridConditions:
-    """Evaluation setting: a grid, a distribution of jobs, schedulers.
+    """Evaluation setting: a grid, a distribution of jobs, and schedulers.
 
     Attributes:
         grid: machines and queue.
-        draw: returns sets of jobs; arguments are their number and a seed.
+        draw: function of a number of job sets and a seed that returns the sets.
         heuristics: see ``heuristics_for``.
         networks: displayed name -> policy file.
         sets: number of evaluation sets, and of training sets for Tetris*.
-        seed: of the sets and of the networks' samples.
+        seed: seed of the sets and of sampled actions.
     """
 
     grid: GridConfig
@@ -124,22 +124,22 @@ class GridConditions:
     seed: int = 0
 
     def jobs(self) -> JobSets:
-        """Return the evaluation sets, which are disjoint from training sets."""
+        """Return the evaluation sets, disjoint from the training sets."""
         return self.draw(self.sets, self.seed)
 
     def schedulers(self) -> dict[str, GridScheduler]:
-        """Return all schedulers by their displayed names, in order."""
+        """Return all schedulers by displayed name, in order."""
         heuristics = heuristics_for(
             self.grid, self.draw(self.sets, TRAINING_SEED + self.seed), self.heuristics
         )
         return heuristics | {name: network_actor(path, self.seed) for name, path in self.networks.items()}
 
     def run(self, schedulers: Mapping[str, GridScheduler] | None = None) -> dict[str, Evaluation]:
-        """Run schedulers, by default all, on the evaluation sets; by name.
+        """Run schedulers (by default all) on the evaluation sets; return results by name.
 
         Raises:
-            PolicyFileError: a file holds no network.
-            SchedulerError: there is no such heuristic.
+            PolicyFileError: a policy file is invalid.
+            SchedulerError: an unknown heuristic.
             WorkloadError: the jobs do not fit the grid.
         """
         with one_thread():
@@ -149,7 +149,7 @@ class GridConditions:
 def evaluate(
     config: GridConfig, jobs: JobSets, schedulers: Mapping[str, GridScheduler]
 ) -> dict[str, Evaluation]:
-    """Run schedulers on sets of jobs; by name."""
+    """Run schedulers on job sets; return results by name."""
     return {name: Evaluation(play(Grid(config, jobs), scheduler)) for name, scheduler in schedulers.items()}
 
 
@@ -160,9 +160,9 @@ def best_of(evaluations: Mapping[str, Evaluation], measure: str) -> str:
 
 
 def relative_change(one: Evaluation, other: Evaluation, measure: str) -> Interval:
-    """Return the relative difference of two means and half of its 95 % confidence interval, paired by set.
+    """Return the relative difference of two means with its 95 % confidence interval, paired by set.
 
-    The mean of ``other`` is taken as exact.
+    The mean of ``other`` is treated as exact.
     """
     values, weights = one.by_set(measure)
     difference, half_width = mean_interval(values - other.by_set(measure)[0], weights)
@@ -173,11 +173,11 @@ def relative_change(one: Evaluation, other: Evaluation, measure: str) -> Interva
 def heuristics_for(
     config: GridConfig, training: JobSets, names: Sequence[str] = HEURISTIC_NAMES
 ) -> dict[str, GridScheduler]:
-    """Make heuristics by name.
+    """Create heuristics by name.
 
     Args:
         config: the grid.
-        training: sets to tune the knob of Tetris* on.
+        training: job sets for tuning the knob of Tetris*.
         names: ``tetris*``, and names for ``make_heuristic``.
 
     Raises:
@@ -190,10 +190,10 @@ def heuristics_for(
 
 
 def network_actor(path: Path, seed: int) -> GridScheduler:
-    """Load a network as a scheduler, which samples among the actions that were possible in its training.
+    """Load a network as a scheduler, which samples actions under the mask of its training.
 
     Raises:
-        PolicyFileError: the file holds no network.
+        PolicyFileError: the file is invalid.
     """
     network, config = load_network(path)
     random = random_stream(seed, RandomStream.POLICY, COMPARED)
@@ -201,12 +201,13 @@ def network_actor(path: Path, seed: int) -> GridScheduler:
 
 
 class Withholding:
-    """Wrap a scheduler to count the jobs that it withholds; a ``GridScheduler`` for one run of a grid.
+    """Wraps a scheduler to count the jobs that it withholds; a ``GridScheduler`` for one run of a grid.
 
     Attributes:
         held: int64 [N, J], number of steps in which each job was withheld.
-        steps: int64 [N], number of steps that passed.
-        held_steps: int64 [N], number of steps in which a job was withheld (not work-conserving).
+        steps: int64 [N], number of steps.
+        held_steps: int64 [N], number of steps in which a job was withheld, so that the schedule is not
+            work-conserving.
     """
 
     def __init__(self, scheduler: GridScheduler, grid: Grid) -> None:

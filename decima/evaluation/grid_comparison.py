@@ -1,4 +1,4 @@
-"""Compare schedulers on a grid at several loads: heuristics, and a network of ``decima deeprm train``."""
+"""Compare schedulers on a grid at several loads: heuristics, and a network trained by ``decima deeprm train``."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ __all__ = ["LEARNED", "SHIPPED_NETWORK", "GridComparison", "GridSettings"]
 LEARNED = "deeprm"
 #: The shipped network.
 SHIPPED_NETWORK = Path(__file__).parents[1] / "policy" / "shipped" / "deeprm.npz"
-#: Maximum length of an episode; only a policy that books hardly any job reaches it.
+#: Maximum length of an episode, steps; reached only if almost no jobs are booked.
 MAX_STEPS = 1000
 #: Units of each resource of a machine, for jobs of a log.
 LOG_UNITS = 10
@@ -45,21 +45,21 @@ class GridSettings:
     """Settings of a comparison on a grid.
 
     Args:
-        loads: average shares of the units of all machines that jobs need; by default 10 %, 30 %, .. up to 190 %, or up
-            to the highest load (a job in every step).
-        distribution: of jobs, a name of ``DISTRIBUTIONS``.
-        log: draw jobs from this log instead.
+        loads: offered loads, as fractions of the units of all machines; by default 0.1, 0.3, .. up to 1.9, or up to
+            the highest load (a job in every step).
+        distribution: distribution of jobs, a name in ``DISTRIBUTIONS``.
+        log: log to draw jobs from instead.
         machines: number of machines.
         heuristics: see ``heuristics_for``.
         network: policy file.
-        deeprm_semantics: whether to simulate as DeepRM's public code does, not as its paper says.
+        deeprm_semantics: whether to simulate DeepRM's published code instead of its paper.
         sets: number of evaluation sets at each load, and of training sets for Tetris*.
         steps: number of steps in which jobs of a set enter.
-        seed: of the sets.
+        seed: seed of the sets.
 
     Raises:
-        CompareError: nothing to compare, or a network for other machines.
-        PolicyFileError: the file holds no network.
+        CompareError: no schedulers, or a network for other machines.
+        PolicyFileError: the policy file is invalid.
         WorkloadError: a load that no arrival rate gives.
     """
 
@@ -100,7 +100,7 @@ class GridSettings:
 
     @cached_property
     def grid(self) -> GridConfig:
-        """Machines and queue; a network brings its own queue."""
+        """Machines and queue; a network determines the queue."""
         units = LOG_UNITS if self.log is not None else DISTRIBUTIONS[self.distribution].slots
         grid = GridConfig(units=units, machines=self.machines, max_steps=MAX_STEPS)
         if self.deeprm_semantics:
@@ -124,7 +124,7 @@ class GridSettings:
 
     @property
     def highest_load(self) -> float:
-        """Load of a job in every step; infinite for a log."""
+        """Load with a job in every step; infinite for a log."""
         return (
             math.inf if self.log is not None else DISTRIBUTIONS[self.distribution].load(1.0) / self.machines
         )
@@ -154,12 +154,12 @@ class GridSettings:
 
 
 class GridComparison:
-    """Schedulers on the same sets of jobs at each load.
+    """Schedulers on the same job sets at each load.
 
     Attributes:
-        settings: as given.
+        settings: the settings.
         results: load -> scheduler -> results.
-        knobs: load -> tuned knob of Tetris*, if it takes part.
+        knobs: load -> tuned knob of Tetris*, if it is compared.
     """
 
     def __init__(self, settings: GridSettings) -> None:
@@ -171,7 +171,7 @@ class GridComparison:
         """Run all schedulers at all loads.
 
         Args:
-            on_step: progress callback: number of finished loads, number of all.
+            on_step: progress callback, called with the number of finished loads and of all.
 
         Raises:
             SchedulerError: an unknown heuristic.
@@ -193,7 +193,7 @@ class GridComparison:
         return len(self.results) == len(self.settings.loads)
 
     def table(self, measure: str = "slowdown") -> pd.DataFrame:
-        """Return means of a metric: a row for each load, a column for each scheduler, float64."""
+        """Return means of a metric, float64: one row per load, one column per scheduler."""
         means = {
             load: {name: each.mean(measure) for name, each in results.items()}
             for load, results in self.results.items()
@@ -230,7 +230,7 @@ class GridComparison:
 
 
 def _grid_of(path: Path, trained: GridConfig, grid: GridConfig) -> GridConfig:
-    """Return the grid with the queue and the image size that a network was trained for."""
+    """Return the grid with the queue and picture size for which a network was trained."""
     for name, noun in (
         ("machines", "machines"),
         ("units", "units of each resource"),

@@ -1,6 +1,6 @@
 """Metrics of an episode, and their means over experiments with confidence intervals (Student's t).
 
-Results are tidy tables: a row for each scheduler and sequence (``runs``), or for each job (``jobs``). To add a metric,
+Results are tidy tables, with one row per scheduler and sequence (``runs``), or per job (``jobs``). To add a metric,
 add an entry to ``METRICS``.
 """
 
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.special import stdtrit  # the whole of scipy.stats takes a second to import
+from scipy.special import stdtrit  # scipy.stats takes a second to import
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -25,7 +25,7 @@ CONFIDENCE = 0.95
 
 
 class Interval(NamedTuple):
-    """A mean and half its 95 % confidence interval; NaN where they are not defined."""
+    """A mean and half its 95 % confidence interval; NaN if undefined."""
 
     mean: float
     half_width: float
@@ -35,9 +35,9 @@ def mean_interval(values: ArrayLike, weights: ArrayLike | None = None) -> Interv
     """Return the mean of independent values and half of its 95 % confidence interval.
 
     Args:
-        values: float [n]; for paired measurements, their differences. The mean is NaN if n = 0, the interval if n < 2.
-        weights: float [n], positive: sizes of the groups that the values are means of. The mean is then the ratio of
-            two sums.
+        values: float [n]; differences, for paired measurements. The mean is NaN if n = 0, the interval if n < 2.
+        weights: float [n], positive: group sizes, if values are means of groups. The mean is then a ratio of two
+            sums.
     """
     sample = np.asarray(values, dtype=np.float64)
     count = sample.size
@@ -47,7 +47,7 @@ def mean_interval(values: ArrayLike, weights: ArrayLike | None = None) -> Interv
         mean = float(sample.mean())
         error = float(sample.std(ddof=1)) / math.sqrt(count) if count > 1 else math.nan
     else:
-        # The error of a ratio is that of the deviations, each weighted by its share.
+        # The error of a ratio estimator is that of the deviations, weighted by their shares.
         shares = np.asarray(weights, dtype=np.float64)
         mean = float(np.average(sample, weights=shares))
         deviations = shares / shares.mean() * (sample - mean)
@@ -67,10 +67,10 @@ class Metric(NamedTuple):
     """A quantity of an episode.
 
     Attributes:
-        heading: column of tables for people.
-        form: format of the value in these tables.
-        of: computes the value from a complete episode; NaN where it is not defined.
-        interval: whether the mean has a confidence interval in tables and summaries.
+        heading: heading in displayed tables.
+        form: number format in displayed tables.
+        of: function of a complete episode that returns the value; NaN if undefined.
+        interval: whether tables and summaries have a confidence interval of the mean.
     """
 
     heading: str
@@ -130,14 +130,15 @@ def summarise(
     """Average metrics over experiments.
 
     Args:
-        runs: a row for each scheduler and seed; columns ``scheduler``, ``seed``, and some of ``METRICS``.
+        runs: one row per scheduler and seed; columns ``scheduler``, ``seed``, and some of ``METRICS``.
         schedulers: names to summarise, in order.
         reference: scheduler to compare with.
 
     Returns:
-        Scheduler -> means; NaN where a value is not defined:
+        Scheduler -> means; NaN if undefined:
 
-        * the metrics; those with an interval also half of it, such as ``mean_jct_ci95_s`` (95 %, Student's t over the
+        * the metrics, some with half of a confidence interval, such as ``mean_jct_ci95_s`` (95 %, Student's t over
+        the
           experiments; NaN with one experiment).
         * ``difference_s``, ``difference_ci95_s``: mean JCT minus that of the reference, paired by experiment.
         * ``difference``, ``difference_ci95``: the same as fractions of the reference's mean JCT.

@@ -54,30 +54,31 @@ def make_conditions(
     seeds: int = 20,
     seed: int = 0,
 ) -> Conditions:
-    """Build the conditions of a comparison from the options of ``decima compare``, which have the same names.
+    """Build the evaluation setting of a comparison from the options of ``decima compare``, which have the same names.
 
     Args:
-        workload: a name or path for ``open_workload``; or a workload, profiles, or a sequence of jobs.
+        workload: a name or path for ``open_workload``; or a workload, profiles, or a job sequence.
         arrivals: all jobs at time 0, or a Poisson process.
         interval: mean time between Poisson arrivals, s.
-        jobs: jobs in each experiment.
-        executors: executors of the cluster; has no effect beside ``classes``.
-        classes: executors of several classes, such as ``25x0.5,25x1``; see ``simulator.cluster.config.parse_classes``.
-        memory_demand: memory that tasks need: the workload's ``own``, or ``uniform``, drawn for each stage.
-        moving_delay: time that an executor needs to move to another job, s; by default what the workload says, else 2.
+        jobs: number of jobs in each experiment.
+        executors: number of executors; ignored with ``classes``.
+        classes: executor classes, such as ``25x0.5,25x1``; see ``simulator.cluster.config.parse_classes``.
+        memory_demand: memory demand of tasks: the workload's ``own``, or ``uniform``, drawn for each stage.
+        moving_delay: delay of an executor that changes jobs, s; by default the workload's, else 2.
         semantics: ``paper``, ``decima-sim``, ``trace`` or ``spark``.
-        engine: the compiled simulator, or the readable one.
-        window: length of the windows that an exact sequence of jobs is cut into, s.
+        engine: the compiled simulator, or the readable reference.
+        window: length of the windows into which an exact job sequence is cut, s.
         drift: ``AT:RATE[:WORKLOAD]``: a change in a Poisson process, see ``workloads.sources.open.open_drift``.
-        faults: faults of the cluster; by default failures that were measured for the workload, else none. A dictionary
-            has some of the fields by name.
-        knowledge: errors of the estimates that schedulers see; by default those measured for the workload, else none.
+        faults: faults of the cluster, or some of its fields by name; by default failures measured for the workload,
+            else none.
+        knowledge: errors of the estimates that schedulers see, or some of its fields by name; by default those
+            measured for the workload, else none.
         seeds: number of experiments.
         seed: seed of the first experiment.
 
     Raises:
-        CompareError: an option of a wrong type or out of range.
-        ConfigError: a cluster that cannot be, or a stage that no executor can run.
+        CompareError: an option has a wrong type or is out of range.
+        ConfigError: an impossible cluster, or a stage that no executor can run.
         WorkloadError: the workload cannot be read.
     """
     found = _workload(workload)
@@ -117,9 +118,9 @@ class Chosen(NamedTuple):
     """The schedulers of a comparison.
 
     Attributes:
-        schedulers: for ``Comparison``.
-        policy: name or file of the policy that plain ``decima`` follows; None for the one that fits best.
-        left_out: shipped policy that does not take part -> quantities that are out of its training distribution.
+        schedulers: argument of ``Comparison``.
+        policy: name or file of the policy of plain ``decima``; None for the best fit.
+        left_out: shipped policy that is left out -> quantities that are out of its training distribution.
     """
 
     schedulers: Sequence[SchedulerLike] | Mapping[str, SchedulerLike]
@@ -132,17 +133,17 @@ def choose_schedulers(
     schedulers: str | Sequence[SchedulerLike] | Mapping[str, SchedulerLike] | None = None,
     checkpoint: str | Path | None = None,
 ) -> Chosen:
-    """Return the schedulers that take part in a comparison.
+    """Return the schedulers of a comparison.
 
     Args:
-        conditions: of the comparison.
-        schedulers: names with commas between them; names, objects and classes; or displayed name -> scheduler. By
-            default well-known ones, and ``decima`` if a shipped policy was trained on such conditions.
-        checkpoint: policy of ``decima``, which then takes part.
+        conditions: evaluation setting.
+        schedulers: comma-separated names; names, objects and classes; or displayed name -> scheduler. By default
+            common heuristics, and ``decima`` if the conditions are in the training distribution of a shipped policy.
+        checkpoint: policy of ``decima``, which is then compared in any case.
 
     Raises:
-        CompareError: ``schedulers`` is of a wrong type.
-        PolicyFileError: a policy that cannot be read.
+        CompareError: ``schedulers`` has a wrong type.
+        PolicyFileError: a policy cannot be read.
     """
     packs = len(conditions.cluster.executor_classes) > 1
     named = schedulers
@@ -159,7 +160,7 @@ def choose_schedulers(
         )
     if policy is not None or schedulers is not None or isinstance(named, Mapping):
         return Chosen(named, policy, {})
-    # A user who names no scheduler is shown no policy that may collapse here.
+    # The default excludes policies that may collapse out of their distribution.
     fitting = best_fit(conditions)
     if fitting is not None and not fitting[1]:
         return Chosen(named, fitting[0], {})
@@ -168,7 +169,7 @@ def choose_schedulers(
 
 
 def scheduler_summaries() -> dict[str, str]:
-    """Return the name of each scheduler that ``decima compare`` knows, and a description in one line."""
+    """Return name -> one-line description of all schedulers of ``decima compare``."""
     return {
         **{
             signature(name): (inspect.getdoc(kind) or "").partition("\n")[0].replace("``", "")
@@ -215,21 +216,21 @@ def compare(
     """Compare schedulers on the same job sequences with the same task noise, as ``decima compare`` does.
 
     Args:
-        schedulers: names of ``decima schedulers`` (a list, or a text with commas); your own schedulers: objects,
-            classes, or functions of an observation; or displayed name -> scheduler. By default those of the command.
-        checkpoint: name or file of the policy of ``decima``, which then takes part.
-        training: number of sequences that ``weighted-fair`` is tuned on.
-        workers: number of processes, or ``ray`` (see ``decima.workers.pool``). With several processes, schedulers must
-            be importable, and a script needs ``if __name__ == "__main__":``.
-        workload: this and all further options: see ``make_conditions``.
+        schedulers: names of ``decima schedulers`` (a list, or comma-separated); custom schedulers: objects, classes,
+            or functions of an observation; or displayed name -> scheduler. By default those of the command.
+        checkpoint: name or file of the policy of ``decima``, which is then compared in any case.
+        training: number of sequences on which ``weighted-fair`` is tuned.
+        workers: number of processes, or ``ray`` (see ``decima.workers.pool``). With several processes, schedulers
+            must be importable, and a script needs ``if __name__ == "__main__":``.
+        workload: for this and all further options see ``make_conditions``.
 
     Returns:
-        ``Comparison.runs``, a tidy table with a row for each scheduler and seed; columns ``scheduler``, ``seed``,
+        ``Comparison.runs``, a tidy table with one row per scheduler and seed; columns ``scheduler``, ``seed``,
         ``mean_jct_s``, ``p95_jct_s``, ``makespan_s``, ``utilisation``, .. For paired differences:
         ``table.pivot(index="seed", columns="scheduler", values="mean_jct_s")``.
 
     Raises:
-        CompareError: an option of a wrong type or out of range, or a scheduler that failed.
+        CompareError: an option has a wrong type or is out of range, or a scheduler failed.
         SchedulerError: an unknown scheduler.
 
     Example:
@@ -267,7 +268,7 @@ def compare(
 def _or_measured(
     kind: type[_Setting], given: _Setting | Mapping[str, Any] | None, workload: Workload
 ) -> _Setting:
-    """Return errors of estimates or faults: given fields, and measured ones of the workload for all others."""
+    """Return errors of estimates or faults: given fields, completed by those measured for the workload."""
     if isinstance(given, kind):
         return given
     known, names = workload.imperfections.settings(), [each.name for each in fields(kind)]

@@ -54,10 +54,10 @@ def objective_ms(record: EpisodeRecord, objective: str) -> float:
 def run_scheduler(
     cluster: ClusterConfig, sequence: JobSequence, scheduler: str, instead: SchedulerLike | None = None
 ) -> EpisodeRecord:
-    """Run a job sequence under a scheduler, given by its name, or by ``instead`` if the name is only displayed.
+    """Run a job sequence under a scheduler given by name, or under ``instead``, with the name for display.
 
     Raises:
-        CompareError: the scheduler failed with any error; one line that names it, the seed and the reason.
+        CompareError: the scheduler failed; one line with its name, the seed and the reason.
     """
     try:
         return run_episode(cluster, sequence, make_scheduler(instead or scheduler, sequence.seed))
@@ -80,7 +80,7 @@ def sweep(
 ) -> Iterator[tuple[str, EpisodeRecord]]:
     """Run candidate settings (names of schedulers) on one sequence; yield each with its episode.
 
-    Settings in ``known``, episodes on this sequence by setting, do not run again.
+    Settings in ``known`` (setting -> episode on this sequence) are not run again.
 
     Raises:
         CompareError: see ``run_scheduler``.
@@ -120,8 +120,8 @@ def tune(
 ) -> str:
     """Return a scheduler's name with the parameters that are best on average over some sequences.
 
-    On an evaluation sequence, the result is ``tuned-weighted-fair``, known only in hindsight; on training sequences it
-    is ``weighted-fair`` without an alpha.
+    With an evaluation sequence, the result is ``tuned-weighted-fair``, known only in hindsight; with training
+    sequences it is ``weighted-fair`` without an alpha.
 
     Args:
         config: the cluster.
@@ -133,7 +133,7 @@ def tune(
         Name for ``make_scheduler``, such as ``weighted-fair:-0.8``.
 
     Raises:
-        CompareError: no sequences, no such scheduler or objective, or an episode that failed.
+        CompareError: no sequences, an unknown scheduler or objective, or a failed episode.
     """
     given = [sequences] if isinstance(sequences, JobSequence) else list(sequences)
     if not given:
@@ -148,7 +148,7 @@ def best_for_all(sweeps_ms: NDArray[np.float64], settings: Sequence[Any] = ALPHA
     """Return the setting that is best on average over sequences; the first one on a tie.
 
     Args:
-        sweeps_ms: float64 [n, len(settings)], a row of ``sweep_ms`` for each sequence.
+        sweeps_ms: float64 [n, len(settings)], one row of ``sweep_ms`` per sequence.
         settings: setting of each column.
     """
     return settings[int(sweeps_ms.mean(axis=0).argmin())]
@@ -175,12 +175,12 @@ class Result(NamedTuple):
 
 @dataclass(frozen=True)
 class Plan:
-    """Data of a comparison that workers need.
+    """Data of a comparison for workers.
 
     Attributes:
         conditions: cluster and jobs.
         schedulers: displayed name -> scheduler's name.
-        objects: schedulers that were given as objects, by the names that stand for them in ``schedulers``.
+        objects: schedulers given as objects, by their names in ``schedulers``.
         settings: family -> candidate settings.
     """
 
@@ -190,14 +190,14 @@ class Plan:
     settings: dict[str, tuple[str, ...]]
 
     def make(self, spec: str, seed: int) -> DecidesStages:
-        """Make the scheduler of a name in ``schedulers``, or of a candidate setting."""
+        """Create the scheduler of a name in ``schedulers``, or of a candidate setting."""
         return make_scheduler(self.objects.get(spec, spec), seed)
 
 
 def sweep_item(
     plans: Sequence[Plan], item: tuple[int, str, int]
 ) -> tuple[int, str, int, NDArray[np.float64]]:
-    """Run all settings of a family on a training sequence; return the item and the mean JCTs, ms."""
+    """Run all settings of a family on a training sequence; return the work item and the mean JCTs, ms."""
     number, family, seed = item
     conditions, settings = plans[number].conditions, plans[number].settings[family]
     return *item, sweep_ms(conditions.cluster, conditions.sequence(seed), settings=settings)
@@ -206,7 +206,7 @@ def sweep_item(
 def run_item(
     tuned: Sequence[Mapping[str, str]], plans: Sequence[Plan], item: tuple[int, int, tuple[str, ...], bool]
 ) -> tuple[int, int, dict[str, Result], dict[str, EpisodeRecord]]:
-    """Run some schedulers on one sequence, each setting once; return number, seed, results and kept episodes."""
+    """Run schedulers on one sequence, each setting once; return comparison index, seed, results and kept episodes."""
     number, seed, names, keep = item
     plan = plans[number]
     cluster, sequence = plan.conditions.cluster, plan.conditions.sequence(seed)
@@ -239,7 +239,7 @@ def run_item(
 def replay(
     conditions: Conditions, seed: int, scheduler: DecidesStages
 ) -> Iterator[tuple[BaseCluster, Observation, Decision | None]]:
-    """Run an experiment; yield each decision with the cluster and the observation before it."""
+    """Run an experiment; yield each decision with the cluster and its observation."""
     cluster = start_episode(conditions.cluster_of(seed), conditions.sequence(seed), scheduler)
     while not cluster.done:
         seen = cluster.observe()
@@ -268,10 +268,10 @@ class Decided(NamedTuple):
 
 
 def decisions(comparison: Comparison, scheduler: str) -> list[Decided]:
-    """Return the decisions of a scheduler, in order, in the experiment whose episodes the comparison kept.
+    """Re-run the kept episode of a scheduler with its setting, and return its decisions in order.
 
-    The episode runs again, with the scheduler's setting. Decisions to keep executors with their job, which the engine
-    takes on the scheduler's behalf (see ``DecidesStages``), are not included.
+    Decisions to keep executors in their job, which the engine takes on the scheduler's behalf (see
+    ``DecidesStages``), are not included.
     """
     seed, found = min(comparison.finished), []
     for _, seen, decision in replay(comparison.conditions, seed, comparison.scheduler(scheduler, seed)):

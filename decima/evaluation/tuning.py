@@ -1,4 +1,4 @@
-"""Schedulers with tuned parameters, such as weighted fair sharing with its best alpha (Decima, 7.1).
+"""Schedulers with tuned parameters, such as weighted fair sharing with its best alpha (Decima, section 7.1).
 
 * ``tuned-NAME`` has the parameters with the lowest mean JCT on each evaluation sequence, which no scheduler can know
   (hindsight). These are the paper's strongest baselines (see also its appendix E). ``tuned-NAME:makespan`` minimises
@@ -42,8 +42,8 @@ def _grid(name: str, *parameters: Sequence[float]) -> tuple[str, ...]:
     return tuple(":".join((name, *(f"{value:g}" for value in values))) for values in product(*parameters))
 
 
-#: Scheduler -> candidate settings. Graphene*: alpha, thresholds of long stages and of badly packing ones; Graphene and
-#: Tetris: weight of the remaining work, fairness.
+#: Scheduler -> candidate settings. Graphene*: alpha, thresholds of troublesome stages by duration and by packing;
+#: Graphene and Tetris: weight of the remaining work, fairness.
 GRIDS: dict[str, tuple[str, ...]] = {
     "weighted-fair": tuple(map(weighted_fair, ALPHAS)),
     "graphene-star": _grid("graphene-star", (-1.5, -1, -0.5, 0, 0.5), (0.5, 0.8, 1), (0, 0.2)),
@@ -53,12 +53,12 @@ GRIDS: dict[str, tuple[str, ...]] = {
 
 
 class Tuned(NamedTuple):
-    """How a scheduler is tuned.
+    """A tuned scheduler.
 
     Attributes:
-        name: of the scheduler, one of ``GRIDS``.
+        name: name of the scheduler, one of ``GRIDS``.
         objective: quantity to minimise, see ``run.objective_ms``.
-        once: whether on training sequences, rather than on each evaluation sequence.
+        once: tune once on training sequences, instead of on each evaluation sequence.
     """
 
     name: str
@@ -66,7 +66,7 @@ class Tuned(NamedTuple):
     once: bool = False
 
 
-#: Name -> how it is tuned.
+#: Names of tuned schedulers.
 TUNED: dict[str, Tuned] = {TUNED_ONCE: Tuned("weighted-fair", once=True)} | {
     f"tuned-{name}{suffix}": Tuned(name, objective, once)
     for name in GRIDS

@@ -1,4 +1,4 @@
-"""Predictions from Spark's event logs and recordings, and the schedulers that are compared on a real Spark."""
+"""Predictions from Spark's event logs and recordings, and schedulers compared on a real Spark."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ from workloads.arrivals import JobSequence
 
 __all__ = ["LOOKS", "SPARKS_OWN", "TRAINING_SEEDS", "WEIGHTED_FAIR", "as_simulated", "tuned"]
 
-#: Shown name -> scheduler, of Spark's own.
+#: Displayed name -> scheduler: Spark's own schedulers.
 SPARKS_OWN = {"Spark FIFO": "fifo", "Spark FAIR": "fair"}
-#: Shown name -> scheduler that is tuned beforehand.
+#: Displayed name -> scheduler that is tuned beforehand.
 WEIGHTED_FAIR = {"weighted fair": TUNED_ONCE}
-#: Shown name -> the scheduler whose colour it has, where that is another.
+#: Displayed name -> scheduler whose colour it has, if that is another.
 LOOKS = {**SPARKS_OWN, **WEIGHTED_FAIR}
-#: Sequences to tune on start here, so that none is compared on.
+#: First seed of sequences for tuning, disjoint from evaluation.
 TRAINING_SEEDS = 1_000_000
 
 
 def as_simulated(cluster: ClusterConfig, name: str, spec: str) -> tuple[ClusterConfig, str]:
-    """Return the cluster and the scheduler of the simulator that reproduce a scheduler on Spark.
+    """Return the simulated cluster and scheduler that reproduce a scheduler on Spark.
 
     Args:
-        cluster: of executors that move at once between the jobs of one application, or that take a while.
-        name: of the scheduler, as it is shown.
+        cluster: cluster with the moving delay of executors between jobs of one application, or between applications.
+        name: displayed name of the scheduler.
         spec: the scheduler.
     """
     if name not in SPARKS_OWN or cluster.moving_delay_ms > 0:
@@ -40,15 +40,15 @@ def as_simulated(cluster: ClusterConfig, name: str, spec: str) -> tuple[ClusterC
 def tuned(
     schedulers: Mapping[str, str], cluster: ClusterConfig, training: Iterable[JobSequence]
 ) -> tuple[dict[str, str], str]:
-    """Tune weighted fair sharing on other sequences.
+    """Tune weighted fair sharing on training sequences.
 
     Args:
-        schedulers: shown name -> scheduler.
+        schedulers: displayed name -> scheduler.
         cluster: the cluster.
         training: the sequences; not read if no scheduler is tuned.
 
     Returns:
-        The schedulers with the best alpha, and that setting, which is empty if no scheduler is tuned.
+        The schedulers with the best alpha, and that setting; empty if no scheduler is tuned.
     """
     if TUNED_ONCE not in schedulers.values():
         return dict(schedulers), ""

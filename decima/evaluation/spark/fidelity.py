@@ -1,13 +1,13 @@
 """Fidelity of the simulator to Spark: recorded runs, predicted from the durations of other runs.
 
-The runs of a query with the wanted number of executors are cut into two halves, and each half predicts the other. So
-are the recordings of each mixture of applications that share the cluster; a mixture that was recorded once is predicted
-from all runs of its queries alone. Each prediction is repeated without one effect that the simulator models.
+The runs of a query with the wanted number of executors are split into two halves, and each half predicts the other.
+The same holds for recordings of a mixture of applications that share the cluster; a mixture that was recorded once is
+predicted from runs of its queries alone. Each prediction is repeated without one effect that the simulator models.
 
-Other predictions show what an error means. *Replay*: the simulator on a run's own durations, in their order; its error
-is the simulator's own. *Rerun*: the mean time of the other half; a simulator with the durations of those runs can
-hardly be better. *From alone*: a mixture predicted from runs alone, which do not show how much applications slow each
-other down on one machine. *No driver*: without the driver's work, which the paper's simulator does not model.
+Other predictions put the errors into perspective. *Replay*: the simulator with a run's own durations, in their
+order; its error is the simulator's own. *Rerun*: the mean time of the other half, close to the best that a simulator
+with these durations can reach. *From alone*: a mixture predicted from runs alone, which do not contain the slowdown
+of applications by each other. *No driver*: without the driver's work, which the paper's simulator does not model.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ class Fidelity:
         """Summarise the runs by data and query.
 
         Columns: ``runs`` (number of predicted runs), ``real`` and ``predicted`` (means, ms), and the mean absolute
-        error, a fraction, of ``predicted`` and each other column of ``runs``, as ``NAME error``.
+        relative error of ``predicted`` and each other column of ``runs``, as ``NAME error``.
         """
         return pd.DataFrame() if self.runs.empty else _by_group(self.runs, ["data", "query"])
 
@@ -99,7 +99,7 @@ class Fidelity:
         return table.assign(sharing=sharing, **{"mean JCT error": (table[ALL] / table["real"] - 1).abs()})
 
     def summary(self) -> pd.DataFrame:
-        """Summarise absolute errors, fractions: a row for each prediction, columns mean, p95 and max.
+        """Summarise absolute relative errors: one row per prediction, columns mean, p95 and max.
 
         The index has two levels: ``alone`` or ``sharing``, and the prediction.
         """
@@ -137,12 +137,11 @@ def measure_fidelity(
     Args:
         recordings: at least two runs of a query with ``executors`` executors, or a mixture.
         executors: number of executors of a query alone.
-        num_seeds: draws of the durations that a prediction is the mean of, at least 1.
-        on_step: progress callback: number of finished steps, and of all.
+        num_seeds: number of simulations that a prediction averages, at least 1.
+        on_step: progress callback, called with the number of finished steps and of all.
 
     Raises:
-        WorkloadError: nothing can be predicted, or a mixture was recorded once and one of its queries was never
-            recorded alone.
+        WorkloadError: nothing can be predicted, or a mixture was recorded once and one of its queries never alone.
     """
     by_query = recordings.by_query()
     pairs = [
@@ -184,7 +183,7 @@ def measure_fidelity(
 
 
 def _other_halves(items: Sequence[_T]) -> Iterator[tuple[_T, list[_T]]]:
-    """Yield each item with the other half of the items, which is empty for a single item."""
+    """Yield each item with the other half of the items; empty for a single item."""
     for place, item in enumerate(items):
         yield item, list(items[1 - place % 2 :: 2])
 
@@ -207,7 +206,7 @@ def _run_row(run: Run, source: Source, num_seeds: int) -> dict[str, Any]:
 def _mixture_rows(
     mixture: Mixture, half: Sequence[Mixture], by_query: Mapping[QueryKey, Sequence[Run]], num_seeds: int
 ) -> list[dict[str, Any]]:
-    """Predict each application, from the other half of the mixture's recordings if there is one; a row each."""
+    """Predict each application, from the other half of the mixture's recordings if there is one; one row each."""
     alone = _sources_alone(mixture, by_query)
     if alone is None and not half:
         wanted = f"{mixture.slots} executors"
@@ -243,10 +242,10 @@ def _mixture_rows(
 
 
 def _sources_alone(mixture: Mixture, by_query: Mapping[QueryKey, Sequence[Run]]) -> list[Source] | None:
-    """Return the single runs of a mixture's queries, if all were recorded.
+    """Return the single runs of a mixture's queries; None if one is missing.
 
-    The cluster is one machine, on which applications slow each other down. So the runs that count are those
-    on as many executors as the cluster has, even where an application holds fewer.
+    The cluster is one machine, on which applications slow each other down. So runs with as many executors as the
+    cluster are used, even if an application holds fewer.
     """
     sources = []
     for key in mixture.keys:

@@ -26,10 +26,10 @@ class HeldOut:
     """Measured runs, and predictions of each from the other runs of its query.
 
     Attributes:
-        runs: a row for each run that could be predicted, with the columns ``query`` and ``application`` (str),
-            ``executors`` (int64), and float64: ``measured_ms`` and ``predicted_ms``, from the query's start to its end,
-            and ``driver_ms``, the driver's own time in the other runs, which the prediction lacks: planning, delays
-            between stages, fetching the result.
+        runs: one row per predicted run; columns ``query`` and ``application`` (str), ``executors`` (int64), and
+            float64: ``measured_ms`` and ``predicted_ms``, from the query's start to its end, and ``driver_ms``, the
+                driver's own
+            time in the other runs, which the prediction lacks: planning, delays between stages, fetching the result.
     """
 
     runs: pd.DataFrame
@@ -41,7 +41,7 @@ class HeldOut:
 
     @property
     def bias(self) -> Interval:
-        """Mean error with its sign: negative where predictions are too short."""
+        """Mean signed error: negative if predictions are too short."""
         return mean_interval(self.runs["predicted_ms"] / self.runs["measured_ms"] - 1)
 
     @property
@@ -50,19 +50,19 @@ class HeldOut:
         return float((self.runs["driver_ms"] / self.runs["measured_ms"]).mean())
 
     def with_driver(self) -> HeldOut:
-        """Return the same with the driver's own time added to the predictions."""
+        """Return predictions with the driver's own time added."""
         return HeldOut(self.runs.assign(predicted_ms=self.runs["predicted_ms"] + self.runs["driver_ms"]))
 
 
 def predict_held_out(
     imported: SparkImport, num_seeds: int = 3, on_step: Callable[[int, int], None] = lambda done, total: None
 ) -> HeldOut:
-    """Predict each run that ran alone on its executors, from a workload of the query's other runs.
+    """Predict each run that was alone on its executors, from a workload of the query's other runs.
 
     Args:
-        imported: the logs; the model gives durations on numbers of executors that the other runs did not have.
-        num_seeds: number of draws of the durations that a prediction is the mean of.
-        on_step: progress callback: number of finished runs, and of all.
+        imported: the logs; their model supplies durations on numbers of executors that the other runs did not have.
+        num_seeds: number of simulations that a prediction averages.
+        on_step: progress callback, called with the number of finished runs and of all.
     """
     alone = {id(run) for app in imported.applications for run in _alone(app.queries)}
     pairs = [
@@ -94,7 +94,7 @@ def predict_held_out(
 
 
 def _alone(queries: Sequence[SparkQuery]) -> list[SparkQuery]:
-    """Return the queries that ran while no other query of the application did; in order of their start."""
+    """Return the queries that overlapped with no other query of the application, in order of their start."""
     return [
         query
         for query in queries

@@ -22,7 +22,7 @@ from workloads.spark.query import QueryRuns, SparkQuery
 
 __all__ = ["LoggedJobs", "cluster_of_logs", "logged_jobs", "sharing_clusters"]
 
-#: Start-up time of an executor if no log holds one, ms.
+#: Start-up time of an executor if no log has one, ms.
 USUAL_STARTUP_MS = 2000.0
 
 
@@ -32,10 +32,11 @@ class LoggedJobs:
 
     Attributes:
         applications: the applications.
-        cluster: the cluster that they ran on.
+        cluster: the cluster on which they ran.
         runs: measurements of each job.
-        names: the query of each job.
-        profiles: of each job, with the durations of its own run. Schedulers see means over all runs of the query.
+        names: query of each job.
+        profiles: profile of each job, with the durations of its own run. Schedulers see means over all runs of the
+            query.
     """
 
     applications: tuple[SparkApplication, ...]
@@ -56,18 +57,18 @@ class LoggedJobs:
 
     @property
     def ran_under(self) -> str:
-        """Spark's mode at that time, ``FIFO`` or ``FAIR``; empty if it was another one, or several."""
+        """Spark's scheduling mode, ``FIFO`` or ``FAIR``; empty if it was another one, or several."""
         if len(self.applications) > 1:
             return ""
         mode = self.applications[0].scheduler
-        # Jobs that name no pool are all in one, which is FIFO inside.
+        # Jobs without a pool share the default pool, which is FIFO inside.
         return "FIFO" if mode == "FAIR" and not any(run.pool for run in self.runs) else mode
 
     def periods(self) -> list[slice]:
         """Split the jobs where one arrives while no other is present.
 
-        Such a job often waited for the ones before, such as the next of several batches. So each period is simulated by
-        itself, and begins with an empty cluster.
+        Such a job often waited for the previous ones, for example the next of several batches. So each period is
+        simulated separately, and starts with an empty cluster.
         """
         ends = np.maximum.accumulate([run.ended_ms for run in self.runs])
         begins = [0, *(1 + np.flatnonzero(self.arrival_ms[1:] > ends[:-1])).tolist(), len(self.runs)]
@@ -77,11 +78,11 @@ class LoggedJobs:
 def logged_jobs(
     imported: SparkImport, executors: int | None = None, moving_delay_ms: float | None = None
 ) -> list[LoggedJobs]:
-    """Group the jobs of event logs by the clusters that they ran on.
+    """Group the jobs of event logs by cluster.
 
     Args:
         imported: the logs.
-        executors: task slots of each cluster; by default the largest number at any time.
+        executors: number of task slots of each cluster; by default the largest number at any time.
         moving_delay_ms: see ``cluster_of_logs``.
 
     Raises:
@@ -95,7 +96,7 @@ def logged_jobs(
         if not runs:
             continue
         cluster = cluster_of_logs(applications, executors, moving_delay_ms)
-        # All slots of one application have the same level, whichever of its jobs uses them.
+        # All slots of one application have the same parallelism level, whichever job uses them.
         levels = () if len(applications) == 1 else LEVELS
         # Contention stays in the durations, as they are simulated on the same cluster.
         model = replace(imported.model, contention={})
@@ -119,10 +120,10 @@ def _with_means(profile: JobProfile, known: JobProfile) -> JobProfile:
 
 
 def sharing_clusters(applications: Sequence[SparkApplication]) -> list[list[SparkApplication]]:
-    """Group applications that shared a cluster: they ran at the same time, under the same master.
+    """Group applications that shared a cluster: they overlapped in time, under the same master.
 
-    A master of an application's own, such as ``local[4]`` or ``local-cluster[..]``, shares nothing. Applications that
-    ran one after the other could not take executors from each other.
+    A private master, such as ``local[4]`` or ``local-cluster[..]``, shares nothing. Applications that ran one after
+    the other could not take executors from each other.
     """
     groups: list[list[SparkApplication]] = []
     open_until: dict[str, tuple[float, list[SparkApplication]]] = {}
@@ -144,20 +145,20 @@ def cluster_of_logs(
     executors: int | None = None,
     moving_delay_ms: float | None = None,
 ) -> ClusterConfig:
-    """Return the cluster that the applications ran on.
+    """Return the cluster of applications.
 
     Args:
-        applications: of one cluster.
-        executors: task slots; by default the largest number at any time.
-        moving_delay_ms: time to give a slot to another job, ms. By default 0 where one application ran all jobs; else
-            the median start-up time of executors.
+        applications: applications that shared a cluster.
+        executors: number of task slots; by default the largest number at any time.
+        moving_delay_ms: moving delay, ms. By default 0 if one application ran all jobs, else the median start-up
+            time of executors.
 
     Raises:
         CompareError: the logs have no executor.
     """
     count = executors or _most_slots(applications)
     if count == 0:
-        raise CompareError("the logs tell of no executor: --executors says how many there were")
+        raise CompareError("the logs contain no executor: give their number by --executors")
     delay_ms = moving_delay_ms
     if delay_ms is None:
         startup_ms = median_startup_ms(applications)
@@ -178,7 +179,7 @@ def _most_slots(applications: Sequence[SparkApplication]) -> int:
             if math.isfinite(ends):
                 changes.append((ends, -each.slots))
     held = most = 0
-    for _, change in sorted(changes):  # at the same moment, executors that leave go first
+    for _, change in sorted(changes):  # of simultaneous changes, departures come first
         held += change
         most = max(most, held)
     return most

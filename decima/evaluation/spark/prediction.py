@@ -25,12 +25,12 @@ __all__ = ["Effects", "Source", "predict_mixture", "predict_run", "replay", "rep
 
 @dataclass(frozen=True)
 class Effects:
-    """Effects that a prediction takes into account.
+    """Effects that a prediction models.
 
     Args:
         waves: an executor's first tasks, of the job and of each stage, differ from the rest.
         parallelism: durations depend on the number of executors; else those of all runs are pooled.
-        moving: an executor takes time to come to an application.
+        moving: executors have a moving delay to an application.
         driver: the cluster waits for the driver between stages, which the paper's simulator does not model.
     """
 
@@ -41,11 +41,11 @@ class Effects:
 
 
 class Source(NamedTuple):
-    """Runs of one query that a prediction is made from.
+    """Runs of one query from which a prediction is made.
 
     Args:
-        same: at least one run on the same number of executors as the predicted one.
-        others: runs on other numbers of executors; their durations are used where the number does not matter.
+        same: at least one run with the number of executors to predict.
+        others: runs with other numbers of executors, for durations that do not depend on the number.
     """
 
     same: Sequence[Run]
@@ -55,7 +55,7 @@ class Source(NamedTuple):
 def replay(run: Run) -> float:
     """Simulate a query with the run's own durations in their order, and return its time, ms.
 
-    Nothing is drawn at random. Compare it with the run's ``query.wall_ms``.
+    Deterministic. To compare with the run's ``query.wall_ms``.
     """
     setting = _Setting(run.executors, run.executors)
     return float(setting.completion_ms([replay_profile(run.query)])[0])
@@ -64,8 +64,8 @@ def replay(run: Run) -> float:
 def replay_mixture(mixture: Mixture) -> NDArray[np.float64]:
     """Return simulated JCTs from the applications' own durations, float64 [num_applications], ms.
 
-    The recording gives the times of submission, the mean start-up time of executors, and of each application the
-    durations of its tasks and the driver's delays. The simulator decides which application gets executors when.
+    The recording supplies submission times, the mean start-up time of executors, and each application's task
+    durations and driver delays. The simulator decides which application gets executors at which time.
     """
     profiles = [replay_profile(run.query, max(0.0, run.preparation_ms)) for run in mixture.runs]
     moving_ms = float(np.mean(_known(run.startup_ms for run in mixture.runs) or 0.0))
@@ -77,13 +77,13 @@ def replay_mixture(mixture: Mixture) -> NDArray[np.float64]:
 
 
 def predict_run(source: Source, executors: int, effects: Effects, num_seeds: int) -> float:
-    """Predict the time of a query on executors that are all present when it starts, ms.
+    """Predict the time of a query whose executors are all present at its start, ms.
 
     Args:
         source: other runs of the query.
-        executors: at least 1.
+        executors: number of executors, at least 1.
         effects: modelled effects; no executor moves here.
-        num_seeds: number of draws of the durations that the prediction is the mean of.
+        num_seeds: number of simulations that the prediction averages.
     """
     setting = _Setting(executors, executors, warmup_ms=_warmup_ms(source.same))
     profile = _profile(source, effects)
@@ -95,15 +95,15 @@ def predict_mixture(
 ) -> NDArray[np.float64]:
     """Predict the JCTs of a mixture's applications from other runs of their queries.
 
-    An application arrives when it has registered with the master, and its executors take the moving delay;
-    meanwhile its driver prepares the first job. Both delays are those of the other runs.
+    An application arrives when it has registered with the master, and its executors take the moving delay; meanwhile
+    its driver prepares the first job. Both delays are those of the other runs.
 
     Args:
-        mixture: the mixture, of which only the times of submission are used.
+        mixture: the mixture, of which only submission times are used.
         sources: other runs of each application's query.
         effects: modelled effects.
-        num_seeds: number of draws of the durations that the prediction is the mean of.
-        alone: whether the other runs were alone on the cluster and began with executors, or were parts of mixtures.
+        num_seeds: number of simulations that the prediction averages.
+        alone: whether the other runs were alone on the cluster and started with executors, or were parts of mixtures.
 
     Returns:
         float64 [num_applications], ms.
@@ -145,7 +145,7 @@ class _Setting:
         return run_episode(cluster, sequence, SparkStandalone(self.executors_max)).completion_ms
 
     def _executor_classes(self, profiles: Sequence[JobProfile]) -> tuple[ExecutorClass, ...]:
-        """Return executors with cores, and one for each thread that drivers could use; the latter are offered first."""
+        """Return executors with cores, and one per thread of the drivers; the latter are offered first."""
         with_cores = ExecutorClass(self.executors, cpu=1.0, memory=0.0)
         drivers = [stage for profile in profiles for stage in profile.stages if stage.cpu == 0]
         threads = sum(stage.num_tasks for stage in drivers)
@@ -163,12 +163,12 @@ def _registration_ms(runs: Iterable[Run]) -> float:
 
 
 def _profile(source: Source, effects: Effects, planning_ms: Sequence[float] | None = None) -> JobProfile:
-    """Build the profile of a query from runs; the driver's planning is that of the runs if it is not given."""
+    """Build the profile of a query from runs, with their driver's planning time unless it is given."""
     measured, other = 1, 1 if not effects.parallelism else 2
     runs = matched(
         [
             *(_on_level(run.query, measured) for run in source.same),
-            # These runs show which barriers between jobs are accidental.
+            # These runs reveal which barriers between jobs are accidental.
             *(_on_level(run.query, other) for run in source.others),
         ]
     )
@@ -184,7 +184,7 @@ def _on_level(query: SparkQuery, level: int) -> SparkQuery:
 
 
 def _at_level(profile: JobProfile, level: int) -> JobProfile:
-    """Keep only the durations of one level, where a stage has any."""
+    """Keep only the durations of one parallelism level, in stages that have any."""
 
     def only_those(durations: TaskDurations) -> TaskDurations:
         if level not in durations.levels:

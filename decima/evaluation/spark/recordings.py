@@ -1,4 +1,4 @@
-"""Runs of TPC-H queries on Spark that ``workloads.spark.recorder`` recorded."""
+"""Runs of TPC-H queries on Spark, recorded by ``workloads.spark.recorder``."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ __all__ = ["Mixture", "QueryKey", "Recordings", "Run", "load_recordings"]
 
 
 class QueryKey(NamedTuple):
-    """The identity of a query: number, scale factor, and the layout into tasks."""
+    """Identity of a query: number, scale factor, and layout into tasks."""
 
     query: int
     scale_factor: float
@@ -32,7 +32,7 @@ class QueryKey(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Run:
-    """One application that ran one query.
+    """An application that ran one query.
 
     Args:
         name: name of the application.
@@ -40,9 +40,9 @@ class Run:
         executors: largest number of executors that it held.
         query: its measurements.
         startup_ms: time from the request of the first executor to the registration of the last, ms; NaN if unknown.
-        opened_ms: time when the driver began to register with the cluster, ms since the epoch; NaN if unknown.
-        requested_ms: time when the first executor was granted, ms since the epoch; NaN if unknown.
-        busy_cores: mean number of busy cores of the machine while the query ran; NaN if unknown.
+        opened_ms: time at which the driver began to register with the cluster, ms since the epoch; NaN if unknown.
+        requested_ms: time at which the first executor was granted, ms since the epoch; NaN if unknown.
+        busy_cores: mean number of busy cores of the machine during the query; NaN if unknown.
     """
 
     name: str
@@ -116,7 +116,7 @@ class Recordings:
         return groups
 
     def by_mixture(self) -> list[list[Mixture]]:
-        """Return the recordings of each mixture, which has the same applications under one name."""
+        """Group recordings of the same mixture, which have the same name and applications."""
         groups: dict[tuple[object, ...], list[Mixture]] = {}
         for mixture in self.mixtures:
             groups.setdefault((mixture.name, mixture.slots, mixture.keys), []).append(mixture)
@@ -127,7 +127,7 @@ def load_recordings(folders: Iterable[str | Path]) -> Recordings:
     """Read folders of the recorder, or of event logs of single runs.
 
     Raises:
-        WorkloadError: an unusable log or manifest, a log that is no recording, or a folder that is given twice.
+        WorkloadError: an invalid log or manifest, a log that is not a recording, or a folder given twice.
     """
     runs: list[Run] = []
     mixtures: list[Mixture] = []
@@ -185,7 +185,7 @@ def _key(noted: Mapping[str, Any]) -> QueryKey:
 
 
 def _mixtures(manifest: Path, runs: Mapping[str, Run]) -> list[Mixture]:
-    """Read the mixtures of a manifest, see `workloads.spark.recorder.record.Manifest`; none without a file."""
+    """Read the mixtures of a manifest, see `workloads.spark.recorder.record.Manifest`; empty without a file."""
     if not manifest.exists():
         return []
     try:

@@ -1,12 +1,12 @@
-"""Predict the JCTs of a Spark cluster's jobs, at their real times of arrival, under other schedulers.
+"""Predict the JCTs of a Spark cluster's jobs, at their real arrival times, under other schedulers.
 
-The jobs of event logs run again in the simulator: in Spark's own modes, and under other schedulers. Their durations are
-uncertain, so each scheduler is simulated many times: each time with other task noise, and with the durations of each
-query multiplied by an error that predictions of the logs' own runs had (``held_out``). All schedulers meet the same
+The jobs of event logs run again in the simulator, in Spark's own modes and under other schedulers. Their durations
+are uncertain, so each scheduler is simulated many times, with other task noise, and with the durations of each query
+multiplied by an error drawn from those of cross-validated predictions (``held_out``). All schedulers have the same
 draws (common random numbers), so that shared uncertainty does not blur their differences.
 
-The time of a job is its time in the simulator, and the time of its driver: the planning before its first Spark job,
-fetching the result, and the delays between its stages as far as no other job was present that used the slots.
+The time of a job is its time in the simulator plus the time of its driver: planning before its first Spark job,
+fetching the result, and delays between its stages while no other job could use the slots.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ from workloads.spark.query import SparkQuery
 
 __all__ = ["SCHEDULERS", "Range", "WhatIf", "simulate_what_if"]
 
-#: Shown name -> scheduler; others are compared with the better of Spark's own.
+#: Displayed name -> scheduler; the better one of Spark's own is the reference.
 SCHEDULERS = {**SPARKS_OWN, **WEIGHTED_FAIR, "priced-srpt": "priced-srpt", LEARNED: LEARNED}
-#: Draws that weighted fair sharing is tuned on.
+#: Number of draws on which weighted fair sharing is tuned.
 TRAINING = 3
-#: The middle of the draws that a range holds, percent.
+#: Percentage of the draws inside a range.
 MIDDLE = 95.0
 
 
@@ -66,13 +66,13 @@ class WhatIf:
     """Results of the simulations.
 
     Attributes:
-        logged: the jobs, cluster by cluster.
-        jobs: a row for each job, cluster by cluster and there in order of arrival, columns ``query`` (str), ``cluster``
-            (int64, place in ``logged``), ``arrival_ms`` (float64, since the first job of all) and ``measured_ms``
-            (float64, from its start to its end in the log; NaN if it did not end).
+        logged: the jobs, by cluster.
+        jobs: one row per job, by cluster and in order of arrival; columns ``query`` (str), ``cluster`` (int64, index
+            in ``logged``), ``arrival_ms`` (float64, since the first job of all) and ``measured_ms`` (float64, from
+            start to end in the log; NaN if it did not end).
         jct_ms: scheduler -> float64 [draws, jobs].
         held_out: cross-validated predictions of the logs' own runs.
-        setting: of weighted fair sharing.
+        setting: setting of weighted fair sharing.
         misfits: quantities that are out of the training distribution of decima's policy.
     """
 
@@ -113,9 +113,9 @@ class WhatIf:
         return result[["applications", "executors", "jobs", "ran_under", "measured_s", *self.jct_ms]]
 
     def as_they_ran(self) -> tuple[float, float] | None:
-        """Return the measured mean JCT, and the predicted one in the mode that Spark ran in, s.
+        """Return measured and predicted mean JCT in the mode that Spark ran in, s.
 
-        Over all finished jobs of logs that have that mode; None if there are none.
+        The mean is over finished jobs of logs with a known mode; None if there are none.
         """
         measured, predicted = [], []
         for number, each in enumerate(self.logged):
@@ -127,7 +127,7 @@ class WhatIf:
         return (float(np.mean(measured)) / 1000, float(np.mean(predicted)) / 1000) if measured else None
 
     def by_query(self) -> pd.DataFrame:
-        """Summarise by query, those with the largest total time first; indexed by name.
+        """Summarise by query, largest total time first; indexed by name.
 
         Columns: ``jobs`` (int64), ``measured_s``, and the mean JCT under each scheduler, float64, s.
         """
@@ -136,14 +136,14 @@ class WhatIf:
         return result.loc[total.sort_values(ascending=False).index]
 
     def _means(self, by: str) -> pd.DataFrame:
-        """Return the number of jobs of each group, and their mean JCT as measured and under each scheduler, s."""
+        """Return number of jobs, measured mean JCT and mean JCT under each scheduler by group, s."""
         predicted = {name: jct.mean(axis=0) for name, jct in self.jct_ms.items()}
         groups = self.jobs.rename(columns={"measured_ms": "measured_s"}).assign(**predicted).groupby(by)
         means = groups[["measured_s", *self.jct_ms]].mean() / 1000
         return means.assign(jobs=groups.size())[["jobs", "measured_s", *self.jct_ms]]
 
     def to_json(self, **extra: Any) -> str:
-        """Return all results as JSON, seconds; ``extra`` holds further entries."""
+        """Return all results as JSON, in seconds; ``extra`` are further entries."""
         error, bias = self.held_out.error, self.held_out.bias
         content = {
             **extra,
@@ -205,16 +205,16 @@ def simulate_what_if(
         schedulers: displayed name -> scheduler; at least one of Spark's own.
         num_draws: number of simulations of each scheduler, at least 1.
         seed: seed of the first simulation.
-        on_step: progress callback: number of finished simulations, and of all.
+        on_step: progress callback, called with the number of finished simulations and of all.
 
     Raises:
         CompareError: there are no jobs, a scheduler fails, or none is Spark's own.
     """
     if not logged:
-        raise CompareError("the logs hold no jobs")
+        raise CompareError("the logs contain no jobs")
     if not set(schedulers) & set(SPARKS_OWN):
         raise CompareError(f"one of the schedulers must be {' or '.join(SPARKS_OWN)}")
-    # An error is measured over predicted time: predicted durations times an error are the measured ones.
+    # An error is the ratio of measured to predicted time, a factor on durations.
     errors = (held_out.runs["measured_ms"] / held_out.runs["predicted_ms"]).to_numpy(dtype=np.float64)
     largest = max(logged, key=lambda each: len(each.runs))
     training = (
@@ -259,12 +259,12 @@ def _jct_ms(
 
 
 def _sparks_order(name: str, runs: Sequence[SparkQuery]) -> Scheduler | None:
-    """Return the scheduler that reproduces Spark's own mode inside one application; None for other schedulers."""
+    """Return the scheduler of Spark's own mode within one application; None for other schedulers."""
     if name not in SPARKS_OWN:
         return None
     if SPARKS_OWN[name] == "fifo":
         return SparkFifo([run.num_jobs > 1 for run in runs])
-    # Each job in a pool of its own, also where the log has none, or one for several.
+    # FAIR is simulated with one pool per job, whatever the pools in the log are.
     return SparkPools(
         [f"{run.pool} {number}" if run.pool else str(number) for number, run in enumerate(runs)]
     )
@@ -282,7 +282,7 @@ def _share_alone(arrival_ms: NDArray[np.float64], completion_ms: NDArray[np.floa
 
 
 def _factors(errors: NDArray[np.float64], seed: int) -> Callable[[str], float]:
-    """Return a function that draws an error for all runs of a query, from the errors of the predictions."""
+    """Return a function that draws an error factor for all runs of a query, from the errors of the predictions."""
     random = random_stream(seed, RandomStream.MODEL_ERRORS)
     return cache(lambda query: float(random.choice(errors)) if len(errors) else 1.0)
 
