@@ -1,6 +1,6 @@
 """Workloads of a cluster: jobs as DAGs of stages, their arrivals, and readers and generators of jobs.
 
-Every source gives ``JobProfile`` objects, which are checked when they are built; ``batch_arrivals``,
+Every source returns ``JobProfile`` objects, which are validated on construction; ``batch_arrivals``,
 ``poisson_arrivals`` or ``trace_arrivals`` turns them into the ``JobSequence`` that a simulator runs:
 
 >>> from workloads import embedded_tpch, poisson_arrivals

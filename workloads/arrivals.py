@@ -1,7 +1,7 @@
 """Job sequences: finite, seeded sequences of (arrival time, job profile).
 
-One seed names one sequence. Each purpose has its own stream of random numbers, so that a seed draws the same jobs
-whatever else is drawn, and task noise belongs to the sequence, not to a scheduler (common random numbers).
+A seed determines a sequence. Each purpose has its own random stream, so that a seed draws the same jobs whatever
+else is drawn. Task noise belongs to the sequence, not to a scheduler (common random numbers).
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ MOST_TIMES = 1e6
 
 
 class RandomStream(IntEnum):
-    """Purpose of random numbers. Each purpose draws from its own stream."""
+    """Purpose of random numbers; each purpose has its own random stream."""
 
     ARRIVALS = 0
     TASK_DURATIONS = 1
@@ -55,27 +55,27 @@ class RandomStream(IntEnum):
 
 
 def random_stream(seed: int, purpose: RandomStream, *path: int) -> np.random.Generator:
-    """Return the generator of one purpose; ``path`` names a part of the purpose, such as the tasks of one job.
+    """Return the generator of one purpose; ``path`` identifies a part of it, such as the tasks of one job.
 
     Raises:
-        WorkloadError: the seed is negative or no whole number.
+        WorkloadError: the seed is negative or not an integer.
     """
     _check_seed(seed)
     check_whole(purpose, "purpose", WorkloadError)
-    # Not a list of numbers as seed: NumPy pads lists with zeros and splits large numbers.
+    # A list of numbers as seed is ambiguous: NumPy pads lists with zeros and splits large numbers.
     return np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(int(purpose), *path)))
 
 
 @dataclass(frozen=True)
 class WorkPrior:
-    """Log-normal distributions of the jobs of a workload: the prior knowledge of a job.
+    """Log-normal distribution of the jobs of a workload: prior knowledge about a job.
 
     Attributes:
-        mean_log_ms: mean of the logarithm of a job's work, executor time in ms.
+        mean_log_ms: mean of the logarithm of a job's work (executor time, ms).
         sd_log: standard deviation of that logarithm.
         task_log_ms: mean of the logarithm of a job's mean task time, ms.
         task_sd_log: standard deviation of that logarithm.
-        stage_sd_log: standard deviation of the logarithm of a stage's task time over that of its job; stages are
+        stage_sd_log: standard deviation of the logarithm of a stage's task time relative to its job's; stages are
             weighted by their number of tasks.
     """
 
@@ -86,18 +86,18 @@ class WorkPrior:
     stage_sd_log: float = 0.0
 
     def times(self, factor: float) -> WorkPrior:
-        """Return the distributions of jobs whose tasks are longer by ``factor``."""
+        """Return the distribution of jobs whose tasks are longer by ``factor``."""
         longer = math.log(factor)
         return replace(self, mean_log_ms=self.mean_log_ms + longer, task_log_ms=self.task_log_ms + longer)
 
     @staticmethod
     @lru_cache(maxsize=64)
     def of(profiles: tuple[JobProfile, ...]) -> WorkPrior:
-        """Return the distributions of jobs that are drawn uniformly from ``profiles``."""
+        """Return the distribution of jobs drawn uniformly from ``profiles``."""
         num_stages = [profile.num_stages for profile in profiles]
         stages = [stage for profile in profiles for stage in profile.stages]
         tasks = np.array([stage.num_tasks for stage in stages], dtype=np.float64)
-        # Without a floor, one job that takes no time would be infinitely far from all others.
+        # Without a lower bound, a job of zero length would have an infinite logarithm.
         task_ms = np.maximum([stage.durations.mean_ms for stage in stages], 1.0)
         job = np.repeat(np.arange(len(profiles)), num_stages)
         work, num_tasks = np.log(np.bincount(job, tasks * task_ms)), np.bincount(job, tasks)
@@ -122,10 +122,10 @@ class JobSequence:
     """Jobs in order of arrival.
 
     Args:
-        profiles: the jobs; a job's number is its place here. The same profile may occur many times.
+        profiles: the jobs; a job's number is its index. The same profile may occur many times.
         arrival_ms: float64 [num_jobs], ms, ascending, not negative.
         seed: seed of the task noise.
-        prior: distribution of the workload that the jobs are drawn from; by default that of these jobs.
+        prior: distribution of the workload from which the jobs are drawn; by default that of these jobs.
 
     Raises:
         WorkloadError: no jobs, a different number of arrivals than jobs, or arrivals that are not ascending.
@@ -214,12 +214,12 @@ class JobSequence:
 
 @dataclass(frozen=True, eq=False)
 class Drift:
-    """A change in the middle of a stream: another arrival rate, and possibly jobs of another workload.
+    """A change within a stream: another arrival rate, and possibly jobs of another workload.
 
     Args:
         at_ms: time of the change, ms.
-        rate: factor on the arrival rate after the change; 2 means twice as many jobs per time.
-        profiles: profiles that jobs are drawn from after the change; empty if the jobs stay the same.
+        rate: factor on the arrival rate after the change.
+        profiles: profiles from which jobs are drawn after the change; empty if the jobs stay the same.
         name: display name of the workload of ``profiles``.
 
     Raises:
@@ -246,13 +246,13 @@ class Drift:
             )
 
     def __str__(self) -> str:
-        """Describe the change in words."""
+        """Return a description in words."""
         rate = [f"{self.rate:g} times the rate"] if self.rate != 1 or not self.profiles else []
         jobs = [f"jobs of {self.name}"] if self.profiles else []
         return f"{' and '.join(rate + jobs)} from {self.at_ms / 1000:g} s on"
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the change as an entry of JSON; ``workload`` is None where the jobs stay the same."""
+        """Return the change for JSON; ``workload`` is None if the jobs stay the same."""
         return {
             "at_s": self.at_ms / 1000,
             "rate": self.rate,
@@ -342,7 +342,7 @@ def _sampled(
 
 
 def _times(arrival_ms: ArrayLike) -> NDArray[np.float64]:
-    """Copy to float64, refusing other types than numbers."""
+    """Copy to float64; refuse types other than numbers."""
     times = np.array(arrival_ms)
     if times.dtype.kind not in "iuf":
         raise WorkloadError(f"arrival_ms must be numbers, got {arrival_ms!r:.60}")

@@ -1,4 +1,4 @@
-"""Text and small HTML tables that represent objects in a notebook. Names in them are escaped."""
+"""Representations of objects in a notebook: text and small HTML tables, with names escaped."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ def html_table(title: str, headings: Sequence[str], rows: Iterable[Sequence[obje
     """Format a table as HTML.
 
     Args:
-        rows: only the first ``MOST_ROWS`` are shown.
-        count: number of all rows; a line below the table counts those that are not shown.
+        rows: table rows; the first ``MOST_ROWS`` are shown.
+        count: total number of rows; a line below the table counts the missing ones.
     """
     head = "".join(f"<th>{escape(plain_text(each))}</th>" for each in headings)
     body = "".join(

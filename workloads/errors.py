@@ -1,6 +1,7 @@
-"""The base class of all errors, and checks of arguments.
+"""Base class of all errors, and checks of arguments.
 
-Each check returns the value, or raises ``error`` with the field's name. NumPy's numbers are numbers, booleans are not.
+Each check returns the value, or raises ``error`` with the field's name. NumPy's numbers are numbers, booleans are
+not.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ __all__ = [
 
 
 class DecimaError(Exception):
-    """Invalid input, or a failure of the machine. The message is one line that says what was expected."""
+    """Base class of all errors: invalid input, or a failure of the machine. The message is one line."""
 
 
 class ConfigError(DecimaError, ValueError):
@@ -42,11 +43,11 @@ _LONGEST_NAME = 60
 
 
 def check_whole(value: Any, field: str, error: type[DecimaError], least: int | None = None) -> int:
-    """Return a whole number as ``int``.
+    """Return an integer as ``int``.
 
     Args:
-        field: its name in the message.
-        error: class of the error.
+        field: name of the argument in the message.
+        error: exception class.
         least: minimum value.
     """
     if type(value) is int and (least is None or value >= least):
@@ -59,7 +60,7 @@ def check_whole(value: Any, field: str, error: type[DecimaError], least: int | N
 
 def check_number(value: Any, field: str, error: type[DecimaError]) -> float:
     """Return a number as ``float``. NaN and infinity are numbers."""
-    if type(value) is float:  # the most frequent type; the general test takes ten times as long
+    if type(value) is float:  # the most frequent type; the general test is ten times slower
         return value
     if isinstance(value, bool) or not isinstance(value, Real):
         raise error(f"{field} must be a number, got {_described(value)}")
@@ -128,6 +129,6 @@ def _described(value: Any) -> str:
     """Describe a value in one short line."""
     try:
         text = " ".join(repr(value).split())
-    except Exception:  # such as of a whole number of many thousand digits
+    except Exception:  # such as for an integer with many thousand digits
         return f"a {type(value).__name__}"
     return text if len(text) <= _LONGEST_NAME else f"{text[:_LONGEST_NAME]}.. ({type(value).__name__})"

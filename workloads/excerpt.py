@@ -1,4 +1,4 @@
-"""Select a part of a recorded sequence of jobs: an interval of time or a sample; faster, or with fewer tasks."""
+"""Select a part of a recorded job sequence: a time interval or a sample; with faster arrivals, or fewer tasks."""
 
 from __future__ import annotations
 
@@ -16,19 +16,20 @@ from workloads.job import JobProfile, WorkloadError
 
 __all__ = ["Excerpt", "check_executor", "choose_jobs"]
 
-#: Maximum number of selected jobs. Their profiles take some hundred MB, and as much again when they are written.
+#: Maximum number of selected jobs. Their profiles need some hundred MB, and the same again when they are written.
 MOST_JOBS = 100_000
 
 
 @dataclass(frozen=True)
 class Excerpt:
-    """A part of a recorded sequence; by default all of it, unchanged.
+    """A part of a recorded job sequence; by default all of it, unchanged.
 
     Args:
         from_s: earliest arrival, s on the clock of the record.
         until_s: end of the arrivals (exclusive), s.
-        sample: maximum number of jobs, drawn without replacement from those in the interval; their order is kept.
-        speed_up: factor by which arrivals are faster.
+        sample: maximum number of jobs, drawn without replacement from the interval; their order is kept.
+        seed: seed of the sample.
+        speed_up: factor on the arrival rate.
         scale_tasks: divisor of the numbers of tasks, which are rounded up; for a smaller cluster.
 
     Raises:
@@ -63,7 +64,7 @@ class Excerpt:
         return {name: value for name, value in asdict(self).items() if value != getattr(default, name)}
 
     def choose(self, arrival_s: ArrayLike) -> NDArray[np.int64]:
-        """Return the numbers of the selected jobs, int64 [n], in order of arrival; the order is stable.
+        """Return the indices of the selected jobs, int64 [n], in stable order of arrival.
 
         Args:
             arrival_s: float [num_jobs], s on the clock of the record, in any order.
@@ -94,7 +95,7 @@ class Excerpt:
 
 
 def choose_jobs(path: Path, excerpt: Excerpt, arrival_s: ArrayLike) -> NDArray[np.int64]:
-    """Return the numbers of the selected jobs of a file, see ``Excerpt.choose``.
+    """Return the indices of the selected jobs of a file, see ``Excerpt.choose``.
 
     Raises:
         WorkloadError: no jobs, or more than ``MOST_JOBS``. The message names the file.

@@ -1,8 +1,8 @@
-"""Sets of jobs for a grid of resources: ``JobSets``, and the random jobs of DeepRM (``draw_jobs``).
+"""Job sets for a grid of resources: ``JobSets``, and the random jobs of DeepRM (``draw_jobs``).
 
-A job enters in some step, lasts for a number of steps and needs a constant number of units of each resource.
+A job enters in a step, lasts for a number of steps and needs a constant number of units of each resource.
 
-Source: DeepRM (HotNets 2016), section 4.1, and its public code (github.com/hongzimao/deeprm).
+Source: DeepRM (HotNets 2016), section 4.1, and its published code (github.com/hongzimao/deeprm).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from workloads.job import WorkloadError
 
 __all__ = ["DISTRIBUTIONS", "JobDistribution", "JobSets", "draw_jobs"]
 
-#: A job as a tuple: the step in which it enters, its duration, its demand of each resource.
+#: A job as a tuple: arrival step, duration, demand of each resource.
 GridJob = tuple[int, int, Sequence[int]]
 
 
@@ -134,7 +134,7 @@ class JobSets:
         return len(self.num_jobs)
 
     def __getitem__(self, sets: slice | NDArray[np.int64]) -> JobSets:
-        """Return the sets of a slice, or of an int array [K], in which a set may occur many times."""
+        """Return the sets of a slice, or of an int array [K], which may repeat sets."""
         return JobSets(
             self.enter[sets], self.duration[sets], self.demand[sets], self.num_jobs[sets], self.steps
         )
@@ -158,10 +158,10 @@ class JobSets:
 
 @dataclass(frozen=True)
 class JobDistribution:
-    """Distribution of DeepRM's jobs; the defaults are those in the text of its paper (HotNets 2016, section 4.1).
+    """Distribution of DeepRM's jobs; the defaults are those of its paper (HotNets 2016, section 4.1).
 
-    Durations and demands are uniform over ranges of whole numbers, (least, most). A job is short or long, and has one
-    dominant resource, each with equal probability.
+    Durations and demands are uniform over ranges of integers (min, max). A job is short or long, and has one dominant
+    resource, which is uniformly distributed.
 
     Args:
         num_resources: number of resources, R.
@@ -229,7 +229,7 @@ class JobDistribution:
             WorkloadError: the load is not above 0, or above that of a job in every step.
         """
         highest, load = self.load(1.0), check_number(load, "the load", WorkloadError)
-        # The highest load, given in decimals, may be rounded to a number just above it.
+        # The highest load in decimals may be rounded up.
         if not 0 < load <= highest * (1 + 1e-9):
             possible = f"above 0 and at most {highest:.6g}, that of a job in every step"
             raise WorkloadError(f"the load must be {possible}, got {load}")
@@ -260,14 +260,14 @@ def draw_jobs(
     sets: int,
     seed: int,
 ) -> JobSets:
-    """Draw sets of jobs that enter in a Bernoulli process, at most one job in a step.
+    """Draw job sets whose jobs enter in a Bernoulli process, at most one job per step.
 
-    A set depends on the seed, its number and ``steps``, not on the number of sets. At a higher load a set has the same
-    jobs and further ones between them.
+    A set depends on the seed, its index and ``steps``, not on the number of sets. At a higher load a set has the
+    same jobs plus further ones.
 
     Args:
         load: mean load of each resource, or several loads, which the sets use in turn; either this or ``rate``.
-        rate: probability that a job enters a step, or several, which the sets use in turn.
+        rate: probability that a job enters in a step, or several, which the sets use in turn.
         steps: jobs enter in steps 0 .. ``steps`` - 1.
         sets: number of sets, N.
 
@@ -297,7 +297,7 @@ def draw_jobs(
 def _draw_set(
     distribution: JobDistribution, rate: float, steps: int, seed: int, number: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-    """Return ``enter``, ``duration`` and ``demand`` of one set. A job is drawn for each step, entering or not."""
+    """Return ``enter``, ``duration`` and ``demand`` of one set. A job is drawn for every step, entering or not."""
     enter = np.flatnonzero(random_stream(seed, RandomStream.ARRIVALS, number).random(steps) < rate)
     random = random_stream(seed, RandomStream.GENERATOR, number)
 

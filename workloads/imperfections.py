@@ -18,16 +18,16 @@ LARGEST_ERROR = 5.0
 
 @dataclass(frozen=True)
 class Imperfections:
-    """Variation between runs of a job, and failures; None for an unknown quantity.
+    """Variation between runs of a job, and failures; None if unknown.
 
     An error is the standard deviation of the logarithm of a factor.
 
     Args:
-        job_error: of a run's factor on all task times of the job.
-        stage_error: of a stage's factor within the run.
-        task_error: of a task's factor within the stage.
-        task_count_error: of the factor on a stage's number of tasks.
-        task_failures: share of runs of tasks that fail, from 0 to below 1.
+        job_error: error of a run's factor on all task times of the job.
+        stage_error: error of a stage's factor within the run.
+        task_error: error of a task's factor within the stage.
+        task_count_error: error of the factor on a stage's number of tasks.
+        task_failures: share of task attempts that fail, from 0 to below 1.
         executor_lifetime_s: mean time until an executor is lost, s.
 
     Raises:
@@ -57,7 +57,7 @@ class Imperfections:
                 raise WorkloadError(f"{each.name} must be between 0 and {LARGEST_ERROR:g}, got {value:g}")
 
     def settings(self) -> dict[str, float]:
-        """Return known values by the fields of ``Knowledge`` and ``Faults`` of ``simulator.cluster``."""
+        """Return known values by the field names of ``Knowledge`` and ``Faults`` of ``simulator.cluster``."""
         known = {name: value for name, value in self.to_json().items() if value is not None}
         if (lifetime_s := known.pop("executor_lifetime_s", None)) is not None:
             known["executor_lifetime_ms"] = 1000 * lifetime_s
@@ -75,12 +75,12 @@ UNKNOWN = Imperfections()
 def task_failures(
     failed: NDArray[np.bool_], ended: NDArray[np.bool_], num_tasks: NDArray[np.integer]
 ) -> Imperfections:
-    """Return the share of failures in a trace that holds only the outcome of groups of tasks.
+    """Return the share of failures in a trace that contains only outcomes of groups of tasks.
 
     Args:
-        failed: groups that failed, bool [n]; one task of each is taken to have failed.
-        ended: groups that ended well, bool [n].
-        num_tasks: tasks of each group, int [n].
+        failed: failed groups, bool [n]; one task of each is counted as failed.
+        ended: successful groups, bool [n].
+        num_tasks: number of tasks of each group, int [n].
     """
     tasks = int(num_tasks[failed | ended].sum(dtype=np.int64))
     share = np.count_nonzero(failed) / tasks if tasks else 1.0

@@ -1,6 +1,6 @@
 """Job profiles: a DAG of stages, each with its number of tasks, resource demands and measured task durations.
 
-All classes are immutable and checked when they are built, so that a simulator can run every profile. Durations are
+All classes are immutable and validated on construction, so that a simulator can run every profile. Durations are
 milliseconds (float64).
 """
 
@@ -39,7 +39,7 @@ MOST_TASKS = 200_000_000
 
 
 class Wave(IntEnum):
-    """Kind of task by what its executor ran before; the three kinds differ in duration.
+    """Sort of task by the executor's previous task; the three sorts differ in duration.
 
     Source: Decima (SIGCOMM 2019), section 6.2, and the published simulator's three tables of durations.
     """
@@ -112,7 +112,7 @@ class TaskDurations:
     def constant(
         cls, rest_ms: float, *, first_ms: float | None = None, fresh_ms: float | None = None
     ) -> TaskDurations:
-        """Return durations that are constant within a wave at any parallelism; an omitted wave equals the next."""
+        """Return constant durations of each wave, at any parallelism; an omitted wave equals the next."""
         rest_ms = check_number(rest_ms, "rest_ms", WorkloadError)
         first_ms = rest_ms if first_ms is None else check_number(first_ms, "first_ms", WorkloadError)
         fresh_ms = first_ms if fresh_ms is None else check_number(fresh_ms, "fresh_ms", WorkloadError)
@@ -120,7 +120,7 @@ class TaskDurations:
 
     @classmethod
     def sampled(cls, durations_ms: ArrayLike) -> TaskDurations:
-        """Return durations drawn from ``durations_ms`` (float [n], ms) in every wave and at any parallelism."""
+        """Return durations drawn from ``durations_ms`` (float [n], ms) in every wave, at any parallelism."""
         values = np.atleast_1d(_frozen_array(durations_ms, np.float64, "durations"))
         return cls(np.array([ANY_LEVEL]), values, np.array([[[0, values.size]]] * 3))
 
@@ -133,7 +133,7 @@ class TaskDurations:
         *,
         mean_ms: float = float("nan"),
     ) -> TaskDurations:
-        """Build from one ``level -> durations`` table per wave; a level that a table lacks is empty."""
+        """Build from one ``level -> durations`` table per wave; missing levels are empty cells."""
         for name, table in (("fresh", fresh), ("first", first), ("rest", rest)):
             check_instance(table, dict, name, WorkloadError)
             for level in table:
@@ -314,14 +314,14 @@ class JobProfile:
     def critical_path_ms(self) -> NDArray[np.float64]:
         """Critical path of work from each stage: cp(v) = work(v) + max cp(child); float64 [num_stages], ms.
 
-        It is executor time, as if a single executor ran all tasks of a stage; ``height_ms`` is a time on the clock.
-        Source: Decima, appendix G.
+        It is executor time, as if one executor ran all tasks of a stage; ``height_ms`` is elapsed time. Source:
+        Decima, appendix G.
         """
         return self._longest_path([stage.work_ms for stage in self.stages])
 
     @cached_property
     def height_ms(self) -> NDArray[np.float64]:
-        """Least time from the start of each stage to the end of the job with unlimited executors.
+        """Minimum time from the start of each stage to the end of the job with unlimited executors.
 
         It is the longest path of mean task durations; float64 [num_stages], ms.
         """

@@ -1,4 +1,4 @@
-"""Read files that users give: regular files only, at most ``LARGEST`` bytes; gzip, JSON, and errors with the place."""
+"""Read user files: regular files only, at most ``LARGEST`` bytes; gzip, JSON, and errors that name the place."""
 
 from __future__ import annotations
 
@@ -34,30 +34,30 @@ __all__ = [
 #: Maximum size of a file that is read whole, unpacked, bytes.
 LARGEST = 2**29
 
-#: A surrogate as JSON escapes it; two of them may be one character.
+#: Escaped surrogate in JSON; a pair of them is one character.
 _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 
 
 def open_regular(path: Path) -> BinaryIO:
-    """Open a regular file for reading. Pipes, which may block, and devices, which may have no end, are refused.
+    """Open a regular file for reading. Pipes, which may block, and devices, which may be endless, are refused.
 
     Raises:
-        OSError: the file cannot be read or is not regular; ``strerror`` says why.
+        OSError: the file cannot be read or is not regular; ``strerror`` has the reason.
     """
     try:
         mode = path.stat().st_mode
     except ValueError:  # a NUL in its name
-        raise OSError(errno.EINVAL, "no name of a file", str(path)) from None
+        raise OSError(errno.EINVAL, "not a file name", str(path)) from None
     if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
         raise OSError(errno.EINVAL, "a pipe, socket or device", str(path))
     return path.open("rb")
 
 
 def all_of(file: BinaryIO, most: int = LARGEST) -> bytes:
-    """Read the rest of an open file, which may be decompressed on the way.
+    """Read the rest of an open file, possibly decompressed.
 
     Raises:
-        OSError: more than ``most`` bytes; ``strerror`` says so.
+        OSError: more than ``most`` bytes.
     """
     data = file.read(most + 1)
     if len(data) > most:
@@ -99,7 +99,7 @@ def unreadable(path: Path, error: OSError, expected: str) -> WorkloadError:
 
 @contextmanager
 def garbage_collection_paused() -> Iterator[None]:
-    """Pause the search for reference cycles: it takes half of the time of reading many jobs, which have none."""
+    """Pause garbage collection inside the block: it takes half of the time of reading jobs, which have no cycles."""
     was_enabled = gc.isenabled()
     gc.disable()
     try:
@@ -110,11 +110,10 @@ def garbage_collection_paused() -> Iterator[None]:
 
 
 def parse_json(text: str) -> object:
-    """Parse a JSON text.
+    """Parse JSON text.
 
     Raises:
-        ValueError: the text is no JSON, an object has a key twice, or a string holds half a surrogate pair, which
-            UTF-8 cannot encode.
+        ValueError: invalid JSON, a repeated key, or an unpaired surrogate in a string, which UTF-8 cannot encode.
     """
     repeated = False
 
@@ -133,14 +132,14 @@ def parse_json(text: str) -> object:
 
 
 class _Repeated:
-    """Marks a JSON object with a repeated key, so that the error can name its place."""
+    """Placeholder for a JSON object with a repeated key, so that the error can name its place."""
 
     def __init__(self, key: str) -> None:
         self.key = key
 
 
 def _check_json(value: object, place: tuple[str | int, ...], repeated: bool) -> None:
-    """Refuse repeated keys if ``repeated``, else halves of surrogate pairs, at any depth."""
+    """Refuse repeated keys if ``repeated``, else unpaired surrogates, at any depth."""
     if isinstance(value, _Repeated):
         raise WorkloadError(f"{place_name((*place, value.key))}: this key is given more than once")
     if not repeated and isinstance(value, str) and any("\ud800" <= char <= "\udfff" for char in value):
@@ -156,7 +155,7 @@ def _check_json(value: object, place: tuple[str | int, ...], repeated: bool) -> 
 
 
 def place_name(location: Iterable[str | int]) -> str:
-    """Write a place in a document as ``jobs[3].profile``."""
+    """Format a place in a document, such as ``jobs[3].profile``."""
     text = ""
     for part in location:
         if part in ("<number>", "<name>", "<list>", "<object>", "[key]"):  # pydantic's, not the file's
@@ -193,5 +192,5 @@ def read_document(path: Path, expected: str, parse: Callable[[str], object] = pa
 
 
 def reasons(dropped: Mapping[str, int]) -> str:
-    """Format reasons for dropping and their counts in words."""
+    """Format reasons for dropping, with their counts."""
     return ", ".join(f"{count} with {why}" for why, count in dropped.items())

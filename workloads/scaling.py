@@ -1,4 +1,4 @@
-"""Jobs that are made from other jobs: longer or shorter tasks, more or fewer of them, or equal ones."""
+"""Jobs derived from other jobs: longer or shorter tasks, more or fewer tasks, or tasks of equal length."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["scaled", "simplified"]
 
 
 def scaled(profile: JobProfile, durations: float = 1.0, tasks: float = 1.0) -> JobProfile:
-    """Return a job with the same DAG, demands and name, and other tasks.
+    """Return a job with the same DAG, demands and name, but other durations or numbers of tasks.
 
     Args:
         durations: factor on all task durations.
@@ -36,7 +36,7 @@ def scaled(profile: JobProfile, durations: float = 1.0, tasks: float = 1.0) -> J
     return profile if durations == tasks == 1 else _scaled_job(profile, durations, tasks)
 
 
-# Simulator and policies keep what they compute from a profile by its identity: a second call returns the same one.
+# Cached, since simulator and policies cache values by the identity of a profile.
 @lru_cache(maxsize=4096)
 def _scaled_job(profile: JobProfile, durations: float, tasks: float) -> JobProfile:
     return replace(profile, stages=tuple(_scaled(stage, durations, tasks) for stage in profile.stages))
@@ -50,11 +50,11 @@ def _scaled(stage: StageProfile, durations: float, tasks: float) -> StageProfile
 
 
 def simplified(profile: JobProfile) -> JobProfile:
-    """Return the same job with every task as long as the mean of its stage, for studies of job order alone.
+    """Return the same job with all tasks of a stage equal to its mean duration, for studies of job order alone.
 
-    DAG, numbers of tasks, demands and total work stay. Neither the wave nor the number of executors that the job
-    holds matters any more, and no duration is random. On a cluster without moving delay this is the setting in
-    which Decima is compared with exhaustive search.
+    DAG, numbers of tasks, demands and total work stay. Durations depend neither on the wave nor on the number of
+    executors, and are not random. On a cluster without moving delay this is the setting in which Decima is compared
+    with exhaustive search.
 
     Source: Decima, appendix "Optimality of Decima" (Figure 21).
     """

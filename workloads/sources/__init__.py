@@ -1,1 +1,1 @@
-"""Readers and generators of jobs: one source, one module."""
+"""Readers and generators of jobs, one module per source."""

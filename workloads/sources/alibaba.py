@@ -62,10 +62,10 @@ _CUT_AT = 50
 _SHORTEST_MS = 500.0
 
 _NUMBERED = re.compile(r"[^_]*?[A-Za-z]([0-9]{1,9})(?:_(.*))?", re.DOTALL)
-#: Numbers that stand for a task without a number, and for a parent that no task can be.
+#: Placeholders for the number of a task without number, and for a parent that is no task.
 _NO_NUMBER, _NO_TASK = 2**32 - 1, 2**32 - 2
 
-#: Bits of a key that hold the job; the others hold the task's number.
+#: Bits of a key for the job; the others are for the task's number.
 _JOB = ~(2**32 - 1)
 
 _Places = NDArray[np.int32]
@@ -94,12 +94,12 @@ _LIMIT = 2.0**31
 def read_alibaba(
     path: str | Path, excerpt: Excerpt | None = None, executor: tuple[float, float] = MACHINE
 ) -> Workload:
-    """Read jobs of the trace; see the module's text.
+    """Read jobs of the trace; see the module's description.
 
     Args:
         path: the table, plain or gzipped (``.gz``).
         excerpt: selection of jobs; by default all.
-        executor: size of an executor, cores and percent of a machine's memory, of which demands are shares.
+        executor: size of an executor, cores and percent of a machine's memory; demands are shares of it.
 
     Returns:
         A profile for each selected job, by arrival, and their sequence. ``about`` lists assumptions and dropped jobs.
@@ -210,14 +210,14 @@ class _Tasks:
         return np.where(there, parent, np.int32(-1)), child
 
     def dropped(self) -> NDArray[np.int64]:
-        """Return for each job 0, or the reason for dropping it: an index in ``_WHY`` from 1."""
+        """Return 0 for each job to keep, or the reason for dropping it: an index in ``_WHY`` from 1."""
         why = np.zeros(self.num_jobs, dtype=np.int64)
         for number, jobs in enumerate(self._jobs_to_drop(), 1):
             why[jobs[why[jobs] == 0]] = number
         return why
 
     def _jobs_to_drop(self) -> Iterator[NDArray[np.signedinteger[Any]]]:
-        """Yield for each reason in ``_WHY`` the jobs that it applies to, with repetition."""
+        """Yield the jobs to drop for each reason in ``_WHY``, with repetition."""
         table = self.table
         yield table.job[~table.ended]
         yield table.job[table.instances == 0]
@@ -267,7 +267,7 @@ def _in_cycles(parent: _Places, child: _Places, num_tasks: int) -> _Places:
         parent, child = parent[left], child[left]
 
 
-# The table, read in blocks: besides the columns, which are mostly numbers, only a block of text is in memory.
+# The table is read in blocks, so that memory holds only one block of text besides the columns.
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,6 +1,6 @@
 """Schema of workload files, and conversion between its entries and job profiles.
 
-``workloads.sources.workload_file`` documents the format and is the module to use; this one checks and translates.
+``workloads.sources.workload_file`` documents the format and is the public module; this one validates and converts.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from workloads.reading import place_name
 
 __all__ = ["WorkloadFile", "build_profile", "describe_stages", "first_error"]
 
-#: Maximum length of lists of durations that are cached, since many stages may have the same list.
+#: Maximum length of cached lists of durations, which many stages may share.
 FEW = 16
 
 

@@ -14,7 +14,7 @@ from workloads.sources.workload_file import Workload, read_workload
 
 __all__ = ["EMBEDDED", "SYNTHETIC", "open_drift", "open_workload"]
 
-#: Names of the workloads that come with the project.
+#: Names of the workloads that ship with the project.
 EMBEDDED, SYNTHETIC = "tpch", "synthetic"
 
 
@@ -46,7 +46,7 @@ def open_workload(name_or_path: str | Path = EMBEDDED) -> Workload:
 
 
 def open_drift(text: str) -> Drift:
-    """Parse a change of a stream of jobs, ``AT:RATE[:WORKLOAD]``.
+    """Parse a change of a job stream, ``AT:RATE[:WORKLOAD]``.
 
     Args:
         text: time of the change, s; factor on the arrival rate; and a name or path for ``open_workload``, of which

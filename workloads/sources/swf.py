@@ -59,7 +59,7 @@ _EXPECTED = "a log in Standard Workload Format"
 #: Limit of numbers in a log; whole numbers below it are exact.
 _LIMIT = 2.0**53
 
-#: Characters of numbers. Python would accept underscores and the digits of all scripts, too.
+#: Characters of numbers. Python also accepts underscores and digits of all scripts.
 _PLAIN = re.compile(r"[-+.0-9a-zA-Z]+")
 _HEADER_FIELD = re.compile(r";\s*(\w+):(?:\s+(.*))?$")
 
@@ -271,12 +271,12 @@ def read_swf_workload(
     executor: tuple[float, float] | None = None,
     gang: bool = False,
 ) -> Workload:
-    """Read a log as jobs for a cluster of executors; see the module's text.
+    """Read a log as jobs for a cluster of executors; see the module's description.
 
     Args:
         path: the log, plain or gzipped (``.gz``).
         excerpt: selection of jobs; by default all. Its clock starts with the first job.
-        executor: size of an executor, processors and GiB of memory, of which demands are shares. Without it, demands
+        executor: size of an executor, processors and GiB of memory; demands are shares of it. Without it, demands
             are in processors and memory is left out.
         gang: make each job one task that needs all its processors at once.
 
@@ -322,7 +322,7 @@ def read_swf_workload(
     return Workload(tuple(profiles.values()), arrivals, workload_name, about, failures)
 
 
-# From a file to a log
+# Reading a log
 
 
 def _lines(path: Path) -> Iterator[tuple[int, str]]:
@@ -387,12 +387,12 @@ def _build_log(path: Path, table: NDArray[np.float64], header: Mapping[str, str]
 
 
 def _first_known(table: NDArray[np.float64], first: _Field, second: _Field) -> NDArray[np.float64]:
-    """Return one field, where unknown a second one, and NaN where both are unknown."""
+    """Return one field, a second one where the first is unknown, and NaN where both are."""
     numbers = np.where(table[:, first] > 0, table[:, first], table[:, second])
     return np.where(numbers > 0, numbers, np.nan)
 
 
-# From a log to jobs
+# Conversion to jobs
 
 
 def _rounded_up(numbers: NDArray[np.float64], most: int) -> NDArray[np.int64]:
@@ -401,7 +401,7 @@ def _rounded_up(numbers: NDArray[np.float64], most: int) -> NDArray[np.int64]:
 
 
 def _stops(work: NDArray[np.int64], wanted: float) -> NDArray[np.int64]:
-    """Return for each job that can begin a set the end of the set (exclusive), int64 [starts].
+    """Return the end (exclusive) of the set that starts at each job, int64 [starts]; late jobs start none.
 
     Args:
         work: int64 [num_jobs, R], units of each resource x steps.

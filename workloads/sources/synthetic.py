@@ -56,8 +56,8 @@ def random_dag(num_stages: int, random: np.random.Generator) -> NDArray[np.int64
     """
     check_whole(num_stages, "num_stages", WorkloadError, 1)
     check_instance(random, np.random.Generator, "random", WorkloadError)
-    # Probabilities that a stage reads only input, reads two stages, and reads a stage that another may have read: a
-    # chain in one of ten DAGs, trees if the last is rare, diamonds if not.
+    # Probabilities that a stage reads only input, reads two stages, and reads a stage that may have another reader. One
+    # DAG of ten is a chain; the others are trees or, if the last probability is high, have diamonds.
     limits = (0.0, 0.0, 0.0) if random.random() < 0.1 else (0.5, 0.8, 0.3)
     source, join, reread = random.uniform(0.0, limits)
     edges: list[tuple[int, int]] = []

@@ -131,7 +131,7 @@ def load_tpch(
     """Read published profiles: all queries of the first size, then of the next.
 
     Args:
-        directory: the folder that holds a folder per size.
+        directory: folder with one folder per size.
         sizes: names of the folders to read.
         queries: numbers of queries, 1 to 22.
 
@@ -280,7 +280,7 @@ def _read_npy(path: Path) -> tuple[tuple[int, ...], bool, np.dtype[Any], bytes]:
     readers = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}
     try:
         shape, fortran_order, dtype = readers[npy.read_magic(stream)](stream)
-    except Exception:  # the header is parsed as Python, which raises errors of many kinds
+    except Exception:  # the header is parsed as Python, which may raise any exception
         raise WorkloadError(f"{path}: expected a .npy file, the header is malformed") from None
     return shape, fortran_order, dtype, stream.read()
 
@@ -289,7 +289,7 @@ class _Inert:
     """Replaces every object that a pickle names, so that loading executes no code.
 
     The pickle of an object array calls ``_reconstruct(ndarray, ..)`` and ``dtype(..)``, then sets the state of the
-    results. Here all of these are of this class: a call has no effect, and state is only stored.
+    results. Here all of these are of this class: calls have no effect, and state is only stored.
     """
 
     __slots__ = ("state",)
@@ -325,7 +325,7 @@ def _unpickle(path: Path, data: bytes) -> dict[object, object]:
         root = _Unpickler(stream, encoding="latin1").load()
     except WorkloadError as error:
         raise WorkloadError(f"{path}: {error}") from None
-    except Exception:  # a malformed pickle can raise nearly anything
+    except Exception:  # a malformed pickle may raise any exception
         raise WorkloadError(f"{path}: the pickled dict is malformed or cut short") from None
     match root:
         case _Inert(state=(_, (), _, _, [dict() as stored])) if not stream.read(1):

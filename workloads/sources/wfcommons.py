@@ -89,12 +89,12 @@ class _File(_Model):
 def read_wfcommons(
     paths: Sequence[str | Path], excerpt: Excerpt | None = None, executor: tuple[float, float] | None = None
 ) -> Workload:
-    """Read workflows; see the module's text.
+    """Read workflows; see the module's description.
 
     Args:
-        paths: a file for each workflow, ``.json`` or ``.json.gz``.
+        paths: one file per workflow, ``.json`` or ``.json.gz``.
         excerpt: selection of workflows; by default all. Its clock starts with the first workflow.
-        executor: size of an executor, cores and GiB of memory, of which demands are shares; without it, demands are
+        executor: size of an executor, cores and GiB of memory; demands are shares of it. Without it, demands are
             left out.
 
     Returns:
@@ -133,7 +133,7 @@ def _read(path: Path) -> _File:
 
 
 def _arrivals(files: Sequence[_File]) -> tuple[str, list[float]]:
-    """Return the name of the clock that all files have, and the arrival of each file, s after the first."""
+    """Return the name of the clock that all files have, and each file's arrival, s after the first."""
     for clock, texts in (
         ("executedAt", [file.workflow.execution.executed_at for file in files]),
         ("createdAt", [file.created_at for file in files]),

@@ -95,14 +95,14 @@ class Workload:
     """Job profiles, and possibly the sequence in which they arrive.
 
     Args:
-        profiles: at least one; their names differ.
+        profiles: at least one, with unique names.
         sequence: arriving jobs, all among ``profiles``; None if the profiles are a library to draw from.
         name: display name; any string.
         about: origin of the profiles; JSON.
         imperfections: measured variation between runs, and failures.
 
     Raises:
-        WorkloadError: no profiles, two of the same name, or a job whose profile is not among them.
+        WorkloadError: no profiles, two with the same name, or a job whose profile is missing.
     """
 
     profiles: tuple[JobProfile, ...]
@@ -153,7 +153,7 @@ class Workload:
 
 @garbage_collection_paused()
 def read_workload(path: str | Path) -> Workload:
-    """Read a workload file; see the module's text.
+    """Read a workload file; see the module's description.
 
     Raises:
         WorkloadError: the file cannot be read or is malformed. The message names the file, the place in it and the
@@ -173,10 +173,10 @@ def read_workload(path: str | Path) -> Workload:
 def write_workload(path: str | Path, workload: Workload) -> None:
     """Write a workload as ``.json`` or ``.json.gz``; reading it gives the same jobs, durations and arrivals.
 
-    An existing file is replaced only when the new one is complete.
+    The file is replaced atomically.
 
     Raises:
-        WorkloadError: the file cannot be written, its name ends in ``.toml``, or ``about`` is no JSON.
+        WorkloadError: the file cannot be written, its name ends in ``.toml``, or ``about`` is not JSON.
     """
     path = check_path(path, "path", WorkloadError)
     check_instance(workload, Workload, "workload", WorkloadError)
@@ -191,13 +191,13 @@ def write_workload(path: str | Path, workload: Workload) -> None:
     _replace(path, gzip.compress(data, mtime=0) if _suffix(path) == ".json.gz" else data)
 
 
-# From a file to a workload
+# Reading
 
 
 def _build_workload(file: WorkloadFile, default_name: str) -> Workload:
     profiles = {name: build_profile(name, profile) for name, profile in file.profiles.items()}
     if "seed" in file.model_fields_set and not file.jobs:
-        raise WorkloadError("seed: there are no jobs whose noise it could name")
+        raise WorkloadError("seed: has no effect without jobs")
     for number, job in enumerate(file.jobs):
         if job.profile not in profiles:
             raise WorkloadError(f"jobs[{number}].profile: no profile named {job.profile!r}")
@@ -224,11 +224,11 @@ def _stem(path: Path) -> str:
     return path.name[: -len(_suffix(path))]
 
 
-# From a workload to a file
+# Writing
 
 
 def _layout(workload: Workload) -> str:
-    """Format as JSON with a line for each stage and each job, so that versions of a file can be compared."""
+    """Format as JSON with one line per stage and job, so that versions of a file can be compared."""
     profiles = [
         f'    {_json(profile.name)}: {{"stages": [\n{_lines(describe_stages(profile))}\n    ]}}'
         for profile in workload.profiles

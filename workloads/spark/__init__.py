@@ -1,1 +1,1 @@
-"""Real Spark: event logs into job profiles, the model that fills their gaps, and the recorder of TPC-H runs."""
+"""Real Spark: event logs to job profiles, a model of task durations, and the recorder of TPC-H runs."""

@@ -34,27 +34,28 @@ from workloads.spark.reader import (
 
 __all__ = ["LogReport", "SparkApplication", "read_event_log"]
 
-#: Kinds of ignored events that a report names.
+#: Maximum number of ignored event names in a report.
 MOST_IGNORED = 4
 
 
 @dataclass(frozen=True)
 class LogReport:
-    """Counts of a log that was read, and its problems.
+    """Counts and problems of a log.
 
     Args:
-        failed_tasks: runs of tasks that failed.
-        killed_tasks: runs that were killed, usually because another copy was faster.
-        retried_tasks: runs after the first, without speculative ones.
-        repeated_tasks: successful runs after an earlier success, whose output was lost.
-        unfinished_tasks: runs whose end is not in the log.
+        failed_tasks: task attempts that failed.
+        killed_tasks: attempts that were killed, usually because a speculative copy was faster.
+        speculative_tasks: speculative attempts.
+        retried_tasks: attempts after the first, without speculative ones.
+        repeated_tasks: successful attempts after an earlier success, whose output was lost.
+        unfinished_tasks: attempts whose end is not in the log.
         missing_tasks: tasks of completed stages that are not in the log (Spark may drop events under load).
         stage_retries: attempts of stages after the first.
         lost_executors: executors that left although the driver did not end them.
         failed_queries: queries that ended with an error.
         unfinished_queries: queries whose end is not in the log.
         outside_parents: parents of stages that ran in another query, or before the log begins.
-        ignored_events: number of ignored events by name.
+        ignored_events: event name -> number of ignored events.
         problems: damage of the log, one line each; empty unless a partial log was accepted.
     """
 
@@ -97,16 +98,16 @@ class SparkApplication:
     """One application. Times are ms since the epoch.
 
     Args:
-        application_id: Spark's id of it.
-        spark_version: as in ``3.5.9``.
-        end_ms: its end; NaN if that is not in the log.
+        application_id: Spark's application id.
+        spark_version: such as ``3.5.9``.
+        end_ms: its end; NaN if not in the log.
         executors: all executors that it ever had.
-        queries: its queries that ran tasks, in order of their start.
+        queries: queries that ran tasks, in order of their start.
         report: counts and problems of the log.
-        recording: notes of this project's recorder about the run; empty for other logs.
+        recording: notes of this project's recorder; empty for other logs.
         master: Spark's master, such as ``spark://host:7077``; empty if unknown.
         scheduler: ``FIFO`` or ``FAIR``, or ``decima`` with the plugin; empty if unknown.
-        num_runs: runs of tasks that ended.
+        num_runs: number of task attempts that ended.
     """
 
     name: str
@@ -179,7 +180,7 @@ def _application(log: EventLog, tables: EventTables, problems: Problems) -> Spar
         )
     outcomes = runs["outcome"].value_counts()
     used = set(runs["executor"].tolist())
-    # Of an executor that failed to start, Spark only writes that it was removed.
+    # For an executor that failed to start, Spark writes only its removal.
     executors = tuple(
         replace(
             each,

@@ -49,15 +49,15 @@ class SparkImport:
     """Result of an import of event logs.
 
     Args:
-        workload: a profile for each query; ``about`` holds their source.
-        model: fitted to the queries, with the parameters that were set by hand.
+        workload: a profile for each query; ``about`` has their source.
+        model: model fitted to the queries, with the parameters that were set by hand.
         applications: each application once.
-        queries: the runs of each query by its name, in the order of the workload's profiles. They are the queries of
-            the applications, with their stages matched.
-        measured_ms: time of each job of the workload from its start to its end, float64 [jobs], NaN if it did not end;
-            empty without arrivals.
-        notes: counts and problems for the user, a line each.
-        variation: differences between runs, and failures, for the user, a line each.
+        queries: query name -> its runs, in the order of the workload's profiles. They are the queries of the
+            applications, with their stages matched.
+        measured_ms: time of each job of the workload from its start to its end, float64 [jobs], NaN if it did not
+            end; empty without arrivals.
+        notes: counts and problems for the user, one line each.
+        variation: differences between runs, and failures, for the user, one line each.
     """
 
     workload: Workload
@@ -82,26 +82,26 @@ def import_event_logs(
 ) -> SparkImport:
     """Read event logs, pool the runs of each query, and complete their measurements by a model.
 
-    Runs belong to one query if they have its name and the same DAG with the same numbers of tasks. Other runs of that
-    name become queries of their own, with a number behind the name.
+    Runs belong to one query if they have its name and the same DAG with the same numbers of tasks. Other runs of
+    that name become separate queries, with a number appended to the name.
 
     Args:
         paths: logs and folders of logs; see `workloads.spark.eventlog.read_event_log`.
-        partial: keep what can be read of damaged logs, and queries as far as they ran.
-        arrivals: keep the arrival time of each query, so that the workload can be replayed. A query that waited for the
-            end of another one keeps its arrival time.
-        warm_ups: keep the warm-up jobs of an application: those that ran one by one before the first two that ran at
-            the same time, as preparation, or to have code loaded and compiled. If they are more than half of an
-            application's jobs, its jobs hardly ever met, and all are kept.
-        shared_machine: the executors shared the cores of one machine, see `workloads.spark.model`. By default this is
-            so if all executors of each application were on one host and scans took ``MUCH_SLOWER`` times as long as
-            on the smallest number of executors.
+        partial: keep the readable part of damaged logs, and queries as far as they ran.
+        arrivals: keep the arrival time of each query, so that the workload can be replayed. A query that waited for
+            the end of another one keeps its arrival time.
+        warm_ups: keep the warm-up jobs of an application: jobs that ran one by one before the first two that
+            overlapped, to prepare data or to load and compile code. If they are more than half of an application's
+            jobs, all are kept.
+        shared_machine: whether the executors shared the cores of one machine, see `workloads.spark.model`. By
+            default this is assumed if all executors of each application were on one host and scans took
+            ``MUCH_SLOWER`` times as long as on the smallest number of executors.
         levels: parallelism levels that every profile has at least.
         parameters: parameters of the model that replace the fitted ones.
-        name: the workload's.
+        name: name of the workload.
 
     Raises:
-        WorkloadError: one line: an unusable log, no queries, an unknown parameter.
+        WorkloadError: an unusable log, no queries, or an unknown parameter.
     """
     places = check_paths(paths, "paths", WorkloadError)
     applications, notes = _once([app for path in places for app in read_event_log(path, partial=partial)])
@@ -153,7 +153,7 @@ def _without_warm_ups(
 
 
 def _warm_ups(queries: Sequence[SparkQuery]) -> int:
-    """Return how many of the first queries are warm-up jobs; queries are in order of their start."""
+    """Return the number of warm-up jobs among queries in order of their start."""
     until_ms = -np.inf
     for count, query in enumerate(queries):
         if query.start_ms < until_ms:
@@ -201,7 +201,7 @@ def _arrivals(
 
 
 def median_startup_ms(applications: Iterable[SparkApplication]) -> float:
-    """Return the median start-up time of an executor, ms; NaN if the logs do not hold any."""
+    """Return the median start-up time of an executor, ms; NaN if the logs have none."""
     startup_ms = [executor.startup_ms for app in applications for executor in app.executors]
     known = [each for each in startup_ms if np.isfinite(each)]
     return float(np.median(known)) if known else float("nan")
@@ -252,7 +252,7 @@ def _about(
         "executor_startup_ms": round(startup_ms) if np.isfinite(startup_ms) else None,
         "measured_levels": measured,
         "model": model.to_json(),
-        # A service recognises a query by its plan.
+        # The service looks up a query by its plan.
         **({"plans": plans} if plans else {}),
     }
 

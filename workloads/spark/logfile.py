@@ -63,7 +63,7 @@ class Problems:
         self.note(message)
 
     def note(self, message: str) -> None:
-        """Collect a problem that is no reason to refuse a log, such as a missing end."""
+        """Collect a problem that does not invalidate a log, such as a missing end."""
         self.count += 1
         if len(self.messages) < self.MAX_MESSAGES:
             self.messages.append(message)
@@ -94,7 +94,7 @@ def find_event_logs(path: Path) -> list[EventLog]:
     """Return the event logs at ``path``: a file, a rolled log's folder (``eventlog_v2_*``), or a folder of both.
 
     Raises:
-        WorkloadError: the path does not exist, or the folder holds no log.
+        WorkloadError: the path does not exist, or the folder contains no log.
     """
     if path.is_file():
         return [EventLog(path, (path,))]
@@ -108,7 +108,7 @@ def find_event_logs(path: Path) -> list[EventLog]:
         EventLog(entry, (entry,)) for entry in entries if entry.is_file()
     ]
     if not logs:
-        raise WorkloadError(f"{path}: the folder holds no event log")
+        raise WorkloadError(f"{path}: the folder contains no event log")
     return sorted(logs, key=lambda log: log.path)
 
 
@@ -170,7 +170,7 @@ def _lines(path: Path, problems: Problems) -> Iterator[tuple[int, bytes]]:
         while True:
             number += 1
             try:
-                # A huge file of one line must not be read to find that it is no log.
+                # A huge file of one line must be recognised as no log without reading it.
                 line = start = stream.readline(_PROBE if number == 1 else MAX_LINE)
                 if number == 1 and _EVENT_NAME.match(start):
                     line = start if start.endswith(b"\n") else start + stream.readline(MAX_LINE)

@@ -163,14 +163,14 @@ class SparkModel:
 
 
 def fit(queries: Sequence[QueryRuns], *, shared_machine: bool = False) -> SparkModel:
-    """Fit a model to measured runs; see the module's text.
+    """Fit a model to measured runs; see the module's description.
 
-    A parameter that the runs do not determine keeps its default, such as inflation where all jobs held equally many
-    executors.
+    Parameters that the runs do not determine keep their defaults, such as inflation if all jobs held the same number
+    of executors.
 
     Args:
         queries: the runs of each query, at least one.
-        shared_machine: the executors shared the cores of a machine; see the module's text.
+        shared_machine: whether the executors shared the cores of a machine; see the module's description.
 
     Raises:
         WorkloadError: there are no queries.
@@ -247,7 +247,7 @@ def _fit_inflation(model: SparkModel, tasks: pd.DataFrame, stages: pd.DataFrame)
 def _fit_terms(
     terms: dict[str, NDArray[np.float64]], measured: NDArray[np.float64], scale: NDArray[np.float64]
 ) -> dict[str, float]:
-    """Return coefficients, not negative, of terms whose sum approximates measurements; {} of too few measurements.
+    """Return non-negative coefficients of terms whose sum approximates measurements; {} if there are too few.
 
     Minimises the sum of absolute errors relative to ``scale``, by iteratively reweighted least squares.
 

@@ -105,9 +105,9 @@ def to_profile(runs: QueryRuns, *, name: str | None = None) -> JobProfile:
 
 
 def on_warm_executors(profile: JobProfile) -> JobProfile:
-    """Return the same job on executors that need no new JVM: no task is a fresh executor's.
+    """Return the same job on executors with a warm JVM: no task is in the fresh wave.
 
-    If only fresh executors were measured at a level, their durations stay, as first ones.
+    If a level has only durations of fresh executors, they become those of the first wave.
     """
     return replace(profile, stages=tuple(map(_warm, profile.stages)))
 
@@ -191,7 +191,7 @@ def scaled_profile(
 
 @dataclass(frozen=True)
 class _Load:
-    """Load of a stage: its tasks, and the bytes that each reads, MB."""
+    """Load of a stage: its number of tasks, and the bytes that each reads, MB."""
 
     num_tasks: int
     input_mb: float

@@ -310,7 +310,7 @@ def _own_stages(jobs: Sequence[Job], ran: frozenset[int]) -> dict[int, set[int]]
 
 @dataclass(frozen=True, eq=False)
 class QueryRuns:
-    """Runs of one query, whose stages are matched: a place means the same stage in all of them.
+    """Runs of one query with matched stages: an index means the same stage in all of them.
 
     Args:
         runs: at least one, as `matched` and `alike` return them.
@@ -338,9 +338,9 @@ class QueryRuns:
 
     @cached_property
     def edges(self) -> NDArray[np.int64]:
-        """Return the data edges, and the barriers that hold in every run, int64 [num_edges, 2], ascending.
+        """Return the data edges, and the barriers common to all runs, int64 [num_edges, 2], ascending.
 
-        Where jobs are submitted at once, one may by chance end before another begins.
+        Barriers in some runs only are accidental: of jobs submitted at once, one may end before another begins.
         """
         graphs = [stage_graph(run, run.edges) for run in self.runs]
         barriers = {edge for run in self.runs for edge in _pairs(run.dag.barrier_edges)}

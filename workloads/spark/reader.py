@@ -40,7 +40,7 @@ _SQL = "org.apache.spark.sql.execution.ui.SparkListenerSQLExecution"
 
 
 class TaskOutcome(IntEnum):
-    """Outcome of a run of a task."""
+    """Outcome of a task attempt."""
 
     SUCCESS = 0
     FAILED = 1
@@ -54,13 +54,13 @@ class SparkExecutor:
 
     Args:
         name: Spark's executor id.
-        place: its number in the application, from 0.
-        slots: tasks that it can run at once; 0 if it failed to start.
-        host: machine that it ran on; empty if the log does not hold it.
-        requested_ms: when it was requested, or granted by the cluster.
-        registered_ms: when it was ready for tasks.
-        removed_ms: when it left; NaN if it stayed to the end.
-        lost: it left although the driver did not end it.
+        place: index in the application.
+        slots: number of tasks that it can run at once; 0 if it failed to start.
+        host: its machine; empty if unknown.
+        requested_ms: time of its request, or of its grant by the cluster.
+        registered_ms: time at which it was ready for tasks.
+        removed_ms: time at which it left; NaN if it stayed to the end.
+        lost: whether it left although the driver did not end it.
     """
 
     name: str
@@ -139,10 +139,10 @@ _TASK_COLUMNS = (
 
 @dataclass
 class EventTables:
-    """Tables of the events of one application that have been added.
+    """Tables of the events of one application.
 
-    `add` raises ArithmeticError, LookupError, TypeError or ValueError for an event that lacks a field
-    or has one of a wrong type.
+    `add` raises ArithmeticError, LookupError, TypeError or ValueError if an event lacks a field or has one of a
+    wrong type.
     """
 
     name: str = ""
@@ -163,7 +163,7 @@ class EventTables:
     _tasks: tuple[array[int], ...] = field(default_factory=lambda: tuple(array("q") for _ in _TASK_COLUMNS))
 
     def add(self, name: str, event: _Event | None) -> None:
-        """Add one event; None stands for the content of an event that is only counted by name."""
+        """Add one event; None is the content of an event that is only counted by name."""
         if event is None:
             self.ignored[name] += 1
         else:
@@ -303,7 +303,7 @@ class EventTables:
             int(read.get("Remote Bytes Read", 0)) + int(read.get("Local Bytes Read", 0)),
             int(metrics.get("Shuffle Write Metrics", {}).get("Shuffle Bytes Written", 0)),
         )
-        # Either all values fit into int64, or the row is left out.
+        # A row with a value outside int64 is left out.
         for column, value in zip(self._tasks, array("q", row), strict=True):
             column.append(value)
         self.tally["ended_tasks"] += 1

@@ -369,7 +369,7 @@ def test_workloads_that_no_file_could_hold() -> None:
         (minimal(profiles={"my etl": {}}), "profiles['my etl'].stages: this key is required"),
         (of_stages(), "profiles.etl.stages: expected at least one entry"),
         (minimal(other=1), "other: unknown key, got 1"),
-        (minimal(seed=0), "seed: there are no jobs whose noise it could name"),
+        (minimal(seed=0), "seed: has no effect without jobs"),
         (minimal(jobs=[]), "jobs: expected at least one entry"),
         (minimal(jobs={}), "jobs: expected a list"),
         (minimal(jobs=[{"profile": "etl"}, {"profile": "x"}]), "jobs[1].profile: no profile named 'x'"),

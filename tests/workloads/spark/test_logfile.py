@@ -264,7 +264,7 @@ def test_zstd_without_the_package(tmp_path, monkeypatch):
 
 def test_nothing_there(tmp_path):
     (tmp_path / "empty").mkdir()
-    assert refused(tmp_path / "empty") == "empty: the folder holds no event log"
+    assert refused(tmp_path / "empty") == "empty: the folder contains no event log"
     assert refused(tmp_path / "none") == "none: no such file or folder"
 
 

@@ -277,7 +277,7 @@ def test_each_slot_has_a_worker_that_is_bound_to_a_core(fake_spark):
 
 
 @pytest.mark.parametrize(
-    ("script", "last"), [("echo port taken; exit 1\n", "port taken"), ("exec sleep 100\n", "it said nothing")]
+    ("script", "last"), [("echo port taken; exit 1\n", "port taken"), ("exec sleep 100\n", "no output")]
 )
 def test_a_cluster_that_does_not_come_up(fake_spark, monkeypatch, script, last):
     monkeypatch.setattr(spark_cluster, "_START_TIMEOUT_S", 0.3 if "sleep" in script else 60.0)
@@ -458,7 +458,7 @@ def test_what_a_driver_is_told(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("log", "error"),
     [
-        ("", "it said nothing"),
+        ("", "no output"),
         ("a\n  b  \n\n", "b"),
         ("x.FirstException: 1\nSecondError: 2\nat z\n", "SecondError: 2"),
         ("no Error here\nthe end\n", "the end"),

@@ -181,7 +181,7 @@ class StandaloneCluster:
         deadline = time.monotonic() + _START_TIMEOUT_S
         while sign_of_life not in log.read_text(errors="replace"):
             if process.poll() is not None or time.monotonic() > deadline:
-                last = log.read_text(errors="replace").strip().splitlines()[-1:] or ["it said nothing"]
+                last = log.read_text(errors="replace").strip().splitlines()[-1:] or ["no output"]
                 raise RecorderError(f"Spark's {name} did not come up: {last[0]}")
             time.sleep(0.05)
 
@@ -220,7 +220,7 @@ def stop_process(process: subprocess.Popen[bytes], patience_s: float = 15.0) -> 
 
 @contextlib.contextmanager
 def _pinned_to(slot: int) -> Iterator[None]:
-    """Bind processes that are started in this context, and their children, to one core (on Linux)."""
+    """Bind processes that are started in this context, and their children, to one core (Linux only)."""
     if not hasattr(os, "sched_setaffinity"):
         yield
         return

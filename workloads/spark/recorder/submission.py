@@ -187,7 +187,7 @@ class Driver:
     def _last_error(self) -> str:
         lines = [line for line in self._log.read_text(errors="replace").splitlines() if line.strip()]
         errors = [line for line in lines if re.match(r"\S*(Error|Exception)\b", line)]
-        return (errors or lines or ["it said nothing"])[-1].strip()
+        return (errors or lines or ["no output"])[-1].strip()
 
 
 # Smaller event logs
