@@ -25,6 +25,7 @@ from decima.cli.serve import serve
 from decima.cli.spark import spark
 from decima.cli.sweep import plot, sweep
 from decima.cli.train import train
+from decima.cli.tune import tune
 from decima.cli.workload import workload
 
 #: Time after which a signal that cannot be handled is sent again, s.
@@ -64,6 +65,7 @@ for _command in (
     spark,
     sweep,
     train,
+    tune,
     workload,
 ):
     cli.add_command(_command)

@@ -1,0 +1,165 @@
+"""The command ``decima tune``."""
+
+from __future__ import annotations
+
+import shlex
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from decima.cli.compare import on_compile
+from decima.cli.conditions import conditions_named, conditions_options, options_without_effect
+from decima.cli.console import PATIENCE_S, command_line, progress, report
+from decima.cli.options import (
+    AT_LEAST_ONE,
+    JSON,
+    SEED,
+    SEEDS,
+    WORKERS,
+    WholeRange,
+    out_option,
+    refuse_without_effect,
+)
+
+if TYPE_CHECKING:
+    from decima.evaluation.conditions import Conditions
+
+
+@click.command(context_settings={"show_default": True})
+@click.argument("rule", default="priced-srpt")
+@conditions_options()
+@click.option(
+    "--setting",
+    "texts",
+    multiple=True,
+    metavar="OPTIONS",
+    help="A setting to tune on, as options in one text (for example '--arrivals poisson --interval 14'); options "
+    "outside of it are those of all settings. May be given several times.  [default: one setting]",
+)
+@click.option(
+    "--config",
+    metavar="FILE.yaml|RECIPE",
+    help="Tune on the jobs of a training instead (for example the recipe general): a cluster and jobs for each "
+    "sequence.",
+)
+@click.option(
+    "--set",
+    "overrides",
+    multiple=True,
+    metavar="KEY=VALUE",
+    help="Override a setting of --config (for example settings.job_error=1); may be given several times.",
+)
+@click.option(*SEEDS, "seeds", type=AT_LEAST_ONE, default=200, help="Sequences of each setting to tune on.")
+@click.option("--seed", type=SEED, default=0, help="Seed of the first of them, and of the search.")
+@click.option("--judged", type=WholeRange(2), default=40, help="Sequences of each setting to judge on.")
+@click.option(
+    "--judged-seed", type=SEED, help="Seed of the first of them.  [default: 1,000,000 above that to tune on]"
+)
+@click.option("--generations", type=AT_LEAST_ONE, default=60, help="Generations of the search.")
+@click.option(
+    "--sequences", type=AT_LEAST_ONE, default=4, help="Sequences of each setting that a generation runs."
+)
+@WORKERS
+@JSON
+@out_option("tune")
+@click.pass_context
+def tune(
+    context: click.Context,
+    /,
+    rule: str,
+    texts: tuple[str, ...],
+    config: str | None,
+    overrides: tuple[str, ...],
+    judged: int,
+    judged_seed: int | None,
+    generations: int,
+    sequences: int,
+    workers: int | str | None,
+    json_file: Path | None,
+    out: Path,
+    **options: Any,
+) -> None:
+    """Tune the constants of a rule, priced-srpt or packed-srpt.
+
+    A search (CMA-ES) changes all of them at once, and candidates run the same sequences with the same task noise. The
+    result is judged on other seeds. Schedulers take the constants by name, or from the file of --json as
+    priced-srpt:FILE.json. A generation runs 11 candidates: by default a setting with batches of 20 jobs takes a minute
+    of CPU time, one with streams of 100 jobs six. Needs pip install -e '.[tune]'.
+    """
+    from decima.outputs import prepare_outputs
+    from decima.studies.tune import outcome, tune_rule
+
+    if config is not None:
+        settings, unused = _of_training(context, config, overrides, options)
+    elif overrides:
+        raise click.UsageError("--set has no effect: it is for --config")
+    elif texts:
+        settings, unused = {text or "as given": _of_text(text, options) for text in texts}, {}
+    else:
+        conditions = conditions_named(options, options["seeds"])
+        refuse_without_effect(context, unused := options_without_effect(conditions, options))
+        settings = {conditions.workload.name: conditions}
+    prepare_outputs(out, json_file)
+    with progress(PATIENCE_S) as update:
+        tuned = tune_rule(
+            settings,
+            rule,
+            generations=generations,
+            sequences=sequences,
+            judged=judged,
+            judged_seed=judged_seed,
+            seed=options["seed"],
+            workers=workers,
+            on_step=update,
+            on_compile=partial(on_compile, update),
+        )
+    report(
+        outcome(tuned, settings, str(json_file or "FILE.json")).shown(
+            command_line(context, **dict.fromkeys(unused))
+        ),
+        out,
+        json_file,
+    )
+
+
+@click.command("--setting", add_help_option=False)
+@conditions_options()
+def _setting(**options: Any) -> None:
+    """Parse the options of a setting."""
+
+
+def _of_text(text: str, options: dict[str, Any]) -> Conditions:
+    """Return the setting of the options in a text, and of those that are given for all settings."""
+    try:
+        context = _setting.make_context("--setting", shlex.split(text))
+        given = {name for name in context.params if _is_given(context, name)}
+        merged = options | {name: context.params[name] for name in given}
+        conditions = conditions_named(merged, options["seeds"])
+        refuse_without_effect(context, options_without_effect(conditions, merged))
+    except (click.UsageError, ValueError) as error:
+        message = error.format_message() if isinstance(error, click.UsageError) else error
+        raise click.UsageError(f"--setting {text!r}: {message}") from None
+    return conditions
+
+
+def _is_given(context: click.Context, name: str) -> bool:
+    return context.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE
+
+
+def _of_training(
+    context: click.Context, config: str, overrides: tuple[str, ...], options: dict[str, Any]
+) -> tuple[dict[str, Conditions], dict[str, str]]:
+    """Return the jobs of a training as the only setting, and the options that have no effect."""
+    from decima.learning.cluster.config import read_config
+
+    names = [*(str(parameter.name) for parameter in _setting.params), "texts"]
+    for name in names:
+        if _is_given(context, name):
+            option = "setting" if name == "texts" else name.replace("_", "-")
+            raise click.UsageError(f"--config and --{option} exclude each other")
+    conditions = read_config(config, overrides).conditions()
+    unused = dict.fromkeys(names, "it is not for --config")
+    return {config: replace(conditions, seed=options["seed"], num_experiments=options["seeds"])}, unused

@@ -1,0 +1,287 @@
+"""Tune the constants of a rule by CMA-ES on some sequences, and judge them on others.
+
+All candidates of a generation run the same sequences with the same task noise (common random numbers); each generation
+runs the next ones.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from decima.evaluation.compiling import compile_parts
+from decima.evaluation.conditions import TRAINING_OFFSET, CompareError
+from decima.evaluation.metrics import Interval, mean_interval, paired_change
+from decima.evaluation.run import run_scheduler
+from decima.learning.cluster.settings import SettingsConditions
+from decima.registry import parameters
+from decima.show.style import BLUE, GREY, finish_axes, legend_beside, new_axes
+from decima.show.tables import interval_text, new_table
+from decima.studies.outcome import RULE, Outcome
+from decima.workers.pool import Workers, available_cpus, make_workers, map_in_order
+from workloads.errors import check_one_of
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from decima.evaluation.conditions import Conditions
+
+__all__ = ["RULES", "Tuned", "outcome", "scheduler_name", "tune_rule"]
+
+#: Rules whose constants can be tuned -> parameters that are not.
+RULES = {RULE: ("jitter",), "packed-srpt": ()}
+#: Where both sets of constants run.
+TUNED_ON, JUDGED_ON = "tuned on", "other seeds"
+#: Standard deviation of the first candidates, and the bound on both sides, as logarithms of factors of the defaults.
+FIRST_STEP, MOST = 0.3, 2.0
+#: Digits of the constants that are found.
+DIGITS = 3
+
+
+class Tuned(NamedTuple):
+    """Constants of a rule that a search found, and how both sets of constants fare.
+
+    Attributes:
+        rule: name of the rule.
+        constants: by name.
+        runs: a row for each setting, sequence and set of constants; columns ``seeds`` (``tuned on`` or ``other
+            seeds``), ``condition`` (name of the setting), ``seed``, ``scheduler`` (the rule's name, alone or with the
+            constants) and ``mean_jct_s``.
+        path: constants that the search was at after each generation, float64 [generations, constants].
+    """
+
+    rule: str
+    constants: dict[str, float]
+    runs: pd.DataFrame
+    path: NDArray[np.float64]
+
+    @property
+    def scheduler(self) -> str:
+        """Name of the rule with these constants, for ``make_scheduler``."""
+        return scheduler_name(self.rule, self.constants)
+
+
+def scheduler_name(rule: str, constants: Mapping[str, float]) -> str:
+    """Return the name of a rule with these constants."""
+    return f"{rule}:{','.join(f'{name}={value!r}' for name, value in constants.items())}"
+
+
+def tune_rule(
+    settings: Mapping[str, Conditions],
+    rule: str = RULE,
+    *,
+    generations: int = 60,
+    sequences: int = 4,
+    judged: int = 40,
+    judged_seed: int | None = None,
+    seed: int = 0,
+    workers: int | str | None = None,
+    on_step: Callable[[str, int, int], None] = lambda what, done, total: None,
+    on_compile: Callable[[int, int], None] = lambda done, total: None,
+) -> Tuned:
+    """Search for constants with a low mean JCT, relative to that of the rule's own constants in each setting.
+
+    The search is CMA-ES with a diagonal covariance (Ros and Hansen, PPSN 2008) over the logarithms of the constants.
+    It minimises the mean logarithm of the mean JCT of a sequence; all settings have the same weight. What it found is
+    the mean of its last distribution.
+
+    Args:
+        settings: name -> cluster, jobs and seeds to tune on.
+        rule: one of ``RULES``.
+        generations: of the search.
+        sequences: number of sequences of each setting that a generation runs.
+        judged: number of sequences of each setting to judge on, at least 2; as many at most are run of those tuned on.
+        judged_seed: seed of the first of these; by default 1,000,000 above those to tune on.
+        seed: of the search.
+        workers: see ``check_workers``; a process for each CPU if omitted.
+        on_step: progress callback: the activity, steps done, of all.
+        on_compile: progress callback while code is compiled for the first time.
+
+    Raises:
+        CompareError: the package cma is not installed, there is no such rule, the seeds overlap, or an episode failed.
+    """
+    try:
+        import cma
+    except ImportError:
+        raise CompareError("a search needs the package cma: pip install -e '.[tune]'") from None
+    check_one_of(rule, RULES, "rule", CompareError)
+    defaults = {name: value for name, value in parameters(rule).items() if name not in RULES[rule]}
+    names, centre = tuple(defaults), np.array(list(defaults.values()))
+    others = {name: _judged(each, judged, judged_seed) for name, each in settings.items()}
+    workers = workers or available_cpus()
+    for each in settings.values():
+        compile_parts(each, (rule,), workers, on_compile)
+    search = cma.CMAEvolutionStrategy(
+        np.zeros(len(names)),
+        FIRST_STEP,
+        {"CMA_diagonal": True, "bounds": [-MOST, MOST], "seed": 1 + seed, "verbose": -9},
+    )
+    path = []
+    with make_workers((settings, others), workers) as pool:
+        for generation in range(generations):
+            on_step("Tuning", generation, generations)
+            candidates = search.ask()
+            specs = tuple(_named(rule, names, centre * np.exp(each)) for each in candidates)
+            items = [
+                (False, name, each.seeds[(generation * sequences + number) % len(each.seeds)], specs)
+                for name, each in settings.items()
+                for number in range(sequences)
+            ]
+            found = np.array(_run(pool, items))
+            search.tell(candidates, np.log(found).mean(axis=0).tolist())
+            path.append(centre * np.exp(search.result.xfavorite))
+        on_step("Tuning", generations, generations)
+        constants = {name: float(f"{value:.{DIGITS}g}") for name, value in zip(names, path[-1], strict=True)}
+        specs = (rule, scheduler_name(rule, constants))
+        items = [
+            (judging, name, each, specs)
+            for judging, known in ((False, settings), (True, others))
+            for name, conditions in known.items()
+            for each in conditions.seeds[:judged]
+        ]
+        values = _run(pool, items, partial(on_step, "Judging"))
+    rows = [
+        (JUDGED_ON if judging else TUNED_ON, _row(settings[name], name, each), each, spec, value)
+        for (judging, name, each, _), row in zip(items, values, strict=True)
+        for spec, value in zip(specs, row, strict=True)
+    ]
+    columns = ["seeds", "condition", "seed", "scheduler", "mean_jct_s"]
+    return Tuned(rule, constants, pd.DataFrame(rows, columns=columns), np.array(path))
+
+
+def outcome(tuned: Tuned, settings: Mapping[str, Conditions], json_file: str = "FILE.json") -> Outcome:
+    """Return table, notes and picture of the result of ``tune_rule``.
+
+    Args:
+        tuned: the result.
+        settings: to tune on.
+        json_file: file with the JSON of the result, for the notes.
+    """
+    drawn = any(isinstance(each, SettingsConditions) for each in settings.values())
+    changes = {
+        (row, which): _change(tuned, which, row, drawn)
+        for row in dict.fromkeys(tuned.runs["condition"])
+        for which in (TUNED_ON, JUDGED_ON)
+    }
+    averages = {which: _average(tuned, which, drawn) for which in (TUNED_ON, JUDGED_ON)}
+    table = new_table(f"Constants of {tuned.rule}, tuned", "Setting", "Tuned on", "Other seeds")
+    rows = list(dict.fromkeys(row for row, _ in changes))
+    for row in rows:
+        cells = (interval_text(changes[row, which], "+.1%") for which in (TUNED_ON, JUDGED_ON))
+        table.add_row(row, *cells, end_section=row == rows[-1])
+    table.add_row("all", *(interval_text(averages[which], "+.1%") for which in (TUNED_ON, JUDGED_ON)))
+    defaults = parameters(tuned.rule)
+    constants = new_table("Constants", "Constant", "Default", "Tuned")
+    for name, value in tuned.constants.items():
+        constants.add_row(name, f"{defaults[name]:g}", f"{value:g}")
+    kind = "mean of the ratio on each sequence" if drawn else "mean JCT"
+    return Outcome(
+        "tune",
+        tuned.runs,
+        [table, constants],
+        [
+            f"Change against the defaults of {tuned.rule}, paired by sequence: {kind}; ± is half a 95 % confidence "
+            "interval (Student's t).",
+            f"Use them as {tuned.rule}:{json_file}, or as {tuned.scheduler}",
+        ],
+        extra={
+            "rule": tuned.rule,
+            "parameters": tuned.constants,
+            "scheduler": tuned.scheduler,
+            "settings": {name: each.to_dict() for name, each in settings.items()},
+            "changes": [
+                {"setting": row, "seeds": which, **change._asdict()}
+                for (row, which), change in changes.items()
+            ],
+            "average": {which: average._asdict() for which, average in averages.items()},
+            "path": tuned.path.tolist(),
+        },
+        pictures={"tune": partial(plot_tuned, rows, changes)},
+    )
+
+
+def plot_tuned(rows: Sequence[str], changes: Mapping[tuple[str, str], Interval]) -> Figure:
+    """Draw the change of the mean JCT in each setting, on the sequences tuned on and on others."""
+    figure, axes = new_axes(7, 0.4 * len(rows) + 1.5)
+    axes.axvline(0, color=GREY)
+    for which, colour, shift in ((TUNED_ON, GREY, 0.12), (JUDGED_ON, BLUE, -0.12)):
+        means, errors = 100 * np.array([changes[row, which] for row in rows]).T
+        places = np.arange(len(rows))[::-1] + shift
+        axes.errorbar(means, places, xerr=errors, fmt="o", color=colour, capsize=3, label=which)
+    axes.set_yticks(range(len(rows))[::-1], rows)
+    legend_beside(axes)
+    finish_axes(axes, xlabel="Change of the mean JCT (%)")
+    return figure
+
+
+def _judged(conditions: Conditions, judged: int, judged_seed: int | None) -> Conditions:
+    """Return the conditions with the seeds to judge on."""
+    first = conditions.seed + TRAINING_OFFSET if judged_seed is None else judged_seed
+    if judged < 2:
+        raise CompareError(f"at least 2 sequences to judge on, got {judged}")
+    if first <= conditions.seeds[-1] and conditions.seed <= first + judged - 1:
+        raise CompareError(
+            f"seeds to judge on, {first} to {first + judged - 1}, overlap those to tune on, {conditions.seed} to "
+            f"{conditions.seeds[-1]}"
+        )
+    return replace(conditions, seed=first, num_experiments=judged)
+
+
+def _named(rule: str, names: Sequence[str], values: NDArray[np.float64]) -> str:
+    return scheduler_name(rule, dict(zip(names, values.tolist(), strict=True)))
+
+
+_Item = tuple[bool, str, int, tuple[str, ...]]
+
+
+def _run(
+    pool: Workers, items: Sequence[_Item], progress: Callable[[int, int], None] = lambda done, total: None
+) -> list[list[float]]:
+    return map_in_order(pool, _run_item, items, progress)[0]
+
+
+def _run_item(shared: tuple[Mapping[str, Conditions], Mapping[str, Conditions]], item: _Item) -> list[float]:
+    """Run some schedulers on one sequence; return the mean JCT of each, s."""
+    judging, name, seed, specs = item
+    conditions = shared[judging][name]
+    cluster, sequence = conditions.cluster_of(seed), conditions.sequence(seed)
+    return [run_scheduler(cluster, sequence, spec).mean_jct_ms / 1000 for spec in specs]
+
+
+def _row(conditions: Conditions, name: str, seed: int) -> str:
+    """Return the row of the table that a sequence belongs to."""
+    if not isinstance(conditions, SettingsConditions):
+        return name
+    setting = conditions.setting(seed)
+    errors = "" if setting.knowledge.is_exact else ", wrong estimates"
+    return f"{name}: {'batches' if setting.load is None else 'streams'}{errors}"
+
+
+def _pairs(tuned: Tuned, which: str, row: str | None, drawn: bool) -> pd.DataFrame:
+    """Return the mean JCT on each sequence under the defaults and the tuned constants; relative if settings differ."""
+    runs = tuned.runs[tuned.runs["seeds"] == which]
+    runs = runs if row is None else runs[runs["condition"] == row]
+    pairs = runs.pivot_table("mean_jct_s", ["condition", "seed"], "scheduler")
+    pairs = pairs.reindex(columns=[tuned.rule, tuned.scheduler])
+    return pairs.div(pairs[tuned.rule], axis=0) if drawn else pairs
+
+
+def _change(tuned: Tuned, which: str, row: str, drawn: bool) -> Interval:
+    pairs = _pairs(tuned, which, row, drawn)
+    if pairs.empty:  # these seeds draw no such setting
+        return Interval(math.nan, math.nan)
+    return paired_change(pairs[tuned.scheduler], pairs[tuned.rule])
+
+
+def _average(tuned: Tuned, which: str, drawn: bool) -> Interval:
+    """Return the mean change over settings. Settings share seeds, so the interval is that of the means by seed."""
+    pairs = _pairs(tuned, which, None, drawn)
+    base = pairs[tuned.rule].groupby("condition").transform("mean")
+    return mean_interval(((pairs[tuned.scheduler] - pairs[tuned.rule]) / base).groupby("seed").mean())

@@ -1,0 +1,213 @@
+"""Tuning: the search finds better constants, the same ones again, and the command judges them on other seeds."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from click.testing import CliRunner
+
+from decima.cli.main import cli
+from decima.evaluation.conditions import CompareError, Conditions
+from decima.evaluation.options import compare, make_conditions
+from decima.learning.cluster.config import read_config
+from decima.registry import make_scheduler, parameters
+from decima.schedulers.priced_srpt import PricedConstants, PricedSrpt
+from decima.studies import tune
+from decima.studies.tune import JUDGED_ON, TUNED_ON, Tuned, outcome, scheduler_name, tune_rule
+
+CONSTANTS = {**PricedConstants()._asdict(), "steepness": 2.0}
+DRAWN = (
+    "settings.sources=[synthetic]",
+    "settings.batch_jobs=3",
+    "settings.stream_jobs=4",
+    "settings.executors=5",
+    "settings.job_error={one_of: [0, 1]}",
+)
+
+
+def setting(**options: object) -> Conditions:
+    return make_conditions(workload="synthetic", jobs=4, executors=6, seeds=3, **options)  # type: ignore[arg-type]
+
+
+def tuned(settings: dict[str, Conditions], workers: int = 1, **options: object) -> Tuned:
+    given = {"generations": 2, "sequences": 2, "judged": 2, **options}
+    return tune_rule(settings, workers=workers, **given)  # type: ignore[arg-type]
+
+
+def test_a_search_finds_better_constants_on_what_it_is_tuned_on() -> None:
+    settings = {"batch": setting(seed=3), "wrong": setting(seed=3, knowledge={"job_error": 1.0})}
+    found = tuned(settings, generations=8, sequences=3, judged=3)
+    means = found.runs[found.runs["seeds"] == TUNED_ON].groupby("scheduler")["mean_jct_s"].mean()
+    assert means[found.scheduler] < means["priced-srpt"]
+    assert found.path.shape == (8, len(found.constants))
+    assert found.constants == {
+        name: float(f"{value:.3g}") for name, value in zip(CONSTANTS, found.path[-1], strict=True)
+    }
+    made = make_scheduler(found.scheduler)
+    assert isinstance(made, PricedSrpt)
+    assert made.constants._asdict() == found.constants
+
+
+def test_the_same_seed_gives_the_same_constants_with_any_workers() -> None:
+    settings = {"batch": setting(), "stream": setting(arrivals="poisson", interval=5.0)}
+    one, two, other = tuned(settings), tuned(settings, workers=2), tuned(settings, seed=1)
+    assert one.constants == two.constants != other.constants
+    pd.testing.assert_frame_equal(one.runs, two.runs)
+
+
+def test_a_generation_runs_the_next_sequences_and_all_candidates_the_same(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    items = []
+
+    def remember(pool: object, given: list[tuple[bool, str, int, tuple[str, ...]]], *_: object) -> object:
+        items.append(given)
+        return np.random.default_rng(len(items)).random((len(given), len(given[0][3])))
+
+    monkeypatch.setattr(tune, "_run", remember)
+    found = tuned({"a": setting(seed=5), "b": setting(seed=9)}, judged_seed=100)
+    searched = [[(judging, name, seed) for judging, name, seed, _ in each] for each in items[:2]]
+    assert searched[0] == [(False, "a", 5), (False, "a", 6), (False, "b", 9), (False, "b", 10)]
+    assert searched[1] == [(False, "a", 7), (False, "a", 5), (False, "b", 11), (False, "b", 9)]
+    assert all(len({specs for *_, specs in each}) == 1 for each in items)
+    assert len(set(items[0][0][3])) == 11
+    judged = found.runs[found.runs["seeds"] == JUDGED_ON]
+    assert judged.groupby("condition")["seed"].unique().map(list).to_dict() == {
+        "a": [100, 101],
+        "b": [100, 101],
+    }
+
+
+def test_each_setting_counts_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Half the time in one of two settings outweighs a third more in the other, however long its jobs take."""
+    told = []
+
+    class Search:
+        result = type("", (), {"xfavorite": np.zeros(len(CONSTANTS))})
+
+        def __init__(self, *_: object) -> None: ...
+
+        def ask(self) -> list[np.ndarray]:
+            return [np.zeros(len(CONSTANTS)), np.ones(len(CONSTANTS))]
+
+        def tell(self, _: object, values: list[float]) -> None:
+            told.append(values)
+
+    monkeypatch.setattr("cma.CMAEvolutionStrategy", Search)
+    values = {"long": [1000.0, 1330.0], "short": [1.0, 0.5]}
+    monkeypatch.setattr(tune, "_run", lambda _, items, *__: [values[name] for _, name, *_ in items])
+    tuned({"long": setting(), "short": setting()}, generations=1)
+    assert told[0][1] < told[0][0]
+    assert told[0][1] - told[0][0] == pytest.approx((np.log(1.33) + np.log(0.5)) / 2)
+
+
+def test_changes_are_paired_and_averaged_over_settings() -> None:
+    runs = []
+    for which, gain in ((TUNED_ON, 0.5), (JUDGED_ON, 0.8)):
+        for name, length in (("long", 100.0), ("short", 1.0)):
+            for seed in (1, 2, 3):
+                changed = gain if name == "long" else 1.0
+                for spec, factor in (
+                    ("priced-srpt", 1.0),
+                    (scheduler_name("priced-srpt", CONSTANTS), changed),
+                ):
+                    runs.append((which, name, seed, spec, length * seed * factor))
+    columns = ["seeds", "condition", "seed", "scheduler", "mean_jct_s"]
+    found = Tuned("priced-srpt", CONSTANTS, pd.DataFrame(runs, columns=columns), np.zeros((1, 14)))
+    settings = {"long": setting(), "short": setting()}
+    shown = outcome(found, settings, "tuned.json")
+    changes = {(each["setting"], each["seeds"]): each["mean"] for each in shown.extra["changes"]}
+    assert changes == {
+        ("long", TUNED_ON): pytest.approx(-0.5),
+        ("long", JUDGED_ON): pytest.approx(-0.2),
+        ("short", TUNED_ON): 0.0,
+        ("short", JUDGED_ON): 0.0,
+    }
+    assert shown.extra["average"][JUDGED_ON]["mean"] == pytest.approx(-0.1)
+    assert "priced-srpt:tuned.json" in shown.notes[1]
+    assert found.scheduler in shown.notes[1]
+
+
+def test_settings_that_are_drawn_have_a_row_for_each_kind() -> None:
+    """Whatever their lengths are, each sequence counts the same."""
+    conditions = read_config("general", DRAWN).conditions()
+    settings = {"general": replace(conditions, num_experiments=4)}
+    found = tuned(settings, generations=1, judged=4)
+    shown = outcome(found, settings)
+    names = {
+        f"general: {kind}{errors}" for kind in ("batches", "streams") for errors in ("", ", wrong estimates")
+    }
+    rows = {each["setting"] for each in shown.extra["changes"]}
+    assert rows <= names
+    assert len(rows) > 1
+    lengths = {"priced-srpt": (100.0, 1.0), found.scheduler: (50.0, 1.0)}
+    unlike = [
+        (which, "general: batches", seed, spec, length)
+        for which in (TUNED_ON, JUDGED_ON)
+        for spec, both in lengths.items()
+        for seed, length in enumerate(both)
+    ]
+    shown = outcome(found._replace(runs=pd.DataFrame(unlike, columns=found.runs.columns)), settings)
+    assert shown.extra["average"][JUDGED_ON]["mean"] == shown.extra["changes"][0]["mean"] == -0.25
+
+
+def test_seeds_to_judge_on_are_others() -> None:
+    for seed, judged_seed in ((3, 5), (3, 2), (3, 3)):
+        with pytest.raises(CompareError, match="overlap those to tune on, 3 to 5"):
+            tuned({"batch": setting(seed=seed)}, judged_seed=judged_seed)
+    assert set(tuned({"batch": setting(seed=3)}, judged_seed=6, generations=1).runs["seed"]) == {3, 4, 6, 7}
+
+
+def test_the_command_and_its_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    words = (
+        "tune packed-srpt --workload synthetic --jobs 3 --executors 5 --seeds 2 --judged 2 --generations 1"
+    )
+    texts = ("--setting", "", "--setting", "--arrivals poisson --interval 5")
+    done = CliRunner().invoke(
+        cli, [*words.split(), *texts, "--workers", "1", "--json", "tuned.json", "--out", "pictures"]
+    )
+    assert done.exit_code == 0, done.output
+    content = json.loads(Path("tuned.json").read_text())
+    assert list(content["settings"]) == ["as given", "--arrivals poisson --interval 5"]
+    assert [each["arrivals"] for each in content["settings"].values()] == ["batch", "poisson"]
+    assert {each["jobs"] for each in content["settings"].values()} == {3}
+    assert content["parameters"].keys() == parameters("packed-srpt").keys()
+    names = ["packed-srpt:tuned.json", content["scheduler"]]
+    table = compare(names, workload="synthetic", jobs=3, executors=5, seeds=2)
+    one, two = (table[table["scheduler"] == name]["mean_jct_s"].tolist() for name in names)
+    assert one == two
+    assert "packed-srpt:tuned.json" in done.output
+    assert Path("pictures/tune.png").stat().st_size > 1000
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["fifo"], "rule must be 'priced-srpt' or 'packed-srpt', got 'fifo'"),
+        (["--setting", "--nope 1"], "--setting '--nope 1': No such option '--nope'"),
+        (["--setting", "--job-error '"], "No closing quotation"),
+        (
+            ["--setting", "--interval 3"],
+            "'--interval 3': --interval has no effect: it is for --arrivals poisson",
+        ),
+        (["--interval", "3"], "--interval has no effect"),
+        (["--config", "general", "--jobs", "3"], "--config and --jobs exclude each other"),
+        (["--config", "general", "--setting", ""], "--config and --setting exclude each other"),
+        (["--config", "nope"], "unknown recipe 'nope'"),
+        (["--set", "a=1"], "--set has no effect: it is for --config"),
+        (
+            ["--seed", "4", "--judged-seed", "5"],
+            "seeds to judge on, 5 to 44, overlap those to tune on, 4 to 203",
+        ),
+    ],
+)
+def test_options_that_make_no_sense(words: list[str], message: str) -> None:
+    done = CliRunner().invoke(cli, ["tune", *words])
+    assert done.exit_code != 0
+    assert message in done.output
