@@ -55,13 +55,14 @@ def headroom(
     bounds. About a minute of CPU time for a batch of 20 jobs. Needs pip install -e '.[tune]'.
     """
     from decima.outputs import prepare_outputs
+    from decima.registry import split_names
     from decima.studies.headroom import RULES, outcome
     from decima.studies.headroom import headroom as measure
 
     conditions = conditions_named(options, options["seeds"])
     refuse_without_effect(context, ignored := options_without_effect(conditions, options))
     prepare_outputs(out, json_file)
-    names = RULES if rules is None else [name.strip() for name in rules.split(",")]
+    names = RULES if rules is None else split_names(rules)
     with progress(PATIENCE_S) as tell:
         found = measure(
             conditions,

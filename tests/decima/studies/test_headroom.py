@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from decima.cli.main import cli
 from decima.evaluation.options import make_conditions
 from decima.schedulers.priced_srpt import PricedSrpt
+from decima.studies import headroom as study
 from decima.studies.headroom import FactorSrpt, headroom, outcome, srpt_flow_ms
 from simulator import ClusterConfig, run_episode
 from tests.simulator.cluster.build import job, jobs, stage
@@ -67,6 +68,8 @@ def test_a_search_is_no_worse_than_its_rule_and_no_better_than_the_bounds(found:
     assert len(jct) == 2
     assert (jct["hindsight"] <= jct["priced-srpt"]).all()
     assert (jct["hindsight"] < jct["priced-srpt"]).any()
+    for name in ("hindsight", "priced-srpt"):
+        assert (jct[f"other noise: {name}"] != jct[name]).all()
     for bound in ("each job alone", "speed-scaled SRPT"):
         assert (jct[bound] < jct["hindsight"]).all()
 
@@ -75,6 +78,23 @@ def test_the_same_seed_gives_the_same_search(found: pd.DataFrame) -> None:
     conditions = make_conditions(workload="synthetic", jobs=4, executors=5, seeds=1, seed=4)
     again = headroom(conditions, ("fair", "priced-srpt"), budget=40, noises=2, workers=1)
     assert again.to_dict("list") == found[found["seed"] == 4].to_dict("list")
+
+
+def test_where_the_search_finds_nothing_the_rule_stays_under_other_noise_too(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    worse = np.array([[3.0, -3.0, 3.0, -3.0], [-3.0] * 4])
+    monkeypatch.setattr(study, "_search", lambda *_: (worse, np.inf))
+    conditions = make_conditions(workload="synthetic", jobs=4, executors=5, seeds=2, seed=3)
+    runs = headroom(conditions, ("fair",), noises=2, workers=1)
+    jct = runs.pivot_table("mean_jct_s", "seed", "scheduler")
+    assert jct["hindsight"].tolist() == jct["priced-srpt"].tolist()
+    assert jct["other noise: hindsight"].tolist() == jct["other noise: priced-srpt"].tolist()
+    sequence = conditions.sequence(3)
+    assert (
+        run_episode(conditions.cluster, sequence, FactorSrpt(worse)).mean_jct_ms / 1000
+        > jct["priced-srpt"][3]
+    )
 
 
 def test_the_best_rule_is_what_the_search_is_compared_with() -> None:
@@ -94,11 +114,14 @@ def test_the_command(tmp_path: Path) -> None:
         tmp_path / "found.json",
         "--workload synthetic --jobs 3 --executors 5 --seeds 2 --budget 10",
     )
-    words = ["headroom", *options.split(), "--rules", "fair", "--workers", "1", "--out", str(tmp_path)]
+    rules = "fair, priced-srpt:steepness=1.5,used_well=3"
+    words = ["headroom", *options.split(), "--rules", rules, "--workers", "1", "--out", str(tmp_path)]
     result = CliRunner().invoke(cli, [*words, "--json", str(file)])
     assert result.exit_code == 0, result.output
     content = json.loads(file.read_text())
     assert content["study"] == "headroom"
-    assert {"fair", "priced-srpt", "hindsight"} <= {row["scheduler"] for row in content["runs"]}
+    names = {row["scheduler"] for row in content["runs"]}
+    assert {"fair", "priced-srpt", "priced-srpt:steepness=1.5,used_well=3", "hindsight"} <= names
+    assert "used_well=3" not in names
     assert "hindsight" in result.output
     assert (tmp_path / "headroom.png").stat().st_size > 1000
