@@ -15,7 +15,7 @@ import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
 /**
- * When the policy is asked, and what is known of its will. Guarded by the scheduler's lock.
+ * Decides when to ask the policy, and keeps its last answer. Guarded by the scheduler's lock.
  *
  * <p>It is asked when something has happened that bears on the choice: a stage came, ended or launched its last task, a
  * job ended, an executor came or went; and every second while slots are free and tasks wait. While an answer is under way Spark launches nothing, for at most {@code timeoutMs}: then it goes
@@ -32,7 +32,7 @@ final class Advisor {
 
   private static final Logger LOG = LoggerFactory.getLogger("decima.spark");
   private static final ObjectMapper JSON = new ObjectMapper();
-  /** While slots are free, how often to ask. */
+  /** Interval of questions while slots are free. */
   private static final int SPARE_MS = 1_000;
 
   private final Settings settings;
@@ -50,7 +50,7 @@ final class Advisor {
   private long askedNanos = System.nanoTime();
   private boolean holding;
   private long heldNanos;
-  /** Since when nothing has run because the policy holds everything back; 0: something may. */
+  /** Time since which nothing runs because the policy holds back all stages; 0 if something may run. */
   private long stillNanos;
   private long usualUntilMs;
   private boolean said;
@@ -75,12 +75,12 @@ final class Advisor {
     this.onAnswer = onAnswer;
   }
 
-  /** Something has happened that the policy should hear of; from any thread. */
+  /** Requests a question about an event; called from any thread. */
   void changed() {
     dirty = true;
   }
 
-  /** By what to obey; null in all rounds but {@link Round#OBEY}. */
+  /** The answer to obey; null in all rounds but {@link Round#OBEY}. */
   Answer answer() {
     return answer;
   }
@@ -134,7 +134,7 @@ final class Advisor {
     }
   }
 
-  /** @param waitMs how long to wait for the answer here; null: it will call for another round */
+  /** @param waitMs time to wait for the answer; null: do not wait, the answer requests another round */
   private void ask(Integer waitMs) {
     dirty = false;
     askedNanos = System.nanoTime();
@@ -178,7 +178,7 @@ final class Advisor {
     }
   }
 
-  /** Asks, outside of any round, if it has not asked for so long. Nothing is thrown: it would be the last beat. */
+  /** Heartbeat: asks outside of rounds after a pause. Throws nothing, since an exception would end the timer. */
   void beat(long everyMs) {
     try {
       askIfSilent(everyMs);
@@ -187,14 +187,14 @@ final class Advisor {
     }
   }
 
-  /** A round in which there is nothing to launch; the policy hears all the same that a job is gone, even the last one. */
+  /** A round without tasks to launch; the policy is still told when a job has ended, even the last one. */
   void idle() {
     if (client.up && pending == null && dirty) {
       ask(null);
     }
   }
 
-  /** Slots are free while tasks wait: the policy may have changed its mind. */
+  /** Slots are free while tasks wait: asks again, since the policy may decide differently. */
   void spare() {
     dirty |= System.nanoTime() - askedNanos >= TimeUnit.MILLISECONDS.toNanos(SPARE_MS);
   }
@@ -208,16 +208,16 @@ final class Advisor {
     }
   }
 
-  /** By the answer something runs, or may. */
+  /** The answer lets something run. */
   void moving() {
     stillNanos = 0;
   }
 
   /**
-   * The policy holds everything back and nothing runs. It may, while the next stage of a job is about to come; so it is
-   * asked again. But a policy cannot stop Spark: after {@code timeoutMs}, Spark's own order for a while.
+   * The policy holds back all stages and nothing runs. This is allowed while the next stage of a job is about to appear,
+   * so the policy is asked again. But a policy cannot stop Spark: after {@code timeoutMs} Spark uses its own order for a while.
    *
-   * @return whether that has come
+   * @return whether Spark uses its own order
    */
   boolean stalled() {
     long patienceMs = Math.min(settings.timeoutMs, settings.retryMs);
@@ -244,7 +244,7 @@ final class Advisor {
     return true;
   }
 
-  /** Calls for a round of offers. */
+  /** Requests a round of offers. */
   void revive() {
     try {
       scheduler.backend().reviveOffers();

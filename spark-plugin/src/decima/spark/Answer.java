@@ -6,23 +6,23 @@ import java.util.Iterator;
 import java.util.LinkedHashMap;
 import java.util.Map;
 
-/** What the policy said: which stages come first, and how much may run at once. */
+/** Answer of the policy: order of stages, and limits of tasks at once. */
 final class Answer {
   /** No limit. */
   static final int ALL = Integer.MAX_VALUE;
 
-  /** Stage to the tasks of it that may run at once, the first ones first. */
+  /** Stage to its maximum number of tasks at once, in order of priority. */
   private final Map<Integer, Integer> stages = new LinkedHashMap<>();
   private final Map<String, Integer> limits = new HashMap<>();
-  /** Stages that are not named: held back, or launched after the others. */
+  /** Whether other stages are held back instead of launched after the named ones. */
   final boolean hold;
-  /** That the application shall have; -1: as it is. */
+  /** Target number of executors of the application; -1: no change. */
   final int executors;
 
   /**
-   * Fields that nobody here knows are passed over, what is of another type is not.
+   * Parses an answer. Unknown fields are ignored; a field of a wrong type is an error.
    *
-   * @throws IllegalArgumentException if this is no answer to question {@code seq}
+   * @throws IllegalArgumentException if this is not an answer to question {@code seq}
    */
   Answer(JsonNode message, long seq) {
     if (!message.path("type").asText().equals("answer") || message.path("seq").asLong(-1) != seq) {
@@ -47,7 +47,7 @@ final class Answer {
     executors = target.isMissingNode() || target.isNull() ? -1 : count("executors", target);
   }
 
-  /** Stages that are named, the first ones first. */
+  /** Named stages in order of priority. */
   Iterable<Integer> stages() {
     return stages.keySet();
   }

@@ -11,11 +11,11 @@ import java.nio.channels.SocketChannel;
 import java.nio.charset.StandardCharsets;
 
 /**
- * Lines over TCP ({@code HOST:PORT}) or a Unix socket ({@code unix:/path}, from Java 16). Whoever must not wait for ever
- * has another thread close it: that ends any read or write under way.
+ * Lines over TCP ({@code HOST:PORT}) or a Unix socket ({@code unix:/path}, from Java 16). A caller that must not block for
+ * ever lets another thread close the connection, which ends any pending read or write.
  */
 final class Connection implements Closeable {
-  /** Bytes of a line, its end included; nobody sends or reads more. */
+  /** Maximum length of a line, bytes, its end included. */
   static final int LONGEST_LINE = 4 << 20;
 
   private final SocketChannel channel;
@@ -27,7 +27,7 @@ final class Connection implements Closeable {
     read.flip();
   }
 
-  /** Refuses what is no address, before anything is connected. */
+  /** Refuses an invalid address before connecting. */
   static void checkAddress(String address) {
     if (!address.startsWith("unix:")) {
       tcp(address);
@@ -75,7 +75,7 @@ final class Connection implements Closeable {
     }
   }
 
-  /** Fails if the other side has hung up; does not wait. */
+  /** Fails if the other side has closed the connection; does not block. */
   void check() throws IOException {
     channel.configureBlocking(false);
     try {

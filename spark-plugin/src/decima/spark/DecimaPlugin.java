@@ -16,15 +16,15 @@ import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
 /**
- * Puts an outside scheduling policy in charge of an unmodified Spark:
+ * Lets an external policy schedule an unmodified Spark:
  * <pre>
  *   spark.jars            /path/decima-spark.jar
  *   spark.plugins         decima.spark.DecimaPlugin
  *   spark.decima.address  127.0.0.1:7733
  * </pre>
  * Spark calls {@code init} before it makes its task scheduler, and {@code registerMetrics} when that has started and before
- * any job: so the first may still choose FAIR mode, which alone has pools, and the second may put a pool in. Whatever goes
- * wrong in either, the application runs as without the plugin.
+ * any job: so the first can choose FAIR mode, the only one with pools, and the second can install a pool. After an error in
+ * either, the application runs as without the plugin.
  */
 public final class DecimaPlugin implements SparkPlugin {
   private static final Logger LOG = LoggerFactory.getLogger("decima.spark");
@@ -37,7 +37,7 @@ public final class DecimaPlugin implements SparkPlugin {
     return null;
   }
 
-  /** What runs in the driver. */
+  /** The driver's part of the plugin. */
   public static final class Driver implements DriverPlugin {
     private final JobGraph jobs = new JobGraph();
     private final Executors executors = new Executors();
@@ -64,7 +64,7 @@ public final class DecimaPlugin implements SparkPlugin {
         clock.setRemoveOnCancelPolicy(true);
         sc.conf().set("spark.scheduler.mode", "FAIR");
         watcher = new Watcher(jobs, executors, read.cpusPerTask, this::changed);
-        sc.listenerBus().addToQueue(watcher, "decima");   // a queue of its own: others may be slow
+        sc.listenerBus().addToQueue(watcher, "decima");   // a separate queue, since other listeners may be slow
         if (read.executors) {
           String why = Mover.prepare(sc.conf());
           moves = why == null;
@@ -108,7 +108,7 @@ public final class DecimaPlugin implements SparkPlugin {
         }
       } catch (RuntimeException | LinkageError e) {
         context.listenerBus().removeListener(watcher);
-        if (moves) {   // it has none, and nobody else will ask for any
+        if (moves) {   // it has no executors, and nothing else would request any
           context.requestTotalExecutors(Integer.MAX_VALUE, 0, Reflect.emptyMap());
         }
         LOG.warn("not installed, Spark schedules as usual: {}", e.toString());

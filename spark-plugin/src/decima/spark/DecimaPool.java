@@ -23,14 +23,14 @@ import scala.Option;
 import scala.collection.mutable.ArrayBuffer;
 
 /**
- * The pool of Spark's FAIR scheduler that puts task sets in the policy's order, and holds them to its limits. Spark asks it
- * for the sorted task sets whenever cores are free. Everything here runs under TaskSchedulerImpl's lock.
+ * A pool of Spark's FAIR scheduler that sorts task sets in the policy's order, and enforces its limits. Spark requests
+ * the sorted task sets whenever cores are free. All methods run under TaskSchedulerImpl's lock.
  *
  * <p>How the limit is exact: Spark takes the sorted queue once in a round of offers, and lets each task set in turn fill all
  * free cores. The queue alone could therefore only let a task set in or keep it out. So between the task sets lie
  * {@link Turn}s, task sets that accept no offer and tell whose turn begins, and Spark tells the pool of each task that it
  * launches. A task set that has launched what it may is marked a zombie, which makes Spark offer it nothing more, until
- * its turn ends: that is before Spark gives up the lock, so that nobody else ever sees the mark.
+ * its turn ends: that is before Spark releases the lock, so that no other code sees the mark.
  */
 public final class DecimaPool extends Pool {
   private static final Logger LOG = LoggerFactory.getLogger("decima.spark");
@@ -74,7 +74,7 @@ public final class DecimaPool extends Pool {
   private final List<Turn> turns = new ArrayList<>();
   private Advisor advisor;
   private boolean troubled;
-  // the round of offers under way
+  // the current round of offers
   private Answer answer;
   private List<TaskSetManager> queue = new ArrayList<>();
   private TaskSetManager current;
@@ -89,7 +89,7 @@ public final class DecimaPool extends Pool {
     this.executors = executors;
   }
 
-  /** Takes the place of Spark's default pool; no job has been submitted yet. */
+  /** Replaces Spark's default pool before the first job. */
   void install(Advisor asked) {
     advisor = asked;
     Pool root = scheduler.rootPool();
@@ -108,7 +108,7 @@ public final class DecimaPool extends Pool {
 
   // ---- what Spark calls
 
-  /** Jobs that name a pool of their own come here, too. */
+  /** Also receives jobs that name another pool. */
   @Override public Schedulable getSchedulableByName(String name) {
     Schedulable found = super.getSchedulableByName(name);
     return found == null && allPools ? this : found;
@@ -135,7 +135,7 @@ public final class DecimaPool extends Pool {
     }
   }
 
-  /** In the middle of a round, for each task that is launched. */
+  /** Called in a round for each launched task. */
   @Override public void increaseRunningTasks(int tasks) {
     super.increaseRunningTasks(tasks);
     if (current == null) {
@@ -178,7 +178,7 @@ public final class DecimaPool extends Pool {
     }
   }
 
-  /** Spark goes on, whatever is wrong here; the first time is told in full. */
+  /** Logs an error and lets Spark continue; the first time with the stack trace. */
   private void trouble(String what, Throwable why) {
     if (troubled) {
       LOG.debug(what, why);
@@ -272,9 +272,9 @@ public final class DecimaPool extends Pool {
     return out;
   }
 
-  // ---- what the policy sees
+  // ---- questions
 
-  /** The question of this number; under the scheduler's lock and outside of any turn. */
+  /** Returns the question with this number; under the scheduler's lock and outside of any turn. */
   ObjectNode state(long number, boolean plans, Double moveMs) {
     List<TaskSetManager> sets = taskSets();
     Map<Integer, TaskSetManager> latest = new HashMap<>();

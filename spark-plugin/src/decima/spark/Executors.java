@@ -7,7 +7,7 @@ import java.util.Set;
 import org.apache.spark.scheduler.TaskSchedulerImpl;
 import scala.Option;
 
-/** The executors that the application has now, in the order in which they came. */
+/** The current executors of the application, in order of registration. */
 final class Executors {
   private static final class Executor {
     final int slots;
@@ -28,7 +28,7 @@ final class Executors {
     executors.remove(id);
   }
 
-  /** It runs a task of the job. */
+  /** Notes that the executor runs a task of the job. */
   synchronized void ran(String id, String job) {
     Executor executor = executors.get(id);
     if (executor != null && job != null) {
@@ -40,7 +40,7 @@ final class Executors {
     return executors.size();
   }
 
-  /** Tasks that may run at once. */
+  /** Number of task slots. */
   synchronized int slots() {
     return executors.values().stream().mapToInt(each -> each.slots).sum();
   }

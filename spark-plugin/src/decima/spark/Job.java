@@ -26,16 +26,16 @@ final class Job {
     final int id;
     final String name;
     final int tasks;
-    /** Stages that must be done before; all have lower ids. */
+    /** Parent stages; all have lower ids. */
     final SortedSet<Integer> parents = new TreeSet<>();
     /** Spark jobs that need it. */
     final Set<Integer> sparkJobs = new HashSet<>();
     int attempt;
-    /** Tasks that have succeeded in earlier attempts, and will not run again. */
+    /** Number of tasks that succeeded in earlier attempts and will not run again. */
     int before;
-    /** Nothing of it is left to run; Spark may think otherwise later, when its output is lost. */
+    /** Whether no task is left to run; Spark may run tasks again later, when output is lost. */
     boolean over;
-    /** Tasks that have succeeded, for the mean of their durations. */
+    /** Number of successful tasks, for their mean duration. */
     long timed;
     double totalMs;
 
@@ -46,23 +46,23 @@ final class Job {
     }
   }
 
-  /** What its Spark jobs have in common; another job may have the same later. */
+  /** Common key of its Spark jobs; a later job may have the same key. */
   final String key;
   final String id;
-  /** When Spark first heard of it. */
+  /** Time of its first submission. */
   long submittedMs;
   String name;
   SqlPlan plan;
-  /** Of these Spark jobs some may still run. */
+  /** Spark jobs that may still run. */
   final Set<Integer> sparkJobs = new HashSet<>();
-  /** Tasks that run now; counted anew in each round of offers. */
+  /** Number of running tasks, counted in each round of offers. */
   int running;
   final Map<Integer, Node> stages = new TreeMap<>();
   /** Shuffle to the stage that writes it. */
   private final Map<Integer, Integer> writers = new HashMap<>();
   /** Spark job to its last stage, if that writes no shuffle: those of a broadcast, of a sample, of a subquery. */
   private final Map<Integer, Integer> results = new HashMap<>();
-  /** Shuffles that read no other and were Spark jobs of their own, as adaptive execution has them. */
+  /** Shuffles without parent shuffle that were separate Spark jobs, as under adaptive execution. */
   private int firstShuffles;
 
   Job(String key, String id, long submittedMs) {
@@ -74,13 +74,13 @@ final class Job {
   /**
    * Adds the stages of a Spark job that has just been submitted. To be called in the DAG scheduler's thread.
    *
-   * <p>Spark tells which stages read which shuffles. What it does not tell is that a stage waits for a broadcast, for the
-   * sample of a sort or for a subquery: those are Spark jobs of their own, and the driver submits the stage when they have
-   * ended. So a stage of which no parent belongs to its own Spark job waits for the Spark jobs of the same Decima job that
-   * had ended by then, have written no shuffle, and for which nothing else has waited. Adaptive execution begins with the
-   * shuffles that read no other, and these wait for nothing, whatever has ended before.
+   * <p>Spark reports which stages read which shuffles. It does not report that a stage waits for a broadcast, for the
+   * sample of a sort or for a subquery: those are separate Spark jobs, and the driver submits the stage when they have
+   * ended. So a stage without parents in its own Spark job is assumed to wait for the Spark jobs of the same Decima job that
+   * had ended by then, wrote no shuffle, and have no other child. Adaptive execution begins with
+   * shuffles without parent shuffle, which wait for nothing.
    *
-   * @param active Spark jobs that run now, of the DAG scheduler
+   * @param active running Spark jobs of the DAG scheduler
    */
   void add(ActiveJob added, scala.collection.mutable.HashMap<Object, ActiveJob> active) {
     Set<Integer> ended = new TreeSet<>();
@@ -113,8 +113,8 @@ final class Job {
   }
 
   /**
-   * Adds the stage and what it needs; returns the id that it goes by. Where an earlier Spark job of this job has written
-   * the same shuffle, Spark will skip the stage, and the one that has written it stands for it.
+   * Adds the stage and its ancestors; returns its id in the job. If an earlier Spark job of this job has written
+   * the same shuffle, Spark skips the stage, and the id is that of the earlier stage.
    */
   private int walk(Stage stage, int sparkJob, boolean skipped, Map<Integer, Integer> walked) {
     if (walked.containsKey(stage.id())) {
@@ -148,7 +148,7 @@ final class Job {
     node.over = false;
   }
 
-  /** An attempt of a stage is over: done, or given up, to be tried again. */
+  /** An attempt of a stage has ended: complete, or failed and to be repeated. */
   void closed(TaskSetManager set) {
     Node node = stages.get(set.stageId());
     if (node != null && node.attempt == set.taskSet().stageAttemptId()) {
@@ -157,7 +157,7 @@ final class Job {
     }
   }
 
-  /** A Spark job has ended: what of it has not run will not. */
+  /** A Spark job has ended: its remaining stages will not run. */
   void ended(int sparkJob) {
     sparkJobs.remove(sparkJob);
     for (Node each : stages.values()) {
@@ -169,8 +169,8 @@ final class Job {
 
   /**
    * @param nowMs the time of the question
-   * @param sets those that run or wait now, by stage
-   * @param plans whether to write the query's plan, too
+   * @param sets current task sets by stage
+   * @param plans whether to include the query's plan
    */
   void write(ObjectNode out, long nowMs, Map<Integer, TaskSetManager> sets, boolean plans) {
     out.put("id", id).put("name", name).put("submitted_time_ms", (double) submittedMs);
@@ -187,7 +187,7 @@ final class Job {
     }
   }
 
-  /** Whether a task of the set has still to start. Spark's own queue of these is tidied up only when it is looked at. */
+  /** Whether a task of the set has not started. Spark's own queue removes started tasks only when it is read. */
   static boolean hasPending(TaskSetManager set) {
     int task = set.numTasks() - 1;
     while (task >= 0 && !isPending(set, task)) {   // the first ones start first
@@ -208,7 +208,7 @@ final class Job {
     return count;
   }
 
-  /** How long the tasks that run have run, together; copies of a task count once, from the start of the first. */
+  /** Sum of the elapsed times of running tasks; copies of a task count once, from the start of the first. */
   private static long runningMs(TaskSetManager set, long nowMs) {
     Map<Integer, Long> launched = new HashMap<>();
     for (Object each : Reflect.list(set.runningTasksSet())) {
@@ -220,7 +220,7 @@ final class Job {
     return launched.values().stream().mapToLong(launch -> Math.max(0, nowMs - launch)).sum();
   }
 
-  /** A task counts as done from when its executor is free, although its result is still on the way. */
+  /** A task counts as done as soon as its executor is free, even if its result has not arrived. */
   private static void write(Node node, long nowMs, TaskSetManager set, ObjectNode out) {
     int succeeded = Math.min(node.tasks, node.before + (set == null ? 0 : set.tasksSuccessful()));
     boolean done = set == null ? node.over : succeeded == node.tasks;

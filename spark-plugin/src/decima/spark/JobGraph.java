@@ -18,8 +18,8 @@ import org.slf4j.LoggerFactory;
 import scala.Option;
 
 /**
- * The jobs that are not complete, in order of arrival. The scheduler tells it of stages, the listener of queries, of the end
- * of Spark jobs and of tasks. It has a lock of its own and calls nobody, so that either may come at any time.
+ * The incomplete jobs in order of arrival. The scheduler reports stages; the listener reports queries, ends
+ * of Spark jobs and tasks. It has its own lock and calls no other class, so that both may call it at any time.
  */
 final class JobGraph {
   private static final Logger LOG = LoggerFactory.getLogger("decima.spark");
@@ -31,14 +31,14 @@ final class JobGraph {
   private final Map<String, Job> jobs = new LinkedHashMap<>();
   private final Map<Integer, Job> bySparkJob = new ConcurrentHashMap<>();
   private final Map<Integer, Job> byStage = new ConcurrentHashMap<>();
-  /** Queries that have ended lately: a Spark job of theirs may still come, when the query was cancelled. */
+  /** Recently ended queries: a cancelled query may still submit a Spark job. */
   private final Map<String, Boolean> endedQueries = new LinkedHashMap<String, Boolean>() {
     @Override protected boolean removeEldestEntry(Map.Entry<String, Boolean> eldest) {
       return size() > ENDED_QUERIES;
     }
   };
 
-  // ---- what the scheduler tells; in the DAG scheduler's thread, so that its tables may be read
+  // ---- called by the scheduler, in the DAG scheduler's thread, so that its tables may be read
 
   synchronized void stageOpened(SparkContext context, TaskSetManager set) {
     Properties properties = set.taskSet().properties();
@@ -63,19 +63,19 @@ final class JobGraph {
     job.opened(set);
   }
 
-  /** A stage that several jobs need is over for all of them. */
+  /** A stage that several jobs share has ended for all of them. */
   synchronized void stageClosed(TaskSetManager set) {
     for (Job each : jobs.values()) {
       each.closed(set);
     }
   }
 
-  /** Whose task set it is; null if the job is gone. */
+  /** Returns the job of a task set; null if the job has ended. */
   Job of(TaskSetManager set) {
     return bySparkJob.get(set.priority());
   }
 
-  // ---- what the listener tells
+  // ---- called by the listener
 
   synchronized void queryStarted(long query, String description, long timeMs, SqlPlan plan) {
     Job job = job("sql-" + query, -1, timeMs);
@@ -115,13 +115,13 @@ final class JobGraph {
     }
   }
 
-  /** The id of the job that the stage belongs to; null if it is gone. */
+  /** Returns the id of the stage's job; null if the job has ended. */
   String jobOf(int stage) {
     Job job = byStage.get(stage);
     return job == null ? null : job.id;
   }
 
-  // ---- what the policy sees
+  // ---- questions
 
   synchronized void count(Iterable<TaskSetManager> sets) {
     for (Job each : jobs.values()) {
@@ -135,7 +135,7 @@ final class JobGraph {
     }
   }
 
-  /** The ids of the jobs that it has written: the listener may end one at any moment. */
+  /** Returns the ids of the written jobs; the listener may end one at any moment. */
   synchronized Set<String> write(ArrayNode out, long nowMs, Map<Integer, TaskSetManager> sets, boolean plans) {
     List<Job> arrived = new ArrayList<>(jobs.values());
     arrived.sort(Comparator.comparingLong(each -> each.submittedMs));
@@ -154,7 +154,7 @@ final class JobGraph {
     byStage.values().removeIf(each -> each == job);
   }
 
-  /** What a Spark job is part of. */
+  /** Returns the key of a Spark job's Decima job. */
   private static String key(Properties properties, int sparkJob) {
     if (properties != null) {
       for (String each : QUERY) {
@@ -169,7 +169,7 @@ final class JobGraph {
     return "job-" + sparkJob;
   }
 
-  /** A name that a user has given may come again when the job is gone: with the first Spark job it is unique. */
+  /** A user may reuse a name after the job has ended: the id of the first Spark job makes it unique. */
   private static String unique(String key, int sparkJob) {
     if (key.startsWith("sql-") || key.startsWith("job-")) {
       return key;

@@ -25,24 +25,23 @@ import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
 /**
- * Gives an application on a standalone cluster as many executors as the policy says, while it runs.
+ * Changes the number of executors of a running application on a standalone cluster to the policy's target.
  *
  * <p>More: the application's limit at Spark's master is raised, which starts executors where slots are free. Fewer: the
- * limit is lowered, which starts nothing new and stops nothing; executors beyond it are marked, so that they are offered
- * nothing more and go on with their tasks, and are killed when they are idle. The external shuffle service keeps what they
- * have written. So no task fails, runs twice or is computed again. Spark's own decommissioning, or killing what is busy,
- * would not do: both repeat tasks.
+ * limit is lowered, which starts nothing new and stops nothing; executors beyond it are marked, so that they get no further
+ * tasks, finish their running tasks, and are killed when they are idle. The external shuffle service keeps their
+ * output. So no task fails or runs twice. Spark's own decommissioning, and killing busy executors, would repeat tasks.
  *
- * <p>Everything but the listener's calls runs in a thread of its own.
+ * <p>Everything except calls of the listener runs in a separate thread.
  */
 final class Mover extends SparkListener {
   private static final Logger LOG = LoggerFactory.getLogger("decima.spark");
   private static final int SWEEP_MS = 100;
   private static final int NONE = -1;
   private static final int ALL = Integer.MAX_VALUE;
-  /** An executor whose first task came later after it had joined than this found nothing to do, which is no delay. */
+  /** Executors whose first task starts later after registration waited for work, which is not moving delay. */
   private static final long MOST_IDLE_MS = 2_000;
-  /** One that took longer waited for a slot that another application had. */
+  /** Executors that register later after the request waited for a slot of another application. */
   private static final long LONGEST_MOVE_MS = 60_000;
   private static final int SAMPLES = 15;
 
@@ -56,14 +55,14 @@ final class Mover extends SparkListener {
     made.setDaemon(true);
     return made;
   });
-  /** What the application shall have; {@link #NONE}: the policy has not said. */
+  /** Target number of executors; {@link #NONE} before the policy's first answer. */
   private int target = NONE;
   private long seenMs = System.currentTimeMillis();
   private final Set<String> marked = ConcurrentHashMap.newKeySet();
-  // how long it takes
-  /** When each executor that has not joined yet was asked for, the earliest first. */
+  // measurement of the moving delay
+  /** Request times of executors that have not registered, the earliest first. */
   private final Deque<Long> requests = new ArrayDeque<>();
-  /** Executor that has run nothing yet to when it was asked for and when it joined. */
+  /** Executor without a first task to its times of request and registration. */
   private final Map<String, long[]> joined = new HashMap<>();
   private final Deque<Long> delays = new ArrayDeque<>();
 
@@ -76,7 +75,7 @@ final class Mover extends SparkListener {
   }
 
   /**
-   * Has the application start without executors: Spark's dynamic allocation is switched on, which alone can say so, but
+   * Lets the application start without executors: this requires Spark's dynamic allocation, which is switched on but
    * decides nothing.
    *
    * @return why executors cannot be moved; null if they can
@@ -98,7 +97,7 @@ final class Mover extends SparkListener {
         .set("spark.dynamicAllocation.sustainedSchedulerBacklogTimeout", never)
         .set("spark.dynamicAllocation.executorIdleTimeout", never)
         .set("spark.dynamicAllocation.cachedExecutorIdleTimeout", never);
-    // Else the driver hears of an executor that was killed 5 s late.
+    // By default the driver notices a killed executor 5 s late.
     conf.setIfMissing("spark.standalone.executorRemoveDelayOnDisconnection", "50ms");
     return null;
   }
@@ -147,7 +146,7 @@ final class Mover extends SparkListener {
     enforce();
   }
 
-  /** Without a policy, nothing is taken or given; but an application must not wait for one for ever. */
+  /** Without a policy the number of executors stays; but an application must not wait for a policy for ever. */
   private void sweep() throws ReflectiveOperationException {
     long now = System.currentTimeMillis();
     if (client.up && !client.shadow && target != NONE) {
@@ -160,7 +159,7 @@ final class Mover extends SparkListener {
     enforce();
   }
 
-  /** Marks executors beyond the target: idle ones first, then those that came last. */
+  /** Marks executors beyond the target: idle ones first, then the newest. */
   private void enforce() throws ReflectiveOperationException {
     List<String> active = active();
     if (target == NONE || active.size() <= target) {
@@ -174,7 +173,7 @@ final class Mover extends SparkListener {
     release();
   }
 
-  /** Kills those marked executors that run nothing; Spark tests that once more, under its own lock. */
+  /** Kills idle marked executors; Spark checks again, under its own lock, that they are idle. */
   private void release() throws ReflectiveOperationException {
     List<String> idle = new ArrayList<>(marked);
     idle.removeIf(scheduler::isExecutorBusy);
@@ -193,7 +192,7 @@ final class Mover extends SparkListener {
     return out;
   }
 
-  // ---- what the listener hears
+  // ---- called by the listener
 
   @Override public void onExecutorAdded(SparkListenerExecutorAdded event) {
     synchronized (this) {
@@ -202,7 +201,7 @@ final class Mover extends SparkListener {
         joined.put(event.executorId(), new long[] {asked, event.time()});
       }
     }
-    run(this::enforce);   // one that was on its way when the target fell is not known before
+    run(this::enforce);   // it may have been on its way when the target fell
   }
 
   @Override public void onExecutorRemoved(SparkListenerExecutorRemoved event) {
@@ -229,7 +228,7 @@ final class Mover extends SparkListener {
     }
   }
 
-  /** So many are on their way. Those that were asked for before have waited longer. */
+  /** Updates the number of requested executors; earlier requests keep their times. */
   private synchronized void expect(int missing) {
     while (requests.size() > Math.max(0, missing)) {
       requests.removeLast();

@@ -6,13 +6,13 @@ import java.util.Iterator;
 import org.apache.spark.api.java.function.Function2;
 import scala.Tuple2;
 
-/** What the tasks of a stage do in {@code decima reproduce fig9-spark}: they sleep, each as long as it is told to. */
+/** Tasks of a stage in {@code decima reproduce fig9-spark}: each sleeps for a given time. */
 public final class Nap implements Function2<Integer, Iterator<Object>, Iterator<Tuple2<Integer, Integer>>> {
   private static final long serialVersionUID = 1;
 
   private final long[] ms;
 
-  /** @param ms of each task, with commas between them */
+  /** @param ms sleeping time of each task, ms, comma-separated */
   public Nap(String ms) {
     this.ms = Arrays.stream(ms.split(",")).mapToLong(Long::parseLong).toArray();
   }

@@ -19,21 +19,21 @@ import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
 /**
- * One line of JSON to the policy, one line back. A thread of its own owns the connection; {@link #up} says whether it is
- * worth asking.
+ * Sends one line of JSON to the policy and receives one. A separate thread owns the connection; {@link #up} says whether
+ * the policy is available.
  *
- * <p>Whatever does not come in time is ended by closing the connection: that covers a policy that hangs, one that sends
- * half a message, and one that reads nothing, so that even writing blocks. Where nobody listens, it tries again every
- * {@code retryMs}; a policy that lets us in but does not serve is asked ever less, every 30 s in the end.
+ * <p>A timeout closes the connection: this covers a policy that hangs, one that sends half a message, and one that
+ * reads nothing, so that writing blocks. If no service listens, the client reconnects every {@code retryMs}; if a service
+ * accepts the connection but does not answer, the pauses grow to 30 s.
  */
 final class PolicyClient extends Thread {
   static final int PROTOCOL = 1;
   private static final Logger LOG = LoggerFactory.getLogger("decima.spark");
   private static final int MOST_BAD = 3;
   private static final int LONGEST_PAUSE_MS = 30_000;
-  /** For the answer to hello, and to connect: nobody waits for it. */
+  /** Timeout for connecting and the answer to hello; no scheduling decision waits for these. */
   private static final int HELLO_MS = 5_000;
-  /** While nothing is asked, how often to see whether the policy is still there. */
+  /** Interval of checks of the connection while there are no questions. */
   private static final int CHECK_MS = 200;
   private static final ObjectMapper JSON =
       new ObjectMapper().enable(DeserializationFeature.FAIL_ON_TRAILING_TOKENS);
@@ -60,9 +60,9 @@ final class PolicyClient extends Thread {
   private String said;
   private int badInARow;
 
-  /** Whether the policy is there. */
+  /** Whether the policy is connected. */
   volatile boolean up;
-  /** Whether the policy wants only to watch. */
+  /** Whether the service is in shadow mode. */
   volatile boolean shadow;
   private volatile long asked;
   private volatile long answered;
@@ -73,8 +73,8 @@ final class PolicyClient extends Thread {
   private final long[] micros = new long[1 << 14];
 
   /**
-   * @param hello the first line, for a token
-   * @param onChange runs when the policy has come or gone
+   * @param hello maps a token to the first line
+   * @param onChange runs when the policy has connected or disconnected
    */
   PolicyClient(Settings settings, Function<String, byte[]> hello, Runnable onChange, ScheduledExecutorService clock) {
     super("decima-policy");
@@ -85,7 +85,7 @@ final class PolicyClient extends Thread {
     setDaemon(true);
   }
 
-  /** The answer, or null if there is none; it is there, one or the other, after {@code timeoutMs}. */
+  /** Returns the answer, or null without one, within {@code timeoutMs}. */
   CompletableFuture<Answer> ask(long seq, byte[] line) {
     Call call = new Call(seq, line);
     Connection here = connection;
@@ -231,7 +231,7 @@ final class PolicyClient extends Thread {
     }
   }
 
-  /** Says why once, not at every attempt. */
+  /** Logs the reason once, not at every attempt. */
   private synchronized void gone(String reason) {
     if (!closed && !reason.equals(said)) {
       said = reason;
@@ -249,7 +249,7 @@ final class PolicyClient extends Thread {
     }
   }
 
-  /** What has happened so far, and how long answers took in microseconds. */
+  /** Counts so far, and times of answers in microseconds. */
   void figures(ObjectNode out) {
     long[] times = Arrays.copyOf(micros, (int) Math.min(answered, micros.length));
     Arrays.sort(times);

@@ -20,8 +20,8 @@ import scala.collection.immutable.Nil$;
 import scala.collection.mutable.ArrayBuffer;
 
 /**
- * Calls whose signatures differ between Spark 3.3 (Scala 2.12) and 4.x (Scala 2.13): wherever one takes or returns a Seq,
- * and constructors that have grown. Everything else is called as usual, so that one jar serves all.
+ * Calls whose signatures differ between Spark 3.3 (Scala 2.12) and 4.x (Scala 2.13): methods that take or return a Seq,
+ * and constructors with new parameters. Everything else is called directly, so that one jar serves all versions.
  */
 final class Reflect {
   private static final Method APPEND = method(ArrayBuffer.class, "$plus$eq", 1);
@@ -32,7 +32,7 @@ final class Reflect {
     return object.getClass().getMethod(name).invoke(object);
   }
 
-  /** What is in a Scala collection of any kind. */
+  /** Returns the elements of any Scala collection. */
   static List<Object> list(Object collection) {
     List<Object> out = new ArrayList<>();
     for (Iterator<?> i = ((scala.collection.Iterable<?>) collection).iterator(); i.hasNext(); ) {
@@ -49,7 +49,7 @@ final class Reflect {
     return out;
   }
 
-  /** A task set with one task that no one will run: TaskSetManager wants at least one. */
+  /** A task set with one task that never runs, since TaskSetManager needs at least one. */
   static TaskSet emptyTaskSet() throws ReflectiveOperationException {
     Constructor<?> made = TaskSet.class.getConstructors()[0];
     Object[] arguments = new Object[made.getParameterCount()];
@@ -65,7 +65,7 @@ final class Reflect {
     return (TaskSet) made.newInstance(arguments);
   }
 
-  /** Marks executors: the driver offers them nothing more, and they are not told. */
+  /** Marks executors: the driver makes no more offers of them; the executors are not notified. */
   @SuppressWarnings("unchecked")
   static void decommission(CoarseGrainedSchedulerBackend backend, List<String> ids, String why)
       throws ReflectiveOperationException {
@@ -78,7 +78,7 @@ final class Reflect {
     method(backend.getClass(), "decommissionExecutors", 3).invoke(backend, all, adjustTarget, triggeredByExecutor);
   }
 
-  /** Kills those of these executors that run nothing. */
+  /** Kills the idle ones of these executors. */
   static void killIdle(CoarseGrainedSchedulerBackend backend, List<String> ids) throws ReflectiveOperationException {
     scala.collection.immutable.List<Object> all = noList();
     for (String id : ids) {

@@ -7,31 +7,31 @@ import java.nio.file.Path;
 import java.nio.file.Paths;
 import org.apache.spark.SparkConf;
 
-/** The keys {@code spark.decima.*}, checked. */
+/** Validated settings {@code spark.decima.*}. */
 final class Settings {
-  /** HOST:PORT or unix:/path; empty: nothing is asked. */
+  /** HOST:PORT or unix:/path; empty: the plugin does nothing. */
   final String address;
   private final String tokenFile;
-  /** How long Spark waits for an answer. */
+  /** Timeout of an answer. */
   final int timeoutMs;
-  /** Pause before connecting again, and how long Spark goes its own way where the policy holds everything. */
+  /** Pause before reconnecting, and time of Spark's own order after the policy has held back all stages. */
   final int retryMs;
-  /** Wait for the answer in the middle of the round of offers, instead of asking for another round when it is there. */
+  /** Wait for the answer within the round of offers, instead of requesting another round when it arrives. */
   final boolean sync;
-  /** Ask whenever cores are offered, not only when a stage comes, goes or has launched its last task. */
+  /** Ask whenever cores are offered, not only when a stage appears, ends or has launched its last task. */
   final boolean everyOffer;
-  /** Jobs that name a pool of their own are taken, too. */
+  /** Schedule jobs that name another pool, too. */
   final boolean allPools;
-  /** Order where there is no answer: FIFO or FAIR. */
+  /** Order without an answer: FIFO or FAIR. */
   final String fallback;
-  /** The policy says how many executors the application has. */
+  /** The policy decides on the number of executors of the application. */
   final boolean executors;
-  /** With {@link #executors}, how long at most between two questions. */
+  /** With {@link #executors}: longest time between two questions. */
   final int heartbeatMs;
-  /** With {@link #executors}, how long to wait for a policy before the application asks for all there are. */
+  /** With {@link #executors}: time to wait for a policy before the application requests all executors. */
   final int startMs;
 
-  /** Cores that a task takes. */
+  /** Cores per task. */
   final double cpusPerTask;
 
   Settings(SparkConf conf) {
@@ -55,8 +55,8 @@ final class Settings {
   }
 
   /**
-   * What the service wants to hear first; empty if no file is named and the usual one is not there, or is not of this
-   * user. It is read anew for each connection, since a service that starts again may have made another.
+   * The token; empty if no file is configured and the default file is missing or belongs to another
+   * user. It is read for each connection, since a service that restarts may have created a new one.
    */
   String token() throws IOException {
     Path file = tokenFile.isEmpty() ? home().resolve(".decima").resolve("token") : Paths.get(tokenFile);
@@ -70,13 +70,13 @@ final class Settings {
     }
   }
 
-  /** As the service has it: $HOME, else the home of the user; Java's user.home does not ask for $HOME. */
+  /** Home folder as the service finds it: $HOME, else the home of the user; Java's user.home ignores $HOME. */
   private static Path home() {
     String home = System.getenv("HOME");
     return Paths.get(home == null || home.isEmpty() ? System.getProperty("user.home") : home);
   }
 
-  /** Whether the file belongs to the user of this process: $HOME may be that of another, as with sudo. */
+  /** Whether the file belongs to the user of this process: under sudo, $HOME may be that of another user. */
   private static boolean isOurs(Path file) throws IOException {
     try {
       Object user = Files.getAttribute(Paths.get("/proc/self"), "unix:uid");

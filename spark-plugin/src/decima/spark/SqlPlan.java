@@ -13,22 +13,22 @@ import java.util.regex.Matcher;
 import java.util.regex.Pattern;
 
 /**
- * What a SQL query's physical plan says before any of it has run: its operators, and the exchanges from which adaptive
- * execution is still to make stages.
+ * The physical plan of a SQL query before it runs: its operators, and the exchanges from which adaptive
+ * execution will create stages.
  */
 final class SqlPlan {
-  /** As in "hashpartitioning(k#1L, 200)"; the columns before may hold anything. */
+  /** Matches the last number in "hashpartitioning(k#1L, 200)"; column names may contain anything. */
   private static final Pattern PARTITIONS = Pattern.compile("[pP]artitioning\\((?:.*, ?)?(\\d+)\\)");
   static final int LONGEST_NAME = 1024;
 
   /** Names of the operators, an operator before its children. */
   private final ArrayNode operators = JsonNodeFactory.instance.arrayNode();
   private final ArrayNode exchanges = JsonNodeFactory.instance.arrayNode();
-  /** What each exchange says of itself, by which one that is used again is found. */
+  /** Description of each exchange, by which reused ones are recognised. */
   private final Map<String, Integer> texts = new LinkedHashMap<>();
-  /** Shuffles that read none, if execution is adaptive: it makes stages of these, and of no others, at once. */
+  /** Shuffles without parent shuffle under adaptive execution, which creates stages of these first. */
   final int first;
-  /** The same two as JSON, since they are sent with each question. */
+  /** Operators and exchanges as JSON, cached since each question contains them. */
   final String operatorsJson;
   final String exchangesJson;
 
@@ -48,7 +48,7 @@ final class SqlPlan {
     exchangesJson = exchanges.toString();
   }
 
-  /** Adds an operator and all below; returns the exchanges that are read above it. */
+  /** Adds an operator and its descendants; returns the exchanges that its parent reads. */
   private TreeSet<Integer> visit(Object node) throws ReflectiveOperationException {
     String name = (String) Reflect.get(node, "nodeName");
     String text = (String) Reflect.get(node, "simpleString");

@@ -11,7 +11,7 @@ import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 import scala.Option;
 
-/** Passes on what only Spark's listener bus tells: durations, executors, and when queries and Spark jobs begin and end. */
+/** Forwards events of Spark's listener bus: task durations, executors, start and end of queries and Spark jobs. */
 final class Watcher extends SparkListener {
   private static final Logger LOG = LoggerFactory.getLogger("decima.spark");
   private static final String SQL = "org.apache.spark.sql.execution.ui.SparkListenerSQLExecution";
@@ -19,7 +19,7 @@ final class Watcher extends SparkListener {
   private final JobGraph jobs;
   private final Executors executors;
   private final double cpusPerTask;
-  /** Something has happened that the policy should hear of. */
+  /** Called on events that the policy should know. */
   private final Runnable onEvent;
 
   Watcher(JobGraph jobs, Executors executors, double cpusPerTask, Runnable onEvent) {
@@ -54,7 +54,7 @@ final class Watcher extends SparkListener {
     onEvent.run();
   }
 
-  /** Spark's SQL module may be absent, and its events have grown: read by reflection. */
+  /** SQL events, read by reflection, since Spark's SQL module may be absent and its events differ between versions. */
   @Override public void onOtherEvent(SparkListenerEvent event) {
     String type = event.getClass().getName();
     try {
@@ -78,7 +78,7 @@ final class Watcher extends SparkListener {
     jobs.queryStarted(id, (String) Reflect.get(event, "description"), (Long) Reflect.get(event, "time"), plan);
   }
 
-  /** From Spark 3.4, a query that another one has started knows which. */
+  /** The query that started this one; known from Spark 3.4 on. */
   private static boolean isPartOfAnother(SparkListenerEvent event, long id) throws ReflectiveOperationException {
     try {
       Option<?> root = (Option<?>) Reflect.get(event, "rootExecutionId");
