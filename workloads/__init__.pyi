@@ -8,6 +8,8 @@ from .arrivals import (
     trace_arrivals,
     uniform_memory,
 )
+from .attribute_distribution import AttributeDistribution
+from .attributes import JobAttributes, Tenant
 from .errors import DecimaError
 from .excerpt import Excerpt
 from .grid_jobs import DISTRIBUTIONS, JobDistribution, JobSets, draw_jobs
@@ -26,9 +28,11 @@ from .spark.model import SparkModel
 
 __all__ = [
     "DISTRIBUTIONS",
+    "AttributeDistribution",
     "DecimaError",
     "Drift",
     "Excerpt",
+    "JobAttributes",
     "JobDistribution",
     "JobProfile",
     "JobSequence",
@@ -39,6 +43,7 @@ __all__ = [
     "StageProfile",
     "SwfLog",
     "TaskDurations",
+    "Tenant",
     "Wave",
     "Workload",
     "WorkloadError",

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from workloads.attributes import NO_ATTRIBUTES, JobAttributes, Tenant, tenants_of
 from workloads.display import count_text, html_table
 from workloads.errors import check_all, check_instance, check_number, check_whole
 from workloads.job import LONGEST_MS, MOST_TASKS, JobProfile, WorkloadError
@@ -52,6 +53,7 @@ class RandomStream(IntEnum):
     MODEL_ERRORS = 6
     ESTIMATES = 7
     FAULTS = 8
+    ATTRIBUTES = 9
 
 
 def random_stream(seed: int, purpose: RandomStream, *path: int) -> np.random.Generator:
@@ -126,15 +128,20 @@ class JobSequence:
         arrival_ms: float64 [num_jobs], ms, ascending, not negative.
         seed: seed of the task noise.
         prior: distribution of the workload from which the jobs are drawn; by default that of these jobs.
+        attributes: attributes of each job; empty if no job has any.
+        tenants: tenants of the jobs; by default those that the jobs name, sorted; empty if no job names one.
 
     Raises:
-        WorkloadError: no jobs, a different number of arrivals than jobs, or arrivals that are not ascending.
+        WorkloadError: no jobs, a different number of arrivals than jobs, arrivals that are not ascending, a deadline
+            before the arrival, or an unknown tenant.
     """
 
     profiles: tuple[JobProfile, ...]
     arrival_ms: NDArray[np.float64]
     seed: int = 0
     prior: WorkPrior | None = None
+    attributes: tuple[JobAttributes, ...] = ()
+    tenants: tuple[Tenant, ...] = ()
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "profiles", check_all(self.profiles, JobProfile, "profiles", WorkloadError))
@@ -157,6 +164,23 @@ class JobSequence:
             check_instance(self.prior, WorkPrior, "prior", WorkloadError)
         arrival.setflags(write=False)
         object.__setattr__(self, "arrival_ms", arrival)
+        self._check_attributes()
+
+    def _check_attributes(self) -> None:
+        given = check_all(self.attributes, JobAttributes, "attributes", WorkloadError)
+        if given and len(given) != len(self):
+            raise WorkloadError(f"{len(self)} jobs need as many attributes, got {len(given)}")
+        for job, (each, arrival_ms) in enumerate(zip(given, self.arrival_ms.tolist(), strict=False)):
+            if each.deadline_ms < arrival_ms:
+                raise WorkloadError(
+                    f"job {job}: the deadline at {each.deadline_ms:g} ms is before its arrival at {arrival_ms:g} ms"
+                )
+        if self.tenants:
+            given = given or (NO_ATTRIBUTES,) * len(self)
+        elif all(each == NO_ATTRIBUTES for each in given):
+            given = ()
+        object.__setattr__(self, "attributes", given)
+        object.__setattr__(self, "tenants", tenants_of(given, self.tenants))
 
     def __len__(self) -> int:
         return len(self.profiles)
@@ -186,6 +210,17 @@ class JobSequence:
         return sum(profile.num_tasks for profile in self.profiles)
 
     @cached_property
+    def weight(self) -> NDArray[np.float64]:
+        """Weight of each job, float64 [num_jobs]; 1 without attributes."""
+        return np.array([each.weight for each in self.attributes] or [1.0] * len(self))
+
+    @cached_property
+    def tenant(self) -> NDArray[np.int64]:
+        """Tenant of each job, place in ``tenants``, int64 [num_jobs]; 0 without attributes."""
+        place = {each.name: number for number, each in enumerate(self.tenants)}
+        return np.array([place[each.tenant] for each in self.attributes] or [0] * len(self), dtype=np.int64)
+
+    @cached_property
     def work_prior(self) -> WorkPrior:
         """Distribution of the workload: ``prior`` if given, else that of the jobs."""
         return WorkPrior.of(self.profiles) if self.prior is None else self.prior
@@ -202,13 +237,17 @@ class JobSequence:
             raise WorkloadError(f"a window must be longer than 0, got {length_ms} ms")
         number = (self.arrival_ms - self.arrival_ms[0]) // length_ms
         borders = [0, *(np.flatnonzero(np.diff(number)) + 1).tolist(), len(self)]
-        return tuple(
-            replace(
-                self,
-                profiles=self.profiles[first:stop],
-                arrival_ms=self.arrival_ms[first:stop] - self.arrival_ms[first],
-            )
-            for first, stop in pairwise(borders)
+        return tuple(self._window(first, stop) for first, stop in pairwise(borders))
+
+    def _window(self, first: int, stop: int) -> JobSequence:
+        begin_ms = float(self.arrival_ms[first])
+        return replace(
+            self,
+            profiles=self.profiles[first:stop],
+            arrival_ms=self.arrival_ms[first:stop] - begin_ms,
+            attributes=tuple(
+                replace(each, deadline_ms=each.deadline_ms - begin_ms) for each in self.attributes[first:stop]
+            ),
         )
 
 
@@ -289,13 +328,27 @@ def poisson_arrivals(
     return _sampled(profiles, num_jobs, seed, mean_interval_ms, drift)
 
 
-def trace_arrivals(profiles: Sequence[JobProfile], arrival_ms: ArrayLike, seed: int = 0) -> JobSequence:
-    """Return the jobs at the given times (float [num_jobs], ms), sorted by time, stably."""
+def trace_arrivals(
+    profiles: Sequence[JobProfile],
+    arrival_ms: ArrayLike,
+    seed: int = 0,
+    attributes: Sequence[JobAttributes] = (),
+    tenants: Sequence[Tenant] = (),
+) -> JobSequence:
+    """Return the jobs at the given times (float [num_jobs], ms), sorted by time, stably; see ``JobSequence``."""
     profiles, times = check_all(profiles, JobProfile, "profiles", WorkloadError), _times(arrival_ms)
     if times.shape != (len(profiles),):
         raise WorkloadError(f"{len(profiles)} jobs need as many arrival times, got shape {times.shape}")
     order = np.argsort(times, kind="stable")
-    return JobSequence(tuple(profiles[job] for job in order), times[order], seed)
+    if attributes:
+        attributes = tuple(attributes[job] for job in order)
+    return JobSequence(
+        tuple(profiles[job] for job in order),
+        times[order],
+        seed,
+        attributes=tuple(attributes),
+        tenants=tuple(tenants),
+    )
 
 
 def uniform_memory(sequence: JobSequence) -> JobSequence:

@@ -10,10 +10,12 @@ import click
 from decima.cli.options import (
     ABOVE_ZERO,
     ABOVE_ZERO_OR_NEVER,
+    AT_LEAST_ONE,
     FILE,
     LOG_ERROR,
     NOT_NEGATIVE,
     SHARE,
+    Numbers,
     Option,
     SecondaryOption,
     drawn_jobs_options,
@@ -74,6 +76,7 @@ def conditions_options() -> Option:
             help="Change of Poisson arrivals: from AT seconds on, RATE times as many jobs arrive per time, drawn from "
             "WORKLOAD (any form of --workload) if it is given.",
         ),
+        attributes_options(),
         knowledge_options(),
         faults_options(),
         click.option(
@@ -82,6 +85,34 @@ def conditions_options() -> Option:
             type=click.Choice(["compiled", "simpy"]),
             default="compiled",
             help="Simulator: compiled, or readable, which is slower and has the same results.",
+        ),
+    )
+
+
+SLACK, WEIGHTS = Numbers("one slack or two, such as 3 or 2,4"), Numbers("weights, such as 1,4,16")
+
+
+def attributes_options() -> Option:
+    """Options for drawn attributes of jobs."""
+    return with_options(
+        click.option(
+            "--deadlines",
+            type=SLACK,
+            metavar="SLACK[,MOST]",
+            help="Give each job a deadline: SLACK times its time alone after its arrival; with MOST, a slack "
+            "drawn between both.  [default: deadlines of the workload file]",
+        ),
+        click.option(
+            "--tenants",
+            type=AT_LEAST_ONE,
+            metavar="N",
+            help="Draw the tenant of each job from N.  [default: tenants of the workload file]",
+        ),
+        click.option(
+            "--weights",
+            type=WEIGHTS,
+            metavar="A,B,..",
+            help="Draw the weight of each job from these, such as 1,4,16.  [default: weights of the workload file]",
         ),
     )
 
@@ -198,6 +229,9 @@ def conditions_named(options: dict[str, Any], seeds: int) -> Conditions:
     return make_conditions(
         workload=workload_named(options["workload"], options["profiles"]) or EMBEDDED,
         seeds=seeds,
+        deadlines=SLACK.parse(options["deadlines"]) or None,
+        tenants=options["tenants"],
+        weights=WEIGHTS.parse(options["weights"]),
         faults=faults_named(options),
         knowledge={each: options[each] for each in KNOWLEDGE if options[each] is not None},
         **{name: options[name] for name in (*names, "semantics", "engine", "window", "drift", "seed")},

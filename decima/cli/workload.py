@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
@@ -87,6 +87,11 @@ def _parameters(texts: Sequence[str]) -> dict[str, float]:
     default=None,
     help="The executors shared the cores of one machine: remove the slow-down of scans by that.  "
     "[default: if the logs show it]",
+)
+@click.option(
+    "--tenants",
+    type=click.Choice(["pool", "group"]),
+    help="Tenant of a query with --arrivals: the pool of Spark's FAIR scheduler, or the job group.  [default: none]",
 )
 @click.option(
     "--set",
@@ -258,7 +263,20 @@ def wfcommons(files: Sequence[Path], out: Path, library: bool, executor: str | N
     help="A job is one task that needs all its processors at once, on one executor of that size.  [default: a task for "
     "each processor; tasks need not run at once]",
 )
-def swf(log: Path, out: Path, library: bool, executor: str | None, gang: bool, **options: Any) -> None:
+@click.option(
+    "--tenants",
+    type=click.Choice(["user", "group", "queue"]),
+    help="Field that becomes the tenant of a job.  [default: no tenants]",
+)
+def swf(
+    log: Path,
+    out: Path,
+    library: bool,
+    executor: str | None,
+    gang: bool,
+    tenants: Literal["user", "group", "queue"] | None,
+    **options: Any,
+) -> None:
     """Job logs: the jobs in LOG, in Standard Workload Format, as in the Parallel Workloads Archive.
 
     A job of n processors for t seconds is a stage of n tasks of t seconds. Jobs that did not run, or have unknown times
@@ -267,9 +285,7 @@ def swf(log: Path, out: Path, library: bool, executor: str | None, gang: bool, *
     from workloads.sources.swf import read_swf_workload
 
     size = None if executor is None else SIZE.parse(executor)
-    _write_trace(
-        out, library, options, lambda excerpt: read_swf_workload(log, excerpt, executor=size, gang=gang)
-    )
+    _write_trace(out, library, options, lambda excerpt: read_swf_workload(log, excerpt, size, gang, tenants))
 
 
 @workload.command()

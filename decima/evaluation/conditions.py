@@ -17,6 +17,7 @@ from decima.policy.files import read_trained_on
 from decima.policy.shipped import SHIPPED, default_policies, specialists
 from simulator.cluster.config import SEMANTICS, ClusterConfig, ConfigError, ExecutorClass, check_demands
 from workloads.arrivals import Drift, JobSequence, batch_arrivals, poisson_arrivals, uniform_memory
+from workloads.attribute_distribution import NOTHING_DRAWN, AttributeDistribution
 from workloads.errors import DecimaError, check_instance, check_number, check_one_of, check_whole
 from workloads.sources.workload_file import Workload
 
@@ -48,6 +49,8 @@ class Conditions:
         drift: change of the arrival rate and the jobs within a Poisson process.
         window_ms: length of windows into which an exact sequence is cut, ms. An experiment replays the window whose
             index, among those with jobs, is its seed; schedulers are tuned on the last windows.
+        attributes: distribution of deadlines, tenants and weights of the jobs; what it does not draw is as the workload
+            has it.
 
     Raises:
         CompareError: a number out of range, or fewer windows than experiments.
@@ -65,12 +68,14 @@ class Conditions:
     seed: int = 0
     window_ms: float | None = None
     drift: Drift | None = None
+    attributes: AttributeDistribution = NOTHING_DRAWN
 
     def __post_init__(self) -> None:
         check_instance(self.workload, Workload, "workload", CompareError)
         check_instance(self.cluster, ClusterConfig, "cluster", CompareError)
         check_one_of(self.arrivals, ("batch", "poisson"), "arrivals", CompareError)
         check_one_of(self.memory_demand, ("own", "uniform"), "memory_demand", CompareError)
+        check_instance(self.attributes, AttributeDistribution, "attributes", CompareError)
         for name in ("num_jobs", "num_experiments", "seed"):
             object.__setattr__(self, name, check_whole(getattr(self, name), name, CompareError))
         for name in ("interval_ms", *(() if self.window_ms is None else ("window_ms",))):
@@ -128,7 +133,7 @@ class Conditions:
 
     def draw(self, seed: int, interval_ms: float) -> JobSequence:
         """Return the job sequence of a seed with this mean time between arrivals."""
-        sequence = self._draw(seed, interval_ms)
+        sequence = self.attributes.draw(self._draw(seed, interval_ms))
         return uniform_memory(sequence) if self.memory_demand == "uniform" else sequence
 
     def _draw(self, seed: int, interval_ms: float) -> JobSequence:
@@ -137,9 +142,12 @@ class Conditions:
             return replace(self._windows[seed if training < 0 else -1 - training], seed=seed)
         if self.workload.sequence is not None:
             return replace(self.workload.sequence, seed=seed)
+        profiles = self.workload.profiles
         if self.arrivals == "poisson":
-            return poisson_arrivals(self.workload.profiles, self.num_jobs, interval_ms, seed, self.drift)
-        return batch_arrivals(self.workload.profiles, self.num_jobs, seed)
+            drawn = poisson_arrivals(profiles, self.num_jobs, interval_ms, seed, self.drift)
+        else:
+            drawn = batch_arrivals(profiles, self.num_jobs, seed)
+        return self.workload.attributed(drawn)
 
     def to_dict(self) -> dict[str, Any]:
         """Return a description for JSON; times are seconds."""
@@ -154,6 +162,7 @@ class Conditions:
             "arrivals": self.arrivals if sampled else "exact",
             "interval_s": self.interval_ms / 1000 if poisson else None,
             "drift": self.drift and self.drift.to_dict(),
+            "attributes": self.attributes.to_dict(),
             "window_s": None if self.window_ms is None else self.window_ms / 1000,
             "jobs": len(self.sequence(self.seed)),
             "moving_delay_s": cluster.moving_delay_ms / 1000,

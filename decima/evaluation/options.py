@@ -17,6 +17,7 @@ from decima.registry import LEARNED, SCHEDULERS, UNGUARDED, signature, split_nam
 from simulator.cluster.config import SEMANTICS, ClusterConfig, Knowledge, parse_classes
 from simulator.cluster.faults import Faults
 from workloads.arrivals import Drift, JobSequence
+from workloads.attribute_distribution import AttributeDistribution
 from workloads.errors import check_all, check_number, check_one_of
 from workloads.job import JobProfile
 from workloads.sources.open import EMBEDDED, open_drift, open_workload
@@ -49,6 +50,9 @@ def make_conditions(
     engine: Literal["compiled", "simpy"] = "compiled",
     window: float | None = None,
     drift: str | Drift | None = None,
+    deadlines: float | tuple[float, float] | None = None,
+    tenants: int | None = None,
+    weights: Sequence[float] | None = None,
     faults: Faults | Mapping[str, Any] | None = None,
     knowledge: Knowledge | Mapping[str, float] | None = None,
     seeds: int = 20,
@@ -69,6 +73,10 @@ def make_conditions(
         engine: the compiled simulator, or the readable reference.
         window: length of the windows into which an exact job sequence is cut, s.
         drift: ``AT:RATE[:WORKLOAD]``: a change in a Poisson process, see ``workloads.sources.open.open_drift``.
+        deadlines: slack of drawn deadlines, or its least and most, see ``workloads.JobAttributes``; by default those of
+            the workload.
+        tenants: number of tenants to draw from; by default those of the workload.
+        weights: weights to draw from; by default those of the workload.
         faults: faults of the cluster, or some of its fields by name; by default failures measured for the workload,
             else none.
         knowledge: errors of the estimates that schedulers see, or some of its fields by name; by default those
@@ -105,6 +113,7 @@ def make_conditions(
         seed=seed,
         window_ms=None if window is None else check_number(window, "window", CompareError) * 1000,
         drift=drift,
+        attributes=AttributeDistribution(_slack(deadlines), tenants or 0, tuple(weights or ())),
     )
     if drift is not None and (end_ms := (conditions.num_jobs - 1) * conditions.interval_ms) <= drift.at_ms:
         raise CompareError(
@@ -208,6 +217,9 @@ def compare(
     engine: Literal["compiled", "simpy"] = "compiled",
     window: float | None = None,
     drift: str | Drift | None = None,
+    deadlines: float | tuple[float, float] | None = None,
+    tenants: int | None = None,
+    weights: Sequence[float] | None = None,
     faults: Faults | Mapping[str, Any] | None = None,
     knowledge: Knowledge | Mapping[str, float] | None = None,
     seeds: int = 20,
@@ -252,6 +264,9 @@ def compare(
         engine=engine,
         window=window,
         drift=drift,
+        deadlines=deadlines,
+        tenants=tenants,
+        weights=weights,
         knowledge=knowledge,
         faults=faults,
         seeds=seeds,
@@ -263,6 +278,16 @@ def compare(
     )
     comparison.run(workers)
     return comparison.runs
+
+
+def _slack(deadlines: float | Sequence[float] | None) -> tuple[float, float] | None:
+    """Return least and most slack of deadlines."""
+    if deadlines is None:
+        return None
+    given = tuple(deadlines) if isinstance(deadlines, Sequence) else (deadlines,)
+    if len(given) not in (1, 2):
+        raise CompareError(f"deadlines must be one slack or two, got {deadlines!r:.60}")
+    return given[0], given[-1]
 
 
 def _or_measured(

@@ -20,7 +20,7 @@ from decima.service.jobs import LiveJob
 from simulator.cluster.base import SchedulingError
 from simulator.cluster.config import ClusterConfig
 from simulator.cluster.episode import DecidesStages
-from simulator.cluster.observation import CLASS, JOB, STAGE, Decision, Observation
+from simulator.cluster.observation import CLASS, JOB, NO_ATTRIBUTES, STAGE, Decision, Observation
 from workloads.arrivals import WorkPrior
 
 __all__ = ["Choice", "Snapshot", "cluster_of"]
@@ -304,6 +304,7 @@ class Snapshot:
             (
                 *(job.number, first, held, 0, len(job.complete) - sum(job.complete), -1),
                 *(job.arrival_ms, float(job.belief["log_sd"][0]), job.first_work_ms),
+                *NO_ATTRIBUTES,
             )
             for job, first, held in zip(self.jobs, self._first[:-1], self._held, strict=True)
         ]

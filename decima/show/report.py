@@ -164,6 +164,7 @@ def _title(comparison: Comparison) -> str:
     else:
         what = f"batch of {jobs} {settings.workload.name} jobs"
     finished = len(comparison.finished)
+    what += f", {settings.attributes}" if settings.attributes else ""
     if not settings.cluster.knowledge.is_exact:
         what += f", {settings.cluster.knowledge}"
     if settings.cluster.faults.active:

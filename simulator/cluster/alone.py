@@ -30,6 +30,7 @@ __all__ = [
     "ClusterKey",
     "alone_ms",
     "cluster_key",
+    "deadlines_ms",
     "estimate",
     "known_profile",
     "known_sequence",
@@ -81,6 +82,20 @@ def alone_ms(profile: JobProfile, config: ClusterConfig) -> NDArray[np.float64]:
     """Estimate the time that a job takes alone with each limit of ``PARALLELISM`` that the cluster has, float64, ms."""
     most = min(config.num_executors, PARALLELISM[-1])
     return estimate(profile, config, tuple(limit for limit in PARALLELISM if limit <= most))[0]
+
+
+def deadlines_ms(sequence: JobSequence, config: ClusterConfig) -> NDArray[np.float64]:
+    """Return the deadline of each job, float64 [jobs], ms; infinite for a job without one.
+
+    A job with a slack has its deadline at its arrival plus slack times its shortest :func:`alone_ms`.
+    """
+    deadline_ms = np.full(len(sequence), np.inf)
+    for job, each in enumerate(sequence.attributes):
+        deadline_ms[job] = each.deadline_ms
+        if not math.isinf(each.slack):
+            shortest_ms = float(alone_ms(sequence.profiles[job], config).min())
+            deadline_ms[job] = sequence.arrival_ms[job] + each.slack * shortest_ms
+    return deadline_ms
 
 
 def work_ms(profile: JobProfile, config: ClusterConfig) -> NDArray[np.float64]:

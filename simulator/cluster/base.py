@@ -10,7 +10,7 @@ import numpy as np
 import simpy
 from numpy.typing import NDArray
 
-from simulator.cluster.alone import known_sequence
+from simulator.cluster.alone import deadlines_ms, known_sequence
 from simulator.cluster.config import ClusterConfig, ConfigError
 from simulator.cluster.estimates import Estimate, draw_estimates
 from simulator.cluster.observation import CLASS, Decision, Observation
@@ -56,6 +56,7 @@ class BaseCluster(ABC):
         self._known = known_sequence(self.sequence, self.config)
         # With exact estimates, the distribution of the workload must not depend on future jobs.
         self._prior = self.sequence.prior if self.config.knowledge.is_exact else self._known.work_prior
+        self._deadline_ms = deadlines_ms(self.sequence, self.config)
         #: One for each job; empty if schedulers know the truth.
         self._estimates: list[Estimate] = []
         if not config.knowledge.is_exact:

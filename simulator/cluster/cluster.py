@@ -48,7 +48,7 @@ class Cluster(BaseCluster):
 
     def __init__(self, config: ClusterConfig, sequence: JobSequence):
         super().__init__(config, sequence)
-        self._use(allocate(config, self._known, self._estimates))
+        self._use(allocate(config, self._known, self._estimates, self._deadline_ms))
         self._first_stage: list[int] = self._state.jobs["first_stage"].tolist()
         self._profiles: tuple[JobProfile, ...] = ()  # of the live jobs, in order of arrival
         #: Arrivals of jobs and executors to come. Events of other processes do not keep an episode going.
@@ -167,6 +167,7 @@ class Cluster(BaseCluster):
             self._profiles,
             self._last_call,
             self._prior,
+            self.sequence.tenants,
         )
 
     @property

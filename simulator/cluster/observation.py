@@ -6,6 +6,7 @@ cluster fills the rows. They have no information on jobs that have not arrived.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -19,9 +20,10 @@ from workloads.display import count_text, html_table
 if TYPE_CHECKING:
     from simulator.cluster.config import ClusterConfig
     from workloads.arrivals import WorkPrior
+    from workloads.attributes import Tenant
     from workloads.job import JobProfile
 
-__all__ = ["CLASS", "JOB", "STAGE", "Decision", "Observation", "PerJob"]
+__all__ = ["CLASS", "JOB", "NO_ATTRIBUTES", "STAGE", "Decision", "Observation", "PerJob"]
 
 #: Profiles whose values a ``PerJob`` caches.
 MOST_PROFILES = 10_000
@@ -44,9 +46,15 @@ JOB = np.dtype(
             ("arrival_ms", np.float64),
             ("log_sd", np.float64),  # uncertainty of the job's factor, see `Observation.job_log_sd`
             ("first_work_ms", np.float64),  # work as estimated at its arrival
+            ("weight", np.float64),  # importance of its completion time; 1 if it has none
+            ("deadline_ms", np.float64),  # infinite if it has none
+            ("tenant", np.int64),  # place in `Observation.tenants`
         ],
     )
 )
+
+#: Last columns of a job without attributes: weight, deadline, tenant.
+NO_ATTRIBUTES = (1.0, math.inf, 0)
 
 #: A stage of a live job.
 STAGE = np.dtype(
@@ -118,6 +126,7 @@ class Observation:
             same object until a job arrives or ends, or an estimate changes by more than a step; see ``PerJob``.
         last_call: no event is pending: if the executors stay idle now, the cluster stands still for ever.
         prior: distribution of jobs in the workload; None if it is unknown.
+        tenants: users, queues or pools that submit jobs; empty if there are none.
     """
 
     config: ClusterConfig
@@ -132,6 +141,7 @@ class Observation:
     profiles: tuple[JobProfile, ...]
     last_call: bool = False
     prior: WorkPrior | None = None
+    tenants: tuple[Tenant, ...] = ()
 
     def __repr__(self) -> str:
         offered = f"{count_text(self.offered, 'executor')} offered, {self.num_schedulable:,} of "
@@ -208,6 +218,21 @@ class Observation:
     def job_first_work_ms(self) -> NDArray[np.float64]:
         """[J] work as estimated at its arrival, ms."""
         return self.jobs["first_work_ms"]
+
+    @property
+    def job_weight(self) -> NDArray[np.float64]:
+        """[J] importance of its completion time, above 0; 1 if the job has none."""
+        return self.jobs["weight"]
+
+    @property
+    def job_deadline_ms(self) -> NDArray[np.float64]:
+        """[J] deadline on the clock of ``time_ms``; infinite if the job has none."""
+        return self.jobs["deadline_ms"]
+
+    @property
+    def job_tenant(self) -> NDArray[np.int64]:
+        """[J] tenant that submitted it, place in ``tenants``; 0 without tenants."""
+        return self.jobs["tenant"]
 
     @property
     def job_attained_ms(self) -> NDArray[np.float64]:

@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from simulator.cluster.alone import work_ms
+from simulator.cluster.alone import deadlines_ms, work_ms
 from simulator.cluster.config import ClusterConfig
 from simulator.cluster.engine.solo import time_alone
 from workloads.arrivals import JobSequence
@@ -170,6 +170,33 @@ class EpisodeRecord:
         limit. NaN for a job that is unfinished, or that takes no time alone.
         """
         return _ratio(self.jct_ms, self.alone_ms)
+
+    @cached_property
+    def deadline_ms(self) -> NDArray[np.float64]:
+        """Deadline of each job, float64 [num_jobs], ms; infinite for a job without one."""
+        return deadlines_ms(self.sequence, self.config)
+
+    @cached_property
+    def tardiness_ms(self) -> NDArray[np.float64]:
+        """Time from the deadline of each job to its completion, 0 if it is in time, float64 [num_jobs], ms.
+
+        NaN for a job without a deadline, or that is unfinished.
+        """
+        late_ms = np.maximum(self.completion_ms - self.deadline_ms, 0.0)
+        late_ms[np.isinf(self.deadline_ms)] = np.nan
+        return late_ms
+
+    @cached_property
+    def missed(self) -> NDArray[np.bool_]:
+        """Whether each job missed its deadline, bool [num_jobs]; a failed job with a deadline has missed it.
+
+        A job that is unfinished has missed its deadline if that is before the episode's end.
+        """
+        gone_ms = np.where(np.isnan(self.completion_ms), np.inf, self.completion_ms)
+        missed = gone_ms > self.deadline_ms
+        waits = np.isnan(self._gone_ms)
+        missed[waits] = self.deadline_ms[waits] < self.end_ms
+        return missed
 
     @cached_property
     def work_inflation(self) -> NDArray[np.float64]:

@@ -285,6 +285,7 @@ class ReferenceExecutors(BaseCluster):
         stages: list[tuple[float, ...]] = []
         num_schedulable = 0
         classes = self._classes.copy()
+        weight, tenant = self.sequence.weight, self.sequence.tenant
         for pool, waiting in self._pools.items():
             classes["free"][pool[1]] += len(waiting)
         for place, job in enumerate(self._live):
@@ -295,7 +296,8 @@ class ReferenceExecutors(BaseCluster):
             incomplete = sum(not stage.complete for stage in job.stages)
             next_stage = -1 if following is None else first + following.number
             counts = (job.number, first, self._held(job), unsaturated, incomplete, next_stage)
-            jobs += [(*counts, job.arrival_ms, 0.0, job.profile.work_ms)]
+            attributes = (weight[job.number], self._deadline_ms[job.number], tenant[job.number])
+            jobs += [(*counts, job.arrival_ms, 0.0, job.profile.work_ms, *attributes)]
             for stage in job.stages:
                 unclaimed = max(self._unclaimed(stage), 0)
                 running = sum(executor.stage is stage for executor in self._executors)
@@ -321,6 +323,7 @@ class ReferenceExecutors(BaseCluster):
             self._profiles,
             self._last_call,
             self._prior,
+            self.sequence.tenants,
         )
 
     def _show_estimates(self, jobs: NDArray[np.void], stages: NDArray[np.void]) -> None:

@@ -6,10 +6,13 @@ numbers in no topological order, waves and levels without measurements, zero dur
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 from hypothesis import strategies as st
 
 from workloads.arrivals import JobSequence
+from workloads.attributes import DEFAULT_TENANT, JobAttributes
 from workloads.job import JobProfile, StageProfile, TaskDurations
 
 #: Sets of parallelism levels: none that matters, one, the published simulator's, others.
@@ -69,6 +72,16 @@ def job_profiles(
     )
 
 
+def job_attributes() -> st.SearchStrategy[JobAttributes]:
+    """Attributes of a job, without an absolute deadline, which would depend on its arrival."""
+    return st.builds(
+        JobAttributes,
+        weight=st.sampled_from((1.0, 0.25, 16.0)),
+        slack=st.sampled_from((math.inf, 0.5, 2.0)),
+        tenant=st.sampled_from((DEFAULT_TENANT, "bi", "etl")),
+    )
+
+
 @st.composite
 def job_sequences(draw: st.DrawFn, max_jobs: int = 4, max_stages: int = 6, max_tasks: int = 6) -> JobSequence:
     """One to ``max_jobs`` jobs, some of the same profile, some arriving together."""
@@ -77,4 +90,7 @@ def job_sequences(draw: st.DrawFn, max_jobs: int = 4, max_stages: int = 6, max_t
     profiles = draw(st.lists(st.sampled_from(library), min_size=1, max_size=max_jobs))
     time_ms = st.one_of(st.integers(0, 3).map(lambda seconds: 1000.0 * seconds), st.floats(0.0, 5000.0))
     arrivals = sorted(draw(st.lists(time_ms, min_size=len(profiles), max_size=len(profiles))))
-    return JobSequence(tuple(profiles), np.array(arrivals), seed=draw(st.integers(0, 2**32)))
+    attributes = [draw(job_attributes()) for _ in profiles] if draw(st.booleans()) else []
+    return JobSequence(
+        tuple(profiles), np.array(arrivals), draw(st.integers(0, 2**32)), attributes=tuple(attributes)
+    )

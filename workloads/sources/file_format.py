@@ -25,11 +25,20 @@ from pydantic import (
     create_model,
 )
 
+from workloads.attributes import DEFAULT_TENANT, NO_ATTRIBUTES, JobAttributes, Tenant
 from workloads.imperfections import Imperfections
 from workloads.job import ANY_LEVEL, JobProfile, StageProfile, TaskDurations, Wave, WorkloadError
 from workloads.reading import place_name
 
-__all__ = ["WorkloadFile", "build_profile", "describe_stages", "first_error"]
+__all__ = [
+    "WorkloadFile",
+    "build_attributes",
+    "build_profile",
+    "build_tenants",
+    "describe_attributes",
+    "describe_stages",
+    "first_error",
+]
 
 #: Maximum length of cached lists of durations, which many stages may share.
 FEW = 16
@@ -98,13 +107,33 @@ class _Stage(_Model):
     memory: Annotated[float, Field(ge=0)] = 0.0
 
 
-class _Profile(_Model):
+class _Attributes(_Model):
+    """Attributes of jobs, checked by ``JobAttributes``."""
+
+    weight: float = NO_ATTRIBUTES.weight
+    slack: float | None = None
+    tenant: str = DEFAULT_TENANT
+
+    def given(self) -> dict[str, Any]:
+        """Return the attributes that the file gives, by name; null is none, an infinite time."""
+        names = [each.name for each in fields(JobAttributes) if each.name in self.model_fields_set]
+        values = {name: getattr(self, name) for name in names}
+        return {name: math.inf if value is None else value for name, value in values.items()}
+
+
+class _Profile(_Attributes):
     stages: Annotated[list[_Stage], Field(min_length=1)]
 
 
-class _Job(_Model):
+class _Job(_Attributes):
     profile: str
     arrival_ms: Annotated[float, Field(ge=0)] = 0.0
+    deadline_ms: float | None = None
+
+
+class _Tenant(_Model):
+    weight: float = 1.0
+    min_share: int = 0
 
 
 def _no_truth(value: object) -> object:
@@ -127,6 +156,7 @@ class WorkloadFile(_Model):
     about: dict[str, JsonValue] = Field(default_factory=dict)
     jobs: Annotated[list[_Job], Field(min_length=1)] = Field(default_factory=list)
     seed: Annotated[int, Field(ge=0, lt=2**128)] = 0
+    tenants: dict[str, _Tenant] = Field(default_factory=dict)
     errors: _Errors | None = None  # type: ignore[valid-type]
 
 
@@ -149,6 +179,68 @@ def build_profile(name: str, profile: _Profile) -> JobProfile:
         return JobProfile(name, tuple(stages), edges)
     except WorkloadError as error:
         raise WorkloadError(f"{place_name(('profiles', name))}: {error}") from None
+
+
+def build_attributes(file: WorkloadFile) -> tuple[dict[str, JobAttributes], list[JobAttributes]]:
+    """Return the attributes of drawn jobs by profile, for profiles that give any, and those of the file's jobs.
+
+    A job's own attributes come before those of its profile; its deadline replaces the profile's slack.
+
+    Raises:
+        WorkloadError: an attribute out of range; the message names the place in the file.
+    """
+    of_profiles = {
+        name: _attributes(given, "profiles", name)
+        for name, profile in file.profiles.items()
+        if (given := profile.given())
+    }
+    of_jobs = []
+    for number, job in enumerate(file.jobs):
+        given = {**file.profiles[job.profile].given(), **job.given()}
+        if job.deadline_ms is not None and "slack" not in job.model_fields_set:
+            given.pop("slack", None)
+        of_jobs.append(_attributes(given, "jobs", number) if given else NO_ATTRIBUTES)
+    return of_profiles, of_jobs
+
+
+def build_tenants(file: WorkloadFile) -> tuple[Tenant, ...]:
+    """Return the declared tenants.
+
+    Raises:
+        WorkloadError: a value out of range, or a profile or job of a tenant that is not declared; the message names
+            the place in the file.
+    """
+    tenants = []
+    for name, tenant in file.tenants.items():
+        try:
+            tenants.append(Tenant(name, tenant.weight, tenant.min_share))
+        except WorkloadError as error:
+            raise WorkloadError(f"{place_name(('tenants', name))}: {error}") from None
+    known = {DEFAULT_TENANT, *file.tenants}
+    places: list[tuple[str, str | int, str]] = [
+        *(("profiles", name, profile.tenant) for name, profile in file.profiles.items()),
+        *(("jobs", number, job.tenant) for number, job in enumerate(file.jobs)),
+    ]
+    for kind, entry, name in places:
+        if tenants and name not in known:
+            expected = f"expected one of {', '.join(file.tenants)}"
+            raise WorkloadError(f"{place_name((kind, entry, 'tenant'))}: unknown tenant {name!r}, {expected}")
+    return tuple(tenants)
+
+
+def _attributes(given: dict[str, Any], *place: str | int) -> JobAttributes:
+    try:
+        return JobAttributes(**given)
+    except WorkloadError as error:
+        raise WorkloadError(f"{place_name(place)}: {error}") from None
+
+
+def describe_attributes(attributes: JobAttributes, profile: JobAttributes = NO_ATTRIBUTES) -> dict[str, Any]:
+    """Return the file entry of a job's attributes, without those of its profile; or of a profile's attributes."""
+    own = {name: value for name, value in vars(attributes).items() if value != getattr(profile, name)}
+    if "deadline_ms" in own:
+        own.pop("slack", None)
+    return {name: None if value == math.inf else value for name, value in own.items()}
 
 
 def _build_durations(durations: float | list[float] | _Waves) -> TaskDurations:

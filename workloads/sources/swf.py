@@ -29,18 +29,19 @@ import math
 import re
 from array import array
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from functools import lru_cache
 from io import TextIOWrapper
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from workloads.arrivals import RandomStream, random_stream
-from workloads.errors import check_number, check_path, check_whole
+from workloads.attributes import DEFAULT_TENANT, JobAttributes
+from workloads.errors import check_number, check_one_of, check_path, check_whole
 from workloads.excerpt import Excerpt, check_executor, choose_jobs
 from workloads.grid_jobs import JobSets
 from workloads.imperfections import task_failures
@@ -74,6 +75,13 @@ class _Field(IntEnum):
     REQUESTED_PROCESSORS = 7
     REQUESTED_MEMORY = 9
     STATUS = 10
+    USER = 11
+    GROUP = 12
+    QUEUE = 14
+
+
+#: Fields that can be the tenant of a job.
+TENANTS = ("user", "group", "queue")
 
 
 @dataclass(frozen=True, eq=False)
@@ -91,6 +99,9 @@ class SwfLog:
         dropped: reason for dropping lines -> number of lines.
         num_unsorted: number of jobs that were submitted before the job of the previous line.
         status: float64 [num_jobs], 1 for a completed job, 0 for a failed one; empty if unknown.
+        user: float64 [num_jobs], number of the user, -1 if unknown; empty if unknown for all jobs.
+        group: float64 [num_jobs], number of the user's group, likewise.
+        queue: float64 [num_jobs], number of the queue, likewise.
 
     Raises:
         WorkloadError: no jobs, arrays of different lengths, or a value out of range.
@@ -105,13 +116,17 @@ class SwfLog:
     dropped: Mapping[str, int] = field(default_factory=dict)
     num_unsorted: int = 0
     status: NDArray[np.float64] = field(default_factory=lambda: np.zeros(0))
+    user: NDArray[np.float64] = field(default_factory=lambda: np.zeros(0))
+    group: NDArray[np.float64] = field(default_factory=lambda: np.zeros(0))
+    queue: NDArray[np.float64] = field(default_factory=lambda: np.zeros(0))
 
     def __post_init__(self) -> None:
         if not len(self.submit_s):
             raise WorkloadError(f"{self.name}: a log needs at least one job")
-        if not len(self.status):
-            object.__setattr__(self, "status", np.full(len(self.submit_s), -1.0))
-        for name in ("submit_s", "run_s", "processors", "memory_kb", "status"):
+        for name in ("status", *TENANTS):
+            if not len(getattr(self, name)):
+                object.__setattr__(self, name, np.full(len(self.submit_s), -1.0))
+        for name in ("submit_s", "run_s", "processors", "memory_kb", "status", *TENANTS):
             numbers = np.array(getattr(self, name), dtype=np.int64 if name == "processors" else np.float64)
             if numbers.shape != (len(self.submit_s),):
                 expected = f"expected {name} of {len(self.submit_s)} jobs"
@@ -270,6 +285,7 @@ def read_swf_workload(
     excerpt: Excerpt | None = None,
     executor: tuple[float, float] | None = None,
     gang: bool = False,
+    tenants: Literal["user", "group", "queue"] | None = None,
 ) -> Workload:
     """Read a log as jobs for a cluster of executors; see the module's description.
 
@@ -279,6 +295,7 @@ def read_swf_workload(
         executor: size of an executor, processors and GiB of memory; demands are shares of it. Without it, demands
             are in processors and memory is left out.
         gang: make each job one task that needs all its processors at once.
+        tenants: field that is the tenant of a job, such as user-7; by default jobs have none.
 
     Returns:
         The sequence of the selected jobs, and one profile for equal jobs. ``about`` lists dropped lines and
@@ -289,6 +306,8 @@ def read_swf_workload(
     """
     path, excerpt = check_path(path, "path", WorkloadError), excerpt or Excerpt()
     check_executor(executor, "processors")
+    if tenants is not None:
+        check_one_of(tenants, TENANTS, "tenants", WorkloadError)
     log = read_swf(path)
     arrival_s = log.submit_s - log.submit_s[0]
     chosen = choose_jobs(path, excerpt, arrival_s)
@@ -319,6 +338,10 @@ def read_swf_workload(
     num_tasks = np.ones_like(log.processors) if gang else log.processors
     failures = task_failures(log.status == 0, log.status == 1, num_tasks)
     arrivals = excerpt.sequence(sequence, arrival_s[chosen])
+    if tenants is not None:
+        numbers = getattr(log, tenants)[chosen].astype(np.int64).tolist()
+        names = (f"{tenants}-{number}" if number >= 0 else DEFAULT_TENANT for number in numbers)
+        arrivals = replace(arrivals, attributes=tuple(JobAttributes(tenant=name) for name in names))
     return Workload(tuple(profiles.values()), arrivals, workload_name, about, failures)
 
 
@@ -383,6 +406,9 @@ def _build_log(path: Path, table: NDArray[np.float64], header: Mapping[str, str]
         dropped=dropped,
         num_unsorted=num_unsorted,
         status=status[jobs],
+        user=table[jobs, _Field.USER],
+        group=table[jobs, _Field.GROUP],
+        queue=table[jobs, _Field.QUEUE],
     )
 
 

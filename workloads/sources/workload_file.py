@@ -26,9 +26,13 @@ A complete workload::
 
 * ``name``: display name; by default the file's name without its suffix.
 * ``about``: an object that describes the origin of the profiles; any JSON.
-* ``profiles``: job name -> ``{"stages": [..]}``; stages are numbered in this order, from 0.
+* ``profiles``: job name -> ``{"stages": [..]}``; stages are numbered in this order, from 0. ``weight``, ``slack`` and
+  ``tenant`` beside ``stages`` are the attributes of all jobs of the profile, see ``workloads.attributes``.
 * ``jobs``: the arriving jobs and their times (``arrival_ms``, by default 0), in any order; jobs that arrive together
-  keep theirs. Without it, the profiles are a library from which jobs can be drawn.
+  keep theirs. Without it, the profiles are a library from which jobs can be drawn. ``weight``, ``slack``, ``tenant``
+  and ``deadline_ms``, on the clock of ``arrival_ms``, are attributes of one job, and replace those of its profile.
+* ``tenants``: name -> ``{"weight": 1, "min_share": 0}``, see ``workloads.attributes.Tenant``. If it is given, jobs have
+  no other tenants.
 * ``seed``: seed of the task noise, by default 0. Only with ``jobs``.
 * ``errors``: variation between runs of a job, and failures, see ``workloads.imperfections.Imperfections``:
   ``job_error``, ``stage_error``, ``task_error``, ``task_count_error``, ``task_failures`` and
@@ -66,13 +70,14 @@ import os
 import tomllib
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
 
 from workloads.arrivals import JobSequence, trace_arrivals
+from workloads.attributes import NO_ATTRIBUTES, JobAttributes, Tenant, tenants_of
 from workloads.display import count_text, html_table, plain_text
 from workloads.errors import check_all, check_instance, check_path
 from workloads.imperfections import UNKNOWN, Imperfections
@@ -80,7 +85,10 @@ from workloads.job import JobProfile, WorkloadError
 from workloads.reading import garbage_collection_paused, parse_json, read_document
 from workloads.sources.file_format import (
     WorkloadFile,
+    build_attributes,
     build_profile,
+    build_tenants,
+    describe_attributes,
     describe_stages,
     first_error,
 )
@@ -100,9 +108,11 @@ class Workload:
         name: display name; any string.
         about: origin of the profiles; JSON.
         imperfections: measured variation between runs, and failures.
+        attributes: profile name -> attributes of jobs that are drawn from it, see ``attributed``.
+        tenants: tenants of the jobs; by default those of the sequence, or those that the jobs name.
 
     Raises:
-        WorkloadError: no profiles, two with the same name, or a job whose profile is missing.
+        WorkloadError: no profiles, two with the same name, a job whose profile is missing, or an unknown tenant.
     """
 
     profiles: tuple[JobProfile, ...]
@@ -110,6 +120,8 @@ class Workload:
     name: str = ""
     about: Mapping[str, Any] = field(default_factory=dict)
     imperfections: Imperfections = UNKNOWN
+    attributes: Mapping[str, JobAttributes] = field(default_factory=dict)
+    tenants: tuple[Tenant, ...] = ()
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "profiles", check_all(self.profiles, JobProfile, "profiles", WorkloadError))
@@ -129,6 +141,24 @@ class Workload:
         for job, profile in enumerate(self.sequence.profiles if self.sequence is not None else ()):
             if profile not in known:
                 raise WorkloadError(f"the profile of job {job}, {profile.name!r}, is not among the profiles")
+
+        check_instance(self.attributes, dict, "attributes", WorkloadError)
+        for name, attributes in self.attributes.items():
+            check_instance(attributes, JobAttributes, f"the attributes of {name!r}", WorkloadError)
+            if name not in {profile.name for profile in self.profiles}:
+                raise WorkloadError(f"attributes of {name!r}, which is not among the profiles")
+        tenants = check_all(self.tenants, Tenant, "tenants", WorkloadError)
+        if self.sequence is not None and any(each != Tenant(each.name) for each in self.sequence.tenants):
+            tenants = tenants or self.sequence.tenants
+        object.__setattr__(self, "tenants", tenants)
+        tenants_of(self.attributes.values(), self.tenants)
+
+    def attributed(self, sequence: JobSequence) -> JobSequence:
+        """Return a sequence of jobs drawn from the profiles with their attributes; the same object if it has none."""
+        if not self.attributes and not self.tenants:
+            return sequence
+        found = (self.attributes.get(profile.name, NO_ATTRIBUTES) for profile in sequence.profiles)
+        return replace(sequence, attributes=tuple(found), tenants=self.tenants)
 
     def __repr__(self) -> str:
         jobs = "" if self.sequence is None else f", {count_text(len(self.sequence), 'job')}"
@@ -201,16 +231,24 @@ def _build_workload(file: WorkloadFile, default_name: str) -> Workload:
     for number, job in enumerate(file.jobs):
         if job.profile not in profiles:
             raise WorkloadError(f"jobs[{number}].profile: no profile named {job.profile!r}")
+        if job.deadline_ms is not None and job.deadline_ms < job.arrival_ms:
+            raise WorkloadError(
+                f"jobs[{number}].deadline_ms: the deadline at {job.deadline_ms:g} ms is before the arrival at "
+                f"{job.arrival_ms:g} ms"
+            )
+    tenants = build_tenants(file)
+    of_profiles, of_jobs = build_attributes(file)
     sequence = None
     if file.jobs:
         arrivals = [job.arrival_ms for job in file.jobs]
-        sequence = trace_arrivals([profiles[job.profile] for job in file.jobs], arrivals, file.seed)
+        jobs = [profiles[job.profile] for job in file.jobs]
+        sequence = trace_arrivals(jobs, arrivals, file.seed, of_jobs, tenants)
     name = file.name if "name" in file.model_fields_set else default_name
     try:
         imperfections = UNKNOWN if file.errors is None else Imperfections(**file.errors.model_dump())
     except WorkloadError as error:
         raise WorkloadError(f"errors.{error}") from None
-    return Workload(tuple(profiles.values()), sequence, name, file.about, imperfections)
+    return Workload(tuple(profiles.values()), sequence, name, file.about, imperfections, of_profiles, tenants)
 
 
 def _suffix(path: Path) -> str:
@@ -230,7 +268,8 @@ def _stem(path: Path) -> str:
 def _layout(workload: Workload) -> str:
     """Format as JSON with one line per stage and job, so that versions of a file can be compared."""
     profiles = [
-        f'    {_json(profile.name)}: {{"stages": [\n{_lines(describe_stages(profile))}\n    ]}}'
+        f'    {_json(profile.name)}: {{{_members(workload.attributes.get(profile.name, NO_ATTRIBUTES))}"stages": ['
+        f"\n{_lines(describe_stages(profile))}\n    ]}}"
         for profile in workload.profiles
     ]
     text = '{\n  "format": "decima-workload",\n  "version": 1,\n'
@@ -240,16 +279,34 @@ def _layout(workload: Workload) -> str:
         text += '  "about": ' + about.replace("\n", "\n  ") + ",\n"
     if workload.imperfections != UNKNOWN:
         text += f'  "errors": {_json(workload.imperfections.to_json())},\n'
+    if workload.tenants:
+        tenants = {
+            each.name: {"weight": each.weight, "min_share": each.min_share} for each in workload.tenants
+        }
+        text += f'  "tenants": {_json(tenants)},\n'
     text += '  "profiles": {\n' + ",\n".join(profiles) + "\n  }"
     if workload.sequence is not None:
+        sequence = workload.sequence
         jobs = [
-            {"profile": profile.name, "arrival_ms": arrival}
-            for profile, arrival in zip(
-                workload.sequence.profiles, workload.sequence.arrival_ms.tolist(), strict=True
+            {
+                "profile": profile.name,
+                "arrival_ms": arrival,
+                **describe_attributes(attributes, workload.attributes.get(profile.name, NO_ATTRIBUTES)),
+            }
+            for profile, arrival, attributes in zip(
+                sequence.profiles,
+                sequence.arrival_ms.tolist(),
+                sequence.attributes or (NO_ATTRIBUTES,) * len(sequence),
+                strict=True,
             )
         ]
         text += f',\n  "jobs": [\n{_lines(jobs)}\n  ],\n  "seed": {int(workload.sequence.seed)}'
     return text + "\n}\n"
+
+
+def _members(attributes: JobAttributes) -> str:
+    """Format the attributes of a profile as the first members of its object."""
+    return "".join(f'"{name}": {_json(value)}, ' for name, value in describe_attributes(attributes).items())
 
 
 def _json(value: object) -> str:

@@ -264,6 +264,7 @@ def _queries(
                 complete=complete,
                 plan=execution.plan,
                 pool=jobs[0].pool,
+                group=jobs[0].group,
             )
         )
     return tuple(sorted(queries, key=lambda query: query.start_ms)), tally

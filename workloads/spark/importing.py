@@ -12,14 +12,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
 from workloads.arrivals import JobSequence, trace_arrivals
-from workloads.errors import check_paths
+from workloads.attributes import DEFAULT_TENANT, JobAttributes
+from workloads.errors import check_one_of, check_paths
 from workloads.imperfections import LARGEST_ERROR, Imperfections
 from workloads.job import JobProfile, Wave, WorkloadError
 from workloads.sources.tpch import LEVELS
@@ -79,6 +80,7 @@ def import_event_logs(
     levels: Iterable[int] = LEVELS,
     parameters: Mapping[str, float] | None = None,
     name: str = "",
+    tenants: Literal["pool", "group"] | None = None,
 ) -> SparkImport:
     """Read event logs, pool the runs of each query, and complete their measurements by a model.
 
@@ -99,10 +101,16 @@ def import_event_logs(
         levels: parallelism levels that every profile has at least.
         parameters: parameters of the model that replace the fitted ones.
         name: name of the workload.
+        tenants: tenant of each query of the sequence: the ``pool`` of Spark's FAIR scheduler
+            (``spark.scheduler.pool``), or the job ``group`` (``spark.jobGroup.id``); by default queries have none.
 
     Raises:
-        WorkloadError: an unusable log, no queries, or an unknown parameter.
+        WorkloadError: an unusable log, no queries, an unknown parameter, or tenants without arrivals.
     """
+    if tenants is not None:
+        check_one_of(tenants, ("pool", "group"), "tenants", WorkloadError)
+        if not arrivals:
+            raise WorkloadError("tenants are those of the jobs that arrive: they need arrivals")
     places = check_paths(paths, "paths", WorkloadError)
     applications, notes = _once([app for path in places for app in read_event_log(path, partial=partial)])
     if not warm_ups:
@@ -115,7 +123,7 @@ def import_event_logs(
     model, contention_note = _fitted(ended or list(queries.values()), applications, shared_machine)
     model = model.having(parameters or {})
     profiles = [modelled_profile(model, group, levels=levels, name=name) for name, group in queries.items()]
-    sequence, measured_ms = _arrivals(queries, profiles) if arrivals else (None, np.zeros(0))
+    sequence, measured_ms = _arrivals(queries, profiles, tenants) if arrivals else (None, np.zeros(0))
     imperfections, variation = measure_imperfections(list(queries.values()), applications)
     workload = Workload(tuple(profiles), sequence, name, _about(applications, model, queries), imperfections)
     notes = [*_notes(applications), *notes, *contention_note]
@@ -187,17 +195,19 @@ def _on_one_host(app: SparkApplication) -> bool:
 
 
 def _arrivals(
-    queries: Mapping[str, QueryRuns], profiles: Sequence[JobProfile]
+    queries: Mapping[str, QueryRuns], profiles: Sequence[JobProfile], tenants: Literal["pool", "group"] | None
 ) -> tuple[JobSequence, NDArray[np.float64]]:
     """Return a job for each run of a query, which arrives when the query started, and the times of the jobs, ms."""
     runs = [
-        (query.start_ms, query.wall_ms, profile)
+        (query.start_ms, query.wall_ms, profile, getattr(query, tenants) if tenants else "")
         for group, profile in zip(queries.values(), profiles, strict=True)
         for query in group.runs
     ]
     runs.sort(key=lambda run: run[0])
-    start_ms, wall_ms, jobs = zip(*runs, strict=True)
-    return trace_arrivals(jobs, np.subtract(start_ms, start_ms[0])), np.array(wall_ms)
+    start_ms, wall_ms, jobs, names = zip(*runs, strict=True)
+    attributes = [JobAttributes(tenant=name or DEFAULT_TENANT) for name in names]
+    arrival_ms = np.subtract(start_ms, start_ms[0])
+    return trace_arrivals(jobs, arrival_ms, attributes=attributes), np.array(wall_ms)
 
 
 def median_startup_ms(applications: Iterable[SparkApplication]) -> float:

@@ -102,6 +102,7 @@ class SparkQuery:
         complete: it ended with success; else only the part that ran is here.
         plan: operators of its first physical plan, each before its children; empty outside of SQL.
         pool: pool of Spark's FAIR scheduler that its first job named; empty if it named none.
+        group: Spark's job group of its first job; empty if it has none.
         size_gb: size of all its input, GB; only the ratio between runs of a query matters.
         split_mb: largest input of a scan's task, MB; NaN if unknown.
         shuffle_partitions: tasks of a stage that reads shuffles; 0 if unknown.
@@ -121,6 +122,7 @@ class SparkQuery:
     complete: bool
     plan: tuple[str, ...] = ()
     pool: str = ""
+    group: str = ""
     size_gb: float = 1.0
     split_mb: float = float("nan")
     shuffle_partitions: int = 0

@@ -117,6 +117,7 @@ class Job:
     ended_ms: float = NAN
     failed: bool = False
     pool: str = ""
+    group: str = ""
 
 
 @dataclass(frozen=True)
@@ -251,6 +252,7 @@ class EventTables:
             stage_ids=tuple(sorted(int(info["Stage ID"]) for info in infos)),
             submitted_ms=_ms(event["Submission Time"]),
             pool=str(properties.get("spark.scheduler.pool") or ""),
+            group=str(properties.get("spark.jobGroup.id") or ""),
         )
         self.jobs[job.job_id] = job
 

@@ -29,6 +29,9 @@ def add(state, job_id):
         seen_job = state.seen_jobs[class_id * len(state.jobs) + job.place]
         seen_job.log_sd = 0.0
         seen_job.first_work_ms = job.first_work_ms
+        seen_job.weight = job.weight
+        seen_job.deadline_ms = job.deadline_ms
+        seen_job.tenant = job.tenant
 
 
 @inner

@@ -12,7 +12,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-from numpy.typing import DTypeLike, NDArray
+from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from simulator.cluster.config import ClusterConfig, check_demands
 from simulator.cluster.engine.durations import LEVEL, duration_tables
@@ -136,6 +136,9 @@ JOB = _record(
     ("arrival_ms", _FLOAT),
     ("completion_ms", _FLOAT),  # NaN until the job is complete
     ("first_work_ms", _FLOAT),  # work as estimated at its arrival
+    ("weight", _FLOAT),
+    ("deadline_ms", _FLOAT),
+    ("tenant", _INT),
 )
 
 STAGE = _record(
@@ -328,13 +331,19 @@ def pack(profile: JobProfile) -> Packed:
     return Packed(stages, children, levels, values)
 
 
-def allocate(config: ClusterConfig, sequence: JobSequence, estimates: Sequence[Estimate] = ()) -> Memory:
+def allocate(
+    config: ClusterConfig,
+    sequence: JobSequence,
+    estimates: Sequence[Estimate] = (),
+    deadline_ms: ArrayLike = np.inf,
+) -> Memory:
     """Return the state before time 0: executors are in no pool, no job has arrived.
 
     Args:
         config: the cluster.
         sequence: the jobs.
         estimates: one for each job; none if schedulers know the truth.
+        deadline_ms: deadline of each job, float [jobs], ms.
 
     Raises:
         ConfigError: a stage that no executor class can run.
@@ -403,6 +412,7 @@ def allocate(config: ClusterConfig, sequence: JobSequence, estimates: Sequence[E
     jobs["end_stage"] = jobs["first_stage"] + num_stages
     jobs["arrival_ms"], jobs["completion_ms"] = sequence.arrival_ms, np.nan
     jobs["first_work_ms"] = [job.work_ms for job in sequence.profiles]
+    jobs["weight"], jobs["tenant"], jobs["deadline_ms"] = sequence.weight, sequence.tenant, deadline_ms
     if estimates:
         jobs["first_work_ms"] = [job.first_work_ms for job in estimates]
         beliefs, of_stages = zip(*map(records, estimates), strict=True)

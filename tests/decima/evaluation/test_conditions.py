@@ -10,6 +10,8 @@ from decima.evaluation.conditions import CompareError, Conditions
 from simulator.cluster.config import ClusterConfig, ConfigError, ExecutorClass
 from tests.decima.evaluation.examples import CLUSTER, LIBRARY, conditions
 from workloads.arrivals import Drift, JobSequence
+from workloads.attribute_distribution import AttributeDistribution
+from workloads.attributes import JobAttributes
 from workloads.job import JobProfile
 from workloads.sources.workload_file import Workload
 
@@ -48,6 +50,29 @@ def test_a_drift_changes_later_jobs() -> None:
             conditions(drift=drift, **others)
     with pytest.raises(CompareError, match="drift"):
         conditions(arrivals="poisson", drift="6:4")
+
+
+def test_attributes_are_those_of_the_workload_unless_they_are_drawn() -> None:
+    own = {LIBRARY.profiles[0].name: JobAttributes(weight=3, tenant="bi")}
+    library = replace(LIBRARY, attributes=own)
+    plain, drawn = (
+        conditions(workload=library, num_jobs=30, attributes=each).sequence(5)
+        for each in (AttributeDistribution(), AttributeDistribution(slack=(2, 4)))
+    )
+    assert {each.weight for each in plain.attributes} == {1, 3}
+    for profile, before, after in zip(plain.profiles, plain.attributes, drawn.attributes, strict=True):
+        assert before.weight == (3 if profile is LIBRARY.profiles[0] else 1)
+        assert after == replace(before, slack=after.slack)
+        assert 2 <= after.slack <= 4
+    without = conditions(num_jobs=30).sequence(5)
+    assert without.attributes == ()
+    assert without.profiles == drawn.profiles
+    assert conditions(attributes=AttributeDistribution(weights=(1, 4))).to_dict()["attributes"] == {
+        "slack": None,
+        "tenants": 0,
+        "weights": [1, 4],
+    }
+    assert conditions().to_dict()["attributes"] is None
 
 
 def test_jobs_of_a_drift_need_an_executor_too() -> None:

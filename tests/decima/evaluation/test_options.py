@@ -23,6 +23,7 @@ from simulator.cluster.faults import NO_FAULTS, Faults
 from tests.decima.evaluation.examples import LIBRARY, comparison, conditions
 from tests.decima.schedulers.own_schedulers import Greedy
 from workloads import DecimaError, poisson_arrivals
+from workloads.attribute_distribution import AttributeDistribution
 from workloads.errors import ConfigError
 from workloads.imperfections import Imperfections
 from workloads.sources.open import open_workload
@@ -179,6 +180,9 @@ def test_the_options_are_those_of_the_command() -> None:
         "moving_delay": None,
         "window": None,
         "drift": None,
+        "deadlines": None,
+        "tenants": None,
+        "weights": None,
         "knowledge": None,
         "faults": None,
     }
@@ -274,3 +278,21 @@ def test_errors_of_estimates_are_those_measured_unless_given() -> None:
     assert make_conditions(workload="synthetic").cluster.knowledge == EXACT
     assert some.to_dict()["knowledge"]["job_error"] == 0.4
     assert History.of(measured).knowledge == Knowledge(0.4, 0.2)
+
+
+@pytest.mark.parametrize(("given", "slack"), [(3, (3, 3)), ((2, 4), (2, 4)), ([2.5], (2.5, 2.5))])
+def test_attributes_are_drawn_as_the_options_say(given: Any, slack: tuple[float, float]) -> None:
+    chosen = make_conditions(deadlines=given, tenants=2, weights=[1, 4])
+    assert chosen.attributes == AttributeDistribution(slack, 2, (1, 4))
+
+
+def test_attributes_that_cannot_be_drawn() -> None:
+    for options, message in (
+        ({"deadlines": (1, 2, 3)}, "deadlines must be one slack or two, got (1, 2, 3)"),
+        ({"deadlines": 0}, "the slack of deadlines must be above 0, finite and ascending, got 0 to 0"),
+        ({"weights": [4, -1]}, "weight must be between 1e-09 and 1e+09, got -1"),
+        ({"tenants": -1}, "the number of tenants must be a whole number of at least 0, got -1"),
+    ):
+        with pytest.raises(DecimaError) as caught:
+            make_conditions(**options)  # type: ignore[arg-type]
+        assert str(caught.value) == message

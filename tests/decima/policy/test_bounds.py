@@ -18,7 +18,7 @@ from decima.policy.scheduler import Featurizer, NeuralScheduler
 from decima.schedulers.packed_srpt import PackedSrpt
 from decima.schedulers.priced_srpt import PricedSrpt
 from simulator import ClusterConfig, Observation
-from simulator.cluster.observation import CLASS, JOB, STAGE
+from simulator.cluster.observation import CLASS, JOB, NO_ATTRIBUTES, STAGE
 from tests.decima.policy.examples import VARIANTS, graphs_of, policy_of, probabilities
 from tests.simulator.cluster.build import chain, stage
 
@@ -38,7 +38,9 @@ def seen(*of_jobs: tuple[tuple[int, ...], ...], executors: int = 2) -> Observati
     for place, (stages, first) in enumerate(zip(of_jobs, firsts, strict=False)):
         may = [first + number for number, numbers in enumerate(stages) if numbers[6]]
         left = sum(numbers != COMPLETE for numbers in stages)
-        jobs.append((place, first, 0, left, left, may[0] if may else -1, float(place), 0.0, 100.0))
+        jobs.append(
+            (place, first, 0, left, left, may[0] if may else -1, float(place), 0.0, 100.0, *NO_ATTRIBUTES)
+        )
     return Observation(
         ClusterConfig(2, moving_delay_ms=10.0),
         time_ms=9.0,

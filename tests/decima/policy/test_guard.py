@@ -14,7 +14,7 @@ from decima.policy.scheduler import Featurizer, NeuralScheduler
 from decima.registry import SchedulerError, make_scheduler
 from decima.schedulers.priced_srpt import PricedSrpt
 from simulator import DECIMA_SIM, PAPER, Cluster, ClusterConfig, Decision, Observation, run_episode
-from simulator.cluster.observation import CLASS, JOB, STAGE
+from simulator.cluster.observation import CLASS, JOB, NO_ATTRIBUTES, STAGE
 from tests.decima.policy.examples import changed, episode, policy_of, random_sequence
 from tests.simulator.cluster.build import chain, job, jobs, stage
 from workloads import JobProfile
@@ -78,7 +78,11 @@ def seen_by_hand(*stages: tuple[float, ...], executors: int, source: int = -1) -
         source=source,
         num_schedulable=2,
         jobs=np.array(
-            [(0, 0, 1, 1, 2, 2, 0.0, 0.0, 3.0), (1, 3, executors, 1, 1, 3, 0.0, 0.0, 1.0)], dtype=JOB
+            [
+                (0, 0, 1, 1, 2, 2, 0.0, 0.0, 3.0, *NO_ATTRIBUTES),
+                (1, 3, executors, 1, 1, 3, 0.0, 0.0, 1.0, *NO_ATTRIBUTES),
+            ],
+            dtype=JOB,
         ),
         stages=np.array(list(stages), dtype=STAGE),
         classes=np.array([(9, 2, 1.0, 0.5)], dtype=CLASS),

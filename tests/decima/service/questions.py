@@ -23,7 +23,7 @@ from decima.service.jobs import QuestionError
 from decima.service.protocol import Exchange, Executor, Job, Stage, State
 from simulator.cluster.config import ClusterConfig, ExecutorClass
 from simulator.cluster.episode import DecidesStages
-from simulator.cluster.observation import CLASS, JOB, STAGE, Observation
+from simulator.cluster.observation import CLASS, JOB, NO_ATTRIBUTES, STAGE, Observation
 from workloads.job import JobProfile, StageProfile, TaskDurations
 
 #: Questions that one driver asks; then a new one begins.
@@ -161,6 +161,7 @@ def observation(random: np.random.Generator, classes: int = 4) -> Observation:
                 arrival_ms,
                 0.0,
                 1.0,
+                *NO_ATTRIBUTES,
             )
         )
         profiles.append(profile)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from simulator import Cluster, ClusterConfig, Decision, EpisodeRecord, Observation
-from simulator.cluster.observation import CLASS, JOB, STAGE
+from simulator.cluster.observation import CLASS, JOB, NO_ATTRIBUTES, STAGE
 from workloads.arrivals import JobSequence
 from workloads.job import JobProfile, StageProfile, TaskDurations
 
@@ -60,7 +60,11 @@ def by_hand() -> Observation:
         source=-1,
         num_schedulable=2,
         jobs=np.array(
-            [(7, 0, 1, 2, 2, 0, 100.0, 0.0, 70.0), (12, 2, 0, 1, 1, 2, 1500.0, 0.0, 20.0)], dtype=JOB
+            [
+                (7, 0, 1, 2, 2, 0, 100.0, 0.0, 70.0, *NO_ATTRIBUTES),
+                (12, 2, 0, 1, 1, 2, 1500.0, 0.0, 20.0, *NO_ATTRIBUTES),
+            ],
+            dtype=JOB,
         ),
         stages=np.array(
             [

@@ -11,6 +11,7 @@ import pytest
 from simulator.cluster.config import ClusterConfig, ExecutorClass
 from simulator.cluster.record import EpisodeRecord
 from workloads.arrivals import JobSequence
+from workloads.attributes import JobAttributes
 from workloads.job import JobProfile, StageProfile, TaskDurations
 
 NAN = float("nan")
@@ -173,3 +174,31 @@ def test_tasks_tell_the_class_of_their_executor_where_there_are_several() -> Non
     assert "executor_class" not in record().tasks()
     executors = np.array([0, 1, 0, -1], np.int32)
     assert sized(task_executor=executors).tasks()["executor_class"].tolist() == [0, 1, 0, -1]
+
+
+def with_deadlines(*attributes: JobAttributes, **changes: object) -> EpisodeRecord:
+    sequence = JobSequence((CHAIN, SINGLE), np.array([10.0, 40.0]), attributes=attributes)
+    return record(sequence=sequence, **changes)
+
+
+def test_deadlines_are_absolute_or_multiples_of_the_time_alone() -> None:
+    """Alone, the chain takes 170 ms and the single job 120."""
+    found = with_deadlines(JobAttributes(deadline_ms=150), JobAttributes(slack=2))
+    assert found.deadline_ms.tolist() == [150, 40 + 2 * 120]
+    assert found.tardiness_ms.tolist() == [50, 10]
+    assert found.missed.tolist() == [True, True]
+    found = with_deadlines(JobAttributes(deadline_ms=200), JobAttributes(weight=2))
+    assert found.tardiness_ms[0] == 0
+    assert np.isnan(found.tardiness_ms[1])
+    assert found.missed.tolist() == [False, False]
+    assert record().deadline_ms.tolist() == [math.inf, math.inf]
+
+
+def test_a_job_that_has_failed_or_is_late_already_has_missed_its_deadline() -> None:
+    both = JobAttributes(deadline_ms=199), JobAttributes(deadline_ms=199)
+    unfinished = {"completion_ms": np.array([NAN, NAN]), "end_ms": 200.0}
+    assert with_deadlines(*both, **unfinished).missed.tolist() == [True, True]
+    later = JobAttributes(deadline_ms=201), JobAttributes(deadline_ms=201)
+    assert with_deadlines(*later, **unfinished).missed.tolist() == [False, False]
+    failed = {"failed_job": np.array([1]), "failed_ms": np.array([100.0])}
+    assert with_deadlines(*later, **unfinished, **failed).missed.tolist() == [False, True]

@@ -55,9 +55,13 @@ def line(
     processors: Any = -1,
     memory: Any = -1,
     status: Any = 1,
+    user: Any = -1,
+    group: Any = -1,
+    queue: Any = -1,
 ) -> str:
     """A job of 18 fields."""
-    fields = (1, submit, 5, run, allocated, -1, used_memory, processors, 200, memory, status, *[-1] * 7)
+    known = (1, submit, 5, run, allocated, -1, used_memory, processors, 200, memory, status)
+    fields = (*known, user, group, -1, queue, -1, -1, -1)
     return " ".join(str(each) for each in fields)
 
 
@@ -66,6 +70,33 @@ def write(folder: Path, *lines: str, header: str = "", name: str = "toy.swf") ->
     text = header + "\n".join(lines) + "\n"
     path.write_bytes(gzip.compress(text.encode()) if path.suffix == ".gz" else text.encode())
     return path
+
+
+# Tenants
+
+
+@pytest.mark.parametrize(
+    ("tenants", "names"),
+    [
+        ("user", ["user-3", "user-12", "default"]),
+        ("group", ["group-1", "group-1", "group-2"]),
+        ("queue", ["queue-0", "default", "queue-5"]),
+        (None, []),
+    ],
+)
+def test_the_tenant_of_a_job_is_a_field_of_the_log(tmp_path: Path, tenants: Any, names: list[str]) -> None:
+    lines = (
+        line(submit=0, user=3, group=1, queue=0),
+        line(submit=9, user=12, group=1),
+        line(submit=5, group=2, queue=5),
+    )
+    log = write(tmp_path, *lines)
+    found = read_swf_workload(log, tenants=tenants).sequence
+    assert found is not None
+    order = [0, 2, 1]  # of submission
+    assert [each.tenant for each in found.attributes] == ([names[place] for place in order] if names else [])
+    with pytest.raises(WorkloadError, match="tenants must be 'user', 'group' or 'queue', got 'pool'"):
+        read_swf_workload(log, tenants="pool")  # type: ignore[arg-type]
 
 
 # Reading

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import gc
 import json
+import math
 import tomllib
+from dataclasses import replace
 from pathlib import Path
 from textwrap import dedent
 from typing import Any
@@ -16,8 +18,9 @@ from hypothesis import strategies as st
 
 import workloads.sources.workload_file
 from tests.refusal import refusal
-from tests.workloads.strategies import job_profiles, job_sequences
+from tests.workloads.strategies import job_attributes, job_profiles, job_sequences
 from workloads.arrivals import JobSequence, batch_arrivals
+from workloads.attributes import JobAttributes, Tenant
 from workloads.imperfections import Imperfections
 from workloads.job import JobProfile, StageProfile, TaskDurations, Wave, WorkloadError
 from workloads.sources.tpch import load_tpch
@@ -193,6 +196,7 @@ def test_round_trip(tmp_path: Path, sequence: JobSequence, name: str, suffix: st
     assert workload.name == name
     assert again.seed == sequence.seed
     assert again.arrival_ms.tolist() == sequence.arrival_ms.tolist()
+    assert (again.attributes, again.tenants) == (sequence.attributes, sequence.tenants)
     assert len(workload.profiles) == len(set(sequence.profiles)) == len(set(again.profiles))
     for left, right in zip(again.profiles, sequence.profiles, strict=True):
         assert_same(left, right)
@@ -337,6 +341,62 @@ def test_workloads_that_no_file_could_hold() -> None:
         Workload((job,), JobSequence((job, twin), np.zeros(2)))
 
 
+# Attributes of jobs
+
+ETL = JobProfile("etl", (StageProfile(2, TaskDurations.constant(10)),))
+
+
+def test_attributes_of_a_profile_and_of_a_job(tmp_path: Path) -> None:
+    """Those of a job come first, and its deadline instead of the profile's slack."""
+    profiles = {"etl": {"weight": 4, "slack": 3, "tenant": "bi", "stages": [stage()]}}
+    jobs = [
+        {},
+        {"weight": 2, "tenant": "web"},
+        {"deadline_ms": 500, "arrival_ms": 400},
+        {"slack": None, "arrival_ms": 600},
+    ]
+    tenants = {"web": {"weight": 2, "min_share": 5}, "bi": {}}
+    file = minimal(profiles=profiles, jobs=[{"profile": "etl"} | each for each in jobs], tenants=tenants)
+    found = read(tmp_path, file)
+    assert found.sequence is not None
+    assert found.sequence.attributes == (
+        JobAttributes(4, slack=3, tenant="bi"),
+        JobAttributes(2, slack=3, tenant="web"),
+        JobAttributes(4, deadline_ms=500, tenant="bi"),
+        JobAttributes(4, tenant="bi"),
+    )
+    assert found.tenants == found.sequence.tenants == (Tenant("web", 2, 5), Tenant("bi"))
+    assert found.attributes == {"etl": JobAttributes(4, slack=3, tenant="bi")}
+
+
+def test_jobs_that_are_drawn_have_the_attributes_of_their_profile(tmp_path: Path) -> None:
+    profiles = {"etl": {"weight": 4, "tenant": "bi", "stages": [stage()]}, "web": {"stages": [stage()]}}
+    library = read(tmp_path, minimal(profiles=profiles))
+    drawn = library.attributed(batch_arrivals(library.profiles, 20, 0))
+    for profile, each in zip(drawn.profiles, drawn.attributes, strict=True):
+        assert each == (JobAttributes(4, tenant="bi") if profile.name == "etl" else JobAttributes())
+    plain = batch_arrivals(library.profiles, 3, 0)
+    assert Workload(library.profiles).attributed(plain) is plain
+
+
+@settings(max_examples=50)
+@given(shared=job_attributes(), own=job_attributes(), deadline_ms=st.sampled_from((None, 20.0)))
+def test_round_trip_of_attributes(
+    tmp_path: Path, shared: JobAttributes, own: JobAttributes, deadline_ms: float | None
+) -> None:
+    if deadline_ms is not None:
+        own = replace(own, deadline_ms=deadline_ms, slack=math.inf)
+    tenants = (Tenant("bi", 2, 1), Tenant("etl"), Tenant())
+    sequence = JobSequence((ETL, ETL), np.zeros(2), attributes=(own, shared), tenants=tenants)
+    workload = Workload((ETL,), sequence, attributes={"etl": shared})
+    write_workload(tmp_path / "w.json", workload)
+    again = read_workload(tmp_path / "w.json")
+    assert again.sequence is not None
+    assert again.sequence.attributes == sequence.attributes
+    assert again.attributes.get("etl", JobAttributes()) == shared
+    assert again.tenants == again.sequence.tenants == tenants
+
+
 # What is refused
 
 
@@ -379,6 +439,36 @@ def test_workloads_that_no_file_could_hold() -> None:
         ),
         (minimal(jobs=[{"profile": "etl"}], seed=-1), "seed: expected greater than or equal to 0, got -1"),
         (minimal(other=1, more=2, profiles={}), "(and 2 more)"),
+        (
+            minimal(jobs=[{"profile": "etl"}, {"profile": "etl", "weight": 0}]),
+            "jobs[1]: weight must be between 1e-09 and 1e+09, got 0",
+        ),
+        (
+            minimal(profiles={"etl": {"weight": -1, "stages": [stage()]}}),
+            "profiles.etl: weight must be between 1e-09 and 1e+09, got -1",
+        ),
+        (
+            minimal(jobs=[{"profile": "etl"}, {"profile": "etl", "arrival_ms": 9, "deadline_ms": 8}]),
+            "jobs[1].deadline_ms: the deadline at 8 ms is before the arrival at 9 ms",
+        ),
+        (
+            minimal(jobs=[{"profile": "etl", "deadline_ms": 8, "slack": 2}]),
+            "jobs[0]: a job has either deadline_ms or slack, got both",
+        ),
+        (
+            minimal(jobs=[{"profile": "etl", "weight": "4"}]),
+            "jobs[0].weight: expected a valid number, got '4'",
+        ),
+        (
+            minimal(jobs=[{"profile": "etl"}, {"profile": "etl", "tenant": "x"}], tenants={"a": {}, "b": {}}),
+            "jobs[1].tenant: unknown tenant 'x', expected one of a, b",
+        ),
+        (
+            minimal(profiles={"etl": {"tenant": "x", "stages": [stage()]}}, tenants={"a": {}}),
+            "profiles.etl.tenant: unknown tenant 'x', expected one of a",
+        ),
+        (minimal(tenants={"a": {"weight": 0}}), "tenants.a: weight must be between 1e-09 and 1e+09, got 0"),
+        (minimal(tenants={"a": {"max_share": 0}}), "tenants.a.max_share: unknown key, got 0"),
     ],
 )
 def test_malformed_files(tmp_path: Path, file: dict[str, Any], expected: str) -> None:

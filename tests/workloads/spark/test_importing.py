@@ -40,6 +40,28 @@ def test_runs_of_a_query_are_pooled(tmp_path):
     assert about["model"]["first_ms"] > 0
 
 
+@pytest.mark.parametrize(
+    ("tenants", "names"), [("pool", ["bi", "default"]), ("group", ["default", "g"]), (None, [])]
+)
+def test_the_tenant_of_a_query_is_its_pool_or_its_job_group(tmp_path, tenants, names):
+    log = LogBuilder().executor("0")
+    for job, named in enumerate(({"spark.scheduler.pool": "bi"}, {"spark.jobGroup.id": "g"})):
+        start = 2000 + 1000 * job
+        log.job(job, [stage_info(job, 1)], at=start, **named)
+        log.run(job, start, start + 100).job_end(job, start + 100)
+    path = log.end().write(tmp_path / "log")
+    found = import_event_logs([path], arrivals=True, tenants=tenants).workload
+    assert [each.tenant for each in found.sequence.attributes] == names
+    write_workload(tmp_path / "w.json", found)
+    assert read_workload(tmp_path / "w.json").sequence.attributes == found.sequence.attributes
+    for wrong, message in (
+        ({}, "they need arrivals"),
+        ({"tenants": "queue"}, "tenants must be 'pool' or 'group'"),
+    ):
+        with pytest.raises(WorkloadError, match=message):
+            import_event_logs([path], **{"tenants": "pool", **wrong})
+
+
 @pytest.mark.parametrize("order", [(1, 3), (3, 1), (2, 3, 1)])
 def test_of_an_application_that_is_given_twice_the_fuller_log_counts(tmp_path, order):
     """As when a log was copied while the application ran, and again at its end; whichever comes first."""

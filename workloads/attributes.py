@@ -1,0 +1,115 @@
+"""Attributes of submitted jobs: weight, deadline, tenant. They belong to a job of a sequence, not to its profile."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from workloads.errors import check_all, check_instance, check_number, check_whole
+from workloads.job import LONGEST_MS, WorkloadError
+
+__all__ = ["DEFAULT_TENANT", "NO_ATTRIBUTES", "JobAttributes", "Tenant", "tenants_of"]
+
+#: Tenant of jobs that name none; Spark's pool of the same name.
+DEFAULT_TENANT = "default"
+#: Largest weight; the smallest is its inverse.
+LARGEST_WEIGHT = 1e9
+
+
+def _check_weight(weight: float) -> None:
+    if not 1 / LARGEST_WEIGHT <= weight <= LARGEST_WEIGHT:
+        raise WorkloadError(
+            f"weight must be between {1 / LARGEST_WEIGHT:g} and {LARGEST_WEIGHT:g}, got {weight:g}"
+        )
+
+
+def _check_name(name: str, what: str) -> None:
+    if not check_instance(name, str, what, WorkloadError):
+        raise WorkloadError(f"{what} must not be empty")
+
+
+@dataclass(frozen=True)
+class JobAttributes:
+    """What the owner of one job asks for.
+
+    Args:
+        weight: importance of the job's completion time, above 0.
+        deadline_ms: time by which the job should complete, on the clock of the sequence, ms; infinite for none.
+        slack: the deadline, relative to the arrival, over the estimated time of the job alone on the cluster
+            (``simulator.cluster.alone.deadlines_ms``); infinite for none. Not together with ``deadline_ms``.
+        tenant: name of the user, queue or pool that submits the job.
+
+    Raises:
+        WorkloadError: a value out of range, or two deadlines.
+    """
+
+    weight: float = 1.0
+    deadline_ms: float = math.inf
+    slack: float = math.inf
+    tenant: str = DEFAULT_TENANT
+
+    def __post_init__(self) -> None:
+        for name in ("weight", "deadline_ms", "slack"):
+            object.__setattr__(self, name, check_number(getattr(self, name), name, WorkloadError))
+        _check_weight(self.weight)
+        if not (0 <= self.deadline_ms <= LONGEST_MS or self.deadline_ms == math.inf):
+            raise WorkloadError(
+                f"deadline_ms must be between 0 and {LONGEST_MS:g}, or infinite, got {self.deadline_ms:g}"
+            )
+        if not self.slack > 0:
+            raise WorkloadError(f"slack must be above 0, got {self.slack:g}")
+        if not math.isinf(self.deadline_ms) and not math.isinf(self.slack):
+            raise WorkloadError("a job has either deadline_ms or slack, got both")
+        _check_name(self.tenant, "tenant")
+
+
+@dataclass(frozen=True)
+class Tenant:
+    """A user, queue or pool that submits jobs, with its entitlement as in Spark's FAIR scheduler.
+
+    Args:
+        name: name by which jobs refer to it.
+        weight: share of the cluster relative to other tenants, above 0.
+        min_share: number of executors that it gets first while it has work for them.
+
+    Raises:
+        WorkloadError: a value out of range.
+    """
+
+    name: str = DEFAULT_TENANT
+    weight: float = 1.0
+    min_share: int = 0
+
+    def __post_init__(self) -> None:
+        _check_name(self.name, "a tenant's name")
+        object.__setattr__(self, "weight", check_number(self.weight, "weight", WorkloadError))
+        object.__setattr__(self, "min_share", check_whole(self.min_share, "min_share", WorkloadError, 0))
+        _check_weight(self.weight)
+
+
+#: A job that asks for nothing.
+NO_ATTRIBUTES = JobAttributes()
+
+
+def tenants_of(attributes: Iterable[JobAttributes], declared: Iterable[Tenant] = ()) -> tuple[Tenant, ...]:
+    """Return the tenants of some jobs: those declared, else those that the jobs name, by name.
+
+    The tenant of jobs that name none need not be declared.
+
+    Raises:
+        WorkloadError: a tenant is declared twice, or a job names one that is not declared.
+    """
+    declared = check_all(declared, Tenant, "tenants", WorkloadError)
+    known: dict[str, Tenant] = {}
+    for tenant in declared:
+        if tenant.name in known:
+            raise WorkloadError(f"the tenant {tenant.name!r} is declared twice")
+        known[tenant.name] = tenant
+    for job, each in enumerate(attributes):
+        if each.tenant not in known:
+            if declared and each.tenant != DEFAULT_TENANT:
+                names = ", ".join(tenant.name for tenant in declared)
+                raise WorkloadError(f"job {job}: unknown tenant {each.tenant!r}, expected one of {names}")
+            known[each.tenant] = Tenant(each.tenant)
+    return tuple(known.values()) if declared else tuple(sorted(known.values(), key=lambda each: each.name))
