@@ -409,7 +409,7 @@ STUDIES: dict[str, Entry] = {
         Batches and streams of TPC-H jobs, random DAGs, DAGs of a trace, executors of four sizes, wrong estimates and
         faults, on seeds that nothing is trained or tuned on. The score is the geometric mean of the mean JCT relative
         to fair sharing. docs/benchmark.md has the scores of all that ships, and says where the published jobs and the
-        trace come from. Some 6 minutes of CPU time for a
+        trace come from. Some 4 minutes of CPU time for a
         rule.""", (
             Option("--schedulers", "text",
                 "Schedulers to measure: names that 'decima schedulers' lists, or module:Class for your own.  "
