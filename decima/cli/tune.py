@@ -86,8 +86,8 @@ def tune(
 
     A search (CMA-ES) changes all of them at once, and candidates run the same sequences with the same task noise. The
     result is judged on other seeds. Schedulers take the constants by name, or from the file of --json as
-    priced-srpt:FILE.json. A generation has about ten candidates: by default a setting with batches of 20 jobs takes less
-    than a minute of CPU time, one with streams of 100 jobs five. Needs pip install -e '.[tune]'.
+    priced-srpt:FILE.json. A generation has about ten candidates: by default a setting with batches of 20 jobs takes
+    less than a minute of CPU time, one with streams of 100 jobs five. Needs pip install -e '.[tune]'.
     """
     from decima.outputs import prepare_outputs
     from decima.studies.tune import outcome, tune_rule
