@@ -22,10 +22,10 @@ PATIENCE_S = 300.0
 
 
 class Page:
-    """A page that is open.
+    """An open page.
 
     Attributes:
-        errors: what went wrong in it: uncaught errors, and errors on its console.
+        errors: uncaught errors and console errors.
     """
 
     def __init__(self, connection: WebSocketClientConnection) -> None:
@@ -83,13 +83,13 @@ class Page:
 
 
 def visit(page: Path, do: Callable[[Page], Awaitable[None]], folder: Path, size: str = "1250,2000") -> None:
-    """Open a page, and do something with it.
+    """Open a page and interact with it.
 
     Args:
         page: the file.
-        do: gets the page as soon as it is connected, perhaps before it is loaded.
-        folder: for what the browser writes.
-        size: of the window.
+        do: called with the page as soon as it is connected, perhaps before it is loaded.
+        folder: folder for files of the browser.
+        size: size of the window.
     """
     profile = folder / "chromium"
     port = profile / "DevToolsActivePort"

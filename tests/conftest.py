@@ -11,21 +11,21 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 matplotlib.use("Agg")
-# The tests run side by side; PyTorch's own threads would only wait for each other. It is imported later.
+# Tests run in parallel, so PyTorch gets one thread. It is imported later.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 # The suite is the same at every run, on every machine; ``--hypothesis-profile=explore`` looks for new examples.
-# How fast examples are made and run says only how busy the machine is.
+# Deadlines of examples would only measure the load of the machine.
 settings.register_profile("explore", deadline=None, suppress_health_check=list(HealthCheck))
 settings.register_profile("same", settings.get_profile("explore"), derandomize=True, database=None)
 settings.load_profile("same")
 
-#: Published profiles, recorded episodes and traces live beside the checkout; they are not part of it.
+#: Published profiles, recorded episodes and traces are beside the checkout; they are not part of it.
 SHARED = Path(os.environ.get("DECIMA_SHARED", Path(__file__).resolve().parents[2] / "shared"))
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Before the workers of a run of all tests start, compile what many of them need."""
+    """Compile code that many tests need before the workers of a full run start."""
     is_worker, num_workers = hasattr(config, "workerinput"), config.getoption("numprocesses", 0)
     if is_worker or not num_workers or config.args_source is not config.ArgsSource.TESTPATHS:
         return
@@ -39,14 +39,14 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.fixture(scope="session")
 def run_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder that all workers of this run of the tests share; a lock beside a file makes it once."""
+    """A folder shared by all workers of this test run; with a file lock, its contents are created once."""
     own = tmp_path_factory.getbasetemp()
     return own.parent if "PYTEST_XDIST_WORKER" in os.environ else own
 
 
 @pytest.fixture(scope="session")
 def shared() -> Callable[[str], Path]:
-    """``shared("tpch")`` is a path under the shared data; the test is skipped where it is absent."""
+    """``shared("tpch")`` is a path under the shared data; the test is skipped if it is missing."""
 
     def find(relative: str) -> Path:
         path = SHARED / relative

@@ -1,10 +1,10 @@
 """Random malformed inputs for the command line: ``python -m tests.fuzz --cases 2000 --seed 0``.
 
-Each case damages one valid input (a file, an option or the name of a scheduler) and runs a command on it, in this
-process. The command must refuse it in one line on stderr with a status that is not 0, or succeed where the damage is
-harmless; it must end in time, raise nothing and warn of nothing, execute nothing, and leave no file half-written.
+Each case damages one valid input (a file, an option or the name of a scheduler) and runs a command on it in this
+process. The command must refuse it with one line on stderr and an error status, or succeed if the damage is
+harmless. It must end in time, raise and warn of nothing, execute nothing, and leave no partial file.
 
-A case is named by its seed and number, so that ``--only NUMBER`` repeats it.
+A case is identified by seed and number; ``--only NUMBER`` repeats it.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ Damage = Callable[[random.Random, bytes], bytes]
 
 
 class _LateError(BaseException):
-    """A command went on for too long; nothing catches it."""
+    """A command exceeded its time limit; derived such that no code catches it."""
 
 
 # Valid inputs
@@ -106,7 +106,7 @@ def _live_log() -> bytes:
 
 @cache
 def _training() -> dict[str, bytes]:
-    """The files of a small training."""
+    """Return the files of a small training."""
     before = Path.cwd()
     with tempfile.TemporaryDirectory() as folder:
         os.chdir(folder)
@@ -146,7 +146,7 @@ def _flipped(rng: random.Random, data: bytes) -> bytes:
 
 
 def _spliced(rng: random.Random, data: bytes) -> bytes:
-    """A piece is left out, told twice, or written over another."""
+    """Remove, repeat or overwrite a piece."""
     one, other, to = sorted(rng.randrange(len(data) + 1) for _ in range(3))
     return rng.choice((data[:one] + data[other:], data[:to] + data[one:], data[:one] + data[other:to] * 2))
 
@@ -159,7 +159,7 @@ def _recoded(rng: random.Random, data: bytes) -> bytes:
 
 
 def _retold(rng: random.Random, data: bytes) -> bytes:
-    """A word of a text, or a place between words, becomes something else."""
+    """Replace a word of a text, or a gap between words."""
     text = data.decode("latin-1")
     start = rng.randrange(len(text) + 1)
     end = start if rng.random() < 0.4 else min(start + rng.randrange(12), len(text))
@@ -182,7 +182,7 @@ def _deep(levels: int) -> Any:
 
 
 def damaged_value(rng: random.Random, document: Any) -> Any:
-    """The same, but in one place, which is gone, or holds something else."""
+    """Return the same document with one entry removed or replaced."""
     *before, last = rng.choice(list(_places(document)))
     inner = document
     for key in before:
@@ -221,7 +221,7 @@ def _json_line(rng: random.Random, data: bytes) -> bytes:
 
 
 def _archive(rng: random.Random, data: bytes) -> bytes:
-    """A policy file with another text, or with another array."""
+    """Return a policy file with another text or another array."""
     path = Path("archive.npz")
     path.write_bytes(data)
     arrays = read_archive(path)
@@ -246,7 +246,7 @@ def _archive(rng: random.Random, data: bytes) -> bytes:
 
 
 def _torch(rng: random.Random, data: bytes) -> bytes:
-    """A checkpoint in which one value, or one tensor, is another."""
+    """Return a checkpoint in which one value or tensor is replaced."""
     document = torch.load(io.BytesIO(data), weights_only=True)
     other = rng.choice((torch.zeros(3), torch.tensor(math.nan), torch.zeros(2, 2, dtype=torch.int64)))
     if rng.random() < 0.3:
@@ -274,11 +274,11 @@ class Kind:
     """A kind of file that commands read.
 
     Attributes:
-        name: of the file.
-        valid: makes one that is right.
-        damages: what may be wrong with one.
-        commands: that read it; cheap where it is right.
-        others: files that have to lie beside it, by name.
+        name: file name.
+        valid: makes a valid file.
+        damages: functions that damage one.
+        commands: commands that read it; cheap for a valid file.
+        others: further files beside it, by name.
     """
 
     name: str
@@ -375,7 +375,7 @@ SPECS = (
 
 
 def _options(rng: random.Random) -> list[str]:
-    """A command with one or two options that have some word or other as their value."""
+    """Return a command with one or two options that have random words as values."""
     commands = [
         (path, command)
         for path, command in every_command()
@@ -418,7 +418,7 @@ class Case:
 
 
 def run_case(seed: int, number: int, keep: Path | None = None) -> Case:
-    """Run one case in a folder of its own; with ``keep``, in this one, so that its input can be looked at."""
+    """Run one case in its own folder; with ``keep``, in this one, so that its input can be inspected."""
     rng = random.Random(f"{seed} {number}")
     before = Path.cwd()
     with contextlib.ExitStack() as ends:
@@ -448,7 +448,7 @@ def _prepared(rng: random.Random) -> tuple[str, list[str]]:
 
 
 def _invoked(words: list[str]) -> tuple[int, str, str]:
-    """Exit status, stderr, and what is wrong: an exception, or too much time."""
+    """Return exit status, stderr, and the defect: an exception, or a timeout."""
 
     def late(number: int, frame: object) -> None:
         raise _LateError
@@ -495,7 +495,7 @@ def _is_whole(path: Path) -> bool:
 
 
 def run(cases: int, seed: int, only: int | None = None, first: int = 0) -> list[Case]:
-    """Run cases in a row, and print what is wrong."""
+    """Run consecutive cases, and print defects."""
     found = []
     for number in range(first, first + cases) if only is None else [only]:
         case = run_case(seed, number)

@@ -1,14 +1,13 @@
-"""Mutation testing: change the code in one place, see whether a test notices, and again for every place.
+"""Mutation testing: change the code in one place, check whether a test fails, and repeat for every place.
 
     pip install -c constraints.txt -e '.[dev]'
     python -m tests.mutate simulator/cluster --tests tests/simulator --no-jit --out survivors.diff
 
-The tests run once as they are, and coverage tells which test runs which line: of a change, only those tests are run
-that reach it, the shortest first.
-Cosmic Ray says what can be changed; of all that it would do in one place, one change is drawn. Each process works in
-a copy of the checkout of its own and forks for each change, so that libraries are imported once. A change that makes
-the tests fail, or hang, is killed; the others are shown. ``--save`` and ``--load`` take the changes to another
-machine, which needs no Cosmic Ray; ``--alive`` writes those that survived for another run with slower tests.
+The tests run once unchanged, with coverage by test; for a change, only the tests that reach its line are run, the
+shortest first. Cosmic Ray lists possible changes; one change per place is drawn. Each process works in its own copy
+of the checkout and forks for each change, so that libraries are imported once. A change that makes the tests fail or
+hang is killed; the others are shown. ``--save`` and ``--load`` transfer the changes to another machine, which needs
+no Cosmic Ray; ``--alive`` writes survivors for another run with slower tests.
 """
 
 from __future__ import annotations
@@ -59,7 +58,7 @@ LIBRARIES = (
 
 
 class Mutant(NamedTuple):
-    """One change: a file of the checkout, the line where it is, and the whole text after it."""
+    """One change: a file of the checkout, the changed line, and the new text of the file."""
 
     file: str
     line: int
@@ -67,7 +66,7 @@ class Mutant(NamedTuple):
 
 
 def mutants(files: Iterable[Path], seed: int) -> Iterator[Mutant]:
-    """One change for each place of the files where something can be changed."""
+    """Return one change for each place of the files that can be changed."""
     from cosmic_ray.ast import ast_nodes, get_ast
     from cosmic_ray.mutating import mutate_code
     from cosmic_ray.plugins import get_operator, operator_names
@@ -93,7 +92,7 @@ def mutants(files: Iterable[Path], seed: int) -> Iterator[Mutant]:
 
 
 class _Places(set[tuple[int, int]]):
-    """Places that lie in one of some stretches of a text, each from (line, column) to (line, column)."""
+    """Places inside some ranges of a text, each from (line, column) to (line, column)."""
 
     def __init__(self) -> None:
         self.stretches: list[tuple[tuple[int, int], tuple[int, int]]] = []
@@ -103,7 +102,7 @@ class _Places(set[tuple[int, int]]):
 
 
 def _lines_without_meaning(text: str) -> _Places:
-    """Annotations, which are never evaluated, and what only checkers of types read."""
+    """Return lines without effect at run time: annotations, and code for type checkers."""
     found = _Places()
     for node in ast.walk(ast.parse(text)):
         parts: list[ast.AST | None] = [getattr(node, "annotation", None), getattr(node, "returns", None)]
@@ -128,7 +127,7 @@ def _compiles(text: str) -> bool:
 
 
 def prepare() -> None:
-    """Make a copy of the checkout to work in, and import libraries; what a process does first."""
+    """Initialise a process: copy the checkout, and import libraries."""
     global _folder  # goes with the process
     _folder = tempfile.TemporaryDirectory()
     copy = Path(_folder.name) / ROOT.name
@@ -145,21 +144,21 @@ def prepare() -> None:
 
 
 class Reached(NamedTuple):
-    """The tests that run each line of the changed packages, and how long each test takes.
+    """The tests that run each line of the changed packages, and the duration of each test.
 
     Attributes:
-        tests: By file and line, names (node ids) of tests.
-        seconds: By name of a test, wall-clock seconds; its keys are all tests.
+        tests: file and line -> names (node ids) of tests.
+        seconds: name of a test -> wall-clock seconds; its keys are all tests.
     """
 
     tests: dict[str, dict[int, list[str]]]
     seconds: dict[str, float]
 
     def by(self, mutant: Mutant, most_s: float) -> list[str]:
-        """Names of the tests that reach a change, shortest first, of at most ``most_s`` seconds together.
+        """Return names of the tests that reach a change, shortest first, of at most ``most_s`` seconds together.
 
-        A line that runs at import only (a default, a constant) is reached by the tests of the function or class
-        around it, or else of the file.
+        A line that runs only at import (a default, a constant) is reached by the tests of the enclosing function or
+        class, or else of the file.
         """
         lines = self.tests.get(mutant.file, {})
         around = [
@@ -181,7 +180,9 @@ class Reached(NamedTuple):
 
 
 class _Watch:
-    """A plugin of pytest: which test runs which line (by contexts of coverage), and the seconds of each test."""
+    """A plugin of pytest that records which test runs which line (by contexts of coverage), and the seconds of each
+    test.
+    """
 
     def __init__(self, coverage: Any) -> None:
         self.coverage = coverage
@@ -196,7 +197,7 @@ class _Watch:
 
 
 class _Choice:
-    """A plugin of pytest that keeps the chosen tests only, in this order."""
+    """A plugin of pytest that keeps only the chosen tests, in this order."""
 
     def __init__(self, names: list[str]) -> None:
         self.place = {name: place for place, name in enumerate(names)}
@@ -208,7 +209,7 @@ class _Choice:
 
 
 def reached(folders: list[str], tests: list[str], limit_s: float) -> Reached | None:
-    """Run the tests as they are and say which test reaches which line; None if they fail."""
+    """Run the tests unchanged and return which test reaches which line; None if they fail."""
     with tempfile.NamedTemporaryFile() as answer:
         if not _pass(tests, limit_s, watch=(folders, answer.name)):
             return None
@@ -219,7 +220,7 @@ def reached(folders: list[str], tests: list[str], limit_s: float) -> Reached | N
 
 
 def survives(mutant: Mutant, tests: list[str], limit_s: float) -> bool:
-    """Whether the tests with these names pass with this change."""
+    """Return whether the tests with these names pass with this change."""
     file = Path(mutant.file)
     before = file.read_text()
     file.write_text(mutant.text)
@@ -230,7 +231,7 @@ def survives(mutant: Mutant, tests: list[str], limit_s: float) -> bool:
 
 
 class _Limit:
-    """Ends the process when one test has taken so many seconds of its CPU time, however busy the machine is."""
+    """Ends the process when one test has used this CPU time, s, so that the load of the machine does not matter."""
 
     def __init__(self, limit_s: float) -> None:
         self.limit_s = limit_s
@@ -279,7 +280,7 @@ def _pass(
     choice: list[str] | None = None,
     watch: tuple[list[str], str] | None = None,
 ) -> bool:
-    """Whether the tests pass here, in a process of their own that begins as this one."""
+    """Return whether the tests pass in a fork of this process."""
     child = os.fork()
     if child == 0:
         os.setsid()
@@ -304,7 +305,7 @@ def _pass(
 
 
 def show(survivors: list[Mutant]) -> str:
-    """The changes that no test noticed, as one diff."""
+    """Return the changes that no test detected, as one diff."""
     parts = []
     for mutant in sorted(survivors):
         before = (ROOT / mutant.file).read_text().splitlines(keepends=True)
@@ -341,7 +342,7 @@ def _write(path: Path, found: list[Mutant]) -> None:
 def main(
     folders, tests, no_jit, most, seed, processes, limit_s, within_s, until_s, out, save, alive, load
 ) -> None:
-    """Try changes of the code in FOLDERS and print what share of them the tests notice."""
+    """Try changes of the code in FOLDERS and print the share that the tests detect."""
     if load is not None:
         found = [Mutant(*each) for each in json.loads(gzip.decompress(load.read_bytes()))]
     else:

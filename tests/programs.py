@@ -1,4 +1,4 @@
-"""Programs of their own that tests start, interrupt and kill."""
+"""Child programs that tests start, interrupt and kill."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ PATIENCE_S = 600.0
 
 @contextmanager
 def ctrl_c_strikes() -> Iterator[None]:
-    """Ctrl-C interrupts, here and in programs that are started here, as it does at a terminal.
+    """Make Ctrl-C interrupt this process and its children, as at a terminal.
 
-    A shell that starts the tests in the background has them ignore it, and so would all that they start.
+    A shell that starts the tests in the background makes them, and all their children, ignore it.
     """
     handler = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
@@ -29,9 +29,9 @@ def ctrl_c_strikes() -> Iterator[None]:
 
 @contextmanager
 def started(command: Sequence[str], **options: Any) -> Iterator[subprocess.Popen[str]]:
-    """A program that Ctrl-C interrupts, at the head of a process group; ``options`` as of ``subprocess.Popen``.
+    """Start a program in a new process group that Ctrl-C interrupts; ``options`` as of ``subprocess.Popen``.
 
-    After the block, or should the test wait for it in vain, it is killed with all that it started.
+    It is killed with all its children after the block, or when the test waits in vain.
     """
     with ctrl_c_strikes():
         process = subprocess.Popen(

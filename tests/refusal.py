@@ -1,4 +1,4 @@
-"""What is common to tests of files that are refused."""
+"""Helpers for tests of refused files."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 
 
 def refusal(read: Callable[[Path], object], error: type[Exception], path: Path) -> str:
-    """The one-line message with which a file is refused, without its path."""
+    """Return the one-line message with which a file is refused, without its path."""
     with pytest.raises(error) as caught:
         read(path)
     message = str(caught.value)

@@ -1,4 +1,4 @@
-"""The plan of packages, held against the imports: one direction, no cycle, short chains."""
+"""The layering of packages, checked by imports: one direction, no cycle, short chains."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ MOST_IN_DECIMA = 15
 
 @cache
 def modules() -> dict[str, Path]:
-    """Name -> file, of every module of the three packages."""
+    """Return name -> file of every module of the three packages."""
     files = [file for top in ("workloads", "simulator", "decima") for file in (ROOT / top).rglob("*.py")]
     return {".".join(_parts(file)): file for file in files}
 
@@ -49,7 +49,7 @@ def _parts(file: Path) -> tuple[str, ...]:
 
 @cache
 def imports(module: str, inside: bool) -> frozenset[str]:
-    """Modules of ours that a module imports at run time, those in functions too if ``inside``."""
+    """Return the project's modules that a module imports at run time, including imports in functions if ``inside``."""
     found = set()
     pending: list[tuple[ast.AST, bool]] = [(ast.parse(modules()[module].read_text()), False)]
     while pending:
@@ -87,7 +87,7 @@ def test_no_arrow_runs_up(module: str) -> None:
 
 
 def test_no_circle_and_no_long_chain() -> None:
-    """Circles are looked for in functions, too."""
+    """Cycles are searched in functions, too."""
     for inside in (True, False):
         longest: dict[str, list[str]] = {}
 
@@ -107,7 +107,7 @@ def test_no_circle_and_no_long_chain() -> None:
 
 
 def test_imports_inside_functions_are_for_quick_starts_and_extras() -> None:
-    """Of our own modules, only commands import as late as that."""
+    """Of the project's modules, only commands are imported inside functions."""
     late = {
         module
         for module in modules()

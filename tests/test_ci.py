@@ -1,4 +1,4 @@
-"""Lanes of ``.ci/run``: all of them run to their ends, none of them fails unseen."""
+"""Lanes of ``.ci/run``: all of them run to the end, and every failure is reported."""
 
 from __future__ import annotations
 

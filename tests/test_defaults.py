@@ -1,7 +1,7 @@
 """Defaults of all command options and public functions equal the recorded ones.
 
-Results depend on defaults, so that a change of one is a change for users, to be made on purpose and told in the
-changelog. After such a change, or a new option: ``python -m tests.test_defaults`` records them anew.
+Results depend on defaults, so a change must be deliberate and in the changelog. After such a change, or a new option:
+``python -m tests.test_defaults`` records them.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ LONGEST, PROSE = 120, 30
 
 
 def shown(value: Any) -> str:
-    """A value in one short line that is the same in each process."""
+    """Return a value as one short line that is the same in each process."""
     text = _text(value)
     return text if len(text) <= LONGEST else f"{text[:LONGEST]} .. {zlib.crc32(text.encode()):08x}"
 
@@ -68,7 +68,7 @@ def _text(value: Any) -> str:
 
 
 def options(group: click.Group, words: str = "decima") -> Iterator[str]:
-    """A line for each parameter of each command: how it is named, what it takes, and its default."""
+    """Return a line for each parameter of each command: name, type and default."""
     for name, command in sorted(group.commands.items()):
         yield f"{words} {name}: default shown {command.context_settings.get('show_default', False)}"
         if isinstance(command, click.Group):
@@ -94,7 +94,7 @@ def options(group: click.Group, words: str = "decima") -> Iterator[str]:
 
 
 def public() -> Iterator[tuple[str, Any]]:
-    """Return the public names of all modules, each at the place of its definition."""
+    """Return the public names of all modules, each where it is defined."""
     for package in (workloads, simulator, decima):
         for found in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
             if found.name.startswith(LEFT_OUT):
@@ -107,7 +107,7 @@ def public() -> Iterator[tuple[str, Any]]:
 
 
 def defaults() -> Iterator[str]:
-    """A line for each default of a public class or function, each dataclass, and each public constant."""
+    """Return a line for each default of a public class or function, each dataclass, and each public constant."""
     for name, value in public():
         if isinstance(value, type) and issubclass(value, BaseModel):
             for field, told in value.model_fields.items():
@@ -145,7 +145,7 @@ def test_defaults_are_those_recorded() -> None:
 
 
 def test_what_holds_arrays_is_compared_by_identity() -> None:
-    """``==`` of arrays and tables has no truth value: two records that are equal would raise an error."""
+    """``==`` of arrays and tables has no truth value: comparing two equal records would raise an error."""
     for name, value in public():
         if isinstance(value, type) and is_dataclass(value):
             kinds = " ".join(str(each.type) for each in fields(value))

@@ -1,4 +1,4 @@
-"""What the README and the guides say works: their commands run, their files are valid, their Python runs."""
+"""Commands, files and Python of the README and the guides work."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ FEW = {
 
 
 def blocks(language: str, page: Path) -> list[tuple[str, str]]:
-    """(file name or nothing, text) of the fenced blocks in a language."""
+    """Return (file name or empty, text) of the fenced blocks in a language."""
     return re.findall(rf"^```{language}(?: (\S+))?\n(.*?)^```$", page.read_text(), re.M | re.S)
 
 
@@ -72,7 +72,7 @@ LONG = ("my-spark-jobs.json", "my_features", "decima sweep", "reproduce fig18")
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Iterator[Path]:
-    """A folder with the files that the pages show, beside the recordings."""
+    """A folder with the files on the pages, beside the recordings."""
     for page in PAGES:
         for name, text in (
             block for kind in ("json", "python", "yaml", "csv") for block in blocks(kind, page)
@@ -89,14 +89,14 @@ def folder(tmp_path: Path) -> Iterator[Path]:
 
 
 def with_data(line: str) -> str:
-    """A command line of a page with the data that lie beside the checkout."""
+    """Return a command line of a page with the paths of the data beside the checkout."""
     if "../shared" in line and not SHARED.exists():
         pytest.skip("needs data that lie beside the checkout (set DECIMA_SHARED to their folder)")
     return line.replace("../shared", str(SHARED))
 
 
 def run(line: str, folder: Path) -> subprocess.CompletedProcess[str]:
-    """Run a command line of a page, where ``.venv`` is the environment of the tests."""
+    """Run a command line of a page, with the environment of the tests as ``.venv``."""
     line = with_data(line).replace(".venv/bin/", f"{Path(sys.executable).parent}/")
     if "decima serve" in line:
         return serve(line, folder)
@@ -104,7 +104,7 @@ def run(line: str, folder: Path) -> subprocess.CompletedProcess[str]:
 
 
 def run_here(line: str, folder: Path) -> tuple[int, str, str]:
-    """Exit status and output of the command in this process, if it is one of ours alone; else of a shell."""
+    """Run a single command of the project in this process, or else a shell; return exit status and output."""
     program, *words = shlex.split(with_data(line))
     if program != ".venv/bin/decima" or "serve" in words or set(line) & set("|;&<>*$"):
         done = run(line, folder)
@@ -132,7 +132,7 @@ def serve(line: str, folder: Path) -> subprocess.CompletedProcess[str]:
 
 
 def test_the_first_two_lines_install_run_and_test() -> None:
-    """`.ci/run` runs exactly these two."""
+    """``.ci/run`` runs exactly these two."""
     assert len(INSTALL) == 2
     assert INSTALL[0].endswith("&& .venv/bin/decima compare")
     assert INSTALL[1].endswith("&& .venv/bin/pytest")
@@ -148,7 +148,7 @@ def test_the_first_two_lines_install_run_and_test() -> None:
     ids=lambda lines: lines[0],
 )
 def test_commands_run(lines: list[str], folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With fewer experiments and iterations than the README's, and all in one process, which is much faster."""
+    """With fewer experiments and iterations than on the page, and in one process, which is much faster."""
     monkeypatch.chdir(folder)
     monkeypatch.syspath_prepend(folder)
     for line in lines:
@@ -172,7 +172,7 @@ WITH_PYTHON = [page for page in PAGES if any(not name for name, _ in blocks("pyt
 @pytest.mark.pages
 @pytest.mark.parametrize("page", WITH_PYTHON, ids=lambda page: page.stem)
 def test_python_runs(page: Path, folder: Path) -> None:
-    """Pieces of a page run one after the other; a training is a short one."""
+    """Blocks of a page run one after the other; a training is a short one."""
     code = "\n".join(text for name, text in blocks("python", page) if not name)
     code = code.replace('out="my-policy"', f'out="my-policy", overrides={SHORT}').replace(
         "seeds=10", "seeds=2"

@@ -31,7 +31,7 @@ def test_two_thousand_malformed_inputs(first: int) -> None:
 
 @pytest.mark.slow
 def test_malformed_inputs_of_a_process(tmp_path: Path) -> None:
-    """As in this process, the interpreter's own last words too."""
+    """As in this process, including messages of the interpreter at exit."""
     for number in range(20):
         folder = tmp_path / str(number)
         folder.mkdir()

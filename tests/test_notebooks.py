@@ -1,7 +1,7 @@
-"""The notebooks run, and print what is committed, but for cells with the tag "varies".
+"""The notebooks run, and print their committed outputs, except for cells with the tag "varies".
 
-Those learn: their numbers depend on the last digit of an exponential, which is not the same on every computer.
-``python -m tests.test_notebooks`` runs them all again and stores what they print and draw.
+These cells train: their numbers depend on the last digit of an exponential, which differs between computers.
+``python -m tests.test_notebooks`` runs all notebooks and stores their outputs.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ NOTEBOOKS = sorted(FOLDER.glob("*.ipynb"))
 
 
 def execute(path: Path) -> nbformat.NotebookNode:
-    """The notebook with what its cells give now.
+    """Return the notebook with new outputs.
 
     Raises:
         nbclient.exceptions.CellExecutionError: a cell fails.
@@ -37,7 +37,7 @@ def execute(path: Path) -> nbformat.NotebookNode:
 
 
 def printed(cell: nbformat.NotebookNode, stream: str) -> str:
-    """How a cell's output arrives in pieces is a matter of chance; only their sum counts."""
+    """Return the concatenated output of a cell, which arrives in random pieces."""
     outputs = [output for output in cell.get("outputs", []) if output.output_type == "stream"]
     return "".join(output.text for output in outputs if output.name == stream)
 
@@ -58,10 +58,10 @@ def test_a_notebook_stays_small(path: Path) -> None:
 
 
 def store(path: Path) -> None:
-    """Run a notebook and keep its output; nothing else of it changes."""
+    """Run a notebook and store its outputs; nothing else changes."""
     metadata = nbformat.read(path, as_version=4).metadata
     notebook = execute(path)
-    notebook.metadata = metadata  # the kernel adds the Python version of whoever ran it
+    notebook.metadata = metadata  # the kernel adds its Python version
     for cell in notebook.cells:
         if cell.cell_type == "code":
             streams = [("stdout", printed(cell, "stdout")), ("stderr", printed(cell, "stderr"))]

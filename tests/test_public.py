@@ -1,4 +1,4 @@
-"""What is public is documented, and the examples of docstrings do what they say."""
+"""Public names are documented, and the examples of docstrings are correct."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_what_decima_offers_is_there_and_documented() -> None:
 
 
 def test_reports_and_pictures_need_no_extra() -> None:
-    """The commands of the README work after its first line, as plotly is a dependency."""
+    """The README's commands work after its first line, as plotly is a dependency."""
     root = Path(__file__).parents[1]
     project = tomllib.loads((root / "pyproject.toml").read_text())["project"]
     installed = {re.split("[>=]", line)[0] for line in project["dependencies"]}
@@ -76,7 +76,7 @@ def test_reports_and_pictures_need_no_extra() -> None:
     ],
 )
 def test_what_is_not_needed_is_not_loaded(statement: str, not_loaded: set[str]) -> None:
-    """Who imports little does not wait for much."""
+    """Importing little is fast."""
     code = f"{statement}\nimport sys\nprint(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert not not_loaded & set(done.stdout.split())

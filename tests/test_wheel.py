@@ -1,4 +1,4 @@
-"""What ``pip install`` of the built package gives, away from the checkout."""
+"""The result of ``pip install`` of the built package, outside of the checkout."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def run(*command: str | Path, cwd: Path, **more: str) -> str:
 
 
 def pythons() -> list[object]:
-    """Those that the package is for."""
+    """Return the supported Python versions."""
     found: list[object] = []
     for version in ("3.11", "3.12"):
         ours = ".".join(map(str, sys.version_info[:2])) == version
@@ -56,7 +56,7 @@ def pythons() -> list[object]:
 
 @pytest.fixture(scope="module")
 def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with a wheel and an sdist of what is committed or will be."""
+    """A folder with a wheel and an sdist of the tracked and new files."""
     source, out = tmp_path_factory.mktemp("source"), tmp_path_factory.mktemp("built")
     for name in tracked():
         (source / name).parent.mkdir(parents=True, exist_ok=True)
@@ -92,7 +92,7 @@ def test_the_source_distribution_holds_the_same(built: Path) -> None:
 
 @pytest.mark.parametrize("python", pythons())
 def test_it_installs_and_runs_away_from_the_checkout(python: str, built: Path, tmp_path: Path) -> None:
-    """Where these tests run, what it depends on is installed already, by the README's first line."""
+    """Dependencies are already installed by the README's first line."""
     [wheel] = built.glob("*.whl")
     run(python, "-m", "venv", "env", cwd=tmp_path)
     programs, ours = tmp_path / "env" / "bin", python == sys.executable

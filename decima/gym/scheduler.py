@@ -50,8 +50,8 @@ def as_scheduler(policy: Policy, view: MakeView = FlatView) -> PolicyScheduler:
 
     >>> from simulator import ClusterConfig, run_episode
     >>> from workloads import batch_arrivals, synthetic_profiles
-    >>> first = as_scheduler(lambda observation, mask: (mask.argmax(), 9))  # the job with the least work, all
-    executors >>> jobs = batch_arrivals(synthetic_profiles(5), 4, seed=1)
+    >>> first = as_scheduler(lambda observation, mask: (mask.argmax(), 9))  # the job with the least work
+    >>> jobs = batch_arrivals(synthetic_profiles(5), 4, seed=1)
     >>> int(run_episode(ClusterConfig(num_executors=10), jobs, first).metrics()["completed_jobs"])
     4
     """

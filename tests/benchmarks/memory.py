@@ -1,4 +1,4 @@
-"""How much memory a benchmark takes, whatever ran before it in the same process."""
+"""Peak memory of a benchmark, independent of earlier code in the same process."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ _RESET, _STATUS = Path("/proc/self/clear_refs"), Path("/proc/self/status")
 
 
 def measure_memory() -> Callable[[], float]:
-    """Begin to measure; what is returned tells the most memory that the process has held beyond what it holds now, GB.
+    """Start measuring; return a function that returns the peak memory since then above the current level, GB.
 
-    Where the system does not tell that, the peak of the whole process counts.
+    On systems without this value, the peak of the whole process is used.
     """
     if not _RESET.exists():
         return lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20

@@ -1,9 +1,9 @@
-"""How fast the neural scheduler decides and learns, in CPU time on one core, beside products of matrices.
+"""Speed of the neural scheduler in inference and training: CPU time on one core, relative to matrix products.
 
 Run alone: ``pytest -n 0 -m benchmark -s tests/benchmarks``.
 
-Besides a random policy there is one that learned the choices of the weighted fair scheduler: what a policy costs
-depends on how many jobs it leaves waiting.
+Besides a random policy there is one cloned from the weighted fair scheduler, since the cost of a policy depends on
+the number of jobs that it leaves waiting.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def preset(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture(scope="module")
 def trained(preset: str, profiles: tuple[JobProfile, ...]) -> Policy:
-    """Chooses about as the weighted fair scheduler does."""
+    """Return a policy that decides nearly as the weighted fair scheduler."""
     policy = Policy(PRESETS[preset])
     episodes = [
         Episode(policy.config, CONFIG, batch_arrivals(profiles, 20, seed)) for seed in range(100, 104)
@@ -88,7 +88,7 @@ def policy(request: pytest.FixtureRequest, preset: str, trained: Policy) -> Poli
 
 
 def deciding_ms(policy: Policy, sequence: JobSequence, live: range) -> tuple[float, float]:
-    """Median time of a decision while so many jobs are live, and how many unfinished stages there are on average.
+    """Return the median time of a decision with this number of live jobs, and the mean number of unfinished stages.
 
     The weighted fair scheduler drives the episode.
     """
@@ -123,7 +123,6 @@ def test_a_decision(
 
 
 def deciding_s(scheduler: NeuralScheduler, observation: Observation, times: int = 20) -> float:
-    """CPU time of a decision."""
     started = time.process_time()
     for _ in range(times):
         scheduler.decide(observation)
@@ -132,7 +131,7 @@ def deciding_s(scheduler: NeuralScheduler, observation: Observation, times: int 
 
 @pytest.mark.parametrize("name", ["tpch-stream", "packing-tpch"])
 def test_a_guard(name: str) -> None:
-    """Policies that were trained without a guard, on a stream where it acts: with it and without it, in turn."""
+    """Policies trained without a guard, on a stream where it masks decisions; alternately with and without it."""
     policy = load_actor(SHIPPED[name])
     plain, guarded = NeuralScheduler(policy, guard=False), NeuralScheduler(policy)
     cluster = Cluster(CONFIG, poisson_arrivals(embedded_tpch(), 60, 2000.0, seed=6))
@@ -162,7 +161,7 @@ def test_a_guard(name: str) -> None:
 
 
 def episodes(policy: Policy, profiles: tuple[JobProfile, ...], seed: int) -> list[Episode]:
-    """8 of each of 2 sequences."""
+    """Return 8 episodes of each of 2 sequences."""
     sequences = [batch_arrivals(profiles, 20, 2 * seed + place) for place in (0, 1)]
     return [
         Episode(policy.config, CONFIG, sequence, random=np.random.default_rng((seed, place, number)))
@@ -191,7 +190,7 @@ def test_lock_step(policy: Policy, profiles: tuple[JobProfile, ...]) -> None:
 
 
 def rolling_out_ms(policy: Policy, specs: list[Episode]) -> tuple[float, Trajectories]:
-    """Time per decision, the simulator's included, and the episodes."""
+    """Return the time per decision, including the simulator's, and the episodes."""
     started = time.process_time()
     samples = roll_out(policy, specs)
     return 1000 * (time.process_time() - started) / samples.num_decisions.sum(), samples

@@ -1,4 +1,4 @@
-"""How fast a network learns on the grid, in CPU time on one core, beside products of matrices.
+"""Speed of training on the grid: CPU time on one core, relative to matrix products.
 
 Run alone: ``pytest -n 0 -m benchmark -s tests/benchmarks/test_deeprm_speed.py``.
 """
@@ -30,7 +30,7 @@ def _one_core() -> Iterator[None]:
 
 @pytest.mark.parametrize("changes", [{}, PUBLIC], ids=["default", "public"])
 def test_an_iteration_of_100_sets_and_20_episodes_of_each(changes: dict[str, Any], tmp_path: Path) -> None:
-    """Episodes and update at a load of 70 %; the public code takes about 16 s."""
+    """Episodes and update at a load of 70 %; the published code takes about 16 s."""
     config = DeepRMConfig.model_validate(changes)
     assert (config.episodes.sets, config.episodes.per_set, config.jobs.load) == (100, 20, 0.7)
     with GridTraining(config, tmp_path / "out").started() as training:

@@ -1,4 +1,4 @@
-"""How fast the grid is, in CPU time on one core, beside SimPy.
+"""Speed of the grid: CPU time on one core, relative to SimPy.
 
 Run alone: ``pytest -n 0 -m benchmark -s tests/benchmarks/test_grid_speed.py``.
 """
@@ -24,7 +24,7 @@ PUBLIC = {0.70: 44_000, 1.29: 28_000, 1.84: 22_000}
 
 
 def step_rate(grid: Grid) -> float:
-    """Steps of episodes that are not over, done in a second under shortest job first, its decisions included."""
+    """Return the steps of running episodes per second under shortest job first, including its decisions."""
     scheduler = ShortestJobFirst()
     grid.reset()
     steps = 0

@@ -1,8 +1,8 @@
-"""What a task and a decision cost on clusters of thousands of executors, in CPU time.
+"""Cost of a task and of a decision on clusters of thousands of executors, in CPU time.
 
-Jobs are drawn from Alibaba's trace, with repetition, and arrive at its rhythm, so many times as fast as the cluster is
-larger than 3,000 executors. What is asserted is measured by SimPy's callbacks and by products of matrices, see
-``yardstick``. Run alone: ``pytest -n 0 -m benchmark -s tests/benchmarks``.
+Jobs are drawn from Alibaba's trace, with repetition; the arrival rate is proportional to the number of executors
+(3,000 in the trace). Bounds are relative to SimPy callbacks and matrix products, see ``yardstick``. Run alone:
+``pytest -n 0 -m benchmark -s tests/benchmarks``.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def trace(shared: Callable[[str], Path]) -> JobSequence:
 
 
 def enlarged(trace: JobSequence, times: int) -> JobSequence:
-    """2,000 jobs, so many times as many, as many times as fast."""
+    """Return the sequence with 2,000 jobs times a factor, at the arrival rate times the same factor."""
     random = np.random.default_rng(0)
     jobs = random.integers(len(trace), size=2000 * times)
     arrival_ms = random.choice(trace.arrival_ms, size=len(jobs)) / times
@@ -43,7 +43,7 @@ def enlarged(trace: JobSequence, times: int) -> JobSequence:
 
 
 def cluster_of(times: int, hours: float) -> ClusterConfig:
-    """3,000 executors of four classes, so many times as many."""
+    """Return a cluster of 3,000 executors of four classes times a factor."""
     classes = ",".join(f"{750 * times}x{memory}" for memory in (0.25, 0.5, 0.75, 1))
     return ClusterConfig(
         executor_classes=parse_classes(classes), max_time_ms=hours * HOUR_MS, semantics=TRACE
@@ -51,9 +51,9 @@ def cluster_of(times: int, hours: float) -> ClusterConfig:
 
 
 def task_cost(trace: JobSequence, times: int, hours: float) -> float:
-    """CPU time of a task that was started within so many hours, in SimPy's callbacks; everything included.
+    """Return the CPU time per task started within a number of hours, in SimPy callbacks; everything included.
 
-    Callbacks are measured before and after, and their mean counts, since a run takes as long as the machine lets it.
+    Callbacks are measured before and after, and averaged, since the machine's speed varies.
     """
     taken_gb, before_s = measure_memory(), callback_s()
     started = time.process_time()
@@ -76,7 +76,7 @@ def test_a_task_on_three_thousand_executors(trace: JobSequence) -> None:
 
 
 def test_a_task_on_thirty_thousand_executors(trace: JobSequence) -> None:
-    """The first hour, in which there is a decision for every 16 tasks."""
+    """The first hour, with one decision for every 16 tasks."""
     assert task_cost(trace, 10, 1.0) < 25
 
 

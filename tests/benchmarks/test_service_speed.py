@@ -1,4 +1,4 @@
-"""CPU time of an answer over the socket, relative to matrix products; and the time that a live Spark waits."""
+"""CPU time of an answer over the socket, relative to matrix products, and the delay that a live Spark sees."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class PolicyPart(Watcher):
 
 
 def question(seq: int) -> State:
-    """20 jobs of two stages, of which something has changed each time; three run, and two slots are free."""
+    """Return a question with 20 jobs of two stages, changed each time; three jobs run, and two slots are free."""
     jobs = []
     for number in range(JOBS):
         running = 2 if number < 3 else 0

@@ -1,4 +1,4 @@
-"""How fast the simulator is, in CPU time and as ratios within one run.
+"""Speed of the simulator: CPU time as ratios within one run.
 
 Run alone: ``pytest -n 0 -m benchmark -s tests/benchmarks``.
 """
@@ -36,7 +36,7 @@ def profiles(shared: Callable[[str], Path]) -> tuple[JobProfile, ...]:
 def task_rate(
     profiles: tuple[JobProfile, ...], num_jobs: int, num_executors: int, interval_ms: float
 ) -> float:
-    """Tasks simulated in a second of CPU time, everything included that comes after loading the profiles."""
+    """Return the tasks simulated per second of CPU time, everything after loading the profiles included."""
     started = time.process_time()
     sequence = poisson_arrivals(profiles, num_jobs, interval_ms, seed=1)
     run_episode(ClusterConfig(num_executors), sequence, Fair())
@@ -74,7 +74,7 @@ def test_ten_thousand_jobs_on_a_thousand_executors(profiles: tuple[JobProfile, .
 def test_a_fork_without_the_log_costs_a_small_part_of_an_episode(
     profiles: tuple[JobProfile, ...], how: dict[str, Any], most: float
 ) -> None:
-    """In the middle of a batch of 20 jobs that all are live."""
+    """In the middle of a batch of 20 live jobs."""
     config, sequence, scheduler = ClusterConfig(50), batch_arrivals(profiles, 20, seed=1), Fair()
     cluster, ratios = Cluster(config, sequence), []
     for _ in range(30):
@@ -94,7 +94,7 @@ def test_a_fork_without_the_log_costs_a_small_part_of_an_episode(
 
 
 def test_an_episode_with_wrong_estimates_costs_little_more(profiles: tuple[JobProfile, ...]) -> None:
-    """CPU time of a decision, its part of the episode included; the best of six of each, in turn."""
+    """CPU time of a decision with its part of the episode; the best of six of each, alternately."""
     sequence = poisson_arrivals(profiles, 80, 14_000, seed=1000)
     best = {}
     for _ in range(6):
@@ -109,7 +109,7 @@ def test_an_episode_with_wrong_estimates_costs_little_more(profiles: tuple[JobPr
 
 
 def alone_us(profiles: Sequence[JobProfile]) -> float:
-    """CPU time to say how many executors a job uses well that was not seen before, microseconds; the best of five."""
+    """Return the CPU time to compute the useful parallelism of a new job, microseconds; the best of five."""
     best = math.inf
     for _ in range(5):
         unseen = [replace(profile) for profile in profiles]
@@ -143,7 +143,7 @@ def test_useful_executors_cost_as_much_as_some_hundred_callbacks(profiles: tuple
 
 
 def test_a_plan_of_lookahead_costs_less_than_four_episodes(profiles: tuple[JobProfile, ...]) -> None:
-    """Each of the four rules simulates at most what is left of the episode."""
+    """Each of the four rules simulates at most the rest of the episode."""
     config, planner, sequence = ClusterConfig(50), Lookahead(), batch_arrivals(profiles, 20, seed=1)
     for rule in planner.rules:
         run_episode(config, sequence, rule)

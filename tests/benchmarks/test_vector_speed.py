@@ -1,4 +1,4 @@
-"""How many steps a second vector environments do, beside one environment and those that Gymnasium puts together.
+"""Steps per second of vector environments, relative to a single environment and to Gymnasium's vector environments.
 
 Run alone: ``pytest -n 0 -m benchmark -s tests/benchmarks/test_vector_speed.py``.
 """
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.benchmark
 
 
 def single_rate(name: str, num_steps: int) -> float:
-    """Steps of one environment in a second of CPU time; the first action that is allowed."""
+    """Return the steps of one environment per second of CPU time, with the first valid action."""
     env = gymnasium.make(name, disable_env_checker=True).unwrapped
     _, info = env.reset(seed=0)
     began = time.process_time()
@@ -30,7 +30,7 @@ def single_rate(name: str, num_steps: int) -> float:
 
 
 def vector_rate(name: str, num_envs: int, num_steps: int, mode: str | None = None) -> float:
-    """The same of many, over all of them."""
+    """Return the steps of all environments per second of CPU time."""
     kwargs = {} if mode is None else {"vectorization_mode": mode}
     envs = gymnasium.make_vec(name, num_envs=num_envs, **kwargs)  # type: ignore[arg-type]
     _, infos = envs.reset(seed=0)

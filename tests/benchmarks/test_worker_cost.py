@@ -1,4 +1,4 @@
-"""What workers cost: CPU time over all processes, and bytes that travel, of an iteration of the recipe batch.
+"""Cost of workers: CPU time over all processes, and bytes sent, in an iteration of the recipe ``batch``.
 
 Run alone: ``pytest -n 0 -m benchmark -s tests/benchmarks/test_worker_cost.py``. It prints the figures of
 ``docs/guides/scaling.md``.
@@ -28,7 +28,7 @@ AT_MOST = 0.10
 
 
 def cpu_s() -> float:
-    """CPU time of this process and all that it started, s."""
+    """Return the CPU time of this process and its children, s."""
     psutil = pytest.importorskip("psutil")
     me = psutil.Process()
     total = 0.0
@@ -42,7 +42,7 @@ def cpu_s() -> float:
 
 
 def measure(workers: int | str, out: Path) -> tuple[float, float, float]:
-    """CPU time of an iteration over all processes, of its episodes and of its update, s."""
+    """Return the CPU time of an iteration over all processes, of its episodes and of its update, s."""
     with one_thread(), ClusterTraining(CONFIG, out, workers=workers).started() as training:
         training.learn(0)  # compiles, or loads what was compiled
         training.learn(1)
@@ -59,7 +59,7 @@ def measure(workers: int | str, out: Path) -> tuple[float, float, float]:
     "workers", [pytest.param(2, id="processes"), pytest.param("ray:2", id="ray", marks=NEEDS_RAY)]
 )
 def test_workers_cost_a_tenth_of_an_iteration_at_most(workers: int | str, tmp_path: Path) -> None:
-    """All CPU time that is not that of episodes and update in one process: sending and receiving."""
+    """All CPU time except that of episodes and update in one process, that is for sending and receiving."""
     assert (CONFIG.episodes.sequences * CONFIG.episodes.per_sequence, CONFIG.workload.jobs) == (16, 20)
     alone, with_them = measure(1, tmp_path / "alone"), measure(workers, tmp_path / "them")
     share = (with_them[0] - alone[0]) / with_them[0]

@@ -1,6 +1,6 @@
-"""Reference work for benchmarks: CPU time of callbacks and of matrix products on the machine, in the same run.
+"""Reference work for benchmarks: CPU time of SimPy callbacks and of matrix products, in the same run.
 
-On the machine on which the bounds were found, a callback takes 0.8 us and a product 0.34 ms.
+On the machine where the bounds were chosen, a callback takes 0.8 us and a product 0.34 ms.
 """
 
 from __future__ import annotations
@@ -10,12 +10,12 @@ import time
 import numpy as np
 import simpy
 
-#: Both are measured as often, and the fastest counts.
+#: Number of repetitions of both; the fastest counts.
 REPEATS = 5
 
 
 def simpy_rate(num_callbacks: int = 230_000) -> float:
-    """Callbacks of ``Timeout`` events that bare SimPy handles in a second of CPU time."""
+    """Return the number of ``Timeout`` callbacks that bare SimPy handles per second of CPU time."""
     environment = simpy.Environment()
     left = num_callbacks
 
@@ -33,12 +33,12 @@ def simpy_rate(num_callbacks: int = 230_000) -> float:
 
 
 def callback_s() -> float:
-    """CPU time of a callback of bare SimPy, s: for code that follows events."""
+    """Return the CPU time of a callback of bare SimPy, s: the unit for event-driven code."""
     return min(1 / simpy_rate(50_000) for _ in range(REPEATS))
 
 
 def product_s(num_products: int = 20) -> float:
-    """CPU time of a product of two matrices, float32 [256, 256], s: for networks."""
+    """Return the CPU time of a product of two matrices, float32 [256, 256], s: the unit for networks."""
     matrix = np.ones((256, 256), np.float32)
 
     def once() -> float:

@@ -1,4 +1,4 @@
-"""Policies, a log, and what ships whatever is installed."""
+"""Policies, a log, and shipped policies independent of the installed ones."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from decima.policy.shipped import SHIPPED
 
 
 def save_small_policy(path: Path, seed: int) -> Path:
-    """Write a policy that has learned nothing."""
+    """Write an untrained policy."""
     from decima.policy.config import PAPER_POLICY  # PyTorch takes long, and few tests need it
     from decima.policy.files import save_policy
     from decima.policy.policy import Policy
@@ -31,7 +31,7 @@ def policy(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def shipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Path]:
-    """All policies are there, and differ."""
+    """Make all shipped policies exist, with different contents."""
     for seed, name in enumerate(SHIPPED):
         monkeypatch.setitem(SHIPPED, name, save_small_policy(tmp_path / f"{name}.npz", seed))
     return SHIPPED
@@ -39,14 +39,14 @@ def shipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Path]:
 
 @pytest.fixture
 def not_shipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No policy is there."""
+    """Make all shipped policies missing."""
     for name in SHIPPED:
         monkeypatch.setitem(SHIPPED, name, tmp_path / "nowhere" / f"{name}.npz")
 
 
 @pytest.fixture
 def network(tmp_path: Path) -> Callable[..., Path]:
-    """``network(units=10)``: a file with a network that has learned nothing, for a grid of such settings."""
+    """``network(units=10)``: a file with an untrained network for a grid with these settings."""
 
     def make(**grid: int) -> Path:
         import torch  # takes long, and few tests need it

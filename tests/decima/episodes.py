@@ -1,4 +1,4 @@
-"""A small episode made by hand, for tests of what is shown."""
+"""A small episode constructed by hand, for tests of reports."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ EXECUTORS, TASKS = 6, 12
 def episode(stretch: float = 1.0) -> EpisodeRecord:
     """Four jobs of twelve tasks arrive 10 s apart; each runs two tasks on each of six executors.
 
-    Job 0 has the executors from 1 s on; every job after it waits for the one before and for 1 s of moving.
-    Task k runs on executor k % 6 and takes 4 to 5 s; ``stretch`` multiplies all durations.
+    Job 0 has the executors from 1 s on; later jobs wait for the previous one and for 1 s of moving. Task k runs on
+    executor k % 6 and takes 4 to 5 s; ``stretch`` multiplies all durations.
     """
     profile = JobProfile("job", (StageProfile(TASKS, TaskDurations.constant(4500.0 * stretch)),))
     duration = np.tile(4000.0 + 200.0 * np.arange(EXECUTORS), (4, 2, 1)) * stretch

@@ -1,4 +1,4 @@
-"""Policies of other libraries as schedulers, and environments with names."""
+"""Policies of other libraries as schedulers, and registered environments."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ Choose = Callable[[Any, NDArray[np.bool_]], Any]
 
 
 def anything(seed: int, stages: int) -> Choose:
-    """Draws among what is allowed."""
+    """Sample a valid action."""
     random = np.random.default_rng(seed)
 
     def choose(observation: Any, mask: NDArray[np.bool_]) -> NDArray[np.int64]:
@@ -64,7 +64,7 @@ def anything(seed: int, stages: int) -> Choose:
 
 
 class Predicting:
-    """As policies of Stable-Baselines3."""
+    """A policy with the interface of Stable-Baselines3."""
 
     def __init__(self, choose: Choose, space: Any = None) -> None:
         self.choose = choose
@@ -251,7 +251,7 @@ PINNED = {
     "name", [pytest.param(name, marks=pytest.mark.slow) if "Stream" in name else name for name in PINNED]
 )
 def test_an_episode_that_a_name_and_a_seed_stand_for_is_always_the_same(name: str) -> None:
-    """The first stage that may be chosen, or the first job that can be booked, with all executors."""
+    """With the first valid stage, or the first bookable job, and all executors."""
     env: Any = gymnasium.make(name).unwrapped
     _, info = env.reset(seed=0)
     steps, total, over = 0, 0.0, False

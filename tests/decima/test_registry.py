@@ -1,4 +1,4 @@
-"""Names of schedulers: those that learned. Classic ones and a user's own are in ``schedulers/test_schedulers.py``."""
+"""Names of learned schedulers; ``schedulers/test_schedulers.py`` tests heuristics and custom ones."""
 
 from __future__ import annotations
 
@@ -176,8 +176,8 @@ def test_names_with_commas_between_them() -> None:
     ]
 
 
-def test_nobody_who_does_not_learn_waits_for_pytorch(tmp_path: Path) -> None:
-    """Nor does whoever wants help, a list, a comparison, or a decision of a policy that has learned."""
+def test_commands_without_training_do_not_load_pytorch(tmp_path: Path) -> None:
+    """Such as help, a list, a comparison, or a decision of a trained policy."""
     code = """
 import sys
 import decima, decima.cli.main, decima.evaluation.comparison, decima.policy.shipped, decima.show.report

@@ -1,4 +1,4 @@
-"""A package as a user may write it: one part of each kind, of policies and of trainings.
+"""An example package of custom parts: one of each kind, for policies and trainings.
 
 The guide ``docs/guides/own-parts.md`` explains them.
 """

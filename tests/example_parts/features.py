@@ -1,4 +1,4 @@
-"""What the network may see of stages and jobs."""
+"""Custom features of stages and jobs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class LeftToStart(StageFeature):
 
 
 class ShortestFirst(JobFeature):
-    """1 for the job with the least work left, 1/2 for the next, 1/3 for the one behind it, and so on."""
+    """1 for the job with the least remaining work, 1/2 for the next, 1/3 for the one after it, and so on."""
 
     def of_jobs(self, observation: Observation) -> NDArray[np.float64]:
         work_ms = observation.work_ms(observation.remaining_tasks)

@@ -1,4 +1,4 @@
-"""What may be learned from samples."""
+"""Custom returns, baseline and algorithm."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from decima.policy import Policy
 
 
 class Forgetful(Returns):
-    """Of what follows, each decision later counts less, however much time has passed.
+    """Returns discounted per decision, independent of time.
 
     Args:
-        factor: what a reward counts one decision later.
+        factor: discount per decision.
     """
 
     def __init__(self, factor: float = 0.95) -> None:
@@ -31,7 +31,7 @@ class Forgetful(Returns):
 
 
 class PastMean(Baseline):
-    """The mean of all that was earned so far, in this iteration and before."""
+    """The mean of all returns so far, in this iteration and before."""
 
     def __init__(self) -> None:
         self.total, self.count = 0.0, 0
@@ -49,7 +49,7 @@ class PastMean(Baseline):
 
 
 class Better(Reinforce):
-    """Makes decisions that earned more than was expected more likely, by one step, however much more it was."""
+    """Makes decisions with positive advantage more likely, independent of its size, in one step."""
 
     def update(
         self,

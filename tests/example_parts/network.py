@@ -1,4 +1,4 @@
-"""What may be made of what is seen."""
+"""Custom encoder and heads."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from decima.policy import Embeddings, Encoder, GraphTensors, LimitHead, PolicyCo
 
 
 class MeanEncoder(Encoder):
-    """No messages: stages are what their features say, jobs and cluster are means."""
+    """No message passing: stage embeddings from features, job and cluster embeddings as means."""
 
     def __init__(self, config: PolicyConfig) -> None:
         super().__init__(config)
@@ -22,14 +22,14 @@ class MeanEncoder(Encoder):
 
 
 def mean(rows: Tensor, group: Tensor, size: int) -> Tensor:
-    """The mean of the rows of each group; 0 of none."""
+    """Return the mean of the rows of each group; 0 for empty groups."""
     total = rows.new_zeros(size, rows.shape[1]).index_add(0, group, rows)
     count = rows.new_zeros(size).index_add(0, group, rows.new_ones(len(rows)))
     return total / count.clamp_min(1)[:, None]
 
 
 class LayersHead(StageHead):
-    """As the one that comes with the project."""
+    """Equal to the built-in head."""
 
     def __init__(self, config: PolicyConfig, width: int) -> None:
         super().__init__(config, width)
@@ -44,7 +44,7 @@ class LayersHead(StageHead):
 
 
 class ParabolaHead(LimitHead):
-    """A job has a limit that suits it best; the farther away, the worse."""
+    """Each job has a best limit; scores fall with the squared distance from it."""
 
     def __init__(self, config: PolicyConfig, width: int) -> None:
         super().__init__(config, width)

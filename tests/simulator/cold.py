@@ -1,7 +1,7 @@
-"""Two processes that begin at once with nothing compiled; a program, as they are to inherit an imported Numba.
+"""Two processes that start simultaneously with an empty cache; a program, since they inherit an imported Numba.
 
-``python -m tests.simulator.cold FOLDER TIMES`` prints a line for each time: how often the two compiled anything, how
-often a third process did after them, and whether all results were right.
+``python -m tests.simulator.cold FOLDER TIMES`` prints a line for each repetition: the number of compilations of the
+two, of a third process after them, and whether all results were right.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def function_{number}(value):
 
 
 def write_module(folder: Path, name: str) -> None:
-    """Functions that only compiled code calls, but for the last one and each fifth."""
+    """Write functions that only compiled code calls, except for the last one and each fifth."""
     source = HEADER
     for number in range(FUNCTIONS):
         kind = "compiled" if number % 5 == 4 else "inner"
@@ -35,7 +35,7 @@ def write_module(folder: Path, name: str) -> None:
 
 
 def use(name: str, values: list[float]) -> tuple[int, bool]:
-    """Call what Python may call; how often something was compiled, and whether results are right."""
+    """Call the functions that Python may call; return the number of compilations, and whether results are right."""
     module = importlib.import_module(name)
     right = all(
         getattr(module, f"function_{number}")(value) == value + sum(range(number - 4, number + 1))
@@ -47,7 +47,7 @@ def use(name: str, values: list[float]) -> tuple[int, bool]:
 
 
 def in_child(name: str, values: list[float]) -> int:
-    """A process that uses a module; a descriptor to read from what came of it."""
+    """Use a module in a child process; return a descriptor to read the result from."""
     reader, writer = os.pipe()
     if os.fork() == 0:
         compiled, right = use(name, values)

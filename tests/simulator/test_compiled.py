@@ -1,4 +1,4 @@
-"""What was compiled is kept, but never longer than any of the sources that it came from stays the same."""
+"""Compiled code is cached, and the cache is invalidated by a change of any of its sources."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def number():
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Of two modules, one of which calls the other."""
+    """A folder with two modules, one of which calls the other."""
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setattr(sys, "dont_write_bytecode", True)
     (tmp_path / "caller.py").write_text(CALLER)
@@ -51,7 +51,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def imported(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """The module as a new process imports it."""
+    """Import the module as a new process does."""
     module._digest.cache_clear()
     with monkeypatch.context() as patch:
         for name in ("caller", "callee"):
@@ -60,7 +60,7 @@ def imported(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 def call(monkeypatch: pytest.MonkeyPatch) -> tuple[int, bool]:
-    """The result in a new process, and whether it came from the cache."""
+    """Return the result in a new process, and whether it came from the cache."""
     twice = imported(monkeypatch)
     return twice(), bool(twice.stats.cache_hits)
 
@@ -89,7 +89,7 @@ def test_two_processes_that_begin_at_once_compile_nothing_twice_and_keep_everyth
 def test_what_is_kept_waits_for_no_process_that_compiles(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nor does anything else for ever: the other one may have been suspended."""
+    """Nor for ever for a process that was suspended."""
     assert call(monkeypatch) == (2, False)
     monkeypatch.setattr(module, "PATIENCE_S", 0.0)
     monkeypatch.setattr(module, "_occupied", set())
@@ -103,7 +103,7 @@ def test_what_is_kept_waits_for_no_process_that_compiles(
 
 
 def test_what_was_kept_half_is_compiled_anew(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Numba writes the index first: a process may be killed before it has written what the index names."""
+    """Numba writes the index first: a process may be killed before it has written the indexed file."""
     assert call(monkeypatch) == (2, False)
     kept = imported(monkeypatch)._cache._cache_file
     overloads = kept._load_index()
@@ -116,7 +116,7 @@ def test_what_was_kept_half_is_compiled_anew(folder: Path, monkeypatch: pytest.M
 
 
 def test_an_index_of_other_sources_is_not_read(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It may name a class that is no more, which cannot be read."""
+    """It may name a class that no longer exists and cannot be read."""
     assert call(monkeypatch) == (2, False)
     index = Path(imported(monkeypatch)._cache._cache_file._index_path)
     index.write_bytes(index.read_bytes()[:-1])
@@ -161,7 +161,7 @@ def test_a_part_is_compiled_until_a_source_changes(
 
 
 def compiled_code(module: ModuleType) -> dict[str, Path]:
-    """The compiled functions that a module knows, and the folder of each."""
+    """Return the compiled functions that a module uses, and the folder of each."""
     known = list(vars(module).values())
     known += [value for each in known if isinstance(each, ModuleType) for value in vars(each).values()]
     return {
@@ -196,7 +196,7 @@ def plus_two(number):  # type: ignore[no-untyped-def]
 
 
 def test_python_cannot_call_what_only_compiled_code_can() -> None:
-    """Not before compiled code has called it, and not then."""
+    """Neither before nor after compiled code has called it."""
     for _ in range(2):
         with pytest.raises(TypeError, match="only compiled code can call plus_one"):
             plus_one(1)
@@ -215,7 +215,7 @@ def sum_and_one(array):  # type: ignore[no-untyped-def]
 
 
 def test_only_with_arrays_may_compiled_code_return_some() -> None:
-    """A caller would release an array without a reference count, which is then freed twice."""
+    """Without a reference count the caller would release a returned array, which is then freed twice."""
     with pytest.raises((TypeError, NumbaError), match="with_one returns an array"):
         sum_and_one(np.ones(3))
 
@@ -276,7 +276,7 @@ def test_compiled_code_does_what_numba_makes_of_it(
     capfd: pytest.CaptureFixture[str],
     is_kept: bool,
 ) -> None:
-    """Text, arrays, errors with values and printing included, which need more than machine code."""
+    """Including text, arrays, errors with values and printing, which need more than machine code."""
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setattr(sys, "dont_write_bytecode", True)
     (tmp_path / "plain.py").write_text(WITH_CALLS.format(PLAIN))
@@ -309,7 +309,7 @@ for name in ("fair", "priced-srpt"):
 
 @pytest.mark.slow
 def test_fifty_times_two_processes_begin_with_nothing_compiled(tmp_path: Path) -> None:
-    """They and later ones get the same results; some 25 s of processor time each."""
+    """They and later ones get the same results; about 25 s of CPU time each."""
     root = Path(__file__).parents[2]
     results = set()
     for number in range(50):

@@ -1,4 +1,4 @@
-"""Vector environments do, in each place, what the single environment with the seed of that place does."""
+"""Vector environments equal single environments with the corresponding seeds."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ PROFILES = synthetic_profiles(8)
 
 
 def few_jobs(seed: int) -> Any:
-    """Up to three, so that episodes end at different times."""
+    """Return up to three jobs, so that episodes end at different times."""
     return poisson_arrivals(PROFILES, 1 + seed % 3, 10_000.0, seed)
 
 
 def some_jobs(seed: int) -> JobSets:
-    """A few steps; the sets have different numbers of jobs, and of room for them."""
+    """Return jobs for a few steps; sets differ in their numbers of jobs and padding."""
     return draw_jobs(DISTRIBUTIONS["code"], load=0.9, steps=6, sets=1, seed=seed)
 
 

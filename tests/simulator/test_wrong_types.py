@@ -70,13 +70,13 @@ JOBS = batch_arrivals([JOB], 2, seed=0)
 
 
 class Decides:
-    """Decides one thing, whatever it is."""
+    """Makes a constant decision of any type."""
 
     def __init__(self, decision: Any) -> None:
         self.decision = decision
 
     def reset(self, config: ClusterConfig) -> None:
-        """Nothing is remembered."""
+        """Nothing to reset."""
 
     def decide(self, observation: Any) -> Any:
         return self.decision

@@ -1,1 +1,1 @@
-"""The plugin on a real Spark: who runs when is counted from Spark's own event log."""
+"""The plugin on a real Spark: schedules are read from Spark's own event log."""

@@ -1,4 +1,4 @@
-"""What Spark's event log says of the named jobs of a test."""
+"""Spark's event log of the named jobs of a test."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from typing import Any
 
 @dataclass
 class Task:
-    """One attempt of a task; times in ms.
+    """One task attempt; times in ms.
 
-    It ends when the executor says so, after which the core is free; Spark notes that it has finished when it has read
-    the result.
+    It ends when the executor reports it, which frees the core; Spark notes its end later, when it has read the
+    result.
     """
 
     job: str
@@ -28,20 +28,20 @@ class Task:
 
 
 def events(folder: Path) -> Iterator[dict[str, Any]]:
-    """Of the one application whose log is in the folder, running or ended."""
+    """Yield the events of the one application whose log is in the folder, running or ended."""
     [path] = [path for path in folder.iterdir() if path.name.startswith(("app-", "local-"))]
     yield from events_of(path)
 
 
 def events_of(path: Path) -> Iterator[dict[str, Any]]:
-    """Of an application."""
+    """Yield the events of an application."""
     for line in path.read_text().splitlines(keepends=True):
         if line.endswith("\n"):  # the last may be half written
             yield json.loads(line)
 
 
 def read_tasks(folder: Path) -> list[Task]:
-    """Of jobs that have a description, in order of launch."""
+    """Return the tasks of jobs that have a description, in order of launch."""
     names: dict[int, str] = {}
     tasks = []
     for event in events(folder):
@@ -67,12 +67,12 @@ def read_tasks(folder: Path) -> list[Task]:
 
 
 def launches(tasks: Iterable[Task]) -> str:
-    """Names of the jobs by launch, such as ``AABB``."""
+    """Return the names of the jobs by launch, such as ``AABB``."""
     return "".join(task.job for task in tasks)
 
 
 def most_at_once(tasks: Iterable[Task]) -> int:
-    """Most tasks that ran at once. One ends before another begins in the same millisecond."""
+    """Return the maximum number of tasks at once. At equal times ends come before starts."""
     changes = sorted(change for task in tasks for change in ((task.launched, 1), (task.ended, -1)))
     most = now = 0
     for _, change in changes:
@@ -82,7 +82,7 @@ def most_at_once(tasks: Iterable[Task]) -> int:
 
 
 def gaps(tasks: Iterable[Task]) -> list[int]:
-    """How long each executor with one slot was idle between two tasks, sorted, ms."""
+    """Return the idle times of executors with one slot between two tasks, sorted, ms."""
     last: dict[str, Task] = {}
     found = []
     for task in tasks:

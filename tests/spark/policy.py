@@ -41,7 +41,7 @@ NONSENSE = (
 
 
 def ready(state: State) -> list[tuple[Job, Stage]]:
-    """Stages that have tasks to launch, with their jobs."""
+    """Return the stages that have tasks to launch, with their jobs."""
     return [
         (job, stage) for job in state.jobs for stage in job.stages if stage.state == "ready" and stage.pending
     ]
@@ -53,7 +53,7 @@ def ordered(
     slots: int | None = None,
     rest: Any = "fill",
 ) -> Policy:
-    """Jobs in the order of their names; ``limits`` by name; ``slots`` for each stage."""
+    """Order jobs by name; ``limits`` by name; ``slots`` for each stage."""
 
     def policy(state: State) -> Answer:
         def rank(pick: tuple[Job, Stage]) -> tuple[int, int]:
@@ -71,23 +71,23 @@ def ordered(
 
 
 def nothing(state: State) -> Answer:
-    """Holds everything back."""
+    """Hold back all stages."""
     return Answer(seq=state.seq, rest="hold")
 
 
 class PolicyServer(threading.Thread):
-    """Answers any number of drivers; what it hears is held against the protocol.
+    """Answers any number of drivers, and validates their messages.
 
     Attributes:
-        address: where it listens, on a port or at a path.
-        policy: what answers; may be changed at any time, from the next question on.
-        targets: executors that an application shall have, by name.
-        latest: what each application said last, by name.
-        shadow: what drivers are told from the next connection on.
-        hellos, states: what has been heard.
-        problems: what was heard and is not of the protocol.
-        faults: what it does wrong, one of ``slow_ms``, ``hold``, or ``nonsense``, ``half`` and ``megabyte``, which say
-            at every how many answers.
+        address: port or path on which it listens.
+        policy: function that answers; changes take effect with the next question.
+        targets: application name -> target number of executors.
+        latest: application name -> its last question.
+        shadow: whether new connections are in shadow mode.
+        hellos, states: received messages.
+        problems: violations of the protocol.
+        faults: its defects: ``slow_ms``, ``hold``, or ``nonsense``, ``half`` and ``megabyte``, which apply to every
+            n-th answer.
     """
 
     def __init__(self, policy: Policy, *, port: int = 0, path: Path | None = None, token: str = "") -> None:
@@ -123,14 +123,14 @@ class PolicyServer(threading.Thread):
                 threading.Thread(target=self._serve, args=(connection,), daemon=True).start()
 
     def hang_up(self) -> None:
-        """Close all connections; drivers will come again."""
+        """Close all connections; drivers reconnect."""
         while self._connections:
             with suppress(OSError):
                 self._connections.pop().shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
         """Stop listening, too."""
-        self._listener.shutdown(socket.SHUT_RDWR)  # else whoever is accepting would accept one more
+        self._listener.shutdown(socket.SHUT_RDWR)  # else the accepting thread would accept one more
         self._listener.close()
         self.hang_up()
 
@@ -181,7 +181,7 @@ def _say(file: Any, message: Welcome | Refusal) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Serve well until there is a SIGUSR1, and with the faults from there."""
+    """Serve correctly until a SIGUSR1, and with the faults afterwards."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--port", type=int, required=True)
     parser.add_argument("--token", default="")

@@ -1,4 +1,4 @@
-"""A standalone cluster with several applications, as users have it: the plugin's lines are in spark-defaults.conf."""
+"""A standalone cluster with several applications, as users have it: the plugin is configured in spark-defaults.conf."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ sleeper.spark.stop()
 
 @dataclass(frozen=True)
 class Summary:
-    """What the event log of an application says.
+    """Summary of an application's event log.
 
     Attributes:
-        tasks: how many ended.
-        failed, repeated: of these, did not succeed; were not the first attempt.
-        stages_repeated: stages that were run again.
-        joined, left: executors.
+        tasks: number of ended tasks.
+        failed, repeated: of these, failed ones; later attempts.
+        stages_repeated: number of repeated stages.
+        joined, left: numbers of executors.
     """
 
     tasks: int
@@ -49,10 +49,10 @@ class Summary:
 
 
 class Cluster(Standalone):
-    """A cluster whose applications run jobs until they are stopped, and have the executors that the policy says."""
+    """A cluster whose applications run jobs until they are stopped, with numbers of executors set by the policy."""
 
     def application(self, name: str, *stages: tuple[int, float], **conf: Any) -> None:
-        """Start one that runs jobs of these stages, one after the other, until it is stopped."""
+        """Start an application that runs jobs of these stages, one after the other, until it is stopped."""
         arguments = [f"--conf={key.replace('__', '.')}={value}" for key, value in conf.items()]
         submit = {
             "PYSPARK_SUBMIT_ARGS": " ".join([*arguments, "pyspark-shell"]),
@@ -61,14 +61,14 @@ class Cluster(Standalone):
         self.submit(name, [sys.executable, "-c", _PROGRAM, str(self.folder), name, repr(stages)], submit)
 
     def stop(self, *names: str) -> None:
-        """Let applications end with the job that they are at."""
+        """Let applications end after their current job."""
         for name in names:
             (self.folder / f"{name}.stop").touch()
         for name in names:
             assert self.applications[name].wait(PATIENCE_S) == 0, self.log(name)
 
     def events(self, name: str) -> list[dict[str, Any]]:
-        """The event log of an application."""
+        """Return the event log of an application."""
         for path in (self.folder / "events").iterdir():
             events = list(events_of(path))
             if any(event.get("App Name") == name for event in events):
@@ -94,7 +94,7 @@ class Cluster(Standalone):
         )
 
     def most_held(self, *names: str, killed_ms: float) -> int:
-        """Most executors that these applications had at once; those of a driver that was killed went then."""
+        """Return the maximum number of executors of these applications at once; a killed driver loses its executors."""
         changes: list[tuple[float, int]] = []
         for name in names:
             held: set[str] = set()
@@ -118,7 +118,7 @@ class Cluster(Standalone):
 
 @contextmanager
 def cluster(folder: Path, slots: int, service: int) -> Iterator[Cluster]:
-    """A cluster that is gone after the block, with all that it has started."""
+    """Run a cluster inside the block; kill all its processes at the end."""
     settings = {
         "spark.eventLog.enabled": "true",
         "spark.eventLog.rolling.enabled": "false",

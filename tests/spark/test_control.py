@@ -1,4 +1,4 @@
-"""A policy in charge of one application: order, limits, what it sees, and that it may only watch."""
+"""A policy schedules one application: order, limits, observations, shadow mode."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def way(request) -> str:
 
 @pytest.fixture(scope="module")
 def server(way: str, tmp_path_factory) -> Iterator[PolicyServer]:
-    """At a port, or at a path where the policy is asked in the other way."""
+    """A policy server on a port, or at a path for the other mode."""
     path = tmp_path_factory.mktemp("socket") / "policy" if way == "sync" else None
     server = PolicyServer(ordered(), path=path)
     yield server
@@ -47,7 +47,7 @@ def server(way: str, tmp_path_factory) -> Iterator[PolicyServer]:
 
 @pytest.fixture(scope="module")
 def sleeper(way: str, tmp_path_factory, server: PolicyServer) -> Iterator[Sleeper]:
-    """Of all tests: a JVM takes long to start."""
+    """One application for all tests, since a JVM starts slowly."""
     master, settings = WAYS[way]
     conf = {f"spark__decima__{key}": value for key, value in {**PATIENT, **settings}.items()}
     with application(tmp_path_factory.mktemp("spark") / "app", server.address, master, **conf) as sleeper:
@@ -58,7 +58,7 @@ def sleeper(way: str, tmp_path_factory, server: PolicyServer) -> Iterator[Sleepe
 
 
 def forget(server: PolicyServer) -> None:
-    """All that was seen, once it is heard that no job is left: that may be after the last one's result."""
+    """Clear all observations after the last job has ended, which may be reported after its result."""
     until(lambda: not server.states or not server.states[-1].jobs)
     server.states.clear()
 
@@ -70,7 +70,7 @@ def _forget(server: PolicyServer) -> None:
 
 
 def run_behind_another(sleeper: Sleeper, names: str) -> str:
-    """Start jobs one after the other while a first one holds all slots; returns who was launched when."""
+    """Start jobs one after the other while a first one holds all slots; return the launches."""
     for hold_ms in (1500, 6000, 24000):  # a busy machine may be slow to start them
         known = len(sleeper.tasks())
         first = sleeper.start(f"before {names}", (SLOTS, hold_ms))
@@ -92,7 +92,7 @@ def tasks_of(sleeper: Sleeper, *names: str) -> list[Task]:
 
 
 def seen(server: PolicyServer, name: str) -> list[Job]:
-    """What was seen of a job, over time."""
+    """Return the observations of a job over time."""
     return [job for state in server.states for job in state.jobs if job.name == name]
 
 
@@ -161,7 +161,7 @@ def test_slots_bind_executors_to_stages(sleeper: Sleeper, server: PolicyServer) 
 
 
 def test_a_policy_may_wait_for_the_next_stage(sleeper: Sleeper, server: PolicyServer) -> None:
-    """Nothing runs between two stages, and yet nothing else may."""
+    """Nothing runs between two stages, and still no other job may."""
 
     def policy(state: State) -> Answer:
         first = any(job.name == "I" for job in state.jobs)
@@ -177,7 +177,7 @@ def test_a_policy_may_wait_for_the_next_stage(sleeper: Sleeper, server: PolicySe
 
 
 def test_what_is_held_back_waits(sleeper: Sleeper, server: PolicyServer) -> None:
-    """As long as something else runs."""
+    """While something else runs."""
     server.policy = ordered(limits={"H": 0})
     threads = [sleeper.start("G", (2, 800))]
     until(lambda: sleeper.running() == 2)
@@ -246,7 +246,7 @@ def check_sums(states: list[State]) -> None:
 
 
 def test_states_add_up(sleeper: Sleeper, server: PolicyServer) -> None:
-    """The questions of two jobs with two stages, from arrival to end."""
+    """The questions about two jobs with two stages, from arrival to end."""
     threads = [sleeper.start(name, (6, 60), (3, 30)) for name in ("U", "V")]
     for thread in threads:
         thread.join()
@@ -270,7 +270,7 @@ def test_states_add_up(sleeper: Sleeper, server: PolicyServer) -> None:
 
 
 def test_it_is_told_how_long_running_tasks_have_run(sleeper: Sleeper, server: PolicyServer) -> None:
-    """To the millisecond, by the event log; another job gives it reasons to ask in the meantime."""
+    """To the millisecond, by the event log; another job triggers questions in the meantime."""
     thread = sleeper.start("Y", (SLOTS - 1, 4000))
     until(lambda: sleeper.running() == SLOTS - 1)
     sleeper.start("Z", (1, 200)).join()
@@ -316,7 +316,7 @@ def test_spark_jobs_of_a_group_belong_together(sleeper: Sleeper, server: PolicyS
 def test_a_stage_that_loses_what_it_wrote_comes_again(
     sleeper: Sleeper, server: PolicyServer, way: str
 ) -> None:
-    """As another attempt, in which what was not lost stays done. The last tests: executors are others then."""
+    """As another attempt, in which retained output stays done. Last, since executors are others afterwards."""
     if way == "local":
         pytest.skip("needs executors that are processes")
     job = sleeper.start("R", (8, 100), (8, 500))
@@ -340,13 +340,13 @@ def last_stages(server: PolicyServer, name: str) -> tuple[Stage, ...]:
 
 
 def known_executors(sleeper: Sleeper, server: PolicyServer, name: str) -> set[str]:
-    """What the policy hears when a job runs."""
+    """Return the executors in the question of a running job."""
     sleeper.start(name, (SLOTS, 20)).join()
     return {executor.id for executor in server.states[-1].executors}
 
 
 def restore(sleeper: Sleeper) -> None:
-    """Ask for as many executors as there were at first."""
+    """Request the initial number of executors."""
     context, jvm = sleeper.spark.sparkContext._jsc.sc(), sleeper.spark.sparkContext._jvm
     nowhere = getattr(getattr(jvm.scala.collection.immutable, "Map$"), "MODULE$").empty()
     assert context.requestTotalExecutors(SLOTS, 0, nowhere)
@@ -367,7 +367,7 @@ def test_executors_leave_and_join(sleeper: Sleeper, server: PolicyServer, way: s
 
 
 def test_a_barrier_stage_starts_whole(sleeper: Sleeper, server: PolicyServer, way: str) -> None:
-    """Whatever the limit is."""
+    """With any limit."""
     if way == "local":
         pytest.skip("needs Python in the executors, which takes its time")
     if sleeper.spark.version.startswith("3.3.") and sys.version_info >= (3, 11):

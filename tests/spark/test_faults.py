@@ -1,4 +1,4 @@
-"""A policy that dies, hangs, is late or talks nonsense in the middle of a job: Spark goes on, and says why."""
+"""A policy that dies, hangs, is late or sends invalid answers during a job: Spark continues, and logs the reason."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ TIMEOUT_MS, LEEWAY_MS = 200, 10
 
 @pytest.fixture(scope="module")
 def port() -> int:
-    """Of a policy that comes and goes."""
+    """A port for a policy that restarts."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         return int(listener.getsockname()[1])
 
@@ -47,7 +47,7 @@ def sleeper(tmp_path_factory, port: int) -> Iterator[Sleeper]:
 
 @pytest.fixture(scope="module")
 def usual_gap_ms(sleeper: Sleeper) -> float:
-    """Longest idle time of an executor where nobody is asked."""
+    """Return the longest idle time of an executor without a policy."""
     sleeper.start("nobody", (TASKS, TASK_MS)).join()
     return show("nobody there", tasks_of(sleeper, "nobody"))
 
@@ -57,7 +57,7 @@ def tasks_of(sleeper: Sleeper, name: str) -> list[Task]:
 
 
 def show(what: str, tasks: list[Task]) -> float:
-    """Print a row; returns the longest gap."""
+    """Print a row; return the longest gap."""
     idle = gaps(tasks)
     span = (max(task.finished for task in tasks) - min(task.launched for task in tasks)) / 1e3
     p50, p99 = idle[len(idle) // 2], idle[int(0.99 * len(idle))]
@@ -130,7 +130,7 @@ def strike(fault: str, program: subprocess.Popen[str], programs: ExitStack, port
 
 
 def test_a_token_file_that_is_not_there(tmp_path: Path, port: int, sleeper: Sleeper) -> None:
-    """The policy hears an empty token, or nothing; Spark runs, and the log says which file."""
+    """The policy receives an empty token, or nothing; Spark runs, and the log names the file."""
     token = sleeper.spark.sparkContext.getConf().get("spark.decima.tokenFile")
     Path(token).rename(tmp_path / "elsewhere")
     known = len(sleeper.log())

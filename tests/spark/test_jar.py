@@ -1,4 +1,4 @@
-"""The plugin's jar: it is what its source says, and can be compiled anew."""
+"""The plugin's jar contains its source, and can be rebuilt from it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def entries(jar: Path, suffix: str) -> dict[str, bytes]:
 
 
 def why_not_compiled() -> str | None:
-    """Why the very same classes cannot be made here."""
+    """Return the reason why identical classes cannot be compiled here."""
     try:
         compiler = release(javac())
     except PluginError as error:
@@ -33,7 +33,7 @@ def why_not_compiled() -> str | None:
 
 
 def test_the_jar_holds_the_source_as_it_is():
-    """Else: ``decima spark build --spark HOME --out decima/service/plugin/decima-spark.jar``."""
+    """To update it: ``decima spark build --spark HOME --out decima/service/plugin/decima-spark.jar``."""
     assert entries(JAR, ".java") == read_sources()
     assert {name.rpartition("/")[0] for name in read_sources()} == {"decima/spark"}
 

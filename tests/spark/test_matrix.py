@@ -1,7 +1,8 @@
-"""The one jar in charge of other versions of Spark.
+"""The same jar on other versions of Spark.
 
-``DECIMA_SPARKS`` names a folder with a folder for each, made by ``pip install --target FOLDER/3.3.4 pyspark==3.3.4``.
-Spark 4 asks for a module that the Java of the wheel lacks (jdk.incubator.vector): it runs on the Java of the compiler.
+``DECIMA_SPARKS`` is a folder with a folder per version, made by ``pip install --target FOLDER/3.3.4
+pyspark==3.3.4``. Spark 4 needs a module that the Java of the wheel lacks (jdk.incubator.vector): it runs on the Java
+of the compiler.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ pytestmark = [
 
 @pytest.mark.parametrize("spark", SPARKS, ids=[spark.parent.name for spark in SPARKS])
 def test_all_that_control_means_holds_there(spark: Path) -> None:
-    """Order, limits, shadow, what is seen: in a process of its own, where this is the Spark that is found first."""
+    """Order, limits, shadow mode, observations: in a child process, where this Spark is found first."""
     try:
         java = javac().resolve().parents[1]
     except PluginError as error:

@@ -1,4 +1,4 @@
-"""Executors that move between applications on a standalone cluster: nothing fails, and nothing is done twice."""
+"""Executors that move between applications on a standalone cluster: no task fails or runs twice."""
 
 from __future__ import annotations
 
@@ -32,19 +32,19 @@ def running(tmp_path_factory, server: PolicyServer) -> Iterator[Cluster]:
 
 
 def held(server: PolicyServer, name: str) -> int:
-    """Executors that an application has and keeps."""
+    """Return the number of executors that an application keeps."""
     state = server.latest.get(name)
     return -1 if state is None else sum(not executor.leaving for executor in state.executors)
 
 
 def present(server: PolicyServer, name: str) -> int:
-    """Executors that it has, those included that are about to go."""
+    """Return the number of its executors, including those that are about to leave."""
     state = server.latest.get(name)
     return 0 if state is None else len(state.executors)
 
 
 def give(server: PolicyServer, shares: dict[str, int]) -> None:
-    """Have applications hold so many executors, and no others beside these."""
+    """Wait until applications hold exactly these numbers of executors, and no others exist."""
     server.targets = shares
     begin = time.monotonic()
     until(lambda: all(held(server, name) == present(server, name) == share for name, share in shares.items()))
@@ -53,7 +53,7 @@ def give(server: PolicyServer, shares: dict[str, int]) -> None:
 
 
 def test_shares_change_again_and_again(running: Cluster, server: PolicyServer) -> None:
-    """Twenty times, and a driver is killed in the middle; the others go on."""
+    """Twenty times, and a driver is killed in between; the others continue."""
     server.targets = dict.fromkeys("ABC", 0)
     for name in "ABC":
         running.application(name, *STAGES)
@@ -80,7 +80,9 @@ def test_shares_change_again_and_again(running: Cluster, server: PolicyServer) -
 
 
 def test_applications_outlive_the_service(running: Cluster, server: PolicyServer) -> None:
-    """They keep what they have, and obey when it is back. One that starts alone asks for all there are."""
+    """They keep their executors, and obey when the service is back. An application that starts alone requests all
+    executors.
+    """
     server.targets = {"D": 2, "E": 2}
     running.application("D", *STAGES)
     until(lambda: held(server, "D") == 2)
@@ -108,7 +110,7 @@ def test_applications_outlive_the_service(running: Cluster, server: PolicyServer
 
 
 def test_where_nothing_can_be_moved(running: Cluster, server: PolicyServer) -> None:
-    """The application runs, and its log says why."""
+    """The application runs, and its log has the reason."""
     running.application("F", (2, 50), spark__cores__max=2)
     until(lambda: "the policy cannot move executors: spark.cores.max is set" in running.log("F"))
     running.stop("F")

@@ -1,4 +1,4 @@
-"""Settings that are wrong: the application runs as without the plugin, and its log says what is wrong."""
+"""Invalid settings: the application runs as without the plugin, and its log has the error."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_spark_runs_all_the_same(setting: dict[str, object], complaint: str, tmp
 def test_the_token_is_that_of_the_service_of_this_user(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """If no other file is named: that in $HOME, as the service has it, if it is this user's."""
+    """By default the file in $HOME, as for the service, if it belongs to this user."""
     monkeypatch.setenv("HOME", str(tmp_path))
     token = read_token(DEFAULT_TOKEN_FILE)
     server = PolicyServer(ordered(), token=token)

@@ -1,7 +1,7 @@
-"""Hypothesis strategies for small workloads that reach the corners of the contract.
+"""Hypothesis strategies for small workloads with all corner cases.
 
-They draw chains, forks, triangles (a parent that is also a grandparent) and edges that skip levels, stage
-numbers in no topological order, waves and levels without measurements, zero durations and plenty of ties.
+They draw chains, forks, triangles (a parent that is also a grandparent) and edges that skip levels, stages in any
+order, waves and levels without measurements, zero durations and many ties.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ LEVEL_SETS = ((1,), (5,), (5, 10), (2, 3, 7), (5, 10, 20, 40, 50, 60, 80, 100))
 
 
 def durations_ms() -> st.SearchStrategy[float]:
-    """One duration: mostly small whole numbers, so that zeros and ties are common."""
+    """Draw one duration: mostly small integers, so that zeros and ties are common."""
     return st.one_of(st.integers(0, 4).map(float), st.floats(0.0, 1000.0))
 
 
 @st.composite
 def task_durations(draw: st.DrawFn) -> TaskDurations:
-    """Constants by wave, one list for everything, or tables by wave and level with holes."""
+    """Draw constants by wave, one list for everything, or tables by wave and level with holes."""
     kind = draw(st.sampled_from(("constant", "sampled", "tables")))
     if kind == "constant":
         return TaskDurations.constant(

@@ -1,4 +1,4 @@
-"""Sequences of jobs: when they arrive, and that one seed names one sequence."""
+"""Job sequences: arrivals, and that a seed determines a sequence."""
 
 from __future__ import annotations
 

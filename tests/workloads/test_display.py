@@ -1,4 +1,4 @@
-"""How objects show themselves: one line as text, a table in notebooks, and data that is never markup."""
+"""Representations of objects: one line of text, a table in notebooks, and data that is never markup."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sets of jobs for a grid: what they hold, that they are checked, and that DeepRM's jobs are drawn as it says."""
+"""Job sets for a grid: contents, validation, and the distribution of DeepRM's jobs."""
 
 from __future__ import annotations
 

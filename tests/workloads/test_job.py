@@ -1,4 +1,4 @@
-"""Jobs, stages and durations: what they compute, and what they refuse to be."""
+"""Jobs, stages and durations: derived values, and refused arguments."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SECOND = TaskDurations.constant(1000.0)
 
 
 def job(works_s: list[int], edges: list[tuple[int, int]]) -> JobProfile:
-    """A job whose stages have so many tasks of one second."""
+    """Return a job whose stages have these numbers of tasks of one second."""
     return JobProfile("job", tuple(StageProfile(work, SECOND) for work in works_s), np.array(edges))
 
 
@@ -34,7 +34,7 @@ def test_constant_durations_by_wave() -> None:
 
 
 def test_equal_constants_are_made_once() -> None:
-    """Traces have many stages, of few different durations."""
+    """Traces have many stages with few different durations."""
     assert TaskDurations.constant(7.0) is TaskDurations.constant(7.0)
     assert TaskDurations.constant(7.0) is TaskDurations.constant(7.0, first_ms=7.0)
     assert TaskDurations.constant(7.0) is not TaskDurations.constant(7.0, fresh_ms=8.0)

@@ -1,4 +1,4 @@
-"""Files of all kinds: which cannot be read, JSON that means nothing, and excerpts of recorded jobs."""
+"""Files of all kinds: unreadable files, invalid JSON, and excerpts of recorded jobs."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ def test_malformed_json(tmp_path: Path, name: str, data: bytes, message: str) ->
 
 @pytest.fixture(params=TRACES)
 def read(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[..., Workload]:
-    """Reads the three jobs from a file of each kind, with some options."""
+    """Read the three jobs from a file of each kind, with some options."""
     kind = KINDS[request.param]
     paths = [tmp_path / f"{number}.{kind.suffix}" for number in range(len(kind.texts))]
     for path, text in zip(paths, kind.texts, strict=True):

@@ -1,4 +1,4 @@
-"""Jobs made from others: scaled, or with tasks of equal length."""
+"""Derived jobs: scaled, or with tasks of equal length."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_a_stage_keeps_a_task() -> None:
     assert {stage.num_tasks for stage in scaled(PROFILE, tasks=1e-9).stages} == {1}
 
 
-def test_whoever_asks_again_gets_the_same_object() -> None:
+def test_a_second_call_returns_the_same_object() -> None:
     assert scaled(PROFILE, 2.0, 3.0) is scaled(PROFILE, 2.0, 3.0)
     assert scaled(PROFILE) is PROFILE
 

@@ -1,4 +1,4 @@
-"""The strategies reach what they promise."""
+"""The strategies reach their corner cases."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ FAST = settings(phases=[Phase.generate], max_examples=500, database=None)
 
 
 def is_triangle(job: JobProfile) -> bool:
-    """Whether some parent is also a grandparent."""
+    """Return whether some parent is also a grandparent."""
     return any(
         set(job.children[a]) & set(job.children[b]) for a in range(job.num_stages) for b in job.children[a]
     )

@@ -1,4 +1,4 @@
-"""What tests of commands share."""
+"""Helpers for tests of commands."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SAVED = ("--json", "r.json")
 def every_command(
     group: click.Group = cli, path: tuple[str, ...] = ()
 ) -> Iterator[tuple[tuple[str, ...], click.Command]]:
-    """Words and command, of groups too."""
+    """Yield words and command of all commands, including those in groups."""
     for name, command in group.commands.items():
         yield (*path, name), command
         if isinstance(command, click.Group):
@@ -34,7 +34,7 @@ def results() -> dict[str, Any]:
 
 
 def assert_one_line_error(result: Result, message: str) -> None:
-    """The command ended with one line on stderr, which holds the message, and a status that says so."""
+    """Assert that the command ended with one line on stderr that contains the message, and with an error status."""
     assert result.exit_code not in (0, 130), result.output
     assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
     assert result.stderr.startswith("decima: error: ")
@@ -43,7 +43,7 @@ def assert_one_line_error(result: Result, message: str) -> None:
 
 
 def assert_same_again(json_file: Path, *options: str) -> None:
-    """The command that the results hold gives the same results; with options that do not change them."""
+    """Assert that the command in the results gives the same results, also with options that must not change them."""
     before = json_file.read_text()
     words = shlex.split(json.loads(before)["command"])
     assert words[0] == "decima"

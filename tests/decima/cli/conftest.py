@@ -24,7 +24,7 @@ def _in_a_new_folder_where_no_time_passes(tmp_path: Path, monkeypatch: pytest.Mo
 
 @pytest.fixture
 def library(tmp_path: Path) -> Path:
-    """A workload file: a few small profiles to draw from."""
+    """A workload file with a few small profiles to draw from."""
     path = tmp_path / "tiny.json"
     write_workload(path, LIBRARY)
     return path

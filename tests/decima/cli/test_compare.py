@@ -239,7 +239,7 @@ def test_the_installed_command_ends_errors_with_a_status(library: Path, tmp_path
 
 
 def assert_group_ends(group: int) -> None:
-    """No process of the group is left, or will be in a moment."""
+    """Assert that no process of the group remains after a moment."""
     deadline = time.monotonic() + 120
     while time.monotonic() < deadline:
         try:
@@ -266,7 +266,7 @@ class Slow(Greedy):
 '''
 
 
-#: The command, which says whenever it has counted an experiment as finished.
+#: The command, printing a line for each finished experiment.
 TALKATIVE = """
 from decima.cli.main import main
 from decima.evaluation.comparison import Comparison

@@ -19,7 +19,7 @@ from decima.show.report import RECIPES
 from tests.decima.cli.commands import SAVED, Compare, assert_one_line_error, assert_same_again, results
 
 QUICK = ("--jobs", "2", "--seeds", "1", "--training", "1", "--processes", "1")
-#: Where no policy that ships was trained.
+#: Options of a setting out of distribution for all shipped policies.
 UNLIKE = ("--executors", "5", "--moving-delay", "100", *QUICK)
 MET = read_trained_on(SHIPPED["general"])
 WHY = (
@@ -49,7 +49,7 @@ def test_by_default_a_policy_that_does_not_fit_is_left_out_and_one_line_says_so(
     assert_same_again(Path("r.json"), "--processes", "1", "--out", "elsewhere")
 
 
-def test_who_names_it_sees_it_and_one_line_says_why_not_to_trust_it(run: Compare) -> None:
+def test_a_named_policy_is_compared_with_a_warning(run: Compare) -> None:
     shutil.copy(SHIPPED["general"], "mine.npz")
     for name in ("decima", "decima:mine.npz", "decima,guard=off", "decima:mine.npz,guard=off"):
         done = run(*SAVED, "--schedulers", f"fair,{name}", base=UNLIKE)

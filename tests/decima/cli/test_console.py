@@ -1,4 +1,4 @@
-"""How commands end, say how far they are, and show what came of them."""
+"""How commands end, show progress, and print results."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from workloads.errors import DecimaError
 
 
 def ended(by: Callable[[], Any]) -> Result:
-    """A command of a group of ours that does this."""
+    """Run a command with this function as its body."""
     group = OneLineErrors("group", {"it": click.Command("it", callback=by)})
     return CliRunner().invoke(group, ["it"])
 
@@ -68,7 +68,7 @@ def test_a_status_is_passed_on() -> None:
     assert raised(SystemExit(0)).exit_code == 1
 
 
-def test_who_closes_the_output_is_told_nothing() -> None:
+def test_a_closed_output_ends_without_an_error() -> None:
     result = raised(BrokenPipeError(32, "Broken pipe"))
     assert (result.exit_code, result.stderr) == (1, "")
 
@@ -160,7 +160,7 @@ def test_a_command_that_is_mostly_quick_is_patient(
 
 
 class Bars:
-    """Stands for the bars of rich."""
+    """A stand-in for the progress bars of rich."""
 
     made: Bars
 

@@ -17,7 +17,7 @@ Train = Callable[..., Result]
 
 @pytest.fixture
 def train(tmp_path: Path) -> Train:
-    """Run a training beside a file with the settings of a small one."""
+    """Run a training with a file of settings for a small one."""
     (tmp_path / "small.yaml").write_text(small().to_yaml())
     return lambda *options: CliRunner().invoke(cli, ["deeprm", "train", *options])
 
@@ -60,7 +60,7 @@ def test_a_run_is_gone_on_with_its_own_settings(train: Train, tmp_path: Path) ->
 
 
 def test_jobs_may_come_from_a_log(train: Train, tmp_path: Path) -> None:
-    """Of a machine with 8 processors; one line is dropped, and said to be."""
+    """A log of a machine with 8 processors; one line is dropped and reported."""
     jobs = [line(submit=60 * n, run=60 + 40 * (n % 5), allocated=1 + n % 4) for n in range(40)]
     write(tmp_path, *jobs, line(run=-1), header="; MaxProcs: 8\n", name="my log.swf")
     result = train("--config", "small.yaml", "--log", "my log.swf", "--set", "iterations=1", "--out", "out")

@@ -42,7 +42,7 @@ def run() -> Compare:
 
 
 def rows(result: Result) -> list[list[str]]:
-    """The table's lines below its heading, cells without intervals."""
+    """Return the table's rows, cells without intervals."""
     lines = [line for line in result.stdout.splitlines() if re.match(r" *[\d.]+ % ", line)]
     return [[cell for cell in line.split() if cell[0].isdigit()] for line in lines]
 

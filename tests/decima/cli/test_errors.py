@@ -1,4 +1,4 @@
-"""What is refused ends a command in one line, whatever file it is; every error has the one base class."""
+"""Every refusal ends a command with one line, whatever file it is; all errors have one base class."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_what_is_not_refused_is_a_bug_with_its_traceback(monkeypatch: pytest.Mon
 
 
 def _errors() -> Iterator[tuple[str, str]]:
-    """Module and name of each class of the project that is called an error."""
+    """Return module and name of each exception class of the project."""
     for package in ("workloads", "simulator", "decima"):
         for path in sorted((ROOT / package).rglob("*.py")):
             for node in ast.parse(path.read_text()).body:
@@ -84,7 +84,7 @@ def test_every_command_and_option_says_what_it_is() -> None:
 
 @pytest.mark.parametrize("inside", ["__del__", "called back by the compiler"])
 def test_a_signal_comes_again_where_an_exception_would_be_lost(inside: str) -> None:
-    """LLVM's callbacks and finalisers print what is raised in them, and go on."""
+    """LLVM's callbacks and finalisers print exceptions and continue."""
     module = "__main__" if inside == "__del__" else "llvmlite.binding.executionengine"
     name = "__del__" if inside == "__del__" else "notify"
     names: dict[str, Any] = {"__name__": module, "strike": lambda: signal.raise_signal(signal.SIGUSR1)}
@@ -106,7 +106,7 @@ def test_a_signal_comes_again_where_an_exception_would_be_lost(inside: str) -> N
 def test_a_signal_while_something_is_compiled_is_one_line(
     number: signal.Signals, cpu_s: int, tmp_path: Path
 ) -> None:
-    """With an empty cache the first seconds are the compiler's."""
+    """With an empty cache the first seconds are spent on compilation."""
     words = [sys.executable, "-m", "decima", *["compare", "--jobs", "2", "--seeds", "1", "--executors", "5"]]
     process = subprocess.Popen(
         [*words, "--schedulers", "fair", "--out", str(tmp_path / "out")],

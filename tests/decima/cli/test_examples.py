@@ -1,4 +1,4 @@
-"""No example in a help text, and no command on a page, is refused; an option means the same in every command."""
+"""Examples in help texts and commands on pages are valid; an option has the same meaning in every command."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ TAKES = {
 
 
 def texts(command: click.Command) -> list[str]:
-    """All that its help says."""
+    """Return all help texts of a command."""
     return [
         command.help or "",
         *(option.help or "" for option in command.params if isinstance(option, click.Option)),
@@ -50,7 +50,7 @@ def texts(command: click.Command) -> list[str]:
 
 
 def named(words: list[str]) -> tuple[tuple[str, ...], list[str]]:
-    """The command that words begin with, and the other words."""
+    """Split words into the command that they begin with, and the rest."""
     count = 0
     while count < len(words) and tuple(words[: count + 1]) in ALL:
         count += 1
@@ -101,12 +101,12 @@ def test_names_that_help_texts_list_are_all_that_there_are() -> None:
 
 
 class Missing(Exception):
-    """A file is not here."""
+    """Raised when a command opens a file that is missing."""
 
 
 @pytest.fixture
 def no_files(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A file that is not here is an error of its own."""
+    """Turn missing files into ``Missing``."""
     fail = click.Path.fail
 
     def missing(self: click.Path, message: str, *where: Any) -> NoReturn:
@@ -118,7 +118,7 @@ def no_files(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def lines() -> Iterator[tuple[Path, str]]:
-    """The commands of the program that stand on pages, with lines that go on put together."""
+    """Return the commands of the program on the pages, with continuation lines joined."""
     for page in PAGES:
         for text in re.findall(r"^ *```sh\n(.*?)^ *```$", page.read_text(), re.M | re.S):
             for line in text.replace("\\\n", " ").splitlines():
@@ -129,7 +129,7 @@ def lines() -> Iterator[tuple[Path, str]]:
 @pytest.mark.usefixtures("no_files")
 @pytest.mark.parametrize(("page", "line"), [pytest.param(page, line, id=line) for page, line in lines()])
 def test_a_command_on_a_page_is_one(page: Path, line: str) -> None:
-    """It is parsed, and nothing of it refused but files that are not here."""
+    """It can be parsed, and nothing is refused except missing files."""
     words = shlex.split(re.split(r"\s(?:#|&&|\||>|&$)", line)[0])
     while words[0] in options(cli):  # of all commands, with a value each
         words = words[2:]
@@ -143,7 +143,7 @@ def test_a_command_on_a_page_is_one(page: Path, line: str) -> None:
 
 
 def with_option(flag: str) -> dict[str, Any]:
-    """Command -> its option."""
+    """Return command -> its option of this name."""
     return {
         " ".join(path): option
         for path, command in ALL.items()

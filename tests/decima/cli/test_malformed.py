@@ -1,4 +1,4 @@
-"""Whatever is given to a command that it cannot use ends it in one line that names it, soon, and touches nothing."""
+"""Invalid input ends a command with a one-line error that names it, quickly, and leaves files unchanged."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ from tests.decima.evaluation.examples import LIBRARY, OWN
 from tests.workloads.spark.logs import small_log
 from workloads import write_workload
 
-#: Longest time until something is refused, s of CPU time; what waits has thirty times as long.
+#: Time limit of a refusal, s of CPU time; waiting may take thirty times as long.
 SOON_S = 20
-#: Words that no user knows the meaning of.
+#: Internal words that must not appear in messages.
 INSIDE = ("Traceback", "pydantic", "errors.pydantic.dev", "object at 0x", "numpy.", "Unable to allocate")
 
 WORKLOAD: dict[str, Any] = {
@@ -267,7 +267,9 @@ def _soon() -> Iterator[None]:
 
 
 def assert_refused(line: str | list[str], *named: str) -> None:
-    """The command is refused in one line that names something of these; what is there stays as it is."""
+    """Assert that the command is refused in one line with one of these names, and that existing files stay
+    unchanged.
+    """
     kept = Path("results.json")
     kept.write_text("kept")
     result = CliRunner().invoke(cli, shlex.split(line) if isinstance(line, str) else line)
@@ -296,7 +298,7 @@ def test_a_file_in_a_state(kind: str, state: str, command: str) -> None:
 
 
 def _put(document: Any, place: str, value: Any) -> Any:
-    """A copy with another value in one place; nothing there if the value is Ellipsis."""
+    """Return a copy with another value in one place; without the entry if the value is Ellipsis."""
     copy = json.loads(json.dumps(document))
     *before, last = [int(part) if part.isdigit() else part for part in place.split(".")]
     inner = copy
@@ -349,7 +351,7 @@ def test_an_event_log(place: str, value: Any) -> None:
 
 
 def _nonsense(option: click.Option) -> Iterator[str]:
-    """Values that an option of such a type never has."""
+    """Return values that are invalid for an option of this type."""
     match option.type:
         case click.IntRange():
             yield from ("x", "", "1.5", "-1", "nan", "1_0", "\u0663", "0x10", "9" * 40, "9" * 5000)
@@ -364,7 +366,7 @@ def _nonsense(option: click.Option) -> Iterator[str]:
 
 
 def _necessary(command: click.Command, given: click.Option) -> list[str]:
-    """What a command cannot do without."""
+    """Return the required options of a command."""
     words = []
     for parameter in command.params:
         if parameter.required and parameter is not given:
@@ -721,7 +723,7 @@ def test_an_output_that_cannot_be_written(line: str, named: str) -> None:
     ],
 )
 def test_three_gigabytes_in_a_small_file(command: str, name: str, content: bytes) -> None:
-    """Some megabytes of the same, packed, over and over: gzip files may stand one behind the other."""
+    """The same megabytes, packed and concatenated, since gzip files may have several members."""
     Path(name).write_bytes(gzip.compress(content * (2**26 // len(content)), 9, mtime=0) * 48)
     if command.startswith("replay "):
         result = CliRunner().invoke(cli, shlex.split(command))

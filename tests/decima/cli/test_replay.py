@@ -19,7 +19,7 @@ def replay(*words: str | Path) -> Result:
 
 
 def test_all_recorded_episodes_match(shared: Shared) -> None:
-    """Of the published simulator, of its trained agent, and of the public DeepRM code."""
+    """Episodes of the published simulator, its trained agent, and the published DeepRM code."""
     paths = []
     for folder, count in (("decima-sim", 97), ("decima-sim-agent", 15), ("deeprm", 25)):
         found = sorted(shared(f"parity/{folder}").glob("*.json.gz"))

@@ -1,4 +1,4 @@
-"""The command ``decima serve`` up to the moment when it begins to serve."""
+"""The command ``decima serve`` up to the start of serving."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.decima.cli.commands import assert_one_line_error
 
 @pytest.fixture
 def served(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, str, str]]:
-    """Service, address and host, instead of serving."""
+    """Capture service, address and host instead of serving."""
     calls = []
 
     async def run(service: Any, address: str, host: str, ready: Any, beside: Any) -> None:

@@ -37,7 +37,7 @@ def invoke(*words: str) -> Result:
 
 
 def results(out: str) -> Any:
-    """Everything that was found, but for times."""
+    """Return all results except times."""
 
     def timeless(value: Any) -> Any:
         if isinstance(value, dict):

@@ -41,7 +41,7 @@ Train = Callable[..., Result]
 
 @pytest.fixture
 def config(tmp_path: Path) -> Path:
-    """A file with the settings of a small training, in the current folder."""
+    """A file in the current folder with the settings of a small training."""
     path = tmp_path / "small.yaml"
     path.write_text(small(tmp_path).to_yaml())
     return path
@@ -302,7 +302,7 @@ def start(*options: str, **variables: str) -> AbstractContextManager[subprocess.
 
 
 def wait_for_rows(process: subprocess.Popen[str], count: int) -> None:
-    """Until so many iterations were measured."""
+    """Wait until this number of iterations is in the metrics."""
     log = Path("out/metrics.jsonl")
     while not log.exists() or log.read_text().count("\n") < count:
         assert process.poll() is None, process.communicate()[1]
@@ -311,7 +311,7 @@ def wait_for_rows(process: subprocess.Popen[str], count: int) -> None:
 
 @pytest.mark.slow
 def test_a_training_may_be_killed_at_any_moment(config: Path, tmp_path: Path) -> None:
-    """After so many rows and seconds more; in the end it has the bits of an undisturbed one."""
+    """Killed after some rows and seconds; after resuming it ends with the same bits as an uninterrupted one."""
     settings = small(tmp_path, iterations=40, checkpoint_every=3, critic={}, validation={"every": 7})
     config.write_text(settings.to_yaml())
     cluster_train.ClusterTraining(settings, tmp_path / "whole").run()
@@ -327,7 +327,7 @@ def test_a_training_may_be_killed_at_any_moment(config: Path, tmp_path: Path) ->
 
 
 def test_ctrl_c_ends_in_one_line_and_keeps_the_policy(config: Path, tmp_path: Path) -> None:
-    """SIGTERM is handled alike for all commands, see ``test_compare``. No temporary file of PyG is left behind."""
+    """SIGTERM is handled alike for all commands, see ``test_compare``. No temporary file of PyG remains."""
     config.write_text(small(tmp_path, iterations=100_000, validation={"every": 50_000}).to_yaml())
     (tmp_path / "temporary").mkdir()
     with start(TMPDIR=str(tmp_path / "temporary")) as process:

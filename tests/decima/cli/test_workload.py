@@ -127,7 +127,7 @@ M1,6,j_4,1,Terminated,1120,1180,200.0,1
 
 @pytest.fixture
 def trace(tmp_path: Path) -> str:
-    """A table with four jobs, of which one failed."""
+    """A table with four jobs, one of which failed."""
     (tmp_path / "batch_task.csv").write_text(TRACE)
     return "batch_task.csv"
 

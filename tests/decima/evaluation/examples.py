@@ -18,7 +18,7 @@ OWN = "tests.decima.schedulers.own_schedulers:"
 
 
 def profile(name: str, tasks: int) -> JobProfile:
-    """Two stages in a row, a few times as much work as the next smaller job."""
+    """Return a chain of two stages; each size has a few times the work of the next smaller one."""
     durations = TaskDurations.sampled(np.geomspace(400.0, 1200.0, 50))
     stages = tuple(StageProfile(tasks, durations, name) for name in ("map", "reduce"))
     return JobProfile(name, stages, np.array([[0, 1]]))
@@ -29,7 +29,7 @@ CLUSTER = ClusterConfig(num_executors=4)
 
 
 def conditions(**changes: Any) -> Conditions:
-    """Three experiments of four jobs on four executors."""
+    """Return three experiments of four jobs on four executors."""
     given = {"workload": LIBRARY, "cluster": CLUSTER, "num_jobs": 4, "num_experiments": 3, "seed": 5}
     return Conditions(**{**given, **changes})
 
@@ -37,20 +37,20 @@ def conditions(**changes: Any) -> Conditions:
 def comparison(
     *schedulers: str, num_training: int = 2, policy: str | None = None, **changes: Any
 ) -> Comparison:
-    """Fifo and fair, unless others are named."""
+    """Return a comparison, by default of fifo and fair."""
     names = schedulers or ("fifo", "fair")
     return Comparison(conditions(**changes), names, num_training=num_training, policy=policy)
 
 
 def run(*schedulers: str, workers: int = 1, **changes: Any) -> Comparison:
-    """The same, run to its end."""
+    """Return a comparison that has been run."""
     compared = comparison(*schedulers, **changes)
     compared.run(workers)
     return compared
 
 
 def finished(jct_s: dict[str, list[float]]) -> Comparison:
-    """Make a comparison with made-up results: the mean JCT of each experiment, s."""
+    """Return a comparison with given results: the mean JCT of each experiment, s."""
     compared = comparison(*jct_s, num_experiments=len(next(iter(jct_s.values()))))
     for name, values in jct_s.items():
         seeds = compared.conditions.seeds

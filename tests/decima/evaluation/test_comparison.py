@@ -34,7 +34,7 @@ from workloads.sources.workload_file import Workload
 
 @pytest.fixture
 def count_runs(monkeypatch: pytest.MonkeyPatch) -> Counter[tuple[int, str]]:
-    """Number of runs of each (seed, scheduler)."""
+    """Return the number of runs of each (seed, scheduler)."""
     counts: Counter[tuple[int, str]] = Counter()
     run_scheduler = run_module.run_scheduler
 

@@ -18,7 +18,7 @@ CONDITIONS = Conditions(Workload(synthetic_profiles(), None, "synthetic"), num_j
 
 @pytest.fixture
 def compiled(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The parts that are in the cache; none at first."""
+    """Stand-in for the cache: the set of cached parts, empty at first."""
     parts: list[str] = []
     monkeypatch.setattr(compiling, "is_compiled", lambda part, packages: part in parts)
     monkeypatch.setattr(compiling, "mark_compiled", lambda part, packages: parts.append(part))
@@ -46,7 +46,7 @@ def test_workers_of_ray_compile_what_they_need() -> None:
 @pytest.mark.skipif(numba.config.DISABLE_JIT, reason="nothing is compiled")
 @pytest.mark.usefixtures("compiled")
 def test_the_episode_that_compiles_calls_what_all_others_call() -> None:
-    """For the same types: an experiment compiles nothing more."""
+    """It compiles for the right types: an experiment afterwards compiles nothing."""
     entries = (commands.observe, commands.run_tasks, network.act, priced_srpt._choose)
     schedulers = ["fifo", "priced-srpt", "decima:general"]
     compiling.compile_parts(CONDITIONS, schedulers, 1)

@@ -93,7 +93,7 @@ def test_classes_that_no_stage_fits_are_known() -> None:
 
 
 def windowed(**changes: Any) -> Conditions:
-    """Six windows of 10 ms with a job each; two of them have two jobs."""
+    """A sequence with a job in each of six windows of 10 ms; two windows have two jobs."""
     arrival_ms = np.array([5.0, 15.0, 16.0, 50.0, 60.0, 70.0, 80.0, 81.0])
     sequence = JobSequence(LIBRARY.profiles * 2, arrival_ms, seed=99)
     workload = Workload(LIBRARY.profiles, sequence, "trace")

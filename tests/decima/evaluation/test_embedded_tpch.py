@@ -1,4 +1,4 @@
-"""What the embedded TPC-H jobs do on a simulated cluster."""
+"""The embedded TPC-H jobs on a simulated cluster."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from workloads import JobProfile, batch_arrivals, embedded_tpch, open_workload
 
 
 def alone_s(profile: JobProfile, executors: int) -> float:
-    """How long a job takes that has the cluster for itself; the mean of three draws."""
+    """Return the time of a job alone on the cluster; the mean of three draws."""
     config, fair = ClusterConfig(num_executors=executors), make_scheduler("fair")
     runs = [run_episode(config, batch_arrivals([profile], 1, seed), fair) for seed in range(3)]
     return float(np.mean([run.makespan_ms for run in runs])) / 1000

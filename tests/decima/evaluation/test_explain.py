@@ -78,7 +78,7 @@ class RuleFirst:
 
 
 def test_both_decisions_are_compared_in_other_futures(policy: Path) -> None:
-    """From the first decision on these are the episodes of the same jobs with other task noise."""
+    """From the first decision on, futures are episodes of the same jobs with other task noise."""
     found = explain(conditions(seed=SEED), policy, rule="fair", futures=3)
     assert found.differs
     assert found.futures == 3
@@ -200,7 +200,7 @@ def test_a_page_explains_a_decision_on_which_policy_and_rule_differ(
 
 
 def test_the_tables_of_a_first_decision_say_what_the_jobs_are(policy: Path) -> None:
-    """In a batch that has just come nothing is done yet, so that all of each job is left."""
+    """At the start of a batch no task has finished, so all work of each job remains."""
     here = conditions(seed=SEED)
     found = explain(here, policy, decision=0)
     profiles = here.sequence(SEED).profiles

@@ -1,4 +1,4 @@
-"""Whether a policy fits: those that ship fit where they were trained and tried, and not where they collapse."""
+"""Shipped policies fit their training distributions and tried settings, and not settings where they collapse."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def here(
     jobs: int = 20,
     **changes: Any,
 ) -> Conditions:
-    """Embedded TPC-H unless told otherwise; a batch, or jobs that arrive every few seconds."""
+    """Return an evaluation setting: by default embedded TPC-H; a batch, or a stream with an interval."""
     sizes = parse_classes(classes) if classes else ()
     arrivals = {} if every_s is None else {"arrivals": "poisson", "interval_ms": every_s * 1000}
     cluster = ClusterConfig(executors, sizes, delay_s * 1000)
@@ -46,13 +46,13 @@ def here(
 
 @pytest.fixture(scope="module")
 def published(shared: Callable[[str], Path]) -> Workload:
-    """The TPC-H jobs of the published profiles."""
+    """The published TPC-H profiles."""
     return open_workload(shared("tpch"))
 
 
 @pytest.fixture
 def narrow(tmp_path: Path) -> Path:
-    """A policy that met batches of 20 embedded TPC-H jobs on 50 executors, and nothing else."""
+    """A policy trained only on batches of 20 embedded TPC-H jobs on 50 executors."""
     about = {"trained_on": evaluation_setting(here(), range(1000, 1020)).model_dump(mode="json")}
     return saved(tmp_path / "narrow.npz", about)
 
@@ -84,7 +84,7 @@ def test_moving_may_take_longer(narrow: Path, delay_s: float) -> None:
 @pytest.mark.parametrize(
     "arrangement", [{"every_s": 30, "delay_s": 0, "jobs": 50}, {}], ids=["stream", "batch"]
 )
-def test_who_met_tpch_alone_knows_no_jobs_of_the_trace(
+def test_jobs_of_the_trace_are_out_of_distribution_for_tpch_policies(
     narrow: Path, arrangement: dict[str, Any], shared: Callable[[str], Path]
 ) -> None:
     from workloads.excerpt import Excerpt
@@ -95,7 +95,7 @@ def test_who_met_tpch_alone_knows_no_jobs_of_the_trace(
     assert any(words.startswith("tasks take ") for words in found)
 
 
-def test_who_met_one_cluster_knows_no_free_moves_nor_very_many_executors(narrow: Path) -> None:
+def test_free_moves_and_many_executors_are_out_of_distribution_for_one_cluster(narrow: Path) -> None:
     assert misfits(narrow, here(delay_s=0, every_s=4, jobs=60)) == ["a moving delay of 0 s, trained on 2"]
     assert misfits(narrow, here(executors=500, jobs=5)) == ["500 executors, trained on 50"]
 
@@ -106,7 +106,7 @@ def test_classes_are_unknown_to_who_met_one(narrow: Path) -> None:
 
 @pytest.mark.parametrize("experiments", [1, 20])
 def test_the_jobs_of_the_readme_are_unlike_tpch(narrow: Path, experiments: int, tmp_path: Path) -> None:
-    """However many experiments there are: what fits does not hang on which jobs these draw."""
+    """For any number of experiments: the fit does not depend on the drawn jobs."""
     [text] = re.findall(r"^```json my-jobs.json\n(.*?)^```$", README.read_text(), re.M | re.S)
     (tmp_path / "my-jobs.json").write_text(text)
     workload = open_workload(tmp_path / "my-jobs.json")

@@ -1,4 +1,4 @@
-"""Figures of schedulers against those that are computed by hand."""
+"""Metrics of schedulers on grids against values computed by hand."""
 
 from __future__ import annotations
 
@@ -133,7 +133,7 @@ def test_a_summary_tells_each_measure_with_its_interval_and_sets(by_hand: Evalua
 
 
 def test_what_is_withheld() -> None:
-    """A scheduler that lets two steps pass and then books the shortest first."""
+    """A scheduler that waits for two steps and then books the shortest job first."""
 
     def late(grid: Grid) -> NDArray[np.int64]:
         return np.where(grid.clock < 2, wait(grid), ShortestJobFirst()(grid))

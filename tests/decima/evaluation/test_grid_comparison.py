@@ -53,7 +53,7 @@ def test_the_default_loads_end_with_the_highest() -> None:
 
 
 class Half(GridSettings):
-    """As if a job in every step were a load of 50 %."""
+    """Settings in which a job in every step is a load of 50 %."""
 
     highest_load = 0.5
 

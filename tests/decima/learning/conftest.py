@@ -1,4 +1,4 @@
-"""One thread for networks this small, as in training; the reference scheduler is tuned once."""
+"""One PyTorch thread, as in training; the reference scheduler is tuned once."""
 
 from __future__ import annotations
 

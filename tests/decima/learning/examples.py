@@ -1,4 +1,4 @@
-"""Small trainings, on a cluster or on a grid, and when two are the same."""
+"""Small trainings on a cluster or a grid, and comparison of two runs."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _swept: dict[bytes, NDArray[np.float64]] = {}
 
 
 def sweep_once(*given: Any) -> NDArray[np.float64]:
-    """``sweep_ms``, which is a third of a small training, run once for a sequence on a cluster."""
+    """Cached ``sweep_ms``, which is a third of the time of a small training."""
     key = pickle.dumps(given)
     if key not in _swept:
         _swept[key] = sweep_ms(*given)
@@ -35,7 +35,7 @@ def sweep_once(*given: Any) -> NDArray[np.float64]:
 
 
 def stop_after(iteration: int, error: type[BaseException]) -> Callable[[IterationReport], None]:
-    """What ends a run after an iteration."""
+    """Return a callback that interrupts a run after an iteration."""
 
     def on_iteration(report: IterationReport) -> None:
         if report.iteration == iteration:
@@ -45,7 +45,7 @@ def stop_after(iteration: int, error: type[BaseException]) -> Callable[[Iteratio
 
 
 def measured(out: Path) -> list[dict[str, float]]:
-    """The metrics of a run, but for how long everything took."""
+    """Return the metrics of a run without times."""
     rows = read_metrics(out / "metrics.jsonl")
     return [
         {name: row[name] for name in row if "cpu" not in name and name != "rollout_ms_per_decision"}
@@ -54,7 +54,7 @@ def measured(out: Path) -> list[dict[str, float]]:
 
 
 def assert_same_run(one: Path, other: Path) -> None:
-    """The policies have the same bits, what a run would go on with has, and the same was measured."""
+    """Assert that policies, training states and metrics of two runs are equal bit for bit."""
     left, right = (dict(np.load(out / POLICY)) for out in (one, other))
     assert left.keys() == right.keys()
     for name in left.keys() - {"policy", "network"}:
@@ -88,7 +88,7 @@ class Runs:
         return self.folder / out / CHECKPOINT
 
     def about(self, out: str = "out") -> dict[str, Any]:
-        """What the policy file says."""
+        """Return the information in the policy file."""
         read = read_about_network if self.kind == "grid" else read_about
         return read(self.folder / out / POLICY)
 

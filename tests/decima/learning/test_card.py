@@ -1,4 +1,4 @@
-"""A card says what the policy file says."""
+"""A card contains the information of the policy file."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_a_card_has_command_seed_time_results_and_settings() -> None:
 
 
 def test_a_card_tells_how_the_policy_was_made_that_it_began_with() -> None:
-    """The last training first, as the card goes back from its own."""
+    """The last training comes first."""
     assert "went on" not in policy_card("mine", ABOUT)
     first = {**ABOUT, "command": "decima train --out FIRST", "seed": 1}
     second = {**ABOUT, "seed": 2, "before": previous_trainings(first)}
@@ -107,7 +107,7 @@ def test_a_card_says_what_the_policy_was_trained_on_if_the_file_does() -> None:
 
 
 def test_a_card_has_the_spread_over_seeds_if_the_file_has() -> None:
-    """Figures by hand: the mean is 70, half the interval 4.303 x 2 / sqrt(3)."""
+    """By hand: the mean is 70, half the interval 4.303 x 2 / sqrt(3)."""
     assert "seeds" not in policy_card("mine", ABOUT)
     card = policy_card("mine", {**ABOUT, "seeds": [[0, 68.0, 0.15], [1, 70.0, 0.125], [2, 72.0, 0.1]]})
     assert "## With 3 seeds\n" in card

@@ -1,4 +1,4 @@
-"""A checkpoint comes back as it was, or is refused in one line; what its learner has, ``test_loop`` looks at."""
+"""A checkpoint is read as it was written, or refused in one line; ``test_loop`` tests the learner's state."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""No tensor of an update stays on the CPU if another device was asked for; there need be no GPU: one is pretended."""
+"""No tensor of an update stays on the CPU if another device is requested; tested with a simulated GPU."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ def is_there(tensor: object) -> bool:
 
 
 class PretendedGpu(TorchFunctionMode):
-    """Tensors that were sent to the GPU say that they are there, and are refused beside any that are not.
+    """Tensors that report a GPU as their device, and refuse operations with tensors on another device.
 
-    They are computed with on the CPU all the same. As on a real one, numbers without dimensions may be anywhere.
+    Computations run on the CPU. As on a real GPU, tensors without dimensions may be on any device.
     """
 
     sent = 0

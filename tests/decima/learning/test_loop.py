@@ -1,4 +1,4 @@
-"""What a training run and its folder do, on a cluster as on a grid."""
+"""A training run and its folder, on a cluster and on a grid."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def runs(request: pytest.FixtureRequest, tmp_path: Path) -> Runs:
 
 @pytest.fixture
 def grid_runs(tmp_path: Path) -> Runs:
-    """For what the loop does alike whatever is trained."""
+    """Small runs, for behaviour that all trainings share."""
     return Runs("grid", tmp_path)
 
 
@@ -140,7 +140,7 @@ def test_a_full_disk_leaves_the_checkpoint_and_the_run_goes_on(
 
 
 def test_a_run_that_was_killed_ends_with_the_same_bits(grid_runs: Runs) -> None:
-    """A copy of the folder after each iteration is what a kill would have left then."""
+    """A copy of the folder after each iteration is the state that a kill would have left."""
     config = grid_runs.config(validation={"every": 1})
 
     def keep(report: IterationReport) -> None:
@@ -160,7 +160,7 @@ def test_other_seeds_give_other_policies(runs: Runs) -> None:
 
 
 def test_the_policy_file_is_the_best_validated_and_says_how_it_was_made(runs: Runs) -> None:
-    """The rate is far too high, so that the last one is not the best."""
+    """The learning rate is far too high, so that the last policy is not the best."""
     rates = {"learning_rate": 0.3, "final_learning_rate": 0.3}
     config = runs.config(iterations=5, validation={"every": 1}, update=rates)
     result = runs.train(config, command="decima train")
@@ -389,7 +389,7 @@ def test_steps_that_are_far_too_long_are_noticed(runs: Runs) -> None:
 
 
 def edit(runs: Runs, *place: str | int, value: object = None) -> None:
-    """Put something else at a place of the checkpoint; take it away without a value."""
+    """Replace an entry of the checkpoint; remove it without a value."""
     document = torch.load(runs.path(), weights_only=True)
     inner = document
     for name in place[:-1]:

@@ -1,5 +1,4 @@
-"""Whoever runs the episodes, a training gives the same bits, and a comparison the same numbers; also where a node is
-lost on the way."""
+"""Trainings and comparisons give the same results with any workers, also if a node is lost."""
 
 from __future__ import annotations
 
@@ -66,7 +65,7 @@ def _shut_down() -> None:
 
 
 def said(out: Path) -> dict[str, Any]:
-    """All that a policy file says, but for the time that it took."""
+    """Return the information in a policy file without times."""
     arrays = dict(np.load(out / POLICY))
     (name,) = arrays.keys() & {"policy", "network"}
     document = json.loads(str(arrays[name]))
@@ -92,7 +91,7 @@ def test_four_trainings_are_one(make: MakeTraining, tmp_path: Path) -> None:
 
 
 def test_a_training_through_the_client_server_gives_the_same_bits(tmp_path: Path) -> None:
-    """From another process, as from another machine: with a token, that both have."""
+    """From another process, as from another machine, with a common token."""
     train = [sys.executable, "-m", "decima", "train", "--config", "batch"]
     for setting in ("iterations=2", *BATCH):
         train += ["--set", setting]

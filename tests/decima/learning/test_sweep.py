@@ -1,4 +1,4 @@
-"""Sweeps: what is tried, what comes of it, and that it does not matter how often they were cut off."""
+"""Sweeps: trials, results, and independence of interruptions."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def config_of(folder: Path, document: Any) -> SweepConfig:
 
 
 def timeless(result: SweepResult) -> list[Any]:
-    """What came of a sweep, but for how long it took."""
+    """Return the results of a sweep without times."""
     return [
         replace(each, results=tuple(replace(r, cpu_s=0.0) for r in each.results)) for each in result.trials
     ]
@@ -69,13 +69,13 @@ def timeless(result: SweepResult) -> list[Any]:
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[Any]]:
-    """The folder of the sampled sweep that nothing disturbed, and what came of it."""
+    """The folder and the results of an uninterrupted sampled sweep."""
     folder = tmp_path_factory.mktemp("whole")
     return folder / "out", timeless(run_sweep(config_of(folder, SAMPLED), folder / "out"))
 
 
 def kept(journal: Path) -> int:
-    """Trials in a journal: JSON, a line each."""
+    """Return the trials in a journal, one JSON line each."""
     return sum("distributions" in json.loads(line) for line in journal.read_text().splitlines())
 
 
@@ -142,7 +142,7 @@ def test_samples_lie_in_their_ranges_and_follow_from_the_seed(
 def test_a_sweep_that_was_cut_off_goes_on_and_ends_the_same(
     tmp_path: Path, whole: tuple[Path, list[Any]], cuts: tuple[int, ...]
 ) -> None:
-    """Cut off after so many reports of how far it is; in the middle of a training, or between two."""
+    """Interrupted after a number of progress reports, within a training or between two."""
     config = config_of(tmp_path, SAMPLED)
     for cut in cuts:
         told = 0

@@ -1,4 +1,4 @@
-"""Policies of every shape, and observations to try them on."""
+"""Policies of every shape, and observations for them."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ VARIANTS: dict[str, PolicyConfig] = {
 
 
 def policy_of(config: PolicyConfig, seed: int = 0) -> Policy:
-    """A policy with biases, and heads that say something where the rule has the first word: as after training."""
+    """Return a policy with biases and with heads that are not zero beside a rule, as after training."""
     policy = Policy(config, seed)
     with torch.no_grad():
         random = torch.Generator().manual_seed(seed)
@@ -56,7 +56,7 @@ def policy_of(config: PolicyConfig, seed: int = 0) -> Policy:
 
 
 def random_sequence(random: np.random.Generator, max_jobs: int = 4, max_stages: int = 9) -> JobSequence:
-    """Jobs of all shapes and numberings, some of which arrive later."""
+    """Return jobs of all shapes and stage orders, some of which arrive later."""
     profiles = [_random_job(random, max_stages) for _ in range(random.integers(1, max_jobs + 1))]
     arrival_ms = np.sort(random.choice([0.0, 0.0, 300.0, 1000.0], len(profiles)))
     return JobSequence(tuple(profiles), arrival_ms, seed=int(random.integers(1000)))
@@ -82,7 +82,7 @@ def episode(
     semantics: Semantics = PAPER,
     max_executors: int = 8,
 ) -> list[Observation]:
-    """What is seen at the decisions of an episode in which everything is decided at random."""
+    """Return the observations of an episode with random decisions."""
     sequence = random_sequence(random) if sequence is None else sequence
     classes = [ExecutorClass(int(random.integers(1, max_executors + 1)))]
     if max_executors > 1 and random.random() < 0.5:
@@ -103,14 +103,14 @@ def episode(
 
 
 def graphs_of(config: PolicyConfig, seen: list[Observation]) -> list[Graphs]:
-    """What a policy sees of observations of one episode, where it has a choice."""
+    """Return the graphs of observations of one episode in which the policy has a choice."""
     featurizer = Featurizer(config)
     graphs = [featurizer.graph(observation) for observation in seen]
     return [graph for graph in graphs if (graph.high > graph.low).any()]
 
 
 def probabilities(policy: Policy, graph: Graphs) -> tuple[np.ndarray, list[np.ndarray]]:
-    """Of the stages, and for each that may be chosen of the limits; float64 whatever the policy's precision."""
+    """Return the probabilities of stages, and of limits for each valid stage, in float64."""
     with torch.no_grad():
         stages, limits = policy.probabilities(graph)
     return stages.double().numpy(), [each.double().numpy() for each in limits]
@@ -119,15 +119,15 @@ def probabilities(policy: Policy, graph: Graphs) -> tuple[np.ndarray, list[np.nd
 def reordered(
     observation: Observation, jobs: np.ndarray, number: list[np.ndarray]
 ) -> tuple[Observation, np.ndarray]:
-    """The same cluster with its jobs in another order and their stages with other numbers.
+    """Return the same cluster with permuted jobs and stages.
 
     Args:
-        observation: of any cluster.
+        observation: observation of any cluster.
         jobs: the live jobs in their new order.
-        number: of each live job in the old order, the new number of each stage.
+        number: for each live job in the old order, the new index of each stage.
 
     Returns:
-        The observation, and where each of its stages stood in the old one.
+        The observation, and the old index of each of its stages.
     """
     firsts = observation.job_first_stage
     profiles, places = [], []

@@ -1,7 +1,7 @@
-"""The network of Decima (SIGCOMM 2019, sections 5.1 and 5.2) as a direct reading of its equations.
+"""The network of Decima (SIGCOMM 2019, sections 5.1 and 5.2) as a direct implementation of its equations.
 
-One observation, one stage at a time, recursion instead of messages, NumPy in double precision: slow, and short
-enough to be checked by eye against the paper.
+One observation, one stage at a time, recursion instead of message passing, NumPy in double precision: slow, and short
+enough to be compared with the paper by reading.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ def covers(kind: np.void, need: np.void) -> bool:
 
 
 def share(seen: Observation, need: np.void) -> float:
-    """Of the cluster's executors, those that are at least as large."""
+    """Return the share of the cluster's executors that are at least as large."""
     return float(sum(kind["executors"] for kind in seen.classes if covers(kind, need)) / seen.num_executors)
 
 
 class NaiveNetwork:
-    """The probabilities of a policy for one observation.
+    """Probabilities of a policy for one observation.
 
     Attributes:
-        stages: by place in the observation, probability of each stage that may be chosen.
-        limits: by place, the probability of each limit.
+        stages: index in the observation -> probability of each stage that may be chosen.
+        limits: index -> probability of each limit.
     """
 
     def __init__(self, policy: Policy, observation: Observation) -> None:
@@ -61,7 +61,7 @@ class NaiveNetwork:
         return math.log(1 + value) if feature.log else value
 
     def values_of(self, job: int, place: int | None) -> dict[str, float]:
-        """All that there is to know, by the names of features."""
+        """Return the values of all features by name."""
         seen = self.seen
         values = {
             "job_executors": float(seen.job_executors[job]),
@@ -112,7 +112,7 @@ class NaiveNetwork:
         return values
 
     def by_the_rule(self, place: int) -> float:
-        """1 for what the rule would run next, and less for what it would run later."""
+        """Return 1 for the rule's next stage, less for stages that it would run later."""
         return 1.0 - float(self.rule.away[place])
 
     def stage_features(self, place: int) -> Vector:
@@ -139,7 +139,7 @@ class NaiveNetwork:
     # What is made of it.
 
     def net(self, name: str, x: Vector) -> Vector:
-        """A network; the identity if the policy has none of that name."""
+        """Apply a network; the identity if the policy has none of that name."""
         layers = self.weights.get(name, [])
         for number, (weight, bias) in enumerate(layers, start=1):
             x = weight @ x + bias
@@ -149,9 +149,9 @@ class NaiveNetwork:
         return x
 
     def embedding_of(self, place: int) -> Vector:
-        """e_v = g(sum over children u of f(e_u)) + x_v; a stage without children has none to sum over.
+        """e_v = g(sum over children u of f(e_u)) + x_v; without children the sum is left out.
 
-        With attention each f(e_u) is weighted: softmax over the children of a(x_v, f(e_u)).
+        With attention each f(e_u) is weighted by the softmax over the children of a(x_v, f(e_u)).
         """
         e = self.net("stage_input", self.stage_features(place))
         children = self.children(place)
@@ -191,7 +191,7 @@ class NaiveNetwork:
         return range(least, held + min(self.seen.offered, int(self.seen.unclaimed_tasks[place])) + 1)
 
     def limit_probabilities(self, place: int) -> Vector:
-        """Of w(y_i, z, l) for each limit l."""
+        """Softmax of w(y_i, z, l) over the limits l."""
         job = int(self.seen.stage_job[place])
         shortcut = [self.job_features(job)] if self.config.shortcut else []
         scores = [

@@ -1,7 +1,7 @@
 """Compiled code reads and writes inside its arrays for every state of a live cluster.
 
-A simulator completes a job with its last stage. On a live Spark a job may go on for a while without an unfinished
-stage, run a stage again that was complete, or have lost all executors.
+A simulator completes a job with its last stage. On a live Spark a job may have no unfinished stage for some time,
+repeat a complete stage, or lose all its executors.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ COMPLETE, READY, LATER = (2, 0, 0, 0, 2, -1, 0), (4, 4, 4, 0, 0, 5, 1), (3, 3, 3
 
 
 def seen(*of_jobs: tuple[tuple[int, ...], ...], executors: int = 2) -> Observation:
-    """A cluster of jobs whose stages follow one another."""
+    """Return an observation of jobs whose stages form chains."""
     rows = [
         (place, *numbers, 100.0, 1.0, 0.0, 0.0, 0.0)
         for place, stages in enumerate(of_jobs)
@@ -87,7 +87,7 @@ def test_a_job_without_unfinished_stages_is_a_job_without_rows() -> None:
 
 
 def test_a_message_of_a_finished_stage_is_none() -> None:
-    """Finished stages are left out, and so is what they would say to a parent that runs again."""
+    """Finished stages are left out, and so are their messages to a parent that runs again."""
     graph = Featurizer(PAPER_POLICY).graph(AGAIN)
     assert graph.place.tolist() == [0, 2, 3]
     assert graph.messages.tolist() == [[0, 1, 2]]

@@ -1,4 +1,4 @@
-"""Settings of a policy: their bounds."""
+"""Bounds of a policy's settings."""
 
 from __future__ import annotations
 

@@ -82,7 +82,7 @@ def test_a_batch_is_measured() -> None:
 
 
 def test_the_load_of_a_stream_is_the_work_that_arrives_over_what_the_executors_can_do() -> None:
-    """Two jobs of 40 s come in the 16 s before the last; ten executors do 160 s of work in that time."""
+    """Two jobs of 40 s arrive in the 16 s before the last; ten executors have a capacity of 160 s in that time."""
     found = summarise([(CLUSTER, jobs(JOB, JOB, JOB, at=[2000.0, 5000.0, 18_000.0]))])
     assert (found.arrivals, found.jobs, found.load) == ("stream", None, (0.5, 0.5, 0.5))
 
@@ -110,7 +110,7 @@ def test_durations_without_measure_can_be_written_to_a_file(rest_ms: float) -> N
 
 
 def test_batches_and_streams_are_told_apart() -> None:
-    """Beside a stream a single job is no batch; without one, it is."""
+    """Among streams a single job is not a batch; without streams it is."""
     batch, alone, stream = jobs(JOB, JOB), jobs(JOB), jobs(JOB, JOB, at=[0.0, 8000.0])
     for places, arrivals, size, load in (
         ([batch, batch], "batch", 2.0, None),
@@ -157,7 +157,7 @@ _SPREADS = st.lists(st.floats(0, 1e9), min_size=3, max_size=3).map(sorted)
 
 
 @given(values=st.fixed_dictionaries({name: _SPREADS for name in BATCH if name != "arrivals"}))
-def test_whoever_was_trained_there_fits(values: dict[str, list[float]]) -> None:
+def test_the_training_distribution_itself_fits(values: dict[str, list[float]]) -> None:
     there = made(**values)
     assert out_of_distribution(there, there) == []
 
@@ -183,7 +183,7 @@ def spread(*values: float) -> Any:
 
 
 def test_how_far_the_middle_may_lie() -> None:
-    """Measured, see the module; a change is a change of what is said of policies."""
+    """Measured tolerances, see the module; a change alters the messages about policies."""
     assert {quantity.name: (quantity.down, quantity.up) for quantity in QUANTITIES} == {
         "executors": (5, 4),
         "classes": (math.inf, 1),
@@ -204,7 +204,7 @@ def test_how_far_the_middle_may_lie() -> None:
 
 
 def test_which_distributions_are_similar() -> None:
-    """The middle to within 1.4, the ends to within 2.5, upwards and downwards."""
+    """The median within a factor of 1.4, the outer quantiles within 2.5, upwards and downwards."""
     trained = made(tasks=(100, 1000, 2000))
     for tasks in ((100, 1000, 2000), (250, 1400, 5000), (40, 715, 800)):
         assert is_similar(trained, made(tasks=tasks))
@@ -309,7 +309,7 @@ def test_a_policy_of_batches_may_meet_streams() -> None:
     assert out_of_distribution(made(STREAM), made(jobs=(9999, 9999, 9999))) == []
 
 
-def test_who_was_trained_without_delay_knows_no_delay() -> None:
+def test_a_delay_is_out_of_distribution_after_training_without_one() -> None:
     free = made(moving_delay_s=(0, 0, 0), delay_tasks=(0, 0, 0))
     assert out_of_distribution(free, free) == []
     assert out_of_distribution(free, made()) == ["a moving delay of 2 s, trained on 0"]

@@ -1,4 +1,4 @@
-"""What the network sees of a cluster, number by number."""
+"""Features of an observation, value by value."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ EVERYTHING = PolicyConfig(
 
 
 def in_the_middle() -> Observation:
-    """Ten executors, 100 ms to move. Two jobs: stages of 12 tasks and 3 tasks in a row; one stage of 8 tasks.
+    """Ten executors, moving delay 100 ms. Two jobs: a chain of stages with 12 and 3 tasks; one stage of 8 tasks.
 
-    Seven executors are sent to the first job. Its first seven tasks begin at 100 ms and end at 200 ms; at 100 ms the
-    other three are on their way to the second job, whose first tasks end at 150 ms. At 200 ms the first seven go
-    on with five tasks; one of the two that are left over is what the observation offers, with the five.
+    Seven executors are sent to the first job. Its first seven tasks run from 100 to 200 ms; at 100 ms the other
+    three move to the second job, whose first tasks end at 150 ms. At 200 ms the first seven continue with five
+    tasks; the observation offers one of the two executors left over, with the five.
     """
     first = chain(stage(12, 100), stage(3, 40))
     cluster = Cluster(ClusterConfig(10, moving_delay_ms=100), jobs(first, chain(stage(8, 50))))
@@ -119,7 +119,7 @@ def test_features_tell_of_uncertainty_and_of_executors_that_joined() -> None:
 
 
 def test_features_tell_what_fits_which_executors() -> None:
-    """Three classes; offered are those of 1 cpu and 0.5 memory, of which the second job's stage needs more."""
+    """Three classes; executors of 1 cpu and 0.5 memory are offered, and the second job's stage needs more."""
     seen = by_hand()
     seen.classes = np.array([(4, 3, 1.0, 0.5), (3, 2, 2.0, 4.0), (3, 1, 4.0, 0.25)], dtype=CLASS)
     seen.stages["cpu"], seen.stages["memory"] = [1.0, 0.5, 2.0], [0.0, 0.25, 1.0]
@@ -180,7 +180,7 @@ def test_limits_begin_above_what_the_job_holds_without_the_offered() -> None:
 
 
 def test_a_policy_may_wait_but_not_for_ever() -> None:
-    """The last call offers what nobody wanted, when nothing else is going to happen."""
+    """The last call offers executors that were left idle when no event is pending."""
     config = changed(PAPER_POLICY, all_limits=False, wait=True)
     cluster = Cluster(ClusterConfig(2), jobs(job(stage(2, 5))))
     featurizer = Featurizer(config)
@@ -265,7 +265,7 @@ def test_policies_that_cannot_be_are_refused(changes: dict[str, object], message
 
 
 def test_the_guide_has_a_table_of_all_features() -> None:
-    """In the order of the entries; after a change, copy what is expected."""
+    """In the order of the entries; after a change, copy the expected table."""
     expected = [
         f"| `{name}` | {each.level} | {each.unit} | {each.scale:g}{', log' if each.log else ''} | {each.meaning} |"
         for name, each in FEATURES.items()

@@ -1,4 +1,4 @@
-"""Policies survive the way to a file and back, and bad files are refused in one line."""
+"""Policies are read as they were written, and malformed files are refused in one line."""
 
 from __future__ import annotations
 
@@ -179,7 +179,7 @@ def refused(path: Path) -> str:
 
 
 def head(**changes: object) -> Callable[[Arrays], object]:
-    """Another text; ``None`` leaves an entry out."""
+    """Return another JSON text; ``None`` removes an entry."""
 
     def damage(arrays: Arrays) -> None:
         text = json.loads(str(arrays["policy"]))

@@ -1,4 +1,4 @@
-"""The guard: while a stage that is ready is worth a move, nobody is left idle, nor waits for what opens late."""
+"""The guard: while a ready stage is worth a move, executors neither idle nor wait for a late stage."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from workloads import JobProfile
 from workloads.arrivals import RandomStream, random_stream
 
 PLAIN, GUARDED = Featurizer(PACKING_POLICY), Featurizer(changed(PACKING_POLICY, guard=True))
-#: With a move of 2 s and a cold start of 1 s, whoever waits longer than this waits long, ms.
+#: With a moving delay of 2 s and a cold start of 1 s, longer waits are long, ms.
 PATIENCE_MS = 8 * 3000.0
 
 
 def after(*decisions: Decision, parent_ms: float, other: JobProfile, executors: int = 4) -> Observation:
-    """Of a job of two stages, the first at work, and another job, as it is after some decisions."""
+    """Return the observation after some decisions: a job of two stages, the first running, and another job."""
     first = chain(stage(1, parent_ms), stage(4, 50_000.0))
     cluster = Cluster(ClusterConfig(num_executors=executors), jobs(first, other))
     for decision in (Decision(0, 1), *decisions):
@@ -35,13 +35,13 @@ def after(*decisions: Decision, parent_ms: float, other: JobProfile, executors: 
 
 
 def choices(featurizer: Featurizer, seen: Observation) -> list[int]:
-    """How many choices there are at each stage."""
+    """Return the number of choices at each stage."""
     graph = featurizer.graph(seen)
     return (graph.high - graph.low).tolist()
 
 
 @pytest.mark.parametrize(("parent_ms", "may_wait"), [(PATIENCE_MS, True), (PATIENCE_MS + 1, False)])
-def test_nobody_waits_for_a_stage_that_opens_late_beside_work(parent_ms: float, may_wait: bool) -> None:
+def test_no_executor_waits_for_a_late_stage_beside_work(parent_ms: float, may_wait: bool) -> None:
     seen = after(parent_ms=parent_ms, other=job(stage(8, 50_000.0)))
     assert choices(PLAIN, seen) == [0, 4, 4]
     # To wait is no choice at any stage: of each, one to three executors.
@@ -55,7 +55,7 @@ def test_where_nothing_is_ready_everybody_may_wait() -> None:
 
 @pytest.mark.parametrize(("tasks", "is_worth"), [(4, False), (5, True)])
 def test_work_counts_as_far_as_it_is_worth_a_move(tasks: int, is_worth: bool) -> None:
-    """The other job has an executor: it is worth another if more is left than 6 s, three moves."""
+    """The other job has an executor: it is worth another one if more than 6 s, three moves, are left."""
     other = job(stage(1, 1000.0), stage(tasks, 1500.0))
     seen = after(Decision(2, 1), parent_ms=100_000.0, other=other)
     assert (choices(GUARDED, seen) == choices(PLAIN, seen)) == (not is_worth)
@@ -68,7 +68,7 @@ def test_a_job_without_executors_is_worth_a_move_however_little_is_left_of_it(ta
 
 
 def seen_by_hand(*stages: tuple[float, ...], executors: int, source: int = -1) -> Observation:
-    """A job whose third stage waits for the first two, and another job with so many executors."""
+    """Return an observation of a job whose third stage waits for the first two, and another job with some executors."""
     first = job(*(stage(1, 1.0) for _ in range(3)), edges=[(0, 2), (1, 2)])
     return Observation(
         ClusterConfig(num_executors=9),
@@ -96,7 +96,7 @@ DONE, AT_WORK = (0, 1, 0, 0, 0, 1, -1, 0, 90_000.0, 1, 0, 0, 0), (0, 1, 0, 0, 1,
 LATER, READY = (0, 4, 4, 4, 0, 0, -1, 1, 9000.0, 1, 0, 0, 0), (1, 4, 4, 4, 0, 0, 5, 1, 9000.0, 1, 0, 0, 0)
 
 
-def test_parents_that_are_complete_keep_nobody_waiting() -> None:
+def test_complete_parents_cause_no_wait() -> None:
     assert choices(GUARDED, seen_by_hand(DONE, AT_WORK, LATER, READY, executors=0)) == [0, 2, 2]
     long = (*AT_WORK[:8], 90_000.0, 1, 0, 0, 0)
     assert choices(GUARDED, seen_by_hand(DONE, long, LATER, READY, executors=0)) == [0, 0, 2]
@@ -124,7 +124,7 @@ def test_executors_of_a_job_leave_for_more_work_than_free_ones(source: int, is_w
 def test_the_guard_allows_what_the_rule_does(
     stage: int, expected: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The rule leaves the executors idle, or lets them wait for the stage that opens late, or does neither."""
+    """The rule leaves the executors idle, or lets them wait for the late stage, or neither."""
     seen = seen_by_hand(DONE, (*AT_WORK[:8], 90_000.0, 1, 0, 0, 0), LATER, READY, executors=0)
     asked = PricedSrpt().ask(seen)._replace(stage=stage)
     monkeypatch.setattr(PricedSrpt, "ask", lambda *_: asked)
@@ -133,7 +133,7 @@ def test_the_guard_allows_what_the_rule_does(
 
 @pytest.mark.parametrize(("memory", "is_worth"), [(0.5, True), (0.6, False)])
 def test_only_work_that_fits_is_worth_a_move(memory: float, is_worth: bool) -> None:
-    """Beside the job's stage that is ready, of which little is left, one with much to do needs larger executors."""
+    """Besides the job's ready stage, with little work, a stage with much work needs larger executors."""
     little, much = (
         (1, 1, 1, 1, 0, 0, 5, 1, 10.0, 1, 0, 0, 0),
         (1, 90, 90, 90, 0, 0, -1, 0, 9000.0, 1, memory, 0, 0),
@@ -145,8 +145,8 @@ def test_only_work_that_fits_is_worth_a_move(memory: float, is_worth: bool) -> N
 
 
 @pytest.mark.parametrize("semantics", [PAPER, DECIMA_SIM])
-def test_who_is_not_asked_again_is_not_guarded(semantics: object) -> None:
-    """In the published simulator whoever stays is not asked when something else opens."""
+def test_executors_that_are_not_offered_again_are_not_guarded(semantics: object) -> None:
+    """In the published simulator idle executors are not offered again when another stage opens."""
     config = ClusterConfig(num_executors=4, semantics=semantics)  # type: ignore[arg-type]
     cluster = Cluster(config, jobs(chain(stage(1, 100_000.0), stage(4, 10.0)), job(stage(8, 50_000.0))))
     cluster.decide(Decision(0, 1))
@@ -155,7 +155,7 @@ def test_who_is_not_asked_again_is_not_guarded(semantics: object) -> None:
 
 
 def allows(graph: Graphs, seen: Observation, decision: Decision | None) -> bool:
-    """Whether a decision is one of the choices of a graph, whose limits are those of jobs."""
+    """Return whether a decision is a choice of a graph whose limits are per job."""
     if decision is None:
         held = [seen.held(job) for job in graph.stage_job.tolist()]
         return bool((graph.low < held)[graph.high > graph.low].any())
@@ -169,7 +169,7 @@ def guarded_decision(
     seen: Observation,
     random: np.random.Generator | None,
 ) -> tuple[Decision | None, bool]:
-    """Decide in two passes: among all choices, and where the guard forbids the first, among those of its own graph."""
+    """Decide in two passes: among all choices and, if the guard masks the result, among those of its own graph."""
     found: list[Decision | None] = []
     for featurizer in (plain, guarded):
         graph, num_answers = featurizer.graph_and_answers(seen)
@@ -184,7 +184,7 @@ def guarded_decision(
 @settings(max_examples=10, deadline=None)
 @given(seed=st.integers(0, 2**32 - 1), waits=st.booleans(), draws=st.booleans())
 def test_one_pass_decides_as_two_would(is_compiled: bool, seed: int, waits: bool, draws: bool) -> None:
-    """Also with the same random numbers: two for each pass."""
+    """Also with the same random numbers, two for each pass."""
     own = {} if is_compiled else {"stage_head": "tests.example_parts.network:LayersHead"}
     policy = policy_of(changed(PACKING_POLICY, wait=waits, **own), seed % 100)
     plain, guarded = (Featurizer(changed(policy.config, guard=guard)) for guard in (False, True))

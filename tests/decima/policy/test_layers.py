@@ -1,4 +1,4 @@
-"""One layer of a network on some rows, whatever their number and its width."""
+"""One layer of a network, for any number of rows and any width."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ SLOPE = 0.2
 
 @compiled
 def layer(x, num_rows, out, weights, slope):  # type: ignore[no-untyped-def]
-    """Only compiled code calls ``apply_layer``."""
+    """Call ``apply_layer``, which only compiled code can call."""
     apply_layer(x, num_rows, out, weights, slope)
 
 
 def drawn(num_in: int, num_out: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
-    """Inputs, ten rows of more than are needed, and weights."""
+    """Return ten rows of inputs, more than needed, and weights."""
     random = np.random.default_rng(seed)
     x, weights = random.standard_normal((10, num_in + 3)), random.standard_normal((num_in + 1, num_out))
     return x.astype(np.float32), weights.astype(np.float32)
@@ -47,7 +47,7 @@ def test_it_is_a_product_and_an_activation(
 
 @pytest.mark.parametrize("num_out", [1, 8, 16, 35])
 def test_a_row_does_not_depend_on_which_others_there_are(num_out: int) -> None:
-    """To the bit: what is decided in one episode must not depend on those beside it."""
+    """Bit for bit: decisions of an episode must not depend on episodes in the same batch."""
     x, weights = drawn(19, num_out)
     together = np.empty((10, num_out), np.float32)
     layer(x, 10, together, weights, np.float32(SLOPE))
@@ -72,7 +72,7 @@ def test_what_is_no_number_stays_none(num_out: int) -> None:
     ("of", "rows", "columns"), [("x", 4, 7), ("x", 5, 3), ("out", 4, 16), ("out", 5, 0), ("weights", 0, 0)]
 )
 def test_arrays_that_are_too_small_are_refused(num_out: int, of: str, rows: int, columns: int) -> None:
-    """Nothing else would notice: blocks of numbers are written through pointers."""
+    """Blocks are written through unchecked pointers."""
     x, weights = drawn(4, num_out)
     arrays = {"x": x, "out": np.zeros((5, num_out), np.float32), "weights": weights}
     arrays[of] = np.ascontiguousarray(arrays[of][:rows, : columns or None if of == "weights" else columns])

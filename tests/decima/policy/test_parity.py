@@ -1,4 +1,4 @@
-"""The published agent's episodes are replayed by our network, and whatever differs is noticed."""
+"""The network replays the published agent's episodes, and every difference is detected."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_as_a_scheduler_it_reaches_the_same_completions(shared: Shared, name: st
 
 
 def test_messages_are_sent_in_the_recorded_order(shared: Shared) -> None:
-    """But for DAGs of paths of more than 8 edges, where the order was an accident."""
+    """Except in DAGs with paths of more than 8 edges, where the order was arbitrary."""
     compared = 0
     for path in shared(RECORDINGS).glob("*.json.gz"):
         recording = published(shared, path.name)
@@ -63,7 +63,7 @@ def test_messages_are_sent_in_the_recorded_order(shared: Shared) -> None:
 
 
 def test_in_deep_dags_eight_messages_reach_up_from_the_leaves() -> None:
-    """Of ten stages in a row the last two send first, and the first two stages hear nothing of the last."""
+    """In a chain of ten stages the last two send first, and the first two receive nothing from the last."""
     ten = chain(*(stage(1, 10) for _ in range(10)))
     expected = [[0, 7, 8], [0, 8, 9], *([step, 7 - step, 8 - step] for step in range(1, 8))]
     assert published_message_order(ten).tolist() == expected
@@ -73,7 +73,7 @@ def test_in_deep_dags_eight_messages_reach_up_from_the_leaves() -> None:
 
 
 def two_jobs() -> JobSequence:
-    """The second one arrives later; stages that can wait for each other."""
+    """Two jobs, one of which arrives later, whose stages wait for each other."""
     slow = stage(4, 100, fresh_ms=150)
     durations = replace(
         slow.durations, mean_ms=float(slow.durations.values.mean())
@@ -83,13 +83,13 @@ def two_jobs() -> JobSequence:
 
 
 def likeliest(probabilities: np.ndarray, tie: int = 0) -> int:
-    """The likeliest, or of several that are as likely one of them."""
+    """Return the most likely choice, or one of several equally likely ones."""
     equal = np.flatnonzero(probabilities > probabilities.max() - 1e-9)
     return int(equal[tie % equal.size])
 
 
 def record(policy: Policy, sequence: JobSequence, executors: int = 3, tie: int = 0) -> Content:
-    """An episode of a policy in the published semantics, as a recording."""
+    """Record an episode of a policy in the published semantics."""
     config = ClusterConfig(num_executors=executors, moving_delay_ms=20, semantics=DECIMA_SIM)
     cluster, policy = Cluster(config, sequence), copy.deepcopy(policy).double()
     featurizer = Featurizer(policy.config)
@@ -209,7 +209,7 @@ def other_stage(decision: Content) -> None:
 
 
 def moved(name: str, by: float) -> Callable[[Content], None]:
-    """Another probability of the likeliest."""
+    """Return probabilities in which the most likely one is changed."""
 
     def damage(decision: Content) -> None:
         values = decision[name]
@@ -291,7 +291,7 @@ def test_a_later_difference_and_the_outcome_count(weights: Path, episode: Conten
 
 
 def test_any_of_several_equal_stages_may_be_chosen(weights: Path, tmp_path: Path) -> None:
-    """Of jobs that are the same, rounding alone prefers one."""
+    """Between equal jobs only rounding decides."""
     one = chain(stage(2, 50))
     for tie in range(3):
         episode = record(load_policy(weights), jobs(one, one, one), executors=1, tie=tie)
@@ -301,7 +301,7 @@ def test_any_of_several_equal_stages_may_be_chosen(weights: Path, tmp_path: Path
 
 
 def test_where_no_stage_may_be_chosen_executors_stay_idle(tmp_path: Path) -> None:
-    """The policy knows no limit above 2: of three executors one is left over, though there is work."""
+    """The policy has no limit above 2: of three executors one is left over although there is work."""
     outputs = PolicyConfig(
         **{**DECIMA_SIM_POLICY.model_dump(), "limit": "outputs", "num_limits": 2}  # type: ignore[arg-type]
     )
@@ -317,7 +317,7 @@ def test_where_no_stage_may_be_chosen_executors_stay_idle(tmp_path: Path) -> Non
 
 
 def test_messages_in_deep_dags_are_those_recorded(weights: Path, tmp_path: Path) -> None:
-    """Ten stages in a row, of which the published code may update the last but one first, or not."""
+    """A chain of ten stages; the published code may or may not update the last but one first."""
     ten = chain(*(stage(20, 1000 * number) for number in range(1, 11)))
     sequence = jobs(ten, chain(stage(9, 5000)))
     episode = record(load_policy(weights), sequence, executors=2)
@@ -343,7 +343,7 @@ def test_messages_in_deep_dags_are_those_recorded(weights: Path, tmp_path: Path)
     ],
 )
 def test_messages_that_cannot_be_are_refused(weights: Path, tmp_path: Path, paths: Any, message: str) -> None:
-    """Of a job of ten stages in a row."""
+    """In a chain of ten stages."""
     sequence = jobs(chain(*(stage(1, 10) for _ in range(10))))
     content = {**record(load_policy(weights), sequence), "msg_paths": paths}
     assert refused(weights, write(tmp_path / "bad.json", content)).startswith(message)
@@ -356,7 +356,7 @@ def test_in_deeper_dags_they_are_checked_as_well(weights: Path, tmp_path: Path) 
 
 
 def test_in_flat_dags_messages_follow_from_the_dag(weights: Path, episode: Content, tmp_path: Path) -> None:
-    """Whatever is recorded of them."""
+    """Independent of the recording."""
     assert_matches(weights, write(tmp_path / "none.json", {**episode, "msg_paths": [[], []]}))
 
 

@@ -1,4 +1,4 @@
-"""Features, encoders and heads of the user's own: what they see and give, and who may name them."""
+"""Custom features, encoders and heads: inputs, outputs, and permission to load them."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ HERE = __name__
 
 
 def with_features(config: PolicyConfig, *stage: Feature, job: tuple[Feature, ...] = ()) -> PolicyConfig:
-    """The same with own features between ours, and behind them."""
+    """Return a configuration with custom features between built-in ones, and after them."""
     first, *others = config.stage_features
     return changed(
         config,
@@ -90,7 +90,7 @@ def test_a_policy_of_own_features_only_decides_by_compiled_code() -> None:
 @pytest.mark.parametrize("limit", ["input", "stage", "outputs", "none"])
 @pytest.mark.parametrize("greedy", [True, False])
 def test_pytorch_decides_as_compiled_code_does(limit: str, greedy: bool) -> None:
-    """The same network, once with a head that is the user's own, which is why PyTorch decides."""
+    """The same network with and without a custom head, which makes PyTorch decide."""
     config = changed(SHORTCUT_POLICY, limit=limit, num_limits=3)
     ours = policy_of(config)
     own = Policy(changed(config, stage_head=NETWORK["stage_head"]))
@@ -122,7 +122,7 @@ def test_without_random_numbers_pytorch_takes_the_median_limit_where_waiting_is_
 
 
 def test_what_pytorch_decides_does_not_depend_on_who_else_asks() -> None:
-    """To the bit, so that it does not show how many processes there are."""
+    """Bit for bit, so that the number of processes does not matter."""
     policy = Policy(changed(SHORTCUT_POLICY, **NETWORK), seed=1)
     graphs = graphs_of(policy.config, SEEN)
     uniforms = np.random.default_rng(0).random((len(graphs), 2))
@@ -171,7 +171,7 @@ class Own(LayersHead): pass
 
 @pytest.fixture
 def stranger(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """``stranger(**fields)``: a policy file that names a class of ``strange.parts``, in the current folder."""
+    """``stranger(**fields)``: a policy file that names a class of ``strange.parts`` in the current folder."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv(ALLOWED, "")
     (tmp_path / "strange").mkdir()
@@ -202,7 +202,7 @@ def stranger(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     ],
 )
 @pytest.mark.parametrize("load", [load_actor, load_policy])
-def test_a_policy_file_imports_nothing_that_nobody_allowed(
+def test_a_policy_file_imports_nothing_that_is_not_allowed(
     load: Callable[[Path], Any], fields: dict[str, Any], stranger: Any
 ) -> None:
     path = stranger(**fields)
@@ -302,11 +302,11 @@ def test_a_network_without_parameters_is_refused() -> None:
 
 
 class Abstract(Encoder):
-    """Forgot something."""
+    """Lacks a method."""
 
 
 class Counting(Encoder):
-    """Has a buffer of whole numbers."""
+    """Has an integer buffer."""
 
     def __init__(self, config: PolicyConfig) -> None:
         super().__init__(config)
@@ -317,7 +317,7 @@ class Counting(Encoder):
 
 
 class Narrow(Encoder):
-    """Its embeddings of jobs are too narrow."""
+    """Returns job embeddings that are too narrow."""
 
     def forward(self, graphs: GraphTensors) -> Embeddings:
         sizes = (len(graphs.features), len(graphs.job_features), graphs.num_graphs)
@@ -326,21 +326,21 @@ class Narrow(Encoder):
 
 
 class Silent(Encoder):
-    """Gives nothing."""
+    """Returns None."""
 
     def forward(self, graphs: GraphTensors) -> Embeddings:
         return None  # type: ignore[return-value]
 
 
 class Columnar(StageHead):
-    """Its scores have an axis too many."""
+    """Returns scores with an extra axis."""
 
     def forward(self, inputs: Tensor) -> Tensor:
         return inputs[:, :1]
 
 
 class Whole(LimitHead):
-    """Its scores are whole numbers."""
+    """Returns integer scores."""
 
     def forward(self, inputs: Tensor, rows: Tensor, limits: Tensor) -> Tensor:
         return limits
@@ -366,28 +366,28 @@ def test_a_part_that_gives_the_wrong_shape_is_named_in_one_line(fields: dict[str
 
 
 class Short(StageFeature):
-    """One number too few."""
+    """Returns one number too few."""
 
     def of_stages(self, observation: Observation) -> NDArray[np.float64]:
         return np.zeros(len(observation.stages) - 1)
 
 
 class Endless(JobFeature):
-    """Divides by zero once."""
+    """Returns an infinite number once."""
 
     def of_jobs(self, observation: Observation) -> NDArray[np.float64]:
         return np.where(np.arange(len(observation.jobs)) == 0, np.inf, 1.0)
 
 
 class Worded(JobFeature):
-    """Has words for numbers."""
+    """Returns strings."""
 
     def of_jobs(self, observation: Observation) -> NDArray[np.float64]:
         return np.array(["many"] * len(observation.jobs))
 
 
 class Negative(JobFeature):
-    """Has no logarithm."""
+    """Returns negative numbers, which have no logarithm."""
 
     def of_jobs(self, observation: Observation) -> NDArray[np.float64]:
         return np.full(len(observation.jobs), -3.0)

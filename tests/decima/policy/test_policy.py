@@ -1,4 +1,4 @@
-"""Compiled code, tensors and the paper's equations agree, whatever the shape of the policy."""
+"""Compiled code, tensors and the paper's equations agree for every shape of the policy."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ seeds = st.integers(0, 2**32 - 1)
 
 
 def some_graphs(config: PolicyConfig, seed: int, at_most: int = 12) -> list[Graphs]:
-    """Where a policy has a choice, in an episode of random decisions."""
+    """Return graphs with a choice from an episode of random decisions."""
     random = np.random.default_rng(seed)
     graphs = graphs_of(config, episode(random))
     chosen = random.permutation(len(graphs))[:at_most]
@@ -58,7 +58,7 @@ def some_graphs(config: PolicyConfig, seed: int, at_most: int = 12) -> list[Grap
 
 
 def test_the_presets_have_as_many_parameters_as_their_sources_say() -> None:
-    """The paper speaks of 12,736 and shows no biases of some layers; the published code has 4,770."""
+    """The paper states 12,736 and shows no biases of some layers; the published code has 4,770."""
     assert Policy(PAPER_POLICY).num_parameters == 12_802
     assert Policy(DECIMA_SIM_POLICY).num_parameters == 4_770
 
@@ -103,7 +103,7 @@ def test_compiled_decisions_have_the_probability_of_the_tensors(name: str, seed:
     ],
 )
 def test_compiled_messages_are_those_of_the_tensors_in_deep_dags(config: PolicyConfig) -> None:
-    """In the published order a stage may hear and be heard in the same step, before it has heard."""
+    """In the published order a stage may send and receive in the same step."""
     deep = chain(*(stage(number, 50 * number) for number in range(1, 15)))
     bypass = job(
         *(stage(9, 90) for _ in range(11)), edges=[*((at, at + 1) for at in range(10)), (3, 9), (0, 7)]
@@ -179,7 +179,7 @@ def _entropy(probabilities: np.ndarray) -> float:
 
 @pytest.mark.parametrize("name", CHOOSING)
 def test_samples_follow_the_probabilities(name: str) -> None:
-    """Evenly spread random numbers hit every choice in exact proportion."""
+    """Evenly spaced random numbers hit every choice in exact proportion."""
     policy = policy_of(VARIANTS[name], seed=1)
     graph = max(some_graphs(policy.config, seed=5), key=lambda each: np.count_nonzero(each.high > each.low))
     stages, limits = probabilities(policy, graph)

@@ -1,4 +1,4 @@
-"""Policies that are told what the rule would do."""
+"""Policies with features of a rule."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from workloads.arrivals import JobSequence, uniform_memory
 def test_a_policy_whose_networks_say_next_to_nothing_decides_as_the_rule(
     seed: int, executors: int, delay_ms: float
 ) -> None:
-    """Whatever the jobs, the cluster and the delay, before it has learned anything."""
+    """Before training, for any jobs, cluster and delay."""
     config = changed(GENERAL_POLICY, rule_stage_weight=1e4, rule_limit_weight=1e4)
     cluster_config = ClusterConfig(executors, moving_delay_ms=delay_ms, warmup_delay_ms=0.0)
     cluster = Cluster(cluster_config, random_sequence(np.random.default_rng(seed), max_jobs=6))
@@ -66,7 +66,7 @@ def test_weights_that_nothing_can_be_added_by_are_refused(
 
 
 def test_a_policy_that_has_learned_nothing_decides_as_the_rule() -> None:
-    """Its heads say nothing yet, and the rule has the last word."""
+    """Its heads return 0, so that the rule's scores decide."""
     config = ClusterConfig(12, moving_delay_ms=50.0, warmup_delay_ms=0.0)
     sequence = random_sequence(np.random.default_rng(3), max_jobs=9)
     assert_same_episode(config, sequence, PricedSrpt(), GENERAL_POLICY)

@@ -1,4 +1,4 @@
-"""Schedulers as a user may write them, right and wrong."""
+"""Custom schedulers, valid and invalid."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from simulator import Decision, Observation
 
 
 class Greedy(Scheduler):
-    """Gives the first schedulable stage everything."""
+    """Gives all executors to the first schedulable stage."""
 
     def decide(self, observation: Observation) -> Decision | None:
         stage = int(np.flatnonzero(observation.schedulable)[0])
@@ -18,30 +18,30 @@ class Greedy(Scheduler):
 
 
 class Idle(Scheduler):
-    """Leaves everything idle for ever."""
+    """Leaves all executors idle for ever."""
 
     def decide(self, observation: Observation) -> Decision | None:
         return None
 
 
 class Faulty(Scheduler):
-    """Has a bug."""
+    """Raises an error."""
 
     def decide(self, observation: Observation) -> Decision | None:
         return 1 // 0  # type: ignore[return-value]
 
 
 class Leaving(Scheduler):
-    """Ends the program."""
+    """Calls sys.exit."""
 
     def decide(self, observation: Observation) -> Decision | None:
         raise SystemExit(3)
 
 
 def gym_policy() -> PolicyScheduler:
-    """Any Gymnasium policy as a scheduler."""
+    """Return a Gymnasium policy as a scheduler."""
     return as_scheduler(lambda observation, mask: (mask.argmax(), 0))
 
 
 class Undecided:
-    """Is no scheduler."""
+    """Is not a scheduler."""

@@ -1,7 +1,7 @@
 """Decisions of all schedulers on small workloads equal the recorded ones.
 
-The mean job completion time depends on each decision of an episode. Published figures depend on them too, so that a
-change is made on purpose. After such a change: ``python -m tests.decima.schedulers.test_decisions`` records it anew.
+The mean job completion time depends on every decision of an episode. Published figures depend on them too, so that
+changes must be deliberate. After such a change: ``python -m tests.decima.schedulers.test_decisions`` records it.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ MAKERS: dict[str, Callable[[], Scheduler]] = {
 
 
 def sequence(uniform: bool) -> JobSequence:
-    """Ten small jobs, some of which arrive later; all stages fit each executor if they are ``uniform``."""
+    """Return ten small jobs, some of which arrive later; all stages fit on all executors if they are ``uniform``."""
     found = [random_sequence(np.random.default_rng(seed), 5, 5) for seed in range(8)]
     profiles = [profile for each in found for profile in each.profiles if profile.num_stages > 1][: JOBS - 3]
     profiles += [inflating(30, {1: 80.0 * size, 3: 100.0 * size, 9: 300.0 * size}) for size in (1, 2, 3)]
@@ -71,7 +71,7 @@ def sequence(uniform: bool) -> JobSequence:
 
 
 def decisions(name: str) -> list[str]:
-    """Lines of the record: cluster, scheduler, mean JCT in ms; of a rule also the sums of all that it answers."""
+    """Return lines of the record: cluster, scheduler, mean JCT in ms; for a rule also sums of all its results."""
     lines = []
     for cluster, config in CLUSTERS.items():
         if name.startswith("spark-") and cluster != "spark":

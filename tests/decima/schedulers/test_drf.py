@@ -1,4 +1,4 @@
-"""Dominant resource fairness: the example of its paper, and its known case of one resource."""
+"""Dominant resource fairness: the example of its paper, and the case of one resource."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from workloads.arrivals import JobSequence
 
 
 def held_at_first(config: ClusterConfig, sequence: JobSequence) -> list[int]:
-    """How many executors each job has when the first round is over."""
+    """Return the number of executors of each job after the first round."""
     cluster, scheduler, held = Cluster(config, sequence), Drf(), [0] * len(sequence)
     while not cluster.done and cluster.clock.now == 0:
         observation = cluster.observe()
@@ -32,8 +32,8 @@ def test_one_resource_is_shared_equally_among_those_who_want_it() -> None:
     assert held_at_first(ClusterConfig(21, moving_delay_ms=0), sequence) == [2, 10, 9]
 
 
-def test_who_holds_executors_comes_later() -> None:
-    """Job 0 has two of three executors: committed to it, or at work on it when job 1 arrives."""
+def test_jobs_that_hold_executors_come_later() -> None:
+    """Job 0 has two of three executors, committed or running, when job 1 arrives."""
     profile = job(stage(40, 1000.0), stage(40, 1000.0))
     cluster, scheduler = Cluster(ClusterConfig(3, moving_delay_ms=0), jobs(profile, profile)), Drf()
     cluster.decide(Decision(0, 2))

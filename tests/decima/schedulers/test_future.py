@@ -1,4 +1,4 @@
-"""No scheduler knows of jobs to come: where they alone differ, it sees the same. And none needs a simulator."""
+"""Schedulers know no future jobs: observations do not depend on these. And no scheduler needs a simulator."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ UNTIL_MS = float(KNOWN.arrival_ms[-1]) + 1.0
 
 
 def futures() -> list[JobSequence]:
-    """The same jobs until then, and after that none, many tiny ones, or a huge one of many stages."""
+    """Return sequences with the same jobs until then, followed by none, many tiny ones, or a huge one."""
     tiny, huge = job(stage(1, 1.0)), chain(*(stage(500, 60_000.0) for _ in range(12)))
     return [
         JobSequence(
@@ -50,7 +50,7 @@ def futures() -> list[JobSequence]:
 
 
 def all_that_is_seen(sequence: JobSequence, semantics: Semantics = PAPER) -> list[tuple[object, ...]]:
-    """All that schedulers get to decide on, under random decisions, as long as nobody could know."""
+    """Return all observations under random decisions up to the time of the difference."""
     cluster = Cluster(ClusterConfig(15, semantics=semantics), sequence)
     random, seen = np.random.default_rng(0), []
     while not cluster.done and (observation := cluster.observe()).time_ms < UNTIL_MS:
@@ -69,7 +69,7 @@ def test_jobs_to_come_change_nothing_that_is_seen(semantics: Semantics) -> None:
 
 
 def test_a_leak_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A snapshot that shows the work of all jobs."""
+    """A snapshot that contains the work of all jobs."""
     snapshot = Cluster.snapshot
 
     def leaking(cluster: Cluster) -> Observation:

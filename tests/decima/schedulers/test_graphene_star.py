@@ -1,4 +1,4 @@
-"""Graphene*: which stages are troublesome, and that they wait for each other and then go first."""
+"""Graphene*: troublesome stages wait for each other, and then go first."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_long_stages_and_those_that_pack_badly_are_troublesome(
 
 
 def test_how_well_a_stage_packs_depends_on_the_executors_that_fit() -> None:
-    """Four tasks at once on two executors of memory 1, of the six of them; they need 4 x 0.8 of 4 units of memory."""
+    """Four tasks at once on two of six executors, those of memory 1; they need 4 x 0.8 of 4 units of memory."""
     config = ClusterConfig(executor_classes=(ExecutorClass(4, 1, 0.5), ExecutorClass(2, 1, 1)))
     profile = job(stage(4, 10.0, cpu=0.1, memory=0.8))
     packs = 4 * 0.8 / 4 / 2
@@ -42,7 +42,7 @@ def test_how_well_a_stage_packs_depends_on_the_executors_that_fit() -> None:
 
 
 def test_troublesome_stages_wait_until_all_of_them_can_start_and_then_go_first() -> None:
-    """Stage 2 could start at once, but stage 3 only when stage 0 is done; then both go before stage 1."""
+    """Stage 2 could start at once, but stage 3 only after stage 0; then both go before stage 1."""
     profile = job(stage(2, 100.0), stage(8, 10.0), stage(4, 1000.0), stage(4, 1000.0), edges=[(0, 3)])
     cluster, scheduler = Cluster(CONFIG, jobs(profile)), GrapheneStar(long=0.9, fragmented=-1)
     assert scheduler.decide(cluster.observe()) == Decision(0, 4)
@@ -56,7 +56,7 @@ def test_troublesome_stages_wait_until_all_of_them_can_start_and_then_go_first()
 
 
 def test_a_troublesome_stage_whose_tasks_are_all_launched_holds_no_other_back() -> None:
-    """Stage 1 runs with all its tasks, so that it is ready no more; stage 2 goes all the same, and before stage 3."""
+    """All tasks of stage 1 run, so it is no longer ready; stage 2 starts nevertheless, and before stage 3."""
     profile = job(stage(2, 10.0), stage(2, 1000.0), stage(4, 1000.0), stage(8, 10.0), edges=[(0, 2)])
     cluster = Cluster(ClusterConfig(5, moving_delay_ms=0), jobs(profile))
     scheduler = GrapheneStar(long=0.9, fragmented=-1)

@@ -1,4 +1,4 @@
-"""The heuristics reach what they reached on other jobsets of the same kind in the public code."""
+"""The heuristics reach the values of the published code on other job sets of the same distribution."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ VARIANTS = {"A": "code", "B": "paper", "C": "coarse"}
 
 
 def schedulers() -> list[GridScheduler]:
-    """In the order of the columns."""
+    """Return the schedulers in the order of the columns."""
     return [ShortestJobFirst(), Packer(), Tetris(0.5), Tetris(0.05), Tetris(0.01), RandomChoice(1)]
 
 
@@ -50,9 +50,9 @@ ROWS = {" ".join(row[:2]): row for row in (line.split() for line in TABLE.strip(
 
 
 def deviation(of_jobs: NDArray[np.float64], expected: float) -> float:
-    """How many standard errors of the difference lie between the mean over all jobs and another 100 jobsets' mean.
+    """Return the difference between the mean over all jobs and another 100 job sets' mean, in standard errors.
 
-    Jobs of one set depend on one another, so that the error is taken from the sets; a row each, padded with NaN.
+    Jobs of one set are dependent, so the error is estimated from the sets, one per row, padded with NaN.
     """
     count = np.isfinite(of_jobs).sum(axis=1)
     mean = np.nansum(of_jobs) / count.sum()
@@ -90,7 +90,7 @@ def test_they_are_at_every_load(row: str) -> None:
 
 
 def test_other_schedulers_would_be_noticed() -> None:
-    """The longest job first, and the best aligned one where the shortest is asked for."""
+    """Longest job first, and the best aligned job instead of the shortest."""
     jobs = draw_jobs(DISTRIBUTIONS["code"], load=1.3, sets=100, seed=1)
     expected = float(ROWS["A 130.0"][3])
 

@@ -1,4 +1,4 @@
-"""Lookahead: the rule that it chooses, what it may not know, and bad parameters."""
+"""Lookahead: the chosen rule, knowledge, and invalid parameters."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ CONFIG = ClusterConfig(15)
 
 
 class LongestFirst(Scheduler):
-    """Serve the job with the most remaining work with all executors: a bad rule."""
+    """Serves the job with the most remaining work with all executors: a bad rule."""
 
     def decide(self, observation: Observation) -> Decision | None:
         work = observation.work_ms(observation.remaining_tasks)
@@ -88,7 +88,7 @@ def test_it_plans_when_a_job_arrives_or_completes_and_never_without_a_simulator(
 
 
 def test_it_does_not_know_the_noise_and_the_jobs_to_come() -> None:
-    """Episodes with the same first jobs and other noise or arrivals: decisions are equal as long as they look equal."""
+    """Episodes with the same first jobs and other noise or arrivals: decisions are equal while observations are."""
     sequence = batch_arrivals(synthetic_profiles(6), 6, seed=3)
     later = batch_arrivals(synthetic_profiles(4), 2, seed=5)
     more = replace(

@@ -1,4 +1,4 @@
-"""The search for the best order of jobs finds what trying all of them finds."""
+"""The search for the best order of jobs finds the optimum of exhaustive enumeration."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def best_of_all(sequence: JobSequence, executors: int, ahead: bool) -> float:
 
 
 def check_account(found: OrderSearch, sequence: JobSequence, executors: int) -> None:
-    """What a result says about itself holds."""
+    """Check that the fields of a result are consistent."""
     assert found.mean_jct_ms == mean_jct_ms(sequence, found.order, executors, found.ahead)
     assert found.num_orders == math.factorial(len(sequence))
     assert found.lower_bound_ms <= found.mean_jct_ms
@@ -41,7 +41,7 @@ def check_account(found: OrderSearch, sequence: JobSequence, executors: int) -> 
 
 @st.composite
 def small_jobs(draw: st.DrawFn) -> JobProfile:
-    """One to four stages of a few tasks, any DAG, no luck."""
+    """Draw jobs with one to four stages of a few tasks, any DAG, without noise."""
     stages = [stage(draw(st.integers(1, 6)), draw(durations_ms())) for _ in range(draw(st.integers(1, 4)))]
     pairs = list(itertools.combinations(range(len(stages)), 2))
     edges = draw(st.lists(st.sampled_from(pairs), unique=True)) if pairs else []
@@ -84,7 +84,7 @@ def test_six_published_jobs(shared: Callable[[str], Path], seed: int, ahead: boo
 
 
 def test_of_jobs_that_fill_the_cluster_the_shortest_goes_first() -> None:
-    """Then the bound is exact, and n! orders are settled by a handful."""
+    """Then the bound is exact, and few evaluations settle all n! orders."""
     sizes = [5, 3, 9, 1, 8, 2, 7, 4, 6, 10]
     found = search_orders(jobs(*(job(stage(2 * size, 1000.0)) for size in sizes)), 2)
     assert found.order == tuple(np.argsort(sizes).tolist())
@@ -96,7 +96,7 @@ def test_of_jobs_that_fill_the_cluster_the_shortest_goes_first() -> None:
 
 
 def test_the_shortest_job_need_not_go_first() -> None:
-    """Two narrow jobs with less work, side by side, leave nothing to do beside them for the wide one."""
+    """Two narrow jobs with less work, in parallel, leave no executors idle beside the wide one."""
     narrow = chain(*(stage(1, 1000.0) for _ in range(6)))
     wide = job(stage(8, 1000.0))
     sequence = jobs(narrow, narrow, wide)

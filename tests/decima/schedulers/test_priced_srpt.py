@@ -1,4 +1,4 @@
-"""Shortest remaining work first at a price: who gets how many, and when a move is worth it."""
+"""Shortest remaining work first with a cost of executors: limits, and when a move is worthwhile."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ DEFAULTS = PricedConstants()
 
 
 def batch(num_jobs: int) -> JobSequence:
-    """Jobs that are the faster the more executors they have, and do the less work for each of them."""
+    """Return jobs that are faster with more executors, at a decreasing efficiency."""
     return batch_arrivals((inflating(200, {1: 800.0, 20: 1600.0}),), num_jobs, seed=0)
 
 
@@ -69,7 +69,7 @@ def test_where_jobs_keep_coming_executors_are_dear_at_once() -> None:
 
 @pytest.mark.parametrize("claimed", [10, 20, 30, 35, 38])
 def test_executors_go_where_a_job_uses_them_well_even_if_each_finds_little_there(claimed: int) -> None:
-    """Tasks of a moving delay each: three of them would be worth a move."""
+    """Tasks as long as a moving delay: three of them would be worth a move."""
     profile, long = job(stage(40, DELAY_MS)), job(stage(1000, 100 * DELAY_MS))
     config = ClusterConfig(80, moving_delay_ms=DELAY_MS)
     cluster, scheduler = asked(config, jobs(profile, *[long] * 3))
@@ -83,8 +83,8 @@ def test_executors_go_where_a_job_uses_them_well_even_if_each_finds_little_there
 
 
 @pytest.mark.parametrize("executors", [45, 60, 100, 400])
-def test_the_more_executors_nobody_wants_the_more_of_them_a_job_may_have(executors: int) -> None:
-    """Two jobs with twenty executors each, and twenty tasks for which hardly a move is worth it."""
+def test_the_more_unwanted_executors_the_more_of_them_a_job_may_have(executors: int) -> None:
+    """Two jobs with twenty executors each, and twenty tasks, barely worth a move."""
     config = ClusterConfig(executors, moving_delay_ms=DELAY_MS)
     profile = job(stage(40, DELAY_MS))
     cluster, scheduler = asked(config, jobs(profile, profile))
@@ -116,7 +116,7 @@ def test_unwanted_executors_of_all_classes_count() -> None:
 
 
 def test_work_of_less_than_a_millisecond_counts_as_a_millisecond() -> None:
-    """Forty tasks of 0.4 ms together: the job may have 0.4 of what it would have otherwise."""
+    """Forty tasks of 0.4 ms in total: the job may have 0.4 of the executors of one with 1 ms."""
     config = ClusterConfig(80, moving_delay_ms=DELAY_MS)
     profile = job(stage(40, 0.01))
     cluster, scheduler = asked(config, jobs(profile))
@@ -179,8 +179,8 @@ def test_jobs_below_their_limits_come_before_others_and_each_kind_by_the_work_le
     assert seen_resting
 
 
-def test_nobody_rests_who_would_not_be_asked_again() -> None:
-    """In the published simulator executors that stay idle are forgotten."""
+def test_no_executor_idles_that_would_not_be_offered_again() -> None:
+    """In the published simulator idle executors are forgotten."""
     config = ClusterConfig(12, moving_delay_ms=DELAY_MS, semantics=DECIMA_SIM)
     cluster, scheduler = asked(config, jobs(job(stage(7, 0.01))))
     assert scheduler.decide(cluster.observe()) == Decision(0, 12)

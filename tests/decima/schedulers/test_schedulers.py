@@ -1,4 +1,4 @@
-"""What each classic scheduler decides, and how schedulers are named."""
+"""Decisions of heuristics, and names of schedulers."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ PRICED = ("sjf-estimate", "srpt-bounce", "seh", "gittins", "las", "inelastic-fir
 
 
 def grants(scheduler: Scheduler, cluster: int | ClusterConfig, sequence: JobSequence) -> list[Grant]:
-    """(job, stage, executors) of the decisions at time 0, on so many executors."""
+    """Return (job, stage, executors) of the decisions at time 0 with a number of executors."""
     config = ClusterConfig(num_executors=cluster) if isinstance(cluster, int) else cluster
     scheduler.reset(config)
     episode, given_away = Cluster(config, sequence), []
@@ -63,13 +63,13 @@ def grants(scheduler: Scheduler, cluster: int | ClusterConfig, sequence: JobSequ
 
 
 def committed(observation: Observation, decision: Decision) -> int:
-    """How many executors a decision commits."""
+    """Return the number of executors that a decision commits."""
     held = observation.held(int(observation.stage_job[decision.stage]))
     return min(decision.limit - held, observation.offered, int(observation.unclaimed_tasks[decision.stage]))
 
 
 def one_stage(*sizes: int, task_ms: float = 1000.0) -> JobSequence:
-    """Jobs of one stage, of so many tasks."""
+    """Return jobs of one stage with these numbers of tasks."""
     return jobs(*(job(stage(tasks, task_ms)) for tasks in sizes))
 
 
@@ -91,7 +91,7 @@ def test_fifo_asks_who_came_first_not_who_is_short() -> None:
 
 
 def test_the_published_fifo_counts_grants_and_never_takes_them_back() -> None:
-    """A job of one stage is offered three executors again and again: after as many grants it gets none."""
+    """A job of one stage is offered three executors repeatedly: after as many grants it gets none."""
     config = ClusterConfig(num_executors=3, semantics=DECIMA_SIM)
     sequence = one_stage(50, 50)
     observation = Cluster(config, sequence).observe()
@@ -126,7 +126,7 @@ def test_the_published_fifo_keeps_executors_with_their_job_beyond_its_grants() -
 
 
 def test_of_paths_of_no_length_only_what_can_be_scheduled_is_taken() -> None:
-    """Stage 0 has no tasks left to give; stage 1, which waits for it, takes no time either."""
+    """Stage 0 has no unclaimed tasks; stage 1, its child, takes no time either."""
     cluster = Cluster(ClusterConfig(2, moving_delay_ms=0.0), jobs(chain(stage(1, 0.0), stage(1, 0.0))))
     assert SjfCp().decide(cluster.observe()) == Decision(0, 2)
     cluster.decide(Decision(0, 1))
@@ -157,7 +157,7 @@ def test_of_stages_with_paths_of_the_same_length_the_first_goes_first() -> None:
 
 
 def test_sjf_cp_runs_the_stage_with_the_longest_path_to_the_end() -> None:
-    """Paths: stage 0: 1 + 9, 1: 5, 2: 2 + 3 + 1, 3: 9, 4: 3 + 1, 5: 1 (tasks of 1 s, so many)."""
+    """Paths: stage 0: 1 + 9, 1: 5, 2: 2 + 3 + 1, 3: 9, 4: 3 + 1, 5: 1 (numbers of tasks of 1 s)."""
     sizes = (1, 5, 2, 9, 3, 1)
     profile = job(*(stage(size, 1000.0) for size in sizes), edges=[(0, 3), (2, 4), (4, 5)])
     assert profile.critical_path_ms.tolist() == [10_000.0, 5000.0, 6000.0, 9000.0, 4000.0, 1000.0]
@@ -172,7 +172,7 @@ def test_fair_gives_every_job_an_equal_share_rounded_up() -> None:
     assert grants(Fair(), 2, one_stage(20, 20, 20)) == [(0, 0, 1), (1, 0, 1)]
 
 
-def test_who_would_have_to_idle_goes_beyond_the_share() -> None:
+def test_an_executor_that_would_idle_exceeds_the_share() -> None:
     """Two jobs, 2 of 4 executors each; but job 1 can only use the large one. So job 0 gets all three small ones."""
     sequence = jobs(job(stage(9, 1000.0), stage(9, 1000.0)), job(stage(9, 1000.0, memory=4.0)))
     config = ClusterConfig(executor_classes=(ExecutorClass(3), ExecutorClass(1, memory=4.0)))
@@ -180,7 +180,7 @@ def test_who_would_have_to_idle_goes_beyond_the_share() -> None:
 
 
 def test_executors_stay_with_their_job_though_it_holds_more_than_its_share() -> None:
-    """Job 0 holds both executors when job 1 arrives; at 1 s they run dry and stay for its other stage."""
+    """Job 0 holds both executors when job 1 arrives; at 1 s they become idle and stay for its other stage."""
     first = job(stage(2, 1000.0), stage(4, 500.0))
     sequence = jobs(first, job(stage(4, 10.0)), at=[0.0, 500.0])
     for scheduler in (Fair(), WeightedFair(-1.0), NaiveWeightedFair()):
@@ -210,7 +210,7 @@ def test_shares_are_proportional_to_a_power_of_the_total_work(alpha: float, shar
 
 
 def test_shares_that_are_whole_numbers_stay_as_they_are() -> None:
-    """Work 1 : 2 : 4 of 7: no share is rounded up to the next number for the sake of the last digit."""
+    """Work 1 : 2 : 4 of 7: rounding errors must not round a share up."""
     sequence = jobs(*(job(stage(20, work)) for work in (100.0, 200.0, 400.0)))
     assert grants(WeightedFair(1.0), 7, sequence) == [(0, 0, 1), (1, 0, 2), (2, 0, 4)]
     thirds = jobs(*(job(stage(20, 0.1)) for _ in range(3)))
@@ -243,7 +243,7 @@ def test_jobs_without_work_do_not_upset_the_shares() -> None:
 
 
 def dynamic_partition(observation: Observation) -> list[tuple[int, int]] | None:
-    """The published rule, word by word: (stage, executors that it gets), or ``None`` for idleness."""
+    """Return the decision of the published rule, word by word: (stage, number of executors), or ``None`` for idling."""
     executors = observation.job_executors.tolist()
     active = sum(count > 0 for count in observation.job_unsaturated_stages.tolist())
     cap = math.ceil(observation.num_executors / max(active, 1))
@@ -283,7 +283,7 @@ def test_every_job_ends_whatever_the_executors_are(
 
 @settings(deadline=None, max_examples=60, derandomize=True)
 @given(job_sequences(), st.integers(1, 12), st.sampled_from([PAPER, DECIMA_SIM]))
-def test_fair_decides_as_the_published_rule_but_idles_nobody(
+def test_fair_decides_as_the_published_rule_but_leaves_no_executor_idle(
     sequence: JobSequence, executors: int, semantics: Semantics
 ) -> None:
     classes = (ExecutorClass(executors, **LARGE),)
@@ -326,9 +326,7 @@ def test_random_decisions_reach_every_stage_and_every_count() -> None:
 
 @pytest.mark.parametrize("name", [*SCHEDULERS, "weighted-fair:-1.3", "weighted-fair:2"])
 @pytest.mark.parametrize("semantics", [PAPER, DECIMA_SIM])
-def test_whoever_is_asked_leaves_nobody_idle_and_brings_all_jobs_to_an_end(
-    name: str, semantics: Semantics
-) -> None:
+def test_all_schedulers_leave_no_executor_idle_and_complete_all_jobs(name: str, semantics: Semantics) -> None:
     scheduler = make_scheduler(name, seed=1)
     sequence = poisson_arrivals(synthetic_profiles(6), 6, 8000, seed=2)
     config = ClusterConfig(num_executors=15, semantics=semantics)
@@ -451,7 +449,7 @@ class Broken(Last):
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str, str], None]:
-    """The current folder; ``folder(name, source)`` puts a module there."""
+    """The current folder; ``folder(name, source)`` writes a module there."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "dont_write_bytecode", True)
 

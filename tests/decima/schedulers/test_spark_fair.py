@@ -39,7 +39,7 @@ def test_all_offered_executors_are_handed_out_at_once(
 
 
 def test_of_jobs_with_equally_many_the_first_by_name_goes_first() -> None:
-    """Eleven jobs, one executor: number 10 goes before number 2, and nobody gets a second task before its turn."""
+    """Eleven jobs, one executor: number 10 goes before number 2, and no job gets a second task before its turn."""
     record = run_episode(config(1), jobs(*(job(stage(2, 10.0)) for _ in range(11))), SparkFair())
     order = np.argsort(record.completion_ms).tolist()
     assert order == [0, 1, 10, 2, 3, 4, 5, 6, 7, 8, 9]

@@ -1,4 +1,4 @@
-"""Shortest remaining work first: whom the executors go to, how many, and which stay."""
+"""Shortest remaining work first: order, limits, and which executors stay."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ DELAY_MS = 100.0
 def first_decisions(
     scheduler: CappedSrpt | ProfiledSrpt, executors: int, sequence: JobSequence
 ) -> list[Decision | None]:
-    """What it decides at time 0, until nothing is left or it lets executors rest."""
+    """Return the decisions at time 0, until no executor is left or the rest is left idle."""
     config = ClusterConfig(executors, moving_delay_ms=DELAY_MS)
     scheduler.reset(config)
     cluster, made = Cluster(config, sequence), []
@@ -35,7 +35,7 @@ def test_the_job_with_the_least_work_comes_first() -> None:
 
 
 def test_an_executor_moves_only_to_where_it_finds_work() -> None:
-    """Ten tasks are work for as many executors as have three moving delays of it each; the rest stay free."""
+    """Ten tasks are work for as many executors as get three moving delays each; the rest stays free."""
     task_ms = WORTH_MOVING * DELAY_MS / 2
     made = first_decisions(CappedSrpt(coefficient=1000), 8, jobs(job(stage(10, task_ms))))
     assert made == [Decision(0, 5), None]
@@ -54,7 +54,7 @@ def test_nothing_is_too_small_where_moves_take_no_time() -> None:
 
 @pytest.mark.parametrize(("share", "stays"), [(STAYING * 1.1, True), (STAYING * 0.9, False)])
 def test_executors_leave_their_job_only_for_a_clearly_shorter_one(share: float, stays: bool) -> None:
-    """One executor ends the first stage of a long job; another job has a share of the work that is left there."""
+    """One executor finishes the first stage of a long job; another job has a fraction of its remaining work."""
     work_ms = 10 * WORTH_LEAVING * DELAY_MS
     own, other = chain(stage(1, 50), stage(10, work_ms / 10)), job(stage(10, share * work_ms / 10))
     cluster = Cluster(ClusterConfig(1, moving_delay_ms=DELAY_MS), jobs(own, other))
@@ -69,7 +69,7 @@ def test_executors_leave_their_job_only_for_a_clearly_shorter_one(share: float, 
 
 @pytest.mark.parametrize(("left", "leaves"), [(15, False), (16, True)])
 def test_an_executor_leaves_its_job_for_eight_moving_delays_of_work(left: int, leaves: bool) -> None:
-    """Executor 0 ends the first stage of a long job; at the short one, which has executor 1, some tasks are left."""
+    """Executor 0 finishes the first stage of a long job; the short one, with executor 1, has some tasks left."""
     long, short = chain(stage(1, 50), stage(10, 10_000)), job(stage(1 + left, DELAY_MS))
     cluster = Cluster(ClusterConfig(2, moving_delay_ms=DELAY_MS), jobs(long, short))
     cluster.decide(Decision(0, 1))
@@ -85,7 +85,7 @@ def test_an_executor_leaves_its_job_for_eight_moving_delays_of_work(left: int, l
 
 @pytest.mark.parametrize(("left", "executors"), [(8, 1), (15, 1), (16, 2)])
 def test_with_a_price_it_does_so_where_most_of_the_work_is_claimed(left: int, executors: int) -> None:
-    """A long task of the other job runs, so that what is left does not call for what that job uses well."""
+    """A long task of the other job runs, so that its remaining work exceeds its useful parallelism."""
     long, other = chain(stage(1, 50), stage(10, 10_000)), job(stage(1, 100_000), stage(left, DELAY_MS))
     cluster = Cluster(ClusterConfig(4, moving_delay_ms=DELAY_MS), jobs(long, other))
     cluster.decide(Decision(0, 1))

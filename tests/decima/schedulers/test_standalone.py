@@ -1,4 +1,4 @@
-"""Spark's own way to share a cluster."""
+"""Spark's standalone master as a scheduler."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def run(
 NARROW_IN_THE_MIDDLE = chain(stage(2, 100), stage(1, 100), stage(2, 100))
 
 
-def test_who_holds_the_whole_cluster_keeps_it_to_the_end() -> None:
+def test_an_application_with_the_whole_cluster_keeps_it_to_the_end() -> None:
     record = run(jobs(NARROW_IN_THE_MIDDLE, job(stage(2, 100))), executors_max=2)
     assert_array_equal(record.completion_ms, [300, 400])
 
@@ -34,7 +34,7 @@ def test_smaller_applications_run_side_by_side() -> None:
     assert_array_equal(record.completion_ms, [500, 200])
 
 
-def test_who_finds_no_executor_waits_for_an_application_to_end() -> None:
+def test_an_application_without_executors_waits_for_the_end_of_another() -> None:
     record = run(jobs(*[job(stage(1, 100))] * 3), executors_max=1, moving_ms=10)
     assert_array_equal(record.completion_ms, [110, 110, 220])
 
@@ -46,14 +46,14 @@ def test_a_grant_that_is_partly_there_grows_when_another_application_ends() -> N
 
 
 def test_of_the_ready_stages_the_lowest_is_next() -> None:
-    """Not the one that became ready first."""
+    """Not the stage that became ready first."""
     late = job(stage(1, 100), stage(1, 100), stage(2, 100), edges=[(0, 1)])
     record = run(jobs(late), executors_max=1)
     assert_array_equal(record.task_start_ms, [0, 100, 200, 300])
 
 
 def test_an_executor_does_not_wait_for_a_stage_whose_parents_run() -> None:
-    """Stage 0 ends while the parent of stage 2 runs. The executor may be needed for what opens before that."""
+    """Stage 0 ends while the parent of stage 2 runs. Other stages may open before and need the executor."""
     profile = job(stage(1, 50), stage(1, 100), stage(1, 100), edges=[(1, 2)])
     cluster = Cluster(ClusterConfig(2, moving_delay_ms=0.0), jobs(profile))
     cluster.decide(Decision(0, 1))

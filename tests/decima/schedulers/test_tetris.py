@@ -1,4 +1,4 @@
-"""Tetris: what fits best goes first, unless its job has much left or holds much."""
+"""Tetris: the best fit goes first, unless its job has much remaining work or many executors."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ CLASSES = ClusterConfig(executor_classes=(ExecutorClass(4, 1, 0.5), ExecutorClas
 
 
 def chosen(scheduler: Tetris, sequence: JobSequence, config: ClusterConfig = CLASSES) -> list[int]:
-    """The stages, over all jobs, that get executors of each class in the first round."""
+    """Return the stages, over all jobs, that get executors of each class in the first round."""
     cluster, stages = Cluster(config, sequence), {}
     while not cluster.done and cluster.clock.now == 0:
         observation = cluster.observe()

@@ -1,4 +1,4 @@
-"""Rules that account for uncertain estimates: known theory on tiny cases."""
+"""Rules for uncertain estimates: known theory on tiny cases."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ DEFAULTS = PricedConstants()
 
 
 def three_jobs(executors: int = 6) -> tuple[Observation, ClusterConfig]:
-    """Fifty, forty and sixty tasks of a second: exact estimates, which tests overwrite."""
+    """Return an observation of fifty, forty and sixty tasks of a second with exact estimates, for tests to change."""
     config = ClusterConfig(executors, moving_delay_ms=0.0)
     cluster = Cluster(config, jobs(*(job(stage(tasks, 1000.0)) for tasks in (50, 40, 60))))
     return cluster.observe().copy(), config
@@ -108,7 +108,7 @@ def test_inelastic_jobs_go_first() -> None:
 
 
 def test_the_more_uncertain_the_more_inelastic_jobs_go_first() -> None:
-    """The job of two long tasks has six times the work of the other, and uses two executors well to its four."""
+    """The job of two long tasks has six times the work of the other, and half its useful parallelism of four."""
     config = ClusterConfig(4, moving_delay_ms=0.0)
     seen = Cluster(config, jobs(job(stage(40, 100.0)), job(stage(2, 12_000.0)))).observe().copy()
     elastic, inelastic = (useful_executors(profile, config, DEFAULTS.measured) for profile in seen.profiles)
@@ -143,7 +143,7 @@ def test_limits_shrink_towards_equal_shares_as_uncertainty_grows(log_sd: float, 
 
 
 def test_executors_hesitate_to_leave_an_uncertain_job() -> None:
-    """Executor 0 ends a stage of a long job; at a shorter one there is enough work for a move."""
+    """Executor 0 finishes a stage of a long job; a shorter one has enough work for a move."""
     config = ClusterConfig(1, moving_delay_ms=100.0)
     long = job(stage(1, 50.0), stage(10, 60_000.0), edges=[(0, 1)])
     cluster = Cluster(config, jobs(long, job(stage(10, 3000.0))))

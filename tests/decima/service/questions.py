@@ -1,9 +1,9 @@
-"""Random questions and observations, and what shipped policies and rules make of them; a program for child processes.
+"""Random questions and observations, and the decisions of shipped policies and rules; a program for child processes.
 
-``python -m tests.decima.service.questions SEED COUNT SCHEDULER ...`` prints a line for each scheduler: how many
-questions and observations there were, how many of them were decided, and a digest of all decisions. Whatever a message
-may say is asked, not only what a Spark would say: jobs whose stages are all done, stages without tasks, stages that are
-done before their parents, numbers that contradict each other, executors that left.
+``python -m tests.decima.service.questions SEED COUNT SCHEDULER ...`` prints a line for each scheduler: the number of
+questions and observations, how many were decided, and a digest of all decisions. Questions include all valid
+messages, not only those of a Spark: jobs whose stages are all done, stages without tasks, stages that are done
+before their parents, inconsistent numbers, executors that left.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ RULES = (
 
 
 def states(random: np.random.Generator, count: int) -> Iterator[State]:
-    """The questions of a driver."""
+    """Yield the questions of a driver."""
     for seq in range(count):
         names = [
             f"job-{number}" for number in random.permutation(14)[: random.choice([0, 1, 2, 3, 4, 6, 12])]
@@ -107,7 +107,7 @@ def _job(random: np.random.Generator, name: str) -> Job:
 
 
 def observation(random: np.random.Generator, classes: int = 4) -> Observation:
-    """A cluster as it might be seen: whatever the documentation of an observation does not forbid."""
+    """Return a random observation within the documented bounds."""
     kinds = [
         (
             int(random.choice([0, 1, 3, 9])),
@@ -183,7 +183,7 @@ def observation(random: np.random.Generator, classes: int = 4) -> Observation:
 
 
 def _profile(random: np.random.Generator) -> JobProfile:
-    """One of few."""
+    """Return one of a few profiles."""
     shape = np.random.default_rng(int(random.integers(20)))
     size = int(shape.integers(1, 7))
     edges = [(parent, child) for child in range(size) for parent in range(child) if shape.random() < 0.4]

@@ -1,7 +1,8 @@
-"""A standalone cluster of several applications, each with a driver that asks, and moves its executors as it is told.
+"""A standalone cluster of several applications, whose drivers ask the service and move executors as it answers.
 
-An executor takes some time from the request to its registration. One that is to leave is marked, and goes when its task
-is done. The master starts whatever the applications' targets ask for: nothing but the service keeps to the slots.
+An executor takes some time from the request to its registration. An executor that should leave is marked, and leaves
+when its task is done. The master starts as many executors as the targets of applications: only the service limits
+the slots.
 """
 
 from __future__ import annotations
@@ -32,13 +33,13 @@ class Place:
 
 @dataclass(eq=False)
 class Application:
-    """One, with the jobs that it runs, one after the other.
+    """An application, with jobs that run one after the other.
 
     Attributes:
         name: Spark's id.
-        arrival_ms: when it comes.
-        profiles: of its jobs.
-        dies_ms: when its driver is killed, with its executors, if it is.
+        arrival_ms: arrival time.
+        profiles: profiles of its jobs.
+        dies_ms: time at which its driver is killed, with its executors; None: never.
     """
 
     name: str
@@ -65,10 +66,10 @@ class ScriptedCluster:
     """Runs applications until all have ended.
 
     Args:
-        service: shares the slots.
-        applications: that come.
-        delay_ms: to start an executor.
-        watch: is called after everything that happens.
+        service: assigns the slots.
+        applications: the applications.
+        delay_ms: start-up time of an executor.
+        watch: called after every event.
     """
 
     service: Service
@@ -88,7 +89,7 @@ class ScriptedCluster:
         heapq.heappush(self._events, (time_ms, next(self._order), what))
 
     def run(self) -> list[float]:
-        """How long each application took, ms; NaN for those that were killed."""
+        """Return the duration of each application, ms; NaN for those that were killed."""
         for each in self.applications:
             self.at(each.arrival_ms, lambda each=each: self._arrive(each))  # type: ignore[misc]
         while self._events:

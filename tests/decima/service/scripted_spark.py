@@ -1,9 +1,8 @@
-"""A Spark driver that runs its jobs on a clock of its own, speaks the protocol, and carries out what it is answered.
+"""A Spark driver that runs its jobs on a simulated clock, speaks the protocol, and obeys the answers.
 
-Tasks of a stage take the same time each, as those of a simulator's constant durations; nothing else takes any. It obeys
-as the plugin does: stages in the order of the answer, at most ``slots`` tasks of each at once, at most so many of a job
-as its limit says, and the others only if the answer lets them fill what is left. It asks when a stage comes, ends, or
-has launched its last task.
+Tasks of a stage have constant durations, as in a simulator; nothing else takes time. It obeys as the plugin does:
+stages in the order of the answer, at most ``slots`` tasks of each at once, at most the limit of a job, and other
+stages only if the answer says ``fill``. It asks when a stage appears, ends, or has launched its last task.
 """
 
 from __future__ import annotations
@@ -75,7 +74,7 @@ class RunningJob:
 
 
 def running_job(name: str, profile: JobProfile, arrival_ms: float, numbers: Iterator[int]) -> RunningJob:
-    """A job that has not begun; its stages have the next numbers."""
+    """Return a job that has not started; its stages have the next numbers."""
     stages = [
         RunningStage(next(numbers), place, stage.num_tasks, stage.durations.mean_ms, profile.parents[place])
         for place, stage in enumerate(profile.stages)
@@ -88,13 +87,13 @@ class ScriptedSpark:
     """Runs jobs on ``slots`` one-slot executors.
 
     Args:
-        profiles: of the jobs, and when they come, ms.
-        ask: sends a question and gives the answer.
-        slots: executors.
-        hidden: stages are made when they can begin, as under adaptive execution.
-        prefix: of the jobs' ids.
-        questions: that were asked before.
-        first_ms: when it begins, since 1970.
+        profiles: profiles of the jobs, and their arrival times, ms.
+        ask: sends a question and returns the answer.
+        slots: number of executors.
+        hidden: whether stages are created when they can start, as under adaptive execution.
+        prefix: prefix of the jobs' ids.
+        questions: number of earlier questions.
+        first_ms: start time, since 1970.
     """
 
     profiles: list[tuple[JobProfile, float]]
@@ -109,7 +108,7 @@ class ScriptedSpark:
     jobs: list[RunningJob] = field(default_factory=list)
 
     def run(self) -> list[float]:
-        """The job completion times, ms."""
+        """Return the job completion times, ms."""
         numbers = itertools.count(10)
         for number, (profile, arrival_ms) in enumerate(self.profiles):
             name = f"{self.prefix}job-{number}"

@@ -1,4 +1,4 @@
-"""A service in a thread of the test, and drivers that speak to it."""
+"""A service in a thread of the test, and driver connections."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def serving(
     address: str = "0",
     beside: Callable[[], AbstractAsyncContextManager[object]] = nullcontext,
 ) -> Iterator[str]:
-    """Where it is served."""
+    """Serve inside the block and yield the address."""
     ready, where = threading.Event(), []
     ends: list[Any] = []
 
@@ -65,7 +65,7 @@ def connect(where: str) -> socket.socket:
 
 
 class Client:
-    """A driver's end of the connection."""
+    """A driver's end of a connection."""
 
     def __init__(self, where: str, **hello: Any) -> None:
         self.socket = connect(where)
@@ -88,7 +88,7 @@ class Client:
         return answer
 
     def is_closed(self) -> bool:
-        """Waits until the other end has hung up."""
+        """Wait until the other end has closed the connection."""
         with suppress(ConnectionError):
             return self._file.read() == b""
         return True
@@ -134,7 +134,7 @@ def a_job(job: str, /, *stages: Stage, **changes: Any) -> Job:
 
 
 def executors(free: int, *running: str, **changes: Any) -> tuple[Executor, ...]:
-    """So many that are free, and one that runs a task of each of these jobs."""
+    """Return a number of free executors, and one that runs a task of each of these jobs."""
     some = [Executor(id=f"free-{number}", slots=1, running=0) for number in range(free)]
     busy = [
         Executor.model_validate({"id": f"busy-{number}", "slots": 1, "running": 1, "job": job, **changes})

@@ -1,4 +1,4 @@
-"""Several applications share the slots of a cluster: who gets how many executors, and that there are never more."""
+"""Several applications share the slots of a cluster: targets, and the bound on executors."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def shared(
     history: tuple[JobProfile, ...] = (),
     watch: Callable[[ScriptedCluster], None] = lambda cluster: None,
 ) -> ScriptedCluster:
-    """A cluster that has run all of them."""
+    """Return a cluster that has run all applications."""
     clusters: list[ScriptedCluster] = []
     service = Service(
         lambda: make_scheduler(policy), History(history), slots=slots, clock=lambda: clusters[0].now / 1000
@@ -75,7 +75,7 @@ KILLED = st.one_of(st.just(float("inf")), st.floats(0.0, 60_000.0))
 def test_there_are_never_more_executors_than_slots_and_every_task_runs_once(
     drawn: list[tuple[int, list[JobProfile], float]], slots: int, delay_ms: float, policy: str
 ) -> None:
-    """Only the service limits the slots; applications come, go and die."""
+    """Only the service limits the slots; applications arrive, end and die."""
     applications = [
         Application(f"app-{number}", float(arrival_ms), profiles, dies_ms=dies_ms)
         for number, (arrival_ms, profiles, dies_ms) in enumerate(drawn)
@@ -95,7 +95,7 @@ def test_there_are_never_more_executors_than_slots_and_every_task_runs_once(
 
 
 def test_the_mean_completion_is_below_that_of_fifo_and_of_equal_shares() -> None:
-    """As standalone Spark has them: one application after the other, or each with its share from the start."""
+    """Standalone Spark runs one application after the other, or gives each its share from the start."""
     means: Counter[str] = Counter()
     for seed in range(3):
         profiles = [ALL[place] for place in np.random.default_rng(seed).integers(0, len(ALL), 4)]
@@ -116,7 +116,7 @@ def test_the_mean_completion_is_below_that_of_fifo_and_of_equal_shares() -> None
 
 
 def test_no_application_gets_an_executor_only_to_lose_it_again() -> None:
-    """Equal applications under fair shares: no ping-pong."""
+    """Equal applications under fair sharing do not exchange executors back and forth."""
     targets: dict[str, list[int]] = {}
 
     def watch(cluster: ScriptedCluster) -> None:
@@ -146,7 +146,7 @@ class Shares:
     def ask(
         self, name: str, *jobs: Job, running: int = 0, idle: int = 0, leaving: int = 0, **changes: Any
     ) -> int | None:
-        """What an application that has such executors shall have."""
+        """Return the target of an application with these executors."""
         return self.answer(name, *jobs, running=running, idle=idle, leaving=leaving, **changes).executors
 
     def answer(
@@ -183,7 +183,7 @@ def work(tasks: int = 100, ms: float = 10_000.0, **changes: Any) -> Job:
 
 
 def test_an_application_alone_gets_all_and_keeps_it_while_no_other_wants_it() -> None:
-    """At the end of a job too: to shrink for nothing would only cost starts."""
+    """Also at the end of a job: shrinking would only cost restarts."""
     shares = Shares()
     assert shares.ask("one", work()) == 4
     assert shares.ask("one", work(3, running=1), running=1, idle=3) == 4
@@ -212,7 +212,7 @@ def test_slots_of_another_are_given_away_only_when_they_are_free() -> None:
 
 
 def test_a_move_must_be_worth_its_delay() -> None:
-    """Two tasks: of a moment each, for which one executor is enough, or of a minute."""
+    """Two tasks: very short ones, for which one executor is enough, or of a minute."""
     for ms, executors in ((10.0, 1), (60_000.0, 2)):
         assert Shares(slots=2).ask("one", work(3, ms), move_ms=3000.0) == executors
 
@@ -237,7 +237,7 @@ def test_an_application_without_work_is_given_time_for_its_next_job() -> None:
     assert shares.ask("two", work()) == 4
 
 
-def test_who_is_gone_gives_its_slots_back_unless_it_comes_again() -> None:
+def test_slots_of_a_disconnected_application_are_freed_unless_it_reconnects() -> None:
     shares = Shares()
     shares.ask("one", work())
     shares.leave("one")
@@ -251,7 +251,7 @@ def test_who_is_gone_gives_its_slots_back_unless_it_comes_again() -> None:
     assert shares.ask("three", work()) == 0
 
 
-def test_who_has_ended_gives_its_slots_back_at_once() -> None:
+def test_slots_of_an_ended_application_are_freed_at_once() -> None:
     shares = Shares()
     shares.ask("one", work())
     shares.ask("one", idle=4)
@@ -286,7 +286,7 @@ def test_the_measured_delay_is_what_the_policy_sees() -> None:
 
 
 def test_the_policy_knows_the_distribution_of_jobs_to_come() -> None:
-    """As that of a single application does, and none without history."""
+    """As for a single application; none without history."""
     priors: dict[int, set[WorkPrior | None]] = {}
 
     class Sees(Scheduler):
@@ -310,7 +310,7 @@ def test_an_application_that_does_not_move_executors_keeps_them() -> None:
 
 
 def test_an_application_alone_is_never_left_without_any() -> None:
-    """Whatever the policy says."""
+    """Whatever the policy decides."""
     assert Shares(lambda: make_scheduler(lambda seen: None)).ask("one", work()) == 1
 
 

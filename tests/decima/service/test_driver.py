@@ -1,4 +1,4 @@
-"""What a driver is answered: the policy's decisions, as if it stood before a simulated cluster."""
+"""Answers to a driver: the policy's decisions, as in a simulated cluster."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ Decide = Callable[[Observation], Decision | None]
 
 
 def steady(profile: JobProfile) -> JobProfile:
-    """The same with tasks that all take their mean."""
+    """Return the same profile with tasks that all take their mean."""
     stages = [
         replace(stage, durations=TaskDurations.constant(stage.durations.mean_ms)) for stage in profile.stages
     ]
@@ -63,9 +63,9 @@ def served_jct_ms(
 @pytest.mark.parametrize("arrivals", SEQUENCES)
 @pytest.mark.parametrize("scheduler", ["fifo", "fair", "priced-srpt", "decima"])
 def test_served_jobs_take_as_long_as_in_the_simulator(scheduler: str, arrivals: str) -> None:
-    """Whether Spark knows its stages from the start or makes them as it goes.
+    """Whether Spark creates its stages at the start or later.
 
-    The service takes history for an estimate, the simulator knows the truth: orders differ a little.
+    The service treats history as an estimate, the simulator knows the truth: orders differ slightly.
     """
     config = ClusterConfig(SLOTS, moving_delay_ms=0.0, warmup_delay_ms=0.0)
     sequences = SEQUENCES[arrivals]
@@ -85,7 +85,7 @@ def test_served_jobs_take_as_long_as_in_the_simulator(scheduler: str, arrivals: 
     ],
 )  # fmt: skip
 def test_every_scheduler_can_serve(scheduler: str) -> None:
-    """Those that need profiles too, without any history."""
+    """Also schedulers that need profiles, without any history."""
     sequence = batch_arrivals(PROFILES, 3, seed=5)
     for history in ((), PROFILES):
         serving = driver(scheduler, *history)
@@ -96,7 +96,7 @@ def test_every_scheduler_can_serve(scheduler: str) -> None:
         assert spark.tasks_started == sum(profile.num_tasks for profile in sequence.profiles)
 
 
-def test_who_knows_no_history_still_does_better_than_fair() -> None:
+def test_without_history_it_is_still_better_than_fair() -> None:
     batches = SEQUENCES["batch"]
     fair = np.mean([served_jct_ms("fair", each, (), False) for each in batches])
     online = np.mean([served_jct_ms("decima", each, (), False) for each in batches])
@@ -155,7 +155,7 @@ def test_free_slots_are_committed_up_to_the_limit() -> None:
 
 
 def test_an_executor_stays_with_its_stage_while_that_has_tasks() -> None:
-    """Spark fills the slot again without asking; no other job gets it."""
+    """Spark refills the slot without asking; no other job gets it."""
     first, second = a_job("a", a_stage(7, running=4)), a_job("b", a_stage(8))
     answer = driver("fair").decide(a_state(1, first, second, having=executors(2, *"aaaa"))).answer
     assert slots(answer) == {7: 4, 8: 2}
@@ -168,7 +168,7 @@ def test_executors_on_the_last_tasks_of_a_stage_are_told_where_they_go_next() ->
 
 
 def test_they_are_not_told_while_slots_wait_for_a_stage_of_their_own_job() -> None:
-    """Spark cannot tell a slot that waits from one that is free, and would give it away."""
+    """Spark cannot distinguish a waiting slot from a free one, and would reassign it."""
     parent, child = a_stage(7, tasks=4, done=2, running=2), a_stage(9, "waiting", parents=(7,))
     waiting = Executor(id="waits", slots=1, running=0, job="a")
     other = a_job("b", a_stage(8, tasks=9, done=7, running=2), a_stage(10, tasks=50), submitted_time_ms=9e4)
@@ -192,7 +192,7 @@ def test_slots_of_one_executor_are_as_many_executors() -> None:
 
 
 def test_spark_never_stands_still() -> None:
-    """A scheduler that leaves everything idle is asked once more, then Spark's order holds."""
+    """If a scheduler leaves all slots idle, there is a last call, then Spark's own order."""
     state = a_state(1, a_job("a", a_stage(7)), having=executors(4))
     assert slots(driver(lambda seen: None).decide(state).answer) == {}
     assert driver(lambda seen: None).decide(state).answer.rest == "fill"
@@ -211,7 +211,7 @@ def test_where_there_is_nothing_to_decide_spark_does_as_it_likes(state: State) -
 
 
 def test_slots_wait_for_the_next_stage_of_their_job_between_its_stages() -> None:
-    """The last task of one has ended, and Spark is about to submit the other: no time to give the slots away."""
+    """The last task of one stage has ended, and Spark is about to submit the next: the slots must stay."""
     done, child = a_stage(7, "done", 4, mean_ms=9.0), a_stage(9, "waiting", parents=(7,))
     waiting = tuple(Executor(id=str(number), slots=1, running=0, job="a") for number in range(4))
     jobs = a_job("a", done, child), a_job("b", a_stage(8, tasks=50), submitted_time_ms=9e4)

@@ -1,4 +1,4 @@
-"""The service and the simulator give the same estimates, to the digit."""
+"""Service and simulator compute the same estimates, bit for bit."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ERRORS = Knowledge(job_error=1.0, stage_error=0.7)
 
 
 def message(cluster: Cluster, number: int) -> State:
-    """Return what a driver would tell of the live jobs of a simulated cluster."""
+    """Return the driver's message about the live jobs of a simulated cluster."""
     state, seen, now = cluster._state, cluster.snapshot(), cluster.clock.now
     running: dict[int, list[float]] = {}
     for executor in state.executors:
@@ -62,7 +62,7 @@ def message(cluster: Cluster, number: int) -> State:
 
 
 def test_service_and_simulator_give_the_same_estimates(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The service is told by messages what happens in an episode; its history is what schedulers are told there."""
+    """The service receives an episode as messages; its history has the estimates of the simulated schedulers."""
     history: list[JobProfile] = []
     make = estimates.from_history
 

@@ -1,4 +1,4 @@
-"""Which of the jobs before a live one is, and what is known of one that is none of them."""
+"""Lookup of a live job in history, and estimates of jobs without history."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from workloads.sources.workload_file import Workload, read_workload, write_workl
 def profile(
     name: str, *tasks: int, edges: list[tuple[int, int]] | None = None, ms: float = 100.0
 ) -> JobProfile:
-    """A chain, unless edges say otherwise."""
+    """Return a profile, by default a chain."""
     chain = [(stage, stage + 1) for stage in range(len(tasks) - 1)]
     stages = tuple(
         StageProfile(each, TaskDurations.constant(ms * (place + 1))) for place, each in enumerate(tasks)
@@ -173,7 +173,7 @@ def test_jobs_that_come_together_arrive_together() -> None:
 
 
 def test_stages_to_come_are_those_of_the_plan() -> None:
-    """Under adaptive execution; the last one gives the result."""
+    """Under adaptive execution; the last stage returns the result."""
     exchanges = (
         Exchange(id=0, kind="Exchange", partitions=20),
         Exchange(id=1, kind="BroadcastExchange", parents=()),

@@ -1,4 +1,4 @@
-"""The log of what was decided, and how it is replayed."""
+"""The live log and its replay."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ FIRST = Started(policy="p", shadow=False, time_ms=0).model_dump_json() + "\n"
 
 
 def logged(path: Path, name: str = "etl") -> ScriptedSpark:
-    """A driver runs its jobs, and all of it is logged."""
+    """Log a driver that runs its jobs."""
     log = DecisionLog(path, "priced-srpt")
     jobs = arriving(SEQUENCE)
     with (
@@ -164,7 +164,7 @@ def test_a_log_that_cannot_be_written_is_refused_or_ends(
 
 
 def test_replay_live_draws_it(tmp_path: Path) -> None:
-    """Whatever the names are."""
+    """With any names."""
     logged(tmp_path / "log.jsonl", name="[bold]$\\frac{1}{0}$\x1b[31m")
     result = CliRunner().invoke(
         cli,
@@ -190,7 +190,7 @@ def test_replay_live_draws_it(tmp_path: Path) -> None:
 
 
 def test_a_log_of_version_1_is_read(tmp_path: Path) -> None:
-    """Where a question and its answer were one line."""
+    """A question and its answer are one line there."""
     path = tmp_path / "log.jsonl"
     driver = {"driver": 1, "time_ms": 5.0}
     lines = [
@@ -221,7 +221,7 @@ LINES = (Started, Welcomed, Question, Answered, Left, Refused, Chosen)
 
 
 def values(hint: Any, constraints: tuple[Any, ...] = ()) -> st.SearchStrategy[Any]:
-    """Whatever a field of this type may hold."""
+    """Draw values of a field of this type."""
     kind, inner = typing.get_origin(hint), typing.get_args(hint)
     if kind is typing.Annotated:
         return values(inner[0], (*constraints, *inner[1:]))
@@ -258,7 +258,7 @@ BOUNDS = {"ge": "min_value", "le": "max_value", "min_length": "min_size", "max_l
 @settings(max_examples=30, deadline=None)
 @given(data=st.data())
 def test_every_message_can_be_read_as_it_is_sent(kind: Any, data: st.DataObject) -> None:
-    """With what is none and, as the server sends it, without."""
+    """With null fields and, as the server sends them, without."""
     message = data.draw(values(kind))
     assert kind.model_validate_json(message.model_dump_json()) == message
     assert kind.model_validate_json(message.model_dump_json(exclude_none=True)) == message
@@ -279,7 +279,7 @@ def test_every_line_can_be_read_as_it_is_written(kind: Any, data: st.DataObject)
 
 
 def test_a_stage_that_is_to_come_is_in_the_log_and_in_what_is_replayed(tmp_path: Path) -> None:
-    """Under adaptive execution, with history: the policy may choose a stage that Spark has still to make."""
+    """Under adaptive execution, with history: the policy may choose a stage that Spark has not created yet."""
     sequence = SEQUENCES["batch"][0]
     path = tmp_path / "log.jsonl"
     log = DecisionLog(path, "priced-srpt")

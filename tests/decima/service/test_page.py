@@ -1,4 +1,4 @@
-"""The live page: what it is told, and what a browser makes of it."""
+"""The live page: its data, and its display in a browser."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ STATE = a_state(
 
 @contextlib.contextmanager
 def a_page(shadow: bool = False) -> Iterator[tuple[str, str]]:
-    """Where drivers are served, and the page."""
+    """Yield the address for drivers, and the page."""
     page = Page("decima", shadow)
     service = Service(lambda: make_scheduler("decima"), shadow=shadow, watchers=[page])
     at: list[str] = []
@@ -95,7 +95,7 @@ def test_it_hears_of_every_change() -> None:
 
 
 def test_a_slow_reader_delays_no_answer(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The page stands still until drivers have been answered: first in what it makes, then in what it sends."""
+    """The page blocks until drivers have been answered: first while it collects data, then while it sends."""
     begun, goes_on = threading.Event(), threading.Event()
     dumps = json.dumps
 
@@ -177,7 +177,7 @@ def test_a_port_in_use_is_refused() -> None:
 
 
 def in_a_browser(page: str, folder: Path, *options: str) -> str:
-    """What chromium says of a page."""
+    """Return the text of a page in chromium."""
     if CHROMIUM is None:
         pytest.skip("needs chromium")
     command = [CHROMIUM, "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"]

@@ -1,4 +1,4 @@
-"""Whatever a driver may ask, compiled code stays inside of its memory, and decides as plain Python does."""
+"""For all questions, compiled code stays inside its memory, and decides as plain Python does."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def decided(seed: int, count: int, *names: str, **environment: str) -> str:
 
 @pytest.fixture(scope="module")
 def checked() -> dict[str, str]:
-    """The environment of a process whose memory is checked."""
+    """Return the environment of a process whose memory is checked."""
     if child("-c", OVERRUN, **CHECKED).returncode != -signal.SIGABRT:
         pytest.skip("this C library does not check memory")
     return CHECKED
@@ -69,7 +69,7 @@ def test_more_jobs_without_unfinished_stages_than_slots(checked: dict[str, str])
 
 
 def ask_of_finished_jobs() -> None:
-    """Three jobs whose stages are done, one with a stage to run, and two slots."""
+    """Ask about three jobs whose stages are done, one with a stage to run, and two slots."""
 
     def job(number: int, state: str) -> Job:
         done = 2 * (state == "done")
@@ -122,7 +122,7 @@ def test_random_observations_are_decided(seed: int, name: str) -> None:
 
 @pytest.mark.slow
 def test_ten_thousand_questions(checked: dict[str, str]) -> None:
-    """Of all policies and rules."""
+    """To all policies and rules."""
     assert len(decided(2, 10_000, **checked).splitlines()) == len(SHIPPED) + len(RULES)
 
 

@@ -1,4 +1,4 @@
-"""The command ``decima serve``, as a process of its own."""
+"""The command ``decima serve`` as a process."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ STATE = a_state(1, a_job("a", a_stage(7)), having=executors(3))
 
 @contextmanager
 def decima_serve(*options: str) -> Iterator[tuple[subprocess.Popen[str], dict[str, str]]]:
-    """The program, and what it says of itself at the start: ``spark`` is where drivers are served."""
+    """Start the program and yield it with its output; ``spark`` is the address for drivers."""
     command = [sys.executable, "-m", "decima", "serve", "--spark", "0", *options]
     with started(command, stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
@@ -48,14 +48,14 @@ def decima_serve(*options: str) -> Iterator[tuple[subprocess.Popen[str], dict[st
 
 
 def end(process: subprocess.Popen[str], number: signal.Signals) -> tuple[int, str]:
-    """Exit status and stderr."""
+    """Stop it; return exit status and stderr."""
     process.send_signal(number)
     _, text = process.communicate(timeout=600)
     return process.returncode, text
 
 
 def test_from_the_first_line_to_a_clean_end(tmp_path: Path) -> None:
-    """Metrics, the log and JSON lines on the way."""
+    """Including metrics, the log and JSON lines."""
     log, token = tmp_path / "log.jsonl", tmp_path / "token"
     options = ("--log", str(log), "--token-file", str(token), "--metrics", "0", "--json-logs", "--shadow")
     with decima_serve(*options) as (process, said):
@@ -107,7 +107,7 @@ def test_ctrl_c_ends_it_too() -> None:
         ("--http", "decima.service.page", "uvicorn"),
     ],
 )
-def test_who_lacks_a_library_is_told_which(
+def test_a_missing_library_is_named(
     option: str, module: str, library: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delitem(sys.modules, module, raising=False)
@@ -180,7 +180,7 @@ def test_a_crash_leaves_a_traceback_and_the_question(tmp_path: Path, monkeypatch
 
 
 def test_the_unit_of_the_guide_keeps_its_token_where_drivers_look(tmp_path: Path) -> None:
-    """With what systemd gives to a service: the home of its user, and what the unit says."""
+    """With the environment that systemd and the unit set."""
     guide = (Path(__file__).parents[3] / "docs" / "guides" / "spark.md").read_text()
     unit = guide.partition("[Service]")[2].partition("```")[0]
     program, *options = unit.partition("ExecStart=")[2].partition("\n")[0].split()

@@ -1,4 +1,4 @@
-"""The service behind its socket: drivers are served, and malformed messages harm no other driver."""
+"""The service behind its socket: drivers are served, and malformed messages affect no other driver."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ STATE = a_state(
 
 
 class Told(Watcher):
-    """Remembers what it is told."""
+    """A watcher that records its events."""
 
     def __init__(self) -> None:
         self.refusals: list[str] = []
@@ -67,7 +67,7 @@ def service(make: Callable[[], Any] = PricedSrpt, **options: Any) -> Service:
 
 
 def raw(where: str, *lines: bytes) -> list[dict[str, Any]]:
-    """What is answered to bytes until the other end hangs up."""
+    """Send bytes and return the reply until the other end closes."""
     with connect(where) as client:
         for line in lines:
             try:
@@ -90,7 +90,7 @@ HELLO = line(a_hello())
 
 
 def test_a_driver_is_served_from_beginning_to_end() -> None:
-    """Over the socket it is the same schedule."""
+    """The schedule over the socket is the same as without."""
     sequence = SEQUENCES["batch"][0]
     with serving(service(history=History(PROFILES))) as where, Client(where) as client:
         assert client.greeting == Welcome()
@@ -113,7 +113,7 @@ def test_over_a_unix_socket_of_the_owner_only(tmp_path: Path) -> None:
 
 
 def test_fifty_drivers_at_once() -> None:
-    """Each has a scheduler and jobs of its own."""
+    """Each has its own scheduler and jobs."""
     jobs = arriving(SEQUENCES["batch"][0])[:4]
     results: list[tuple[int, list[float]]] = []
 
@@ -132,13 +132,13 @@ def test_fifty_drivers_at_once() -> None:
 
 
 def malformed(seed: int) -> Iterator[bytes]:
-    """Messages that are wrong in all kinds of ways, some of them bytes at random."""
+    """Draw malformed messages, some of them random bytes."""
     chance = random.Random(seed)
     valid = [json.loads(line(STATE)), json.loads(HELLO)]
     junk: list[Any] = [None, -1, 2**70, 1e308, "x" * 300, [], {}, [[[]]], True, "\x00\x1b[31m", "NaN", 0.5]
 
     def changed(value: Any) -> Any:
-        """One thing in it is another."""
+        """Change one entry."""
         if isinstance(value, dict) and value and chance.random() < 0.9:
             name = chance.choice(sorted(value))
             how = chance.random()
@@ -169,7 +169,7 @@ def malformed(seed: int) -> Iterator[bytes]:
 
 
 def test_a_thousand_malformed_messages_harm_no_other_driver(caplog: pytest.LogCaptureFixture) -> None:
-    """Each closes its own connection, with a line here and one there; others are served in between."""
+    """Each closes its own connection with a line on both sides; other drivers are served in between."""
     caplog.set_level(logging.WARNING)
     told = Told()
     messages = malformed(seed=0)
@@ -208,7 +208,7 @@ def test_a_thousand_malformed_messages_harm_no_other_driver(caplog: pytest.LogCa
         ((HELLO, line(a_state(1, having=executors(1) * 2))), "two executors have the same id"),
     ],
 )  # fmt: skip
-def test_who_is_refused_is_told_why(lines: tuple[bytes, ...], reason: str) -> None:
+def test_a_refusal_has_a_reason(lines: tuple[bytes, ...], reason: str) -> None:
     told = Told()
     token = TOKEN if b"wrong horse" in lines[0] else ""
     with serving(service(token=token, watchers=[told])) as where:
@@ -224,7 +224,7 @@ def test_who_is_refused_is_told_why(lines: tuple[bytes, ...], reason: str) -> No
     [None, "", " ", TOKEN[:-1], TOKEN + "x", TOKEN + " ", TOKEN + "\0", TOKEN.upper(), "\u00e9", "x" * 200],
 )
 def test_a_driver_with_no_token_or_another_one_is_refused(token: str | None) -> None:
-    """Where the service has a token; none of its scheduler's work is done for the driver."""
+    """If the service has a token; no scheduler is created for the driver."""
     hello = json.loads(HELLO) | {"token": token}
     if token is None:
         del hello["token"]
@@ -256,7 +256,7 @@ def test_the_right_token_is_welcome() -> None:
 
 
 def test_half_a_line_is_not_waited_for_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nor is a line that comes byte by byte; who says nothing between two questions is."""
+    """Nor for a line that arrives byte by byte; a pause between two questions may be long."""
     told = Told()
     with serving(service(watchers=[told])) as where, Client(where) as good, Client(where) as half:
         monkeypatch.setattr(server, "PATIENCE_S", 0.5)
@@ -274,7 +274,9 @@ def test_half_a_line_is_not_waited_for_for_ever(monkeypatch: pytest.MonkeyPatch)
     assert all("no whole line" in reason for reason in told.refusals)
 
 
-def test_who_does_not_read_the_answers_is_hung_up_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_driver_that_does_not_read_answers_is_disconnected(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(server, "MOST_UNREAD", 1000)
     told = Told()
     with serving(service(watchers=[told]), f"unix:{tmp_path}/socket") as where, Client(where) as good:
@@ -291,7 +293,7 @@ def test_who_does_not_read_the_answers_is_hung_up_on(tmp_path: Path, monkeypatch
 
 
 class Failing(Scheduler):
-    """Raises an error, or makes a decision that cannot be carried out."""
+    """Raises an error, or makes an invalid decision."""
 
     def __init__(self, result: Any) -> None:
         self._result = result
@@ -305,7 +307,7 @@ class Failing(Scheduler):
 def test_a_decision_that_fails_is_answered_by_sparks_own_order(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Whatever fails, the driver stays; its next question meets a new scheduler. It is logged, counted and shown."""
+    """The driver stays connected; its next question has a new scheduler. The failure is logged, counted and shown."""
     caplog.set_level(logging.ERROR)
     failing = (KeyError("nothing to be found"), SystemExit(0), 3, Decision(0, 10**30), Decision(99, 1))
     schedulers = iter([*map(Failing, failing), PricedSrpt(), PricedSrpt()])
@@ -346,7 +348,7 @@ def test_the_scheduler_that_shares_executors_may_fail_too() -> None:
 
 
 class AtWork(Watcher):
-    """Fails at everything."""
+    """A watcher that raises at every event."""
 
     def asked(self, driver: Connected) -> None:
         raise ValueError("no disk")
@@ -362,7 +364,7 @@ def test_a_watcher_that_fails_costs_no_answer(caplog: pytest.LogCaptureFixture) 
 
 
 def test_a_slow_reader_of_the_metrics_delays_no_answer() -> None:
-    """Half of a request is all that comes before drivers have been answered; then it is served, too."""
+    """Half of a request arrives before drivers are answered; then it is served, too."""
     metrics = Metrics()
     address, end = metrics.listen(0, "127.0.0.1")
     try:
@@ -444,7 +446,7 @@ def test_a_token_is_made_for_its_owner_only(tmp_path: Path) -> None:
 def test_the_default_token_is_in_home_and_of_this_user(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As in the plugin for Spark; a file that is named may be another user's, such as root's."""
+    """As in the plugin for Spark; another configured file may belong to another user, such as root."""
     monkeypatch.setenv("HOME", str(tmp_path))
     token = read_token(DEFAULT_TOKEN_FILE)
     path = tmp_path / ".decima" / "token"
@@ -456,7 +458,7 @@ def test_the_default_token_is_in_home_and_of_this_user(
 
 
 def simulated_hours(client: Client, hours: float, seed: int, first_seq: int) -> int:
-    """Jobs come every 100 s on average."""
+    """Run jobs that arrive every 100 s on average."""
     from workloads.arrivals import poisson_arrivals
 
     sequence = poisson_arrivals(PROFILES, int(hours * 36), 100_000.0, seed)
@@ -467,7 +469,7 @@ def simulated_hours(client: Client, hours: float, seed: int, first_seq: int) -> 
 
 
 def grown_bytes(blocks: int, hours: float) -> int:
-    """What memory grows by after a first block of hours, in one connection."""
+    """Return the growth of memory after a first block of hours, in one connection."""
     make = lambda: make_scheduler("decima")  # noqa: E731
     with serving(service(make)) as where, Client(where) as client:
         seq = simulated_hours(client, hours, 0, 0)

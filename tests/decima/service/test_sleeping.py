@@ -1,4 +1,4 @@
-"""Jobs for a real Spark whose tasks sleep: which Spark can run, their durations, their predictions."""
+"""Sleeping jobs for a real Spark: supported DAGs, durations, predictions."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_each_task_has_a_duration_of_its_own_the_same_for_all() -> None:
 
 
 def test_what_takes_longer_than_tasks_sleep_is_predicted() -> None:
-    """One executor, stages of two tasks of 100 ms; no task waits for a stage to begin where Spark is in charge."""
+    """One executor, stages of two tasks of 100 ms; under Spark's own scheduler no task waits for a stage to start."""
     jobs = JobSequence((a_job([2, 2], [(0, 1)]),), np.zeros(1))
     setting, overhead = Setting(executors=1), Overhead(20.0, 50.0)
     assert setting.predicted_ms(jobs, "decima", "fifo", overhead) == 2 * (170 + 120)

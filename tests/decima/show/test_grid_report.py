@@ -1,4 +1,4 @@
-"""Pictures of schedulers on grids against stored ones; see ``tests.decima.show.test_plots``."""
+"""Pictures of schedulers on grids against stored baselines; see ``tests.decima.show.test_plots``."""
 
 from __future__ import annotations
 

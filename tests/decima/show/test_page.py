@@ -1,4 +1,4 @@
-"""The page of a comparison, as text and in a browser that draws it."""
+"""The page of a comparison, as text and in a browser."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ STAGE = "<b>map</b> & </script>"
 
 @pytest.fixture(scope="module")
 def comparison() -> Comparison:
-    """Three jobs of two stages, on two executors; in the order of arrival and in fair shares."""
+    """Three jobs of two stages, on two executors; under fifo and fair."""
     stages = (
         StageProfile(4, TaskDurations.constant(3000.0), name=STAGE),
         StageProfile(2, TaskDurations.constant(2000.0)),

@@ -1,4 +1,4 @@
-"""Pictures against stored ones. To store new ones, run this with DECIMA_NEW_BASELINES=1 set."""
+"""Pictures against stored baselines. To store new ones, run with DECIMA_NEW_BASELINES=1."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ JCT = {"fifo": [90.0, 110.0, 95.0], "fair": [50.0, 45.0, 70.0], "my:Own": [40.0,
 
 
 def difference(figure: Figure, name: str, folder: Path) -> str | None:
-    """``None`` if the figure looks like its baseline; what differs if not."""
+    """Return ``None`` if the figure equals its baseline, else a description of the difference."""
     picture, baseline = folder / f"{name}.png", BASELINE / f"{name}.png"
     figure.savefig(picture, dpi=50)
     if os.environ.get("DECIMA_NEW_BASELINES"):

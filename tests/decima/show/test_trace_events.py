@@ -1,4 +1,4 @@
-"""Schedules in Chrome's trace event format, held against what its documentation asks for."""
+"""Schedules in Chrome's trace event format, checked against its documentation."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ Events = list[dict[str, Any]]
 
 @pytest.fixture(scope="module")
 def comparison() -> Comparison:
-    """One that asks before an executor stays, one that is not asked, and one that is tuned."""
+    """Schedulers that keep executors with and without decisions, and a tuned one."""
     cluster = ClusterConfig(num_executors=4, moving_delay_ms=700.0)
     return run(
         "fifo",
@@ -58,7 +58,7 @@ def written(comparison: Comparison, path: Path) -> Events:
 
 
 def check(events: Events) -> None:
-    """What the format asks for, and what a viewer needs so that it loses nothing."""
+    """Check the requirements of the format, and of viewers."""
     last: dict[int, int] = {}
     busy: dict[tuple[int, int], int] = defaultdict(int)
     open_jobs = set()
@@ -109,7 +109,7 @@ def test_a_trace_is_what_the_format_asks_for(comparison: Comparison, tmp_path: P
 
 
 def test_decisions_are_those_of_the_episode(comparison: Comparison) -> None:
-    """Executors go where decisions sent them, and the setting of a tuned scheduler gives its episode."""
+    """Executors go where decisions sent them; a tuned scheduler's setting reproduces its episode."""
     for scheduler, record in comparison.episodes.items():
         taken = decisions(comparison, scheduler)
         times = [each.time_ms for each in taken]

@@ -1,4 +1,4 @@
-"""A workload so small that policies for it are trained in a second."""
+"""A workload so small that policies are trained on it in a second."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ PROFILES = {
 
 @pytest.fixture(autouse=True)
 def _short_streams(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Loads are measured on fewer jobs."""
+    """Measure loads on fewer jobs."""
     monkeypatch.setattr("decima.studies.study.LOAD_JOBS", 200)
 
 
 @pytest.fixture(autouse=True)
 def _one_trains(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Train the policies of a folder in one process of the tests; tune their reference once for a sequence."""
+    """Train the policies of a folder in one test process; tune their reference once per sequence."""
 
     def locked(configs: Mapping[str, Any], folder: Path, *others: Any) -> dict[str, Path]:
         folder.mkdir(parents=True, exist_ok=True)
@@ -64,7 +64,7 @@ def workload_file(run_folder: Path) -> Path:
 
 @pytest.fixture(scope="session")
 def trace_file(workload_file: Path) -> Path:
-    """60 jobs at set times: ten windows of 10 s with six jobs each."""
+    """60 jobs with arrival times: ten windows of 10 s with six jobs each."""
     names, file = list(PROFILES), workload_file.with_name("trace.json")
     jobs = [{"profile": names[job % 3], "arrival_ms": 1667 * job} for job in range(60)]
     file.write_text(json.dumps(json.loads(workload_file.read_text()) | {"jobs": jobs}))
@@ -94,7 +94,7 @@ def make_study(workload_file: Path) -> Callable[..., Study]:
 
 @pytest.fixture(scope="session")
 def policies(run_folder: Path) -> Path:
-    """The folder of policies that all tests share, as studies do: each policy is trained once."""
+    """The folder of policies that all tests share, as studies do."""
     return run_folder / "policies"
 
 

@@ -1,4 +1,4 @@
-"""The benchmark: its settings stay, its seeds are its own, and the score is right by hand."""
+"""The benchmark: its settings are constant, its seeds are disjoint, and the score is correct."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ VERSION_1 = "cdc420b63abc3339"
 
 
 def described() -> str:
-    """Describe every setting as JSON, on one workload, with its first sequence."""
+    """Return every setting as JSON, on one workload, with its first sequence."""
     workload, usual = open_workload("tpch"), Faults().to_dict()
     settings = []
     for setting in SETTINGS.values():
@@ -55,7 +55,7 @@ def test_seeds_are_used_by_nothing_else() -> None:
 
 
 def runs(**jct_s: dict[str, list[float]]) -> pd.DataFrame:
-    """Make results: setting -> scheduler -> mean JCT of each seed."""
+    """Return results: setting -> scheduler -> mean JCT of each seed."""
     rows = [
         {"condition": setting.replace("_", "-"), "scheduler": name, "seed": SEED + place, "mean_jct_s": value}
         for setting, schedulers in jct_s.items()

@@ -1,4 +1,6 @@
-"""Results of studies that compare schedulers, made up. Pictures as in ``tests.decima.show.test_plots``."""
+"""Reports of studies that compare schedulers, with synthetic results. Pictures: see
+``tests.decima.show.test_plots``.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,7 @@ SEEDS = 4
 
 
 def made_up(means: dict[str, dict[str, float]]) -> pd.DataFrame:
-    """Tidy results: condition -> scheduler -> mean JCT, s; seeds differ by 10 % each."""
+    """Return tidy synthetic results: condition -> scheduler -> mean JCT, s; seeds differ by 10 % each."""
     rows = [
         {
             "condition": condition,
@@ -52,7 +54,7 @@ RUNS = made_up(
 
 
 def printed(*tables: Table, width: int = 200) -> list[str]:
-    """Lines of tables as a terminal shows them."""
+    """Return the lines of tables as a terminal shows them."""
     console = Console(width=width, record=True)
     for table in tables:
         console.print(table)

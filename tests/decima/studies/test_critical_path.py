@@ -1,4 +1,4 @@
-"""Which networks find critical paths."""
+"""Accuracy of networks on critical paths."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ PROFILES = synthetic_profiles(30, seed=4)
 
 
 def graphs_of(profiles: tuple[JobProfile, ...]) -> GraphTensors:
-    """Whole jobs, with the works of their stages."""
+    """Return graphs of whole jobs, with the works of their stages."""
     messages = [message_order(profile) for profile in profiles]
     work = np.array([stage.work_ms for profile in profiles for stage in profile.stages], np.float32)
     zeros = np.zeros(work.size, np.int32)
@@ -119,7 +119,7 @@ def test_accuracy_counts_dags() -> None:
 
 
 def test_the_networks_differ_by_g_alone() -> None:
-    """Both have the paper's f of 16 x 32 x 16 x 16 and a lift of the one feature; one has a g besides."""
+    """Both have the paper's f of 16 x 32 x 16 x 16 and a lift of the one feature; one has g in addition."""
     sizes = {}
     for network, aggregate in LEVELS.items():
         encoder = StagePaths(aggregate, seed=0).encoder
@@ -154,7 +154,7 @@ def test_no_seed_is_lucky() -> None:
 
 @pytest.fixture
 def curves() -> pd.DataFrame:
-    """Made up."""
+    """Return synthetic curves."""
     rows = [
         {"iteration": iteration, "accuracy": base + gain * iteration / 100, "network": network, "seed": seed}
         for network, base, gain in (("two-level", 0.4, 0.58), ("single-level", 0.4, 0.4))

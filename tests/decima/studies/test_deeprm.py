@@ -1,4 +1,4 @@
-"""Studies on DeepRM's grid: what is told of the papers' claims, and their size."""
+"""Studies on DeepRM's grid: verdicts on the papers' claims, and sizes."""
 
 from __future__ import annotations
 

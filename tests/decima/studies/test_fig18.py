@@ -1,4 +1,4 @@
-"""Figure 18: what is shown of predicted runs; real jobs with Decima in charge."""
+"""Figure 18: reports of predicted runs; real jobs scheduled by Decima."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.spark.harness import why_not
 
 @pytest.fixture
 def fidelity() -> Fidelity:
-    """Made up."""
+    """Return synthetic results."""
     place = np.arange(8)
     real = 6000.0 + 700 * (place * 5 % 8)
     off = 1 + 0.02 * (place % 5 - 2)

@@ -1,4 +1,4 @@
-"""Headroom: the search finds what can be found, lower bounds hold, the command tells both."""
+"""Headroom: the search finds known optima, lower bounds hold, the command reports both."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ JOBS = st.lists(st.tuples(st.integers(0, 20), st.integers(1, 10)), min_size=1, m
 
 
 def stepwise_flow(arrivals: list[int], sizes: list[int]) -> list[int]:
-    """Serve the shortest remaining job in steps of one."""
+    """Serve the shortest remaining job in unit steps."""
     left, completion, now = list(sizes), [0] * len(sizes), 0
     while any(left):
         ready = [job for job, size in enumerate(left) if size and arrivals[job] <= now]

@@ -1,4 +1,4 @@
-"""Schedulers in charge of a real Spark: results, pictures, commands."""
+"""Studies on a real Spark: results, pictures, commands."""
 
 from __future__ import annotations
 

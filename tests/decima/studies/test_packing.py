@@ -1,4 +1,4 @@
-"""How compactly planners pack, on projects of PSPLIB and on jobs."""
+"""Packing quality of planners on projects of PSPLIB and on jobs."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_plans_are_compared_with_the_best_that_is_known(folder: Path) -> None:
 
 
 def test_where_the_best_makespans_are(folder: Path) -> None:
-    """In the folder rather than above it; without any, there are lower bounds."""
+    """In the folder or above it; without the file there are lower bounds."""
 
     def worst(best: Path | None = None) -> float:
         return float(summary(plans_of(folder, best)).loc["graphene", "worst_deviation"])
@@ -74,7 +74,7 @@ def test_where_the_best_makespans_are(folder: Path) -> None:
 
 
 def test_processes_and_seeds(folder: Path) -> None:
-    """Processes change nothing, seeds the random order only."""
+    """Processes change nothing, seeds change only the random order."""
     columns = ["instance", "planner", "makespan", "reference", "deviation"]
     one, two = (plans_of(folder, workers=workers)[columns] for workers in (1, 2))
     assert one.equals(two)
@@ -111,7 +111,7 @@ def test_plans_of_graphene_are_compared_with_those_of_others(folder: Path) -> No
 
 
 def test_jobs_are_planned_alone_on_a_cluster() -> None:
-    """Two stages that only the large executor can run, one after the other, and a short job; none without work."""
+    """Two sequential stages that only the large executor can run, and a short job; none without work."""
     classes = (ExecutorClass(3, memory=0.5), ExecutorClass(1, memory=1.0))
     large, small = stage(2, 1000.0, memory=1.0), stage(4, 1000.0, memory=0.5)
     sequence = jobs(job(large, large), job(small), job(stage(1, 0.0)))
@@ -136,7 +136,6 @@ def test_the_command_plans_the_jobs_of_a_workload(tmp_path: Path) -> None:
 
 
 def test_the_picture(tmp_path: Path) -> None:
-    """Made up."""
     rows = [
         (str(instance), planner, 100 + deviation, 0.01, 100, deviation)
         for place, planner in enumerate(PLANNERS)

@@ -1,4 +1,4 @@
-"""Where a policy can be trusted: the cells, and what follows from results that are made up."""
+"""A policy in a grid of settings: the cells, and conclusions from synthetic results."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ JCT_S: dict[str, dict[str, float | list[float]]] = {
 
 
 def made_up(*names: str, jct_s: Mapping[str, Mapping[str, float | list[float]]] = JCT_S) -> pd.DataFrame:
-    """Tidy results of cells in which nothing ran."""
+    """Return tidy synthetic results of cells."""
     rows = []
     for name in names:
         for scheduler, values in {**jct_s[name], PLAIN_RULE: float(np.mean(jct_s[name][RULE])) * 1.1}.items():
@@ -89,7 +89,7 @@ def test_the_worst_cell_is_one_where_the_policy_is_worse() -> None:
 
 
 def test_the_average_over_cells_counts_each_the_same() -> None:
-    """Noise is shared by the cells, so that it does not average out."""
+    """The cells share noise, which does not average out."""
     average = cells(BETTER, WORSE, NONE).average
     assert average.mean == pytest.approx((-0.1 + 0.05) / 2)
     half_width = 3.182446 * (0.025 * LUCK).std(ddof=1) / np.sqrt(SEEDS)
@@ -155,7 +155,7 @@ def test_the_json() -> None:
 
 
 def test_the_picture(tmp_path: Path) -> None:
-    """Made up; more than the colours reach, a policy that is worse, and none."""
+    """Synthetic results beyond the colour scale, a policy that is worse, and missing ones."""
     jct_s: dict[str, dict[str, float | list[float]]] = {}
     for place, name in enumerate(CELLS):
         jct_s[name] = {"fair": 12.0 + place / 3, HINDSIGHT: 10.0 + place / 8, RULE: 11.0}

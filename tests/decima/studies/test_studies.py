@@ -1,4 +1,4 @@
-"""Each study that needs no Spark, from training to table, through its command, on a tiny workload."""
+"""Each study that needs no Spark, from training to table, by its command, on a tiny workload."""
 
 from __future__ import annotations
 
@@ -144,7 +144,7 @@ def check_fig22(found: Found) -> None:
 
 
 def sees_durations(shape: PolicyConfig) -> bool:
-    """Whether a job of quick tasks looks any different from one of slow tasks."""
+    """Return whether a job of quick tasks has other features than one of slow tasks."""
     seen = []
     for task_ms in (200.0, 7000.0):
         sequence = jobs(chain(stage(5, task_ms), stage(30, 2 * task_ms)))
@@ -286,7 +286,7 @@ def check_table3(found: Found) -> None:
 
 
 def on_grid(content: Any, part: int = 0) -> dict[str, list[str]]:
-    """Condition -> schedulers."""
+    """Return condition -> schedulers."""
     return {name: list(row) for name, row in content["parts"][part]["conditions"].items()}
 
 
@@ -418,7 +418,7 @@ def places(workload_file: Path, trace_file: Path, policies: Path, policy: Path, 
 
 @pytest.fixture
 def _less_work(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Packing schedulers are tuned on two settings each, two architectures compared, few DAGs drawn."""
+    """Reduce work: two settings per tuned scheduler, two architectures, few DAGs."""
     few = {name: (grid[0], grid[-1]) for name, grid in GRIDS.items()}
     monkeypatch.setattr("decima.evaluation.comparison.GRIDS", few)
     shapes = {name: successors.ARCHITECTURES[name] for name in ("fully connected", "conv3-16, pooling")}

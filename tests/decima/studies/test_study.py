@@ -1,4 +1,4 @@
-"""What studies share: sizes, loads, trainings that go on."""
+"""Common parts of studies: sizes, loads, resumed trainings."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tuning: the search finds better constants, the same ones again, and the command judges them on other seeds."""
+"""Tuning: the search finds better constants reproducibly, and the command evaluates them on other seeds."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def test_a_generation_runs_the_next_sequences_and_all_candidates_the_same(
 
 
 def test_each_setting_counts_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Half the time in one of two settings outweighs a third more in the other, however long its jobs take."""
+    """Half the JCT in one of two settings outweighs a third more in the other, however long its jobs take."""
     told = []
 
     class Search:

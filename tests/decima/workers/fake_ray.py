@@ -1,4 +1,4 @@
-"""A stand-in for the package ``ray``: its actors live in this process, and answer when their answer is fetched."""
+"""A stand-in for the package ``ray``: actors live in this process, and run when their result is fetched."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ class RayTaskError(RayError):
 
 
 class Died(BaseException):
-    """Raised by work: its actor is dead."""
+    """Raised by work whose actor dies."""
 
 
 class FakeRay(ModuleType):
-    """A cluster of some CPUs.
+    """A cluster with some CPUs.
 
     Attributes:
-        options: what ``init`` was called with; None before, or after ``shutdown``.
-        actors: all that were requested, in order.
-        fetched: how often each object of the store was fetched, by its value.
-        timeouts: of the calls of ``wait``.
+        options: arguments of ``init``; None before it, or after ``shutdown``.
+        actors: all requested actors, in order.
+        fetched: value of an object in the store -> how often it was fetched.
+        timeouts: timeouts of the calls of ``wait``.
     """
 
     def __init__(self, cpus: int = 2, address: str = "127.0.0.1") -> None:
@@ -85,7 +85,7 @@ class FakeRay(ModuleType):
             raise RayTaskError(error) from error
 
     def wait(self, references: list[Any], timeout: float | None) -> tuple[list[Any], list[Any]]:
-        """One whose actor is dead or has a CPU; actors get CPUs in the order in which they were requested."""
+        """Return a result whose actor is dead or has a CPU; actors get CPUs in the order of their requests."""
         self.timeouts.append(timeout)
         left = self.cpus
         running = []

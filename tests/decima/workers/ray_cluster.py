@@ -24,7 +24,7 @@ NEEDS_RAY = pytest.mark.skipif(find_spec("ray") is None, reason="needs the extra
 
 
 def check_that_silence_is_refused(by_name: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Check the refusal of an address at which no Ray listens, given by ``RAY_ADDRESS`` or as the workers' address."""
+    """Check the refusal of an address without Ray, given by ``RAY_ADDRESS`` or as the workers' address."""
     with socket.socket() as silent:
         silent.bind(("127.0.0.1", 0))  # and does not listen
         address = f"127.0.0.1:{silent.getsockname()[1]}"
@@ -35,7 +35,7 @@ def check_that_silence_is_refused(by_name: bool, monkeypatch: pytest.MonkeyPatch
 
 @contextmanager
 def ray_cluster(nodes: int) -> Iterator[list[Any]]:
-    """Nodes of a CPU each, and a head of none; ``ray`` is this cluster then. What is given says ``kill()``."""
+    """Nodes with one CPU each, and a head without CPU; workers ``ray`` use this cluster. Nodes have ``kill()``."""
     os.environ.update(QUIET | LOOPBACK_ONLY | NOT_NICE)
     import ray
     from ray.cluster_utils import Cluster
@@ -58,7 +58,7 @@ def ray_cluster(nodes: int) -> Iterator[list[Any]]:
 
 @contextmanager
 def client_server(folder: Path) -> Iterator[tuple[str, dict[str, str]]]:
-    """A Ray of two CPUs that asks for a token; gives ``ray://HOST:PORT`` and the environment of who may use it."""
+    """A Ray of two CPUs with a token; yields ``ray://HOST:PORT`` and the environment of clients."""
     token = folder / "token"
     token.write_text("of nobody else's ".replace(" ", "-") * 3)
     environment = os.environ | QUIET | LOOPBACK_ONLY | NOT_NICE
@@ -84,5 +84,5 @@ class _Node:
         self._cluster, self._node = cluster, node
 
     def kill(self) -> None:
-        """It is gone at once, with all that runs on it."""
+        """Kill the node with everything that runs on it."""
         self._cluster.remove_node(self._node, allow_graceful=False)

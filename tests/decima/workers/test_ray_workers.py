@@ -1,4 +1,4 @@
-"""Workers of Ray, on a stand-in for Ray: who does what, what is done again, and how a cluster is reached."""
+"""Ray workers on a stand-in for Ray: distribution and repetition of work, and connections."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ VARIABLES = (*QUIET, *LOOPBACK_ONLY, *NOT_NICE)
 
 @pytest.fixture(autouse=True)
 def _environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """No cluster, no token, and what is set here does not remain."""
+    """Remove cluster and token from the environment, and restore it afterwards."""
     monkeypatch.setenv("HOME", str(tmp_path))
     for name in (*VARIABLES, "RAY_ADDRESS", "RAY_AUTH_MODE", "RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"):
         monkeypatch.setenv(name, "")
@@ -44,7 +44,7 @@ def ray(monkeypatch: pytest.MonkeyPatch) -> FakeRay:
 
 @pytest.fixture
 def listening() -> Iterator[str]:
-    """An address that accepts connections."""
+    """Return an address that accepts connections."""
     with socket.socket() as server:
         server.bind(("127.0.0.1", 0))
         server.listen()
@@ -56,7 +56,7 @@ def scaled(factor: int, item: int) -> tuple[int, int]:
 
 
 class Dying:
-    """Work that ends its actor for the first times that it is tried, by item."""
+    """Work that kills its actor in its first attempts, by item."""
 
     def __init__(self, times: dict[int, int], error: type[BaseException] = Died) -> None:
         self.times, self.error = Counter(times), error
@@ -195,7 +195,7 @@ def test_a_ray_that_is_started_here_is_quiet_and_for_this_machine_only(ray: Fake
     before = signal.getsignal(signal.SIGTERM)
 
     def init(**options: Any) -> None:
-        """As the real one does, it takes a signal; and it reads the environment."""
+        """As the real one, it replaces a signal handler and reads the environment."""
         assert {name: os.environ[name] for name in VARIABLES} == QUIET | LOOPBACK_ONLY | NOT_NICE
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         ray.options = options

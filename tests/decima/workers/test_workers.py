@@ -75,7 +75,7 @@ def large(shared: None, item: int) -> np.ndarray:
 
 
 def cut_off(path: Path, item: int) -> bytes:
-    """Its answer stops in the middle."""
+    """Die in the middle of sending a result."""
 
     def send_half(connection: Connection, buffer: memoryview) -> None:
         os.write(connection.fileno(), bytes(buffer)[: len(buffer) // 2])
@@ -104,7 +104,7 @@ def test_an_error_in_the_work_reaches_the_caller(spec: int | str) -> None:
 
 
 def test_an_interruption_ends_a_worker_in_the_middle_of_an_answer(tmp_path: Path) -> None:
-    """In a program of its own: the pool's thread would wait for the rest of the answer when that ends."""
+    """In a separate program, since at exit the pool's thread would wait for the rest of the result."""
     path = tmp_path / "written"
     code = f"""
 import os, pathlib, signal, threading, time
@@ -191,7 +191,7 @@ def test_a_ray_that_is_started_here_listens_to_this_machine_only() -> None:
 @pytest.mark.slow
 @NEEDS_RAY
 def test_work_goes_on_elsewhere_when_a_node_is_killed() -> None:
-    """Its answers are gone too, where they are too large to travel at once."""
+    """Its results are lost too if they are too large to be sent at once."""
     _shut_down()
     with ray_cluster(2) as nodes, make_workers(None, "ray") as workers:
         assert workers.count == 2

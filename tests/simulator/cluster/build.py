@@ -1,4 +1,4 @@
-"""Jobs, clusters and decisions made by hand, in few words."""
+"""Jobs, clusters and decisions for tests, in few words."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def stage(
     cpu: float = 1.0,
     memory: float = 0.0,
 ) -> StageProfile:
-    """A stage whose tasks all take the same time, or the same in every wave."""
+    """Return a stage with constant durations, overall or by wave."""
     durations = TaskDurations.constant(rest_ms, first_ms=first_ms, fresh_ms=fresh_ms)
     return StageProfile(tasks, durations, cpu=cpu, memory=memory)
 
@@ -43,14 +43,15 @@ def inflating(tasks: int, levels: dict[int, float]) -> JobProfile:
 
 
 def jobs(*profiles: JobProfile, at: Sequence[float] | None = None, seed: int = 0) -> JobSequence:
-    """Jobs that arrive at 0, or at the times given."""
+    """Return jobs that arrive at 0, or at the given times."""
     return JobSequence(profiles, np.zeros(len(profiles)) if at is None else np.array(at, float), seed)
 
 
 def by_hand() -> Observation:
-    """Two jobs of a service's: one with a task that runs, and five executors of two classes, of which four are free.
+    """Return an observation as the service builds it: two jobs, one running task, five executors of two classes,
+    four free.
 
-    The first stage of job 7 turned out to have three tasks, one more than its profile says.
+    The first stage of job 7 has three tasks, one more than in its profile.
     """
     return Observation(
         ClusterConfig(num_executors=4),
@@ -80,23 +81,23 @@ def by_hand() -> Observation:
 
 
 class Greedy:
-    """Gives the first schedulable stage, in order of arrival, all that is offered."""
+    """Gives all offered executors to the first schedulable stage, in order of arrival."""
 
     def reset(self, config: ClusterConfig) -> None:
-        """Nothing to remember."""
+        """Nothing to reset."""
 
     def decide(self, observation: Observation) -> Decision:
-        """The first schedulable stage."""
+        """Return the first schedulable stage."""
         return greedy(observation)
 
 
 def greedy(observation: Observation) -> Decision:
-    """All that is offered to the first schedulable stage."""
+    """Give all offered executors to the first schedulable stage."""
     return give(observation, int(np.flatnonzero(observation.schedulable)[0]))
 
 
 def give(observation: Observation, stage: int, count: int | None = None) -> Decision:
-    """The decision that commits ``count`` executors (all that are offered by default) to a stage."""
+    """Return the decision that commits ``count`` executors (by default all offered ones) to a stage."""
     held = observation.held(int(observation.stage_job[stage]))
     return Decision(stage, held + (observation.offered if count is None else count))
 
@@ -104,7 +105,7 @@ def give(observation: Observation, stage: int, count: int | None = None) -> Deci
 def finish(
     cluster: Cluster, decide: Callable[[Observation], Decision | None] = greedy
 ) -> tuple[EpisodeRecord, list[float]]:
-    """Let an episode run to its end; returns what happened and the rewards."""
+    """Run an episode to its end; return record and rewards."""
     rewards = []
     while not cluster.done:
         observation = cluster.observe()
@@ -113,6 +114,6 @@ def finish(
 
 
 def runs(record: EpisodeRecord) -> list[tuple[int, int, int, int, float, float]]:
-    """(job, stage, task, executor, start in ms, finish in ms) of all tasks."""
+    """Return (job, stage, task, executor, start in ms, finish in ms) of all tasks."""
     table = record.tasks()[["job", "stage", "task", "executor", "start_ms", "finish_ms"]]
     return list(table.itertuples(index=False, name=None))

@@ -1,4 +1,4 @@
-"""What must hold of the record of any episode, whoever decided."""
+"""Invariants of the record of any episode."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from workloads.job import Wave
 
 
 def check_record(record: EpisodeRecord) -> None:
-    """What happened must be possible."""
+    """Check that a record is consistent with the rules."""
     tasks, profiles = record.tasks(), record.sequence.profiles
     started = tasks[tasks["executor"] >= 0]
     assert (started["start_ms"].notna()).all()
@@ -51,7 +51,7 @@ def _check_parents(record: EpisodeRecord) -> None:
 
 
 def _check_executors(record: EpisodeRecord) -> None:
-    """Tasks and moves of an executor do not overlap, and each task comes after a move to its job."""
+    """Check that tasks and moves of an executor do not overlap, and each task comes after a move to its job."""
     delay_ms = record.config.moving_delay_ms
     tasks, moves = record.tasks(), record.moves()
     assert (moves["arrive_ms"] == moves["depart_ms"] + delay_ms).all()
@@ -74,7 +74,7 @@ def _check_executors(record: EpisodeRecord) -> None:
 
 
 def check_waves(record: EpisodeRecord) -> None:
-    """A task is fresh after a move, of the rest after another one of its stage, else of the first wave."""
+    """Check waves: fresh after a move, rest after another task of the stage, else first."""
     waits_cold = not record.config.semantics.waiting_keeps_jvm
     tasks, moves = record.tasks(), record.moves()
     for executor in range(record.config.num_executors):
@@ -100,7 +100,7 @@ def check_waves(record: EpisodeRecord) -> None:
 
 
 def check_durations(record: EpisodeRecord) -> None:
-    """Every task takes as long as the tables of its stage and its luck say."""
+    """Check that every task has the duration given by the tables of its stage and its noise."""
     config, sequence = record.config, record.sequence
     stages = [
         stage for profile in sequence.profiles for stage in profile.stages for _ in range(stage.num_tasks)

@@ -1,4 +1,4 @@
-"""Random decisions for one engine, or for both at once, which must agree about everything that can be seen."""
+"""Random decisions for one engine, or for both at once, whose visible states must agree."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from workloads.arrivals import JobSequence
 
 
 def assert_same(one: Any, other: Any) -> None:
-    """Two observations or records are the same to the bit."""
+    """Assert that two observations or records are equal bit for bit."""
     for each in fields(one):
         ours, theirs = getattr(one, each.name), getattr(other, each.name)
         if isinstance(ours, np.ndarray):
@@ -35,7 +35,7 @@ def assert_same(one: Any, other: Any) -> None:
 
 
 class Both(BaseCluster):
-    """The compiled engine; whatever it is told, so is the reference, and what they show is compared.
+    """The compiled engine and the reference with the same calls; all visible states are compared.
 
     Args:
         config: the cluster.
@@ -107,8 +107,8 @@ class Driver:
     Args:
         config: the cluster.
         sequence: the jobs.
-        seed: of the decisions.
-        idle: how likely it leaves executors idle although there is work.
+        seed: seed of the decisions.
+        idle: probability of leaving executors idle although there is work.
         make: the engine, or both.
     """
 
@@ -120,18 +120,18 @@ class Driver:
     rewards: list[float] = field(default_factory=list)
 
     def run(self) -> EpisodeRecord:
-        """The whole episode."""
+        """Run the whole episode."""
         self.begin()
         self.go_on()
         return self.cluster.record()
 
     def begin(self) -> None:
-        """Nothing is decided yet."""
+        """Run to the first decision."""
         self.random = np.random.default_rng(self.seed)
         self.cluster = self.make(self.config, self.sequence)
 
     def go_on(self, decisions: float = math.inf) -> None:
-        """Decide so many times, or until the end."""
+        """Decide this number of times, or until the end."""
         before_ms = self.cluster.clock.now
         while not self.cluster.done and decisions > 0:
             decisions -= 1
@@ -140,7 +140,7 @@ class Driver:
             before_ms = self.cluster.clock.now
 
     def fork(self, futures: int | None = None, **how: bool) -> Driver:
-        """A driver that makes the same decisions on a fork of the cluster."""
+        """Return a driver that makes the same decisions on a fork of the cluster."""
         fork = copy(self)
         fork.cluster, fork.random = self.cluster.fork(futures, **how), deepcopy(self.random)
         fork.rewards = []
@@ -174,14 +174,16 @@ class Driver:
 
 
 def may_stand_still(driver: Driver) -> bool:
-    """Whether executors that idle may be forgotten: by choice, or because another class cannot take over."""
+    """Return whether the cluster may stall: by semantics that forget idle executors, or since no other class can
+    take over.
+    """
     return not driver.config.semantics.offer_idle_executors and (
         driver.idle > 0 or len(driver.config.executor_classes) > 1
     )
 
 
 def run(driver: Driver) -> EpisodeRecord | None:
-    """An episode; ``None`` if the cluster stands still, where it may."""
+    """Run an episode; return ``None`` if the cluster stalls where it may."""
     if not may_stand_still(driver):
         return driver.run()
     try:

@@ -36,7 +36,7 @@ def semantics() -> st.SearchStrategy[Semantics]:
 
 @st.composite
 def executor_classes(draw: st.DrawFn) -> tuple[ExecutorClass, ...]:
-    """One class that can run everything, and up to three others, before or after it."""
+    """Draw one class that can run everything, and up to three others, before or after it."""
     classes = [ExecutorClass(draw(st.integers(1, 12)), **LARGE)]
     for _ in range(draw(st.sampled_from((0, 0, 1, 1, 2, 3)))):
         size = st.sampled_from((0.0, 0.5, 1.0, 2.5, 4.0))
@@ -47,7 +47,9 @@ def executor_classes(draw: st.DrawFn) -> tuple[ExecutorClass, ...]:
 
 @st.composite
 def clusters(draw: st.DrawFn, max_time: bool = False, errors: bool = False) -> ClusterConfig:
-    """Small clusters, with and without delays; ``max_time``: some episodes end early; ``errors``: of estimates."""
+    """Draw small clusters, with and without delays; ``max_time``: some episodes are truncated; ``errors``: of
+    estimates.
+    """
     error = st.sampled_from((0.0, 0.5, 2.0))
     knowledge = st.builds(Knowledge, error, error, error, st.sampled_from((0.0, 0.3, 1.0)))
     max_time_ms = st.one_of(st.just(math.inf), st.sampled_from((1.0, 1000.0)), st.floats(0.5, 20_000.0))
@@ -64,7 +66,7 @@ def clusters(draw: st.DrawFn, max_time: bool = False, errors: bool = False) -> C
 
 
 def faults(num_executors: int) -> st.SearchStrategy[Faults]:
-    """Any mixture of faults, most of them frequent; the capacity changes at the same time as other things happen."""
+    """Draw any mixture of faults, most of them frequent; capacity changes coincide with other events."""
     times = st.lists(st.sampled_from((0, 1, 2, 10, 50, 100, 1000, 3000, 20_000)), max_size=4, unique=True)
     capacity = st.builds(
         lambda times, numbers: tuple(
@@ -88,6 +90,6 @@ def faults(num_executors: int) -> st.SearchStrategy[Faults]:
 
 @st.composite
 def faulty_clusters(draw: st.DrawFn, max_time: bool = False) -> ClusterConfig:
-    """Small clusters in which things go wrong."""
+    """Draw small clusters with faults."""
     config = draw(clusters(max_time, errors=draw(st.booleans())))
     return replace(config, faults=draw(faults(config.num_executors)))

@@ -1,4 +1,4 @@
-"""How many executors a job uses well: known answers, and episodes of the job alone."""
+"""Useful parallelism of a job: known answers, and episodes of the job alone."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ LIMITS = np.array([limit for limit in PARALLELISM if limit <= 50])
 
 
 def episodes_ms(profile: JobProfile, config: ClusterConfig, num_seeds: int = 1) -> NDArray[np.float64]:
-    """What the job really takes with each limit, mean over the seeds, ms."""
+    """Return the simulated time of the job with each limit, mean over the seeds, ms."""
     limits = [limit for limit in PARALLELISM if limit <= config.num_executors]
     records = [[alone(profile, config, limit, seed) for seed in range(num_seeds)] for limit in limits]
     return np.array([np.mean([record.mean_jct_ms for record in of_limit]) for of_limit in records])
 
 
 def place_of_best(times: NDArray[np.float64], thrift: float) -> int:
-    """Where among the limits the one is that is used well."""
+    """Return the index of the useful parallelism among the limits."""
     cost = np.log(np.maximum(times, 1)) * (1 + thrift) + np.log(PARALLELISM[: times.size]) * thrift
     return int(np.argmin(cost))
 
@@ -55,7 +55,7 @@ def test_a_chain_of_single_tasks_needs_one_executor() -> None:
 
 
 def test_all_executors_are_used_where_nothing_is_lost() -> None:
-    """Work stays the same: more are better, however much they count."""
+    """Without work inflation more executors are better, at any cost exponent."""
     config = replace(CLUSTER, moving_delay_ms=0)
     assert [useful_executors(job(stage(600, 7)), config, thrift) for thrift in (0, 1, 10)] == [50, 50, 50]
 
@@ -71,7 +71,7 @@ def test_the_longer_a_move_the_fewer_are_worth_it() -> None:
 
 
 def test_stages_are_served_as_they_open() -> None:
-    """Two stages at once, then one that waits for both, then one beside it that waited for the shorter."""
+    """Two stages at once, then a common child, then the child of the shorter one."""
     profile = job(stage(6, 100), stage(3, 500), stage(4, 200), stage(2, 50), edges=[(0, 2), (1, 2), (0, 3)])
     np.testing.assert_allclose(alone_ms(profile, CLUSTER)[:8], episodes_ms(profile, CLUSTER)[:8])
 
@@ -92,7 +92,7 @@ def test_tasks_are_as_slow_as_the_parallelism_makes_them() -> None:
     profile = inflating(400, {5: 1000.0, 10: 1200.0, 20: 2000.0, 40: 3900.0})
     config = ClusterConfig(40, moving_delay_ms=0)
     times = dict(zip(PARALLELISM, alone_ms(profile, config), strict=False))
-    # Who comes first meets fewer than there will be.
+    # Executors that arrive early have a lower parallelism than later ones.
     waves = {5: 80 * 1000, 10: 40 * 1200, 15: 26.7 * 1600, 20: 20 * 2000, 30: 13.3 * 2950, 40: 10 * 3900}
     assert {k: times[k] for k in waves} == pytest.approx(waves, rel=0.05)
     limits = [useful_executors(profile, config, thrift) for thrift in (0.0, 1.0, 10.0)]
@@ -129,7 +129,7 @@ def test_tasks_may_take_no_time() -> None:
     ids=["embedded", "synthetic"],
 )
 def test_the_limit_is_that_of_episodes(library: tuple[JobProfile, ...], same: float, near: float) -> None:
-    """About as often as two episodes with different luck agree; and the times differ by a few percent."""
+    """About as often as two episodes with different noise agree; and the times differ by a few percent."""
     real = [episodes_ms(profile, CLUSTER) for profile in library]
     estimates = [alone_ms(profile, CLUSTER) for profile in library]
     apart = np.array(

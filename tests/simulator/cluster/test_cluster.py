@@ -1,4 +1,6 @@
-"""The cluster as its user meets it: decisions, observations, errors, executor classes, company on the clock."""
+"""The public interface of the cluster: decisions, observations, errors, executor classes, other processes on the
+clock.
+"""
 
 from __future__ import annotations
 
@@ -31,13 +33,13 @@ BOTH = pytest.mark.parametrize("semantics", [PAPER, DECIMA_SIM])
 
 
 def cluster(executors: int, *profiles: Any, at: list[float] | None = None, **settings: Any) -> Cluster:
-    """Without moving delay unless it is given."""
+    """Return a cluster, by default without moving delay."""
     config = ClusterConfig(executors, **{"moving_delay_ms": 0.0, **settings})
     return Cluster(config, jobs(*profiles, at=at))
 
 
 def everything(cluster: Cluster) -> list[bytes]:
-    """The whole compiled state, and the round."""
+    """Return the whole compiled state, and the round."""
     state = [part.tobytes() for part in cluster._memory]
     return [*state, repr((cluster.offered, cluster.acting, cluster.source, cluster.clock.now)).encode()]
 
@@ -61,7 +63,7 @@ def everything(cluster: Cluster) -> list[bytes]:
 def test_a_decision_that_cannot_be_carried_out_is_refused_and_changes_nothing(
     decision: Decision, message: str
 ) -> None:
-    # Stage 2 needs stage 1, whose tasks nobody has claimed.
+    # Stage 2 needs stage 1, whose tasks are unclaimed.
     subject = cluster(3, job(stage(2, 10.0), stage(2, 10.0), stage(1, 10.0), edges=[(1, 2)]))
     subject.observe()
     before = everything(subject)
@@ -126,11 +128,11 @@ def test_after_the_end_there_is_nothing_to_decide(semantics: Semantics) -> None:
     assert subject.record().end_ms == 10.0
 
 
-# Whoever idles for ever.
+# Schedulers that idle for ever.
 
 
 @BOTH
-def test_whoever_leaves_everything_idle_for_ever_is_told_so(semantics: Semantics) -> None:
+def test_a_scheduler_that_idles_for_ever_is_an_error(semantics: Semantics) -> None:
     subject = cluster(2, job(stage(1, 10.0)), job(stage(1, 10.0)), at=[0.0, 500.0], semantics=semantics)
     asked = []
 
@@ -174,7 +176,7 @@ def test_after_standing_still_a_cluster_takes_no_decisions(semantics: Semantics)
     assert np.isnan(subject.record().completion_ms).all()
 
 
-def test_who_idles_when_time_is_limited_sits_it_out() -> None:
+def test_idling_with_a_time_limit_ends_at_the_limit() -> None:
     record, rewards = finish(cluster(2, job(stage(1, 10.0)), max_time_ms=300.0), lambda _: None)
     assert record.end_ms == 300.0
     assert sum(rewards) == pytest.approx(-0.003)
@@ -182,7 +184,7 @@ def test_who_idles_when_time_is_limited_sits_it_out() -> None:
 
 
 def test_an_episode_waits_for_executors_that_are_on_their_way_in_vain() -> None:
-    """Executor 1 leaves for job 0 at 55 ms, where executor 0 does the last task before it arrives, at 105 ms."""
+    """Executor 1 leaves for job 0 at 55 ms, whose last task executor 0 takes before it arrives, at 105 ms."""
     profiles = job(stage(3, 10.0)), job(stage(1, 5.0))
     subject = cluster(2, *profiles, moving_delay_ms=50.0, reward="makespan", reward_scale_ms=1.0)
     rewards = [subject.decide(Decision(0, 1)), subject.decide(Decision(1, 1))]
@@ -265,13 +267,15 @@ def test_classes_count_for_the_number_of_executors() -> None:
     assert ClusterConfig(num_executors=7).executor_classes == (ExecutorClass(7),)
 
 
-# What happens at the same time happens in the order in which it was caused.
+# Simultaneous events keep the order in which they were caused.
 
 
 @BOTH
-def test_who_finds_its_stage_full_takes_the_one_that_has_been_ready_longest(semantics: Semantics) -> None:
-    """Stage 3 opens at 15 ms, stage 2 at 25 ms. Executor 3 sets out for stage 4 at 28 ms, whose last task
-    executor 2 takes at 30 ms; at 33 ms it finds nothing left and helps itself. The others are left idle.
+def test_an_executor_that_finds_its_stage_full_takes_the_one_that_has_been_ready_longest(
+    semantics: Semantics,
+) -> None:
+    """Stage 3 opens at 15 ms, stage 2 at 25 ms. Executor 3 leaves for stage 4 at 28 ms, whose last task executor 2
+    takes at 30 ms; at 33 ms it finds no task and takes another stage. The others are left idle.
     """
     sizes_and_times = ((1, 10.0), (1, 20.0), (3, 7.0), (3, 7.0), (2, 25.0))
     first = job(*(stage(size, time_ms) for size, time_ms in sizes_and_times), edges=[(1, 2), (0, 3)])
@@ -291,10 +295,12 @@ def test_who_finds_its_stage_full_takes_the_one_that_has_been_ready_longest(sema
 
 
 @BOTH
-def test_who_finds_its_stage_full_and_nothing_else_in_its_job_goes_where_there_is_work(
+def test_an_executor_that_finds_nothing_in_its_job_goes_where_there_is_work(
     semantics: Semantics,
 ) -> None:
-    """Executor 1 leaves for job 0 at 60 ms; at 110 ms nothing is left there. It goes on to job 2, unasked."""
+    """Executor 1 leaves for job 0 at 60 ms; at 110 ms nothing is left there. It moves on to job 2 without a
+    decision.
+    """
     profiles = job(stage(2, 40.0)), job(stage(1, 10.0)), job(stage(2, 500.0))
     subject = cluster(2, *profiles, moving_delay_ms=50.0, semantics=semantics)
     subject.decide(Decision(0, 1))
@@ -308,8 +314,8 @@ def test_who_finds_its_stage_full_and_nothing_else_in_its_job_goes_where_there_i
 
 
 @BOTH
-def test_who_is_on_its_way_to_a_job_when_that_ends_is_free_for_the_next(semantics: Semantics) -> None:
-    """Executor 1 leaves for job 0 at 110 ms, which executor 0 completes at 200 ms; nobody else has work then."""
+def test_an_executor_on_its_way_to_a_job_when_that_ends_is_free_for_the_next(semantics: Semantics) -> None:
+    """Executor 1 leaves for job 0 at 110 ms, which executor 0 completes at 200 ms; no other job has work then."""
     profiles = job(stage(2, 50.0)), job(stage(1, 10.0)), job(stage(2, 10.0))
     subject = cluster(2, *profiles, at=[0.0, 0.0, 1000.0], moving_delay_ms=100.0, semantics=semantics)
     subject.decide(Decision(0, 1))
@@ -324,7 +330,7 @@ def test_who_is_on_its_way_to_a_job_when_that_ends_is_free_for_the_next(semantic
 
 
 def test_a_class_takes_the_stages_that_it_covers() -> None:
-    """Stage 0 suits any executor, stage 1 the large one, number 2, only; the small ones share stage 0."""
+    """Stage 0 fits on any executor, stage 1 only on the large one, number 2; the small ones share stage 0."""
     classes = (ExecutorClass(2, cpu=1, memory=1), ExecutorClass(1, cpu=2, memory=4))
     profile = job(stage(4, 10.0), stage(3, 20.0, memory=2.0))
     record, _ = finish(
@@ -344,13 +350,13 @@ def test_a_class_takes_the_stages_that_it_covers() -> None:
 
 @BOTH
 def test_a_stage_that_opens_is_offered_to_all_classes_that_wait_in_its_job(semantics: Semantics) -> None:
-    """Executors 1 and 2 wait in the job for stage 1, until executor 0, which is of another class, opens it."""
+    """Executors 1 and 2 wait in the job for stage 1, until executor 0, of another class, opens it."""
     large, small = ExecutorClass(1, cpu=2, memory=4), ExecutorClass(2)
     config = ClusterConfig(executor_classes=(large, small), moving_delay_ms=5.0, semantics=semantics)
     subject = Cluster(config, jobs(chain(stage(1, 10.0, memory=2.0), stage(2, 20.0))))
 
     def decide(observation: Observation) -> Decision | None:
-        """The large executor takes stage 0 only."""
+        """Let the large executor take only stage 0."""
         only_stage_1 = not observation.schedulable[0]
         return None if observation.executor_class == 0 and only_stage_1 else greedy(observation)
 
@@ -377,7 +383,7 @@ def test_an_observation_is_the_same_until_the_decision_and_a_copy_for_ever() -> 
     assert runs(subject.record()) == expected
 
 
-# Company on the clock.
+# Other processes on the clock.
 
 
 def monitor(subject: Cluster, every_ms: float, seen: list[float]) -> Iterator[Event]:
@@ -420,7 +426,7 @@ def test_a_process_can_wait_for_what_happens_in_the_cluster() -> None:
 
 
 def test_a_process_that_is_started_begins_at_once() -> None:
-    """Before the task that ends at the same time, though that was settled earlier."""
+    """Before the task that ends at the same time, although that event is older."""
     subject, seen = cluster(1, job(stage(2, 10.0))), []
 
     def look() -> Iterator[Event]:
@@ -439,7 +445,7 @@ def test_a_process_that_is_started_begins_at_once() -> None:
 
 
 def test_a_large_cluster() -> None:
-    """A thousand executors, 40,000 tasks; every task takes 100 ms, so the last ends as soon as it can."""
+    """A thousand executors, 40,000 tasks of 100 ms; the last ends as soon as possible."""
     profile = chain(stage(20_000, 100.0), stage(20_000, 100.0))
     record = run_episode(ClusterConfig(num_executors=1000), jobs(profile), Fifo())
     assert record.completion_ms.tolist() == [2000.0 + 2 * 20 * 100.0]

@@ -13,7 +13,7 @@ from workloads.job import JobProfile, StageProfile, TaskDurations
 
 
 def mosaic(jobs: np.ndarray) -> EpisodeRecord:
-    """Tasks of 1 s, one after the other on each executor; ``jobs`` [executors, tasks] says whose, ascending inside."""
+    """Return tasks of 1 s, consecutive on each executor; ``jobs`` [executors, tasks] are their jobs."""
     executors, length = jobs.shape
     order = np.argsort(jobs.ravel(), kind="stable")
     executor, place = np.divmod(order, length)
@@ -41,7 +41,7 @@ def mosaic(jobs: np.ndarray) -> EpisodeRecord:
 
 
 def number(rgba: np.ndarray) -> list[int]:
-    """The place of each job's colour in the palette."""
+    """Return the index of each job's colour in the palette."""
     return [int(np.flatnonzero((job_colours(len(PALETTE)) == row).all(axis=1))[0]) for row in rgba]
 
 

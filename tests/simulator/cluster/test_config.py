@@ -1,4 +1,4 @@
-"""Executor classes as people write them."""
+"""Text form of executor classes."""
 
 from __future__ import annotations
 

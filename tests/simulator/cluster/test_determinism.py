@@ -1,4 +1,4 @@
-"""One seed is one trajectory; schedulers meet the same luck."""
+"""One seed is one trajectory; task noise is the same for all schedulers."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def episode(scheduler: Scheduler, seed: int = 7, semantics: Semantics = PAPER) -
 
 
 def fingerprint(record: EpisodeRecord) -> str:
-    """Of all that happened, bit for bit."""
+    """Return a hash of the whole episode, bit for bit."""
     tables = b"".join(table.to_numpy().tobytes() for table in (record.tasks(), record.moves()))
     return hashlib.sha256(tables + record.completion_ms.tobytes()).hexdigest()
 

@@ -1,4 +1,4 @@
-"""From a stage, a wave and the number of executors to a duration, against a plain implementation."""
+"""Task durations by stage, wave and number of executors, against a plain implementation."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ LEVELS = (5, 10, 20, 40, 50, 60, 80, 100)
 
 
 def alone(durations: TaskDurations, num_tasks: int, executors: int, **config: object) -> EpisodeRecord:
-    """One stage alone on a cluster without moving delay."""
+    """Return one stage alone on a cluster without moving delay."""
     settings = {"moving_delay_ms": 0.0, "warmup_delay_ms": 0.0, **config}
     cluster = ClusterConfig(num_executors=executors, **settings)  # type: ignore[arg-type]
     return run_episode(cluster, jobs(job(StageProfile(num_tasks, durations)), seed=1), Greedy())

@@ -1,4 +1,4 @@
-"""The Gymnasium environment: its contract with learners, and with the cluster below."""
+"""The Gymnasium environment: its interface, and consistency with the cluster."""
 
 from __future__ import annotations
 
@@ -44,12 +44,12 @@ Choose = Callable[[ClusterEnv, Dict, Dict], Any]
 
 
 def environment(*profiles: JobProfile, config: ClusterConfig = FOUR, **room: int) -> ClusterEnv:
-    """All jobs at time 0, whatever the seed."""
+    """Return an environment with all jobs at time 0, for any seed."""
     return ClusterEnv(lambda seed: jobs(*profiles, seed=seed), config, **room)
 
 
 def first_stage(env: ClusterEnv, observation: Dict, info: Dict) -> list[int]:
-    """The first stage that may be chosen, with all that is offered."""
+    """Choose the first valid stage, with all offered executors."""
     return [int(np.argmax(observation["action_mask"])), env.config.num_executors - 1]
 
 
@@ -58,7 +58,7 @@ def idle(env: ClusterEnv, observation: Dict, info: Dict) -> list[int]:
 
 
 def anything(env: ClusterEnv, observation: Dict, info: Dict) -> NDArray[np.int64]:
-    """Any action at all; mostly an illegal one."""
+    """Choose any action; most are invalid."""
     return env.action_space.sample()
 
 
@@ -75,7 +75,7 @@ class Episode(NamedTuple):
 
 
 def play(env: ClusterEnv, choose: Choose, **reset: Any) -> Episode:
-    """An episode from reset to end; all observations are checked."""
+    """Run an episode from reset to end; check all observations."""
     observation, info = env.reset(**reset)
     rewards = []
     while True:
@@ -295,7 +295,7 @@ def test_a_stage_that_may_not_be_chosen_stands_for_idling(illegal: int) -> None:
     assert data_equivalence(env.step([illegal, 2]), other.step([200, 0]), exact=True)
 
 
-def test_who_never_chooses_gets_the_first_stage_when_nothing_else_goes_on() -> None:
+def test_idling_runs_the_first_stage_when_no_event_is_pending() -> None:
     record = play(environment(DIAMOND, CHAIN), idle, seed=0).record
     assert not np.isnan(record.completion_ms).any()
     # One stage at a time, each on all four executors that it can use.

@@ -41,14 +41,14 @@ anywhere = st.one_of(faulty_clusters(), faulty_clusters(max_time=True))
 
 @pytest.fixture(autouse=True, scope="module")
 def few_losses() -> Iterator[None]:
-    """Give jobs up early that never end."""
+    """Give up jobs early that never end."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(base, "MOST_LOSSES", 20)
         yield
 
 
 def drive(config: ClusterConfig, sequence: JobSequence, seed: int, idle: float) -> Driver | None:
-    """An episode in both engines, until it ends or cannot go on; ``None`` if it cannot begin."""
+    """Run an episode in both engines, until it ends or stalls; ``None`` if it cannot start."""
     driver = Driver(config, sequence, seed, idle, make=Both)
     try:
         driver.begin()
@@ -69,7 +69,7 @@ def go_on(driver: Driver) -> None:
 
 
 def check(record: EpisodeRecord) -> None:
-    """No task is lost or done twice, and executors that are not in the cluster do nothing."""
+    """Check that no task is lost or done twice, and executors outside the cluster do nothing."""
     tasks, config = record.tasks(), record.config
     lost, first = len(record.lost_task), len(tasks) - len(record.lost_task)
     assert (tasks["outcome"].iloc[:first] == Outcome.FINISHED).all()
@@ -182,7 +182,7 @@ def test_all_schedulers_meet_the_same_outages() -> None:
 
 
 def test_a_lost_executor_gives_its_task_back() -> None:
-    """Two executors, one of which leaves in the middle of its second task and comes back at 400 ms."""
+    """Two executors, one of which leaves in the middle of its second task and returns at 400 ms."""
     config = ClusterConfig(2, moving_delay_ms=0.0, faults=Faults(capacity=((150.0, 1), (400.0, 2))))
     both = Both(config, jobs(job(stage(6, 100.0))))
     both.commit(0, 0, 2)
@@ -219,7 +219,7 @@ def test_lost_outputs_run_again_where_a_child_needs_them(lost_output: bool, comp
 
 
 def first_copied(seed: int, *stages: StageProfile) -> JobSequence | None:
-    """One job, if of its first attempts only task 0 is slow in five, and its copy is not."""
+    """Return a job of which only the first attempt of task 0, of five, is slow, and its copy is not."""
     key = job_key(seed, 0)
     slow = [chance(key, task, 0, Purpose.STRAGGLES) < 0.2 for task in range(9)]
     quick = chance(key, 0, 0, Purpose.STRAGGLES + COPY) >= 0.2

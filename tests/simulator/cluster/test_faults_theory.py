@@ -26,7 +26,7 @@ from workloads.job import JobProfile, StageProfile, TaskDurations
 def mean_times_ms(
     profile: JobProfile, executors: int, faults: Faults, interval_ms: float
 ) -> list[EpisodeRecord]:
-    """Independent replications of a queue of such jobs."""
+    """Return results of independent replications of a queue of such jobs."""
     records = []
     for replication in range(REPLICATIONS):
         random = np.random.default_rng([replication, executors])
@@ -39,7 +39,7 @@ def mean_times_ms(
 
 
 def mean_jobs_with_breakdowns(arrivals: float, servers: int, loss: float, repair: float, most: int) -> float:
-    """Mean number in M/M/k whose servers break down and are repaired, idle or not; the service rate is 1."""
+    """Return the mean number in M/M/k whose servers break down and are repaired, idle or not; the service rate is 1."""
     up = np.arange(servers + 1)
     jobs = np.arange(most + 1)[:, None]
     rates = np.zeros((most + 1, servers + 1, most + 1, servers + 1))
@@ -66,7 +66,7 @@ def test_one_server_has_a_closed_form() -> None:
 
 @COMPILED
 def test_executors_that_are_lost_serve_as_long_as_theory_says() -> None:
-    """By Little's law; a task that starts again takes another exponential time."""
+    """By Little's law; a task that restarts takes another exponential time."""
     servers, loss, repair = 3, 0.2, 0.5
     arrivals = 0.55 * servers * repair / (loss + repair)
     quantiles = (np.arange(NUM_QUANTILES) + 0.5) / NUM_QUANTILES
@@ -84,7 +84,7 @@ def test_executors_that_are_lost_serve_as_long_as_theory_says() -> None:
 
 @COMPILED
 def test_failures_and_stragglers_lengthen_service_as_theory_says() -> None:
-    """M/G/1 by Pollaczek and Khinchine: a job's service is that of its runs, at most four."""
+    """M/G/1 by Pollaczek and Khinchine: a job's service is the sum of its attempts, at most four."""
     fails, (slow, factor) = 0.3, (0.2, 3.0)
     first = MEAN_SERVICE_MS * (1 - slow + slow * factor)
     second = MEAN_SERVICE_MS**2 * (1 - slow + slow * factor**2)

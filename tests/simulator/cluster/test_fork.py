@@ -1,4 +1,4 @@
-"""A fork goes on as its original does, or has another future of which nothing is known; the original stays as it is."""
+"""A fork continues as its original, or has another future; the original does not change."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ BOTH = pytest.mark.parametrize("engine", [Cluster, ReferenceCluster])
 
 
 def outcome(driver: Driver) -> EpisodeRecord | str:
-    """Result of an episode: its record, or the error of a standstill."""
+    """Return the result of an episode: its record, or the error of a stalled cluster."""
     try:
         driver.go_on()
     except SchedulingError as error:
@@ -51,7 +51,7 @@ def same(one: EpisodeRecord | str, other: EpisodeRecord | str) -> None:
 
 
 def until(driver: Driver, decisions: int) -> Driver:
-    """Begin, and decide so many times if the episode is long enough."""
+    """Start, and decide this number of times if the episode is long enough."""
     driver.begin()
     with suppress(SchedulingError):  # it stands still
         driver.go_on(decisions)
@@ -63,7 +63,7 @@ def until(driver: Driver, decisions: int) -> Driver:
 def test_a_fork_has_the_future_of_its_original(
     config: ClusterConfig, sequence: JobSequence, seed: int, idle: float, moment: int, fork_first: bool
 ) -> None:
-    """Whichever of them goes on first; ``Both`` holds the engines against each other after every decision."""
+    """In either order; ``Both`` compares the engines after every decision."""
     driver = until(Driver(config, sequence, seed, idle, make=Both), moment)
     driver.rewards.clear()
     fork = driver.fork()
@@ -83,7 +83,7 @@ def test_both_engines_fork_to_the_same_other_future(
     futures: int,
     arrivals: bool,
 ) -> None:
-    """And from there to a third; what has happened stays, and the original keeps its future."""
+    """And from there to a third; the past is the same, and the original keeps its future."""
     driver = until(Driver(config, sequence, seed, idle, make=Both), moment)
     now, before, original = driver.cluster.clock.now, driver.cluster.record(), driver.fork()
     fork = driver.fork(futures, arrivals=arrivals)
@@ -105,7 +105,7 @@ def test_both_engines_fork_to_the_same_other_future(
 
 
 def check_noise(record: EpisodeRecord, since_ms: float, seed: int) -> None:
-    """Every task that started later takes as long as the tables of its stage and this seed say."""
+    """Check that every task that started later has the duration given by the tables of its stage and this seed."""
     noise = np.concatenate(
         [task_noise(seed, job, profile.num_tasks) for job, profile in enumerate(record.sequence.profiles)],
         axis=1,
@@ -178,7 +178,7 @@ def test_a_fork_keeps_executors_with_their_job_as_its_original_does(engine: type
 
 
 def running(engine: type[Cluster], durations: TaskDurations, first: int = 1, **settings: Any) -> Cluster:
-    """At 15 ms, ``first`` executors run tasks that began at 0, and another job arrives."""
+    """Return the cluster at 15 ms: ``first`` executors run tasks that started at 0, and another job arrives."""
     config = ClusterConfig(first + 1, moving_delay_ms=0.0, **settings)
     cluster = engine(config, jobs(job(StageProfile(first, durations)), job(stage(1, 1.0)), at=[0.0, 15.0]))
     cluster.decide(give(cluster.observe(), 0, first))
@@ -188,7 +188,7 @@ def running(engine: type[Cluster], durations: TaskDurations, first: int = 1, **s
 
 
 def finish_ms(cluster: Cluster, task: int = 0) -> float:
-    """When a task is finished."""
+    """Return the finish time of a task."""
     while not cluster.done:
         seen = cluster.observe()
         cluster.decide(greedy(seen) if seen.num_schedulable else None)
@@ -215,7 +215,7 @@ def test_a_fork_of_a_fork_keeps_what_was_drawn_for_running_tasks(engine: type[Cl
 
 @BOTH
 def test_how_long_a_task_has_run_tells_of_which_level_it_is(engine: type[Cluster]) -> None:
-    """The second task is of level 1 or 3 with equal chances; half of the tasks of level 1 would be over."""
+    """The second task is of level 1 or 3 with equal probability; half of the tasks of level 1 would have ended."""
     table = {1: [10.0, 50.0], 3: [30.0]}
     cluster = running(engine, TaskDurations.from_tables(table, table, table), first=2)
     assert cluster.record().task_parallelism[:2].tolist() == [1, 2]
@@ -250,7 +250,7 @@ def test_futures_are_a_seed(engine: type[Cluster], futures: Any) -> None:
 
 
 def recorded(shared: Callable[[str], Path], every: int) -> None:
-    """Recorded episodes match when they go on on a fork, from a decision drawn at random."""
+    """Check that recorded episodes match when they continue on a fork from a random decision."""
     paths = sorted(shared("parity/decima-sim").glob("*.json.gz"))
     assert len(paths) == 97
     random = np.random.default_rng(3)

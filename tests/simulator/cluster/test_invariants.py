@@ -1,4 +1,4 @@
-"""What must hold on any cluster, for any jobs, under any decisions."""
+"""Invariants on any cluster, for any jobs, under any decisions."""
 
 from __future__ import annotations
 
@@ -55,10 +55,10 @@ def test_an_episode_that_ends_early_is_the_beginning_of_the_whole(
 
 @MANY
 @given(clusters(), job_sequences(), seeds)
-def test_whoever_answers_the_last_call_never_stands_still(
+def test_answering_the_last_call_never_stalls(
     config: ClusterConfig, sequence: JobSequence, seed: int
 ) -> None:
-    """With the paper's semantics a scheduler may idle whenever it likes, unless nothing is pending."""
+    """With the paper's semantics a scheduler may idle at any time, unless no event is pending."""
     config = replace(config, semantics=replace(config.semantics, offer_idle_executors=True))
     record = Driver(config, sequence, seed, idle=1.0).run()
     assert np.isfinite(record.completion_ms).all()

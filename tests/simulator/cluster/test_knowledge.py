@@ -25,12 +25,12 @@ ERRORS = Knowledge(job_error=1.0, stage_error=0.5, task_count_error=0.5, unknown
 
 
 def longer(profile: JobProfile, factor: float) -> JobProfile:
-    """The same job with tasks that take longer by a factor."""
+    """Return the same job with task durations multiplied by a factor."""
     return job(*(stage(each.num_tasks, each.durations.mean_ms * factor) for each in profile.stages))
 
 
 def observations(config: ClusterConfig, sequence: JobSequence) -> list[Observation]:
-    """Copies of everything that is seen in an episode."""
+    """Return copies of all observations of an episode."""
     cluster, seen = Cluster(config, sequence), []
     while not cluster.done:
         seen.append(cluster.observe().copy())
@@ -47,7 +47,7 @@ def observations(config: ClusterConfig, sequence: JobSequence) -> list[Observati
 def test_the_posterior_is_that_of_a_linear_gaussian_model(
     job_var: float, stage_var: float, seen: list[tuple[int, float]]
 ) -> None:
-    """The joint distribution of all logarithms, conditioned on what was observed by general linear algebra."""
+    """Against the joint distribution of all logarithms, conditioned on observations by general linear algebra."""
     size = len(seen)
     profile = job(*(stage(40, 100.0) for _ in seen))
     belief, rows = records(Estimate(profile, np.full(size, 100.0), 0.0, job_var, stage_var, is_scaled=True))
@@ -69,7 +69,7 @@ def test_the_posterior_is_that_of_a_linear_gaussian_model(
 
 
 def test_history_and_workload_are_weighed_by_their_precision() -> None:
-    """Two jobs told to take 1 s: history says so with the variance 1, as does the workload of exp(8) ms."""
+    """Two jobs with an estimate of 1 s: the variance in history is 1, as is that of the workload around exp(8) ms."""
     told = from_history(job(stage(10, 100.0)), PRIOR, Knowledge(job_error=1.0))
     assert told.log_work == pytest.approx((math.log(1000.0) + 8.0) / 2)
     assert told.job_var == pytest.approx(0.5)
@@ -159,7 +159,7 @@ def test_tasks_that_run_longer_than_expected_make_the_estimate_longer() -> None:
 
 
 def test_nothing_of_the_truth_shows() -> None:
-    """Tasks that take longer by a factor, with an error that is smaller by this factor, look the same."""
+    """Tasks longer by a factor, with an error smaller by this factor, give the same observations."""
     profile, knowledge = job(stage(9, 80.0), stage(4, 30.0)), Knowledge(job_error=1.0)
 
     def factor(seed: int) -> float:

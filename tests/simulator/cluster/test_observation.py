@@ -1,4 +1,4 @@
-"""What a scheduler may see: rows that anyone can fill, and what follows from the profiles of the live jobs."""
+"""Observations: rows from any source, and values derived from profiles of the live jobs."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def test_it_needs_no_simulator() -> None:
 
 
 def test_executors_that_wait_are_free() -> None:
-    """At 15 ms one of two executors is done with its task and committed to the second stage, for which it waits."""
+    """At 15 ms one of two executors has finished its task and is committed to the second stage, for which it waits."""
     config = ClusterConfig(executor_classes=(ExecutorClass(3), ExecutorClass(1)), moving_delay_ms=5.0)
     cluster = Cluster(config, jobs(chain(stage(3, 10.0), stage(1, 10.0))))
     seen = [cluster.observe()]

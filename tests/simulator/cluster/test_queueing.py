@@ -44,13 +44,13 @@ def customer(service_ms: float) -> JobProfile:
 
 
 def queue(arrival_ms: Times, service_ms: Times, servers: int, scheduler: Scheduler) -> EpisodeRecord:
-    """One job of one task for each customer; executors need no time to move."""
+    """Return one job of one task per customer; executors have no moving delay."""
     sequence = JobSequence(tuple(customer(duration) for duration in service_ms.tolist()), arrival_ms)
     return run_episode(ClusterConfig(num_executors=servers, moving_delay_ms=0.0), sequence, scheduler)
 
 
 def first_come_first_served(arrival_ms: Times, service_ms: Times, servers: int) -> Times:
-    """Waiting times of a queue, by Kiefer and Wolfowitz: each customer takes the server that is free first."""
+    """Return waiting times of a queue, by Kiefer and Wolfowitz: each customer takes the server that is free first."""
     free_ms = [0.0] * servers
     heapify(free_ms)
     waiting = []
@@ -81,7 +81,7 @@ def constant(random: np.random.Generator) -> Times:
 def mean_waits_ms(
     load: float, servers: int, service: Callable[[np.random.Generator], Times], scheduler: Scheduler
 ) -> Times:
-    """The mean waiting time in independent replications."""
+    """Return the mean waiting time of independent replications."""
     means = []
     for replication in range(REPLICATIONS):
         random = np.random.default_rng([replication, servers, round(100 * load)])
@@ -92,7 +92,7 @@ def mean_waits_ms(
 
 
 def assert_mean(values: Times, expected: float) -> None:
-    """Within the interval of confidence, which must be narrow enough to mean something."""
+    """Assert that the mean is in the confidence interval, which must be narrow."""
     half_width = STUDENT_T * values.std(ddof=1) / math.sqrt(values.size)
     assert values.mean() == pytest.approx(expected, abs=half_width)
     assert half_width < 0.4 * expected
@@ -158,7 +158,7 @@ WAVES = {"first_ms": 20.0, "fresh_ms": 300.0}
 
 
 def schedule(profile: JobProfile, executors: int = 1, moving_delay_ms: float = 50.0) -> list[tuple[int, ...]]:
-    """(stage, executor, start, finish) of all tasks of a job, in order of start."""
+    """Return (stage, executor, start, finish) of all tasks of a job, in order of start."""
     config = ClusterConfig(num_executors=executors, moving_delay_ms=moving_delay_ms)
     record = run_episode(config, jobs(profile), Greedy())
     rows = [(number, executor, int(a), int(b)) for _, number, _, executor, a, b in runs(record)]
@@ -177,7 +177,7 @@ def test_a_chain_on_one_executor() -> None:
 
 
 def test_a_diamond_on_two_executors_waits_for_its_longer_side() -> None:
-    """The second executor, sent ahead to stage 1, finds it closed and waits; both sides begin at once."""
+    """The second executor, sent ahead to stage 1, finds it closed and waits; both sides start at once."""
     diamond = job(
         stage(1, 100.0), stage(1, 30.0), stage(1, 80.0), stage(2, 5.0), edges=[(0, 1), (0, 2), (1, 3), (2, 3)]
     )

@@ -27,8 +27,10 @@ SINGLE = job("single", (1, 100.0))
 
 
 def record(**changes: object) -> EpisodeRecord:
-    """Two executors. The chain arrives at 10 and runs 30..130, 30..150 | 150..200; the single job at 40 moves
-    executor 1 at 150 and runs 170..290."""
+    """Return a record on two executors. The chain arrives at 10 and runs 30..130, 30..150 | 150..200.
+
+    The single job arrives at 40, moves executor 1 at 150 and runs 170..290.
+    """
     fields: dict[str, object] = {
         "config": ClusterConfig(num_executors=2, moving_delay_ms=20.0),
         "sequence": JobSequence((CHAIN, SINGLE), np.array([10.0, 40.0])),
@@ -48,7 +50,7 @@ def record(**changes: object) -> EpisodeRecord:
 
 
 def unfinished() -> EpisodeRecord:
-    """The same episode, ended at 200: the single job's task is on its way to 290."""
+    """Return the same episode truncated at 200: the single job's task is running until 290."""
     return record(completion_ms=np.array([200.0, NAN]), end_ms=200.0)
 
 
@@ -63,7 +65,7 @@ def test_each_job_has_its_completion_time_work_and_lost_time() -> None:
 
 
 def test_slowdown_is_against_the_job_alone_on_the_same_cluster() -> None:
-    """Executors move for 20 ms; then the chain takes 100 + 50 on two of them, and three tasks two waves."""
+    """The moving delay is 20 ms; the chain takes 100 + 50 on two executors, and three tasks two waves."""
     assert record().slowdown.tolist() == [190 / 170, 250 / 120]
     wide = record(sequence=JobSequence((job("wide", (3, 100.0)), SINGLE), np.array([10.0, 40.0])))
     assert wide.slowdown.tolist() == [190 / 220, 250 / 120]
@@ -135,7 +137,7 @@ def test_a_job_without_work_has_no_inflation_and_one_without_time_no_slowdown() 
 
 
 def sized(**changes: object) -> EpisodeRecord:
-    """Executor 0, of memory 0.5, is busy for 100 + 50 ms; executor 1, of memory 1, for 120 + 120."""
+    """Return a record: executor 0, of memory 0.5, is busy for 100 + 50 ms; executor 1, of memory 1, for 120 + 120."""
     needs = (0.25, 0.5), (1.0,)
     profiles = tuple(
         replace(

@@ -1,4 +1,4 @@
-"""The compiled engine does what the readable reference does, event by event."""
+"""The compiled engine equals the reference, event by event."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ anywhere = st.one_of(clusters(), clusters(max_time=True), clusters(errors=True))
 
 
 def compare(config: ClusterConfig, sequence: JobSequence, seed: int, idle: float) -> None:
-    """Episodes with four series of decisions: to draw the jobs takes much longer than to run them."""
+    """Compare episodes with four series of decisions, since drawing jobs takes much longer than running them."""
     for number in range(4):
         driver = Driver(config, sequence, seed + number, idle, make=Both)
         run(driver)
@@ -57,17 +57,17 @@ def test_both_engines_agree_event_by_event(
 
 
 class AskedAlways(Fair):
-    """Decides as its base does, and does not say that executors stay with their job."""
+    """Decides as its base, without declaring that executors stay with their job."""
 
     keeps_executors = False
 
 
 @MANY
 @given(anywhere, job_sequences(), st.booleans())
-def test_whoever_keeps_executors_with_their_job_need_not_be_asked(
+def test_schedulers_that_keep_executors_need_not_be_asked(
     config: ClusterConfig, sequence: JobSequence, last_first: bool
 ) -> None:
-    """Jobs of the same stages, one behind the other, have executors wait for stages that are not ready."""
+    """Executors of jobs with chains of equal stages wait for stages that are not ready."""
     profiles = sequence.profiles[::-1] if last_first else sequence.profiles
     sequence = replace(sequence, profiles=profiles)
     assert Fair.keeps_executors
@@ -85,7 +85,7 @@ def test_whoever_keeps_executors_with_their_job_need_not_be_asked(
 
 @pytest.mark.parametrize("semantics", [PAPER, DECIMA_SIM])
 def test_executors_that_stay_are_settled_without_asking(semantics: Semantics) -> None:
-    """Wide stages behind narrow ones: most executors wait inside their job, event after event."""
+    """Wide stages after narrow ones: most executors wait in their job, event after event."""
     config = ClusterConfig(
         executor_classes=(ExecutorClass(15, memory=0.5), ExecutorClass(25)), semantics=semantics
     )
@@ -136,7 +136,7 @@ def test_both_engines_agree_on_a_larger_cluster(semantics: Semantics) -> None:
 
 
 def test_simultaneous_events_happen_in_the_order_in_which_they_were_caused() -> None:
-    """At 15 ms executors 0 and 2 leave, and between them 1 begins a task; at 20 ms all three are done."""
+    """At 15 ms executors 0 and 2 leave, and between them 1 starts a task; at 20 ms all three arrive or finish."""
     first, second = chain(stage(4, 10.0), stage(1, 5.0)), job(stage(9, 10.0), stage(9, 10.0))
     both = Both(ClusterConfig(4, moving_delay_ms=5.0, semantics=DECIMA_SIM), jobs(first, second))
     both.commit(0, 0, 4)
@@ -170,7 +170,7 @@ def test_the_reference_replays_the_recorded_episodes(shared: Callable[[str], Pat
     ],
 )
 def test_a_difference_is_noticed(kind: str, field: str, place: int) -> None:
-    """A counter of the compiled state is changed behind its back."""
+    """A counter of the compiled state is changed directly."""
     config, sequence = ClusterConfig(2), jobs(chain(stage(2, 10.0), stage(2, 10.0)))
     finish(Both(config, sequence))
     both = Both(config, sequence)

@@ -1,4 +1,4 @@
-"""Each place where the paper and the published simulator differ, one switch at a time, worked out by hand."""
+"""Each difference between the paper and the published simulator, one switch at a time, worked out by hand."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ SWITCHES = [switch.name for switch in fields(Semantics)]
 
 
 def with_and_without(switch: str) -> list[tuple[Semantics, bool]]:
-    """The switch on and off, among the paper's other rules and among the published simulator's."""
+    """Run with the switch on and off, in the paper's semantics and in the published simulator's."""
     return [(replace(base, **{switch: on}), on) for base in (PAPER, DECIMA_SIM) for on in (True, False)]
 
 
@@ -41,7 +41,7 @@ def test_the_paper_has_all_switches_on_and_the_published_simulator_all_off() -> 
 
 
 def one_by_one(observation: Observation) -> Decision | None:
-    """One executor for the stage that can start at once, none for stages whose parents still run."""
+    """Give one executor to each stage that can start at once, none to stages whose parents still run."""
     ready = np.flatnonzero(observation.schedulable & (observation.ready_rank >= 0))
     if not ready.size:
         return None
@@ -51,7 +51,7 @@ def one_by_one(observation: Observation) -> Decision | None:
 
 @pytest.mark.parametrize(("semantics", "on"), with_and_without("offer_idle_executors"))
 def test_executors_in_the_common_pool_are_offered_when_a_stage_opens(semantics: Semantics, on: bool) -> None:
-    """The second executor finds nothing to do at 0; four tasks open at 11 s."""
+    """The second executor has nothing to do at 0; four tasks open at 11 s."""
     profile = chain(stage(1, 10_000.0), stage(4, 10_000.0))
     config = ClusterConfig(num_executors=2, moving_delay_ms=1000.0, semantics=semantics)
     record, _ = finish(Cluster(config, jobs(profile)), one_by_one)
@@ -77,7 +77,7 @@ Offer = tuple[float, list[int], int, tuple[int | None, int | None]]
 
 
 def asked_before(cluster: Cluster, end_ms: float) -> list[Offer]:
-    """Idle from now on; returns (time, executors in turn, number offered, source) of what is offered."""
+    """Idle from now on; return (time, acting executors, number offered, source) of all offers."""
     offers = []
     while not cluster.done and cluster.clock.now < end_ms:
         offers.append((cluster.clock.now, cluster.acting, cluster.offered, cluster.source))
@@ -86,10 +86,10 @@ def asked_before(cluster: Cluster, end_ms: float) -> list[Offer]:
 
 
 @pytest.mark.parametrize(("semantics", "on"), with_and_without("offer_idle_executors"))
-def test_executors_in_the_common_pool_are_offered_whenever_any_runs_dry(
+def test_executors_in_the_common_pool_are_offered_whenever_any_becomes_idle(
     semantics: Semantics, on: bool
 ) -> None:
-    """Executor 2 is done with job 1 at 2 s, executor 0 runs dry at 5 s; job 0's stage 1 may be chosen."""
+    """Executor 2 is done with job 1 at 2 s, executor 0 becomes idle at 5 s; job 0's stage 1 may be chosen."""
     config = ClusterConfig(num_executors=3, moving_delay_ms=0.0, warmup_delay_ms=0.0, semantics=semantics)
     first = chain(StageProfile(2, UNEVEN), stage(3, 100.0))
     cluster = Cluster(config, jobs(first, job(stage(1, 2000.0))))
@@ -106,7 +106,7 @@ def test_more_executors_than_tasks_that_they_wait_for_are_offered_to_a_job_that_
 ) -> None:
     """Executor 2 was sent ahead to stage 1, whose only task must wait for both tasks of stage 0.
 
-    At 5 s executor 0 runs dry and waits too: one of the two is free. Job 1 arrives at 6 s.
+    At 5 s executor 0 becomes idle and waits too: one of the two is free. Job 1 arrives at 6 s.
     """
     config = ClusterConfig(num_executors=3, moving_delay_ms=0.0, warmup_delay_ms=0.0, semantics=semantics)
     first = chain(StageProfile(2, UNEVEN), stage(1, 100.0))
@@ -120,7 +120,7 @@ def test_more_executors_than_tasks_that_they_wait_for_are_offered_to_a_job_that_
 
 @pytest.mark.parametrize(("semantics", "on"), with_and_without("waiting_keeps_jvm"))
 def test_an_executor_that_waited_in_its_job_is_warm(semantics: Semantics, on: bool) -> None:
-    """The executor that completes stage 0 enters its job's pool for a moment before it begins stage 1."""
+    """The executor that completes stage 0 enters its job's pool for a moment before it starts stage 1."""
     waves = {"first_ms": 50.0, "fresh_ms": 100.0}
     config = ClusterConfig(num_executors=1, moving_delay_ms=1000.0, semantics=semantics)
     record, _ = finish(Cluster(config, jobs(chain(stage(1, 10.0, **waves), stage(2, 10.0, **waves)))))
@@ -144,7 +144,7 @@ def test_an_executor_that_arrived_early_and_never_worked_is_cold(semantics: Sema
 
 @pytest.mark.parametrize("on", [True, False])
 def test_an_executor_too_small_for_what_is_left_of_its_job_is_free(on: bool) -> None:
-    """The small one ends the first stage at 110 ms; the second needs the large one, and no more executors."""
+    """The small one finishes the first stage at 110 ms; the second stage needs the large one only."""
     profile = chain(stage(1, 10.0, memory=0.5), stage(1, 1000.0, memory=1.0))
     classes = (ExecutorClass(1, memory=0.5), ExecutorClass(1, memory=1.0))
     semantics = replace(PAPER, release_misfits=on)
@@ -162,7 +162,7 @@ def test_an_executor_too_small_for_what_is_left_of_its_job_is_free(on: bool) -> 
 
 @pytest.mark.parametrize(("semantics", "on"), with_and_without("ready_stages_only"))
 def test_executors_are_sent_ahead_to_stages_that_are_not_ready_or_not(semantics: Semantics, on: bool) -> None:
-    """The second stage may be chosen as soon as all tasks of the first are handed out, or when it opens at 3 s."""
+    """The second stage may be chosen when all tasks of the first are claimed, or when it opens at 3 s."""
     config = ClusterConfig(num_executors=5, moving_delay_ms=2000.0, semantics=semantics)
     cluster = Cluster(config, jobs(chain(stage(1, 1000.0), stage(3, 1000.0))))
     cluster.decide(Decision(0, 1))
@@ -173,8 +173,8 @@ def test_executors_are_sent_ahead_to_stages_that_are_not_ready_or_not(semantics:
 
 
 @pytest.mark.parametrize("on", [True, False])
-def test_nobody_is_asked_who_could_only_wait(on: bool) -> None:
-    """Executor 2 is done with job 1 at 500 ms, when the two stages of job 0 that are left are not ready."""
+def test_executors_that_could_only_wait_are_not_offered(on: bool) -> None:
+    """Executor 2 is done with job 1 at 500 ms, when the remaining two stages of job 0 are not ready."""
     fan = job(*(stage(1, 1000.0) for _ in range(3)), edges=[(0, 1), (0, 2)])
     semantics = replace(PAPER, ready_stages_only=on)
     config = ClusterConfig(num_executors=3, moving_delay_ms=0.0, semantics=semantics)
@@ -191,7 +191,7 @@ def test_nobody_is_asked_who_could_only_wait(on: bool) -> None:
 def test_an_executor_is_offered_after_each_task_or_when_its_stage_has_none_left(
     semantics: Semantics, on: bool
 ) -> None:
-    """A shorter job comes while the first of three tasks runs, and whoever is asked prefers it."""
+    """A shorter job arrives while the first of three tasks runs, and the scheduler prefers it."""
     config = ClusterConfig(1, moving_delay_ms=0.0, warmup_delay_ms=0.0, semantics=semantics)
     sequence = jobs(job(stage(3, 10.0)), job(stage(1, 1.0)), at=[0.0, 5.0])
     record, _ = finish(
@@ -211,7 +211,7 @@ def test_the_episode_ends_at_max_time(semantics: Semantics, on: bool) -> None:
 
 @pytest.mark.parametrize(("semantics", "on"), with_and_without("reward_short_jobs"))
 def test_a_job_that_ends_before_the_second_decision_is_rewarded(semantics: Semantics, on: bool) -> None:
-    """Where the second stage opens at 11 s the job is seen then, and its first 11 s are counted in any case."""
+    """If the second stage opens at 11 s, the job is observed then, and its first 11 s count in any case."""
     config = ClusterConfig(1, moving_delay_ms=1000.0, semantics=semantics, reward_scale_ms=1000.0)
     record, rewards = finish(Cluster(config, jobs(job(stage(1, 10_000.0)))))
     assert record.jct_ms.tolist() == [11_000.0]
@@ -237,9 +237,9 @@ def test_the_reward_of_a_job_that_arrives_and_ends_within_a_step(semantics: Sema
 def test_the_head_job_goes_before_the_job_whose_executors_are_offered(semantics: Semantics, on: bool) -> None:
     """Executor 1 waits in job 0 for its second stage. At 5 s executor 2 opens the second stage of job 1.
 
-    The head job could use it, so far as is known, and gets it. Executor 1 is one too many then: it takes
-    executor 2's place if free executors are offered, else executor 2 comes back at 10 s. The published
-    simulator's FIFO keeps executors in their job.
+    As far as is known, the head job could use it, and gets it. Then executor 1 is superfluous: it takes executor 2's
+    place if free executors are offered, else executor 2 returns at 10 s. The published simulator's FIFO keeps
+    executors in their job.
     """
     config = ClusterConfig(num_executors=3, moving_delay_ms=0.0, semantics=semantics)
     sequence = jobs(chain(stage(1, 10_000.0), stage(1, 1000.0)), chain(stage(1, 5000.0), stage(1, 5000.0)))
@@ -258,9 +258,9 @@ def test_the_head_job_goes_before_the_job_whose_executors_are_offered(semantics:
 def test_a_job_that_was_granted_all_executors_once_gets_no_more(on: bool) -> None:
     """Job 0 is granted executors 0 for stage 0 and 1 for stage 1, where it waits; at 300 ms 2 for stage 1.
 
-    Then executor 1 is one too many and goes to job 1 until 1400 ms. With a counter of grants job 0, though it
-    seems to have use for it, is given nobody any more, and executor 2 begins stage 1 as soon as it opens, at
-    1500 ms. Without it, executor 1 is sent there and arrives at 1600 ms.
+    Then executor 1 is superfluous and goes to job 1 until 1400 ms. With a counter of grants job 0 gets no further
+    executor, although it seems to need one, and executor 2 starts stage 1 as soon as it opens, at 1500 ms. Without
+    the counter, executor 1 is sent there and arrives at 1600 ms.
     """
     config = ClusterConfig(
         num_executors=3, moving_delay_ms=200.0, semantics=replace(PAPER, fifo_reuses_grants=on)

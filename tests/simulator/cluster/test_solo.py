@@ -46,16 +46,16 @@ SHARED = Path(os.environ.get("DECIMA_SHARED", Path(__file__).parents[4] / "share
 
 
 class Limited:
-    """Runs the only job with at most so many executors, unless it would stand still for ever."""
+    """Runs the only job with a limit, which it exceeds only if the cluster would stall for ever."""
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
 
     def reset(self, config: ClusterConfig) -> None:
-        """Nothing to remember."""
+        """Nothing to reset."""
 
     def decide(self, observation: Observation) -> Decision | None:
-        """All executors that the limit leaves to the next stage."""
+        """Give all executors within the limit to the next stage."""
         stage, held = int(observation.next_stage[0]), observation.held(0)
         if stage < 0 or (held >= self.limit and not observation.last_call):
             return None
@@ -65,13 +65,13 @@ class Limited:
 def alone(
     profile: JobProfile, config: ClusterConfig, limit: int | None = None, seed: int = 0
 ) -> EpisodeRecord:
-    """The job alone under a limit, or under FIFO."""
+    """Run the job alone with a limit, or under FIFO."""
     scheduler = Fifo() if limit is None else Limited(limit)
     return run_episode(config, JobSequence((profile,), np.zeros(1), seed), scheduler)
 
 
 def typed(tasks: int, repeats: int = 1) -> StageProfile:
-    """A stage as people type it: the values of a wave, each so many times."""
+    """Return a stage as in a workload file: the values of a wave, each repeated."""
     fresh, first, rest = [2600.0], [900.0], [400.0, 450.0, 700.0]
     tables = ({1: values * repeats} for values in (fresh, first, rest))
     return StageProfile(tasks, TaskDurations.from_tables(*tables))
@@ -90,7 +90,7 @@ def test_a_compiled_run_is_an_episode_of_the_job_alone(
 
 
 def check_slowdown(profile: JobProfile, executors: int) -> None:
-    """Alone under its best limit, the mean slowdown is 1; no limit is much better."""
+    """Check that with its best limit the mean slowdown alone is 1, and that no limit is much better."""
     config = ClusterConfig(executors)
     found = time_alone(profile, config)
     assert 1 <= found.limit <= executors
@@ -120,7 +120,7 @@ def test_slowdown_is_1_for_every_job_alone_under_its_best_limit(source: str, exe
 
 
 def test_what_a_job_needs_alone_counts_the_delays() -> None:
-    """Eight tasks of a second each: two executors where a move and a fresh JVM are worth it, else all."""
+    """Eight tasks of a second each: two executors if moves and fresh JVMs are expensive, else all."""
     short, long = job(stage(8, 10, fresh_ms=900, first_ms=900)), job(stage(8, 1000))
     assert time_alone(long, ClusterConfig(8)) == (8, 3000.0)
     assert time_alone(short, ClusterConfig(8)) == (8, 2900.0)
@@ -165,7 +165,7 @@ def test_no_scheduler_beats_the_job_alone(name: str) -> None:
 
 @st.composite
 def typed_jobs(draw: st.DrawFn) -> JobProfile:
-    """A job as written by hand: waves of one level, fresh tasks the slowest."""
+    """Draw a job as in a workload file: waves of one level, fresh tasks the slowest."""
     stages = []
     for _ in range(draw(st.integers(1, 5))):
         rest_ms = draw(st.floats(100, 3000))
@@ -206,7 +206,7 @@ def test_work_and_slowdown_do_not_depend_on_how_often_values_are_typed(executors
 
 
 def test_schedulers_see_the_means_of_the_cluster_unless_the_profile_gives_them() -> None:
-    """On both engines, in rows and profiles; a mean that is given stays, and so does the profile."""
+    """On both engines, in rows and profiles; a given mean stays, and so does the profile."""
     profile, given_ms = job(typed(40)), embedded_tpch()[0]
     assert known_profile(given_ms, ClusterConfig(10)) is given_ms
     seen = []

@@ -1,4 +1,4 @@
-"""Small grids by hand, and what they do."""
+"""Small grids by hand."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ SMALL = {"num_resources": 1, "units": 3, "visible_jobs": 3, "slot_width": 3, "ho
 
 
 def small(*jobs: Written, steps: int = 10, **changes: Any) -> Grid:
-    """One episode of the jobs on a machine with three units of one resource for four steps, or as changed."""
+    """Return one episode of the jobs on a machine with three units of one resource for four steps, with changes."""
     return Grid(GridConfig(**SMALL | changes), JobSets.of([jobs], steps))
 
 
 def act(grid: Grid, *actions: int) -> list[float]:
-    """The rewards of actions in the only episode."""
+    """Return the rewards of actions in the only episode."""
     return [float(grid.step([action % grid.config.num_actions])[0]) for action in actions]
 
 
 def drawn(grid: Grid) -> str:
-    """The only episode's picture, a line a row: a dot for nothing, # for 1, else the number of the shade."""
+    """Return the only episode's picture as text: a dot for nothing, # for 1, else the number of the shade."""
     shades = (grid.pictures[0] * 40).round().astype(int).tolist()
     return "\n".join("".join({0: ".", 40: "#"}.get(shade, str(shade)) for shade in row) for row in shades)

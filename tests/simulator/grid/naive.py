@@ -1,4 +1,4 @@
-"""DeepRM's rules once more: one episode, slow, plain Python, nothing kept up to date that can be worked out."""
+"""DeepRM's rules in slow, plain Python for one episode, without cached values."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class NaiveJob:
 
 @dataclass
 class Naive:
-    """An episode of the jobs, ordered by when they enter, in ``steps`` steps."""
+    """An episode of the jobs, ordered by arrival, in ``steps`` steps."""
 
     config: GridConfig
     written: Sequence[Written]
@@ -49,7 +49,7 @@ class Naive:
         self._arrive()
 
     def step(self, action: int) -> tuple[str, float]:
-        """What became of the action, and the reward."""
+        """Return the outcome of the action, and the reward."""
         if self.done:
             return "over", 0.0
         outcome = self._choose(action)
@@ -60,7 +60,7 @@ class Naive:
         return self.config.units - sum(job.demand[resource] for job in booked)
 
     def offset(self, job: NaiveJob, machine: int) -> int | None:
-        """From which step on the job fits."""
+        """Return the first step from which the job fits."""
         last = self.config.horizon if self.config.semantics.last_row else self.config.horizon - 1
         for offset in range(last - job.duration + 1):
             if all(
@@ -147,7 +147,7 @@ class Naive:
         return -sum(weight / (job.duration if by_duration else 1) for job, weight in weighted)
 
     def picture(self) -> list[list[float]]:
-        """Row by row."""
+        """Return the picture row by row."""
         return [self._row(row) for row in range(self.config.horizon)]
 
     def _row(self, row: int) -> list[float]:
@@ -167,7 +167,7 @@ class Naive:
         return cells
 
     def _cluster(self, row: int, machine: int, resource: int) -> list[float]:
-        """A row only ever gets fuller, so that jobs lie side by side in it in order of booking."""
+        """Return the units by job; rows fill up only, so jobs are side by side in order of booking."""
         time = self.clock + row
         cells: list[float] = []
         for job in self.running:

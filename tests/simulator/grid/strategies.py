@@ -1,4 +1,4 @@
-"""Hypothesis strategies for grids and their jobs, and ways to act."""
+"""Hypothesis strategies for grids, jobs and actions."""
 
 from __future__ import annotations
 
@@ -26,7 +26,9 @@ def semantics() -> st.SearchStrategy[GridSemantics]:
 
 @st.composite
 def grids(draw: st.DrawFn, *, whole: bool = False) -> GridConfig:
-    """Small grids of all kinds; ``whole``: in the paper's semantics, without weights, until all jobs are finished."""
+    """Draw small grids of all kinds; ``whole``: in the paper's semantics, without weights, until all jobs are
+    finished.
+    """
     units = draw(st.integers(1, 6))
     config = GridConfig(
         num_resources=draw(st.integers(1, 3)),
@@ -55,7 +57,7 @@ def grids(draw: st.DrawFn, *, whole: bool = False) -> GridConfig:
 
 
 def jobs_for(config: GridConfig, steps: int, min_size: int) -> st.SearchStrategy[list[Written]]:
-    """Up to 15 jobs that the grid has room for, in order of entering."""
+    """Draw up to 15 jobs that fit the grid, in order of arrival."""
     demand = st.tuples(*[st.integers(0, config.slot_width)] * config.num_resources).filter(any)
     longest = config.horizon if config.semantics.last_row else config.horizon - 1
     job = st.tuples(st.integers(0, steps - 1), st.integers(1, longest), demand)
@@ -65,7 +67,7 @@ def jobs_for(config: GridConfig, steps: int, min_size: int) -> st.SearchStrategy
 
 
 def job_sets(config: GridConfig, steps: int) -> st.SearchStrategy[list[list[Written]]]:
-    """One to three sets, at least one of them with jobs."""
+    """Draw one to three sets, at least one of them with jobs."""
     return st.lists(jobs_for(config, steps, min_size=0), min_size=1, max_size=3).filter(any)
 
 
@@ -74,7 +76,7 @@ Choose = Callable[[Grid], NDArray[np.int64]]
 
 
 def random_actions(seed: int, *, void: float = 0.1, impossible: float = 0.1) -> Choose:
-    """Mostly jobs that can be booked; sometimes void, sometimes any action at all."""
+    """Choose mostly bookable jobs, sometimes void, sometimes any action."""
     random = np.random.default_rng(seed)
 
     def choose(grid: Grid) -> NDArray[np.int64]:

@@ -1,4 +1,4 @@
-"""Many episodes at once: masks, independence, beginning anew, and what is refused."""
+"""Many episodes at once: masks, independence, reset, and refused arguments."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from workloads.grid_jobs import JobSets
 
 
 def trace(grid: Grid, actions: list[NDArray[np.int64]]) -> list[NDArray[Any]]:
-    """All that shows, [step, episode, ..]."""
+    """Return all visible values, [step, episode, ..]."""
     steps = []
     for chosen in actions:
         rewards = grid.step(chosen)
@@ -35,7 +35,7 @@ def trace(grid: Grid, actions: list[NDArray[np.int64]]) -> list[NDArray[Any]]:
 
 
 def played(grid: Grid, choose: Choose, most: int = 60) -> list[NDArray[np.int64]]:
-    """The actions chosen until all episodes are over, at most so many."""
+    """Return the chosen actions until all episodes have ended, at most this number."""
     actions: list[NDArray[np.int64]] = []
     while not grid.done.all() and len(actions) < most:
         actions.append(choose(grid))
@@ -48,7 +48,7 @@ def played(grid: Grid, choose: Choose, most: int = 60) -> list[NDArray[np.int64]
 def test_masks_say_which_actions_book_a_job_and_which_of_them_at_once(
     data: st.DataObject, config: GridConfig, steps: int, num_actions: int, seed: int
 ) -> None:
-    """All actions are tried, each in an episode of its own that came to the same state."""
+    """All actions are tried, each in its own episode in the same state."""
     grid = Grid(
         config, JobSets.of([data.draw(jobs_for(config, steps, min_size=3))] * config.num_actions, steps)
     )

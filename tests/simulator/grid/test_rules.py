@@ -1,4 +1,4 @@
-"""What actions do: the compiled rules against plain ones, and by hand."""
+"""Effects of actions: the compiled rules against plain ones, and by hand."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ OUTCOMES = {BOOKED: "booked", NO_ROOM: "no room", EMPTY: "empty", PASSED: "void"
 
 
 def seen(grid: Grid, episode: int) -> dict[str, Any]:
-    """All that shows of an episode."""
+    """Return all visible values of an episode."""
     record, num_jobs = grid.record(), int(grid.jobs.num_jobs[episode])
     return {
         "clock": grid.clock[episode],
@@ -179,7 +179,7 @@ REWARDS = {
 
 @pytest.mark.parametrize(("objective", "reward"), REWARDS.items())
 def test_jobs_are_weighted_by_where_they_are_while_the_step_passes(objective: Any, reward: float) -> None:
-    """The first two jobs run, on machines of weights 4 and 3, the third is in the slot, the fourth behind it."""
+    """The first two jobs run, on machines of weights 4 and 3, the third is in the slot, the fourth in the backlog."""
     weights = {"machine_weights": (4, 3), "queue_weight": 0.5, "backlog_weight": 0.25}
     jobs = [(0, 1, (1,)), (0, 2, (1,)), (0, 1, (1,)), (0, 1, (1,))]
     grid = small(*jobs, machines=2, visible_jobs=1, objective=objective, **weights)

@@ -1,4 +1,4 @@
-"""Recordings, and ways to damage them: what the tests of all kinds of recordings share."""
+"""Recordings, and ways to damage them, for tests of all kinds of recordings."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Place = tuple[str | int, ...]
 
 
 def at(path: str, to: Any) -> Damage:
-    """Set the entry at a path such as ``jobs.0.name`` to a value, or to what a function makes of it."""
+    """Set the entry at a path such as ``jobs.0.name`` to a value, or to a function of it."""
     return at_place(tuple(int(part) if part.isdigit() else part for part in path.split(".")), to)
 
 
@@ -48,7 +48,7 @@ def without(*keys: str) -> Damage:
 
 
 def damaged(episode: Recording, damage: Damage) -> Recording:
-    """A copy that differs from the episode."""
+    """Return a changed copy of the episode."""
     result = copy.deepcopy(episode)
     damage(result)
     assert result != episode
@@ -62,7 +62,7 @@ def write(path: Path, content: Recording) -> Path:
 
 
 def refused(path: Path, differences: Any = None) -> str:
-    """What is said about a file that does not match."""
+    """Return the message about a file that does not match."""
     line = first_difference_in(path, *([differences] if differences else []))
     assert line is not None
     assert "\n" not in line
@@ -71,7 +71,7 @@ def refused(path: Path, differences: Any = None) -> str:
 
 
 def numbers(value: Any, place: Place = (), aside: frozenset[str] = frozenset()) -> list[Place]:
-    """Where the numbers are, but under keys ``aside``."""
+    """Yield the paths of numbers, except under keys ``aside``."""
     if isinstance(value, dict):
         entries: Iterator[tuple[str | int, Any]] = (each for each in value.items() if each[0] not in aside)
     elif isinstance(value, list):
@@ -82,14 +82,14 @@ def numbers(value: Any, place: Place = (), aside: frozenset[str] = frozenset()) 
 
 
 def last_of_each_kind(places: list[Place]) -> list[Place]:
-    """Of the same kind are those whose paths differ in the places in lists only."""
+    """Return one path of each kind; paths that differ only in list indices are of one kind."""
     kinds = {tuple(part for part in place if isinstance(part, str)): place for place in places}
     assert len(kinds) > 10
     return list(kinds.values())
 
 
 def unnoticed(good: Recording, places: list[Place], path: Path) -> list[Place]:
-    """The numbers that may be larger by one without a difference."""
+    """Return the numbers whose increase by one causes no difference."""
     found = []
     for place in places:
         line = first_difference_in(write(path, damaged(good, at_place(place, lambda value: value + 1))))
@@ -99,7 +99,7 @@ def unnoticed(good: Recording, places: list[Place], path: Path) -> list[Place]:
 
 
 def malformed(good: Recording, *optional: str) -> dict[str, tuple[bytes, str]]:
-    """Name of a file -> its bytes, what is said about it; of any recording, whose other keys must be there."""
+    """Return name of a file -> its bytes and the expected message; for any recording with required keys."""
     text = json.dumps(good).encode()
     packed = gzip.compress(text)
     required = {key: json.dumps(damaged(good, without(key))).encode() for key in good if key not in optional}

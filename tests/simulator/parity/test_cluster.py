@@ -1,4 +1,4 @@
-"""Recorded episodes match, and whatever is wrong with a recording is noticed."""
+"""Recorded episodes match, and every error in a recording is detected."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ def features(
     jobs: dict[int, tuple[int, int]],
     stages: dict[tuple[int, int], tuple[int, str]],
 ) -> Recording:
-    """What the published agent saw and computed.
+    """Return observation and outputs of the published agent.
 
     Args:
         offered: number of executors.
-        source: the job they come from.
-        jobs: of each live job its executors and the least limit.
-        stages: of each stage the remaining tasks, and whether it is valid ("v") and unfinished ("u").
+        source: job that held them.
+        jobs: number of executors and smallest limit of each live job.
+        stages: remaining tasks of each stage, and whether it is valid ("v") and unfinished ("u").
     """
     inputs = {job: [count / 20, 2 if job == source else -2, offered / 20] for job, (count, _) in jobs.items()}
     return {
@@ -68,7 +68,7 @@ def decision(
     reward: float,
     seen: Recording,
 ) -> Recording:
-    """One decision; ``answer``: job, stage, executors asked for, executors committed."""
+    """Return one decision; ``answer``: job, stage, executors requested, executors committed."""
     return {
         "time_ms": time_ms,
         "source_job": source[0],
@@ -86,13 +86,13 @@ def decision(
 
 
 def recording() -> Recording:
-    """An episode written by hand from the published rules.
+    """Return an episode written by hand from the published rules.
 
-    Two executors, 10 ms to move. Job 0: three tasks, then one. Job 1, at 25 ms: one task.
+    Two executors, moving delay 10 ms. Job 0: three tasks, then one. Job 1, at 25 ms: one task.
 
-    * 10: both executors begin stage 0 of job 0, fresh, 30 ms. At 40 executor 0 takes the third task, 10 ms.
-    * 40: executor 1 runs dry; two executors are at stake: one goes to job 1, the other one to stage 1.
-    * 50: executor 0 completes stage 0 and begins stage 1, first wave, 4 ms; executor 1 begins job 1, 7 ms.
+    * 10: both executors start stage 0 of job 0, fresh, 30 ms. At 40 executor 0 takes the third task, 10 ms.
+    * 40: executor 1 becomes idle; two executors are offered: one goes to job 1, the other one to stage 1.
+    * 50: executor 0 completes stage 0 and starts stage 1, first wave, 4 ms; executor 1 starts job 1, 7 ms.
     """
     first = features(2, None, {0: (0, 1)}, {(0, 0): (3, "vu"), (0, 1): (1, "u")})
     dry = features(2, 0, {0: (2, 1), 1: (0, 1)}, {(0, 0): (0, "u"), (0, 1): (1, "vu"), (1, 0): (1, "vu")})

@@ -71,7 +71,7 @@ def test_single_jobs_take_as_long_as_in_the_published_simulator(
 def average_jct_s(
     jobs: list[dict[str, Any]], profile: Callable[[str, int], JobProfile], scheduler: Scheduler, repeats: int
 ) -> list[float]:
-    """Average JCT of a recorded experiment under our luck, once for each repeat."""
+    """Return the average JCT of a recorded experiment with our task noise, once for each repetition."""
     profiles = tuple(profile(job["size"], job["query"]) for job in jobs)
     arrival_ms = np.array([job["arrival_ms"] for job in jobs], dtype=float)
     config = ClusterConfig(num_executors=50, semantics=DECIMA_SIM)
@@ -89,7 +89,7 @@ def average_jct_s(
 def test_jobs_take_as_long_as_in_the_published_simulator(
     shared: Shared, profile: Callable[[str, int], JobProfile], name: str, repeats: int, place: int, agent: str
 ) -> None:
-    """In streams medians: now and then executors that are forgotten in the common pool make one job very long."""
+    """In streams medians, since executors forgotten in the common pool sometimes delay one job a lot."""
     experiment = reference(shared, name)["seeds"][place]
     ours = average_jct_s(experiment["jobs"], profile, AGENTS[agent](), repeats)
     theirs = experiment["agents"][agent]["avg_jct_s"]
@@ -100,7 +100,7 @@ def test_jobs_take_as_long_as_in_the_published_simulator(
 
 
 def test_classic_schedulers_rank_as_in_the_paper(shared: Shared) -> None:
-    """Batches of 20 TPC-H jobs, 50 executors; the paper has 100 of them, its Figure 9a."""
+    """Batches of 20 TPC-H jobs, 50 executors; the paper has 100 of them in its Figure 9a."""
     profiles = load_tpch(shared("tpch"))
     config = ClusterConfig(num_executors=50)
     names = ("fifo", "sjf-cp", "fair", "naive-weighted-fair", "weighted-fair:-1")

@@ -1,4 +1,4 @@
-"""Recorded episodes of the public code match, and whatever is wrong with a recording is noticed."""
+"""Recorded episodes of the published code match, and every error in a recording is detected."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ ACTIONS = [2, 0, 0, 1, 1, 2, 0, 0, 2, 2, 2, 2]
 
 @lru_cache
 def hashes() -> list[dict[str, str]]:
-    """Of the pictures, as the plain rules draw them: the first one, and that after each action."""
+    """Return hashes of the pictures by the plain rules: the first one, and that after each action."""
     sizes = {"units": 3, "visible_jobs": 2, "slot_width": 2, "horizon": 5, "backlog": 1}
     config = GridConfig(**sizes, picture="coloured", arrival_column=True, semantics=DEEPRM)
     naive = Naive(config, JOBS, 4)
@@ -64,11 +64,11 @@ def hashes() -> list[dict[str, str]]:
 
 
 def recording() -> Recording:
-    """An episode written by hand from the public code's rules.
+    """Return an episode written by hand from the published code's rules.
 
-    Three units of two resources, two slots, a backlog of one. Jobs 1 and 3 run from 1 to 3, job 2 behind them, and
-    job 5, which needs four of the five rows and cannot have the last, when that is over. At 3 job 3 lingers in the
-    list of running jobs, at 4 job 2.
+    Three units of two resources, two slots, a backlog of one. Jobs 1 and 3 run from 1 to 3, job 2 after them, and
+    then job 5, which needs four of the five rows and cannot have the last. At 3 job 3 remains in the list of running
+    jobs, at 4 job 2.
     """
     states = [
         # outcome, reward, clock, running, slots, backlog

@@ -1,4 +1,4 @@
-"""Alibaba's trace of 2018: what names mean, which jobs are dropped, what is refused, and how much it takes."""
+"""Alibaba's trace of 2018: parsing of names, dropped jobs, refused files, and memory."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def row(
     cpu: object = "100.0",
     memory: object = "0.5",
 ) -> str:
-    """A line of the table."""
+    """Return a line of the table."""
     return f"{task},{instances},{job},1,{status},{start},{end},{cpu},{memory}"
 
 
@@ -49,7 +49,7 @@ def read(folder: Path, *rows: str, **options: Excerpt) -> Workload:
 
 
 def edges(profile: JobProfile) -> set[tuple[str, str]]:
-    """By the stages' names."""
+    """Return the edges by stage names."""
     names = [stage.name for stage in profile.stages]
     return {(names[parent], names[child]) for parent, child in profile.edges.tolist()}
 
@@ -167,7 +167,7 @@ def test_a_piece_of_a_number_is_no_parent(tmp_path: Path) -> None:
 
 @st.composite
 def dags(draw: st.DrawFn) -> dict[int, set[int]]:
-    """Task numbers in any order, and of each the numbers of its parents."""
+    """Draw task numbers in any order, with the numbers of their parents."""
     numbers = draw(st.permutations(draw(st.lists(st.integers(0, 99), unique=True, min_size=1, max_size=8))))
     return {
         number: draw(st.sets(st.sampled_from(numbers[:place]), max_size=4)) if place else set()
@@ -348,7 +348,7 @@ def test_whatever_is_no_table_is_refused_in_one_line(
 
 
 def test_the_sample_of_the_trace(shared: Shared) -> None:
-    """Its cycles are all of names that were cut."""
+    """All cycles in it come from names that were cut."""
     workload = read_alibaba(shared("traces/alibaba2018_dag_tasks/selected_DAGs.csv.gz"))
     assert workload.about["jobs in the table"] == 2120
     assert workload.about["dropped"] == {"an unfinished task": 42}
@@ -365,7 +365,7 @@ def test_the_sample_of_the_trace(shared: Shared) -> None:
 
 @pytest.mark.slow
 def test_a_million_tasks_take_little_memory(tmp_path: Path) -> None:
-    """Some 110 bytes for each: the whole trace, of 14 million, stays below 2 GB."""
+    """About 110 bytes each: the whole trace, of 14 million tasks, stays below 2 GB."""
 
     def peak_bytes(num_jobs: int) -> int:
         path = tmp_path / "batch_task.csv"

@@ -1,4 +1,4 @@
-"""A workload is named in one way, whatever kind it is."""
+"""Workloads of all kinds are opened by name or path."""
 
 from __future__ import annotations
 

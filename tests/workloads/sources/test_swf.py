@@ -1,4 +1,4 @@
-"""Job logs in Standard Workload Format: what is read, what is refused, and jobs for a grid and a cluster."""
+"""Job logs in Standard Workload Format: reading, refused files, and jobs for a grid and a cluster."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def line(
     group: Any = -1,
     queue: Any = -1,
 ) -> str:
-    """A job of 18 fields."""
+    """Return a job of 18 fields."""
     known = (1, submit, 5, run, allocated, -1, used_memory, processors, 200, memory, status)
     fields = (*known, user, group, -1, queue, -1, -1, -1)
     return " ".join(str(each) for each in fields)
@@ -309,7 +309,7 @@ def test_real_logs(shared: Shared, name: str) -> None:
 
 
 def log_of(**changes: Any) -> SwfLog:
-    """Ten jobs of 1 to 10 processors, 100 s apart, that run for 10 to 100 s."""
+    """Return ten jobs of 1 to 10 processors, 100 s apart, that run for 10 to 100 s."""
     numbers = np.arange(1.0, 11.0)
     arguments: dict[str, Any] = {
         "name": "toy",
@@ -345,7 +345,7 @@ def test_impossible_logs(changes: dict[str, Any], message: str) -> None:
 
 
 def jobs_of(jobs: JobSets, row: int = 0) -> list[tuple[int, int, tuple[int, ...]]]:
-    """Enter, duration and demand of one set's jobs."""
+    """Return arrival step, duration and demand of one set's jobs."""
     count = jobs.num_jobs[row]
     demand = [tuple(each) for each in jobs.demand[row, :count].tolist()]
     return list(
@@ -354,7 +354,7 @@ def jobs_of(jobs: JobSets, row: int = 0) -> list[tuple[int, int, tuple[int, ...]
 
 
 def whole(log: SwfLog, work: int, *, slots: int, steps: int, **options: Any) -> JobSets:
-    """One set of all jobs of a log that offers ``work`` unit-steps of the busier resource."""
+    """Return one set of all jobs of a log with ``work`` unit-steps of the busier resource."""
     jobs = swf_jobs(
         log, load=(work - 0.5) / (slots * steps), sets=1, slots=slots, steps=steps, seed=0, **options
     )
@@ -506,7 +506,7 @@ def log(tmp_path: Path) -> Path:
 
 
 def told(profile: JobProfile) -> tuple[int, float, float, float]:
-    """Tasks, their duration in s, and what each demands."""
+    """Return numbers of tasks, their durations in s, and demands."""
     [stage] = profile.stages
     return stage.num_tasks, stage.durations.mean_ms / 1000, stage.cpu, stage.memory
 

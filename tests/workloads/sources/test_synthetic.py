@@ -1,4 +1,4 @@
-"""Generated jobs: valid, repeatable, and as varied as the text says."""
+"""Generated jobs are valid, reproducible, and as varied as documented."""
 
 from __future__ import annotations
 
@@ -20,7 +20,6 @@ def jobs() -> tuple[JobProfile, ...]:
 
 
 def test_a_seed_names_the_same_jobs_in_each_version(jobs: tuple[JobProfile, ...]) -> None:
-    """A seed names the same generated jobs in every version."""
     assert LEVELS.tolist() == [5, 10, 20, 40, 50, 60, 80, 100]
     assert sum(job.num_stages for job in jobs) == 3853
     assert sum(len(job.edges) for job in jobs) == 3583
@@ -34,7 +33,7 @@ def test_a_seed_names_the_same_jobs_in_each_version(jobs: tuple[JobProfile, ...]
 
 
 def means_ms(job: JobProfile, stage: int) -> np.ndarray:
-    """Mean duration by wave and level, float [3, 8]."""
+    """Return mean durations by wave and level, float [3, 8]."""
     durations = job.stages[stage].durations
     return np.array([[cell.mean() for cell in durations.table(wave).values()] for wave in Wave])
 

@@ -1,4 +1,4 @@
-"""The embedded TPC-H set: what is in it, how it is built, and how it compares with the published one."""
+"""The embedded TPC-H set: contents, construction, and comparison with the published set."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def test_it_is_like_the_published_set(shared):
 
 @pytest.fixture(scope="session")
 def few_recordings(shared, tmp_path_factory) -> Path:
-    """The runs of three queries, as links in a folder of their own."""
+    """The runs of three queries, as links in a folder."""
     folder = tmp_path_factory.mktemp("recordings")
     (folder / "eventlogs").mkdir()
     for query in (1, 9, 22):

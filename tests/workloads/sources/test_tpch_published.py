@@ -1,4 +1,4 @@
-"""The reader of the published TPC-H profiles: what it makes of them, and what it refuses."""
+"""The reader of the published TPC-H profiles: results and refused files."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ Tables = dict[str, dict[int, list[float]]]
 
 
 def tables(fresh: Any = None, first: Any = None, rest: Any = None) -> dict[str, Any]:
-    """A stage that was measured at level 5 only, with two tasks; any table can be replaced."""
+    """Return a stage measured at level 5 only, with two tasks; any table can be replaced."""
     return {
         "fresh_durations": {5: [30]} if fresh is None else fresh,
         "first_wave": {5: [30]} if first is None else first,
@@ -50,7 +50,7 @@ def write_job(directory: Path, stages: Any, edges: Any = None) -> Path:
 
 
 def write_pickle(directory: Path, pickled: bytes, header: bytes | None = None) -> Path:
-    """Write a one-stage profile whose durations file holds ``pickled``."""
+    """Write a one-stage profile whose durations file contains ``pickled``."""
     write_job(directory, {0: tables()})
     file = directory / "2g" / "task_duration_1.npy"
     start = file.read_bytes()
@@ -60,7 +60,7 @@ def write_pickle(directory: Path, pickled: bytes, header: bytes | None = None) -
 
 
 def refused(directory: Path) -> str:
-    """The one-line message with which the profile is refused, without the directory."""
+    """Return the one-line message with which the profile is refused, without the directory."""
     with pytest.raises(WorkloadError) as caught:
         load_tpch_job(directory, "2g", 1)
     message = str(caught.value)
@@ -78,7 +78,7 @@ def jobs(shared: Find) -> dict[str, Any]:
 
 
 def raw(directory: Path, size: str, query: int) -> dict[int, Tables]:
-    """The published file as NumPy reads it. It is trusted here, and only here."""
+    """Return the published file as NumPy reads it. It is trusted here only."""
     file = directory / size / f"task_duration_{query}.npy"
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the pickle is of an older NumPy
@@ -87,7 +87,7 @@ def raw(directory: Path, size: str, query: int) -> dict[int, Tables]:
 
 
 def naive_tables(stage: Tables) -> tuple[dict[int, list[float]], ...]:
-    """Preprocessing word by word: remove fresh from first, then fill empty lists from the level below."""
+    """Preprocess naively: remove fresh from first, then fill empty lists from the level below."""
     fresh, first, rest = (dict(stage[name]) for name in ("fresh_durations", "first_wave", "rest_wave"))
     for level in first:
         remaining = list(first[level])
@@ -285,7 +285,7 @@ def test_old_and_new_names_of_the_array_are_let_in(tmp_path: Path, module: bytes
 
 
 def test_what_python_2_wrote_is_read_byte_by_byte(tmp_path: Path) -> None:
-    """Strings of Python 2 carry no encoding; one that is not ASCII is an unknown table, not a crash."""
+    """Strings of Python 2 have no encoding; one that is not ASCII is an unknown table, not a crash."""
     pickled = (
         b"\x80\x02cnumpy.core.multiarray\n_reconstruct\ncnumpy\nndarray\nK\x00\x85U\x01b\x87R"
         b"(K\x01)cnumpy\ndtype\nU\x02O8K\x00K\x01\x87R(K\x03U\x01|NNNJ\xff\xff\xff\xffJ\xff\xff\xff\xffK?tb"

@@ -1,4 +1,4 @@
-"""Workflows in WfFormat: the jobs that they become, when these arrive, and what is refused."""
+"""Workflows in WfFormat: jobs, arrivals, and refused files."""
 
 from __future__ import annotations
 
@@ -24,7 +24,9 @@ def document(
     executed: str | None = None,
     **measured: Any,
 ) -> dict[str, Any]:
-    """A workflow. Every task has as parents the words behind it, 1 s as runtime, and what else was measured."""
+    """Return a workflow. The words after a task are its parents; runtimes are 1 s; further measurements may be
+    added.
+    """
     children = {task: [other for other in parents if task in parents[other].split()] for task in parents}
     execution = {
         "makespanInSeconds": 1,
@@ -60,7 +62,7 @@ def read(folder: Path, content: object, **options: Any) -> JobProfile:
 
 
 def stages(job: JobProfile) -> list[tuple[str, int, tuple[str, ...]]]:
-    """Names, numbers of tasks, names of parents."""
+    """Return names, numbers of tasks, names of parents."""
     return [
         (stage.name, stage.num_tasks, tuple(job.stages[parent].name for parent in parents))
         for stage, parents in zip(job.stages, job.parents, strict=True)
@@ -182,7 +184,7 @@ def test_jobs_arrive_when_they_ran_or_were_written(
     assert workload.about["arrivals"] == clock
 
 
-def test_jobs_whose_times_nobody_knows_arrive_at_once(tmp_path: Path) -> None:
+def test_jobs_without_times_arrive_at_once(tmp_path: Path) -> None:
     content = document({"x": ""})
     del content["createdAt"]
     workload = read_wfcommons(

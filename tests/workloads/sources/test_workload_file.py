@@ -1,4 +1,4 @@
-"""Workload files: what they mean, that they come back as they were written, and what is refused."""
+"""Workload files: meaning, round trip, and refused files."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ TASK = TaskDurations.constant(1.0)
 
 
 def minimal(**changed: Any) -> dict[str, Any]:
-    """The smallest file, with top-level keys replaced; None leaves one out."""
+    """Return the smallest file, with top-level keys replaced; None removes one."""
     file = {"format": "decima-workload", "version": 1, "profiles": {"etl": {"stages": [stage()]}}} | changed
     return {key: value for key, value in file.items() if value is not None}
 
@@ -67,7 +67,7 @@ def refused(path: Path) -> str:
 
 
 def documented(language: str) -> str:
-    """The example of the module's text whose first line starts as files of that language do."""
+    """Return the example in the module's docstring in that language."""
     blocks = (workloads.sources.workload_file.__doc__ or "").split("::\n\n")[1:]
     [text] = [
         block for block in blocks if block.lstrip().startswith({"json": "{", "toml": "format"}[language])

@@ -1,4 +1,4 @@
-"""Writes small Spark event logs, event by event, for the tests of the reader."""
+"""Writes small Spark event logs, event by event, for tests of the reader."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def stage_info(
 
 
 class LogBuilder:
-    """Collects events; every method returns the builder, so that a log reads as a chain."""
+    """Collects events; every method returns the builder, so that calls can be chained."""
 
     def __init__(self, *, app: str = "app-1", name: str = "test", version: str = "3.5.1") -> None:
         self.events: list[dict[str, Any]] = []
@@ -63,7 +63,7 @@ class LogBuilder:
     def job(
         self, job: int, stages: list[dict[str, Any]], at: int, sql: int | None = None, **named: str
     ) -> LogBuilder:
-        """``named`` are more properties of the job."""
+        """Add a job; ``named`` are further properties."""
         self._stages.update({info["Stage ID"]: info for info in stages})
         properties = named | ({} if sql is None else {"spark.sql.execution.id": str(sql)})
         return self.add(
@@ -103,7 +103,7 @@ class LogBuilder:
         metrics: dict[str, Any] | None = None,
         **info: Any,
     ) -> LogBuilder:
-        """One run of a task; ``end=None``: it never ended. ``info`` as Spark names it, in lower case."""
+        """Add one task attempt; ``end=None``: it never ended. ``info`` has Spark's names in lower case."""
         task = {
             "Task ID": self._task_id,
             "Index": index,
@@ -125,7 +125,7 @@ class LogBuilder:
     def run(
         self, stage: int, start: int, end: int, kind: str = "ResultTask", executor: str = "0"
     ) -> LogBuilder:
-        """A whole stage: its tasks one after the other on one executor, evenly over the time."""
+        """Add a whole stage: its tasks one after the other on one executor, evenly spaced."""
         tasks = self._stages[stage]["Number of Tasks"]
         bounds = [start + (end - start) * task // tasks for task in range(tasks + 1) if tasks]
         self.submit(stage, start)
@@ -134,7 +134,7 @@ class LogBuilder:
         return self.complete(stage, end)
 
     def query(self, number: int, name: str, tasks: int) -> LogBuilder:
-        """A query of one stage, which starts at ``2000 + 1000 * number`` and lasts 120 ms."""
+        """Add a query of one stage, which starts at ``2000 + 1000 * number`` and lasts 120 ms."""
         at = 2000 + 1000 * number
         self.sql(number, at, name).job(number, [stage_info(number, tasks)], at=at, sql=number)
         return self.run(number, at, at + 100).job_end(number, at + 110).sql_end(number, at + 120)
@@ -153,7 +153,7 @@ class LogBuilder:
 
 
 def small_log(**names: str) -> LogBuilder:
-    """Two stages in one Spark job, three tasks and one, on one executor."""
+    """Return a log with two stages in one Spark job, of three tasks and one, on one executor."""
     log = LogBuilder(**names).executor("0")
     log.job(0, [stage_info(0, 3), stage_info(1, 1, parents=(0,))], at=2000)
     log.run(0, 2010, 2310, kind="ShuffleMapTask").run(1, 2320, 2420)

@@ -1,4 +1,4 @@
-"""Writes small event logs as the recorder leaves them: one query per application, with what the driver noted."""
+"""Writes small event logs as the recorder does: one query per application, with the driver's measurements."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ def recording(
     lag: int = 20,
     **noted: Any,
 ) -> LogBuilder:
-    """A scan of four tasks, then a stage of two, on one or two executors; durations by wave.
+    """Return a scan of four tasks, then a stage of two, on one or two executors; durations by wave.
 
-    The driver registers at 500, executors are granted at 1000 and register at 1500, the query starts at 1900,
-    its job is submitted at 2000, and there is a ``lag`` between the stages.
+    The driver registers at 500, executors are granted at 1000 and register at 1500, the query starts at 1900, its
+    job is submitted at 2000, and there is a ``lag`` between the stages.
     """
     log = LogBuilder(app=f"app-{name}", name=name)
     granted = {str(executor): {"granted": 1000} for executor in range(executors)}
@@ -48,7 +48,7 @@ def recording(
 
 
 def write_recordings(folder: Path, *logs: LogBuilder) -> Path:
-    """One file for each log, named after the application; returns the folder."""
+    """Write one file per log, named after the application; return the folder."""
     for log in logs:
         log.write(folder / f"{log.events[0]['name']}.json")
     return folder

@@ -1,4 +1,4 @@
-"""Makes runs of queries whose tasks take as long as a model says, for the tests of fitting and scaling."""
+"""Synthetic runs of queries whose task durations follow a model, for tests of fitting and scaling."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ MODEL = SparkModel(
 
 @dataclass(frozen=True)
 class Stage:
-    """A stage of a made run; what a task reads varies by half around the mean, from the first to the last."""
+    """A stage of a synthetic run; input sizes of tasks vary by half around the mean, from the first to the last."""
 
     num_tasks: int
     input_mb: float = 0.0
@@ -40,7 +40,7 @@ class Stage:
 def make_run(
     model: SparkModel, stages: list[Stage], executors: int = 1, *, slower: float = 1.0, name: str = "q"
 ) -> SparkQuery:
-    """One run: every executor's first task of a stage is in the first wave, in the first stage a fresh one.
+    """Return one run: every executor's first task of a stage is in the first wave, in the first stage fresh.
 
     These tasks read as much as the stage's do on average.
     """
@@ -49,7 +49,7 @@ def make_run(
 
 
 def measured_run(stages: list[Stage], rows: list[tuple[int, Wave, int, float, float, float]]) -> SparkQuery:
-    """One run of the given tasks: stage, wave, level, duration (ms), MB from storage, MB of shuffles."""
+    """Return one run of the given tasks: stage, wave, level, duration (ms), MB from storage, MB of shuffles."""
     columns = ["stage", "wave", "level", "duration_ms", "input_bytes", "shuffle_read_bytes"]
     tasks = pd.DataFrame(rows, columns=columns)
     tasks[columns[-2:]] = (tasks[columns[-2:]] * 1e6).round().astype(np.int64)

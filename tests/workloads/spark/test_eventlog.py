@@ -1,4 +1,4 @@
-"""The reader of Spark's event logs, on small logs written for it."""
+"""The reader of Spark's event logs, on small synthetic logs."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_waves_of_executors(read):
 
 
 def slots_of_three(read, *runs: tuple[int, int]) -> list[int]:
-    """The slots of tasks, (launch, finish), on an executor of three."""
+    """Return the slots of tasks, (launch, finish), on an executor of three."""
     log = LogBuilder().executor("0", cores=3).job(0, [stage_info(0, len(runs))], at=2000).submit(0, 2000)
     for number, (launch, finish) in enumerate(runs):
         log.task(0, number, "0", launch, finish)
@@ -66,14 +66,14 @@ def slots_of_three(read, *runs: tuple[int, int]) -> list[int]:
 
 
 def test_a_task_takes_the_slot_that_became_free_last(read):
-    """So a slot that never worked comes after all that did."""
+    """So a slot that never worked comes last."""
     assert slots_of_three(read, (2000, 2100), (2100, 2200), (2200, 2300)) == [0, 0, 0]
     together = (2000, 2100), (2000, 2300), (2000, 2200)
     assert slots_of_three(read, *together, (2300, 2400), (2350, 2400), (2390, 2400)) == [0, 1, 2, 1, 2, 0]
 
 
 def test_a_task_that_seems_to_come_too_early_takes_the_slot_that_will_be_free_first(read):
-    """Executors and the driver do not have quite the same clock."""
+    """The clocks of executors and driver differ slightly."""
     together = (2000, 2300), (2000, 2200), (2000, 2210)
     assert slots_of_three(read, *together, (2199, 2500), (2205, 2500)) == [0, 1, 2, 1, 2]
 
@@ -141,7 +141,7 @@ def test_bytes_and_times_of_tasks(read):
 
 
 def two_job_query(kind: str) -> LogBuilder:
-    """Job 0 runs stages 0 -> 1; job 1 reads the shuffle of 0 (as the skipped 2) in 3, then 4 follows."""
+    """Return job 0 with stages 0 -> 1, and job 1 that reads the shuffle of 0 (as the skipped 2) in 3, followed by 4."""
     log = LogBuilder().executor("0").sql(5, 1900, "count it")
     log.job(0, [stage_info(0, 2, rdd=3), stage_info(1, 1, (0,), rdd=8)], at=2000, sql=5)
     log.run(0, 2000, 2200, "ShuffleMapTask").run(1, 2210, 2300, kind).job_end(0, 2310)
@@ -214,7 +214,7 @@ def test_a_lost_executor_repeats_tasks_in_a_new_attempt_of_the_stage(read):
 
 
 def test_a_retried_partition_keeps_its_number_in_a_later_attempt_of_its_stage(read):
-    """Executor 1 is lost with what partition 2 of stage 1 had written; partition 1 fails for what it lacks then.
+    """Executor 1 is lost with the output of partition 2 of stage 1; then partition 1 fails for lack of input.
 
     The second attempt of stage 1 repeats these two, as its tasks 0 and 1.
     """
@@ -283,7 +283,9 @@ def test_a_report_names_the_most_frequent_kinds_of_ignored_events():
 
 
 def test_executors_that_failed_to_start_were_never_there(read):
-    """Spark tells that they left; nothing ran on them. One that runs tasks was there, even if it was not introduced."""
+    """Spark reports only their removal; they ran nothing. An executor that runs tasks existed, even without an
+    event.
+    """
     log = small_log().remove("7", 3000, "worker lost").remove("0", 3000, "worker lost")
     log.job(1, [stage_info(2, 1)], at=4000).run(2, 4000, 4100, executor="5").job_end(1, 4100)
     found = read(log)
@@ -375,7 +377,7 @@ def test_a_query_fails_by_its_error_or_its_last_job(read, result, error, failed)
 
 
 def test_stages_of_a_query_that_succeeded_count_if_they_completed(read):
-    """One of two tasks of stage 1 ended, and then the query had what it needed (a limit)."""
+    """One of two tasks of stage 1 ended, and then the query had enough rows (a limit)."""
     log = LogBuilder().executor("0").sql(0, 1900)
     log.job(0, [stage_info(0, 1), stage_info(1, 2)], at=2000, sql=0).run(0, 2000, 2100)
     log.submit(1, 2100).task(1, 0, "0", 2100, 2200).job_end(0, 2200)

@@ -1,4 +1,4 @@
-"""Event logs as a workload; how far runs of a query differ, and how often tasks and executors fail."""
+"""Event logs as a workload; differences between runs of a query, and failures of tasks and executors."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_the_tenant_of_a_query_is_its_pool_or_its_job_group(tmp_path, tenants, n
 
 @pytest.mark.parametrize("order", [(1, 3), (3, 1), (2, 3, 1)])
 def test_of_an_application_that_is_given_twice_the_fuller_log_counts(tmp_path, order):
-    """As when a log was copied while the application ran, and again at its end; whichever comes first."""
+    """As when a log was copied during the run, and again at its end; in any order."""
     for number, queries in enumerate(order):
         log = LogBuilder(name="nightly").executor("0")
         for job in range(queries):
@@ -88,7 +88,7 @@ def test_queries_of_one_name_and_other_dags_are_kept_apart(tmp_path):
 
 
 def test_the_plan_of_a_query_is_noted(tmp_path):
-    """As it was at the start, an operator before its children."""
+    """The initial plan, an operator before its children."""
     log = LogBuilder().executor("0").sql(0, 2000)
     log.job(0, [stage_info(0, 2)], at=2000, sql=0).run(0, 2000, 2100).job_end(0, 2110).sql_end(0, 2120).end()
     [start] = [event for event in log.events if event["Event"].endswith("SQLExecutionStart")]
@@ -140,7 +140,7 @@ def test_a_log_without_queries(tmp_path):
 
 
 def jobs(*spans: tuple[int, int], host: str = "h", **names: str) -> LogBuilder:
-    """An application whose jobs of one task ran from a time to a time, one executor each."""
+    """Return an application with jobs of one task in given intervals, one executor each."""
     log = LogBuilder(**names)
     for job, (start, end) in enumerate(spans):
         log.executor(str(job), Host=host).sql(job, start, f"q{job}").job(
@@ -162,7 +162,7 @@ def jobs(*spans: tuple[int, int], host: str = "h", **names: str) -> LogBuilder:
     ],
 )
 def test_jobs_that_warm_an_application_up(tmp_path, spans, warm):
-    """They ran one by one before the first two that ran at once."""
+    """They ran one by one before the first two that overlapped."""
     applications = read_event_log(jobs(*spans, name="app").write(tmp_path / "log"))
     [kept], notes = _without_warm_ups(applications)
     assert kept.queries == applications[0].queries[warm:]
@@ -179,7 +179,7 @@ def test_jobs_that_warm_an_application_up_are_left_out_if_that_is_asked_for(tmp_
 
 
 def shared_machine(*host_of: str, at_two: int = 90) -> LogBuilder:
-    """A scan on one executor, of 50 ms a task, and one on two, which takes longer."""
+    """Return a scan on one executor, of 50 ms per task, and one on two, which takes longer."""
     log = LogBuilder(name="night").executor("0", Host=host_of[0])
     for job, (executors, duration) in enumerate(((1, 50), (2, at_two))):
         if job:
@@ -268,7 +268,7 @@ def test_where_a_workload_comes_from(tmp_path):
 
 
 def test_levels_of_an_import(tmp_path):
-    """By default an import has the parallelism levels of the published profiles."""
+    """By default the parallelism levels of the published profiles."""
     found = import_event_logs([small_log().write(tmp_path / "log")])
     assert found.workload.profiles[0].stages[0].durations.levels.tolist() == [1, *LEVELS]
     assert found.workload.name == ""
@@ -283,7 +283,7 @@ NO_RUNS = "errors of estimates are unknown: no query ran twice on the same numbe
 def run_of(
     durations: list[list[float]], level: int = 1, wave: Wave = Wave.REST, **changes: object
 ) -> SparkQuery:
-    """One run of independent stages, of which each has tasks of these durations."""
+    """Return one run of independent stages with these task durations."""
     rows = [(stage, wave, level, ms, 0.0, 0.0) for stage, each in enumerate(durations) for ms in each]
     return replace(measured_run([Stage(len(each)) for each in durations], rows), **changes)
 
@@ -296,7 +296,7 @@ def errors(*queries: QueryRuns) -> list[float | None]:
 def drawn(
     seed: int, job: float, stage: float, task: float, runs: int = 4, queries: int = 40
 ) -> list[QueryRuns]:
-    """Queries of five stages whose tasks differ a lot, and whose runs have errors of these sizes."""
+    """Draw queries of five stages whose tasks differ a lot, and whose runs have errors of these sizes."""
     random, groups = np.random.default_rng(seed), []
     for _ in range(queries):
         means = random.uniform(500, 1000, (5, 1)) * np.exp(random.normal(0, 0.5, (5, 20)))
@@ -348,7 +348,7 @@ def test_tasks_that_ended_in_one_run_only_are_left_out():
 
 
 def test_waves_and_tasks_of_one_run_do_not_count_as_errors():
-    """The second run began on warm executors, and lost a task."""
+    """The second run started on warm executors, and lost a task."""
     first = [(0, Wave.FRESH, 1, 900.0, 0, 0), *[(0, Wave.REST, 1, 100.0, 0, 0)] * 2]
     second = [*[(0, Wave.REST, 1, 100.0, 0, 0)] * 2]
     runs = [measured_run([Stage(3)], rows) for rows in (first, second)]
@@ -356,7 +356,7 @@ def test_waves_and_tasks_of_one_run_do_not_count_as_errors():
 
 
 def test_numbers_of_tasks_differ_between_runs_of_a_name():
-    """As its data grows: 4, 4 and 16 tasks in one of two stages."""
+    """With growing data: 4, 4 and 16 tasks in one of two stages."""
     runs = [run_of([[100.0] * count, [100.0] * 2]) for count in (4, 4, 16)]
     deviations = np.log([4, 4, 16]) - np.log([4, 4, 16]).mean()
     expected = np.sqrt((deviations**2).sum() / (2 * 2))
@@ -371,7 +371,9 @@ def test_numbers_of_tasks_differ_between_runs_of_a_name():
 
 
 def failing(tmp_path, **options):
-    """Executor 0 lives 8 s, and 1 is lost after 2 s; two of five runs of tasks fail, and one is killed."""
+    """Return an application: executor 0 lives 8 s, and 1 is lost after 2 s; two of five attempts fail, and one is
+    killed.
+    """
     log = (
         LogBuilder()
         .executor("0")

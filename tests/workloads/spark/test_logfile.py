@@ -1,4 +1,4 @@
-"""Event logs: which files of a folder are logs, their compression, their lines, and what is said of damaged ones."""
+"""Event log files: detection, compression, lines, and messages about damaged ones."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ WANTED = frozenset({"Start", "End"})
 
 
 def lines_of(path: Path, problems: Problems | None = None) -> list[tuple[int, str, bool]]:
-    """Line, name and whether the event was read, of each event of a log."""
+    """Return line, name and whether the event was parsed, for each event of a log."""
     [log] = find_event_logs(path)
     return [
         (int(place.removeprefix(f"{path}:")), name, event is not None)
@@ -79,7 +79,7 @@ def test_a_last_line_without_an_end_is_only_noted(tmp_path):
 
 @pytest.mark.parametrize("more", [-1, 0, 1, 9000])
 def test_a_long_first_line(tmp_path, more):
-    """Detection of a log reads a few bytes only; reading a log reads the first line whole."""
+    """Detection reads a few bytes only; reading a log reads the first line whole."""
     first = json.dumps({"Event": "Start", "x": "y" * (logfile._PROBE - 24 + more)})
     path = write(tmp_path / "log", first, END)
     assert lines_of(path) == [(1, "Start", True), (2, "End", True)]
@@ -162,7 +162,7 @@ def part(folder: Path, number: int, suffix: str = "") -> Path:
 
 
 def rolled(folder: Path) -> tuple[list[str], list[str]]:
-    """Files and gaps of a rolled log."""
+    """Return files and gaps of a rolled log."""
     [log] = find_event_logs(folder)
     return [file.name.removesuffix("_app") for file in log.files], list(log.gaps)
 
@@ -221,7 +221,7 @@ def test_logs_in_progress(tmp_path, name, running):
 
 
 def refused(path: Path) -> str:
-    """What is said of a log that is refused: one line that names it."""
+    """Return the one-line message about a log that is refused."""
     with pytest.raises(WorkloadError) as caught:
         read_event_log(path)
     message = str(caught.value)
@@ -231,7 +231,7 @@ def refused(path: Path) -> str:
 
 
 def read(path: Path, partial: bool = False) -> tuple[list[int], list[str]]:
-    """Number of tasks of each query that was kept, and the problems, without the paths."""
+    """Return the number of tasks of each query that was kept, and the problems, without paths."""
     [application] = read_event_log(path, partial=partial)
     problems = [problem.removeprefix(f"{path.parent}/") for problem in application.report.problems]
     return [len(query.tasks) for query in application.queries], problems
@@ -348,7 +348,7 @@ def test_a_log_without_jobs(tmp_path):
 
 
 def test_a_large_log_takes_little_memory(tmp_path):
-    """80 stages of 100 tasks, with as much beside them as Spark writes: 50 MB read in a fifth of it."""
+    """80 stages of 100 tasks, with Spark's other data: 50 MB read in a fifth of this memory."""
     padding = {"Accumulables": "a" * 3000}
     path = tmp_path / "log.gz"
     with gzip.open(path, "wb", compresslevel=1) as file:

@@ -1,4 +1,4 @@
-"""Estimates from single stages: parameters of the model, and the difference of a stage from the model."""
+"""Estimates from single stages: parameters of the model, and differences of a stage from the model."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SCAN, SHUFFLE = Stage(4), Stage(4, parents=(0,))
 def stage_of(
     *rows: tuple[Wave, int, float, float], reads: bool = False, **of_sample: float
 ) -> profiles._Stage:
-    """The measured stage of some tasks: wave, level, duration (ms), MB that it reads."""
+    """Return the measured stage of some tasks: wave, level, duration (ms), MB read."""
     return stages_of(replace(run_of(*rows, reads=reads), **of_sample), reads=reads)
 
 
@@ -44,7 +44,7 @@ def stages_of(*runs: SparkQuery, reads: bool = False) -> profiles._Stage:
 
 
 def test_the_rate_of_a_stage_is_what_its_bytes_take():
-    """10 MB take 100 ms beside 40 ms in a typical stage, 260 ms here: 2.6 times as much, but for the ridge."""
+    """10 MB take 100 ms besides 40 ms in a typical stage, 260 ms here: 2.6 times as much, except for the ridge."""
     stage = stage_of((REST, 1, 300.0, 10.0), (REST, 1, 300.0, 10.0))
     assert stage.rate == pytest.approx(1 + 100 * 160 / (100**2 + (0.25 * 40) ** 2))
     assert stage.factors.tolist() == pytest.approx([300 / (40 + stage.rate * 100)])
@@ -212,7 +212,7 @@ def test_few_values_stand_for_the_spread(values, found):
 
 
 def test_the_spread_is_relative_to_the_level():
-    """A stage that is slower at another level, but as even, has the same spread."""
+    """A stage that is slower at another level, with the same relative spread."""
     rows = [(REST, level, 10.0 * level * x, 0.0) for level in (1, 5) for x in (1.0, 2.0, 3.0)]
     spread = stage_of(*rows).spread
     once = np.quantile(np.repeat([0.5, 1.0, 1.5], 2), (np.arange(6) + 0.5) / 6)
@@ -265,7 +265,7 @@ def test_a_modelled_profile_keeps_what_was_measured_and_names():
 
 
 def test_defaults_of_the_model():
-    """The default parameters are those fitted to the recordings of the embedded TPC-H set."""
+    """The defaults were fitted to the recordings of the embedded TPC-H set."""
     values = {parameter.name: (parameter.value, parameter.unit) for parameter in SparkModel().parameters()}
     assert values == {
         "scan_overhead_ms": (30.0, "ms"),
@@ -286,7 +286,7 @@ def test_a_parameter_may_be_small(value):
 
 
 def test_a_fit_makes_relative_absolute_errors_small():
-    """Of values around several lines, the one nearest to most, by the scale of each."""
+    """Of values around several lines, the line nearest to most, in units of each scale."""
     one = {"a": np.ones(5)}
     assert spark_model._fit_terms(one, np.array([1.0, 2.0, 3.0, 4.0, 1000.0]), np.ones(5)) == pytest.approx(
         {"a": 3.0}, abs=0.1
@@ -325,7 +325,7 @@ def fitted(*queries: list[tuple[int, Wave, int, float, float, float]], stages: l
 
 
 def line(num: int, spread: float = 1.0) -> list[tuple[int, Wave, int, float, float, float]]:
-    """Scan tasks on the line of 70 ms and 5 ms/MB, around 10 MB."""
+    """Return scan tasks on the line of 70 ms and 5 ms/MB, around 10 MB."""
     sizes = 10.0 + spread * np.linspace(-1.0, 1.0, num)
     return [(0, REST, 1, 70.0 + 5.0 * mb, mb, 0.0) for mb in sizes.tolist()]
 

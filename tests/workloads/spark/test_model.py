@@ -1,4 +1,4 @@
-"""The model of task durations: its formula, and that a fit finds the parameters that made the runs."""
+"""The model of task durations: its formula, and that a fit recovers the parameters of synthetic runs."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def test_nothing_to_fit():
 
 
 def test_real_recordings(shared):
-    """Parameters as the recordings give them, within what a change of the fit may move."""
+    """Parameters from the recordings, with tolerances for small changes of the fit."""
     logs = shared("spark/eventlogs")
     queries = []
     for query in (3, 7, 9, 10, 18, 21):

@@ -27,7 +27,7 @@ from workloads.spark.query import SparkQuery, alike, matched
 
 @pytest.fixture
 def run(tmp_path):
-    """A query of three jobs, each one stage: two that may run at once, and one after both."""
+    """Return a query of three jobs with one stage each: two that may run at once, and one after both."""
 
     def run_query(
         starts: tuple[int, ...] = (2000, 2010, 2400),
@@ -86,7 +86,7 @@ def test_no_runs():
 
 
 def test_a_stage_of_which_no_task_ended():
-    """The first run names the stage, and is named."""
+    """The error names the first run and the stage."""
     stages = [Stage(1), Stage(1, parents=(0,))]
     some = [(0, Wave.REST, 1, 10.0, 0.0, 0.0)]
     runs = [measured_run(stages, some), replace(measured_run(stages, some), name="other")]
@@ -99,7 +99,7 @@ def test_a_stage_of_which_no_task_ended():
 
 
 def test_warm_executors():
-    """Fresh durations go, but where nothing else is known of a level; the mean stays."""
+    """Fresh durations are dropped unless a level has no others; the mean stays."""
     rows = [(Wave.FRESH, 1, 900.0), (Wave.FIRST, 1, 90.0), (Wave.REST, 1, 60.0), (Wave.FRESH, 2, 800.0)]
     rows += [(Wave.FRESH, 4, 700.0), (Wave.REST, 4, 50.0), (Wave.FRESH, 8, 600.0), (Wave.FIRST, 8, 80.0)]
     tasks = [(0, wave, level, duration, 0.0, 0.0) for wave, level, duration in rows]
@@ -124,7 +124,7 @@ def names(run: SparkQuery) -> list[tuple[str, int]]:
 
 
 def test_stages_are_put_into_the_order_of_the_first_run():
-    """With all that names them by place; the first run is as it was."""
+    """With all indices; the first run is unchanged."""
     other = a_run(Stage(3, name="b"), Stage(1, name="d", parents=(0,)), Stage(2, name="a", parents=(1,)))
     first = a_run(Stage(2, name="a"), Stage(3, name="b"), Stage(1, name="d"))
     dag = replace(first.dag, **dict.fromkeys(("edges", "shuffle_edges"), np.array([[1, 2], [2, 0]])))
@@ -243,7 +243,7 @@ def test_larger_inputs_have_more_tasks_or_longer_ones():
 
 @pytest.fixture
 def recorded(tmp_path):
-    """One run of the query, with other delays and durations if wanted."""
+    """Return one run of the query, with other delays and durations if given."""
 
     def read(name: str = "q01_r1", **changes: int) -> SparkQuery:
         [application] = read_event_log(recording(name, **changes).write(tmp_path / name))

@@ -25,7 +25,7 @@ def job(number: int, start: float, end: float, *stages: int) -> Job:
 
 
 def dag_of(jobs: list[Job], stages: list[SparkStage], ran: set[int] | None = None) -> StageDag:
-    """The DAG of jobs; all stages ran if nothing else is said."""
+    """Return the DAG of jobs; by default all stages ran."""
     ran = {each.stage_id for each in stages} if ran is None else ran
     outputs = stages_by_output(each for each in stages if each.stage_id in ran)
     mine = {each for one in jobs for each in one.stage_ids} & ran
@@ -33,7 +33,7 @@ def dag_of(jobs: list[Job], stages: list[SparkStage], ran: set[int] | None = Non
 
 
 def named(dag: StageDag, kind: str) -> list[list[int]]:
-    """Edges of a kind, by the stages' own numbers."""
+    """Return the edges of a kind, by stage numbers."""
     return [[dag.stage_ids[place] for place in edge] for edge in getattr(dag, kind).tolist()]
 
 
@@ -58,7 +58,7 @@ def test_stages_by_their_output():
 
 
 def test_parents_that_did_not_run():
-    """Stage 3 reads the skipped 2, which stage 0 had written; 5 reads what no stage in the log wrote."""
+    """Stage 3 reads the skipped 2, which stage 0 had written; 5 reads output of no stage in the log."""
     stages = [stage(0, writes=True), stage(2, rdd=0), stage(3, 2), stage(4, rdd=99), stage(5, 4)]
     dag = dag_of([job(0, 0, 1, 0), job(1, 0, 2, 2, 3, 4, 5)], stages, {0, 3, 5})
     assert (named(dag, "reused_edges"), named(dag, "shuffle_edges"), dag.num_outside) == ([[0, 3]], [], 1)
@@ -84,7 +84,7 @@ def test_a_skipped_stage_was_written_by_the_latest_earlier_one(writers, source):
 
 
 def barriers(*spans: tuple[float, float], writes: tuple[int, ...] = ()) -> list[list[int]]:
-    """Barriers between jobs of one stage each, from their times."""
+    """Return the barriers between jobs of one stage each, from their times."""
     jobs = [job(number, *span, number) for number, span in enumerate(spans)]
     return named(
         dag_of(jobs, [stage(each, writes=each in writes) for each in range(len(jobs))]), "barrier_edges"
@@ -110,7 +110,7 @@ def test_a_barrier_is_from_the_last_stage_of_a_job_to_the_first_ones_of_the_next
 
 
 def test_a_stage_that_two_jobs_list_is_the_first_ones():
-    """The second job waits for the first with its own stage alone."""
+    """The second job waits for the first with its own stage only."""
     stages = [stage(0, writes=True), stage(1, 0), stage(2, 0)]
     dag = dag_of([job(1, 3, 4, 0, 2), job(0, 1, 2, 0, 1)], stages)
     assert named(dag, "barrier_edges") == [[1, 2]]
@@ -121,7 +121,7 @@ def test_a_stage_that_two_jobs_list_is_the_first_ones():
 
 
 def a_query(**changes: float) -> SparkQuery:
-    """Stages 0 -> 1 and 2 -> 3; the first job is submitted at 1000, the last ends at 5000."""
+    """Return stages 0 -> 1 and 2 -> 3; the first job is submitted at 1000, the last ends at 5000."""
     stages = [Stage(1), Stage(1, parents=(0,)), Stage(1), Stage(1, parents=(1, 2))]
     run = measured_run(stages, [(place, Wave.REST, 1, 10.0, 0.0, 0.0) for place in range(4)])
     times = [(1005.0, 1100.0), (1130.0, 1200.0), (1000.0, 1900.0), (1960.0, 2000.0)]

@@ -1,4 +1,4 @@
-"""The recorder's processes: drivers, the cluster's master and workers, tpchgen-cli; with stand-ins for Spark's."""
+"""The recorder's processes (drivers, master, workers, tpchgen-cli), with stand-ins for Spark's."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_queries():
 
 
 class FakeSpark:
-    """A stand-in for a Spark session, which notes what it is asked; every query has three rows."""
+    """A stand-in for a Spark session that records its calls; every query has three rows."""
 
     def __init__(self) -> None:
         self.calls: list[tuple[Any, ...]] = []
@@ -70,7 +70,7 @@ class FakeSpark:
 
 @pytest.fixture
 def fake_pyspark(monkeypatch):
-    """A module pyspark whose sessions are the returned one."""
+    """A module ``pyspark`` whose sessions are the returned one."""
     spark = FakeSpark()
     conf = types.SimpleNamespace(setAll=lambda settings: dict(settings))
     context = types.SimpleNamespace(_ensure_initialized=lambda conf: spark.calls.append(("jvm", conf)))
@@ -87,7 +87,7 @@ def fake_pyspark(monkeypatch):
 
 @pytest.fixture
 def run_driver(fake_pyspark, tmp_path, monkeypatch):
-    """Runs a driver to its end with some input; returns its exit status and its messages."""
+    """Run a driver to its end with some input; return its exit status and its messages."""
     description = tmp_path / "q06.json"
     application = {"conf": {"b": "2", "a": "1"}, "tables": "/t/sf1", "description": "q06", "text": "select 1"}
     description.write_text(json.dumps(application))
@@ -147,7 +147,7 @@ class CpuTimes(NamedTuple):
 
 
 class FewCpuTimes(NamedTuple):
-    """As on systems other than Linux."""
+    """CPU times as on systems other than Linux."""
 
     user: float
     idle: float
@@ -205,7 +205,7 @@ def fake_spark(tmp_path, monkeypatch):
 
 
 def is_alive(pid: int) -> bool:
-    """Whether a process group still exists; the system may take a moment to forget what has ended."""
+    """Return whether a process group still exists; the system may need a moment to remove it."""
     for _ in range(1200):
         try:
             os.killpg(pid, 0)
@@ -361,7 +361,7 @@ def test_programs_that_are_missing_are_told_before_anything_is_recorded(tmp_path
 
 @pytest.fixture
 def tpchgen(tmp_path, monkeypatch):
-    """A stand-in for tpchgen-cli beside Python: notes its arguments and runs some shell lines in the folder."""
+    """A stand-in for tpchgen-cli that records its arguments and runs shell lines in the folder."""
     program = tmp_path / "bin" / "tpchgen-cli"
     program.parent.mkdir()
     monkeypatch.setattr(spark_tpch.sys, "executable", str(program.with_name("python")))
@@ -589,7 +589,7 @@ def test_slimming_leaves_out_only_what_is_bulky(tmp_path):
 
 
 def needs_spark() -> str | None:
-    """Why Spark cannot run here; None if it can."""
+    """Return the reason why Spark cannot run here; None if it can."""
     missing = [name for name in ("pyspark", "psutil", "zstandard") if importlib.util.find_spec(name) is None]
     if missing:
         return f"needs {', '.join(missing)} of the extra [spark]"

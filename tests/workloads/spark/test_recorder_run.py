@@ -1,4 +1,4 @@
-"""The recorder's command line, and what a whole recording does; stand-ins for the cluster and the applications."""
+"""The recorder's command line, and a whole recording, with stand-ins for the cluster and the applications."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ MIXTURES = (("00", 1), ("00", 2), ("01", 1))
 
 
 class Cluster:
-    """A stand-in for the cluster; notes how it was started."""
+    """A stand-in for the cluster that records how it was started."""
 
     started: ClassVar[list[tuple[Path, int, bool]]] = []
 

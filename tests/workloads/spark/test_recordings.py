@@ -66,7 +66,7 @@ def test_durations_waves_and_start_up(recordings, summary):
 
 
 def test_runs_of_a_query_read_the_same_bytes_in_the_same_stages(recordings):
-    """Stages of different runs match by their place, though Spark numbers them differently."""
+    """Stages of different runs match by index, although Spark numbers them differently."""
     sizes = ["input_bytes", "shuffle_read_bytes", "shuffle_write_bytes"]
     for number in range(1, 23):
         runs = [

@@ -1,4 +1,4 @@
-"""The simulator against runs on real Spark."""
+"""Predictions of the simulator against runs on real Spark."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ SPAN_MS = 480.0
 
 
 def mixture(executors: int, *submit_s: float) -> dict[str, Any]:
-    """What the manifest notes of applications that all run the same query; each takes 2 s."""
+    """Return the manifest entry of applications that all run the same query; each takes 2 s."""
     same = {"query": 1, "sf": 2.0, "n": executors, "layout": "12m/16"}
     applications = [
         {**same, "name": f"mix_n{executors}_a{place}", "submit_s": at, "done_s": at + 2.0}
@@ -46,7 +46,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def write_folder(tmp_path: Path) -> Path:
-    """Write what the recorder writes: runs on one and two executors, and two mixtures."""
+    """Write a folder as the recorder does: runs on one and two executors, and two mixtures."""
     manifest = {"mixtures": {"mix_n1": mixture(1, 0.5, 0.6), "mix_n2": mixture(2, 0.5, 0.6)}}
     (tmp_path / "manifest.json").write_text(json.dumps(manifest))
     shared = [recording(f"mix_n{count}_a{place}", count) for count in (1, 2) for place in (0, 1)]
@@ -91,7 +91,7 @@ def test_a_run_is_predicted_from_another(recordings: Recordings) -> None:
 
 
 def test_mixtures_are_predicted_from_single_runs(recordings: Recordings) -> None:
-    """Registration 500, moving 500; the driver needs no longer than the executors."""
+    """Registration takes 500 ms, moving 500 ms; the driver takes no longer than the executors."""
     alone, run, _ = recordings.runs
     fair, fifo = recordings.mixtures
 
@@ -107,7 +107,7 @@ def test_mixtures_are_predicted_from_single_runs(recordings: Recordings) -> None
 
 
 def test_where_no_run_tells_what_executors_took_to_start_they_take_no_time(recordings: Recordings) -> None:
-    """Nor is it known how long the driver prepared then; applications register after 500 as before."""
+    """The driver's preparation is unknown too; applications register after 500 ms as before."""
     alone, run, _ = recordings.runs
     sources = [Source([replace(run, startup_ms=float("nan"))], [alone])] * 2
     predicted = predict_mixture(recordings.mixtures[1], sources, Effects(), num_seeds=2, alone=True)
@@ -115,7 +115,7 @@ def test_where_no_run_tells_what_executors_took_to_start_they_take_no_time(recor
 
 
 def test_mixtures_are_predicted_from_other_recordings_of_them(recordings: Recordings) -> None:
-    """Here the drivers needed 500 longer than the executors."""
+    """Here the drivers needed 500 ms longer than the executors."""
     _, fifo = recordings.mixtures
     sources = [Source([run], ()) for run in fifo.runs]
     predicted = predict_mixture(fifo, sources, Effects(), num_seeds=2, alone=False)
@@ -123,7 +123,7 @@ def test_mixtures_are_predicted_from_other_recordings_of_them(recordings: Record
 
 
 def test_replaying_a_mixture(recordings: Recordings) -> None:
-    """Each application as if it had run alone, which here it did; the driver was 500 later than the executors."""
+    """Each application as if alone, which it was here; the driver was 500 ms later than the executors."""
     fair, fifo = recordings.mixtures
     on_one = 300 + 3 * 100 + 20 + 60 + 100
     assert replay_mixture(fair).tolist() == [1500 + on_one] * 2
@@ -166,7 +166,7 @@ def test_nothing_to_predict(recordings: Recordings) -> None:
 
 
 def test_without_a_query_that_ran_twice_there_are_mixtures(folder: Path, tmp_path: Path) -> None:
-    """As in the recordings that come with the project."""
+    """As in the recordings of the repository."""
     again = Path(shutil.copytree(folder, folder / "again"))
     both = load_recordings([folder, again])
     fidelity = measure_fidelity(both, executors=7, num_seeds=1)

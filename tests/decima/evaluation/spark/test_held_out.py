@@ -1,4 +1,4 @@
-"""Runs that are predicted from the other runs of their query."""
+"""Cross-validation: runs predicted from the other runs of their query."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from workloads.spark.importing import import_event_logs
 
 
 def night(scale: int, app: str) -> LogBuilder:
-    """A query of eight tasks one after the other, twice, and one that runs beside another."""
+    """A query of eight sequential tasks that runs twice, and one that overlaps with another."""
     log = LogBuilder(app=app, name=app).executor("0")
     for number, (name, start) in enumerate((("a", 2000), ("a", 20_000), ("b", 50_000), ("c", 50_010))):
         end = start + 800 * scale

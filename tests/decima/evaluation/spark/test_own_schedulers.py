@@ -1,4 +1,4 @@
-"""Schedulers of the simulator that stand for those of Spark, and the one that is tuned."""
+"""Simulated schedulers that reproduce Spark's own, and the tuned one."""
 
 from __future__ import annotations
 

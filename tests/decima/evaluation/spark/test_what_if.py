@@ -1,4 +1,4 @@
-"""Jobs of event logs that run again under other schedulers."""
+"""Jobs of event logs, simulated under other schedulers."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from workloads.spark.importing import SparkImport, import_event_logs
 
 
 def night(rounds: int = 1) -> LogBuilder:
-    """On two executors, again and again: a long job, and a moment later a short one, which waits for it as in FIFO."""
+    """On two executors, repeatedly: a long job, and a moment later a short one, which waits for it as under FIFO."""
     log = LogBuilder(name="night").executor("0").executor("1")
     for job in range(0, 2 * rounds, 2):
         at, scan = 10_000 + 100_000 * job, 2 * job
@@ -42,7 +42,7 @@ def night(rounds: int = 1) -> LogBuilder:
 
 
 def _run(log: LogBuilder, stage: int, tasks: int, at: int) -> None:
-    """Tasks of a second on two executors."""
+    """Return a run with tasks of a second on two executors."""
     log.submit(stage, at)
     for task in range(tasks):
         start = at + task // 2 * 1000
@@ -81,7 +81,7 @@ def test_a_short_job_need_not_wait_for_a_long_one(tmp_path: Path) -> None:
 
 
 def test_what_the_model_is_off_by_shows_in_the_range(tmp_path: Path) -> None:
-    """Of the same query, runs that took twice as long as others."""
+    """Runs of the same query that took twice as long as others."""
     log = LogBuilder().executor("0")
     for job, duration in enumerate((1000, 2000, 1000, 2000)):
         at = 10_000 + 50_000 * job
@@ -98,7 +98,7 @@ def test_what_the_model_is_off_by_shows_in_the_range(tmp_path: Path) -> None:
 def test_what_was_predicted_too_short_is_simulated_longer(
     tmp_path: Path, measured_ms: float, factor: float
 ) -> None:
-    """The error is what was measured over what was predicted: each job takes so many times as long."""
+    """The error factor is measured time divided by predicted time: it multiplies each job's durations."""
     log = LogBuilder().executor("0")
     for job in range(3):
         at = 10_000 + 50_000 * job
@@ -121,7 +121,7 @@ def test_what_was_predicted_too_short_is_simulated_longer(
 
 
 def test_an_executor_that_left_before_another_came_is_no_slot_of_the_cluster(tmp_path: Path) -> None:
-    """Two slots leave at 3 s, when three come, two on one executor; one leaves at 4 s, and another comes at 5 s."""
+    """Two slots leave at 3 s, when three join, two on one executor; one leaves at 4 s, and another joins at 5 s."""
     log = LogBuilder().executor("0").executor("1").remove("0", 3000).remove("1", 3000)
     log.executor("2", at=3000, cores=2).executor("3", at=3000).remove("3", 4000).executor("4", at=5000)
     log.job(0, [stage_info(0, 2)], at=6000).run(0, 6000, 6200, executor="2").job_end(0, 6200)
@@ -163,11 +163,11 @@ def test_the_picture(tmp_path: Path) -> None:
 def batches(
     mode: str, master: str = "local-cluster[2,2,1024]", at: int = 0, app: str = "app-1", warm_ups: int = 2
 ) -> LogBuilder:
-    """One after the other, jobs that warm up; then twice four queries at once on four slots, as Spark runs them.
+    """Warm-up jobs one after the other; then twice four simultaneous queries on four slots, as Spark runs them.
 
-    A query is a scan of eight tasks of a second, and a stage of one task that is a Spark job of its own, as under
-    adaptive execution. Its driver plans for half a second, takes 0.2 s between stages, and 0.1 s to fetch the
-    result. Under FIFO the second stages queue behind all scans.
+    A query is a scan of eight tasks of a second, and a stage of one task in a separate Spark job, as under adaptive
+    execution. Its driver plans for half a second, takes 0.2 s between stages, and 0.1 s to fetch the result. Under
+    FIFO the second stages queue behind all scans.
     """
     log = LogBuilder(app=app, name=f"batches {app}")
     log.events[-1]["Timestamp"] = at + 1000
@@ -233,7 +233,7 @@ def test_jobs_that_warm_up_are_kept_if_wanted(tmp_path: Path) -> None:
 
 
 def test_applications_on_clusters_of_their_own_are_predicted_one_by_one(tmp_path: Path) -> None:
-    """As alone; whether they ran one after the other, or at the same time each with a master of its own."""
+    """As alone, whether they ran one after the other, or at the same time with private masters."""
     alone = simulated(batches("FIFO").write(tmp_path / "alone"))[1]
     for folder, apart, master in (("later", 10**6, "spark://h:7077"), ("own", 0, "local[4]")):
         for app in range(3):

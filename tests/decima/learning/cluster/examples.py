@@ -1,4 +1,4 @@
-"""Small trainings: four kinds of jobs on four executors."""
+"""Small trainings: four profiles on four executors."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SMALL: dict[str, Any] = {
 
 
 def merged(one: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:
-    """One nested dictionary with what another changes."""
+    """Return one nested dictionary updated by another."""
     result = dict(one)
     for name, value in other.items():
         both = isinstance(value, dict) and isinstance(result.get(name), dict)
@@ -32,7 +32,7 @@ def merged(one: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:
 
 
 def small(folder: Path, *, library: Workload = LIBRARY, **changes: Any) -> TrainingConfig:
-    """A small training on a workload, whose file is written into the folder."""
+    """Return the settings of a small training; its workload file is written to the folder."""
     path = folder / "tiny.json"
     if not path.exists():
         write_workload(path, library)

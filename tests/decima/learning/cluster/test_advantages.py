@@ -58,7 +58,7 @@ def returns_of(
 def episode(
     seed: int, steps: int = 30, instant: float = 0.3
 ) -> tuple[NDArray[np.float64], NDArray[np.float64], float]:
-    """Random rewards and times; some steps take no time at all."""
+    """Return random rewards and times; some steps take no time."""
     random = np.random.default_rng(seed)
     durations = random.exponential(700.0, steps) * (random.random(steps) >= instant)
     time_ms = 100.0 + np.cumsum(durations) - durations
@@ -74,7 +74,7 @@ def test_total_returns_are_sums_of_what_follows(seed: int) -> None:
 
 @pytest.mark.parametrize("horizon_ms", [50.0, 900.0, 1e7])
 def test_discounted_returns_are_an_integral_over_time(horizon_ms: float) -> None:
-    """Rewards flow evenly from a sample to the next; what takes no time counts at once."""
+    """Rewards are spread evenly between samples; a reward of zero duration counts at once."""
     reward, time_ms, end_ms = episode(4)
     ends = np.append(time_ms[1:], end_ms)
     pieces = 4000
@@ -142,7 +142,7 @@ def curve(seed: int, size: int = 12) -> Curve:
 
 
 def at(time: float, known: Curve) -> float:
-    """A curve at a time, by hand."""
+    """Return the value of a curve at a time, by hand."""
     points = [*zip(known.time_ms.tolist(), known.value.tolist(), strict=True), (known.end_ms, 0.0)]
     if time <= points[0][0]:
         return float(points[0][1])
@@ -185,13 +185,13 @@ def test_the_run_of_a_heuristic_is_expected_at_the_same_time() -> None:
 
 
 def stepped(times: list[float], arrived: list[int], rise: float = 0.0) -> Curve:
-    """It jumps from -10 to -100 when the second job arrives."""
+    """Return a curve that jumps from -10 to -100 at the second arrival."""
     value = np.where(np.array(arrived) < 2, -10.0, -100.0) + rise
     return Curve(np.array(times), value, 1000.0, np.array(arrived))
 
 
 def test_what_an_arrival_does_to_all_is_not_smeared_over_time() -> None:
-    """Samples lie at different times before and after it; the jump is there in between for each."""
+    """Samples lie at different times before and after an arrival; each curve jumps between its own samples."""
     one, other = stepped([0, 40, 60, 99], [1, 1, 2, 2]), stepped([1, 49, 51, 90], [1, 1, 2, 2], rise=1.0)
     of_one, of_other = SequenceBaseline()([one, other])
     np.testing.assert_allclose(of_one[:3], [-9, -9, -99], atol=0.01)
@@ -215,7 +215,7 @@ def test_several_values_are_averaged_at_once() -> None:
 
 
 def critic_of(weights: np.ndarray) -> tuple[LinearCritic, np.random.Generator]:
-    """A critic that has seen returns which are linear in the load."""
+    """Return a critic fitted to returns that are linear in the load."""
     random = np.random.default_rng(0)
     load = np.column_stack([np.ones(500), random.random((500, NUM_LOADS - 1))])
     critic = LinearCritic()
@@ -269,7 +269,7 @@ def test_with_a_short_horizon_advantages_are_td_errors() -> None:
 
 @pytest.mark.parametrize("returns", [Returns(), DiscountedReturns(250.0)])
 def test_a_td_error_counts_by_a_factor_of_e_less_a_horizon_later(returns: Returns) -> None:
-    """Nothing is expected, and all there is to earn comes between the last sample, at 300 ms, and the end."""
+    """All values are 0, and the only reward comes between the last sample, at 300 ms, and the end."""
     time_ms, reward = np.array([0.0, 100.0, 250.0, 300.0]), np.array([0.0, 0.0, 0.0, -2.0])
     earned = returns_of(returns, reward, time_ms, 400.0)
     found = gae_of(returns, reward, np.zeros(5), time_ms, 400.0, 100.0)
@@ -282,9 +282,9 @@ def test_a_td_error_counts_by_a_factor_of_e_less_a_horizon_later(returns: Return
 def made_up(
     config: TrainingConfig, policy: Policy, value_of_load: NDArray[np.float64], of_sequence: float
 ) -> Trajectories:
-    """Episodes whose returns are a linear function of the load, and something that all episodes of a sequence share.
+    """Return episodes whose returns are a linear function of the load plus a term common to all episodes of a sequence.
 
-    What they share is larger where there is more load, as it is where a busy time goes on.
+    The common term is larger where the load is higher, as in a busy period.
     """
     random = np.random.default_rng(1)
     episodes = SEQUENCES * PER_SEQUENCE
@@ -322,7 +322,7 @@ def made_up(
 def test_a_critic_knows_what_the_load_is_worth_whatever_its_sequences_had_to_come(
     tmp_path: Path, of_sequence: float
 ) -> None:
-    """Nothing was decided well or badly here: all that differs between episodes of a sequence is the load they had."""
+    """No decision was good or bad: episodes of a sequence differ only by their load."""
     config = small(
         tmp_path, critic={"gae_horizon": 1e9}, episodes={"sequences": SEQUENCES, "per_sequence": PER_SEQUENCE}
     )
@@ -336,7 +336,7 @@ def test_a_critic_knows_what_the_load_is_worth_whatever_its_sequences_had_to_com
 
 
 def test_the_average_reward_is_that_of_all_samples_so_far(tmp_path: Path) -> None:
-    """With it taken off each sample, returns of constant rewards are 0."""
+    """Subtracted from each sample, it makes returns of constant rewards 0."""
     config = small(
         tmp_path,
         returns={"kind": "differential"},

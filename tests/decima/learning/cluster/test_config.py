@@ -27,7 +27,7 @@ def test_the_general_recipe_has_settings_instead_of_one_cluster(tmp_path: Path) 
 
 @pytest.mark.parametrize("name", ["batch", "makespan", "paper", "stream"])
 def test_recipes_are_complete_settings(name: str, tmp_path: Path) -> None:
-    """Written and read again they are the same."""
+    """They are unchanged when written and read again."""
     assert name in RECIPES.names()
     config = read_config(name)
     conditions = config.conditions()
@@ -242,7 +242,7 @@ def test_no_growth_at_all_is_the_end_at_once() -> None:
 
 
 def test_each_sequence_has_one_of_several_intervals() -> None:
-    """Whatever the distance between the seeds of an iteration; the same seed always has the same."""
+    """For any distance between the seeds of an iteration; a seed always has the same interval."""
     several = read_config("stream", ["workload.interval=[2, 20, 200]", "workload.jobs=400"]).conditions()
     found = {2.0: 0, 20.0: 0, 200.0: 0}
     for seed in range(0, 240, 4):

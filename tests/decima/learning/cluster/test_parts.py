@@ -1,4 +1,4 @@
-"""Trainings with parts of the user's own."""
+"""Trainings with custom parts."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def invoke(*words: str) -> Any:
 
 @pytest.fixture
 def recipe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """The tiniest training, a file in the current folder."""
+    """A file in the current folder with the smallest training."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv(ALLOWED, "")
     config = small(
@@ -86,7 +86,7 @@ def test_a_training_with_all_parts_of_ones_own_and_a_comparison(recipe: str) -> 
 
 
 def test_parts_of_the_current_folder(recipe: str) -> None:
-    """As with schedulers, and whoever has the file but did not write the code allows it."""
+    """As for schedulers. A user who received only the policy file must allow the module."""
     Path("mine.py").write_text("from tests.example_parts import LayersHead\nclass Own(LayersHead): pass\n")
     done = invoke(
         "train", "--config", recipe, "--set", "policy.overrides.stage_head=mine:Own", "--out", "out"
@@ -95,7 +95,7 @@ def test_parts_of_the_current_folder(recipe: str) -> None:
 
 
 def test_what_parts_remember_is_kept_in_checkpoints(tmp_path: Path) -> None:
-    """A training that was cut off ends with the bits of one that was not."""
+    """An interrupted training ends with the same bits as an uninterrupted one."""
     sets = ("encoder", "returns", "baseline", "algorithm")
     (tmp_path / "c.yaml").write_text(small(tmp_path, iterations=3, checkpoint_every=1).to_yaml())
     config = read_config(tmp_path / "c.yaml", [SETTINGS[each] for each in sets])
@@ -118,10 +118,10 @@ def test_several_processes_learn_the_same_with_an_own_network(tmp_path: Path) ->
 
 @pytest.mark.slow
 def test_a_policy_learns_from_its_own_feature(tmp_path: Path) -> None:
-    """Which job is the shortest is all there is to know here, and only the feature tells.
+    """Only the custom feature shows which job is the shortest, the only useful information here.
 
-    By its first weights the policy prefers the longest job. A policy that sees only whether executors are local finds
-    out what that is worth, and stays far behind.
+    The initial policy prefers the longest job. A policy that sees only whether executors are local learns the value
+    of that feature, and stays far behind.
     """
     changes: dict[str, Any] = {
         "seed": 1,
@@ -187,7 +187,7 @@ def test_a_part_that_cannot_be_used_is_refused_in_one_line(override: str, messag
 
 
 def assert_ended(result: Any, message: str) -> None:
-    """A training that had begun ended with an error in a line."""
+    """Assert that a running training ended with a one-line error."""
     assert result.exit_code == 1
     last = result.stderr.splitlines()[-1]
     assert last.startswith(f"decima: error: {message}")
@@ -195,35 +195,35 @@ def assert_ended(result: Any, message: str) -> None:
 
 
 class OneForAll(Baseline):
-    """Expects one number of each episode."""
+    """A baseline that returns one number per episode."""
 
     def __call__(self, curves: Sequence[Curve]) -> list[NDArray[np.float64]]:
         return [np.zeros(1) for _ in curves]
 
 
 class Rewards(Returns):
-    """Forgets to say how much counts what follows."""
+    """Returns without discounts."""
 
     def steps(self, reward: NDArray[np.float64], time_ms: NDArray[np.float64], end_ms: float) -> Any:
         return reward
 
 
 class Quiet(Reinforce):
-    """Returns no metrics."""
+    """An algorithm that returns no metrics."""
 
     def update(self, *given: Any, **named: Any) -> dict[str, float]:
         return None  # type: ignore[return-value]
 
 
 class Inventive(Reinforce):
-    """Returns a metric that no training has."""
+    """An algorithm that returns an unknown metric."""
 
     def update(self, *given: Any, **named: Any) -> dict[str, float]:
         return {"loss": 1.0, "beauty": 2.0}
 
 
 class Wordy(Reinforce):
-    """Returns a metric that is no number."""
+    """An algorithm that returns a metric that is not a number."""
 
     def update(self, *given: Any, **named: Any) -> dict[str, float]:
         return {"loss": "small"}  # type: ignore[dict-item]

@@ -19,7 +19,7 @@ from tests.decima.learning.cluster.updates import (
 
 
 def test_the_first_step_of_ppo_is_that_of_reinforce() -> None:
-    """While nothing has changed, all ratios are 1."""
+    """Before the first step all ratios are 1."""
     policies = [Policy(SHORTCUT_POLICY, seed=2) for _ in range(2)]
     samples, before = sampled(policies[0]), weights(policies[0])
     run_reinforce(policies[0], samples, entropy_weight=0.1)
@@ -33,7 +33,7 @@ def test_the_first_step_of_ppo_is_that_of_reinforce() -> None:
 
 @pytest.mark.parametrize(("advantage", "moves"), [(1.0, False), (-1.0, True)])
 def test_ppo_does_not_follow_gains_beyond_the_clip(advantage: float, moves: bool) -> None:
-    """All choices are e times as likely as when they were made."""
+    """All probability ratios are e."""
     policy = Policy(SHORTCUT_POLICY, seed=2)
     samples, before = sampled(policy), weights(policy)
     samples = replace(samples, log_probability=samples.log_probability - 1)

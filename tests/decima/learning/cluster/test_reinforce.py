@@ -21,7 +21,7 @@ from tests.decima.learning.cluster.updates import (
 
 
 def test_reinforce_takes_the_gradient_that_was_computed_by_hand() -> None:
-    """Of sum(log p * advantage) and of the entropy, both per sample, for a softmax of linear scores."""
+    """The gradient of sum(log p * advantage) and of the entropy, both per sample, for a softmax of linear scores."""
     random = np.random.default_rng(5)
     features = random.standard_normal((4, 3, 2)).astype(np.float32)
     chosen, gain, entropy_weight = [2, 0, 1, 1], np.array([1.5, -0.7, 0.2, -2.0]), 0.3

@@ -47,7 +47,7 @@ def episode(
 
 
 def episodes(count: int, end_ms: float = math.inf, share: float = 1.0) -> list[Episode]:
-    """Episodes, two of each sequence, which all draw differently."""
+    """Return two episodes of each sequence, all with different random numbers."""
     sequences = [sequence(number) for number in range((count + 1) // 2)]
     return [episode(sequences[number // 2], end_ms, number, share) for number in range(count)]
 
@@ -84,7 +84,7 @@ def test_the_rewards_of_an_episode_are_the_jobs_time_in_the_system() -> None:
 
 
 def test_a_share_of_the_decisions_are_samples_and_no_reward_is_lost() -> None:
-    """The episodes are the same; what is learned from is every third sample, with the rewards of all until the next."""
+    """Episodes are the same; every third choice is a sample, with the rewards up to the next sample."""
     every, third = (roll_out(POLICY, episodes(2, share=share)) for share in (1, 1 / 3))
     np.testing.assert_array_equal(third.num_decisions, every.num_decisions)
     for number in range(2):
@@ -183,7 +183,7 @@ CURRICULUM = {"start": 10.0, "end": 1000.0, "growth": 0.5}
 
 
 def ends(iteration: int, **changes: object) -> list[set[float]]:
-    """The ends in each group."""
+    """Return the truncation times in each group."""
     groups = plan_iteration(config(curriculum=CURRICULUM, **changes), iteration)
     return [{plan.end_ms for plan in group} for group in groups]
 
@@ -205,7 +205,7 @@ def test_unfixed_sequences_differ_within_a_group() -> None:
 
 
 def test_ends_grow_and_are_memoryless() -> None:
-    """An exponential distribution: its standard deviation is its mean."""
+    """In an exponential distribution the standard deviation equals the mean."""
     for iteration, mean_s in ((0, 10.0), (25, 505.0), (50, 1000.0), (99, 1000.0)):
         drawn = [next(iter(group)) for seed in range(300) for group in ends(iteration, seed=seed)]
         assert abs(np.mean(drawn) / 1000 / mean_s - 1) < 0.15
@@ -237,7 +237,7 @@ def test_the_seeds_of_a_training_are_those_of_its_episodes(fixed: bool) -> None:
 
 
 def test_no_two_purposes_share_a_sequence() -> None:
-    """Experiments and their tuning have seeds up to twice the offset."""
+    """Seeds of experiments and their tuning are up to twice the offset."""
     used: set[int] = set()
     for seed in (0, 1):
         each = config(seed=seed, behaviour_cloning={"sequences": 30})

@@ -1,4 +1,4 @@
-"""Sequences that each have a setting of their own."""
+"""Trainings in which each sequence has its own setting."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ MANY = SettingsSection(
 
 
 def small(folder: Path, **changes: Any) -> TrainingConfig:
-    """A training of a second or two on four kinds of jobs."""
+    """Return the settings of a training of a second or two on four profiles."""
     path = folder / "tiny.json"
     write_workload(path, LIBRARY)
     settings = {
@@ -218,7 +218,7 @@ def slowed(sequence: JobSequence, factor: float) -> JobSequence:
 
 
 def runs(policy: Policy, factor: float, names: tuple[str, ...], *, whole: bool) -> Trajectories:
-    """Schedulers on two streams each, with all times longer by some factor."""
+    """Run schedulers on two streams each, with all times scaled by some factor."""
     cluster = ClusterConfig(4, moving_delay_ms=500.0 * factor, warmup_delay_ms=300.0 * factor)
     end_ms = np.inf if whole else 9000.0 * factor
     parts = [
@@ -316,7 +316,7 @@ def test_a_training_over_settings_can_be_gone_on_with_and_says_how_it_did(tmp_pa
 def test_a_policy_that_loses_a_setting_for_certain_is_not_kept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The second one has the better mean."""
+    """The second policy has the better mean."""
     config = small(tmp_path, iterations=1)
     factors = iter([[1.01, 1.01, 1.01], [0.95, 0.95, 1.07]])
     trainer = ClusterTraining(config, tmp_path / "out")

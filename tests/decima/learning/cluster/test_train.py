@@ -1,4 +1,4 @@
-"""What is different where a cluster is trained on; ``test_loop`` has the rest."""
+"""Training on clusters; ``test_loop`` has the tests common with grids."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def train(config: TrainingConfig, out: Path, **options: Any) -> TrainingResult[T
 
 
 def clone(config: TrainingConfig, out: Path) -> None:
-    """Behaviour cloning, and nothing else."""
+    """Return settings of behaviour cloning without reinforcement learning."""
     with ClusterTraining(config, out).started() as training:
         assert list(training._clone(0))
 
@@ -73,7 +73,7 @@ def test_the_policy_says_what_it_was_trained_on(tmp_path: Path) -> None:
 
 
 def test_seconds_of_training_beat_the_untrained_policy_by_far(tmp_path: Path) -> None:
-    """On 50 sequences that it never met; no luck brings a paired t of 8. It is near the tuned heuristic by then."""
+    """On 50 held-out sequences; a paired t of 8 is no chance. It is close to the tuned heuristic by then."""
     config = small(
         tmp_path,
         iterations=20,
@@ -97,7 +97,7 @@ def test_seconds_of_training_beat_the_untrained_policy_by_far(tmp_path: Path) ->
 
 
 def test_the_weights_that_are_judged_are_a_moving_average(tmp_path: Path) -> None:
-    """By hand, from those of each iteration."""
+    """Computed by hand from the weights of each iteration."""
     config = small(tmp_path, iterations=3, checkpoint_every=1, update={"ema_decay": 0.75})
     expected = Policy(config.policy.build(), seed=config.seed).state_dict()
 
@@ -180,7 +180,7 @@ def test_a_workload_that_has_changed_since_is_noticed(tmp_path: Path) -> None:
 
 
 def test_one_job_of_one_stage_can_be_trained_on(tmp_path: Path) -> None:
-    """With one executor there is nothing to choose, and so nothing to learn."""
+    """With one executor there is no choice, so there are no samples."""
     library = Workload((job(stage(3, 200.0), name="only"),), None, "one")
     for executors in (1, 3):
         config = small(

@@ -40,8 +40,8 @@ def test_the_classic_schedulers_are_judged_by_what_is_rewarded(reward: str) -> N
     assert results["tuned-weighted-fair"] == sweeps.min(axis=1).tolist()
 
 
-def test_who_simulates_waits_for_no_pytorch() -> None:
-    """Two seconds instead of six for each process of a training."""
+def test_simulating_loads_no_pytorch() -> None:
+    """Workers start in two seconds instead of six."""
     code = """
 import sys
 from decima.evaluation.conditions import Conditions

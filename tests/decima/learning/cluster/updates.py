@@ -29,7 +29,7 @@ LINEAR = PolicyConfig(
 
 
 def linear_samples(features: NDArray[np.float32], chosen: list[int]) -> Trajectories:
-    """Observations with three stages that may be chosen, features float32 [n, 3, 2]."""
+    """Return observations with three valid stages, features float32 [n, 3, 2]."""
     size = len(chosen)
     pointer = np.arange(size + 1)
     graphs = Graphs(
@@ -81,7 +81,7 @@ def weights(policy: Policy) -> NDArray[np.float32]:
 
 
 def step(policy: Policy) -> torch.optim.Optimizer:
-    """Plain gradient descent, so that the step is the gradient."""
+    """Take a plain gradient descent step, so that the step is the gradient."""
     return torch.optim.SGD(policy.parameters(), lr=1.0)
 
 

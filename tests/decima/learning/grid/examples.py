@@ -1,4 +1,4 @@
-"""Small grids, jobs for them, and trainings that take a moment."""
+"""Small grids, job sets for them, and trainings that take a moment."""
 
 from __future__ import annotations
 
@@ -41,23 +41,23 @@ SMALL: dict[str, Any] = {
 
 
 def small(**changes: Any) -> DeepRMConfig:
-    """That training, with what changes."""
+    """Return the settings of that training with changes."""
     return parse_settings(DeepRMConfig, merged(SMALL, changes), "small")
 
 
 def grid_of(*sets: Sequence[Written], steps: int = 8, **changes: Any) -> Grid:
-    """An episode of each set of jobs on the tiny grid, or as changed."""
+    """Return an episode of each job set on the tiny grid, with changes."""
     return Grid(GridConfig(**TINY | changes), JobSets.of(sets, steps))
 
 
 def tiny_grid(sets: int, per_set: int = 1, *, seed: int = 1, **changes: Any) -> Grid:
-    """Episodes of sets drawn for the tiny grid; those of a set lie side by side."""
+    """Return episodes of sets drawn for the tiny grid; those of a set are consecutive."""
     jobs = draw_jobs(TINY_JOBS, rate=0.7, steps=8, sets=sets, seed=seed)
     return Grid(GridConfig(**TINY | changes), jobs[np.repeat(np.arange(sets), per_set)])
 
 
 class Fixed(nn.Module):
-    """Gives the same scores whatever the picture."""
+    """Network that returns the same scores for every picture."""
 
     def __init__(self, *scores: float) -> None:
         super().__init__()
@@ -68,14 +68,14 @@ class Fixed(nn.Module):
 
 
 def dense(network: nn.Module, pictures: Tensor) -> Tensor:
-    """What a network of one hidden layer computes, float64 [n, outputs], as textbooks write it."""
+    """Return the outputs of a network with one hidden layer, float64 [n, outputs], by the textbook formula."""
     first, last = network[0], network[2]
     hidden = (pictures.double().flatten(1) @ first.weight.double() + first.bias.double()).relu()
     return hidden @ last.weight.double().T + last.bias.double()
 
 
 def run(seed: int = 0, sets: int = 3, per_set: int = 4, mask: Mask = "startable", **changes: Any) -> Episodes:
-    """Episodes of a network that knows nothing."""
+    """Return episodes of an untrained network."""
     grid = tiny_grid(sets, per_set, seed=seed, **changes)
     network = build_network(grid.config, grid.config.num_actions)
     return roll_out(grid, Actor(network, np.random.default_rng(seed), mask=mask))
@@ -84,7 +84,7 @@ def run(seed: int = 0, sets: int = 3, per_set: int = 4, mask: Mask = "startable"
 def mean_of_others(
     returns: NDArray[np.float64], clock: NDArray[np.int32], per_set: int
 ) -> NDArray[np.float64]:
-    """By hand, over the others of a set: the return of the first action at that time, 0 if there is none."""
+    """Average the other episodes of a set by hand: the return of the first action at that time, 0 without one."""
     expected = np.zeros_like(returns)
     for step, episode in np.ndindex(returns.shape):
         first = episode // per_set * per_set

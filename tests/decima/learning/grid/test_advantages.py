@@ -42,7 +42,7 @@ def test_the_baseline_after_as_many_actions_is_the_mean_of_a_set() -> None:
 
 
 def test_the_baseline_at_the_same_time_is_the_first_return_then() -> None:
-    """Episode 0 books before a step passes, episode 1 ends after one step: nothing follows there."""
+    """Episode 0 books before the first step, episode 1 ends after one step, so its later returns are 0."""
     clock = np.array([[0, 0], [0, 1], [1, 1], [2, 1], [3, 1]])
     returns = np.array([[-7.0, -3.0], [-8.0, 0.0], [-4.0, 0.0], [-1.0, 0.0]])
     expected = [[-3, -7], [-3, -4], [0, -4], [0, -4]]

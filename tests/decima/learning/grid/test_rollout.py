@@ -13,7 +13,7 @@ from tests.decima.learning.grid.examples import run, small, tiny_grid
 
 @pytest.mark.parametrize("mask", ["all", "bookable", "startable"])
 def test_episodes_tell_what_was_seen_and_done(mask: Mask) -> None:
-    """Acting so once more leads through the same states to the same rewards."""
+    """Repeating the actions gives the same states and rewards."""
     episodes, grid = run(mask=mask), tiny_grid(3, 4, seed=0)
     choices = episodes.choices
     assert choices.action is not None
@@ -36,7 +36,7 @@ def test_episodes_tell_what_was_seen_and_done(mask: Mask) -> None:
 def test_what_ran_apart_is_joined_as_if_it_had_run_in_one_lockstep(
     mask: Mask, lockstep: int | None, tmp_path: Path
 ) -> None:
-    """Acting so once more leads through the same states to the same rewards."""
+    """Repeating the actions gives the same states and rewards."""
     config = small(update={"algorithm": "a2c"}, episodes={"mask": mask, "lockstep": lockstep})
     with GridTraining(config, tmp_path / "out").started() as training:
         jobs = training._jobs

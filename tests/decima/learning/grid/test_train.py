@@ -35,7 +35,7 @@ DESCENT = {"learning_rate": 1.0, "final_learning_rate": 1.0, "critic_learning_ra
 
 @pytest.fixture
 def start(tmp_path: Path) -> Iterator[Callable[[DeepRMConfig], GridTraining]]:
-    """Build trainings whose workers are started."""
+    """Create trainings with started workers."""
     with ExitStack() as stack:
         number = itertools.count()
         yield lambda config: stack.enter_context(
@@ -47,7 +47,7 @@ Start = Callable[[DeepRMConfig], GridTraining]
 
 
 def groups(learner: GridTraining) -> list[Grid]:
-    """The episodes of an iteration, as many sets at once as the settings say."""
+    """Return the episodes of an iteration by pass."""
     episodes, result = learner.config.episodes, []
     for first in range(0, len(learner._jobs), episodes.at_once):
         sets = learner._jobs[first : first + episodes.at_once]
@@ -56,7 +56,7 @@ def groups(learner: GridTraining) -> list[Grid]:
 
 
 def returns_of(run: Episodes, episode: int, discount: float) -> list[float]:
-    """What follows each action of one episode."""
+    """Return the return of each action of one episode."""
     clock, rewards = run.clock[:, episode], run.rewards[:, episode]
     return [
         sum(discount ** (clock[later] - clock[step]) * rewards[later] for later in range(step, len(rewards)))
@@ -65,7 +65,7 @@ def returns_of(run: Episodes, episode: int, discount: float) -> list[float]:
 
 
 def advantages(run: Episodes, config: DeepRMConfig) -> np.ndarray:
-    """Returns less baselines [S, N], episode by episode."""
+    """Compute returns minus baselines [S, N], episode by episode."""
     per_set, update = config.episodes.per_set, config.update
     number = run.rewards.shape[1]
     returns = [returns_of(run, episode, update.discount) for episode in range(number)]
@@ -77,7 +77,7 @@ def advantages(run: Episodes, config: DeepRMConfig) -> np.ndarray:
 
 
 def watched(grid: Grid, actor: Actor) -> tuple[Episodes, list[Tensor]]:
-    """A run, and the pictures of all episodes before each step."""
+    """Return a run, and the pictures of all episodes before each step."""
     pictures, step = [], grid.step
 
     def look_and_step(actions: np.ndarray) -> np.ndarray:
@@ -90,7 +90,7 @@ def watched(grid: Grid, actor: Actor) -> tuple[Episodes, list[Tensor]]:
 
 
 def scores_of(network: nn.Module, choices: Seen) -> Tensor:
-    """Logarithms of probabilities, float64."""
+    """Return log-probabilities, float64."""
     scores = dense(network, torch.from_numpy(choices.pictures))
     if choices.allowed is not None:
         scores = scores.masked_fill(~torch.from_numpy(choices.allowed), -torch.inf)
@@ -98,12 +98,12 @@ def scores_of(network: nn.Module, choices: Seen) -> Tensor:
 
 
 def steps_of(choices: Seen) -> np.ndarray:
-    """The step of each choice."""
+    """Return the step of each choice."""
     return np.repeat(np.arange(len(choices.counts)), choices.counts)
 
 
 def policy_losses(network: nn.Module, choices: Seen, advantages: np.ndarray, entropy: float) -> list[Tensor]:
-    """Of each sample; advantages are those of all episodes, [S, N]."""
+    """Return the loss of each sample; advantages are those of all episodes, [S, N]."""
     assert choices.action is not None
     losses = []
     gains = advantages[steps_of(choices), choices.episode]
@@ -121,7 +121,7 @@ def described(learner: GridTraining) -> dict[str, list[Tensor]]:
 
 
 def assert_descended(learner: GridTraining, name: str, before: list[Tensor], loss: Tensor) -> None:
-    """The network's weights went down the gradient of this loss; it was computed with them as they were."""
+    """Assert that the change of the network's weights is minus the gradient of this loss at the old weights."""
     expected = torch.autograd.grad(loss, before)
     for was, now, gradient in zip(before, learner.networks[name].parameters(), expected, strict=True):
         torch.testing.assert_close(was.detach() - now.detach(), gradient, rtol=1e-3, atol=2e-5)
@@ -129,7 +129,7 @@ def assert_descended(learner: GridTraining, name: str, before: list[Tensor], los
 
 
 def descending(start: Start, config: DeepRMConfig) -> tuple[GridTraining, dict[str, nn.Module]]:
-    """A learner with plain gradient descent, and its networks as they are before."""
+    """Return a training with plain gradient descent, and copies of its networks."""
     learner = start(config)
     before = {}
     for name, network in learner.networks.items():
@@ -155,7 +155,7 @@ def descending(start: Start, config: DeepRMConfig) -> tuple[GridTraining, dict[s
 def test_reinforce_follows_the_gradient_of_its_advantages(
     changes: dict[str, Any], at_once: int, start: Start
 ) -> None:
-    """Computed slowly, sample by sample."""
+    """Against a slow computation, sample by sample."""
     config = small(**merged(changes, {"update": DESCENT, "episodes": {"at_once": at_once, "per_set": 2}}))
     learner, before = descending(start, config)
     actor = Actor(
@@ -184,7 +184,7 @@ def test_reinforce_follows_the_gradient_of_its_advantages(
 def test_actor_and_critic_follow_their_gradients(
     normalise: bool, baseline: str, td_steps: int, start: Start
 ) -> None:
-    """The critic stands in for what comes after a few actions, and learns from all states in one step."""
+    """The critic bootstraps after a few actions, and learns from all states in one step."""
     discount = 0.8
     update = {"algorithm": "a2c", "td_steps": td_steps, "discount": discount, "critic_minibatch": 10**6}
     update |= {"normalise": normalise, "baseline": baseline}
@@ -295,7 +295,7 @@ def test_rates_fall_geometrically(start: Start) -> None:
 
 @pytest.fixture
 def one_server(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
-    """One unit, jobs of one step and of five: shortest job first is best, as on any single server."""
+    """One unit, jobs of one step and of five: shortest job first is optimal, as on any single server."""
     jobs = JobDistribution(slots=1, short=(1, 1), long=(5, 5), short_share=0.7, dominant=(1, 1), other=(1, 1))
     monkeypatch.setitem(DISTRIBUTIONS, "coarse", jobs)
     return {
@@ -317,7 +317,7 @@ def one_server(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
 
 
 def slowdowns(learner: GridTraining, *schedulers: GridScheduler) -> list[np.ndarray]:
-    """Sums over the jobs of 200 sets that it never met."""
+    """Return the sums over the jobs of 200 held-out sets."""
     jobs = learner.config.jobs.draw(learner._grid, 200, 77)
     return [
         np.nansum(play(Grid(learner._grid, jobs), scheduler).slowdown(), axis=1) for scheduler in schedulers
@@ -328,7 +328,7 @@ def slowdowns(learner: GridTraining, *schedulers: GridScheduler) -> list[np.ndar
 def test_both_algorithms_find_the_best_policy_of_a_single_server(
     one_server: dict[str, Any], algorithm: str, start: Start
 ) -> None:
-    """No luck brings a paired t of 6 over what it began with."""
+    """A paired t of 6 against the initial policy is no chance."""
     config = small(**merged(one_server, {"seed": 1, "update": {"algorithm": algorithm}}))
     learner = start(config)
     best, untrained = slowdowns(

@@ -1,4 +1,4 @@
-"""Networks survive the way to a file and back, and bad files are refused in one line."""
+"""Networks are read as they were written, and malformed files are refused in one line."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Damage = Callable[[Arrays], object]
 
 
 def written(path: Path, config: GridPolicyConfig, **about: Any) -> torch.nn.Module:
-    """The network of a file."""
+    """Return the network of a file."""
     actor = config.build()
     save_network(path, actor, config, about)
     return actor
@@ -76,7 +76,7 @@ def refused(path: Path) -> str:
 
 
 def head(**changes: object) -> Damage:
-    """Another text; ``None`` leaves an entry out."""
+    """Return another JSON text; ``None`` removes an entry."""
 
     def damage(arrays: Arrays) -> None:
         text = {**json.loads(str(arrays["network"])), **changes}

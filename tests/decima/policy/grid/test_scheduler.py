@@ -1,4 +1,4 @@
-"""A network as a scheduler: where it is asked, what it may choose, how it draws."""
+"""A network as a scheduler: where it is evaluated, its mask, and its samples."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_the_network_is_asked_only_where_there_is_a_choice() -> None:
     assert actions.tolist() == [2, 0]
 
 
-def test_nobody_is_asked_when_an_episode_is_over() -> None:
+def test_the_network_is_not_evaluated_when_an_episode_is_over() -> None:
     grid = grid_of(BUSY[1:], BUSY)
     for actions in ([0, 0], [2, 2]):
         grid.step(actions)
@@ -73,7 +73,7 @@ def test_what_is_not_allowed_has_a_probability_of_zero_and_no_gradient() -> None
 
 @pytest.mark.parametrize(("mask", "likely"), [("all", [0, 1, 2]), ("startable", [0, 2])])
 def test_actions_are_drawn_as_often_as_they_are_likely(mask: Mask, likely: list[int]) -> None:
-    """In so many episodes with a job in slot 0 only."""
+    """In episodes with a job in slot 0 only."""
     number, scores = 4000, np.array([0.5, -0.3, 1.1])
     grid = grid_of(*[BUSY[:1]] * number)
     actions = Actor(Fixed(*scores), np.random.default_rng(1), mask=mask)(grid)

@@ -1,4 +1,4 @@
-"""Projects to plan, and plain Python that says what planning is."""
+"""Projects to plan, and plain Python definitions of planning."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def project(
     parents: Sequence[Sequence[int]] = (),
     num_tasks: Sequence[int] = (),
 ) -> Project:
-    """A project from lists; demands and capacity may be of one resource."""
+    """Return a project from lists; demands and capacity may be of one resource."""
     needs, there = np.array(demands, float), np.array(capacity, float)
     return Project(
         np.array(durations, float),
@@ -46,13 +46,13 @@ def project(
 
 @st.composite
 def projects(draw: st.DrawFn, most: int = 8, most_tasks: int = 4, whole: bool = False) -> Project:
-    """DAGs of up to ``most`` stages, numbered in any order.
+    """Draw DAGs of up to ``most`` stages, in any order.
 
     Args:
-        draw: of hypothesis.
-        most: stages.
-        most_tasks: in each.
-        whole: whether all numbers are whole.
+        draw: hypothesis' draw function.
+        most: maximum number of stages.
+        most_tasks: maximum number of tasks of each stage.
+        whole: whether all numbers are integers.
     """
     n, resources = draw(st.integers(1, most)), draw(st.integers(1, 3))
     numbers = st.integers(0, 6)
@@ -77,7 +77,7 @@ def projects(draw: st.DrawFn, most: int = 8, most_tasks: int = 4, whole: bool = 
 
 
 def serial(project: Project, sequence: Sequence[int]) -> list[int]:
-    """Start of each task, if the tasks of these stages are placed one by one, each as early as it fits; whole times."""
+    """Return the start of each task if the tasks of these stages are placed one by one, as early as possible."""
     usage: dict[int, np.ndarray] = {}
     starts: dict[int, list[int]] = {stage: [] for stage in range(len(project))}
     for stage in sequence:
@@ -97,7 +97,7 @@ def serial(project: Project, sequence: Sequence[int]) -> list[int]:
 
 
 def orders(project: Project) -> list[tuple[int, ...]]:
-    """All orders of the stages in which parents come first."""
+    """Yield all topological orders of the stages."""
     return [
         order
         for order in itertools.permutations(range(len(project)))
@@ -108,5 +108,7 @@ def orders(project: Project) -> list[tuple[int, ...]]:
 
 
 def optimum(project: Project) -> int:
-    """The shortest makespan of a project of single tasks: some serial schedule has it (Sprecher et al., 1995)."""
+    """Return the shortest makespan of a project of single tasks, which a serial schedule has (Sprecher et al.,
+    1995).
+    """
     return min(max(serial(project, order) + project.durations) for order in orders(project))

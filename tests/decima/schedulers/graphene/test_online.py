@@ -1,4 +1,4 @@
-"""Graphene as a scheduler: what it plans, and that it follows its plans."""
+"""Graphene as a scheduler: its plans, and that it follows them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ TWO = ClusterConfig(2, moving_delay_ms=0)
 
 
 def long_behind_short() -> JobProfile:
-    """The second stage is short, but the third, which waits for it, is by far the longest."""
+    """Return a job whose second stage is short, but has a child that is by far the longest stage."""
     return job(stage(2, 100.0), stage(1, 100.0), stage(1, 1000.0), edges=[(1, 2)])
 
 

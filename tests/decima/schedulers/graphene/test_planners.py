@@ -1,4 +1,4 @@
-"""What planners make of projects."""
+"""Plans of all planners."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_independent_tasks_fill_the_resource(name: str) -> None:
 
 
 #: A long task that is at hand, 0, and one behind a short one, 3 behind 2, fit side by side. The short one does not fit
-#: beside the long one, and comes second to whoever looks at paths or at sizes.
+#: beside the long one, and comes second for planners that rank by paths or by sizes.
 TROUBLE = project([10, 2, 1, 10], [6, 1, 5, 4], 10, [[], [0], [], [2]])
 
 
@@ -83,7 +83,7 @@ def test_graphene_finds_what_greedy_planners_miss() -> None:
 
 
 def test_the_longest_path_comes_first() -> None:
-    """0 is longer, but 3 waits for 1, and for 2 the longest path is that through both."""
+    """0 is longer, but 3 waits for 1, and the longest path through 2 is that through both."""
     assert critical_path_first(project([4, 1, 2, 6], [1] * 4, 1, [[], [], [1], [2]])).start.tolist() == [
         9,
         0,
@@ -93,7 +93,7 @@ def test_the_longest_path_comes_first() -> None:
 
 
 def test_what_aligns_best_comes_first() -> None:
-    """In shares of the capacity: of the second resource, there is little."""
+    """In shares of the capacity: the second resource is scarce."""
     plan = tetris(project([1, 1], [[60, 0.1], [50, 0.6]], [100, 1]))
     assert plan.start.tolist() == [1, 0]
 
@@ -135,7 +135,7 @@ def test_troublesome_are_long_stages_and_those_that_leave_gaps(project: Project)
 
 
 def test_frag_scores_are_of_stages() -> None:
-    """Three tasks of which two fit side by side take as long as four would, and pack as well as three quarters."""
+    """Three tasks of which two fit in parallel take as long as four would: they pack with three quarters."""
     one = project([2, 1], [1, 1], 2, num_tasks=[3, 1])
     assert one.work.tolist() == [3, 0.5]
     assert one.alone.tolist() == [4, 1]
@@ -144,7 +144,7 @@ def test_frag_scores_are_of_stages() -> None:
 @given(projects())
 @settings(deadline=None)
 def test_parts_lie_between_barriers(project: Project) -> None:
-    """As many as there can be."""
+    """As many parts as possible."""
     parts = _parts(project)
     assert sorted(np.concatenate(parts)) == list(range(len(project)))
     for number in range(1, len(parts)):
@@ -158,7 +158,7 @@ def test_parts_lie_between_barriers(project: Project) -> None:
 
 
 def test_parts_are_planned_one_behind_the_other() -> None:
-    """The trouble twice, numbered in turn, with a barrier between."""
+    """The troublesome case twice, with interleaved stage numbers and a barrier between."""
     twice = project(
         np.repeat(TROUBLE.durations, 2).tolist(),
         np.repeat(TROUBLE.demands[:, 0], 2).tolist(),
@@ -178,7 +178,7 @@ def test_parts_are_planned_one_behind_the_other() -> None:
     ],
 )
 def test_the_search_is_as_thorough_as_it_was(seed: int, plain: list[int], justified: list[int]) -> None:
-    """What it found in projects of 20 stages; whoever leaves out a way or a place to look finds less in some."""
+    """Its results in projects of 20 stages; leaving out a part of the search gives worse plans in some."""
     random, drawn = np.random.default_rng(seed), []
     for _ in plain:
         n = 20

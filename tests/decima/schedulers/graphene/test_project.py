@@ -1,4 +1,4 @@
-"""What is planned, and what is no plan."""
+"""Projects, and validation of plans."""
 
 from __future__ import annotations
 
@@ -87,12 +87,12 @@ def test_what_cannot_be_carried_out_is_no_plan(start: list[float], message: str)
 
 
 def test_of_tasks_that_start_together_parents_come_first() -> None:
-    """The parent takes no time, and has the larger number."""
+    """The parent takes no time, and has the larger index."""
     assert Plan(project([1, 0], [1, 1], 1, [[1], []]), np.zeros(2)).priority.tolist() == [0.5, 1.0]
 
 
 def test_sums_may_be_rounded() -> None:
-    """Ten times a tenth at once, one after the other three times 0.1."""
+    """Ten times a tenth in parallel, then three times 0.1 in sequence."""
     tenths = project([0.1, 0.1, 0.1], [0.1] * 3, 1.0, [[], [0], [1]], [10, 10, 10])
     Plan(tenths, np.repeat([0.0, 0.1, 0.2], 10))
     with pytest.raises(PlanError):
@@ -100,7 +100,7 @@ def test_sums_may_be_rounded() -> None:
 
 
 def test_tasks_of_no_duration_hold_nothing() -> None:
-    """In the middle of a task that takes all there is; with a duration of its own, the task finds no room there."""
+    """In the middle of a task that takes the whole capacity; with a duration, the task would not fit there."""
     start = np.array([0.5, 0.0])
     assert Plan(project([0.0, 1.0], [1.0, 1.0], 1.0), start).makespan == 1.0
     with pytest.raises(PlanError, match=r"at 0\.5, tasks hold 2 of resource 0"):
@@ -120,7 +120,7 @@ def test_the_lower_bound_is_the_longest_path_or_the_work() -> None:
 
 @given(projects())
 @settings(deadline=None)
-def test_who_must_be_before_whom(project: Project) -> None:
+def test_ancestors(project: Project) -> None:
     n = len(project)
     reach = np.zeros((n, n), bool)
     for stage, parents in enumerate(project.parents):

@@ -1,4 +1,4 @@
-"""Tasks find their place in resources and time: compiled code against plain Python."""
+"""Placement of tasks in resources and time: compiled code against plain Python."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def test_tasks_are_placed_in_the_first_gap(project: Project, random: object) -> 
 
 
 def longest_first(project: Project, chosen: set[int]) -> list[int]:
-    """Stages of a set so that parents come first; of those that could be next the longest, on a tie the first."""
+    """Return stages of a set in topological order; among candidates the longest first, on a tie the first."""
     left, order = set(chosen), []
     while left:
         ready = [stage for stage in sorted(left) if not set(project.parents[stage]) & left]
@@ -40,7 +40,7 @@ def longest_first(project: Project, chosen: set[int]) -> list[int]:
 @given(projects(whole=True))
 @settings(deadline=None)
 def test_of_a_set_the_longest_task_comes_first(project: Project) -> None:
-    """All of a project in one set, forward."""
+    """A project in one set, forward."""
     sets = np.zeros(len(project), np.int64)
     start = surrounded(project.dag, mirrored(project.dag), sets, np.array([(0, FORWARD)]))
     order = longest_first(project, set(range(len(project))))
@@ -66,7 +66,7 @@ def test_backward_is_forward_in_a_mirror(project: Project, data: st.DataObject) 
 
 
 def test_sets_lie_close_around_what_is_there() -> None:
-    """0 -> 1 -> 2; 3 and 4 wait for nothing, 3 is short. In one resource that is all taken by 1."""
+    """0 -> 1 -> 2; 3 and 4 have no parents, 3 is short. 1 takes the whole capacity of the one resource."""
     dag = project([1, 5, 2, 1, 3], [1, 4, 2, 3, 2], 4, [[], [0], [1], [], []])
     sets = np.array([1, 0, 2, 3, 4])
     mirror = mirrored(dag.dag)
@@ -87,7 +87,7 @@ def test_sets_lie_close_around_what_is_there() -> None:
 
 
 def events(project: Project, priority: list[float] | None) -> list[float]:
-    """Start of each task if at each event the best that fits starts; by alignment without priorities."""
+    """Return the start of each task if the best fitting task starts at each event; by alignment without priorities."""
     stage_of = project.stage_of.tolist()
     start: dict[int, float] = {}
     now = 0.0
@@ -127,7 +127,7 @@ def events(project: Project, priority: list[float] | None) -> list[float]:
 @given(projects(whole=True), st.data())
 @settings(deadline=None)
 def test_lists_are_worked_off_event_by_event(project: Project, data: st.DataObject) -> None:
-    """Tasks take time here: what takes none would need another clock in plain Python."""
+    """Tasks take time here: zero durations would need another clock in plain Python."""
     project = Project(
         project.durations + 1, project.demands, project.capacity, project.parents, project.num_tasks
     )
