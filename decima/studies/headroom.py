@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -23,7 +23,7 @@ from decima.evaluation.conditions import CompareError
 from decima.evaluation.metrics import Interval, mean_interval, paired_change
 from decima.evaluation.run import run_scheduler
 from decima.schedulers.priced_srpt import PricedSrpt
-from decima.show.style import draw_bars, legend_beside, new_axes
+from decima.show.style import BLACK, BLUE, GREY, finish_axes, new_axes
 from decima.show.tables import interval_text, new_table
 from decima.studies.compared import jct_s
 from decima.studies.outcome import RULE, UNKNOWN, Outcome
@@ -154,17 +154,22 @@ def outcome(runs: pd.DataFrame, conditions: Conditions) -> Outcome:
         },
         pictures={
             "headroom": partial(
-                plot_headroom, {name: mean_interval(jct[name]) for name in (*rules, HINDSIGHT, *BOUNDS)}
+                plot_headroom, {name: changes[name] for name in (*rules, HINDSIGHT, *BOUNDS)}, best
             )
         },
     )
 
 
-def plot_headroom(means: dict[str, Interval]) -> Figure:
-    """Draw the mean JCT of rules, search and lower bounds."""
-    figure, axes = new_axes(0.6 * len(means) + 3, 4)
-    draw_bars(axes, {"": means}, "Mean job completion time (s)")
-    legend_beside(axes)
+def plot_headroom(changes: Mapping[str, Interval], best: str) -> Figure:
+    """Draw the change of the mean JCT of rules, search and lower bounds against the best rule, paired by sequence."""
+    figure, axes = new_axes(7, 0.35 * len(changes) + 1.5)
+    axes.axvline(0, color=GREY)
+    for place, (name, (mean, half_width)) in enumerate(list(changes.items())[::-1]):
+        colour = BLUE if name == HINDSIGHT else GREY if name in BOUNDS else BLACK
+        error = None if math.isnan(half_width) else 100 * half_width
+        axes.errorbar(100 * mean, place, xerr=error, fmt="o", color=colour, capsize=3)
+    axes.set_yticks(range(len(changes)), list(changes)[::-1])
+    finish_axes(axes, xlabel=f"Change of the mean JCT against {best} (%)")
     return figure
 
 
