@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import click
 
@@ -32,6 +32,7 @@ from decima.cli.options import (
     SEED,
     SEEDS,
     WORKERS,
+    MetricNames,
     Named,
     SecondaryOption,
     out_option,
@@ -68,10 +69,18 @@ MEASURED_DELAY = (
 )
 @click.option("--training", type=AT_LEAST_ONE, default=6, help="Sequences to tune weighted-fair on.")
 @click.option(
+    "--show",
+    type=MetricNames(),
+    metavar="A,B,..",
+    help="Columns of the table, with intervals: mean, p50, p95, p99, makespan, slowdown, worst-slowdown, weighted (mean"
+    " JCT by weight), misses (share of missed deadlines), tardiness, unfairness, jain (between tenants), hours (of "
+    "executors), utilised, load, unused. The first one decides which scheduler is the best.",
+)
+@click.option(
     "--by",
     cls=SecondaryOption,
-    type=click.Choice(["query"]),
-    help="Show the mean JCT of each query's jobs too.",
+    type=click.Choice(["query", "tenant"]),
+    help="Show the mean JCT of each query's or tenant's jobs too.",
 )
 @click.option(
     "--csv",
@@ -115,7 +124,8 @@ def compare(
     report_file: Path | None,
     trace_file: Path | None,
     animation_file: Path | None,
-    by: str | None,
+    by: Literal["query", "tenant"] | None,
+    show: str | None,
     out: Path,
     **options: Any,
 ) -> None:
@@ -135,10 +145,16 @@ def compare(
     options["moving_delay"] = delay_s
     chosen = choose_schedulers(conditions, options["scheduler_names"], options["checkpoint"])
     comparison = Comparison(
-        conditions, chosen.schedulers, policy=chosen.policy, num_training=options["training"]
+        conditions,
+        chosen.schedulers,
+        policy=chosen.policy,
+        num_training=options["training"],
+        show=show.split(",") if show else (),
     )
     ignored = options_without_effect(conditions, options)
     refuse_without_effect(context, ignored)
+    if by == "tenant" and not conditions.sequence(conditions.seed).tenants:
+        raise click.UsageError("--by tenant: the jobs have no tenants; --tenants draws them")
     prepare_outputs(out, json_file, csv_file, report_file, trace_file, animation_file)
     try:
         with progress(PATIENCE_S) as update:
@@ -154,7 +170,7 @@ def compare(
         if is_measured and delay_s != MOVING_DELAY:
             notes.insert(0, MEASURED_DELAY.format(delay_s=delay_s, workload=options["workload"]))
         command = command_line(context, **dict.fromkeys(ignored))
-        shown = comparison_report(comparison, command, chosen.left_out, notes, by_query=by is not None)
+        shown = comparison_report(comparison, command, chosen.left_out, notes, by=by)
         if csv_file is not None:
             with atomic_path(csv_file) as path:
                 comparison.jobs.drop(columns=["setting", "alone_s"]).to_csv(path, index=False)

@@ -247,6 +247,26 @@ class Numbers(click.ParamType):  # type: ignore[type-arg]  # generic in newer re
         return numbers
 
 
+class MetricNames(click.ParamType):  # type: ignore[type-arg]  # generic in newer releases only
+    """Names of metrics with commas between them, see ``decima.evaluation.metrics.SHOWN``; the value remains a text."""
+
+    name = "metrics"
+
+    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """Return the text if all names are known and different."""
+        from decima.evaluation.metrics import SHOWN
+        from workloads.errors import did_you_mean
+
+        names = value.split(",")
+        for name in names:
+            if name not in SHOWN:
+                hint = did_you_mean(name, SHOWN)
+                self.fail(f"no metric named {name!r}{hint}, expected some of {', '.join(SHOWN)}", param, ctx)
+        if len(set(names)) < len(names):
+            self.fail(f"{value!r}: a metric is named twice", param, ctx)
+        return value
+
+
 def refuse_without_effect(context: click.Context, why: Mapping[str, str]) -> None:
     """Raise if an option was given that has no effect; ``why`` is option -> reason."""
     for name, reason in why.items():

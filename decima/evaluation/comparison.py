@@ -14,14 +14,16 @@ from numpy.typing import NDArray
 
 from decima.evaluation.compiling import compile_parts
 from decima.evaluation.conditions import CompareError, Conditions, best_fit, misfits
-from decima.evaluation.metrics import METRICS, summarise
+from decima.evaluation.fairness import TENANT_METRICS, tenant_metrics
+from decima.evaluation.metrics import METRICS, SHOWN, ShownMetric, compare_metrics, summarise
 from decima.evaluation.run import Plan, Result, best_for_all, run_item, sweep_item
 from decima.evaluation.tuning import ALPHAS, GRIDS, HINDSIGHT, TUNED, TUNED_ONCE, tuned_once, weighted_fair
 from decima.outputs import json_text, versions
 from decima.registry import ANY_POLICY, DEFAULT_POLICY, LEARNED, policy_named
 from decima.workers.pool import available_cpus, make_workers
+from simulator.cluster.alone import deadlines_ms
 from workloads.display import count_text, html_table
-from workloads.errors import check_whole
+from workloads.errors import check_one_of, check_whole
 
 if TYPE_CHECKING:
     from decima.registry import SchedulerLike
@@ -65,6 +67,8 @@ class Comparison:
         alphas: candidate settings of weighted fair sharing.
         num_training: number of training sequences for schedulers that are tuned once.
         keep: whether to keep the episodes of the first finished experiment.
+        show: names of metrics to compare by, see ``decima.evaluation.metrics.SHOWN``; the first decides which heuristic
+            is the best. By default the mean JCT.
 
     Attributes:
         schedulers: displayed name -> scheduler's name, in order.
@@ -72,9 +76,11 @@ class Comparison:
         policy: policy of plain ``decima``; None if it is not compared.
         misfits: learned scheduler -> quantities of the conditions that are out of its training distribution.
         training_seeds: seeds of the training sequences; empty if no scheduler is tuned once.
+        shown: columns of ``runs`` of the metrics in ``show``.
+        compared_by: column of ``runs`` that decides which heuristic is the best.
 
     Raises:
-        CompareError: no schedulers, a scheduler twice, or no training sequence.
+        CompareError: no schedulers, a scheduler twice, no training sequence, or an unknown metric.
         SchedulerError: an unknown scheduler.
         PolicyFileError: a malformed policy file.
 
@@ -98,6 +104,7 @@ class Comparison:
         alphas: Sequence[float] = ALPHAS,
         num_training: int = 6,
         keep: bool = True,
+        show: Sequence[str] = (),
     ) -> None:
         named = schedulers if isinstance(schedulers, Mapping) else _by_name(schedulers)
         objects = {f"{name}()": each for name, each in named.items() if not isinstance(each, str)}
@@ -113,8 +120,11 @@ class Comparison:
             follows = {spec: spec.replace(LEARNED, f"{LEARNED}:{policy}", 1) for spec in ANY_POLICY}
             specs = {name: follows.get(spec, spec) for name, spec in specs.items()}
         self.conditions, self.schedulers, self.policy, self.alphas = conditions, specs, policy, tuple(alphas)
+        self.shown = tuple(SHOWN[check_one_of(name, SHOWN, "show", CompareError)] for name in show)
+        self.compared_by = self.shown[0] if self.shown else "mean_jct_s"
         grids = GRIDS | {"weighted-fair": tuple(map(weighted_fair, self.alphas))}
-        self._plan = Plan(conditions, specs, objects, grids)
+        further = None if set(self.shown).isdisjoint(TENANT_METRICS) else tenant_metrics
+        self._plan = Plan(conditions, specs, objects, grids, further)
         self.heuristics = [
             name
             for name, spec in specs.items()
@@ -191,7 +201,7 @@ class Comparison:
         self._episodes.setdefault(seed, {}).update(episodes or {})
         lowest = min(self.finished, default=math.inf)
         self._episodes = {seed: each for seed, each in self._episodes.items() if seed <= lowest}
-        for table in ("runs", "jobs", "summary"):
+        for table in ("runs", "jobs", "summary", "compared"):
             self.__dict__.pop(table, None)
 
     # ---- results ---------------------------------------------------------------------------------------
@@ -249,7 +259,8 @@ class Comparison:
 
         Columns: ``scheduler`` and ``setting`` (categories), ``seed`` and ``job`` (int64, index in the sequence),
         ``query`` (category, name of the profile), and float64: ``arrival_s``, ``jct_s``, ``alone_s`` (expected JCT
-        of the job alone on this cluster) and ``slowdown`` (ratio of these).
+        of the job alone on this cluster) and ``slowdown`` (ratio of these). If jobs have attributes also ``weight``,
+        ``tenant`` (category), ``deadline_s`` (infinite for none) and ``tardiness_s`` (NaN without a deadline).
         """
         sequences = {seed: self.conditions.sequence(seed) for seed in self.finished}
         rows = [
@@ -264,7 +275,7 @@ class Comparison:
         jct_ms = np.concatenate([each.jct_ms for each in results])
         alone_ms = np.concatenate([each.alone_ms for each in results])
         known = np.where(alone_ms > 0, alone_ms, np.nan)
-        return pd.DataFrame(
+        table = pd.DataFrame(
             {
                 "scheduler": pd.Categorical(names, list(self.schedulers)).repeat(sizes),
                 "setting": pd.Categorical(settings).repeat(sizes),
@@ -277,6 +288,18 @@ class Comparison:
                 "slowdown": jct_ms / known,
             }
         )
+        if any(sequence.attributes for sequence in sequences.values()):
+            deadline_ms = {
+                seed: deadlines_ms(sequence, self.conditions.cluster_of(seed))
+                for seed, sequence in sequences.items()
+            }
+            tenants = [each.tenant for seed in seeds for each in sequences[seed].attributes]
+            table["weight"] = np.concatenate([sequences[seed].weight for seed in seeds])
+            table["tenant"] = pd.Categorical(tenants)
+            table["deadline_s"] = np.concatenate([deadline_ms[seed] for seed in seeds]) / 1000
+            late_s = (table["arrival_s"] + table["jct_s"] - table["deadline_s"]).clip(lower=0.0)
+            table["tardiness_s"] = late_s.where(np.isfinite(table["deadline_s"]))
+        return table
 
     @cached_property
     def summary(self) -> dict[str, dict[str, float]]:
@@ -287,18 +310,25 @@ class Comparison:
         """
         return summarise(self.runs, self.schedulers, self.best_heuristic)
 
+    @cached_property
+    def compared(self) -> dict[str, dict[str, ShownMetric]]:
+        """Scheduler -> metric in ``shown`` -> mean, and difference to ``best_heuristic``; see ``compare_metrics``."""
+        return compare_metrics(self.runs, self.schedulers, self.best_heuristic, self.shown)
+
     def table(self) -> pd.DataFrame:
         """Return ``summary`` as a table, one row per scheduler, float64."""
         return pd.DataFrame.from_dict(self.summary, orient="index").rename_axis("scheduler")
 
     @property
     def best_heuristic(self) -> str | None:
-        """Heuristic with the lowest mean JCT; None without heuristics or finished experiments.
+        """Heuristic with the best mean of ``compared_by``; None without heuristics or finished experiments.
 
         Schedulers tuned in hindsight count; schedulers that were run elsewhere do not.
         """
-        means = self.runs.groupby("scheduler")["mean_jct_s"].mean().reindex(self.heuristics).dropna()
-        return None if means.empty else str(means.idxmin())
+        means = self.runs.groupby("scheduler")[self.compared_by].mean().reindex(self.heuristics).dropna()
+        if means.empty:
+            return None
+        return str(means.idxmax() if METRICS[self.compared_by].more_is_better else means.idxmin())
 
     def scheduler(self, name: str, seed: int) -> DecidesStages:
         """Create the scheduler of a finished experiment, with its setting if it is tuned."""
@@ -324,6 +354,16 @@ class Comparison:
         """Return the JSON entry of a scheduler."""
         spec, runs = self.schedulers[scheduler], self.runs[self.runs["scheduler"] == scheduler]
         entry: dict[str, Any] = {name: self.summary[scheduler][name] for name in SUMMARY}
+        if self.shown:
+            entry["metrics"] = {
+                column: {
+                    "mean": each.mean.mean,
+                    "ci95": each.mean.half_width,
+                    "difference": each.difference.mean,
+                    "difference_ci95": each.difference.half_width,
+                }
+                for column, each in self.compared[scheduler].items()
+            }
         entry["per_seed_mean_jct_s"] = runs["mean_jct_s"].tolist()
         if self.conditions.cluster.faults.active:
             entry["per_seed_failed_jobs"] = runs["failed_jobs"].tolist()

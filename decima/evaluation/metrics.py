@@ -1,4 +1,7 @@
-"""Metrics of an episode, and their means over experiments with confidence intervals (Student's t).
+"""Metrics of an episode, and their means over experiments with 95 % confidence intervals.
+
+Intervals are Student's t. Quantiles and maxima are far from normal: theirs are bootstrap intervals over the experiments
+(bias-corrected and accelerated, BCa).
 
 Results are tidy tables, with one row per scheduler and sequence (``runs``), or per job (``jobs``). To add a metric,
 add an entry to ``METRICS``.
@@ -19,7 +22,20 @@ if TYPE_CHECKING:
 
     from simulator.cluster.record import EpisodeRecord
 
-__all__ = ["METRICS", "Interval", "Metric", "ci95", "mean_interval", "measure", "paired_change", "summarise"]
+__all__ = [
+    "METRICS",
+    "SHOWN",
+    "Interval",
+    "Metric",
+    "ShownMetric",
+    "bootstrap_interval",
+    "ci95",
+    "compare_metrics",
+    "mean_interval",
+    "measure",
+    "paired_change",
+    "summarise",
+]
 
 CONFIDENCE = 0.95
 
@@ -63,6 +79,25 @@ def paired_change(values: ArrayLike, reference: ArrayLike) -> Interval:
     return Interval(difference / mean, half_width / mean) if mean else Interval(math.nan, math.nan)
 
 
+def bootstrap_interval(values: ArrayLike) -> Interval:
+    """Return the mean of independent values and half of its 95 % bootstrap interval (BCa, 9999 resamples, seed 0).
+
+    Args:
+        values: float [n]; the mean is NaN if n = 0, the interval if n < 2.
+    """
+    sample = np.asarray(values, dtype=np.float64)
+    mean = mean_interval(sample).mean
+    if sample.size < 2 or not np.isfinite(sample).all():
+        return Interval(mean, math.nan)
+    if np.ptp(sample) == 0:
+        return Interval(mean, 0.0)
+    from scipy.stats import bootstrap
+
+    found = bootstrap((sample,), np.mean, confidence_level=CONFIDENCE, random_state=np.random.default_rng(0))
+    low, high = found.confidence_interval
+    return Interval(mean, float(high - low) / 2)
+
+
 class Metric(NamedTuple):
     """A quantity of an episode.
 
@@ -70,13 +105,32 @@ class Metric(NamedTuple):
         heading: heading in displayed tables.
         form: number format in displayed tables.
         of: function of a complete episode that returns the value; NaN if undefined.
-        interval: whether tables and summaries have a confidence interval of the mean.
+        interval: whether tables and summaries always have a confidence interval of the mean.
+        name: name for ``--show``; empty if it cannot be chosen.
+        is_tail: whether it is a quantile or a maximum, with bootstrap intervals.
+        more_is_better: whether a larger value is better.
     """
 
     heading: str
     form: str
     of: Callable[[EpisodeRecord], float]
     interval: bool = False
+    name: str = ""
+    is_tail: bool = False
+    more_is_better: bool = False
+
+    @property
+    def is_share(self) -> bool:
+        """Whether it is a share of 1, whose differences are shown in percentage points."""
+        return self.form.endswith("%")
+
+    def mean(self, values: ArrayLike) -> Interval:
+        """Return the mean over experiments with its interval."""
+        return bootstrap_interval(values) if self.is_tail else mean_interval(values)
+
+    def difference(self, values: ArrayLike, reference: ArrayLike) -> Interval:
+        """Return the mean of paired differences with its interval."""
+        return self.mean(np.asarray(values, dtype=np.float64) - np.asarray(reference, dtype=np.float64))
 
 
 def _load(record: EpisodeRecord) -> float:
@@ -89,33 +143,74 @@ def _slowdown(record: EpisodeRecord) -> float:
     return float(known.mean()) if known.size else math.nan
 
 
+def _percentile(percent: int) -> Metric:
+    return Metric(
+        f"p{percent} JCT",
+        ".1f",
+        lambda record: record.jct_percentile_ms(percent) / 1000,
+        name=f"p{percent}",
+        is_tail=True,
+    )
+
+
+def _takes_episodes(record: EpisodeRecord) -> float:
+    """Return NaN: the metric takes further episodes, see ``decima.evaluation.fairness.tenant_metrics``."""
+    return math.nan
+
+
 #: Column of ``runs`` -> metric. Seconds end in ``_s``, shares of 1 are shown as percent.
 #:
-#: * ``mean_jct_s``, ``p95_jct_s``: mean and 95th percentile of the job completion time (JCT).
+#: * ``mean_jct_s``, ``p50_jct_s``, ``p95_jct_s``, ``p99_jct_s``: mean and percentiles of the job completion time (JCT).
 #: * ``makespan_s``: last end of a job - first arrival.
 #: * ``utilisation``: busy executor time over the time of executors in the cluster.
 #: * ``load``: share of the time until the last arrival in which executors run tasks; NaN in a batch.
 #: * ``fragmentation``: share of the memory of busy executors that their tasks do not demand.
 #: * ``decisions``, ``guarded``: number of decisions, including those the engine takes on the scheduler's behalf, and
 #:   of those that the guard of a learned policy changes.
-#: * ``slowdown``: mean over the jobs of ``EpisodeRecord.slowdown``.
+#: * ``slowdown``, ``worst_slowdown``: mean and maximum over the jobs of ``EpisodeRecord.slowdown``.
 #: * ``failed_jobs``: number of jobs that failed. They have no JCT and no slowdown.
+#: * ``weighted_jct_s``, ``deadline_misses``, ``tardiness_s``, ``executor_hours``: see ``EpisodeRecord``.
+#: * ``unfairness``, ``jain``: largest finish-time fairness of a tenant, and Jain's index of the tenants' finish-time
+#:   fairness, see ``decima.evaluation.fairness``; NaN unless they are shown, or with fewer than two tenants.
 METRICS: dict[str, Metric] = {
-    "mean_jct_s": Metric("Mean JCT", ".1f", lambda record: record.mean_jct_ms / 1000, interval=True),
-    "p95_jct_s": Metric("p95 JCT", ".1f", lambda record: record.jct_percentile_ms(95) / 1000),
-    "makespan_s": Metric("Makespan", ".1f", lambda record: record.makespan_ms / 1000, interval=True),
-    "utilisation": Metric("Utilised", ".1%", lambda record: record.utilisation),
-    "load": Metric("Load", ".1%", _load),
-    "fragmentation": Metric("Unused", ".1%", lambda record: record.fragmentation["memory"]),
+    "mean_jct_s": Metric(
+        "Mean JCT", ".1f", lambda record: record.mean_jct_ms / 1000, interval=True, name="mean"
+    ),
+    "p95_jct_s": _percentile(95),
+    "makespan_s": Metric(
+        "Makespan", ".1f", lambda record: record.makespan_ms / 1000, interval=True, name="makespan"
+    ),
+    "utilisation": Metric(
+        "Utilised", ".1%", lambda record: record.utilisation, name="utilised", more_is_better=True
+    ),
+    "load": Metric("Load", ".1%", _load, name="load"),
+    "fragmentation": Metric("Unused", ".1%", lambda record: record.fragmentation["memory"], name="unused"),
     "decisions": Metric("Decisions", ",.0f", lambda record: record.num_decisions),
     "guarded": Metric("Guarded", ",.0f", lambda record: record.num_guarded),
-    "slowdown": Metric("Slowdown", ".1f", _slowdown),
+    "slowdown": Metric("Slowdown", ".1f", _slowdown, name="slowdown"),
     "failed_jobs": Metric("Failed", ",.0f", lambda record: record.failed_job.size),
+    "p50_jct_s": _percentile(50),
+    "p99_jct_s": _percentile(99),
+    "worst_slowdown": Metric(
+        "Worst slowdown", ".1f", lambda record: record.worst_slowdown, name="worst-slowdown", is_tail=True
+    ),
+    "weighted_jct_s": Metric(
+        "Weighted JCT", ".1f", lambda record: record.weighted_mean_jct_ms / 1000, name="weighted"
+    ),
+    "deadline_misses": Metric("Misses", ".1%", lambda record: record.deadline_misses, name="misses"),
+    "tardiness_s": Metric(
+        "Tardiness", ".1f", lambda record: record.mean_tardiness_ms / 1000, name="tardiness"
+    ),
+    "executor_hours": Metric("Executor h", ".2f", lambda record: record.executor_hours, name="hours"),
+    "unfairness": Metric("Unfairness", ".2f", _takes_episodes, name="unfairness", is_tail=True),
+    "jain": Metric("Jain", ".3f", _takes_episodes, name="jain", more_is_better=True),
 }
+#: Name for ``--show`` -> column of ``runs``.
+SHOWN = {metric.name: column for column, metric in METRICS.items() if metric.name}
 
 
 def measure(record: EpisodeRecord) -> dict[str, float]:
-    """Return all ``METRICS`` of a complete episode."""
+    """Return all ``METRICS`` of a complete episode; NaN for those between tenants, see ``tenant_metrics``."""
     return {name: metric.of(record) for name, metric in METRICS.items()}
 
 
@@ -156,4 +251,48 @@ def summarise(
             mean_interval(ours - others) if others.size else unknown
         )
         row["difference"], row["difference_ci95"] = paired_change(ours, others) if others.size else unknown
+    return rows
+
+
+class ShownMetric(NamedTuple):
+    """A metric of one scheduler over the experiments.
+
+    Attributes:
+        mean: mean over the experiments, with its interval.
+        difference: mean minus that of the reference, paired by experiment, with its interval; NaN without a reference.
+        change: the difference as a fraction of the reference's mean; NaN if that is 0.
+    """
+
+    mean: Interval
+    difference: Interval
+    change: Interval
+
+
+def compare_metrics(
+    runs: pd.DataFrame, schedulers: Iterable[str], reference: str | None, columns: Iterable[str]
+) -> dict[str, dict[str, ShownMetric]]:
+    """Average metrics over experiments, and compare them with those of a reference scheduler.
+
+    Args:
+        runs: see ``summarise``.
+        schedulers: names to summarise, in order.
+        reference: scheduler to compare with.
+        columns: metrics, names in ``METRICS``.
+
+    Returns:
+        Scheduler -> metric -> its values.
+    """
+    columns, unknown = tuple(columns), Interval(math.nan, math.nan)
+    rows: dict[str, dict[str, ShownMetric]] = {}
+    for name in schedulers:
+        row = rows.setdefault(name, {})
+        for column in columns:
+            metric, ours, others = (
+                METRICS[column],
+                *(runs.loc[runs["scheduler"] == each, column].to_numpy(float) for each in (name, reference)),
+            )
+            difference = metric.difference(ours, others) if others.size else unknown
+            scale = float(others.mean()) if others.size else math.nan
+            change = Interval(*(each / scale for each in difference)) if scale else unknown
+            row[column] = ShownMetric(metric.mean(ours), difference, change)
     return rows

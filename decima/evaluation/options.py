@@ -204,6 +204,7 @@ def compare(
     *,
     checkpoint: str | Path | None = None,
     training: int = 6,
+    show: str | Sequence[str] | None = None,
     workers: int | str = 1,
     workload: Jobs = EMBEDDED,
     arrivals: Arrivals = "batch",
@@ -232,6 +233,7 @@ def compare(
             or functions of an observation; or displayed name -> scheduler. By default those of the command.
         checkpoint: name or file of the policy of ``decima``, which is then compared in any case.
         training: number of sequences on which ``weighted-fair`` is tuned.
+        show: metrics as in ``--show``; ``unfairness`` and ``jain`` are measured only if they are named.
         workers: number of processes, or ``ray`` (see ``decima.workers.pool``). With several processes, schedulers
             must be importable, and a script needs ``if __name__ == "__main__":``.
         workload: for this and all further options see ``make_conditions``.
@@ -274,7 +276,12 @@ def compare(
     )
     chosen = choose_schedulers(conditions, schedulers, checkpoint)
     comparison = Comparison(
-        conditions, chosen.schedulers, policy=chosen.policy, num_training=training, keep=False
+        conditions,
+        chosen.schedulers,
+        policy=chosen.policy,
+        num_training=training,
+        keep=False,
+        show=show.split(",") if isinstance(show, str) else show or (),
     )
     comparison.run(workers)
     return comparison.runs

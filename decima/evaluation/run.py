@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import traceback
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
@@ -182,12 +182,14 @@ class Plan:
         schedulers: displayed name -> scheduler's name.
         objects: schedulers given as objects, by their names in ``schedulers``.
         settings: family -> candidate settings.
+        further: function of an episode that returns further metrics; None if there are none.
     """
 
     conditions: Conditions
     schedulers: dict[str, str]
     objects: Mapping[str, SchedulerLike]
     settings: dict[str, tuple[str, ...]]
+    further: Callable[[EpisodeRecord], dict[str, float]] | None = None
 
     def make(self, spec: str, seed: int) -> DecidesStages:
         """Create the scheduler of a name in ``schedulers``, or of a candidate setting."""
@@ -226,10 +228,10 @@ def run_item(
         best = best_settings(settings, [each.objective for each in hindsight.values()])
         found |= {spec: best[each.objective] for spec, each in hindsight.items()}
     episodes = {name: found[spec][1] for name, spec in specs.items()}
-    results = {
-        name: Result(found[specs[name]][0], measure(record), record.jct_ms, record.alone_ms)
-        for name, record in episodes.items()
-    }
+    results = {}
+    for name, record in episodes.items():
+        metrics = measure(record) | (plan.further(record) if plan.further else {})
+        results[name] = Result(found[specs[name]][0], metrics, record.jct_ms, record.alone_ms)
     return number, seed, results, episodes if keep else {}
 
 

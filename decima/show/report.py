@@ -7,7 +7,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from statistics import median_low
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from rich.table import Table
 
@@ -29,8 +29,8 @@ __all__ = [
     "comparison_notes",
     "comparison_report",
     "comparison_table",
+    "group_table",
     "left_out_note",
-    "query_table",
 ]
 
 #: Metrics in the table, in order.
@@ -43,7 +43,7 @@ def comparison_report(
     left_out: Mapping[str, Sequence[str]],
     notes: Sequence[str] = (),
     *,
-    by_query: bool = False,
+    by: Literal["query", "tenant"] | None = None,
 ) -> Report:
     """Return tables, notes, JSON and pictures of a comparison.
 
@@ -52,13 +52,13 @@ def comparison_report(
         command: command line that repeats it.
         left_out: policy that is left out -> quantities that are out of its training distribution.
         notes: further notes.
-        by_query: whether to add a table of the mean JCT by query.
+        by: groups of jobs for a table of the mean JCT; by default there is none.
     """
     entries = [
         {"scheduler": f"{LEARNED}:{policy}", "outside_training": found} for policy, found in left_out.items()
     ]
     return Report(
-        tables=[comparison_table(comparison), *([query_table(comparison)] if by_query else [])],
+        tables=[comparison_table(comparison), *([] if by is None else [group_table(comparison, by)])],
         notes=[*comparison_notes(comparison), *notes],
         json=comparison.to_json(command=command, left_out=entries),
         pictures=comparison_pictures(comparison),
@@ -66,7 +66,12 @@ def comparison_report(
 
 
 def comparison_table(comparison: Comparison) -> Table:
-    """Return a comparison as a table, in seconds; it fits 80 columns unless a scheduler's name is long."""
+    """Return a comparison as a table, in seconds; it fits 80 columns unless a scheduler's name is long.
+
+    Columns are ``COLUMNS``, or the metrics that the comparison shows.
+    """
+    if comparison.shown:
+        return _shown_table(comparison)
     best = comparison.best_heuristic
     headings = (METRICS[name].heading for name in COLUMNS)
     table = new_table(_title(comparison), "Scheduler", *headings, "vs best")
@@ -81,8 +86,25 @@ def comparison_table(comparison: Comparison) -> Table:
     return table
 
 
-def query_table(comparison: Comparison) -> Table:
-    """Return the mean JCT of each query's jobs, most frequent queries first.
+def _shown_table(comparison: Comparison) -> Table:
+    """Return the chosen metrics with intervals, and the difference of the first from the best heuristic's."""
+    best, first = comparison.best_heuristic, METRICS[comparison.compared_by]
+    headings = (METRICS[name].heading for name in comparison.shown)
+    table = new_table(_title(comparison), "Scheduler", *headings, "vs best")
+    for scheduler, row in comparison.compared.items():
+        compared = row[comparison.compared_by]
+        versus = interval_text(compared.difference if first.is_share else compared.change, "+.1%")
+        table.add_row(
+            scheduler,
+            *(interval_text(each.mean, METRICS[name].form) for name, each in row.items()),
+            "best" if scheduler == best else versus,
+            style="bold" if scheduler == best else None,
+        )
+    return table
+
+
+def group_table(comparison: Comparison, by: Literal["query", "tenant"] = "query") -> Table:
+    """Return the mean JCT of each query's or tenant's jobs, largest groups first.
 
     Columns are the best heuristic and the learned schedulers (without these, all others), with the difference from
     the best heuristic.
@@ -91,16 +113,16 @@ def query_table(comparison: Comparison) -> Table:
     others = [name for name in comparison.schedulers if name != best]
     learned = [name for name in others if name in comparison.misfits or name in ANY_POLICY]
     shown = ([] if best is None else [best]) + (learned or others)
-    means = jobs.pivot_table(index="query", columns="scheduler", values="jct_s", observed=True)
-    sizes = jobs.groupby("query", observed=True).size().sort_values(ascending=False, kind="stable")
-    table = new_table("Mean JCT by query, s", "Query", "Jobs", *shown)
-    for (query, row), size in zip(means.reindex(sizes.index).iterrows(), sizes, strict=True):
+    means = jobs.pivot_table(index=by, columns="scheduler", values="jct_s", observed=True)
+    sizes = jobs.groupby(by, observed=True).size().sort_values(ascending=False, kind="stable")
+    table = new_table(f"Mean JCT by {by}, s", by.capitalize(), "Jobs", *shown)
+    for (group, row), size in zip(means.reindex(sizes.index).iterrows(), sizes, strict=True):
         texts = [
             f"{row[name]:.1f}"
             + ("" if name == best or best is None else f" ({row[name] / row[best] - 1:+.0%})")
             for name in shown
         ]
-        table.add_row(str(query), f"{size // len(comparison.schedulers)}", *texts)
+        table.add_row(str(group), f"{size // len(comparison.schedulers)}", *texts)
     return table
 
 
@@ -108,11 +130,19 @@ def comparison_notes(comparison: Comparison) -> list[str]:
     """Return notes on the table, one sentence each."""
     schedulers, best = comparison.schedulers, comparison.best_heuristic
     runs = {str(name): mine for name, mine in comparison.runs.groupby("scheduler", sort=False)}
-    notes = ["Times are seconds; ± is half a 95 % confidence interval (Student's t)."]
+    first = METRICS[comparison.compared_by]
+    what = "mean JCT" if comparison.compared_by == "mean_jct_s" else first.heading
+    tails = (
+        ", for quantiles and maxima a bootstrap"
+        if any(METRICS[name].is_tail for name in comparison.shown)
+        else ""
+    )
+    notes = [f"Times are seconds; ± is half a 95 % confidence interval (Student's t{tails})."]
     if best is not None:
+        points = " in percentage points" if first.is_share else ""
         notes.append(
-            f"vs best: by how much the mean JCT differs from that of {best}, the best heuristic (not learned); paired "
-            "by experiment."
+            f"vs best: by how much the {what} differs{points} from that of {best}, the best heuristic (not learned); "
+            "paired by experiment."
         )
     notes += [_tuning(comparison, name, runs[name]) for name, spec in schedulers.items() if spec in TUNED]
     notes += [

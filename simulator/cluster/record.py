@@ -221,6 +221,35 @@ class EpisodeRecord:
         return float(np.percentile(completed, percent)) if completed.size else float("nan")
 
     @property
+    def weighted_mean_jct_ms(self) -> float:
+        """Average JCT of the completed jobs by their weights, ms; NaN if there are none."""
+        completed = ~np.isnan(self.jct_ms)
+        if not completed.any():
+            return math.nan
+        return float(np.average(self.jct_ms[completed], weights=self.sequence.weight[completed]))
+
+    @property
+    def worst_slowdown(self) -> float:
+        """Largest slowdown of a job; NaN if none is known."""
+        return float(pd.Series(self.slowdown).max())
+
+    @property
+    def deadline_misses(self) -> float:
+        """Share of the jobs with a deadline that missed it, 0 to 1; NaN without deadlines."""
+        has_deadline = np.isfinite(self.deadline_ms)
+        return float(self.missed[has_deadline].mean()) if has_deadline.any() else math.nan
+
+    @property
+    def mean_tardiness_ms(self) -> float:
+        """Average tardiness of the completed jobs with a deadline, ms, 0 for jobs in time; NaN if there are none."""
+        return float(pd.Series(self.tardiness_ms).mean())
+
+    @property
+    def executor_hours(self) -> float:
+        """Time of executors that run tasks or move to a job, h."""
+        return float(self.busy_ms.sum() + self.moving_ms.sum()) / 3_600_000
+
+    @property
     def makespan_ms(self) -> float:
         """Last end of a job - first arrival, ms; NaN if a job is unfinished."""
         return float(self._gone_ms.max() - self.sequence.arrival_ms[0])
@@ -306,9 +335,10 @@ class EpisodeRecord:
         """Return a table of jobs, in order of arrival.
 
         Columns: ``name``, ``arrival_ms``, ``completion_ms``, ``jct_ms``, ``work_ms`` (expected alone), ``busy_ms``
-        and ``moving_ms`` (executor time of its tasks and of moves to it), ``slowdown``, ``work_inflation``.
+        and ``moving_ms`` (executor time of its tasks and of moves to it), ``slowdown``, ``work_inflation``. With
+        attributes also ``weight``, ``tenant``, ``deadline_ms``, ``tardiness_ms``.
         """
-        return pd.DataFrame(
+        table = pd.DataFrame(
             {
                 "name": [profile.name for profile in self.sequence.profiles],
                 "arrival_ms": self.sequence.arrival_ms,
@@ -321,6 +351,11 @@ class EpisodeRecord:
                 "work_inflation": self.work_inflation,
             }
         ).rename_axis("job")
+        if self.sequence.attributes:
+            table["weight"] = self.sequence.weight
+            table["tenant"] = [each.tenant for each in self.sequence.attributes]
+            table["deadline_ms"], table["tardiness_ms"] = self.deadline_ms, self.tardiness_ms
+        return table
 
     def moves(self) -> pd.DataFrame:
         """Return a table of moves, in order of departure: ``executor``, ``job``, ``depart_ms``, ``arrive_ms``."""
@@ -381,8 +416,9 @@ class EpisodeRecord:
 
         Entries: ``mean_jct_ms``, ``p50_jct_ms``, ``p95_jct_ms``, ``p99_jct_ms``, ``makespan_ms``,
         ``utilisation``, ``mean_jobs_in_system``, ``mean_slowdown``, ``mean_work_inflation`` (means over the
-        jobs where they are defined), ``busy_ms``, ``moving_ms`` (sums over the jobs), ``completed_jobs``. With faults
-        also ``failed_jobs``, ``lost_runs``, and ``lost_ms``, the executor time of lost runs.
+        jobs where they are defined), ``worst_slowdown``, ``busy_ms``, ``moving_ms`` (sums over the jobs),
+        ``completed_jobs``. With faults also ``failed_jobs``, ``lost_runs``, and ``lost_ms``, the executor time of lost
+        runs. With attributes also ``weighted_mean_jct_ms``, ``deadline_misses``, ``mean_tardiness_ms``.
         """
         return pd.Series(
             {
@@ -393,10 +429,12 @@ class EpisodeRecord:
                 "mean_jobs_in_system": self.mean_jobs_in_system,
                 "mean_slowdown": float(pd.Series(self.slowdown).mean()),
                 "mean_work_inflation": float(pd.Series(self.work_inflation).mean()),
+                "worst_slowdown": self.worst_slowdown,
                 "busy_ms": float(self.busy_ms.sum()),
                 "moving_ms": float(self.moving_ms.sum()),
                 "completed_jobs": float(self._completed_jct_ms.size),
                 **self._losses,
+                **self._asked,
             },
             name="metrics",
         )
@@ -410,6 +448,12 @@ class EpisodeRecord:
         lost_ms = float((self.task_finish_ms[first:] - self.task_start_ms[first:]).sum())
         counts = {"failed_jobs": float(self.failed_job.size), "lost_runs": float(self.lost_task.size)}
         return counts | {"lost_ms": lost_ms}
+
+    @property
+    def _asked(self) -> dict[str, float]:
+        """Metrics of attributes of jobs; empty without attributes."""
+        names = ("weighted_mean_jct_ms", "deadline_misses", "mean_tardiness_ms")
+        return {name: getattr(self, name) for name in names} if self.sequence.attributes else {}
 
     # ---- helpers ---------------------------------------------------------------------------------------
 

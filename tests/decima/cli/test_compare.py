@@ -101,6 +101,45 @@ def test_winners_and_losers_are_told_by_query_and_all_jobs_are_written(run: Comp
     assert_one_line_error(run("--csv", "nowhere/jobs.csv"), "cannot write nowhere/jobs.csv")
 
 
+def test_columns_are_chosen_and_the_first_one_compared(run: Compare, tmp_path: Path) -> None:
+    drawn = ("--deadlines", "2,4", "--tenants", "2", "--weights", "1,4")
+    options = ("--schedulers", "fifo,fair", "--show", "misses,p99,jain", *drawn, "--by", "tenant")
+    result = run(*options, "--json", "r.json", "--csv", "jobs.csv")
+    assert result.exit_code == 0, result.stderr
+    words = " ".join(result.stdout.split())
+    assert "deadlines at slack 2 to 4, 2 tenants, weights 1, 4" in words
+    assert "Scheduler Misses p99 JCT Jain vs best" in words
+    assert "Mean JCT by tenant, s" in words
+    assert "(Student's t, for quantiles and maxima a bootstrap)" in words
+    assert "vs best: by how much the Misses differs in percentage points from that of" in words
+    report = json.loads((tmp_path / "r.json").read_text())
+    assert report["attributes"] == {"slack": [2, 4], "tenants": 2, "weights": [1, 4]}
+    jobs = pd.read_csv(tmp_path / "jobs.csv")
+    missed = jobs["tardiness_s"] > 0
+    for name, entry in report["schedulers"].items():
+        mine = jobs["scheduler"] == name
+        assert entry["metrics"]["deadline_misses"]["mean"] == pytest.approx(missed[mine].mean())
+        assert 0.5 <= entry["metrics"]["jain"]["mean"] <= 1
+    assert "--show misses,p99,jain" in report["command"]
+
+
+def test_columns_tenants_and_attributes_that_do_not_exist(run: Compare) -> None:
+    assert_one_line_error(
+        run("--show", "p98"), "no metric named 'p98' (did you mean 'p99'?), expected some of mean,"
+    )
+    assert_one_line_error(run("--show", "p99,mean,p99"), "'p99,mean,p99': a metric is named twice")
+    assert_one_line_error(
+        run("--by", "tenant"), "--by tenant: the jobs have no tenants; --tenants draws them"
+    )
+    assert_one_line_error(run("--weights", "1,0"), "weight must be between 1e-09 and 1e+09, got 0")
+    assert_one_line_error(
+        run("--deadlines", "0"), "the slack of deadlines must be above 0, finite and ascending"
+    )
+    assert_one_line_error(
+        run("--deadlines", "1,2,3"), "deadlines must be one slack or two, got (1.0, 2.0, 3.0)"
+    )
+
+
 def test_classes_are_told(run: Compare, tmp_path: Path) -> None:
     named = "graphene-star:-1:0.5"  # no picture of a thumb
     result = run("--schedulers", named, "--classes", "2x1,3x0.5:1", "--json", "r.json")

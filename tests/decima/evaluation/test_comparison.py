@@ -29,6 +29,7 @@ from tests.decima.evaluation.examples import (
     runs_of,
 )
 from workloads.arrivals import JobSequence
+from workloads.attribute_distribution import AttributeDistribution
 from workloads.sources.workload_file import Workload
 
 
@@ -371,3 +372,47 @@ def test_the_policy_fits_the_cluster_unless_it_is_named(shipped: dict[str, Path]
     assert followed(policy=str(policy)) == f"decima:{policy}"
     named = f"decima:{policy}"
     assert comparison("fair", named, policy="packing-tpch").schedulers == {"fair": "fair", named: named}
+
+
+def test_the_first_metric_shown_decides_which_heuristic_is_the_best() -> None:
+    setting = conditions(num_experiments=3, num_jobs=6, attributes=AttributeDistribution((2, 4), 2, (1, 16)))
+    best = {}
+    for name, column in (
+        ("mean", "mean_jct_s"),
+        ("p99", "p99_jct_s"),
+        ("utilised", "utilisation"),
+        ("misses", "deadline_misses"),
+    ):
+        compared = Comparison(setting, ["fifo", "fair", "sjf-cp"], show=[name, "weighted"])
+        compared.run(1)
+        assert (compared.shown, compared.compared_by) == ((column, "weighted_jct_s"), column)
+        means = compared.runs.groupby("scheduler")[column].mean().reindex(["fifo", "fair", "sjf-cp"])
+        best[name] = means.idxmax() if name == "utilised" else means.idxmin()
+        assert compared.best_heuristic == best[name]
+        entries = json.loads(compared.to_json())["schedulers"]
+        for scheduler, entry in entries.items():
+            shown = compared.compared[scheduler]
+            assert list(entry["metrics"]) == list(shown) == [column, "weighted_jct_s"]
+            assert entry["metrics"][column]["mean"] == pytest.approx(means[scheduler])
+            assert entry["metrics"][column]["difference"] == pytest.approx(
+                means[scheduler] - means[best[name]]
+            )
+    plain = Comparison(setting, ["fifo", "fair", "sjf-cp"])
+    plain.run(1)
+    assert plain.compared_by == "mean_jct_s"
+    assert "metrics" not in json.loads(plain.to_json())["schedulers"]["fifo"]
+    with pytest.raises(CompareError, match=r"show must be 'mean', .* got 'p98'"):
+        Comparison(setting, ["fifo"], show=["p98"])
+
+
+def test_jobs_tell_their_attributes() -> None:
+    compared = run(attributes=AttributeDistribution((2, 4), 2, (1, 16)))
+    jobs = compared.jobs
+    assert set(jobs["weight"]) == {1, 16}
+    assert set(jobs["tenant"]) == {"tenant-1", "tenant-2"}
+    late_s = jobs["arrival_s"] + jobs["jct_s"] - jobs["deadline_s"]
+    assert jobs["tardiness_s"].to_numpy() == pytest.approx(np.maximum(late_s, 0))
+    misses = (late_s > 0).groupby([jobs["scheduler"], jobs["seed"]], observed=True).mean()
+    for _, row in compared.runs.iterrows():
+        assert row["deadline_misses"] == pytest.approx(misses[row["scheduler"], row["seed"]])
+    assert not {"weight", "tenant", "deadline_s", "tardiness_s"} & set(run().jobs)

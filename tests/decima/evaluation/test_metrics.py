@@ -3,9 +3,21 @@ from __future__ import annotations
 import math
 
 import numpy as np
+import pandas as pd
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from decima.evaluation.metrics import METRICS, ci95, mean_interval, measure
+from decima.evaluation.metrics import (
+    METRICS,
+    SHOWN,
+    bootstrap_interval,
+    ci95,
+    compare_metrics,
+    mean_interval,
+    measure,
+    paired_change,
+)
 from decima.evaluation.run import objective_ms, run_scheduler
 from tests.decima.episodes import episode
 from tests.decima.evaluation.examples import CLUSTER, conditions
@@ -24,6 +36,15 @@ def test_an_episode_in_numbers() -> None:
         "guarded": record.num_guarded,
         "slowdown": np.nanmean(record.slowdown),
         "failed_jobs": 0,
+        "p50_jct_s": np.percentile(record.jct_ms, 50) / 1000,
+        "p99_jct_s": np.percentile(record.jct_ms, 99) / 1000,
+        "worst_slowdown": np.nanmax(record.slowdown),
+        "weighted_jct_s": pytest.approx(record.jct_ms.mean() / 1000),
+        "deadline_misses": pytest.approx(math.nan, nan_ok=True),
+        "tardiness_s": pytest.approx(math.nan, nan_ok=True),
+        "executor_hours": (record.busy_ms.sum() + record.moving_ms.sum()) / 3_600_000,
+        "unfairness": pytest.approx(math.nan, nan_ok=True),
+        "jain": pytest.approx(math.nan, nan_ok=True),
     }
     assert objective_ms(record, "jct") == record.mean_jct_ms
     assert objective_ms(record, "makespan") == record.makespan_ms
@@ -77,3 +98,64 @@ def test_equal_weights_make_no_difference_and_others_count_for_their_share() -> 
     assert mean == pytest.approx(7 / 6)
     error = math.sqrt(((4 / 3 * 1 / 12) ** 2 + (2 / 3 * 1 / 6) ** 2) / 2)
     assert half_width == pytest.approx(12.706205 * error, rel=1e-6)
+
+
+def test_a_bootstrap_interval_is_that_of_scipy_and_of_the_mean() -> None:
+    """On many values it is close to Student's, on few it depends on them alone."""
+    values = np.random.default_rng(0).exponential(size=200)
+    found = bootstrap_interval(values)
+    assert found.mean == values.mean()
+    assert found.half_width == pytest.approx(mean_interval(values).half_width, rel=0.1)
+    assert bootstrap_interval(values[:5]) == bootstrap_interval(values[:5])
+    assert bootstrap_interval([3.0, 3.0, 3.0]) == (3.0, 0.0)
+    for unknown in ([1.0], [1.0, math.nan]):
+        assert math.isnan(bootstrap_interval(unknown).half_width)
+    assert math.isnan(bootstrap_interval([]).mean)
+
+
+@given(st.lists(st.floats(0, 1e6), min_size=2, max_size=8))
+@settings(max_examples=20, deadline=None)
+def test_a_bootstrap_interval_lies_within_the_values(values: list[float]) -> None:
+    half_width = bootstrap_interval(values).half_width
+    assert 0 <= half_width <= np.ptp(values) / 2 * (1 + 1e-9)
+
+
+def runs(**metrics: dict[str, list[float]]) -> pd.DataFrame:
+    """A table of runs: metric -> scheduler -> values of the experiments."""
+    tables = [
+        pd.DataFrame({"scheduler": name, "seed": range(len(values)), "metric": metric, "value": values})
+        for metric, schedulers in metrics.items()
+        for name, values in schedulers.items()
+    ]
+    wide = pd.concat(tables).pivot_table(index=["scheduler", "seed"], columns="metric", values="value")
+    return wide.reset_index()
+
+
+def test_metrics_are_compared_by_experiment() -> None:
+    ours, others = [0.2, 0.1, 0.4], [0.3, 0.3, 0.4]
+    tails, their_tails = [5.0, 9.0, 7.0], [4.0, 6.0, 8.0]
+    table = runs(deadline_misses={"a": ours, "b": others}, p99_jct_s={"a": tails, "b": their_tails})
+    columns = ("deadline_misses", "p99_jct_s")
+    found = compare_metrics(table, ["a", "b"], "b", columns)
+    assert list(found) == ["a", "b"]
+    misses, tail = found["a"].values()
+    assert misses.mean == pytest.approx(mean_interval(ours))
+    assert misses.difference == pytest.approx(mean_interval(np.subtract(ours, others)))
+    assert misses.change == pytest.approx(paired_change(ours, others))
+    assert tail.mean == bootstrap_interval(tails)
+    assert tail.difference == bootstrap_interval(np.subtract(tails, their_tails))
+    assert tail.change.mean == pytest.approx(1 / 6)
+    assert found["b"]["p99_jct_s"].difference == (0, 0)
+    alone = compare_metrics(table, ["a"], None, columns)["a"]["p99_jct_s"]
+    assert alone.mean == tail.mean
+    assert math.isnan(alone.difference.mean)
+    zeros = compare_metrics(runs(tardiness_s={"a": [1.0, 2.0], "b": [0.0, 0.0]}), ["a"], "b", ["tardiness_s"])
+    assert zeros["a"]["tardiness_s"].difference.mean == 1.5
+    assert math.isnan(zeros["a"]["tardiness_s"].change.mean)
+
+
+def test_every_metric_that_can_be_shown_has_its_own_name() -> None:
+    names = [metric.name for metric in METRICS.values() if metric.name]
+    assert len(SHOWN) == len(names)
+    assert SHOWN["p99"] == "p99_jct_s"
+    assert {column for column, metric in METRICS.items() if metric.more_is_better} == {"utilisation", "jain"}

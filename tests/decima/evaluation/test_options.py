@@ -183,6 +183,7 @@ def test_the_options_are_those_of_the_command() -> None:
         "deadlines": None,
         "tenants": None,
         "weights": None,
+        "show": None,
         "knowledge": None,
         "faults": None,
     }

@@ -9,7 +9,7 @@ import pytest
 
 from decima.evaluation.metrics import Interval
 from decima.show.plots import comparison_pictures
-from decima.show.report import comparison_notes, comparison_table, query_table
+from decima.show.report import comparison_notes, comparison_table, group_table
 from decima.show.tables import interval_text
 from tests.decima.evaluation.examples import LIBRARY, comparison, run
 from workloads.arrivals import JobSequence
@@ -46,7 +46,7 @@ def test_the_mean_jct_by_query_with_most_jobs_first() -> None:
     sequence = JobSequence(tuple(LIBRARY.profiles[place] for place in (0, 1, 1, 2, 1, 2)), np.zeros(6))
     compared = comparison(workload=Workload(LIBRARY.profiles, sequence, "exact"), num_experiments=2)
     compared.run(1)
-    names, sizes, best, other = (list(column.cells) for column in query_table(compared).columns)
+    names, sizes, best, other = (list(column.cells) for column in group_table(compared).columns)
     assert list(zip(names, sizes, strict=True)) == [("job-5", "6"), ("job-11", "4"), ("job-2", "2")]
     jobs = compared.jobs.query("query == 'job-11'").groupby("scheduler", observed=True)["jct_s"].mean()
     assert compared.best_heuristic == "fair"

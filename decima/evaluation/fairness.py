@@ -1,0 +1,81 @@
+"""Fairness between tenants: finish-time fairness and Jain's index.
+
+Finish-time fairness of a tenant is the mean JCT of its jobs in the shared cluster over that in a dedicated one: the
+tenant's share of the executors by weight, with fair sharing of its jobs, without faults. Below 1 the tenant gains by
+sharing; the largest value is that of the tenant that gains least.
+
+Source: Themis (NSDI 2020), for one job; Jain, Chiu, Hawe (1984).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from decima.schedulers.fair import Fair
+from simulator.cluster.config import ClusterConfig
+from simulator.cluster.episode import run_episode
+from simulator.cluster.faults import NO_FAULTS
+from simulator.cluster.record import EpisodeRecord
+from workloads.arrivals import JobSequence
+
+__all__ = ["TENANT_METRICS", "finish_time_fairness", "jains_index", "tenant_metrics"]
+
+
+#: Metrics that ``tenant_metrics`` returns.
+TENANT_METRICS = ("unfairness", "jain")
+
+
+def tenant_metrics(record: EpisodeRecord) -> dict[str, float]:
+    """Return the largest finish-time fairness of a tenant, and Jain's index of the tenants' values, see ``METRICS``."""
+    known = finish_time_fairness(record)
+    known = known[~np.isnan(known)]
+    return {"unfairness": float(known.max()) if known.size else math.nan, "jain": jains_index(known)}
+
+
+def finish_time_fairness(record: EpisodeRecord) -> NDArray[np.float64]:
+    """Return the finish-time fairness of each tenant, float64 [tenants].
+
+    NaN for a tenant without a completed job; empty if the jobs have fewer than two tenants.
+    """
+    sequence = record.sequence
+    present = np.unique(sequence.tenant)
+    ratios = np.full(len(sequence.tenants), np.nan)
+    if present.size < 2:
+        return np.zeros(0)
+    for tenant in present.tolist():
+        mine = sequence.tenant == tenant
+        completed = mine & ~np.isnan(record.jct_ms)
+        if completed.any():
+            dedicated_ms = _dedicated_jct_ms(sequence, record.config)[completed]
+            ratios[tenant] = record.jct_ms[completed].mean() / dedicated_ms.mean()
+    return ratios
+
+
+def jains_index(values: NDArray[np.float64]) -> float:
+    """Return Jain's index of some values, from 1/n (one has all) to 1 (all are equal); NaN without values."""
+    squares = float(values.size * (values**2).sum())
+    return float(values.sum()) ** 2 / squares if squares else math.nan
+
+
+@lru_cache(maxsize=4)
+def _dedicated_jct_ms(sequence: JobSequence, config: ClusterConfig) -> NDArray[np.float64]:
+    """Return the JCT of each job if each tenant present has its share of the cluster alone, float64 [jobs], ms."""
+    present = np.unique(sequence.tenant)
+    weights = np.array([sequence.tenants[tenant].weight for tenant in present])
+    jct_ms = np.zeros(len(sequence))
+    for tenant, share in zip(present.tolist(), (weights / weights.sum()).tolist(), strict=True):
+        places = np.flatnonzero(sequence.tenant == tenant)
+        own = JobSequence(
+            tuple(sequence.profiles[job] for job in places), sequence.arrival_ms[places], sequence.seed
+        )
+        classes = tuple(
+            replace(each, count=max(1, round(share * each.count))) for each in config.executor_classes
+        )
+        dedicated = replace(config, executor_classes=classes, faults=NO_FAULTS)
+        jct_ms[places] = run_episode(dedicated, own, Fair()).jct_ms
+    return jct_ms

@@ -1,0 +1,85 @@
+"""Fairness between tenants."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from decima.evaluation.comparison import Comparison
+from decima.evaluation.fairness import finish_time_fairness, jains_index, tenant_metrics
+from decima.evaluation.run import run_scheduler
+from simulator.cluster.config import ClusterConfig
+from simulator.cluster.record import EpisodeRecord
+from tests.decima.evaluation.examples import conditions, runs_of
+from workloads.arrivals import JobSequence
+from workloads.attribute_distribution import AttributeDistribution
+from workloads.attributes import JobAttributes, Tenant
+from workloads.job import JobProfile, StageProfile, TaskDurations
+
+#: Without delays, tasks of 100 ms.
+CLUSTER = ClusterConfig(num_executors=4, moving_delay_ms=0.0, warmup_delay_ms=0.0)
+JOB = JobProfile("job", (StageProfile(8, TaskDurations.constant(100.0)),))
+
+
+def shared(scheduler: str, *names: str, tenants: tuple[Tenant, ...] = ()) -> EpisodeRecord:
+    """A batch of equal jobs of these tenants, 200 ms each on the whole cluster."""
+    attributes = tuple(JobAttributes(tenant=name) for name in names)
+    jobs = JobSequence((JOB,) * len(names), np.zeros(len(names)), 0, None, attributes, tenants)
+    return run_scheduler(CLUSTER, jobs, scheduler)
+
+
+def test_who_waits_is_treated_unfairly() -> None:
+    """With a half of the cluster, each job takes 400 ms. In turn, they take 200 and 400 ms."""
+    first, second = finish_time_fairness(shared("fifo", "a", "b"))
+    assert (first, second) == (0.5, 1)
+    assert finish_time_fairness(shared("fair", "a", "b")).tolist() == [1, 1]
+    found = tenant_metrics(shared("fifo", "a", "b"))
+    assert found["unfairness"] == 1
+    assert found["jain"] == pytest.approx(1.5**2 / (2 * 1.25))
+
+
+def test_a_share_is_by_weight_and_of_tenants_that_have_jobs() -> None:
+    """One executor and three: 800 ms and 300 ms alone."""
+    tenants = (Tenant("idle", weight=100), Tenant("a"), Tenant("b", weight=3))
+    idle, first, second = finish_time_fairness(shared("fair", "a", "b", tenants=tenants))
+    assert math.isnan(idle)
+    assert (first, second) == (pytest.approx(400 / 800), pytest.approx(400 / 300))
+
+
+def test_one_tenant_alone_cannot_be_treated_unfairly() -> None:
+    for record in (shared("fair", "a", "a"), shared("fair", "default", "default")):
+        assert finish_time_fairness(record).size == 0
+        assert all(map(math.isnan, tenant_metrics(record).values()))
+
+
+def test_a_tenant_whose_jobs_failed_is_left_out() -> None:
+    record = shared("fifo", "a", "b")
+    failed = replace(record, completion_ms=np.array([math.nan, record.completion_ms[1]]))
+    first, second = finish_time_fairness(failed)
+    assert math.isnan(first)
+    assert second == 1
+    assert tenant_metrics(failed) == {"unfairness": 1, "jain": 1}
+
+
+@given(st.lists(st.floats(0.01, 100), min_size=1, max_size=6), st.floats(0.1, 10))
+def test_jains_index(values: list[float], factor: float) -> None:
+    """It lies between 1/n and 1, is 1 for equal values, and does not depend on the unit."""
+    found = jains_index(np.array(values))
+    assert 1 / len(values) - 1e-9 <= found <= 1 + 1e-9
+    assert jains_index(factor * np.array(values)) == pytest.approx(found)
+    assert jains_index(np.full(len(values), factor)) == pytest.approx(1)
+    assert jains_index(np.array([*values, 0.0])) == pytest.approx(found * len(values) / (len(values) + 1))
+    assert math.isnan(jains_index(np.zeros(0)))
+
+
+def test_it_is_measured_only_if_it_is_shown() -> None:
+    setting = conditions(attributes=AttributeDistribution(tenants=2), num_experiments=1, num_jobs=8)
+    for show, known in (((), False), (("misses",), False), (("jain", "mean"), True)):
+        compared = Comparison(setting, ["fifo", "fair"], show=show)
+        compared.run(1)
+        assert runs_of(compared, "fair")[["unfairness", "jain"]].notna().all(axis=None) == known
