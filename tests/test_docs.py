@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
 import shlex
@@ -10,6 +11,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import click
 import pytest
 from click.testing import CliRunner
 
@@ -186,16 +188,16 @@ def test_python_runs(page: Path, folder: Path) -> None:
 
 def test_the_studies_that_are_shown_are_commands_and_pictures_that_exist() -> None:
     text = STUDIES.read_text()
-    commands = re.findall(r"^```sh\n(.*)\n```$", text, re.M)
-    assert len(commands) == text.count("\n## ")
-    for line in commands:
-        program, group, name, *words = shlex.split(line)
-        assert (program, group) == ("decima", "reproduce")
-        known = {
-            option
-            for parameter in cli.commands["reproduce"].commands[name].params
-            for option in parameter.opts
-        }
-        assert {word for word in words if word.startswith("--")} <= known, line
+    blocks = [re.findall(r"^```sh\n(.*?)\n```$", each, re.M | re.S) for each in text.split("\n## ")[1:]]
+    assert all(blocks)
+    for line in "\n".join(itertools.chain(*blocks)).splitlines():
+        program, *words = shlex.split(line)
+        assert program == "decima"
+        command: click.Command = cli
+        while isinstance(command, click.Group) and words[0] in command.commands:
+            command = command.commands[words.pop(0)]
+        assert not isinstance(command, click.Group), line
+        known = {option for parameter in command.params for option in parameter.opts}
+        assert {word.split()[0] for word in words if word.startswith("--")} <= known, line
     for picture in re.findall(r"\]\((\S+\.png)\)", text):
         assert (STUDIES.parent / picture).exists()

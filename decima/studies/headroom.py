@@ -132,7 +132,7 @@ def outcome(runs: pd.DataFrame, conditions: Conditions) -> Outcome:
         table.add_row(
             name, interval_text(mean_interval(jct[name])), change, end_section=name in (rules[-1], HINDSIGHT)
         )
-    gain = changes[HINDSIGHT]
+    gain = paired_change(jct[HINDSIGHT], jct[RULE])
     return Outcome(
         "headroom",
         runs,

@@ -107,6 +107,7 @@ def test_the_best_rule_is_what_the_search_is_compared_with() -> None:
     assert shown.extra["best_rule"] == "quick"
     assert shown.extra["changes"]["hindsight"]["mean"] == pytest.approx(-0.25)
     assert shown.extra["held_under_other_noise"]["mean"] == pytest.approx(-0.1)
+    assert any("-10.0% ± 0.0%: so much of -40.0% ± 0.0%" in note for note in shown.notes)
 
 
 def test_the_command(tmp_path: Path) -> None:
