@@ -94,13 +94,13 @@ GRID_STUDY, PART = "grid.study:GridStudy", "outcome:Part"
 SEEDS = "--seeds --experiments"
 CHECKPOINT = Option(
     "--checkpoint", "file",
-    "Policy file of decima train that stands for the full policy, which is then not trained.",
+    "Policy file of decima train, used as the full policy instead of training one.",
 )  # fmt: skip
-BUSY = "Share of the time that executors are to be busy"
+BUSY = "Target share of time that executors are busy"
 LOAD = Option("--load", "share", f"{BUSY}; sets the time between arrivals.", 0.85)
 #: Of section 7.3 of the Decima paper, either workload.
 INTERVAL = Option("--interval", "above 0", "Mean seconds between TPC-H jobs.", 4.0, "interval_s")
-WINDOW = Option("--window", "above 0", "Seconds of a trace that are an experiment.", 6480.0, "window_s")
+WINDOW = Option("--window", "above 0", "Seconds of the trace in each experiment.", 6480.0, "window_s")
 #: Executors of section 7.3.
 FOUR_SIZES = "50x0.25,50x0.5,50x0.75,50x1"
 #: Sequences in each cell of ``grid`` at full size.
@@ -119,7 +119,7 @@ FAULTS = (
 
 
 def _cluster(executors: int = 50) -> tuple[Option | str, ...]:
-    """The options that make a ``Study``."""
+    """Return the options that make a ``Study``."""
     return (
         "workload",
         Option("--executors", "at least 1", "Executors of the cluster.", executors),
@@ -139,14 +139,14 @@ CLUSTER, CLASSES = _cluster(), _cluster(200)
 GRID: tuple[Option | str, ...] = (
     "budget",
     Option("--sets", "at least 2", "Unseen sets of jobs to compare on.", 100),
-    Option("--seed", "comparison seed", "Names the sets; of trainings too.", 0),
+    Option("--seed", "comparison seed", "Seed of the unseen sets and of trainings.", 0),
     "policies",
     "workers: 1",
 )
 
 
 def _on_spark(executors: str, jobs: tuple[str, int], batches: tuple[str, int]) -> tuple[Option | str, ...]:
-    """The options of what runs on a real Spark: workload and size."""
+    """Return the options of studies on a real Spark: workload and size."""
     return (
         "workload",
         Option("--executors", "at least 1", executors, 8),
@@ -167,60 +167,60 @@ def _naps(scale: float, tasks: float) -> tuple[Option, ...]:
 STUDIES: dict[str, Entry] = {
     "fig9a": Entry("single_resource:fig9a", """Compare Decima with classic schedulers on batches.
 
-        100 batches of 20 TPC-H jobs on 50 executors (Decima, Figure 9a). The policy that ships stands for one that is
-        trained; for a workload file one is, about 36 minutes of CPU time.""", (CHECKPOINT, *CLUSTER)),
+        100 batches of 20 TPC-H jobs on 50 executors (Decima, Figure 9a). Uses the shipped policy; for a workload
+        file it trains one, about 36 minutes of CPU time.""", (CHECKPOINT, *CLUSTER)),
     "fig9b": Entry("single_resource:fig9b", """Compare Decima with classic schedulers on streams.
 
-        Jobs arrive by a Poisson process that keeps executors busy for 85% of the time (Decima, Figure 9b); a closer
-        look at one of the streams (Figure 10). fig10 is the same command. About 5 minutes; for a workload file a policy
-        is trained, half an hour of CPU time.""", (
+        Jobs arrive by a Poisson process that keeps executors busy for 85% of the time (Decima, Figure 9b); also shows
+        one of the streams in detail (Figure 10). fig10 is the same command. About 5 minutes; for a workload file it
+        trains a policy, half an hour of CPU time.""", (
             Option("--load", "share", f"{BUSY}; sets the time between arrivals.  [default: 0.85]"),
             Option("--interval", "above 0",
                 "Mean seconds between arrivals, instead of a load; the published code has 25.", name="interval_s"),
             CHECKPOINT, *CLUSTER,
         )),
-    "fig13": Entry("deep_dive:fig13", """Compare policies learned for different objectives.
+    "fig13": Entry("deep_dive:fig13", """Compare policies trained for different objectives.
 
         The average JCT with the moving delay, the same with moves that take no time, and the makespan (Decima,
         Figure 13). Some 100 minutes of CPU time, nearly all of it two trainings.""", (CHECKPOINT, *CLUSTER)),
-    "fig14": Entry("deep_dive:fig14", """Measure what each idea of Decima is for, as the load grows.
+    "fig14": Entry("deep_dive:fig14", """Run the ablation study of Decima's ideas, as the load grows.
 
         Without parallelism control, without graph embedding, trained on unfixed sequences, trained on batches
-        (Decima, Figure 14); and networks as public re-implementations have them. Some 6 hours of CPU time, nearly all
+        (Decima, Figure 14); and the networks of public re-implementations. Some 6 hours of CPU time, nearly all
         of it six trainings.""", (
             Option("--load", "share", f"{BUSY}; may be given several times. All policies are trained at the highest.",
                 (0.55, 0.65, 0.75, 0.85), "loads", multiple=True),
             CHECKPOINT, *CLUSTER,
         )),
-    "fig15a": Entry("deep_dive:fig15a", """Compare how parallelism limits are encoded, by how fast they are learned.
+    "fig15a": Entry("deep_dive:fig15a", """Compare encodings of parallelism limits by learning speed.
 
-        As an input of one function, as separate outputs, and for single stages (Decima, Figure 15a); and networks as
-        public re-implementations have them. Some 2 hours of CPU time, nearly all of it five trainings.""",
+        As an input of one function, as separate outputs, and for single stages (Decima, Figure 15a); and the
+        networks of public re-implementations. Some 2 hours of CPU time, nearly all of it five trainings.""",
         (LOAD, *CLUSTER)),
     "fig21": Entry("single_resource:fig21", """Compare Decima with the best order of jobs.
 
-        Executors move at once and tasks do not vary, so that order is all that matters; of all orders of 10 jobs the
-        best is searched (Decima, Figure 21). Some 90 minutes of CPU time, of which 20 to 30 are a training.""",
+        Moves are free and task durations do not vary, so that only the order of the jobs matters; searches all orders
+        of 10 jobs for the best (Decima, Figure 21). Some 90 minutes of CPU time, of which 20 to 30 are a training.""",
         (CHECKPOINT, *CLUSTER)),
-    "fig22": Entry("deep_dive:fig22", """Measure what it costs not to know how long tasks take.
+    "fig22": Entry("deep_dive:fig22", """Measure the cost of not knowing task durations.
 
         On batches of 20 jobs (Decima, Figure 22). About 70 minutes of CPU time, nearly all of it two trainings.""",
         (CHECKPOINT, *CLUSTER)),
     "high-load": Entry("streams:high_load", """Show which jobs and decisions make the difference at high load.
 
-        On streams as those of Figure 9b: JCT by the work of jobs, and executors of a job by the jobs in the system,
-        under rules of one thrift, under a policy that learned on batches, and under priced-srpt. Nothing is trained.
-        About 5 minutes.""", (LOAD, CHECKPOINT, *CLUSTER)),
+        On streams as those of Figure 9b: JCT by the work of jobs, and executors of a job by the number of jobs in
+        the system, under rules with a fixed cost exponent, a policy trained on batches, and priced-srpt. Nothing is
+        trained. About 5 minutes.""", (LOAD, CHECKPOINT, *CLUSTER)),
     "drift": Entry("streams:drift", """Compare schedulers on streams that change in the middle.
 
         The rate doubles or halves, or jobs become larger or smaller: mean JCT of the jobs before the change and after
         it, against fair sharing. Nothing is trained. About 3 minutes.""", (
             Option("--load", "share", f"{BUSY} in the busier half of a stream.", 0.85), CHECKPOINT, *CLUSTER,
         )),
-    "estimates": Entry("robustness:estimates", """Compare schedulers whose estimates of task times are wrong.
+    "estimates": Entry("robustness:estimates", """Compare schedulers whose estimates of task durations are wrong.
 
         Batches and streams, with errors per job and per stage, and with jobs without history: mean JCT against fair
-        sharing, of rules that account for uncertainty and of others, and of a policy. Nothing is trained. About 20
+        sharing, for rules with and without a model of uncertainty, and for a policy. Nothing is trained. About 20
         minutes of CPU time.""", (
             Option("--errors", ERRORS,
                 f"Only these errors, besides exact; may be given several times. There are {', '.join(ERRORS)}.",
@@ -246,22 +246,22 @@ STUDIES: dict[str, Entry] = {
     "fig11a": Entry("multi_resource:fig11a", """Compare Decima with schedulers that pack, on a trace.
 
         Windows of the trace that --workload names, on executors of four sizes, with Graphene*, Graphene, Tetris and
-        weighted fair sharing tuned in each experiment (Decima, Figure 11a). About 5 minutes with the policy that
-        ships; to train one takes about 50 minutes of CPU time.""", (WINDOW, CHECKPOINT, *CLASSES)),
+        weighted fair sharing tuned in each experiment (Decima, Figure 11a). About 5 minutes with the shipped
+        policy; training one takes about 50 minutes of CPU time.""", (WINDOW, CHECKPOINT, *CLASSES)),
     "fig11b": Entry("multi_resource:fig11b", """Compare Decima with schedulers that pack, on TPC-H jobs.
 
         Streams of 200 jobs whose stages need memory drawn from (0, 1], on executors of four sizes, with Graphene*,
-        Graphene, Tetris and weighted fair sharing tuned in each experiment (Decima, Figure 11b). To train a policy,
-        where none that ships fits, takes about 50 minutes of CPU time.""", (INTERVAL, CHECKPOINT, *CLASSES)),
+        Graphene, Tetris and weighted fair sharing tuned in each experiment (Decima, Figure 11b). If no shipped policy
+        fits, training one takes about 50 minutes of CPU time.""", (INTERVAL, CHECKPOINT, *CLASSES)),
     "fig12": Entry("usage:fig12", """Show which jobs Decima completes faster than Graphene*, and on which executors.
 
-        By the jobs' total work (Decima, Figures 12 and 20), on TPC-H jobs or a trace. fig20 is the same command. To
-        train a policy, where none that ships fits, takes about 50 minutes of CPU time.""",
+        By the jobs' total work (Decima, Figures 12 and 20), on TPC-H jobs or a trace. fig20 is the same command. If
+        no shipped policy fits, training one takes about 50 minutes of CPU time.""",
         (INTERVAL, WINDOW, CHECKPOINT, *CLASSES)),
     "fig19": Entry("usage:fig19", """Show jobs, executors and memory over time, with Decima and with Graphene*.
 
-        Of the first experiment (Decima, Figure 19), on TPC-H jobs or a trace. To train a policy, where none that ships
-        fits, takes about 50 minutes of CPU time.""", (INTERVAL, WINDOW, CHECKPOINT, *CLASSES)),
+        Of the first experiment (Decima, Figure 19), on TPC-H jobs or a trace. If no shipped policy fits, training
+        one takes about 50 minutes of CPU time.""", (INTERVAL, WINDOW, CHECKPOINT, *CLASSES)),
     "table3": Entry(
         "multi_resource:table3",
         """Measure how a policy generalises to more jobs and more executors than in its training.
@@ -280,13 +280,13 @@ STUDIES: dict[str, Entry] = {
                 name="loads", multiple=True),
             *GRID,
         ), GRID_STUDY),
-    "deeprm-fig5": Entry("grid.deeprm:fig5", """Compare networks that learned for slowdown and for completion time.
+    "deeprm-fig5": Entry("grid.deeprm:fig5", """Compare networks trained for slowdown and for completion time.
 
         At a load of 130 % (DeepRM, Figure 5). About 15 minutes of CPU time.""", GRID, GRID_STUDY),
     "deeprm-fig6": Entry("grid.deeprm:fig6", """Show how fast DeepRM learns.
 
         At a load of 70 % (DeepRM, Figure 6). About 10 minutes of CPU time.""", GRID, GRID_STUDY),
-    "deeprm-fig7": Entry("grid.deeprm:fig7", """Show which jobs DeepRM withholds, and which jobs that helps.
+    "deeprm-fig7": Entry("grid.deeprm:fig7", """Show which jobs DeepRM withholds, and which jobs gain.
 
         At a load of 110 % (DeepRM, Figure 7). About 7 minutes of CPU time.""", GRID, GRID_STUDY),
     "cnn-fig2": Entry("grid.successors:fig2",
@@ -311,17 +311,17 @@ STUDIES: dict[str, Entry] = {
         ), GRID_STUDY),
     "critical-path": Entry("critical_path:critical_path", """Show which graph neural networks find critical paths.
 
-        The graph neural network learns from examples to find the stage with the longest critical path, with and
-        without a non-linearity behind the sum over a stage's children (Decima, section 5.1 and appendix E). About 8
-        minutes of CPU time.""",
+        The graph neural network is trained by supervised learning to find the stage with the longest critical path,
+        with and without a non-linearity after the sum over a stage's children (Decima, section 5.1 and appendix E).
+        About 8 minutes of CPU time.""",
         (Option(SEEDS, "at least 1", "Networks of each kind that are trained.", 5, "seeds"), "budget"),
         PART,
     ),
     "fig18": Entry("fig18:fig18", """Compare real with simulated runs of queries.
 
         Runs of TPC-H queries on a real Spark cluster are predicted by the simulator from the durations in other
-        runs, and mixtures of applications from runs of each alone. Shows the errors per query and per mixture, and
-        what they are without the effects that the simulator models. Seconds; with --live about 15 minutes.""", (
+        runs, and mixtures of applications from runs of each alone. Shows the errors per query and per mixture, also
+        without each of the effects that the simulator models. Seconds; with --live about 15 minutes.""", (
             Option("--recordings", "folder",
                 "Folder that python -m workloads.spark.recorder wrote, or of event logs of single runs; may be "
                 "given several times.", metavar="DIR", multiple=True),
@@ -329,16 +329,16 @@ STUDIES: dict[str, Entry] = {
                 "Run jobs of the embedded TPC-H set, whose tasks sleep, on a real Spark with Decima in charge. "
                 "Needs pip install -e '.[spark]'."),
             Option("--executors", "at least 1",
-                "Executors of a query alone; of Spark with --live.  [default: 2; with --live 8]"),
+                "Executors for a single query; with --live, of Spark.  [default: 2; with --live 8]"),
             Option(SEEDS, "at least 1", "Draws of the durations.", 10, "seeds"),
             Option("--batches", "at least 1",
                 "With --live: mixtures of 10 jobs; twice as many jobs run alone.  [default: 3]"),
         ), PART),
     "fig9-spark": Entry("on_spark:fig9_spark", """Put Decima in charge of a real Spark.
 
-        Starts Spark on this machine and runs jobs on it whose tasks sleep as long as their profiles say: in Spark's
-        FIFO and FAIR mode, and under tuned weighted fair sharing and Decima, which take charge through the plugin and
-        decima serve. Shows the mean job completion times beside those that the simulator predicts. Needs a Java runtime
+        Starts Spark on this machine and runs jobs on it whose tasks sleep for the durations in their profiles: in
+        Spark's FIFO and FAIR mode, and under tuned weighted fair sharing and Decima, which schedule through the plugin
+        and decima serve. Shows measured and predicted mean job completion times. Needs a Java runtime
         and pyspark: pip install -e '.[spark]' brings both. About half an hour.""", (
             *_on_spark(
                 "Executors, of one slot each.",
@@ -354,8 +354,8 @@ STUDIES: dict[str, Entry] = {
         """Share a real standalone cluster of Spark among applications.
 
         Starts a master and a worker on this machine and several applications on it, each with a job whose tasks sleep
-        as long as its profile says: as Spark's master shares executors (first come, first served), with equal static
-        shares, and with Decima in charge, which moves executors from one application to another. Needs a Java runtime
+        for the durations in its profile. Compares Spark's master (first come, first served), equal static shares, and
+        Decima, which moves executors from one application to another. Needs a Java runtime
         and pyspark: pip install -e '.[spark]' brings both. About 20 minutes.""", (
             *_on_spark("Slots of the cluster.", ("Applications in a batch.", 4), ("Batches.", 3)),
             *_naps(10.0, 0.1),
@@ -363,7 +363,7 @@ STUDIES: dict[str, Entry] = {
     "packing": Entry("packing:packing", """Compare how compactly Graphene and simpler planners pack tasks.
 
         Plans projects of PSPLIB, whose best makespans are known: random order, Tetris, longest critical path first, and
-        Graphene (OSDI 2016), as it is and with its plans justified. The table and the JSON tell deviations in percent.
+        Graphene (OSDI 2016), without and with justification of its plans. Deviations are in percent.
         The 240 projects of j30 take seconds.
         Needs the package psplib: pip install -e '.[packing]'. Or plans the jobs of a workload, each alone on a
         cluster, and compares with lower bounds.""", (
@@ -373,9 +373,9 @@ STUDIES: dict[str, Entry] = {
                 f"Executors for the jobs of a workload, as decima compare has them.  [default: {FOUR_SIZES}]",
                 metavar="COUNTxMEMORY,.."),
             Option("--memory-demand", ("own", "uniform"),
-                "Memory that tasks of a workload need: what it says, or for each stage drawn from (0, 1].  "
+                "Memory that tasks of a workload need: its own values, or drawn from (0, 1] for each stage.  "
                 "[default: own]"),
-            Option("--sample", "at least 1", "Draw so many jobs of the workload.  [default: all]"),
+            Option("--sample", "at least 1", "Number of jobs to sample from the workload.  [default: all]"),
             Option("--best", "file",
                 "CSV file with columns instance and best, the best known makespan.  [default: best.csv in the "
                 "folder or the one above; without it, plans are compared with lower bounds]"),
@@ -388,18 +388,18 @@ STUDIES: dict[str, Entry] = {
         on batches and streams of TPC-H jobs, DAGs of a trace and random DAGs, on clusters of several sizes. The
         settings, called cells, are fixed. Nothing is trained. About 10 minutes on 2 cores.""", (
             Option("--checkpoint", "file",
-                "Policy file of decima train.  [default: in each cell the policy that ships for what is most like it]"),
+                "Policy file of decima train.  [default: in each cell the shipped policy of the most similar setting]"),
             Option("--profiles", "folder",
                 "Folder of the published TPC-H profiles.  [default: their cells are left out]", metavar="DIR"),
             Option("--trace", "file",
-                "Workload file with DAGs of a trace, from decima workload import alibaba; when its jobs arrived does "
-                "not matter.  [default: their cells are left out]"),
+                "Workload file with DAGs of a trace, from decima workload import alibaba; arrival times are "
+                "ignored.  [default: their cells are left out]"),
             Option("--cells", tuple(CELLS),
                 f"Only this cell; may be given several times. There are {', '.join(CELLS)}.",
                 metavar="NAME", multiple=True),
             Option("--budget", "above 0",
                 f"Size of the comparison; 1 is full size, {SEQUENCES} sequences in each cell.", 1.0),
-            Option(SEEDS, "at least 2", "Sequences in each cell, whatever the budget.", None, "seeds"),
+            Option(SEEDS, "at least 2", "Sequences in each cell; overrides --budget.", None, "seeds"),
             # Seeds of training begin above.
             Option("--seed", "comparison seed", "Seed of the first sequence.", 0),
             "workers",
@@ -408,15 +408,14 @@ STUDIES: dict[str, Entry] = {
 
         Batches and streams of TPC-H jobs, random DAGs, DAGs of a trace, executors of four sizes, wrong estimates and
         faults, on seeds that nothing is trained or tuned on. The score is the geometric mean of the mean JCT relative
-        to fair sharing. docs/benchmark.md has the scores of all that ships, and says where the published jobs and the
-        trace come from. Some 4 minutes of CPU time for a
-        rule.""", (
+        to fair sharing. docs/benchmark.md has the scores of all shipped schedulers, and the sources of the published
+        jobs and the trace. Some 4 minutes of CPU time for a rule.""", (
             Option("--schedulers", "text",
                 "Schedulers to measure: names that 'decima schedulers' lists, or module:Class for your own.  "
-                "[default: all that ship]", name="scheduler_names", metavar="A,B,.."),
+                "[default: all shipped ones]", name="scheduler_names", metavar="A,B,.."),
             Option("--checkpoint", "file",
-                "Policy file of decima train.  [default: in each setting the policy that ships for what is most like "
-                "it]"),
+                "Policy file of decima train.  [default: in each setting the shipped policy of the most similar "
+                "setting]"),
             Option("--profiles", "folder",
                 "Folder of the published TPC-H profiles.  [default: their settings are left out]", metavar="DIR"),
             Option("--trace", "file",

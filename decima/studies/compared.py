@@ -195,9 +195,9 @@ def _general_notes(reference: str, columns: Sequence[str]) -> list[str]:
         "vs tuned: mean JCT against tuned-weighted-fair, which knows the best alpha of each experiment; paired."
         if reference == HINDSIGHT
         else f"vs reference: mean JCT against {reference}; paired.",
-        *["Unused: of the memory of busy executors, what their tasks do not need (fragmentation)."]
+        *["Unused: share of the memory of busy executors that their tasks do not need (fragmentation)."]
         * ("fragmentation" in columns),
-        f"Paper: what Decima (SIGCOMM 2019) reports, on its own cluster and profiles; {UNKNOWN} if it gives no figure.",
+        f"Paper: figures of Decima (SIGCOMM 2019), on its own cluster and profiles; {UNKNOWN} if it gives no figure.",
     ]
 
 
@@ -205,7 +205,7 @@ def _training_notes(policies: Mapping[str, Mapping[str, Any]]) -> list[str]:
     notes = []
     teachers = [(about.get("config") or {}).get("behaviour_cloning") for about in policies.values()]
     if names := dict.fromkeys(teacher["scheduler"] for teacher in teachers if teacher):
-        notes.append(f"Training begins with the choices of {', '.join(names)}, before it goes on by reward.")
+        notes.append(f"Training begins with behaviour cloning of {', '.join(names)} and continues with RL.")
     trained = [
         f"{' / '.join(about['schedulers'])} {about['iterations_trained']} ({about['training_cpu_s'] / 60:.1f})"
         for about in policies.values()

@@ -271,10 +271,10 @@ def critical_path(part: Part, seeds: int, budget: float) -> Outcome:
         curves,
         [accuracy_table(curves, chance)],
         [
-            "Accuracy: in how many DAGs, of the stages whose parents are complete, the one is chosen that has the "
-            "longest critical path.",
-            f"Learned in {iterations} iterations from smaller DAGs ({_range(LEARN_STAGES)} stages); none of those "
-            "tested on was seen.",
+            "Accuracy: share of the DAGs in which the network chooses, among the stages whose parents are complete, "
+            "the one with the longest critical path.",
+            f"Learned in {iterations} iterations from smaller DAGs ({_range(LEARN_STAGES)} stages); the "
+            "test DAGs are unseen.",
             "The paper's network with two levels is nearly perfect, with one it is not (appendix E).",
         ],
         extra={

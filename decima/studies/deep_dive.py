@@ -73,7 +73,7 @@ def fig13(study: Study) -> Outcome:
             (MOVES_FREE, FOR_JCT_FREE): "61.4, makespan 114.3",
             (MOVES_COST, FOR_MAKESPAN): "74.5, makespan 102.1",
         },
-        notes=("The paper's figures are of one batch of its own; what can be compared is how they differ.",),
+        notes=("The paper's figures are from one batch of its own; only their differences are comparable.",),
         columns=("makespan_s",),
         pictures={"fig13": partial(plot_fig13, records)},
     )
@@ -100,8 +100,8 @@ UNFIXED, BATCH = "unfixed sequences", "trained on batches"
 #: Networks of public re-implementations of Decima.
 PLAIN, ATTENTION = "plain GNN", "attention"
 NOTE = (
-    f"As in public re-implementations, {PLAIN}: sums without a second network behind them, and an output for each "
-    f"limit, which is no input; {ATTENTION}: weighted means over children in place of sums."
+    f"As in public re-implementations, {PLAIN}: no second network after the sums over children, and one output per "
+    f"limit instead of the limit as an input; {ATTENTION}: attention-weighted means over children instead of sums."
 )
 
 
@@ -161,7 +161,7 @@ def fig14(study: Study, loads: Sequence[float]) -> Outcome:
     runs = tidy(comparisons)
     means = runs[runs["scheduler"] == HINDSIGHT].groupby("condition", sort=False)["load"].mean()
     measured = {str(name): float(load) for name, load in means.items()}
-    shipped = "" if specialist is None else f": it comes with the project, {specialist.partition(':')[2]}"
+    shipped = "" if specialist is None else f", the shipped policy {specialist.partition(':')[2]}"
     told = ", ".join(f"{name.removeprefix('load ')}: {load:.0%}" for name, load in measured.items())
     apart = ", ".join(f"{interval:g}" for interval in intervals.values())
     return compared(
@@ -175,8 +175,8 @@ def fig14(study: Study, loads: Sequence[float]) -> Outcome:
             **{(names[load], BATCH): "worse than tuned" for load in loads if load > 0.65},
         },
         notes=(
-            f"All were trained with {interval_s:g} s between arrivals, the highest load, for as many iterations; "
-            f"the one for batches with its own recipe{shipped}.",
+            f"All were trained with {interval_s:g} s between arrivals, the highest load, for the same number of "
+            f"iterations; the one for batches with its own configuration{shipped}.",
             f"Loads measured under tuned weighted fair: {told}; jobs arrive {apart} s apart.",
             NOTE,
             "The paper: without any of the ideas, Decima falls behind the tuned weighted fair at high load.",
@@ -248,11 +248,11 @@ def fig15a(study: Study, load: float) -> Outcome:
         study.title(conditions),
         study.compare({"": (conditions, schedulers)}),
         notes=(
-            f"{FULL}: the limit is an input of one function; {OUTPUTS}: of the job, chosen among separate outputs; "
-            f"{STAGES}: each stage has its own.",
+            f"{FULL}: one function scores limits, an input of it; {OUTPUTS}: separate outputs for the limits of a job; "
+            f"{STAGES}: a limit for each stage.",
             NOTE,
-            "All learn by reward from the first iteration on, without behaviour cloning, from episodes that end early "
-            "at first; none may leave executors idle.",
+            "All are trained by RL alone, without behaviour cloning, on episodes that end early at first; none may "
+            "leave executors idle.",
             "The paper: separate outputs have more parameters and learn more slowly, as do limits of stages, which "
             "have more policies to explore; no figures.",
         ),
@@ -320,7 +320,7 @@ def fig22(study: Study) -> Outcome:
         study.compare({"": (conditions, schedulers)}),
         paper={("", BLIND): "beats the best heuristic"},
         notes=(
-            f"{BLIND}: the policy is not told how long tasks take, which the weighted fair schedulers are.",
+            f"{BLIND}: no input of the policy depends on task durations; the weighted fair schedulers know them.",
             "The paper: without durations Decima does worse than with them, and still better than the best heuristic; "
             "the figures are not given in words.",
         ),
@@ -355,7 +355,7 @@ def table2(study: Study, load: float) -> Outcome:
         paper={("", name): figure for name, figure in paper.items()},
         notes=(
             "The paper has 45 s between arrivals, and 75 s in the other training; its ± is no confidence interval.",
-            "It also has 82.3 ± 31.2 after training on mixed intervals and 76.6 ± 33.4 if the policy is told the "
-            "interval, which are not made again here.",
+            "It also has 82.3 ± 31.2 after training on mixed intervals and 76.6 ± 33.4 if the policy has the "
+            "interval as an input; neither is reproduced here.",
         ),
     )

@@ -161,7 +161,7 @@ def notes(fidelity: Fidelity) -> list[str]:
         source = "other recordings of the same mixture" if repeated else "single runs"
         found += [
             f"Applications that share the cluster are predicted from {source}.",
-            "From alone: from single runs, which do not tell how much applications slow each other down"
+            "From alone: from single runs, which do not show how much applications slow each other down"
             f"{'' if any(map(math.isnan, busy)) else loaded}.",
         ]
     return [*found, "No driver: without the driver's time. Errors are means of absolute values over runs."]
@@ -296,7 +296,7 @@ def live_outcome(runs: pd.DataFrame, setting: Setting) -> Outcome:
         [table],
         [
             "Times are seconds; ± is half a 95 % confidence interval (Student's t).",
-            "Error: by how much a prediction is wrong, either way, mean over the runs; bias: with its sign.",
+            "Error: mean absolute error of the predictions over the runs; bias: mean signed error.",
             "Paper: the largest mean error that Decima (SIGCOMM 2019) reports in its Figure 18.",
         ],
         extra={"setting": vars(setting), **errors},

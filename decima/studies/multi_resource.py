@@ -250,7 +250,7 @@ def table3(study: Study, interval_s: float) -> Outcome:
         paper={("", FEWER_JOBS): "7% above there", ("", FEWER_EXECUTORS): "3% above there"},
         notes=(
             f"In pairs: {'; '.join(pairs)}.",
-            f"All begin with what {OURS} would do; {HERE}: {against(HERE, OURS)}.",
+            f"All begin with the choices of {OURS}; {HERE}: {against(HERE, OURS)}.",
             f"Load under {HINDSIGHT}: {load:.0%}.",
         ),
         extra={"measured_load": load},

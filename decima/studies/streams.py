@@ -82,8 +82,8 @@ def high_load(study: Study, load: float) -> Outcome:
         ),
         notes=(
             f"By work: fifths of each experiment's jobs, mean JCT against {RULE}'s, paired by experiment.",
-            "Executors: how many a job has on average from its first task to its last, by the jobs in the "
-            "system when it comes.",
+            "Executors: mean number per job from its first task to its last, by the number of jobs in the "
+            "system at its arrival.",
         ),
         extra={
             "interval_s": interval_s,

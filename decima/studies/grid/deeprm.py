@@ -116,8 +116,8 @@ def fig5(study: GridStudy) -> Outcome:
         claims,
         [
             "Tetris* is tuned for slowdown.",
-            "The network for completion begins with that for slowdown: from random weights it does not find out within "
-            "as many iterations that withholding long jobs pays, which gains little there.",
+            "The network for completion begins with that for slowdown: from random weights, the same number "
+            "of iterations does not find the small gain of withholding long jobs.",
         ],
         networks,
         {"deeprm-fig5": partial(plot_bars, results, measures)},
@@ -137,7 +137,7 @@ def fig6(study: GridStudy) -> Outcome:
         [Measured(f"After training at a load of {load_name(MODERATE)}", results, ("slowdown", "completion"))],
         _learning_claims(curve, heuristics),
         [
-            "The curve is that of validation sets, on which the best network was chosen; the table's are others.",
+            "The curve shows the validation sets, which selected the best network; the table shows other sets.",
             f"Each iteration learns from {'new' if config.episodes.fresh else 'the same'} {config.episodes.sets} sets "
             "of jobs; the paper's from the same 100.",
         ],

@@ -184,8 +184,8 @@ def a2c_tables(study: GridStudy, log: Path | None, log_load: float) -> Outcome:
         ),
     ]
     notes = [
-        f"{A2C} is one network, which learned at rates {', '.join(f'{rate:g}' for rate in learned)}.",
-        "Of the paper's figures those are shown that agree with its description of jobs; the others do not.",
+        f"{A2C} is one network, trained at rates {', '.join(f'{rate:g}' for rate in learned)}.",
+        "Only those of the paper's figures are shown that agree with its description of jobs.",
     ]
     if log is not None and summary is not None:
         parts.append(Measured(f"{log.name}, load {load_name(log_load)}", {"": results["log"]}, A2C_MEASURES))

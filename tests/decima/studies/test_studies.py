@@ -563,4 +563,4 @@ def test_fig14_does_not_train_what_a_specialist_stands_for(
     assert schedulers[deep_dive.UNFIXED]["scheduler"] == "fair"
     assert len(trained) == 6
     assert not any(name.startswith("batch") for name in trained)
-    assert any("it comes with the project, " in note for note in outcome.notes)
+    assert any("the shipped policy " in note for note in outcome.notes)
