@@ -337,7 +337,7 @@ def settings_source(options: Mapping[str, Any], default: str) -> str | Path:
 
     source: Path = options["out"] / CONFIG
     if not source.exists():
-        raise click.UsageError(f"{options['out']}: holds no training run to go on with")
+        raise click.UsageError(f"{options['out']}: contains no training run to resume")
     return source
 
 

@@ -97,8 +97,8 @@ def _add(name: str, entry: Entry) -> None:
         except OptionError as error:
             raise click.UsageError(str(error)) from None
         except KeyboardInterrupt:
-            goes_on = "; the same command goes on with the training" if "policies" in values else ""
-            end(f"interrupted{goes_on}", INTERRUPTED)
+            resume = "; the same command resumes the training" if "policies" in values else ""
+            end(f"interrupted{resume}", INTERRUPTED)
         report(shown, out, json_file)
 
 

@@ -69,7 +69,7 @@ def sweep(
             path.write_text(sweep_csv(result), encoding="utf-8")
         report(_shown(result, out, command), out, out / "results.json")
     if result.interrupted:
-        end(f"interrupted after {done}; the same command goes on", INTERRUPTED)
+        end(f"interrupted after {done}; the same command resumes the sweep", INTERRUPTED)
 
 
 def _shown(result: SweepResult, out: Path, command: str) -> Report:

@@ -271,7 +271,7 @@ def watch(
     except KeyboardInterrupt:
         if not (context.params["out"] / CONFIG).exists():
             raise
-        end(f"interrupted before the first iteration; {_how_to_go_on(context)}", INTERRUPTED)
+        end(f"interrupted before the first iteration; {_how_to_resume(context)}", INTERRUPTED)
 
 
 def _place(report: IterationReport) -> str:
@@ -282,9 +282,9 @@ def _place(report: IterationReport) -> str:
     )
 
 
-def _how_to_go_on(context: click.Context) -> str:
+def _how_to_resume(context: click.Context) -> str:
     words = [*context.command_path.split()[1:], "--resume", "--out", str(context.params["out"])]
-    return f"to go on: {shlex.join(['decima', *words])}"
+    return f"to resume: {shlex.join(['decima', *words])}"
 
 
 def show_training(
@@ -327,7 +327,7 @@ def show_training(
     print_line(f"On {judges} that had no say in the choice:\n  {shlex.join(command)}")
     if result.interrupted:
         done = f"{result.iteration} of {result.config.iterations} iterations"
-        end(f"interrupted after {done}; {_how_to_go_on(context)}", INTERRUPTED)
+        end(f"interrupted after {done}; {_how_to_resume(context)}", INTERRUPTED)
 
 
 def _draw_curve(out: Path) -> Figure:

@@ -120,8 +120,8 @@ def spark(logs: Sequence[Path], out: Path, levels: str, parameters: Sequence[str
     for note in (*imported.notes, *imported.variation):
         print_line(note)
     with progress(PATIENCE_S) as update:
-        told = predict_held_out(imported, on_step=partial(update, "predicting runs"))
-    print_line(_trust(told))
+        predicted = predict_held_out(imported, on_step=partial(update, "predicting runs"))
+    print_line(_trust(predicted))
     count, sequence = imported.workload.about["queries"], imported.workload.sequence
     came = "" if sequence is None else f", which arrive in {sequence.arrival_ms[-1] / 60_000:.1f} minutes,"
     print_line(f"{len(imported.workload.profiles)} profiles from {count} runs of queries{came} in {out}")
@@ -133,18 +133,18 @@ MUCH_OFF = 0.3
 TELLING = 0.05
 
 
-def _trust(told: HeldOut) -> str:
-    if told.runs.empty:
-        return "no run could be predicted from others: there is none of a query that ran twice and alone"
-    error, bias = (f"{value.mean:.1%}" for value in (told.error, told.bias))
-    runs = f"{len(told.runs)} runs predicted from the other runs of their query"
+def _trust(predicted: HeldOut) -> str:
+    if predicted.runs.empty:
+        return "no run could be predicted from others: no query ran alone twice"
+    error, bias = (f"{value.mean:.1%}" for value in (predicted.error, predicted.bias))
+    runs = f"{len(predicted.runs)} runs predicted from the other runs of their query"
     text = f"{runs}: off by {error} on average, bias {bias}"
-    if told.driver_share > TELLING:
-        text += f"; {told.driver_share:.0%} of a run was the driver's own time, which profiles do not hold"
-    if told.error.mean > MUCH_OFF:
+    if predicted.driver_share > TELLING:
+        text += f"; {predicted.driver_share:.0%} of a run was the driver's own time, which profiles do not contain"
+    if predicted.error.mean > MUCH_OFF:
         text += (
-            ". So much means that runs of the same query differed by as much: the machine was loaded, it was their "
-            "first run, or the data had grown. Compare schedulers with these jobs, but do not trust the seconds; "
+            ". So large an error means that runs of the same query differed as much: the machine was loaded, it was "
+            "their first run, or the data had grown. Compare schedulers with these jobs, but do not trust the seconds; "
             "leave such logs out, or log more runs"
         )
     return text

@@ -107,7 +107,7 @@ def test_settings_are_those_named_or_of_the_run_or_by_default(tmp_path: Path) ->
 
     assert source(None, False) == "batch"
     assert source("mine.yaml", False) == source("mine.yaml", True) == "mine.yaml"
-    with pytest.raises(click.UsageError, match=f"{tmp_path}: holds no training run to go on with"):
+    with pytest.raises(click.UsageError, match=f"{tmp_path}: contains no training run to resume"):
         source(None, True)
     (tmp_path / "config.yaml").touch()
     assert source(None, True) == tmp_path / "config.yaml"

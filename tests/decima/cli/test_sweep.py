@@ -94,7 +94,8 @@ def test_ctrl_c_shows_what_has_finished(folder: Path, monkeypatch: pytest.Monkey
     result = invoke("sweep", "--config", "grid.yaml", "--out", "out")
     assert result.exit_code == 130
     assert (
-        result.stderr.splitlines()[-1] == "decima: interrupted after 1 of 2 trials; the same command goes on"
+        result.stderr.splitlines()[-1]
+        == "decima: interrupted after 1 of 2 trials; the same command resumes the sweep"
     )
     assert "1 of 2 trials" in result.stdout
     assert len(results("out")["trials"]) == 1

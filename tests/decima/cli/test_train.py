@@ -122,7 +122,7 @@ def test_the_table_of_settings_has_seconds_and_changes() -> None:
     assert cells in (by_cell, interleaved)
 
 
-def test_behaviour_cloning_is_shown_and_ctrl_c_in_it_says_how_to_go_on(
+def test_behaviour_cloning_is_shown_and_ctrl_c_in_it_says_how_to_resume(
     train: Train, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cloning = "behaviour_cloning={scheduler: fair, sequences: 2, epochs: 3, minibatch: 8}"
@@ -149,7 +149,7 @@ def test_behaviour_cloning_is_shown_and_ctrl_c_in_it_says_how_to_go_on(
     result = train(*words, "--out", "out")
     assert result.exit_code == 130
     assert result.stderr.splitlines()[-1] == (
-        "decima: interrupted before the first iteration; to go on: decima train --resume --out out"
+        "decima: interrupted before the first iteration; to resume: decima train --resume --out out"
     )
     assert train("--resume", "--out", "out").exit_code == 0
     assert_same_run(tmp_path / "whole", tmp_path / "out")
@@ -337,7 +337,7 @@ def test_ctrl_c_ends_in_one_line_and_keeps_the_policy(config: Path, tmp_path: Pa
         assert process.returncode == 130
     assert "Traceback" not in "\n".join(errors)
     assert errors[-1].startswith("decima: interrupted after ")
-    assert errors[-1].endswith(" of 100000 iterations; to go on: decima train --resume --out out")
+    assert errors[-1].endswith(" of 100000 iterations; to resume: decima train --resume --out out")
     done = int(errors[-1].split()[3])
     assert done >= 3
     about = read_about(tmp_path / "out" / "policy.npz")

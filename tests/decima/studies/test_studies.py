@@ -543,7 +543,7 @@ def test_a_command_that_is_interrupted(
     monkeypatch.setattr(single_resource, "fig9a", interrupted)
     result = run("fig9a", "--workload", workload_file, "--out", tmp_path)
     assert result.exit_code == 130
-    assert result.stderr == "decima: interrupted; the same command goes on with the training\n"
+    assert result.stderr == "decima: interrupted; the same command resumes the training\n"
 
 
 def test_fig14_does_not_train_what_a_specialist_stands_for(
