@@ -16,14 +16,18 @@ from decima.policy.parts import PartError, build_part, is_custom
 from decima.policy.scheduler import NeuralScheduler
 from decima.schedulers.base import Decide, FunctionScheduler, Scheduler, SchedulerError
 from decima.schedulers.drf import Drf
+from decima.schedulers.edf import Edf
 from decima.schedulers.fair import Fair, NaiveWeightedFair, WeightedFair
+from decima.schedulers.fair_pools import FairPools
 from decima.schedulers.fifo import Fifo
+from decima.schedulers.gamma_boost import GammaBoost
 from decima.schedulers.gittins import Gittins
 from decima.schedulers.graphene.online import Graphene
 from decima.schedulers.graphene_star import GrapheneStar
 from decima.schedulers.hesrpt import HeSrpt
 from decima.schedulers.inelastic_first import InelasticFirst
 from decima.schedulers.las import Las
+from decima.schedulers.least_slack import LeastSlack
 from decima.schedulers.lookahead import Lookahead
 from decima.schedulers.packed_srpt import PackedSrpt
 from decima.schedulers.priced_srpt import PricedConstants, PricedSrpt
@@ -35,6 +39,7 @@ from decima.schedulers.spark_fair import SparkFair
 from decima.schedulers.srpt import CappedSrpt, ProfiledSrpt
 from decima.schedulers.srpt_bounce import SrptBounce
 from decima.schedulers.tetris import Tetris
+from decima.schedulers.weighted_srpt import WeightedSrpt
 from workloads.errors import did_you_mean
 
 if TYPE_CHECKING:
@@ -78,6 +83,7 @@ SCHEDULERS: dict[str, type[Scheduler]] = {
     "naive-weighted-fair": NaiveWeightedFair,
     "weighted-fair": WeightedFair,
     "spark-fair": SparkFair,
+    "fair-pools": FairPools,
     "capped-srpt": CappedSrpt,
     "profiled-srpt": ProfiledSrpt,
     "priced-srpt": PricedSrpt,
@@ -89,6 +95,10 @@ SCHEDULERS: dict[str, type[Scheduler]] = {
     "las": Las,
     "hesrpt": HeSrpt,
     "inelastic-first": InelasticFirst,
+    "weighted-srpt": WeightedSrpt,
+    "edf": Edf,
+    "least-slack": LeastSlack,
+    "gamma-boost": GammaBoost,
     "lookahead": Lookahead,
     "tetris": Tetris,
     "drf": Drf,
@@ -109,6 +119,7 @@ PARAMETERS: dict[str, tuple[str, ...]] = {
     "priced-srpt": ("jitter",),
     "packed-srpt": ("thrift", "waste"),
     "seh": ("frozen",),
+    "gamma-boost": ("load",),
     "lookahead": ("futures",),
     "tetris": ("remaining", "fairness"),
     "graphene-star": ("alpha", "long", "fragmented"),

@@ -43,7 +43,10 @@ from workloads.arrivals import JobSequence
 
 Grant = tuple[int, int, int]
 #: Rules with the limits of priced-srpt and another order.
-PRICED = ("sjf-estimate", "srpt-bounce", "seh", "gittins", "las", "inelastic-first")
+PRICED = (
+    *("sjf-estimate", "srpt-bounce", "seh", "gittins", "las", "inelastic-first"),
+    *("weighted-srpt", "edf", "least-slack", "gamma-boost"),
+)
 
 
 def grants(scheduler: Scheduler, cluster: int | ClusterConfig, sequence: JobSequence) -> list[Grant]:
@@ -362,6 +365,7 @@ def test_every_name_makes_its_scheduler() -> None:
     assert weighted.alpha == -1.5
     names = {"random", "fifo", "sjf-cp", "fair", "naive-weighted-fair", "weighted-fair", "spark-fair"}
     assert set(SCHEDULERS) == names | {
+        "fair-pools",
         "capped-srpt",
         "profiled-srpt",
         "priced-srpt",

@@ -1,0 +1,213 @@
+"""Rules for weights, deadlines, tails and tenants, against known theory on one executor, and Spark's rules."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from decima.registry import SchedulerError, make_scheduler
+from simulator import SPARK, ClusterConfig, Observation, run_episode
+from simulator.cluster.cluster import Cluster
+from simulator.cluster.record import EpisodeRecord
+from tests.simulator.cluster.build import job, stage
+from workloads import batch_arrivals, poisson_arrivals, synthetic_profiles
+from workloads.arrivals import JobSequence
+from workloads.attribute_distribution import AttributeDistribution
+from workloads.attributes import JobAttributes, Tenant
+
+#: One executor that is offered after each task, without delays: preemption at the ends of tasks.
+ONE = ClusterConfig(num_executors=1, moving_delay_ms=0.0, warmup_delay_ms=0.0, semantics=SPARK)
+UNIT_MS = 100.0
+
+
+def sequence(
+    tasks: list[int], arrivals: list[int], attributes: list[JobAttributes], tenants: tuple[Tenant, ...] = ()
+) -> JobSequence:
+    """Jobs of one stage with tasks of a unit, in order of arrival, which is in units."""
+    profiles = {count: job(stage(count, UNIT_MS)) for count in set(tasks)}
+    return JobSequence(
+        tuple(profiles[count] for count in tasks),
+        UNIT_MS * np.array(arrivals, dtype=float),
+        attributes=tuple(attributes),
+        tenants=tenants,
+    )
+
+
+def is_feasible(tasks: list[int], arrivals: list[int], deadlines: list[int]) -> bool:
+    """Whether some schedule of one executor meets all deadlines: no interval has more work than time."""
+    jobs = list(zip(tasks, arrivals, deadlines, strict=True))
+    return all(
+        sum(work for work, arrival, deadline in jobs if arrival >= begin and deadline <= end) <= end - begin
+        for begin, end in itertools.product(arrivals, deadlines)
+        if begin < end
+    )
+
+
+@given(
+    st.lists(
+        st.tuples(st.integers(1, 4), st.integers(0, 8), st.integers(1, 12)),
+        min_size=1,
+        max_size=5,
+        unique_by=lambda each: (
+            each[1] or each
+        ),  # at other times than 0, the first of several arrivals is served at once
+    )
+)
+@settings(max_examples=60, deadline=None)
+@pytest.mark.parametrize("name", ["edf", "least-slack"])
+def test_on_one_executor_all_deadlines_are_met_if_they_can_be(
+    name: str, drawn: list[tuple[int, int, int]]
+) -> None:
+    """Liu and Layland (1973), Mok (1983), with tasks of a unit."""
+    drawn = sorted(drawn, key=lambda each: each[1])
+    tasks, arrivals, spans = (list(each) for each in zip(*drawn, strict=True))
+    deadlines = [
+        arrival + max(span, work) for work, arrival, span in zip(tasks, arrivals, spans, strict=True)
+    ]
+    attributes = [JobAttributes(deadline_ms=UNIT_MS * each + 1e-6) for each in deadlines]
+    record = run_episode(ONE, sequence(tasks, arrivals, attributes), make_scheduler(name))
+    assert (not record.missed.any()) == is_feasible(tasks, arrivals, deadlines)
+
+
+@given(st.lists(st.tuples(st.integers(1, 9), st.sampled_from((0.5, 1.0, 4.0, 16.0))), min_size=1, max_size=5))
+@settings(max_examples=40, deadline=None)
+def test_smiths_ratio_has_the_least_weighted_mean(drawn: list[tuple[int, float]]) -> None:
+    """Smith (1956): the best of all orders of jobs that arrive together on one executor."""
+    tasks, weights = [work for work, _ in drawn], [weight for _, weight in drawn]
+    attributes = [JobAttributes(weight=weight) for weight in weights]
+    jobs = sequence(tasks, [0] * len(tasks), attributes)
+    record = run_episode(ONE, jobs, make_scheduler("weighted-srpt"))
+    costs = []
+    for order in itertools.permutations(range(len(tasks))):
+        ends = np.cumsum([tasks[place] for place in order])
+        costs.append(sum(weights[place] * end for place, end in zip(order, ends, strict=True)) / sum(weights))
+    assert record.weighted_mean_jct_ms == pytest.approx(UNIT_MS * min(costs))
+
+
+def test_without_weights_smiths_ratio_is_priced_srpt() -> None:
+    jobs = poisson_arrivals(synthetic_profiles(6), 12, 2000.0, seed=3)
+    weighted, plain = (
+        run_episode(ClusterConfig(8), jobs, make_scheduler(name)) for name in ("weighted-srpt", "priced-srpt")
+    )
+    assert weighted.completion_ms.tolist() == plain.completion_ms.tolist()
+
+
+def test_jobs_without_a_deadline_come_last_and_the_shortest_of_them_first() -> None:
+    attributes = [
+        JobAttributes(),
+        JobAttributes(),
+        JobAttributes(deadline_ms=10_000),
+        JobAttributes(deadline_ms=9_000),
+    ]
+    jobs = sequence([3, 2, 4, 5], [0, 0, 0, 0], attributes)
+    for name in ("edf", "least-slack"):
+        record = run_episode(ONE, jobs, make_scheduler(name))
+        assert np.argsort(record.completion_ms).tolist() == [3, 2, 1, 0]
+
+
+def test_the_least_slack_counts_the_time_that_the_rest_takes() -> None:
+    """The second job has a later deadline and more work: 300 and 200 ms to spare."""
+    attributes = [JobAttributes(deadline_ms=500), JobAttributes(deadline_ms=1_000)]
+    jobs = sequence([2, 8], [0, 0], attributes)
+    first = {
+        name: run_episode(ONE, jobs, make_scheduler(name)).task_job[:1] for name in ("edf", "least-slack")
+    }
+    starts = {
+        name: run_episode(ONE, jobs, make_scheduler(name)).tasks().groupby("job")["start_ms"].min().tolist()
+        for name in first
+    }
+    assert starts["edf"] == [0, 200]
+    assert starts["least-slack"][1] == 0
+
+
+def completions(load: float) -> list[int]:
+    """Order of completion of a long job and ten short ones that arrive one after the other while it waits."""
+    jobs = sequence([1, 12, *[3] * 10], [0, 0, *range(1, 11)], [JobAttributes()] * 12)
+    record = run_episode(ONE, jobs, make_scheduler(f"gamma-boost:{load}"))
+    return np.argsort(record.completion_ms, kind="stable").tolist()
+
+
+def test_gamma_boost_lies_between_the_order_of_arrival_and_the_shortest_first() -> None:
+    assert completions(0.999)[-1] == 1  # the long job is the last
+    place = [completions(load).index(1) for load in (0.0, 0.7, 0.9, 0.999)]
+    assert place == sorted(place)
+    assert place[0] < place[-1]
+
+
+def test_the_boost_is_that_of_the_paper() -> None:
+    """Of two waiting jobs the one with the earlier boosted arrival is first, whichever arrived first."""
+    scheduler = make_scheduler("gamma-boost:0.5")
+    jobs = sequence([4, 9, 2], [0, 0, 3], [JobAttributes()] * 3)
+    cluster = Cluster(ONE, jobs)
+    while cluster.observe().time_ms < 3 * UNIT_MS:
+        cluster.decide(scheduler.decide(cluster.observe()))
+    seen: Observation = cluster.observe()
+    gamma = 0.5 / seen.job_first_work_ms.mean()  # there is no prior
+    boosted = [
+        arrival - math.log(1 / (1 - math.exp(-gamma * work))) / gamma
+        for arrival, work in zip(seen.job_arrival_ms, seen.job_first_work_ms, strict=True)
+    ]
+    assert scheduler.order(seen).tolist() == (1 + np.argsort(np.argsort(boosted))).tolist()  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("load", ["1", "-0.1"])
+def test_a_load_that_a_boost_cannot_have(load: str) -> None:
+    with pytest.raises(SchedulerError, match="the load must be at least 0 and below 1"):
+        make_scheduler(f"gamma-boost:{load}")
+
+
+# ---- Spark's pools ---------------------------------------------------------------------------------------
+
+
+def running(record: EpisodeRecord, time_ms: float) -> list[int]:
+    """Running tasks of each tenant at a time."""
+    runs = (record.task_start_ms <= time_ms) & (time_ms < record.task_finish_ms)
+    tenants = record.sequence.tenant[record.task_job[runs]]
+    return np.bincount(tenants, minlength=len(record.sequence.tenants)).tolist()
+
+
+@pytest.mark.parametrize(
+    ("tenants", "shares"),
+    [
+        ((Tenant("a"), Tenant("b")), [6, 6]),
+        ((Tenant("a", weight=3), Tenant("b")), [9, 3]),
+        ((Tenant("a", weight=3), Tenant("b", min_share=5)), [7, 5]),
+        ((Tenant("a", min_share=20), Tenant("b")), [12, 0]),
+        ((Tenant("a", min_share=20), Tenant("b", min_share=10)), [8, 4]),
+    ],
+)
+def test_pools_share_as_in_spark(tenants: tuple[Tenant, ...], shares: list[int]) -> None:
+    """Twelve executors, and more work in both pools than they can do at once."""
+    config = ClusterConfig(num_executors=12, moving_delay_ms=0.0, warmup_delay_ms=0.0, semantics=SPARK)
+    named = [JobAttributes(tenant="a"), JobAttributes(tenant="b"), JobAttributes(tenant="a")]
+    jobs = sequence([60, 60, 60], [0, 0, 0], named, tenants)
+    record = run_episode(config, jobs, make_scheduler("fair-pools"))
+    assert running(record, 50.0) == shares
+    assert running(record, 250.0) == shares
+
+
+def test_jobs_of_a_pool_run_in_order_of_arrival() -> None:
+    config = ClusterConfig(num_executors=4, moving_delay_ms=0.0, warmup_delay_ms=0.0, semantics=SPARK)
+    jobs = sequence([8, 8], [0, 0], [JobAttributes(), JobAttributes()])
+    record = run_episode(config, jobs, make_scheduler("fair-pools"))
+    assert record.completion_ms.tolist() == [200, 400]
+
+
+@given(
+    st.integers(0, 10**6),
+    st.sampled_from(("edf", "least-slack", "weighted-srpt", "gamma-boost", "fair-pools")),
+)
+@settings(max_examples=25, deadline=None)
+def test_all_jobs_complete_whatever_they_ask_for(seed: int, name: str) -> None:
+    jobs = AttributeDistribution((0.5, 4), 3, (1, 4, 16)).draw(batch_arrivals(synthetic_profiles(4), 4, seed))
+    records = [
+        run_episode(ClusterConfig(5, engine=engine), jobs, make_scheduler(name))
+        for engine in ("compiled", "simpy")
+    ]
+    assert not np.isnan(records[0].completion_ms).any()
+    assert records[0].completion_ms.tolist() == records[1].completion_ms.tolist()
