@@ -31,7 +31,7 @@ ROAD = (
 )
 #: Nor do these know each other.
 APART = (("simulator.cluster", "simulator.grid"),)
-MOST_IN_A_CHAIN = 17
+MOST_IN_A_CHAIN = 15
 MOST_IN_DECIMA = 15
 
 

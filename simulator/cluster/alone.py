@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from simulator.cluster.config import ClusterConfig, ExecutorClass, Semantics
 from simulator.cluster.engine import waves
-from simulator.cluster.engine.state import pack
+from simulator.cluster.engine.profiles import pack
 from workloads.arrivals import JobSequence
 from workloads.job import LONGEST_MS, JobProfile, StageProfile
 

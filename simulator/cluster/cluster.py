@@ -26,6 +26,7 @@ from simulator.cluster.engine import commands as engine
 from simulator.cluster.engine import copies, forks
 from simulator.cluster.engine import faults as fault_engine
 from simulator.cluster.engine.clock import Clock
+from simulator.cluster.engine.executors import FAILED, IDLE, JOB_COMPLETE, JOB_FAILED
 from simulator.cluster.engine.state import Memory, allocate, state_of
 from simulator.cluster.observation import Observation
 from simulator.cluster.record import EpisodeRecord
@@ -209,7 +210,7 @@ class Cluster(BaseCluster):
     # Rounds.
 
     def _commit(self, target: tuple[int, int] | None, count: int) -> float:
-        stage = engine.IDLE if target is None else self._first_stage[target[0]] + target[1]
+        stage = IDLE if target is None else self._first_stage[target[0]] + target[1]
         self._carried_out(engine.commit(self._memory, stage, count, self.keeps_executors, self.clock.now))
         if not self._budget[0]:
             self._run()
@@ -316,7 +317,7 @@ class Cluster(BaseCluster):
         if executor < 0:
             self._schedule_arrivals()
             return
-        if happened & engine.FAILED:
+        if happened & FAILED:
             self._schedule_arrivals()
             happened, offered, failed = fault_engine.end_run(self._memory, self.clock.now)
             self._take_lost_runs()
@@ -326,14 +327,14 @@ class Cluster(BaseCluster):
                     self._offer_recovered()
                 return
         now, job = self.clock.now, -1
-        if happened & (engine.JOB_COMPLETE | engine.JOB_FAILED):
+        if happened & (JOB_COMPLETE | JOB_FAILED):
             job = int(self._state.stages["job"][stage])
         decisions, place = engine.after_task(
             self._memory, happened, executor, stage, offered, self.keeps_executors, now
         )
         if job >= 0:
             self._num_losses = 0
-            if happened & engine.JOB_FAILED:
+            if happened & JOB_FAILED:
                 self._state.jobs["completion_ms"][job] = math.nan
                 self._failed.append((job, now))
             self._reward.end_job(now, job, self.sequence.arrival_ms[job])

@@ -346,13 +346,6 @@ class ReferenceCluster(ReferenceExecutors):
 
     # Copies of tasks that run long.
 
-    def _other_run(self, executor: Executor) -> Executor | None:
-        """Return the other executor that runs an executor's task."""
-        if self.config.faults.speculation is None:
-            return None
-        others = (each for each in self._executors if each.stage is executor.stage and each is not executor)
-        return next((each for each in others if each.task == executor.task and each.start_ms >= 0), None)
-
     def _free_killed(self, executor: Executor, stage: Stage) -> bool:
         """Place an executor whose task another one has finished; returns whether it waits in the pool of its job."""
         executor.occupation += 1
@@ -396,11 +389,6 @@ class ReferenceCluster(ReferenceExecutors):
         """Return when the running task of an executor has run long, ms; not before now."""
         assert executor.stage
         return max(executor.start_ms + executor.stage.late_ms, self.clock.now)
-
-    def _waiting(self, stage: Stage) -> list[Executor]:
-        """Return the first pool of a stage's job with executors that cover its demand; an empty list without any."""
-        pools = (self._pools[stage.job, each] for each in self._class_ids if self._fits(stage, each))
-        return next((pool for pool in pools if pool), [])
 
     # Decisions.
 

@@ -163,6 +163,18 @@ class ReferenceExecutors(BaseCluster):
         executor.warm, executor.start_ms = stage, self.clock.now
         return task_ms
 
+    def _other_run(self, executor: Executor) -> Executor | None:
+        """Return the other executor that runs an executor's task."""
+        if self.config.faults.speculation is None:
+            return None
+        others = (each for each in self._executors if each.stage is executor.stage and each is not executor)
+        return next((each for each in others if each.task == executor.task and each.start_ms >= 0), None)
+
+    def _waiting(self, stage: Stage) -> list[Executor]:
+        """Return the first pool of a stage's job with executors that cover its demand; an empty list without any."""
+        pools = (self._pools[stage.job, each] for each in self._class_ids if self._fits(stage, each))
+        return next((pool for pool in pools if pool), [])
+
     def _leave_for(self, executor: Executor, target: Stage) -> None:
         executor.detach()
         self._num_on_the_way += 1

@@ -277,9 +277,6 @@ def gae(
     return accumulate(td_error, discounts * gae_lambda)
 
 
-# Combination.
-
-
 class Advantages:
     """Returns minus baseline; with a critic, GAE advantages minus the same baseline.
 

@@ -10,11 +10,11 @@ import math
 
 import numpy as np
 
-from simulator.cluster.engine import executors, tasks
+from simulator.cluster.engine import ends, executors, tasks
 from simulator.cluster.engine.attempts import COPY, DURATION, LEVEL, chance, copy_delay_factor, run_of
-from simulator.cluster.engine.commands import FAILED, _run_tasks
 from simulator.cluster.engine.durations import draw_duration
-from simulator.cluster.engine.state import COPIED, FINISHED, OUTPUT_LOST, view
+from simulator.cluster.engine.state import view
+from simulator.cluster.engine.tasks import COPIED, FINISHED, OUTPUT_LOST
 from simulator.compiled import compiled, inner
 from workloads.job import Wave
 
@@ -54,8 +54,8 @@ def run_tasks(memory, late_ms, now, limit_ms, limit_order):
             break
         now, executor = first.time, first.executor
         if state.tasks[state.executors[executor].task].next == COPIED:
-            return now, FAILED, executor, state.executors[executor].stage, 0
-        result = _run_tasks(state, now, first.order)
+            return now, executors.FAILED, executor, state.executors[executor].stage, 0
+        result = ends.run_tasks(state, now, first.order)
         if result[1] != 0:
             return result
     return 0.0, 0, -1, -1, 0

@@ -2,58 +2,9 @@
 
 from __future__ import annotations
 
-import numpy as np
-from numpy.typing import NDArray
-
 from simulator.compiled import inner
-from workloads.job import JobProfile, Wave
 
-__all__ = ["LEVEL", "draw_duration", "draw_longer", "duration_tables", "level_above"]
-
-# Waves whose durations an empty cell takes, in order of preference.
-_FALLBACK = {
-    Wave.FRESH: (Wave.FRESH, Wave.FIRST, Wave.REST),
-    Wave.FIRST: (Wave.FIRST, Wave.FRESH, Wave.REST),
-    Wave.REST: (Wave.REST, Wave.FIRST, Wave.FRESH),
-}
-
-
-#: One parallelism level of one stage. For each wave: place of its first duration, number of durations, and 1 if the
-#: warm-up delay is added.
-LEVEL = np.dtype(
-    (
-        np.record,
-        [
-            ("level", np.int64),
-            ("first", np.int64, (3,)),
-            ("count", np.int64, (3,)),
-            ("cold", np.int64, (3,)),
-        ],
-    )
-)
-
-
-def duration_tables(profile: JobProfile) -> tuple[NDArray[np.float64], NDArray[np.void], NDArray[np.int64]]:
-    """Return the durations of a job's stages as flat arrays, with values for empty cells.
-
-    Returns:
-        Durations, float64, ms; ``LEVEL`` of all stages; number of levels of each stage, int64 [num_stages].
-    """
-    stages = [stage.durations for stage in profile.stages]
-    values_before = np.cumsum([0, *(stage.values.size for stage in stages)])
-    num_levels = np.array([stage.levels.size for stage in stages])
-    cells = np.concatenate([stage.cells for stage in stages], axis=1)
-    cells += np.repeat(values_before[:-1], num_levels)[:, None]
-    start, stop = cells[..., 0].T, cells[..., 1].T
-    every = np.arange(len(start))
-    levels = np.zeros(len(start), dtype=LEVEL)
-    levels["level"] = np.concatenate([stage.levels for stage in stages])
-    for wave, sources in _FALLBACK.items():
-        source = np.array(sources)[np.argmax((stop > start)[:, sources], axis=1)]
-        levels["first"][:, wave] = start[every, source]
-        levels["count"][:, wave] = (stop - start)[every, source]
-        levels["cold"][:, wave] = (wave == Wave.FRESH) & (source != Wave.FRESH)
-    return np.concatenate([stage.values for stage in stages]), levels, num_levels
+__all__ = ["draw_duration", "draw_longer", "level_above"]
 
 
 @inner

@@ -20,7 +20,15 @@ from simulator.cluster.engine.tasks import (
 from simulator.compiled import inner
 
 __all__ = [
+    "DEPARTED",
+    "FAILED",
+    "FREED",
     "IDLE",
+    "JOB_COMPLETE",
+    "JOB_FAILED",
+    "NEEDS_DECISION",
+    "OPENED",
+    "QUIET",
     "arrive",
     "carry_out_next",
     "commit",
@@ -41,6 +49,16 @@ __all__ = [
 
 #: Target of a commitment to stay idle.
 IDLE = -1
+
+# What happened when a task ended, as bits.
+NEEDS_DECISION = 1  # the executor has neither a task nor a commitment: a round opens
+OPENED = 2  # the stage is complete, and a child of it became ready
+JOB_COMPLETE = 4
+DEPARTED = 8  # executors left, now or before; their arrivals must be scheduled
+QUIET = 16  # no task is running any more
+FAILED = 32  # the task failed, or was copied; the caller handles it
+JOB_FAILED = 64  # the task failed for the last time, and so did its job
+FREED = 128  # another executor that ran the same task waits in the pool of its job
 
 
 @inner

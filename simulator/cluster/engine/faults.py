@@ -4,19 +4,22 @@ from __future__ import annotations
 
 from simulator.cluster.engine import executors, tasks
 from simulator.cluster.engine.attempts import FAILS, chance, run_of
-from simulator.cluster.engine.commands import FREED, JOB_FAILED, _become_idle, goes_on
-from simulator.cluster.engine.losses import (
+from simulator.cluster.engine.ends import (
     MOST_FAILURES,
     RUN_EXECUTOR_LOST,
     RUN_FAILED,
     RUN_JOB_FAILED,
     RUN_KILLED,
     RUN_OUTPUT_LOST,
+    become_idle,
     give_back,
+    goes_on,
     lose_run,
     other_run,
 )
-from simulator.cluster.engine.state import FINISHED, OUTPUT_LOST, view
+from simulator.cluster.engine.executors import FREED, JOB_FAILED
+from simulator.cluster.engine.state import view
+from simulator.cluster.engine.tasks import FINISHED, OUTPUT_LOST
 from simulator.compiled import compiled, inner
 
 __all__ = ["end_run", "join", "lose"]
@@ -152,7 +155,7 @@ def end_run(memory, now):
     running = state.pairs[tasks.pair_of(state, stage_id, runner.class_id)].running
     if state.cluster[0].offer_after_tasks == 1:
         running = 1
-    return _become_idle(state, executor, stage_id, now) | freed, running, failed
+    return become_idle(state, executor, stage_id, now) | freed, running, failed
 
 
 @inner

@@ -1,15 +1,24 @@
 """Compiled: rounds. Executors of one source are offered, until the scheduler has committed all of them; then they act.
 
 ``cluster.offered`` executors are still to be committed, and ``state.acting`` are those that act when none is left. The
-others of the source carry out a commitment when their task ends.
+others of the source carry out a commitment when their task ends. Jobs that arrive or end also open rounds.
 """
 
 from __future__ import annotations
 
-from simulator.cluster.engine import executors, tasks
+from simulator.cluster.engine import executors, rows, tasks
 from simulator.compiled import inner
 
-__all__ = ["commit", "offer_free", "offer_of_stage", "offer_pools", "open_next"]
+__all__ = [
+    "add_job",
+    "after_task",
+    "commit",
+    "offer_free",
+    "offer_of_stage",
+    "offer_pools",
+    "open_next",
+    "stay",
+]
 
 
 @inner
@@ -188,3 +197,59 @@ def _cache_stay(state, source, job, pool, decisions):
     # Nothing has changed, and nothing will until the job does.
     state.jobs[job].dirty = 0
     state.pools[pool].stay_decisions = decisions
+
+
+@inner
+def after_task(state, happened, executor, job, offered, keeps, now):
+    """See ``commands.after_task``."""
+    cluster, place = state.cluster[0], -1
+    if happened & executors.NEEDS_DECISION:
+        offer_of_stage(state, executor, job, offered)
+    if happened & (executors.JOB_COMPLETE | executors.JOB_FAILED):
+        place = _end_job(state, job, executor, now)
+    decisions = stay(state, now) if keeps else 0
+    if happened & (executors.OPENED | executors.FREED):
+        decisions += offer_pools(state, job, state.executors[executor].class_id, keeps, now)
+    elif cluster.offer_idle_executors:
+        decisions += offer_free(state, keeps, now)
+    return decisions, place
+
+
+@inner
+def _end_job(state, job, last_executor, now):
+    """Take a job that is complete or has failed out of the live jobs; returns its place among them."""
+    executors.end_job(state, job, last_executor)
+    cluster, ending = state.cluster[0], state.jobs[job]
+    ending.completion_ms = now
+    num_stages = ending.end_stage - ending.first_stage
+    cluster.num_live -= 1
+    cluster.num_rows -= num_stages
+    first = ending.place
+    for place in range(first, cluster.num_live):
+        later = state.live[place + 1]
+        state.live[place] = later
+        state.jobs[later].place = place
+        state.jobs[later].first_row -= num_stages
+    rows.remove(state, job)
+    ending.place = -1
+    return first
+
+
+@inner
+def add_job(state, job, level_noise, noise):
+    """Let a job arrive, with the noise of its tasks, float32 [tasks] each."""
+    cluster, arriving = state.cluster[0], state.jobs[job]
+    state.live[cluster.num_live] = job
+    arriving.place, arriving.first_row = cluster.num_live, cluster.num_rows
+    arriving.dirty = 1
+    cluster.num_live += 1
+    cluster.num_rows += arriving.end_stage - arriving.first_stage
+    tasks.change(state, job)
+    for stage_id in range(arriving.first_stage, arriving.end_stage):
+        if state.stages[stage_id].incomplete_parents == 0:
+            tasks.make_ready(state, stage_id)
+    rows.add(state, job)
+    first = state.stages[arriving.first_stage].first_task
+    for task in range(len(noise)):
+        state.noise[first + task].level = level_noise[task]
+        state.noise[first + task].duration = noise[task]

@@ -17,8 +17,7 @@ import numpy as np
 from simulator.cluster.alone import ClusterKey, cluster_key, estimate
 from simulator.cluster.config import ClusterConfig
 from simulator.cluster.durations import task_noise
-from simulator.cluster.engine import executors, rounds, tasks
-from simulator.cluster.engine.commands import IDLE, JOB_COMPLETE, _after_task, _run_tasks, add_job
+from simulator.cluster.engine import ends, executors, rounds, tasks
 from simulator.cluster.engine.state import allocate, view
 from simulator.cluster.faults import NO_FAULTS
 from simulator.compiled import compiled
@@ -148,7 +147,7 @@ def run_alone(memory, limit, level_noise, noise):  # type: ignore[no-untyped-def
     cluster, job = state.cluster[0], state.jobs[0]
     for executor in range(len(state.executors)):
         executors.go_to_common_pool(state, executor)
-    add_job(memory, 0, level_noise, noise)
+    rounds.add_job(state, 0, level_noise, noise)
     # Moves in order of arrival, a ring: all take equally long.
     ring = len(state.executors)
     moving, arrival_order = np.empty(ring, np.int64), np.empty(ring, np.int64)
@@ -168,7 +167,7 @@ def run_alone(memory, limit, level_noise, noise):  # type: ignore[no-untyped-def
             held = job.executors - (cluster.offered if cluster.source_job == 0 else 0)
             count = cluster.offered if last_call else min(limit - held, cluster.offered)
             if target < 0 or count <= 0:
-                target, count = IDLE, cluster.offered
+                target, count = executors.IDLE, cluster.offered
             else:
                 last_call = False
             rounds.commit(state, target, count, now)
@@ -184,7 +183,7 @@ def run_alone(memory, limit, level_noise, noise):  # type: ignore[no-untyped-def
         limit_ms, limit_order = math.inf, 0
         if num_moving > 0:
             limit_ms, limit_order = arrival_ms[head], arrival_order[head]
-        time_ms, happened, executor, _, offered = _run_tasks(state, limit_ms, limit_order)
+        time_ms, happened, executor, _, offered = ends.run_tasks(state, limit_ms, limit_order)
         if happened == 0:  # executors come to the end of their moves
             now = limit_ms
             cluster.departure_order = -1
@@ -194,7 +193,7 @@ def run_alone(memory, limit, level_noise, noise):  # type: ignore[no-untyped-def
                 executors.arrive(state, arriving, now)
             continue
         now = time_ms
-        if happened & JOB_COMPLETE:
+        if happened & executors.JOB_COMPLETE:
             return now
         if executor >= 0:
-            _after_task(state, happened, executor, 0, offered, False, now)
+            rounds.after_task(state, happened, executor, 0, offered, False, now)

@@ -8,36 +8,28 @@ commitments is a pool, or the executors of one class on a stage, number pools + 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike, DTypeLike, NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from simulator.cluster.config import ClusterConfig, check_demands
-from simulator.cluster.engine.durations import LEVEL, duration_tables
 from simulator.cluster.engine.posterior import BELIEF, ESTIMATE, records
+from simulator.cluster.engine.profiles import LEVEL, STAGE, block_starts, pack, record
 from simulator.cluster.observation import JOB as JOB_ROW
 from simulator.cluster.observation import STAGE as STAGE_ROW
 from simulator.compiled import compiled
 from workloads.arrivals import JobSequence
-from workloads.job import JobProfile
 
 if TYPE_CHECKING:
     from simulator.cluster.estimates import Estimate
 
-__all__ = ["Memory", "Packed", "State", "allocate", "pack", "state_of", "view"]
+__all__ = ["Memory", "State", "allocate", "state_of", "view"]
 
 _INT, _FLOAT = np.dtype(np.int64), np.dtype(np.float64)
 
-
-def _record(*fields: tuple[str, DTypeLike] | tuple[str, DTypeLike, tuple[int, ...]]) -> np.dtype[np.void]:
-    """Return a type whose rows have attributes, whether or not the code that reads them is compiled."""
-    return np.dtype((np.record, list(fields)))
-
-
 #: The cluster as a whole; one record.
-CLUSTER = _record(
+CLUSTER = record(
     ("next_order", _INT),  # insertion number of the next event
     ("num_running", _INT),  # running tasks, in the heap
     ("num_opened", _INT),  # stages that became ready so far: the next "open_order"
@@ -80,12 +72,12 @@ CLUSTER = _record(
 _CLUSTER_BYTES = CLUSTER.itemsize
 
 #: A class of executors.
-CLASS = _record(
+CLASS = record(
     ("free", _INT),  # executors in pools
     ("wanted", _INT),  # 1 if some of them could be used, see `find_wanted`
 )
 
-EXECUTOR = _record(
+EXECUTOR = record(
     ("class_id", _INT),  # its class
     ("job", _INT),  # the job that it is attached to
     ("stage", _INT),  # the stage of its task, until it is placed elsewhere
@@ -100,27 +92,27 @@ EXECUTOR = _record(
 )
 
 #: An executor that started to move.
-DEPARTURE = _record(
+DEPARTURE = record(
     ("executor", _INT),
     ("order", _INT),  # insertion number of its arrival
     ("time", _FLOAT),  # when it left, ms
 )
 
 #: A commitment of a source, in the linked list of the source; or an unused place.
-COMMITMENT = _record(
+COMMITMENT = record(
     ("target", _INT),  # a stage; -1: the executors stay idle
     ("count", _INT),  # executors
     ("next", _INT),
 )
 
 #: A running task, in a binary heap; the first finishes next.
-RUNNING = _record(
+RUNNING = record(
     ("time", _FLOAT),  # when it finishes, ms
     ("order", _INT),  # insertion number: simultaneous events happen in this order
     ("executor", _INT),
 )
 
-JOB = _record(
+JOB = record(
     ("attached", _INT),  # executors at the job: on its stages or in its pools
     ("executors", _INT),  # attached, moving to the job, or committed to it from outside
     ("unsaturated", _INT),  # its stages that are not saturated
@@ -141,38 +133,14 @@ JOB = _record(
     ("tenant", _INT),
 )
 
-STAGE = _record(
-    ("job", _INT),
-    ("num_tasks", _INT),
-    ("started", _INT),  # tasks that have started, without those that must run again
-    ("finished", _INT),
-    ("running", _INT),  # executors on it
-    ("claimed", _INT),  # executors committed to the stage or moving to it
-    ("selected", _INT),  # 1 if chosen in the open round
-    ("open_parents", _INT),  # parents that are not saturated; with `ready_stages_only`, not complete
-    ("incomplete_parents", _INT),  # parents that are not complete
-    ("open_order", _INT),  # rank in which stages became ready (all parents complete)
-    ("first_task", _INT),
-    ("returned", _INT),  # the task that was lost last, the first in a linked list
-    ("lost_outputs", _INT),  # finished tasks whose output is lost
-    ("first_child", _INT),  # its children, ascending, in `children`
-    ("end_child", _INT),
-    ("first_level", _INT),  # in `levels`; jobs of one profile share them
-    ("end_level", _INT),
-    ("mean_task_ms", _FLOAT),
-    ("finished_ms", _FLOAT),  # executor time of its finished tasks
-    ("cpu", _FLOAT),  # demand
-    ("memory", _FLOAT),
-)
-
 #: One class of executors and one stage, number stage * classes + class.
-PAIR = _record(
+PAIR = record(
     ("running", _INT),  # executors on it
     ("fits", _INT),  # 1 if one of them covers the demand of a task
 )
 
 #: A pool: its executors, a linked list in order of entry. The rest is for pools of jobs.
-POOL = _record(
+POOL = record(
     ("first", _INT),
     ("last", _INT),
     ("members", _INT),
@@ -187,17 +155,17 @@ POOL = _record(
 )
 
 #: Commitments of a source, a linked list in order of insertion.
-SOURCE = _record(("first", _INT), ("last", _INT))
+SOURCE = record(("first", _INT), ("last", _INT))
 
 #: Uniform random numbers of a task, drawn when its job arrives, see `task_noise`.
-NOISE = _record(
+NOISE = record(
     ("level", np.float32),  # chooses between two parallelism levels
     ("duration", np.float32),  # chooses a duration of that level
 )
 
 #: A task and its last run. Without faults it is only a log, unless running tasks are redrawn in a fork.
-TASK = _record(
-    ("start", _FLOAT),  # ms; NaN until it starts
+TASK = record(
+    ("start", _FLOAT),  # ms; NaN until it block_starts
     ("finish", _FLOAT),
     ("executor", np.int32),
     ("parallelism", np.int32),  # executors attached to the job when it started
@@ -207,15 +175,12 @@ TASK = _record(
     ("next", np.int32),  # the next in the linked list of lost tasks; with faults also one of the values below
 )
 
-#: ``next`` of a task that has finished, of one whose output is lost, and of a running one that was copied.
-FINISHED, OUTPUT_LOST, COPIED = -2, -3, -4
-
 _NOT_STARTED = np.array([(np.nan, np.nan, -1, 0, -1, 0, 0, -1)], dtype=TASK)
 #: A task's record as a whole, which NumPy copies nine times as fast as field by field.
 _TASK_BYTES = np.dtype((np.void, TASK.itemsize))
 
 #: A lost run of a task.
-LOST = _record(
+LOST = record(
     ("task", _INT),
     ("start", _FLOAT),  # ms
     ("finish", _FLOAT),
@@ -256,7 +221,7 @@ class State(NamedTuple):
     tasks: NDArray[np.void]  # TASK [tasks]
     lost: NDArray[
         np.void
-    ]  # LOST [tasks + 4 * executors], empty without faults; first `num_lost`, and see `losses.run_of`
+    ]  # LOST [tasks + 4 * executors], empty without faults; first `num_lost`, and see `attempts.run_of`
     values: NDArray[np.float64]  # durations of the distinct profiles, ms
 
 
@@ -299,36 +264,6 @@ def state_of(memory: Memory) -> State:
 
 #: ``state_of`` for compiled code.
 view = compiled(state_of)
-
-
-class Packed(NamedTuple):
-    """Tables of one profile."""
-
-    stages: NDArray[np.void]  # STAGE; tasks, children and levels are numbered from the first of the job
-    children: NDArray[np.int64]  # [edges], numbered from the first stage of the job
-    levels: NDArray[np.void]  # LEVEL, whose durations are numbered from the first of the job
-    values: NDArray[np.float64]  # durations, ms
-
-
-@lru_cache(maxsize=4096)
-def pack(profile: JobProfile) -> Packed:
-    """Return the tables of a profile."""
-    values, levels, num_levels = duration_tables(profile)
-    num_children = [len(children) for children in profile.children]
-    stages = np.zeros(profile.num_stages, dtype=STAGE)
-    stages["num_tasks"] = [stage.num_tasks for stage in profile.stages]
-    stages["open_parents"] = stages["incomplete_parents"] = [len(parents) for parents in profile.parents]
-    stages["open_order"] = stages["returned"] = -1
-    stages["first_task"] = _starts(stages["num_tasks"])
-    stages["first_child"] = _starts(num_children)
-    stages["end_child"] = stages["first_child"] + num_children
-    stages["first_level"] = _starts(num_levels)
-    stages["end_level"] = stages["first_level"] + num_levels
-    stages["mean_task_ms"] = [stage.durations.mean_ms for stage in profile.stages]
-    stages["cpu"] = [stage.cpu for stage in profile.stages]
-    stages["memory"] = [stage.memory for stage in profile.stages]
-    children = np.array([child for children in profile.children for child in children], dtype=np.int64)
-    return Packed(stages, children, levels, values)
 
 
 def allocate(
@@ -408,7 +343,7 @@ def allocate(
 
     jobs = state.jobs
     jobs["unsaturated"] = jobs["incomplete"] = num_stages
-    jobs["first_stage"] = _starts(num_stages)
+    jobs["first_stage"] = block_starts(num_stages)
     jobs["end_stage"] = jobs["first_stage"] + num_stages
     jobs["arrival_ms"], jobs["completion_ms"] = sequence.arrival_ms, np.nan
     jobs["first_work_ms"] = [job.work_ms for job in sequence.profiles]
@@ -422,14 +357,14 @@ def allocate(
     num_levels = [len(job.levels) for job in distinct.values()]
     num_values = [len(job.values) for job in distinct.values()]
     np.concatenate([job.levels for job in distinct.values()], out=state.levels)
-    state.levels["first"] += np.repeat(_starts(num_values), num_levels)[:, None]
-    first_level = dict(zip(distinct, _starts(num_levels), strict=True))
+    state.levels["first"] += np.repeat(block_starts(num_values), num_levels)[:, None]
+    first_level = dict(zip(distinct, block_starts(num_levels), strict=True))
     stages = np.concatenate([job.stages for job in packed], out=state.stages)
     stages["job"] = np.repeat(np.arange(len(packed)), num_stages)
     level_starts = np.array([first_level[profile] for profile in sequence.profiles])
-    edge_starts = _starts(num_edges)
+    edge_starts = block_starts(num_edges)
     for name, starts in (
-        ("first_task", _starts(num_tasks)),
+        ("first_task", block_starts(num_tasks)),
         ("first_child", edge_starts),
         ("end_child", edge_starts),
         ("first_level", level_starts),
@@ -449,11 +384,6 @@ def _reserve(*tables: tuple[np.dtype[Any], int]) -> NDArray[np.uint8]:
     records = np.zeros(end[-1], dtype=np.uint8)
     records[:_CLUSTER_BYTES].view(CLUSTER)["end"] = end
     return records
-
-
-def _starts(counts: Sequence[int] | NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return the start of each of consecutive blocks, int64 [len(counts)]."""
-    return np.cumsum(counts, dtype=np.int64) - np.asarray(counts, dtype=np.int64)
 
 
 def _fits(config: ClusterConfig, sequence: JobSequence, stages: NDArray[np.void]) -> NDArray[np.bool_]:

@@ -23,6 +23,9 @@ from simulator.compiled import inner
 from workloads.job import Wave
 
 __all__ = [
+    "COPIED",
+    "FINISHED",
+    "OUTPUT_LOST",
     "adjust",
     "change",
     "complete_stage",
@@ -45,6 +48,9 @@ __all__ = [
 ]
 
 _FRESH, _FIRST, _REST = int(Wave.FRESH), int(Wave.FIRST), int(Wave.REST)
+
+#: ``next`` of a task that has finished, of one whose output is lost, and of a running one that was copied.
+FINISHED, OUTPUT_LOST, COPIED = -2, -3, -4
 
 
 @inner

@@ -27,7 +27,7 @@ from simulator import (
 from simulator.cluster import base, faults
 from simulator.cluster.chance import COPY, Purpose, chance, executor_keys, job_key
 from simulator.cluster.engine import attempts, copies
-from simulator.cluster.engine import losses as engine_faults
+from simulator.cluster.engine import ends as engine_faults
 from tests.simulator.cluster.build import Greedy, chain, greedy, job, jobs, stage
 from tests.simulator.cluster.driver import Both, Driver
 from tests.simulator.cluster.strategies import MANY, faulty_clusters, idleness, seeds

@@ -1,10 +1,9 @@
-"""Compiled: lost runs of tasks."""
+"""Compiled: ends of runs of tasks. A run completes its task or is lost, and its executor goes on or becomes idle."""
 
 from __future__ import annotations
 
-from simulator.cluster.engine import tasks
-from simulator.cluster.engine.attempts import draw_noise, run_of
-from simulator.cluster.engine.state import COPIED
+from simulator.cluster.engine import executors, tasks
+from simulator.cluster.engine.attempts import draw_noise, fails, run_of
 from simulator.compiled import inner
 
 __all__ = [
@@ -14,10 +13,13 @@ __all__ = [
     "RUN_JOB_FAILED",
     "RUN_KILLED",
     "RUN_OUTPUT_LOST",
+    "become_idle",
     "give_back",
+    "goes_on",
     "lose_run",
     "other_run",
     "retry",
+    "run_tasks",
 ]
 
 #: A job fails when one of its tasks has failed so many times.
@@ -50,7 +52,7 @@ def lose_run(state, executor, now, outcome):
 def other_run(state, executor):
     """Return the other executor that runs an executor's task; -1 for none."""
     runner = state.executors[executor]
-    if state.tasks[runner.task].next == COPIED:
+    if state.tasks[runner.task].next == tasks.COPIED:
         for number in range(len(state.executors)):
             other = state.executors[number]
             if (
@@ -107,3 +109,76 @@ def retry(state, executor, now):
     give_back(state, number, stage, now, RUN_FAILED)
     tasks.next_task(state, stage, now)
     return True
+
+
+@inner
+def run_tasks(state, limit_ms, limit_order):
+    """See ``commands.run_tasks``."""
+    cluster, first, departed = state.cluster[0], state.heap[0], state.departures[0]
+    departed_ms = 0.0
+    while cluster.num_running > 0:
+        now, executor = first.time, first.executor
+        if now > limit_ms or (now == limit_ms and first.order > limit_order):
+            break
+        stage = state.executors[executor].stage
+        if cluster.has_faults:
+            if fails(state, executor):
+                if retry(state, executor, now):
+                    continue
+                return now, executors.FAILED, executor, stage, 0
+            state.tasks[state.executors[executor].task].next = tasks.FINISHED
+        state.stages[stage].finished += 1
+        state.stages[stage].finished_ms += now - state.executors[executor].start
+        if goes_on(cluster, state.stages[stage]):
+            tasks.next_task(state, stage, now)
+            continue
+        pair = tasks.pair_of(state, stage, state.executors[executor].class_id)
+        running = state.pairs[pair].running if cluster.offer_after_tasks == 0 else 1
+        happened = become_idle(state, executor, stage, now)
+        if happened:
+            return (
+                now,
+                happened | (executors.DEPARTED if cluster.num_departures > 0 else 0),
+                executor,
+                stage,
+                running,
+            )
+        if cluster.num_departures > 0:
+            departed_ms = now
+            arrival_ms = departed.time + cluster.moving_ms
+            if arrival_ms < limit_ms or (arrival_ms == limit_ms and departed.order < limit_order):
+                limit_ms, limit_order = arrival_ms, departed.order
+        elif cluster.num_running == 0:
+            return now, executors.QUIET, -1, -1, 0
+    return departed_ms, executors.DEPARTED if cluster.num_departures > 0 else 0, -1, -1, 0
+
+
+@inner
+def goes_on(cluster, stage):
+    """Return whether an executor whose task of a stage (record) ended takes the next one."""
+    return (
+        stage.started < stage.num_tasks and cluster.offer_after_tasks == 0 and stage.incomplete_parents == 0
+    )
+
+
+@inner
+def become_idle(state, executor, stage, now):
+    """A task ended, and its executor does not take the next one of the stage; returns bits."""
+    tasks.pop(state)
+    state.cluster[0].departure_order = -1
+    state.executors[executor].start = -1.0
+    job = state.executors[executor].job
+    tasks.change(state, job)
+    happened = 0
+    if state.stages[stage].finished == state.stages[stage].num_tasks and tasks.complete_stage(state, stage):
+        happened |= executors.OPENED
+    source = executors.source_of(state, executor)
+    if executors.is_committed(state, source):
+        executors.carry_out_next(state, source, executor, now)
+    elif happened & executors.OPENED:
+        executors.wait(state, executor)
+    else:
+        happened |= executors.NEEDS_DECISION
+    if state.jobs[job].incomplete == 0:
+        happened |= executors.JOB_COMPLETE
+    return happened

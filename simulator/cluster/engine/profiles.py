@@ -1,0 +1,126 @@
+"""Tables of one job profile: its stages, and the durations of their tasks in flat arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import DTypeLike, NDArray
+
+from workloads.job import JobProfile, Wave
+
+__all__ = ["LEVEL", "STAGE", "Packed", "block_starts", "pack", "record"]
+
+_INT, _FLOAT = np.dtype(np.int64), np.dtype(np.float64)
+
+# Waves whose durations an empty cell takes, in order of preference.
+_FALLBACK = {
+    Wave.FRESH: (Wave.FRESH, Wave.FIRST, Wave.REST),
+    Wave.FIRST: (Wave.FIRST, Wave.FRESH, Wave.REST),
+    Wave.REST: (Wave.REST, Wave.FIRST, Wave.FRESH),
+}
+
+
+def record(*fields: tuple[str, DTypeLike] | tuple[str, DTypeLike, tuple[int, ...]]) -> np.dtype[np.void]:
+    """Return a type whose rows have attributes, whether or not the code that reads them is compiled."""
+    return np.dtype((np.record, list(fields)))
+
+
+#: A stage, and what has become of it.
+STAGE = record(
+    ("job", _INT),
+    ("num_tasks", _INT),
+    ("started", _INT),  # tasks that have started, without those that must run again
+    ("finished", _INT),
+    ("running", _INT),  # executors on it
+    ("claimed", _INT),  # executors committed to the stage or moving to it
+    ("selected", _INT),  # 1 if chosen in the open round
+    ("open_parents", _INT),  # parents that are not saturated; with `ready_stages_only`, not complete
+    ("incomplete_parents", _INT),  # parents that are not complete
+    ("open_order", _INT),  # rank in which stages became ready (all parents complete)
+    ("first_task", _INT),
+    ("returned", _INT),  # the task that was lost last, the first in a linked list
+    ("lost_outputs", _INT),  # finished tasks whose output is lost
+    ("first_child", _INT),  # its children, ascending, in `children`
+    ("end_child", _INT),
+    ("first_level", _INT),  # in `levels`; jobs of one profile share them
+    ("end_level", _INT),
+    ("mean_task_ms", _FLOAT),
+    ("finished_ms", _FLOAT),  # executor time of its finished tasks
+    ("cpu", _FLOAT),  # demand
+    ("memory", _FLOAT),
+)
+
+#: One parallelism level of one stage. For each wave: place of its first duration, number of durations, and 1 if the
+#: warm-up delay is added.
+LEVEL = np.dtype(
+    (
+        np.record,
+        [
+            ("level", np.int64),
+            ("first", np.int64, (3,)),
+            ("count", np.int64, (3,)),
+            ("cold", np.int64, (3,)),
+        ],
+    )
+)
+
+
+class Packed(NamedTuple):
+    """Tables of one profile."""
+
+    stages: NDArray[np.void]  # STAGE; tasks, children and levels are numbered from the first of the job
+    children: NDArray[np.int64]  # [edges], numbered from the first stage of the job
+    levels: NDArray[np.void]  # LEVEL, whose durations are numbered from the first of the job
+    values: NDArray[np.float64]  # durations, ms
+
+
+@lru_cache(maxsize=4096)
+def pack(profile: JobProfile) -> Packed:
+    """Return the tables of a profile."""
+    values, levels, num_levels = _duration_tables(profile)
+    num_children = [len(children) for children in profile.children]
+    stages = np.zeros(profile.num_stages, dtype=STAGE)
+    stages["num_tasks"] = [stage.num_tasks for stage in profile.stages]
+    stages["open_parents"] = stages["incomplete_parents"] = [len(parents) for parents in profile.parents]
+    stages["open_order"] = stages["returned"] = -1
+    stages["first_task"] = block_starts(stages["num_tasks"])
+    stages["first_child"] = block_starts(num_children)
+    stages["end_child"] = stages["first_child"] + num_children
+    stages["first_level"] = block_starts(num_levels)
+    stages["end_level"] = stages["first_level"] + num_levels
+    stages["mean_task_ms"] = [stage.durations.mean_ms for stage in profile.stages]
+    stages["cpu"] = [stage.cpu for stage in profile.stages]
+    stages["memory"] = [stage.memory for stage in profile.stages]
+    children = np.array([child for children in profile.children for child in children], dtype=np.int64)
+    return Packed(stages, children, levels, values)
+
+
+def _duration_tables(profile: JobProfile) -> tuple[NDArray[np.float64], NDArray[np.void], NDArray[np.int64]]:
+    """Return the durations of a job's stages as flat arrays, with values for empty cells.
+
+    Returns:
+        Durations, float64, ms; ``LEVEL`` of all stages; number of levels of each stage, int64 [num_stages].
+    """
+    stages = [stage.durations for stage in profile.stages]
+    values_before = np.cumsum([0, *(stage.values.size for stage in stages)])
+    num_levels = np.array([stage.levels.size for stage in stages])
+    cells = np.concatenate([stage.cells for stage in stages], axis=1)
+    cells += np.repeat(values_before[:-1], num_levels)[:, None]
+    start, stop = cells[..., 0].T, cells[..., 1].T
+    every = np.arange(len(start))
+    levels = np.zeros(len(start), dtype=LEVEL)
+    levels["level"] = np.concatenate([stage.levels for stage in stages])
+    for wave, sources in _FALLBACK.items():
+        source = np.array(sources)[np.argmax((stop > start)[:, sources], axis=1)]
+        levels["first"][:, wave] = start[every, source]
+        levels["count"][:, wave] = (stop - start)[every, source]
+        levels["cold"][:, wave] = (wave == Wave.FRESH) & (source != Wave.FRESH)
+    return np.concatenate([stage.values for stage in stages]), levels, num_levels
+
+
+def block_starts(counts: Sequence[int] | NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return the start of each of consecutive blocks, int64 [len(counts)]."""
+    return np.cumsum(counts, dtype=np.int64) - np.asarray(counts, dtype=np.int64)
