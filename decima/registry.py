@@ -173,7 +173,7 @@ def load_policy(policy: str | Path, guard: bool = True) -> NeuralScheduler:
     Args:
         policy: name of a shipped policy, such as ``tpch-batch`` (see ``decima.policy.shipped``), or else a policy file
             of ``decima train``.
-        guard: whether its guard masks decisions that leave executors idle beside work, see ``NeuralScheduler``.
+        guard: whether its guard masks decisions that leave executors idle while work waits, see ``NeuralScheduler``.
 
     Raises:
         PolicyFileError: there is no such policy, or the file cannot be read.

@@ -20,7 +20,7 @@ MOST_TENANTS = 1000
 
 @dataclass(frozen=True)
 class AttributeDistribution:
-    """Independent uniform draws for each job; what is not given stays as the sequence has it.
+    """Independent uniform draws for each job; attributes without a distribution stay as in the sequence.
 
     Each attribute has a random stream of its own. So a seed gives the same jobs, arrivals and task noise, and the same
     deadlines whether or not tenants are drawn.

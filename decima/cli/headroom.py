@@ -48,10 +48,10 @@ def headroom(
     out: Path,
     **options: Any,
 ) -> None:
-    """Tell how far below the best rule a scheduler could get, before a policy is trained.
+    """Estimate the largest possible gain over the best rule, before training a policy.
 
     On each sequence a search (CMA-ES) with hindsight of arrivals and task noise changes the order and the limits of
-    jobs under the rule priced-srpt. Shows what it gains, what is left of the gain under other task noise, and lower
+    jobs under the rule priced-srpt. Shows its gain, the gain under other task noise, and lower
     bounds. About a minute of CPU time for a batch of 20 jobs. Needs pip install -e '.[tune]'.
     """
     from decima.outputs import prepare_outputs

@@ -49,8 +49,7 @@ class Conditions:
         drift: change of the arrival rate and the jobs within a Poisson process.
         window_ms: length of windows into which an exact sequence is cut, ms. An experiment replays the window whose
             index, among those with jobs, is its seed; schedulers are tuned on the last windows.
-        attributes: distribution of deadlines, tenants and weights of the jobs; what it does not draw is as the workload
-            has it.
+        attributes: distribution of deadlines, tenants and weights of the jobs; others stay as in the workload.
 
     Raises:
         CompareError: a number out of range, or fewer windows than experiments.

@@ -20,11 +20,11 @@ LARGEST_SD, ENTRIES, SEARCHED = 4.0, 81, 2000
 class Gittins(PricedSrpt):
     """Highest Gittins index first: chance of completion over expected service; limits as in ``priced-srpt``.
 
-    Of each job a log-normal posterior of its work is known, from its estimate, the sizes of jobs in the workload and
-    its finished tasks. Its rank is the least expected service per completion over all quanta of service d:
-    ``E[min(X, d)] / P(X <= d)``, with the work that is left, X. Uncertain jobs come earlier than by their mean, since
-    they may be short. In the M/G/1 queue with unknown sizes this order is optimal (Gittins, 1979; Aalto, Ayesta and
-    Righter, 2009). Here jobs run in parallel, and tasks that finish tell more than that the job is not complete.
+    The posterior of a job's work is log-normal, given its estimate, the workload's distribution of job sizes and the
+    job's completed tasks. The rank is the least expected service per completion over all quanta of service d:
+    ``E[min(X, d)] / P(X <= d)``, where X is the remaining work. Uncertain jobs come earlier than by their mean,
+    because they may be short. The order is optimal in the M/G/1 queue with unknown sizes (Gittins, 1979; Aalto, Ayesta
+    and Righter, 2009). Here jobs run in parallel, and completed tasks are evidence beyond the job's being incomplete.
     """
 
     def __init__(self, jitter: float = 0.0) -> None:

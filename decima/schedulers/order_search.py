@@ -1,19 +1,17 @@
-"""The best order of a batch's jobs, by branch and bound; the near-optimal rival of Decima's Figure 21.
+"""Branch and bound over the orders of a batch's jobs: the near-optimal baseline of Decima's Figure 21.
 
-The setting is the simplified one of the appendix "Optimality of Decima": executors move at once and every task
-takes the mean of its stage, so that a schedule is a matter of order alone. The paper tries all n! orders of the
-jobs. Here every order that is tried is run by the simulator too, but most need not be tried:
+As in the appendix "Optimality of Decima", moves are free and every task takes the mean duration of its stage, so that
+the order of the jobs determines the schedule. The paper simulates all n! orders; this search prunes most of them.
 
-Until the first executor is given to any other job, an episode is determined by the jobs that come first in the
-order. So one run of an order tells, for each of its *prefixes*, what all orders with that prefix have in common:
-how much executor time each job still needs at the moment from which on they may differ. However they go on, the
-k jobs that complete first have at least the k smallest of these needs behind them, and the cluster gives no more
-than one ms of executor time per executor and ms; and a job that has not started yet needs at least as long as it
-would alone. That bounds the average JCT of all orders with the prefix; one whose bound is no better than a known
-order is pruned with all its orders.
+Until a job outside a *prefix* of the order gets its first executor, the episode depends on the prefix alone. So one
+simulated order gives, for each of its prefixes, the remaining executor time of every job at the moment from which
+orders with that prefix may differ. From then on, the first k jobs to complete need at least the k smallest of these
+remainders, of which the cluster provides at most one ms per executor and ms; and a job that has not started takes at
+least as long as alone. That bounds the average JCT of all orders with the prefix from below; a prefix whose
+bound is no better than the best known order is pruned.
 
-Prefixes are tried in the order of their bounds, so that the search can stop at any time and say how much better
-than what it has found an order could be at most.
+Prefixes are explored in the order of their bounds, so that the search can stop at any time with a bound on the gap to
+the best order.
 """
 
 from __future__ import annotations

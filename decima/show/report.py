@@ -154,7 +154,7 @@ def comparison_notes(comparison: Comparison) -> list[str]:
         if guarded:
             notes.append(
                 f"{name}: its guard changed {guarded:,} of {decisions:,} decisions, which would have left executors "
-                "idle beside work."
+                "idle while work waits."
             )
         if failed := int(mine["failed_jobs"].sum()):
             jobs = sum(len(comparison.conditions.sequence(seed)) for seed in comparison.finished)

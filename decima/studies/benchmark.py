@@ -70,7 +70,7 @@ class Setting:
 
     Attributes:
         name: short, unlike all others.
-        meaning: what it stands for.
+        meaning: description.
         source: of its jobs.
         options: of ``make_conditions``; without errors of estimates and without faults if it names none.
     """
@@ -280,7 +280,7 @@ def fingerprint(workload: Workload) -> str:
 
 
 def _sources(profiles: Path | None, trace: Path | None) -> dict[Source, Workload]:
-    """Read the sources of jobs that are at hand; only the profiles of a trace are used."""
+    """Read the available sources of jobs; only the profiles of a trace are used."""
     paths: dict[Source, str | Path | None] = {
         "embedded": EMBEDDED,
         "published": profiles,

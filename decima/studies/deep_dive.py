@@ -144,8 +144,8 @@ def fig14(study: Study, loads: Sequence[float]) -> Outcome:
     }
     for name, shape in reimplementations(study.executors).items():
         variants[name] = without(name.replace(" ", "-"), **_overrides(shape))
-    # All policies have equal training, so a shipped policy does not stand for the full one. The policy for batches
-    # has a recipe of its own anyway, and so has the shipped specialist.
+    # All policies have equal training, so the full policy is not a shipped one. The policy for batches has its own
+    # configuration, as has the shipped specialist.
     schedulers = {HINDSIGHT: HINDSIGHT, RULE: RULE, FULL: study.full_policy(full)}
     num_jobs = variants[BATCH].config.workload.jobs
     specialist = batches.specialist(batches.conditions(num_experiments=1, num_jobs=num_jobs))

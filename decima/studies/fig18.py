@@ -247,7 +247,7 @@ SETTING = Setting(batches=3, tasks=0.2)
 
 
 def _live(part: Part, executors: int | None, batches: int | None) -> Outcome:
-    """Run single jobs and mixtures on a real Spark with Decima in charge, and predict them.
+    """Run single jobs and mixtures on a real Spark scheduled by Decima, and predict them.
 
     Executors and batches are by default those of ``SETTING``; there are twice as many single jobs as mixtures.
     """

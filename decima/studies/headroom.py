@@ -1,4 +1,4 @@
-"""Headroom: how far below the best rule a scheduler could get, before anything is trained.
+"""Headroom: the largest possible gain over the best rule, estimated before any training.
 
 On each sequence a search with hindsight changes the order and the limits of the rule ``priced-srpt`` job by job. It
 knows the arrivals and the noise of all tasks, so that no scheduler can be expected to get as far. What is left of its

@@ -1,4 +1,4 @@
-"""Decima in charge of a real Spark on this machine, against Spark's own schedulers; tasks sleep (``live_spark``).
+"""Compare Decima with Spark's own schedulers on a real Spark on this machine; tasks sleep (``live_spark``).
 
 ``fig9-spark`` (Figure 9 of the Decima paper): jobs of one application. The simulator predicts each run from the
 durations of the tasks, and from the overhead of tasks and stages, which a probe job measures before each run.

@@ -134,7 +134,7 @@ def estimates(study: Study, errors: Sequence[str], interval_s: float) -> Outcome
             "deviations of logarithms.",
             f"The cell that is worst for {RULE}, given its interval: {', '.join(worst)}: "
             f"{interval_text(cells[worst][RULE][1], '+.1%')}.",
-            "seh:0 is SRPT on what is left of the first estimate, without any correction.",
+            "seh:0 is SRPT on the remainder of the first estimate, without any correction.",
         ],
         extra={
             "gains": [

@@ -100,8 +100,8 @@ def tetris(project: Project) -> Plan:
 def _parts(project: Project) -> list[NDArray[np.int64]]:
     """Return the stages of each part, from one barrier to the next.
 
-    If the k-th stage by the number of stages that it waits for waits for k, it is for all before it, and so do all
-    behind it.
+    In ascending order of the number of ancestors, stage k (from 0) is a barrier if it has k ancestors: then it and all
+    later stages depend on all earlier ones.
     """
     waits = project.before.sum(axis=0)
     order = np.argsort(waits, kind="stable")
