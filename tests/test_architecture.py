@@ -32,6 +32,7 @@ ROAD = (
 #: Nor do these know each other.
 APART = (("simulator.cluster", "simulator.grid"),)
 MOST_IN_A_CHAIN = 15
+MOST_LINES = 450
 MOST_IN_DECIMA = 15
 
 
@@ -104,6 +105,11 @@ def test_no_circle_and_no_long_chain() -> None:
             chain(module, (), inside, longest)
     best = max(longest.values(), key=len)
     assert len(best) <= MOST_IN_A_CHAIN, " -> ".join(best)
+
+
+def test_no_module_is_long() -> None:
+    lines = {name: file.read_text().count("\n") for name, file in modules().items()}
+    assert {name for name, count in lines.items() if count > MOST_LINES} == set()
 
 
 def test_imports_inside_functions_are_for_quick_starts_and_extras() -> None:
