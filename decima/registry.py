@@ -16,30 +16,23 @@ from decima.policy.parts import PartError, build_part, is_custom
 from decima.policy.scheduler import NeuralScheduler
 from decima.schedulers.base import Decide, FunctionScheduler, Scheduler, SchedulerError
 from decima.schedulers.drf import Drf
-from decima.schedulers.edf import Edf
 from decima.schedulers.fair import Fair, NaiveWeightedFair, WeightedFair
 from decima.schedulers.fair_pools import FairPools
 from decima.schedulers.fifo import Fifo
-from decima.schedulers.gamma_boost import GammaBoost
-from decima.schedulers.gittins import Gittins
 from decima.schedulers.graphene.online import Graphene
 from decima.schedulers.graphene_star import GrapheneStar
 from decima.schedulers.hesrpt import HeSrpt
 from decima.schedulers.inelastic_first import InelasticFirst
-from decima.schedulers.las import Las
-from decima.schedulers.least_slack import LeastSlack
 from decima.schedulers.lookahead import Lookahead
+from decima.schedulers.objectives import Edf, GammaBoost, LeastSlack, WeightedSrpt
 from decima.schedulers.packed_srpt import PackedSrpt
 from decima.schedulers.priced_srpt import PricedConstants, PricedSrpt
 from decima.schedulers.random_choice import RandomChoice
-from decima.schedulers.seh import Seh
 from decima.schedulers.sjf_cp import SjfCp
-from decima.schedulers.sjf_estimate import SjfEstimate
 from decima.schedulers.spark_fair import SparkFair
 from decima.schedulers.srpt import CappedSrpt, ProfiledSrpt
-from decima.schedulers.srpt_bounce import SrptBounce
 from decima.schedulers.tetris import Tetris
-from decima.schedulers.weighted_srpt import WeightedSrpt
+from decima.schedulers.uncertain import Gittins, Las, Seh, SjfEstimate, SrptBounce
 from workloads.errors import did_you_mean
 
 if TYPE_CHECKING:

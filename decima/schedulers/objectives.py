@@ -1,0 +1,117 @@
+"""Orders of jobs for other objectives than the mean JCT: weighted mean, deadlines, tails.
+
+Sources: Smith's ratio (Smith, 1956); earliest deadline first (Liu and Layland, 1973); least slack first, also called
+least laxity first (Mok, 1983); gamma-boost, in order of arrival, where small jobs count as arrived earlier (Yu and
+Scully, arXiv 2404.08826).
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+
+from decima.schedulers.priced_srpt import PricedSrpt
+from simulator.cluster.alone import alone_ms
+from simulator.cluster.config import ClusterConfig
+from simulator.cluster.observation import Observation, PerJob
+from workloads.job import JobProfile
+
+__all__ = ["Edf", "GammaBoost", "LeastSlack", "WeightedSrpt"]
+
+
+class Edf(PricedSrpt):
+    """The job with the earliest deadline first; limits as in ``priced-srpt``.
+
+    Jobs without a deadline come last, the one with the least remaining work first. On one executor that is offered
+    after each task of unit length, this meets all deadlines if any schedule does.
+    """
+
+    def order(self, observation: Observation) -> NDArray[np.float64]:
+        """Return the rank of each job by its deadline."""
+        return rank(observation, observation.job_deadline_ms)
+
+
+def rank(observation: Observation, values: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return the rank of each job, float64 [J], from 1, by ``values``; of equals, the least remaining work first.
+
+    ``PricedSrpt`` multiplies the order of the job whose executors are offered by a factor below 1, which is meant for
+    positive quantities such as work, and does not change which rank is the first.
+    """
+    order = np.lexsort((observation.work_ms(observation.remaining_tasks), values))
+    ranks = np.empty(len(order))
+    ranks[order] = np.arange(1.0, len(order) + 1)
+    return ranks
+
+
+class WeightedSrpt(PricedSrpt):
+    """The job with the least remaining work over its weight first; limits as in ``priced-srpt``.
+
+    On one executor and for jobs that arrive together, this order has the least weighted mean JCT.
+    """
+
+    def order(self, observation: Observation) -> NDArray[np.float64]:
+        """Return the remaining work of each job over its weight, ms."""
+        return observation.work_ms(observation.remaining_tasks) / observation.job_weight
+
+
+class LeastSlack(PricedSrpt):
+    """The job with the least time to spare first; limits as in ``priced-srpt``.
+
+    Time to spare: time until the deadline, less the time that the rest of the job takes alone on the cluster. That is
+    the estimate for the whole job times the share of its work that remains. Jobs without a deadline come last.
+    """
+
+    def __init__(self, jitter: float = 0.0) -> None:
+        super().__init__(jitter)
+        self._pace = PerJob(_pace, np.array)
+
+    def order(self, observation: Observation) -> NDArray[np.float64]:
+        """Return the rank of each job by its time to spare."""
+        left_ms = observation.work_ms(observation.remaining_tasks) * self._pace(observation)
+        return rank(observation, observation.job_deadline_ms - observation.time_ms - left_ms)
+
+
+def _pace(profile: JobProfile, config: ClusterConfig) -> float:
+    """Return the time of a job alone over its total work."""
+    return float(alone_ms(profile, config).min()) / max(profile.work_ms, 1.0)
+
+
+class GammaBoost(PricedSrpt):
+    """The job with the earliest boosted arrival first, for short tails of the JCT; limits as in ``priced-srpt``.
+
+    A job of size s counts as arrived ``log(1 / (1 - exp(-gamma s))) / gamma`` earlier. The size is its total work over
+    the executors of the cluster. On one server with light-tailed sizes this order has the best tail of the response
+    time if gamma is the decay rate of the work in the system. Here gamma is that of exponential sizes with the
+    workload's mean: ``(1 - load)`` over the mean size. A load near 1 gives the shortest job first, whenever it arrived.
+
+    Args:
+        load: load of the cluster, at least 0 and below 1.
+
+    Raises:
+        ValueError: a load out of range.
+    """
+
+    def __init__(self, load: float = 0.7) -> None:
+        if not 0 <= load < 1:
+            raise ValueError(f"the load must be at least 0 and below 1, got {load:g}")
+        super().__init__()
+        self.load = load
+
+    def order(self, observation: Observation) -> NDArray[np.float64]:
+        """Return the rank of each job by its boosted arrival."""
+        executors = max(observation.num_executors, 1)
+        size_ms = np.maximum(observation.job_first_work_ms, 1.0) / executors
+        gamma = (1 - self.load) / (_mean_work_ms(observation) / executors)
+        return rank(observation, observation.job_arrival_ms + np.log(-np.expm1(-gamma * size_ms)) / gamma)
+
+
+def _mean_work_ms(observation: Observation) -> float:
+    """Return the mean work of a job in the workload; that of the live jobs if it is unknown."""
+    prior = observation.prior
+    if prior is None:
+        return (
+            float(np.maximum(observation.job_first_work_ms, 1.0).sum()) / max(len(observation.jobs), 1) or 1.0
+        )
+    return math.exp(prior.mean_log_ms + prior.sd_log**2 / 2)
