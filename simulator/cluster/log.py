@@ -1,0 +1,236 @@
+"""Log of an episode: task runs, executors and their moves, as arrays and pandas tables. Times are in ms."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TypeVar
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from simulator.cluster.config import ClusterConfig
+from workloads.arrivals import JobSequence
+
+__all__ = ["EpisodeLog"]
+
+_Number = TypeVar("_Number", bound=np.generic)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class EpisodeLog:
+    """Task runs, executors and moves of an episode, and when jobs completed.
+
+    Tasks are numbered job by job, stage by stage, in the order in which they start first.
+
+    The arrays ``task_*`` have a row per run. The first ``num_tasks`` rows are the last run of each task; lost runs
+    follow, in order of their end. Without faults ``num_runs`` is ``num_tasks``.
+
+    Attributes:
+        config: the cluster.
+        sequence: the jobs.
+        task_start_ms: float64 [num_runs], ms; NaN where a task never started.
+        task_finish_ms: float64 [num_runs], ms; NaN where a task never started.
+        task_executor: int32 [num_runs]; -1 where a task never started.
+        task_wave: int8 [num_runs], a ``workloads.Wave``; -1 where a task never started.
+        task_parallelism: int32 [num_runs], executors attached to the job when the task started.
+        completion_ms: float64 [num_jobs], ms; NaN for a job that did not complete.
+        move_executor: int32 [num_moves]; moves in order of departure.
+        move_job: int64 [num_moves], job that the executor moves to.
+        move_depart_ms: float64 [num_moves], ms.
+        end_ms: the clock when the episode ended, ms.
+        num_decisions: number of decisions, including those that the engine took on the scheduler's behalf.
+        num_guarded: decisions of a learned policy that its guard changed.
+        lost_task: int64 [num_runs - num_tasks], task of each lost run.
+        lost_outcome: int8 [num_runs - num_tasks], an ``Outcome``.
+        failed_job: int64 [num_failed], jobs that failed.
+        failed_ms: float64 [num_failed], time of failure, ms.
+        change_executor: int32 [num_changes], executors that were lost or joined, in order of time.
+        change_ms: float64 [num_changes], time of the change, ms.
+        change_joins: bool [num_changes], whether the executor joined.
+    """
+
+    config: ClusterConfig
+    sequence: JobSequence
+    task_start_ms: NDArray[np.float64]
+    task_finish_ms: NDArray[np.float64]
+    task_executor: NDArray[np.int32]
+    task_wave: NDArray[np.int8]
+    task_parallelism: NDArray[np.int32]
+    completion_ms: NDArray[np.float64]
+    move_executor: NDArray[np.int32]
+    move_job: NDArray[np.int64]
+    move_depart_ms: NDArray[np.float64]
+    end_ms: float
+    num_decisions: int
+    num_guarded: int = 0
+    lost_task: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+    lost_outcome: NDArray[np.int8] = field(default_factory=lambda: np.zeros(0, dtype=np.int8))
+    failed_job: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+    failed_ms: NDArray[np.float64] = field(default_factory=lambda: np.zeros(0))
+    change_executor: NDArray[np.int32] = field(default_factory=lambda: np.zeros(0, dtype=np.int32))
+    change_ms: NDArray[np.float64] = field(default_factory=lambda: np.zeros(0))
+    change_joins: NDArray[np.bool_] = field(default_factory=lambda: np.zeros(0, dtype=np.bool_))
+
+    @cached_property
+    def task_job(self) -> NDArray[np.int64]:
+        """Job of each run, int64 [num_runs]."""
+        return self._of_runs(np.repeat(self._stage_job, self._stage_size))
+
+    @cached_property
+    def task_stage(self) -> NDArray[np.int64]:
+        """Stage of each run, numbered inside its job, int64 [num_runs]."""
+        return self._of_runs(np.repeat(_count_within(self._stage_job), self._stage_size))
+
+    @cached_property
+    def task_outcome(self) -> NDArray[np.int8]:
+        """``Outcome`` of each run, int8 [num_runs]; finished for tasks that have not started or not ended."""
+        num_tasks = self.task_start_ms.size - self.lost_task.size
+        return np.concatenate([np.zeros(num_tasks, dtype=np.int8), self.lost_outcome])
+
+    @cached_property
+    def executor_class(self) -> NDArray[np.int64]:
+        """Class of each executor, place in ``config.executor_classes``, int64 [num_executors]."""
+        counts = [each.count for each in self.config.executor_classes]
+        return np.repeat(np.arange(len(counts)), counts)
+
+    @cached_property
+    def move_arrive_ms(self) -> NDArray[np.float64]:
+        """End of each move, or time when its executor is lost, float64 [num_moves], ms; perhaps after the episode."""
+        arrive_ms = self.move_depart_ms + self.config.moving_delay_ms
+        for executor in np.unique(self.change_executor):
+            lost_ms = np.append(
+                self.change_ms[(self.change_executor == executor) & ~self.change_joins], np.inf
+            )
+            mine = self.move_executor == executor
+            next_ms = lost_ms[np.searchsorted(lost_ms, self.move_depart_ms[mine], "right")]
+            arrive_ms[mine] = np.minimum(arrive_ms[mine], next_ms)
+        return arrive_ms
+
+    @cached_property
+    def absences(self) -> tuple[NDArray[np.int32], NDArray[np.float64]]:
+        """Times of executors outside the cluster: executor, int32 [n]; start and end, ms, float64 [n, 2]."""
+        spans = []
+        for executor in np.unique(self.change_executor).tolist():
+            times = self.change_ms[self.change_executor == executor].tolist()
+            spans += [(executor, *times[place : place + 2]) for place in range(0, len(times), 2)]
+        ended = np.array([(*span, self.end_ms)[:3] for span in spans]).reshape(-1, 3)
+        return ended[:, 0].astype(np.int32), ended[:, 1:]
+
+    def busy_until(self, time_ms: float) -> float:
+        """Return the executor time of tasks from the start of the episode until a time, ms."""
+        ran = self.task_executor >= 0
+        end_ms = np.minimum(self.task_finish_ms[ran], min(time_ms, self.end_ms))
+        return float(np.maximum(end_ms - self.task_start_ms[ran], 0.0).sum())
+
+    @property
+    def fragmentation(self) -> dict[str, float]:
+        """Shares of ``cpu`` and ``memory`` of busy executors that their tasks did not demand, 0 to 1.
+
+        NaN if busy executors have none. Source: Decima, section 7.3.
+        """
+        ran = self.task_executor >= 0
+        busy_ms = np.minimum(self.task_finish_ms[ran], self.end_ms) - self.task_start_ms[ran]
+        unused = {}
+        for resource in ("cpu", "memory"):
+            size, demand = self._resource(resource)
+            held = float(busy_ms @ size[self.task_executor[ran]])
+            unused[resource] = 1 - float(busy_ms @ demand[ran]) / held if held else math.nan
+        return unused
+
+    def tasks(self) -> pd.DataFrame:
+        """Return a table of task runs, in the order of the attributes.
+
+        Columns: ``job``, ``stage`` (inside the job), ``task`` (inside the stage), ``executor``, ``wave``,
+        ``parallelism``, ``start_ms``, ``finish_ms``. With several classes also ``executor_class``, -1 for tasks that
+        never started. With faults also ``outcome``, an ``Outcome``.
+        """
+        table = pd.DataFrame(
+            {
+                "job": self.task_job,
+                "stage": self.task_stage,
+                "task": self._of_runs(
+                    _count_within(np.repeat(np.arange(self._stage_size.size), self._stage_size))
+                ),
+                "executor": self.task_executor,
+                "wave": self.task_wave,
+                "parallelism": self.task_parallelism,
+                "start_ms": self.task_start_ms,
+                "finish_ms": self.task_finish_ms,
+            }
+        )
+        if len(self.config.executor_classes) > 1:
+            of_runs = np.where(self.task_executor < 0, -1, self.executor_class[self.task_executor])
+            table.insert(4, "executor_class", of_runs)
+        if self.config.faults.active:
+            table["outcome"] = self.task_outcome
+        return table
+
+    def moves(self) -> pd.DataFrame:
+        """Return a table of moves, in order of departure: ``executor``, ``job``, ``depart_ms``, ``arrive_ms``."""
+        return pd.DataFrame(
+            {
+                "executor": self.move_executor,
+                "job": self.move_job,
+                "depart_ms": self.move_depart_ms,
+                "arrive_ms": self.move_arrive_ms,
+            }
+        )
+
+    def resources(self) -> pd.DataFrame:
+        """Return resources of busy executors and demands of their tasks, as step functions.
+
+        A row holds from its index (``time_ms``, float64, ms) to the next one. Columns, float64: ``cpu_held``,
+        ``cpu_demanded``, ``memory_held``, ``memory_demanded``, and busy executors of each class: ``class_0``,
+        ``class_1``, .. Source: Decima, appendix F.
+        """
+        ran = self.task_executor >= 0
+        executor = self.task_executor[ran]
+        weights: dict[str, NDArray[np.float64]] = {}
+        for resource in ("cpu", "memory"):
+            size, demand = self._resource(resource)
+            weights |= {f"{resource}_held": size[executor], f"{resource}_demanded": demand[ran]}
+        for number in range(len(self.config.executor_classes)):
+            weights[f"class_{number}"] = (self.executor_class[executor] == number).astype(np.float64)
+        finish = np.minimum(self.task_finish_ms[ran], self.end_ms)
+        times, place = np.unique(np.concatenate([self.task_start_ms[ran], finish]), return_inverse=True)
+        columns = {
+            name: np.cumsum(np.bincount(place, np.concatenate([value, -value]), minlength=times.size))
+            for name, value in weights.items()
+        }
+        # Rounding errors would leave small numbers in place of 0.
+        return pd.DataFrame(columns, index=pd.Index(times, name="time_ms")).round(9) + 0.0
+
+    def _resource(self, name: str) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Return ``cpu`` or ``memory`` of each executor, and the demand of each run, float64 [executors] and [runs]."""
+        classes = self.config.executor_classes
+        stages = [stage for profile in self.sequence.profiles for stage in profile.stages]
+        size = np.array([getattr(each, name) for each in classes], dtype=np.float64)[self.executor_class]
+        demand = np.array([getattr(stage, name) for stage in stages], dtype=np.float64)
+        return size, self._of_runs(np.repeat(demand, self._stage_size))
+
+    def _of_runs(self, value: NDArray[_Number]) -> NDArray[_Number]:
+        """Return values of runs from values of tasks."""
+        return np.concatenate([value, value[self.lost_task]]) if self.lost_task.size else value
+
+    @cached_property
+    def _stage_size(self) -> NDArray[np.int64]:
+        """Number of tasks of each stage of all jobs, int64 [num_stages]."""
+        sizes = {
+            profile: np.array([stage.num_tasks for stage in profile.stages], dtype=np.int64)
+            for profile in set(self.sequence.profiles)
+        }
+        return np.concatenate([sizes[profile] for profile in self.sequence.profiles])
+
+    @cached_property
+    def _stage_job(self) -> NDArray[np.int64]:
+        """Job of each stage of all jobs, int64 [num_stages]."""
+        stages = [profile.num_stages for profile in self.sequence.profiles]
+        return np.repeat(np.arange(len(stages), dtype=np.int64), stages)
+
+
+def _count_within(group: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Count 0, 1, 2, .. inside each run of equal values of an ascending array."""
+    return np.arange(group.size, dtype=np.int64) - np.searchsorted(group, group)
