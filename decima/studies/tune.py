@@ -209,7 +209,8 @@ def outcome(tuned: Tuned, settings: Mapping[str, Conditions], json_file: str = "
 
 def plot_tuned(rows: Sequence[str], changes: Mapping[tuple[str, str], Interval]) -> Figure:
     """Draw the change of the mean JCT in each setting, on the sequences tuned on and on others."""
-    figure, axes = new_axes(7, 0.4 * len(rows) + 1.5)
+    width = 5 + 0.08 * max(map(len, rows))  # room for long names of settings
+    figure, axes = new_axes(width, 0.4 * len(rows) + 1.5)
     axes.axvline(0, color=GREY)
     for which, colour, shift in ((TUNED_ON, GREY, 0.12), (JUDGED_ON, BLUE, -0.12)):
         means, errors = 100 * np.array([changes[row, which] for row in rows]).T
