@@ -8,6 +8,7 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
+from textwrap import fill
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -81,8 +82,8 @@ LABELS: dict[str, str] = {
     "validation_makespan": "Mean makespan on validation, steps",
     "validation_utilisation": "Mean utilisation on validation, as a fraction",
 }
-#: Maximum length of a name beside a picture.
-_LONGEST = 60
+#: Maximum length of a name beside a picture, and of a line of an axis label.
+_LONGEST, _LABEL_WIDTH = 60, 45
 
 
 def plot_curves(
@@ -122,7 +123,7 @@ def plot_curves(
         _cut_untrained(axes, curves, reference)
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.xaxis.set_major_formatter(lambda x, _: f"{x - first:.0f}" if x < 0 else f"{x:.0f}")
-    finish_axes(axes, xlabel=xlabel, ylabel=LABELS.get(metric, metric))
+    finish_axes(axes, xlabel=xlabel, ylabel=fill(LABELS.get(metric, metric), _LABEL_WIDTH))
     names = [*curves, *(() if reference is None else reference[:1])]
     figure.legend(loc="outside lower center", ncols=1 if 2 * max(map(len, names)) > _LONGEST else 2, **LEGEND)
     return figure
