@@ -16,20 +16,18 @@ from decima.policy.parts import PartError, build_part, is_custom
 from decima.policy.scheduler import NeuralScheduler
 from decima.schedulers.base import Decide, FunctionScheduler, Scheduler, SchedulerError
 from decima.schedulers.drf import Drf
+from decima.schedulers.elastic import HeSrpt, InelasticFirst
 from decima.schedulers.fair import Fair, NaiveWeightedFair, WeightedFair
-from decima.schedulers.fair_pools import FairPools
 from decima.schedulers.fifo import Fifo
 from decima.schedulers.graphene.online import Graphene
 from decima.schedulers.graphene_star import GrapheneStar
-from decima.schedulers.hesrpt import HeSrpt
-from decima.schedulers.inelastic_first import InelasticFirst
 from decima.schedulers.lookahead import Lookahead
 from decima.schedulers.objectives import Edf, GammaBoost, LeastSlack, WeightedSrpt
 from decima.schedulers.packed_srpt import PackedSrpt
 from decima.schedulers.priced_srpt import PricedConstants, PricedSrpt
 from decima.schedulers.random_choice import RandomChoice
 from decima.schedulers.sjf_cp import SjfCp
-from decima.schedulers.spark_fair import SparkFair
+from decima.schedulers.spark import FairPools, SparkFair
 from decima.schedulers.srpt import CappedSrpt, ProfiledSrpt
 from decima.schedulers.tetris import Tetris
 from decima.schedulers.uncertain import Gittins, Las, Seh, SjfEstimate, SrptBounce

@@ -28,7 +28,7 @@ from decima.evaluation.spark.logged_jobs import LoggedJobs
 from decima.outputs import json_text
 from decima.registry import LEARNED, policy_named
 from decima.schedulers.base import Scheduler
-from decima.schedulers.spark_order import SparkFifo, SparkPools
+from decima.schedulers.spark import SparkFifo, SparkPools
 from simulator.cluster.episode import run_episode
 from workloads.arrivals import JobSequence, RandomStream, random_stream, trace_arrivals
 from workloads.scaling import scaled

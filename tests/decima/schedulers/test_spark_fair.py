@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from decima.schedulers.spark_fair import SparkFair
+from decima.schedulers.spark import SparkFair
 from simulator import SPARK, Cluster, ClusterConfig, Decision, run_episode
 from tests.simulator.cluster.build import chain, job, jobs, stage
 

@@ -11,7 +11,7 @@ from scipy import stats
 from scipy.optimize import minimize_scalar
 
 from decima.registry import make_scheduler
-from decima.schedulers.hesrpt import HeSrpt, fractions, speedup_exponent
+from decima.schedulers.elastic import HeSrpt, fractions, speedup_exponent
 from decima.schedulers.priced_srpt import PRICES, PricedConstants, PricedSrpt
 from decima.schedulers.uncertain import index_over_median
 from simulator import Cluster, ClusterConfig, Decision, Observation, run_episode

@@ -1,17 +1,22 @@
-"""High-efficiency SRPT: executors for jobs whose speed is a power of their number (Berg et al., 1903.09346)."""
+"""Rules for jobs that gain differently from more executors.
+
+Sources: high-efficiency SRPT, executors for jobs whose speed is a power of their number (Berg et al., 1903.09346);
+inelastic first, jobs that cannot use more executors before jobs that can (Berg et al., SPAA 2020).
+"""
 
 from __future__ import annotations
 
 import numpy as np
 from numpy.typing import NDArray
 
+from decima.schedulers.priced_srpt import PricedSrpt, place_of
 from decima.schedulers.srpt import LimitedSrpt
 from simulator.cluster.alone import PARALLELISM, alone_ms
 from simulator.cluster.config import ClusterConfig
 from simulator.cluster.observation import Observation, PerJob
 from workloads.job import JobProfile
 
-__all__ = ["HeSrpt", "fractions", "speedup_exponent"]
+__all__ = ["HeSrpt", "InelasticFirst", "fractions", "speedup_exponent"]
 
 #: No job is taken to gain more: beyond this, the smallest job would get all executors.
 LARGEST_EXPONENT = 0.95
@@ -53,3 +58,16 @@ def speedup_exponent(profile: JobProfile, config: ClusterConfig) -> float:
         return 0.0
     slope = np.polyfit(np.log(PARALLELISM[: times.size]), -np.log(np.maximum(times, 1.0)), 1)[0]
     return float(np.clip(slope, 0.0, LARGEST_EXPONENT))
+
+
+class InelasticFirst(PricedSrpt):
+    """The job that uses the fewest executors well first, of equals the earlier one; limits as in ``priced-srpt``.
+
+    Inelastic jobs cannot use executors that elastic ones leave behind, so that they should run while others could run
+    too (B. Berg's thesis, 2021). The theory has two kinds of jobs, with exponential sizes and one executor for each
+    inelastic job, and proves optimality where elastic jobs are the larger ones on average. Here elasticity is gradual.
+    """
+
+    def order(self, observation: Observation) -> NDArray[np.float64]:
+        """Return the useful parallelism of each job."""
+        return self._known(observation)[:, place_of(self.constants.measured)].copy()
