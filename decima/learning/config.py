@@ -13,6 +13,7 @@ __all__ = [
     "CLONING",
     "CLONING_OFFSET",
     "ENDS",
+    "FUTURES",
     "RUN_SEEDS",
     "SETTINGS",
     "SHUFFLE",
@@ -33,7 +34,7 @@ VALIDATION_SEEDS = 5_000_000
 RUN_SEEDS = 1_000_000_000
 CLONING_OFFSET = 900_000_000
 #: Random streams of a training besides the policy's choices: truncation times, minibatches, cloning, settings.
-ENDS, SHUFFLE, CLONING, SETTINGS = range(4)
+ENDS, SHUFFLE, CLONING, SETTINGS, FUTURES = range(5)
 
 #: Progress callback: name of the phase, finished part, total.
 Progress = Callable[[str, int, int], None]

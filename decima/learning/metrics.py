@@ -69,6 +69,11 @@ CLUSTER_METRICS: dict[str, str] = COMMON | {
     "rollout_cpu_s": "CPU time of the episodes, over all processes, s",
     "update_cpu_s": "CPU time of the update, s",
     "rollout_ms_per_decision": "CPU time of the episodes per decision, ms",
+    "labels": "number of states where simulation found a better decision; dcl only",
+    "label_gain_s": "time that jobs spend in the system that such a decision saves, mean, s; dcl only",
+    "rollouts": "number of simulated futures; dcl only",
+    "rollout_tasks_per_s": "simulated tasks per s of CPU time; dcl only",
+    "labels_per_cpu_hour": "labels per hour of CPU time; dcl only",
     "validation_mean_jct_s": "mean JCT on the validation sequences, greedy, s; without settings only",
     "validation_makespan_s": "makespan on the validation sequences, greedy, s; without settings only",
     "validation_change_mean": "relative change of JCT against validation.against, averaged over cells; with settings "

@@ -21,6 +21,7 @@ from decima.learning.cluster.sections import (
     ClusterSection,
     CriticSection,
     CurriculumSection,
+    DCLSection,
     EpisodesSection,
     PolicySection,
     ReturnsSection,
@@ -68,6 +69,7 @@ class TrainingConfig(RunConfig):
     baseline: BaselineSection = BaselineSection()
     critic: CriticSection | None = None
     update: UpdateSection = UpdateSection()
+    dcl: DCLSection = DCLSection()
     behaviour_cloning: CloningSection | None = None
     validation: ValidationSection = ValidationSection()
 
@@ -79,6 +81,13 @@ class TrainingConfig(RunConfig):
             raise ValueError("curriculum: no episode ends early with the semantics decima-sim")
         if self.returns.relative and self.cluster.reward != "jct":
             raise ValueError("returns.relative: expected the reward jct")
+        if self.update.algorithm == "dcl":
+            if self.cluster.reward != "jct":
+                raise ValueError("update.algorithm: dcl expects the reward jct")
+            if not (self.dcl.decisions or self.dcl.hold):
+                raise ValueError("dcl: expected decisions or a hold above 0, else there is nothing to try")
+        elif self.dcl != DCLSection():
+            raise ValueError("dcl: has no effect without update.algorithm=dcl")
         return self
 
     @model_validator(mode="after")

@@ -49,6 +49,7 @@ __all__ = [
     "EpisodePlan",
     "Shared",
     "Trajectories",
+    "gather",
     "load_of",
     "plan_iteration",
     "record_scheduler",
@@ -171,12 +172,18 @@ class Episode:
             self.decide(decision)
         return None
 
+    @property
+    def takes_sample(self) -> bool:
+        """Whether the next choice becomes a sample."""
+        number = self._num_choices
+        return math.ceil((number + 1) * self.share) > math.ceil(number * self.share)
+
     def choose(self, graph: Graphs, stage: int, limit: int, log_probability: float) -> None:
         """Carry out a choice, and keep it as a sample if ``share`` selects it."""
         assert self.observation is not None
-        number = self._num_choices
+        takes_sample = self.takes_sample
         self._num_choices += 1
-        if math.ceil((number + 1) * self.share) > math.ceil(number * self.share):
+        if takes_sample:
             load = load_of(self.observation)
             self.samples.append(_Sample(graph, stage, limit, log_probability, self.observation.time_ms, load))
             self.rewards.append(0.0)
@@ -222,7 +229,7 @@ def roll_out(policy: Actor | Policy, episodes: Sequence[Episode]) -> Trajectorie
     while True:
         seen = [(episode, graph) for episode in waiting if (graph := episode.advance()) is not None]
         if not seen:
-            return _gather(policy.config, episodes)
+            return gather(policy.config, episodes)
         waiting = [episode for episode, _ in seen]
         uniforms = np.zeros((len(seen), 2))
         for row, episode in enumerate(waiting):
@@ -254,7 +261,7 @@ def record_scheduler(scheduler: DecidesStages, episodes: Sequence[Episode]) -> T
                 episode.decide(decision)
             else:
                 episode.choose(graph, *choice, 0.0)
-    return _gather(episodes[0].featurizer.config, episodes)
+    return gather(episodes[0].featurizer.config, episodes)
 
 
 # Trajectories: the samples of all episodes as arrays.
@@ -329,7 +336,8 @@ class Trajectories:
         )
 
 
-def _gather(config: PolicyConfig, episodes: Sequence[Episode]) -> Trajectories:
+def gather(config: PolicyConfig, episodes: Sequence[Episode]) -> Trajectories:
+    """Return the samples of episodes that have ended."""
     samples = [sample for episode in episodes for sample in episode.samples]
     jct = [episode.cluster.record().jct_ms for episode in episodes]
     completed = [each[np.isfinite(each)] for each in jct]

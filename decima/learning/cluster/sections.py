@@ -25,6 +25,7 @@ __all__ = [
     "ClusterSection",
     "CriticSection",
     "CurriculumSection",
+    "DCLSection",
     "EpisodesSection",
     "PolicySection",
     "ReturnsSection",
@@ -315,8 +316,10 @@ class UpdateSection(_Replaceable):
     KEY: ClassVar[str] = "algorithm"
     BASE: ClassVar[str] = "decima.learning.cluster.reinforce:Reinforce"
 
-    algorithm: Annotated[str, built_in_or_custom("ppo", "reinforce")] = Field(
-        default="ppo", description="ppo; reinforce, Algorithm 1 of the paper; or module:Class"
+    algorithm: Annotated[str, built_in_or_custom("ppo", "reinforce", "dcl")] = Field(
+        default="ppo",
+        description="ppo; reinforce, Algorithm 1 of the paper; dcl, better decisions found by simulation; or "
+        "module:Class",
     )
     options: Options = None
     learning_rate: LearningRate = Field(default=1e-3, description="of Adam, at the beginning")
@@ -337,8 +340,8 @@ class UpdateSection(_Replaceable):
         description="decay of the exponential moving average of the weights, per iteration; it is validated and kept",
     )
     clip: Positive = Field(default=0.2, description="ppo: clipping distance of the probability ratio from 1")
-    epochs: Count = Field(default=2, description="ppo: maximum number of times that each sample is used")
-    minibatches: Count = Field(default=6, description="ppo: gradient steps per epoch")
+    epochs: Count = Field(default=2, description="ppo, dcl: maximum number of times that each sample is used")
+    minibatches: Count = Field(default=6, description="ppo, dcl: gradient steps per epoch")
     max_kl: Positive = Field(
         default=0.02, description="ppo: no further epoch after one with a larger KL divergence, nats"
     )
@@ -351,6 +354,39 @@ class UpdateSection(_Replaceable):
         """Return the weight of the entropy bonus after this fraction of the training."""
         decayed = _share_of(progress, self.entropy_decay)
         return self.entropy_start + (self.entropy_end - self.entropy_start) * decayed
+
+
+class DCLSection(Section):
+    """Deep controlled learning: search for better decisions by simulation; see ``cluster.dcl``."""
+
+    futures: int = Field(
+        default=16,
+        ge=2,
+        le=1024,
+        description="sampled futures of the last round of the selection, and of the test",
+    )
+    horizon: Positive | None = Field(
+        default=None, description="simulated time, s; null for the rest of the episode"
+    )
+    rollout: Annotated[
+        str, AfterValidator(lambda spec: spec if spec == "policy" else _check_scheduler(spec))
+    ] = Field(
+        default="policy",
+        description="what decides in simulations: policy, or a scheduler by its name in decima compare, which "
+        "takes less time",
+    )
+    decisions: int = Field(
+        default=3, ge=0, le=64, description="other likely choices of the policy that are tried"
+    )
+    jobs: int = Field(
+        default=3, ge=0, le=64, description="jobs that are tried as the first one, the shortest first"
+    )
+    hold: float = Field(
+        default=60.0,
+        ge=0,
+        allow_inf_nan=False,
+        description="time that another first job, or half or twice a limit, is held, s; 0 to try no such changes",
+    )
 
 
 class CloningSection(config.CloningSection):

@@ -24,6 +24,7 @@ from decima.evaluation.tuning import HINDSIGHT
 from decima.learning.cluster.advantages import Advantages
 from decima.learning.cluster.clone import clone_epochs
 from decima.learning.cluster.config import TrainingConfig, read_config, workload_overrides
+from decima.learning.cluster.dcl import Counts, label_plans
 from decima.learning.cluster.ppo import PPO
 from decima.learning.cluster.reinforce import Reinforce, split
 from decima.learning.cluster.rollout import (
@@ -96,6 +97,8 @@ class ClusterTraining(TrainingLoop[TrainingConfig]):
 
     def learn(self, iteration: int) -> dict[str, float]:
         """Run the episodes of an iteration, compute advantages, and update the policy; see ``TrainingLoop``."""
+        if self.config.update.algorithm == "dcl":
+            return self._improve(iteration)
         config, update, progress = self.config, self.config.update, iteration / self.config.iterations
         begun_s = self.cpu_s
         groups = plan_iteration(config, iteration)
@@ -126,9 +129,7 @@ class ClusterTraining(TrainingLoop[TrainingConfig]):
                 max_gradient_norm=update.max_gradient_norm,
             )
             self._check_updated(updated)
-        with torch.no_grad():
-            for mean, weight in zip(self.average.parameters(), self.policy.parameters(), strict=True):
-                mean.lerp_(weight, 1 - update.ema_decay)
+        self._move_average()
 
         completed = samples.mean_jct_ms[samples.num_completed > 0]
         num_decisions = int(samples.num_decisions.sum())
@@ -149,6 +150,53 @@ class ClusterTraining(TrainingLoop[TrainingConfig]):
         if config.curriculum is not None:
             metrics["mean_end_s"] = config.curriculum.mean_end_s(progress)
         return metrics | updated
+
+    def _improve(self, iteration: int) -> dict[str, float]:
+        """Run an iteration of deep controlled learning: label states by simulation, and learn the labels."""
+        config, update, begun_s = self.config, self.config.update, self.cpu_s
+        plans = [[plan] for group in plan_iteration(config, iteration) for plan in group]
+        parts = self._map(partial(label_plans, self.policy.arrays, config.dcl), plans)
+        samples, counts = Trajectories.concatenate([part for part, _ in parts]), Counts()
+        for _, counted in parts:
+            counts.add(counted)
+        labelled_s = self.cpu_s
+
+        rate = update.learning_rate_at(iteration / config.iterations)
+        random = random_stream(config.seed, RandomStream.TRAINING, SHUFFLE, iteration)
+        size = len(samples)
+        epochs = clone_epochs(
+            partial(samples.evaluate, self.policy),
+            self.policy,
+            self._optimiser,
+            lambda: np.array_split(random.permutation(size), min(update.minibatches, size)) if size else [],
+            [rate] * update.epochs,
+            0,
+            silent,
+            entropy_weight=update.entropy_weight_at(iteration / config.iterations),
+            max_gradient_norm=update.max_gradient_norm,
+        )
+        learned = list(epochs)[-1]
+        if "cloning_loss" in learned:
+            learned["loss"] = learned.pop("cloning_loss")
+        self._move_average()
+        label_s = max(labelled_s - begun_s, TINY)
+        return learned | {
+            "samples": size,
+            "decisions": int(samples.num_decisions.sum()),
+            "labels": counts.labels,
+            "label_gain_s": counts.gain_ms / 1000 / max(counts.labels, 1),
+            "rollouts": counts.rollouts,
+            "rollout_tasks_per_s": counts.tasks / label_s,
+            "labels_per_cpu_hour": 3600 * counts.labels / label_s,
+            "rollout_cpu_s": labelled_s - begun_s,
+            "update_cpu_s": self.cpu_s - labelled_s,
+        }
+
+    def _move_average(self) -> None:
+        """Move the average of the weights towards the policy."""
+        with torch.no_grad():
+            for mean, weight in zip(self.average.parameters(), self.policy.parameters(), strict=True):
+                mean.lerp_(weight, 1 - self.config.update.ema_decay)
 
     def _check_updated(self, updated: object) -> None:
         """Refuse metrics of a custom algorithm that are not numbers or have unknown names."""

@@ -48,7 +48,7 @@ def measured(out: Path) -> list[dict[str, float]]:
     """Return the metrics of a run without times."""
     rows = read_metrics(out / "metrics.jsonl")
     return [
-        {name: row[name] for name in row if "cpu" not in name and name != "rollout_ms_per_decision"}
+        {name: row[name] for name in row if "cpu" not in name and not name.startswith("rollout_")}
         for row in rows
     ]
 

@@ -44,6 +44,7 @@ WAYS: dict[str, dict[str, dict[str, Any]]] = {
     "cluster": {
         "ppo": {},
         "reinforce": {"update": {"algorithm": "reinforce", "normalise": "none"}},
+        "dcl": {"update": {"algorithm": "dcl"}, "dcl": {"futures": 2}},
         "critic": {"critic": {"gae_horizon": 3}, "curriculum": {"start": 2, "end": 6}},
         "differential": {
             "returns": {"kind": "differential", "window": 50},

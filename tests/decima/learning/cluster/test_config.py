@@ -81,7 +81,18 @@ def test_the_policy_has_the_fields_of_its_preset_and_those_given() -> None:
         ("cluster: {executors: 0}", "cluster.executors: expected greater than or equal to 1"),
         ("cluster: 5", "cluster: expected"),
         ("update: {learning_rate: .nan}", "update.learning_rate: "),
-        ("update: {algorithm: a2c}", "update.algorithm: expected 'ppo', 'reinforce' or module:Class"),
+        ("update: {algorithm: a2c}", "update.algorithm: expected 'ppo', 'reinforce', 'dcl' or module:Class"),
+        ("dcl: {futures: 8}", "dcl: has no effect without update.algorithm=dcl"),
+        ("dcl: {futures: 1}", "dcl.futures: expected greater than or equal to 2"),
+        ("dcl: {rollout: nobody}", "dcl.rollout: unknown scheduler 'nobody'"),
+        (
+            "update: {algorithm: dcl}\ncluster: {reward: makespan}",
+            "update.algorithm: dcl expects the reward jct",
+        ),
+        (
+            "update: {algorithm: dcl}\ndcl: {decisions: 0, hold: 0}",
+            "dcl: expected decisions or a hold above 0",
+        ),
         ("returns: {horizon: -1}", "returns.horizon: "),
         ("policy: {overrides: {embeding: 3}}", "policy.overrides: embeding: unknown key"),
         (
