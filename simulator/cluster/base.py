@@ -13,6 +13,8 @@ from numpy.typing import NDArray
 from simulator.cluster.alone import deadlines_ms, known_sequence
 from simulator.cluster.config import ClusterConfig, ConfigError
 from simulator.cluster.estimates import Estimate, draw_estimates
+from simulator.cluster.objectives.base import LiveJobs
+from simulator.cluster.objectives.named import objective_named
 from simulator.cluster.observation import CLASS, Decision, Observation
 from workloads.arrivals import JobSequence
 from workloads.errors import DecimaError, check_instance
@@ -72,7 +74,7 @@ class BaseCluster(ABC):
         self._num_losses = 0  # of executors, since a job arrived or ended
         self._failed: list[tuple[int, float]] = []  # jobs and times, ms
         self._changes: list[tuple[int, float, bool]] = []  # executors, times in ms, whether they joined
-        self._reward = RewardMeter(config)
+        self._reward = RewardMeter(config, self.sequence, self._deadline_ms)
 
     @property
     def done(self) -> bool:
@@ -281,44 +283,65 @@ class BaseCluster(ABC):
 class RewardMeter:
     """Reward from one decision to the next (Decima, section 5.3). A shallow copy is independent of the original.
 
-    With ``reward="jct"`` the rewards of an episode add up to minus the sum of job completion times, or times since
-    arrival of incomplete jobs, over ``reward_scale_ms``; with ``"makespan"`` to minus the elapsed time.
+    The rewards of an episode add up to minus the cost by the objective, over ``reward_scale_ms``: with ``"jct"`` the
+    sum of job completion times, or times since arrival of incomplete jobs; with ``"makespan"`` the elapsed time.
+
+    Args:
+        config: the cluster, with the objective.
+        sequence: the jobs.
+        deadline_ms: deadline of each job, float64 [jobs], ms.
     """
 
-    def __init__(self, config: ClusterConfig):
+    def __init__(
+        self, config: ClusterConfig, sequence: JobSequence, deadline_ms: NDArray[np.float64]
+    ) -> None:
         self._scale_ms = config.reward_scale_ms
-        self._makespan = config.reward == "makespan"
+        self._objective = objective_named(config.reward)
         self._all_jobs = config.semantics.reward_short_jobs
+        self._known = sequence.arrival_ms, sequence.weight, deadline_ms
         self._live: frozenset[int] = frozenset()
+        self._live_jobs = LiveJobs((), self._known)
         self._seen: frozenset[int] = frozenset()  # live at the last step
         self._step_ms = 0.0
         self._counted_ms = 0.0
-        self._jobs_ms = 0.0
+        self._cost_ms = 0.0
 
     def add_job(self, now_ms: float, job: int) -> None:
         """Count a job that arrives."""
         self._count(now_ms)
         self._live |= {job}
+        self._live_jobs = LiveJobs(self._live, self._known)
 
     def end_job(self, now_ms: float, job: int, arrival_ms: float) -> None:
         """Stop counting a job that has ended."""
         self._count(now_ms)
         self._live -= {job}
+        self._live_jobs = LiveJobs(self._live, self._known)
         if not self._all_jobs and job not in self._seen:
-            self._jobs_ms -= now_ms - max(arrival_ms, self._step_ms)
+            begin_ms = max(arrival_ms, self._step_ms)
+            ended = LiveJobs((job,), self._known)
+            self._cost_ms -= self._objective.cost_ms(begin_ms, now_ms, ended, self._scale_ms)
 
     def step(self, now_ms: float) -> float:
         """Return the reward since the last step."""
+        if now_ms == self._step_ms and not self._cost_ms:
+            self._seen = self._live
+            return -0.0
         self._count(now_ms)
-        lost_ms = now_ms - self._step_ms if self._makespan else self._jobs_ms
-        self._step_ms, self._jobs_ms = now_ms, 0.0
+        cost_ms = self._cost_ms
+        if not self._objective.depends_on_jobs:  # the sum of parts is not exactly the whole
+            cost_ms = self._objective.cost_ms(self._step_ms, now_ms, self._live_jobs, self._scale_ms)
+        self._step_ms, self._cost_ms = now_ms, 0.0
         self._seen = self._live
-        return -lost_ms / self._scale_ms
+        return -cost_ms / self._scale_ms
 
     def _count(self, now_ms: float) -> None:
-        """Add the time that jobs spent in the system since the last change of their number."""
-        self._jobs_ms += len(self._live) * (now_ms - self._counted_ms)
-        self._counted_ms = now_ms
+        """Add the cost since the last change of the live jobs."""
+        if now_ms > self._counted_ms:
+            self._cost_ms += self._objective.cost_ms(
+                self._counted_ms, now_ms, self._live_jobs, self._scale_ms
+            )
+            self._counted_ms = now_ms
 
 
 def _whole_numbers(what: str, *values: int) -> tuple[int, ...]:

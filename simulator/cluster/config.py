@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Literal
 
 from simulator.cluster.faults import NO_FAULTS, Faults
+from simulator.cluster.objectives.named import objective_named
 from workloads.errors import ConfigError, check_all, check_instance, check_number, check_one_of, check_whole
 from workloads.job import LONGEST_MS
 
@@ -166,7 +167,9 @@ class ClusterConfig:
         warmup_delay_ms: added to first-wave durations where no fresh ones were measured, ms.
         semantics: ``PAPER``, ``DECIMA_SIM``, ``TRACE``, ``SPARK`` or other switches.
         max_time_ms: end of the episode, ms; infinite: when all jobs are complete.
-        reward: ``jct`` (minus the time of all jobs in the system) or ``makespan`` (minus elapsed time).
+        reward: ``jct`` (minus the time of all jobs in the system), ``makespan`` (minus elapsed time), or another
+            objective or a sum, such as ``weighted`` or ``jct+0.5*deadline:60``, see
+            ``simulator.cluster.objectives.named``.
         reward_scale_ms: rewards are divided by this, ms.
         engine: ``compiled``, or ``simpy``: the reference in plain Python, with the same results.
         knowledge: errors of the estimates that schedulers see.
@@ -182,7 +185,7 @@ class ClusterConfig:
     warmup_delay_ms: float = 1000.0
     semantics: Semantics = PAPER
     max_time_ms: float = math.inf
-    reward: Literal["jct", "makespan"] = "jct"
+    reward: str = "jct"
     reward_scale_ms: float = 100_000.0
     engine: Literal["compiled", "simpy"] = "compiled"
     knowledge: Knowledge = EXACT
@@ -207,7 +210,7 @@ class ClusterConfig:
             raise ConfigError(f"max_time_ms must be positive, got {self.max_time_ms}")
         if not (math.isfinite(self.reward_scale_ms) and self.reward_scale_ms > 0):
             raise ConfigError(f"reward_scale_ms must be positive and finite, got {self.reward_scale_ms}")
-        check_one_of(self.reward, ("jct", "makespan"), "reward", ConfigError)
+        objective_named(self.reward)
         check_one_of(self.engine, ("compiled", "simpy"), "engine", ConfigError)
         check_instance(self.faults, Faults, "faults", ConfigError)
         if (most := max((number for _, number in self.faults.capacity), default=0)) > self.num_executors:

@@ -225,7 +225,11 @@ def test_an_episode_waits_for_executors_that_are_on_their_way_in_vain() -> None:
         ({"max_time_ms": math.nan}, "max_time_ms must be positive, got nan"),
         ({"reward_scale_ms": 0.0}, "reward_scale_ms must be positive and finite, got 0.0"),
         ({"reward_scale_ms": math.inf}, "reward_scale_ms must be positive and finite, got inf"),
-        ({"reward": "speed"}, "reward must be 'jct' or 'makespan', got 'speed'"),
+        (
+            {"reward": "speed"},
+            "reward 'speed': unknown objective 'speed', expected jct, makespan, weighted, power-mean:NUMBER, "
+            "deadline:NUMBER, or a sum of these",
+        ),
     ],
 )
 def test_a_cluster_that_cannot_be_is_refused(settings: dict[str, Any], message: str) -> None:

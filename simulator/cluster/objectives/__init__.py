@@ -1,0 +1,1 @@
+"""Objectives of a scheduler: costs that accrue while jobs are in the system. The reward is minus the cost."""

@@ -1,0 +1,31 @@
+"""Tardiness and missed deadlines."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from simulator.cluster.objectives.base import LiveJobs, Objective
+
+__all__ = ["Deadline"]
+
+
+class Deadline(Objective):
+    """The sum of tardiness, and a penalty for each missed deadline at the time of the deadline.
+
+    Args:
+        penalty_s: penalty, s, not negative.
+
+    Raises:
+        ValueError: a penalty that is negative or not finite.
+    """
+
+    def __init__(self, penalty_s: float = 0.0) -> None:
+        if not 0 <= penalty_s < np.inf:
+            raise ValueError(f"the penalty must be finite and not negative, got {penalty_s:g}")
+        self.penalty_s = penalty_s
+
+    def cost_ms(self, begin_ms: float, end_ms: float, jobs: LiveJobs, scale_ms: float) -> float:
+        """Return the time after the jobs' deadlines, and the penalties of deadlines that pass."""
+        late_ms = float(np.maximum(end_ms - np.maximum(jobs.deadline_ms, begin_ms), 0.0).sum())
+        passed = (begin_ms <= jobs.deadline_ms) & (jobs.deadline_ms < end_ms)
+        return late_ms + 1000 * self.penalty_s * int(passed.sum())

@@ -1,0 +1,17 @@
+"""Makespan."""
+
+from __future__ import annotations
+
+from simulator.cluster.objectives.base import LiveJobs, Objective
+
+__all__ = ["Makespan"]
+
+
+class Makespan(Objective):
+    """The elapsed time."""
+
+    depends_on_jobs = False
+
+    def cost_ms(self, begin_ms: float, end_ms: float, jobs: LiveJobs, scale_ms: float) -> float:
+        """Return the time."""
+        return end_ms - begin_ms

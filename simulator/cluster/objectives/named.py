@@ -1,0 +1,87 @@
+"""Objectives by name."""
+
+from __future__ import annotations
+
+import math
+from functools import lru_cache
+
+from simulator.cluster.objectives.base import LiveJobs, Objective
+from simulator.cluster.objectives.deadline import Deadline
+from simulator.cluster.objectives.makespan import Makespan
+from simulator.cluster.objectives.mean import Mean
+from simulator.cluster.objectives.power_mean import PowerMean
+from simulator.cluster.objectives.weighted import Weighted
+from workloads.errors import ConfigError, check_instance, did_you_mean
+
+__all__ = ["OBJECTIVES", "Sum", "objective_named"]
+
+#: Name -> class.
+OBJECTIVES: dict[str, type[Objective]] = {
+    "jct": Mean,
+    "makespan": Makespan,
+    "weighted": Weighted,
+    "power-mean": PowerMean,
+    "deadline": Deadline,
+}
+#: Objectives with a number behind their name.
+WITH_NUMBER = ("power-mean", "deadline")
+
+
+class Sum(Objective):
+    """A weighted sum of objectives.
+
+    Args:
+        terms: factor and objective, at least one.
+    """
+
+    def __init__(self, terms: tuple[tuple[float, Objective], ...]) -> None:
+        self.terms = terms
+
+    def cost_ms(self, begin_ms: float, end_ms: float, jobs: LiveJobs, scale_ms: float) -> float:
+        """Return the sum of the costs, each times its factor."""
+        return sum(factor * each.cost_ms(begin_ms, end_ms, jobs, scale_ms) for factor, each in self.terms)
+
+
+@lru_cache(maxsize=64)
+def objective_named(text: str) -> Objective:
+    """Return an objective by its name.
+
+    Args:
+        text: one of ``OBJECTIVES``, such as ``weighted``, ``power-mean:3`` or ``deadline:60`` (its argument after a
+            colon); or a sum of these with factors, such as ``jct+0.5*deadline:60``.
+
+    Raises:
+        ConfigError: an unknown name, or a number that is malformed or out of range.
+    """
+    check_instance(text, str, "reward", ConfigError)
+    terms = []
+    for term in text.split("+"):
+        factor, star, name = term.rpartition("*")
+        terms.append((_number(text, factor) if star else 1.0, _objective(text, name.strip())))
+    return terms[0][1] if len(terms) == 1 and terms[0][0] == 1 else Sum(tuple(terms))
+
+
+def _objective(text: str, term: str) -> Objective:
+    name, colon, argument = term.partition(":")
+    if name not in OBJECTIVES or (colon and name not in WITH_NUMBER):
+        known = ", ".join(each + (":NUMBER" if each in WITH_NUMBER else "") for each in OBJECTIVES)
+        near = did_you_mean(name, OBJECTIVES) if name not in OBJECTIVES else ""
+        raise ConfigError(
+            f"reward {text!r}: unknown objective {term!r}{near}, expected {known}, or a sum of these"
+        )
+    try:
+        return OBJECTIVES[name](_number(text, argument)) if colon else OBJECTIVES[name]()  # type: ignore[call-arg]
+    except ValueError as error:
+        if isinstance(error, ConfigError):
+            raise
+        raise ConfigError(f"reward {text!r}: {term}: {error}") from None
+
+
+def _number(text: str, number: str) -> float:
+    try:
+        value = float(number)
+    except ValueError:
+        value = math.nan
+    if not 0 <= value < math.inf:
+        raise ConfigError(f"reward {text!r}: expected a number of at least 0, got {number!r}")
+    return value

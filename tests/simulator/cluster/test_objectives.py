@@ -1,0 +1,108 @@
+"""Objectives: the rewards of an episode add up to what the record says about its jobs."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from decima.schedulers import Fair
+from simulator import DECIMA_SIM, ClusterConfig, ConfigError, make_cluster
+from simulator.cluster.objectives.named import objective_named
+from simulator.cluster.record import EpisodeRecord
+from tests.workloads.strategies import job_sequences
+from workloads.arrivals import JobSequence
+
+SCALE_MS = 1000.0
+
+
+def episode(config: ClusterConfig, jobs: JobSequence) -> tuple[list[float], EpisodeRecord]:
+    """Return the rewards of an episode of fair sharing, and its record."""
+    cluster, scheduler, rewards = make_cluster(config, jobs), Fair(), []
+    scheduler.reset(config)
+    while not cluster.done:
+        seen = cluster.observe()
+        rewards.append(cluster.decide(scheduler.decide(seen) if seen.num_schedulable else None))
+    return rewards, cluster.record()
+
+
+def cost_ms(name: str, record: EpisodeRecord) -> float:
+    """Return the cost of a complete episode, from its record."""
+    jct_ms, weight = record.jct_ms, record.sequence.weight
+    tardiness_ms = np.nan_to_num(record.tardiness_ms)
+    return float(
+        {
+            "jct": jct_ms.sum(),
+            "makespan": record.end_ms,
+            "weighted": (weight * jct_ms).sum(),
+            "power-mean:1": jct_ms.sum(),
+            "power-mean:3": SCALE_MS * ((jct_ms / SCALE_MS) ** 3).sum(),
+            "deadline": tardiness_ms.sum(),
+            "deadline:60": tardiness_ms.sum() + 60_000 * record.missed.sum(),
+            "jct+0.5*deadline:60": jct_ms.sum() + 0.5 * (tardiness_ms.sum() + 60_000 * record.missed.sum()),
+            "0.25*weighted+2*makespan": 0.25 * (weight * jct_ms).sum() + 2 * record.end_ms,
+        }[name]
+    )
+
+
+NAMES = (
+    *("jct", "makespan", "weighted", "power-mean:1", "power-mean:3", "deadline", "deadline:60"),
+    *("jct+0.5*deadline:60", "0.25*weighted+2*makespan"),
+)
+
+
+@pytest.mark.parametrize("name", NAMES)
+@given(jobs=job_sequences(max_stages=3), executors=st.integers(1, 3), published=st.booleans())
+@settings(max_examples=25, deadline=None)
+def test_rewards_add_up_to_the_cost_in_both_engines(
+    name: str, jobs: JobSequence, executors: int, published: bool
+) -> None:
+    config = ClusterConfig(executors, moving_delay_ms=50.0, reward=name, reward_scale_ms=SCALE_MS)
+    if published:
+        config = replace(config, semantics=replace(DECIMA_SIM, reward_short_jobs=True))
+    demanding = [
+        replace(profile, stages=tuple(replace(each, cpu=1.0, memory=0.0) for each in profile.stages))
+        for profile in jobs.profiles
+    ]
+    jobs = replace(jobs, profiles=tuple(demanding))
+    rewards, record = episode(config, jobs)
+    if "makespan" not in name or record.end_ms:
+        assert -SCALE_MS * sum(rewards) == pytest.approx(cost_ms(name, record), rel=1e-9, abs=1e-3)
+    again, _ = episode(replace(config, engine="simpy"), jobs)
+    assert again == rewards
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        (
+            "worst",
+            "reward 'worst': unknown objective 'worst', expected jct, makespan, weighted, power-mean:NUMBER, ",
+        ),
+        (
+            "weightd",
+            "reward 'weightd': unknown objective 'weightd' (did you mean 'weighted'?), expected jct, ",
+        ),
+        ("jct:2", "reward 'jct:2': unknown objective 'jct:2', expected jct, "),
+        ("jct+", "reward 'jct+': unknown objective '', expected jct, "),
+        (
+            "power-mean:0.5",
+            "reward 'power-mean:0.5': power-mean:0.5: the exponent must be between 1 and 10, got 0.5",
+        ),
+        ("deadline:-1", "reward 'deadline:-1': expected a number of at least 0, got '-1'"),
+        ("deadline:nan", "reward 'deadline:nan': expected a number of at least 0, got 'nan'"),
+        ("x*jct", "reward 'x*jct': expected a number of at least 0, got 'x'"),
+        (3, "reward must be of the type str, got 3"),
+    ],
+)
+def test_objectives_that_do_not_exist(name: str, message: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        ClusterConfig(reward=name)
+    assert str(caught.value).startswith(message)
+
+
+def test_equal_names_are_one_objective() -> None:
+    assert objective_named("deadline:60") is objective_named("deadline:60")
