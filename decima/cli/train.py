@@ -99,7 +99,7 @@ def train(context: click.Context, /, device: str, workers: int | str | None, **o
 
 def _describe(config: TrainingConfig, metrics: Mapping[str, float]) -> Sequence[str]:
     """Describe an iteration, or an epoch of behaviour cloning, in words."""
-    from decima.learning.metrics import OBJECTIVES
+    from decima.learning.metrics import validation_metric
 
     parts = []
     if "mean_jct_s" in metrics:
@@ -108,8 +108,8 @@ def _describe(config: TrainingConfig, metrics: Mapping[str, float]) -> Sequence[
         parts.append(f"validation change {metrics['validation_change_mean']:+.1%} on average")
     elif "improvement" in metrics:
         reward = config.cluster.reward
-        objective = reward.upper() if reward == "jct" else reward
-        parts.append(f"validation {objective} {metrics[OBJECTIVES[reward]]:.1f} s")
+        objective = {"jct": "JCT", "makespan": "makespan"}.get(reward, f"cost by {reward}")
+        parts.append(f"validation {objective} {metrics[validation_metric(reward)]:.1f} s")
     return parts
 
 
@@ -117,19 +117,16 @@ def _table(result: TrainingResult[TrainingConfig]) -> Table:
     import numpy as np
 
     from decima.evaluation.metrics import mean_interval
+    from decima.learning.metrics import objective_title
     from decima.show.tables import interval_text, new_table
 
-    what = _objective(result)
+    what = objective_title(result.config.cluster.reward)
     title = f"{result.config.validation.sequences} validation sequences, s"
     table = new_table(title, "Scheduler", what[0].upper() + what[1:], f"decima's {what} is")
     for name, values in result.results.items():
         mean = interval_text(mean_interval(np.divide(values, 1000)))
         table.add_row(name, mean, _change_text(result, name), style="bold" if name == "decima" else None)
     return table
-
-
-def _objective(result: TrainingResult[TrainingConfig]) -> str:
-    return "makespan" if result.config.cluster.reward == "makespan" else "mean JCT"
 
 
 def _change_text(result: TrainingResult[TrainingConfig], name: str) -> str:
@@ -142,18 +139,23 @@ def _change_text(result: TrainingResult[TrainingConfig], name: str) -> str:
     if name == "decima":
         return ""
     own, theirs = np.array(result.results["decima"]), np.array(result.results[name])
+    if not theirs.mean():  # a cost of deadlines, of which none is missed
+        return ""
     change = mean_interval((own - theirs) / theirs.mean())
     size = interval_text(change._replace(mean=abs(change.mean)), ".1%")
-    return f"{size} {'longer' if change.mean > 0 else 'shorter'}"
+    is_time = result.config.cluster.reward in ("jct", "makespan")
+    more, less = ("longer", "shorter") if is_time else ("higher", "lower")
+    return f"{size} {more if change.mean > 0 else less}"
 
 
 def _grid_table(result: TrainingResult[TrainingConfig]) -> Table:
     from decima.learning.cluster.settings import by_cell
+    from decima.learning.metrics import objective_title
     from decima.show.tables import new_table
 
     validation, settings = result.config.validation, result.config.settings
     assert settings is not None
-    what = _objective(result)
+    what = objective_title(result.config.cluster.reward)
     title = f"{validation.cells} settings, {validation.sequences} sequences each: {what}, s"
     table = new_table(title, "Setting", validation.against, "decima", "Change")
     reference, own = (
@@ -162,6 +164,10 @@ def _grid_table(result: TrainingResult[TrainingConfig]) -> Table:
     for setting, theirs, ours in zip(settings.cells(validation.cells), reference, own, strict=True):
         table.add_row(str(setting), f"{theirs:.2f}", f"{ours:.2f}", f"{ours / theirs - 1:+.1%}")
     return table
+
+
+def _joined(numbers: Sequence[float]) -> str:
+    return ",".join(f"{number:g}" for number in numbers)
 
 
 def _compare_command(result: TrainingResult[TrainingConfig]) -> list[str]:
@@ -177,6 +183,9 @@ def _compare_command(result: TrainingResult[TrainingConfig]) -> list[str]:
         ("--semantics", cluster.semantics, type(cluster).model_fields["semantics"].default),
         ("--profiles", workload.profiles, None),
         ("--workload", workload.file, None),
+        ("--deadlines", _joined(workload.attributes.slack or ()), ""),
+        ("--weights", _joined(workload.weights), ""),
+        ("--tenants", workload.tenants, 0),
     ):
         if value != default:
             words += [option, str(value)]

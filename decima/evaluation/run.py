@@ -47,8 +47,15 @@ __all__ = [
 
 
 def objective_ms(record: EpisodeRecord, objective: str) -> float:
-    """Return the quantity to minimise, ms: the ``makespan``, or the mean ``jct``."""
-    return record.makespan_ms if objective == "makespan" else record.mean_jct_ms
+    """Return the quantity to minimise, ms: the mean ``jct``, the ``makespan``, or the cost by an objective per job.
+
+    Args:
+        record: a complete episode.
+        objective: see ``ClusterConfig.reward``.
+    """
+    if objective == "jct":
+        return record.mean_jct_ms
+    return record.makespan_ms if objective == "makespan" else record.cost_ms(objective) / len(record.sequence)
 
 
 def run_scheduler(

@@ -72,6 +72,7 @@ def policy_card(name: str, about: Mapping[str, Any]) -> str:
             for each in reversed(about.get(BEFORE, []))
         ),
         f"This is the policy after iteration {about['iteration']}, the best on the validation set.",
+        *_objective(config.get("cluster", {}).get("reward", "jct")),
         _curriculum(config.get("curriculum")),
         "",
         f"## On {validation['set']}",
@@ -111,6 +112,10 @@ def _effort(training: Mapping[str, Any]) -> str:
 
 def _versus(improvement: float) -> str:
     return f"{abs(improvement):.1%} {'better' if improvement >= 0 else 'worse'}"
+
+
+def _objective(reward: str) -> list[str]:
+    return [] if reward == "jct" else [f"It was trained for the objective `{reward}`, not for the mean JCT."]
 
 
 def _curriculum(curriculum: Mapping[str, Any] | None) -> str:

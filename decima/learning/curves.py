@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from decima.evaluation.metrics import mean_interval
 from decima.learning.loop import CONFIG
-from decima.learning.metrics import OBJECTIVES, read_metrics
+from decima.learning.metrics import read_metrics, validation_metric
 from decima.settings import TrainingError
 
 __all__ = [
@@ -111,7 +111,7 @@ def objective_metric(run: TrainingRun) -> str:
         return f"validation_{settings['grid.objective']}"
     if any(name.startswith("settings.") for name in settings):
         return "validation_change_mean"
-    return OBJECTIVES[settings.get("cluster.reward", "jct")]
+    return validation_metric(settings.get("cluster.reward", "jct"))
 
 
 def reference_of(runs: Sequence[TrainingRun], metric: str) -> tuple[str, float] | None:

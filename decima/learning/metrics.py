@@ -22,13 +22,14 @@ if TYPE_CHECKING:
 __all__ = [
     "CLUSTER_METRICS",
     "GRID_METRICS",
-    "OBJECTIVES",
     "RENAMED",
     "IterationReport",
     "MetricsLog",
     "TrainingResult",
     "Validation",
+    "objective_title",
     "read_metrics",
+    "validation_metric",
 ]
 
 Config = TypeVar("Config", bound="RunConfig")
@@ -76,11 +77,13 @@ CLUSTER_METRICS: dict[str, str] = COMMON | {
     "labels_per_cpu_hour": "labels per hour of CPU time; dcl only",
     "validation_mean_jct_s": "mean JCT on the validation sequences, greedy, s; without settings only",
     "validation_makespan_s": "makespan on the validation sequences, greedy, s; without settings only",
+    "validation_cost_s": "cost per job by the objective cluster.reward on the validation sequences, greedy, s; with "
+    "other objectives than jct and makespan only",
     "validation_change_mean": "relative change of JCT against validation.against, averaged over cells; with settings "
     "only",
     "validation_change_worst": "loss of the worst cell beyond its interval, 0 if no cell loses; with settings only",
-    "improvement": "1 - ratio of validation JCT (or makespan, if that is rewarded) to that of tuned weighted "
-    "fair; with settings, minus the sum of validation_change_mean and validation_change_worst",
+    "improvement": "1 - ratio of validation JCT (or the objective cluster.reward) to that of tuned weighted fair;"
+    " with settings, minus the sum of validation_change_mean and validation_change_worst",
 }
 
 #: Name -> meaning of the metrics of trainings on grids.
@@ -100,8 +103,17 @@ GRID_METRICS: dict[str, str] = COMMON | {
     "improvement": "1 - ratio of the objective on the validation sets to that of the best heuristic",
 }
 
-#: Reward -> metric of the objective on the validation sequences.
-OBJECTIVES = {"jct": "validation_mean_jct_s", "makespan": "validation_makespan_s"}
+
+def validation_metric(reward: str) -> str:
+    """Return the metric of the objective on the validation sequences; see ``ClusterConfig.reward``."""
+    return {"jct": "validation_mean_jct_s", "makespan": "validation_makespan_s"}.get(
+        reward, "validation_cost_s"
+    )
+
+
+def objective_title(reward: str) -> str:
+    """Return the name of the objective in tables and cards; see ``ClusterConfig.reward``."""
+    return {"jct": "mean JCT", "makespan": "makespan"}.get(reward, f"cost per job by {reward}")
 
 
 @dataclass(frozen=True, eq=False)

@@ -52,6 +52,7 @@ class Distribution(BaseModel):
 
     Attributes:
         arrivals: sequences are batches, streams, or both.
+        objective: see ``ClusterConfig.reward``; None for the mean JCT.
         executors: number of executors of all classes.
         classes: number of executor classes.
         moving_delay_s: delay of an executor that changes jobs, s.
@@ -71,6 +72,7 @@ class Distribution(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     arrivals: Literal["batch", "stream", "both"]
+    objective: str | None = None
     executors: Spread
     classes: Spread
     moving_delay_s: Spread
@@ -218,6 +220,7 @@ def summarise(samples: Iterable[tuple[ClusterConfig, JobSequence]]) -> Distribut
     ]
     return Distribution(
         arrivals="batch" if not streams else "both" if batches else "stream",
+        objective=None if met[0][0].reward == "jct" else met[0][0].reward,
         executors=_spread([cluster.num_executors for cluster, _ in met]),
         classes=_spread([len(cluster.executor_classes) for cluster, _ in met]),
         moving_delay_s=_spread([cluster.moving_delay_ms / 1000 for cluster, _ in met]),
@@ -262,6 +265,10 @@ def out_of_distribution(trained: Distribution, here: Distribution) -> list[str]:
             found[quantity.name] = f"at times {_words(quantity, known, met.high)}"
     if found.keys() & {"moving_delay_s", "task_s"}:
         found.pop("delay_tasks", None)  # it has the same cause
+    if trained.objective != here.objective:
+        found["objective"] = (
+            f"the objective is {here.objective or 'jct'}, trained for {trained.objective or 'jct'}"
+        )
     return list(found.values())
 
 
@@ -272,7 +279,7 @@ def is_similar(trained: Distribution, here: Distribution) -> bool:
         trained: training distribution.
         here: evaluation setting.
     """
-    if trained.arrivals != here.arrivals:
+    if (trained.arrivals, trained.objective) != (here.arrivals, here.objective):
         return False
     return all(
         known / times <= met <= known * times

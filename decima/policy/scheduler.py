@@ -220,6 +220,7 @@ class Featurizer:
             guard_wait_ms=WORTH_WAITING * (delay_ms + config.warmup_delay_ms),
             guard_work_ms=worth * delay_ms,
             moving_delay_ms=delay_ms,
+            time_ms=float(observation.time_ms),
             lasting_ms=LASTING_MOVES * delay_ms,
             rule_stage=rule.stage,
         )

@@ -67,6 +67,7 @@ LABELS: dict[str, str] = {
     "rollout_ms_per_decision": "CPU time per decision of the episodes, ms",
     "validation_mean_jct_s": "Mean job completion time on validation, s",
     "validation_makespan_s": "Mean makespan on validation, s",
+    "validation_cost_s": "Mean cost per job on validation, s",
     "validation_change_mean": "Change of the mean JCT on validation, as a fraction",
     "validation_change_worst": "Certain loss in the worst setting, as a fraction",
     # on grids

@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 
 import numpy as np
 import pandas as pd
@@ -14,6 +15,8 @@ from numpy.typing import NDArray
 from simulator.cluster.alone import deadlines_ms, work_ms
 from simulator.cluster.engine.solo import time_alone
 from simulator.cluster.log import EpisodeLog
+from simulator.cluster.objectives.base import LiveJobs
+from simulator.cluster.objectives.named import objective_named
 from workloads.display import count_text, html_table
 from workloads.job import JobProfile
 
@@ -154,6 +157,28 @@ class EpisodeRecord(EpisodeLog):
     def makespan_ms(self) -> float:
         """Last end of a job - first arrival, ms; NaN if a job is unfinished."""
         return float(self._gone_ms.max() - self.sequence.arrival_ms[0])
+
+    def cost_ms(self, objective: str) -> float:
+        """Return the cost by an objective from the first arrival on, which rewards add up to, ms.
+
+        A job counts until it completes or fails, or until the episode's end.
+
+        Args:
+            objective: see ``ClusterConfig.reward``.
+
+        Raises:
+            ConfigError: an unknown objective.
+        """
+        cost = objective_named(objective)
+        arrival_ms = self.sequence.arrival_ms
+        left_ms = np.where(np.isnan(self._gone_ms), self.end_ms, self._gone_ms)
+        known = (arrival_ms, self.sequence.weight, self.deadline_ms)
+        times_ms = np.unique(np.concatenate([arrival_ms[arrival_ms <= self.end_ms], left_ms])).tolist()
+        total_ms = 0.0
+        for begin_ms, end_ms in pairwise(times_ms):
+            live = np.flatnonzero((arrival_ms <= begin_ms) & (end_ms <= left_ms)).tolist()
+            total_ms += cost.cost_ms(begin_ms, end_ms, LiveJobs(live, known), self.config.reward_scale_ms)
+        return total_ms
 
     @property
     def observed_ms(self) -> float:

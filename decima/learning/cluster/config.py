@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
 
+import numpy as np
 from pydantic import model_validator
 
 from decima.evaluation.conditions import Conditions
@@ -32,7 +33,9 @@ from decima.learning.cluster.sections import (
 from decima.learning.cluster.settings import SettingsConditions, SettingsSection
 from decima.learning.config import CLONING_OFFSET, RUN_SEEDS, VALIDATION_SEEDS, RunConfig
 from decima.settings import Recipes, read_settings
+from simulator.cluster.alone import deadlines_ms
 from workloads.arrivals import JobSequence, RandomStream, random_stream
+from workloads.job import WorkloadError
 from workloads.sources.open import EMBEDDED, open_drift
 
 __all__ = ["RECIPES", "TrainingConfig", "read_config", "workload_overrides"]
@@ -130,9 +133,15 @@ class TrainingConfig(RunConfig):
         """Return the cluster and the distribution of job sequences.
 
         Raises:
-            WorkloadError: the workload cannot be read, or no jobs can be drawn from it.
+            WorkloadError: the workload cannot be read, no jobs can be drawn from it, or they lack the attributes that
+                the objective needs.
             ConfigError: no such cluster can be simulated.
         """
+        found = self._conditions()
+        self._check_objective(found)
+        return found
+
+    def _conditions(self) -> Conditions:
         if self.settings is not None:
             sources = self.settings.read()
             return SettingsConditions(
@@ -151,7 +160,23 @@ class TrainingConfig(RunConfig):
             num_jobs=self.workload.jobs,
             memory_demand=self.workload.memory_demand,
             drift=None if self.workload.drift is None else open_drift(self.workload.drift),
+            attributes=self.workload.attributes,
         )
+
+    def _check_objective(self, conditions: Conditions) -> None:
+        """Refuse objectives of attributes that no job has."""
+        reward, seeds = self.cluster.reward, self.validation_seeds
+        if "deadline" in reward and not any(
+            np.isfinite(deadlines_ms(conditions.sequence(seed), conditions.cluster_of(seed))).any()
+            for seed in seeds
+        ):
+            raise WorkloadError(
+                f"cluster.reward {reward!r}: no job has a deadline, expected workload.deadlines"
+            )
+        if "weighted" in reward and not any((conditions.sequence(seed).weight != 1).any() for seed in seeds):
+            raise WorkloadError(
+                f"cluster.reward {reward!r}: all jobs have the weight 1, expected workload.weights"
+            )
 
 
 def workload_overrides(name: str | Path) -> list[str]:

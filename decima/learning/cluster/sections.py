@@ -15,6 +15,7 @@ from decima.registry import make_scheduler
 from decima.schedulers.base import SchedulerError
 from decima.settings import Count, LearningRate, Positive, Section, Share, Weight, first_problem
 from simulator.cluster.config import SEMANTICS, ClusterConfig, parse_classes
+from workloads.attribute_distribution import AttributeDistribution
 from workloads.job import WorkloadError
 from workloads.sources.open import EMBEDDED, open_workload
 from workloads.sources.workload_file import Workload
@@ -142,8 +143,11 @@ class ClusterSection(Section):
     moving_delay: Weight = Field(
         default=2.0, description="time that an executor needs to move to another job, s"
     )
-    reward: Literal["jct", "makespan"] = Field(
-        default="jct", description="objective: the average job completion time, or the makespan"
+    reward: str = Field(
+        default="jct",
+        description="objective: jct, the average job completion time; makespan; weighted; power-mean:K, for short "
+        "tails; deadline or deadline:PENALTY, tardiness with a penalty in s for each missed deadline; or a sum such "
+        "as jct+0.5*deadline:60",
     )
     semantics: Literal["paper", "decima-sim", "trace"] = Field(
         default="paper",
@@ -199,14 +203,32 @@ class WorkloadSection(Section):
         description="AT:RATE[:WORKLOAD], a change of Poisson arrivals: from AT seconds on, jobs come RATE times as "
         "often, and from another workload if one is given",
     )
+    deadlines: Positive | tuple[Positive, Positive] | None = Field(
+        default=None,
+        description="slack of each job's deadline, a multiple of its time alone; of two, a slack between both is "
+        "drawn; null for the deadlines of the workload",
+    )
+    weights: tuple[Positive, ...] = Field(
+        default=(), description="weights of jobs, each as likely; empty for those of the workload"
+    )
+    tenants: int = Field(
+        default=0, ge=0, description="number of tenants, each as likely; 0 for those of the workload"
+    )
 
     @property
     def intervals(self) -> tuple[float, ...]:
         """Mean times between arrivals, s."""
         return self.interval if isinstance(self.interval, tuple) else (self.interval,)
 
+    @property
+    def attributes(self) -> AttributeDistribution:
+        """Distribution of drawn attributes."""
+        slack = (self.deadlines,) * 2 if isinstance(self.deadlines, float) else self.deadlines
+        return AttributeDistribution(slack, self.tenants, self.weights)
+
     @model_validator(mode="after")
     def _check(self) -> WorkloadSection:
+        _ = self.attributes  # raises if out of range
         if self.profiles is not None and self.file is not None:
             raise ValueError("profiles and file exclude each other")
         if not self.intervals:

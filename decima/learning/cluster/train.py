@@ -44,7 +44,14 @@ from decima.learning.cluster.validation import (
 )
 from decima.learning.config import CLONING, SHUFFLE, VALIDATION, Progress, silent
 from decima.learning.loop import CONFIG, TrainingLoop
-from decima.learning.metrics import CLUSTER_METRICS, IterationReport, TrainingResult, Validation
+from decima.learning.metrics import (
+    CLUSTER_METRICS,
+    IterationReport,
+    TrainingResult,
+    Validation,
+    objective_title,
+    validation_metric,
+)
 from decima.policy.errors import PolicyFileError
 from decima.policy.files import TRAINED_ON, load_policy, policy_path, read_about, save_policy
 from decima.policy.parts import build_part, is_custom
@@ -71,7 +78,7 @@ HEURISTICS = "heuristics on the validation sequences"
 class ClusterTraining(TrainingLoop[TrainingConfig]):
     """Training run on a cluster, see ``TrainingLoop``.
 
-    Results are the objective on each validation sequence, [n], ms: mean JCT, or makespan if that is rewarded.
+    Results are the objective on each validation sequence, [n], ms, see ``decima.evaluation.run.objective_ms``.
 
     Attributes:
         policy: the policy that is trained.
@@ -257,8 +264,8 @@ class ClusterTraining(TrainingLoop[TrainingConfig]):
     def _validate(self) -> Validation:
         shares = _shares(self.config.validation_seeds, self._workers.count, FEW)
         work, progress = partial(evaluate_weights, self.average.arrays), partial(self._progress, VALIDATION)
-        jct_ms, makespan_ms = np.concatenate(self._map(work, shares, progress, map(len, shares))).T.copy()
-        objective = makespan_ms if self.config.cluster.reward == "makespan" else jct_ms
+        table = np.concatenate(self._map(work, shares, progress, map(len, shares))).T.copy()
+        jct_ms, makespan_ms, objective = table
         if self.config.settings is not None:
             return self._over_cells(objective)
         mean = float(objective.mean())
@@ -266,8 +273,12 @@ class ClusterTraining(TrainingLoop[TrainingConfig]):
             "validation_mean_jct_s": float(jct_ms.mean()) / 1000,
             "validation_makespan_s": float(makespan_ms.mean()) / 1000,
         }
+        if (name := validation_metric(self.config.cluster.reward)) not in measured:
+            measured[name] = mean / 1000
         reference = float(np.mean(self._reference[HINDSIGHT]))
-        return Validation(mean / 1000, reference / 1000, 1 - mean / reference, objective.tolist(), measured)
+        # Costs of deadlines may be 0: then the improvement is the absolute one, in s.
+        improvement = 1 - mean / reference if reference else -mean / 1000
+        return Validation(mean / 1000, reference / 1000, improvement, objective.tolist(), measured)
 
     @property
     def _references(self) -> list[str]:
@@ -314,7 +325,7 @@ class ClusterTraining(TrainingLoop[TrainingConfig]):
 
     def _describe(self, results: Mapping[str, Any]) -> dict[str, Any]:
         validation = self.config.validation
-        objective = "makespan" if self.config.cluster.reward == "makespan" else "mean JCT"
+        objective = objective_title(self.config.cluster.reward)
         described = {
             "set": f"{validation.sequences} validation sequences; times are seconds",
             "objective": objective,

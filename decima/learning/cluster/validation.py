@@ -37,7 +37,10 @@ __all__ = [
 def evaluate_policy(
     conditions: Conditions, policy: Actor | Policy, seeds: Sequence[int]
 ) -> NDArray[np.float64]:
-    """Run greedy episodes of a policy; return mean JCT and makespan of each sequence, float64 [n, 2], ms.
+    """Run greedy episodes of a policy; return mean JCT, makespan and objective of each sequence, [n, 3], ms.
+
+    Returns:
+        float64 [n, 3]; see ``decima.evaluation.run.objective_ms`` for the objective.
 
     Raises:
         NotFiniteError: a weight of the policy is not finite.
@@ -48,7 +51,12 @@ def evaluate_policy(
     records = [
         run_episode(conditions.cluster_of(seed), conditions.sequence(seed), scheduler) for seed in seeds
     ]
-    return np.array([(record.mean_jct_ms, record.makespan_ms) for record in records])
+    return np.array(
+        [
+            (record.mean_jct_ms, record.makespan_ms, objective_ms(record, conditions.cluster.reward))
+            for record in records
+        ]
+    )
 
 
 def evaluate_weights(

@@ -9,7 +9,7 @@ Arguments of the functions:
     jobs, classes: all job rows and executor class rows of the observation.
     own: row of the offered executor class.
     job, stage: rows of the job and of the stage.
-    work: ``WORK`` record of the job, sums over its stages.
+    work: ``graphs.WORK`` record of the job, sums over its stages.
     number, place: indices of the job and of the stage in the observation.
     useful: float64 [J, 2], useful parallelism of each job alone at each of ``scheduler.COST_EXPONENTS``.
     rule_price: float64, the rule's cost exponent of executors; 0 if no feature needs it.
@@ -28,22 +28,7 @@ import numpy as np
 
 from simulator.compiled import inner
 
-__all__ = ["FEATURES", "WORK", "FeatureEntry", "Offer", "covers", "describe", "sum_work"]
-
-#: Sums over the stages of a live job, and its number of executors without the offered ones.
-WORK = np.dtype(
-    (
-        np.record,
-        [
-            ("remaining_ms", np.float64),  # work of tasks that have not started
-            ("unclaimed_ms", np.float64),  # of these, work of tasks that no executor is committed to
-            ("fitting_ms", np.float64),  # of these, work that fits the executors offered
-            ("attained_ms", np.float64),  # executor time of tasks that have finished
-            ("busy", np.int64),  # executors at work, and those committed to a task
-            ("held", np.int64),
-        ],
-    )
-)
+__all__ = ["FEATURES", "FeatureEntry", "Offer", "covers", "describe"]
 
 
 class Offer(NamedTuple):
@@ -64,6 +49,7 @@ class Offer(NamedTuple):
     guard_work_ms: float
     """Guard threshold: work per executor that makes a move worthwhile; 0 without moving delay."""
     moving_delay_ms: float
+    time_ms: float
     lasting_ms: float
     """Work per executor in the feature ``lasting_executors``."""
     rule_stage: int
@@ -252,6 +238,18 @@ def attained_ms(work):
     return work.attained_ms
 
 
+@feature("weight", log=True)
+def job_weight(job):
+    """Weight of the job; 1 if it has none."""
+    return job.weight
+
+
+@feature("ms", 10_000, log=True)
+def deadline_left_ms(job, offer):
+    """Time until the job's deadline; 0 if it has passed, and at most 1e7, also without a deadline."""
+    return min(max(job.deadline_ms - offer.time_ms, 0.0), 1e7)
+
+
 @feature("executors", 4)
 def job_executors(job):
     """Executors that the job holds."""
@@ -385,25 +383,6 @@ def _make_fill(level: str) -> Any:
 _fill_cluster, _fill_job, _fill_stage = map(_make_fill, _ARGUMENTS)
 #: Number of every custom feature, which is 0 until Python fills it in.
 CUSTOM = len(FEATURES)
-
-
-@inner(arrays=True)
-def sum_work(jobs, stages, own, offer):
-    """Sum over the stages of each live job; ``WORK`` records [J]."""
-    work = np.zeros(len(jobs), WORK)
-    for number in range(len(jobs)):
-        executors = jobs[number].executors
-        work[number].held = max(executors - offer.offered if number == offer.source else executors, 0)
-    for stage in stages:
-        sums = work[stage.job]
-        unclaimed_ms = stage.unclaimed_tasks * stage.mean_task_ms
-        sums.remaining_ms += stage.remaining_tasks * stage.mean_task_ms
-        sums.unclaimed_ms += unclaimed_ms
-        sums.attained_ms += stage.finished_ms
-        if covers(own, stage):
-            sums.fitting_ms += unclaimed_ms
-        sums.busy += stage.running_executors + stage.remaining_tasks - stage.unclaimed_tasks
-    return work
 
 
 @inner(arrays=True)

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from decima.policy.compiled.features import describe, sum_work
+from decima.policy.compiled.features import covers, describe
 from simulator.compiled import compiled, inner
 
 __all__ = ["LIMIT_KINDS", "NO_GUARD", "GraphSpec", "Graphs", "Guard", "Profiles", "build"]
@@ -24,6 +24,20 @@ LIMIT_KINDS = {"input": INPUT, "outputs": OUTPUTS, "stage": STAGE, "none": NONE}
 #: ``low`` and ``high``, int32 [S], of the choices that the guard does not mask; empty if the guard masks nothing.
 Guard = tuple[NDArray[np.int32], NDArray[np.int32]]
 NO_GUARD: Guard = (np.zeros(0, np.int32), np.zeros(0, np.int32))
+#: Sums over the stages of a live job, and its number of executors without the offered ones.
+WORK = np.dtype(
+    (
+        np.record,
+        [
+            ("remaining_ms", np.float64),  # work of tasks that have not started
+            ("unclaimed_ms", np.float64),  # of these, work of tasks that no executor is committed to
+            ("fitting_ms", np.float64),  # of these, work that fits the executors offered
+            ("attained_ms", np.float64),  # executor time of tasks that have finished
+            ("busy", np.int64),  # executors at work, and those committed to a task
+            ("held", np.int64),
+        ],
+    )
+)
 
 
 class Graphs(NamedTuple):
@@ -176,7 +190,7 @@ def build(jobs, stages, classes, offer, rule_price, rule_limits, rule_away, prof
         ValueError: lengths or order of the arrays are inconsistent.
     """
     _check(jobs, stages, classes, offer, rule_limits, rule_away, profiles)
-    work = sum_work(jobs, stages, classes[offer.executor_class], offer)
+    work = _sum_work(jobs, stages, classes[offer.executor_class], offer)
     place, stage_job, unfinished = _rows(stages, spec.finished_stages)
     features, job_features = describe(
         jobs, stages, classes, offer, work, profiles.useful, rule_price, rule_limits, rule_away, spec, place
@@ -245,6 +259,25 @@ def _check(jobs, stages, classes, offer, rule_limits, rule_away, profiles):
         begin, begin_message = end, first[job + 1]
     if not (fits and begin == len(stages)):
         raise ValueError("a stage has a wrong job, or a profile has other stages than its job")
+
+
+@inner(arrays=True)
+def _sum_work(jobs, stages, own, offer):
+    """Sum over the stages of each live job; ``WORK`` records [J]."""
+    work = np.zeros(len(jobs), WORK)
+    for number in range(len(jobs)):
+        executors = jobs[number].executors
+        work[number].held = max(executors - offer.offered if number == offer.source else executors, 0)
+    for stage in stages:
+        sums = work[stage.job]
+        unclaimed_ms = stage.unclaimed_tasks * stage.mean_task_ms
+        sums.remaining_ms += stage.remaining_tasks * stage.mean_task_ms
+        sums.unclaimed_ms += unclaimed_ms
+        sums.attained_ms += stage.finished_ms
+        if covers(own, stage):
+            sums.fitting_ms += unclaimed_ms
+        sums.busy += stage.running_executors + stage.remaining_tasks - stage.unclaimed_tasks
+    return work
 
 
 @inner(arrays=True)

@@ -48,6 +48,9 @@ def test_an_episode_in_numbers() -> None:
     }
     assert objective_ms(record, "jct") == record.mean_jct_ms
     assert objective_ms(record, "makespan") == record.makespan_ms
+    assert objective_ms(record, "1*jct") == pytest.approx(record.mean_jct_ms)
+    cost_ms = (record.jct_ms**2).mean() / record.config.reward_scale_ms
+    assert objective_ms(record, "power-mean:2") == pytest.approx(cost_ms)
 
 
 def test_the_load_is_the_time_in_which_executors_ran_tasks_until_the_last_arrival() -> None:

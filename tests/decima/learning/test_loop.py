@@ -62,6 +62,10 @@ WAYS: dict[str, dict[str, dict[str, Any]]] = {
         "unfixed": {"episodes": {"fixed_sequences": False}},
         "cloning": {"behaviour_cloning": {"scheduler": "fair", "sequences": 2, "epochs": 1}},
         "makespan": {"cluster": {"reward": "makespan"}},
+        "deadlines": {
+            "cluster": {"reward": "deadline:5"},
+            "workload": {"deadlines": [1, 2], "weights": [1, 4], "tenants": 2},
+        },
         "no average": {"update": {"ema_decay": 0.0}},
         "decima-sim": {"policy": {"preset": "decima-sim"}, "cluster": {"semantics": "decima-sim"}},
         "no graph": {"policy": {"overrides": {"graph": False, "limit": "none"}}},

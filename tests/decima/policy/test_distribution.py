@@ -226,6 +226,15 @@ def test_batches_and_streams_are_not_similar() -> None:
         assert not is_similar(one, other)
 
 
+def test_policies_for_other_objectives_do_not_fit() -> None:
+    weighted = made().model_copy(update={"objective": "weighted"})
+    assert out_of_distribution(weighted, weighted) == []
+    assert out_of_distribution(weighted, made()) == ["the objective is jct, trained for weighted"]
+    assert out_of_distribution(made(), weighted) == ["the objective is weighted, trained for jct"]
+    assert is_similar(weighted, weighted)
+    assert not is_similar(made(), weighted)
+
+
 def test_no_fewer_classes_and_no_lighter_load_is_outside() -> None:
     assert out_of_distribution(made(classes=(4, 4, 4)), made()) == []
     assert out_of_distribution(made(STREAM), made(STREAM, load=(0, 0, 0.001))) == []

@@ -96,6 +96,8 @@ def test_features_are_what_they_are_called() -> None:
         "job_log_sd": [0, 0, 0],
         "present_share": [1, 1, 1],
         "attained_ms": [600, 600, 150],
+        "job_weight": [1, 1, 1],
+        "deadline_left_ms": [1e7, 1e7, 1e7],
     }
     assert expected.keys() == FEATURES.keys()
     for name, column in zip(FEATURES, graph.features.T, strict=True):
@@ -116,6 +118,16 @@ def test_features_tell_of_uncertainty_and_of_executors_that_joined() -> None:
     of_jobs = dict(zip(OF_JOBS, graph.job_features.T.tolist(), strict=True))
     assert (columns["present_share"], of_jobs["present_share"]) == ([1.25] * 3, [1.25] * 2)  # one has joined
     assert (of_jobs["job_log_sd"], of_jobs["attained_ms"]) == ([1.5, 0.75], [120.0, 7.0])
+
+
+def test_features_tell_what_the_owner_of_a_job_asks_for() -> None:
+    seen = by_hand()
+    seen.time_ms = 200.0
+    seen.jobs["weight"], seen.jobs["deadline_ms"] = [16.0, 0.5], [5200.0, 150.0]
+    graph = Featurizer(EVERYTHING).graph(seen)
+    of_jobs = dict(zip(OF_JOBS, graph.job_features.T.tolist(), strict=True))
+    assert of_jobs["job_weight"] == [16.0, 0.5]
+    assert of_jobs["deadline_left_ms"] == [5000.0, 0.0]  # the second one has passed
 
 
 def test_features_tell_what_fits_which_executors() -> None:

@@ -104,6 +104,19 @@ def test_the_policy_has_the_fields_of_its_preset_and_those_given() -> None:
         ("workload: {profiles: a, file: b}", "workload: profiles and file exclude each other"),
         ("workload: {interval: []}", "workload: interval: expected at least one"),
         ("workload: {interval: [3, 0]}", "workload.interval"),
+        ("workload: {deadlines: [4, 2]}", "workload: the slack of deadlines must be above 0, finite and asc"),
+        ("workload: {deadlines: [1, 2, 3]}", "workload.deadlines"),
+        ("workload: {deadlines: 0}", "workload.deadlines"),
+        ("workload: {weights: [1, 0]}", "workload.weights[1]: expected greater than 0, got 0"),
+        ("workload: {tenants: 2000}", "workload: at most 1000 tenants, got 2000"),
+        (
+            "cluster: {reward: weightd}",
+            "cluster: reward 'weightd': unknown objective 'weightd' (did you",
+        ),
+        (
+            "cluster: {reward: 'deadline:-1'}",
+            "cluster: reward 'deadline:-1': expected a number of at ",
+        ),
         ("settings: {sources: []}", "settings.sources: expected at least one"),
         (
             "settings: {load: {normal: [1, 2]}}",

@@ -22,12 +22,14 @@ from decima.learning.metrics import IterationReport, TrainingResult, read_metric
 from decima.policy.errors import PolicyFileError
 from decima.policy.files import load_policy, read_trained_on
 from decima.policy.policy import Policy
+from decima.policy.scheduler import NeuralScheduler
 from decima.settings import TrainingError
 from simulator.cluster.config import ClusterConfig
+from simulator.cluster.episode import run_episode
 from tests.decima.evaluation.examples import LIBRARY
 from tests.decima.learning.cluster.examples import small
 from tests.simulator.cluster.build import job, stage
-from workloads import Workload, trace_arrivals, write_workload
+from workloads import Workload, WorkloadError, trace_arrivals, write_workload
 
 
 def train(config: TrainingConfig, out: Path, **options: Any) -> TrainingResult[TrainingConfig]:
@@ -122,6 +124,85 @@ def test_where_makespan_is_rewarded_it_is_compared(tmp_path: Path) -> None:
     np.testing.assert_allclose(result.results["decima"], judged[:, 1])
     expected = 1 - judged[:, 1].mean() / np.mean(result.results["tuned-weighted-fair"])
     assert result.improvement == pytest.approx(expected)
+
+
+def test_a_policy_is_trained_and_kept_for_its_objective(tmp_path: Path) -> None:
+    """Weights and deadlines are drawn; costs are computed by hand from the episodes."""
+    config = small(
+        tmp_path,
+        iterations=2,
+        cluster={"reward": "weighted+2*deadline:5"},
+        workload={"weights": [1, 16], "deadlines": [1, 3], "tenants": 2},
+        policy={
+            "job_features": [{"name": "job_weight"}, {"name": "deadline_left_ms", "scale": 1000, "log": True}]
+        },
+        validation={"every": 1},
+    )
+    result, conditions = train(config, tmp_path / "out"), config.conditions()
+    scheduler, costs_s = NeuralScheduler(load_policy(result.policy_file)), []
+    for seed in config.validation_seeds:
+        record = run_episode(conditions.cluster, conditions.sequence(seed), scheduler)
+        late_s = np.maximum(record.completion_ms - record.deadline_ms, 0) / 1000
+        jobs_s = record.sequence.weight * record.jct_ms / 1000 + 2 * (late_s + 5 * record.missed)
+        costs_s.append(float(jobs_s.mean()))
+        assert {each.tenant for each in record.sequence.attributes} <= {"tenant-1", "tenant-2"}
+    np.testing.assert_allclose(np.divide(result.results["decima"], 1000), costs_s)
+    rows = [row for row in read_metrics(tmp_path / "out" / "metrics.jsonl") if "validation_cost_s" in row]
+    assert min(row["validation_cost_s"] for row in rows) == pytest.approx(np.mean(costs_s))
+    assert all(row["validation_mean_jct_s"] < row["validation_cost_s"] for row in rows)
+
+    trained = read_trained_on(result.policy_file)
+    assert trained is not None
+    assert trained.objective == "weighted+2*deadline:5"
+    assert misfits(result.policy_file, conditions) == []
+    assert misfits(result.policy_file, replace(conditions, cluster=ClusterConfig(4))) == [
+        "the objective is jct, trained for weighted+2*deadline:5"
+    ]
+    card = (tmp_path / "out" / CARD).read_text()
+    assert "It was trained for the objective `weighted+2*deadline:5`, not for the mean JCT." in card
+    assert "| cost per job by weighted+2*deadline:5 |" in card
+
+
+def test_rewards_of_another_objective_make_another_policy(tmp_path: Path) -> None:
+    workload = {"weights": [1, 16]}
+    learned = {}
+    for reward in ("jct", "weighted"):
+        config = small(tmp_path, iterations=1, cluster={"reward": reward}, workload=workload)
+        train(config, tmp_path / reward)
+        networks = load_checkpoint(tmp_path / reward / CHECKPOINT).learner["networks"]
+        learned[reward] = torch.cat([each.flatten() for each in networks.values()])
+    assert not torch.equal(*learned.values())
+
+
+def test_deadlines_that_all_schedulers_meet_are_no_gain(tmp_path: Path) -> None:
+    config = small(tmp_path, iterations=1, cluster={"reward": "deadline"}, workload={"deadlines": 1000})
+    result = train(config, tmp_path / "out")
+    assert result.improvement == 0
+    assert set(result.results["decima"]) == {0}
+
+
+@pytest.mark.parametrize(
+    ("reward", "workload", "message"),
+    [
+        (
+            "jct+deadline",
+            {"weights": [2]},
+            "cluster.reward 'jct+deadline': no job has a deadline, expected workload.deadlines",
+        ),
+        (
+            "weighted",
+            {"deadlines": 3},
+            "cluster.reward 'weighted': all jobs have the weight 1, expected workload.weights",
+        ),
+    ],
+)
+def test_an_objective_needs_the_attributes_that_it_is_about(
+    reward: str, workload: dict[str, Any], message: str, tmp_path: Path
+) -> None:
+    config = small(tmp_path, cluster={"reward": reward}, workload=workload)
+    with pytest.raises(WorkloadError) as caught:
+        train(config, tmp_path / "out")
+    assert str(caught.value) == message
 
 
 def test_behaviour_cloning_of_longer_sequences(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

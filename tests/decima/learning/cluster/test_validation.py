@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -19,11 +20,15 @@ from tests.decima.evaluation.examples import CLUSTER, conditions
 
 
 def test_a_policy_is_judged_by_whole_episodes() -> None:
-    policy, chosen = Policy(SHORTCUT_POLICY, seed=1), conditions()
+    policy, chosen = (
+        Policy(SHORTCUT_POLICY, seed=1),
+        conditions(cluster=replace(CLUSTER, reward="jct+makespan")),
+    )
     judged = evaluate_policy(chosen, policy, [5, 9])
-    for (jct_ms, makespan_ms), seed in zip(judged, (5, 9), strict=True):
+    for (jct_ms, makespan_ms, cost_ms), seed in zip(judged, (5, 9), strict=True):
         record = run_episode(CLUSTER, chosen.sequence(seed), NeuralScheduler(policy))
         assert (jct_ms, makespan_ms) == (record.mean_jct_ms, record.makespan_ms)
+        assert cost_ms == pytest.approx(jct_ms + makespan_ms / 4)  # of four jobs
 
 
 @pytest.mark.parametrize("reward", ["jct", "makespan"])
@@ -57,4 +62,4 @@ print(len(samples) > 0, len(recorded) > 0, evaluate_weights(actor.arrays, shared
 print([name for name in ("torch", "torch_geometric") if name in sys.modules])
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.splitlines() == ["True True (1, 2)", "[]"]
+    assert done.stdout.splitlines() == ["True True (1, 3)", "[]"]
