@@ -54,6 +54,7 @@ class RandomStream(IntEnum):
     ESTIMATES = 7
     FAULTS = 8
     ATTRIBUTES = 9
+    TASK_TIMES = 10
 
 
 def random_stream(seed: int, purpose: RandomStream, *path: int) -> np.random.Generator:

@@ -120,8 +120,11 @@ class BaseCluster(ABC):
 
         With the same decisions both have the same future, bit for bit, unless ``futures`` is given. Then tasks that
         have not started get the noise of a sequence with this seed, and durations of running tasks are redrawn, given
-        how long they have run: the future shares only what a scheduler can know with the true one. Forks with the same
-        ``futures`` have the same noise for all decisions (common random numbers).
+        how long they have run. Where estimates have errors (``ClusterConfig.knowledge``), true mean task times are
+        redrawn, too: for each job from the posterior given its tasks so far, so that the estimates are unbiased in the
+        fork. The fork has the true arrivals and the true numbers of tasks. A task that has run longer than all redrawn
+        durations of its stage ends when it truly does. Forks with the same ``futures`` have the same noise and task
+        times for all decisions (common random numbers).
 
         Args:
             futures: seed of another future; by default the true one.

@@ -27,7 +27,9 @@ from simulator.cluster.engine import copies, forks
 from simulator.cluster.engine import faults as fault_engine
 from simulator.cluster.engine.clock import Clock
 from simulator.cluster.engine.executors import FAILED, IDLE, JOB_COMPLETE, JOB_FAILED
+from simulator.cluster.engine.posterior import posterior, records
 from simulator.cluster.engine.state import Memory, allocate, state_of
+from simulator.cluster.estimates import redrawn_factors
 from simulator.cluster.observation import Observation
 from simulator.cluster.record import EpisodeRecord
 from workloads.arrivals import JobSequence
@@ -58,6 +60,7 @@ class Cluster(BaseCluster):
         self._moves: list[tuple[NDArray[np.int64], NDArray[np.float64]]] = []
         self._has_log = True
         self._noise_seed = sequence.seed
+        self._redraws_task_times = False
         self._faults = config.faults if config.faults.active else None
         self._outages: frozenset[int] = frozenset()  # executors that are lost
         self._lost_runs: list[NDArray[np.void]] = []
@@ -106,8 +109,11 @@ class Cluster(BaseCluster):
         return fork
 
     def _redraw(self, seed: int) -> None:
-        """Redraw the noise of tasks that have not started, and the rest of running ones, with another seed."""
+        """Redraw tasks that have not started, and the rest of running ones, with another seed."""
         self._noise_seed = seed
+        self._redraws_task_times = bool(self._estimates)
+        if self._redraws_task_times:
+            self.snapshot()  # updates the estimates
         state = self._state
         for job in state.live[: len(self._profiles)].tolist():
             first = state.stages["first_task"][self._first_stage[job]]
@@ -117,9 +123,19 @@ class Cluster(BaseCluster):
             if self._faults:
                 state.jobs["key"][job] = job_key(seed, job)
                 forks.renew_noise(self._memory, job)
+            if self._redraws_task_times:
+                first_stage = self._first_stage[job]
+                estimates = state.estimates[first_stage : first_stage + profile.num_stages]
+                self._redraw_task_times(job, state.beliefs[job : job + 1], estimates)
         forks.redraw_running(self._memory, self.clock.now)
         if self._faults and self.clock.cancel(Cluster._executor_changes):
             self._schedule_outages()
+
+    def _redraw_task_times(self, job: int, belief: NDArray[np.void], estimates: NDArray[np.void]) -> None:
+        """Redraw the mean task times of a job's stages, given its estimates."""
+        first = self._first_stage[job]
+        stages = self._state.stages[first : first + len(estimates)]
+        stages["factor"] = redrawn_factors(self._noise_seed, job, belief, estimates, stages["mean_task_ms"])
 
     # What the scheduler sees.
 
@@ -281,6 +297,10 @@ class Cluster(BaseCluster):
         engine.add_job(self._memory, job, *noise)
         if self._faults:
             self._state.jobs["key"][job] = job_key(self._noise_seed, job)
+        if self._redraws_task_times:
+            belief, estimates = records(self._estimates[job])
+            posterior(belief, estimates)
+            self._redraw_task_times(job, belief, estimates)
         self._profiles += (self._known.profiles[job],)
         self._reward.add_job(self.clock.now, job)
         self._num_losses = 0

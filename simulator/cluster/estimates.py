@@ -19,7 +19,15 @@ from simulator.cluster.config import Knowledge
 from workloads.arrivals import JobSequence, RandomStream, WorkPrior, random_stream
 from workloads.job import LONGEST_MS, MOST_TASKS, JobProfile, TaskDurations, Wave
 
-__all__ = ["STEP", "Estimate", "draw_estimates", "from_history", "typical_durations", "without_history"]
+__all__ = [
+    "STEP",
+    "Estimate",
+    "draw_estimates",
+    "from_history",
+    "redrawn_factors",
+    "typical_durations",
+    "without_history",
+]
 
 #: The work of profiles that schedulers see is a power of this, ms, as they cache results by profile.
 STEP = 2.0
@@ -79,6 +87,32 @@ def draw_estimates(sequence: JobSequence, knowledge: Knowledge) -> list[Estimate
         else:
             estimates.append(from_history(told, prior, knowledge, math.exp(knowledge.job_error * log_factor)))
     return estimates
+
+
+def redrawn_factors(
+    seed: int, job: int, belief: NDArray[np.void], stages: NDArray[np.void], mean_ms: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """Draw mean task times of a job's stages from the posterior, as factors of the true ones, float64 [num_stages].
+
+    Args:
+        seed: seed of the random numbers.
+        job: number of the job in the sequence.
+        belief: ``BELIEF`` [1] of the job.
+        stages: ``ESTIMATE`` [num_stages].
+        mean_ms: true mean task times, float64 [num_stages], ms.
+    """
+    stage_var, job_var = float(belief["stage_var"][0]), float(belief["log_sd"][0]) ** 2
+    if stage_var + job_var == 0:
+        return np.ones(len(stages))
+    # The variance of a stage is share² * job_var + share * stage_var, see `posterior`; share is 1 without observations.
+    variance = stages["log_sd"] ** 2
+    share = 2 * variance / (stage_var + np.sqrt(stage_var**2 + 4 * job_var * variance))
+    random = random_stream(seed, RandomStream.TASK_TIMES, job)
+    log = share * math.sqrt(job_var) * random.standard_normal()
+    log += np.sqrt(share * stage_var) * random.standard_normal(len(stages))
+    drawn_ms = np.minimum(stages["mean_ms"] * np.exp(log), LONGEST_MS)
+    factors: NDArray[np.float64] = drawn_ms / np.maximum(mean_ms, SHORTEST_MS)
+    return factors
 
 
 @lru_cache(maxsize=10_000)

@@ -67,7 +67,8 @@ class ReferenceCluster(ReferenceExecutors):
         fork = type(self)(self.config, self.sequence)
         fork._given_ms = self._given_ms.copy()
         if futures is not None:
-            fork._given_ms |= redrawn_ms(self.config, self._executors, futures, self.clock.now)
+            factors = {job: self._redrawn_factors(job, futures) for job in self._live}
+            fork._given_ms |= redrawn_ms(self.config, self._executors, futures, self.clock.now, factors)
         with suppress(SchedulingError):  # the cluster stands still for ever
             for method, *arguments in self._history:
                 method(fork, *arguments)
@@ -76,12 +77,13 @@ class ReferenceCluster(ReferenceExecutors):
         return fork
 
     def _change_future(self, seed: int | None, arrivals: bool) -> None:
-        """Redraw the noise of tasks that have not started, if a seed is given; perhaps let no more jobs arrive."""
+        """Redraw tasks that have not started, if a seed is given; perhaps let no more jobs arrive."""
         self._history.append((ReferenceCluster._change_future, seed, arrivals))
         self._arrivals &= arrivals
         if seed is not None:
             for job in self._jobs:
                 job.draw_noise(seed)
+                self._redraw_task_times(job, seed)
             self._begin_outages(seed)
 
     # Processes.

@@ -20,6 +20,7 @@ from simulator.cluster.base import BaseCluster
 from simulator.cluster.chance import COPY
 from simulator.cluster.config import ClusterConfig, check_demands
 from simulator.cluster.durations import duration_ms
+from simulator.cluster.estimates import redrawn_factors
 from simulator.cluster.observation import JOB, STAGE, Observation
 from simulator.cluster.reference_state import (
     Executor,
@@ -142,6 +143,19 @@ class ReferenceExecutors(BaseCluster):
         executor.task, executor.is_copy = stage.next_task_number(), False
         return self._begin_run(executor, stage, stage.runs)
 
+    def _redrawn_factors(self, job: Job, seed: int) -> list[float]:
+        """Redraw the factors of task times of a job's stages, given its estimates; 1 if these are exact."""
+        if not self._estimates:
+            return [1.0] * len(job.stages)
+        known = estimate(job, self._estimates[job.number], self._executors, self.clock.now)
+        mean_ms = np.array([stage.profile.durations.mean_ms for stage in job.stages])
+        factors: list[float] = redrawn_factors(seed, job.number, *known, mean_ms).tolist()
+        return factors
+
+    def _redraw_task_times(self, job: Job, seed: int) -> None:
+        for stage, factor in zip(job.stages, self._redrawn_factors(job, seed), strict=True):
+            stage.factor = factor
+
     def _copy(self, executor: Executor, stage: Stage, task: int) -> None:
         """Run a task that already runs also on an executor from the pool of its job."""
         executor.stage, executor.task, executor.is_copy = stage, task, True
@@ -158,6 +172,7 @@ class ReferenceExecutors(BaseCluster):
         if task_ms is None:
             noise = stage.later_noise(task, key, COPY) if is_copy else stage.noise[task]
             task_ms = duration_ms(self.config, stage.profile.durations, wave, parallelism, *noise)
+            task_ms *= stage.factor
             task_ms *= delay_factor(self.config, stage, task, key, is_copy)
         runs[task] = (self.clock.now, self.clock.now + task_ms, executor.number, wave, parallelism)
         executor.warm, executor.start_ms = stage, self.clock.now

@@ -90,6 +90,7 @@ class Stage:
     copied: set[int] = field(default_factory=set)  # tasks whose current attempt was copied
     late_ms: float = 0.0  # time after which a task is copied; 0 if not known yet
     finished_ms: float = 0.0  # executor time of finished tasks
+    factor: float = 1.0  # of its task times, drawn in forks where estimates have errors
 
     def finish_task(self, executor: Executor, now_ms: float) -> None:
         """Note that an executor has finished its task of the stage."""
@@ -234,9 +235,20 @@ def delay_factor(config: ClusterConfig, stage: Stage, task: int, key: int, is_co
 
 
 def redrawn_ms(
-    config: ClusterConfig, executors: list[Executor], seed: int, now_ms: float
+    config: ClusterConfig,
+    executors: list[Executor],
+    seed: int,
+    now_ms: float,
+    factors: dict[Job, list[float]],
 ) -> dict[tuple[int, int, int, int, bool], float]:
     """Redraw durations of running tasks, given that they end after ``now_ms``.
+
+    Args:
+        config: the cluster.
+        executors: all executors.
+        seed: seed of the noise.
+        now_ms: time, ms.
+        factors: factors of the task times of the stages of live jobs.
 
     Returns:
         Duration in ms by (job, stage, task, attempt, whether it is a copy).
@@ -252,8 +264,8 @@ def redrawn_ms(
         if finish_ms > now_ms:
             key = job_key(seed, stage.job.number)
             noise = stage.later_noise(task, key, COPY) if is_copy else noises[stage.job][stage.number][task]
-            factor = delay_factor(config, stage, task, key, is_copy)
-            since_ms = start_ms + (now_ms - start_ms) / factor if factor > 1 else now_ms
+            factor = factors[stage.job][stage.number] * delay_factor(config, stage, task, key, is_copy)
+            since_ms = start_ms + (now_ms - start_ms) / factor if factor != 1 else now_ms
             run = Wave(wave), parallelism, noise, start_ms, since_ms
             task_ms = longer_ms(config, stage.profile.durations, *run)
             if task_ms is not None and start_ms + task_ms * factor > now_ms:

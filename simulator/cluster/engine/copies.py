@@ -141,6 +141,7 @@ def _copy(state, executor, late, now):
         cluster.nearest_level == 1,
         cluster.warmup_ms,
     )
+    task_ms *= stage.factor
     if cluster.straggler_share > 0:
         task_ms *= copy_delay_factor(state, stage.job, number)
     run.finish = now + task_ms

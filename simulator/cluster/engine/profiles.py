@@ -48,6 +48,7 @@ STAGE = record(
     ("first_level", _INT),  # in `levels`; jobs of one profile share them
     ("end_level", _INT),
     ("mean_task_ms", _FLOAT),
+    ("factor", _FLOAT),  # of its task times, drawn in forks where estimates have errors
     ("finished_ms", _FLOAT),  # executor time of its finished tasks
     ("cpu", _FLOAT),  # demand
     ("memory", _FLOAT),
@@ -92,6 +93,7 @@ def pack(profile: JobProfile) -> Packed:
     stages["first_level"] = block_starts(num_levels)
     stages["end_level"] = stages["first_level"] + num_levels
     stages["mean_task_ms"] = [stage.durations.mean_ms for stage in profile.stages]
+    stages["factor"] = 1.0
     stages["cpu"] = [stage.cpu for stage in profile.stages]
     stages["memory"] = [stage.memory for stage in profile.stages]
     children = np.array([child for children in profile.children for child in children], dtype=np.int64)

@@ -115,6 +115,7 @@ def _run(state, executor, stage_id, now):
         cluster.nearest_level == 1,
         cluster.warmup_ms,
     )
+    task_ms *= stage.factor
     if cluster.straggler_share > 0:
         task_ms *= delay_factor(state, stage.job, runner.task)
     task.finish = now + task_ms
@@ -142,9 +143,9 @@ def _redraw(state, executor, finish, now):
     cluster, runner = state.cluster[0], state.executors[executor]
     number, start = runner.task, runner.start
     stage, task, noise = state.stages[runner.stage], state.tasks[number], state.noise[number]
-    level, duration, factor = noise.level, noise.duration, 1.0
+    level, duration, delay = noise.level, noise.duration, 1.0
     if cluster.straggler_share > 0:
-        factor = delay_factor(state, stage.job, number)
+        delay = delay_factor(state, stage.job, number)
     wave, parallelism = int(task.wave), int(task.parallelism)
     if cluster.speculation_quantile > 0:
         run = run_of(state, executor)
@@ -152,9 +153,10 @@ def _redraw(state, executor, finish, now):
             level = np.float32(chance(state, stage.job, number, LEVEL + COPY))
             duration = np.float32(chance(state, stage.job, number, DURATION + COPY))
             if cluster.straggler_share > 0:
-                factor = copy_delay_factor(state, stage.job, number)
+                delay = copy_delay_factor(state, stage.job, number)
         if task.executor != executor:
             wave, parallelism = run.wave, run.parallelism
+    factor = stage.factor * delay
     task_ms = draw_longer(
         state.values,
         state.levels,
@@ -167,7 +169,7 @@ def _redraw(state, executor, finish, now):
         cluster.nearest_level == 1,
         cluster.warmup_ms,
         start,
-        start + (now - start) / factor if factor > 1 else now,
+        start + (now - start) / factor if factor != 1 else now,
     )
     if task_ms > 0 and start + task_ms * factor > now:
         finish = start + task_ms * factor

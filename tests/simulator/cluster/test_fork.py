@@ -72,8 +72,16 @@ def test_a_fork_has_the_future_of_its_original(
     assert fork.rewards == driver.rewards
 
 
-@settings(MANY, max_examples=40)
-@given(anywhere, job_sequences(), seeds, idleness, moments, seeds, st.booleans())
+@settings(MANY, max_examples=50)
+@given(
+    st.one_of(anywhere, clusters(errors=True)),
+    job_sequences(),
+    seeds,
+    idleness,
+    moments,
+    seeds,
+    st.booleans(),
+)
 def test_both_engines_fork_to_the_same_other_future(
     config: ClusterConfig,
     sequence: JobSequence,
@@ -92,12 +100,14 @@ def test_both_engines_fork_to_the_same_other_future(
     over = before.task_finish_ms <= now
     assert forked.task_finish_ms[over].tolist() == before.task_finish_ms[over].tolist()
     assert (forked.task_finish_ms[~over & np.isfinite(before.task_finish_ms)] > now).all()
-    check_noise(forked, now, futures)
+    if config.knowledge.is_exact:
+        check_noise(forked, now, futures)
     third = fork.fork(futures + 1)
     again = third.fork()
     same(outcome(third), outcome(again))
     outcome(fork)
-    check_noise(fork.cluster.record(), now, futures)
+    if config.knowledge.is_exact:
+        check_noise(fork.cluster.record(), now, futures)
     if not arrivals:
         late = sequence.arrival_ms > now
         assert np.isnan(fork.cluster.completion_ms[late]).all()

@@ -267,6 +267,70 @@ def test_another_future_has_the_same_estimates() -> None:
     assert one.profiles == other.profiles
 
 
+def redrawn_ms(cluster: Cluster, futures: int) -> np.ndarray:
+    """Return the time of the last task of each stage in a fork, float64 [stages], ms."""
+    record, _ = finish(cluster.fork(futures))
+    tasks = record.tasks().groupby(["job", "stage"]).last()
+    return (tasks["finish_ms"] - tasks["start_ms"]).to_numpy()
+
+
+def with_history(knowledge: Knowledge = ERRORS) -> Cluster:
+    """Return a cluster at 450 ms, where the first of three like stages has finished eight tasks; a job arrives."""
+    like = job(*[stage(12, 100.0)] * 3)
+    config = ClusterConfig(3, moving_delay_ms=0.0, knowledge=knowledge)
+    sequence = replace(jobs(like, job(stage(3, 40.0)), at=[0.0, 450.0], seed=5), prior=PRIOR)
+    cluster = Cluster(config, sequence)
+    cluster.decide(give(cluster.observe(), 0, 2))
+    cluster.decide(None)
+    return cluster
+
+
+def test_forks_have_task_times_of_the_posterior_and_not_the_true_ones() -> None:
+    """In logarithms: mean, variance and covariance, given eight tasks of the first stage."""
+    cluster = with_history(Knowledge(job_error=0.8, stage_error=0.4))
+    seen = cluster.observe()
+    assert seen.finished_tasks.tolist() == [8, 0, 0, 0]
+    logs = np.log([redrawn_ms(cluster, futures) for futures in range(200)])
+    error = seen.log_sd / math.sqrt(200)
+    assert (np.abs(logs.mean(axis=0) - np.log(seen.mean_task_ms)) < 3 * error).all()
+    assert (np.abs(math.log(100.0) - np.log(seen.mean_task_ms[1:3])) > 4 * error[1:3]).all()
+    assert logs.std(axis=0) == pytest.approx(seen.log_sd, rel=0.15)
+    covariance = np.cov(logs.T)
+    assert covariance[1, 2] == pytest.approx(seen.job_log_sd[0] ** 2, rel=0.4)
+    assert abs(covariance[1, 3]) < 0.05
+    work = np.exp(logs) @ seen.remaining_tasks
+    mean = seen.remaining_tasks @ (seen.mean_task_ms * np.exp(seen.log_sd**2 / 2))
+    assert abs(work.mean() - mean) < 3 * work.std() / math.sqrt(200)
+
+
+def test_jobs_to_come_have_other_task_times_too() -> None:
+    cluster = Cluster(
+        ClusterConfig(1, knowledge=Knowledge(job_error=0.8)),
+        replace(jobs(job(stage(1, 10.0)), job(stage(2, 100.0)), at=[0.0, 5.0], seed=5), prior=PRIOR),
+    )
+    told = draw_estimates(cluster.sequence, cluster.config.knowledge)[1]
+    logs = np.log([redrawn_ms(cluster, futures)[1] for futures in range(200)])
+    assert logs.mean() == pytest.approx(math.log(told.task_ms[0]), abs=3 * math.sqrt(told.job_var / 200))
+    assert logs.std() == pytest.approx(math.sqrt(told.job_var), rel=0.15)
+
+
+def test_a_seed_of_futures_has_the_same_task_times_for_all_decisions() -> None:
+    cluster = with_history()
+    before = [each.tobytes() for each in cluster._memory]
+    one, same, other = (cluster.fork(futures) for futures in (3, 3, 4))
+    assert [each.tobytes() for each in cluster._memory] == before
+    one.decide(greedy(one.observe()))
+    factors = [fork._state.stages["factor"][:3].tolist() for fork in (one, same, other, one.fork())]
+    assert factors[0] == factors[1] == factors[3] != factors[2]
+    assert len(set(factors[0])) == 3
+    assert set(cluster._state.stages["factor"].tolist()) == {1.0}
+
+
+def test_known_task_times_are_those_of_all_futures() -> None:
+    cluster = with_history(Knowledge(task_count_error=1.0))
+    assert {tuple(redrawn_ms(cluster, futures)) for futures in range(5)} == {(100.0, 100.0, 100.0, 40.0)}
+
+
 @pytest.mark.parametrize("name", ["job_error", "stage_error", "task_count_error", "unknown"])
 @pytest.mark.parametrize("value", [-0.1, math.nan, math.inf, 5.1, "1"])
 def test_errors_out_of_range_are_refused(name: str, value: float) -> None:
