@@ -55,7 +55,7 @@ class Lookahead(Scheduler):
             rule.reset(config)
 
     def watch(self, cluster: BaseCluster) -> None:
-        """Fork this cluster from now on, unless its estimates are wrong: forks would reveal the true durations."""
+        """Fork this cluster from now on, unless its estimates are wrong: forks have true numbers of tasks."""
         self._cluster = cluster if cluster.config.knowledge.is_exact else None
 
     def decide(self, observation: Observation) -> Decision | None:

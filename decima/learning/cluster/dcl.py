@@ -7,9 +7,9 @@ halving selects one candidate; it becomes the label of the state if it saves mor
 that took no part in the selection. Otherwise the label is the policy's own choice. The policy then learns all labels
 by cross-entropy (``clone_epochs``).
 
-Forks draw new task noise, but have the true task times and the true arrivals of the training sequence. Where a
-scheduler cannot know these, labels are right in hindsight. States that look the same then have several labels, and
-greedy decisions follow the most frequent one.
+Forks draw new task noise and, where estimates have errors, new mean task times from the posterior. So a label contains
+nothing of the true task times that a scheduler cannot know. Forks have the true arrivals and the true numbers of tasks
+of the training sequence: with these, labels are right in hindsight.
 
 Source: Temizöz et al., "Deep controlled learning for inventory control", EJOR 2025. Worker processes import this
 module: it needs no PyTorch.

@@ -315,13 +315,16 @@ def test_jobs_to_come_have_other_task_times_too() -> None:
 
 
 def test_a_seed_of_futures_has_the_same_task_times_for_all_decisions() -> None:
-    cluster = with_history()
+    cluster, observed = with_history(), with_history()
+    observed.observe()
     before = [each.tobytes() for each in cluster._memory]
     one, same, other = (cluster.fork(futures) for futures in (3, 3, 4))
     assert [each.tobytes() for each in cluster._memory] == before
     one.decide(greedy(one.observe()))
-    factors = [fork._state.stages["factor"][:3].tolist() for fork in (one, same, other, one.fork())]
-    assert factors[0] == factors[1] == factors[3] != factors[2]
+    factors = [
+        fork._state.stages["factor"][:3].tolist() for fork in (one, same, other, one.fork(), observed.fork(3))
+    ]
+    assert factors[0] == factors[1] == factors[3] == factors[4] != factors[2]
     assert len(set(factors[0])) == 3
     assert set(cluster._state.stages["factor"].tolist()) == {1.0}
 

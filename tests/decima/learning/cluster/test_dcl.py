@@ -19,6 +19,7 @@ from decima.policy.config import SHORTCUT_POLICY
 from decima.policy.scheduler import Actor, Choices
 from simulator import ClusterConfig, Decision, run_episode
 from simulator.cluster.observation import Observation
+from tests.decima.evaluation.examples import LIBRARY
 from tests.decima.learning.cluster.examples import small
 from tests.decima.learning.examples import assert_same_run
 from tests.simulator.cluster.build import job, jobs, stage
@@ -98,6 +99,13 @@ def test_the_cost_is_the_time_that_jobs_spend_in_the_system() -> None:
     cost_ms = labeller(counts, rollout="fifo").cost_ms(episode, Candidate(0, 2), 3)
     assert cost_ms == pytest.approx(float(record.jct_ms.sum()))
     assert (counts.rollouts, counts.tasks) == (1, 44)
+
+
+def test_a_future_has_the_same_noise_for_all_candidates() -> None:
+    episode, _ = at_the_start(jobs(LIBRARY.profiles[1]))
+    find = labeller(rollout="fifo")
+    one, again, other = (find.cost_ms(episode, Candidate(0, 2), future) for future in (3, 3, 4))
+    assert one == again != other
 
 
 def test_beyond_the_horizon_the_rest_is_estimated() -> None:
