@@ -11,6 +11,8 @@ from hypothesis import strategies as st
 
 from decima.schedulers import Fair
 from simulator import DECIMA_SIM, ClusterConfig, ConfigError, make_cluster
+from simulator.cluster.objectives.base import LiveJobs
+from simulator.cluster.objectives.deadline import Deadline
 from simulator.cluster.objectives.named import objective_named
 from simulator.cluster.record import EpisodeRecord
 from tests.workloads.strategies import job_sequences
@@ -75,6 +77,13 @@ def test_rewards_add_up_to_the_cost_in_both_engines(
     assert record.cost_ms(name) + from_zero_ms == pytest.approx(cost_ms(name, record), rel=1e-9, abs=1e-3)
     again, _ = episode(replace(config, engine="simpy"), jobs)
     assert again == rewards
+
+
+def test_a_deadline_that_passes_at_an_event_is_penalised_once() -> None:
+    jobs = LiveJobs((0,), (np.zeros(1), np.ones(1), np.array([1000.0])))
+    times_ms = ((0.0, 1000.0), (1000.0, 3000.0), (3000.0, 4000.0))
+    costs_ms = [Deadline(60).cost_ms(begin_ms, end_ms, jobs, SCALE_MS) for begin_ms, end_ms in times_ms]
+    assert costs_ms == [0, 2000 + 60_000, 1000]
 
 
 @pytest.mark.parametrize(
