@@ -97,7 +97,8 @@ class PricedSrpt(Scheduler):
         self.jitter = jitter
         self.constants = PricedConstants(**constants)
         # Compiled code takes a row of an array faster than a tuple.
-        self._rows = np.array([self.constants], [(name, np.float64) for name in PricedConstants._fields])
+        fields = [(name, np.float64) for name in PricedConstants._fields]
+        self._rows = np.array([self.constants], fields).view(np.recarray)
         self._random = random_stream(0, RandomStream.POLICY)
         self._known = PerJob(_known, lambda jobs: np.array(jobs).reshape(-1, WORK + 1))
 

@@ -210,6 +210,7 @@ class ClusterConfig:
             raise ConfigError(f"max_time_ms must be positive, got {self.max_time_ms}")
         if not (math.isfinite(self.reward_scale_ms) and self.reward_scale_ms > 0):
             raise ConfigError(f"reward_scale_ms must be positive and finite, got {self.reward_scale_ms}")
+        check_instance(self.reward, str, "reward", ConfigError)  # what has no hash cannot be looked up
         objective_named(self.reward)
         check_one_of(self.engine, ("compiled", "simpy"), "engine", ConfigError)
         check_instance(self.faults, Faults, "faults", ConfigError)

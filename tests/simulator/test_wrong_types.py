@@ -120,7 +120,7 @@ CLUSTERS: dict[str, Callable[[], Any]] = {
         executor_classes=["5"]
     ),
     "semantics must be of the type Semantics, got 'paper'": lambda: ClusterConfig(semantics="paper"),
-    "reward must be 'jct' or 'makespan', got 3": lambda: ClusterConfig(reward=3),
+    "reward must be of the type str, got 3": lambda: ClusterConfig(reward=3),
     "engine must be 'compiled' or 'simpy', got 'simpi' (did you": lambda: ClusterConfig(engine="simpi"),
     "nearest_level must be of the type bool, got 'no'": lambda: Semantics(nearest_level="no"),
     "executor classes must be of the type str, got 3": lambda: parse_classes(3),

@@ -11,7 +11,7 @@ from simulator.cluster.objectives.makespan import Makespan
 from simulator.cluster.objectives.mean import Mean
 from simulator.cluster.objectives.power_mean import PowerMean
 from simulator.cluster.objectives.weighted import Weighted
-from workloads.errors import ConfigError, check_instance, did_you_mean
+from workloads.errors import ConfigError, did_you_mean
 
 __all__ = ["OBJECTIVES", "Sum", "objective_named"]
 
@@ -53,7 +53,6 @@ def objective_named(text: str) -> Objective:
     Raises:
         ConfigError: an unknown name, or a number that is malformed or out of range.
     """
-    check_instance(text, str, "reward", ConfigError)
     terms = []
     for term in text.split("+"):
         factor, star, name = term.rpartition("*")

@@ -37,6 +37,7 @@ TAKES = {
         read_settings(DeepRMConfig, GRID_RECIPES, "deeprm", [example]),
     ),
     "--levels": lambda example: example,
+    "--weights": lambda example: [float(weight) for weight in example.split(",")],
     "--executor": lambda example: example,
 }
 

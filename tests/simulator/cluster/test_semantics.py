@@ -223,7 +223,11 @@ def test_a_job_that_ends_before_the_second_decision_is_rewarded(semantics: Seman
 @pytest.mark.parametrize(("semantics", "on"), with_and_without("reward_short_jobs"))
 def test_the_reward_of_a_job_that_arrives_and_ends_within_a_step(semantics: Semantics, on: bool) -> None:
     """The job is present for 20 ms of the step from 100 to 200 ms; another job for all of it."""
-    meter = RewardMeter(ClusterConfig(semantics=semantics, reward_scale_ms=1.0))
+    meter = RewardMeter(
+        ClusterConfig(semantics=semantics, reward_scale_ms=1.0),
+        jobs(job(stage(1, 10)), job(stage(1, 10)), at=[40, 150]),
+        np.full(2, np.inf),
+    )
     meter.add_job(40.0, 0)
     assert meter.step(100.0) == -60.0
     meter.add_job(150.0, 1)

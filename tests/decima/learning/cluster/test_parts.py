@@ -175,7 +175,10 @@ def test_a_policy_learns_from_its_own_feature(tmp_path: Path) -> None:
             "returns.kind=all",
             "returns.kind: expected 'total', 'discounted', 'differential' or module:Class, got",
         ),
-        ("update.algorithm=PPO", "update.algorithm: expected 'ppo', 'reinforce' or module:Class, got 'PPO'"),
+        (
+            "update.algorithm=PPO",
+            "update.algorithm: expected 'ppo', 'reinforce', 'dcl' or module:Class, got 'PPO'",
+        ),
         ("policy.overrides.encoder=gone:Own", "policy: encoder: 'gone:Own' cannot be loaded: ModuleNotFound"),
     ],
 )
