@@ -328,7 +328,7 @@ def test_a_policy_that_loses_a_setting_for_certain_is_not_kept(
             np.reshape(next(factors), (3, 1)) - 1
         )  # the same at each of a cell's sequences, so that it is certain
         jct_ms = (reference + change * reference.mean(axis=1, keepdims=True)).reshape(-1)
-        return np.column_stack([jct_ms, jct_ms])
+        return np.column_stack([jct_ms, jct_ms, jct_ms])
 
     monkeypatch.setattr("decima.learning.cluster.train.FEW", 6)
     monkeypatch.setattr("decima.learning.cluster.train.evaluate_weights", evaluate_policy)
