@@ -68,6 +68,11 @@ class PricedConstants(NamedTuple):
     hesitation: float = 3.0
 
 
+#: A row of ``PricedConstants``, which compiled code takes faster than a tuple. See ``simulator.cluster.observation`` on
+#: np.record.
+_CONSTANTS = np.dtype((np.record, [(name, np.float64) for name in PricedConstants._fields]))
+
+
 class PricedSrpt(Scheduler):
     """Shortest remaining work first; each job is limited to its useful parallelism at the price of executors.
 
@@ -96,9 +101,7 @@ class PricedSrpt(Scheduler):
         check_positive(**constants)
         self.jitter = jitter
         self.constants = PricedConstants(**constants)
-        # Compiled code takes a row of an array faster than a tuple.
-        fields = [(name, np.float64) for name in PricedConstants._fields]
-        self._rows = np.array([self.constants], fields).view(np.recarray)
+        self._rows = np.array([self.constants], _CONSTANTS)
         self._random = random_stream(0, RandomStream.POLICY)
         self._known = PerJob(_known, lambda jobs: np.array(jobs).reshape(-1, WORK + 1))
 
