@@ -34,6 +34,7 @@ from decima.learning.cluster.settings import SettingsConditions, SettingsSection
 from decima.learning.config import CLONING_OFFSET, RUN_SEEDS, VALIDATION_SEEDS, RunConfig
 from decima.settings import Recipes, read_settings
 from simulator.cluster.alone import deadlines_ms
+from simulator.cluster.objectives.named import objective_named
 from workloads.arrivals import JobSequence, RandomStream, random_stream
 from workloads.job import WorkloadError
 from workloads.sources.open import EMBEDDED, open_drift
@@ -166,14 +167,17 @@ class TrainingConfig(RunConfig):
     def _check_objective(self, conditions: Conditions) -> None:
         """Refuse objectives of attributes that no job has."""
         reward, seeds = self.cluster.reward, self.validation_seeds
-        if "deadline" in reward and not any(
+        attributes = objective_named(reward).attributes
+        if "deadline" in attributes and not any(
             np.isfinite(deadlines_ms(conditions.sequence(seed), conditions.cluster_of(seed))).any()
             for seed in seeds
         ):
             raise WorkloadError(
                 f"cluster.reward {reward!r}: no job has a deadline, expected workload.deadlines"
             )
-        if "weighted" in reward and not any((conditions.sequence(seed).weight != 1).any() for seed in seeds):
+        if "weight" in attributes and not any(
+            (conditions.sequence(seed).weight != 1).any() for seed in seeds
+        ):
             raise WorkloadError(
                 f"cluster.reward {reward!r}: all jobs have the weight 1, expected workload.weights"
             )

@@ -51,6 +51,8 @@ class Objective(ABC):
 
     #: Whether the cost depends on the jobs in the system; else it depends on the time alone.
     depends_on_jobs = True
+    #: Attributes of jobs that the cost is computed from: ``weight``, ``deadline``.
+    attributes: frozenset[str] = frozenset()
 
     @abstractmethod
     def cost_ms(self, begin_ms: float, end_ms: float, jobs: LiveJobs, scale_ms: float) -> float:

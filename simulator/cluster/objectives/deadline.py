@@ -19,6 +19,8 @@ class Deadline(Objective):
         ValueError: a penalty that is negative or not finite.
     """
 
+    attributes = frozenset({"deadline"})
+
     def __init__(self, penalty_s: float = 0.0) -> None:
         if not 0 <= penalty_s < np.inf:
             raise ValueError(f"the penalty must be finite and not negative, got {penalty_s:g}")

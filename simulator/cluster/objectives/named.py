@@ -36,6 +36,7 @@ class Sum(Objective):
 
     def __init__(self, terms: tuple[tuple[float, Objective], ...]) -> None:
         self.terms = terms
+        self.attributes = frozenset().union(*(each.attributes for _, each in terms))
 
     def cost_ms(self, begin_ms: float, end_ms: float, jobs: LiveJobs, scale_ms: float) -> float:
         """Return the sum of the costs, each times its factor."""

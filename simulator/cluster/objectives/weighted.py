@@ -10,6 +10,8 @@ __all__ = ["Weighted"]
 class Weighted(Objective):
     """The sum of job completion times, each times the weight of the job."""
 
+    attributes = frozenset({"weight"})
+
     def cost_ms(self, begin_ms: float, end_ms: float, jobs: LiveJobs, scale_ms: float) -> float:
         """Return the time that the jobs spend in the system, by weight."""
         return float(jobs.weight.sum()) * (end_ms - begin_ms)
