@@ -47,12 +47,12 @@ def finish_time_fairness(record: EpisodeRecord) -> NDArray[np.float64]:
     ratios = np.full(len(sequence.tenants), np.nan)
     if present.size < 2:
         return np.zeros(0)
+    dedicated_ms = _dedicated_jct_ms(sequence, record.config)
     for tenant in present.tolist():
         mine = sequence.tenant == tenant
         completed = mine & ~np.isnan(record.jct_ms)
         if completed.any():
-            dedicated_ms = _dedicated_jct_ms(sequence, record.config)[completed]
-            ratios[tenant] = record.jct_ms[completed].mean() / dedicated_ms.mean()
+            ratios[tenant] = record.jct_ms[completed].mean() / dedicated_ms[completed].mean()
     return ratios
 
 
