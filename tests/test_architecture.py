@@ -113,7 +113,7 @@ def test_no_module_is_long() -> None:
 
 
 def test_imports_inside_functions_are_for_quick_starts_and_extras() -> None:
-    """Of the project's modules, only commands are imported inside functions."""
+    """Only the command line imports modules of the project inside functions."""
     late = {
         module
         for module in modules()

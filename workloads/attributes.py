@@ -31,7 +31,7 @@ def _check_name(name: str, what: str) -> None:
 
 @dataclass(frozen=True)
 class JobAttributes:
-    """What the owner of one job asks for.
+    """Importance, deadline and tenant of a submitted job.
 
     Args:
         weight: importance of the job's completion time, above 0.

@@ -66,7 +66,7 @@ def test_weights_that_nothing_can_be_added_by_are_refused(
 
 
 def test_a_policy_that_has_learned_nothing_decides_as_the_rule() -> None:
-    """Its heads return 0, so that the rule's scores decide."""
+    """The heads of a new policy return 0: the rule's scores alone decide."""
     config = ClusterConfig(12, moving_delay_ms=50.0, warmup_delay_ms=0.0)
     sequence = random_sequence(np.random.default_rng(3), max_jobs=9)
     assert_same_episode(config, sequence, PricedSrpt(), GENERAL_POLICY)

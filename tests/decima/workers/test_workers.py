@@ -191,7 +191,7 @@ def test_a_ray_that_is_started_here_listens_to_this_machine_only() -> None:
 @pytest.mark.slow
 @NEEDS_RAY
 def test_work_goes_on_elsewhere_when_a_node_is_killed() -> None:
-    """Its results are lost too if they are too large to be sent at once."""
+    """Ray keeps large results on the node that computed them, so that they are lost with it and computed again."""
     _shut_down()
     with ray_cluster(2) as nodes, make_workers(None, "ray") as workers:
         assert workers.count == 2

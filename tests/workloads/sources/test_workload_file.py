@@ -347,7 +347,7 @@ ETL = JobProfile("etl", (StageProfile(2, TaskDurations.constant(10)),))
 
 
 def test_attributes_of_a_profile_and_of_a_job(tmp_path: Path) -> None:
-    """Those of a job come first, and its deadline instead of the profile's slack."""
+    """A job's own attributes override those of its profile; its deadline overrides the profile's slack."""
     profiles = {"etl": {"weight": 4, "slack": 3, "tenant": "bi", "stages": [stage()]}}
     jobs = [
         {},

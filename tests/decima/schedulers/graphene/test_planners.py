@@ -178,7 +178,7 @@ def test_parts_are_planned_one_behind_the_other() -> None:
     ],
 )
 def test_the_search_is_as_thorough_as_it_was(seed: int, plain: list[int], justified: list[int]) -> None:
-    """Its results in projects of 20 stages; leaving out a part of the search gives worse plans in some."""
+    """Makespans of its plans for projects of 20 stages; without a part of the search, some makespans are longer."""
     random, drawn = np.random.default_rng(seed), []
     for _ in plain:
         n = 20
