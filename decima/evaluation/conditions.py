@@ -187,7 +187,7 @@ class Conditions:
 
 
 #: Number of jobs for the summary of a setting, enough not to depend on a single sequence.
-JOBS = 200
+JOBS = 1000
 
 
 def evaluation_setting(conditions: Conditions, seeds: Iterable[int] | None = None) -> Distribution:
