@@ -21,6 +21,8 @@ from decima.schedulers.fair import Fair, NaiveWeightedFair, WeightedFair
 from decima.schedulers.fifo import Fifo
 from decima.schedulers.graphene.online import Graphene
 from decima.schedulers.graphene_star import GrapheneStar
+from decima.schedulers.guarantees.guard import guarded
+from decima.schedulers.guarantees.spec import NO_GUARANTEES, Guarantees
 from decima.schedulers.lookahead import Lookahead
 from decima.schedulers.objectives import Edf, GammaBoost, LeastSlack, WeightedSrpt
 from decima.schedulers.packed_srpt import PackedSrpt
@@ -53,6 +55,7 @@ __all__ = [
     "parameters",
     "policy_named",
     "signature",
+    "split_guarantees",
     "split_names",
 ]
 
@@ -99,6 +102,8 @@ SCHEDULERS: dict[str, type[Scheduler]] = {
 
 #: A number in a name: without underscores, spaces and digits of other scripts.
 _PLAIN = re.compile(r"[-+.0-9eE]+")
+#: The end of a name with guarantees, see ``Guarantees.suffix``.
+_GUARANTEED = re.compile(r"(.*?)((?:,(?:floor|ceiling|no-later-than)=[^,]*)+)", re.DOTALL)
 #: Maximum of numbers in a name: beyond it, powers of work overflow.
 LARGEST_PARAMETER = 100
 
@@ -131,8 +136,9 @@ def make_scheduler(spec: SchedulerLike, seed: int = 0) -> DecidesStages:
             them, or as ``PARAMETER=VALUE,..``, or in a JSON file of ``decima tune``; ``decima:POLICY`` with a shipped
             policy (see ``decima.policy.shipped``) or a file, or ``decima`` for ``general``, and ``,guard=off`` for the
             same without its guard (see ``NeuralScheduler``); ``module:Class`` for a custom class, also from the current
-            folder, which is built without arguments. Or a scheduler, a class, or a function of an observation that
-            returns a decision.
+            folder, which is built without arguments. ``,no-later-than=1.5``, ``,floor=TENANT:SHARE+..`` and
+            ``,ceiling=TENANT:SHARE+..`` add guarantees to any name. Or a scheduler, a class, or a function of an
+            observation that returns a decision.
         seed: random seed of schedulers that draw.
 
     Raises:
@@ -140,16 +146,18 @@ def make_scheduler(spec: SchedulerLike, seed: int = 0) -> DecidesStages:
     """
     if not isinstance(spec, str):
         return _own_object(spec)
-    guarded = not spec.endswith(UNGUARDED)
+    if (named := split_guarantees(spec))[1]:
+        return guarded(make_scheduler(named[0], seed), named[1])
+    has_guard = not spec.endswith(UNGUARDED)
     name, colon, argument = spec.removesuffix(UNGUARDED).partition(":")
-    if name in SCHEDULERS and not colon and guarded:
+    if name in SCHEDULERS and not colon and has_guard:
         return RandomChoice(seed) if name == "random" else SCHEDULERS[name]()
-    if name in PARAMETERS and guarded:
+    if name in PARAMETERS and has_guard:
         return _with_parameters(spec, name, argument)
     if name == LEARNED:
-        return _learned(spec, argument if colon else DEFAULT_POLICY, guarded)
+        return _learned(spec, argument if colon else DEFAULT_POLICY, has_guard)
     near = did_you_mean(name, [*SCHEDULERS, LEARNED])
-    if not (colon and guarded) or name in SCHEDULERS or (near and not is_custom(spec)):
+    if not (colon and has_guard) or name in SCHEDULERS or (near and not is_custom(spec)):
         known = ", ".join(map(signature, SCHEDULERS))
         raise SchedulerError(
             f"unknown scheduler {spec!r}{near}: expected one of {known}, decima, decima:POLICY or module:Class; "
@@ -182,8 +190,22 @@ def load_policy(policy: str | Path, guard: bool = True) -> NeuralScheduler:
 
 def policy_named(spec: str) -> str | None:
     """Return the policy, a name or a file, in a scheduler's name; None without one."""
-    name, colon, policy = spec.removesuffix(UNGUARDED).partition(":")
+    name, colon, policy = split_guarantees(spec)[0].removesuffix(UNGUARDED).partition(":")
     return policy if colon and name == LEARNED else None
+
+
+def split_guarantees(spec: str) -> tuple[str, Guarantees]:
+    """Split a scheduler's name into the name without guarantees, and the guarantees.
+
+    Raises:
+        SchedulerError: malformed guarantees.
+    """
+    if (found := _GUARANTEED.fullmatch(spec)) is None:
+        return spec, NO_GUARANTEES
+    try:
+        return found[1], Guarantees.from_suffix(found[2])
+    except SchedulerError as error:
+        raise SchedulerError(f"scheduler {spec!r}: {error}") from None
 
 
 def signature(name: str) -> str:
@@ -193,7 +215,7 @@ def signature(name: str) -> str:
 
 def split_names(text: str) -> list[str]:
     """Split names of schedulers at commas, but not inside a name, such as that before ``guard=off``."""
-    return [name.strip() for name in re.split(r",(?!\s*\w+=)", text)]
+    return [name.strip() for name in re.split(r",(?!\s*[\w-]+=)", text)]
 
 
 def parameters(name: str) -> dict[str, float]:

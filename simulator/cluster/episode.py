@@ -8,6 +8,7 @@ from typing import Protocol
 from simulator.cluster.base import BaseCluster
 from simulator.cluster.cluster import Cluster
 from simulator.cluster.config import ClusterConfig
+from simulator.cluster.log import NOTHING_KEPT
 from simulator.cluster.observation import Decision, Observation
 from simulator.cluster.record import EpisodeRecord
 from simulator.cluster.reference import ReferenceCluster
@@ -20,11 +21,12 @@ _ENGINES: dict[str, type[BaseCluster]] = {"compiled": Cluster, "simpy": Referenc
 
 
 class DecidesStages(Protocol):
-    """Interface of a scheduler that an episode needs. Three more attributes are optional.
+    """Interface of a scheduler that an episode needs. Four more attributes are optional.
 
     ``keeps_executors``: the engine takes decisions on executors that stay with their job, see ``BaseCluster``.
     ``watch(cluster)``: called after ``reset``; may fork the cluster (``BaseCluster.fork``), must not change it.
     ``num_guarded``: decisions that a guard changed, for the record.
+    ``kept``: a ``Kept``, for the record.
     """
 
     def reset(self, config: ClusterConfig) -> None:
@@ -76,4 +78,5 @@ def run_episode(config: ClusterConfig, sequence: JobSequence, scheduler: Decides
     while not cluster.done:
         observation = cluster.observe()
         cluster.decide(scheduler.decide(observation) if observation.num_schedulable else None)
-    return replace(cluster.record(), num_guarded=getattr(scheduler, "num_guarded", 0))
+    num_guarded, kept = getattr(scheduler, "num_guarded", 0), getattr(scheduler, "kept", NOTHING_KEPT)
+    return replace(cluster.record(), num_guarded=num_guarded, kept=kept)

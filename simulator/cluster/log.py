@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 import pandas as pd
@@ -14,9 +14,41 @@ from numpy.typing import NDArray
 from simulator.cluster.config import ClusterConfig
 from workloads.arrivals import JobSequence
 
-__all__ = ["EpisodeLog"]
+__all__ = ["NOTHING_KEPT", "EpisodeLog", "Kept", "Overruled"]
 
 _Number = TypeVar("_Number", bound=np.generic)
+
+
+class Overruled(NamedTuple):
+    """A decision of a scheduler that a guarantee changed.
+
+    Attributes:
+        decision: its number in the episode, from 0, without those that the engine takes.
+        time_ms: simulated time, ms.
+        guarantee: ``floor``, ``ceiling`` or ``no-later-than``.
+    """
+
+    decision: int
+    time_ms: float
+    guarantee: str
+
+
+class Kept(NamedTuple):
+    """What became of the guarantees of a scheduler, see ``decima.schedulers.guarantees``.
+
+    Attributes:
+        overruled: decisions that they changed, in order.
+        below_floor_ms: longest time for which a tenant that could use executors had fewer than its floor, ms.
+        slack_ms: largest slack that all jobs had in common, ms; 0 if each has its own.
+    """
+
+    overruled: tuple[Overruled, ...] = ()
+    below_floor_ms: float = 0.0
+    slack_ms: float = 0.0
+
+
+#: A scheduler without guarantees.
+NOTHING_KEPT = Kept()
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -43,6 +75,7 @@ class EpisodeLog:
         end_ms: the clock when the episode ended, ms.
         num_decisions: number of decisions, including those that the engine took on the scheduler's behalf.
         num_guarded: decisions of a learned policy that its guard changed.
+        kept: what became of the scheduler's guarantees.
         lost_task: int64 [num_runs - num_tasks], task of each lost run.
         lost_outcome: int8 [num_runs - num_tasks], an ``Outcome``.
         failed_job: int64 [num_failed], jobs that failed.
@@ -66,6 +99,7 @@ class EpisodeLog:
     end_ms: float
     num_decisions: int
     num_guarded: int = 0
+    kept: Kept = NOTHING_KEPT
     lost_task: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
     lost_outcome: NDArray[np.int8] = field(default_factory=lambda: np.zeros(0, dtype=np.int8))
     failed_job: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, dtype=np.int64))

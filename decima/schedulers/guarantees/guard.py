@@ -1,0 +1,174 @@
+"""A guard around a scheduler, which overrules decisions that would break a guarantee."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from decima.schedulers.base import Scheduler, all_offered
+from decima.schedulers.guarantees.lateness import DueDates
+from decima.schedulers.guarantees.shares import Allowed, Shares
+from decima.schedulers.guarantees.spec import Guarantees
+from decima.schedulers.priced_srpt import PricedSrpt
+from simulator.cluster.config import ClusterConfig
+from simulator.cluster.log import Kept, Overruled
+from simulator.cluster.observation import Decision, Observation
+
+if TYPE_CHECKING:
+    from simulator.cluster.base import BaseCluster
+    from simulator.cluster.episode import DecidesStages
+
+__all__ = ["Guarded", "guarded"]
+
+
+class Guarded(Scheduler):
+    """Another scheduler with guarantees.
+
+    It asks the other scheduler first, and overrules it where its decision would break a guarantee. Then it asks again
+    about the stages that may run only (floor and ceiling), or serves the job that is due first (no later than). Floors
+    and ceilings go before due dates. ``lateness`` and ``shares`` say what is a theorem and what is measured.
+
+    Args:
+        scheduler: the other scheduler.
+        guarantees: what to guarantee. Tenants that do not exist have no effect.
+
+    Attributes:
+        scheduler: the other scheduler.
+        overruled: decisions of this episode that it changed.
+    """
+
+    def __init__(self, scheduler: DecidesStages, guarantees: Guarantees) -> None:
+        self.scheduler, self.guarantees = scheduler, guarantees
+        self.learned: bool = getattr(scheduler, "learned", False)
+        self._begin()
+
+    def _begin(self) -> None:
+        self.overruled: list[Overruled] = []
+        self._number = -1
+        has_shares = self.guarantees.floor or self.guarantees.ceiling
+        self._shares = Shares(self.guarantees) if has_shares else None
+        self._due: DueDates | None = None
+        self._in_order: _InOrder | None = None
+
+    def reset(self, config: ClusterConfig) -> None:
+        """Begin an episode, with an empty virtual cluster."""
+        self.scheduler.reset(config)
+        self._begin()
+        if math.isfinite(self.guarantees.no_later_than):
+            self._due = DueDates(config, self.guarantees.no_later_than)
+            self._in_order = _InOrder(self._due)
+
+    def watch(self, cluster: BaseCluster) -> None:
+        """Let the other scheduler watch the cluster."""
+        if callable(watch := getattr(self.scheduler, "watch", None)):
+            watch(cluster)
+
+    @property
+    def num_guarded(self) -> int:
+        """Decisions that the guard of a learned policy changed."""
+        return int(getattr(self.scheduler, "num_guarded", 0))
+
+    @property
+    def probability(self) -> float:
+        """Probability of the other scheduler's last decision; NaN if it reports none."""
+        return float(getattr(self.scheduler, "probability", math.nan))
+
+    @property
+    def kept(self) -> Kept:
+        """What became of the guarantees in this episode."""
+        shares, due = self._shares, self._due
+        return Kept(
+            tuple(self.overruled),
+            shares.below_floor_ms if shares else 0.0,
+            due.largest_slack_ms if due else 0.0,
+        )
+
+    def decide(self, observation: Observation) -> Decision | None:
+        """Return the other scheduler's decision, or another one that keeps the guarantees."""
+        plain = decision = self.scheduler.decide(observation)
+        self._number += 1
+        decider = self.scheduler
+        reason = ""
+        if self._due and self._in_order and self._due.is_tight(observation):
+            decider, reason = self._in_order, "no-later-than"
+            decision = decider.decide(observation)
+        if self._shares and (allowed := self._shares.allowed(observation)) is not None:
+            decision = _within(allowed, observation, decision, decider)
+            reason = "floor" if allowed.least else reason or "ceiling"
+        if reason and _effect(observation, decision) != _effect(observation, plain):
+            self.overruled.append(Overruled(self._number, observation.time_ms, reason))
+            return decision
+        return plain
+
+
+class _InOrder(PricedSrpt):
+    """The job that is due first; where moves take time, with limits as in ``priced-srpt``."""
+
+    def __init__(self, due: DueDates) -> None:
+        super().__init__()
+        self._due = due
+
+    def decide(self, observation: Observation) -> Decision | None:
+        if not self._due.is_fluid:
+            return super().decide(observation)
+        ready = (job for job in self._due.order.tolist() if observation.next_stage[job] >= 0)
+        return all_offered(observation, int(observation.next_stage[next(ready)]))
+
+    def order(self, observation: Observation) -> NDArray[np.float64]:
+        return self._due.ranks
+
+
+def guarded(scheduler: DecidesStages, guarantees: Guarantees) -> DecidesStages:
+    """Return a scheduler with guarantees; itself without any."""
+    return Guarded(scheduler, guarantees) if guarantees else scheduler
+
+
+def _within(
+    allowed: Allowed, observation: Observation, decision: Decision | None, decider: DecidesStages
+) -> Decision | None:
+    """Return a decision for a job that may get executors, for no more than it may get."""
+    if not _is_allowed(allowed, observation, decision):
+        candidates = np.flatnonzero(allowed.jobs & (observation.next_stage >= 0))
+        if not candidates.size:
+            return None
+        masked = only(observation, allowed.jobs)
+        decision = decider.decide(masked)
+        if decision is not None and not _is_allowed(allowed, observation, decision):
+            decision = None  # a scheduler that looks at the cluster itself
+        if decision is None and (allowed.least or observation.last_call):
+            first = int(candidates[0])
+            decision = Decision(
+                int(observation.next_stage[first]), observation.held(first) + observation.offered
+            )
+    if decision is None:
+        return None
+    job = int(observation.stage_job[decision.stage])
+    more = min(max(decision.limit - observation.held(job), allowed.least), int(allowed.most[job]))
+    return Decision(decision.stage, observation.held(job) + more)
+
+
+def _is_allowed(allowed: Allowed, observation: Observation, decision: Decision | None) -> bool:
+    if decision is None:
+        return not allowed.least
+    return bool(allowed.jobs[observation.stage_job[decision.stage]])
+
+
+def only(observation: Observation, jobs: NDArray[np.bool_]) -> Observation:
+    """Return an observation where only stages of some jobs may be chosen; ``jobs``: bool [J]."""
+    rows, stages = observation.jobs.copy(), observation.stages.copy()
+    stages["schedulable"] *= jobs[stages["job"]]
+    rows["next_stage"][~jobs] = -1
+    count = int(np.count_nonzero(stages["schedulable"]))
+    return replace(observation, jobs=rows, stages=stages, num_schedulable=count)
+
+
+def _effect(observation: Observation, decision: Decision | None) -> tuple[int, int] | None:
+    """Return the chosen stage and its number of new executors."""
+    if decision is None:
+        return None
+    more = decision.limit - observation.held(int(observation.stage_job[decision.stage]))
+    return decision.stage, min(more, observation.offered, int(observation.unclaimed_tasks[decision.stage]))
