@@ -24,7 +24,7 @@ from decima.schedulers.graphene_star import GrapheneStar
 from decima.schedulers.guarantees.guard import guarded
 from decima.schedulers.guarantees.spec import NO_GUARANTEES, Guarantees
 from decima.schedulers.lookahead import Lookahead
-from decima.schedulers.objectives import Edf, GammaBoost, LeastSlack, WeightedSrpt
+from decima.schedulers.objectives import Atc, AtcConstants, Edf, GammaBoost, LeastSlack, WeightedSrpt
 from decima.schedulers.packed_srpt import PackedSrpt
 from decima.schedulers.priced_srpt import PricedConstants, PricedSrpt
 from decima.schedulers.random_choice import RandomChoice
@@ -93,6 +93,7 @@ SCHEDULERS: dict[str, type[Scheduler]] = {
     "edf": Edf,
     "least-slack": LeastSlack,
     "gamma-boost": GammaBoost,
+    "atc": Atc,
     "lookahead": Lookahead,
     "tetris": Tetris,
     "drf": Drf,
@@ -116,13 +117,17 @@ PARAMETERS: dict[str, tuple[str, ...]] = {
     "packed-srpt": ("thrift", "waste"),
     "seh": ("frozen",),
     "gamma-boost": ("load",),
+    "atc": ("lookahead",),
     "lookahead": ("futures",),
     "tetris": ("remaining", "fairness"),
     "graphene-star": ("alpha", "long", "fragmented"),
     "graphene": ("remaining", "fairness"),
 }
 #: Name -> further parameters with their defaults, which ``NAME:PARAMETER=VALUE,..`` sets; ``decima tune`` tunes them.
-CONSTANTS: dict[str, dict[str, float]] = {"priced-srpt": PricedConstants()._asdict()}
+CONSTANTS: dict[str, dict[str, float]] = {
+    "priced-srpt": PricedConstants()._asdict(),
+    "atc": AtcConstants()._asdict() | PricedConstants()._asdict(),
+}
 
 #: A scheduler, or anything that ``make_scheduler`` converts to one.
 SchedulerLike = Union[str, "DecidesStages", "type[DecidesStages]", Decide]

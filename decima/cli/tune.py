@@ -58,6 +58,12 @@ if TYPE_CHECKING:
 @click.option(
     "--judged-seed", type=SEED, help="Seed of the first of them.  [default: 1,000,000 above that to tune on]"
 )
+@click.option(
+    "--objective",
+    default="mean",
+    metavar="NAME",
+    help="Metric to minimise, a name of decima compare --show, such as misses or weighted.",
+)
 @click.option("--generations", type=AT_LEAST_ONE, default=60, help="Generations of the search.")
 @click.option(
     "--sequences", type=AT_LEAST_ONE, default=4, help="Sequences of each setting that a generation runs."
@@ -75,6 +81,7 @@ def tune(
     overrides: tuple[str, ...],
     judged: int,
     judged_seed: int | None,
+    objective: str,
     generations: int,
     sequences: int,
     workers: int | str | None,
@@ -82,7 +89,7 @@ def tune(
     out: Path,
     **options: Any,
 ) -> None:
-    """Tune the constants of a rule, priced-srpt or packed-srpt.
+    """Tune the constants of a rule: priced-srpt, packed-srpt or atc.
 
     A search (CMA-ES) changes all of them at once, and candidates run the same sequences with the same task noise. The
     result is judged on other seeds. Schedulers take the constants by name, or from the file of --json as
@@ -107,6 +114,7 @@ def tune(
         tuned = tune_rule(
             settings,
             rule,
+            objective=objective,
             generations=generations,
             sequences=sequences,
             judged=judged,

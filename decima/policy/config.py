@@ -69,6 +69,8 @@ class Feature(BaseModel):
         return self
 
 
+#: Largest constant of a rule.
+LARGEST_CONSTANT = 100
 #: Number of units of a layer; the bound limits what a policy file can allocate.
 _Width = Annotated[int, Field(ge=1, le=1024, strict=True)]
 
@@ -105,6 +107,8 @@ class PolicyConfig(BaseModel):
         wait: offer the job's current number of executors as a limit too; it leaves the executors idle where they are
             offered again. In the paper all offered executors are committed.
         rule: rule of the features ``rule``, ``rule_executors`` and ``price``.
+        rule_constants: constants of the rule that differ from its defaults, by name, such as those that ``decima tune``
+            found.
         rule_stage_weight: weight of the feature ``rule`` in the scores of stages, so that the networks learn
             deviations from the rule. Requires that stage feature.
         rule_limit_weight: penalty for each ``limit_scale`` executors between a limit and the rule's. Requires the job
@@ -137,7 +141,8 @@ class PolicyConfig(BaseModel):
     all_limits: bool = False
     wait: bool = False
     guard: bool = False
-    rule: Literal["priced-srpt", "packed-srpt"] = "priced-srpt"
+    rule: Literal["priced-srpt", "packed-srpt", "atc"] = "priced-srpt"
+    rule_constants: dict[str, float] = Field(default={}, max_length=32)
     rule_stage_weight: float = Field(default=0.0, ge=0, allow_inf_nan=False, strict=True)
     rule_limit_weight: float = Field(default=0.0, ge=0, allow_inf_nan=False, strict=True)
 
@@ -159,6 +164,8 @@ class PolicyConfig(BaseModel):
             raise ValueError(
                 "rule_limit_weight needs the job feature rule_executors, and limits that are an input"
             )
+        if not all(0 < value <= LARGEST_CONSTANT for value in self.rule_constants.values()):
+            raise ValueError(f"rule_constants must be above 0 and at most {LARGEST_CONSTANT}")
         if self.encoder != "sums" and not self.graph:
             raise ValueError("without a graph, the encoder has no effect")
         if self.limit == "none" and is_custom(self.limit_head):

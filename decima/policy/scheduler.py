@@ -18,8 +18,10 @@ from decima.policy.compiled import layers, network
 from decima.policy.compiled.features import CUSTOM, FEATURES, Offer
 from decima.policy.compiled.graphs import LIMIT_KINDS, NO_GUARD, Graphs, GraphSpec, Guard, Profiles, build
 from decima.policy.config import PolicyConfig
+from decima.policy.errors import PolicyFileError
 from decima.policy.features import custom_columns, fill_columns, message_order, published_message_order
 from decima.schedulers.base import NO_RULE
+from decima.schedulers.objectives import Atc
 from decima.schedulers.packed_srpt import PackedSrpt
 from decima.schedulers.priced_srpt import PricedSrpt
 from simulator.cluster.alone import useful_parallelism
@@ -28,7 +30,7 @@ from simulator.cluster.observation import Decision, Observation, PerJob
 from workloads.arrivals import RandomStream, random_stream
 from workloads.job import JobProfile
 
-__all__ = ["Actor", "Choices", "Featurizer", "NeuralScheduler"]
+__all__ = ["Actor", "Choices", "Featurizer", "NeuralScheduler", "make_rule"]
 
 #: Cost exponents of executors in ``thrifty_executors`` and ``fast_executors``.
 COST_EXPONENTS = (2.5, 0.75)
@@ -38,9 +40,27 @@ LASTING_MOVES = 8.0
 #: executor, and of a free executor, as in the rule profiled-srpt.
 WORTH_WAITING, WORTH_LEAVING, WORTH_MOVING = 8.0, 8.0, 3.0
 #: Name -> the rule of that name.
-RULES: dict[str, type[PricedSrpt] | type[PackedSrpt]] = {"priced-srpt": PricedSrpt, "packed-srpt": PackedSrpt}
+RULES: dict[str, type[PricedSrpt] | type[PackedSrpt]] = {
+    "priced-srpt": PricedSrpt,
+    "packed-srpt": PackedSrpt,
+    "atc": Atc,
+}
 #: Per-profile cache: messages, and useful parallelism at each of ``COST_EXPONENTS`` (0 if no feature needs it).
 _Known = tuple[NDArray[np.int32], tuple[int, ...]]
+
+
+def make_rule(config: PolicyConfig) -> PricedSrpt | PackedSrpt:
+    """Make the rule that a policy knows.
+
+    Raises:
+        PolicyFileError: the rule has no such constants.
+    """
+    try:
+        return RULES[config.rule](**config.rule_constants)
+    except TypeError:
+        raise PolicyFileError(
+            f"rule_constants: {config.rule} has not all of {', '.join(config.rule_constants)}"
+        ) from None
 
 
 class Network(Protocol):
@@ -149,7 +169,8 @@ class Featurizer:
             config.num_limits,
         )
         entries = [FEATURES[feature.name] for feature in features if feature.name in FEATURES]
-        self._rule = RULES[config.rule]() if any(entry.asks_rule for entry in entries) else None
+        asks_rule = any(entry.asks_rule for entry in entries)
+        self._rule = make_rule(config) if asks_rule else None
         self._asks_useful = any("useful" in entry.arguments for entry in entries)
 
     def _of_profile(self, profile: JobProfile, cluster: ClusterConfig) -> _Known:

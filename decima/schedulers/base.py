@@ -17,16 +17,31 @@ __all__ = [
     "AWAY_BY_RANK",
     "FARTHEST_AWAY",
     "NO_RULE",
+    "STAYING",
+    "WORTH_LEAVING",
+    "WORTH_MOVING",
     "Decide",
     "FunctionScheduler",
     "Rule",
     "Scheduler",
     "SchedulerError",
     "all_offered",
+    "check_positive",
 ]
 
 #: Distance from the rule's choice per rank, and the largest distance.
 AWAY_BY_RANK, FARTHEST_AWAY = 0.5, 4.0
+#: Least remaining work, in moving delays, that is worth a move of another job's executor, and of a free one.
+WORTH_LEAVING, WORTH_MOVING = 8.0, 3.0
+#: Weight of the source job's remaining work in the order of jobs.
+STAYING = 0.6
+
+
+def check_positive(**constants: float) -> None:
+    """Raise ``ValueError`` unless all constants are positive."""
+    for name, value in constants.items():
+        if not value > 0:
+            raise ValueError(f"the {name} must be positive, got {value:g}")
 
 
 class SchedulerError(DecimaError, ValueError):

@@ -2,23 +2,30 @@
 
 Sources: Smith's ratio (Smith, 1956); earliest deadline first (Liu and Layland, 1973); least slack first, also called
 least laxity first (Mok, 1983); gamma-boost, in order of arrival, where small jobs count as arrived earlier (Yu and
-Scully, arXiv 2404.08826).
+Scully, arXiv 2404.08826); apparent tardiness cost (Vepsalainen and Morton, Management Science 33(8), 1987).
 """
 
 from __future__ import annotations
 
 import math
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from decima.schedulers.priced_srpt import PricedSrpt
+from decima.schedulers.base import check_positive
+from decima.schedulers.priced_srpt import BY_WORK, PricedSrpt
 from simulator.cluster.alone import alone_ms
 from simulator.cluster.config import ClusterConfig
 from simulator.cluster.observation import Observation, PerJob
 from workloads.job import JobProfile
 
-__all__ = ["Edf", "GammaBoost", "LeastSlack", "WeightedSrpt"]
+__all__ = ["Atc", "AtcConstants", "Edf", "GammaBoost", "LeastSlack", "WeightedSrpt"]
+
+#: Largest exponent of the order: jobs with more time to spare, or without a deadline, count alike.
+FARTHEST = 8.0
+#: Bounds of the pressure of a deadline.
+PRESSURE = (0.05, 1.0)
 
 
 class Edf(PricedSrpt):
@@ -63,8 +70,8 @@ class LeastSlack(PricedSrpt):
     the estimate for the whole job times the share of its work that remains. Jobs without a deadline come last.
     """
 
-    def __init__(self, jitter: float = 0.0) -> None:
-        super().__init__(jitter)
+    def __init__(self, jitter: float = 0.0, **constants: float) -> None:
+        super().__init__(jitter, **constants)
         self._pace = PerJob(_pace, np.array)
 
     def order(self, observation: Observation) -> NDArray[np.float64]:
@@ -115,3 +122,68 @@ def _mean_work_ms(observation: Observation) -> float:
             float(np.maximum(observation.job_first_work_ms, 1.0).sum()) / max(len(observation.jobs), 1) or 1.0
         )
     return math.exp(prior.mean_log_ms + prior.sd_log**2 / 2)
+
+
+class AtcConstants(NamedTuple):
+    """Constants of ``atc``, beside those of ``priced-srpt``; ``decima tune`` finds others.
+
+    Attributes:
+        lookahead: time to spare that makes a job less urgent by a factor of e, in mean remaining times of a live job.
+        margin: factor on the remaining time of a job alone when its time to spare is computed.
+        given_up: factor on the order of a job that can no longer meet its deadline.
+        given_up_limit: factor on its limit.
+        pressed: the limit is multiplied by the pressure to this power. Pressure: remaining time of the job alone over
+            the time until its deadline, times 3.
+        weighted: the limit is multiplied by the weight, over the geometric mean of the live jobs, to this power.
+    """
+
+    lookahead: float = 2.0
+    margin: float = 1.0
+    given_up: float = 20.0
+    given_up_limit: float = 0.5
+    pressed: float = 0.3
+    weighted: float = 0.2
+
+
+class Atc(LeastSlack):
+    """Remaining work over weight, times a factor that falls as the deadline comes near; the least first.
+
+    Jobs that can no longer meet their deadline come after the others and get fewer executors. Limits are those of
+    ``priced-srpt``, more for jobs with a large weight or a near deadline. Without weights and deadlines, this is
+    ``priced-srpt``.
+
+    Args:
+        constants: fields of ``AtcConstants`` and of ``PricedConstants``, positive.
+
+    Raises:
+        ValueError: a constant is not positive.
+        TypeError: there is no such constant.
+    """
+
+    def __init__(self, **constants: float) -> None:
+        own = {name: constants.pop(name) for name in AtcConstants._fields if name in constants}
+        check_positive(**own)
+        super().__init__(**constants)
+        self.own = AtcConstants(**own)
+
+    def order(self, observation: Observation) -> NDArray[np.float64]:
+        """Return an empty array: the order is the remaining work, times factors."""
+        return BY_WORK
+
+    def _factors(self, observation: Observation, jitter: float) -> NDArray[np.float64]:
+        own, weight = self.own, observation.job_weight
+        time_ms = observation.job_deadline_ms - observation.time_ms
+        order, limit = 1.0 / weight, np.ones(len(weight))
+        if len(weight) and weight.min() < weight.max():
+            limit = (weight / np.exp(np.log(weight).mean())) ** own.weighted
+        if np.isfinite(time_ms).any():
+            left_ms = observation.work_ms(observation.remaining_tasks) * self._pace(observation)
+            spare_ms = time_ms - own.margin * left_ms
+            urgency_ms = own.lookahead * max(float(left_ms.mean()), 1.0)
+            order = order * np.exp(np.clip(spare_ms / urgency_ms, 0.0, FARTHEST))
+            pressure = np.clip(left_ms / np.maximum(time_ms, 1.0), *PRESSURE)
+            lost = spare_ms < 0
+            order = np.where(lost, own.given_up * order, order)
+            limit = limit * np.where(lost, own.given_up_limit, (3 * pressure) ** own.pressed)
+        factors = np.array([order, limit])
+        return factors * super()._factors(observation, jitter) if jitter else factors

@@ -8,8 +8,17 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from decima.schedulers.base import AWAY_BY_RANK, FARTHEST_AWAY, Rule, Scheduler, all_offered
-from decima.schedulers.srpt import STAYING, WORTH_LEAVING, WORTH_MOVING, check_positive
+from decima.schedulers.base import (
+    AWAY_BY_RANK,
+    FARTHEST_AWAY,
+    STAYING,
+    WORTH_LEAVING,
+    WORTH_MOVING,
+    Rule,
+    Scheduler,
+    all_offered,
+    check_positive,
+)
 from simulator.cluster.alone import useful_parallelism
 from simulator.cluster.config import ClusterConfig
 from simulator.cluster.observation import Decision, Observation, PerJob
@@ -25,7 +34,7 @@ PRICES = (1.0, 1.25, 1.5, 1.75, 2.0, 2.25, 2.5, 3.0, 3.5, 4.0, 5.0, 6.0)
 WORK = len(PRICES)
 #: Distance of a job's other stages from its next stage.
 AWAY_IN_JOB = 1.5
-NO_JITTER, BY_WORK = np.zeros((0, 0)), np.zeros(0)
+NO_FACTORS, BY_WORK = np.zeros((0, 0)), np.zeros(0)
 
 
 class PricedConstants(NamedTuple):
@@ -128,12 +137,13 @@ class PricedSrpt(Scheduler):
         """Return the rank of each live job, float64 [J], least first; empty for the order by remaining work."""
         return BY_WORK
 
-    def _factors(self, observation: Observation) -> NDArray[np.float64]:
-        """Draw factors on the order and the limit of each live job, float64 [2, J]."""
-        return np.exp(self.jitter * self._random.standard_normal((2, len(observation.jobs))))
+    def _factors(self, observation: Observation, jitter: float) -> NDArray[np.float64]:
+        """Return factors on the order and the limit of each live job, float64 [2, J]; empty for none."""
+        if not jitter:
+            return NO_FACTORS
+        return np.exp(jitter * self._random.standard_normal((2, len(observation.jobs))))
 
     def _ask(self, observation: Observation, jitter: float) -> Rule:
-        factors = self._factors(observation) if jitter else NO_JITTER
         delay_ms = observation.config.moving_delay_ms
         # Idle executors must be offered again later, which the published simulator does not do.
         if not observation.config.semantics.offer_idle_executors:
@@ -148,7 +158,7 @@ class PricedSrpt(Scheduler):
             observation.num_executors,
             self._known(observation),
             delay_ms,
-            factors,
+            self._factors(observation, jitter),
             np.ascontiguousarray(self.order(observation), np.float64),
             self._rows,
         )

@@ -7,7 +7,14 @@ from abc import abstractmethod
 import numpy as np
 from numpy.typing import NDArray
 
-from decima.schedulers.base import Scheduler, all_offered
+from decima.schedulers.base import (
+    STAYING,
+    WORTH_LEAVING,
+    WORTH_MOVING,
+    Scheduler,
+    all_offered,
+    check_positive,
+)
 from simulator.cluster.alone import useful_executors
 from simulator.cluster.config import ClusterConfig
 from simulator.cluster.observation import Decision, Observation, PerJob
@@ -15,6 +22,8 @@ from workloads.job import JobProfile
 
 __all__ = [
     "STAYING",
+    "WORTH_LEAVING",
+    "WORTH_MOVING",
     "CappedSrpt",
     "LimitedSrpt",
     "ProfiledSrpt",
@@ -26,17 +35,6 @@ __all__ = [
 #: Work in units of this, ms.
 UNIT_MS = 100_000.0
 FEWEST = 4
-#: Least remaining work, in moving delays, that is worth a move of another job's executor, and of a free one.
-WORTH_LEAVING, WORTH_MOVING = 8.0, 3.0
-#: Weight of the source job's remaining work in the order of jobs.
-STAYING = 0.6
-
-
-def check_positive(**constants: float) -> None:
-    """Raise ``ValueError`` unless all constants are positive."""
-    for name, value in constants.items():
-        if not value > 0:
-            raise ValueError(f"the {name} must be positive, got {value:g}")
 
 
 class LimitedSrpt(Scheduler):

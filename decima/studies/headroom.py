@@ -62,10 +62,10 @@ class FactorSrpt(PricedSrpt):
     """
 
     def __init__(self, logs: NDArray[np.float64]) -> None:
-        super().__init__(jitter=1.0)
+        super().__init__()
         self.factors = np.exp(logs)
 
-    def _factors(self, observation: Observation) -> NDArray[np.float64]:
+    def _factors(self, observation: Observation, jitter: float) -> NDArray[np.float64]:
         return self.factors[:, observation.job_id]
 
 

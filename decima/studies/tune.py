@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from decima.evaluation.compiling import compile_parts
 from decima.evaluation.conditions import TRAINING_OFFSET, CompareError
-from decima.evaluation.metrics import Interval, mean_interval, paired_change
+from decima.evaluation.metrics import METRICS, SHOWN, Interval, mean_interval, paired_change
 from decima.evaluation.run import run_scheduler
 from decima.learning.cluster.settings import SettingsConditions
 from decima.registry import parameters
@@ -36,7 +36,9 @@ if TYPE_CHECKING:
 __all__ = ["RULES", "Tuned", "outcome", "scheduler_name", "tune_rule"]
 
 #: Rules whose constants can be tuned -> parameters that are not.
-RULES = {RULE: ("jitter",), "packed-srpt": ()}
+RULES = {RULE: ("jitter",), "packed-srpt": (), "atc": ()}
+#: The metric that is minimised by default.
+MEAN = "mean"
 #: Where both sets of constants run.
 TUNED_ON, JUDGED_ON = "tuned on", "other seeds"
 #: Standard deviation of the first candidates, and the bound on both sides, as logarithms of factors of the defaults.
@@ -53,14 +55,16 @@ class Tuned(NamedTuple):
         constants: by name.
         runs: a row for each setting, sequence and set of constants; columns ``seeds`` (``tuned on`` or ``other
             seeds``), ``condition`` (name of the setting), ``seed``, ``scheduler`` (the rule's name, alone or with the
-            constants) and ``mean_jct_s``.
+            constants) and the metric's, such as ``mean_jct_s``.
         path: constants that the search was at after each generation, float64 [generations, constants].
+        metric: metric that was minimised, one of ``decima.evaluation.metrics.METRICS``.
     """
 
     rule: str
     constants: dict[str, float]
     runs: pd.DataFrame
     path: NDArray[np.float64]
+    metric: str = SHOWN[MEAN]
 
     @property
     def scheduler(self) -> str:
@@ -77,6 +81,7 @@ def tune_rule(
     settings: Mapping[str, Conditions],
     rule: str = RULE,
     *,
+    objective: str = MEAN,
     generations: int = 60,
     sequences: int = 4,
     judged: int = 40,
@@ -86,15 +91,16 @@ def tune_rule(
     on_step: Callable[[str, int, int], None] = lambda what, done, total: None,
     on_compile: Callable[[int, int], None] = lambda done, total: None,
 ) -> Tuned:
-    """Search for constants with a low mean JCT, relative to that of the rule's own constants in each setting.
+    """Search for constants with a low mean JCT, or another metric, than the rule's own constants have.
 
     The search is CMA-ES with a diagonal covariance (Ros and Hansen, PPSN 2008) over the logarithms of the constants.
-    It minimises the mean logarithm of the mean JCT of a sequence; all settings have the same weight. What it found is
-    the mean of its last distribution.
+    It minimises the mean logarithm of the mean JCT of a sequence, or the mean of another metric; all settings have the
+    same weight. What it found is the mean of its last distribution.
 
     Args:
         settings: name -> cluster, jobs and seeds to tune on.
         rule: one of ``RULES``.
+        objective: metric to minimise, a name of ``decima compare --show``.
         generations: of the search.
         sequences: number of sequences of each setting that a generation runs.
         judged: number of sequences of each setting to judge on, at least 2; as many at most are run of those tuned on.
@@ -105,13 +111,17 @@ def tune_rule(
         on_compile: progress callback while code is compiled for the first time.
 
     Raises:
-        CompareError: the package cma is not installed, there is no such rule, the seeds overlap, or an episode failed.
+        CompareError: the package cma is not installed, there is no such rule or metric, no job has what the metric
+            needs, the seeds overlap, or an episode failed.
     """
     try:
         import cma
     except ImportError:
         raise CompareError("a search needs the package cma: pip install -e '.[tune]'") from None
     check_one_of(rule, RULES, "rule", CompareError)
+    lower = [name for name, column in SHOWN.items() if not METRICS[column].more_is_better]
+    check_one_of(objective, lower, "objective", CompareError)
+    metric = SHOWN[objective]
     defaults = {name: value for name, value in parameters(rule).items() if name not in RULES[rule]}
     names, centre = tuple(defaults), np.array(list(defaults.values()))
     others = {name: _judged(each, judged, judged_seed) for name, each in settings.items()}
@@ -124,7 +134,7 @@ def tune_rule(
         {"CMA_diagonal": True, "bounds": [-MOST, MOST], "seed": 1 + seed, "verbose": -9},
     )
     path = []
-    with make_workers((settings, others), workers) as pool:
+    with make_workers((settings, others, metric), workers) as pool:
         for generation in range(generations):
             on_step("Tuning", generation, generations)
             candidates = search.ask()
@@ -135,7 +145,10 @@ def tune_rule(
                 for number in range(sequences)
             ]
             found = np.array(_run(pool, items))
-            search.tell(candidates, np.log(found).mean(axis=0).tolist())
+            if np.isnan(found).any():
+                raise CompareError(f"no {objective} to minimise: no job has what it is measured from")
+            costs = np.log(found) if objective == MEAN else found
+            search.tell(candidates, costs.mean(axis=0).tolist())
             path.append(centre * np.exp(search.result.xfavorite))
         on_step("Tuning", generations, generations)
         constants = {name: float(f"{value:.{DIGITS}g}") for name, value in zip(names, path[-1], strict=True)}
@@ -152,8 +165,8 @@ def tune_rule(
         for (judging, name, each, _), row in zip(items, values, strict=True)
         for spec, value in zip(specs, row, strict=True)
     ]
-    columns = ["seeds", "condition", "seed", "scheduler", "mean_jct_s"]
-    return Tuned(rule, constants, pd.DataFrame(rows, columns=columns), np.array(path))
+    columns = ["seeds", "condition", "seed", "scheduler", metric]
+    return Tuned(rule, constants, pd.DataFrame(rows, columns=columns), np.array(path), metric)
 
 
 def outcome(tuned: Tuned, settings: Mapping[str, Conditions], json_file: str = "FILE.json") -> Outcome:
@@ -165,6 +178,7 @@ def outcome(tuned: Tuned, settings: Mapping[str, Conditions], json_file: str = "
         json_file: file with the JSON of the result, for the notes.
     """
     drawn = any(isinstance(each, SettingsConditions) for each in settings.values())
+    drawn &= tuned.metric == SHOWN[MEAN]  # others may be 0
     changes = {
         (row, which): _change(tuned, which, row, drawn)
         for row in dict.fromkeys(tuned.runs["condition"])
@@ -181,7 +195,8 @@ def outcome(tuned: Tuned, settings: Mapping[str, Conditions], json_file: str = "
     constants = new_table("Constants", "Constant", "Default", "Tuned")
     for name, value in tuned.constants.items():
         constants.add_row(name, f"{defaults[name]:g}", f"{value:g}")
-    kind = "mean of the ratio on each sequence" if drawn else "mean JCT"
+    heading = _heading(tuned)
+    kind = "mean of the ratio on each sequence" if drawn else heading
     return Outcome(
         "tune",
         tuned.runs,
@@ -193,6 +208,7 @@ def outcome(tuned: Tuned, settings: Mapping[str, Conditions], json_file: str = "
         ],
         extra={
             "rule": tuned.rule,
+            "metric": tuned.metric,
             "parameters": tuned.constants,
             "scheduler": tuned.scheduler,
             "settings": {name: each.to_dict() for name, each in settings.items()},
@@ -203,12 +219,20 @@ def outcome(tuned: Tuned, settings: Mapping[str, Conditions], json_file: str = "
             "average": {which: average._asdict() for which, average in averages.items()},
             "path": tuned.path.tolist(),
         },
-        pictures={"tune": partial(plot_tuned, rows, changes)},
+        pictures={"tune": partial(plot_tuned, rows, changes, heading)},
     )
 
 
-def plot_tuned(rows: Sequence[str], changes: Mapping[tuple[str, str], Interval]) -> Figure:
-    """Draw the change of the mean JCT in each setting, on the sequences tuned on and on others."""
+def _heading(tuned: Tuned) -> str:
+    """Return the metric's name inside a sentence."""
+    heading = METRICS[tuned.metric].heading
+    return heading if heading[0] == "p" else heading[0].lower() + heading[1:]
+
+
+def plot_tuned(
+    rows: Sequence[str], changes: Mapping[tuple[str, str], Interval], heading: str = "mean JCT"
+) -> Figure:
+    """Draw the change of the metric in each setting, on the sequences tuned on and on others."""
     width = 5 + 0.08 * max(map(len, rows))  # room for long names of settings
     figure, axes = new_axes(width, 0.4 * len(rows) + 1.5)
     axes.axvline(0, color=GREY)
@@ -218,7 +242,7 @@ def plot_tuned(rows: Sequence[str], changes: Mapping[tuple[str, str], Interval])
         axes.errorbar(means, places, xerr=errors, fmt="o", color=colour, capsize=3, label=which)
     axes.set_yticks(range(len(rows))[::-1], rows)
     legend_beside(axes)
-    finish_axes(axes, xlabel="Change of the mean JCT (%)")
+    finish_axes(axes, xlabel=f"Change of the {heading} (%)")
     return figure
 
 
@@ -248,12 +272,15 @@ def _run(
     return map_in_order(pool, _run_item, items, progress)[0]
 
 
-def _run_item(shared: tuple[Mapping[str, Conditions], Mapping[str, Conditions]], item: _Item) -> list[float]:
-    """Run some schedulers on one sequence; return the mean JCT of each, s."""
+def _run_item(
+    shared: tuple[Mapping[str, Conditions], Mapping[str, Conditions], str], item: _Item
+) -> list[float]:
+    """Run some schedulers on one sequence; return the metric of each."""
     judging, name, seed, specs = item
-    conditions = shared[judging][name]
+    tuned_on, judged_on, metric = shared
+    conditions = (judged_on if judging else tuned_on)[name]
     cluster, sequence = conditions.cluster_of(seed), conditions.sequence(seed)
-    return [run_scheduler(cluster, sequence, spec).mean_jct_ms / 1000 for spec in specs]
+    return [METRICS[metric].of(run_scheduler(cluster, sequence, spec)) for spec in specs]
 
 
 def _row(conditions: Conditions, name: str, seed: int) -> str:
@@ -266,10 +293,10 @@ def _row(conditions: Conditions, name: str, seed: int) -> str:
 
 
 def _pairs(tuned: Tuned, which: str, row: str | None, drawn: bool) -> pd.DataFrame:
-    """Return the mean JCT on each sequence under the defaults and the tuned constants; relative if settings differ."""
+    """Return the metric on each sequence under the defaults and the tuned constants; relative if settings differ."""
     runs = tuned.runs[tuned.runs["seeds"] == which]
     runs = runs if row is None else runs[runs["condition"] == row]
-    pairs = runs.pivot_table("mean_jct_s", ["condition", "seed"], "scheduler")
+    pairs = runs.pivot_table(tuned.metric, ["condition", "seed"], "scheduler")
     pairs = pairs.reindex(columns=[tuned.rule, tuned.scheduler])
     return pairs.div(pairs[tuned.rule], axis=0) if drawn else pairs
 

@@ -167,8 +167,8 @@ class ClusterConfig:
         warmup_delay_ms: added to first-wave durations where no fresh ones were measured, ms.
         semantics: ``PAPER``, ``DECIMA_SIM``, ``TRACE``, ``SPARK`` or other switches.
         max_time_ms: end of the episode, ms; infinite: when all jobs are complete.
-        reward: ``jct`` (minus the time of all jobs in the system), ``makespan`` (minus elapsed time), or another
-            objective or a sum, such as ``weighted`` or ``jct+0.5*deadline:60``, see
+        reward: ``jct`` or ``mean`` (minus the time of all jobs in the system), ``makespan`` (minus elapsed time), or
+            another objective or a sum, such as ``weighted`` or ``jct+0.5*deadline:60``, see
             ``simulator.cluster.objectives.named``.
         reward_scale_ms: rewards are divided by this, ms.
         engine: ``compiled``, or ``simpy``: the reference in plain Python, with the same results.
@@ -212,6 +212,8 @@ class ClusterConfig:
             raise ConfigError(f"reward_scale_ms must be positive and finite, got {self.reward_scale_ms}")
         check_instance(self.reward, str, "reward", ConfigError)  # what has no hash cannot be looked up
         objective_named(self.reward)
+        if self.reward == "mean":
+            object.__setattr__(self, "reward", "jct")
         check_one_of(self.engine, ("compiled", "simpy"), "engine", ConfigError)
         check_instance(self.faults, Faults, "faults", ConfigError)
         if (most := max((number for _, number in self.faults.capacity), default=0)) > self.num_executors:

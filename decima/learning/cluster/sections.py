@@ -11,6 +11,7 @@ from pydantic import AfterValidator, Field, ValidationError, ValidationInfo, fie
 from decima.learning import config
 from decima.policy.config import PRESETS, Feature, PolicyConfig
 from decima.policy.parts import PartError, build_part, built_in_or_custom, check_part, is_custom
+from decima.policy.scheduler import make_rule
 from decima.registry import make_scheduler
 from decima.schedulers.base import SchedulerError
 from decima.settings import Count, LearningRate, Positive, Section, Share, Weight, first_problem
@@ -110,6 +111,7 @@ class PolicySection(Section):
     def _check_parts(self) -> PolicySection:
         try:
             custom_parts = self.build().custom_parts
+            make_rule(self.build())
         except ValidationError as error:
             raise ValueError(first_problem(error)) from None
         for part in custom_parts:

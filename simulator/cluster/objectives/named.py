@@ -9,6 +9,7 @@ from simulator.cluster.objectives.base import LiveJobs, Objective
 from simulator.cluster.objectives.deadline import Deadline
 from simulator.cluster.objectives.makespan import Makespan
 from simulator.cluster.objectives.mean import Mean
+from simulator.cluster.objectives.misses import Misses
 from simulator.cluster.objectives.power_mean import PowerMean
 from simulator.cluster.objectives.weighted import Weighted
 from workloads.errors import ConfigError, did_you_mean
@@ -18,13 +19,15 @@ __all__ = ["OBJECTIVES", "Sum", "objective_named"]
 #: Name -> class.
 OBJECTIVES: dict[str, type[Objective]] = {
     "jct": Mean,
+    "mean": Mean,
     "makespan": Makespan,
     "weighted": Weighted,
     "power-mean": PowerMean,
     "deadline": Deadline,
+    "misses": Misses,
 }
 #: Objectives with a number behind their name.
-WITH_NUMBER = ("power-mean", "deadline")
+WITH_NUMBER = ("power-mean", "deadline", "misses")
 
 
 class Sum(Objective):

@@ -13,7 +13,7 @@ import numpy as np
 
 from decima.policy.config import Feature
 from decima.policy.policy import Policy
-from decima.policy.scheduler import COST_EXPONENTS, LASTING_MOVES, RULES
+from decima.policy.scheduler import COST_EXPONENTS, LASTING_MOVES, make_rule
 from simulator import Observation
 from simulator.cluster.alone import useful_executors
 
@@ -43,7 +43,7 @@ class NaiveNetwork:
         for name, _, layer in policy.layers():
             arrays = (layer.weight.detach().double().numpy(), layer.bias.detach().double().numpy())
             self.weights.setdefault(name, []).append(arrays)
-        self.rule = RULES[self.config.rule]().ask(observation)
+        self.rule = make_rule(self.config).ask(observation)
         self.values = cache(self.values_of)
         self.embedding = cache(self.embedding_of)
         jobs = range(observation.jobs.size)

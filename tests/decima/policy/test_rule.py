@@ -12,14 +12,16 @@ from pydantic import ValidationError
 
 from decima.policy.config import GENERAL_POLICY, PAPER_POLICY, TOLD_PACKING_POLICY, PolicyConfig
 from decima.policy.policy import Policy
-from decima.policy.scheduler import NeuralScheduler
+from decima.policy.scheduler import NeuralScheduler, make_rule
 from decima.schedulers.base import Scheduler
+from decima.schedulers.objectives import Atc
 from decima.schedulers.packed_srpt import PackedSrpt
 from decima.schedulers.priced_srpt import PricedSrpt
 from simulator import Cluster, ClusterConfig, run_episode
 from simulator.cluster.config import PAPER, TRACE, ExecutorClass, Semantics
 from tests.decima.policy.examples import changed, random_sequence
 from workloads.arrivals import JobSequence, uniform_memory
+from workloads.attribute_distribution import AttributeDistribution
 
 
 @settings(max_examples=25, deadline=None)
@@ -46,6 +48,28 @@ def test_a_policy_whose_networks_say_next_to_nothing_decides_as_the_rule(
                 held = observation.held(int(observation.stage_job[decision.stage]))
                 assert min(decision.limit - held, given) == min(other.limit - held, given)
         cluster.decide(decision)
+
+
+def test_a_policy_knows_atc_with_constants_of_its_own() -> None:
+    jobs = AttributeDistribution((1.5, 3.0), weights=(1, 16)).draw(
+        random_sequence(np.random.default_rng(3), max_jobs=6)
+    )
+    changes = {"rule": "atc", "rule_constants": {"weighted": 2.0, "steepness": 0.5}}
+    config = changed(GENERAL_POLICY, rule_stage_weight=1e4, rule_limit_weight=1e4, **changes)
+    cluster = ClusterConfig(12, moving_delay_ms=10.0)
+    mine, rule, other = (
+        run_episode(cluster, jobs, each)
+        for each in (NeuralScheduler(Policy(config, 1)), Atc(weighted=2.0, steepness=0.5), Atc())
+    )
+    assert mine.completion_ms.tolist() == rule.completion_ms.tolist() != other.completion_ms.tolist()
+
+
+@pytest.mark.parametrize(
+    ("constants", "message"), [({"patience": 1.0}, "atc has not all of"), ({"given_up": 0.0}, "above 0")]
+)
+def test_constants_of_the_rule_that_are_refused(constants: dict[str, float], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        make_rule(changed(GENERAL_POLICY, rule="atc", rule_constants=constants))
 
 
 @pytest.mark.parametrize(

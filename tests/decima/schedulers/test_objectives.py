@@ -89,12 +89,45 @@ def test_smiths_ratio_has_the_least_weighted_mean(drawn: list[tuple[int, float]]
     assert record.weighted_mean_jct_ms == pytest.approx(UNIT_MS * min(costs))
 
 
-def test_without_weights_smiths_ratio_is_priced_srpt() -> None:
+@pytest.mark.parametrize("name", ["weighted-srpt", "atc"])
+def test_without_attributes_smiths_ratio_and_atc_are_priced_srpt(name: str) -> None:
     jobs = poisson_arrivals(synthetic_profiles(6), 12, 2000.0, seed=3)
-    weighted, plain = (
-        run_episode(ClusterConfig(8), jobs, make_scheduler(name)) for name in ("weighted-srpt", "priced-srpt")
+    other, plain = (
+        run_episode(ClusterConfig(8), jobs, make_scheduler(each)) for each in (name, "priced-srpt")
     )
-    assert weighted.completion_ms.tolist() == plain.completion_ms.tolist()
+    assert other.completion_ms.tolist() == plain.completion_ms.tolist()
+
+
+def test_atc_gives_up_a_hopeless_job_for_one_that_can_meet_its_deadline() -> None:
+    attributes = [JobAttributes(deadline_ms=UNIT_MS * each) for each in (3, 12.5)]
+    jobs = sequence([5, 8], [0, 0], attributes)
+    assert run_episode(ONE, jobs, make_scheduler("edf")).missed.tolist() == [True, True]
+    assert run_episode(ONE, jobs, make_scheduler("atc")).missed.tolist() == [True, False]
+
+
+def test_atc_takes_the_near_deadline_before_the_shorter_job() -> None:
+    attributes = [JobAttributes(deadline_ms=UNIT_MS * each) for each in (40, 10)]
+    jobs = sequence([6, 9], [0, 0], attributes)
+    assert run_episode(ONE, jobs, make_scheduler("priced-srpt")).missed.tolist() == [False, True]
+    assert not run_episode(ONE, jobs, make_scheduler("atc")).missed.any()
+
+
+def test_atc_gives_executors_to_weights_and_near_deadlines() -> None:
+    profile = job(stage(200, UNIT_MS))
+    for attributes in (
+        (JobAttributes(16), JobAttributes(1)),
+        (JobAttributes(slack=1.5), JobAttributes(slack=9)),
+    ):
+        jobs = JobSequence((profile, profile), np.zeros(2), attributes=attributes)
+        cluster = Cluster(ClusterConfig(20), jobs)
+        limits = make_scheduler("atc").ask(cluster.observe()).limits  # type: ignore[attr-defined]
+        assert limits[0] > limits[1]
+
+
+@pytest.mark.parametrize("spec", ["atc:0", "atc:given_up=-1", "atc:steepness=0", "atc:patience=2"])
+def test_constants_of_atc_that_are_refused(spec: str) -> None:
+    with pytest.raises(SchedulerError, match=r"positive|no parameter"):
+        make_scheduler(spec)
 
 
 def test_jobs_without_a_deadline_come_last_and_the_shortest_of_them_first() -> None:
@@ -200,7 +233,7 @@ def test_jobs_of_a_pool_run_in_order_of_arrival() -> None:
 
 @given(
     st.integers(0, 10**6),
-    st.sampled_from(("edf", "least-slack", "weighted-srpt", "gamma-boost", "fair-pools")),
+    st.sampled_from(("edf", "least-slack", "weighted-srpt", "gamma-boost", "atc", "fair-pools")),
 )
 @settings(max_examples=25, deadline=None)
 def test_all_jobs_complete_whatever_they_ask_for(seed: int, name: str) -> None:

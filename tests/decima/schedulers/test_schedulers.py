@@ -45,7 +45,7 @@ Grant = tuple[int, int, int]
 #: Rules with the limits of priced-srpt and another order.
 PRICED = (
     *("sjf-estimate", "srpt-bounce", "seh", "gittins", "las", "inelastic-first"),
-    *("weighted-srpt", "edf", "least-slack", "gamma-boost"),
+    *("weighted-srpt", "edf", "least-slack", "gamma-boost", "atc"),
 )
 
 

@@ -53,6 +53,29 @@ def test_a_search_finds_better_constants_on_what_it_is_tuned_on() -> None:
     assert made.constants._asdict() == found.constants
 
 
+def test_another_metric_is_minimised() -> None:
+    late = setting(deadlines=(1.5, 1.5), seed=3)
+    found = tuned({"late": late}, rule="atc", objective="misses", generations=6, sequences=3, judged=3)
+    means = found.runs[found.runs["seeds"] == TUNED_ON].groupby("scheduler")["deadline_misses"].mean()
+    assert means[found.scheduler] < means["atc"]
+    shown = outcome(found, {"late": late})
+    assert shown.extra["metric"] == "deadline_misses"
+    assert "misses" in shown.notes[0]
+
+
+@pytest.mark.parametrize(
+    ("objective", "message"),
+    [
+        ("misses", "no misses to minimise"),
+        ("jain", "objective must be 'mean'"),
+        ("unfairness", "no unfairness"),
+    ],
+)
+def test_metrics_that_cannot_be_minimised(objective: str, message: str) -> None:
+    with pytest.raises(CompareError, match=message):
+        tuned({"batch": setting()}, objective=objective, generations=1)
+
+
 def test_the_same_seed_gives_the_same_constants_with_any_workers() -> None:
     settings = {"batch": setting(), "stream": setting(arrivals="poisson", interval=5.0)}
     one, two, other = tuned(settings), tuned(settings, workers=2), tuned(settings, seed=1)
@@ -189,7 +212,7 @@ def test_the_command_and_its_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["fifo"], "rule must be 'priced-srpt' or 'packed-srpt', got 'fifo'"),
+        (["fifo"], "rule must be 'priced-srpt', 'packed-srpt' or 'atc', got 'fifo'"),
         (["--setting", "--nope 1"], "--setting '--nope 1': No such option '--nope'"),
         (["--setting", "--job-error '"], "No closing quotation"),
         (

@@ -38,11 +38,14 @@ def cost_ms(name: str, record: EpisodeRecord) -> float:
     return float(
         {
             "jct": jct_ms.sum(),
+            "mean": jct_ms.sum(),
             "makespan": record.end_ms,
             "weighted": (weight * jct_ms).sum(),
             "power-mean:1": jct_ms.sum(),
             "power-mean:3": SCALE_MS * ((jct_ms / SCALE_MS) ** 3).sum(),
             "deadline": tardiness_ms.sum(),
+            "misses": np.minimum(tardiness_ms, 10_000).sum(),
+            "misses:0.5": np.minimum(tardiness_ms, 500).sum(),
             "deadline:60": tardiness_ms.sum() + 60_000 * record.missed.sum(),
             "jct+0.5*deadline:60": jct_ms.sum() + 0.5 * (tardiness_ms.sum() + 60_000 * record.missed.sum()),
             "0.25*weighted+2*makespan": 0.25 * (weight * jct_ms).sum() + 2 * record.end_ms,
@@ -52,7 +55,7 @@ def cost_ms(name: str, record: EpisodeRecord) -> float:
 
 NAMES = (
     *("jct", "makespan", "weighted", "power-mean:1", "power-mean:3", "deadline", "deadline:60"),
-    *("jct+0.5*deadline:60", "0.25*weighted+2*makespan"),
+    *("mean", "misses", "misses:0.5", "jct+0.5*deadline:60", "0.25*weighted+2*makespan"),
 )
 
 
@@ -91,7 +94,7 @@ def test_a_deadline_that_passes_at_an_event_is_penalised_once() -> None:
     [
         (
             "worst",
-            "reward 'worst': unknown objective 'worst', expected jct, makespan, weighted, power-mean:NUMBER, ",
+            "reward 'worst': unknown objective 'worst', expected jct, mean, makespan, weighted, power-mean",
         ),
         (
             "weightd",
