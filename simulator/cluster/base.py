@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from simulator.cluster.alone import deadlines_ms, known_sequence
 from simulator.cluster.config import ClusterConfig, ConfigError
 from simulator.cluster.estimates import Estimate, draw_estimates
-from simulator.cluster.objectives.base import LiveJobs
+from simulator.cluster.objectives.base import AllJobs, LiveJobs
 from simulator.cluster.objectives.named import objective_named
 from simulator.cluster.observation import CLASS, Decision, Observation
 from workloads.arrivals import JobSequence
@@ -301,7 +301,7 @@ class RewardMeter:
         self._scale_ms = config.reward_scale_ms
         self._objective = objective_named(config.reward)
         self._all_jobs = config.semantics.reward_short_jobs
-        self._known = sequence.arrival_ms, sequence.weight, deadline_ms
+        self._known = AllJobs.of(sequence, deadline_ms)
         self._live: frozenset[int] = frozenset()
         self._live_jobs = LiveJobs((), self._known)
         self._seen: frozenset[int] = frozenset()  # live at the last step

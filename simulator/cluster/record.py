@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from simulator.cluster.alone import deadlines_ms, work_ms
 from simulator.cluster.engine.solo import time_alone
 from simulator.cluster.log import EpisodeLog
-from simulator.cluster.objectives.base import LiveJobs
+from simulator.cluster.objectives.base import AllJobs, LiveJobs
 from simulator.cluster.objectives.named import objective_named
 from workloads.display import count_text, html_table
 from workloads.job import JobProfile
@@ -172,7 +172,7 @@ class EpisodeRecord(EpisodeLog):
         cost = objective_named(objective)
         arrival_ms = self.sequence.arrival_ms
         left_ms = np.where(np.isnan(self._gone_ms), self.end_ms, self._gone_ms)
-        known = (arrival_ms, self.sequence.weight, self.deadline_ms)
+        known = AllJobs.of(self.sequence, self.deadline_ms)
         times_ms = np.unique(np.concatenate([arrival_ms[arrival_ms <= self.end_ms], left_ms])).tolist()
         total_ms = 0.0
         for begin_ms, end_ms in pairwise(times_ms):

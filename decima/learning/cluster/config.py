@@ -152,6 +152,7 @@ class TrainingConfig(RunConfig):
                 sources=sources,
                 cells=self.validation.cells,
                 per_cell=self.validation.sequences,
+                attributes=self.settings.attributes,
             )
         return _Streams(
             workload=self.workload.read(),
@@ -168,18 +169,25 @@ class TrainingConfig(RunConfig):
         """Refuse objectives of attributes that no job has."""
         reward, seeds = self.cluster.reward, self.validation_seeds
         attributes = objective_named(reward).attributes
+        here = "workload" if self.settings is None else "settings"
         if "deadline" in attributes and not any(
             np.isfinite(deadlines_ms(conditions.sequence(seed), conditions.cluster_of(seed))).any()
             for seed in seeds
         ):
             raise WorkloadError(
-                f"cluster.reward {reward!r}: no job has a deadline, expected workload.deadlines"
+                f"cluster.reward {reward!r}: no job has a deadline, expected {here}.deadlines"
+            )
+        if "tenant" in attributes and not any(
+            np.unique(conditions.sequence(seed).tenant).size > 1 for seed in seeds
+        ):
+            raise WorkloadError(
+                f"cluster.reward {reward!r}: all jobs have one tenant, expected {here}.tenants"
             )
         if "weight" in attributes and not any(
             (conditions.sequence(seed).weight != 1).any() for seed in seeds
         ):
             raise WorkloadError(
-                f"cluster.reward {reward!r}: all jobs have the weight 1, expected workload.weights"
+                f"cluster.reward {reward!r}: all jobs have the weight 1, expected {here}.weights"
             )
 
 

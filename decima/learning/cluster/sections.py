@@ -9,6 +9,7 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 from pydantic import AfterValidator, Field, ValidationError, ValidationInfo, field_validator, model_validator
 
 from decima.learning import config
+from decima.learning.cluster.attributes import AttributesSection
 from decima.policy.config import PRESETS, Feature, PolicyConfig
 from decima.policy.parts import PartError, build_part, built_in_or_custom, check_part, is_custom
 from decima.policy.scheduler import make_rule
@@ -16,7 +17,6 @@ from decima.registry import make_scheduler
 from decima.schedulers.base import SchedulerError
 from decima.settings import Count, LearningRate, Positive, Section, Share, Weight, first_problem
 from simulator.cluster.config import SEMANTICS, ClusterConfig, parse_classes
-from workloads.attribute_distribution import AttributeDistribution
 from workloads.job import WorkloadError
 from workloads.sources.open import EMBEDDED, open_workload
 from workloads.sources.workload_file import Workload
@@ -147,9 +147,9 @@ class ClusterSection(Section):
     )
     reward: str = Field(
         default="jct",
-        description="objective: jct, the average job completion time; makespan; weighted; power-mean:K, for short "
-        "tails; deadline or deadline:PENALTY, tardiness with a penalty in s for each missed deadline; or a sum such "
-        "as jct+0.5*deadline:60",
+        description="objective: jct or mean, the average job completion time; makespan; weighted; power-mean:K, for "
+        "short tails; deadline or deadline:PENALTY, tardiness with a penalty in s for each missed deadline; "
+        "misses:BOUND, tardiness up to a bound in s; fairness; module:Class; or a sum such as jct+0.5*deadline:60",
     )
     semantics: Literal["paper", "decima-sim", "trace"] = Field(
         default="paper",
@@ -162,6 +162,11 @@ class ClusterSection(Section):
         if classes is not None:
             parse_classes(classes)
         return classes
+
+    @field_validator("reward")
+    @classmethod
+    def _check_reward(cls, reward: str) -> str:
+        return "jct" if reward == "mean" else reward
 
     @model_validator(mode="after")
     def _check_size(self) -> ClusterSection:
@@ -179,7 +184,7 @@ class ClusterSection(Section):
         )
 
 
-class WorkloadSection(Section):
+class WorkloadSection(AttributesSection):
     """Jobs. Without ``profiles`` and ``file``, the embedded TPC-H set."""
 
     profiles: Path | None = Field(default=None, description="folder of the published TPC-H profiles")
@@ -205,28 +210,11 @@ class WorkloadSection(Section):
         description="AT:RATE[:WORKLOAD], a change of Poisson arrivals: from AT seconds on, jobs come RATE times as "
         "often, and from another workload if one is given",
     )
-    deadlines: Positive | tuple[Positive, Positive] | None = Field(
-        default=None,
-        description="slack of each job's deadline, a multiple of its time alone; of two, a slack between both is "
-        "drawn; null for the deadlines of the workload",
-    )
-    weights: tuple[Positive, ...] = Field(
-        default=(), description="weights of jobs, each as likely; empty for those of the workload"
-    )
-    tenants: int = Field(
-        default=0, ge=0, description="number of tenants, each as likely; 0 for those of the workload"
-    )
 
     @property
     def intervals(self) -> tuple[float, ...]:
         """Mean times between arrivals, s."""
         return self.interval if isinstance(self.interval, tuple) else (self.interval,)
-
-    @property
-    def attributes(self) -> AttributeDistribution:
-        """Distribution of drawn attributes."""
-        slack = (self.deadlines,) * 2 if isinstance(self.deadlines, float) else self.deadlines
-        return AttributeDistribution(slack, self.tenants, self.weights)
 
     @model_validator(mode="after")
     def _check(self) -> WorkloadSection:

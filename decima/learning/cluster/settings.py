@@ -13,8 +13,9 @@ from numpy.typing import ArrayLike, NDArray
 from pydantic import BeforeValidator, Field, field_validator, model_validator
 
 from decima.evaluation.conditions import Conditions
+from decima.learning.cluster.attributes import AttributesSection
 from decima.learning.config import SETTINGS, VALIDATION_SEEDS
-from decima.settings import Section, Share
+from decima.settings import Share
 from simulator.cluster.config import EXACT, ClusterConfig, Knowledge
 from simulator.cluster.faults import NO_FAULTS, Faults
 from workloads.arrivals import JobSequence, RandomStream, batch_arrivals, poisson_arrivals, random_stream
@@ -129,7 +130,7 @@ class Setting:
         return ", ".join([*words, *([str(self.faults)] if self.faults.active else [])])
 
 
-class SettingsSection(Section):
+class SettingsSection(AttributesSection):
     """Distribution of settings, instead of ``cluster`` and ``workload``; each sequence draws one by its seed.
 
     A quantity is a number, or exactly one of ``uniform: [a, b]``, ``log_uniform: [a, b]`` and ``one_of: [a, b, ..]``;
@@ -186,6 +187,7 @@ class SettingsSection(Section):
 
     @model_validator(mode="after")
     def _check_errors(self) -> SettingsSection:
+        _ = self.attributes  # raises if out of range
         for name in ERRORS:
             quantity = getattr(self, name)
             [numbers] = quantity.values() if isinstance(quantity, dict) else [[quantity]]
@@ -301,7 +303,7 @@ class SettingsConditions(Conditions):
                 mean_log_ms=prior.mean_log_ms + log_ms + math.log(setting.tasks),
                 task_log_ms=prior.task_log_ms + log_ms,
             )
-        return replace(drawn, profiles=jobs, prior=prior)
+        return self.attributes.draw(replace(drawn, profiles=jobs, prior=prior))
 
     def _interval_ms(self, setting: Setting, load: float) -> float:
         """Return the mean time between arrivals at this load, ms."""

@@ -5,11 +5,39 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Collection
 from functools import cached_property
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["LiveJobs", "Objective"]
+if TYPE_CHECKING:
+    from workloads.arrivals import JobSequence
+
+__all__ = ["AllJobs", "LiveJobs", "Objective"]
+
+
+class AllJobs(NamedTuple):
+    """Attributes of all jobs of a sequence.
+
+    Attributes:
+        arrival_ms: float64 [num_jobs].
+        weight: float64 [num_jobs].
+        deadline_ms: float64 [num_jobs].
+        tenant: int64 [num_jobs], place of the job's tenant among the tenants.
+        tenant_weight: float64 [tenants].
+    """
+
+    arrival_ms: NDArray[np.float64]
+    weight: NDArray[np.float64]
+    deadline_ms: NDArray[np.float64]
+    tenant: NDArray[np.int64]
+    tenant_weight: NDArray[np.float64]
+
+    @classmethod
+    def of(cls, sequence: JobSequence, deadline_ms: NDArray[np.float64]) -> AllJobs:
+        """Return the attributes of a sequence with these deadlines, float64 [num_jobs], ms."""
+        tenant_weight = np.array([tenant.weight for tenant in sequence.tenants])
+        return cls(sequence.arrival_ms, sequence.weight, deadline_ms, sequence.tenant, tenant_weight)
 
 
 class LiveJobs:
@@ -17,14 +45,10 @@ class LiveJobs:
 
     Args:
         jobs: numbers of the jobs.
-        of_all: arrival in ms, weight, and deadline in ms of all jobs of the sequence, float64 [num_jobs] each.
+        of_all: attributes of all jobs of the sequence.
     """
 
-    def __init__(
-        self,
-        jobs: Collection[int],
-        of_all: tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]],
-    ) -> None:
+    def __init__(self, jobs: Collection[int], of_all: AllJobs) -> None:
         self._jobs, self._of_all = jobs, of_all
 
     def __len__(self) -> int:
@@ -33,17 +57,23 @@ class LiveJobs:
     @cached_property
     def arrival_ms(self) -> NDArray[np.float64]:
         """Arrival of each job, float64 [jobs], ms."""
-        return self._of_all[0][sorted(self._jobs)]
+        return self._of_all.arrival_ms[sorted(self._jobs)]
 
     @cached_property
     def weight(self) -> NDArray[np.float64]:
         """Weight of each job, float64 [jobs]."""
-        return self._of_all[1][sorted(self._jobs)]
+        return self._of_all.weight[sorted(self._jobs)]
 
     @cached_property
     def deadline_ms(self) -> NDArray[np.float64]:
         """Deadline of each job, float64 [jobs], ms; infinite for a job without one."""
-        return self._of_all[2][sorted(self._jobs)]
+        return self._of_all.deadline_ms[sorted(self._jobs)]
+
+    @cached_property
+    def by_tenant(self) -> NDArray[np.float64]:
+        """Number of jobs of each tenant over the tenant's weight, float64 [tenants]; 0 for tenants without jobs."""
+        weight = self._of_all.tenant_weight
+        return np.bincount(self._of_all.tenant[sorted(self._jobs)], minlength=weight.size) / weight
 
 
 class Objective(ABC):
@@ -51,7 +81,7 @@ class Objective(ABC):
 
     #: Whether the cost depends on the jobs in the system; else it depends on the time alone.
     depends_on_jobs = True
-    #: Attributes of jobs that the cost is computed from: ``weight``, ``deadline``.
+    #: Attributes of jobs that the cost is computed from: ``weight``, ``deadline``, ``tenant``.
     attributes: frozenset[str] = frozenset()
 
     @abstractmethod

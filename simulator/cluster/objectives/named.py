@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import importlib
 import math
+import re
+import sys
+from contextlib import suppress
 from functools import lru_cache
+from pathlib import Path
 
 from simulator.cluster.objectives.base import LiveJobs, Objective
 from simulator.cluster.objectives.deadline import Deadline
+from simulator.cluster.objectives.fairness import Fairness
 from simulator.cluster.objectives.makespan import Makespan
 from simulator.cluster.objectives.mean import Mean
 from simulator.cluster.objectives.misses import Misses
@@ -25,9 +31,11 @@ OBJECTIVES: dict[str, type[Objective]] = {
     "power-mean": PowerMean,
     "deadline": Deadline,
     "misses": Misses,
+    "fairness": Fairness,
 }
 #: Objectives with a number behind their name.
 WITH_NUMBER = ("power-mean", "deadline", "misses")
+_OWN = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*")
 
 
 class Sum(Objective):
@@ -52,10 +60,11 @@ def objective_named(text: str) -> Objective:
 
     Args:
         text: one of ``OBJECTIVES``, such as ``weighted``, ``power-mean:3`` or ``deadline:60`` (its argument after a
-            colon); or a sum of these with factors, such as ``jct+0.5*deadline:60``.
+            colon); ``module:Class`` for a subclass of ``Objective``, also from the current folder, which is built
+            without arguments; or a sum of these with factors, such as ``jct+0.5*deadline:60``.
 
     Raises:
-        ConfigError: an unknown name, or a number that is malformed or out of range.
+        ConfigError: an unknown name, a class that cannot be used, or a number that is malformed or out of range.
     """
     terms = []
     for term in text.split("+"):
@@ -66,11 +75,13 @@ def objective_named(text: str) -> Objective:
 
 def _objective(text: str, term: str) -> Objective:
     name, colon, argument = term.partition(":")
+    if _OWN.fullmatch(term) and name not in OBJECTIVES:
+        return _own(text, name, argument)
     if name not in OBJECTIVES or (colon and name not in WITH_NUMBER):
         known = ", ".join(each + (":NUMBER" if each in WITH_NUMBER else "") for each in OBJECTIVES)
         near = did_you_mean(name, OBJECTIVES) if name not in OBJECTIVES else ""
         raise ConfigError(
-            f"reward {text!r}: unknown objective {term!r}{near}, expected {known}, or a sum of these"
+            f"reward {text!r}: unknown objective {term!r}{near}, expected {known}, module:Class, or a sum of these"
         )
     try:
         return OBJECTIVES[name](_number(text, argument)) if colon else OBJECTIVES[name]()  # type: ignore[call-arg]
@@ -78,6 +89,25 @@ def _objective(text: str, term: str) -> Objective:
         if isinstance(error, ConfigError):
             raise
         raise ConfigError(f"reward {text!r}: {term}: {error}") from None
+
+
+def _own(text: str, module: str, name: str) -> Objective:
+    """Build a class of the caller's; modules of the current folder are found, too."""
+    folder = str(Path.cwd())
+    sys.path.insert(0, folder)
+    try:
+        found = getattr(importlib.import_module(module), name)
+        if not (isinstance(found, type) and issubclass(found, Objective)):
+            raise TypeError(f"expected a subclass of {Objective.__module__}.Objective")
+        return found()
+    except (Exception, SystemExit) as error:  # sys.exit() would end the program silently
+        reason = (str(error).splitlines() or [""])[0]
+        raise ConfigError(
+            f"reward {text!r}: {module}:{name} cannot be used: {type(error).__name__}: {reason}"
+        ) from None
+    finally:
+        with suppress(ValueError):  # the module may have changed the path
+            sys.path.remove(folder)
 
 
 def _number(text: str, number: str) -> float:

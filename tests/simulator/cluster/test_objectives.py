@@ -11,12 +11,14 @@ from hypothesis import strategies as st
 
 from decima.schedulers import Fair
 from simulator import DECIMA_SIM, ClusterConfig, ConfigError, make_cluster
-from simulator.cluster.objectives.base import LiveJobs
+from simulator.cluster.objectives.base import AllJobs, LiveJobs, Objective
 from simulator.cluster.objectives.deadline import Deadline
 from simulator.cluster.objectives.named import objective_named
 from simulator.cluster.record import EpisodeRecord
 from tests.workloads.strategies import job_sequences
+from workloads import batch_arrivals, synthetic_profiles
 from workloads.arrivals import JobSequence
+from workloads.attributes import JobAttributes, Tenant
 
 SCALE_MS = 1000.0
 
@@ -83,7 +85,7 @@ def test_rewards_add_up_to_the_cost_in_both_engines(
 
 
 def test_a_deadline_that_passes_at_an_event_is_penalised_once() -> None:
-    jobs = LiveJobs((0,), (np.zeros(1), np.ones(1), np.array([1000.0])))
+    jobs = LiveJobs((0,), AllJobs.of(batch_arrivals(synthetic_profiles(1), 1, 0), np.array([1000.0])))
     times_ms = ((0.0, 1000.0), (1000.0, 3000.0), (3000.0, 4000.0))
     costs_ms = [Deadline(60).cost_ms(begin_ms, end_ms, jobs, SCALE_MS) for begin_ms, end_ms in times_ms]
     assert costs_ms == [0, 2000 + 60_000, 1000]
@@ -95,6 +97,14 @@ def test_a_deadline_that_passes_at_an_event_is_penalised_once() -> None:
         (
             "worst",
             "reward 'worst': unknown objective 'worst', expected jct, mean, makespan, weighted, power-mean",
+        ),
+        (
+            "no_such_module:Cost",
+            "reward 'no_such_module:Cost': no_such_module:Cost cannot be used: ModuleNotFoundError: No module",
+        ),
+        (
+            "decima.schedulers:Fair",
+            "reward 'decima.schedulers:Fair': decima.schedulers:Fair cannot be used: TypeError: expected a subclass",
         ),
         (
             "weightd",
@@ -116,6 +126,35 @@ def test_objectives_that_do_not_exist(name: str, message: str) -> None:
     with pytest.raises(ConfigError) as caught:
         ClusterConfig(reward=name)
     assert str(caught.value).startswith(message)
+
+
+def test_unequal_service_of_tenants_costs_more() -> None:
+    """Jain's index of n/weight = (2, 1, 0) is 9 / (3 * 5), and that of (1, 1, 1) is 1."""
+    tenants = (Tenant("a"), Tenant("b", weight=2.0), Tenant("c"))
+    attributes = tuple(JobAttributes(tenant=name) for name in "aabbc")
+    jobs = replace(batch_arrivals(synthetic_profiles(1), 5, 0), attributes=attributes, tenants=tenants)
+    known, cost = AllJobs.of(jobs, np.full(5, np.inf)), objective_named("fairness")
+    assert cost.cost_ms(100.0, 110.0, LiveJobs((0, 1, 2, 3), known), SCALE_MS) == pytest.approx(
+        4 * 10 * 15 / 9
+    )
+    assert cost.cost_ms(100.0, 110.0, LiveJobs((0, 2, 3, 4), known), SCALE_MS) == pytest.approx(4 * 10)
+    assert cost.cost_ms(100.0, 110.0, LiveJobs((), known), SCALE_MS) == 0
+
+
+class Twice(Objective):
+    """Twice the time that jobs spend in the system."""
+
+    def cost_ms(self, begin_ms: float, end_ms: float, jobs: LiveJobs, scale_ms: float) -> float:
+        """Return the cost."""
+        return 2 * len(jobs) * (end_ms - begin_ms)
+
+
+def test_an_objective_of_the_caller_and_a_sum_with_it() -> None:
+    jobs = batch_arrivals(synthetic_profiles(3), 4, 0)
+    name = f"{__name__}:Twice"
+    for reward, factor in ((name, 2), (f"0.5*{name}+mean", 2)):
+        rewards, record = episode(ClusterConfig(4, reward=reward), jobs)
+        assert -100_000 * sum(rewards) == pytest.approx(factor * record.jct_ms.sum())
 
 
 def test_equal_names_are_one_objective() -> None:

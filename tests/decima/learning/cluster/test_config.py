@@ -105,7 +105,15 @@ def test_the_policy_has_the_fields_of_its_preset_and_those_given() -> None:
         ("workload: {interval: []}", "workload: interval: expected at least one"),
         ("workload: {interval: [3, 0]}", "workload.interval"),
         ("workload: {deadlines: [4, 2]}", "workload: the slack of deadlines must be above 0, finite and asc"),
-        ("workload: {deadlines: [1, 2, 3]}", "workload.deadlines"),
+        (
+            "workload: {deadlines: [1, 2, 3]}",
+            "workload.deadlines: expected a slack above 0, or the least and the most, got [",
+        ),
+        (
+            "workload: {deadlines: soon}",
+            "workload.deadlines: expected a slack above 0, or the least and",
+        ),
+        ("settings: {deadlines: [4, 2]}", "settings: the slack of deadlines must be above 0, finite and asc"),
         ("workload: {deadlines: 0}", "workload.deadlines"),
         ("workload: {weights: [1, 0]}", "workload.weights[1]: expected greater than 0, got 0"),
         ("workload: {tenants: 2000}", "workload: at most 1000 tenants, got 2000"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ import torch
 
 from decima.evaluation.conditions import evaluation_setting, misfits
 from decima.learning.checkpoint import load_checkpoint
-from decima.learning.cluster.config import TrainingConfig
+from decima.learning.cluster.config import TrainingConfig, read_config
 from decima.learning.cluster.ppo import PPO
 from decima.learning.cluster.rollout import Episode, Trajectories, record_scheduler
 from decima.learning.cluster.train import ClusterTraining
@@ -203,6 +204,25 @@ def test_an_objective_needs_the_attributes_that_it_is_about(
     with pytest.raises(WorkloadError) as caught:
         train(config, tmp_path / "out")
     assert str(caught.value) == message
+
+
+def test_settings_draw_attributes_and_nothing_else_changes(tmp_path: Path) -> None:
+    given = {"sources": ["synthetic"], "batch_jobs": 4, "executors": 4}
+    more = {"deadlines": [2, 3], "weights": [1, 9], "tenants": 2}
+    plain, drawn = (
+        read_config("general", [f"settings={json.dumps(each)}"]).conditions()
+        for each in (given, given | more)
+    )
+    for seed in range(3):
+        jobs, same = drawn.sequence(seed), plain.sequence(seed)
+        assert jobs.profiles == same.profiles
+        assert jobs.arrival_ms.tolist() == same.arrival_ms.tolist()
+        assert {each.weight for each in jobs.attributes} <= {1, 9}
+        assert all(2 <= each.slack <= 3 for each in jobs.attributes)
+        assert not same.attributes
+    overrides = [f"settings={json.dumps(given)}", "cluster.reward=fairness", "returns.relative=false"]
+    with pytest.raises(WorkloadError, match=r"all jobs have one tenant, expected settings\.tenants"):
+        read_config("general", overrides).conditions()
 
 
 def test_behaviour_cloning_of_longer_sequences(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
