@@ -77,6 +77,13 @@ MEASURED_DELAY = (
     "executors), utilised, load, unused. The first one decides which scheduler is the best.",
 )
 @click.option(
+    "--objective",
+    type=MetricNames(),
+    metavar="NAME",
+    help="The same as NAME before the other columns of --show, which is mean by default: it decides which scheduler is "
+    "the best, and decima is a policy that was trained for it where one fits.",
+)
+@click.option(
     "--by",
     cls=SecondaryOption,
     type=click.Choice(["query", "tenant"]),
@@ -126,6 +133,7 @@ def compare(
     animation_file: Path | None,
     by: Literal["query", "tenant"] | None,
     show: str | None,
+    objective: str | None,
     out: Path,
     **options: Any,
 ) -> None:
@@ -143,13 +151,17 @@ def compare(
     conditions, interrupted = conditions_named(options, options["seeds"]), False
     is_measured, delay_s = options["moving_delay"] is None, conditions.cluster.moving_delay_ms / 1000
     options["moving_delay"] = delay_s
-    chosen = choose_schedulers(conditions, options["scheduler_names"], options["checkpoint"])
+    metrics = show.split(",") if show else ["mean"] if objective else []
+    metrics = list(dict.fromkeys([*(objective.split(",") if objective else []), *metrics]))
+    chosen = choose_schedulers(
+        conditions, options["scheduler_names"], options["checkpoint"], metrics[0] if metrics else "mean"
+    )
     comparison = Comparison(
         conditions,
         chosen.schedulers,
         policy=chosen.policy,
         num_training=options["training"],
-        show=show.split(",") if show else (),
+        show=metrics,
     )
     ignored = options_without_effect(conditions, options)
     refuse_without_effect(context, ignored)

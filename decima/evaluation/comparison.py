@@ -113,9 +113,10 @@ class Comparison:
             raise CompareError("name at least one scheduler")
         if check_whole(num_training, "num_training", CompareError) < 1:
             raise CompareError(f"tuning needs at least one training sequence, got {num_training}")
+        metric = show[0] if show else "mean"
         if set(ANY_POLICY) & set(specs.values()):
             if policy is None:
-                fitting = best_fit(conditions)
+                fitting = best_fit(conditions, metric)
                 policy = DEFAULT_POLICY if fitting is None else fitting[0]
             follows = {spec: spec.replace(LEARNED, f"{LEARNED}:{policy}", 1) for spec in ANY_POLICY}
             specs = {name: follows.get(spec, spec) for name, spec in specs.items()}
@@ -131,7 +132,7 @@ class Comparison:
             if spec in TUNED or not getattr(self._plan.make(spec, conditions.seed), "learned", False)
         ]
         self.misfits = {
-            name: misfits(file, conditions)
+            name: misfits(file, conditions, metric)
             for name, spec in specs.items()
             if (file := policy_named(spec)) is not None
         }

@@ -14,7 +14,7 @@ import numpy as np
 
 from decima.policy.distribution import Distribution, is_similar, out_of_distribution, summarise
 from decima.policy.files import read_trained_on
-from decima.policy.shipped import SHIPPED, default_policies, specialists
+from decima.policy.shipped import SHIPPED, default_policies, objective_policy, specialists
 from simulator.cluster.config import SEMANTICS, ClusterConfig, ConfigError, ExecutorClass, check_demands
 from workloads.arrivals import Drift, JobSequence, batch_arrivals, poisson_arrivals, uniform_memory
 from workloads.attribute_distribution import NOTHING_DRAWN, AttributeDistribution
@@ -201,12 +201,31 @@ def evaluation_setting(conditions: Conditions, seeds: Iterable[int] | None = Non
     return summarise((conditions.cluster_of(seed), conditions.sequence(seed)) for seed in seeds)
 
 
-def best_fit(conditions: Conditions) -> tuple[str, list[str]] | None:
+#: Objective of a training -> metrics of ``decima compare --show`` that judge it.
+JUDGED_BY = {
+    "misses": ("misses", "tardiness"),
+    "deadline": ("tardiness", "misses"),
+    "weighted": ("weighted",),
+    "power-mean": ("p99", "p95", "worst-slowdown"),
+    "fairness": ("unfairness", "jain"),
+    "makespan": ("makespan",),
+}
+
+
+def best_fit(conditions: Conditions, metric: str = "mean") -> tuple[str, list[str]] | None:
     """Return the shipped policy that fits best, and the quantities out of its distribution; None if none ships.
 
-    Specialists are considered only if the conditions are similar to their training.
+    Specialists, and policies for other objectives, are considered only if the conditions are similar to their training.
+
+    Args:
+        conditions: evaluation setting.
+        metric: metric to compare by, a name of ``decima compare --show``.
     """
     here = evaluation_setting(conditions)
+    if (own := objective_policy(metric)) is not None:
+        trained = read_trained_on(SHIPPED[own])
+        if trained is not None and is_similar(trained, _judged(here, trained, metric)):
+            return own, []
     for name in specialists():
         trained = read_trained_on(SHIPPED[name])
         if trained is not None and is_similar(trained, here):
@@ -216,12 +235,13 @@ def best_fit(conditions: Conditions) -> tuple[str, list[str]] | None:
     return min(found, key=lambda pair: len(pair[1]), default=None)
 
 
-def misfits(policy: str | Path, conditions: Conditions) -> list[str]:
+def misfits(policy: str | Path, conditions: Conditions, metric: str = "mean") -> list[str]:
     """List the quantities of ``conditions`` that are out of the policy's training distribution.
 
     Args:
         policy: name of a shipped policy, or a file.
         conditions: evaluation setting, see :func:`evaluation_setting`.
+        metric: metric to compare by, a name of ``decima compare --show``.
 
     Returns:
         One short message per quantity. Empty if all are inside, or if the file does not state its training
@@ -239,12 +259,20 @@ def misfits(policy: str | Path, conditions: Conditions) -> list[str]:
         >>> misfits("general", Conditions(embedded_workload(), cluster))
         ['5,000 executors, trained on 6 to 164']
     """
-    return _misfits(policy, evaluation_setting(conditions))
+    return _misfits(policy, evaluation_setting(conditions), metric)
 
 
-def _misfits(policy: str | Path, here: Distribution) -> list[str]:
+def _misfits(policy: str | Path, here: Distribution, metric: str = "mean") -> list[str]:
     trained = read_trained_on(SHIPPED.get(str(policy), Path(policy)))
-    return [] if trained is None else out_of_distribution(trained, here)
+    return [] if trained is None else out_of_distribution(trained, _judged(here, trained, metric))
+
+
+def _judged(here: Distribution, trained: Distribution, metric: str) -> Distribution:
+    """Return the setting with the objective of a training, if the metric judges it."""
+    objective = (trained.objective or "").partition(":")[0]
+    if metric in JUDGED_BY.get(objective, ()):
+        return here.model_copy(update={"objective": trained.objective})
+    return here
 
 
 def _some_seeds(conditions: Conditions) -> list[int]:

@@ -141,6 +141,7 @@ def choose_schedulers(
     conditions: Conditions,
     schedulers: str | Sequence[SchedulerLike] | Mapping[str, SchedulerLike] | None = None,
     checkpoint: str | Path | None = None,
+    metric: str = "mean",
 ) -> Chosen:
     """Return the schedulers of a comparison.
 
@@ -149,6 +150,7 @@ def choose_schedulers(
         schedulers: comma-separated names; names, objects and classes; or displayed name -> scheduler. By default
             common heuristics, and ``decima`` if the conditions are in the training distribution of a shipped policy.
         checkpoint: policy of ``decima``, which is then compared in any case.
+        metric: metric to compare by, a name of ``--show``.
 
     Raises:
         CompareError: ``schedulers`` has a wrong type.
@@ -170,7 +172,7 @@ def choose_schedulers(
     if policy is not None or schedulers is not None or isinstance(named, Mapping):
         return Chosen(named, policy, {})
     # The default excludes policies that may collapse out of their distribution.
-    fitting = best_fit(conditions)
+    fitting = best_fit(conditions, metric)
     if fitting is not None and not fitting[1]:
         return Chosen(named, fitting[0], {})
     others = [name for name in named if name != LEARNED]
@@ -274,14 +276,15 @@ def compare(
         seeds=seeds,
         seed=seed,
     )
-    chosen = choose_schedulers(conditions, schedulers, checkpoint)
+    metrics = show.split(",") if isinstance(show, str) else show or ()
+    chosen = choose_schedulers(conditions, schedulers, checkpoint, metrics[0] if metrics else "mean")
     comparison = Comparison(
         conditions,
         chosen.schedulers,
         policy=chosen.policy,
         num_training=training,
         keep=False,
-        show=show.split(",") if isinstance(show, str) else show or (),
+        show=metrics,
     )
     comparison.run(workers)
     return comparison.runs

@@ -239,6 +239,14 @@ STUDIES: dict[str, Entry] = {
             Option("--interval", "above 0", "Mean seconds between the jobs of a stream.", 14.0, "interval_s"),
             CHECKPOINT, *CLUSTER,
         )),
+    "objectives": Entry("objectives:objectives", """Compare schedulers by missed deadlines, weighted mean and p99.
+
+        Streams of jobs with deadlines or weights: rules, a policy for the mean JCT, and the policies that ship for the
+        objective. Nothing is trained. About 10 minutes of CPU time.""", (
+            Option("--load", "share", "Work that arrives over the executors' time; may be given several times.  "
+                "[default: 0.7 and 0.85]", multiple=True),
+            CHECKPOINT, *CLUSTER,
+        )),
     "table2": Entry("deep_dive:table2", """Measure how a policy generalises to more arrivals than in its training.
 
         Streams that keep executors busy for 85% of the time (Decima, Table 2). Some 2 hours of CPU time, nearly all of

@@ -9,10 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
-__all__ = ["SHIPPED", "default_policies", "specialists"]
+__all__ = ["SHIPPED", "default_policies", "objective_policy", "specialists"]
 
 #: Policies for evaluation settings inside their own training distribution only.
 _SPECIALISTS = ("tpch-batch", "tpch-stream", "embedded-batch", "embedded-stream")
+
+#: Metric of ``decima compare --show`` -> policy that was trained for it.
+_OBJECTIVES: dict[str, str] = {}
 
 #: Name -> file. ``general`` was trained on clusters of many sizes and moving delays, with batches and streams of TPC-H
 #: and random DAGs. ``packing-*`` were trained on streams with four executor classes, of published TPC-H profiles or
@@ -20,7 +23,7 @@ _SPECIALISTS = ("tpch-batch", "tpch-stream", "embedded-batch", "embedded-stream"
 #: or embedded profiles, and are better there than ``general``.
 SHIPPED: dict[str, Path] = {
     name: Path(__file__).with_name(f"{name}.npz")
-    for name in ("general", "packing-tpch", "packing-trace", *_SPECIALISTS)
+    for name in ("general", "packing-tpch", "packing-trace", *_SPECIALISTS, *_OBJECTIVES.values())
 }
 
 
@@ -32,6 +35,11 @@ def default_policies(num_classes: int = 1) -> tuple[str, ...]:
 def specialists() -> tuple[str, ...]:
     """Return the names of the specialists; missing files are left out."""
     return _existing(_SPECIALISTS)
+
+
+def objective_policy(metric: str) -> str | None:
+    """Return the name of the policy for a metric of ``decima compare --show``; None if there is none."""
+    return next(iter(_existing([_OBJECTIVES[metric]] if metric in _OBJECTIVES else [])), None)
 
 
 def _existing(names: Iterable[str]) -> tuple[str, ...]:

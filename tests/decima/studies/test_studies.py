@@ -223,6 +223,20 @@ def check_faults(found: Found) -> None:
     assert "losses-heavy: executors lost after 300 s, back after 60 s." in found.text
 
 
+def check_objectives(found: Found) -> None:
+    names = ["Misses at 70% load", "Weighted JCT at 70% load", "p99 JCT at 70% load"]
+    assert list(found.content["objectives"]) == names
+    columns = ("deadline_misses", "weighted_jct_s", "p99_jct_s")
+    for (name, cell), column in zip(found.content["objectives"].items(), columns, strict=True):
+        rules = {each: row for each, row in cell["schedulers"].items() if not each.startswith("decima")}
+        best = rules[cell["best_rule"]][column]
+        assert best["mean"] == min(row[column]["mean"] for row in rules.values())
+        assert best["change"] in (0, None)
+        runs = found.runs[(found.runs["condition"] == name) & (found.runs["scheduler"] == "fair")]
+        assert rules["fair"][column]["mean"] == pytest.approx(runs[column].mean())
+    assert "no policy ships for it" in found.text
+
+
 def check_fig11b(found: Found) -> None:
     assert found.names() == [*multi_resource.OTHERS, TETRIS, *HEURISTICS, OURS, "decima"]
     [condition] = found.content["conditions"]
@@ -378,6 +392,7 @@ CASES: dict[str, tuple[str, Callable[[Found], None]]] = {
         f"{TINY} --interval 2 --faults losses-heavy --faults all --checkpoint {{general}}",
         check_faults,
     ),
+    "objectives": (f"{TINY} --load 0.7", check_objectives),
     "fig11a": (TRACE, check_fig11a),
     "fig11b": (PACK, check_fig11b),
     "fig12": (PACK, check_fig12),

@@ -173,6 +173,9 @@ def test_rewards_of_another_objective_make_another_policy(tmp_path: Path) -> Non
         networks = load_checkpoint(tmp_path / reward / CHECKPOINT).learner["networks"]
         learned[reward] = torch.cat([each.flatten() for each in networks.values()])
     assert not torch.equal(*learned.values())
+    file, elsewhere = tmp_path / "weighted" / POLICY, replace(config.conditions(), cluster=ClusterConfig(4))
+    assert misfits(file, elsewhere, "mean") == ["the objective is jct, trained for weighted"]
+    assert misfits(file, elsewhere, "weighted") == []
 
 
 def test_deadlines_that_all_schedulers_meet_are_no_gain(tmp_path: Path) -> None:
