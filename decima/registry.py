@@ -22,7 +22,7 @@ from decima.schedulers.fifo import Fifo
 from decima.schedulers.graphene.online import Graphene
 from decima.schedulers.graphene_star import GrapheneStar
 from decima.schedulers.guarantees.guard import guarded
-from decima.schedulers.guarantees.spec import NO_GUARANTEES, Guarantees
+from decima.schedulers.guarantees.spec import split_guarantees
 from decima.schedulers.lookahead import Lookahead
 from decima.schedulers.objectives import Atc, AtcConstants, Edf, GammaBoost, LeastSlack, WeightedSrpt
 from decima.schedulers.packed_srpt import PackedSrpt
@@ -55,7 +55,6 @@ __all__ = [
     "parameters",
     "policy_named",
     "signature",
-    "split_guarantees",
     "split_names",
 ]
 
@@ -103,8 +102,6 @@ SCHEDULERS: dict[str, type[Scheduler]] = {
 
 #: A number in a name: without underscores, spaces and digits of other scripts.
 _PLAIN = re.compile(r"[-+.0-9eE]+")
-#: The end of a name with guarantees, see ``Guarantees.suffix``.
-_GUARANTEED = re.compile(r"(.*?)((?:,(?:floor|ceiling|no-later-than)=[^,]*)+)", re.DOTALL)
 #: Maximum of numbers in a name: beyond it, powers of work overflow.
 LARGEST_PARAMETER = 100
 
@@ -197,20 +194,6 @@ def policy_named(spec: str) -> str | None:
     """Return the policy, a name or a file, in a scheduler's name; None without one."""
     name, colon, policy = split_guarantees(spec)[0].removesuffix(UNGUARDED).partition(":")
     return policy if colon and name == LEARNED else None
-
-
-def split_guarantees(spec: str) -> tuple[str, Guarantees]:
-    """Split a scheduler's name into the name without guarantees, and the guarantees.
-
-    Raises:
-        SchedulerError: malformed guarantees.
-    """
-    if (found := _GUARANTEED.fullmatch(spec)) is None:
-        return spec, NO_GUARANTEES
-    try:
-        return found[1], Guarantees.from_suffix(found[2])
-    except SchedulerError as error:
-        raise SchedulerError(f"scheduler {spec!r}: {error}") from None
 
 
 def signature(name: str) -> str:

@@ -35,6 +35,8 @@ from decima.cli.options import (
     MetricNames,
     Named,
     SecondaryOption,
+    guarantee_options,
+    guarantees_named,
     out_option,
     refuse_without_effect,
 )
@@ -67,6 +69,7 @@ MEASURED_DELAY = (
     default=0,
     help="Seed of the first experiment, or number of its window.",
 )
+@guarantee_options("each scheduler, which is compared with and without")
 @click.option("--training", type=AT_LEAST_ONE, default=6, help="Sequences to tune weighted-fair on.")
 @click.option(
     "--show",
@@ -74,7 +77,9 @@ MEASURED_DELAY = (
     metavar="A,B,..",
     help="Columns of the table, with intervals: mean, p50, p95, p99, makespan, slowdown, worst-slowdown, weighted (mean"
     " JCT by weight), misses (share of missed deadlines), tardiness, unfairness, jain (between tenants), hours (of "
-    "executors), utilised, load, unused. The first one decides which scheduler is the best.",
+    "executors), utilised, load, unused; with guarantees also overruled (decisions), late (jobs), latest (JCT over "
+    "that under fair sharing), lateness, below-floor and above-ceiling. The first one decides which scheduler is the "
+    "best.",
 )
 @click.option(
     "--objective",
@@ -148,6 +153,7 @@ def compare(
     from decima.evaluation.options import choose_schedulers
     from decima.outputs import atomic_path, prepare_outputs
 
+    guarantees = guarantees_named(options)
     conditions, interrupted = conditions_named(options, options["seeds"]), False
     is_measured, delay_s = options["moving_delay"] is None, conditions.cluster.moving_delay_ms / 1000
     options["moving_delay"] = delay_s
@@ -162,6 +168,7 @@ def compare(
         policy=chosen.policy,
         num_training=options["training"],
         show=metrics,
+        guarantees=guarantees,
     )
     ignored = options_without_effect(conditions, options)
     refuse_without_effect(context, ignored)

@@ -9,7 +9,15 @@ import click
 
 from decima.cli.conditions import conditions_named, conditions_options, options_without_effect
 from decima.cli.console import command_line, report
-from decima.cli.options import JSON, NOT_NEGATIVE, SEED, WholeRange, refuse_without_effect
+from decima.cli.options import (
+    JSON,
+    NOT_NEGATIVE,
+    SEED,
+    WholeRange,
+    guarantee_options,
+    guarantees_named,
+    refuse_without_effect,
+)
 
 
 @click.command(context_settings={"show_default": True})
@@ -32,6 +40,10 @@ from decima.cli.options import JSON, NOT_NEGATIVE, SEED, WholeRange, refuse_with
     default=16,
     help="Other futures in which both decisions are compared: other task noise, the same arrivals.",
 )
+@guarantee_options("the policy")
+@click.option(
+    "--overruled", is_flag=True, help="Explain the first decision from there on that a guarantee changed."
+)
 @conditions_options()
 @click.option("--seed", type=SEED, default=0, help="Seed of the episode.")
 @JSON
@@ -42,6 +54,7 @@ def explain(
     decision: int | None,
     at: float | None,
     differing: bool,
+    overruled: bool,
     policy: str,
     rule: str,
     futures: int,
@@ -61,6 +74,11 @@ def explain(
 
     if decision is not None and at is not None:
         raise click.UsageError("--decision and --at exclude each other")
+    guarantees = guarantees_named(options)
+    if overruled and not guarantees:
+        raise click.UsageError("--overruled: there is no guarantee, such as --no-later-than 1.5")
+    if overruled and differing:
+        raise click.UsageError("--overruled and --differing exclude each other")
     if json_file is not None:
         check_file(json_file)
     file = policy_path(policy)
@@ -75,5 +93,7 @@ def explain(
         differing=differing,
         rule=rule,
         futures=futures,
+        guarantees=guarantees,
+        overruled=overruled,
     )
     report(shown(found, command_line(context, **dict.fromkeys(ignored))), None, json_file)

@@ -6,9 +6,12 @@ import json
 import math
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
+
+if TYPE_CHECKING:
+    from decima.schedulers.guarantees.spec import Guarantees
 
 #: Both names of the option for the number of experiments.
 SEEDS = ("--seeds", "--experiments")
@@ -195,6 +198,39 @@ def drawn_jobs_options() -> Option:
         click.option("--jobs", type=AT_LEAST_ONE, default=20, help="Jobs in each experiment."),
         click.option("--executors", type=AT_LEAST_ONE, default=50, help="Executors of the cluster."),
     )
+
+
+def guarantee_options(what: str) -> Option:
+    """Return options for guarantees, see ``guarantees_named``; ``what`` gets them, in their help."""
+    return with_options(
+        click.option(
+            "--floor",
+            metavar="TENANT=SHARE,..",
+            help=f"Least share of the executors of a tenant while it has work that could use them, for {what}.",
+        ),
+        click.option(
+            "--ceiling", metavar="TENANT=SHARE,..", help="Largest share of the executors of a tenant."
+        ),
+        click.option(
+            "--no-later-than",
+            type=FiniteRange(1, MOST_S),
+            metavar="FACTOR",
+            help="No job is to complete later than FACTOR times its JCT under fair sharing, at least 1. It holds but "
+            "for an additive term, see the guide on guarantees.",
+        ),
+    )
+
+
+def guarantees_named(options: dict[str, Any]) -> Guarantees:
+    """Remove the values of ``guarantee_options`` from the options of a command, and return the guarantees."""
+    from decima.schedulers.guarantees.spec import Guarantees, parse_shares
+
+    shares = {
+        what: {} if (text := options.pop(what)) is None else parse_shares(text, what)
+        for what in ("floor", "ceiling")
+    }
+    factor = options.pop("no_later_than")
+    return Guarantees(**shares, no_later_than=math.inf if factor is None else factor)
 
 
 def workload_named(workload: str | None, profiles: Path | None) -> str | Path | None:

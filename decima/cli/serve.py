@@ -7,10 +7,18 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractAsyncContextManager, contextmanager
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import click
 
-from decima.cli.options import AT_LEAST_ONE, FILE, PATH, WholeRange
+from decima.cli.options import (
+    AT_LEAST_ONE,
+    FILE,
+    PATH,
+    WholeRange,
+    guarantee_options,
+    guarantees_named,
+)
 
 PORT = WholeRange(0, 65535)
 
@@ -24,6 +32,7 @@ PORT = WholeRange(0, 65535)
     help="Scheduler: one of decima schedulers, a shipped policy or a policy file, or rule for the best rule, "
     "priced-srpt.",
 )
+@guarantee_options("the scheduler; tenants are Spark's pools")
 @click.option(
     "--spark",
     "address",
@@ -75,6 +84,7 @@ def serve(
     metrics: int | None,
     http: int | None,
     json_logs: bool,
+    **options: Any,
 ) -> None:
     """Schedule the jobs of a live Spark with a policy.
 
@@ -105,6 +115,7 @@ def serve(
     spec = {"rule": "priced-srpt"}.get(policy, policy)
     if spec in SHIPPED or Path(spec).is_file():
         spec = f"{LEARNED}:{spec}"
+    spec += guarantees_named(options).suffix
 
     try:
         make_scheduler(spec)  # raises before anything else is done

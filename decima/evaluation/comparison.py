@@ -15,11 +15,13 @@ from numpy.typing import NDArray
 from decima.evaluation.compiling import compile_parts
 from decima.evaluation.conditions import CompareError, Conditions, best_fit, misfits
 from decima.evaluation.fairness import TENANT_METRICS, tenant_metrics
+from decima.evaluation.guarantees import check_tenants, guarantee_entry, with_guarantees
 from decima.evaluation.metrics import METRICS, SHOWN, ShownMetric, compare_metrics, summarise
 from decima.evaluation.run import Plan, Result, best_for_all, run_item, sweep_item
 from decima.evaluation.tuning import ALPHAS, GRIDS, HINDSIGHT, TUNED, TUNED_ONCE, tuned_once, weighted_fair
 from decima.outputs import json_text, versions
 from decima.registry import ANY_POLICY, DEFAULT_POLICY, LEARNED, policy_named
+from decima.schedulers.guarantees.spec import NO_GUARANTEES, Guarantees, split_guarantees
 from decima.workers.pool import available_cpus, make_workers
 from simulator.cluster.alone import deadlines_ms
 from workloads.display import count_text, html_table
@@ -69,6 +71,7 @@ class Comparison:
         keep: whether to keep the episodes of the first finished experiment.
         show: names of metrics to compare by, see ``decima.evaluation.metrics.SHOWN``; the first decides which heuristic
             is the best. By default the mean JCT.
+        guarantees: each scheduler that is not tuned is compared with these, too.
 
     Attributes:
         schedulers: displayed name -> scheduler's name, in order.
@@ -81,7 +84,7 @@ class Comparison:
 
     Raises:
         CompareError: no schedulers, a scheduler twice, no training sequence, or an unknown metric.
-        SchedulerError: an unknown scheduler.
+        SchedulerError: an unknown scheduler, or an unknown tenant of a guarantee.
         PolicyFileError: a malformed policy file.
 
     Example:
@@ -105,6 +108,7 @@ class Comparison:
         num_training: int = 6,
         keep: bool = True,
         show: Sequence[str] = (),
+        guarantees: Guarantees = NO_GUARANTEES,
     ) -> None:
         named = schedulers if isinstance(schedulers, Mapping) else _by_name(schedulers)
         objects = {f"{name}()": each for name, each in named.items() if not isinstance(each, str)}
@@ -114,12 +118,16 @@ class Comparison:
         if check_whole(num_training, "num_training", CompareError) < 1:
             raise CompareError(f"tuning needs at least one training sequence, got {num_training}")
         metric = show[0] if show else "mean"
-        if set(ANY_POLICY) & set(specs.values()):
+        plain = {spec: split_guarantees(spec)[0] for spec in specs.values()}
+        if set(ANY_POLICY) & set(plain.values()):
             if policy is None:
                 fitting = best_fit(conditions, metric)
                 policy = DEFAULT_POLICY if fitting is None else fitting[0]
-            follows = {spec: spec.replace(LEARNED, f"{LEARNED}:{policy}", 1) for spec in ANY_POLICY}
-            specs = {name: follows.get(spec, spec) for name, spec in specs.items()}
+            specs = {
+                name: spec.replace(LEARNED, f"{LEARNED}:{policy}", 1) if plain[spec] in ANY_POLICY else spec
+                for name, spec in specs.items()
+            }
+        specs = with_guarantees(specs, guarantees)
         self.conditions, self.schedulers, self.policy, self.alphas = conditions, specs, policy, tuple(alphas)
         self.shown = tuple(SHOWN[check_one_of(name, SHOWN, "show", CompareError)] for name in show)
         self.compared_by = self.shown[0] if self.shown else "mean_jct_s"
@@ -136,6 +144,7 @@ class Comparison:
             for name, spec in specs.items()
             if (file := policy_named(spec)) is not None
         }
+        check_tenants(conditions, specs.values())
         self._tuned_once = tuple(
             dict.fromkeys(TUNED[spec].name for spec in specs.values() if tuned_once(spec))
         )
@@ -169,7 +178,12 @@ class Comparison:
     def add(self, scheduler: str, mean_jct_s: Mapping[int, float]) -> None:
         """Add results of a scheduler that was run elsewhere: seed -> mean JCT, s."""
         self.schedulers[scheduler] = scheduler
-        unknown = dict.fromkeys(METRICS, math.nan) | {"decisions": 0, "guarded": 0, "failed_jobs": 0}
+        unknown = dict.fromkeys(METRICS, math.nan) | {
+            "decisions": 0,
+            "guarded": 0,
+            "failed_jobs": 0,
+            "overruled": 0,
+        }
         for seed, value in mean_jct_s.items():
             self._add(seed, {scheduler: Result("", unknown | {"mean_jct_s": value})})
 
@@ -373,6 +387,8 @@ class Comparison:
         if scheduler in self.misfits:
             entry |= {name: int(runs[name].sum()) for name in ("decisions", "guarded")}
             entry["outside_training"] = self.misfits[scheduler]
+        if split_guarantees(spec)[1]:
+            entry["guarantees"] = guarantee_entry(runs)
         if tuned_once(spec):
             entry["setting"] = self.tuned.get(TUNED[spec].name)
         elif spec in TUNED:

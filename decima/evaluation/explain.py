@@ -14,6 +14,7 @@ import torch
 from numpy.typing import NDArray
 
 from decima.evaluation.conditions import CompareError, Conditions
+from decima.evaluation.guarantees import check_tenants
 from decima.evaluation.metrics import Interval, mean_interval
 from decima.evaluation.run import replay
 from decima.outputs import json_text
@@ -22,8 +23,11 @@ from decima.policy.files import load_policy
 from decima.policy.policy import Policy
 from decima.policy.scheduler import Featurizer, NeuralScheduler
 from decima.registry import make_scheduler
+from decima.schedulers.guarantees.guard import Guarded, guarded
+from decima.schedulers.guarantees.spec import NO_GUARANTEES, Guarantees
 from simulator.cluster.base import BaseCluster
 from simulator.cluster.episode import DecidesStages
+from simulator.cluster.log import NOTHING_KEPT, Overruled
 from simulator.cluster.observation import Decision, Observation
 
 __all__ = ["Explanation", "explain", "explain_first"]
@@ -55,6 +59,8 @@ class Explanation:
             of the chosen stage if the feature is replaced by its mean over all stages.
         chosen: the policy's decision, as (job, stage, limit); None if it left the executors idle.
         guarded: whether the guard changed the network's choice.
+        guarantee: the guarantee that changed the decision; empty for none.
+        overruled: all decisions of the episode that a guarantee changed.
         rule: name of the rule to compare with.
         by_rule: the rule's decision.
         mean_jct_s: mean JCT of the episode with the policy's decision, with the rule's decision (followed by the
@@ -75,6 +81,8 @@ class Explanation:
     influences: pd.DataFrame
     chosen: tuple[int, int, int] | None
     guarded: bool
+    guarantee: str
+    overruled: tuple[Overruled, ...]
     rule: str
     by_rule: tuple[int, int, int] | None
     mean_jct_s: dict[str, float]
@@ -100,6 +108,8 @@ class Explanation:
             "source": self.source,
             "chosen": self.chosen,
             "guarded": self.guarded,
+            "guarantee": self.guarantee,
+            "overruled": [each._asdict() for each in self.overruled],
             "rule": self.rule,
             "by_rule": self.by_rule,
             "mean_jct_s": self.mean_jct_s,
@@ -120,6 +130,8 @@ def explain(
     differing: bool = False,
     rule: str = "priced-srpt",
     futures: int = FUTURES,
+    guarantees: Guarantees = NO_GUARANTEES,
+    overruled: bool = False,
 ) -> Explanation:
     """Explain the first decision of a policy in the first experiment that meets the conditions below.
 
@@ -131,16 +143,22 @@ def explain(
         differing: whether the rule must decide differently.
         rule: scheduler to compare with.
         futures: number of futures in which both decisions are compared, if they differ.
+        guarantees: guarantees for the policy.
+        overruled: whether a guarantee must have changed the decision.
 
     Raises:
         CompareError: the episode has no such decision.
         PolicyFileError: the file cannot be read.
-        SchedulerError: the rule does not exist.
+        SchedulerError: the rule or a tenant does not exist.
     """
     network = load_policy(policy)
-    scheduler, other = NeuralScheduler(network), make_scheduler(rule, conditions.seed)
+    scheduler = guarded(NeuralScheduler(network), guarantees)
+    other = make_scheduler(rule, conditions.seed)
+    check_tenants(conditions, [guarantees.suffix])
+    if overruled:
+        decision, at_ms = _overruled_first(conditions, scheduler, decision, at_ms), 0.0
     if differing:
-        found_there = _differences(conditions, network, rule, decision, at_ms)
+        found_there = _differences(conditions, scheduler, rule, decision, at_ms)
         if not found_there:
             raise CompareError(f"{rule} decides as the policy does, from there to the end of the episode")
         decision, at_ms = found_there[0][0], 0.0
@@ -153,20 +171,23 @@ def explain(
     other.reset(seen.config)
     by_rule = other.decide(seen)
     rest = _go_on(cluster.fork(), by_rule, other).record()
-    whole = _go_on(cluster.fork(), chosen, scheduler).record()
-    once = _go_on(cluster.fork(), by_rule, scheduler).record()
+    to_the_end = _fork(scheduler)
+    whole = _go_on(cluster.fork(), chosen, to_the_end).record()
+    once = _go_on(cluster.fork(), by_rule, _fork(scheduler)).record()
     alike = _effect(seen, chosen) == _effect(seen, by_rule)
     differences = [
-        _mean_jct_s(_go_on(cluster.fork(seed, log=False), by_rule, scheduler))
-        - _mean_jct_s(_go_on(cluster.fork(seed, log=False), chosen, scheduler))
+        _mean_jct_s(_go_on(cluster.fork(seed, log=False), by_rule, _fork(scheduler)))
+        - _mean_jct_s(_go_on(cluster.fork(seed, log=False), chosen, _fork(scheduler)))
         for seed in range(0 if alike else futures)
     ]
     featurizer = Featurizer(network.config)
     graph = featurizer.graph(seen)
     stages, limits = _probabilities(network, graph)
-    plain = NeuralScheduler(network, guard=False)
+    # What the network decides with its guard, and without.
+    own, plain = (NeuralScheduler(network, guard=each) for each in (True, False))
+    own.reset(seen.config)
     plain.reset(seen.config)
-    guarded = plain.decide(seen) != chosen
+    all_overruled = getattr(to_the_end, "kept", NOTHING_KEPT).overruled
     node = _node(graph, stages, chosen)
     return Explanation(
         number=number,
@@ -178,7 +199,9 @@ def explain(
         limits=_limits(graph, limits, node),
         influences=_influences(network, graph, node),
         chosen=_named(seen, chosen),
-        guarded=guarded,
+        guarded=plain.decide(seen) != own.decide(seen),
+        guarantee=next((each.guarantee for each in all_overruled if each.decision == number), ""),
+        overruled=all_overruled,
         rule=rule,
         by_rule=_named(seen, by_rule),
         mean_jct_s={
@@ -200,6 +223,22 @@ def _go_on(cluster: BaseCluster, decision: Decision | None, scheduler: DecidesSt
     return cluster
 
 
+def _fork(scheduler: DecidesStages) -> DecidesStages:
+    """Return a scheduler for a fork of the cluster, with state of its own."""
+    return scheduler.fork() if isinstance(scheduler, Guarded) else scheduler
+
+
+def _overruled_first(conditions: Conditions, scheduler: DecidesStages, decision: int, at_ms: float) -> int:
+    """Return the number of the first decision from there on that a guarantee changed."""
+    for _ in replay(conditions, conditions.seed, scheduler):
+        pass
+    kept = getattr(scheduler, "kept", NOTHING_KEPT)
+    found = [each.decision for each in kept.overruled if each.decision >= decision and each.time_ms >= at_ms]
+    if not found:
+        raise CompareError("no guarantee changes a decision, from there to the end of the episode")
+    return found[0]
+
+
 def _mean_jct_s(cluster: BaseCluster) -> float:
     return float(np.nanmean(cluster.completion_ms - cluster.sequence.arrival_ms)) / 1000
 
@@ -213,7 +252,7 @@ def explain_first(conditions: Conditions, policy: Path) -> Explanation:
     rules = RULES if len(conditions.cluster.executor_classes) == 1 else RULES_OF_CLASSES
     network = load_policy(policy)
     for rule in rules:
-        found = _differences(conditions, network, rule)
+        found = _differences(conditions, NeuralScheduler(network), rule)
         if found:
             number = next((number for number, other_stage in found if other_stage), found[0][0])
             return explain(conditions, policy, decision=number, rule=rule, futures=0)
@@ -221,10 +260,10 @@ def explain_first(conditions: Conditions, policy: Path) -> Explanation:
 
 
 def _differences(
-    conditions: Conditions, policy: Policy, rule: str, decision: int = 0, at_ms: float = 0.0
+    conditions: Conditions, scheduler: DecidesStages, rule: str, decision: int = 0, at_ms: float = 0.0
 ) -> list[tuple[int, bool]]:
     """Return the indices of decisions where the rule decides differently, and whether it chooses another stage."""
-    scheduler, other = NeuralScheduler(policy), make_scheduler(rule, conditions.seed)
+    other = make_scheduler(rule, conditions.seed)
     other.reset(conditions.cluster_of(conditions.seed))
     found: list[tuple[int, bool]] = []
     for number, (_, seen, ours) in enumerate(replay(conditions, conditions.seed, scheduler)):

@@ -154,7 +154,7 @@ def _percentile(percent: int) -> Metric:
 
 
 def _takes_episodes(record: EpisodeRecord) -> float:
-    """Return NaN: the metric takes further episodes, see ``decima.evaluation.fairness.tenant_metrics``."""
+    """Return NaN: the metric takes further episodes, see ``decima.evaluation.fairness`` and ``guarantees``."""
     return math.nan
 
 
@@ -172,6 +172,8 @@ def _takes_episodes(record: EpisodeRecord) -> float:
 #: * ``weighted_jct_s``, ``deadline_misses``, ``tardiness_s``, ``executor_hours``: see ``EpisodeRecord``.
 #: * ``unfairness``, ``jain``: largest finish-time fairness of a tenant, and Jain's index of the tenants' finish-time
 #:   fairness, see ``decima.evaluation.fairness``; NaN unless they are shown, or with fewer than two tenants.
+#: * ``overruled``: decisions that guarantees changed. ``late_jobs``, ``latest_ratio``, ``lateness_s``,
+#:   ``below_floor_s``, ``above_ceiling``: whether they were kept, see ``decima.evaluation.guarantees``; NaN without.
 METRICS: dict[str, Metric] = {
     "mean_jct_s": Metric(
         "Mean JCT", ".1f", lambda record: record.mean_jct_ms / 1000, interval=True, name="mean"
@@ -204,13 +206,19 @@ METRICS: dict[str, Metric] = {
     "executor_hours": Metric("Executor h", ".2f", lambda record: record.executor_hours, name="hours"),
     "unfairness": Metric("Unfairness", ".2f", _takes_episodes, name="unfairness", is_tail=True),
     "jain": Metric("Jain", ".3f", _takes_episodes, name="jain", more_is_better=True),
+    "overruled": Metric("Overruled", ",.0f", lambda record: len(record.kept.overruled), name="overruled"),
+    "late_jobs": Metric("Late jobs", ".1f", _takes_episodes, name="late"),
+    "latest_ratio": Metric("Latest / fair", ".2f", _takes_episodes, name="latest", is_tail=True),
+    "lateness_s": Metric("Lateness", ".1f", _takes_episodes, name="lateness", is_tail=True),
+    "below_floor_s": Metric("Below floor", ".1f", _takes_episodes, name="below-floor", is_tail=True),
+    "above_ceiling": Metric("Above ceiling", ".1f", _takes_episodes, name="above-ceiling", is_tail=True),
 }
 #: Name for ``--show`` -> column of ``runs``.
 SHOWN = {metric.name: column for column, metric in METRICS.items() if metric.name}
 
 
 def measure(record: EpisodeRecord) -> dict[str, float]:
-    """Return all ``METRICS`` of a complete episode; NaN for those between tenants, see ``tenant_metrics``."""
+    """Return all ``METRICS`` of a complete episode; NaN for those that take further episodes."""
     return {name: metric.of(record) for name, metric in METRICS.items()}
 
 

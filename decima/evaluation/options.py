@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
@@ -14,6 +15,7 @@ from decima.evaluation.conditions import CompareError, Conditions, best_fit
 from decima.evaluation.tuning import GRIDS, TUNED_ONCE
 from decima.policy.shipped import SHIPPED
 from decima.registry import LEARNED, SCHEDULERS, UNGUARDED, signature, split_names
+from decima.schedulers.guarantees.spec import Guarantees
 from simulator.cluster.config import SEMANTICS, ClusterConfig, Knowledge, parse_classes
 from simulator.cluster.faults import Faults
 from workloads.arrivals import Drift, JobSequence
@@ -198,6 +200,7 @@ def scheduler_summaries() -> dict[str, str]:
         LEARNED: "A graph neural network, trained to schedule jobs like the given ones.",
         f"{LEARNED}:POLICY": f"The same with a policy file of decima train, or one of {', '.join(SHIPPED)}.",
         f"{LEARNED}:POLICY{UNGUARDED}": "The same without its guard, which leaves no executor idle while work waits.",
+        "NAME,no-later-than=FACTOR": "With a guarantee; also floor=TENANT:SHARE+.. and ceiling=TENANT:SHARE+..",
     }
 
 
@@ -225,6 +228,9 @@ def compare(
     weights: Sequence[float] | None = None,
     faults: Faults | Mapping[str, Any] | None = None,
     knowledge: Knowledge | Mapping[str, float] | None = None,
+    floor: Mapping[str, float] | None = None,
+    ceiling: Mapping[str, float] | None = None,
+    no_later_than: float | None = None,
     seeds: int = 20,
     seed: int = 0,
 ) -> pd.DataFrame:
@@ -238,6 +244,9 @@ def compare(
         show: metrics as in ``--show``; ``unfairness`` and ``jain`` are measured only if they are named.
         workers: number of processes, or ``ray`` (see ``decima.workers.pool``). With several processes, schedulers
             must be importable, and a script needs ``if __name__ == "__main__":``.
+        floor: tenant -> least share of the executors while it has work; schedulers are compared with and without.
+        ceiling: tenant -> largest share of the executors.
+        no_later_than: largest JCT over that under fair sharing.
         workload: for this and all further options see ``make_conditions``.
 
     Returns:
@@ -285,6 +294,9 @@ def compare(
         num_training=training,
         keep=False,
         show=metrics,
+        guarantees=Guarantees(
+            floor or {}, ceiling or {}, math.inf if no_later_than is None else no_later_than
+        ),
     )
     comparison.run(workers)
     return comparison.runs

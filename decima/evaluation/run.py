@@ -6,6 +6,7 @@ import math
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
@@ -13,9 +14,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from decima.evaluation.conditions import CompareError, Conditions
+from decima.evaluation.guarantees import fair_rule, guarantee_metrics
 from decima.evaluation.metrics import measure
 from decima.evaluation.tuning import ALPHAS, GRIDS, TUNED, tuned_once
 from decima.registry import make_scheduler
+from decima.schedulers.guarantees.guard import guarded
+from decima.schedulers.guarantees.spec import split_guarantees
 from simulator.cluster.episode import DecidesStages, run_episode, start_episode
 from workloads.arrivals import JobSequence
 from workloads.errors import DecimaError, check_one_of
@@ -198,9 +202,15 @@ class Plan:
     settings: dict[str, tuple[str, ...]]
     further: Callable[[EpisodeRecord], dict[str, float]] | None = None
 
+    def object(self, spec: str) -> SchedulerLike | None:
+        """Return the scheduler of a name in ``schedulers`` that was given as an object; None if it is known by name."""
+        base, guarantees = split_guarantees(spec)
+        given = self.objects.get(base)
+        return given if given is None or not guarantees else guarded(make_scheduler(given), guarantees)
+
     def make(self, spec: str, seed: int) -> DecidesStages:
         """Create the scheduler of a name in ``schedulers``, or of a candidate setting."""
-        return make_scheduler(self.objects.get(spec, spec), seed)
+        return make_scheduler(self.object(spec) or spec, seed)
 
 
 def sweep_item(
@@ -224,7 +234,7 @@ def run_item(
         name: tuned[number][TUNED[spec].name] if tuned_once(spec) else spec for name, spec in specs.items()
     }
     known = {
-        spec: run_scheduler(cluster, sequence, spec, plan.objects.get(spec))
+        spec: run_scheduler(cluster, sequence, spec, plan.object(spec))
         for spec in dict.fromkeys(specs.values())
         if spec not in TUNED
     }
@@ -235,9 +245,17 @@ def run_item(
         best = best_settings(settings, [each.objective for each in hindsight.values()])
         found |= {spec: best[each.objective] for spec, each in hindsight.items()}
     episodes = {name: found[spec][1] for name, spec in specs.items()}
+    rule = fair_rule(cluster)
+
+    @cache
+    def fair() -> EpisodeRecord:
+        return known.get(rule) or run_scheduler(cluster, sequence, rule)
+
     results = {}
     for name, record in episodes.items():
         metrics = measure(record) | (plan.further(record) if plan.further else {})
+        if guarantees := split_guarantees(specs[name])[1]:
+            metrics |= guarantee_metrics(record, guarantees, fair)
         results[name] = Result(found[specs[name]][0], metrics, record.jct_ms, record.alone_ms)
     return number, seed, results, episodes if keep else {}
 

@@ -202,7 +202,9 @@ class Applications:
         }
         config = cluster_of(self._slots, self._delay_ms, WARMUP_MS)
         if (config, self.scheduler) != self._prepared:
-            self.scheduler.reset(config)
+            same = self._prepared is not None and self._prepared[1] is self.scheduler
+            resize = getattr(self.scheduler, "resize", self.scheduler.reset)
+            (resize if same else self.scheduler.reset)(config)
             self._prepared = config, self.scheduler
         common = max(free, 0) + leaving + sum(unused.values())
         waiting, coming = self._placed(jobs, owner)

@@ -81,7 +81,9 @@ class Driver:
         if not slots or not jobs:
             return Decided(Answer(seq=state.seq), jobs, (), slots)
         if config is not self._config:
-            self.scheduler.reset(config)
+            # A guard keeps its virtual cluster when slots come or go.
+            resize = getattr(self.scheduler, "resize", self.scheduler.reset)
+            (self.scheduler.reset if self._config is None else resize)(config)
             self._config = config
         snapshot = Snapshot(config, state.time_ms, jobs, *free_slots(state, jobs), prior=self.live.prior)
         _decide(snapshot, self.scheduler)

@@ -162,6 +162,7 @@ class Job(Message):
     Attributes:
         id: constant id, unique in the application.
         name: name from its description; null if it has none.
+        pool: its Spark pool (``spark.scheduler.pool``), the tenant of guarantees; null if it is not reported.
         submitted_time_ms: time of its first submission to Spark.
         plan: operators of the physical plan in Spark's order, the key to history; null for other jobs than SQL queries.
         exchanges: exchanges of the plan of a SQL query, with and without created stages.
@@ -171,6 +172,7 @@ class Job(Message):
 
     id: Identifier
     name: Name | None = None
+    pool: Name | None = None
     submitted_time_ms: Milliseconds
     plan: tuple[Name, ...] | None = None
     exchanges: tuple[Exchange, ...] = ()

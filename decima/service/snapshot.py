@@ -22,6 +22,7 @@ from simulator.cluster.config import ClusterConfig
 from simulator.cluster.episode import DecidesStages
 from simulator.cluster.observation import CLASS, JOB, NO_ATTRIBUTES, STAGE, Decision, Observation
 from workloads.arrivals import WorkPrior
+from workloads.attributes import DEFAULT_TENANT, Tenant
 
 __all__ = ["Choice", "Snapshot", "cluster_of"]
 
@@ -94,6 +95,11 @@ class Snapshot:
         ]
         self._chosen: set[int] = set()
         self._profiles = tuple(job.profile for job in jobs)
+        pools = [job.message.pool or DEFAULT_TENANT for job in jobs]
+        has_pools = any(job.message.pool for job in jobs)
+        self._tenants = tuple(Tenant(each) for each in sorted(set(pools))) if has_pools else ()
+        places = {tenant.name: place for place, tenant in enumerate(self._tenants)}
+        self._tenant = [places.get(each, 0) for each in pools]
         self._job_rows = np.zeros(len(jobs), dtype=JOB)
         self._stage_rows = np.zeros(self._first[-1], dtype=STAGE)
         self._num_schedulable = [0] * len(jobs)
@@ -231,6 +237,7 @@ class Snapshot:
             self._profiles,
             last_call,
             self._prior,
+            self._tenants,
         )
 
     def _commit(self, source: int, offered: int, decision: Decision, probability: float) -> int:
@@ -304,9 +311,11 @@ class Snapshot:
             (
                 *(job.number, first, held, 0, len(job.complete) - sum(job.complete), -1),
                 *(job.arrival_ms, float(job.belief["log_sd"][0]), job.first_work_ms),
-                *NO_ATTRIBUTES,
+                *(*NO_ATTRIBUTES[:-1], tenant),
             )
-            for job, first, held in zip(self.jobs, self._first[:-1], self._held, strict=True)
+            for job, first, held, tenant in zip(
+                self.jobs, self._first[:-1], self._held, self._tenant, strict=True
+            )
         ]
         self._job_rows = np.array(jobs, dtype=JOB)
 

@@ -13,12 +13,17 @@ from decima.show.tables import Report, interval_text, new_table
 from workloads.display import count_text
 
 if TYPE_CHECKING:
-    from decima.evaluation.explain import Explanation
+    from collections.abc import Sequence
 
-__all__ = ["notes", "shown", "tables"]
+    from decima.evaluation.explain import Explanation
+    from simulator.cluster.log import Overruled
+
+__all__ = ["notes", "overruled_text", "shown", "tables"]
 
 #: Maximum number of rows of a table; the JSON contains all.
 MOST_ROWS = 8
+#: Maximum number of decisions that a note names.
+MOST_NAMED = 5
 #: Maximum length of the name of a job or stage.
 LONGEST_NAME = 36
 
@@ -115,6 +120,13 @@ def notes(found: Explanation) -> list[str]:
         what.append("Policy and rule decide alike here.")
     if found.guarded:
         what.append("The policy's guard changed what the network chose.")
+    if found.guarantee:
+        what.append(f"The guarantee {found.guarantee} changed what the policy chose.")
+    if found.overruled:
+        numbers = overruled_text(found.overruled)
+        what.append(
+            f"Guarantees changed {count_text(len(found.overruled), 'decision')} of the episode: {numbers}."
+        )
     results = "; ".join(f"{name} {value:.2f} s" for name, value in found.mean_jct_s.items())
     what.append(f"Average JCT of the episode: {results}.")
     if found.futures:
@@ -126,6 +138,15 @@ def notes(found: Explanation) -> list[str]:
         "The limit is the middle one of its distribution: half of the probability lies at or below it.",
         "Effect: by how much the logarithm of the stage's probability falls where all stages have the feature's mean.",
     ]
+
+
+def overruled_text(overruled: Sequence[Overruled]) -> str:
+    """Return the numbers, times and guarantees of the first decisions that guarantees changed."""
+    texts = [
+        f"{each.decision} at {each.time_ms / 1000:.1f} s ({each.guarantee})"
+        for each in overruled[:MOST_NAMED]
+    ]
+    return ", ".join([*texts, ".."] if len(overruled) > MOST_NAMED else texts)
 
 
 def _decision(found: Explanation, decision: tuple[int, int, int] | None) -> str:

@@ -17,6 +17,7 @@ from decima.evaluation.metrics import METRICS, Interval
 from decima.evaluation.tuning import TUNED
 from decima.learning.cluster.config import read_config
 from decima.registry import ANY_POLICY, LEARNED, PARAMETERS
+from decima.show.guarantees import guarantee_notes
 from decima.show.plots import comparison_pictures
 from decima.show.tables import Report, interval_text, metric_text, new_table
 from simulator.cluster.config import ClusterConfig, ExecutorClass
@@ -156,6 +157,7 @@ def comparison_notes(comparison: Comparison) -> list[str]:
                 f"{name}: its guard changed {guarded:,} of {decisions:,} decisions, which would have left executors "
                 "idle while work waits."
             )
+        notes += guarantee_notes(comparison, name, mine)
         if failed := int(mine["failed_jobs"].sum()):
             jobs = sum(len(comparison.conditions.sequence(seed)) for seed in comparison.finished)
             notes.append(f"{name}: {failed:,} of {jobs:,} jobs failed; the times are those of the others.")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from copy import copy, deepcopy
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -61,6 +62,21 @@ class Guarded(Scheduler):
         if math.isfinite(self.guarantees.no_later_than):
             self._due = DueDates(config, self.guarantees.no_later_than)
             self._in_order = _InOrder(self._due)
+
+    def resize(self, config: ClusterConfig) -> None:
+        """Go on with the same jobs on a cluster of another size."""
+        self.scheduler.reset(config)
+        if self._due is not None:
+            self._due = DueDates(config, self.guarantees.no_later_than, self._due)
+            self._in_order = _InOrder(self._due)
+
+    def fork(self) -> Guarded:
+        """Return a copy with the state of now, for a fork of the cluster; the other scheduler is shared."""
+        other = copy(self)
+        other.overruled = list(self.overruled)
+        other._shares, other._due = deepcopy(self._shares), deepcopy(self._due)
+        other._in_order = None if other._due is None else _InOrder(other._due)
+        return other
 
     def watch(self, cluster: BaseCluster) -> None:
         """Let the other scheduler watch the cluster."""

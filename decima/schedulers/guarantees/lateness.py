@@ -46,6 +46,7 @@ class DueDates:
     Args:
         config: the cluster.
         factor: largest JCT over that under fair sharing, at least 1.
+        earlier: due dates of the same jobs on a cluster of another size, until now. Jobs that have ended do not count.
 
     Attributes:
         virtual: the virtual cluster.
@@ -55,10 +56,10 @@ class DueDates:
         largest_slack_ms: largest slack that all jobs had in common, ms; 0 if each has its own.
     """
 
-    def __init__(self, config: ClusterConfig, factor: float) -> None:
+    def __init__(self, config: ClusterConfig, factor: float, earlier: DueDates | None = None) -> None:
         self.virtual = VirtualCluster(config)
         self.largest_slack_ms = 0.0
-        self._factor = factor
+        self._factor, self._earlier = factor, earlier.virtual if earlier else None
         self.is_fluid = config.semantics.offer_after_tasks and config.moving_delay_ms == 0
         self._speeds: PerJob[list[Speed]] = PerJob(speed_of, list)
         self._points = np.array(points_of(config), dtype=np.float64)
@@ -85,16 +86,25 @@ class DueDates:
         total_ms = observation.work_ms(observation.num_tasks)
         left_ms = observation.work_ms(observation.num_tasks - observation.finished_tasks)
         virtual.executors = observation.num_executors
+        if self._earlier:
+            self._earlier.advance(observation.time_ms)
         for place, (job, profile) in enumerate(zip(jobs, observation.profiles, strict=True)):
             known = self._known.get(job)
-            if known is None:  # after the loss of all state, jobs may be under way
-                left = max(left_ms[place] / max(total_ms[place], 1.0), LEAST_LEFT)
-                is_new = left_ms[place] == total_ms[place]
-                since_ms = float(arrival_ms[place]) if is_new else observation.time_ms
-                virtual.arrive(job, since_ms, speeds[place], 1.0 if is_new else float(left))
+            if known is None:
+                left, since_ms = 1.0, float(arrival_ms[place])
+                if self._earlier and job in self._earlier.completion_ms:
+                    left, since_ms = self._earlier.left(job), observation.time_ms
+                elif left_ms[place] < total_ms[place]:  # under way: all state was lost
+                    left = max(float(left_ms[place] / total_ms[place]), LEAST_LEFT)
+                    since_ms = observation.time_ms
+                if left:
+                    virtual.arrive(job, since_ms, speeds[place], left)
+                elif self._earlier:
+                    virtual.completion_ms[job] = self._earlier.completion_ms[job]
             elif known is not profile:
                 virtual.revise(job, speeds[place])
         self._known = dict(zip(jobs, observation.profiles, strict=True))
+        self._earlier = None
         virtual.advance(observation.time_ms)
         virtual.project()
         if len(virtual.completion_ms) > MOST_KEPT:

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from decima.schedulers.base import SchedulerError
 from workloads.errors import did_you_mean
 
-__all__ = ["NO_GUARANTEES", "Guarantees", "parse_shares"]
+__all__ = ["NO_GUARANTEES", "Guarantees", "parse_shares", "split_guarantees"]
 
 #: Between entries, and between a tenant and its share, in a scheduler's name.
 NEXT, IS = "+", ":"
 #: Characters that would be ambiguous in a scheduler's name.
 RESERVED = NEXT + IS + ",="
+#: The end of a name with guarantees, see ``Guarantees.suffix``.
+_GUARANTEED = re.compile(r"(.*?)((?:,(?:floor|ceiling|no-later-than)=[^,]*)+)", re.DOTALL)
 #: Rounding of sums of shares.
 ROUNDING = 1e-9
 
@@ -106,6 +109,20 @@ class Guarantees:
 
 
 NO_GUARANTEES = Guarantees()
+
+
+def split_guarantees(spec: str) -> tuple[str, Guarantees]:
+    """Split a scheduler's name into the name without guarantees, and the guarantees.
+
+    Raises:
+        SchedulerError: malformed guarantees.
+    """
+    if (found := _GUARANTEED.fullmatch(spec)) is None:
+        return spec, NO_GUARANTEES
+    try:
+        return found[1], Guarantees.from_suffix(found[2])
+    except SchedulerError as error:
+        raise SchedulerError(f"scheduler {spec!r}: {error}") from None
 
 
 def parse_shares(text: str, what: str, between: str = ",", is_: str = "=") -> dict[str, float]:

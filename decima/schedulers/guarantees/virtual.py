@@ -79,6 +79,10 @@ class VirtualCluster:
         self._speed = np.vstack([self._speed, speed[0]])
         self._left, self._held = np.append(self._left, left), np.append(self._held, 0.0)
 
+    def left(self, job: int) -> float:
+        """Return the share of a job that is left; 0 if it is complete or unknown."""
+        return float(self._left[self._jobs.index(job)]) if job in self._jobs else 0.0
+
     def revise(self, job: int, speed: Speed) -> None:
         """Change the speed of a job that is not complete."""
         if job in self._jobs:

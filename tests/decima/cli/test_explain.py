@@ -80,3 +80,33 @@ def test_uncertain_estimates_are_shown_with_their_uncertainty(policy: Path, tmp_
     document = json.loads((tmp_path / "why.json").read_text())
     assert "--job-error 1" in document["command"]
     assert all(0 < job["log_sd"] < 2 for job in document["jobs"])
+
+
+def test_a_guarantee_that_changed_the_decision_is_named(tmp_path: Path) -> None:
+    given = (
+        "--arrivals",
+        "poisson",
+        "--interval",
+        "5",
+        "--jobs",
+        "15",
+        "--no-later-than",
+        "1",
+        "--json",
+        "why.json",
+    )
+    result = explain(*given, "--overruled", "--futures", "2")
+    assert result.exit_code == 0, result.stderr
+    assert "The guarantee no-later-than changed what the policy chose." in result.stdout
+    found = json.loads((tmp_path / "why.json").read_text())
+    assert found["guarantee"] == "no-later-than"
+    assert found["decision"] == found["overruled"][0]["decision"]
+    second = explain(*given, "--decision", str(found["overruled"][1]["decision"]), "--futures", "0")
+    assert "The guarantee no-later-than changed" in second.stdout
+    again = json.loads((tmp_path / "why.json").read_text())
+    assert again["overruled"] == found["overruled"]
+
+
+def test_there_may_be_nothing_to_explain() -> None:
+    assert "--overruled: there is no guarantee" in explain("--overruled").stderr
+    assert "no guarantee changes a decision" in explain("--overruled", "--no-later-than", "1000").stderr

@@ -22,7 +22,7 @@ from decima.cli.main import cli
 from decima.policy.shipped import SHIPPED
 from decima.registry import SCHEDULERS
 from decima.service.log import Started
-from tests.decima.cli.commands import every_command
+from tests.decima.cli.commands import assert_one_line_error, every_command
 from tests.decima.evaluation.examples import LIBRARY, OWN
 from tests.workloads.spark.logs import small_log
 from workloads import write_workload
@@ -731,3 +731,18 @@ def test_three_gigabytes_in_a_small_file(command: str, name: str, content: bytes
         assert (result.stdout.count("\n"), result.exit_code) == (2, 1)
     else:
         assert_refused(command, name)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--floor", "a=0.7,b=0.4"], "the floors are 1.1 of the executors in total, more than there is"),
+        (["--floor", "a=0.5", "--ceiling", "a=0.2"], "the ceiling of a, 0.2, is below its floor, 0.5"),
+        (["--floor", "a"], "floor: expected TENANT=SHARE, such as etl=0.2, got 'a'"),
+        (["--ceiling", "a=2"], "the ceiling of a must be above 0 and at most 1, got 2"),
+        (["--no-later-than", "0.9"], "0.9 is not in the range"),
+    ],
+)
+@pytest.mark.parametrize("command", ["compare", "explain", "serve"])
+def test_impossible_guarantees_are_refused(command: str, options: list[str], message: str) -> None:
+    assert_one_line_error(CliRunner().invoke(cli, [command, *options]), message)

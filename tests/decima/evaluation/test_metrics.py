@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from decima.evaluation.guarantees import GUARANTEE_METRICS
 from decima.evaluation.metrics import (
     METRICS,
     SHOWN,
@@ -45,6 +46,8 @@ def test_an_episode_in_numbers() -> None:
         "executor_hours": (record.busy_ms.sum() + record.moving_ms.sum()) / 3_600_000,
         "unfairness": pytest.approx(math.nan, nan_ok=True),
         "jain": pytest.approx(math.nan, nan_ok=True),
+        "overruled": 0,
+        **dict.fromkeys(GUARANTEE_METRICS, pytest.approx(math.nan, nan_ok=True)),
     }
     assert objective_ms(record, "jct") == record.mean_jct_ms
     assert objective_ms(record, "makespan") == record.makespan_ms

@@ -173,6 +173,7 @@ def test_the_options_are_those_of_the_command() -> None:
         for parameter in cli.commands["compare"].params
         if parameter.name in compare.__kwdefaults__
     } | {
+        **dict.fromkeys(("floor", "ceiling", "no_later_than")),
         "workers": 1,
         "workload": "tpch",
         "checkpoint": None,
