@@ -79,6 +79,8 @@ CLUSTER_METRICS: dict[str, str] = COMMON | {
     "validation_makespan_s": "makespan on the validation sequences, greedy, s; without settings only",
     "validation_cost_s": "cost per job by the objective cluster.reward on the validation sequences, greedy, s; with "
     "other objectives than jct and makespan only",
+    "limit_excess": "cost by a limit's objective over its bound, less 1; the largest of the limits; with limits only",
+    "limit_multiplier": "sum of the Lagrange multipliers of the limits after the iteration; with limits only",
     "validation_change_mean": "relative change of JCT against validation.against, averaged over cells; with settings "
     "only",
     "validation_change_worst": "loss of the worst cell beyond its interval, 0 if no cell loses; with settings only",

@@ -85,6 +85,10 @@ class TrainingConfig(RunConfig):
             raise ValueError("curriculum: no episode ends early with the semantics decima-sim")
         if self.returns.relative and self.cluster.reward != "jct":
             raise ValueError("returns.relative: expected the reward jct")
+        if self.cluster.limits and (self.curriculum is not None or self.update.algorithm == "dcl"):
+            raise ValueError(
+                "cluster.limits: expected complete episodes (curriculum=null), and ppo or reinforce"
+            )
         if self.update.algorithm == "dcl":
             if self.cluster.reward != "jct":
                 raise ValueError("update.algorithm: dcl expects the reward jct")

@@ -151,6 +151,11 @@ class ClusterSection(Section):
         "short tails; deadline or deadline:PENALTY, tardiness with a penalty in s for each missed deadline; "
         "misses:BOUND, tardiness up to a bound in s; fairness; module:Class; or a sum such as jct+0.5*deadline:60",
     )
+    limits: tuple[str, ...] = Field(
+        default=(),
+        description="limits on further objectives, such as jct<=1.05*priced-srpt: at most 1.05 times what that "
+        "scheduler has on the same sequences; kept by Lagrange multipliers",
+    )
     semantics: Literal["paper", "decima-sim", "trace"] = Field(
         default="paper",
         description="Spark as modelled by the paper or by its published simulator; trace: no executor waits",
@@ -354,6 +359,9 @@ class UpdateSection(_Replaceable):
     clip: Positive = Field(default=0.2, description="ppo: clipping distance of the probability ratio from 1")
     epochs: Count = Field(default=2, description="ppo, dcl: maximum number of times that each sample is used")
     minibatches: Count = Field(default=6, description="ppo, dcl: gradient steps per epoch")
+    limit_rate: Positive = Field(
+        default=1.0, description="growth of a limit's multiplier in an iteration, times its relative excess"
+    )
     max_kl: Positive = Field(
         default=0.02, description="ppo: no further epoch after one with a larger KL divergence, nats"
     )

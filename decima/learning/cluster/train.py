@@ -25,6 +25,7 @@ from decima.learning.cluster.advantages import Advantages
 from decima.learning.cluster.clone import clone_epochs
 from decima.learning.cluster.config import TrainingConfig, read_config, workload_overrides
 from decima.learning.cluster.dcl import Counts, label_plans
+from decima.learning.cluster.limits import Limits, parse_limits
 from decima.learning.cluster.ppo import PPO
 from decima.learning.cluster.reinforce import Reinforce, split
 from decima.learning.cluster.rollout import (
@@ -32,7 +33,6 @@ from decima.learning.cluster.rollout import (
     Trajectories,
     plan_iteration,
     record_sequence,
-    roll_out_plans,
 )
 from decima.learning.cluster.settings import by_cell
 from decima.learning.cluster.validation import (
@@ -95,6 +95,7 @@ class ClusterTraining(TrainingLoop[TrainingConfig]):
         self.policy = Policy(config.policy.build(), seed=config.seed).to(self._device)
         self.average = copy.deepcopy(self.policy)
         self.advantages = Advantages(config, self._conditions)
+        self._limits = Limits(parse_limits(config.cluster.limits), config.update.limit_rate)
         self._algorithm = _make_algorithm(config.update)
         self._optimiser = torch.optim.Adam(self.policy.parameters(), lr=config.update.learning_rate)
         self.networks = torch.nn.ModuleDict({"policy": self.policy, "average": self.average})
@@ -110,8 +111,8 @@ class ClusterTraining(TrainingLoop[TrainingConfig]):
         begun_s = self.cpu_s
         groups = plan_iteration(config, iteration)
         plans = [plan for group in groups for plan in group]
-        work = partial(roll_out_plans, self.policy.arrays)
-        samples = Trajectories.concatenate(self._map(work, _shares(plans, self._workers.count)))
+        shares = _shares(plans, self._workers.count)
+        samples = self._limits.roll_out(self._map, self.policy.arrays, shares, config.cluster.reward)
         rolled_out_s = self.cpu_s
 
         advantage = self.advantages(self.policy, samples, groups)
@@ -156,7 +157,7 @@ class ClusterTraining(TrainingLoop[TrainingConfig]):
         }
         if config.curriculum is not None:
             metrics["mean_end_s"] = config.curriculum.mean_end_s(progress)
-        return metrics | updated
+        return metrics | updated | self._limits.metrics
 
     def _improve(self, iteration: int) -> dict[str, float]:
         """Run an iteration of deep controlled learning: label states by simulation, and learn the labels."""
@@ -266,8 +267,9 @@ class ClusterTraining(TrainingLoop[TrainingConfig]):
         work, progress = partial(evaluate_weights, self.average.arrays), partial(self._progress, VALIDATION)
         table = np.concatenate(self._map(work, shares, progress, map(len, shares))).T.copy()
         jct_ms, makespan_ms, objective = table
+        penalty = self._limits.penalty(self._map, self.average.arrays, self.config.validation_seeds)
         if self.config.settings is not None:
-            return self._over_cells(objective)
+            return self._over_cells(objective, penalty)
         mean = float(objective.mean())
         measured = {
             "validation_mean_jct_s": float(jct_ms.mean()) / 1000,
@@ -277,7 +279,7 @@ class ClusterTraining(TrainingLoop[TrainingConfig]):
             measured[name] = mean / 1000
         reference = float(np.mean(self._reference[HINDSIGHT]))
         # Costs of deadlines may be 0: then the improvement is the absolute one, in s.
-        improvement = 1 - mean / reference if reference else -mean / 1000
+        improvement = (1 - mean / reference if reference else -mean / 1000) - penalty
         return Validation(mean / 1000, reference / 1000, improvement, objective.tolist(), measured)
 
     @property
@@ -285,13 +287,13 @@ class ClusterTraining(TrainingLoop[TrainingConfig]):
         """With settings: schedulers of the validation; the last one is the reference scheduler."""
         return list(dict.fromkeys(("fair", self.config.validation.against)))
 
-    def _over_cells(self, objective_ms: NDArray[np.float64]) -> Validation:
+    def _over_cells(self, objective_ms: NDArray[np.float64], penalty: float) -> Validation:
         changes = self._changes(objective_ms, self._reference)
         mean = fmean(change.mean for change in changes)
         # Of many settings with few sequences, one is worse by chance: count only losses beyond the interval.
         worst = max(0.0, *(float(change.mean - np.nan_to_num(change.half_width)) for change in changes))
         measured = {"validation_change_mean": mean, "validation_change_worst": worst}
-        return Validation(mean, 0.0, -mean - worst, objective_ms.tolist(), measured)
+        return Validation(mean, 0.0, -mean - worst - penalty, objective_ms.tolist(), measured)
 
     def _changes(self, own: ArrayLike, results: Mapping[str, Any]) -> list[Interval]:
         """Return the relative change of each cell's mean against the reference scheduler, paired by sequence."""
@@ -308,13 +310,14 @@ class ClusterTraining(TrainingLoop[TrainingConfig]):
     def state(self) -> dict[str, Any]:
         """See ``TrainingLoop``."""
         own = self._algorithm.state()
-        state = {**super().state(), "advantages": self.advantages.state()}
+        state = {**super().state(), "advantages": self.advantages.state(), **self._limits.state()}
         return {**state, "algorithm": own} if own else state
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """See ``TrainingLoop``."""
         super().restore(state)
         self.advantages.restore(state["advantages"])
+        self._limits.restore(state)
         if "algorithm" in state:
             self._algorithm.restore(state["algorithm"])
 

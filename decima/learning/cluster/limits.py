@@ -1,0 +1,203 @@
+"""Limits on further objectives in a training, by Lagrange multipliers that are learned along (dual ascent).
+
+A limit such as ``jct<=1.05*priced-srpt`` bounds the cost per job by an objective to a factor of a scheduler's on the
+same sequences. Its multiplier grows while the training episodes exceed it, and falls to 0 while they keep it. The
+reward is that of the objective plus the multiplier times that of the limit.
+
+Source: constrained Markov decision processes (Altman, 1999), with the multipliers learned as in RCPO (Tessler,
+Mankowitz, Mannor, ICLR 2019).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from decima.evaluation.run import objective_ms, run_scheduler
+from decima.learning.cluster.rollout import (
+    EpisodePlan,
+    Shared,
+    Trajectories,
+    roll_out,
+    roll_out_plans,
+    start_episodes,
+)
+from decima.policy.files import make_actor
+from decima.policy.scheduler import NeuralScheduler
+from decima.registry import make_scheduler
+from decima.settings import TrainingError
+from simulator.cluster.episode import run_episode
+from simulator.cluster.objectives.named import objective_named
+
+__all__ = ["Limit", "Limits", "parse_limits"]
+
+_FORM = re.compile(r"(?P<objective>[^<=+*\s]+)\s*<=\s*(?P<factor>[0-9.]+)\s*\*\s*(?P<scheduler>\S.*)")
+#: Improvement that a policy loses if it exceeds a limit, besides the excess: policies that keep all limits come first.
+PENALTY = 10.0
+Weights = dict[str, NDArray[np.float32]]
+
+
+class Limit(NamedTuple):
+    """A limit: the cost per job by an objective is at most a factor times that of a scheduler."""
+
+    objective: str
+    factor: float
+    scheduler: str
+
+
+def parse_limits(texts: Sequence[str]) -> list[Limit]:
+    """Return the limits that texts such as ``jct<=1.05*priced-srpt`` describe.
+
+    Raises:
+        TrainingError: another form, or no such objective or scheduler.
+    """
+    try:
+        return [_parse(text) for text in texts]
+    except ValueError as error:
+        raise TrainingError(f"cluster.limits: {error}") from None
+
+
+def _parse(text: str) -> Limit:
+    found = _FORM.fullmatch(text.strip())
+    if found is None:
+        raise ValueError(
+            f"expected OBJECTIVE<=FACTOR*SCHEDULER, such as jct<=1.05*priced-srpt, got {text!r:.60}"
+        )
+    try:
+        factor = float(found["factor"])
+    except ValueError:
+        raise ValueError(f"{text!r:.60}: expected a number, got {found['factor']!r}") from None
+    if not factor > 0:
+        raise ValueError(f"{text!r:.60}: expected a factor above 0")
+    objective_named(found["objective"])
+    make_scheduler(found["scheduler"])
+    objective = "jct" if found["objective"] == "mean" else found["objective"]
+    return Limit(objective, factor, found["scheduler"])
+
+
+class Limits:
+    """The limits of a training, with their multipliers.
+
+    Args:
+        limits: limits; may be empty.
+        rate: growth of a multiplier in an iteration, times the relative excess.
+
+    Attributes:
+        multipliers: float64 [limits], at least 0.
+        excess: float64 [limits], mean cost over the bound, less 1, of the last episodes; NaN before.
+    """
+
+    def __init__(self, limits: Sequence[Limit], rate: float) -> None:
+        self.limits, self.rate = tuple(limits), rate
+        self.multipliers = np.zeros(len(self.limits))
+        self.excess = np.full(len(self.limits), np.nan)
+
+    def update(self, costs: NDArray[np.float64], bounds: NDArray[np.float64]) -> None:
+        """Move the multipliers by dual ascent.
+
+        Args:
+            costs: float64 [episodes, limits], cost per job.
+            bounds: float64 [episodes, limits], bound of each on the same sequence.
+        """
+        mean = np.maximum(bounds.mean(axis=0), 1e-9)
+        self.excess = costs.mean(axis=0) / mean - 1
+        self.multipliers = np.maximum(self.multipliers + self.rate * self.excess, 0.0)
+
+    def reward(self, objective: str) -> str:
+        """Return the objective plus the multipliers times the limits' objectives."""
+        terms = [
+            f"{multiplier:.6f}*{limit.objective}"
+            for multiplier, limit in zip(self.multipliers.tolist(), self.limits, strict=True)
+            if multiplier > 0
+        ]
+        return "+".join([objective, *terms])
+
+    def roll_out(
+        self,
+        run: Callable[..., list[Any]],
+        weights: Weights,
+        shares: Sequence[Sequence[EpisodePlan]],
+        objective: str,
+    ) -> Trajectories:
+        """Run planned episodes with the reward of this iteration, and move the multipliers.
+
+        Args:
+            run: runs work items by the workers.
+            weights: weights of the policy.
+            shares: episodes by work item.
+            objective: objective of the training.
+        """
+        if not self.limits:
+            return Trajectories.concatenate(run(partial(roll_out_plans, weights), shares))
+        parts = run(partial(_roll_out, weights, self.limits, self.reward(objective)), shares)
+        seeds = [plan.sequence_seed for share in shares for plan in share]
+        unique = list(dict.fromkeys(seeds))
+        bounds = dict(zip(unique, run(partial(_bounds_ms, self.limits), unique), strict=True))
+        self.update(np.concatenate([costs for _, costs in parts]), np.array([bounds[seed] for seed in seeds]))
+        return Trajectories.concatenate([samples for samples, _ in parts])
+
+    def penalty(self, run: Callable[..., list[Any]], weights: Weights, seeds: Sequence[int]) -> float:
+        """Return what the improvement of a policy loses because of limits that it exceeds on validation sequences."""
+        if not self.limits:
+            return 0.0
+        costs = np.array(run(partial(_costs_ms, weights, self.limits), seeds))
+        bounds = np.array(run(partial(_bounds_ms, self.limits), seeds))
+        excess = float((costs.mean(axis=0) / np.maximum(bounds.mean(axis=0), 1e-9)).max()) - 1
+        return PENALTY + excess if excess > 0 else 0.0
+
+    @property
+    def metrics(self) -> dict[str, float]:
+        """Metrics of an iteration: the largest excess, and the sum of the multipliers."""
+        if not self.limits:
+            return {}
+        return {
+            "limit_excess": float(self.excess.max()),
+            "limit_multiplier": float(self.multipliers.sum()),
+        }
+
+    def state(self) -> dict[str, Any]:
+        """Return the state for checkpoints; empty without limits."""
+        return {"limits": torch.from_numpy(self.multipliers.copy())} if self.limits else {}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Restore the result of ``state``.
+
+        Raises:
+            KeyError, ValueError: the state is of another training.
+        """
+        if self.limits:
+            if state["limits"].shape != self.multipliers.shape:
+                raise ValueError("the limits are others")
+            self.multipliers = state["limits"].numpy().astype(np.float64)
+
+
+def _roll_out(
+    weights: Weights, limits: Sequence[Limit], reward: str, shared: Shared, plans: Sequence[EpisodePlan]
+) -> tuple[Trajectories, NDArray[np.float64]]:
+    """Run planned episodes with this reward; return the samples, and the limits' costs, float64 [episodes, limits]."""
+    conditions = replace(shared.conditions, cluster=replace(shared.conditions.cluster, reward=reward))
+    episodes = start_episodes(shared.policy, conditions, plans)
+    samples = roll_out(make_actor(shared.policy, weights), episodes)
+    records = [episode.cluster.record() for episode in episodes]
+    return samples, np.array([[objective_ms(each, limit.objective) for limit in limits] for each in records])
+
+
+def _bounds_ms(limits: Sequence[Limit], shared: Shared, seed: int) -> list[float]:
+    """Return the bound of each limit on a sequence, ms."""
+    cluster, sequence = shared.conditions.cluster_of(seed), shared.conditions.sequence(seed)
+    records = {each.scheduler: run_scheduler(cluster, sequence, each.scheduler) for each in limits}
+    return [each.factor * objective_ms(records[each.scheduler], each.objective) for each in limits]
+
+
+def _costs_ms(weights: Weights, limits: Sequence[Limit], shared: Shared, seed: int) -> list[float]:
+    """Return the policy's cost per job by each limit's objective on a sequence, with greedy decisions, ms."""
+    scheduler = NeuralScheduler(make_actor(shared.policy, weights))
+    record = run_episode(shared.conditions.cluster_of(seed), shared.conditions.sequence(seed), scheduler)
+    return [objective_ms(record, each.objective) for each in limits]
