@@ -15,6 +15,7 @@ from click.testing import CliRunner
 
 from decima.cli.compare import DEFAULT_SCHEDULERS, SCHEDULERS_THAT_PACK
 from decima.cli.main import cli
+from decima.evaluation.metrics import SHOWN
 from decima.learning.cluster.config import RECIPES, read_config
 from decima.learning.grid.config import RECIPES as GRID_RECIPES
 from decima.learning.grid.config import DeepRMConfig
@@ -39,6 +40,7 @@ TAKES = {
     "--levels": lambda example: example,
     "--weights": lambda example: [float(weight) for weight in example.split(",")],
     "--executor": lambda example: example,
+    "--objective": lambda example: SHOWN[example],
 }
 
 
