@@ -116,6 +116,9 @@ class PaddedView(View):
         max_jobs: length of arrays of live jobs.
         max_stages: length of arrays of their stages.
         max_edges: length of arrays of their edges; by default twice ``max_stages``.
+        attributes: whether there are arrays of the jobs' attributes, too: ``job_weight`` and ``job_deadline_left_ms``,
+            float64 [max_jobs]; ``job_tenant``, int32 [max_jobs], place in ``Observation.tenants``. Time until the
+            deadline is 0 if it has passed, and the largest number without one.
 
     Raises:
         ConfigError: a length below 1.
@@ -127,6 +130,7 @@ class PaddedView(View):
         max_jobs: int = 10,
         max_stages: int = 200,
         max_edges: int | None = None,
+        attributes: bool = False,
     ) -> None:
         check_instance(config, ClusterConfig, "config", ConfigError)
         self.jobs = check_whole(max_jobs, "max_jobs", ConfigError)
@@ -135,6 +139,7 @@ class PaddedView(View):
         if min(self.jobs, self.stages, self.edges) < 1:
             room = f"max_jobs={self.jobs}, max_stages={self.stages}, max_edges={self.edges}"
             raise ConfigError(f"there must be room for at least one job, stage and edge, got {room}")
+        self.attributes = attributes
         super().__init__(config, max_stages, config.num_executors)
         self.observation_space = self._space()
 
@@ -150,8 +155,13 @@ class PaddedView(View):
             return spaces.Box(0.0, _MUCH, (length,), np.float64)
 
         num_executors, num_classes = self.config.num_executors, len(self.config.executor_classes)
+        of_jobs: dict[str, spaces.Space[Any]] = {}
+        if self.attributes:
+            of_jobs = {name: amount(self.jobs) for name in ("job_weight", "job_deadline_left_ms")}
+            of_jobs["job_tenant"] = count(self.jobs)
         return spaces.Dict(
             {
+                **of_jobs,
                 "time_ms": amount(1),
                 "offered": count(1, high=num_executors),
                 "executor_class": spaces.Discrete(num_classes),
@@ -224,6 +234,12 @@ class PaddedView(View):
             "edge_child": _padded(edges[:, 1], self.edges, np.int32),
             "action_mask": allowed,
         }
+        if self.attributes:
+            arrays |= {
+                "job_weight": _padded(observation.job_weight[:jobs], self.jobs, np.float64),
+                "job_deadline_left_ms": _padded(_deadline_left_ms(observation)[:jobs], self.jobs, np.float64),
+                "job_tenant": _padded(observation.job_tenant[:jobs], self.jobs, np.int32),
+            }
         places = np.where(allowed[:-1] == 1, np.arange(self.stages), -1)
         return self._seen(arrays, allowed, places)
 
@@ -244,12 +260,12 @@ class PaddedView(View):
 class FlatView(View):
     """The schedulable stages in one vector, whose length does not depend on the cluster and its jobs.
 
-    **Observation**: float32 [5 + 8 n], values in 0 .. 4. Of the cluster: share of executors that are offered; number of
-    live jobs; number of schedulable stages that are left out; work of the live jobs; whether idling is allowed. Then of
-    each stage: 1; work of its job; work of the stage; unclaimed tasks over executors of the cluster, at most 4; mean
-    duration of its tasks; share of executors that its job holds; whether its job is the source; whether its parents
-    are complete. Zeros follow. Work is mean duration times remaining tasks. Work, durations (in s) and numbers x are
-    given as log(1 + x) / 5.
+    **Observation**: float32 [5 + 8 n], or [5 + 10 n] with attributes; values in 0 .. 4. Of the cluster: share of
+    executors that are offered; number of live jobs; number of schedulable stages that are left out; work of the live
+    jobs; whether idling is allowed. Then of each stage: 1; work of its job; work of the stage; unclaimed tasks over
+    executors of the cluster, at most 4; mean duration of its tasks; share of executors that its job holds; whether its
+    job is the source; whether its parents are complete. Zeros follow. Work is mean duration times remaining tasks.
+    Work, durations (in s) and numbers x are given as log(1 + x) / 5.
 
     Stages are sorted by the work of their job, the least first, then in the order of its profile. Stages after the
     first n are left out and cannot be chosen.
@@ -261,6 +277,8 @@ class FlatView(View):
         stages: n.
         limits: number of limits.
         idle: whether executors may be left idle while a stage may be chosen.
+        attributes: whether each stage has two more values: weight of its job, and time until the job's deadline, in s
+            (0 if it has passed, 4 without one), both as log(1 + x) / 5.
 
     Raises:
         ConfigError: no stage or no limit.
@@ -268,12 +286,20 @@ class FlatView(View):
 
     GENERAL, EACH, MOST = 5, 8, 4.0
 
-    def __init__(self, config: ClusterConfig, stages: int = 32, limits: int = 10, idle: bool = True) -> None:
+    def __init__(
+        self,
+        config: ClusterConfig,
+        stages: int = 32,
+        limits: int = 10,
+        idle: bool = True,
+        attributes: bool = False,
+    ) -> None:
         if min(stages, limits) < 1:
             raise ConfigError(f"expected at least one stage and limit, got {stages=} and {limits=}")
         super().__init__(config, stages, limits)
-        self.stages, self.limits, self.idle = stages, limits, idle
-        shape = (self.GENERAL + self.EACH * stages,)
+        self.stages, self.limits, self.idle, self.attributes = stages, limits, idle, attributes
+        self.each = self.EACH + 2 * attributes
+        shape = (self.GENERAL + self.each * stages,)
         self.observation_space = spaces.Box(0.0, self.MOST, shape, np.float32)
 
     def limit(self, number: int, observation: Observation) -> int:
@@ -302,7 +328,7 @@ class FlatView(View):
             _graded(work.sum()),
             allowed[-1],
         )
-        rows = arrays[self.GENERAL :].reshape(self.stages, self.EACH)[: len(places)]
+        rows = arrays[self.GENERAL :].reshape(self.stages, self.each)[: len(places)]
         mean_s = observation.mean_task_ms[places] / 1000
         rows[:, 0] = 1
         rows[:, 1] = _graded(work[jobs])
@@ -312,10 +338,19 @@ class FlatView(View):
         rows[:, 5] = observation.job_executors[jobs] / executors
         rows[:, 6] = jobs == observation.source
         rows[:, 7] = observation.ready_rank[places] >= 0
+        if self.attributes:
+            rows[:, 8] = _graded(observation.job_weight[jobs])
+            rows[:, 9] = _graded(_deadline_left_ms(observation)[jobs] / 1000)
         np.clip(arrays, 0, self.MOST, out=arrays)
         stages = np.full(self.stages, -1, dtype=np.int64)
         stages[: len(places)] = places
         return self._seen(arrays, allowed, stages)
+
+
+def _deadline_left_ms(observation: Observation) -> NDArray[np.float64]:
+    """Return the time until each job's deadline, float64 [J], ms; the largest number without one."""
+    left_ms: NDArray[np.float64] = np.clip(observation.job_deadline_ms - observation.time_ms, 0.0, _MUCH)
+    return left_ms
 
 
 def _graded(value: Any) -> Any:

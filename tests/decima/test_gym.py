@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +43,7 @@ from workloads import (
     poisson_arrivals,
     synthetic_profiles,
 )
+from workloads.attributes import JobAttributes, Tenant
 
 ROOT = Path(__file__).parents[2]
 PROFILES = synthetic_profiles(10)
@@ -100,6 +102,28 @@ def test_a_policy_does_as_a_scheduler_what_it_does_in_the_environment(
     record = run_episode(config, sequence, as_scheduler(Predicting(anything(7, stages)), view))
     np.testing.assert_array_equal(record.completion_ms, info["record"].completion_ms)
     np.testing.assert_array_equal(record.task_executor, info["record"].task_executor)
+
+
+def test_views_show_attributes() -> None:
+    """Weights, and the time until deadlines 2 and 7 s after the arrival at 0; the third job has none."""
+    attributes = (JobAttributes(4.0, 2000.0, tenant="b"), JobAttributes(1.0, 7000.0), JobAttributes(9.0))
+    three = jobs(*[job(stage(4, 1000.0 * (each + 1))) for each in range(3)])
+    sequence = replace(three, attributes=attributes, tenants=(Tenant("default"), Tenant("b")))
+    padded = ClusterEnv(config=FEW, view=lambda config: PaddedView(config, 4, attributes=True))
+    observation, _ = padded.reset(options={"sequence": sequence})
+    assert padded.observation_space.contains(observation)
+    assert observation["job_weight"].tolist() == [4, 1, 9, 0]
+    assert observation["job_deadline_left_ms"][:2].tolist() == [2000, 7000]
+    assert observation["job_deadline_left_ms"][2] > 1e300
+    assert observation["job_tenant"].tolist() == [1, 0, 0, 0]
+    assert "job_weight" not in ClusterEnv(config=FEW, view=PaddedView).observation_space.spaces
+
+    flat = ClusterEnv(config=FEW, view=lambda config: FlatView(config, 4, attributes=True))
+    observation, _ = flat.reset(options={"sequence": sequence})
+    assert flat.observation_space.contains(observation)
+    rows = observation[5:].reshape(4, 10)
+    np.testing.assert_allclose(rows[:3, 8], np.log1p([4, 1, 9]) / 5, rtol=1e-6)
+    np.testing.assert_allclose(rows[:, 9], [*(np.log1p([2, 7]) / 5), 4, 0], rtol=1e-6)
 
 
 def test_a_policy_without_masks_idles_where_its_choice_is_not_allowed() -> None:
