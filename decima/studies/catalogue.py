@@ -211,6 +211,13 @@ STUDIES: dict[str, Entry] = {
         On streams as those of Figure 9b: JCT by the work of jobs, and executors of a job by the number of jobs in
         the system, under rules with a fixed cost exponent, a policy trained on batches, and priced-srpt. Nothing is
         trained. About 5 minutes.""", (LOAD, CHECKPOINT, *CLUSTER)),
+    "guarantees": Entry("guarantees:guarantees", """Show what guarantees against late jobs cost.
+
+        Streams of 200 jobs under rules and policies, alone and with a guarantee: mean JCT, tails, and how often it is
+        not kept. Nothing is trained. About 5 minutes.""", (
+            LOAD, Option("--factor", "above 0", "Factor on the JCT under fair sharing; may be given several times.  "
+            "[default: 1.5, 2 and 3]", (), "factors", multiple=True), CHECKPOINT, *CLUSTER,
+        )),
     "drift": Entry("streams:drift", """Compare schedulers on streams that change in the middle.
 
         The rate doubles or halves, or jobs become larger or smaller: mean JCT of the jobs before the change and after

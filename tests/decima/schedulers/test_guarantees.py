@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -15,7 +16,8 @@ from decima.schedulers.guarantees.guard import Guarded
 from decima.schedulers.guarantees.spec import Guarantees
 from decima.schedulers.guarantees.virtual import VirtualCluster, speed_of
 from simulator import ClusterConfig, Decision, EpisodeRecord, Observation, run_episode
-from simulator.cluster.config import PAPER, SPARK, Semantics
+from simulator.cluster.config import PAPER, SPARK, ExecutorClass, Knowledge, Semantics
+from simulator.cluster.faults import Faults
 from tests.simulator.cluster.build import chain, job, jobs, stage
 from workloads.arrivals import JobSequence
 from workloads.attributes import JobAttributes
@@ -276,6 +278,23 @@ def test_two_tenants_below_their_floors_share_what_is_free() -> None:
     assert np.bincount(first).tolist() == [3, 4, 3]
 
 
+def test_a_sparing_scheduler_gives_a_tenant_its_floor_too() -> None:
+    """It gives each stage an executor, and a stage is chosen once a round."""
+
+    def sparing(observation: Observation) -> Decision:
+        stage_ = int(observation.schedulable.argmax())
+        return Decision(stage_, observation.held(int(observation.stage_job[stage_])) + 1)
+
+    sequence = JobSequence(
+        (job(stage(40, TASK_MS)), job(stage(40, TASK_MS))),
+        np.zeros(2),
+        attributes=(JobAttributes(tenant="a"), JobAttributes(tenant="b")),
+    )
+    guarded = Guarded(make_scheduler(sparing), Guarantees(floor={"b": 0.4}))
+    record = run_episode(fluid(executors=10), sequence, guarded)
+    assert np.bincount(record.task_job[record.task_start_ms == 0.0]).tolist() == [1, 4]
+
+
 def test_what_a_tenant_does_not_need_goes_to_others() -> None:
     sequence = JobSequence(
         (job(stage(20, TASK_MS)), job(stage(2, TASK_MS))),
@@ -332,3 +351,35 @@ def test_unknown_tenants_are_refused() -> None:
         wanted.check_tenants(["bi", "etl"])
     with pytest.raises(SchedulerError, match="the jobs have no tenants"):
         wanted.check_tenants([])
+
+
+# ---- every kind of cluster -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_both_engines_agree(seed: int) -> None:
+    draw = np.random.default_rng(seed)
+    config = ClusterConfig(6, moving_delay_ms=5.0, warmup_delay_ms=2.0)
+    sequence = of_tenants(draw)
+    for name in ("sjf-cp", "priced-srpt"):
+        guarded = make_scheduler(f"{name},floor=bi:0.4,ceiling=ml:0.5,no-later-than=1.1")
+        one, other = (
+            run_episode(replace(config, engine=engine), sequence, guarded) for engine in ("compiled", "simpy")
+        )
+        assert one.completion_ms.tolist() == other.completion_ms.tolist()
+        assert one.kept == other.kept
+        assert one.kept.overruled
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_guards_cope_with_faults_wrong_estimates_and_classes(seed: int) -> None:
+    draw = np.random.default_rng(seed)
+    config = ClusterConfig(
+        executor_classes=(ExecutorClass(2, memory=0.5), ExecutorClass(3)),
+        moving_delay_ms=5.0,
+        knowledge=Knowledge(job_error=0.7, task_count_error=0.5, unknown=0.3),
+        faults=Faults(executor_lifetime_ms=400.0, executor_return_ms=50.0, task_failures=0.05),
+    )
+    guarded = make_scheduler("packed-srpt,floor=bi:0.4,ceiling=ml:0.6,no-later-than=1.2")
+    record = run_episode(config, of_tenants(draw), guarded)
+    assert (~np.isnan(record.completion_ms)).sum() + len(record.failed_job) == len(record.sequence)

@@ -169,6 +169,19 @@ def check_high_load(found: Found) -> None:
     assert np.shape(found.content["executors"]["fair"]) == (2, len(LOAD_LEVELS))
 
 
+def check_guarantees(found: Found) -> None:
+    names = ["fair", RULE, "las", "decima", "decima:embedded-batch"]
+    assert list(found.content["costs"]) == names
+    costs = found.content["costs"]
+    assert costs["fair"]["1"]["late"][0][0] == 0
+    for name in names:
+        assert list(costs[name]) == ["1", "100"]
+        assert costs[name]["100"]["changed"] == 0
+        assert costs[name]["100"]["mean"][0] == 0
+    assert costs["las"]["1"]["changed"] > 0
+    assert costs["las"]["1"]["late"][0][0] > 0
+
+
 def check_estimates(found: Found) -> None:
     cells = {(each["arrivals"], each["errors"]): each["changes"] for each in found.content["gains"]}
     arrivals = ("batches", "streams 2 s apart")
@@ -386,6 +399,10 @@ CASES: dict[str, tuple[str, Callable[[Found], None]]] = {
     "fig22": (TINY, check_fig22),
     "table2": (f"{TINY} --load 0.7", check_table2),
     "high-load": (f"{TINY} --jobs 6 --load 0.5", check_high_load),
+    "guarantees": (
+        f"{TINY} --jobs 24 --load 0.8 --factor 1 --factor 100 --checkpoint {{general}}",
+        check_guarantees,
+    ),
     "drift": (f"{TINY} --jobs 24 --load 0.5 --checkpoint {{general}}", check_drift),
     "estimates": (f"{TINY} --interval 2 --errors job-1 --checkpoint {{general}}", check_estimates),
     "faults": (

@@ -1,0 +1,183 @@
+"""What guarantees cost: mean JCT, tails and violations with and without a factor on the JCT under fair sharing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+from matplotlib.figure import Figure
+
+from decima.evaluation.comparison import Comparison
+from decima.evaluation.guarantees import fair_rule
+from decima.evaluation.metrics import Interval, bootstrap_interval, mean_interval, paired_change
+from decima.policy.shipped import specialists
+from decima.registry import LEARNED
+from decima.schedulers.guarantees.spec import Guarantees
+from decima.show.style import LEGEND, finish_axes, new_figure, styles
+from decima.show.tables import interval_text, new_table
+from decima.studies.compared import compared
+from decima.studies.outcome import FULL, RULE, Outcome
+from decima.studies.study import Study
+
+__all__ = ["FACTORS", "Cost", "costs", "guarantees", "plot_guarantees"]
+
+#: Factors on the JCT under fair sharing.
+FACTORS = (1.5, 2.0, 3.0)
+#: Rules that are compared; the last one starves large jobs.
+RULES = ("fair", RULE, "las")
+
+
+class Cost(NamedTuple):
+    """What a factor costs a scheduler; means over the experiments, paired with the scheduler alone.
+
+    Attributes:
+        mean: change of the mean JCT, as a fraction.
+        p99: change of the 99th percentile of the JCT, as a fraction.
+        worst_slowdown: change of the largest slowdown of a job.
+        late: share of the jobs that are later than the factor allows, of the scheduler alone, and with the guarantee.
+        latest_s: largest lateness in an experiment, s, of both.
+        changed: share of the decisions that the guarantee changed.
+    """
+
+    mean: Interval
+    p99: Interval
+    worst_slowdown: Interval
+    late: tuple[Interval, Interval]
+    latest_s: tuple[Interval, Interval]
+    changed: float
+
+
+def guarantees(study: Study, load: float, factors: Sequence[float]) -> Outcome:
+    """Compare schedulers with and without ``no-later-than`` on streams of 200 jobs."""
+    interval_s = study.interval_for_load(load)
+    conditions = study.conditions(num_experiments=20, num_jobs=200, interval_s=interval_s)
+    factors = sorted(set(factors)) or FACTORS
+    learned = {FULL: LEARNED if study.checkpoint is None else f"{LEARNED}:{study.checkpoint}"}
+    if (batch := "tpch-batch" if "profiles" in study.source else "embedded-batch") in specialists():
+        learned[f"{LEARNED}:{batch}"] = f"{LEARNED}:{batch}"
+    alone = {**{name: name for name in RULES}, **learned}
+    schedulers = dict(alone)
+    for name, spec in alone.items():
+        for factor in factors:
+            schedulers[_kept(name, factor)] = f"{spec}{Guarantees(no_later_than=factor).suffix}"
+    comparisons = study.compare({"": (conditions, schedulers)})
+    found = {name: {factor: costs(comparisons[""], name, factor) for factor in factors} for name in alone}
+    table = new_table(
+        f"No later than a factor times the JCT under {fair_rule(conditions.cluster)}",
+        *(
+            "Scheduler",
+            "Factor",
+            "Mean JCT",
+            "p99 JCT",
+            "Worst slowdown",
+            "Late jobs",
+            "Latest (s)",
+            "Changed",
+        ),
+    )
+    for name, by_factor in found.items():
+        for place, (factor, each) in enumerate(by_factor.items()):
+            table.add_row(
+                name * (not place),
+                f"{factor:g}",
+                interval_text(each.mean, "+.1%"),
+                interval_text(each.p99, "+.1%"),
+                interval_text(each.worst_slowdown, "+.1f"),
+                " to ".join(f"{rate.mean:.1%}" for rate in each.late),
+                " to ".join(f"{latest.mean:.0f}" for latest in each.latest_s),
+                f"{each.changed:.1%}",
+                end_section=place == len(by_factor) - 1,
+            )
+    return compared(
+        "guarantees",
+        f"{conditions.num_jobs} {study.workload.name} jobs {interval_s:g} s apart, {study.executors} executors",
+        comparisons,
+        reference=RULE,
+        columns=("p99_jct_s", "worst_slowdown"),
+        tables=(table,),
+        notes=(
+            "Mean JCT, p99 JCT, worst slowdown: change by the guarantee, paired by experiment; intervals of the latter "
+            "two are bootstrap intervals.",
+            "Late jobs: share of the jobs that are later than the factor allows, alone and with the guarantee; latest: "
+            "by how much the latest job of an experiment is, on average over the experiments.",
+            "Changed: share of the decisions that the guarantee changed.",
+        ),
+        extra={
+            "interval_s": interval_s,
+            "costs": {
+                name: {f"{factor:g}": each._asdict() for factor, each in by.items()}
+                for name, by in found.items()
+            },
+        },
+        pictures={"guarantees": partial(plot_guarantees, found)},
+    )
+
+
+def _kept(scheduler: str, factor: float) -> str:
+    """Return the displayed name of a scheduler with a guarantee."""
+    return f"{scheduler} \u2264 {factor:g}"
+
+
+def costs(comparison: Comparison, scheduler: str, factor: float) -> Cost:
+    """Return what a factor costs a scheduler that was compared alone and with the guarantee, beside the fair rule."""
+    kept, rule = _kept(scheduler, factor), fair_rule(comparison.conditions.cluster)
+    runs = {
+        name: comparison.runs[comparison.runs["scheduler"] == name].set_index("seed")
+        for name in (scheduler, kept)
+    }
+    late_s = {name: _late_s(comparison.jobs, name, rule, factor) for name in (scheduler, kept)}
+    by_seed = {name: each.groupby(level="seed") for name, each in late_s.items()}
+
+    def change(metric: str) -> pd.Series[float]:
+        return runs[kept][metric] - runs[scheduler][metric]
+
+    p99 = bootstrap_interval(change("p99_jct_s"))
+    scale = float(runs[scheduler]["p99_jct_s"].mean())
+    both = (by_seed[scheduler], by_seed[kept])
+    rates = [mean_interval(each.apply(lambda late: (late > 0).mean())) for each in both]
+    latest = [bootstrap_interval(each.max().clip(lower=0.0)) for each in both]
+    return Cost(
+        paired_change(runs[kept]["mean_jct_s"], runs[scheduler]["mean_jct_s"]),
+        Interval(p99.mean / scale, p99.half_width / scale),
+        bootstrap_interval(change("worst_slowdown")),
+        (rates[0], rates[1]),
+        (latest[0], latest[1]),
+        float(runs[kept]["overruled"].sum() / runs[kept]["decisions"].sum()),
+    )
+
+
+def _late_s(jobs: pd.DataFrame, scheduler: str, rule: str, factor: float) -> pd.Series[float]:
+    """Return how much later than a factor each job is, s, negative for jobs in time; index ``seed``, ``job``."""
+    jct_s = {
+        name: jobs[jobs["scheduler"] == name].set_index(["seed", "job"])["jct_s"]
+        for name in (scheduler, rule)
+    }
+    return jct_s[scheduler] - factor * jct_s[rule]
+
+
+def plot_guarantees(found: Mapping[str, Mapping[float, Cost]]) -> Figure:
+    """Draw the cost in mean JCT by the factor; late jobs and the latest job, alone (dashed) and with the guarantee."""
+    figure = new_figure(13, 4)
+    cost, late, latest = figure.subplots(1, 3)
+    looks = styles(found)
+    for name, by_factor in found.items():
+        factors = list(by_factor)
+        means = np.array([each.mean for each in by_factor.values()])
+        look = looks[name] | {"linestyle": "-", "marker": "o"}
+        cost.errorbar(factors, 100 * means[:, 0], 100 * means[:, 1], capsize=2, label=name, **look)
+        for axes, values, scale in (
+            (late, [each.late for each in by_factor.values()], 100),
+            (latest, [each.latest_s for each in by_factor.values()], 1),
+        ):
+            alone, kept = np.array([[each.mean for each in pair] for pair in values]).T * scale
+            axes.plot(factors, kept, **look)
+            axes.plot(factors, alone, **(look | {"linestyle": "--", "marker": ""}))
+    cost.axhline(0.0, color="0.6", linewidth=0.8)
+    finish_axes(cost, xlabel="Factor", ylabel="Change of the mean JCT (%)")
+    finish_axes(late, xlabel="Factor", ylabel="Late jobs (%)")
+    finish_axes(latest, xlabel="Factor", ylabel="Latest job of an experiment (s)")
+    cost.legend(**LEGEND)
+    return figure

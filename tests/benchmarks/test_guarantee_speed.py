@@ -1,0 +1,46 @@
+"""CPU time of episodes with guarantees, relative to the same scheduler without, in the same run."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from decima.registry import make_scheduler
+from simulator import ClusterConfig, run_episode
+from simulator.cluster.record import EpisodeRecord
+from workloads.arrivals import JobSequence, poisson_arrivals
+from workloads.sources.open import open_workload
+
+pytestmark = pytest.mark.benchmark
+
+CLUSTER = ClusterConfig(num_executors=50)
+
+
+def took_s(scheduler: str, sequence: JobSequence) -> tuple[float, EpisodeRecord]:
+    """Return the least CPU time of three episodes after a first one, s, and the episode."""
+    record = run_episode(CLUSTER, sequence, make_scheduler(scheduler))
+    times = []
+    for _ in range(3):
+        started = time.process_time()
+        run_episode(CLUSTER, sequence, make_scheduler(scheduler))
+        times.append(time.process_time() - started)
+    return min(times), record
+
+
+@pytest.mark.parametrize(
+    ("scheduler", "most"), [("fair", 4.0), ("priced-srpt", 2.5), ("decima:general", 2.0)]
+)
+def test_a_guarded_decision_takes_about_as_long_as_two(scheduler: str, most: float) -> None:
+    """Executors of ``fair`` stay with their job, which the engine decides alone; a guard must be asked each time."""
+    sequence = poisson_arrivals(open_workload().profiles, 150, 4000.0, 0)
+    alone_s, alone = took_s(scheduler, sequence)
+    guarded_s, guarded = took_s(f"{scheduler},no-later-than=1.5", sequence)
+    per_decision = [
+        1e6 * spent_s / record.num_decisions for spent_s, record in ((alone_s, alone), (guarded_s, guarded))
+    ]
+    print(
+        f"\n{scheduler}: {per_decision[0]:.0f} us a decision with all that the simulator does, guarded "
+        f"{per_decision[1]:.0f} us, {guarded_s / alone_s:.2f} times an episode"
+    )
+    assert guarded_s < most * alone_s
