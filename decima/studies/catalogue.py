@@ -214,7 +214,7 @@ STUDIES: dict[str, Entry] = {
     "guarantees": Entry("guarantees:guarantees", """Show what guarantees against late jobs cost.
 
         Streams of 200 jobs under rules and policies, alone and with a guarantee: mean JCT, tails, and how often it is
-        not kept. Nothing is trained. About 5 minutes.""", (
+        not kept. Nothing is trained. About 8 minutes.""", (
             LOAD, Option("--factor", "above 0", "Factor on the JCT under fair sharing; may be given several times.  "
             "[default: 1.5, 2 and 3]", (), "factors", multiple=True), CHECKPOINT, *CLUSTER,
         )),
