@@ -15,12 +15,13 @@ __all__ = ["SHIPPED", "default_policies", "objective_policy", "specialists"]
 _SPECIALISTS = ("tpch-batch", "tpch-stream", "embedded-batch", "embedded-stream")
 
 #: Metric of ``decima compare --show`` -> policy that was trained for it.
-_OBJECTIVES: dict[str, str] = {}
+_OBJECTIVES = {"misses": "tpch-misses", "weighted": "tpch-weighted"}
 
 #: Name -> file. ``general`` was trained on clusters of many sizes and moving delays, with batches and streams of TPC-H
 #: and random DAGs. ``packing-*`` were trained on streams with four executor classes, of published TPC-H profiles or
 #: jobs of an industrial trace. Specialists were trained on batches of 20 jobs or streams on 50 executors, of published
-#: or embedded profiles, and are better there than ``general``.
+#: or embedded profiles, and are better there than ``general``. ``tpch-misses`` and ``tpch-weighted`` are for other
+#: objectives than the mean JCT, in streams of published profiles on 50 executors.
 SHIPPED: dict[str, Path] = {
     name: Path(__file__).with_name(f"{name}.npz")
     for name in ("general", "packing-tpch", "packing-trace", *_SPECIALISTS, *_OBJECTIVES.values())

@@ -175,6 +175,16 @@ def test_a_specialist_for_streams_of_the_published_jobs(
     assert best_fit(here(published, **stream | {"every_s": 12.0})) == ("general", [])
 
 
+def test_the_policy_for_an_objective(published: Workload) -> None:
+    streams = here(published, jobs=100, every_s=19.5)
+    assert best_fit(streams, "misses") == ("tpch-misses", [])
+    assert best_fit(streams, "weighted") == ("tpch-weighted", [])
+    assert misfits("tpch-misses", streams, "misses") == []
+    assert misfits("tpch-misses", streams) == ["the objective is jct, trained for misses:10"]
+    for conditions, metric in ((streams, "mean"), (streams, "p99"), (here(jobs=20), "misses")):
+        assert best_fit(conditions, metric)[0] not in ("tpch-misses", "tpch-weighted")  # type: ignore[index]
+
+
 @pytest.mark.parametrize(
     "changed",
     [
