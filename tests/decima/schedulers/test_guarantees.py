@@ -108,7 +108,7 @@ NAMES = [name for name in SCHEDULERS if name not in ("lookahead", "graphene")]
 
 def check_theorem(seed: int, factor: float) -> None:
     draw = np.random.default_rng(seed)
-    sequence, name = malleable(draw), str(draw.choice([*NAMES, "largest", "waits"]))
+    sequence, name = malleable(draw), str(draw.choice([*NAMES, "decima:general", "largest", "waits"]))
     inner = {"largest": LargestFirst, "waits": Waits}.get(name, lambda: make_scheduler(name, seed))()
     record = run_episode(fluid(), sequence, Guarded(inner, Guarantees(no_later_than=factor)))
     work_ms = [profile.work_ms for profile in sequence.profiles]
