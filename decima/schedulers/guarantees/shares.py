@@ -52,8 +52,8 @@ class Shares:
     """Shares of tenants in one episode, see above.
 
     Attributes:
-        below_floor_ms: longest time for which a tenant was below its floor at all decisions although it had a stage
-            that could run, ms.
+        below_floor_ms: longest time for which a tenant was below its floor although it had a stage that could run, ms;
+            an upper bound, from the decision before.
     """
 
     def __init__(self, guarantees: Guarantees) -> None:
@@ -61,6 +61,7 @@ class Shares:
         self._tenants: tuple[Tenant, ...] | None = None
         self._floor, self._ceiling = np.zeros(0), np.zeros(0)
         self._since_ms: dict[str, float] = {}
+        self._last_ms = -math.inf
         self.below_floor_ms = 0.0
 
     def allowed(self, observation: Observation) -> Allowed | None:
@@ -109,7 +110,11 @@ class Shares:
         for place, tenant in enumerate(observation.tenants):
             has = held[place] + (observation.offered if place == own else 0)
             if could[place] and has < floor[place]:
-                since_ms = self._since_ms.setdefault(tenant.name, observation.time_ms)
+                # Since the last decision at most: none is taken while no executor is offered.
+                mine = (observation.job_tenant == place) & (observation.next_stage >= 0)
+                first_ms = max(self._last_ms, float(observation.job_arrival_ms[mine].min()))
+                since_ms = self._since_ms.setdefault(tenant.name, first_ms)
                 self.below_floor_ms = max(self.below_floor_ms, observation.time_ms - since_ms)
             else:
                 self._since_ms.pop(tenant.name, None)
+        self._last_ms = observation.time_ms
