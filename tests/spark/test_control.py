@@ -131,6 +131,7 @@ def test_jobs_that_name_a_pool_are_under_control_too(sleeper: Sleeper, server: P
     finally:
         sleeper.spark.sparkContext.setLocalProperty("spark.scheduler.pool", None)
     assert most_at_once(tasks_of(sleeper, "P")) == 1
+    assert {job.pool for job in seen(server, "P") if job.stages} == {"mine"}
 
 
 def test_a_limit_holds_for_all_stages_of_a_job_together(sleeper: Sleeper, server: PolicyServer) -> None:

@@ -52,6 +52,8 @@ final class Job {
   /** Time of its first submission. */
   long submittedMs;
   String name;
+  /** Its pool in FAIR mode; null if it names none. */
+  String pool;
   SqlPlan plan;
   /** Spark jobs that may still run. */
   final Set<Integer> sparkJobs = new HashSet<>();
@@ -174,6 +176,9 @@ final class Job {
    */
   void write(ObjectNode out, long nowMs, Map<Integer, TaskSetManager> sets, boolean plans) {
     out.put("id", id).put("name", name).put("submitted_time_ms", (double) submittedMs);
+    if (pool != null) {
+      out.put("pool", pool);
+    }
     if (plan == null || !plans) {
       out.putNull("plan").putArray("exchanges");
     } else {

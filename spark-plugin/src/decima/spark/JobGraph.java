@@ -50,6 +50,8 @@ final class JobGraph {
       job.sparkJobs.add(sparkJob);
       String name = properties == null ? null : properties.getProperty("spark.job.description");
       job.name = name == null ? job.name : SqlPlan.cut(name, SqlPlan.LONGEST_NAME);
+      String pool = properties == null ? null : properties.getProperty("spark.scheduler.pool");
+      job.pool = pool == null ? job.pool : SqlPlan.cut(pool, SqlPlan.LONGEST_NAME);
       try {
         Option<ActiveJob> active = context.dagScheduler().jobIdToActiveJob().get(sparkJob);
         if (active.isDefined()) {
