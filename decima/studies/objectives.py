@@ -48,6 +48,8 @@ GOALS = (
 OTHERS = ("mean", "p99")
 #: Objectives over the mean JCT in the picture.
 DRAWN = ("misses", "p99")
+#: Scheduler that is not in the picture: far from all others.
+LEFT_OUT = "fifo"
 
 
 def objectives(study: Study, load: Sequence[float]) -> Outcome:
@@ -149,12 +151,13 @@ def plot_fronts(runs: pd.DataFrame, load: float) -> Figure:
         goal, column = next(each for each in GOALS if each.metric == metric), SHOWN[metric]
         mine = runs[runs["condition"] == _name(goal, load)]
         share = METRICS[column].is_share
-        for scheduler, rows in mine.groupby("scheduler", sort=False):
-            value = rows[column].mean() * (100 if share else 1)
-            look = {**looks[str(scheduler)], "linestyle": ""}
-            place = rows["mean_jct_s"].mean(), value
-            axes.plot(*place, marker="o", **look)
-            axes.annotate(str(scheduler), place, (4, 4), textcoords="offset points", fontsize="x-small")
+        places: dict[tuple[float, float], list[str]] = {}  # schedulers that decide alike share a point
+        for scheduler, rows in mine[mine["scheduler"] != LEFT_OUT].groupby("scheduler", sort=False):
+            value = float(rows[column].mean()) * (100 if share else 1)
+            places.setdefault((float(rows["mean_jct_s"].mean()), value), []).append(str(scheduler))
+        for place, names in places.items():
+            axes.plot(*place, marker="o", **{**looks[names[0]], "linestyle": ""})
+            axes.annotate(", ".join(names), place, (4, 4), textcoords="offset points", fontsize="x-small")
         heading = METRICS[column].heading
         finish_axes(
             axes,
