@@ -62,6 +62,14 @@ PORT = WholeRange(0, 65535)
 )
 @click.option("--no-token", is_flag=True, help="Serve every driver that connects.")
 @click.option(
+    "--tokens",
+    "tokens_file",
+    type=PATH,
+    metavar="FILE",
+    help="Several tokens instead of one. Each line has a token, a name, requests per second and the last day of "
+    "validity (or -). Page and metrics need a token, too.",
+)
+@click.option(
     "--log",
     "log_file",
     type=PATH,
@@ -80,6 +88,7 @@ def serve(
     slots: int | None,
     token_file: Path | None,
     no_token: bool,
+    tokens_file: Path | None,
     log_file: Path | None,
     metrics: int | None,
     http: int | None,
@@ -102,6 +111,7 @@ def serve(
     from decima.service.log import DecisionLog
     from decima.service.running import DEFAULT_TOKEN_FILE, logging_to_stderr, read_token, run, warm_up
     from decima.service.service import Service, Watcher
+    from decima.service.tokens import Tokens, read_tokens
     from workloads.sources.open import open_workload
 
     if not faulthandler.is_enabled():  # a crash in compiled code leaves a traceback
@@ -112,6 +122,8 @@ def serve(
         raise click.UsageError(f"--spark {address!r}: expected a port or unix:PATH")
     if no_token and token_file is not None:
         raise click.UsageError("--token-file and --no-token exclude each other")
+    if tokens_file is not None and (no_token or token_file is not None):
+        raise click.UsageError("--tokens excludes --token-file and --no-token")
     spec = {"rule": "priced-srpt"}.get(policy, policy)
     if spec in SHIPPED or Path(spec).is_file():
         spec = f"{LEARNED}:{spec}"
@@ -123,13 +135,16 @@ def serve(
         ships = "" if ":" in policy else f"; or a policy file, or one of {', '.join(SHIPPED)}"
         raise click.ClickException(f"{error}{ships}") from None
     known = History.of(open_workload(history)) if history is not None else History()
-    token = "" if no_token else read_token(token_file or DEFAULT_TOKEN_FILE)
+    tokens = None if tokens_file is None else Tokens(read_tokens(tokens_file))
+    token = "" if no_token or tokens is not None else read_token(token_file or DEFAULT_TOKEN_FILE)
     warm_up(lambda: make_scheduler(spec))
 
     def ready(where: str) -> None:
         what = f"{spec}, in the shadow" if shadow else spec
         click.echo(f"serving {what} on {where}")
-        if not no_token:
+        if tokens_file is not None:
+            click.echo(f"tokens: {tokens_file}")
+        elif not no_token:
             click.echo(f"token file: {(token_file or DEFAULT_TOKEN_FILE).expanduser()}")
 
     watchers: list[Watcher] = []
@@ -142,7 +157,7 @@ def serve(
             with _extra("--metrics"):
                 from decima.service.metrics import Metrics
             counted = Metrics()
-            at, end = counted.listen(metrics, host)
+            at, end = counted.listen(metrics, host, tokens)
             ends.callback(end)
             watchers.append(counted)
             click.echo(f"metrics: {at}")
@@ -151,10 +166,16 @@ def serve(
             with _extra("--http"):
                 from decima.service.page import Page
             page = Page(spec, shadow)
-            beside = partial(page.listen, http, host, lambda at: click.echo(f"page: {at}"))
+            beside = partial(page.listen, http, host, lambda at: click.echo(f"page: {at}"), tokens)
             watchers.append(page)
         service = Service(
-            lambda: make_scheduler(spec), known, token=token, shadow=shadow, slots=slots, watchers=watchers
+            lambda: make_scheduler(spec),
+            known,
+            token=token,
+            tokens=tokens,
+            shadow=shadow,
+            slots=slots,
+            watchers=watchers,
         )
         asyncio.run(run(service, address, host, ready, beside))
 

@@ -2,17 +2,33 @@
 
 from __future__ import annotations
 
+import socket
+import threading
 from collections.abc import Callable
+from socketserver import ThreadingMixIn
+from typing import Any
+from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, start_http_server
+from prometheus_client import (
+    CollectorRegistry,
+    Counter,
+    Gauge,
+    Histogram,
+    make_wsgi_app,
+    start_http_server,
+)
 
-from decima.service.server import ServeError
+from decima.service.access import with_tokens
+from decima.service.errors import ServeError
 from decima.service.service import Connected, Watcher
+from decima.service.tokens import Tokens
 
 __all__ = ["Metrics"]
 
 #: Upper bounds of the histogram buckets of durations, s.
 BUCKETS_S = (0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
+#: Time limit of a client of the protected metrics for its request, s.
+PATIENCE_S = 10.0
 
 
 class Metrics(Watcher):
@@ -47,8 +63,13 @@ class Metrics(Watcher):
         self._slots = Gauge("decima_slots", "Task slots of connected drivers.", registry=registry)
         self._live: dict[int, tuple[int, int]] = {}
 
-    def listen(self, port: int, host: str) -> tuple[str, Callable[[], None]]:
+    def listen(self, port: int, host: str, tokens: Tokens | None = None) -> tuple[str, Callable[[], None]]:
         """Serve the metrics over HTTP; port 0 takes any free port.
+
+        Args:
+            port: port; 0 takes any free port.
+            host: name or address of the interface.
+            tokens: each request needs one of these; None: requests need none.
 
         Returns:
             The address, and a function that stops the server.
@@ -57,7 +78,10 @@ class Metrics(Watcher):
             ServeError: the port is in use.
         """
         try:
-            server, thread = start_http_server(port, host, self.registry)
+            if tokens is None:
+                server, thread = start_http_server(port, host, self.registry)
+            else:
+                server, thread = _start_protected(port, host, self.registry, tokens)
         except OSError as error:
             raise ServeError(
                 f"cannot listen on {host}:{port}: {(error.strerror or str(error)).lower()}"
@@ -101,3 +125,32 @@ class Metrics(Watcher):
         self._drivers.set(len(self._live))
         self._jobs.inc(now[0] - before[0])
         self._slots.inc(now[1] - before[1])
+
+
+class _Handler(WSGIRequestHandler):
+    timeout = PATIENCE_S
+
+    def log_message(self, *_: Any) -> None:
+        """Write nothing: refusals are in the service's log."""
+
+
+class _Server(ThreadingMixIn, WSGIServer):
+    daemon_threads = True
+
+    def handle_error(self, *_: Any) -> None:
+        """Ignore a client that has gone."""
+
+
+class _Server6(_Server):
+    address_family = socket.AF_INET6
+
+
+def _start_protected(
+    port: int, host: str, registry: CollectorRegistry, tokens: Tokens
+) -> tuple[WSGIServer, threading.Thread]:
+    """Do as ``start_http_server``, for requests with a token."""
+    server = (_Server6 if ":" in host else _Server)((host, port), _Handler)
+    server.set_app(with_tokens(make_wsgi_app(registry), tokens))
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    return server, thread

@@ -32,9 +32,11 @@ from starlette.responses import HTMLResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 from decima.outputs import json_in_html
+from decima.service.access import TokenMiddleware
+from decima.service.errors import ServeError
 from decima.service.jobs import LiveJob
-from decima.service.server import ServeError
 from decima.service.service import Connected, Watcher, one_line
+from decima.service.tokens import Tokens
 
 __all__ = ["Page"]
 
@@ -185,17 +187,20 @@ class Page(Watcher):
 
     # The web server.
 
-    def application(self, host: str) -> Starlette:
+    def application(self, host: str, tokens: Tokens | None = None) -> Starlette:
         """Return the web application: page (``/``), current state (``/state``) and updates (``/events``)."""
         # Against DNS rebinding: a foreign page has another host name, even if the name resolves to this address.
         hosts = ["localhost", "127.0.0.1", "[::1]", host] if _is_loopback(host) else ["*"]
+        middleware = [Middleware(TrustedHostMiddleware, allowed_hosts=hosts)]
+        if tokens is not None:
+            middleware.append(Middleware(TokenMiddleware, tokens=tokens))
         return Starlette(
             routes=[
                 Route("/", self._show),
                 Route("/state", self._state),
                 Route("/events", self._events),
             ],
-            middleware=[Middleware(TrustedHostMiddleware, allowed_hosts=hosts)],
+            middleware=middleware,
         )
 
     async def _show(self, request: Request) -> Response:
@@ -230,13 +235,16 @@ class Page(Watcher):
             self._readers -= 1
 
     @contextlib.asynccontextmanager
-    async def listen(self, port: int, host: str, ready: Callable[[str], None]) -> AsyncIterator[None]:
+    async def listen(
+        self, port: int, host: str, ready: Callable[[str], None], tokens: Tokens | None = None
+    ) -> AsyncIterator[None]:
         """Serve the page inside the block.
 
         Args:
             port: port; 0 takes any free port.
             host: name or address of the interface.
             ready: called with the page's address.
+            tokens: each request needs one of these; None: requests need none.
 
         Raises:
             ServeError: the port is in use.
@@ -247,7 +255,7 @@ class Page(Watcher):
             reason = os.strerror(error.errno) if error.errno else str(error)
             raise ServeError(f"cannot listen on {host}:{port}: {reason.lower()}") from None
         config = uvicorn.Config(
-            self.application(host),
+            self.application(host, tokens),
             log_config=None,
             access_log=False,
             lifespan="off",

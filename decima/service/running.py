@@ -24,9 +24,10 @@ from pathlib import Path
 from typing import Any
 
 from decima.service.driver import Driver
+from decima.service.errors import ServeError
 from decima.service.history import History
 from decima.service.protocol import Executor, Job, Stage, State
-from decima.service.server import ServeError, listen
+from decima.service.server import listen
 from decima.service.service import Service
 from simulator.cluster.episode import DecidesStages
 from workloads.reading import open_regular

@@ -11,9 +11,9 @@ import socket
 import stat
 from pathlib import Path
 
+from decima.service.errors import ServeError
 from decima.service.protocol import LONGEST_LINE, Answer, Refusal, Welcome
 from decima.service.service import Connected, RefusedError, Service, one_line
-from workloads.errors import DecimaError
 
 __all__ = ["ServeError", "listen"]
 
@@ -27,10 +27,6 @@ MOST_WAITING, MOST_UNREAD = 4, 1 << 20
 MOST_CONNECTIONS = 1_000
 
 log = logging.getLogger("decima.service")
-
-
-class ServeError(DecimaError, OSError):
-    """The service cannot start: an address is in use, or the token file is unsafe. The message is one line."""
 
 
 class _Connection(asyncio.Protocol):

@@ -17,6 +17,7 @@ from decima.service.driver import Decided, Driver
 from decima.service.history import History
 from decima.service.jobs import QuestionError
 from decima.service.protocol import PROTOCOL, Answer, Hello, State, Welcome
+from decima.service.tokens import DeniedError, Token, Tokens
 from simulator.cluster.episode import DecidesStages
 from workloads.errors import DecimaError
 
@@ -52,6 +53,7 @@ class Connected:
         decided: decisions and answer of that question.
         took_ms: time from the question to the answer, ms.
         failures: number of failed decisions.
+        token: its token, if the service has a file of tokens.
     """
 
     number: int
@@ -61,6 +63,7 @@ class Connected:
     decided: Decided | None = None
     took_ms: float = 0.0
     failures: int = 0
+    token: Token | None = None
 
 
 class Watcher:
@@ -89,6 +92,7 @@ class Service:
         make_scheduler: returns a new scheduler for each driver.
         history: profiles of earlier jobs.
         token: secret that drivers must send; empty: none is required.
+        tokens: several secrets with limits, instead of ``token``.
         shadow: whether drivers ignore the answers and keep Spark's own order.
         moving_delay_ms: delay of an executor that changes jobs within an application, ms.
         slots: number of slots shared by applications; None: executors stay in their application.
@@ -102,6 +106,7 @@ class Service:
         history: History | None = None,
         *,
         token: str = "",
+        tokens: Tokens | None = None,
         shadow: bool = False,
         moving_delay_ms: float = 0.0,
         slots: int | None = None,
@@ -110,7 +115,7 @@ class Service:
     ) -> None:
         self._make_scheduler = make_scheduler
         self._history = history or History()
-        self._token = token.encode()
+        self._token, self._tokens = token.encode(), tokens
         self._shadow = shadow
         self._moving_delay_ms = moving_delay_ms
         self._watchers = watchers
@@ -124,7 +129,8 @@ class Service:
         """Check a driver's first message and connect the driver.
 
         Raises:
-            RefusedError: the message is malformed, of another protocol version, or has a wrong token.
+            RefusedError: the message is malformed, of another protocol version, or has a token that is wrong, has
+                expired, or has made too many requests.
         """
         try:
             hello = _HELLO.validate_json(line)
@@ -134,7 +140,14 @@ class Service:
             raise RefusedError(other)
         if not hmac.compare_digest(hello.token.encode(errors="replace"), self._token) and self._token:
             raise RefusedError("wrong token: the driver needs the one in the service's token file")
-        connected = Connected(next(self._connections), hello, self._new_driver())
+        token = None
+        if self._tokens is not None:
+            try:
+                token = self._tokens.find(hello.token)
+                self._tokens.count(token)
+            except DeniedError as error:
+                raise RefusedError(str(error)) from None
+        connected = Connected(next(self._connections), hello, self._new_driver(), token=token)
         self._notify(lambda watcher: watcher.welcomed(connected))
         return connected, Welcome(shadow=self._shadow)
 
@@ -142,9 +155,15 @@ class Service:
         """Answer a question. If the scheduler fails, the answer keeps Spark's own order.
 
         Raises:
-            RefusedError: the question is malformed, out of order or inconsistent.
+            RefusedError: the question is malformed, out of order or inconsistent, or its token has expired or has made
+                too many requests.
         """
         start_s = time.perf_counter()
+        if self._tokens is not None and connected.token is not None:
+            try:
+                self._tokens.count(connected.token)
+            except DeniedError as error:
+                raise RefusedError(str(error)) from None
         try:
             state = _STATE.validate_json(line)
         except ValidationError as error:

@@ -64,6 +64,22 @@ def test_where_a_driver_can_connect_is_taken(served: list[tuple[Any, str, str]],
     assert served[0][1] == address
 
 
+def test_a_file_of_tokens_stands_in_for_the_token(served: list[tuple[Any, str, str]], tmp_path: Path) -> None:
+    tokens = tmp_path / "tokens"
+    tokens.write_text("0123456789abcdef etl 10 2099-12-31\n")
+    tokens.chmod(0o600)
+    assert serve("--policy", "fifo", "--tokens", str(tokens)).stdout == (
+        f"serving fifo on HERE\ntokens: {tokens}\n"
+    )
+    assert served[0][0]._tokens.find("0123456789abcdef").name == "etl"
+    assert_one_line_error(
+        serve("--policy", "fifo", "--tokens", str(tokens), "--no-token"),
+        "--tokens excludes --token-file and --no-token",
+    )
+    assert_one_line_error(serve("--policy", "fifo", "--tokens", str(tmp_path / "no")), "cannot be read")
+    assert len(served) == 1
+
+
 def test_an_unknown_policy_is_refused_with_those_that_there_are(served: list[tuple[Any, str, str]]) -> None:
     unknown = serve("--policy", "fife")
     assert_one_line_error(unknown, "unknown scheduler 'fife'")

@@ -1,0 +1,175 @@
+"""Tokens of drivers and readers: names, rates, expiry dates."""
+
+from __future__ import annotations
+
+import datetime
+import hashlib
+import hmac
+import math
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from decima.service.errors import ServeError, read_secret
+from workloads.errors import DecimaError
+
+__all__ = ["DeniedError", "Token", "Tokens", "read_tokens"]
+
+#: Shortest token of a file of tokens, and longest token, characters.
+FEWEST_CHARACTERS, MOST_CHARACTERS = 16, 256
+#: Longest file of tokens, characters.
+MOST_IN_FILE = 1 << 20
+#: Value of a column without a limit.
+NONE = "-"
+
+
+class DeniedError(DecimaError, PermissionError):
+    """A token is refused. The message is one line and begins with the status.
+
+    Attributes:
+        status: HTTP status: 401 unknown token, 403 expired token, 429 too many requests.
+    """
+
+    def __init__(self, status: int, reason: str) -> None:
+        super().__init__(f"{status} {reason}")
+        self.status = status
+
+
+@dataclass(frozen=True)
+class Token:
+    """A token.
+
+    Attributes:
+        name: its name in messages.
+        digest: SHA-256 of the token.
+        per_second: largest number of requests per second.
+        expires: last day on which it is valid, UTC; None: it does not expire.
+    """
+
+    name: str
+    digest: bytes
+    per_second: float = math.inf
+    expires: datetime.date | None = None
+
+    @classmethod
+    def of(cls, name: str, secret: str, **limits: object) -> Token:
+        """Return the token with this text."""
+        return cls(name, _digest(secret), **limits)  # type: ignore[arg-type]
+
+
+class Tokens:
+    """Checks tokens and counts their requests. May be used by several threads.
+
+    Args:
+        tokens: the valid tokens.
+        clock: monotonic time, s.
+        today: current date, UTC.
+    """
+
+    def __init__(
+        self,
+        tokens: Sequence[Token],
+        clock: Callable[[], float] = time.monotonic,
+        today: Callable[[], datetime.date] = lambda: datetime.datetime.now(datetime.UTC).date(),
+    ) -> None:
+        self._tokens = tokens
+        self._clock, self._today = clock, today
+        self._lock = threading.Lock()
+        # Per token: requests that may still be made at once, and when that was known.
+        self._left = {token.name: (_burst(token), clock()) for token in tokens}
+
+    def find(self, secret: str) -> Token:
+        """Return the token with this text. The time does not depend on which characters are right.
+
+        Raises:
+            DeniedError: unknown or expired.
+        """
+        digest = _digest(secret)
+        # All are compared, so that the time does not tell the place in the file.
+        found = [token for token in self._tokens if hmac.compare_digest(token.digest, digest)]
+        if not found:
+            raise DeniedError(401, "wrong token: none of the service's tokens")
+        self._check_date(found[0])
+        return found[0]
+
+    def count(self, token: Token) -> None:
+        """Count a request.
+
+        Raises:
+            DeniedError: the token has expired, or its requests are more than it may make. At most the requests of one
+                second are accepted at once.
+        """
+        self._check_date(token)
+        if math.isinf(token.per_second):
+            return
+        with self._lock:
+            now_s = self._clock()
+            left, then_s = self._left[token.name]
+            left = min(_burst(token), left + (now_s - then_s) * token.per_second)
+            self._left[token.name] = (left - 1 if left >= 1 else left), now_s
+        if left < 1:
+            raise DeniedError(429, f"more than {token.per_second:g} requests per second of {token.name}")
+
+    def _check_date(self, token: Token) -> None:
+        if token.expires is not None and self._today() > token.expires:
+            raise DeniedError(403, f"the token of {token.name} expired after {token.expires}")
+
+
+def read_tokens(path: Path) -> tuple[Token, ...]:
+    """Read a file of tokens.
+
+    Each line has a token, a name, the largest number of requests per second and the last day of validity
+    (``YYYY-MM-DD``, UTC), with spaces between them; ``-`` stands for no limit. A line that begins with ``#`` is a
+    comment.
+
+    Raises:
+        ServeError: the file cannot be read, is readable by others, or a line is malformed.
+    """
+    text = read_secret(path, "file of tokens", MOST_IN_FILE)
+    tokens: list[Token] = []
+    for number, line in enumerate(text.splitlines(), 1):
+        if not line.strip() or line.lstrip().startswith("#"):
+            continue
+        try:
+            tokens.append(_parse(line.split()))
+            if len({token.digest for token in tokens}) < len(tokens):
+                raise ValueError("this token stands in an earlier line, too")
+            if len({token.name for token in tokens}) < len(tokens):
+                raise ValueError(f"the name {tokens[-1].name} stands in an earlier line, too")
+        except ValueError as error:
+            raise ServeError(f"{path}: line {number}: {error}") from None
+    if not tokens:
+        raise ServeError(f"{path}: no token in this file")
+    return tuple(tokens)
+
+
+def _parse(words: Sequence[str]) -> Token:
+    """Return the token of a line. Messages never quote the token."""
+    if len(words) != 4:
+        raise ValueError(f"expected TOKEN NAME REQUESTS-PER-SECOND EXPIRY-DATE, got {len(words)} words")
+    secret, name, rate, day = words
+    if not FEWEST_CHARACTERS <= len(secret) <= MOST_CHARACTERS or not secret.isprintable():
+        raise ValueError(f"expected a token of {FEWEST_CHARACTERS} to {MOST_CHARACTERS} characters")
+    if not name.isprintable():
+        raise ValueError("expected a name of printable characters")
+    try:
+        per_second = math.inf if rate == NONE else float(rate)
+    except ValueError:
+        per_second = math.nan
+    if not per_second > 0:
+        raise ValueError(f"{rate!r}: expected requests per second, a number above 0, or {NONE}")
+    try:
+        expires = None if day == NONE else datetime.date.fromisoformat(day)
+    except ValueError:
+        raise ValueError(f"{day!r}: expected a date such as 2027-12-31, or {NONE}") from None
+    return Token.of(name, secret, per_second=per_second, expires=expires)
+
+
+def _burst(token: Token) -> float:
+    return max(token.per_second, 1.0)
+
+
+def _digest(secret: str) -> bytes:
+    return hashlib.sha256(secret.encode(errors="replace")).digest()

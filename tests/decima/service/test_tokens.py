@@ -1,0 +1,196 @@
+"""Several tokens of one service: names, rates and expiry dates, for drivers, page and metrics."""
+
+from __future__ import annotations
+
+import base64
+import datetime
+import http.client
+import logging
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from decima.schedulers.priced_srpt import PricedSrpt
+from decima.service.errors import ServeError
+from decima.service.metrics import Metrics
+from decima.service.page import Page
+from decima.service.protocol import Refusal, Welcome
+from decima.service.service import Service
+from decima.service.tokens import DeniedError, Token, Tokens, read_tokens
+from tests.decima.service.serving import Client, a_job, a_stage, a_state, executors, serving
+
+ETL, BI = "etl-0123456789abcdef", "bi-0123456789abcdef"
+DAY = datetime.date(2027, 12, 31)
+
+
+def write(path: Path, text: str, mode: int = 0o600) -> Path:
+    path.write_text(text)
+    path.chmod(mode)
+    return path
+
+
+def asked(seq: int):  # type: ignore[no-untyped-def]
+    return a_state(seq, a_job("a", a_stage(1)), having=executors(2))
+
+
+def test_a_file_of_tokens_is_read(tmp_path: Path) -> None:
+    path = write(tmp_path / "tokens", f"# drivers\n\n{ETL} etl 2.5 {DAY}\n  {BI}  bi - -\n")
+    assert read_tokens(path) == (
+        Token.of("etl", ETL, per_second=2.5, expires=DAY),
+        Token.of("bi", BI),
+    )
+    assert ETL not in repr(read_tokens(path))
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        (f"{ETL} etl 5\n", "line 1: expected TOKEN NAME REQUESTS-PER-SECOND EXPIRY-DATE, got 3 words"),
+        (f"#\n{ETL} etl 0 -\n", "line 2: '0': expected requests per second"),
+        (f"{ETL} etl nan -\n", "line 1: 'nan': expected requests per second"),
+        (f"{ETL} etl - 31.12.2027\n", "line 1: '31.12.2027': expected a date"),
+        ("short etl - -\n", "line 1: expected a token of 16 to 256 characters"),
+        (f"{ETL} etl - -\n{ETL} bi - -\n", "line 2: this token stands in an earlier line, too"),
+        (f"{ETL} etl - -\n{BI} etl - -\n", "line 2: the name etl stands in an earlier line, too"),
+        ("# none\n", "no token in this file"),
+    ],
+)
+def test_a_malformed_file_is_refused_in_one_line_without_its_tokens(
+    tmp_path: Path, text: str, reason: str
+) -> None:
+    path = write(tmp_path / "tokens", text)
+    with pytest.raises(ServeError) as error:
+        read_tokens(path)
+    assert str(error.value).startswith(f"{path}: {reason}")
+    assert "\n" not in str(error.value)
+    assert ETL not in str(error.value)
+
+
+def test_a_file_that_others_can_read_or_that_is_missing_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ServeError, match="chmod 600"):
+        read_tokens(write(tmp_path / "tokens", f"{ETL} etl - -\n", 0o640))
+    with pytest.raises(ServeError, match="cannot be read: No such file"):
+        read_tokens(tmp_path / "missing")
+
+
+def test_requests_beyond_the_rate_are_refused_until_time_has_passed() -> None:
+    now_s = [100.0]
+    tokens = Tokens(
+        [Token.of("etl", ETL, per_second=2.0), Token.of("bi", BI, per_second=0.5)], lambda: now_s[0]
+    )
+    etl, bi = tokens.find(ETL), tokens.find(BI)
+    for _ in range(2):
+        tokens.count(etl)
+    tokens.count(bi)
+    for token, reason in ((etl, "429 more than 2 requests per second of etl"), (bi, "429 more than 0.5")):
+        with pytest.raises(DeniedError, match=reason):
+            tokens.count(token)
+    now_s[0] += 0.5
+    tokens.count(etl)  # one more after half a second
+    with pytest.raises(DeniedError):
+        tokens.count(etl)
+    with pytest.raises(DeniedError):
+        tokens.count(bi)
+    now_s[0] += 1000
+    for _ in range(2):  # no more than those of a second are saved up
+        tokens.count(etl)
+    with pytest.raises(DeniedError):
+        tokens.count(etl)
+
+
+def test_a_token_is_valid_on_its_last_day_and_not_on_the_next() -> None:
+    today = [DAY]
+    tokens = Tokens([Token.of("etl", ETL, expires=DAY)], today=lambda: today[0])
+    token = tokens.find(ETL)
+    tokens.count(token)
+    today[0] += datetime.timedelta(days=1)
+    for use in (partial(tokens.find, ETL), partial(tokens.count, token)):
+        with pytest.raises(DeniedError, match="403 the token of etl expired after 2027-12-31"):
+            use()
+
+
+def test_a_driver_is_refused_in_one_line_at_both_ends(caplog: pytest.LogCaptureFixture) -> None:
+    """Wrong, expired before and while it is connected, too many questions; another driver is served all the time."""
+    caplog.set_level(logging.WARNING)
+    today = [DAY]
+    tokens = Tokens(
+        [Token.of("etl", ETL, per_second=3.0, expires=DAY), Token.of("bi", BI)],
+        clock=lambda: 0.0,
+        today=lambda: today[0],
+    )
+    reasons = []
+    with serving(Service(PricedSrpt, tokens=tokens)) as where, Client(where, token=BI) as other:
+        for wrong in ("", "x" * 20):
+            with Client(where, token=wrong) as client:
+                reasons.append(client.greeting)
+        with Client(where, token=ETL) as client:
+            assert client.greeting == Welcome()
+            client.ask(asked(1))
+            client.ask(asked(2))
+            reasons.append(client.say(asked(3)))
+        other.ask(asked(1))
+        today[0] += datetime.timedelta(days=1)
+        with Client(where, token=ETL) as client:
+            reasons.append(client.greeting)
+        other.ask(asked(2))
+    texts = [each.reason for each in reasons if isinstance(each, Refusal)]
+    assert texts == [
+        "401 wrong token: none of the service's tokens",
+        "401 wrong token: none of the service's tokens",
+        "429 more than 3 requests per second of etl",
+        "403 the token of etl expired after 2027-12-31",
+    ]
+    lines = [record.getMessage() for record in caplog.records]
+    assert [line.partition(" refused: ")[2] for line in lines] == texts
+
+
+def status(address: str, path: str, authorization: str = "") -> int:
+    connection = http.client.HTTPConnection(address.split("/")[2], timeout=600)
+    headers = {"Authorization": authorization} if authorization else {}
+    connection.request("GET", path, headers=headers)
+    response = connection.getresponse()
+    assert (response.getheader("WWW-Authenticate") is not None) is (response.status == 401)
+    connection.close()
+    return response.status
+
+
+@pytest.mark.parametrize("what", ["page", "metrics"])
+def test_page_and_metrics_need_a_token(what: str, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.WARNING)
+    today = [DAY]
+    tokens = Tokens(
+        [Token.of("etl", ETL, per_second=3.0, expires=DAY), Token.of("bi", BI)],
+        clock=lambda: 0.0,
+        today=lambda: today[0],
+    )
+
+    def check(address: str, path: str) -> None:
+        basic = base64.b64encode(f"any:{ETL}".encode()).decode()
+        tries: list[tuple[str, int]] = [
+            ("", 401), ("Bearer wrong", 401), ("Basic ???", 401), (f"Digest {ETL}", 401),
+            (f"Bearer {ETL}", 200), (f"Basic {basic}", 200), (f"Bearer {ETL}", 200), (f"Bearer {ETL}", 429),
+            (f"Bearer {BI}", 200),
+        ]  # fmt: skip
+        assert [status(address, path, given) for given, _ in tries] == [each for _, each in tries]
+        today[0] += datetime.timedelta(days=1)
+        assert status(address, path, f"Bearer {ETL}") == 403
+
+    if what == "metrics":
+        address, end = Metrics().listen(0, "127.0.0.1", tokens)
+        try:
+            check(address, "/metrics")
+        finally:
+            end()
+    else:
+        page, at = Page("fifo"), list[str]()
+        ready: Callable[[str], None] = at.append
+        with serving(
+            Service(PricedSrpt, watchers=[page]), beside=lambda: page.listen(0, "127.0.0.1", ready, tokens)
+        ):
+            check(at[0], "/state")
+    lines = [record.getMessage() for record in caplog.records]
+    assert len(lines) == 6
+    assert all(line.startswith(f"127.0.0.1 refused at the {what}: 4") for line in lines)
+    assert not any(ETL in line for line in lines)
