@@ -123,6 +123,15 @@ def test_columns_are_chosen_and_the_first_one_compared(run: Compare, tmp_path: P
     assert "--show misses,p99,jain" in report["command"]
 
 
+def test_an_objective_is_the_first_column(run: Compare, tmp_path: Path) -> None:
+    found = []
+    for options in ("--objective misses", "--show misses,mean", "--objective misses --show mean,misses"):
+        words = ("--schedulers", "fifo,fair", "--deadlines", "1.5,2", *options.split())
+        assert "Scheduler Misses Mean JCT vs best" in " ".join(run(*words, "--json", "r.json").stdout.split())
+        found.append(json.loads((tmp_path / "r.json").read_text())["schedulers"])
+    assert found[0] == found[1] == found[2]
+
+
 def test_columns_tenants_and_attributes_that_do_not_exist(run: Compare) -> None:
     assert_one_line_error(
         run("--show", "p98"), "no metric named 'p98' (did you mean 'p99'?), expected some of mean,"
