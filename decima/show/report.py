@@ -230,6 +230,8 @@ RECIPES = {
     "tpch-stream": "stream",
     "embedded-batch": "batch",
     "embedded-stream": "stream",
+    "tpch-misses": "deadlines",
+    "tpch-weighted": "weights",
 }
 
 

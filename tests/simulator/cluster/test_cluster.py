@@ -227,8 +227,8 @@ def test_an_episode_waits_for_executors_that_are_on_their_way_in_vain() -> None:
         ({"reward_scale_ms": math.inf}, "reward_scale_ms must be positive and finite, got inf"),
         (
             {"reward": "speed"},
-            "reward 'speed': unknown objective 'speed', expected jct, makespan, weighted, power-mean:NUMBER, "
-            "deadline:NUMBER, or a sum of these",
+            "reward 'speed': unknown objective 'speed', expected jct, mean, makespan, weighted, power-mean:NUMBER, "
+            "deadline:NUMBER, misses:NUMBER, fairness, module:Class, or a sum of these",
         ),
     ],
 )
