@@ -19,7 +19,7 @@ from decima.cli.console import OneLineErrors
 from decima.cli.deeprm import deeprm
 from decima.cli.explain import explain
 from decima.cli.headroom import headroom
-from decima.cli.replay import replay, replay_live
+from decima.cli.replay import replay, replay_live, report_live
 from decima.cli.reproduce import reproduce
 from decima.cli.serve import serve
 from decima.cli.spark import spark
@@ -59,6 +59,7 @@ for _command in (
     plot,
     replay,
     replay_live,
+    report_live,
     reproduce,
     schedulers,
     serve,

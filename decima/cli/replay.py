@@ -1,4 +1,4 @@
-"""The commands ``decima replay`` and ``decima replay-live``."""
+"""The commands ``decima replay``, ``decima replay-live`` and ``decima report``."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from decima.cli.console import print_line
-from decima.cli.options import FILE, JSON, PATH, out_option
+from decima.cli.options import ABOVE_ZERO, FILE, JSON, PATH, out_option
 
 
 @click.command()
@@ -65,3 +65,31 @@ def replay_live(log: Path, out: Path, json_file: Path | None) -> None:
         raise click.ClickException(f"{log}: no driver had a job")
     prepare_outputs(out, json_file)
     report(live_report(found), out, json_file)
+
+
+@click.command("report")
+@click.argument("log", type=FILE)
+@click.option(
+    "--timeout",
+    "timeout_ms",
+    type=ABOVE_ZERO,
+    metavar="MS",
+    default=200.0,
+    show_default=True,
+    help="Timeout of drivers, spark.decima.timeoutMs: later answers count as late.",
+)
+@JSON
+def report_live(log: Path, timeout_ms: float, json_file: Path | None) -> None:
+    """Summarise the log of decima serve.
+
+    LOG is the file of decima serve --log. Shows answers per minute, the time of answers, late and failed ones, refused
+    connections, completion times of jobs, and how often the policy served another job first than FIFO would.
+    """
+    from decima.cli.console import report
+    from decima.outputs import check_file
+    from decima.service.log import read_log
+    from decima.service.summary import summary_report
+
+    if json_file is not None:
+        check_file(json_file)
+    report(summary_report(read_log(log), timeout_ms), None, json_file)

@@ -288,6 +288,27 @@ def swf(
     _write_trace(out, library, options, lambda excerpt: read_swf_workload(log, excerpt, size, gang, tenants))
 
 
+@import_.command()
+@click.argument("log", type=FILE)
+@OUT
+def live(log: Path, out: Path) -> None:
+    """Log of decima serve: the complete jobs in LOG, a profile each.
+
+    LOG is the file of decima serve --log. All tasks of a stage have its mean duration on the executors that it had, so
+    these profiles know less than those of Spark's event logs. Jobs that are not complete are left out and counted.
+    """
+    from decima.outputs import check_file
+    from decima.service.harvest import live_workload
+    from decima.service.log import read_log
+    from decima.service.replay import replayed
+    from workloads.sources.workload_file import write_workload
+
+    check_file(out)
+    found, left_out = live_workload(replayed(read_log(log)), out.name.split(".")[0])
+    write_workload(out, found)
+    print_line(f"{len(found.profiles)} profiles in {out}, {left_out} jobs left out that are not complete")
+
+
 @workload.command()
 @click.argument("workload", default="tpch")
 @click.option(

@@ -20,8 +20,8 @@ from typing import Annotated, Any, Literal, TextIO
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
+from decima.service.errors import ServeError
 from decima.service.protocol import Answer, Executor, Job
-from decima.service.server import ServeError
 from decima.service.service import Connected, Watcher, one_line
 from workloads.errors import DecimaError
 from workloads.reading import open_regular

@@ -1,0 +1,187 @@
+"""Summary of a live log: answers, their times, failures, decisions, and completion times of jobs."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+from rich.table import Table
+
+from decima.outputs import json_text
+from decima.service.log import Answered, Line, Question, Refused, Started, Welcomed
+from decima.service.protocol import Job
+from decima.service.replay import Replayed, replayed
+from decima.service.service import one_line
+from decima.show.tables import Report, new_table
+
+__all__ = ["summary_report"]
+
+#: Percentages of the quantiles that are shown.
+QUANTILES = (50, 95, 99)
+
+
+class _Counts:
+    """Counts of a log, gathered while its lines pass."""
+
+    def __init__(self) -> None:
+        self.questions = self.refused = self.failed = self.decided = self.unlike_fifo = 0
+        self.services: list[str] = []
+        self.took_ms: list[float] = []
+        self.policy_ms: list[float] = []
+        self.live_ms = 0.0
+        self._first_ms: dict[int, float] = {}
+        self._last_ms: dict[int, float] = {}
+        self._live: dict[int, dict[str, Job]] = {}
+
+    def passing(self, lines: Iterable[Line]) -> Iterator[Line]:
+        """Yield the lines and count them."""
+        for line in lines:
+            if isinstance(line, Started):
+                self._end_service()
+                self.services.append(f"{line.policy}, in the shadow" if line.shadow else line.policy)
+            elif isinstance(line, Welcomed):
+                self._live[line.driver] = {}
+            elif isinstance(line, Question):
+                self._ask(line)
+            elif isinstance(line, Answered):
+                self._answer(line)
+            elif isinstance(line, Refused):
+                self.refused += 1
+            yield line
+        self._end_service()
+
+    def _end_service(self) -> None:
+        """Add the time of a service: from its first question to its last one, of any driver."""
+        if self._first_ms:
+            self.live_ms += max(self._last_ms.values()) - min(self._first_ms.values())
+        self._first_ms, self._last_ms, self._live = {}, {}, {}
+
+    def _ask(self, line: Question) -> None:
+        self.questions += 1
+        self._first_ms.setdefault(line.driver, line.time_ms)
+        self._last_ms[line.driver] = line.time_ms
+        live = self._live.setdefault(line.driver, {})
+        for gone in line.gone:
+            live.pop(gone, None)
+        live.update((job.id, job) for job in line.jobs)
+
+    def _answer(self, line: Answered) -> None:
+        self.took_ms.append(line.took_ms)
+        self.policy_ms.append(line.policy_ms)
+        self.failed += line.failure is not None
+        if not line.choices:
+            return
+        waiting = [
+            job
+            for job in self._live.get(line.driver, {}).values()
+            if any(stage.state == "ready" and stage.pending for stage in job.stages)
+        ]
+        if waiting:
+            first_ms = min(job.submitted_time_ms for job in waiting)
+            first = {job.id for job in waiting if job.submitted_time_ms == first_ms}
+            self.decided += 1
+            self.unlike_fifo += line.choices[0].job not in first
+
+
+def summary_report(lines: Iterable[Line], timeout_ms: float) -> Report:
+    """Return a report on a live log.
+
+    Args:
+        lines: lines of the log.
+        timeout_ms: timeout of drivers, ms. Answers that took longer count as late.
+    """
+    counts = _Counts()
+    found = replayed(counts.passing(lines))
+    answers = len(counts.took_ms)
+    minutes = counts.live_ms / 60_000
+    summary: dict[str, Any] = {
+        "services": counts.services,
+        "minutes": minutes,
+        "questions": counts.questions,
+        "answers": answers,
+        "answers_per_minute": answers / minutes if minutes else None,
+        "answer_ms": _quantiles(counts.took_ms),
+        "policy_ms": _quantiles(counts.policy_ms),
+        "late": sum(took_ms > timeout_ms for took_ms in counts.took_ms),
+        "timeout_ms": timeout_ms,
+        "failed": counts.failed,
+        "unanswered": counts.questions - answers,
+        "refused": counts.refused,
+        "decided": counts.decided,
+        "unlike_fifo": counts.unlike_fifo,
+        "applications": [_application(each) for each in found],
+    }
+    tables = [_answers_table(summary), _times_table(summary), _jobs_table(found)]
+    return Report(tables, _notes(summary), json_text(summary))
+
+
+def _quantiles(values: Sequence[float]) -> dict[str, float] | None:
+    if not values:
+        return None
+    return {f"p{each}": float(np.percentile(values, each)) for each in QUANTILES}
+
+
+def _application(each: Replayed) -> dict[str, Any]:
+    return {
+        "name": each.name,
+        "application": each.application,
+        "policy": each.policy,
+        "jobs": json.loads(each.record.jobs()[["name", "arrival_ms", "jct_ms"]].to_json(orient="records")),
+    }
+
+
+def _answers_table(summary: dict[str, Any]) -> Table:
+    names = dict.fromkeys(one_line(each) for each in summary["services"])
+    counts = ("late", "failed", "unanswered", "refused")
+    table = new_table(
+        "; ".join(names), "Answers", "Per minute", *(each.capitalize() for each in counts), names=0
+    )
+    rate = summary["answers_per_minute"]
+    table.add_row(
+        f"{summary['answers']}",
+        "-" if rate is None else f"{rate:.1f}",
+        *(f"{summary[each]}" for each in counts),
+    )
+    return table
+
+
+def _times_table(summary: dict[str, Any]) -> Table:
+    table = new_table("Times, ms", "Of", *(f"p{each}" for each in QUANTILES))
+    for name, what in (("answer", "answer_ms"), ("policy", "policy_ms")):
+        found = summary[what]
+        cells = ["-"] * len(QUANTILES) if found is None else [f"{value:.1f}" for value in found.values()]
+        table.add_row(name, *cells)
+    return table
+
+
+def _jobs_table(found: Sequence[Replayed]) -> Table:
+    table = new_table("Jobs", "Application", "Jobs", "Complete", "Mean JCT", "p50", "p95", "p99")
+    for each in found:
+        jct_s = each.record.jct_ms / 1000
+        done = jct_s[~np.isnan(jct_s)]
+        values = [done.mean(), *np.percentile(done, QUANTILES)] if len(done) else [math.nan] * 4
+        table.add_row(
+            one_line(each.name),
+            f"{len(jct_s)}",
+            f"{len(done)}",
+            *("-" if math.isnan(value) else f"{value:.1f}" for value in values),
+        )
+    return table
+
+
+def _notes(summary: dict[str, Any]) -> list[str]:
+    notes = [
+        "Times of jobs are seconds. Late: answers that took more than "
+        f"{summary['timeout_ms']:g} ms in the service, so that drivers with this timeout kept Spark's own order. "
+        "Failed: the policy failed, and the answer kept Spark's own order."
+    ]
+    if summary["decided"]:
+        share = summary["unlike_fifo"] / summary["decided"]
+        notes.append(
+            f"{summary['unlike_fifo']} of {summary['decided']} answers with decisions ({share:.0%}) served another job "
+            "first than FIFO would."
+        )
+    return notes
