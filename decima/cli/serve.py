@@ -11,6 +11,7 @@ from typing import Any
 
 import click
 
+from decima.cli.console import print_line
 from decima.cli.options import (
     AT_LEAST_ONE,
     FILE,
@@ -56,6 +57,13 @@ PORT = WholeRange(0, 65535)
     help="Slots of a standalone cluster whose executors may move between applications.",
 )
 @click.option(
+    "--pools",
+    "pools_file",
+    type=PATH,
+    metavar="FILE.xml",
+    help="Spark's fairscheduler.xml: weights and minimum shares of pools, for --policy fair-pools.",
+)
+@click.option(
     "--token-file",
     type=PATH,
     help="File with the token that drivers must send; created if it is missing.  [default: ~/.decima/token]",
@@ -86,6 +94,7 @@ def serve(
     history: Path | None,
     shadow: bool,
     slots: int | None,
+    pools_file: Path | None,
     token_file: Path | None,
     no_token: bool,
     tokens_file: Path | None,
@@ -109,6 +118,7 @@ def serve(
     from decima.registry import LEARNED, SchedulerError, make_scheduler
     from decima.service.history import History
     from decima.service.log import DecisionLog
+    from decima.service.pools import read_pools
     from decima.service.running import DEFAULT_TOKEN_FILE, logging_to_stderr, read_token, run, warm_up
     from decima.service.service import Service, Watcher
     from decima.service.tokens import Tokens, read_tokens
@@ -134,6 +144,13 @@ def serve(
     except SchedulerError as error:
         ships = "" if ":" in policy else f"; or a policy file, or one of {', '.join(SHIPPED)}"
         raise click.ClickException(f"{error}{ships}") from None
+    pools = None if pools_file is None else read_pools(pools_file)
+    if pools_file is not None and slots is not None:
+        raise click.UsageError("--pools has no effect with --slots: pools are those of one application")
+    for pool in () if pools is None else pools.fair:
+        print_line(
+            f"pool {pool}: its jobs are in order of arrival, its schedulingMode FAIR has no effect", err=True
+        )
     known = History.of(open_workload(history)) if history is not None else History()
     tokens = None if tokens_file is None else Tokens(read_tokens(tokens_file))
     token = "" if no_token or tokens is not None else read_token(token_file or DEFAULT_TOKEN_FILE)
@@ -173,6 +190,7 @@ def serve(
             known,
             token=token,
             tokens=tokens,
+            pools=None if pools is None else pools.tenants,
             shadow=shadow,
             slots=slots,
             watchers=watchers,

@@ -8,7 +8,7 @@ used, executors that run the last tasks of a stage are offered too, so that they
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from decima.service.history import History
@@ -17,6 +17,7 @@ from decima.service.protocol import Answer, StageOrder, State
 from decima.service.snapshot import Choice, Snapshot, cluster_of
 from simulator.cluster.config import ClusterConfig
 from simulator.cluster.episode import DecidesStages
+from workloads.attributes import Tenant
 
 __all__ = ["Decided", "Driver", "free_slots"]
 
@@ -52,6 +53,7 @@ class Driver:
         numbers: source of job numbers; shared by drivers that share executors.
         ready_ranks: source of stages' ready ranks; shared by drivers that share executors.
         moving_delay_ms: delay of an executor that changes jobs, ms; almost 0 within one application.
+        pools: weights and minimum shares of Spark's pools; a pool that is missing has weight 1 and no minimum.
     """
 
     def __init__(
@@ -61,10 +63,12 @@ class Driver:
         numbers: Iterator[int],
         ready_ranks: Iterator[int],
         moving_delay_ms: float = 0.0,
+        pools: Mapping[str, Tenant] | None = None,
     ) -> None:
         self.scheduler = scheduler
         self.live = LiveJobs(history, numbers, ready_ranks)
         self._moving_delay_ms = moving_delay_ms
+        self._pools = pools
         self._config: ClusterConfig | None = None
 
     def decide(self, state: State) -> Decided:
@@ -85,7 +89,14 @@ class Driver:
             resize = getattr(self.scheduler, "resize", self.scheduler.reset)
             (self.scheduler.reset if self._config is None else resize)(config)
             self._config = config
-        snapshot = Snapshot(config, state.time_ms, jobs, *free_slots(state, jobs), prior=self.live.prior)
+        snapshot = Snapshot(
+            config,
+            state.time_ms,
+            jobs,
+            *free_slots(state, jobs),
+            prior=self.live.prior,
+            known_pools=self._pools,
+        )
         _decide(snapshot, self.scheduler)
         return Decided(_answer(snapshot, state.seq), jobs, snapshot.choices, slots, snapshot.policy_ms)
 

@@ -6,7 +6,7 @@ import hmac
 import itertools
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -19,6 +19,7 @@ from decima.service.jobs import QuestionError
 from decima.service.protocol import PROTOCOL, Answer, Hello, State, Welcome
 from decima.service.tokens import DeniedError, Token, Tokens
 from simulator.cluster.episode import DecidesStages
+from workloads.attributes import Tenant
 from workloads.errors import DecimaError
 
 __all__ = ["Connected", "RefusedError", "Service", "Watcher", "one_line"]
@@ -93,6 +94,7 @@ class Service:
         history: profiles of earlier jobs.
         token: secret that drivers must send; empty: none is required.
         tokens: several secrets with limits, instead of ``token``.
+        pools: weights and minimum shares of Spark's pools, for rules and guarantees that regard tenants.
         shadow: whether drivers ignore the answers and keep Spark's own order.
         moving_delay_ms: delay of an executor that changes jobs within an application, ms.
         slots: number of slots shared by applications; None: executors stay in their application.
@@ -107,6 +109,7 @@ class Service:
         *,
         token: str = "",
         tokens: Tokens | None = None,
+        pools: Mapping[str, Tenant] | None = None,
         shadow: bool = False,
         moving_delay_ms: float = 0.0,
         slots: int | None = None,
@@ -117,6 +120,7 @@ class Service:
         self._history = history or History()
         self._token, self._tokens = token.encode(), tokens
         self._shadow = shadow
+        self._pools = pools
         self._moving_delay_ms = moving_delay_ms
         self._watchers = watchers
         self._applications = (
@@ -202,7 +206,9 @@ class Service:
 
     def _new_driver(self) -> Driver:
         scheduler = self._make_scheduler()
-        return Driver(scheduler, self._history, self._jobs, self._ready_ranks, self._moving_delay_ms)
+        return Driver(
+            scheduler, self._history, self._jobs, self._ready_ranks, self._moving_delay_ms, self._pools
+        )
 
     def answered(self, connected: Connected) -> None:
         """Notify watchers after an answer has been sent."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from operator import mul
 from typing import NamedTuple
@@ -80,6 +80,7 @@ class Snapshot:
         waiting: Sequence[int],
         coming: Sequence[int] | None = None,
         prior: WorkPrior | None = None,
+        known_pools: Mapping[str, Tenant] | None = None,
     ) -> None:
         self._prior = prior
         self.config, self.time_ms, self.jobs = config, time_ms, jobs
@@ -96,8 +97,11 @@ class Snapshot:
         self._chosen: set[int] = set()
         self._profiles = tuple(job.profile for job in jobs)
         pools = [job.message.pool or DEFAULT_TENANT for job in jobs]
-        has_pools = any(job.message.pool for job in jobs)
-        self._tenants = tuple(Tenant(each) for each in sorted(set(pools))) if has_pools else ()
+        known = known_pools or {}
+        has_pools = bool(known) or any(job.message.pool for job in jobs)
+        self._tenants = (
+            tuple(known.get(each, Tenant(each)) for each in sorted(set(pools))) if has_pools else ()
+        )
         places = {tenant.name: place for place, tenant in enumerate(self._tenants)}
         self._tenant = [places.get(each, 0) for each in pools]
         self._job_rows = np.zeros(len(jobs), dtype=JOB)

@@ -80,6 +80,20 @@ def test_a_file_of_tokens_stands_in_for_the_token(served: list[tuple[Any, str, s
     assert len(served) == 1
 
 
+def test_a_file_of_pools_is_read(served: list[tuple[Any, str, str]], tmp_path: Path) -> None:
+    pools = tmp_path / "pools.xml"
+    pools.write_text('<allocations><pool name="a"><schedulingMode>FAIR</schedulingMode></pool></allocations>')
+    options = ("--policy", "fair-pools", "--no-token", "--pools", str(pools))
+    result = serve(*options)
+    assert result.exit_code == 0
+    assert result.stderr.startswith("pool a: its jobs are in order of arrival")
+    assert list(served[0][0]._pools) == ["a"]
+    assert_one_line_error(serve(*options, "--slots", "3"), "--pools has no effect with --slots")
+    pools.write_text("<!DOCTYPE a><allocations/>")
+    assert_one_line_error(serve(*options), "line 1: a document type or entity declaration")
+    assert len(served) == 1
+
+
 def test_an_unknown_policy_is_refused_with_those_that_there_are(served: list[tuple[Any, str, str]]) -> None:
     unknown = serve("--policy", "fife")
     assert_one_line_error(unknown, "unknown scheduler 'fife'")

@@ -1,0 +1,135 @@
+"""Pools of Spark's FAIR scheduler, from its ``fairscheduler.xml``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from xml.parsers import expat
+
+from workloads.attributes import Tenant
+from workloads.errors import DecimaError
+from workloads.job import WorkloadError
+from workloads.reading import all_of, open_regular
+
+__all__ = ["Pools", "PoolsError", "read_pools"]
+
+#: Largest file, bytes.
+LARGEST = 1 << 20
+PROPERTIES = ("schedulingMode", "weight", "minShare")
+
+
+class PoolsError(DecimaError, ValueError):
+    """An unusable file of pools. The message is one line that names file and line."""
+
+
+@dataclass(frozen=True)
+class Pools:
+    """Pools of Spark's FAIR scheduler.
+
+    Attributes:
+        tenants: pool name -> weight and minimum share.
+        fair: names of the pools whose ``schedulingMode`` is FAIR.
+    """
+
+    tenants: dict[str, Tenant]
+    fair: tuple[str, ...] = ()
+
+
+@dataclass
+class _Reader:
+    """Handlers of the parser, which accept ``allocations``, ``pool`` and its properties only."""
+
+    tenants: dict[str, Tenant] = field(default_factory=dict)
+    fair: list[str] = field(default_factory=list)
+    _path: list[str] = field(default_factory=list)
+    _name: str = ""
+    _values: dict[str, str] = field(default_factory=dict)
+
+    def start(self, tag: str, attributes: dict[str, str]) -> None:
+        self._path.append(tag)
+        match self._path:
+            case ["allocations"]:
+                expected: set[str] = set()
+            case ["allocations", "pool"]:
+                expected = {"name"}
+                self._name, self._values = attributes.get("name", ""), {}
+                if not self._name:
+                    raise ValueError("a pool without a name")
+                if self._name in self.tenants:
+                    raise ValueError(f"a second pool {self._name!r}")
+            case ["allocations", "pool", name] if name in PROPERTIES:
+                expected = set()
+                if name in self._values:
+                    raise ValueError(f"pool {self._name!r}: a second {name}")
+                self._values[name] = ""
+            case _:
+                raise ValueError(f"unexpected element {tag!r}")
+        if unknown := attributes.keys() - expected:
+            raise ValueError(f"{tag}: unexpected attribute {min(unknown)!r}")
+
+    def text(self, text: str) -> None:
+        if len(self._path) == 3:
+            self._values[self._path[-1]] += text
+        elif text.strip():
+            raise ValueError("text outside of a property of a pool")
+
+    def end(self, tag: str) -> None:
+        if len(self._path) == 2:
+            self._add()
+        self._path.pop()
+
+    def _add(self) -> None:
+        name = self._name
+        values = {each: text.strip() for each, text in self._values.items()}
+        mode = values.get("schedulingMode", "FIFO").upper()
+        if mode not in ("FIFO", "FAIR"):
+            raise ValueError(f"pool {name!r}: schedulingMode {mode!r}, expected FIFO or FAIR")
+        numbers = {}
+        for each, usual in (("weight", "1"), ("minShare", "0")):
+            text = values.get(each, usual)
+            if not (text.isascii() and text.isdigit() and len(text) < 10):
+                raise ValueError(f"pool {name!r}: {each} {text!r}, expected a whole number")
+            numbers[each] = int(text)
+        try:
+            self.tenants[name] = Tenant(name, float(numbers["weight"]), numbers["minShare"])
+        except WorkloadError as error:
+            raise ValueError(f"pool {name!r}: {error}") from None
+        if mode == "FAIR":
+            self.fair.append(name)
+
+
+def _refuse(*_: Any) -> None:
+    raise ValueError("a document type or entity declaration, which is never resolved")
+
+
+def read_pools(path: Path) -> Pools:
+    """Read pools from a file in the format of Spark's ``fairscheduler.xml``.
+
+    As in Spark, a pool without a weight has 1, without a minimum share 0, and without a mode FIFO. Unlike Spark,
+    unknown elements and invalid values are errors. Document types and entities are refused, so that nothing is
+    expanded or loaded.
+
+    Raises:
+        PoolsError: the file cannot be read, is malformed, or has no pool.
+    """
+    reader = _Reader()
+    parser = expat.ParserCreate()
+    parser.StartElementHandler, parser.EndElementHandler = reader.start, reader.end
+    parser.CharacterDataHandler = reader.text
+    parser.StartDoctypeDeclHandler = parser.EntityDeclHandler = _refuse
+    try:
+        with open_regular(path) as file:
+            data = all_of(file, LARGEST)
+        parser.Parse(data, True)
+    except OSError as error:
+        raise PoolsError(f"{path}: {error.strerror or error}, expected Spark's fairscheduler.xml") from None
+    except expat.ExpatError as error:
+        reason = expat.ErrorString(error.code)
+        raise PoolsError(f"{path}: line {error.lineno}: no valid XML: {reason}") from None
+    except ValueError as error:
+        line = parser.CurrentLineNumber
+        raise PoolsError(f"{path}: line {line}: {' '.join(str(error).split())}") from None
+    if not reader.tenants:
+        raise PoolsError(f"{path}: no pool, expected Spark's fairscheduler.xml")
+    return Pools(reader.tenants, tuple(reader.fair))

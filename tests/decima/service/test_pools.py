@@ -1,0 +1,98 @@
+"""Spark's ``fairscheduler.xml``, and its pools under the rule ``fair-pools``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from decima.registry import make_scheduler
+from decima.service.pools import Pools, PoolsError, read_pools
+from decima.service.service import Service
+from tests.decima.service.serving import Client, a_job, a_stage, a_state, executors, serving
+from workloads.attributes import Tenant
+
+SPARK = """<?xml version="1.0"?>
+<!-- as in Spark's documentation -->
+<allocations>
+  <pool name="production">
+    <schedulingMode>FAIR</schedulingMode>
+    <weight>1</weight>
+    <minShare>2</minShare>
+  </pool>
+  <pool name="test"><schedulingMode>FIFO</schedulingMode><weight> 2 </weight><minShare>3</minShare></pool>
+  <pool name="r&amp;d"/>
+</allocations>
+"""
+
+
+def read(folder: Path, text: str) -> Pools:
+    (folder / "pools.xml").write_text(text)
+    return read_pools(folder / "pools.xml")
+
+
+def test_the_example_of_spark_is_read(tmp_path: Path) -> None:
+    assert read(tmp_path, SPARK) == Pools(
+        {
+            "production": Tenant("production", 1.0, 2),
+            "test": Tenant("test", 2.0, 3),
+            "r&d": Tenant("r&d", 1.0, 0),
+        },
+        ("production",),
+    )
+
+
+def pool(inner: str) -> str:
+    return f'<allocations>\n<pool name="a">{inner}</pool></allocations>'
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ('<!DOCTYPE a [<!ENTITY x "y">]>\n<allocations/>', "line 1: a document type or entity declaration"),
+        ('<!DOCTYPE a SYSTEM "file:///etc/passwd"><allocations/>', "line 1: a document type or entity"),
+        (pool("<weight>&x;</weight>"), "line 2: no valid XML: undefined entity"),
+        ("<allocations>", "line 1: no valid XML"),
+        ("", "line 1: no valid XML: no element found"),
+        ("<allocations/>", "no pool, expected"),
+        ("<pools/>", "line 1: unexpected element 'pools'"),
+        (pool("<weight>0</weight>"), "line 2: pool 'a': "),
+        (pool("<weight>2.5</weight>"), "line 2: pool 'a': weight '2.5', expected a whole number"),
+        (pool("<minShare>-1</minShare>"), "line 2: pool 'a': minShare '-1'"),
+        (pool("<schedulingMode>LIFO</schedulingMode>"), "line 2: pool 'a': schedulingMode 'LIFO'"),
+        (pool("<maxShare>1</maxShare>"), "line 2: unexpected element 'maxShare'"),
+        (pool("<weight>1</weight><weight>2</weight>"), "line 2: pool 'a': a second weight"),
+        (pool("<weight><b/></weight>"), "line 2: unexpected element 'b'"),
+        (pool("text"), "line 2: text outside of a property"),
+        ("<allocations><pool/></allocations>", "line 1: a pool without a name"),
+        ('<allocations><pool name="a"/><pool name="a"/></allocations>', "line 1: a second pool 'a'"),
+    ],
+)  # fmt: skip
+def test_a_malformed_file_is_refused_in_one_line(tmp_path: Path, text: str, reason: str) -> None:
+    with pytest.raises(PoolsError) as error:
+        read(tmp_path, text)
+    assert str(error.value).startswith(f"{tmp_path / 'pools.xml'}: {reason}")
+    assert "\n" not in str(error.value)
+
+
+def test_a_missing_or_too_large_file_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(PoolsError, match="No such file"):
+        read_pools(tmp_path / "none.xml")
+    with pytest.raises(PoolsError, match="expected Spark's"):
+        read(tmp_path, " " * (2 << 20))
+
+
+@pytest.mark.parametrize(
+    ("weight", "min_share", "slots"), [(None, 0, {1: 4}), (3.0, 0, {1: 2, 2: 6}), (1.0, 5, {1: 3, 2: 5})]
+)
+def test_fair_pools_keeps_weights_and_minimum_shares(
+    weight: float | None, min_share: int, slots: dict[int, int]
+) -> None:
+    """Eight free slots, and two pools with more tasks than that."""
+    known = None if weight is None else {"b": Tenant("b", weight, min_share)}
+    jobs = (a_job("1", a_stage(1, tasks=20), pool="a"), a_job("2", a_stage(2, tasks=20), pool="b"))
+    service = Service(lambda: make_scheduler("fair-pools"), pools=known)
+    with serving(service) as where, Client(where) as client:
+        answer = client.ask(a_state(1, *jobs, having=executors(8)))
+    found = {stage.id: stage.slots for stage in answer.stages}
+    assert found == (slots if weight is not None else {1: 4, 2: 4})
