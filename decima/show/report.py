@@ -291,22 +291,20 @@ def _one_setting(conditions: Conditions, options: Mapping[str, Any]) -> dict[str
         wanted |= {"settings.batches": 1, "settings.batch_jobs": jobs}
     else:
         wanted |= {"settings.batches": 0, "settings.load": here.load.middle}
-    errors = asdict(conditions.cluster.knowledge).items()
-    wanted |= {f"settings.{name}": value for name, value in errors if value}
+    # The recipe draws errors and faults, so that those of this setting are given even if they are 0.
+    wanted |= {f"settings.{name}": value for name, value in asdict(conditions.cluster.knowledge).items()}
     faults = conditions.cluster.faults
+    wanted["settings.losses_per_hour"] = round(3_600_000 / faults.executor_lifetime_ms, 3)
     if math.isfinite(faults.executor_lifetime_ms):
         returns_s = faults.executor_return_ms / 1000
         wanted |= {
-            "settings.losses_per_hour": round(3_600_000 / faults.executor_lifetime_ms, 3),
             "settings.executor_return": returns_s if math.isfinite(returns_s) else AS_GOOD_AS_NEVER_S,
             "settings.lost_output": int(faults.lost_output),
         }
-    if faults.task_failures:
-        wanted["settings.task_failures"] = faults.task_failures
+    wanted["settings.task_failures"] = faults.task_failures
+    wanted["settings.straggler_share"], factor = faults.stragglers
     if faults.stragglers[0]:
-        wanted |= dict(
-            zip(("settings.straggler_share", "settings.straggler_factor"), faults.stragglers, strict=True)
-        )
+        wanted["settings.straggler_factor"] = factor
     if options["semantics"] != "paper":
         wanted["cluster.semantics"] = options["semantics"]
     return wanted | {"validation.cells": 1, "validation.sequences": 20}

@@ -105,7 +105,7 @@ def test_an_episode_with_wrong_estimates_costs_little_more(profiles: tuple[JobPr
             best[knowledge] = min(best.get(knowledge, math.inf), taken_us)
     exact, *wrong = best.values()
     print("".join(f"\n{each:.1f} us a decision instead of {exact:.1f}" for each in wrong), end="")
-    assert max(wrong) < 1.25 * exact
+    assert max(wrong) < 1.15 * exact
 
 
 def alone_us(profiles: Sequence[JobProfile]) -> float:

@@ -227,7 +227,7 @@ def one_and_two():  # type: ignore[no-untyped-def]
 
 def test_other_constants_do_not_compile_a_function_again() -> None:
     assert one_and_two() == 5
-    assert plus_one.nopython_signatures == [plus_one.nopython_signatures[0]]
+    assert len(plus_one.nopython_signatures) <= 1  # none where the caller comes from the cache
 
 
 def test_only_functions_that_python_calls_are_assembled() -> None:

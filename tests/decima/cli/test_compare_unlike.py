@@ -101,15 +101,18 @@ def test_a_policy_that_says_what_means_nothing_is_told_in_one_line(run: Compare,
         (
             "--arrivals poisson --interval 10 --moving-delay 0.5 --semantics trace --executors 1000 --jobs 7",
             r"\[tiny.json\]' --set settings.executors=1000 --set settings.moving_delay=0.5 .*"
-            r"--set settings.batches=0 --set settings.load=\S+ --set cluster.semantics=trace ",
+            r"--set settings.batches=0 --set settings.load=\S+ .*--set cluster.semantics=trace ",
         ),
         (
             "--executors 1000 --jobs 3",
-            r"\[tiny.json\]' .*--set settings.batches=1 --set settings.batch_jobs=3 --set validation",
+            r"\[tiny.json\]' .*--set settings.batches=1 --set settings.batch_jobs=3 --set settings.job_error=0 "
+            r"--set settings.stage_error=0 --set settings.task_count_error=0 --set settings.unknown=0 "
+            r"--set settings.losses_per_hour=0 --set settings.task_failures=0 --set settings.straggler_share=0 "
+            r"--set validation",
         ),
         (
             "--executors 20 --job-error 1.5 --unknown 0.25",
-            r"settings.executors=20 .*--set settings.job_error=1.5 --set settings.unknown=0.25 --set validation",
+            r"settings.executors=20 .*--set settings.job_error=1.5 .*--set settings.unknown=0.25 ",
         ),
         (
             "--executors 20 --task-failures 0.05 --executor-lifetime 100 --lost-output --stragglers 0.1:4",

@@ -197,9 +197,10 @@ def test_how_far_the_middle_may_lie() -> None:
         "load": (math.inf, 10),
         **dict.fromkeys(ERRORS, (math.inf, 1.5)),
         **dict.fromkeys(FAULTS, (math.inf, 2)),
+        "absent": (math.inf, 1),
     }
     shares = [quantity.name for quantity in QUANTITIES if quantity.shares]
-    assert shares == ["load", "unknown", "task_failures", "straggling"]
+    assert shares == ["load", "unknown", "task_failures", "straggling", "absent"]
     assert (TAIL, SIMILARITY) == (4.0, (2.5, 1.4, 2.5))
 
 
@@ -291,6 +292,15 @@ def test_faults_are_measured_and_those_that_were_studied_are_inside() -> None:
         "stragglers add 45% of the time, trained on 0%",
     ]
     assert not out_of_distribution(made(**worse), made(**worse))
+
+
+def test_a_capacity_that_changes_is_inside_unless_next_to_nothing_is_left() -> None:
+    assert summarise([(CLUSTER, jobs(JOB))]).absent == (0, 0, 0)
+    for left, found in ((2, []), (1, ["90% of the executors come and go, trained on 0%"])):
+        faults = Faults(capacity=((10_000.0, left), (20_000.0, 10)))
+        here = summarise([(replace(CLUSTER, faults=faults), jobs(JOB))])
+        assert here.absent.middle == pytest.approx(1 - left / 10)
+        assert out_of_distribution(made(), made(absent=here.absent)) == found
 
 
 def test_a_policy_of_exact_knowledge_knows_no_errors() -> None:
