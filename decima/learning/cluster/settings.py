@@ -166,7 +166,11 @@ class SettingsSection(AttributesSection):
     stage_error: Delay = Field(default=0.0, description="the same of each stage")
     task_count_error: Delay = Field(default=0.0, description="the same of the number of tasks of each stage")
     unknown: Delay = Field(default=0.0, description="share of jobs without history")
-    losses_per_hour: Delay = Field(default=0.0, description="how often an executor is lost, per hour")
+    losses_per_hour: Delay = Field(
+        default=0.0,
+        description="how often an executor is lost, per hour; divided by the factor of the durations, since a task "
+        "that takes longer than executors last never completes",
+    )
     executor_return: Factor = Field(
         default=60.0, description="mean time until a lost executor is replaced, s"
     )
@@ -218,13 +222,13 @@ class SettingsSection(AttributesSection):
             knowledge=Knowledge(
                 **{name: _drawn(getattr(self, name), each) for name, each in zip(ERRORS, errors, strict=True)}
             ),
-            faults=self._faults(faults, losing),
+            faults=self._faults(faults, losing, _drawn(self.durations, durations)),
         )
 
-    def _faults(self, uniform: list[float], losing: float) -> Faults:
+    def _faults(self, uniform: list[float], losing: float, durations: float) -> Faults:
         """Map uniform random numbers, one for each of ``FAULTS``, and ``losing`` for lost outputs, to faults."""
         drawn = {name: _drawn(getattr(self, name), each) for name, each in zip(FAULTS, uniform, strict=True)}
-        rate = drawn["losses_per_hour"]
+        rate = drawn["losses_per_hour"] / durations
         return Faults(
             executor_lifetime_ms=3_600_000 / rate if rate else math.inf,
             executor_return_ms=drawn["executor_return"] * 1000,
