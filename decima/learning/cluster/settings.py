@@ -127,7 +127,7 @@ class Setting:
         words += [
             f"{name.replace('_', ' ')} {value:.3g}" for name, value in asdict(self.knowledge).items() if value
         ]
-        return ", ".join([*words, *([str(self.faults)] if self.faults.active else [])])
+        return ", ".join([*words, *filter(None, [str(self.faults)])])
 
 
 class SettingsSection(AttributesSection):
@@ -234,7 +234,7 @@ class SettingsSection(AttributesSection):
             executor_return_ms=drawn["executor_return"] * 1000,
             task_failures=drawn["task_failures"],
             stragglers=(drawn["straggler_share"], drawn["straggler_factor"]),
-            lost_output=losing < drawn["lost_output"],
+            lost_output=bool(rate) and losing < drawn["lost_output"],
         )
 
     def cells(self, count: int) -> list[Setting]:
