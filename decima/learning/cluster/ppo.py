@@ -51,23 +51,27 @@ class PPO(Reinforce):
         for _ in range(self.epochs):
             divergence = []
             for part in np.array_split(random.permutation(size), min(self.minibatches, size)):
-                log_probability, entropies = samples.evaluate(policy, part)
-                device, dtype = log_probability.device, log_probability.dtype
-                old = torch.from_numpy(samples.log_probability[part]).to(device, dtype)
-                gain = torch.from_numpy(advantage[part]).to(device, dtype)
-                log_ratio = log_probability - old
-                ratio = log_ratio.exp()
-                clipped_ratio = ratio.clamp(1 - self.clip, 1 + self.clip)
-                loss = -torch.minimum(ratio * gain, clipped_ratio * gain).mean()
-                entropy = entropies.mean()
                 optimiser.zero_grad()
-                (loss - entropy_weight * entropy).backward()  # type: ignore[no-untyped-call]
-                norm = take_step(policy, optimiser, loss.item(), max_gradient_norm=max_gradient_norm)
-                with torch.no_grad():
-                    kl = (ratio - 1 - log_ratio).mean().item()
-                    clipped = ((ratio - 1).abs() > self.clip).float().mean().item()
+                sums = np.zeros(4)
+                for piece in samples.pieces(part):
+                    log_probability, entropies = samples.evaluate(policy, piece)
+                    device, dtype = log_probability.device, log_probability.dtype
+                    old = torch.from_numpy(samples.log_probability[piece]).to(device, dtype)
+                    gain = torch.from_numpy(advantage[piece]).to(device, dtype)
+                    log_ratio = log_probability - old
+                    ratio = log_ratio.exp()
+                    clipped_ratio = ratio.clamp(1 - self.clip, 1 + self.clip)
+                    loss = -torch.minimum(ratio * gain, clipped_ratio * gain).sum() / part.size
+                    entropy = entropies.sum() / part.size
+                    (loss - entropy_weight * entropy).backward()  # type: ignore[no-untyped-call]
+                    with torch.no_grad():
+                        kl = (ratio - 1 - log_ratio).sum().item() / part.size
+                        clipped = ((ratio - 1).abs() > self.clip).float().sum().item() / part.size
+                    sums += loss.item(), entropy.item(), kl, clipped
+                loss_, entropy_, kl, clipped = sums.tolist()
+                norm = take_step(policy, optimiser, loss_, max_gradient_norm=max_gradient_norm)
                 divergence.append(kl)
-                rows.append((loss.item(), entropy.item(), clipped, norm))
+                rows.append((loss_, entropy_, clipped, norm))
             if np.mean(divergence) > self.max_kl:
                 break
         loss_, entropy_, clipped_, norm_ = np.mean(rows, axis=0).tolist()

@@ -61,6 +61,8 @@ __all__ = [
 
 #: Number of sums that ``load_of`` returns, and the position of the number of live jobs among them.
 NUM_LOADS, LIVE_JOBS = 7, 1
+#: Stages per pass through the network with gradients; bounds its memory to about a gigabyte.
+MOST_ROWS = 500_000
 #: Unit of work in ``load_of``, ms.
 UNIT_MS = 100_000.0
 
@@ -316,6 +318,11 @@ class Trajectories:
     def samples(self, episode: int) -> slice:
         """Return the slice of an episode's samples."""
         return slice(int(self.first[episode]), int(self.first[episode + 1]))
+
+    def pieces(self, part: NDArray[np.int64]) -> list[NDArray[np.int64]]:
+        """Split samples ``part``, int64 [k], into consecutive pieces of about ``MOST_ROWS`` stages, in order."""
+        rows = np.diff(self.graphs.first_stage)[part].cumsum()
+        return np.split(part, np.flatnonzero(np.diff(rows // MOST_ROWS)) + 1)
 
     def evaluate(self, policy: Policy, part: NDArray[np.int64]) -> tuple[Tensor, Tensor]:
         """Return log-probability and entropy (nats) of samples ``part``, int64 [k]; float [k] each, with gradients."""
