@@ -6,6 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from decima.learning.cluster import rollout
 from decima.policy.config import SHORTCUT_POLICY
 from decima.policy.policy import Policy
 from tests.decima.learning.cluster.updates import (
@@ -54,3 +55,20 @@ def test_more_minibatches_than_samples_are_as_many_as_samples() -> None:
     policy = Policy(LINEAR, seed=1)
     samples = linear_samples(np.random.default_rng(0).random((3, 3, 2), dtype=np.float32), [0, 1, 2])
     assert run_ppo(policy, samples, minibatches=10)["steps"] == 3
+
+
+def test_memory_is_bounded_by_pieces_and_the_step_is_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The gradient of a minibatch is the sum of those of its pieces."""
+    policies = [Policy(SHORTCUT_POLICY, seed=2) for _ in range(2)]
+    samples, before = sampled(policies[0]), weights(policies[0])
+    whole = run_ppo(policies[0], samples, entropy_weight=0.1)
+    monkeypatch.setattr(rollout, "MOST_ROWS", 100)
+    part = np.random.default_rng(0).permutation(len(samples))
+    pieces = samples.pieces(part)
+    assert np.concatenate(pieces).tolist() == part.tolist()
+    rows = np.diff(samples.graphs.first_stage)
+    assert len(pieces) > 2
+    assert all(rows[piece].sum() <= 100 + rows.max() for piece in pieces)
+    assert run_ppo(policies[1], samples, entropy_weight=0.1) == pytest.approx(whole, rel=1e-4, abs=1e-7)
+    one, other = (weights(policy) - before for policy in policies)
+    assert other == pytest.approx(one, abs=1e-4 * float(np.linalg.norm(one)))
