@@ -17,9 +17,8 @@ import torch
 from numpy.typing import NDArray
 
 from decima.learning.checkpoint import TrainingPart
+from decima.learning.cluster.load import LIVE_JOBS, NUM_LOADS
 from decima.learning.cluster.rollout import (
-    LIVE_JOBS,
-    NUM_LOADS,
     EpisodePlan,
     Trajectories,
     record_scheduler,
@@ -230,7 +229,7 @@ def _at(own: Curve, other: Curve) -> Floats:
 
 
 class LinearCritic:
-    """Linear critic: a least-squares fit of returns to the load (see ``rollout.load_of``).
+    """Linear critic: a least-squares fit of returns to the load (see ``load.load_of``).
 
     A few sums over the work ahead of each job explain most of the returns. The fit is to differences between
     episodes of one job sequence, since returns themselves vary mostly with future arrivals.

@@ -25,7 +25,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from decima.learning.cluster.rollout import Episode, Shared, Trajectories, gather, load_of, start_episodes
+from decima.learning.cluster.load import UNIT_MS, load_of
+from decima.learning.cluster.rollout import Episode, Shared, Trajectories, gather, start_episodes
 from decima.learning.config import FUTURES
 from decima.policy.compiled.graphs import Graphs
 from decima.policy.files import make_actor
@@ -53,8 +54,8 @@ ERRORS = 2.0
 DRAWS = 64
 #: Factors of a job's limit in held changes.
 FACTORS = (0.5, 2.0)
-#: Unit of work of ``load_of``, ms, and the place of the total waiting time under shortest job first.
-UNIT_MS, WAITING = 100_000.0, 3
+#: Place of the total waiting time under shortest job first in ``load_of``.
+WAITING = 3
 
 
 class Candidate(NamedTuple):

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from decima.learning.cluster.load import NUM_LOADS, load_of
 from decima.learning.config import ENDS, RUN_SEEDS
 from decima.policy.compiled.graphs import Graphs
 from decima.policy.errors import NotFiniteError
@@ -25,7 +26,6 @@ from decima.policy.files import make_actor
 from decima.policy.scheduler import Featurizer
 from decima.registry import make_scheduler
 from simulator.cluster.episode import make_cluster
-from simulator.compiled import compiled
 from workloads.arrivals import RandomStream, random_stream
 
 if TYPE_CHECKING:
@@ -43,14 +43,11 @@ if TYPE_CHECKING:
     from workloads.arrivals import JobSequence
 
 __all__ = [
-    "LIVE_JOBS",
-    "NUM_LOADS",
     "Episode",
     "EpisodePlan",
     "Shared",
     "Trajectories",
     "gather",
-    "load_of",
     "plan_iteration",
     "record_scheduler",
     "record_sequence",
@@ -59,12 +56,10 @@ __all__ = [
     "start_episodes",
 ]
 
-#: Number of sums that ``load_of`` returns, and the position of the number of live jobs among them.
-NUM_LOADS, LIVE_JOBS = 7, 1
 #: Stages per pass through the network with gradients; bounds its memory to about a gigabyte.
 MOST_ROWS = 500_000
-#: Unit of work in ``load_of``, ms.
-UNIT_MS = 100_000.0
+#: Stages in the samples of an episode; bounds its memory to about 100 MB.
+MOST_SAMPLED = 1_000_000
 
 
 # Plans of episodes.
@@ -157,7 +152,7 @@ class Episode:
         self.samples: list[_Sample] = []
         self.rewards: list[float] = []
         self.num_decisions = 0
-        self._num_choices = 0
+        self._num_choices = self._num_rows = 0
 
     def advance(self) -> Graphs | None:
         """Advance to the next decision with a choice; return its graph, or None at the end of the episode."""
@@ -189,7 +184,17 @@ class Episode:
             load = load_of(self.observation)
             self.samples.append(_Sample(graph, stage, limit, log_probability, self.observation.time_ms, load))
             self.rewards.append(0.0)
+            self._num_rows += graph.place.size
+            if self._num_rows > MOST_SAMPLED:
+                self._halve()
         self.decide(self.featurizer.decision(self.observation, stage, limit))
+
+    def _halve(self) -> None:
+        """Drop every second sample, now and from now on; the sample before gets its reward."""
+        self.share /= 2
+        pairs = [self.rewards[place : place + 2] for place in range(0, len(self.rewards), 2)]
+        self.samples, self.rewards = self.samples[::2], [math.fsum(pair) for pair in pairs]
+        self._num_rows = sum(sample.graph.place.size for sample in self.samples)
 
     def decide(self, decision: Decision | None) -> None:
         """Carry out a decision; its reward is added to the sample before."""
@@ -385,41 +390,6 @@ def _no_graphs(config: PolicyConfig) -> Graphs:
     return Graphs(
         pointer, pointer, pointer, stages, jobs, numbers, flags, numbers, numbers, numbers, messages
     )
-
-
-def load_of(observation: Observation) -> NDArray[np.float64]:
-    """Summarise the unfinished work of the live jobs in seven sums, the inputs of the critic.
-
-    Let w be the unfinished work of a job (tasks times mean duration), and r the number of jobs with at least that
-    much work, itself included. The sums are: 1, jobs, sum of w, sum of r * w (total waiting time under shortest job
-    first), sum of sqrt(w), its square, and sum of r * sqrt(w).
-
-    Returns:
-        float64 [7].
-    """
-    sums: NDArray[np.float64] = _sums(
-        observation.stages, len(observation.jobs), float(observation.num_executors)
-    )
-    return sums
-
-
-@compiled
-def _sums(stages, num_jobs, num_executors):  # type: ignore[no-untyped-def]
-    work = np.zeros(num_jobs)
-    for stage in stages:
-        work[stage.job] += (stage.num_tasks - stage.finished_tasks) * stage.mean_task_ms / UNIT_MS
-    work.sort()
-    sums = np.zeros(NUM_LOADS)
-    sums[0] = 1.0
-    sums[1] = num_jobs
-    for place in range(num_jobs):
-        root = np.sqrt(work[place])
-        sums[2] += work[place]
-        sums[3] += (num_jobs - place) * work[place] / num_executors
-        sums[4] += root
-        sums[6] += (num_jobs - place) * root
-    sums[5] = sums[4] ** 2 / num_executors
-    return sums
 
 
 def _end_load(cluster: BaseCluster) -> NDArray[np.float64]:

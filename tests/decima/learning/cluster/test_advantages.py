@@ -24,8 +24,8 @@ from decima.learning.cluster.advantages import (
     mean_at,
 )
 from decima.learning.cluster.config import TrainingConfig
+from decima.learning.cluster.load import NUM_LOADS
 from decima.learning.cluster.rollout import (
-    NUM_LOADS,
     Trajectories,
     plan_iteration,
     record_scheduler,

@@ -8,12 +8,13 @@ import numpy as np
 import pytest
 
 from decima.evaluation.conditions import TRAINING_OFFSET
+from decima.learning.cluster import rollout
 from decima.learning.cluster.config import TrainingConfig
+from decima.learning.cluster.load import load_of
 from decima.learning.cluster.rollout import (
     Episode,
     EpisodePlan,
     Trajectories,
-    load_of,
     plan_iteration,
     record_scheduler,
     roll_out,
@@ -93,6 +94,22 @@ def test_a_share_of_the_decisions_are_samples_and_no_reward_is_lost() -> None:
         np.testing.assert_array_equal(third.stage[kept], every.stage[all_of_it][::3])
         rewards = np.add.reduceat(every.reward[all_of_it], np.arange(0, all_of_it.stop - all_of_it.start, 3))
         np.testing.assert_allclose(third.reward[kept], rewards)
+
+
+def test_a_long_episode_keeps_every_second_sample_and_all_rewards(monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = roll_out(POLICY, episodes(1))
+    sizes = np.diff(whole.graphs.first_stage)
+    monkeypatch.setattr(rollout, "MOST_SAMPLED", int(sizes.sum()) // 3)
+    [long] = episodes(1)
+    fewer = roll_out(POLICY, [long])
+    assert np.diff(fewer.graphs.first_stage).sum() <= sizes.sum() // 3
+    np.testing.assert_array_equal(fewer.num_decisions, whole.num_decisions)
+    assert fewer.reward.sum() == pytest.approx(whole.reward.sum())
+    step = round(1 / long.share)
+    assert step in (4, 8)
+    np.testing.assert_array_equal(fewer.time_ms, whole.time_ms[::step])
+    rewards = np.add.reduceat(whole.reward, np.arange(0, len(whole), step))
+    np.testing.assert_allclose(fewer.reward, rewards)
 
 
 def test_a_sample_knows_how_many_jobs_had_arrived() -> None:

@@ -15,11 +15,10 @@ from scipy import stats
 from decima.evaluation.conditions import evaluation_setting, misfits
 from decima.learning.cluster.advantages import Advantages, relative_scale
 from decima.learning.cluster.config import TrainingConfig, read_config
+from decima.learning.cluster.load import NUM_LOADS, load_of
 from decima.learning.cluster.rollout import (
-    NUM_LOADS,
     Episode,
     Trajectories,
-    load_of,
     plan_iteration,
     record_scheduler,
     start_episodes,
