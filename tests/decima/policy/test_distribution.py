@@ -41,7 +41,12 @@ ERRORS = {
     "unknown": (0, 0.3, 1),
 }
 #: Faults of a policy's training, far beyond what every policy is allowed to meet.
-FAULTS = {"losses_per_hour": (0, 40, 80), "task_failures": (0, 0.1, 0.2), "straggling": (0, 1, 2)}
+FAULTS = {
+    "losses_per_hour": (0, 40, 80),
+    "task_failures": (0, 0.1, 0.2),
+    "straggling": (0, 1, 2),
+    "absent": (0, 0.5, 0.9),
+}
 BATCH: dict[str, Any] = {
     "arrivals": "batch",
     "executors": (50, 50, 50),
