@@ -45,8 +45,8 @@ def test_by_default_a_policy_that_does_not_fit_is_left_out_and_one_line_says_so(
         "--set settings.durations=1 --set settings.tasks=1 --set settings.batches=1 --set settings.batch_jobs=2 "
         "--set settings.job_error=0 --set settings.stage_error=0 --set settings.task_count_error=0 "
         "--set settings.unknown=0 --set settings.losses_per_hour=0 --set settings.task_failures=0 "
-        "--set settings.straggler_share=0 --set validation.cells=1 --set validation.sequences=20 --out DIR. To see it all the same: --schedulers "
-        "fair,decima."
+        "--set settings.straggler_share=0 --set validation.cells=1 --set validation.sequences=20 --out DIR. "
+        "To see it all the same: --schedulers fair,decima."
     ]
     assert_same_again(Path("r.json"), "--processes", "1", "--out", "elsewhere")
 
