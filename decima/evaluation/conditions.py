@@ -257,7 +257,7 @@ def misfits(policy: str | Path, conditions: Conditions, metric: str = "mean") ->
         >>> from workloads.sources.tpch import embedded_workload
         >>> cluster = ClusterConfig(num_executors=5000)
         >>> misfits("general", Conditions(embedded_workload(), cluster))
-        ['5,000 executors, trained on 6 to 164']
+        ['5,000 executors, trained on 6 to 186']
     """
     return _misfits(policy, evaluation_setting(conditions), metric)
 

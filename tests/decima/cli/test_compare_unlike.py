@@ -113,8 +113,8 @@ def test_a_policy_that_says_what_means_nothing_is_told_in_one_line(run: Compare,
             r"--set validation",
         ),
         (
-            "--executors 20 --job-error 1.5 --unknown 0.25",
-            r"settings.executors=20 .*--set settings.job_error=1.5 .*--set settings.unknown=0.25 ",
+            "--executors 1000 --job-error 1.5 --unknown 0.25",
+            r"settings.executors=1000 .*--set settings.job_error=1.5 .*--set settings.unknown=0.25 ",
         ),
         (
             "--executors 20 --task-failures 0.05 --executor-lifetime 100 --lost-output --stragglers 0.1:4",

@@ -65,7 +65,7 @@ def test_the_general_one_fits_tpch_on_clusters_of_many_sizes(
     workload = embedded_workload() if name == "embedded" else request.getfixturevalue("published")
     for jobs in (5, 20, 100):
         assert misfits("general", here(workload, executors=executors, jobs=jobs)) == []
-    for every_s in (2, 4, 12) if name == "embedded" else (12, 14.1, 25, 60):
+    for every_s in (3, 4, 12) if name == "embedded" else (12, 14.1, 25, 60):
         stream = here(workload, executors=executors, jobs=60, every_s=every_s)
         assert misfits("general", stream) == []
 
@@ -142,7 +142,7 @@ def test_every_policy_that_ships_says_what_it_was_trained_on(name: str) -> None:
 
 def test_the_policy_that_fits_best_is_found() -> None:
     tpch = here(classes="50x0.25,50x0.5,50x0.75,50x1", every_s=4.0, jobs=40, memory_demand="uniform")
-    assert best_fit(here(executors=5000)) == ("general", ["5,000 executors, trained on 6 to 164"])
+    assert best_fit(here(executors=5000)) == ("general", ["5,000 executors, trained on 6 to 186"])
     found = best_fit(tpch)
     assert found is not None
     assert found[0] == "packing-tpch"
