@@ -128,15 +128,15 @@ def test_the_schedulers_that_are_named_take_part_and_no_others(shipped: dict[str
 def test_a_policy_that_may_collapse_is_left_out_and_told(
     shipped: dict[str, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("decima.evaluation.options.best_fit", lambda conditions: ("general", ["too many"]))
+    monkeypatch.setattr("decima.evaluation.options.best_fit", lambda *_: ("general", ["too many"]))
     chosen = choose_schedulers(conditions())
     assert "decima" not in chosen.schedulers
     assert (chosen.policy, chosen.left_out) == (None, {"general": ["too many"]})
-    monkeypatch.setattr("decima.evaluation.options.best_fit", lambda conditions: ("general", []))
+    monkeypatch.setattr("decima.evaluation.options.best_fit", lambda *_: ("general", []))
     chosen = choose_schedulers(conditions())
     assert "decima" in chosen.schedulers
     assert (chosen.policy, chosen.left_out) == ("general", {})
-    monkeypatch.setattr("decima.evaluation.options.best_fit", lambda conditions: None)
+    monkeypatch.setattr("decima.evaluation.options.best_fit", lambda *_: None)
     chosen = choose_schedulers(conditions())
     assert "decima" not in chosen.schedulers
     assert (chosen.policy, chosen.left_out) == (None, {})
@@ -155,7 +155,17 @@ def test_the_moving_delay_is_what_the_workload_measured_or_two_seconds() -> None
 
 def test_the_options_are_those_of_the_command() -> None:
     of_command = {parameter.name for parameter in cli.commands["compare"].params}
-    shown = {"by", "csv_file", "report_file", "trace_file", "animation_file", "json_file", "out", "profiles"}
+    shown = {
+        "by",
+        "objective",
+        "csv_file",
+        "report_file",
+        "trace_file",
+        "animation_file",
+        "json_file",
+        "out",
+        "profiles",
+    }
     faults = {
         "executor_lifetime",
         "executor_return",
