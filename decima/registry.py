@@ -15,6 +15,10 @@ from decima.policy.files import load_actor, policy_path
 from decima.policy.parts import PartError, build_part, is_custom
 from decima.policy.scheduler import NeuralScheduler
 from decima.schedulers.base import Decide, FunctionScheduler, Scheduler, SchedulerError
+from decima.schedulers.carbon.cap import Cap
+from decima.schedulers.carbon.carbon_price import CarbonPrice
+from decima.schedulers.carbon.greenest_first import GreenestFirst
+from decima.schedulers.carbon.pcaps import Pcaps
 from decima.schedulers.drf import Drf
 from decima.schedulers.elastic import HeSrpt, InelasticFirst
 from decima.schedulers.fair import Fair, NaiveWeightedFair, WeightedFair
@@ -93,6 +97,10 @@ SCHEDULERS: dict[str, type[Scheduler]] = {
     "least-slack": LeastSlack,
     "gamma-boost": GammaBoost,
     "atc": Atc,
+    "cap": Cap,
+    "pcaps": Pcaps,
+    "greenest-first": GreenestFirst,
+    "carbon-price": CarbonPrice,
     "lookahead": Lookahead,
     "tetris": Tetris,
     "drf": Drf,
@@ -115,11 +123,17 @@ PARAMETERS: dict[str, tuple[str, ...]] = {
     "seh": ("frozen",),
     "gamma-boost": ("load",),
     "atc": ("lookahead",),
+    "cap": ("minimum",),
+    "pcaps": ("gamma",),
+    "greenest-first": ("patience",),
+    "carbon-price": ("seconds",),
     "lookahead": ("futures",),
     "tetris": ("remaining", "fairness"),
     "graphene-star": ("alpha", "long", "fragmented"),
     "graphene": ("remaining", "fairness"),
 }
+#: Names with another scheduler in them: ``NAME:PARAMETER=VALUE,base=OTHER``.
+WITH_BASE = ("cap", "pcaps", "greenest-first", "carbon-price")
 #: Name -> further parameters with their defaults, which ``NAME:PARAMETER=VALUE,..`` sets; ``decima tune`` tunes them.
 CONSTANTS: dict[str, dict[str, float]] = {
     "priced-srpt": PricedConstants()._asdict(),
@@ -210,17 +224,23 @@ def parameters(name: str) -> dict[str, float]:
     """Return the parameters of one of ``PARAMETERS`` that a name can hold, with their defaults."""
     found = inspect.signature(SCHEDULERS[name]).parameters
     defaults = {
-        each: found[each].default for each in found if found[each].default is not inspect.Parameter.empty
+        each: found[each].default
+        for each in found
+        if found[each].default not in (inspect.Parameter.empty, None)
     }
     return defaults | CONSTANTS.get(name, {})
 
 
 def _with_parameters(spec: str, name: str, argument: str) -> Scheduler:
+    base: DecidesStages | None = None
     if argument.endswith(".json"):
         values = _read_parameters(spec, name, Path(argument))
     elif "=" in argument:
         pairs = (each.partition("=") for each in argument.split(","))
-        values = {key.strip(): _number(value) for key, _, value in pairs}
+        texts_by_key = {key.strip(): value.strip() for key, _, value in pairs}
+        if name in WITH_BASE and "base" in texts_by_key:
+            base = make_scheduler(texts_by_key.pop("base"))
+        values = {key: _number(value) for key, value in texts_by_key.items()}
     else:
         texts = argument.split(":")
         if len(texts) > len(PARAMETERS[name]):
@@ -234,7 +254,7 @@ def _with_parameters(spec: str, name: str, argument: str) -> Scheduler:
         if not abs(value) <= LARGEST_PARAMETER:
             raise _expected(spec, name)
     try:
-        return SCHEDULERS[name](**values)
+        return SCHEDULERS[name](**values, **({} if base is None else {"base": base}))
     except ValueError as error:
         raise SchedulerError(f"scheduler {spec!r}: {error}") from None
 

@@ -10,12 +10,14 @@ from .arrivals import (
 )
 from .attribute_distribution import AttributeDistribution
 from .attributes import JobAttributes, Tenant
+from .carbon import Signal
 from .errors import DecimaError
 from .excerpt import Excerpt
 from .grid_jobs import DISTRIBUTIONS, JobDistribution, JobSets, draw_jobs
 from .job import JobProfile, StageProfile, TaskDurations, Wave, WorkloadError
 from .scaling import scaled, simplified
 from .sources.alibaba import read_alibaba
+from .sources.carbon import open_signal, read_signal, synthetic_signal
 from .sources.open import open_workload
 from .sources.swf import SwfLog, read_swf, read_swf_workload, swf_jobs
 from .sources.synthetic import random_dag, synthetic_profiles
@@ -38,6 +40,7 @@ __all__ = [
     "JobSequence",
     "JobSets",
     "RandomStream",
+    "Signal",
     "SparkImport",
     "SparkModel",
     "StageProfile",
@@ -54,12 +57,14 @@ __all__ = [
     "import_event_logs",
     "load_tpch",
     "load_tpch_job",
+    "open_signal",
     "open_workload",
     "poisson_arrivals",
     "random_dag",
     "random_stream",
     "read_alibaba",
     "read_event_log",
+    "read_signal",
     "read_swf",
     "read_swf_workload",
     "read_wfcommons",
@@ -68,6 +73,7 @@ __all__ = [
     "simplified",
     "swf_jobs",
     "synthetic_profiles",
+    "synthetic_signal",
     "trace_arrivals",
     "uniform_memory",
     "write_workload",

@@ -55,6 +55,7 @@ class RandomStream(IntEnum):
     FAULTS = 8
     ATTRIBUTES = 9
     TASK_TIMES = 10
+    SIGNAL = 11
 
 
 def random_stream(seed: int, purpose: RandomStream, *path: int) -> np.random.Generator:

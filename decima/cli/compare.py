@@ -77,9 +77,9 @@ MEASURED_DELAY = (
     metavar="A,B,..",
     help="Columns of the table, with intervals: mean, p50, p95, p99, makespan, slowdown, worst-slowdown, weighted (mean"
     " JCT by weight), misses (share of missed deadlines), tardiness, unfairness, jain (between tenants), hours (of "
-    "executors), utilised, load, unused; with guarantees also overruled (decisions), late (jobs), latest (JCT over "
-    "that under fair sharing), lateness, below-floor and above-ceiling. The first one decides which scheduler is the "
-    "best.",
+    "executors), energy (kWh), carbon (g, or the price), utilised, load, unused; with guarantees also overruled "
+    "(decisions), late (jobs), latest (JCT over that under fair sharing), lateness, below-floor and above-ceiling. The "
+    "first one decides which scheduler is the best.",
 )
 @click.option(
     "--objective",

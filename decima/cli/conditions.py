@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from decima.evaluation.conditions import Conditions
 
 #: Options of ``knowledge_options``, by the names of the fields of ``Knowledge``.
+#: Options of ``carbon_options``.
+CARBON = ("carbon", "carbon_start", "executor_watts", "idle_watts")
 KNOWLEDGE = ("job_error", "stage_error", "task_count_error", "unknown")
 
 
@@ -79,6 +81,7 @@ def conditions_options() -> Option:
         attributes_options(),
         knowledge_options(),
         faults_options(),
+        carbon_options(),
         click.option(
             "--engine",
             cls=SecondaryOption,
@@ -200,6 +203,35 @@ def faults_options() -> Option:
     )
 
 
+def carbon_options() -> Option:
+    """Options for the carbon intensity or price of electricity."""
+    return with_options(
+        click.option(
+            "--carbon",
+            metavar="FILE[:SCALE]",
+            help="Carbon intensity (gCO2/kWh) or price of electricity over time: a CSV file of times in seconds and "
+            "values, an export of Electricity Maps, or a made-up sample: synthetic-solar, synthetic-wind or "
+            "synthetic-coal. Times are divided by SCALE: 60 makes an hour a minute.",
+        ),
+        click.option(
+            "--carbon-start",
+            type=NOT_NEGATIVE,
+            metavar="SECONDS",
+            help="Place in the signal at the beginning of each experiment, after SCALE.  [default: drawn from its "
+            "seed]",
+        ),
+        click.option(
+            "--executor-watts",
+            type=NOT_NEGATIVE,
+            default=100.0,
+            help="With --carbon: watts of an executor that runs a task or moves.",
+        ),
+        click.option(
+            "--idle-watts", type=NOT_NEGATIVE, default=0.0, help="With --carbon: watts of an idle executor."
+        ),
+    )
+
+
 def faults_named(options: dict[str, Any]) -> dict[str, Any]:
     """Return the values of ``faults_options`` by the fields of ``Faults``."""
     from simulator.cluster.faults import parse_speculation, parse_stragglers, read_capacity
@@ -235,6 +267,7 @@ def conditions_named(options: dict[str, Any], seeds: int) -> Conditions:
         faults=faults_named(options),
         knowledge={each: options[each] for each in KNOWLEDGE if options[each] is not None},
         **{name: options[name] for name in (*names, "semantics", "engine", "window", "drift", "seed")},
+        **{name: options[name] for name in CARBON},
     )
 
 
@@ -251,4 +284,6 @@ def options_without_effect(conditions: Conditions, options: dict[str, Any]) -> d
         ignored["executor_return"] = "it is for --executor-lifetime"
         if options["capacity"] is None:
             ignored["lost_output"] = "no executor is lost: it is for --executor-lifetime or --capacity"
+    if options["carbon"] is None:
+        ignored |= dict.fromkeys(CARBON[1:], "it is for --carbon")
     return ignored

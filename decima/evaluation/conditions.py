@@ -16,7 +16,15 @@ from decima.policy.distribution import Distribution, is_similar, out_of_distribu
 from decima.policy.files import read_trained_on
 from decima.policy.shipped import SHIPPED, default_policies, objective_policy, specialists
 from simulator.cluster.config import SEMANTICS, ClusterConfig, ConfigError, ExecutorClass, check_demands
-from workloads.arrivals import Drift, JobSequence, batch_arrivals, poisson_arrivals, uniform_memory
+from workloads.arrivals import (
+    Drift,
+    JobSequence,
+    RandomStream,
+    batch_arrivals,
+    poisson_arrivals,
+    random_stream,
+    uniform_memory,
+)
 from workloads.attribute_distribution import NOTHING_DRAWN, AttributeDistribution
 from workloads.errors import DecimaError, check_instance, check_number, check_one_of, check_whole
 from workloads.sources.workload_file import Workload
@@ -49,6 +57,8 @@ class Conditions:
         drift: change of the arrival rate and the jobs within a Poisson process.
         window_ms: length of windows into which an exact sequence is cut, ms. An experiment replays the window whose
             index, among those with jobs, is its seed; schedulers are tuned on the last windows.
+        signal_start_ms: place in the cluster's signal at the beginning of each experiment, ms; None for one that is
+            drawn from its seed.
         attributes: distribution of deadlines, tenants and weights of the jobs; others stay as in the workload.
 
     Raises:
@@ -68,6 +78,7 @@ class Conditions:
     window_ms: float | None = None
     drift: Drift | None = None
     attributes: AttributeDistribution = NOTHING_DRAWN
+    signal_start_ms: float | None = None
 
     def __post_init__(self) -> None:
         check_instance(self.workload, Workload, "workload", CompareError)
@@ -77,6 +88,10 @@ class Conditions:
         check_instance(self.attributes, AttributeDistribution, "attributes", CompareError)
         for name in ("num_jobs", "num_experiments", "seed"):
             object.__setattr__(self, name, check_whole(getattr(self, name), name, CompareError))
+        if self.signal_start_ms is not None:
+            check_number(self.signal_start_ms, "signal_start_ms", CompareError)
+            if self.cluster.signal is None or not 0 <= self.signal_start_ms < self.cluster.signal.period_ms:
+                raise CompareError("the start of a signal needs a signal, and lies within it")
         for name in ("interval_ms", *(() if self.window_ms is None else ("window_ms",))):
             object.__setattr__(self, name, check_number(getattr(self, name), name, CompareError))
         if not 1 <= self.num_experiments <= TRAINING_OFFSET:
@@ -124,7 +139,12 @@ class Conditions:
 
     def cluster_of(self, seed: int) -> ClusterConfig:
         """Return the cluster of a seed."""
-        return self.cluster
+        if (signal := self.cluster.signal) is None:
+            return self.cluster
+        start_ms = self.signal_start_ms
+        if start_ms is None:
+            start_ms = float(random_stream(seed, RandomStream.SIGNAL).uniform(0, signal.period_ms))
+        return replace(self.cluster, signal=signal.shifted(start_ms))
 
     def sequence(self, seed: int) -> JobSequence:
         """Return the job sequence of a seed."""
@@ -168,6 +188,14 @@ class Conditions:
             "semantics": next(semantics, asdict(cluster.semantics)),
             "knowledge": asdict(cluster.knowledge),
             "faults": cluster.faults.to_dict(),
+            "carbon": None
+            if cluster.signal is None
+            else {
+                "signal": cluster.signal.name,
+                "start_s": None if self.signal_start_ms is None else self.signal_start_ms / 1000,
+                "executor_watts": cluster.executor_watts,
+                "idle_watts": cluster.idle_watts,
+            },
         }
 
     @cached_property

@@ -169,7 +169,8 @@ def _takes_episodes(record: EpisodeRecord) -> float:
 #:   of those that the guard of a learned policy changes.
 #: * ``slowdown``, ``worst_slowdown``: mean and maximum over the jobs of ``EpisodeRecord.slowdown``.
 #: * ``failed_jobs``: number of jobs that failed. They have no JCT and no slowdown.
-#: * ``weighted_jct_s``, ``deadline_misses``, ``tardiness_s``, ``executor_hours``: see ``EpisodeRecord``.
+#: * ``weighted_jct_s``, ``deadline_misses``, ``tardiness_s``, ``executor_hours``, ``energy_kwh``, ``carbon`` (NaN
+#:   without a signal): see ``EpisodeRecord``.
 #: * ``unfairness``, ``jain``: largest finish-time fairness of a tenant, and Jain's index of the tenants' finish-time
 #:   fairness, see ``decima.evaluation.fairness``; NaN unless they are shown, or with fewer than two tenants.
 #: * ``overruled``: decisions that guarantees changed. ``late_jobs``, ``latest_ratio``, ``lateness_s``,
@@ -204,6 +205,8 @@ METRICS: dict[str, Metric] = {
         "Tardiness", ".1f", lambda record: record.mean_tardiness_ms / 1000, name="tardiness"
     ),
     "executor_hours": Metric("Executor h", ".2f", lambda record: record.executor_hours, name="hours"),
+    "energy_kwh": Metric("Energy kWh", ".2f", lambda record: record.energy_kwh, name="energy"),
+    "carbon": Metric("Carbon", ",.0f", lambda record: record.carbon, name="carbon"),
     "unfairness": Metric("Unfairness", ".2f", _takes_episodes, name="unfairness", is_tail=True),
     "jain": Metric("Jain", ".3f", _takes_episodes, name="jain", more_is_better=True),
     "overruled": Metric("Overruled", ",.0f", lambda record: len(record.kept.overruled), name="overruled"),

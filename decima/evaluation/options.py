@@ -20,8 +20,10 @@ from simulator.cluster.config import SEMANTICS, ClusterConfig, Knowledge, parse_
 from simulator.cluster.faults import Faults
 from workloads.arrivals import Drift, JobSequence
 from workloads.attribute_distribution import AttributeDistribution
+from workloads.carbon import Signal
 from workloads.errors import check_all, check_number, check_one_of
 from workloads.job import JobProfile
+from workloads.sources.carbon import open_signal
 from workloads.sources.open import EMBEDDED, open_drift, open_workload
 from workloads.sources.workload_file import Workload
 
@@ -57,6 +59,10 @@ def make_conditions(
     weights: Sequence[float] | None = None,
     faults: Faults | Mapping[str, Any] | None = None,
     knowledge: Knowledge | Mapping[str, float] | None = None,
+    carbon: str | Signal | None = None,
+    carbon_start: float | None = None,
+    executor_watts: float = 100.0,
+    idle_watts: float = 0.0,
     seeds: int = 20,
     seed: int = 0,
 ) -> Conditions:
@@ -83,6 +89,10 @@ def make_conditions(
             else none.
         knowledge: errors of the estimates that schedulers see, or some of its fields by name; by default those
             measured for the workload, else none.
+        carbon: carbon intensity or price of electricity, or ``FILE[:SCALE]`` for ``workloads.open_signal``.
+        carbon_start: place in the signal at the beginning of each experiment, s; by default drawn from its seed.
+        executor_watts: power of an executor that runs a task or moves, W.
+        idle_watts: power of an idle executor, W.
         seeds: number of experiments.
         seed: seed of the first experiment.
 
@@ -106,6 +116,9 @@ def make_conditions(
             engine=engine,
             faults=_or_measured(Faults, faults, found),
             knowledge=_or_measured(Knowledge, knowledge, found),
+            signal=open_signal(carbon) if isinstance(carbon, str) else carbon,
+            executor_watts=executor_watts,
+            idle_watts=idle_watts,
         ),
         arrivals=arrivals,
         interval_ms=check_number(interval, "interval", CompareError) * 1000,
@@ -116,6 +129,9 @@ def make_conditions(
         window_ms=None if window is None else check_number(window, "window", CompareError) * 1000,
         drift=drift,
         attributes=AttributeDistribution(_slack(deadlines), tenants or 0, tuple(weights or ())),
+        signal_start_ms=None
+        if carbon_start is None
+        else check_number(carbon_start, "carbon_start", CompareError) * 1000,
     )
     if drift is not None and (end_ms := (conditions.num_jobs - 1) * conditions.interval_ms) <= drift.at_ms:
         raise CompareError(
@@ -197,6 +213,7 @@ def scheduler_summaries() -> dict[str, str]:
         "tuned-NAME:makespan": "The best for the makespan, in hindsight.",
         "NAME:PARAMETER=VALUE,..": "With named parameters, for priced-srpt and packed-srpt also those of decima tune.",
         "NAME:FILE.json": "With the parameters in a file of decima tune.",
+        "NAME:PARAMETER=VALUE,base=OTHER": "cap, pcaps, greenest-first or carbon-price around another scheduler.",
         LEARNED: "A graph neural network, trained to schedule jobs like the given ones.",
         f"{LEARNED}:POLICY": f"The same with a policy file of decima train, or one of {', '.join(SHIPPED)}.",
         f"{LEARNED}:POLICY{UNGUARDED}": "The same without its guard, which leaves no executor idle while work waits.",
@@ -228,6 +245,10 @@ def compare(
     weights: Sequence[float] | None = None,
     faults: Faults | Mapping[str, Any] | None = None,
     knowledge: Knowledge | Mapping[str, float] | None = None,
+    carbon: str | Signal | None = None,
+    carbon_start: float | None = None,
+    executor_watts: float = 100.0,
+    idle_watts: float = 0.0,
     floor: Mapping[str, float] | None = None,
     ceiling: Mapping[str, float] | None = None,
     no_later_than: float | None = None,
@@ -282,6 +303,10 @@ def compare(
         weights=weights,
         knowledge=knowledge,
         faults=faults,
+        carbon=carbon,
+        carbon_start=carbon_start,
+        executor_watts=executor_watts,
+        idle_watts=idle_watts,
         seeds=seeds,
         seed=seed,
     )

@@ -219,7 +219,7 @@ def sweep_item(
     """Run all settings of a family on a training sequence; return the work item and the mean JCTs, ms."""
     number, family, seed = item
     conditions, settings = plans[number].conditions, plans[number].settings[family]
-    return *item, sweep_ms(conditions.cluster, conditions.sequence(seed), settings=settings)
+    return *item, sweep_ms(conditions.cluster_of(seed), conditions.sequence(seed), settings=settings)
 
 
 def run_item(
@@ -228,7 +228,7 @@ def run_item(
     """Run schedulers on one sequence, each setting once; return comparison index, seed, results and kept episodes."""
     number, seed, names, keep = item
     plan = plans[number]
-    cluster, sequence = plan.conditions.cluster, plan.conditions.sequence(seed)
+    cluster, sequence = plan.conditions.cluster_of(seed), plan.conditions.sequence(seed)
     specs = {name: plan.schedulers[name] for name in names}
     specs = {
         name: tuned[number][TUNED[spec].name] if tuned_once(spec) else spec for name, spec in specs.items()

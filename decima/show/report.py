@@ -199,6 +199,8 @@ def _title(comparison: Comparison) -> str:
     what += f", {settings.attributes}" if settings.attributes else ""
     if not settings.cluster.knowledge.is_exact:
         what += f", {settings.cluster.knowledge}"
+    if settings.cluster.signal is not None:
+        what += f", carbon of {settings.cluster.signal.name}"
     if settings.cluster.faults.active:
         what += f", {settings.cluster.faults}"
     count = f"{finished}" if comparison.complete else f"{finished} of {settings.num_experiments}"

@@ -333,7 +333,7 @@ class Study:
 
 def _look(look: Callable[[EpisodeRecord], _T], conditions: Conditions, piece: tuple[int, str]) -> _T:
     seed, scheduler = piece
-    return look(run_scheduler(conditions.cluster, conditions.sequence(seed), scheduler))
+    return look(run_scheduler(conditions.cluster_of(seed), conditions.sequence(seed), scheduler))
 
 
 def interval_for_load(workload: Workload, executors: int, load: float) -> float:

@@ -72,6 +72,9 @@ class BaseCluster(ABC):
         )
         self._capacity, self._num_capacities = config.num_executors, len(config.faults.capacity)
         self._num_losses = 0  # of executors, since a job arrived or ended
+        self._num_waits = (
+            0  # changes of the signal waited for with all executors idle, since the last commitment
+        )
         self._failed: list[tuple[int, float]] = []  # jobs and times, ms
         self._changes: list[tuple[int, float, bool]] = []  # executors, times in ms, whether they joined
         self._reward = RewardMeter(config, self.sequence, self._deadline_ms)
@@ -88,7 +91,10 @@ class BaseCluster(ABC):
 
     @property
     def last_call(self) -> bool:
-        """Whether no event is pending: if the executors stay idle now, the cluster stands still for ever."""
+        """Whether no event is pending: if the executors stay idle now, the cluster stands still for ever.
+
+        With a signal, until that changes; for ever after a whole period of it.
+        """
         return self._last_call
 
     @property
@@ -220,6 +226,7 @@ class BaseCluster(ABC):
             raise SchedulingError("the episode is over: there is nothing to decide")
         self._observation = None
         self._last_call &= target is None
+        self._num_waits *= target is None
         self._num_decisions += 1
         return self._commit(target, count)
 
@@ -256,6 +263,17 @@ class BaseCluster(ABC):
                 f"{self._first_job()} cannot complete: executors were lost {self._num_losses:,} times since a job"
                 " arrived or ended"
             )
+
+    @property
+    def _may_call(self) -> bool:
+        """Whether free executors are offered once more before the cluster stands still."""
+        config = self.config
+        return config.semantics.offer_idle_executors or config.faults.active or config.signal is not None
+
+    def _waits_for_signal(self) -> bool:
+        """Return whether all executors may stay idle until the signal changes: for one period of it."""
+        self._num_waits += 1
+        return self.config.signal is not None and self._num_waits <= 1 + len(self.config.signal.value)
 
     def _stands_still(self) -> SchedulingError:
         """End the episode; returns the error that jobs are left and no event is pending."""

@@ -253,14 +253,14 @@ class Cluster(BaseCluster):
         if not self._profiles:
             self._done = True
             return
-        if (self.config.semantics.offer_idle_executors or self._faults) and not self._last_call:
+        if self._may_call and not self._last_call:
             # Offer idle executors once more before the cluster stands still for ever.
             self._last_call = True
             self._offer_free()
             if not self._last_call:
                 return
         if not self._budget[0]:
-            if not (self._has_end or self._waits_for_executors()):
+            if not (self._has_end or self._waits_for_executors() or self._waits_for_signal()):
                 raise self._stands_still()
             self.clock.step()
 
@@ -288,6 +288,8 @@ class Cluster(BaseCluster):
             else:
                 self._num_pending += 1
                 self.clock.at(arrival_ms, Cluster._job_arrives, job)
+        if self.config.signal:
+            self.clock.at(self.config.signal.change_ms(0), Cluster._signal_changes, 0)
         self._state.cluster["next_pool"] = 0  # changes of the capacity at 0 have passed the common pools over
         engine.open_next(self._memory, False, 0.0)
         self._run()
@@ -309,6 +311,12 @@ class Cluster(BaseCluster):
         self._num_pending -= 1
         self._add_job(job)
         self._carried_out(engine.offer_pools(self._memory, -1, self.keeps_executors, self.clock.now))
+
+    def _signal_changes(self, number: int) -> None:
+        assert self.config.signal
+        self.clock.at(self.config.signal.change_ms(number + 1), Cluster._signal_changes, number + 1)
+        self._last_call = False
+        self._offer_free()
 
     def _schedule_arrivals(self) -> None:
         """Schedule the arrivals of executors that have left. Consecutive departures share an event."""

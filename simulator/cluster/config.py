@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Literal
 
 from simulator.cluster.faults import NO_FAULTS, Faults
 from simulator.cluster.objectives.named import objective_named
+from workloads.carbon import Signal
 from workloads.errors import ConfigError, check_all, check_instance, check_number, check_one_of, check_whole
 from workloads.job import LONGEST_MS
 
@@ -174,6 +175,10 @@ class ClusterConfig:
         engine: ``compiled``, or ``simpy``: the reference in plain Python, with the same results.
         knowledge: errors of the estimates that schedulers see.
         faults: lost executors, failing tasks and so on; none by default.
+        signal: carbon intensity or price of electricity over time, which schedulers see; free executors are offered
+            when it changes. None for no signal.
+        executor_watts: power of an executor that runs a task or moves, W.
+        idle_watts: power of another executor in the cluster, W.
 
     Raises:
         ConfigError: a setting out of range.
@@ -190,6 +195,9 @@ class ClusterConfig:
     engine: Literal["compiled", "simpy"] = "compiled"
     knowledge: Knowledge = EXACT
     faults: Faults = NO_FAULTS
+    signal: Signal | None = None
+    executor_watts: float = 100.0
+    idle_watts: float = 0.0
 
     def __post_init__(self) -> None:
         classes = check_all(self.executor_classes, ExecutorClass, "executor_classes", ConfigError)
@@ -216,6 +224,13 @@ class ClusterConfig:
             object.__setattr__(self, "reward", "jct")
         check_one_of(self.engine, ("compiled", "simpy"), "engine", ConfigError)
         check_instance(self.faults, Faults, "faults", ConfigError)
+        if self.signal is not None:
+            check_instance(self.signal, Signal, "signal", ConfigError)
+        for name in ("executor_watts", "idle_watts"):
+            watts = check_number(getattr(self, name), name, ConfigError)
+            object.__setattr__(self, name, watts)
+            if not 0 <= watts < math.inf:
+                raise ConfigError(f"{name} must be finite and not negative, got {watts:g}")
         if (most := max((number for _, number in self.faults.capacity), default=0)) > self.num_executors:
             raise ConfigError(
                 f"a capacity of {most} executors is more than the cluster's {self.num_executors}"

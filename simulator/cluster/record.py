@@ -153,6 +153,55 @@ class EpisodeRecord(EpisodeLog):
         """Time of executors that run tasks or move to a job, h."""
         return float(self.busy_ms.sum() + self.moving_ms.sum()) / 3_600_000
 
+    @cached_property
+    def busy_intervals(self) -> tuple[NDArray[np.int64], NDArray[np.float64], NDArray[np.float64]]:
+        """Times in which executors run tasks or move: job, int64 [n]; begin and end, float64 [n], ms."""
+        begin_ms = np.concatenate([self.task_start_ms, self.move_depart_ms])
+        end_ms = np.concatenate([self.task_finish_ms, self.move_arrive_ms])
+        job, known = np.concatenate([self.task_job, self.move_job]), begin_ms < self.end_ms
+        return job[known], begin_ms[known], np.minimum(end_ms[known], self.end_ms)
+
+    @property
+    def energy_kwh(self) -> float:
+        """Energy of all executors over the observed time, see ``ClusterConfig.executor_watts``, kWh."""
+        idle_hours = (
+            max(self.capacity_ms / 3_600_000 - self.executor_hours, 0.0) if self.config.idle_watts else 0.0
+        )
+        watts = self.config.executor_watts
+        return (watts * self.executor_hours + self.config.idle_watts * idle_hours) / 1000
+
+    @cached_property
+    def job_carbon(self) -> NDArray[np.float64]:
+        """Energy of the executors that run each job's tasks or move to it, times the signal, float64 [num_jobs].
+
+        In g, or as money for a price. NaN without a signal.
+        """
+        if (signal := self.config.signal) is None:
+            return np.full(len(self.sequence), np.nan)
+        job, begin_ms, end_ms = self.busy_intervals
+        kilowatts = self.config.executor_watts / 1000
+        return self._sum_by_job(job, kilowatts * signal.integral(begin_ms, end_ms) / 3_600_000)
+
+    @property
+    def carbon(self) -> float:
+        """Energy of all executors times the signal, g, or money for a price; NaN without a signal.
+
+        Idle executors count by ``ClusterConfig.idle_watts``, over the observed time.
+        """
+        total = float(self.job_carbon.sum())
+        if self.config.signal is None or not self.config.idle_watts:
+            return total
+        first_ms = float(self.sequence.arrival_ms[0])
+        last_ms, signal = first_ms + self.observed_ms, self.config.signal
+        joined = np.where(self.change_joins, 1, -1)
+        left_ms = signal.integral(np.clip(self.change_ms, first_ms, last_ms), last_ms)
+        present = self.config.num_executors * float(signal.integral(first_ms, last_ms)) + float(
+            joined @ left_ms
+        )
+        _, begin_ms, end_ms = self.busy_intervals
+        idle = present - float(signal.integral(begin_ms, end_ms).sum())
+        return total + self.config.idle_watts / 1000 * max(idle, 0.0) / 3_600_000
+
     @property
     def makespan_ms(self) -> float:
         """Last end of a job - first arrival, ms; NaN if a job is unfinished."""
@@ -213,7 +262,7 @@ class EpisodeRecord(EpisodeLog):
 
         Columns: ``name``, ``arrival_ms``, ``completion_ms``, ``jct_ms``, ``work_ms`` (expected alone), ``busy_ms``
         and ``moving_ms`` (executor time of its tasks and of moves to it), ``slowdown``, ``work_inflation``. With
-        attributes also ``weight``, ``tenant``, ``deadline_ms``, ``tardiness_ms``.
+        attributes also ``weight``, ``tenant``, ``deadline_ms``, ``tardiness_ms``, with a signal ``carbon``.
         """
         table = pd.DataFrame(
             {
@@ -232,6 +281,8 @@ class EpisodeRecord(EpisodeLog):
             table["weight"] = self.sequence.weight
             table["tenant"] = [each.tenant for each in self.sequence.attributes]
             table["deadline_ms"], table["tardiness_ms"] = self.deadline_ms, self.tardiness_ms
+        if self.config.signal:
+            table["carbon"] = self.job_carbon
         return table
 
     def jobs_in_system(self) -> pd.Series[int]:
@@ -260,7 +311,8 @@ class EpisodeRecord(EpisodeLog):
         ``utilisation``, ``mean_jobs_in_system``, ``mean_slowdown``, ``mean_work_inflation`` (means over the
         jobs where they are defined), ``worst_slowdown``, ``busy_ms``, ``moving_ms`` (sums over the jobs),
         ``completed_jobs``. With faults also ``failed_jobs``, ``lost_runs``, and ``lost_ms``, the executor time of lost
-        runs. With attributes also ``weighted_mean_jct_ms``, ``deadline_misses``, ``mean_tardiness_ms``.
+        runs. With attributes also ``weighted_mean_jct_ms``, ``deadline_misses``, ``mean_tardiness_ms``. With a signal
+        also ``executor_hours``, ``energy_kwh``, ``carbon``.
         """
         return pd.Series(
             {
@@ -277,6 +329,7 @@ class EpisodeRecord(EpisodeLog):
                 "completed_jobs": float(self._completed_jct_ms.size),
                 **self._losses,
                 **self._asked,
+                **self._emissions,
             },
             name="metrics",
         )
@@ -290,6 +343,12 @@ class EpisodeRecord(EpisodeLog):
         lost_ms = float((self.task_finish_ms[first:] - self.task_start_ms[first:]).sum())
         counts = {"failed_jobs": float(self.failed_job.size), "lost_runs": float(self.lost_task.size)}
         return counts | {"lost_ms": lost_ms}
+
+    @property
+    def _emissions(self) -> dict[str, float]:
+        """Metrics of energy; empty without a signal."""
+        names = ("executor_hours", "energy_kwh", "carbon")
+        return {name: getattr(self, name) for name in names} if self.config.signal else {}
 
     @property
     def _asked(self) -> dict[str, float]:

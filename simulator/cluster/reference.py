@@ -55,6 +55,8 @@ class ReferenceCluster(ReferenceExecutors):
                 self.clock.process(self._arrival(job))
             else:
                 self._join(job)
+        if config.signal:
+            self.clock.process(self._signal_changes(config.signal))
         self._offers = iter([(None, class_id) for class_id in self._class_ids])
         self._open_next_round()
         self._run()
@@ -423,15 +425,11 @@ class ReferenceCluster(ReferenceExecutors):
                 # Offer idle executors once more before the cluster stands still for ever.
                 self._last_call = True
                 self._offer_free()
-            elif self._has_end or self._waits_for_executors():
+            elif self._has_end or self._waits_for_executors() or self._waits_for_signal():
                 self.clock.step()
             else:
                 raise self._stands_still()
             self._check_losses()
-
-    @property
-    def _may_call(self) -> bool:
-        return self.config.semantics.offer_idle_executors or self.config.faults.active
 
     def _waits_for_executors(self) -> bool:
         """Return whether executors may return, and no idle executor could be used."""

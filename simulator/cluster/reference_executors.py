@@ -34,6 +34,7 @@ from simulator.cluster.reference_state import (
     jobs_of,
 )
 from workloads.arrivals import JobSequence
+from workloads.carbon import Signal
 from workloads.job import JobProfile, Wave
 
 __all__ = ["ReferenceExecutors"]
@@ -257,6 +258,15 @@ class ReferenceExecutors(BaseCluster):
         """Offer all free executors that could be used; no round is open."""
         self._offers = self._free_places()
         self._open_next_round()
+
+    def _signal_changes(self, signal: Signal) -> ProcessGenerator:
+        """Offer all free executors whenever the signal changes."""
+        change = self.clock.timeout(signal.change_ms(0))
+        for number in count(1):
+            yield change
+            change = self.clock.timeout(signal.change_ms(number) - self.clock.now)
+            self._last_call = False
+            self._offer_free()
 
     def _is_free(self, job: Job | None, class_id: int) -> bool:
         """Return whether a pool has executors that could be used now.

@@ -44,6 +44,8 @@ def test_an_episode_in_numbers() -> None:
         "deadline_misses": pytest.approx(math.nan, nan_ok=True),
         "tardiness_s": pytest.approx(math.nan, nan_ok=True),
         "executor_hours": (record.busy_ms.sum() + record.moving_ms.sum()) / 3_600_000,
+        "energy_kwh": pytest.approx(0.1 * record.executor_hours),
+        "carbon": pytest.approx(math.nan, nan_ok=True),
         "unfairness": pytest.approx(math.nan, nan_ok=True),
         "jain": pytest.approx(math.nan, nan_ok=True),
         "overruled": 0,

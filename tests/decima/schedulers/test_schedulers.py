@@ -46,6 +46,7 @@ Grant = tuple[int, int, int]
 PRICED = (
     *("sjf-estimate", "srpt-bounce", "seh", "gittins", "las", "inelastic-first"),
     *("weighted-srpt", "edf", "least-slack", "gamma-boost", "atc"),
+    *("cap", "pcaps", "greenest-first", "carbon-price"),
 )
 
 

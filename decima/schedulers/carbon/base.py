@@ -1,0 +1,106 @@
+"""Common part of the carbon-aware rules: another scheduler, a forecast, busy executors, jobs that are held back."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from decima.schedulers.base import Scheduler
+from decima.schedulers.priced_srpt import PricedSrpt
+from simulator.cluster.config import ClusterConfig
+from simulator.cluster.observation import Decision, Observation
+from workloads.carbon import Signal
+
+if TYPE_CHECKING:
+    from simulator.cluster.base import BaseCluster
+    from simulator.cluster.episode import DecidesStages
+
+__all__ = ["CarbonAware", "window_ms", "without"]
+
+#: Forecast in intervals of the signal, as in PCAPS: 48 hours. It is exact.
+INTERVALS = 48
+
+
+class CarbonAware(Scheduler):
+    """Another scheduler whose decisions depend on a signal; without a signal, as that scheduler.
+
+    Args:
+        base: the other scheduler; by default ``priced-srpt``.
+    """
+
+    def __init__(self, base: DecidesStages | None = None) -> None:
+        self.base = PricedSrpt() if base is None else base
+        self.learned: bool = getattr(self.base, "learned", False)
+        self._cluster: BaseCluster | None = None
+        self._expected: tuple[float, int] | None = None
+        self._committed = 0
+
+    def reset(self, config: ClusterConfig) -> None:
+        """Begin an episode."""
+        self.base.reset(config)
+        self._cluster, self._expected, self._committed = None, None, 0
+
+    def watch(self, cluster: BaseCluster) -> None:
+        """Ask this cluster whether a stage or a pool offers its executors."""
+        self._cluster = cluster
+        if callable(watch := getattr(self.base, "watch", None)):
+            watch(cluster)
+
+    def decide(self, observation: Observation) -> Decision | None:
+        """Return the decision of the other scheduler, changed by the rule."""
+        if (signal := observation.config.signal) is None:
+            return self.base.decide(observation)
+        now = float(observation.time_ms)
+        if self._expected != (now, observation.offered):
+            self._committed = 0
+        decision = self.adapt(observation, signal)
+        self._expected = None
+        if decision is not None:
+            job = int(observation.stage_job[decision.stage])
+            count = min(
+                decision.limit - observation.held(job),
+                observation.offered,
+                int(observation.unclaimed_tasks[decision.stage]),
+            )
+            self._committed += count
+            self._expected = now, observation.offered - count
+        return decision
+
+    @abstractmethod
+    def adapt(self, observation: Observation, signal: Signal) -> Decision | None:
+        """Return the decision under a signal."""
+
+    def busy(self, observation: Observation) -> int:
+        """Return the executors that run, move, or are committed in this round, without those offered.
+
+        Without a cluster to ask, those offered that still run a task count as well.
+        """
+        classes = observation.classes
+        busy = int(classes["executors"].sum() - classes["free"].sum())
+        source = None if self._cluster is None else self._cluster.source
+        if source is not None and source[1] is not None:  # a stage: its executors are not free
+            return busy - observation.offered
+        return busy + self._committed
+
+
+def window_ms(signal: Signal) -> float:
+    """Return the length of the forecast: ``INTERVALS`` mean intervals, at most one period, ms."""
+    return min(INTERVALS * signal.period_ms / len(signal.value), signal.period_ms)
+
+
+def without(observation: Observation, held_back: NDArray[np.bool_]) -> Observation:
+    """Return an observation where some jobs, bool [J], want no executors."""
+    if not held_back.any():
+        return observation
+    jobs, stages = observation.jobs.copy(), observation.stages.copy()
+    back = held_back[stages["job"]]
+    stages["schedulable"][back] = stages["unclaimed_tasks"][back] = 0
+    jobs["next_stage"][held_back] = -1
+    jobs["unsaturated_stages"][held_back] = 0
+    return replace(
+        observation, jobs=jobs, stages=stages, num_schedulable=int(np.count_nonzero(stages["schedulable"]))
+    )

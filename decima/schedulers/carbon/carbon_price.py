@@ -1,0 +1,96 @@
+"""A price of carbon: it decides when a job runs, and on how many executors."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from decima.schedulers.carbon.base import CarbonAware, window_ms, without
+from simulator.cluster.alone import PARALLELISM, estimate
+from simulator.cluster.config import ClusterConfig
+from simulator.cluster.observation import Decision, Observation, PerJob
+from workloads.carbon import Signal
+from workloads.job import JobProfile
+
+if TYPE_CHECKING:
+    from simulator.cluster.episode import DecidesStages
+
+__all__ = ["CarbonPrice"]
+
+
+class CarbonPrice(CarbonAware):
+    """Weigh the carbon of each job against its completion time, around any scheduler.
+
+    A gram is worth ``seconds`` of a job's completion time. A job has at most the executors with the least sum of its
+    time alone and its carbon at the intensity now, since with more of them its tasks take longer and executors move
+    more. It begins at the time of the forecast with the least sum of waiting and carbon, and waits unless that is now.
+    Its carbon is its remaining work at the mean intensity while it runs, for as long as it would take alone. So large
+    jobs wait, and small jobs hardly ever do. A job that is alone waits at most ``seconds`` times its carbon at its
+    arrival: each wait saves more than it takes.
+
+    Args:
+        seconds: value of a gram (or unit of money), s, at least 0.
+        base: the other scheduler; by default ``priced-srpt``.
+
+    Raises:
+        ValueError: a negative value.
+    """
+
+    def __init__(self, seconds: float = 20.0, base: DecidesStages | None = None) -> None:
+        if not seconds >= 0:
+            raise ValueError(f"the value of a gram must not be negative, got {seconds:g}")
+        super().__init__(base)
+        self.seconds = seconds
+        self._times = PerJob(_times, _join)
+
+    def adapt(self, observation: Observation, signal: Signal) -> Decision | None:
+        """Return the other scheduler's decision for the jobs that do not wait."""
+        if not self.seconds:
+            return self.base.decide(observation)
+        limits = self._limits(observation, signal)
+        held = observation.job_executors.copy()
+        if observation.source >= 0:
+            held[observation.source] -= observation.offered
+        shown = without(observation, self._waits(observation, signal) | (held >= limits))
+        if not shown.num_schedulable or (decision := self.base.decide(shown)) is None:
+            return None
+        job = observation.stage_job[decision.stage]
+        return Decision(decision.stage, min(decision.limit, int(limits[job])))
+
+    def _kilowatts(self, observation: Observation) -> float:
+        return observation.config.executor_watts / 1000
+
+    def _limits(self, observation: Observation, signal: Signal) -> NDArray[np.int64]:
+        """Return the parallelism limit of each job, int64 [J]."""
+        alone_ms, busy_ms = self._times(observation)
+        grams_per_ms = self._kilowatts(observation) * signal.at(observation.time_ms) / 3_600_000
+        best = (alone_ms + 1000 * self.seconds * grams_per_ms * busy_ms).argmin(axis=1)
+        limits: NDArray[np.int64] = np.array(PARALLELISM)[best]
+        return limits
+
+    def _waits(self, observation: Observation, signal: Signal) -> NDArray[np.bool_]:
+        work = observation.work_ms(observation.remaining_tasks)
+        share = np.minimum(work / np.maximum(observation.job_first_work_ms, 1.0), 1.0)
+        takes_ms = np.maximum(self._times(observation)[0].min(axis=1) * share, 1.0)[:, None]
+        begins = signal.ahead(observation.time_ms, window_ms(signal))[0][None, :]
+        mean = signal.integral(begins, begins + takes_ms) / takes_ms
+        grams = work[:, None] * mean * self._kilowatts(observation) / 3_600_000
+        cost_ms = (begins - observation.time_ms) + 1000 * self.seconds * grams
+        waits: NDArray[np.bool_] = cost_ms.argmin(axis=1) > 0
+        return waits
+
+
+def _times(profile: JobProfile, config: ClusterConfig) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return time alone and executor time with each limit of ``PARALLELISM`` that the cluster has, ms."""
+    limits = tuple(limit for limit in PARALLELISM if limit <= config.num_executors)
+    alone_ms, stages_ms = estimate(profile, config, limits)
+    return alone_ms, stages_ms.sum(axis=1) + np.array(limits) * config.moving_delay_ms
+
+
+def _join(
+    times: list[tuple[NDArray[np.float64], NDArray[np.float64]]],
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return the times of all jobs, float64 [J, limits] each."""
+    return np.array([alone_ms for alone_ms, _ in times]), np.array([busy_ms for _, busy_ms in times])

@@ -1,0 +1,125 @@
+"""A signal of electricity over time: its carbon intensity or price."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from workloads.errors import ConfigError
+
+__all__ = ["Signal"]
+
+#: Largest time: three hundred years, ms.
+MOST_MS = 1e13
+
+
+@dataclass(frozen=True, repr=False)
+class Signal:
+    """A value of electricity that is constant between its changes, and repeats at its end.
+
+    Args:
+        name: name or file.
+        begin_ms: beginning of each interval, ascending from 0, whole ms.
+        value: value in each interval, gCO2/kWh or a price per kWh; finite and not negative.
+        period_ms: end of the last interval, where the signal begins again, whole ms.
+        offset_ms: place in the signal at time 0, whole ms.
+
+    Raises:
+        ConfigError: malformed intervals or values.
+    """
+
+    name: str
+    begin_ms: tuple[float, ...]
+    value: tuple[float, ...]
+    period_ms: float
+    offset_ms: float = 0.0
+
+    def __post_init__(self) -> None:
+        if not self.value or len(self.begin_ms) != len(self.value) or self.begin_ms[0] != 0:
+            raise ConfigError(f"{self.name}: expected a value for each interval, the first one from 0 on")
+        if not all(np.diff([*self.begin_ms, self.period_ms]) > 0) or self.period_ms > MOST_MS:
+            raise ConfigError(f"{self.name}: times must be ascending, and at most {MOST_MS / 1000:g} s")
+        if any(
+            not float(time_ms).is_integer() for time_ms in (*self.begin_ms, self.period_ms, self.offset_ms)
+        ):
+            raise ConfigError(f"{self.name}: times must be whole ms")
+        if not all(0 <= value < math.inf for value in self.value):
+            raise ConfigError(f"{self.name}: values must be finite and not negative")
+
+    def __repr__(self) -> str:
+        return f"Signal({self.name!r}, {len(self.value)} intervals, {self.period_ms / 1000:g} s)"
+
+    def shifted(self, offset_ms: float) -> Signal:
+        """Return the signal with another place at time 0, ms, rounded to whole ms."""
+        return replace(self, offset_ms=float(round(offset_ms)))
+
+    def at(self, time_ms: float) -> float:
+        """Return the value at a time, ms."""
+        place_ms = (time_ms + self.offset_ms) % self.period_ms
+        return self.value[int(np.searchsorted(self._begins, place_ms, "right")) - 1]
+
+    def change_ms(self, number: int) -> float:
+        """Return the time of a change after time 0, ms; they are numbered from 0."""
+        first = int(np.searchsorted(self._begins, self.offset_ms % self.period_ms, "right"))
+        periods, place = divmod(first + number, len(self.value))
+        return periods * self.period_ms + self.begin_ms[place] - self.offset_ms % self.period_ms
+
+    def next_change_ms(self, time_ms: float) -> float:
+        """Return the end of the interval that a time lies in, ms."""
+        position_ms = time_ms + self.offset_ms
+        place_ms = position_ms % self.period_ms
+        place = int(np.searchsorted(self._begins, place_ms, "right"))
+        return time_ms + (float(self._ends[place - 1]) - place_ms)
+
+    def ahead(self, time_ms: float, window_ms: float) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Return the beginnings, ms, and values of the intervals in a window from a time on, float64 [n] each.
+
+        The first one begins at that time.
+        """
+        place_ms = (time_ms + self.offset_ms) % self.period_ms
+        first = int(np.searchsorted(self._begins, place_ms, "right")) - 1
+        count = len(self.value)
+        most = count * (1 + math.ceil(window_ms / self.period_ms))
+        periods, places = np.divmod(np.arange(first, first + most + 1), count)
+        begins = periods * self.period_ms + self._begins[places] - place_ms
+        inside = begins < window_ms
+        begins[0], inside[0] = 0.0, True
+        return time_ms + begins[inside], self._values[places[inside]]
+
+    def bounds(self, time_ms: float, window_ms: float) -> tuple[float, float]:
+        """Return the least and the largest value in a window from a time on, ms."""
+        values = self.ahead(time_ms, window_ms)[1]
+        return float(values.min()), float(values.max())
+
+    def integral(self, begin_ms: ArrayLike, end_ms: ArrayLike) -> NDArray[np.float64]:
+        """Return the integral of the value over times, element by element, value times ms."""
+        total: NDArray[np.float64] = self._from_start(end_ms) - self._from_start(begin_ms)
+        return total
+
+    def _from_start(self, time_ms: ArrayLike) -> NDArray[np.float64]:
+        position = np.asarray(time_ms, dtype=np.float64) + self.offset_ms
+        periods, place_ms = np.divmod(position, self.period_ms)
+        place = np.searchsorted(self._begins, place_ms, "right") - 1
+        within = self._totals[place] + self._values[place] * (place_ms - self._begins[place])
+        return np.asarray(periods * self._totals[-1] + within)
+
+    @cached_property
+    def _begins(self) -> NDArray[np.float64]:
+        return np.array(self.begin_ms)
+
+    @cached_property
+    def _ends(self) -> NDArray[np.float64]:
+        return np.array([*self.begin_ms[1:], self.period_ms])
+
+    @cached_property
+    def _values(self) -> NDArray[np.float64]:
+        return np.array(self.value)
+
+    @cached_property
+    def _totals(self) -> NDArray[np.float64]:
+        """Integral up to the beginning of each interval, and of a period, float64 [intervals + 1]."""
+        return np.concatenate([[0.0], np.cumsum(self._values * (self._ends - self._begins))])

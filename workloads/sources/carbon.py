@@ -1,0 +1,186 @@
+"""Carbon intensity or price of electricity over time: files, and synthetic samples of three kinds of grids."""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+
+import numpy as np
+
+from workloads.arrivals import RandomStream, random_stream
+from workloads.carbon import Signal
+from workloads.display import count_text
+from workloads.job import WorkloadError
+from workloads.reading import opened
+
+__all__ = ["SYNTHETIC", "open_signal", "read_signal", "synthetic_signal"]
+
+#: Name of a synthetic sample -> mean and daily amplitude of the intensity, gCO2/kWh, and of its other changes.
+SYNTHETIC = {
+    "synthetic-solar": (270.0, 110.0, 25.0),
+    "synthetic-wind": (440.0, 40.0, 120.0),
+    "synthetic-coal": (710.0, 20.0, 25.0),
+}
+DAYS, HOUR_MS = 30, 3_600_000.0
+#: Columns of an export of Electricity Maps, by their beginnings in small letters; the first of the last two is used.
+_TIME, _DIRECT, _LIFE_CYCLE = "datetime (utc)", "(direct)", ("(life cycle)", "(lca)")
+_EXPECTED = (
+    "expected lines of a time in seconds and a value, such as 3600,412, or an export of Electricity Maps"
+)
+
+
+def open_signal(text: str) -> Signal:
+    """Open a signal by ``NAME[:SCALE]``.
+
+    Args:
+        text: one of ``SYNTHETIC``, or a file for ``read_signal``. Times are divided by the scale: 60 makes an hour of
+            the signal a minute, as PCAPS does (arXiv 2502.09717).
+
+    Raises:
+        WorkloadError: there is no such file, or it is malformed.
+    """
+    name, colon, number = text.rpartition(":")
+    scale = 1.0
+    if colon and not Path(text).is_file():
+        try:
+            scale = float(number)
+        except ValueError:
+            scale = math.nan
+        if not 0 < scale < math.inf:
+            raise WorkloadError(f"{text}: expected FILE or FILE:SCALE with a number above 0, such as FILE:60")
+    name = name if colon and not Path(text).is_file() else text
+    return synthetic_signal(name, scale) if name in SYNTHETIC else read_signal(name, scale)
+
+
+def synthetic_signal(name: str, scale: float = 1.0) -> Signal:
+    """Return a synthetic signal of 30 days by the hour: a made-up grid, not measured anywhere.
+
+    ``synthetic-solar`` is low at noon, ``synthetic-wind`` changes over days, ``synthetic-coal`` hardly changes. The sun
+    and the evening are curves of the hour; the rest is an autoregressive process.
+
+    Args:
+        name: one of ``SYNTHETIC``.
+        scale: times are divided by it.
+    """
+    mean, daily, noise = SYNTHETIC[name]
+    random = random_stream(list(SYNTHETIC).index(name), RandomStream.SIGNAL)
+    hours = np.arange(24 * DAYS)
+    sun = np.clip(np.sin((hours % 24 - 6) * np.pi / 12), 0, None)
+    evening = np.exp(-(((hours % 24 - 19) / 3.0) ** 2))
+    curve = 0.5 * evening - 1.6 * sun
+    weather, steps = np.zeros(hours.size), random.standard_normal(hours.size)
+    for hour in range(1, hours.size):
+        weather[hour] = 0.95 * weather[hour - 1] + math.sqrt(1 - 0.95**2) * steps[hour]
+    values = np.maximum(mean + daily * (curve - curve.mean()) + noise * weather, 0.05 * mean)
+    return _made(name, (hours * HOUR_MS).tolist(), values.round().tolist(), HOUR_MS, scale)
+
+
+def read_signal(path: str | Path, scale: float = 1.0) -> Signal:
+    """Read a signal from a CSV file: lines of a time in seconds and a value, or an export of Electricity Maps.
+
+    The export has the columns ``Datetime (UTC)`` and ``Carbon intensity gCO2eq/kWh (direct)``, or that of the life
+    cycle if there is no direct one; its times must be equally far apart. The last interval is as long as the one before
+    it. Empty lines and those that begin with ``#`` are skipped.
+
+    Args:
+        path: the file.
+        scale: times are divided by it.
+
+    Raises:
+        WorkloadError: the file cannot be read or is malformed; one line with file, line and reason.
+    """
+    path = Path(path)
+    with opened(path, "a CSV file of times and values") as file:
+        try:
+            text = file.read().decode("utf-8-sig")
+        except UnicodeDecodeError:
+            raise WorkloadError(f"{path}: not a text file, {_EXPECTED}") from None
+    rows = [
+        (number, [cell.strip() for cell in row])
+        for number, row in enumerate(csv.reader(io.StringIO(text)), 1)
+        if any(cell.strip() for cell in row) and not row[0].lstrip().startswith("#")
+    ]
+    is_export = bool(rows) and rows[0][1][0].lower() == _TIME
+    columns = _columns(path, rows[0][1]) if is_export else (0, 1)
+    if rows and (is_export or _number(rows[0][1][0]) is None):
+        rows = rows[1:]  # headings
+    times_ms: list[float] = []
+    values: list[float] = []
+    for number, row in rows:
+        time_ms, value = _parsed(path, number, row, columns, is_export)
+        if times_ms and time_ms <= times_ms[-1]:
+            raise WorkloadError(
+                f"{path}, line {number}: the time is not after the one before it, got {row[0]!r}"
+            )
+        if is_export and len(times_ms) > 1 and time_ms - times_ms[-1] != times_ms[1] - times_ms[0]:
+            step_s = (times_ms[1] - times_ms[0]) / 1000
+            raise WorkloadError(
+                f"{path}, line {number}: a gap before {row[0]}, expected a line every {step_s:g} s"
+            )
+        times_ms.append(time_ms)
+        values.append(value)
+    if len(values) < 2:
+        raise WorkloadError(
+            f"{path}: {count_text(len(values), 'line')} of values, at least 2 expected; {_EXPECTED}"
+        )
+    begins = [time_ms - times_ms[0] for time_ms in times_ms]
+    return _made(str(path), begins, values, begins[-1] - begins[-2], scale)
+
+
+def _columns(path: Path, headings: list[str]) -> tuple[int, int]:
+    """Return the places of time and intensity in an export of Electricity Maps."""
+    for endings in ((_DIRECT,), _LIFE_CYCLE):
+        for place, heading in enumerate(headings):
+            if heading.lower().startswith("carbon intensity") and heading.lower().endswith(endings):
+                return 0, place
+    raise WorkloadError(
+        f"{path}, line 1: no column 'Carbon intensity gCO2eq/kWh (direct)' beside 'Datetime (UTC)'"
+    )
+
+
+def _parsed(
+    path: Path, number: int, row: list[str], columns: tuple[int, int], is_export: bool
+) -> tuple[float, float]:
+    """Return time, ms, and value of a line."""
+    time, value = (row[place] if place < len(row) else "" for place in columns)
+    time_ms: float | None
+    if is_export:
+        try:
+            time_ms = 1000 * datetime.fromisoformat(time).replace(tzinfo=UTC).timestamp()
+        except ValueError:
+            raise WorkloadError(
+                f"{path}, line {number}: expected a time such as 2024-01-01 00:00, got {time!r}"
+            ) from None
+    else:
+        seconds = _number(time)
+        if seconds is None or not math.isfinite(seconds) or len(row) != 2:
+            raise WorkloadError(f"{path}, line {number}: {_EXPECTED}, got {','.join(row)[:60]!r}")
+        time_ms = 1000 * seconds
+    found = _number(value)
+    if found is None:
+        raise WorkloadError(f"{path}, line {number}: expected a value, got {value!r:.60}")
+    if not 0 <= found < math.inf:
+        raise WorkloadError(f"{path}, line {number}: the value must be finite and not negative, got {value}")
+    return time_ms, found
+
+
+def _number(text: str) -> float | None:
+    try:
+        return float(text) if text.isascii() and "_" not in text else None
+    except ValueError:
+        return None
+
+
+def _made(
+    name: str, begins_ms: Sequence[float], values: Sequence[float], last_ms: float, scale: float
+) -> Signal:
+    """Return a signal whose times are divided by the scale and rounded to whole ms."""
+    begins = tuple(float(round(time_ms / scale)) for time_ms in begins_ms)
+    period_ms = float(round((begins_ms[-1] + last_ms) / scale))
+    if any(one >= other for one, other in zip(begins, (*begins[1:], period_ms), strict=True)):
+        raise WorkloadError(f"{name}: with the scale {scale:g} intervals are shorter than 1 ms")
+    return Signal(name if scale == 1 else f"{name}:{scale:g}", begins, tuple(map(float, values)), period_ms)
