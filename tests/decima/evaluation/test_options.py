@@ -197,6 +197,8 @@ def test_the_options_are_those_of_the_command() -> None:
         "show": None,
         "knowledge": None,
         "faults": None,
+        "carbon": None,
+        "carbon_start": None,
     }
 
 
