@@ -20,6 +20,8 @@ BEFORE = "before"
 
 #: Key of ``about``: results of the training with several seeds, as [seed, objective, improvement].
 SEEDS = "seeds"
+#: Key of further words on the training.
+NOTE = "note"
 #: Maximum number of rows of the learning curve.
 CURVE_ROWS = 12
 #: Smaller numbers are shown with two decimals.
@@ -54,7 +56,8 @@ def policy_card(name: str, about: Mapping[str, Any]) -> str:
 
     Args:
         name: name of the policy.
-        about: information in the policy file, see ``decima.policy.files.read_about``.
+        about: information in the policy file, see ``decima.policy.files.read_about``. Its text ``note``, if there is
+            one, is for what the training itself does not know; it is added by ``decima.policy.files.add_about``.
     """
     validation, config = about["validation"], about["config"]
     against = f"better than {validation['against']}"
@@ -75,6 +78,7 @@ def policy_card(name: str, about: Mapping[str, Any]) -> str:
         *_objective(config.get("cluster", {}).get("reward", "jct")),
         _curriculum(config.get("curriculum")),
         "",
+        *([about[NOTE], ""] if NOTE in about else ()),
         f"## On {validation['set']}",
         "",
         *(_cells(validation["cells"]) if "cells" in validation else _schedulers(validation, digits)),

@@ -65,6 +65,8 @@ LABELS: dict[str, str] = {
     "rollout_cpu_s": "CPU time of an iteration's episodes, s",
     "update_cpu_s": "CPU time of an update, s",
     "rollout_ms_per_decision": "CPU time per decision of the episodes, ms",
+    "limit_excess": "Cost over the bound of a limit, as a fraction",
+    "limit_multiplier": "Sum of the multipliers of the limits",
     "labels": "States with a better decision",
     "label_gain_s": "Mean gain of a better decision, s",
     "rollouts": "Simulated futures of an iteration",
