@@ -46,6 +46,11 @@ STYLES: dict[str, tuple[str, str]] = {
     "las": (ORANGE, "-"),
     "hesrpt": (PINK, "--"),
     "inelastic-first": (RED, "--"),
+    # where carbon counts
+    "cap": (SKY, "-"),
+    "carbon-price": (BLUE, "-"),
+    "pcaps": (PINK, "-"),
+    "greenest-first": (ORANGE, "-"),
     # where executors are of several sizes
     "tetris": (SKY, "--"),
     "graphene-star": (PINK, "--"),

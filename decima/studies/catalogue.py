@@ -218,6 +218,11 @@ STUDIES: dict[str, Entry] = {
             LOAD, Option("--factor", "above 0", "Factor on the JCT under fair sharing; may be given several times.  "
             "[default: 1.5, 2 and 3]", (), "factors", multiple=True), CHECKPOINT, *CLUSTER,
         )),
+    "carbon": Entry("carbon:carbon", """Compare carbon and completion time of rules that shift work.
+
+        Streams under a carbon intensity that changes. Nothing is trained. About 2 minutes.""", (
+            Option("--carbon", "text", "Signal: FILE[:SCALE].", "synthetic-solar:60", "signal", "FILE[:SCALE]"),
+            Option("--interval", "above 0", "Mean seconds between the jobs.", 30.0, "interval_s"), *_cluster(100))),
     "drift": Entry("streams:drift", """Compare schedulers on streams that change in the middle.
 
         The rate doubles or halves, or jobs become larger or smaller: mean JCT of the jobs before the change and after

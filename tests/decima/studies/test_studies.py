@@ -182,6 +182,17 @@ def check_guarantees(found: Found) -> None:
     assert costs["las"]["1"]["late"][0][0] > 0
 
 
+def check_carbon(found: Found) -> None:
+    savings = found.content["savings"]
+    assert list(savings)[:3] == ["fair", RULE, "cap:0.8"]
+    assert savings[RULE]["saved"][0] == savings[RULE]["slower"][0] == savings[RULE]["versus_cap"] == 0
+    for name, each in savings.items():
+        runs = found.runs[found.runs["scheduler"] == name]
+        assert each["carbon"][0] == pytest.approx(runs["carbon"].mean())
+        assert each["saved"][0] == pytest.approx(each["carbon"][0] / savings[RULE]["carbon"][0] - 1)
+        assert each["slower"][0] == pytest.approx(each["jct_s"][0] / savings[RULE]["jct_s"][0] - 1)
+
+
 def check_estimates(found: Found) -> None:
     cells = {(each["arrivals"], each["errors"]): each["changes"] for each in found.content["gains"]}
     arrivals = ("batches", "streams 2 s apart")
@@ -403,6 +414,7 @@ CASES: dict[str, tuple[str, Callable[[Found], None]]] = {
         f"{TINY} --jobs 24 --load 0.8 --factor 1 --factor 100 --checkpoint {{general}}",
         check_guarantees,
     ),
+    "carbon": (f"{TINY} --interval 2 --carbon synthetic-solar:600", check_carbon),
     "drift": (f"{TINY} --jobs 24 --load 0.5 --checkpoint {{general}}", check_drift),
     "estimates": (f"{TINY} --interval 2 --errors job-1 --checkpoint {{general}}", check_estimates),
     "faults": (

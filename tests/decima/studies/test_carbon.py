@@ -1,0 +1,47 @@
+"""Savings of carbon from made-up runs."""
+
+from __future__ import annotations
+
+import math
+
+import pandas as pd
+import pytest
+
+from decima.studies.carbon import plot_front, savings
+from decima.studies.outcome import RULE
+
+#: Scheduler -> carbon and mean JCT of two experiments.
+RUNS = {
+    "fair": ((150.0, 30.0), (130.0, 34.0)),
+    RULE: ((100.0, 20.0), (80.0, 24.0)),
+    "cap:0.5": ((50.0, 40.0), (40.0, 48.0)),
+    "carbon-price:5": ((75.0, 22.0), (60.0, 22.0)),
+    "carbon-price:50": ((10.0, 99.0), (10.0, 99.0)),
+}
+
+
+def runs() -> pd.DataFrame:
+    rows = [
+        {"scheduler": name, "seed": seed, "carbon": carbon, "mean_jct_s": jct_s, "executor_hours": 1.0}
+        for name, experiments in RUNS.items()
+        for seed, (carbon, jct_s) in enumerate(experiments)
+    ]
+    return pd.DataFrame(rows)
+
+
+def test_savings_are_against_the_rule_without_carbon_and_against_cap_at_the_same_carbon() -> None:
+    found = savings(runs())
+    assert found["cap:0.5"].saved.mean == pytest.approx(-0.5)
+    assert found["cap:0.5"].slower.mean == pytest.approx(1.0)
+    assert math.isnan(found["cap:0.5"].versus_cap)
+    # Half way between priced-srpt (90 g, 22 s) and cap (45 g, 44 s): 67.5 g, 33 s.
+    assert found["carbon-price:5"].versus_cap == pytest.approx(22 / 33 - 1)
+    assert found[RULE].versus_cap == pytest.approx(0.0)
+    assert math.isnan(found["carbon-price:50"].versus_cap), "CAP does not save as much"
+    assert math.isnan(found["fair"].versus_cap)
+
+
+def test_the_settings_of_a_rule_are_one_line() -> None:
+    [axes] = plot_front(savings(runs())).axes
+    lines = {str(line.get_label()): len(line.get_xdata()) for line in axes.lines}  # type: ignore[arg-type]
+    assert lines == {"fair": 1, RULE: 1, "cap": 1, "carbon-price": 2}
