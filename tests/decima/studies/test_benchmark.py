@@ -31,8 +31,9 @@ def described() -> str:
         conditions = setting.conditions(workload)
         found = conditions.to_dict()
         found["faults"] = {name: value for name, value in found["faults"].items() if value != usual[name]}
-        if found["attributes"] is None:  # a field that is newer than version 1
-            del found["attributes"]
+        for newer in ("attributes", "carbon"):  # fields that are newer than version 1
+            if found[newer] is None:
+                del found[newer]
         sequence = conditions.sequence(SEED)
         jobs = [[profile.name for profile in sequence.profiles], sequence.arrival_ms.round(3).tolist()]
         settings.append([setting.name, setting.source, found, jobs])
