@@ -31,7 +31,7 @@ class LongestFirst(Scheduler):
 
 
 def test_the_same_episode_has_the_same_decisions() -> None:
-    sequence = poisson_arrivals(synthetic_profiles(6), 8, 8000, seed=2)
+    sequence = poisson_arrivals(synthetic_profiles(6), 4, 8000, seed=2)
     scheduler = Lookahead(futures=2)
     first = runs(run_episode(CONFIG, sequence, scheduler))
     assert first == runs(run_episode(CONFIG, sequence, scheduler))
