@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from filelock import FileLock
 
+from decima.learning.grid.config import DeepRMConfig
 from decima.learning.trainings import train_all
 from decima.studies.study import Study
 from tests.decima.learning.examples import sweep_once
@@ -33,20 +34,30 @@ PROFILES = {
 }
 
 
+CLONING = ("behaviour_cloning", {"epochs": 2})
+
+
 @pytest.fixture(autouse=True)
 def _short_streams(monkeypatch: pytest.MonkeyPatch) -> None:
     """Measure loads on fewer jobs."""
     monkeypatch.setattr("decima.studies.study.LOAD_JOBS", 200)
 
 
+def shorter(config: Any) -> Any:
+    """Return the settings of a training with two epochs of cloning on a cluster, three episodes per set on a grid."""
+    section, few = ("episodes", {"per_set": 3}) if isinstance(config, DeepRMConfig) else CLONING
+    full = getattr(config, section)
+    return config if full is None else config.model_copy(update={section: full.model_copy(update=few)})
+
+
 @pytest.fixture(autouse=True)
 def _one_trains(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Train the policies of a folder in one test process; tune their reference once per sequence."""
+    """Train the policies of a folder shortly, in one test process; tune their reference once per sequence."""
 
     def locked(configs: Mapping[str, Any], folder: Path, *others: Any) -> dict[str, Path]:
         folder.mkdir(parents=True, exist_ok=True)
         with FileLock(folder.with_suffix(".lock")):
-            return train_all(configs, folder, *others)
+            return train_all({name: shorter(each) for name, each in configs.items()}, folder, *others)
 
     monkeypatch.setattr("decima.learning.cluster.validation.sweep_ms", sweep_once)
     for place in ("study", "grid.study"):
