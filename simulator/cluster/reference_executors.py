@@ -374,7 +374,7 @@ class ReferenceExecutors(BaseCluster):
             for stage, known in zip(job.stages, estimates, strict=True):
                 seen = stages[row["first_stage"] + stage.number]
                 seen["mean_task_ms"], seen["log_sd"] = known["mean_ms"], known["log_sd"]
-                if not stage.ready:
+                if not stage.ready and stage.unstarted == seen["num_tasks"]:
                     seen["num_tasks"] = seen["remaining_tasks"] = known["num_tasks"]
                     if seen["unclaimed_tasks"]:
                         claimed = stage.unstarted - self._unclaimed(stage)

@@ -26,13 +26,14 @@ from simulator import (
 )
 from simulator.cluster import base, faults
 from simulator.cluster.chance import COPY, Purpose, chance, executor_keys, job_key
+from simulator.cluster.config import Knowledge
 from simulator.cluster.engine import attempts, copies
 from simulator.cluster.engine import ends as engine_faults
 from tests.simulator.cluster.build import Greedy, chain, greedy, job, jobs, stage
 from tests.simulator.cluster.driver import Both, Driver
 from tests.simulator.cluster.strategies import MANY, faulty_clusters, idleness, seeds
 from tests.workloads.strategies import job_sequences
-from workloads import poisson_arrivals, synthetic_profiles
+from workloads import batch_arrivals, poisson_arrivals, synthetic_profiles
 from workloads.arrivals import JobSequence
 from workloads.job import StageProfile
 
@@ -99,6 +100,30 @@ def check(record: EpisodeRecord) -> None:
         for away_ms, back_ms in zip(changes[::2], np.append(changes[1::2], math.inf), strict=False):
             assert ((mine["finish_ms"] <= away_ms) | (mine["start_ms"] >= back_ms)).all()
     assert lost == 0 or config.faults.active
+
+
+@pytest.mark.parametrize("engine", ["compiled", "simpy"])
+def test_a_stage_that_lost_outputs_has_no_more_tasks_to_start_than_are_left(engine: str) -> None:
+    """Where task times are estimated, too: the number of its tasks is known since it became ready."""
+    lossy = Faults(executor_lifetime_ms=1500.0, executor_return_ms=500.0, lost_output=True)
+    config = ClusterConfig(
+        5,
+        moving_delay_ms=0.0,
+        knowledge=Knowledge(job_error=0.5),
+        faults=lossy,
+        engine=engine,  # type: ignore[arg-type]
+    )
+    waited = 0
+    for seed in range(4):
+        cluster = make_cluster(config, batch_arrivals([chain(stage(6, 300.0), stage(9, 300.0))], 3, seed))
+        while not cluster.done:
+            seen = cluster.observe()
+            left = seen.num_tasks - seen.finished_tasks
+            assert (seen.unclaimed_tasks <= left).all()
+            waited += int(((seen.ready_rank < 0) & (seen.finished_tasks > 0) & (left > 0)).sum())
+            places = np.flatnonzero(seen.schedulable)
+            cluster.decide((int(places[-1]), 5) if places.size else None)
+    assert waited > 0, "a stage that had begun waited for its parent"
 
 
 @settings(MANY, max_examples=30)
