@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -27,6 +28,8 @@ __all__ = [
     "SchedulerError",
     "all_offered",
     "check_positive",
+    "num_committed",
+    "only_jobs",
 ]
 
 #: Distance from the rule's choice per rank, and the largest distance.
@@ -96,6 +99,21 @@ def all_offered(observation: Observation, stage: int) -> Decision:
     """Return the decision that gives a stage (place in the stage arrays) all offered executors that it can use."""
     job = int(observation.stage_job[stage])
     return Decision(stage, observation.held(job) + observation.offered)
+
+
+def num_committed(observation: Observation, decision: Decision) -> int:
+    """Return the number of offered executors that a decision commits."""
+    more = decision.limit - observation.held(int(observation.stage_job[decision.stage]))
+    return min(more, observation.offered, int(observation.unclaimed_tasks[decision.stage]))
+
+
+def only_jobs(observation: Observation, jobs: NDArray[np.bool_]) -> Observation:
+    """Return an observation where only stages of some jobs, bool [J], may be chosen; its rows are copies."""
+    rows, stages = observation.jobs.copy(), observation.stages.copy()
+    stages["schedulable"] *= jobs[stages["job"]]
+    rows["next_stage"][~jobs] = -1
+    count = int(np.count_nonzero(stages["schedulable"]))
+    return replace(observation, jobs=rows, stages=stages, num_schedulable=count)
 
 
 class Rule(NamedTuple):

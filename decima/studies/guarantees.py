@@ -1,4 +1,4 @@
-"""What guarantees cost: mean JCT, tails and violations with and without a factor on the JCT under fair sharing."""
+"""Cost of guarantees: mean JCT, tails and violations with and without a factor on the JCT under fair sharing."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ RULES = ("fair", RULE, "las")
 
 
 class Cost(NamedTuple):
-    """What a factor costs a scheduler; means over the experiments, paired with the scheduler alone.
+    """Cost of a factor for a scheduler: means over the experiments, paired with the scheduler alone.
 
     Attributes:
         mean: change of the mean JCT, as a fraction.

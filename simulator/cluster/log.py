@@ -34,7 +34,7 @@ class Overruled(NamedTuple):
 
 
 class Kept(NamedTuple):
-    """What became of the guarantees of a scheduler, see ``decima.schedulers.guarantees``.
+    """Results of a scheduler's guarantees in an episode, see ``decima.schedulers.guarantees``.
 
     Attributes:
         overruled: decisions that they changed, in order.

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from decima.schedulers.base import Scheduler
+from decima.schedulers.base import Scheduler, num_committed, only_jobs
 from decima.schedulers.priced_srpt import PricedSrpt
 from simulator.cluster.config import ClusterConfig
 from simulator.cluster.observation import Decision, Observation
@@ -60,12 +59,7 @@ class CarbonAware(Scheduler):
         decision = self.adapt(observation, signal)
         self._expected = None
         if decision is not None:
-            job = int(observation.stage_job[decision.stage])
-            count = min(
-                decision.limit - observation.held(job),
-                observation.offered,
-                int(observation.unclaimed_tasks[decision.stage]),
-            )
+            count = num_committed(observation, decision)
             self._committed += count
             self._expected = now, observation.offered - count
         return decision
@@ -96,11 +90,7 @@ def without(observation: Observation, held_back: NDArray[np.bool_]) -> Observati
     """Return an observation where some jobs, bool [J], want no executors."""
     if not held_back.any():
         return observation
-    jobs, stages = observation.jobs.copy(), observation.stages.copy()
-    back = held_back[stages["job"]]
-    stages["schedulable"][back] = stages["unclaimed_tasks"][back] = 0
-    jobs["next_stage"][held_back] = -1
-    jobs["unsaturated_stages"][held_back] = 0
-    return replace(
-        observation, jobs=jobs, stages=stages, num_schedulable=int(np.count_nonzero(stages["schedulable"]))
-    )
+    shown = only_jobs(observation, ~held_back)
+    shown.stages["unclaimed_tasks"][held_back[shown.stages["job"]]] = 0
+    shown.jobs["unsaturated_stages"][held_back] = 0
+    return shown

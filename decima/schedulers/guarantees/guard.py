@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import math
 from copy import copy, deepcopy
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from decima.schedulers.base import Scheduler, all_offered
+from decima.schedulers.base import Scheduler, all_offered, num_committed, only_jobs
 from decima.schedulers.guarantees.lateness import DueDates
 from decima.schedulers.guarantees.shares import Allowed, Shares
 from decima.schedulers.guarantees.spec import Guarantees
@@ -95,7 +94,7 @@ class Guarded(Scheduler):
 
     @property
     def kept(self) -> Kept:
-        """What became of the guarantees in this episode."""
+        """Results of the guarantees in this episode: changed decisions, time below a floor, slack."""
         shares, due = self._shares, self._due
         return Kept(
             tuple(self.overruled),
@@ -151,7 +150,7 @@ def _within(
         candidates = np.flatnonzero(allowed.jobs & (observation.next_stage >= 0))
         if not candidates.size:
             return None
-        masked = only(observation, allowed.jobs)
+        masked = only_jobs(observation, allowed.jobs)
         decision = decider.decide(masked)
         if decision is not None and not _is_allowed(allowed, observation, decision):
             decision = None  # a scheduler that looks at the cluster itself
@@ -173,18 +172,8 @@ def _is_allowed(allowed: Allowed, observation: Observation, decision: Decision |
     return bool(allowed.jobs[observation.stage_job[decision.stage]])
 
 
-def only(observation: Observation, jobs: NDArray[np.bool_]) -> Observation:
-    """Return an observation where only stages of some jobs may be chosen; ``jobs``: bool [J]."""
-    rows, stages = observation.jobs.copy(), observation.stages.copy()
-    stages["schedulable"] *= jobs[stages["job"]]
-    rows["next_stage"][~jobs] = -1
-    count = int(np.count_nonzero(stages["schedulable"]))
-    return replace(observation, jobs=rows, stages=stages, num_schedulable=count)
-
-
 def _effect(observation: Observation, decision: Decision | None) -> tuple[int, int] | None:
     """Return the chosen stage and its number of new executors."""
     if decision is None:
         return None
-    more = decision.limit - observation.held(int(observation.stage_job[decision.stage]))
-    return decision.stage, min(more, observation.offered, int(observation.unclaimed_tasks[decision.stage]))
+    return decision.stage, num_committed(observation, decision)

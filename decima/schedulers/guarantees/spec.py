@@ -1,4 +1,4 @@
-"""What is guaranteed: shares of tenants, and a factor on the JCT under fair sharing."""
+"""Guarantees: shares of tenants, and a largest factor on the JCT under fair sharing; their form in names."""
 
 from __future__ import annotations
 

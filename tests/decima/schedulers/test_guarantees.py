@@ -150,7 +150,7 @@ def test_a_large_factor_changes_nothing() -> None:
 
 
 def test_an_overruled_decision_is_named() -> None:
-    """Its number is that of the call of ``decide``."""
+    """Decisions are numbered by the calls of ``decide``."""
     calls: list[float] = []
 
     class Counting(LargestFirst):

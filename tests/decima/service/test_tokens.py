@@ -111,15 +111,17 @@ def test_a_token_is_valid_on_its_last_day_and_not_on_the_next() -> None:
             use()
 
 
+def limited_and_free() -> tuple[Tokens, list[datetime.date]]:
+    """Return the tokens ``etl``, with a rate and an expiry date, and ``bi``; and a date to change. No time passes."""
+    today = [DAY]
+    both = [Token.of("etl", ETL, per_second=3.0, expires=DAY), Token.of("bi", BI)]
+    return Tokens(both, clock=lambda: 0.0, today=lambda: today[0]), today
+
+
 def test_a_driver_is_refused_in_one_line_at_both_ends(caplog: pytest.LogCaptureFixture) -> None:
     """Wrong, expired before and while it is connected, too many questions; another driver is served all the time."""
     caplog.set_level(logging.WARNING)
-    today = [DAY]
-    tokens = Tokens(
-        [Token.of("etl", ETL, per_second=3.0, expires=DAY), Token.of("bi", BI)],
-        clock=lambda: 0.0,
-        today=lambda: today[0],
-    )
+    tokens, today = limited_and_free()
     reasons = []
     with serving(Service(PricedSrpt, tokens=tokens)) as where, Client(where, token=BI) as other:
         for wrong in ("", "x" * 20):
@@ -159,12 +161,7 @@ def status(address: str, path: str, authorization: str = "") -> int:
 @pytest.mark.parametrize("what", ["page", "metrics"])
 def test_page_and_metrics_need_a_token(what: str, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.WARNING)
-    today = [DAY]
-    tokens = Tokens(
-        [Token.of("etl", ETL, per_second=3.0, expires=DAY), Token.of("bi", BI)],
-        clock=lambda: 0.0,
-        today=lambda: today[0],
-    )
+    tokens, today = limited_and_free()
 
     def check(address: str, path: str) -> None:
         basic = base64.b64encode(f"any:{ETL}".encode()).decode()
