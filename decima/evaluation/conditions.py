@@ -168,6 +168,11 @@ class Conditions:
             drawn = batch_arrivals(profiles, self.num_jobs, seed)
         return self.workload.attributed(drawn)
 
+    @cached_property
+    def summary(self) -> Distribution:
+        """Summary of the first sequences, see ``evaluation_setting``."""
+        return evaluation_setting(self, _some_seeds(self))
+
     def to_dict(self) -> dict[str, Any]:
         """Return a description for JSON; times are seconds."""
         cluster, sampled = self.cluster, self.workload.sequence is None
@@ -225,7 +230,8 @@ def evaluation_setting(conditions: Conditions, seeds: Iterable[int] | None = Non
         conditions: evaluation setting.
         seeds: seeds of the sequences, at least one; by default the first ones, even beyond the experiments.
     """
-    seeds = _some_seeds(conditions) if seeds is None else seeds
+    if seeds is None:
+        return conditions.summary
     return summarise((conditions.cluster_of(seed), conditions.sequence(seed)) for seed in seeds)
 
 
