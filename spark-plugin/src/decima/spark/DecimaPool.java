@@ -66,9 +66,32 @@ public final class DecimaPool extends Pool {
     }
   }
 
+  /** One of Spark's pools, which keeps its place: Spark's FAIR algorithm sorts between pools and inside of one. */
+  private final class Inner extends Pool {
+    Inner(String name, Enumeration.Value mode, int minShare, int weight) {
+      super(name, mode, minShare, weight);
+    }
+
+    @Override public void addSchedulable(Schedulable added) {
+      super.addSchedulable(added);
+      opened(added);
+    }
+
+    @Override public void removeSchedulable(Schedulable removed) {
+      super.removeSchedulable(removed);
+      closed(removed);
+    }
+  }
+
+  private static final String DEFAULT = "default";
+  /** No name that a program would give a pool. */
+  private static final String ROOT = "decima: all pools";
+
   private final SparkContext context;
   private final TaskSchedulerImpl scheduler;
   private final boolean allPools;
+  /** Whether Spark's own pools are inside of this one. */
+  private final boolean nested;
   private final JobGraph jobs;
   private final Executors executors;
   private final List<Turn> turns = new ArrayList<>();
@@ -81,15 +104,33 @@ public final class DecimaPool extends Pool {
   private TaskSetManager blocked;
 
   DecimaPool(SparkContext context, Settings settings, JobGraph jobs, Executors executors) {
-    super("default", SchedulingMode.withName(settings.fallback), 0, 1);
+    this(context, settings, jobs, executors, own(context, settings));
+  }
+
+  /** @param own the pool that this one replaces: the root of all pools, or the default pool */
+  private DecimaPool(SparkContext context, Settings settings, JobGraph jobs, Executors executors, Pool own) {
+    super(own.name().isEmpty() ? ROOT : own.name(), own.schedulingMode(), own.minShare(), Math.max(1, own.weight()));
     this.context = context;
     this.scheduler = (TaskSchedulerImpl) context.taskScheduler();
     this.allPools = settings.allPools;
+    this.nested = own.name().isEmpty();
     this.jobs = jobs;
     this.executors = executors;
   }
 
-  /** Replaces Spark's default pool before the first job. */
+  /**
+   * Returns the pool whose order is Spark's own. If the application uses FAIR mode, that is Spark's, with the pools of its
+   * fairscheduler.xml; else all jobs are in one pool.
+   */
+  private static Pool own(SparkContext context, Settings settings) {
+    Pool root = ((TaskSchedulerImpl) context.taskScheduler()).rootPool();
+    if (settings.ownPools) {
+      return settings.allPools ? root : (Pool) root.getSchedulableByName(DEFAULT);
+    }
+    return new Pool(DEFAULT, SchedulingMode.withName(settings.fallback), 0, 1);
+  }
+
+  /** Replaces Spark's default pool, or all pools, before the first job. */
   void install(Advisor asked) {
     advisor = asked;
     Pool root = scheduler.rootPool();
@@ -98,8 +139,12 @@ public final class DecimaPool extends Pool {
     }
     synchronized (scheduler) {
       for (Schedulable each : root.schedulableQueue().toArray(new Schedulable[0])) {
-        if (allPools || each.name().equals("default")) {
+        if (allPools || each.name().equals(DEFAULT)) {
           root.removeSchedulable(each);
+        }
+        if (nested) {
+          Pool pool = (Pool) each;
+          super.addSchedulable(new Inner(pool.name(), pool.schedulingMode(), pool.minShare(), pool.weight()));
         }
       }
       root.addSchedulable(this);
@@ -108,15 +153,28 @@ public final class DecimaPool extends Pool {
 
   // ---- what Spark calls
 
-  /** Also receives jobs that name another pool. */
+  /** Also receives jobs that name another pool. As in Spark, a pool that no file names is made when it is first named. */
   @Override public Schedulable getSchedulableByName(String name) {
     Schedulable found = super.getSchedulableByName(name);
+    if (found == null && nested) {
+      found = new Inner(name, SchedulingMode.FIFO(), 0, 1);
+      super.addSchedulable(found);
+    }
     return found == null && allPools ? this : found;
   }
 
-  /** A stage has tasks to run. In the DAG scheduler's thread. */
   @Override public void addSchedulable(Schedulable added) {
     super.addSchedulable(added);
+    opened(added);
+  }
+
+  @Override public void removeSchedulable(Schedulable removed) {
+    super.removeSchedulable(removed);
+    closed(removed);
+  }
+
+  /** A stage has tasks to run. In the DAG scheduler's thread. */
+  private void opened(Schedulable added) {
     if (added instanceof TaskSetManager) {
       try {
         jobs.stageOpened(context, (TaskSetManager) added);
@@ -127,8 +185,7 @@ public final class DecimaPool extends Pool {
     }
   }
 
-  @Override public void removeSchedulable(Schedulable removed) {
-    super.removeSchedulable(removed);
+  private void closed(Schedulable removed) {
     if (removed instanceof TaskSetManager) {
       jobs.stageClosed((TaskSetManager) removed);
       advisor.changed();
@@ -264,12 +321,18 @@ public final class DecimaPool extends Pool {
 
   private List<TaskSetManager> taskSets() {
     List<TaskSetManager> out = new ArrayList<>();
-    for (Schedulable each : schedulableQueue()) {
+    addTaskSets(this, out);
+    return out;
+  }
+
+  private static void addTaskSets(Pool pool, List<TaskSetManager> out) {
+    for (Schedulable each : pool.schedulableQueue()) {
       if (each instanceof TaskSetManager) {
         out.add((TaskSetManager) each);
+      } else {
+        addTaskSets((Pool) each, out);
       }
     }
-    return out;
   }
 
   // ---- questions

@@ -24,6 +24,8 @@ final class Settings {
   final boolean allPools;
   /** Order without an answer: FIFO or FAIR. */
   final String fallback;
+  /** Without an answer, the order of Spark's FAIR mode with all its pools, which the application has chosen. */
+  final boolean ownPools;
   /** The policy decides on the number of executors of the application. */
   final boolean executors;
   /** With {@link #executors}: longest time between two questions. */
@@ -45,6 +47,7 @@ final class Settings {
     boolean fair = conf.get("spark.scheduler.mode", "FIFO").equalsIgnoreCase("FAIR");
     fallback = fair ? choice(conf, "spark.decima.fallback", "FAIR", "FIFO")
         : choice(conf, "spark.decima.fallback", "FIFO", "FAIR");
+    ownPools = fair && fallback.equals("FAIR");
     cpusPerTask = conf.getDouble("spark.task.cpus", 1);
     executors = conf.getBoolean("spark.decima.executors", false);
     heartbeatMs = atLeastOne(conf, "spark.decima.heartbeatMs", 250);
