@@ -83,10 +83,10 @@ MEASURED_DELAY = (
 )
 @click.option(
     "--objective",
-    type=MetricNames(),
+    type=MetricNames(with_signal=True),
     metavar="NAME",
     help="The same as NAME before the other columns of --show, which is mean by default: it decides which scheduler is "
-    "the best, and decima is a policy that was trained for it where one fits.",
+    "the best, and decima is a policy that was trained for it where one fits. carbon:FILE also gives --carbon FILE.",
 )
 @click.option(
     "--by",
@@ -153,6 +153,7 @@ def compare(
     from decima.evaluation.options import choose_schedulers
     from decima.outputs import atomic_path, prepare_outputs
 
+    objective = take_signal(objective, options)
     guarantees = guarantees_named(options)
     conditions, interrupted = conditions_named(options, options["seeds"]), False
     is_measured, delay_s = options["moving_delay"] is None, conditions.cluster.moving_delay_ms / 1000
@@ -223,6 +224,18 @@ def on_compile(update: OnProgress, done: int, total: int) -> None:
     if done == 0:
         print_line("Compiling the simulator and the schedulers, once after an installation.", err=True)
     update("Compiling", done, total)
+
+
+def take_signal(objective: str | None, options: dict[str, Any]) -> str | None:
+    """Return the objective without a signal; one behind ``carbon:`` becomes the option ``--carbon``."""
+    names = [] if objective is None else objective.split(",")
+    for place, name in enumerate(names):
+        metric, colon, signal = name.partition(":")
+        if colon:
+            if options["carbon"] not in (None, signal):
+                raise click.UsageError(f"--objective {name}: --carbon is another signal, {options['carbon']}")
+            names[place], options["carbon"] = metric, signal
+    return ",".join(names) or None
 
 
 @click.command()

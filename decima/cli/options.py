@@ -284,9 +284,16 @@ class Numbers(click.ParamType):  # type: ignore[type-arg]  # generic in newer re
 
 
 class MetricNames(click.ParamType):  # type: ignore[type-arg]  # generic in newer releases only
-    """Names of metrics with commas between them, see ``decima.evaluation.metrics.SHOWN``; the value remains a text."""
+    """Names of metrics with commas between them, see ``decima.evaluation.metrics.SHOWN``; the value remains a text.
+
+    Args:
+        with_signal: whether ``carbon`` may have a signal behind it, ``carbon:FILE``.
+    """
 
     name = "metrics"
+
+    def __init__(self, *, with_signal: bool = False) -> None:
+        self.with_signal = with_signal
 
     def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
         """Return the text if all names are known and different."""
@@ -295,7 +302,7 @@ class MetricNames(click.ParamType):  # type: ignore[type-arg]  # generic in newe
 
         names = value.split(",")
         for name in names:
-            if name not in SHOWN:
+            if name not in SHOWN and not (self.with_signal and name.startswith("carbon:")):
                 hint = did_you_mean(name, SHOWN)
                 self.fail(f"no metric named {name!r}{hint}, expected some of {', '.join(SHOWN)}", param, ctx)
         if len(set(names)) < len(names):

@@ -243,6 +243,7 @@ JUDGED_BY = {
     "power-mean": ("p99", "p95", "worst-slowdown"),
     "fairness": ("unfairness", "jain"),
     "makespan": ("makespan",),
+    "carbon": ("carbon",),
 }
 
 

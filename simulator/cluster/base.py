@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from copy import copy
 from operator import index
 from typing import TYPE_CHECKING, Any, Self
 
@@ -12,6 +13,7 @@ from numpy.typing import NDArray
 
 from simulator.cluster.alone import deadlines_ms, known_sequence
 from simulator.cluster.config import ClusterConfig, ConfigError
+from simulator.cluster.emissions import Emissions
 from simulator.cluster.estimates import Estimate, draw_estimates
 from simulator.cluster.objectives.base import AllJobs, LiveJobs
 from simulator.cluster.objectives.named import objective_named
@@ -78,6 +80,7 @@ class BaseCluster(ABC):
         self._failed: list[tuple[int, float]] = []  # jobs and times, ms
         self._changes: list[tuple[int, float, bool]] = []  # executors, times in ms, whether they joined
         self._reward = RewardMeter(config, self.sequence, self._deadline_ms)
+        self._reward.follow(self)
 
     @property
     def done(self) -> bool:
@@ -233,6 +236,7 @@ class BaseCluster(ABC):
     def _change_executors(self, executors: list[int], classes: list[int], joins: bool) -> None:
         """Note that executors of these classes join the cluster, or are lost."""
         self._changes += [(executor, self.clock.now, joins) for executor in executors]
+        self._reward.settle(self.clock.now)
         self._classes = self._classes.copy()
         np.add.at(self._classes["executors"], classes, 1 if joins else -1)
         self._num_losses += 0 if joins else len(executors)
@@ -293,6 +297,10 @@ class BaseCluster(ABC):
         return f"job {job} ({self.sequence.profiles[job].name})"
 
     @abstractmethod
+    def _idle_ms(self) -> float:
+        """Return the time of executors in pools since the beginning of the episode, ms."""
+
+    @abstractmethod
     def _look(self) -> Observation:
         """Return a new observation."""
 
@@ -326,17 +334,32 @@ class RewardMeter:
         self._step_ms = 0.0
         self._counted_ms = 0.0
         self._cost_ms = 0.0
+        self._num_arrived, self._num_ended = 0, 0
+        self._emissions = Emissions(config) if self._objective.uses_carbon else None
+        self._cluster: BaseCluster | None = None
+
+    def follow(self, cluster: BaseCluster) -> None:
+        """Measure the emissions of this cluster from now on, if the objective uses them."""
+        if self._emissions is not None:
+            self._cluster, self._emissions = cluster, copy(self._emissions)
+
+    def settle(self, now_ms: float) -> None:
+        """Count emissions until now: the signal or the number of executors in the cluster changes."""
+        if self._emissions is not None:
+            self._count(now_ms)
 
     def add_job(self, now_ms: float, job: int) -> None:
         """Count a job that arrives."""
         self._count(now_ms)
         self._live |= {job}
+        self._num_arrived += 1
         self._live_jobs = LiveJobs(self._live, self._known)
 
     def end_job(self, now_ms: float, job: int, arrival_ms: float) -> None:
         """Stop counting a job that has ended."""
         self._count(now_ms)
         self._live -= {job}
+        self._num_ended += 1
         self._live_jobs = LiveJobs(self._live, self._known)
         if not self._all_jobs and job not in self._seen:
             begin_ms = max(arrival_ms, self._step_ms)
@@ -359,10 +382,20 @@ class RewardMeter:
     def _count(self, now_ms: float) -> None:
         """Add the cost since the last change of the live jobs."""
         if now_ms > self._counted_ms:
+            if self._emissions is not None:
+                self._live_jobs.carbon = self._emitted(now_ms)
             self._cost_ms += self._objective.cost_ms(
                 self._counted_ms, now_ms, self._live_jobs, self._scale_ms
             )
             self._counted_ms = now_ms
+
+    def _emitted(self, now_ms: float) -> float:
+        """Return the emissions since the cost was counted last, g."""
+        assert self._emissions is not None
+        assert self._cluster is not None
+        present = int(self._cluster._classes["executors"].sum())
+        observed = self._num_arrived > 0 and self._num_ended < len(self._known.arrival_ms)
+        return self._emissions.add(now_ms, self._cluster._idle_ms(), present, observed)
 
 
 def _whole_numbers(what: str, *values: int) -> tuple[int, ...]:

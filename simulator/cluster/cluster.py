@@ -100,6 +100,7 @@ class Cluster(BaseCluster):
         for log_of in ("_moves", "_lost_runs", "_changes", "_failed"):
             setattr(fork, log_of, getattr(self, log_of).copy())
         fork._reward = copy(self._reward)
+        fork._reward.follow(fork)
         fork._observation = None
         fork._has_log = self._has_log and log
         if not arrivals:
@@ -223,6 +224,10 @@ class Cluster(BaseCluster):
             **self._end_of_log(),
         )
 
+    def _idle_ms(self) -> float:
+        left_ms = float(self._state.cluster["idle_ms"][0])
+        return left_ms + int(self._state.classes["free"].sum()) * self.clock.now
+
     # Rounds.
 
     def _commit(self, target: tuple[int, int] | None, count: int) -> float:
@@ -277,7 +282,7 @@ class Cluster(BaseCluster):
     # Events.
 
     def _reset(self) -> None:
-        fault_engine.join(self._memory, np.arange(self.config.num_executors))
+        fault_engine.join(self._memory, np.arange(self.config.num_executors), 0.0)
         if self._has_end:
             self.clock.at(self.config.max_time_ms, Cluster._time_is_up, None)
         if self._faults:
@@ -315,6 +320,7 @@ class Cluster(BaseCluster):
     def _signal_changes(self, number: int) -> None:
         assert self.config.signal
         self.clock.at(self.config.signal.change_ms(number + 1), Cluster._signal_changes, number + 1)
+        self._reward.settle(self.clock.now)
         self._last_call = False
         self._offer_free()
 
@@ -411,7 +417,7 @@ class Cluster(BaseCluster):
             return
         if joins:
             self._last_call = False
-            fault_engine.join(self._memory, np.array(executors))
+            fault_engine.join(self._memory, np.array(executors), self.clock.now)
         else:
             self._take_lost_runs()
             fault_engine.lose(self._memory, np.array(executors), self.clock.now)

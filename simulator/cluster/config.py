@@ -170,7 +170,7 @@ class ClusterConfig:
         max_time_ms: end of the episode, ms; infinite: when all jobs are complete.
         reward: ``jct`` or ``mean`` (minus the time of all jobs in the system), ``makespan`` (minus elapsed time), or
             another objective or a sum, such as ``weighted`` or ``jct+0.5*deadline:60``, see
-            ``simulator.cluster.objectives.named``.
+            ``simulator.cluster.objectives.named``. ``carbon`` needs a signal.
         reward_scale_ms: rewards are divided by this, ms.
         engine: ``compiled``, or ``simpy``: the reference in plain Python, with the same results.
         knowledge: errors of the estimates that schedulers see.
@@ -219,13 +219,15 @@ class ClusterConfig:
         if not (math.isfinite(self.reward_scale_ms) and self.reward_scale_ms > 0):
             raise ConfigError(f"reward_scale_ms must be positive and finite, got {self.reward_scale_ms}")
         check_instance(self.reward, str, "reward", ConfigError)  # what has no hash cannot be looked up
-        objective_named(self.reward)
+        objective = objective_named(self.reward)
         if self.reward == "mean":
             object.__setattr__(self, "reward", "jct")
         check_one_of(self.engine, ("compiled", "simpy"), "engine", ConfigError)
         check_instance(self.faults, Faults, "faults", ConfigError)
         if self.signal is not None:
             check_instance(self.signal, Signal, "signal", ConfigError)
+        if objective.uses_carbon:
+            self._check_signal(objective.signal)
         for name in ("executor_watts", "idle_watts"):
             watts = check_number(getattr(self, name), name, ConfigError)
             object.__setattr__(self, name, watts)
@@ -234,6 +236,15 @@ class ClusterConfig:
         if (most := max((number for _, number in self.faults.capacity), default=0)) > self.num_executors:
             raise ConfigError(
                 f"a capacity of {most} executors is more than the cluster's {self.num_executors}"
+            )
+
+    def _check_signal(self, named: str | None) -> None:
+        """Refuse an objective of carbon without a signal, or with another one than that of the cluster."""
+        if self.signal is None:
+            raise ConfigError(f"reward {self.reward!r}: the cluster has no signal")
+        if named not in (None, self.signal.name, f"{self.signal.name}:1"):
+            raise ConfigError(
+                f"reward {self.reward!r}: the signal of the cluster is another one, {self.signal.name}"
             )
 
     def __repr__(self) -> str:

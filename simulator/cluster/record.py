@@ -13,6 +13,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from simulator.cluster.alone import deadlines_ms, work_ms
+from simulator.cluster.config import ConfigError
 from simulator.cluster.engine.solo import time_alone
 from simulator.cluster.log import EpisodeLog
 from simulator.cluster.objectives.base import AllJobs, LiveJobs
@@ -188,19 +189,9 @@ class EpisodeRecord(EpisodeLog):
 
         Idle executors count by ``ClusterConfig.idle_watts``, over the observed time.
         """
-        total = float(self.job_carbon.sum())
         if self.config.signal is None or not self.config.idle_watts:
-            return total
-        first_ms = float(self.sequence.arrival_ms[0])
-        last_ms, signal = first_ms + self.observed_ms, self.config.signal
-        joined = np.where(self.change_joins, 1, -1)
-        left_ms = signal.integral(np.clip(self.change_ms, first_ms, last_ms), last_ms)
-        present = self.config.num_executors * float(signal.integral(first_ms, last_ms)) + float(
-            joined @ left_ms
-        )
-        _, begin_ms, end_ms = self.busy_intervals
-        idle = present - float(signal.integral(begin_ms, end_ms).sum())
-        return total + self.config.idle_watts / 1000 * max(idle, 0.0) / 3_600_000
+            return float(self.job_carbon.sum())
+        return self._emitted(float(self.sequence.arrival_ms[0]), self.end_ms)
 
     @property
     def makespan_ms(self) -> float:
@@ -216,18 +207,43 @@ class EpisodeRecord(EpisodeLog):
             objective: see ``ClusterConfig.reward``.
 
         Raises:
-            ConfigError: an unknown objective.
+            ConfigError: an unknown objective, or one of carbon without a signal.
         """
         cost = objective_named(objective)
+        if cost.uses_carbon and self.config.signal is None:
+            raise ConfigError(f"reward {objective!r}: the cluster has no signal")
         arrival_ms = self.sequence.arrival_ms
         left_ms = np.where(np.isnan(self._gone_ms), self.end_ms, self._gone_ms)
         known = AllJobs.of(self.sequence, self.deadline_ms)
         times_ms = np.unique(np.concatenate([arrival_ms[arrival_ms <= self.end_ms], left_ms])).tolist()
         total_ms = 0.0
         for begin_ms, end_ms in pairwise(times_ms):
-            live = np.flatnonzero((arrival_ms <= begin_ms) & (end_ms <= left_ms)).tolist()
-            total_ms += cost.cost_ms(begin_ms, end_ms, LiveJobs(live, known), self.config.reward_scale_ms)
+            live = LiveJobs(np.flatnonzero((arrival_ms <= begin_ms) & (end_ms <= left_ms)).tolist(), known)
+            if cost.uses_carbon:  # at the end executors may still move
+                live.carbon = self._emitted(begin_ms, self.end_ms if end_ms == times_ms[-1] else end_ms)
+            total_ms += cost.cost_ms(begin_ms, end_ms, live, self.config.reward_scale_ms)
         return total_ms
+
+    def _emitted(self, begin_ms: float, end_ms: float) -> float:
+        """Return the emissions between two times, the first one not before the first arrival, g; see ``carbon``."""
+        signal = self.config.signal
+        assert signal is not None
+        _, began_ms, ended_ms = self.busy_intervals
+        began_ms = np.maximum(began_ms, begin_ms)
+
+        def busy(until_ms: float) -> float:
+            return float(
+                signal.integral(began_ms, np.maximum(np.minimum(ended_ms, until_ms), began_ms)).sum()
+            )
+
+        power = self.config.executor_watts * busy(end_ms)
+        if self.config.idle_watts:
+            last_ms = min(end_ms, float(self.sequence.arrival_ms[0]) + self.observed_ms)
+            left_ms = signal.integral(np.clip(self.change_ms, begin_ms, last_ms), last_ms)
+            present = self.config.num_executors * float(signal.integral(begin_ms, last_ms))
+            present += float(np.where(self.change_joins, 1, -1) @ left_ms)
+            power += self.config.idle_watts * max(present - busy(last_ms), 0.0)
+        return power / 1000 / 3_600_000
 
     @property
     def observed_ms(self) -> float:

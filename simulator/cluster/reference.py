@@ -370,11 +370,13 @@ class ReferenceCluster(ReferenceExecutors):
             due = [(self._late_ms(each), each.number) for each in late]
             time_ms, number = min(due, default=(math.inf, -1))
             if time_ms < self.clock.peek():
+                self._pass_until(time_ms)
                 self.clock._now = time_ms
                 executor = self._executors[number]
                 assert executor.stage
                 self._copy(self._waiting(executor.stage).pop(0), executor.stage, executor.task)
                 return
+        self._pass_until(self.clock.peek())
         self.clock.step()
 
     def _may_copy(self, executor: Executor, stage: Stage) -> bool:
@@ -426,6 +428,7 @@ class ReferenceCluster(ReferenceExecutors):
                 self._last_call = True
                 self._offer_free()
             elif self._has_end or self._waits_for_executors() or self._waits_for_signal():
+                self._pass_until(self.clock.peek())
                 self.clock.step()
             else:
                 raise self._stands_still()

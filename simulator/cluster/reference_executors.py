@@ -5,6 +5,7 @@ Few counts are stored: most quantities are computed from the places of executors
 
 from __future__ import annotations
 
+import math
 from abc import abstractmethod
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
@@ -21,6 +22,7 @@ from simulator.cluster.chance import COPY
 from simulator.cluster.config import ClusterConfig, check_demands
 from simulator.cluster.durations import duration_ms
 from simulator.cluster.estimates import redrawn_factors
+from simulator.cluster.objectives.named import objective_named
 from simulator.cluster.observation import JOB, STAGE, Observation
 from simulator.cluster.reference_state import (
     Executor,
@@ -67,6 +69,7 @@ class ReferenceExecutors(BaseCluster):
         self._given_ms: dict[tuple[int, int, int, int, bool], float] = {}  # redrawn durations of tasks
         self._num_on_the_way = 0  # moves that have not ended, those of lost executors included
         self._outages: set[Executor] = set()
+        self._idle_total_ms = 0.0
         self._outage_keys: list[int] = []
         self._lost_runs: list[LostRun] = []
 
@@ -259,11 +262,21 @@ class ReferenceExecutors(BaseCluster):
         self._offers = self._free_places()
         self._open_next_round()
 
+    def _pass_until(self, time_ms: float) -> None:
+        """Count idle executors until the next event, before it happens."""
+        if objective_named(self.config.reward).uses_carbon and math.isfinite(time_ms):
+            idle = sum(not (each.stage or each.away or each in self._moving) for each in self._executors)
+            self._idle_total_ms += idle * (time_ms - self.clock.now)
+
+    def _idle_ms(self) -> float:
+        return self._idle_total_ms
+
     def _signal_changes(self, signal: Signal) -> ProcessGenerator:
         """Offer all free executors whenever the signal changes."""
         change = self.clock.timeout(signal.change_ms(0))
         for number in count(1):
             yield change
+            self._reward.settle(self.clock.now)
             change = self.clock.timeout(signal.change_ms(number) - self.clock.now)
             self._last_call = False
             self._offer_free()

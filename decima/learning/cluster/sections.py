@@ -17,7 +17,9 @@ from decima.registry import make_scheduler
 from decima.schedulers.base import SchedulerError
 from decima.settings import Count, LearningRate, Positive, Section, Share, Weight, first_problem
 from simulator.cluster.config import SEMANTICS, ClusterConfig, parse_classes
+from simulator.cluster.objectives.named import objective_named
 from workloads.job import WorkloadError
+from workloads.sources.carbon import open_signal
 from workloads.sources.open import EMBEDDED, open_workload
 from workloads.sources.workload_file import Workload
 
@@ -149,7 +151,10 @@ class ClusterSection(Section):
         default="jct",
         description="objective: jct or mean, the average job completion time; makespan; weighted; power-mean:K, for "
         "short tails; deadline or deadline:PENALTY, tardiness with a penalty in s for each missed deadline; "
-        "misses:BOUND, tardiness up to a bound in s; fairness; module:Class; or a sum such as jct+0.5*deadline:60",
+        "misses:BOUND, tardiness up to a bound in s; fairness; carbon:FILE; module:Class; or a sum, jct+0.5*deadline",
+    )
+    carbon: str | None = Field(
+        default=None, description="carbon intensity, FILE[:SCALE]; by default that of a reward carbon:FILE"
     )
     limits: tuple[str, ...] = Field(
         default=(),
@@ -180,11 +185,13 @@ class ClusterSection(Section):
 
     def build(self) -> ClusterConfig:
         """Return the configuration of the simulator."""
+        signal = self.carbon or objective_named(self.reward).signal
         return ClusterConfig(
             num_executors=self.executors,
             executor_classes=parse_classes(self.classes) if self.classes else (),
             moving_delay_ms=self.moving_delay * 1000,
             reward=self.reward,
+            signal=None if signal is None else open_signal(signal),
             semantics=SEMANTICS[self.semantics],
         )
 

@@ -57,6 +57,7 @@ def after_task(memory, happened, executor, stage, offered, keeps, now):
         Number of decisions taken on the scheduler's behalf; place of the job among the live jobs if it ended, else -1.
     """
     state = view(memory)
+    state.cluster[0].now = now
     return rounds.after_task(state, happened, executor, state.stages[stage].job, offered, keeps, now)
 
 
@@ -75,6 +76,7 @@ def commit(memory, target, count, keeps, now):
         Number of decisions taken on the scheduler's behalf.
     """
     state = view(memory)
+    state.cluster[0].now = now
     rounds.commit(state, target, count, now)
     return rounds.open_next(state, keeps, now)
 
@@ -82,19 +84,25 @@ def commit(memory, target, count, keeps, now):
 @compiled
 def open_next(memory, keeps, now):
     """See ``rounds.open_next``."""
-    return rounds.open_next(view(memory), keeps, now)
+    state = view(memory)
+    state.cluster[0].now = now
+    return rounds.open_next(state, keeps, now)
 
 
 @compiled
 def offer_pools(memory, job, keeps, now):
     """See ``rounds.offer_pools``."""
-    return rounds.offer_pools(view(memory), job, 0, keeps, now)
+    state = view(memory)
+    state.cluster[0].now = now
+    return rounds.offer_pools(state, job, 0, keeps, now)
 
 
 @compiled
 def offer_free(memory, keeps, now):
     """See ``rounds.offer_free``."""
-    return rounds.offer_free(view(memory), keeps, now)
+    state = view(memory)
+    state.cluster[0].now = now
+    return rounds.offer_free(state, keeps, now)
 
 
 @compiled
@@ -128,6 +136,7 @@ def take_departures(memory):
 def end_moves(memory, moved, order, now):
     """End the moves of executors, int64, with this insertion number, unless they were lost on the way."""
     state = view(memory)
+    state.cluster[0].now = now
     state.cluster[0].departure_order = -1
     for executor in moved:
         if state.executors[executor].target >= 0 and state.executors[executor].arrival == order:

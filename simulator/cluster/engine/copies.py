@@ -117,6 +117,7 @@ def _waiting(state, stage_id):
 @inner
 def _copy(state, executor, late, now):
     """Run the task of another executor also on one from the pool of its job."""
+    state.cluster[0].now = now
     executors.leave_pool(state, executor)
     number, stage_id = state.executors[late].task, state.executors[late].stage
     cluster, stage, runner, run = (

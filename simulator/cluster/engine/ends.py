@@ -134,6 +134,7 @@ def run_tasks(state, limit_ms, limit_order):
             continue
         pair = tasks.pair_of(state, stage, state.executors[executor].class_id)
         running = state.pairs[pair].running if cluster.offer_after_tasks == 0 else 1
+        cluster.now = now
         happened = become_idle(state, executor, stage, now)
         if happened:
             return (

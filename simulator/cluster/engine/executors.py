@@ -99,6 +99,7 @@ def enter_pool(state, executor, pool):
     waiting.members += 1
     waiting.stay_decisions = 0
     state.classes[entering.class_id].free += 1
+    state.cluster[0].idle_ms -= state.cluster[0].now
 
 
 @inner
@@ -121,6 +122,7 @@ def leave_pool(state, executor):
     waiting.stay_decisions = 0
     leaving.pool = -1
     state.classes[leaving.class_id].free -= 1
+    state.cluster[0].idle_ms += state.cluster[0].now
 
 
 @inner

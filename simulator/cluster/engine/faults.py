@@ -26,9 +26,10 @@ __all__ = ["end_run", "join", "lose"]
 
 
 @compiled
-def join(memory, joining):
+def join(memory, joining, now):
     """Put executors, int64, that join the cluster into the common pools."""
     state = view(memory)
+    state.cluster[0].now = now
     for executor in joining:
         executors.go_to_common_pool(state, executor)
 
@@ -37,6 +38,7 @@ def join(memory, joining):
 def lose(memory, lost, now):
     """Take executors, int64, out of the cluster; their tasks, claims and commitments are given back."""
     state = view(memory)
+    state.cluster[0].now = now
     for executor in lost:
         _lose(state, executor, now)
         if state.cluster[0].lost_output == 1:
@@ -132,6 +134,7 @@ def end_run(memory, now):
         concerned.
     """
     state = view(memory)
+    state.cluster[0].now = now
     executor = state.heap[0].executor
     runner = state.executors[executor]
     stage_id, number = runner.stage, runner.task

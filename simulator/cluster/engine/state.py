@@ -40,6 +40,8 @@ CLUSTER = record(
     ("free_commitment", _INT),  # first unused place in the commitments
     ("num_classes", _INT),
     ("num_lost", _INT),  # lost runs of tasks that Python has not read yet
+    ("now", _FLOAT),  # time of the last change that Python caused, or that put executors into pools, ms
+    ("idle_ms", _FLOAT),  # times when executors left pools, less those when they entered one
     ("end", _INT, (22,)),  # where the tables end in `Memory`, bytes
     # The round.
     ("offered", _INT),  # executors still to be committed; 0: no round is open

@@ -46,9 +46,13 @@ class LiveJobs:
     Args:
         jobs: numbers of the jobs.
         of_all: attributes of all jobs of the sequence.
+
+    Attributes:
+        carbon: emissions of the cluster in the time that is asked about, g; 0 unless the objective uses them.
     """
 
     def __init__(self, jobs: Collection[int], of_all: AllJobs) -> None:
+        self.carbon = 0.0
         self._jobs, self._of_all = jobs, of_all
 
     def __len__(self) -> int:
@@ -83,6 +87,10 @@ class Objective(ABC):
     depends_on_jobs = True
     #: Attributes of jobs that the cost is computed from: ``weight``, ``deadline``, ``tenant``.
     attributes: frozenset[str] = frozenset()
+    #: Whether the cost is computed from ``LiveJobs.carbon``; the cluster then needs a signal.
+    uses_carbon = False
+    #: Name of the signal that the objective is about; None for the signal of any cluster.
+    signal: str | None = None
 
     @abstractmethod
     def cost_ms(self, begin_ms: float, end_ms: float, jobs: LiveJobs, scale_ms: float) -> float:

@@ -11,6 +11,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from simulator.cluster.objectives.base import LiveJobs, Objective
+from simulator.cluster.objectives.carbon import Carbon
 from simulator.cluster.objectives.deadline import Deadline
 from simulator.cluster.objectives.fairness import Fairness
 from simulator.cluster.objectives.makespan import Makespan
@@ -32,9 +33,12 @@ OBJECTIVES: dict[str, type[Objective]] = {
     "deadline": Deadline,
     "misses": Misses,
     "fairness": Fairness,
+    "carbon": Carbon,
 }
 #: Objectives with a number behind their name.
 WITH_NUMBER = ("power-mean", "deadline", "misses")
+#: The objective with a signal behind its name.
+WITH_SIGNAL = "carbon"
 _OWN = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*")
 
 
@@ -48,6 +52,8 @@ class Sum(Objective):
     def __init__(self, terms: tuple[tuple[float, Objective], ...]) -> None:
         self.terms = terms
         self.attributes = frozenset().union(*(each.attributes for _, each in terms))
+        self.uses_carbon = any(each.uses_carbon for _, each in terms)
+        self.signal = next((each.signal for _, each in terms if each.signal is not None), None)
 
     def cost_ms(self, begin_ms: float, end_ms: float, jobs: LiveJobs, scale_ms: float) -> float:
         """Return the sum of the costs, each times its factor."""
@@ -59,9 +65,9 @@ def objective_named(text: str) -> Objective:
     """Return an objective by its name.
 
     Args:
-        text: one of ``OBJECTIVES``, such as ``weighted``, ``power-mean:3`` or ``deadline:60`` (its argument after a
-            colon); ``module:Class`` for a subclass of ``Objective``, also from the current folder, which is built
-            without arguments; or a sum of these with factors, such as ``jct+0.5*deadline:60``.
+        text: one of ``OBJECTIVES``, such as ``weighted``, ``power-mean:3``, ``deadline:60`` or ``carbon:FILE:60`` (its
+            argument after a colon); ``module:Class`` for a subclass of ``Objective``, also from the current folder,
+            which is built without arguments; or a sum of these with factors, such as ``jct+0.5*deadline:60``.
 
     Raises:
         ConfigError: an unknown name, a class that cannot be used, or a number that is malformed or out of range.
@@ -77,8 +83,11 @@ def _objective(text: str, term: str) -> Objective:
     name, colon, argument = term.partition(":")
     if _OWN.fullmatch(term) and name not in OBJECTIVES:
         return _own(text, name, argument)
+    if name == WITH_SIGNAL and (argument or not colon):
+        return Carbon(argument or None)
     if name not in OBJECTIVES or (colon and name not in WITH_NUMBER):
-        known = ", ".join(each + (":NUMBER" if each in WITH_NUMBER else "") for each in OBJECTIVES)
+        arguments = dict.fromkeys(WITH_NUMBER, ":NUMBER") | {WITH_SIGNAL: "[:FILE]"}
+        known = ", ".join(each + arguments.get(each, "") for each in OBJECTIVES)
         near = did_you_mean(name, OBJECTIVES) if name not in OBJECTIVES else ""
         raise ConfigError(
             f"reward {text!r}: unknown objective {term!r}{near}, expected {known}, module:Class, or a sum of these"

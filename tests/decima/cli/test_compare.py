@@ -132,6 +132,20 @@ def test_an_objective_is_the_first_column(run: Compare, tmp_path: Path) -> None:
     assert found[0] == found[1] == found[2]
 
 
+def test_the_objective_carbon_brings_its_signal(run: Compare, tmp_path: Path) -> None:
+    found = []
+    for options in ("--objective carbon:synthetic-wind:60", "--objective carbon --carbon synthetic-wind:60"):
+        result = run("--schedulers", "fair,carbon-price:5", *options.split(), "--json", "r.json")
+        assert "Scheduler Carbon Mean JCT vs best" in " ".join(result.stdout.split()), result.stderr
+        found.append(json.loads((tmp_path / "r.json").read_text()))
+    assert found[0]["schedulers"] == found[1]["schedulers"]
+    assert "--objective carbon:synthetic-wind:60" in found[0]["command"]
+    assert_one_line_error(
+        run("--objective", "carbon:a.csv", "--carbon", "b.csv"),
+        "--objective carbon:a.csv: --carbon is another signal, b.csv",
+    )
+
+
 def test_columns_tenants_and_attributes_that_do_not_exist(run: Compare) -> None:
     assert_one_line_error(
         run("--show", "p98"), "no metric named 'p98' (did you mean 'p99'?), expected some of mean,"

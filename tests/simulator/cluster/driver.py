@@ -72,6 +72,9 @@ class Both(BaseCluster):
         assert_same(record, self.reference.record())
         return record
 
+    def _idle_ms(self) -> float:
+        return self.engine._idle_ms()
+
     def _look(self) -> Observation:
         return self.engine.snapshot()
 

@@ -10,15 +10,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from decima.schedulers import Fair
-from simulator import DECIMA_SIM, ClusterConfig, ConfigError, make_cluster
+from simulator import DECIMA_SIM, PAPER, SPARK, ClusterConfig, ConfigError, Faults, Semantics, make_cluster
 from simulator.cluster.objectives.base import AllJobs, LiveJobs, Objective
 from simulator.cluster.objectives.deadline import Deadline
 from simulator.cluster.objectives.named import objective_named
 from simulator.cluster.record import EpisodeRecord
 from tests.workloads.strategies import job_sequences
-from workloads import batch_arrivals, synthetic_profiles
+from workloads import batch_arrivals, poisson_arrivals, synthetic_profiles
 from workloads.arrivals import JobSequence
 from workloads.attributes import JobAttributes, Tenant
+from workloads.carbon import Signal
+from workloads.sources.carbon import synthetic_signal
 
 SCALE_MS = 1000.0
 
@@ -84,6 +86,67 @@ def test_rewards_add_up_to_the_cost_in_both_engines(
     assert again == rewards
 
 
+STEPS = Signal("steps", (0.0, 700.0, 1500.0), (100.0, 900.0, 0.0), 2500.0)
+FAULTS = Faults(
+    executor_lifetime_ms=9000.0, executor_return_ms=900.0, task_failures=0.05, speculation=(0.5, 1.2)
+)
+
+
+@pytest.mark.parametrize("faults", [Faults(), FAULTS], ids=["without faults", "with faults"])
+@pytest.mark.parametrize("idle_watts", [0.0, 40.0])
+@pytest.mark.parametrize("semantics", [PAPER, SPARK, replace(DECIMA_SIM, reward_short_jobs=True)])
+def test_rewards_for_carbon_add_up_to_the_emissions_in_both_engines(
+    faults: Faults, idle_watts: float, semantics: Semantics
+) -> None:
+    config = ClusterConfig(
+        6,
+        semantics=semantics,
+        faults=faults,
+        signal=STEPS.shifted(300),
+        idle_watts=idle_watts,
+        reward="carbon",
+        reward_scale_ms=SCALE_MS,
+    )
+    jobs = poisson_arrivals(synthetic_profiles(6), 6, 4_000, seed=1)
+    rewards, record = episode(config, jobs)
+    assert -sum(rewards) == pytest.approx(record.carbon, rel=1e-9)
+    assert record.cost_ms("carbon") == pytest.approx(1000 * record.carbon, rel=1e-9)
+    again, _ = episode(replace(config, engine="simpy"), jobs)
+    assert again == pytest.approx(rewards, rel=1e-9, abs=1e-9)
+
+
+def test_a_sum_with_carbon_and_a_signal_by_name() -> None:
+    jobs = batch_arrivals(synthetic_profiles(3), 4, 0)
+    reward = "jct+0.5*carbon:synthetic-solar:600"
+    signal = synthetic_signal("synthetic-solar", 600).shifted(70_000)
+    rewards, record = episode(ClusterConfig(4, reward=reward, signal=signal), jobs)
+    expected = record.jct_ms.sum() + 500 * record.carbon
+    assert -100_000 * sum(rewards) == pytest.approx(expected)
+    assert record.cost_ms(reward) == pytest.approx(expected)
+    with pytest.raises(ConfigError, match="the signal of the cluster is another one, steps"):
+        ClusterConfig(reward=reward, signal=STEPS)
+    with pytest.raises(ConfigError, match="the cluster has no signal"):
+        episode(ClusterConfig(4), jobs)[1].cost_ms("carbon")
+
+
+def test_a_fork_measures_its_own_emissions() -> None:
+    config = ClusterConfig(4, signal=STEPS, reward="carbon", reward_scale_ms=SCALE_MS)
+    cluster, scheduler = (
+        make_cluster(config, poisson_arrivals(synthetic_profiles(6), 6, 4_000, seed=1)),
+        Fair(),
+    )
+    scheduler.reset(config)
+    before = 0.0
+    for _ in range(20):
+        before += cluster.decide(scheduler.decide(cluster.observe()))
+    for each in (cluster.fork(), cluster):
+        total = before
+        while not each.done:
+            seen = each.observe()
+            total += each.decide(scheduler.decide(seen) if seen.num_schedulable else None)
+        assert -total == pytest.approx(each.record().carbon, rel=1e-9)
+
+
 def test_a_deadline_that_passes_at_an_event_is_penalised_once() -> None:
     jobs = LiveJobs((0,), AllJobs.of(batch_arrivals(synthetic_profiles(1), 1, 0), np.array([1000.0])))
     times_ms = ((0.0, 1000.0), (1000.0, 3000.0), (3000.0, 4000.0))
@@ -118,6 +181,9 @@ def test_a_deadline_that_passes_at_an_event_is_penalised_once() -> None:
         ),
         ("deadline:-1", "reward 'deadline:-1': expected a number of at least 0, got '-1'"),
         ("deadline:nan", "reward 'deadline:nan': expected a number of at least 0, got 'nan'"),
+        ("carbon", "reward 'carbon': the cluster has no signal"),
+        ("jct+carbon:steps.csv", "reward 'jct+carbon:steps.csv': the cluster has no signal"),
+        ("carbon:", "reward 'carbon:': unknown objective 'carbon:', expected jct, "),
         ("x*jct", "reward 'x*jct': expected a number of at least 0, got 'x'"),
         (3, "reward must be of the type str, got 3"),
     ],

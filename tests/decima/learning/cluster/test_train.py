@@ -164,6 +164,20 @@ def test_a_policy_is_trained_and_kept_for_its_objective(tmp_path: Path) -> None:
     assert "| cost per job by weighted+2*deadline:5 |" in card
 
 
+def test_a_policy_is_trained_for_carbon(tmp_path: Path) -> None:
+    reward = "jct+5*carbon:synthetic-solar:600"
+    config = small(tmp_path, iterations=1, cluster={"reward": reward}, validation={"every": 1})
+    result, conditions = train(config, tmp_path / "out"), config.conditions()
+    scheduler, costs_s = NeuralScheduler(load_policy(result.policy_file)), []
+    for seed in config.validation_seeds:
+        record = run_episode(conditions.cluster_of(seed), conditions.sequence(seed), scheduler)
+        costs_s.append(record.mean_jct_ms / 1000 + 5 * record.carbon / len(record.sequence))
+    np.testing.assert_allclose(np.divide(result.results["decima"], 1000), costs_s)
+    signal = {"cluster": {"reward": "carbon", "carbon": "synthetic-solar:600"}}
+    assert small(tmp_path, **signal).conditions().cluster.signal == conditions.cluster.signal
+    assert misfits(result.policy_file, conditions) == []
+
+
 def test_rewards_of_another_objective_make_another_policy(tmp_path: Path) -> None:
     workload = {"weights": [1, 16]}
     learned = {}
