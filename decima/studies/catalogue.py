@@ -6,57 +6,16 @@ The module imports nothing that takes long, so that ``decima --help`` is quick.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from decima.studies.cells import CELLS
+from decima.studies.entry import Entry, Option
 
 if TYPE_CHECKING:
     from decima.show.tables import Report
 
 __all__ = ["ERRORS", "FAULTS", "STUDIES", "Entry", "Option", "run_study"]
-
-
-@dataclass(frozen=True)
-class Option:
-    """An option of a study's command, and an argument of the study's function.
-
-    Attributes:
-        flags: flags, such as ``--load``, separated by blanks.
-        kind: type of the values: a key of ``decima.cli.reproduce.KINDS``, ``flag``, or the choices.
-        help: help text.
-        default: default value; for a ``multiple`` option an empty tuple unless given.
-        name: name of the argument; by default that of the flag.
-        metavar: placeholder of the value in the help.
-        multiple: whether the option may be repeated; its value is then a tuple.
-    """
-
-    flags: str
-    kind: str | tuple[str, ...]
-    help: str
-    default: object = None
-    name: str = ""
-    metavar: str | None = None
-    multiple: bool = False
-
-
-@dataclass(frozen=True)
-class Entry:
-    """A study and its command. The help texts of the options document the arguments of the study's function.
-
-    Attributes:
-        run: module in ``decima.studies`` and function, such as ``single_resource:fig9a``. The function takes a setup
-            and the values of the options, and returns an ``Outcome``.
-        help: help text; the first line is a sentence.
-        options: options in order; a text is a key of ``decima.cli.reproduce.SHARED``.
-        setup: module and class of the function's first argument, which takes its part of the options.
-    """
-
-    run: str
-    help: str
-    options: tuple[Option | str, ...]
-    setup: str = "study:Study"
 
 
 def _found(place: str) -> Any:
@@ -223,6 +182,16 @@ STUDIES: dict[str, Entry] = {
         Streams under a carbon intensity that changes. Nothing is trained. About 2 minutes.""", (
             Option("--carbon", "text", "Signal: FILE[:SCALE].", "synthetic-solar:60", "signal", "FILE[:SCALE]"),
             Option("--interval", "above 0", "Mean seconds between the jobs.", 30.0, "interval_s"), *_cluster(100))),
+    "algorithms": Entry("algorithms:algorithms", """Compare algorithms that train policies, at equal CPU time.
+
+        PPO and deep controlled learning (DCL) from the same cloned policy, in three settings, with several seeds:
+        curves by CPU time, and the kept policies against the rule on other sequences. About 70 minutes of CPU
+        time.""", (
+            Option("--recordings", "file",
+                "Workload file of 'decima workload import spark': its jobs and the errors of their estimates are a "
+                "setting.  [default: this setting is left out]"),
+            Option("--training-seeds", "at least 2", "Seeds of each training.", 5, "num_seeds"), *CLUSTER,
+        )),
     "drift": Entry("streams:drift", """Compare schedulers on streams that change in the middle.
 
         The rate doubles or halves, or jobs become larger or smaller: mean JCT of the jobs before the change and after

@@ -19,7 +19,7 @@ from decima.learning.cluster.config import TrainingConfig, read_config
 from decima.policy.config import PolicyConfig
 from decima.policy.scheduler import Featurizer
 from decima.policy.shipped import SHIPPED
-from decima.studies import deep_dive, multi_resource, single_resource
+from decima.studies import algorithms, deep_dive, multi_resource, single_resource
 from decima.studies.catalogue import STUDIES
 from decima.studies.compared import GROUPS
 from decima.studies.critical_path import LEVELS
@@ -191,6 +191,18 @@ def check_carbon(found: Found) -> None:
         assert each["carbon"][0] == pytest.approx(runs["carbon"].mean())
         assert each["saved"][0] == pytest.approx(each["carbon"][0] / savings[RULE]["carbon"][0] - 1)
         assert each["slower"][0] == pytest.approx(each["jct_s"][0] / savings[RULE]["jct_s"][0] - 1)
+
+
+def check_algorithms(found: Found) -> None:
+    changes = {(each["setting"], each["algorithm"]): each["seeds"] for each in found.content["changes"]}
+    assert list(changes) == [(name, each) for name in algorithms.SETTINGS for each in ("ppo", "dcl")]
+    for (name, algorithm), seeds in changes.items():
+        for seed, (mean, _) in enumerate(seeds):
+            policy, rule = found.mean(f"{algorithm} {seed}", name), found.mean(RULE, name)
+            assert mean == pytest.approx(policy / rule - 1)
+    for curve in found.content["curves"]:
+        assert curve["cpu_s"][0] == 0
+        assert np.shape(curve["change"]) == (2, len(curve["cpu_s"]))
 
 
 def check_estimates(found: Found) -> None:
@@ -415,6 +427,7 @@ CASES: dict[str, tuple[str, Callable[[Found], None]]] = {
         check_guarantees,
     ),
     "carbon": (f"{TINY} --interval 2 --carbon synthetic-solar:600", check_carbon),
+    "algorithms": (f"{TINY} --training-seeds 2", check_algorithms),
     "drift": (f"{TINY} --jobs 24 --load 0.5 --checkpoint {{general}}", check_drift),
     "estimates": (f"{TINY} --interval 2 --errors job-1 --checkpoint {{general}}", check_estimates),
     "faults": (
@@ -462,12 +475,13 @@ def places(workload_file: Path, trace_file: Path, policies: Path, policy: Path, 
 
 @pytest.fixture
 def _less_work(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Reduce work: two settings per tuned scheduler, two architectures, few DAGs."""
+    """Reduce work: two settings per tuned scheduler, two architectures, few DAGs, few cloned episodes."""
     few = {name: (grid[0], grid[-1]) for name, grid in GRIDS.items()}
     monkeypatch.setattr("decima.evaluation.comparison.GRIDS", few)
     shapes = {name: successors.ARCHITECTURES[name] for name in ("fully connected", "conv3-16, pooling")}
     monkeypatch.setattr(successors, "ARCHITECTURES", shapes)
     monkeypatch.setattr("decima.studies.critical_path.NUM_TESTS", 50)
+    monkeypatch.setattr(algorithms, "CLONING", algorithms.CLONING | {"sequences": 3})
 
 
 def run(*words: str | Path) -> Result:
