@@ -14,6 +14,7 @@ from decima.policy.errors import PolicyFileError
 from decima.policy.files import load_actor, policy_path
 from decima.policy.parts import PartError, build_part, is_custom
 from decima.policy.scheduler import NeuralScheduler
+from decima.schedulers.adaptive_srpt import WEIGHTS, AdaptiveSrpt
 from decima.schedulers.base import Decide, FunctionScheduler, Scheduler, SchedulerError
 from decima.schedulers.carbon.cap import Cap
 from decima.schedulers.carbon.carbon_price import CarbonPrice
@@ -84,6 +85,7 @@ SCHEDULERS: dict[str, type[Scheduler]] = {
     "capped-srpt": CappedSrpt,
     "profiled-srpt": ProfiledSrpt,
     "priced-srpt": PricedSrpt,
+    "adaptive-srpt": AdaptiveSrpt,
     "packed-srpt": PackedSrpt,
     "sjf-estimate": SjfEstimate,
     "srpt-bounce": SrptBounce,
@@ -119,6 +121,7 @@ PARAMETERS: dict[str, tuple[str, ...]] = {
     "capped-srpt": ("coefficient",),
     "profiled-srpt": ("thrift",),
     "priced-srpt": ("jitter",),
+    "adaptive-srpt": ("jitter",),
     "packed-srpt": ("thrift", "waste"),
     "seh": ("frozen",),
     "gamma-boost": ("load",),
@@ -137,6 +140,7 @@ WITH_BASE = ("cap", "pcaps", "greenest-first", "carbon-price")
 #: Name -> further parameters with their defaults, which ``NAME:PARAMETER=VALUE,..`` sets; ``decima tune`` tunes them.
 CONSTANTS: dict[str, dict[str, float]] = {
     "priced-srpt": PricedConstants()._asdict(),
+    "adaptive-srpt": PricedConstants()._asdict() | WEIGHTS,
     "atc": AtcConstants()._asdict() | PricedConstants()._asdict(),
 }
 

@@ -141,8 +141,8 @@ class PolicyConfig(BaseModel):
     all_limits: bool = False
     wait: bool = False
     guard: bool = False
-    rule: Literal["priced-srpt", "packed-srpt", "atc"] = "priced-srpt"
-    rule_constants: dict[str, float] = Field(default={}, max_length=32)
+    rule: Literal["priced-srpt", "adaptive-srpt", "packed-srpt", "atc"] = "priced-srpt"
+    rule_constants: dict[str, float] = Field(default={}, max_length=128)
     rule_stage_weight: float = Field(default=0.0, ge=0, allow_inf_nan=False, strict=True)
     rule_limit_weight: float = Field(default=0.0, ge=0, allow_inf_nan=False, strict=True)
 
@@ -164,8 +164,9 @@ class PolicyConfig(BaseModel):
             raise ValueError(
                 "rule_limit_weight needs the job feature rule_executors, and limits that are an input"
             )
-        if not all(0 < value <= LARGEST_CONSTANT for value in self.rule_constants.values()):
-            raise ValueError(f"rule_constants must be above 0 and at most {LARGEST_CONSTANT}")
+        for name, value in self.rule_constants.items():
+            if not (value > 0 or "." in name) or not abs(value) <= LARGEST_CONSTANT:
+                raise ValueError(f"rule_constants must be above 0 and at most {LARGEST_CONSTANT}")
         if self.encoder != "sums" and not self.graph:
             raise ValueError("without a graph, the encoder has no effect")
         if self.limit == "none" and is_custom(self.limit_head):

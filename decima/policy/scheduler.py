@@ -20,6 +20,7 @@ from decima.policy.compiled.graphs import LIMIT_KINDS, NO_GUARD, Graphs, GraphSp
 from decima.policy.config import PolicyConfig
 from decima.policy.errors import PolicyFileError
 from decima.policy.features import custom_columns, fill_columns, message_order, published_message_order
+from decima.schedulers.adaptive_srpt import AdaptiveSrpt
 from decima.schedulers.base import NO_RULE
 from decima.schedulers.objectives import Atc
 from decima.schedulers.packed_srpt import PackedSrpt
@@ -42,6 +43,7 @@ WORTH_WAITING, WORTH_LEAVING, WORTH_MOVING = 8.0, 8.0, 3.0
 #: Name -> the rule of that name.
 RULES: dict[str, type[PricedSrpt] | type[PackedSrpt]] = {
     "priced-srpt": PricedSrpt,
+    "adaptive-srpt": AdaptiveSrpt,
     "packed-srpt": PackedSrpt,
     "atc": Atc,
 }

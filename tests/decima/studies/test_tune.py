@@ -16,6 +16,7 @@ from decima.evaluation.conditions import CompareError, Conditions
 from decima.evaluation.options import compare, make_conditions
 from decima.learning.cluster.config import read_config
 from decima.registry import make_scheduler, parameters
+from decima.schedulers.adaptive_srpt import WEIGHTS, AdaptiveSrpt
 from decima.schedulers.priced_srpt import PricedConstants, PricedSrpt
 from decima.studies import tune
 from decima.studies.tune import JUDGED_ON, TUNED_ON, Tuned, outcome, scheduler_name, tune_rule
@@ -51,6 +52,16 @@ def test_a_search_finds_better_constants_on_what_it_is_tuned_on() -> None:
     made = make_scheduler(found.scheduler)
     assert isinstance(made, PricedSrpt)
     assert made.constants._asdict() == found.constants
+
+
+def test_weights_are_found_with_either_sign() -> None:
+    found = tuned({"batch": setting(seed=3)}, rule="adaptive-srpt")
+    weights = {name: value for name, value in found.constants.items() if name in WEIGHTS}
+    assert min(weights.values()) < 0 < max(weights.values())
+    assert all(value > 0 for name, value in found.constants.items() if name not in WEIGHTS)
+    made = make_scheduler(found.scheduler)
+    assert isinstance(made, AdaptiveSrpt)
+    assert made.weights == weights
 
 
 def test_another_metric_is_minimised() -> None:
@@ -212,7 +223,7 @@ def test_the_command_and_its_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["fifo"], "rule must be 'priced-srpt', 'packed-srpt' or 'atc', got 'fifo'"),
+        (["fifo"], "rule must be 'priced-srpt', 'adaptive-srpt', 'packed-srpt' or 'atc', got 'fifo'"),
         (["--setting", "--nope 1"], "--setting '--nope 1': No such option '--nope'"),
         (["--setting", "--job-error '"], "No closing quotation"),
         (
