@@ -18,6 +18,7 @@ from decima.learning.config import SETTINGS, VALIDATION_SEEDS
 from decima.settings import Share
 from simulator.cluster.config import EXACT, ClusterConfig, Knowledge
 from simulator.cluster.faults import NO_FAULTS, Faults
+from workloads.arrival_patterns import STEADY, ArrivalPattern
 from workloads.arrivals import JobSequence, RandomStream, batch_arrivals, poisson_arrivals, random_stream
 from workloads.scaling import scaled
 from workloads.sources.open import EMBEDDED, open_workload
@@ -38,6 +39,8 @@ FAULTS = {
     "straggler_factor": 1000.0,
     "lost_output": 1.0,
 }
+#: Quantities of ``ArrivalPattern``.
+PATTERN = tuple(each.name for each in fields(ArrivalPattern))
 
 
 def _checked(value: Any, least: float | None) -> float | dict[str, list[float]]:
@@ -102,6 +105,7 @@ class Setting:
         tasks: factor on the numbers of tasks.
         knowledge: errors of estimates.
         faults: faults of the cluster.
+        pattern: arrival pattern of a stream.
     """
 
     source: str
@@ -113,6 +117,7 @@ class Setting:
     tasks: float
     knowledge: Knowledge = EXACT
     faults: Faults = NO_FAULTS
+    pattern: ArrivalPattern = STEADY
 
     def __str__(self) -> str:
         """Return a description in words."""
@@ -127,7 +132,7 @@ class Setting:
         words += [
             f"{name.replace('_', ' ')} {value:.3g}" for name, value in asdict(self.knowledge).items() if value
         ]
-        return ", ".join([*words, *filter(None, [str(self.faults)])])
+        return ", ".join([*words, *filter(None, [str(self.pattern), str(self.faults)])])
 
 
 class SettingsSection(AttributesSection):
@@ -155,6 +160,15 @@ class SettingsSection(AttributesSection):
     load: Factor = Field(
         default=0.75,
         description="of a stream: work that arrives per time (tasks times mean duration) over the executors' capacity",
+    )
+    burst: Number = Field(default=1.0, description="of a stream: jobs that arrive at once")
+    drift: Factor = Field(
+        default=1.0, description="of a stream: factor of the arrival rate in the second half of its jobs"
+    )
+    night: Delay = Field(
+        default=0.0,
+        description="of a stream: fraction by which the arrival rate is lower at night, and higher by day; both last "
+        "10 mean times between arrivals",
     )
     durations: Factor = Field(default=1.0, description="factor of all task durations")
     tasks: Factor = Field(
@@ -201,15 +215,19 @@ class SettingsSection(AttributesSection):
             [numbers] = quantity.values() if isinstance(quantity, dict) else [[quantity]]
             if max(numbers) > most:
                 raise ValueError(f"{name} must be at most {most:g}, got {max(numbers):g}")
+        [numbers] = self.night.values() if isinstance(self.night, dict) else [[self.night]]
+        ArrivalPattern(night=max(numbers))
         return self
 
     def draw(self, seed: int) -> Setting:
         """Draw the setting of a seed."""
         random = random_stream(seed, RandomStream.TRAINING, SETTINGS).random(
-            8 + len(ERRORS) + len(FAULTS) + 1
+            8 + len(ERRORS) + len(FAULTS) + 1 + len(PATTERN)
         )
         source, kind, executors, delay, jobs, load, durations, tasks, *others = random.tolist()
-        errors, faults, losing = others[: len(ERRORS)], others[len(ERRORS) : -1], others[-1]
+        # Quantities that are drawn later do not change the earlier ones.
+        errors, others = others[: len(ERRORS)], others[len(ERRORS) :]
+        faults, losing, pattern = others[: len(FAULTS)], others[len(FAULTS)], others[len(FAULTS) + 1 :]
         is_batch = kind < self.batches
         return Setting(
             source=self.sources[int(source * len(self.sources))],
@@ -223,7 +241,15 @@ class SettingsSection(AttributesSection):
                 **{name: _drawn(getattr(self, name), each) for name, each in zip(ERRORS, errors, strict=True)}
             ),
             faults=self._faults(faults, losing, _drawn(self.durations, durations)),
+            pattern=STEADY if is_batch else self._pattern(pattern),
         )
+
+    def _pattern(self, uniform: list[float]) -> ArrivalPattern:
+        """Map uniform random numbers, one for each of ``PATTERN``, to an arrival pattern."""
+        burst, drift, night = (
+            _drawn(getattr(self, name), each) for name, each in zip(PATTERN, uniform, strict=True)
+        )
+        return ArrivalPattern(round(burst), drift, night)
 
     def _faults(self, uniform: list[float], losing: float, durations: float) -> Faults:
         """Map uniform random numbers, one for each of ``FAULTS``, and ``losing`` for lost outputs, to faults."""
@@ -298,6 +324,7 @@ class SettingsConditions(Conditions):
             drawn = batch_arrivals(profiles, setting.jobs, seed)
         else:
             drawn = poisson_arrivals(profiles, setting.jobs, self._interval_ms(setting, setting.load), seed)
+            drawn = setting.pattern.applied(drawn)
         jobs = tuple(scaled(profile, setting.durations, setting.tasks) for profile in drawn.profiles)
         prior = drawn.prior
         if prior is not None:

@@ -37,6 +37,7 @@ from tests.decima.evaluation.examples import LIBRARY
 from tests.decima.learning.cluster.examples import merged
 from tests.decima.learning.examples import assert_same_run
 from workloads import JobSequence, poisson_arrivals, scaled, trace_arrivals, write_workload
+from workloads.arrival_patterns import STEADY
 from workloads.sources.workload_file import Workload
 
 MANY = SettingsSection(
@@ -176,6 +177,25 @@ def test_the_load_of_streams_is_as_drawn() -> None:
         work_ms = sum(profile.work_ms for profile in sequence.profiles)
         load = work_ms / sequence.arrival_ms[-1] / setting.executors
         assert load == pytest.approx(setting.load, rel=0.05)
+
+
+def test_streams_have_arrival_patterns_and_batches_do_not() -> None:
+    patterns = {"burst": {"one_of": [1, 4]}, "drift": {"uniform": [0.5, 2]}, "night": 0.5}
+    plain = conditions()
+    chosen = conditions(SettingsSection.model_validate(MANY.model_dump() | patterns))
+    for seed in range(12):
+        setting, sequence, before = chosen.setting(seed), chosen.sequence(seed), plain.sequence(seed)
+        assert sequence.profiles == before.profiles
+        assert replace(setting, pattern=STEADY) == plain.setting(seed)
+        assert (setting.pattern == STEADY) == (setting.load is None)
+        assert sequence.arrival_ms.tolist() == setting.pattern.applied(before).arrival_ms.tolist()
+    drawn = [each.pattern for each in map(chosen.setting, range(100)) if each.load is not None]
+    assert {each.burst for each in drawn} == {1, 4}
+    assert {each.night for each in drawn} == {0.5}
+    assert 0.5 <= min(each.drift for each in drawn) < 0.7 < 1.7 < max(each.drift for each in drawn) <= 2
+    assert any("jobs at once" in str(chosen.setting(seed)) for seed in range(12))
+    with pytest.raises(ValueError, match="night must be at least 0 and below 1, got 1"):
+        SettingsSection(night={"one_of": [0, 1]})
 
 
 def test_validation_cells_are_the_same_in_every_run_and_training_meets_others() -> None:

@@ -1,0 +1,75 @@
+"""Arrival patterns: streams whose jobs arrive in bursts, by day and night, or at a rate that changes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from workloads.arrivals import JobSequence
+from workloads.errors import check_number, check_whole
+from workloads.job import WorkloadError
+
+__all__ = ["STEADY", "ArrivalPattern"]
+
+#: Length of a day and a night together, in mean times between arrivals.
+DAY = 20
+
+
+@dataclass(frozen=True)
+class ArrivalPattern:
+    """A change of the arrival times of a stream. Jobs, their order and their number stay the same.
+
+    Args:
+        burst: number of consecutive jobs that arrive together, at the first one's time.
+        drift: factor on the arrival rate in the second half of the jobs.
+        night: fraction by which the rate is lower at night than the mean, and higher by day; a day and a night take
+            ``DAY`` mean times between arrivals, half each.
+
+    Raises:
+        WorkloadError: a value out of range.
+    """
+
+    burst: int = 1
+    drift: float = 1.0
+    night: float = 0.0
+
+    def __post_init__(self) -> None:
+        if check_whole(self.burst, "burst", WorkloadError) < 1:
+            raise WorkloadError(f"burst must be at least 1, got {self.burst}")
+        if check_number(self.drift, "drift", WorkloadError) <= 0:
+            raise WorkloadError(f"drift must be positive, got {self.drift:g}")
+        if not 0 <= check_number(self.night, "night", WorkloadError) < 1:
+            raise WorkloadError(f"night must be at least 0 and below 1, got {self.night:g}")
+
+    def __str__(self) -> str:
+        """Return a description in words; empty for an unchanged stream."""
+        words = [f"{self.burst} jobs at once"] if self.burst > 1 else []
+        words += [f"{self.drift:.3g} times the rate in the second half"] if self.drift != 1 else []
+        words += [f"{self.night:.0%} fewer arrivals at night"] if self.night else []
+        return ", ".join(words)
+
+    def applied(self, sequence: JobSequence) -> JobSequence:
+        """Return the sequence with changed arrival times. It must have no deadlines yet."""
+        times_ms, number = sequence.arrival_ms, len(sequence)
+        if self == STEADY or number < 2:
+            return sequence
+        if self.night:
+            # At a rate of 1 + night by day and 1 - night at night, as many jobs arrive as in a time at the mean rate.
+            half_ms = DAY / 2 * times_ms[-1] / (number - 1)
+            halves = np.arange(2 * number)
+            rate = np.where(halves % 2 == 0, 1 + self.night, 1 - self.night)
+            times_ms = np.interp(
+                times_ms, half_ms * np.append(0, np.cumsum(rate)), half_ms * np.append(halves, 2 * number)
+            )
+        if self.drift != 1:
+            middle_ms = times_ms[number // 2]
+            times_ms = np.where(
+                times_ms > middle_ms, middle_ms + (times_ms - middle_ms) / self.drift, times_ms
+            )
+        times_ms = times_ms[np.arange(number) // self.burst * self.burst]
+        return replace(sequence, arrival_ms=times_ms)
+
+
+#: An unchanged stream.
+STEADY = ArrivalPattern()
