@@ -195,7 +195,14 @@ class LiveSpark:
 
 
 @contextmanager
-def live_spark(folder: Path, executors: int, *, fair: bool = False, address: str = "") -> Iterator[LiveSpark]:
+def live_spark(
+    folder: Path,
+    executors: int,
+    *,
+    fair: bool = False,
+    address: str = "",
+    elsewhere: Mapping[str, str] | None = None,
+) -> Iterator[LiveSpark]:
     """Start Spark on this machine and stop it at the end of the block.
 
     Args:
@@ -203,6 +210,7 @@ def live_spark(folder: Path, executors: int, *, fair: bool = False, address: str
         executors: number of executor processes, with one slot each.
         fair: use the FAIR mode with a pool for each job instead of FIFO.
         address: address of a scheduling service, asked through the plugin; by default none.
+        elsewhere: settings for another cluster, with ``spark.master``; by default executors on this machine.
 
     Raises:
         LiveSparkError: Spark does not start.
@@ -222,11 +230,12 @@ def live_spark(folder: Path, executors: int, *, fair: bool = False, address: str
     }
     if address:
         settings |= with_plugin(address, timeoutMs=TIMEOUT_MS)
+    settings = {"spark.master": f"local-cluster[{executors},1,1024]", **settings, **(elsewhere or {})}
     with (
         _environment(java_environment() | {"SPARK_LOCAL_IP": "127.0.0.1"}),
         (folder / "driver.err").open("w+") as errors,
     ):
-        conf = SparkConf().setMaster(f"local-cluster[{executors},1,1024]").setAppName("decima")
+        conf = SparkConf().setAppName("decima")
         conf.setAll(list(settings.items()))
         try:
             gateway = launch_gateway(conf, {"stderr": errors})

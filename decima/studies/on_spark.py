@@ -111,6 +111,7 @@ def compare_live(
     setting: Setting,
     schedulers: Mapping[str, str] = SCHEDULERS,
     tell: Callable[[int, int], None] = lambda done, total: None,
+    elsewhere: Mapping[str, str] | None = None,
 ) -> tuple[pd.DataFrame, str]:
     """Run batches of jobs on a real Spark under each scheduler, and predict them.
 
@@ -121,6 +122,7 @@ def compare_live(
         setting: size of the runs.
         schedulers: shown name -> scheduler.
         tell: progress callback: the number of runs done and of all.
+        elsewhere: see ``live_spark``.
 
     Returns:
         A row for each batch and scheduler: ``batch`` (int64), ``scheduler`` (str), ``real_ms`` and ``predicted_ms``
@@ -145,8 +147,9 @@ def compare_live(
                 where, own = folder / f"{number}-{name.replace(' ', '-')}", name in SPARKS_OWN
                 log = where.with_suffix(".jsonl")
                 address = "" if own else programs.enter_context(serving(spec, history, log))
+                fair = spec == "fair" and own
                 spark = programs.enter_context(
-                    live_spark(where, setting.executors, fair=spec == "fair" and own, address=address)
+                    live_spark(where, setting.executors, fair=fair, address=address, elsewhere=elsewhere)
                 )
                 overhead = spark.overhead()
                 jct_ms = spark.run(jobs)

@@ -186,6 +186,9 @@ public final class DecimaPool extends Pool {
   }
 
   private void closed(Schedulable removed) {
+    if (removed == blocked) {   // aborted by Spark in its turn
+      blocked = null;
+    }
     if (removed instanceof TaskSetManager) {
       jobs.stageClosed((TaskSetManager) removed);
       advisor.changed();
@@ -255,6 +258,11 @@ public final class DecimaPool extends Pool {
     for (Object each : Reflect.list(usual)) {
       waiting.put(((TaskSetManager) each).stageId(), (TaskSetManager) each);
     }
+    for (TaskSetManager each : new ArrayList<>(waiting.values())) {
+      if (wantsCopies(each)) {   // first, as Spark would for the oldest job: the stage waits for its slowest task
+        queue.add(waiting.remove(each.stageId()));
+      }
+    }
     for (int stage : by.stages()) {
       TaskSetManager named = waiting.remove(stage);
       if (named != null) {
@@ -264,8 +272,9 @@ public final class DecimaPool extends Pool {
     if (!by.hold) {
       queue.addAll(waiting.values());
     }
-    if (runningTasks() == 0 && executors.count() > 0 && queue.stream().noneMatch(each -> allowance(each) > 0)) {
-      queue.clear();
+    // Limits only fall in a round. Spark aborts a set whose tasks may run nowhere; a mark would hide that it has.
+    queue.removeIf(each -> allowance(each) <= 0);
+    if (runningTasks() == 0 && executors.count() > 0 && queue.isEmpty()) {
       return advisor.stalled() ? usual : new ArrayBuffer<>();
     }
     advisor.moving();
@@ -278,11 +287,20 @@ public final class DecimaPool extends Pool {
     return Reflect.buffer(out);
   }
 
+  /** Whether Spark asks for second copies of running tasks of a stage that has launched all others. */
+  private static boolean wantsCopies(TaskSetManager set) {
+    try {
+      return !set.speculatableTasks().isEmpty() && !Job.hasPending(set);
+    } catch (LinkageError e) {   // this Spark names them differently
+      return false;
+    }
+  }
+
   /** How many tasks of the stage may be launched now. */
   private int allowance(TaskSetManager set) {
     Job job = jobs.of(set);
-    if (job == null || set.isBarrier()) {
-      return Answer.ALL;   // a barrier stage starts whole or not at all
+    if (job == null || set.isBarrier() || wantsCopies(set)) {
+      return Answer.ALL;   // a barrier stage starts whole or not at all; Spark limits copies itself
     }
     return Math.min(answer.slots(set.stageId()) - set.runningTasks(), answer.limit(job.id) - job.running);
   }
