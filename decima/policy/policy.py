@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import numba
 import numpy as np
 import torch
 from numpy.typing import NDArray
@@ -20,12 +21,17 @@ from decima.policy.compiled.graphs import NO_GUARD, Graphs, Guard
 from decima.policy.compiled.network import pick
 from decima.policy.config import PolicyConfig
 from decima.policy.encoder import Embeddings, Encoder, GraphTensors, SumEncoder, make_network
+from decima.policy.gradients import CompiledEvaluation
 from decima.policy.heads import LimitHead, StageHead
 from decima.policy.parts import PartError, build_part, is_custom
 from decima.policy.scheduler import Actor, Choices
 from decima.policy.threads import one_thread
 
 __all__ = ["Evaluation", "Policy"]
+
+#: Stages per pass through the network with gradients. With PyTorch they bound memory to about a gigabyte; with compiled
+#: code, activations of so few stages stay in the processor's cache.
+MOST_ROWS, MOST_COMPILED_ROWS = 500_000, 8_000
 
 
 @dataclass(frozen=True, eq=False)
@@ -160,6 +166,26 @@ class Policy(nn.Module):
 
     def forward(self, graphs: Graphs, stage: NDArray[np.int32], limit: NDArray[np.int32]) -> Evaluation:
         """Return log-probability and entropy of given choices, see :class:`Choices`; each observation must have one."""
+        if self._has_compiled_gradients:
+            rows, network = graphs.rows_of(stage), self._current_actor().network
+            found = CompiledEvaluation.apply(network, graphs, rows, limit, *self._weights)  # type: ignore[no-untyped-call]
+            return Evaluation(*found)
+        return self._evaluate(graphs, stage, limit)
+
+    @property
+    def most_rows(self) -> int:
+        """Number of stages that callers should pass to ``forward`` at a time."""
+        return MOST_COMPILED_ROWS if self._has_compiled_gradients else MOST_ROWS
+
+    @property
+    def _has_compiled_gradients(self) -> bool:
+        """Whether compiled code computes gradients: of networks in single precision on a CPU."""
+        if numba.config.DISABLE_JIT or not self.config.is_compiled or self.config.encoder != "sums":  # type: ignore[attr-defined]
+            return False
+        return self._weights[0].device.type == "cpu" and self._weights[0].dtype == torch.float32
+
+    def _evaluate(self, graphs: Graphs, stage: NDArray[np.int32], limit: NDArray[np.int32]) -> Evaluation:
+        """Return log-probability and entropy of given choices, with gradients by PyTorch."""
         batch = self.tensors(graphs)
         embeddings = self._embed(batch)
         candidates = np.flatnonzero(graphs.high > graphs.low)
@@ -315,10 +341,14 @@ class Policy(nn.Module):
         """Decide in each observation, see ``Actor.act``; compiled unless networks are custom."""
         if not self.config.is_compiled:
             return self._act(graphs, uniforms, guard)
+        return self._current_actor().act(graphs, uniforms, guard)
+
+    def _current_actor(self) -> Actor:
+        """Return the actor with the current weights."""
         version = tuple(parameter._version for parameter in self._weights)
         if self._actor is None or version != self._actor_version:
             self._actor, self._actor_version = Actor(self.config, self.arrays), version
-        return self._actor.act(graphs, uniforms, guard)
+        return self._actor
 
     @torch.no_grad()
     def _act(self, graphs: Graphs, uniforms: NDArray[np.float64] | None, guard: Guard) -> Choices:

@@ -314,7 +314,7 @@ class Actor:
                 shapes.append((weight.shape[1], weight.shape[0], offset))
                 weights += [weight.T.reshape(-1), bias]
                 offset += weight.size + bias.size
-        self._network = layers.Network(
+        self.network = layers.Network(
             weights=np.concatenate(weights),
             layers=np.array(shapes),
             first_layer=np.cumsum([0, *num_layers]),
@@ -348,4 +348,4 @@ class Actor:
         greedy = uniforms is None
         if uniforms is None:
             uniforms = np.empty((graphs.num_graphs, 4))
-        return Choices(*network.act(graphs, self._network, uniforms, greedy, *guard))
+        return Choices(*network.act(graphs, self.network, uniforms, greedy, *guard))

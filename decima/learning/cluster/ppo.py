@@ -53,7 +53,7 @@ class PPO(Reinforce):
             for part in np.array_split(random.permutation(size), min(self.minibatches, size)):
                 optimiser.zero_grad()
                 sums = np.zeros(4)
-                for piece in samples.pieces(part):
+                for piece in samples.pieces(policy, part):
                     log_probability, entropies = samples.evaluate(policy, piece)
                     device, dtype = log_probability.device, log_probability.dtype
                     old = torch.from_numpy(samples.log_probability[piece]).to(device, dtype)

@@ -19,9 +19,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Reinforce", "policy_gradient", "split", "take_step"]
 
-#: Samples per pass through the network, which bounds memory.
-CHUNK = 1024
-
 
 class Reinforce(TrainingPart):
     """REINFORCE: the gradient of ``mean(log_probability * advantage)``. Base class of custom algorithms."""
@@ -56,7 +53,7 @@ class Reinforce(TrainingPart):
         """
         optimiser.zero_grad()
         loss = entropy = 0.0
-        for part in split(np.arange(advantage.size), CHUNK):
+        for part in samples.pieces(policy, np.arange(advantage.size)):
             own_loss, own_entropy = policy_gradient(
                 *samples.evaluate(policy, part), advantage[part], entropy_weight, advantage.size
             )

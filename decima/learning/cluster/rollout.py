@@ -56,8 +56,6 @@ __all__ = [
     "start_episodes",
 ]
 
-#: Stages per pass through the network with gradients; bounds its memory to about a gigabyte.
-MOST_ROWS = 500_000
 #: Stages in the samples of an episode; bounds its memory to about 100 MB.
 MOST_SAMPLED = 1_000_000
 
@@ -324,10 +322,10 @@ class Trajectories:
         """Return the slice of an episode's samples."""
         return slice(int(self.first[episode]), int(self.first[episode + 1]))
 
-    def pieces(self, part: NDArray[np.int64]) -> list[NDArray[np.int64]]:
-        """Split samples ``part``, int64 [k], into consecutive pieces of about ``MOST_ROWS`` stages, in order."""
+    def pieces(self, policy: Policy, part: NDArray[np.int64]) -> list[NDArray[np.int64]]:
+        """Split samples ``part``, int64 [k], into consecutive pieces of about ``policy.most_rows`` stages, in order."""
         rows = np.diff(self.graphs.first_stage)[part].cumsum()
-        return np.split(part, np.flatnonzero(np.diff(rows // MOST_ROWS)) + 1)
+        return np.split(part, np.flatnonzero(np.diff(rows // policy.most_rows)) + 1)
 
     def evaluate(self, policy: Policy, part: NDArray[np.int64]) -> tuple[Tensor, Tensor]:
         """Return log-probability and entropy (nats) of samples ``part``, int64 [k]; float [k] each, with gradients."""

@@ -32,7 +32,7 @@ from decima.policy.compiled.layers import (
 )
 from simulator.compiled import ANY_ORDER, compiled, inner
 
-__all__ = ["act", "pick"]
+__all__ = ["act", "check_graphs", "pick"]
 
 
 class Buffers(NamedTuple):
@@ -77,7 +77,7 @@ def act(graphs, network, uniforms, greedy, guarded_low, guarded_high):
     size = graphs.first_stage.size - 1
     stage, limit = np.full(size, -1, np.int32), np.zeros(size, np.int32)
     log_probability, guarded = np.zeros(size, np.float32), np.zeros(size, np.bool_)
-    _check(graphs, network, uniforms, guarded_low, guarded_high)
+    check_graphs(graphs, network, uniforms, guarded_low, guarded_high)
     buffers = _make_buffers(graphs, network)
     for graph in range(size):
         if network.width:
@@ -101,7 +101,7 @@ def act(graphs, network, uniforms, greedy, guarded_low, guarded_high):
 
 
 @inner
-def _check(graphs, network, uniforms, guarded_low, guarded_high):
+def check_graphs(graphs, network, uniforms, guarded_low, guarded_high):
     """Refuse indices outside of arrays, which compiled code does not check."""
     size, num_stages, num_messages = len(graphs.first_stage) - 1, len(graphs.features), len(graphs.messages)
     num_guarded = len(guarded_low)

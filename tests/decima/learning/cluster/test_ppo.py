@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from decima.learning.cluster import rollout
+from decima.policy import policy as policy_module
 from decima.policy.config import SHORTCUT_POLICY
 from decima.policy.policy import Policy
 from tests.decima.learning.cluster.updates import (
@@ -62,9 +62,9 @@ def test_memory_is_bounded_by_pieces_and_the_step_is_the_same(monkeypatch: pytes
     policies = [Policy(SHORTCUT_POLICY, seed=2) for _ in range(2)]
     samples, before = sampled(policies[0]), weights(policies[0])
     whole = run_ppo(policies[0], samples, entropy_weight=0.1)
-    monkeypatch.setattr(rollout, "MOST_ROWS", 100)
+    monkeypatch.setattr(policy_module, "MOST_COMPILED_ROWS", 100)
     part = np.random.default_rng(0).permutation(len(samples))
-    pieces = samples.pieces(part)
+    pieces = samples.pieces(policies[1], part)
     assert np.concatenate(pieces).tolist() == part.tolist()
     rows = np.diff(samples.graphs.first_stage)
     assert len(pieces) > 2

@@ -49,8 +49,8 @@ def test_reinforce_takes_the_gradient_that_was_computed_by_hand() -> None:
 def test_the_pieces_of_a_pass_do_not_show(monkeypatch: pytest.MonkeyPatch) -> None:
     policies = [Policy(SHORTCUT_POLICY, seed=2) for _ in range(2)]
     samples = sampled(policies[0])
-    for policy, chunk in zip(policies, (7, 100_000), strict=True):
-        monkeypatch.setattr("decima.learning.cluster.reinforce.CHUNK", chunk)
+    for policy, rows in zip(policies, (100, 100_000), strict=True):
+        monkeypatch.setattr("decima.policy.policy.MOST_COMPILED_ROWS", rows)
         run_reinforce(policy, samples, entropy_weight=0.1)
     np.testing.assert_allclose(weights(policies[0]), weights(policies[1]), atol=1e-5)
 

@@ -1,0 +1,59 @@
+"""Log-probabilities and entropies with gradients by compiled code, as a function of PyTorch's autograd."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from decima.policy.compiled.gradients import differentiate, evaluate
+from decima.policy.compiled.graphs import Graphs
+from decima.policy.compiled.layers import Network
+
+__all__ = ["CompiledEvaluation"]
+
+
+class CompiledEvaluation(torch.autograd.Function):
+    """Log-probability and entropy of choices in B observations, float32 [B], as a function of the weights."""
+
+    @staticmethod
+    def forward(
+        context: Any,
+        network: Network,
+        graphs: Graphs,
+        rows: NDArray[np.int64],
+        limit: NDArray[np.int32],
+        *_parameters: Tensor,
+    ) -> tuple[Tensor, Tensor]:
+        """Evaluate choices.
+
+        Args:
+            network: the weights, in the same order as the parameters.
+            graphs: B observations.
+            rows: int64 [B], see ``Graphs.rows_of``.
+            limit: int32 [B], chosen limits.
+        """
+        log_probability, entropy, context.kept = evaluate(graphs, network, rows, limit)
+        context.network = network
+        return torch.from_numpy(log_probability), torch.from_numpy(entropy)
+
+    @staticmethod
+    @once_differentiable
+    def backward(context: Any, of_log_probability: Tensor, of_entropy: Tensor) -> tuple[Tensor | None, ...]:
+        """Return the gradients of weight and bias of each layer; None where a part had no rows."""
+        found = differentiate(
+            context.network,
+            context.kept,
+            of_log_probability.contiguous().numpy(),
+            of_entropy.contiguous().numpy(),
+        )
+        network, gradients = context.network, list[Tensor | None]()
+        for part, layers in enumerate(np.split(network.layers, network.first_layer[1:-1])):
+            for num_in, num_out, offset in layers.tolist():
+                own = torch.from_numpy(found[offset : offset + (num_in + 1) * num_out].reshape(-1, num_out))
+                gradients += [own[:-1].T, own[-1]] if context.kept.passes[part].x.size else [None, None]
+        return None, None, None, None, *gradients
