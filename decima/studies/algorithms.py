@@ -55,14 +55,9 @@ UPDATE = {"learning_rate": 0.0007, "final_learning_rate": 0.00007, "entropy_end"
 #: Settings of each algorithm by kind of arrivals; streams have ten times as many decisions.
 ALGORITHMS: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
     "ppo": {
-        "batch": {
-            "episodes": {"sequences": 4, "per_sequence": 4},
-            "iterations": 76,
-            "validation": {"every": 4},
-        },
+        "batch": {"episodes": {"sequences": 4, "per_sequence": 4}, "validation": {"every": 3}},
         "stream": {
-            "episodes": {"sequences": 4, "per_sequence": 4, "share": 0.3},
-            "iterations": 20,
+            "episodes": {"sequences": 2, "per_sequence": 4, "share": 0.3},
             "validation": {"every": 1},
         },
         "both": {
@@ -72,16 +67,21 @@ ALGORITHMS: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
         },
     },
     "dcl": {
-        "batch": {"episodes": {"sequences": 6, "per_sequence": 1, "share": 0.03}},
-        "stream": {"episodes": {"sequences": 6, "per_sequence": 1, "share": 0.005}},
+        "batch": {"episodes": {"sequences": 6, "per_sequence": 1, "share": 0.02}},
+        "stream": {"episodes": {"sequences": 6, "per_sequence": 1, "share": 0.003}},
         "both": {
-            "iterations": 14,
             "validation": {"every": 1},
             "update": UPDATE
             | {"algorithm": "dcl", "entropy_start": 0.0, "epochs": 4, "minibatches": 4, "ema_decay": 0.3},
-            "dcl": {"futures": 8, "horizon": 60, "decisions": 2, "jobs": 2, "rollout": RULE},
+            "dcl": {"futures": 8, "horizon": 30, "decisions": 2, "jobs": 2, "hold": 30, "rollout": RULE},
         },
     },
+}
+#: Iterations at full size, which take about 100 s of CPU time.
+ITERATIONS: Mapping[str, Mapping[str, int]] = {
+    RECORDINGS: {"ppo": 60, "dcl": 20},
+    "batches, wrong estimates": {"ppo": 28, "dcl": 10},
+    "streams, 85 % load": {"ppo": 16, "dcl": 12},
 }
 COLOURS = {"ppo": BLACK, "dcl": ORANGE}
 
@@ -230,8 +230,14 @@ def _variant(
 ) -> Variant:
     kinds = ALGORITHMS[algorithm]
     full = {**kinds["both"], **kinds["stream" if _is_stream(settings) else "batch"]}
-    full["iterations"] = study.scaled(full["iterations"])
-    config = _config(study, settings, seed=seed, start=start.removeprefix(f"{LEARNED}:"), **full)
+    config = _config(
+        study,
+        settings,
+        seed=seed,
+        iterations=study.scaled(ITERATIONS[name][algorithm]),
+        start=start.removeprefix(f"{LEARNED}:"),
+        **full,
+    )
     return Variant(f"algorithms-{_folder(name)}-{algorithm}-{seed}", config)
 
 

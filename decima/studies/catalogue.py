@@ -185,7 +185,7 @@ STUDIES: dict[str, Entry] = {
     "algorithms": Entry("algorithms:algorithms", """Compare algorithms that train policies, at equal CPU time.
 
         PPO and deep controlled learning (DCL) from the same cloned policy, in three settings, with several seeds:
-        curves by CPU time, and the kept policies against the rule on other sequences. About 70 minutes of CPU
+        curves by CPU time, and the kept policies against the rule on other sequences. About 50 minutes of CPU
         time.""", (
             Option("--recordings", "file",
                 "Workload file of 'decima workload import spark': its jobs and the errors of their estimates are a "
@@ -197,6 +197,13 @@ STUDIES: dict[str, Entry] = {
         The rate doubles or halves, or jobs become larger or smaller: mean JCT of the jobs before the change and after
         it, against fair sharing. Nothing is trained. About 3 minutes.""", (
             Option("--load", "share", f"{BUSY} in the busier half of a stream.", 0.85), CHECKPOINT, *CLUSTER,
+        )),
+    "patterns": Entry("patterns:patterns", """Compare shipped policies on other arrival patterns than in training.
+
+        More arrivals, bursts, days and nights, and a rate that triples: mean JCT against the rule. Nothing is trained.
+        About 5 minutes.""", (
+            Option("--interval", "above 0", "Mean seconds between jobs in the training.", 25.0, "interval_s"),
+            CHECKPOINT, *CLUSTER,
         )),
     "estimates": Entry("robustness:estimates", """Compare schedulers whose estimates of task durations are wrong.
 

@@ -19,7 +19,7 @@ from decima.learning.cluster.config import TrainingConfig, read_config
 from decima.policy.config import PolicyConfig
 from decima.policy.scheduler import Featurizer
 from decima.policy.shipped import SHIPPED
-from decima.studies import algorithms, deep_dive, multi_resource, single_resource
+from decima.studies import algorithms, deep_dive, multi_resource, patterns, single_resource
 from decima.studies.catalogue import STUDIES
 from decima.studies.compared import GROUPS
 from decima.studies.critical_path import LEVELS
@@ -203,6 +203,16 @@ def check_algorithms(found: Found) -> None:
     for curve in found.content["curves"]:
         assert curve["cpu_s"][0] == 0
         assert np.shape(curve["change"]) == (2, len(curve["cpu_s"]))
+
+
+def check_patterns(found: Found) -> None:
+    intervals = {each["condition"]: each["interval_s"] for each in found.content["conditions"]}
+    assert list(intervals) == list(patterns.PATTERNS)
+    assert intervals["more arrivals"] == pytest.approx(2 * 0.56)
+    names = ["fair", RULE, "decima:general", "decima:embedded-stream", "decima:embedded-batch"]
+    assert found.names() == names
+    assert len({found.mean("fair", name) for name in intervals}) == len(intervals)
+    assert "bursts by day: 1.6 s apart, 5 jobs at once, 80% fewer arrivals at night." in found.text
 
 
 def check_estimates(found: Found) -> None:
@@ -429,6 +439,7 @@ CASES: dict[str, tuple[str, Callable[[Found], None]]] = {
     "carbon": (f"{TINY} --interval 2 --carbon synthetic-solar:600", check_carbon),
     "algorithms": (f"{TINY} --training-seeds 2", check_algorithms),
     "drift": (f"{TINY} --jobs 24 --load 0.5 --checkpoint {{general}}", check_drift),
+    "patterns": (f"{TINY} --jobs 16 --interval 2", check_patterns),
     "estimates": (f"{TINY} --interval 2 --errors job-1 --checkpoint {{general}}", check_estimates),
     "faults": (
         f"{TINY} --interval 2 --faults losses-heavy --faults all --checkpoint {{general}}",

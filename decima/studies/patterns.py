@@ -1,0 +1,72 @@
+"""Arrival patterns that differ from those of the training: what shipped policies lose against the rule."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+
+from decima.evaluation.conditions import Conditions
+from decima.policy.shipped import specialists
+from decima.registry import DEFAULT_POLICY, LEARNED
+from decima.show.tables import interval_text, new_table
+from decima.studies.compared import change, compared, tidy
+from decima.studies.outcome import RULE, Outcome
+from decima.studies.study import Study
+from workloads.arrival_patterns import STEADY, ArrivalPattern
+from workloads.arrivals import JobSequence
+
+__all__ = ["PATTERNS", "patterns"]
+
+#: Name -> factor on the mean time between arrivals, and arrival pattern.
+PATTERNS: Mapping[str, tuple[float, ArrivalPattern]] = {
+    "as trained": (1.0, STEADY),
+    "more arrivals": (0.56, STEADY),
+    "bursts": (1.0, ArrivalPattern(burst=8)),
+    "day and night": (1.0, ArrivalPattern(night=0.8)),
+    "half, then double": (1.5, ArrivalPattern(drift=3.0)),
+    "bursts by day": (0.8, ArrivalPattern(burst=5, night=0.8)),
+}
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class _Patterned(Conditions):
+    """Conditions whose streams have an arrival pattern."""
+
+    pattern: ArrivalPattern
+
+    def sequence(self, seed: int) -> JobSequence:
+        """Return the job sequence of a seed."""
+        return self.pattern.applied(super().sequence(seed))
+
+
+def patterns(study: Study, interval_s: float) -> Outcome:
+    """Compare shipped policies with the rule on streams with each pattern."""
+    kind = "tpch" if "profiles" in study.source else "embedded"
+    known = [name for name in (f"{kind}-stream", f"{kind}-batch") if name in specialists()]
+    policies = [f"{LEARNED}:{name}" for name in (DEFAULT_POLICY, *known)]
+    if study.checkpoint is not None:
+        policies = [f"{LEARNED}:{study.checkpoint}"]
+    schedulers = {name: name for name in ("fair", RULE, *policies)}
+    conditions = {}
+    for name, (factor, pattern) in PATTERNS.items():
+        plain = study.conditions(num_experiments=20, num_jobs=100, interval_s=round(factor * interval_s, 3))
+        values = {each.name: getattr(plain, each.name) for each in fields(plain)}
+        conditions[name] = _Patterned(**values, pattern=pattern), schedulers
+    comparisons = study.compare(conditions)
+    runs = tidy(comparisons)
+    table = new_table(f"Mean JCT against {RULE}", "Arrivals", *(name for name in schedulers if name != RULE))
+    for name in PATTERNS:
+        texts = (interval_text(change(runs, each, RULE, name), "+.1%") for each in schedulers if each != RULE)
+        table.add_row(name, *texts)
+    return compared(
+        "patterns",
+        f"{next(iter(conditions.values()))[0].num_jobs} {study.workload.name} jobs, {study.executors} executors",
+        comparisons,
+        runs=runs,
+        reference=RULE,
+        tables=[table],
+        notes=[
+            f"{name}: {each.interval_ms / 1000:g} s apart{', ' * bool(str(each.pattern))}{each.pattern}."
+            for name, (each, _) in conditions.items()
+        ],
+    )
