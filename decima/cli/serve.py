@@ -78,6 +78,13 @@ PORT = WholeRange(0, 65535)
     "validity (or -). Page and metrics need a token, too.",
 )
 @click.option(
+    "--tls-cert",
+    type=PATH,
+    metavar="FILE.pem",
+    help="Certificate chain: all ports use TLS, and page and metrics need the token, too.",
+)
+@click.option("--tls-key", type=PATH, metavar="FILE.pem", help="Private key of the certificate.")
+@click.option(
     "--log",
     "log_file",
     type=PATH,
@@ -98,6 +105,8 @@ def serve(
     token_file: Path | None,
     no_token: bool,
     tokens_file: Path | None,
+    tls_cert: Path | None,
+    tls_key: Path | None,
     log_file: Path | None,
     metrics: int | None,
     http: int | None,
@@ -121,7 +130,8 @@ def serve(
     from decima.service.pools import read_pools
     from decima.service.running import DEFAULT_TOKEN_FILE, logging_to_stderr, read_token, run, warm_up
     from decima.service.service import Service, Watcher
-    from decima.service.tokens import Tokens, read_tokens
+    from decima.service.tls import load_certificate
+    from decima.service.tokens import Token, Tokens, read_tokens
     from workloads.sources.open import open_workload
 
     if not faulthandler.is_enabled():  # a crash in compiled code leaves a traceback
@@ -134,6 +144,8 @@ def serve(
         raise click.UsageError("--token-file and --no-token exclude each other")
     if tokens_file is not None and (no_token or token_file is not None):
         raise click.UsageError("--tokens excludes --token-file and --no-token")
+    if (tls_cert is None) is not (tls_key is None):
+        raise click.UsageError("--tls-cert and --tls-key need each other")
     spec = {"rule": "priced-srpt"}.get(policy, policy)
     if spec in SHIPPED or Path(spec).is_file():
         spec = f"{LEARNED}:{spec}"
@@ -154,6 +166,9 @@ def serve(
     known = History.of(open_workload(history)) if history is not None else History()
     tokens = None if tokens_file is None else Tokens(read_tokens(tokens_file))
     token = "" if no_token or tokens is not None else read_token(token_file or DEFAULT_TOKEN_FILE)
+    certificate = None if tls_cert is None or tls_key is None else (tls_cert, tls_key)
+    tls = None if certificate is None else load_certificate(*certificate)
+    readers = Tokens([Token.of("the token file", token)]) if tls is not None and token else tokens
     warm_up(lambda: make_scheduler(spec))
 
     def ready(where: str) -> None:
@@ -174,7 +189,7 @@ def serve(
             with _extra("--metrics"):
                 from decima.service.metrics import Metrics
             counted = Metrics()
-            at, end = counted.listen(metrics, host, tokens)
+            at, end = counted.listen(metrics, host, readers, tls)
             ends.callback(end)
             watchers.append(counted)
             click.echo(f"metrics: {at}")
@@ -183,7 +198,9 @@ def serve(
             with _extra("--http"):
                 from decima.service.page import Page
             page = Page(spec, shadow)
-            beside = partial(page.listen, http, host, lambda at: click.echo(f"page: {at}"), tokens)
+            beside = partial(
+                page.listen, http, host, lambda at: click.echo(f"page: {at}"), readers, certificate
+            )
             watchers.append(page)
         service = Service(
             lambda: make_scheduler(spec),
@@ -195,7 +212,7 @@ def serve(
             slots=slots,
             watchers=watchers,
         )
-        asyncio.run(run(service, address, host, ready, beside))
+        asyncio.run(run(service, address, host, ready, beside, tls))
 
 
 @contextmanager

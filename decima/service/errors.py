@@ -14,7 +14,7 @@ __all__ = ["ServeError", "read_secret"]
 
 
 class ServeError(DecimaError, OSError):
-    """The service cannot start: an address is in use, or a token file is unusable. The message is one line."""
+    """The service cannot start: an address is in use, or a token or key file is unusable. The message is one line."""
 
 
 def read_secret(path: Path, what: str, most: int) -> str:

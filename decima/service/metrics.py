@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import ssl
 import threading
 from collections.abc import Callable
 from socketserver import ThreadingMixIn
@@ -63,13 +64,16 @@ class Metrics(Watcher):
         self._slots = Gauge("decima_slots", "Task slots of connected drivers.", registry=registry)
         self._live: dict[int, tuple[int, int]] = {}
 
-    def listen(self, port: int, host: str, tokens: Tokens | None = None) -> tuple[str, Callable[[], None]]:
+    def listen(
+        self, port: int, host: str, tokens: Tokens | None = None, tls: ssl.SSLContext | None = None
+    ) -> tuple[str, Callable[[], None]]:
         """Serve the metrics over HTTP; port 0 takes any free port.
 
         Args:
             port: port; 0 takes any free port.
             host: name or address of the interface.
             tokens: each request needs one of these; None: requests need none.
+            tls: certificate; None: connections are not encrypted.
 
         Returns:
             The address, and a function that stops the server.
@@ -78,10 +82,10 @@ class Metrics(Watcher):
             ServeError: the port is in use.
         """
         try:
-            if tokens is None:
+            if tokens is None and tls is None:
                 server, thread = start_http_server(port, host, self.registry)
             else:
-                server, thread = _start_protected(port, host, self.registry, tokens)
+                server, thread = _start_protected(port, host, self.registry, tokens, tls)
         except OSError as error:
             raise ServeError(
                 f"cannot listen on {host}:{port}: {(error.strerror or str(error)).lower()}"
@@ -92,7 +96,7 @@ class Metrics(Watcher):
             server.server_close()
             thread.join()
 
-        return f"http://{host}:{server.server_port}/metrics", end
+        return f"{'http' if tls is None else 'https'}://{host}:{server.server_port}/metrics", end
 
     def welcomed(self, driver: Connected) -> None:
         """Count a driver."""
@@ -136,9 +140,17 @@ class _Handler(WSGIRequestHandler):
 
 class _Server(ThreadingMixIn, WSGIServer):
     daemon_threads = True
+    tls: ssl.SSLContext | None = None
+
+    def get_request(self) -> tuple[socket.socket, Any]:
+        """Accept a connection. Its own thread does the handshake, which a client may delay."""
+        connection, peer = super().get_request()
+        if self.tls is not None:
+            connection = self.tls.wrap_socket(connection, server_side=True, do_handshake_on_connect=False)
+        return connection, peer
 
     def handle_error(self, *_: Any) -> None:
-        """Ignore a client that has gone."""
+        """Ignore a client that has gone or does not speak TLS."""
 
 
 class _Server6(_Server):
@@ -146,11 +158,13 @@ class _Server6(_Server):
 
 
 def _start_protected(
-    port: int, host: str, registry: CollectorRegistry, tokens: Tokens
+    port: int, host: str, registry: CollectorRegistry, tokens: Tokens | None, tls: ssl.SSLContext | None
 ) -> tuple[WSGIServer, threading.Thread]:
-    """Do as ``start_http_server``, for requests with a token."""
+    """Do as ``start_http_server``, with tokens and TLS."""
     server = (_Server6 if ":" in host else _Server)((host, port), _Handler)
-    server.set_app(with_tokens(make_wsgi_app(registry), tokens))
+    server.tls = tls
+    app: Any = make_wsgi_app(registry)
+    server.set_app(app if tokens is None else with_tokens(app, tokens))
     thread = threading.Thread(target=server.serve_forever, daemon=True)
     thread.start()
     return server, thread

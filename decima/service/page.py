@@ -236,7 +236,12 @@ class Page(Watcher):
 
     @contextlib.asynccontextmanager
     async def listen(
-        self, port: int, host: str, ready: Callable[[str], None], tokens: Tokens | None = None
+        self,
+        port: int,
+        host: str,
+        ready: Callable[[str], None],
+        tokens: Tokens | None = None,
+        tls: tuple[Path, Path] | None = None,
     ) -> AsyncIterator[None]:
         """Serve the page inside the block.
 
@@ -245,6 +250,7 @@ class Page(Watcher):
             host: name or address of the interface.
             ready: called with the page's address.
             tokens: each request needs one of these; None: requests need none.
+            tls: files of certificate and key; None: connections are not encrypted.
 
         Raises:
             ServeError: the port is in use.
@@ -256,6 +262,8 @@ class Page(Watcher):
             raise ServeError(f"cannot listen on {host}:{port}: {reason.lower()}") from None
         config = uvicorn.Config(
             self.application(host, tokens),
+            ssl_certfile=None if tls is None else tls[0],
+            ssl_keyfile=None if tls is None else tls[1],
             log_config=None,
             access_log=False,
             lifespan="off",
@@ -267,7 +275,7 @@ class Page(Watcher):
         thread = threading.Thread(target=server.run, kwargs={"sockets": [taken]}, name="page", daemon=True)
         thread.start()
         try:
-            ready(f"http://{host}:{taken.getsockname()[1]}/")
+            ready(f"{'http' if tls is None else 'https'}://{host}:{taken.getsockname()[1]}/")
             yield
         finally:
             self._ended = True

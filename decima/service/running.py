@@ -15,6 +15,7 @@ import logging
 import os
 import secrets
 import signal
+import ssl
 import stat
 import time
 from collections.abc import Callable, Iterator
@@ -139,6 +140,7 @@ async def run(
     host: str,
     ready: Callable[[str], None],
     beside: Callable[[], AbstractAsyncContextManager[object]] = nullcontext,
+    tls: ssl.SSLContext | None = None,
 ) -> None:
     """Serve until SIGTERM or SIGINT.
 
@@ -148,6 +150,7 @@ async def run(
         host: see ``listen``.
         ready: called with the address for drivers.
         beside: context manager that serves page and metrics.
+        tls: see ``listen``.
 
     Raises:
         ServeError: an address is in use or invalid.
@@ -158,7 +161,7 @@ async def run(
     # Exempt imported and compiled objects from garbage collection, which would delay an answer.
     gc.collect()
     gc.freeze()
-    async with beside(), listen(service, address, host) as where:
+    async with beside(), listen(service, address, host, tls) as where:
         ready(where)
         await ended.wait()
         logging.getLogger("decima.service").info("ending")

@@ -8,12 +8,14 @@ import errno
 import logging
 import os
 import socket
+import ssl
 import stat
 from pathlib import Path
 
 from decima.service.errors import ServeError
 from decima.service.protocol import LONGEST_LINE, Answer, Refusal, Welcome
 from decima.service.service import Connected, RefusedError, Service, one_line
+from decima.service.tls import tls_reason
 
 __all__ = ["ServeError", "listen"]
 
@@ -25,6 +27,8 @@ REFUSAL_S = 1.0
 MOST_WAITING, MOST_UNREAD = 4, 1 << 20
 #: Largest number of open connections.
 MOST_CONNECTIONS = 1_000
+#: First bytes of a TLS handshake.
+_TLS = b"\x16\x03"
 
 log = logging.getLogger("decima.service")
 
@@ -39,6 +43,7 @@ class _Connection(asyncio.Protocol):
         self._timer: asyncio.TimerHandle | None = None
         self._peer = "?"
         self._closing = False
+        self._early: list[bytes] | None = []  # with TLS, data may come with the end of the handshake
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
@@ -51,9 +56,18 @@ class _Connection(asyncio.Protocol):
             self._refuse(f"more than {MOST_CONNECTIONS} connections")
             return
         self._restart_timer()
+        early, self._early = self._early or [], None
+        for data in early:
+            self.data_received(data)
 
     def data_received(self, data: bytes) -> None:
+        if self._early is not None:
+            self._early.append(data)
+            return
         if self._closing:
+            return
+        if self._driver is None and not self._begun and data.startswith(_TLS):
+            self._refuse("the driver uses TLS, this port does not")
             return
         *ends, rest = data.split(b"\n")
         if len(ends) > MOST_WAITING:
@@ -113,7 +127,8 @@ class _Connection(asyncio.Protocol):
         self._service.refuse(reason)
         self._send(Refusal(reason=reason))
         # To close a socket with unread data resets the connection, and the driver would lose the refusal.
-        self._transport.write_eof()
+        if self._transport.can_write_eof():  # not with TLS
+            self._transport.write_eof()
         asyncio.get_running_loop().call_later(REFUSAL_S, self._transport.abort)
 
     def pause_writing(self) -> None:
@@ -146,14 +161,62 @@ class _Connection(asyncio.Protocol):
         return one_line(f"{hello.name} ({hello.application})")
 
 
+class _Handshake(asyncio.Protocol):
+    """Establishes TLS on a new connection. A failure is logged, which asyncio's own TLS server does not."""
+
+    def __init__(
+        self, service: Service, open_: set[_Connection], started: set[_Handshake], context: ssl.SSLContext
+    ) -> None:
+        self._service, self._open, self._started, self._context = service, open_, started, context
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+        if len(self._open) + len(self._started) >= MOST_CONNECTIONS:
+            self._refuse(f"more than {MOST_CONNECTIONS} connections")
+            return
+        transport.pause_reading()
+        self._started.add(self)
+        self._task = asyncio.get_running_loop().create_task(self._establish())
+
+    async def _establish(self) -> None:
+        connection = _Connection(self._service, self._open)
+        try:
+            transport = await asyncio.get_running_loop().start_tls(
+                self._transport, connection, self._context, server_side=True, ssl_handshake_timeout=PATIENCE_S
+            )
+        except OSError as error:
+            self._refuse(f"no TLS: {tls_reason(error)}")
+            return
+        finally:
+            self._started.discard(self)
+        if transport is not None and not transport.is_closing():
+            connection.connection_made(transport)
+
+    def _refuse(self, reason: str) -> None:
+        peer = (self._transport.get_extra_info("peername") or "?")[0]
+        reason = one_line(reason)
+        log.warning("%s refused: %s", peer, reason)
+        self._service.refuse(reason)
+        self._transport.abort()
+
+    def close(self) -> None:
+        """Close the connection at the end of the service."""
+        self._task.cancel()
+        self._transport.abort()
+
+
 @contextlib.asynccontextmanager
-async def listen(service: Service, address: str, host: str = "127.0.0.1"):  # type: ignore[no-untyped-def]
+async def listen(  # type: ignore[no-untyped-def]
+    service: Service, address: str, host: str = "127.0.0.1", tls: ssl.SSLContext | None = None
+):
     """Serve drivers inside the block.
 
     Args:
         service: answers the drivers.
         address: port on ``host`` (0: any free port), or ``unix:PATH``.
         host: name or address of the interface.
+        tls: certificate of the service on a port; None: connections are not encrypted. A Unix socket never uses it.
 
     Yields:
         The address for drivers: ``HOST:PORT`` or ``unix:PATH``.
@@ -163,9 +226,13 @@ async def listen(service: Service, address: str, host: str = "127.0.0.1"):  # ty
     """
     loop = asyncio.get_running_loop()
     connections: set[_Connection] = set()
+    handshakes: set[_Handshake] = set()
 
     def connect() -> _Connection:
         return _Connection(service, connections)
+
+    def connect_securely() -> asyncio.Protocol:
+        return connect() if tls is None else _Handshake(service, connections, handshakes, tls)
 
     path = Path(address.removeprefix("unix:")) if address.startswith("unix:") else None
     try:
@@ -178,7 +245,7 @@ async def listen(service: Service, address: str, host: str = "127.0.0.1"):  # ty
                 os.umask(mask)
             where = address
         else:
-            server = await loop.create_server(connect, host, int(address))
+            server = await loop.create_server(connect_securely, host, int(address))
             where = f"{host}:{server.sockets[0].getsockname()[1]}"
     except (OSError, OverflowError) as error:
         reason = os.strerror(error.errno) if isinstance(error, OSError) and error.errno else str(error)
@@ -189,6 +256,8 @@ async def listen(service: Service, address: str, host: str = "127.0.0.1"):  # ty
         yield where
     finally:
         server.close()
+        for handshake in tuple(handshakes):
+            handshake.close()
         for connection in tuple(connections):
             connection.close()
         await asyncio.sleep(0)  # lets connections send their last line

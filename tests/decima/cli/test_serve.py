@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ssl
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ from click.testing import CliRunner, Result
 
 from decima.cli.main import cli
 from decima.policy.shipped import SHIPPED
+from tests.certificates import make_ca, needs_openssl
 from tests.decima.cli.commands import assert_one_line_error
 
 
@@ -18,7 +20,7 @@ def served(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, str, str]]:
     """Capture service, address and host instead of serving."""
     calls = []
 
-    async def run(service: Any, address: str, host: str, ready: Any, beside: Any) -> None:
+    async def run(service: Any, address: str, host: str, ready: Any, beside: Any, tls: Any) -> None:
         calls.append((service, address, host))
         async with beside():
             ready("HERE")
@@ -78,6 +80,30 @@ def test_a_file_of_tokens_stands_in_for_the_token(served: list[tuple[Any, str, s
     )
     assert_one_line_error(serve("--policy", "fifo", "--tokens", str(tmp_path / "no")), "cannot be read")
     assert len(served) == 1
+
+
+@needs_openssl
+def test_with_a_certificate_page_and_metrics_need_the_token(
+    served: list[tuple[Any, str, str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cert, key = map(str, make_ca(tmp_path))
+    given: list[Any] = []
+    monkeypatch.setattr(
+        "decima.service.metrics.Metrics.listen",
+        lambda self, *arguments: given.extend(arguments) or ("AT", list),
+    )
+    options = ("--policy", "fifo", "--token-file", str(tmp_path / "token"), "--metrics", "0")
+    assert serve(*options, "--tls-cert", cert, "--tls-key", key).exit_code == 0
+    *_, tokens, tls = given
+    assert tokens.find((tmp_path / "token").read_text().strip()).name == "the token file"
+    assert isinstance(tls, ssl.SSLContext)
+    assert serve(*options).exit_code == 0
+    assert given[-2:] == [None, None]
+    for one in (("--tls-cert", cert), ("--tls-key", key)):
+        assert_one_line_error(serve(*options, *one), "--tls-cert and --tls-key need each other")
+    assert_one_line_error(
+        serve(*options, "--tls-cert", cert, "--tls-key", cert), "every user can read this key"
+    )
 
 
 def test_a_file_of_pools_is_read(served: list[tuple[Any, str, str]], tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import ssl
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractAsyncContextManager, contextmanager, nullcontext, suppress
@@ -26,6 +27,7 @@ def serving(
     service: Service,
     address: str = "0",
     beside: Callable[[], AbstractAsyncContextManager[object]] = nullcontext,
+    tls: ssl.SSLContext | None = None,
 ) -> Iterator[str]:
     """Serve inside the block and yield the address."""
     ready, where = threading.Event(), []
@@ -35,7 +37,7 @@ def serving(
         ended = asyncio.Event()
         ends.extend((asyncio.get_running_loop(), ended))
         try:
-            async with beside(), listen(service, address) as at:
+            async with beside(), listen(service, address, tls=tls) as at:
                 where.append(at)
                 ready.set()
                 await ended.wait()
@@ -67,10 +69,16 @@ def connect(where: str) -> socket.socket:
 class Client:
     """A driver's end of a connection."""
 
-    def __init__(self, where: str, **hello: Any) -> None:
-        self.socket = connect(where)
+    def __init__(self, where: str, tls: ssl.SSLContext | None = None, **hello: Any) -> None:
+        plain = connect(where)
+        self.socket = plain if tls is None else tls.wrap_socket(plain, server_hostname="localhost")
         self._file = self.socket.makefile("rb")
         self.greeting = self.say(a_hello(**hello))
+
+    @staticmethod
+    def first_line() -> bytes:
+        """Return the line of a hello."""
+        return a_hello().model_dump_json().encode() + b"\n"
 
     def say(self, message: Hello | State) -> Welcome | Answer | Refusal:
         self.socket.sendall(message.model_dump_json().encode() + b"\n")
