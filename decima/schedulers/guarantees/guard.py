@@ -78,7 +78,9 @@ class Guarded(Scheduler):
         return other
 
     def watch(self, cluster: BaseCluster) -> None:
-        """Let the other scheduler watch the cluster."""
+        """Let the other scheduler watch the simulated cluster."""
+        if self._due is not None:
+            self._due.is_simulated = True
         if callable(watch := getattr(self.scheduler, "watch", None)):
             watch(cluster)
 

@@ -19,6 +19,7 @@ from simulator import ClusterConfig, Decision, EpisodeRecord, Observation, run_e
 from simulator.cluster.config import PAPER, SPARK, ExecutorClass, Knowledge, Semantics
 from simulator.cluster.faults import Faults
 from tests.simulator.cluster.build import chain, job, jobs, stage
+from workloads import poisson_arrivals, synthetic_profiles
 from workloads.arrivals import JobSequence
 from workloads.attributes import JobAttributes
 
@@ -147,6 +148,26 @@ def test_a_large_factor_changes_nothing() -> None:
         kept = run_episode(fluid(), sequence, make_scheduler(f"{name},no-later-than=1000"))
         assert kept.completion_ms.tolist() == plain.completion_ms.tolist()
         assert kept.kept.overruled == ()
+
+
+def test_times_without_a_check_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster = ClusterConfig(8)
+    sequences = [poisson_arrivals(synthetic_profiles(8), 30, 3_000, seed=seed) for seed in range(3)]
+
+    def episodes() -> list[EpisodeRecord]:
+        names = ("fair", "las", "priced-srpt")
+        return [
+            run_episode(cluster, sequence, make_scheduler(f"{name},no-later-than=1.2"))
+            for name in names
+            for sequence in sequences
+        ]
+
+    found = episodes()
+    assert sum(len(each.kept.overruled) for each in found) > 100
+    monkeypatch.setattr(Guarded, "watch", lambda *_: None)  # all decisions are checked
+    for one, other in zip(found, episodes(), strict=True):
+        assert one.kept == other.kept
+        assert one.task_start_ms.tobytes() == other.task_start_ms.tobytes()
 
 
 def test_an_overruled_decision_is_named() -> None:
