@@ -29,7 +29,7 @@ class Task:
 
 def events(folder: Path) -> Iterator[dict[str, Any]]:
     """Yield the events of the one application whose log is in the folder, running or ended."""
-    [path] = [path for path in folder.iterdir() if path.name.startswith(("app-", "local-"))]
+    [path] = [path for path in folder.iterdir() if path.name.startswith(("app-", "local-", "spark-"))]
     yield from events_of(path)
 
 

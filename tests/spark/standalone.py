@@ -14,7 +14,8 @@ from decima.service.standalone_spark import Standalone
 from tests.spark.eventlog import events_of
 from tests.spark.harness import PATIENCE_S, spark_environment
 
-_PROGRAM = """
+#: A driver: folder, name, and stages of its jobs, which run until a file tells it to stop.
+PROGRAM = """
 import sys, time
 from pathlib import Path
 from pyspark.sql import SparkSession
@@ -48,6 +49,22 @@ class Summary:
     left: int
 
 
+def summarise(events: list[dict[str, Any]]) -> Summary:
+    """Summarise the event log of an application."""
+
+    def of(kind: str) -> list[dict[str, Any]]:
+        return [event for event in events if event["Event"] == f"SparkListener{kind}"]
+
+    return Summary(
+        tasks=len(of("TaskEnd")),
+        failed=sum(event["Task End Reason"]["Reason"] != "Success" for event in of("TaskEnd")),
+        repeated=sum(event["Task Info"]["Attempt"] > 0 for event in of("TaskEnd")),
+        stages_repeated=sum(event["Stage Info"]["Stage Attempt ID"] > 0 for event in of("StageSubmitted")),
+        joined=len(of("ExecutorAdded")),
+        left=len(of("ExecutorRemoved")),
+    )
+
+
 class Cluster(Standalone):
     """A cluster whose applications run jobs until they are stopped, with numbers of executors set by the policy."""
 
@@ -58,7 +75,7 @@ class Cluster(Standalone):
             "PYSPARK_SUBMIT_ARGS": " ".join([*arguments, "pyspark-shell"]),
             "PYTHONPATH": str(Path(__file__).parents[2]),
         }
-        self.submit(name, [sys.executable, "-c", _PROGRAM, str(self.folder), name, repr(stages)], submit)
+        self.submit(name, [sys.executable, "-c", PROGRAM, str(self.folder), name, repr(stages)], submit)
 
     def stop(self, *names: str) -> None:
         """Let applications end after their current job."""
@@ -77,21 +94,7 @@ class Cluster(Standalone):
 
     def summary(self, name: str) -> Summary:
         """See ``Summary``."""
-        events = self.events(name)
-
-        def of(kind: str) -> list[dict[str, Any]]:
-            return [event for event in events if event["Event"] == f"SparkListener{kind}"]
-
-        return Summary(
-            tasks=len(of("TaskEnd")),
-            failed=sum(event["Task End Reason"]["Reason"] != "Success" for event in of("TaskEnd")),
-            repeated=sum(event["Task Info"]["Attempt"] > 0 for event in of("TaskEnd")),
-            stages_repeated=sum(
-                event["Stage Info"]["Stage Attempt ID"] > 0 for event in of("StageSubmitted")
-            ),
-            joined=len(of("ExecutorAdded")),
-            left=len(of("ExecutorRemoved")),
-        )
+        return summarise(self.events(name))
 
     def most_held(self, *names: str, killed_ms: float) -> int:
         """Return the maximum number of executors of these applications at once; a killed driver loses its executors."""

@@ -1,0 +1,1 @@
+"""A stand-in for a Kubernetes cluster: pods of executors are processes of this machine."""
