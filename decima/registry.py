@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 import json
-import math
 import re
 from functools import lru_cache
 from pathlib import Path
@@ -38,7 +37,7 @@ from decima.schedulers.spark import FairPools, SparkFair
 from decima.schedulers.srpt import CappedSrpt, ProfiledSrpt
 from decima.schedulers.tetris import Tetris
 from decima.schedulers.uncertain import Gittins, Las, Seh, SjfEstimate, SrptBounce
-from workloads.errors import did_you_mean
+from workloads.errors import did_you_mean, number_in
 
 if TYPE_CHECKING:
     from decima.policy.policy import Policy
@@ -110,8 +109,6 @@ SCHEDULERS: dict[str, type[Scheduler]] = {
     "graphene": Graphene,
 }
 
-#: A number in a name: without underscores, spaces and digits of other scripts.
-_PLAIN = re.compile(r"[-+.0-9eE]+")
 #: Maximum of numbers in a name: beyond it, powers of work overflow.
 LARGEST_PARAMETER = 100
 
@@ -244,12 +241,12 @@ def _with_parameters(spec: str, name: str, argument: str) -> Scheduler:
         texts_by_key = {key.strip(): value.strip() for key, _, value in pairs}
         if name in WITH_BASE and "base" in texts_by_key:
             base = make_scheduler(texts_by_key.pop("base"))
-        values = {key: _number(value) for key, value in texts_by_key.items()}
+        values = {key: number_in(value) for key, value in texts_by_key.items()}
     else:
         texts = argument.split(":")
         if len(texts) > len(PARAMETERS[name]):
             raise _expected(spec, name)
-        values = dict(zip(PARAMETERS[name], map(_number, texts), strict=False))
+        values = dict(zip(PARAMETERS[name], map(number_in, texts), strict=False))
     known = parameters(name)
     for key, value in values.items():
         if key not in known:
@@ -261,13 +258,6 @@ def _with_parameters(spec: str, name: str, argument: str) -> Scheduler:
         return SCHEDULERS[name](**values, **({} if base is None else {"base": base}))
     except ValueError as error:
         raise SchedulerError(f"scheduler {spec!r}: {error}") from None
-
-
-def _number(text: str) -> float:
-    try:
-        return float(text) if _PLAIN.fullmatch(text) else math.nan
-    except ValueError:
-        return math.nan
 
 
 def _expected(spec: str, name: str) -> SchedulerError:

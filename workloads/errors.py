@@ -1,4 +1,4 @@
-"""Base class of all errors, and checks of arguments.
+"""Base class of all errors, checks of arguments, and numbers given as text.
 
 Each check returns the value, or raises ``error`` with the field's name. NumPy's numbers are numbers, booleans are
 not.
@@ -6,6 +6,7 @@ not.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from difflib import get_close_matches
 from numbers import Integral, Real
@@ -25,6 +26,7 @@ __all__ = [
     "check_paths",
     "check_whole",
     "did_you_mean",
+    "number_in",
 ]
 
 
@@ -115,6 +117,17 @@ def check_paths(values: Any, field: str, error: type[DecimaError]) -> list[Path]
     if isinstance(values, str | PathLike) or not isinstance(values, Iterable):
         raise error(f"{field} must be several paths, got {_described(values)}")
     return [check_path(each, f"{field}[{place}]", error) for place, each in enumerate(values)]
+
+
+def number_in(text: str) -> float:
+    """Return the number that a text consists of; NaN if it is not a number.
+
+    Underscores and digits other than ASCII, which Python also reads, are refused.
+    """
+    try:
+        return float(text) if text.isascii() and "_" not in text else math.nan
+    except ValueError:
+        return math.nan
 
 
 def did_you_mean(name: Any, known: Iterable[str]) -> str:

@@ -8,15 +8,12 @@ from __future__ import annotations
 
 import importlib
 import os
-import re
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
-from pathlib import Path
 from typing import Any
 
 from pydantic import AfterValidator
 
+from workloads.custom import custom_code, is_custom
 from workloads.errors import DecimaError
 
 __all__ = [
@@ -33,16 +30,11 @@ __all__ = [
 #: Environment variable with the modules that policy files may name, comma-separated; worker processes inherit it.
 ALLOWED = "DECIMA_PARTS"
 
-_OWN = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*")
+_CANNOT = "{!r} cannot be loaded"
 
 
 class PartError(DecimaError, ValueError):
     """A custom class cannot be used. The message is one line that names it."""
-
-
-def is_custom(name: str) -> bool:
-    """Return whether a name has the form ``module:Class``."""
-    return _OWN.fullmatch(name) is not None
 
 
 def built_in_or_custom(*names: str) -> AfterValidator:
@@ -83,7 +75,7 @@ def load_part(name: str, base: type | str = object) -> Any:
     Raises:
         PartError: the module or class does not exist, or has another base class.
     """
-    with _from_here(name):
+    with custom_code(_CANNOT.format(name), PartError):
         module, _, attribute = name.partition(":")
         found = getattr(importlib.import_module(module), attribute)
     wanted: type = load_part(base) if isinstance(base, str) else base
@@ -99,7 +91,7 @@ def build_part(name: str, base: type | str = object, /, *values: Any, **options:
         PartError: as ``load_part``, or the constructor fails.
     """
     part = load_part(name, base)
-    with _from_here(name):
+    with custom_code(_CANNOT.format(name), PartError):
         return part(*values, **options)
 
 
@@ -118,23 +110,6 @@ def check_part(name: str, place: str, base: type | str) -> None:
         load_part(name, base)
     except PartError as error:
         raise PartError(f"{place}: {error}") from None
-
-
-@contextmanager
-def _from_here(name: str) -> Iterator[None]:
-    """Run custom code: modules of the current folder can be imported; exceptions become one-line errors."""
-    folder = str(Path.cwd())
-    sys.path.insert(0, folder)
-    try:
-        yield
-    except BaseException as error:  # sys.exit() would end the program silently
-        if isinstance(error, KeyboardInterrupt):
-            raise
-        reason = str(error).splitlines()[0] if str(error) else ""
-        raise PartError(f"{name!r} cannot be loaded: {type(error).__name__}: {reason}") from None
-    finally:
-        with suppress(ValueError):  # the custom code may have changed the path
-            sys.path.remove(folder)
 
 
 def _public(base: type) -> str:

@@ -14,6 +14,7 @@ import numpy as np
 from workloads.arrivals import RandomStream, random_stream
 from workloads.carbon import Signal
 from workloads.display import count_text
+from workloads.errors import number_in
 from workloads.job import WorkloadError
 from workloads.reading import opened
 
@@ -43,16 +44,11 @@ def open_signal(text: str) -> Signal:
     Raises:
         WorkloadError: there is no such file, or it is malformed.
     """
-    name, colon, number = text.rpartition(":")
-    scale = 1.0
-    if colon and not Path(text).is_file():
-        try:
-            scale = float(number)
-        except ValueError:
-            scale = math.nan
-        if not 0 < scale < math.inf:
+    name, scale = text, 1.0
+    if ":" in text and not Path(text).is_file():
+        name, _, number = text.rpartition(":")
+        if not 0 < (scale := number_in(number)) < math.inf:
             raise WorkloadError(f"{text}: expected FILE or FILE:SCALE with a number above 0, such as FILE:60")
-    name = name if colon and not Path(text).is_file() else text
     return synthetic_signal(name, scale) if name in SYNTHETIC else read_signal(name, scale)
 
 
@@ -106,7 +102,7 @@ def read_signal(path: str | Path, scale: float = 1.0) -> Signal:
     ]
     is_export = bool(rows) and rows[0][1][0].lower() == _TIME
     columns = _columns(path, rows[0][1]) if is_export else (0, 1)
-    if rows and (is_export or _number(rows[0][1][0]) is None):
+    if rows and (is_export or math.isnan(number_in(rows[0][1][0]))):
         rows = rows[1:]  # headings
     times_ms: list[float] = []
     values: list[float] = []
@@ -147,7 +143,6 @@ def _parsed(
 ) -> tuple[float, float]:
     """Return time, ms, and value of a line."""
     time, value = (row[place] if place < len(row) else "" for place in columns)
-    time_ms: float | None
     if is_export:
         try:
             time_ms = 1000 * datetime.fromisoformat(time).replace(tzinfo=UTC).timestamp()
@@ -156,23 +151,14 @@ def _parsed(
                 f"{path}, line {number}: expected a time such as 2024-01-01 00:00, got {time!r}"
             ) from None
     else:
-        seconds = _number(time)
-        if seconds is None or not math.isfinite(seconds) or len(row) != 2:
+        time_ms = 1000 * number_in(time)
+        if not math.isfinite(time_ms) or len(row) != 2:
             raise WorkloadError(f"{path}, line {number}: {_EXPECTED}, got {','.join(row)[:60]!r}")
-        time_ms = 1000 * seconds
-    found = _number(value)
-    if found is None:
-        raise WorkloadError(f"{path}, line {number}: expected a value, got {value!r:.60}")
-    if not 0 <= found < math.inf:
-        raise WorkloadError(f"{path}, line {number}: the value must be finite and not negative, got {value}")
+    if not 0 <= (found := number_in(value)) < math.inf:
+        raise WorkloadError(
+            f"{path}, line {number}: the value must be a finite number and not negative, got {value!r:.60}"
+        )
     return time_ms, found
-
-
-def _number(text: str) -> float | None:
-    try:
-        return float(text) if text.isascii() and "_" not in text else None
-    except ValueError:
-        return None
 
 
 def _made(

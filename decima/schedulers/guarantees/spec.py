@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from decima.schedulers.base import SchedulerError
-from workloads.errors import did_you_mean
+from workloads.errors import did_you_mean, number_in
 
 __all__ = ["NO_GUARANTEES", "Guarantees", "parse_shares", "split_guarantees"]
 
@@ -150,10 +150,6 @@ def parse_shares(text: str, what: str, between: str = ",", is_: str = "=") -> di
 
 
 def _number(text: str, what: str) -> float:
-    try:
-        value = float(text) if text.isascii() and "_" not in text else math.nan
-    except ValueError:
-        value = math.nan
-    if math.isnan(value):
+    if math.isnan(value := number_in(text)):
         raise SchedulerError(f"{what}: expected a number, got {text!r:.60}")
     return value

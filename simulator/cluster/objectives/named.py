@@ -4,11 +4,7 @@ from __future__ import annotations
 
 import importlib
 import math
-import re
-import sys
-from contextlib import suppress
 from functools import lru_cache
-from pathlib import Path
 
 from simulator.cluster.objectives.base import LiveJobs, Objective
 from simulator.cluster.objectives.carbon import Carbon
@@ -19,7 +15,8 @@ from simulator.cluster.objectives.mean import Mean
 from simulator.cluster.objectives.misses import Misses
 from simulator.cluster.objectives.power_mean import PowerMean
 from simulator.cluster.objectives.weighted import Weighted
-from workloads.errors import ConfigError, did_you_mean
+from workloads.custom import custom_code, is_custom
+from workloads.errors import ConfigError, did_you_mean, number_in
 
 __all__ = ["OBJECTIVES", "Sum", "objective_named"]
 
@@ -39,7 +36,6 @@ OBJECTIVES: dict[str, type[Objective]] = {
 WITH_NUMBER = ("power-mean", "deadline", "misses")
 #: The objective with a signal behind its name.
 WITH_SIGNAL = "carbon"
-_OWN = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*")
 
 
 class Sum(Objective):
@@ -81,8 +77,8 @@ def objective_named(text: str) -> Objective:
 
 def _objective(text: str, term: str) -> Objective:
     name, colon, argument = term.partition(":")
-    if _OWN.fullmatch(term) and name not in OBJECTIVES:
-        return _own(text, name, argument)
+    if is_custom(term) and name not in OBJECTIVES:
+        return _custom(text, name, argument)
     if name == WITH_SIGNAL and (argument or not colon):
         return Carbon(argument or None)
     if name not in OBJECTIVES or (colon and name not in WITH_NUMBER):
@@ -100,30 +96,15 @@ def _objective(text: str, term: str) -> Objective:
         raise ConfigError(f"reward {text!r}: {term}: {error}") from None
 
 
-def _own(text: str, module: str, name: str) -> Objective:
-    """Build a class of the caller's; modules of the current folder are found, too."""
-    folder = str(Path.cwd())
-    sys.path.insert(0, folder)
-    try:
+def _custom(text: str, module: str, name: str) -> Objective:
+    with custom_code(f"reward {text!r}: {module}:{name} cannot be used", ConfigError):
         found = getattr(importlib.import_module(module), name)
         if not (isinstance(found, type) and issubclass(found, Objective)):
             raise TypeError(f"expected a subclass of {Objective.__module__}.Objective")
         return found()
-    except (Exception, SystemExit) as error:  # sys.exit() would end the program silently
-        reason = (str(error).splitlines() or [""])[0]
-        raise ConfigError(
-            f"reward {text!r}: {module}:{name} cannot be used: {type(error).__name__}: {reason}"
-        ) from None
-    finally:
-        with suppress(ValueError):  # the module may have changed the path
-            sys.path.remove(folder)
 
 
 def _number(text: str, number: str) -> float:
-    try:
-        value = float(number)
-    except ValueError:
-        value = math.nan
-    if not 0 <= value < math.inf:
+    if not 0 <= (value := number_in(number)) < math.inf:
         raise ConfigError(f"reward {text!r}: expected a number of at least 0, got {number!r}")
     return value

@@ -1,0 +1,40 @@
+"""Custom classes, which are given as ``module:Class``."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from workloads.errors import DecimaError
+
+__all__ = ["custom_code", "is_custom"]
+
+_NAME = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*")
+
+
+def is_custom(name: str) -> bool:
+    """Return whether a name has the form ``module:Class``."""
+    return _NAME.fullmatch(name) is not None
+
+
+@contextmanager
+def custom_code(failure: str, error: type[DecimaError]) -> Iterator[None]:
+    """Run code of the user's. Modules in the current folder can be imported; exceptions become one-line errors.
+
+    Args:
+        failure: beginning of the message.
+        error: exception class.
+    """
+    folder = str(Path.cwd())
+    sys.path.insert(0, folder)
+    try:
+        yield
+    except (Exception, SystemExit) as raised:  # sys.exit() would end the program silently
+        reason = (str(raised).splitlines() or [""])[0]
+        raise error(f"{failure}: {type(raised).__name__}: {reason}") from None
+    finally:
+        with suppress(ValueError):  # the code may have changed the path
+            sys.path.remove(folder)
