@@ -18,11 +18,11 @@ from simulator.compiled import compiled
 
 __all__ = ["WEIGHTS", "AdaptiveSrpt"]
 
-#: Features of the state: mean uncertainty of the live jobs; logarithm of demand over supply of executors; logarithm of
-#: 1 plus moving delay over mean task time, less 1; 1 in a stream, 0 in a batch.
+#: Features of the state: mean uncertainty u of the live jobs, as u / (u + ``HALF``); logarithm of demand over supply of
+#: executors; logarithm of 1 plus moving delay over mean task time, less 1; 1 in a stream, 0 in a batch.
 STATE = ("errors", "demand", "moves", "stream")
 #: Features of a job: logarithms of its remaining work and of its useful parallelism over the mean of the live jobs; the
-#: finished share of its work; its uncertainty; the first three times the mean uncertainty.
+#: finished share of its work; its uncertainty; the first three times ``errors``.
 OF_JOB = ("size", "width", "done", "error", "size_errors", "width_errors", "done_errors")
 #: Constants that depend on the state; prices in batches and in streams share their weights.
 ADAPTED = (
@@ -41,6 +41,8 @@ WEIGHTS: dict[str, float] = {
     for constant in constants
     for feature in features
 }
+#: Mean uncertainty at which the feature ``errors`` is a half.
+HALF = 0.2
 #: Bounds of features, and of the logarithm of each factor.
 MOST_ERRORS, MOST_LOG, MOST_FACTOR = 2.0, 3.0, 2.0
 #: Place of the price at which demand is measured.
@@ -129,6 +131,7 @@ def _adapt(  # type: ignore[no-untyped-def]
             wanted += useful[job, measured]
         if jobs[job].arrival_ms != jobs[0].arrival_ms:
             is_stream = 1.0
+    errors /= errors + HALF  # estimates are exact, or not: how wrong they are matters less
     demand = math.log(max(wanted, 1.0) / most)
     moves = math.log(1 + delay_ms * max(tasks, 1) / max(np.sum(work), 1.0)) - 1
     for row in range(len(base)):

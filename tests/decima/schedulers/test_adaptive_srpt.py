@@ -11,7 +11,7 @@ from decima.policy.config import GENERAL_POLICY
 from decima.policy.policy import Policy
 from decima.policy.scheduler import NeuralScheduler
 from decima.registry import make_scheduler, parameters
-from decima.schedulers.adaptive_srpt import MOST_FACTOR, OF_JOB, STATE, WEIGHTS, AdaptiveSrpt
+from decima.schedulers.adaptive_srpt import HALF, MOST_FACTOR, OF_JOB, STATE, WEIGHTS, AdaptiveSrpt
 from decima.schedulers.priced_srpt import PricedConstants, PricedSrpt
 from simulator import Cluster, ClusterConfig, run_episode
 from simulator.cluster.config import Knowledge
@@ -69,6 +69,7 @@ def test_uncertain_estimates_and_streams_are_features() -> None:
         variance[each.job] += left * each.log_sd**2
     errors = np.minimum(np.sqrt(variance / work), 2.0).mean()
     assert errors > 0.5
+    errors /= errors + HALF
     found = constants(AdaptiveSrpt(**{"doubtful.errors": 0.4, "shares.stream": 0.6}), seen)
     assert found.doubtful == pytest.approx(DEFAULTS.doubtful * math.exp(0.4 * errors))
     assert found.shares == DEFAULTS.shares
