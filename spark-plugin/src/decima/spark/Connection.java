@@ -5,13 +5,18 @@ import java.io.EOFException;
 import java.io.IOException;
 import java.net.InetSocketAddress;
 import java.net.SocketAddress;
+import java.net.SocketTimeoutException;
 import java.net.StandardSocketOptions;
 import java.nio.ByteBuffer;
+import java.nio.channels.ClosedChannelException;
 import java.nio.channels.SocketChannel;
 import java.nio.charset.StandardCharsets;
+import javax.net.ssl.SSLParameters;
+import javax.net.ssl.SSLSocket;
+import javax.net.ssl.SSLSocketFactory;
 
 /**
- * Lines over TCP ({@code HOST:PORT}) or a Unix socket ({@code unix:/path}, from Java 16). A caller that must not block for
+ * Lines over TCP ({@code HOST:PORT}), with or without TLS, or a Unix socket ({@code unix:/path}, from Java 16). A caller that must not block for
  * ever lets another thread close the connection, which ends any pending read or write.
  */
 final class Connection implements Closeable {
@@ -19,6 +24,9 @@ final class Connection implements Closeable {
   static final int LONGEST_LINE = 4 << 20;
 
   private final SocketChannel channel;
+  /** With TLS; reads and writes go through it, and closing goes to the channel, since its own close may block. */
+  private SSLSocket tls;
+  private volatile boolean closed;
   private ByteBuffer read = ByteBuffer.allocate(1 << 14);
   private int searched;
 
@@ -54,7 +62,36 @@ final class Connection implements Closeable {
     return new Connection(channel);
   }
 
+  /** Establishes TLS and verifies the certificate and its host name. */
+  void secure(SSLSocketFactory factory, String address) throws IOException {
+    InetSocketAddress where = tcp(address);
+    try {
+      tls = (SSLSocket) factory.createSocket(channel.socket(), where.getHostString(), where.getPort(), true);
+      SSLParameters parameters = tls.getSSLParameters();
+      parameters.setEndpointIdentificationAlgorithm("HTTPS");
+      tls.setSSLParameters(parameters);
+      tls.startHandshake();
+    } catch (IOException e) {
+      if (closed) {
+        throw new ClosedChannelException();
+      }
+      Throwable cause = e;
+      while (cause.getCause() != null) {
+        cause = cause.getCause();
+      }
+      throw new IOException("no TLS: " + cause.getMessage(), e);
+    }
+  }
+
   void write(byte[] line) throws IOException {
+    if (tls != null) {
+      try {
+        tls.getOutputStream().write(line);
+      } catch (IOException e) {
+        throw closedOr(e);
+      }
+      return;
+    }
     for (ByteBuffer left = ByteBuffer.wrap(line); left.hasRemaining(); ) {
       channel.write(left);
     }
@@ -77,6 +114,10 @@ final class Connection implements Closeable {
 
   /** Fails if the other side has closed the connection; does not block. */
   void check() throws IOException {
+    if (tls != null) {
+      checkTls();
+      return;
+    }
     channel.configureBlocking(false);
     try {
       if (channel.read(ByteBuffer.allocate(1)) != 0) {
@@ -84,6 +125,39 @@ final class Connection implements Closeable {
       }
     } finally {
       channel.configureBlocking(true);
+    }
+  }
+
+  private void checkTls() throws IOException {
+    try {
+      tls.setSoTimeout(1);
+      try {
+        tls.getInputStream().read();
+      } catch (SocketTimeoutException e) {
+        tls.setSoTimeout(0);
+        return;
+      }
+    } catch (IOException e) {
+      throw closedOr(e);
+    }
+    throw new EOFException("the policy closed the connection, or speaks without being asked");
+  }
+
+  /** Sockets do not tell apart whether this side or the other one has closed them. */
+  private IOException closedOr(IOException error) {
+    return closed ? new ClosedChannelException() : error;
+  }
+
+  private int receive() throws IOException {
+    if (tls == null) {
+      return channel.read(read);
+    }
+    try {
+      int count = tls.getInputStream().read(read.array(), read.position(), read.remaining());
+      read.position(read.position() + Math.max(count, 0));
+      return count;
+    } catch (IOException e) {
+      throw closedOr(e);
     }
   }
 
@@ -97,7 +171,7 @@ final class Connection implements Closeable {
     } else {
       read.compact();
     }
-    int count = channel.read(read);
+    int count = receive();
     read.flip();
     if (count < 0) {
       throw new EOFException("the policy closed the connection");
@@ -105,6 +179,7 @@ final class Connection implements Closeable {
   }
 
   @Override public void close() throws IOException {
+    closed = true;
     channel.close();
   }
 

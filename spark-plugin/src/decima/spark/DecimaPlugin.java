@@ -57,7 +57,7 @@ public final class DecimaPlugin implements SparkPlugin {
     @Override public Map<String, String> init(SparkContext sc, PluginContext plugin) {
       try {
         Settings read = new Settings(sc.conf());
-        if (read.address.isEmpty()) {
+        if (read.addresses.length == 0) {
           LOG.warn("spark.decima.address is not set: Spark schedules as usual");
           return Collections.emptyMap();
         }

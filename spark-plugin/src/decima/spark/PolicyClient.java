@@ -9,12 +9,15 @@ import java.io.IOException;
 import java.net.ConnectException;
 import java.nio.channels.ClosedChannelException;
 import java.util.Arrays;
+import java.util.HashSet;
+import java.util.Set;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.LinkedBlockingQueue;
 import java.util.concurrent.ScheduledExecutorService;
 import java.util.concurrent.ScheduledFuture;
 import java.util.concurrent.TimeUnit;
 import java.util.function.Function;
+import javax.net.ssl.SSLSocketFactory;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
@@ -23,8 +26,8 @@ import org.slf4j.LoggerFactory;
  * the policy is available.
  *
  * <p>A timeout closes the connection: this covers a policy that hangs, one that sends half a message, and one that
- * reads nothing, so that writing blocks. If no service listens, the client reconnects every {@code retryMs}; if a service
- * accepts the connection but does not answer, the pauses grow to 30 s.
+ * reads nothing, so that writing blocks. Then the client tries the next address at once. When all have failed in a row, it
+ * pauses for {@code retryMs}; if services accept connections but do not answer, the pauses grow to 30 s.
  */
 final class PolicyClient extends Thread {
   static final int PROTOCOL = 1;
@@ -57,7 +60,10 @@ final class PolicyClient extends Thread {
   private final LinkedBlockingQueue<Call> calls = new LinkedBlockingQueue<>();
   private volatile Connection connection;
   private volatile boolean closed;
-  private String said;
+  /** Place of the current address. */
+  private volatile int place;
+  /** Reasons that were logged since the last connection. */
+  private final Set<String> said = new HashSet<>();
   private int badInARow;
 
   /** Whether the policy is connected. */
@@ -117,6 +123,8 @@ final class PolicyClient extends Thread {
 
   @Override public void run() {
     long pause = settings.retryMs;
+    int failed = 0;
+    boolean mute = false;   // a service since the last pause accepted the connection and answered nothing
     while (!closed) {
       long before = answered;
       boolean refused = false;
@@ -134,20 +142,29 @@ final class PolicyClient extends Thread {
         refused = true;
         gone("nobody listens: " + e.getMessage());
       } catch (ClosedChannelException e) {
-        LOG.debug("whoever closed it has said why", e);
+        LOG.debug("closed for a reason that was logged", e);
       } catch (IOException | RuntimeException e) {
         gone(e.getMessage() == null ? e.toString() : e.getMessage());
       } catch (InterruptedException e) {
         break;
+      } catch (Throwable e) {   // an Error, too, must not end this thread
+        gone(e.toString());
       }
       up = false;
       hangUp(connection);
       for (Call call = calls.poll(); call != null; call = calls.poll()) {
         call.answer.complete(null);
       }
-      onChange.run();
-      pause = refused || answered > before ? settings.retryMs
-          : Math.min(2 * pause, Math.max(settings.retryMs, LONGEST_PAUSE_MS));
+      notifyOfChange();
+      place = (place + 1) % settings.addresses.length;
+      boolean served = answered > before;
+      failed = served ? 1 : failed + 1;
+      mute = failed > 1 && mute || !refused && !served;
+      if (failed < settings.addresses.length) {
+        continue;
+      }
+      pause = mute ? Math.min(2 * pause, Math.max(settings.retryMs, LONGEST_PAUSE_MS)) : settings.retryMs;
+      failed = 0;
       try {
         Thread.sleep(pause);
       } catch (InterruptedException e) {
@@ -160,15 +177,22 @@ final class PolicyClient extends Thread {
 
   private void greet() throws IOException {
     byte[] line = hello.apply(settings.token());
-    Connection made = Connection.open(settings.address);
+    String address = settings.addresses[place];
+    SSLSocketFactory tls = address.startsWith("unix:") ? null : settings.tlsFactory();
+    Connection made = Connection.open(address);
     connection = made;
     ScheduledFuture<?> end = clock.schedule(() -> hangUp(made), HELLO_MS, TimeUnit.MILLISECONDS);
     JsonNode answer;
     try {
+      if (tls != null) {
+        made.secure(tls, address);
+      }
       made.write(line);
       answer = parse(made.line());
     } catch (ClosedChannelException e) {
       throw new IOException("it did not answer hello within " + HELLO_MS + " ms");
+    } catch (IOException e) {
+      throw tls != null ? e : new IOException(e.getMessage() + " before its first answer: does it expect TLS?", e);
     } finally {
       end.cancel(false);
     }
@@ -179,10 +203,10 @@ final class PolicyClient extends Thread {
     shadow = answer.path("shadow").asBoolean(false);
     welcomed++;
     synchronized (this) {
-      said = null;
+      said.clear();
     }
     badInARow = 0;
-    LOG.info("policy at {}{}", settings.address, shadow ? ", which only watches" : "");
+    LOG.info("policy at {}{}", address, shadow ? ", which only watches" : "");
     up = true;
     onChange.run();
   }
@@ -196,6 +220,11 @@ final class PolicyClient extends Thread {
       refusal(message);
       answer = new Answer(message, call.seq);
       badInARow = 0;
+      if (System.nanoTime() - call.start > TimeUnit.MILLISECONDS.toNanos(settings.timeoutMs)) {
+        answer = null;   // the clock's thread is late, too
+        expire(call, connection);
+        return;
+      }
       micros[(int) (answered++ & micros.length - 1)] = (System.nanoTime() - call.start) / 1000;
     } catch (IllegalArgumentException e) {
       bad++;
@@ -233,9 +262,18 @@ final class PolicyClient extends Thread {
 
   /** Logs the reason once, not at every attempt. */
   private synchronized void gone(String reason) {
-    if (!closed && !reason.equals(said)) {
-      said = reason;
-      LOG.warn("no policy at {}, Spark's own order until there is one: {}", settings.address, reason);
+    String line = "no policy at " + settings.addresses[place] + ", Spark's own order until there is one: "
+        + reason.replaceAll("\\s+", " ");
+    if (!closed && said.add(line)) {
+      LOG.warn("{}", line);
+    }
+  }
+
+  private void notifyOfChange() {
+    try {
+      onChange.run();
+    } catch (Throwable e) {
+      LOG.debug("Spark stops", e);
     }
   }
 

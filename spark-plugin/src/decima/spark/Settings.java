@@ -1,16 +1,27 @@
 package decima.spark;
 
 import java.io.IOException;
+import java.io.InputStream;
 import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.nio.file.Paths;
+import java.security.GeneralSecurityException;
+import java.security.KeyStore;
+import java.security.cert.Certificate;
+import java.security.cert.CertificateFactory;
+import javax.net.ssl.SSLContext;
+import javax.net.ssl.SSLSocketFactory;
+import javax.net.ssl.TrustManagerFactory;
 import org.apache.spark.SparkConf;
 
 /** Validated settings {@code spark.decima.*}. */
 final class Settings {
-  /** HOST:PORT or unix:/path; empty: the plugin does nothing. */
-  final String address;
+  /** Addresses of services in order, each HOST:PORT or unix:/path; empty: the plugin does nothing. */
+  final String[] addresses;
+  /** Connections to ports use TLS. */
+  final boolean tls;
+  private final String tlsCa;
   private final String tokenFile;
   /** Timeout of an answer. */
   final int timeoutMs;
@@ -37,7 +48,10 @@ final class Settings {
   final double cpusPerTask;
 
   Settings(SparkConf conf) {
-    address = conf.get("spark.decima.address", "").trim();
+    String address = conf.get("spark.decima.address", "").trim();
+    addresses = address.isEmpty() ? new String[0] : address.split("\\s*,\\s*", -1);
+    tlsCa = conf.get("spark.decima.tlsCa", "").trim();
+    tls = conf.getBoolean("spark.decima.tls", !tlsCa.isEmpty());
     tokenFile = conf.get("spark.decima.tokenFile", "").trim();
     timeoutMs = atLeastOne(conf, "spark.decima.timeoutMs", 200);
     retryMs = atLeastOne(conf, "spark.decima.retryMs", 1000);
@@ -52,8 +66,8 @@ final class Settings {
     executors = conf.getBoolean("spark.decima.executors", false);
     heartbeatMs = atLeastOne(conf, "spark.decima.heartbeatMs", 250);
     startMs = atLeastOne(conf, "spark.decima.startMs", 5000);
-    if (!address.isEmpty()) {
-      Connection.checkAddress(address);
+    for (String each : addresses) {
+      Connection.checkAddress(each);
     }
   }
 
@@ -70,6 +84,36 @@ final class Settings {
       return new String(Files.readAllBytes(file), StandardCharsets.UTF_8).trim();
     } catch (IOException e) {
       throw new IOException("spark.decima.tokenFile cannot be read: " + e, e);
+    }
+  }
+
+  /**
+   * TLS with the certificate authorities of {@code spark.decima.tlsCa} alone, or with those of this Java; null without TLS.
+   * The file is read for each connection, since it may have been replaced.
+   */
+  SSLSocketFactory tlsFactory() throws IOException {
+    if (!tls) {
+      return null;
+    }
+    if (tlsCa.isEmpty()) {
+      return (SSLSocketFactory) SSLSocketFactory.getDefault();
+    }
+    try (InputStream file = Files.newInputStream(Paths.get(tlsCa))) {
+      KeyStore trusted = KeyStore.getInstance(KeyStore.getDefaultType());
+      trusted.load(null, null);
+      for (Certificate each : CertificateFactory.getInstance("X.509").generateCertificates(file)) {
+        trusted.setCertificateEntry("ca-" + trusted.size(), each);
+      }
+      if (trusted.size() == 0) {
+        throw new IOException("no certificate in it");
+      }
+      TrustManagerFactory managers = TrustManagerFactory.getInstance(TrustManagerFactory.getDefaultAlgorithm());
+      managers.init(trusted);
+      SSLContext context = SSLContext.getInstance("TLS");
+      context.init(null, managers.getTrustManagers(), null);
+      return context.getSocketFactory();
+    } catch (IOException | GeneralSecurityException e) {
+      throw new IOException("spark.decima.tlsCa cannot be read: " + e, e);
     }
   }
 

@@ -1,0 +1,53 @@
+package decima.spark;
+
+import java.util.concurrent.Executors;
+import java.util.concurrent.ScheduledExecutorService;
+import java.util.concurrent.TimeUnit;
+import java.util.concurrent.atomic.AtomicBoolean;
+import org.apache.spark.SparkConf;
+
+/**
+ * The plugin's client without Spark: asks a question every EVERY ms for SECONDS, and prints a line for each:
+ * time since the start, time until it was settled, number, stage of the answer or -1 without one, ms.
+ * Arguments: SECONDS EVERY KEY=VALUE ..
+ */
+public final class Asking {
+  private static byte[] hello(String token, boolean fails) {
+    if (fails) {
+      throw new OutOfMemoryError("for a test");
+    }
+    return ("{\"type\": \"hello\", \"protocol\": 1, \"token\": \"" + token + "\", \"application\": \"app\", "
+        + "\"name\": \"asking\", \"spark\": \"3\"}\n").getBytes();
+  }
+
+  public static void main(String[] arguments) throws Exception {
+    SparkConf conf = new SparkConf(false);
+    for (int i = 2; i < arguments.length; i++) {
+      String[] pair = arguments[i].split("=", 2);
+      conf.set("spark.decima." + pair[0], pair[1]);
+    }
+    ScheduledExecutorService clock = Executors.newScheduledThreadPool(1);
+    AtomicBoolean fails = new AtomicBoolean(conf.getBoolean("spark.decima.failOnce", false));
+    PolicyClient client = new PolicyClient(new Settings(conf), token -> hello(token, fails.getAndSet(false)),
+        () -> { }, clock);
+    client.start();
+    long start = System.nanoTime();
+    long end = start + (long) (Double.parseDouble(arguments[0]) * 1e9);
+    System.out.println("ready");
+    for (long seq = 1; System.nanoTime() < end; seq++) {
+      long asked = System.nanoTime();
+      String line = "{\"type\": \"state\", \"seq\": " + seq + ", \"time_ms\": 1000.0, \"executors\": [{\"id\": \"0\", "
+          + "\"slots\": 1, \"running\": 0}], \"jobs\": [{\"id\": \"a\", \"submitted_time_ms\": 0.0, \"running\": 0, "
+          + "\"stages\": [{\"id\": " + seq + ", \"state\": \"ready\", \"tasks\": 1, \"done\": 0, \"running\": 0, "
+          + "\"pending\": 1}]}]}\n";
+      long[] settled = {asked};
+      Answer answer = !client.up ? null
+          : client.ask(seq, line.getBytes()).whenComplete((found, error) -> settled[0] = System.nanoTime()).get();
+      int stage = answer == null || !answer.stages().iterator().hasNext() ? -1 : answer.stages().iterator().next();
+      System.out.printf("%.3f %.3f %d %d%n", (asked - start) / 1e6, (settled[0] - asked) / 1e6, seq, stage);
+      TimeUnit.MILLISECONDS.sleep(Long.parseLong(arguments[1]));
+    }
+    client.close();
+    System.exit(0);
+  }
+}

@@ -1,0 +1,274 @@
+"""The plugin's client without Spark: TLS, and several addresses of services. Its Java part needs a JDK."""
+
+from __future__ import annotations
+
+import datetime
+import subprocess
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from itertools import pairwise
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from decima.schedulers.priced_srpt import PricedSrpt
+from decima.service.plugin import JAR, PluginError, javac
+from decima.service.running import warm_up
+from decima.service.service import Service
+from decima.service.tls import load_certificate
+from decima.service.tokens import Token, Tokens
+from tests.certificates import make_ca, make_certificate, needs_openssl
+from tests.decima.service.serving import serving
+from tests.spark.harness import spark_home, why_not
+from tests.spark.policy import PolicyServer, ordered
+
+SOURCES = Path(__file__).with_name("client")
+TOKEN = "0123456789abcdef"
+
+
+def why_not_compiled() -> str | None:
+    try:
+        javac()
+    except PluginError as error:
+        return str(error)
+    return why_not()
+
+
+pytestmark = pytest.mark.skipif(why_not_compiled() is not None, reason=str(why_not_compiled()))
+
+
+class Settled(NamedTuple):
+    """A question: time since the start, time until it was settled, number, named stage (-1: no answer)."""
+
+    at_ms: float
+    took_ms: float
+    seq: int
+    stage: int
+
+
+class Asking:
+    """The running client.
+
+    Attributes:
+        settled: its questions so far.
+        log: lines of its log.
+    """
+
+    def __init__(self, process: subprocess.Popen[str]) -> None:
+        self.process = process
+        self.settled: list[Settled] = []
+        self.log: list[str] = []
+        self._threads = [threading.Thread(target=read) for read in (self._read_settled, self._read_log)]
+        for thread in self._threads:
+            thread.start()
+
+    def _read_settled(self) -> None:
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            if len(words := line.split()) == 4:
+                self.settled.append(Settled(float(words[0]), float(words[1]), int(words[2]), int(words[3])))
+
+    def _read_log(self) -> None:
+        assert self.process.stderr is not None
+        self.log.extend(line.strip() for line in self.process.stderr if "policy" in line)
+
+    def wait(self) -> None:
+        """Wait for its end."""
+        assert self.process.wait(600) == 0
+        for thread in self._threads:
+            thread.join()
+
+
+@pytest.fixture(scope="module")
+def classes(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """Compile the Java part and return the class path."""
+    folder = tmp_path_factory.mktemp("classes")
+    path = f"{JAR}:{spark_home()}/jars/*"
+    options = ("--release", "8", "-nowarn", "-Xlint:none", "-cp", path, "-d", str(folder))
+    subprocess.run([str(javac()), *options, *map(str, SOURCES.rglob("*.java"))], check=True)
+    (folder / "log4j2.properties").write_text(
+        "rootLogger.level = info\nrootLogger.appenderRef.err.ref = err\nappender.err.type = Console\n"
+        "appender.err.name = err\nappender.err.target = SYSTEM_ERR\nappender.err.layout.type = PatternLayout\n"
+        "appender.err.layout.pattern = %p %m%n\n"
+    )
+    return f"{folder}:{path}"
+
+
+@contextmanager
+def asking(
+    classes: str, seconds: float, every_ms: int, addresses: Sequence[str], **settings: object
+) -> Iterator[Asking]:
+    settings = {"address": ",".join(addresses), "retryMs": 100, "timeoutMs": 2000, **settings}
+    java = javac().with_name("java")
+    command = [
+        str(java),
+        "-XX:TieredStopAtLevel=1",
+        "-cp",
+        classes,
+        "decima.spark.Asking",
+        str(seconds),
+        str(every_ms),
+    ]
+    command += [f"{key}={value}" for key, value in settings.items()]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    with process:
+        try:
+            yield Asking(process)
+        finally:
+            process.kill()
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Certificates: of the CA ``ca``, for localhost and for another host, and of another CA; two files of tokens."""
+    folder = tmp_path_factory.mktemp("certificates")
+    warm_up(PricedSrpt)
+    ca, other = make_ca(folder), make_ca(folder, "other-ca")
+    make_certificate(folder, ca)
+    make_certificate(folder, ca, "elsewhere", "DNS:elsewhere.example")
+    make_certificate(folder, other, "stranger")
+    (folder / "token").write_text(TOKEN)
+    (folder / "empty").write_text("")
+    return folder
+
+
+CASES = {
+    "its certificate": ("localhost", {"tlsCa": "ca.pem"}, ""),
+    "an unknown authority": ("stranger", {"tlsCa": "ca.pem"}, "no TLS: unable to find valid certification path"),
+    "the authorities of Java": ("localhost", {"tls": "true"}, "no TLS: unable to find valid certification path"),
+    "another host": ("elsewhere", {"tlsCa": "ca.pem"}, "No subject alternative names matching IP address"),
+    "a plain client": ("localhost", {}, "before its first answer: does it expect TLS?"),
+    "a plain service": (None, {"tlsCa": "ca.pem"}, "no TLS: Unsupported or unrecognized SSL message"),
+    "an expired token": ("expired", {"tlsCa": "ca.pem"}, "it refuses: 403 the token of etl expired after 2020-01-01"),
+    "no file": ("localhost", {"tlsCa": "missing.pem"}, "spark.decima.tlsCa cannot be read: "),
+    "a file without certificates": ("localhost", {"tlsCa": "empty"}, "no certificate in it"),
+}  # fmt: skip
+
+
+@needs_openssl
+@pytest.mark.parametrize("case", CASES)
+def test_a_service_is_verified(case: str, classes: str, folder: Path) -> None:
+    """A failure is one line, however often it is tried."""
+    name, given, complaint = CASES[case]
+    expires = datetime.date(2020, 1, 1) if name == "expired" else None
+    name = "localhost" if name == "expired" else name
+    tls = None if name is None else load_certificate(folder / f"{name}.pem", folder / f"{name}.key")
+    service = Service(PricedSrpt, tokens=Tokens([Token.of("etl", TOKEN, expires=expires)]))
+    settings = {key: folder / value if key == "tlsCa" else value for key, value in given.items()}
+    with (
+        serving(service, tls=tls) as where,
+        asking(classes, 1.5, 20, [where], tokenFile=folder / "token", **settings) as client,
+    ):
+        client.wait()
+    answered = [each for each in client.settled if each.stage >= 0]
+    if not complaint:
+        assert len(answered) > 10
+        assert all(each.stage == each.seq for each in answered)
+        assert client.log == [f"INFO policy at {where}"]
+    else:
+        assert not answered
+        [line] = client.log
+        assert line.startswith(f"WARN no policy at {where}, Spark's own order until there is one: ")
+        assert complaint in line
+
+
+def test_the_next_service_is_asked_when_one_dies(classes: str) -> None:
+    """No question is lost: each is settled, with its own answer or without one. The gap is printed."""
+    servers = [PolicyServer(ordered()) for _ in range(2)]
+    with asking(classes, 4, 5, [server.address for server in servers], timeoutMs=200) as client:
+        while not servers[0].states:
+            time.sleep(0.01)
+        time.sleep(0.5)
+        servers[0].close()
+        client.wait()
+    servers[1].close()
+    gap_ms, without = gap(client.settled)
+    print(
+        f"\nfailover: {without} of {len(client.settled)} questions without an answer, {gap_ms:.0f} ms", end=""
+    )
+    assert servers[1].states
+    assert all(each.stage in (-1, each.seq) for each in client.settled)
+    assert gap_ms < 1000
+
+
+def gap(settled: Sequence[Settled]) -> tuple[float, int]:
+    """Return the longest time between two answers, ms, and the number of questions without one between answers."""
+    answered = [index for index, each in enumerate(settled) if each.stage >= 0]
+    inside = settled[answered[0] : answered[-1] + 1]
+    ends = [each.at_ms + each.took_ms for each in inside if each.stage >= 0]
+    return max(after - before for before, after in pairwise(ends)), sum(each.stage < 0 for each in inside)
+
+
+def test_a_service_that_is_late_is_left_for_the_next(classes: str) -> None:
+    late, good = PolicyServer(ordered()), PolicyServer(ordered())
+    late.faults = {"slow_ms": 400}
+    with asking(classes, 2, 10, [late.address, good.address], timeoutMs=100) as client:
+        client.wait()
+    late.close()
+    good.close()
+    assert len(late.states) == 1
+    assert len(good.states) > 20
+    assert any("did not answer within 100 ms" in line for line in client.log)
+
+
+def test_an_error_does_not_end_the_client(classes: str) -> None:
+    server = PolicyServer(ordered())
+    with asking(classes, 1, 20, [server.address], failOnce="true") as client:
+        client.wait()
+    server.close()
+    assert any("java.lang.OutOfMemoryError: for a test" in line for line in client.log)
+    assert server.states
+
+
+HOURS, HOUR_S, TIMEOUT_MS = 24, 0.4, 50
+
+
+@pytest.mark.slow
+def test_a_day_with_a_failover_every_hour(classes: str) -> None:
+    """24 hours of 0.4 s. At each, the active one of two services dies, hangs, or is late, in turn."""
+    servers = [PolicyServer(ordered()) for _ in range(2)]
+    ports = [server.port for server in servers]
+    addresses = [server.address for server in servers]
+    faults, replaced = [], []
+    with (
+        ExitStack() as ends,
+        asking(classes, HOURS * HOUR_S + 1.5, 4, addresses, timeoutMs=TIMEOUT_MS, retryMs=20) as client,
+    ):
+        while not servers[0].states:
+            time.sleep(0.005)
+        for hour in range(HOURS):
+            time.sleep(HOUR_S)
+            active = max(
+                (0, 1), key=lambda index: servers[index].latest["asking"].seq if servers[index].latest else -1
+            )
+            server = servers[active]
+            fault = ("dies", "hangs", "is late")[hour % 3]
+            faults.append((client.settled[-1].at_ms, fault))
+            if fault == "dies":
+                server.close()
+            else:
+                server.faults = {"slow_ms": 3 * TIMEOUT_MS} if fault == "is late" else {"half": 1}
+                time.sleep(HOUR_S / 2)
+                server.close()
+            replaced.append(server)
+            servers[active] = PolicyServer(ordered(), port=ports[active])
+        client.wait()
+        for server in servers:
+            ends.callback(server.close)
+    answered = [each for each in client.settled if each.stage >= 0]
+    gap_ms, without = gap(client.settled)
+    oldest_ms = max(each.took_ms for each in answered)
+    print(
+        f"\n{len(faults)} failovers: {len(answered)} of {len(client.settled)} questions answered, {without} without "
+        f"between answers, longest time without an answer {gap_ms:.0f} ms, oldest answer {oldest_ms:.0f} ms",
+        end="",
+    )
+    assert len(faults) == HOURS
+    assert [each.seq for each in client.settled] == list(range(1, len(client.settled) + 1)), "each is settled"
+    assert all(each.stage in (-1, each.seq) for each in client.settled), "an answer is to its own question"
+    assert oldest_ms <= TIMEOUT_MS + 5, "no older answer is taken"
+    assert without <= 4 * HOURS
+    assert not any(server.problems for server in (*servers, *replaced))
