@@ -9,11 +9,15 @@ from pathlib import Path
 import matplotlib
 import pytest
 from hypothesis import HealthCheck, settings
+from hypothesis.internal.conjecture import providers
 
 matplotlib.use("Agg")
 # Tests run in parallel, so PyTorch gets one thread. It is imported later.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
+# Hypothesis tries constants from all modules of the project that a worker has imported, which depends on the tests that
+# it ran before.
+providers._get_local_constants = lambda: providers.Constants()
 # The suite is the same at every run, on every machine; ``--hypothesis-profile=explore`` looks for new examples.
 # Deadlines of examples would only measure the load of the machine.
 settings.register_profile("explore", deadline=None, suppress_health_check=list(HealthCheck))

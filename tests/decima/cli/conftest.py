@@ -23,6 +23,17 @@ def _in_a_new_folder_where_no_time_passes(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 @pytest.fixture
+def pictures() -> None:
+    """Draw pictures. Without this fixture their files are empty: drawing takes most of the time of a command."""
+
+
+@pytest.fixture(autouse=True)
+def _few_pictures_are_drawn(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    if "pictures" not in request.fixturenames:
+        monkeypatch.setattr("decima.show.style.save_figure", lambda figure, path: path.touch())
+
+
+@pytest.fixture
 def library(tmp_path: Path) -> Path:
     """A workload file with a few small profiles to draw from."""
     path = tmp_path / "tiny.json"

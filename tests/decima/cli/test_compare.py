@@ -31,6 +31,7 @@ from workloads.imperfections import Imperfections
 DECIMA = (sys.executable, "-m", "decima")
 
 
+@pytest.mark.usefixtures("pictures")
 def test_compare_shows_a_table_and_saves_json_and_pictures(run: Compare, tmp_path: Path) -> None:
     stream = ("--arrivals", "poisson", "--interval", "3", "--drift", "2:2")
     result = run("--schedulers", "fifo,fair", "--json", "r.json", *stream)
@@ -44,7 +45,7 @@ def test_compare_shows_a_table_and_saves_json_and_pictures(run: Compare, tmp_pat
         figures = document["schedulers"][name]
         assert next(row for row in rows if row[:1] == [name])[1] == f"{figures['mean_jct_s']:.1f}"
     pictures = {"jct-cdf.png", "jobs-in-system.png", "schedule-fair.png", "schedule-fifo.png"}
-    assert {path.name for path in (tmp_path / "compare").iterdir()} == pictures
+    assert {path.name for path in (tmp_path / "compare").iterdir() if path.stat().st_size > 1000} == pictures
 
 
 def test_faults_are_told_and_failed_jobs_counted(run: Compare, tmp_path: Path) -> None:
@@ -375,7 +376,9 @@ def test_ctrl_c_and_sigterm_keep_the_experiments_that_have_finished(
         stdout, stderr = process.communicate()
         assert process.returncode == 130
         assert_group_ends(process.pid)
-    assert stderr == "decima: interrupted, 1 of 4 experiments finished\n"
+    *progress, line = stderr.splitlines()
+    assert all(each.startswith("Comparing: ") for each in progress)  # where the machine is busy
+    assert line == "decima: interrupted, 1 of 4 experiments finished"
     assert "1 of 4 experiments" in stdout
     document = json.loads((tmp_path / "r.json").read_text())
     assert (document["seeds"], document["complete"]) == ([0], False)

@@ -47,6 +47,7 @@ def rows(result: Result) -> list[list[str]]:
     return [[cell for cell in line.split() if cell[0].isdigit()] for line in lines]
 
 
+@pytest.mark.usefixtures("pictures")
 def test_it_shows_a_table_and_saves_json_and_a_picture(run: Compare, tmp_path: Path) -> None:
     result = run("--json", "r.json", "--seed", "5")
     assert result.exit_code == 0, result.output

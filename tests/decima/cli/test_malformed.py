@@ -694,6 +694,7 @@ IMPORT = "workload import alibaba good.csv"
         ("replay-live good.jsonl --json folder", "no driver"),
     ],
 )
+@pytest.mark.usefixtures("pictures")
 def test_an_output_that_cannot_be_written(line: str, named: str) -> None:
     Path("folder").mkdir()
     Path("recordings").mkdir()

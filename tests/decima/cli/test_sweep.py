@@ -47,6 +47,7 @@ def results(out: str) -> Any:
     return timeless(json.loads(Path(out, "results.json").read_text()))
 
 
+@pytest.mark.usefixtures("pictures")
 def test_a_sweep_is_shown_saved_and_drawn_and_its_trainings_can_be_plotted(folder: Path) -> None:
     result = invoke("sweep", "--config", "grid.yaml", "--out", "out", "--set", "validation.sets=5")
     assert result.exit_code == 0, result.stderr

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
 from click.testing import CliRunner, Result
 
 from decima.cli.main import cli
@@ -16,6 +17,7 @@ def what_if(*arguments: str) -> Result:
     return CliRunner().invoke(cli, ["spark", "what-if", *arguments])
 
 
+@pytest.mark.usefixtures("pictures")
 def test_it_tells_the_gain_and_how_uncertain_it_is(tmp_path: Path) -> None:
     night(2).write(tmp_path / "log")
     result = what_if("log", "--draws", "2", "--json", "found.json", "--out", "pictures")

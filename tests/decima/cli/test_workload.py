@@ -27,6 +27,7 @@ def import_spark(*arguments: str) -> Result:
     return run("import", "spark", *arguments)
 
 
+@pytest.mark.usefixtures("pictures")
 def test_import_makes_a_workload_that_can_be_shown(tmp_path: Path) -> None:
     for number in range(2):
         small_log(app=f"app-{number}").write(tmp_path / "logs" / str(number))
@@ -204,6 +205,7 @@ def test_show_the_embedded_set() -> None:
     assert "extrapolated: " in result.stdout
 
 
+@pytest.mark.usefixtures("pictures")
 def test_show_some_profiles_and_draw_them() -> None:
     profiles = synthetic_profiles(6)
     write_workload("w.json", Workload(profiles, trace_arrivals(profiles[:2], [0.0, 1.0])))

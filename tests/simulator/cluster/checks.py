@@ -74,7 +74,9 @@ def _check_executors(record: EpisodeRecord) -> None:
 
 
 def check_waves(record: EpisodeRecord) -> None:
-    """Check waves: fresh after a move, rest after another task of the stage, else first."""
+    """Check waves: fresh after a move (and, if waiting loses the JVM, perhaps after a wait), rest after another task
+    of the stage, else first.
+    """
     waits_cold = not record.config.semantics.waiting_keeps_jvm
     tasks, moves = record.tasks(), record.moves()
     for executor in range(record.config.num_executors):
@@ -91,10 +93,9 @@ def check_waves(record: EpisodeRecord) -> None:
             moved = ((here["depart_ms"] >= since) & (here["arrive_ms"] <= run.start_ms)).any()
             if moved:
                 expected = {Wave.FRESH}
-            elif (previous.job, previous.stage) == (run.job, run.stage):
-                expected = {Wave.REST}
             else:
-                expected = {Wave.FIRST, Wave.FRESH} if waits_cold else {Wave.FIRST}
+                same = (previous.job, previous.stage) == (run.job, run.stage)
+                expected = {Wave.REST if same else Wave.FIRST} | ({Wave.FRESH} if waits_cold else set())
             assert run.wave in expected
             previous = run
 
