@@ -85,7 +85,7 @@ class Section(BaseModel):
         return values
 
     def to_yaml(self) -> str:
-        """All settings; ``read_settings`` reads them back."""
+        """Return all settings as YAML; ``read_settings`` reads them back."""
         return yaml.safe_dump(self.model_dump(mode="json"), sort_keys=False)
 
 

@@ -81,7 +81,7 @@ class RenderedEnv(gymnasium.Env[_Observation, _Action]):
 
 
 class SeededVectorEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
-    """N environments with a seed each. The step after the end of an episode begins another one.
+    """N environments with a seed each. The step after the end of an episode begins the next episode.
 
     Args:
         num_envs: N.

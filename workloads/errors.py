@@ -73,7 +73,7 @@ def check_number(value: Any, field: str, error: type[DecimaError]) -> float:
 
 
 def check_one_of(value: Any, known: Iterable[str], field: str, error: type[DecimaError]) -> str:
-    """Return one of the known strings."""
+    """Return a string that is one of ``known``."""
     names = list(known)
     if not isinstance(value, str) or value not in names:
         expected = " or ".join((", ".join(map(repr, names[:-1])), repr(names[-1])))

@@ -92,7 +92,7 @@ def _commands(error: click.ClickException) -> str:
 
 
 def _what(error: Exception) -> str:
-    """Return an error's message; those of the system without their number."""
+    """Return an error's message; errors of the operating system without their number."""
     if not isinstance(error, OSError) or error.strerror is None:
         return str(error)
     return f"{error.filename}: {error.strerror}" if error.filename is not None else error.strerror

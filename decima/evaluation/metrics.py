@@ -221,7 +221,7 @@ SHOWN = {metric.name: column for column, metric in METRICS.items() if metric.nam
 
 
 def measure(record: EpisodeRecord) -> dict[str, float]:
-    """Return all ``METRICS`` of a complete episode; NaN for those that take further episodes."""
+    """Return all ``METRICS`` of a complete episode; NaN for metrics that need further episodes."""
     return {name: metric.of(record) for name, metric in METRICS.items()}
 
 

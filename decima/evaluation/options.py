@@ -340,7 +340,7 @@ def _slack(deadlines: float | Sequence[float] | None) -> tuple[float, float] | N
 def _or_measured(
     kind: type[_Setting], given: _Setting | Mapping[str, Any] | None, workload: Workload
 ) -> _Setting:
-    """Return errors of estimates or faults: given fields, completed by those measured for the workload."""
+    """Return errors of estimates or faults: the given fields; others as measured for the workload."""
     if isinstance(given, kind):
         return given
     known, names = workload.imperfections.settings(), [each.name for each in fields(kind)]

@@ -143,7 +143,7 @@ class TrainingLoop(ABC, Generic[Config]):
 
     @abstractmethod
     def _start_from(self, start: str) -> Mapping[str, Any]:
-        """Load the weights of an initial policy; return what its file says about its training."""
+        """Load the weights of an initial policy; return its file's description of its training."""
 
     @abstractmethod
     def _shared(self) -> Any:

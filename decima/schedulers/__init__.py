@@ -1,4 +1,4 @@
-"""Rules that decide what runs next, one file each."""
+"""Scheduling rules, one file each: which stage runs next, and on how many executors."""
 
 from decima.schedulers.base import Scheduler, all_offered
 from decima.schedulers.drf import Drf

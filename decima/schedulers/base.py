@@ -108,7 +108,7 @@ def num_committed(observation: Observation, decision: Decision) -> int:
 
 
 def only_jobs(observation: Observation, jobs: NDArray[np.bool_]) -> Observation:
-    """Return an observation where only stages of some jobs, bool [J], may be chosen; its rows are copies."""
+    """Return an observation where only stages of the jobs in a mask, bool [J], may be chosen; its rows are copies."""
     rows, stages = observation.jobs.copy(), observation.stages.copy()
     stages["schedulable"] *= jobs[stages["job"]]
     rows["next_stage"][~jobs] = -1

@@ -76,7 +76,7 @@ class OrderSearch:
 
     @property
     def gap(self) -> float:
-        """By what fraction of its average JCT the order found may miss the best one; 0 if it is proven best."""
+        """Optimality gap: (average JCT - lower bound) / average JCT; 0 if the order is proven optimal."""
         return 1.0 - self.lower_bound_ms / self.mean_jct_ms if self.mean_jct_ms else 0.0
 
 
@@ -120,7 +120,7 @@ def search_orders(
 
 
 class _Search:
-    """The orders that were run, and the best of them."""
+    """Evaluated orders, and the best order so far."""
 
     def __init__(self, sequence: JobSequence, cluster: ClusterConfig, ahead: bool, max_evaluations: int):
         self._sequence = sequence
@@ -247,7 +247,7 @@ def _alone_ms(profile: JobProfile, num_executors: int) -> float:
 def _prefix_bounds_ms(
     record: EpisodeRecord, granted_ms: NDArray[np.float64], alone_ms: NDArray[np.float64]
 ) -> NDArray[np.float64]:
-    """Return lower bounds of the average JCT for all orders that begin as this one did.
+    """Return lower bounds of the average JCT over all orders with the same first jobs.
 
     Args:
         record: the order's episode, of a batch.

@@ -118,7 +118,7 @@ class Page(Watcher):
         self._version += 1
 
     def _summary(self) -> tuple[dict[str, Any], list[int], list[int]]:
-        """Return the page's header, the numbers of the drivers shown, and those changed since the last update."""
+        """Return the page's header, the numbers of the drivers shown, and the numbers of changed drivers."""
         shown = list(self._drivers)[:MOST_DRIVERS]
         changed = [number for number in shown if number in self._dirty]
         summary = {

@@ -37,7 +37,7 @@ class _Counts:
         self._live: dict[int, dict[str, Job]] = {}
 
     def passing(self, lines: Iterable[Line]) -> Iterator[Line]:
-        """Yield the lines and count them."""
+        """Yield the lines unchanged, and update the counts."""
         for line in lines:
             if isinstance(line, Started):
                 self._end_service()

@@ -1,1 +1,1 @@
-"""The paper's figures, remade: one module for each study, and what several of them share."""
+"""Reproduced figures of the papers: one module for each study, and modules that several studies share."""

@@ -94,7 +94,7 @@ def carbon(study: Study, signal: str, interval_s: float) -> Outcome:
 
 
 def savings(runs: pd.DataFrame) -> dict[str, Saving]:
-    """Return what each rule saves, and what it costs.
+    """Return carbon and completion time of each rule, relative to ``priced-srpt`` and to CAP.
 
     Args:
         runs: a row for each ``scheduler`` and ``seed``, with ``carbon``, ``mean_jct_s`` and ``executor_hours``.

@@ -1,4 +1,4 @@
-"""Section 7.4 of the Decima paper, with Figures 13, 14, 15a and 22 and Table 2: what the parts of the policy are for.
+"""Section 7.4 of the Decima paper, with Figures 13, 14, 15a and 22 and Table 2: ablations of the policy.
 
 Policies for other objectives, ablations, other encodings of the parallelism limit, out-of-distribution arrivals,
 unknown task durations. Networks of public re-implementations are compared too.

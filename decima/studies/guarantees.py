@@ -122,7 +122,7 @@ def _kept(scheduler: str, factor: float) -> str:
 
 
 def costs(comparison: Comparison, scheduler: str, factor: float) -> Cost:
-    """Return what a factor costs a scheduler that was compared alone and with the guarantee, beside the fair rule."""
+    """Return the cost of a guarantee: a scheduler's results with it, without it, and under the fair rule."""
     kept, rule = _kept(scheduler, factor), fair_rule(comparison.conditions.cluster)
     runs = {
         name: comparison.runs[comparison.runs["scheduler"] == name].set_index("seed")

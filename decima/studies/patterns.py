@@ -1,4 +1,4 @@
-"""Arrival patterns that differ from those of the training: what shipped policies lose against the rule."""
+"""Loss of shipped policies against the rule under arrival patterns that differ from training."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Wrong estimates of task times, and faults: what schedulers gain against fair sharing, by the size or kind of each.
+"""Gain of schedulers over fair sharing with wrong estimates of task times and with faults, by size or kind.
 
 Both studies compare schedulers on batches and on streams, under settings that have names.
 """

@@ -88,7 +88,7 @@ class Cells:
 
     @property
     def worst(self) -> str | None:
-        """Cell with the largest change of the policy, of the cells where it is worse if there are any."""
+        """Cell with the policy's largest change of the mean JCT; a cell where it is worse, if any."""
         return max(
             self.judged,
             key=lambda cell: (not self.not_worse(cell), self.changes[cell][FULL].mean),

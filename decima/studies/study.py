@@ -60,7 +60,7 @@ class Variant:
 
 @dataclass(frozen=True, eq=False)
 class Study:
-    """Size, workload and policies of a study, and how it runs.
+    """Size, workload, policies and workers of a study.
 
     Attributes:
         workload: profiles that jobs are drawn from, or a trace.

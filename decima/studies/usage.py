@@ -1,4 +1,4 @@
-"""Section 7.3 of the Decima paper, with Figures 12, 19 and 20: what happens to jobs, by their work and over time.
+"""Section 7.3 of the Decima paper, with Figures 12, 19 and 20: executors and JCT of jobs, by total work and over time.
 
 JCT and executors of each class by the work of jobs, and the course of one experiment, with Decima and with Graphene*.
 """

@@ -234,7 +234,7 @@ class BaseCluster(ABC):
         return self._commit(target, count)
 
     def _change_executors(self, executors: list[int], classes: list[int], joins: bool) -> None:
-        """Note that executors of these classes join the cluster, or are lost."""
+        """Record that executors of the given classes join the cluster, or are lost."""
         self._changes += [(executor, self.clock.now, joins) for executor in executors]
         self._reward.settle(self.clock.now)
         self._classes = self._classes.copy()

@@ -8,7 +8,7 @@ __all__ = ["Emissions"]
 
 
 class Emissions:
-    """Emissions since the beginning of an episode, as ``EpisodeRecord.carbon`` has them at its end.
+    """Emissions since the beginning of an episode; at its end, they equal ``EpisodeRecord.carbon``.
 
     The caller adds up times in which neither the signal nor the number of executors in the cluster changes. A shallow
     copy is independent of the original.

@@ -103,7 +103,7 @@ class ReferenceCluster(ReferenceExecutors):
         self._offer((None, class_id) for class_id in self._class_ids)
 
     def _work(self, executor: Executor, stage: Stage, task_ms: float) -> ProcessGenerator:
-        """Run a task of a stage on an executor, and then all further tasks that it gets there."""
+        """Run a task of a stage on an executor, then further tasks of the stage until it has none left."""
         while True:
             occupation = executor.occupation
             yield self.clock.timeout(task_ms)

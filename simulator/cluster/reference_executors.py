@@ -1,4 +1,4 @@
-"""The reference: executors, what they do, and how they are offered.
+"""Reference simulator: state and offers of executors, as SimPy processes.
 
 Few counts are stored: most quantities are computed from the places of executors and their commitments.
 """
@@ -82,7 +82,7 @@ class ReferenceExecutors(BaseCluster):
 
     @abstractmethod
     def _work(self, executor: Executor, stage: Stage, task_ms: float) -> ProcessGenerator:
-        """Run a task of a stage on an executor, and then all further tasks that it gets there."""
+        """Run a task of a stage on an executor, then further tasks of the stage until it has none left."""
 
     @abstractmethod
     def _move(self, executor: Executor) -> ProcessGenerator:

@@ -331,7 +331,7 @@ def _errors(queries: Sequence[QueryRuns]) -> tuple[dict[str, float], str]:
 
 
 def _moments(tasks: pd.DataFrame) -> list[tuple[float, ...]]:
-    """Return second moments of the runs of a query on one number of executors; none if there is only one run.
+    """Return second moments of the runs of a query on one number of executors; empty if it ran only once.
 
     A row has the degrees of freedom, the variances of the runs' mean errors, of the stages' mean errors within the run
     (both without the part that is from tasks) and of the tasks' errors within the stage, and the sum of the squares of

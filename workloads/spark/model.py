@@ -105,7 +105,7 @@ class SparkModel:
                 )
 
     def having(self, values: Mapping[str, Any]) -> SparkModel:
-        """Return the model with other values of some parameters.
+        """Return a copy of the model with changed parameters.
 
         Raises:
             WorkloadError: an unknown parameter, or a value that is negative or not finite.

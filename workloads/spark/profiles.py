@@ -333,7 +333,7 @@ def _spreads(tasks: pd.DataFrame) -> dict[int, NDArray[np.float64]]:
 
 
 def _quantiles(values: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return a few values of mean 1 with the distribution of these."""
+    """Return quantiles of the values, scaled to mean 1."""
     count = min(_NUM_QUANTILES, len(values))
     quantiles = np.quantile(values, (np.arange(count) + 0.5) / count)
     mean = float(quantiles.mean())
@@ -372,7 +372,7 @@ def with_driver(
     *,
     driver: bool = True,
 ) -> JobProfile:
-    """Return a profile with the driver's delays, which are drawn from those of the runs.
+    """Return a profile with the driver's delays, drawn from the delays of the runs.
 
     Args:
         profile: made from the runs by `workloads.spark.profiles.to_profile`.

@@ -258,7 +258,7 @@ def without_implied(shuffle: set[_Edge], others: set[_Edge]) -> set[_Edge]:
 
 
 def _parents(stage: SparkStage, stages: Mapping[int, SparkStage]) -> Iterator[SparkStage]:
-    """Yield a stage's parents; those of a parent without tasks (an empty RDD) take its place."""
+    """Yield a stage's parents. A parent without tasks (an empty RDD) is replaced by its own parents."""
     for stage_id in stage.parents:
         parent = stages.get(stage_id)
         if parent is None:
@@ -443,7 +443,7 @@ def _data_graph(query: SparkQuery, with_tasks: bool) -> nx.DiGraph[int]:
 
 
 def stage_graph(query: SparkQuery, edges: NDArray[np.int64]) -> nx.DiGraph[int]:
-    """Return a graph of the places of a query's stages, with these edges."""
+    """Return a graph over the indices of a query's stages."""
     graph: nx.DiGraph[int] = nx.DiGraph()
     graph.add_nodes_from(range(len(query.stages)))
     graph.add_edges_from(edges.tolist())

@@ -99,7 +99,7 @@ class Counts:
 def label_plans(
     weights: dict[str, NDArray[np.float32]], dcl: DCLSection, shared: Shared, plans: Sequence[EpisodePlan]
 ) -> tuple[Trajectories, Counts]:
-    """Run planned episodes with the policy of these weights; choices of the samples are replaced by labels."""
+    """Run planned episodes with the policy of these weights; labels replace the choices of the samples."""
     actor, counts = make_actor(shared.policy, weights), Counts()
     labeller = Labeller(actor, dcl, shared.seed, counts)
     episodes = start_episodes(shared.policy, shared.conditions, plans)
@@ -262,7 +262,7 @@ def changed(
 def _choice(
     featurizer: Featurizer, observation: Observation, graph: Graphs, decision: Decision | None
 ) -> tuple[int, int] | None:
-    """Return the choice of the policy that stands for a decision; None if there is none."""
+    """Return the policy's choice that corresponds to a decision; None if it has no such choice."""
     if decision is None or decision.stage not in graph.place:
         return None
     return featurizer.choice(observation, graph, decision)

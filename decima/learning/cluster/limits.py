@@ -144,7 +144,7 @@ class Limits:
         return Trajectories.concatenate([samples for samples, _ in parts])
 
     def penalty(self, run: Callable[..., list[Any]], weights: Weights, seeds: Sequence[int]) -> float:
-        """Return what the improvement of a policy loses because of limits that it exceeds on validation sequences."""
+        """Return the reduction of a policy's improvement because of limits that it exceeds on validation sequences."""
         if not self.limits:
             return 0.0
         costs = np.array(run(partial(_costs_ms, weights, self.limits), seeds))

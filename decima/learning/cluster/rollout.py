@@ -410,7 +410,7 @@ class Shared:
 def roll_out_plans(
     weights: dict[str, NDArray[np.float32]], shared: Shared, plans: Sequence[EpisodePlan]
 ) -> Trajectories:
-    """Run planned episodes with the policy of these weights."""
+    """Run planned episodes with a policy that is given by its weights."""
     actor = make_actor(shared.policy, weights)
     return roll_out(actor, start_episodes(shared.policy, shared.conditions, plans))
 

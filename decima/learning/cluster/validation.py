@@ -62,7 +62,7 @@ def evaluate_policy(
 def evaluate_weights(
     weights: dict[str, NDArray[np.float32]], shared: Shared, seeds: Sequence[int]
 ) -> NDArray[np.float64]:
-    """Call ``evaluate_policy`` with the policy of these weights."""
+    """Call ``evaluate_policy`` with a policy that is given by its weights."""
     return evaluate_policy(shared.conditions, make_actor(shared.policy, weights), seeds)
 
 

@@ -82,7 +82,7 @@ class Episodes:
 
 
 class Recorder:
-    """Scheduler whose decisions are recorded like those of an ``Actor``.
+    """Scheduler whose decisions are recorded in the form of ``Actor``.
 
     Args:
         heuristic: the scheduler.

@@ -291,7 +291,7 @@ def _means(evaluation: Evaluation) -> dict[str, float]:
 
 
 def _evaluate(actor: nn.Module, choices: Seen, part: slice | NDArray[np.int64]) -> tuple[Tensor, Tensor]:
-    """Compute log-probability and entropy of some choices, float [n] each, with gradients."""
+    """Compute log-probability and entropy of choices, float [n] each, with gradients."""
     device = next(actor.parameters()).device
     allowed = None if choices.allowed is None else torch.from_numpy(choices.allowed[part]).to(device)
     assert choices.action is not None

@@ -44,7 +44,7 @@ FEWER_SETS = 0.1
 
 @dataclass(frozen=True, eq=False)
 class GridStudy:
-    """Size of a study, its trained networks, and how it runs.
+    """Size, trained networks and workers of a study.
 
     Attributes:
         budget: factor on iterations; below 0.1, ten times the budget is a factor on training and validation sets.

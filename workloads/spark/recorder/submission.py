@@ -40,7 +40,7 @@ class Layout:
 
     @classmethod
     def parse(cls, text: str) -> Layout:
-        """Parse a text such as ``12m/16``; raise ValueError for another one."""
+        """Parse a text such as ``12m/16``; raise ValueError if it has another form."""
         match = re.fullmatch(r"(\d+[kmg])/([1-9]\d*)", text)
         if not match:
             raise ValueError(f"a layout is written as in 12m/16, not {text!r}")
