@@ -117,6 +117,32 @@ def test_a_policy_in_the_shadow_is_asked_and_not_obeyed(sleeper: Sleeper, server
         until(lambda: len(server.hellos) > connections)
 
 
+def test_spark_s_metrics_system_has_the_plugin_s_figures(sleeper: Sleeper, server: PolicyServer) -> None:
+    env = sleeper.spark.sparkContext._jvm.org.apache.spark.SparkEnv.get()
+    gauges = (
+        env.metricsSystem()
+        .getSourcesByName("plugin.decima.spark.DecimaPlugin")
+        .head()
+        .metricRegistry()
+        .getGauges()
+    )
+
+    def value(name: str) -> int:
+        return int(gauges.get(name).getValue())
+
+    server.policy = ordered(limits={"held": 1})
+    before = value("answers")
+    thread = sleeper.start("held", (SLOTS, 1500))
+    until(lambda: sleeper.running() == 1 and server.states and value("heldTasks") == SLOTS - 1)
+    assert value("answers") > before
+    assert 0 <= value("lastAnswerAgeMs") < 600_000
+    server.policy = ordered()
+    thread.join()
+    assert value("heldTasks") == 0
+    assert value("timeouts") == 0
+    assert value("fallbackRounds") >= 0
+
+
 def test_a_limit_holds_for_a_job_that_is_alone(sleeper: Sleeper, server: PolicyServer) -> None:
     server.policy = ordered(limits={"L": 2})
     sleeper.start("L", (8, 100)).join()

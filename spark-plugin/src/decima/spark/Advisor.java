@@ -56,7 +56,7 @@ final class Advisor {
   private boolean said;
   // figures
   private long rounds;
-  private long usual;
+  private volatile long usual;   // written under the lock only
   private long held;
   private long stalls;
   private long stateNanos;
@@ -264,6 +264,11 @@ final class Advisor {
     } catch (JsonProcessingException e) {
       throw new IllegalStateException(e);
     }
+  }
+
+  /** Rounds of offers in Spark's own order. */
+  long fallbackRounds() {
+    return usual;
   }
 
   void figures(ObjectNode out) {

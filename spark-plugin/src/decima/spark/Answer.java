@@ -52,6 +52,10 @@ final class Answer {
     return stages.keySet();
   }
 
+  boolean names(int stage) {
+    return stages.containsKey(stage);
+  }
+
   int slots(int stage) {
     return stages.getOrDefault(stage, ALL);
   }

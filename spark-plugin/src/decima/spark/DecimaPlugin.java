@@ -1,5 +1,7 @@
 package decima.spark;
 
+import com.codahale.metrics.Gauge;
+import com.codahale.metrics.MetricRegistry;
 import com.fasterxml.jackson.databind.node.JsonNodeFactory;
 import com.fasterxml.jackson.databind.node.ObjectNode;
 import java.util.Collections;
@@ -98,6 +100,7 @@ public final class DecimaPlugin implements SparkPlugin {
             });
         pool.install(made);
         advisor = made;
+        register(plugin.metricRegistry(), pool);
         client.start();
         if (moving != null) {
           mover = moving;
@@ -113,6 +116,15 @@ public final class DecimaPlugin implements SparkPlugin {
         }
         LOG.warn("not installed, Spark schedules as usual: {}", e.toString());
       }
+    }
+
+    /** Gauges of Spark's metrics system. */
+    private void register(MetricRegistry registry, DecimaPool pool) {
+      registry.register("answers", (Gauge<Long>) client::answers);
+      registry.register("timeouts", (Gauge<Long>) client::timeouts);
+      registry.register("lastAnswerAgeMs", (Gauge<Long>) client::lastAnswerAgeMs);
+      registry.register("fallbackRounds", (Gauge<Long>) advisor::fallbackRounds);
+      registry.register("heldTasks", (Gauge<Integer>) pool::heldTasks);
     }
 
     @Override public void shutdown() {

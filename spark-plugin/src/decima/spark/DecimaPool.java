@@ -305,6 +305,18 @@ public final class DecimaPool extends Pool {
     return Math.min(answer.slots(set.stageId()) - set.runningTasks(), answer.limit(job.id) - job.running);
   }
 
+  /** Tasks that the last answer holds back: of stages at a limit, and of those that it does not name if it says so. */
+  int heldTasks() {
+    synchronized (scheduler) {
+      int held = 0;
+      for (TaskSetManager each : advisor.answer() == null || answer == null ? new ArrayList<TaskSetManager>() : taskSets()) {
+        boolean runs = allowance(each) > 0 && (!answer.hold || answer.names(each.stageId()));
+        held += each.isZombie() || runs ? 0 : Job.pending(each);
+      }
+      return held;
+    }
+  }
+
   private void beginTurn(int place) {
     endTurn();
     if (place < queue.size()) {

@@ -205,7 +205,7 @@ final class Job {
     return set.copiesRunning()[task] == 0 && !set.successful()[task];
   }
 
-  private static int pending(TaskSetManager set) {
+  static int pending(TaskSetManager set) {
     int count = 0;
     for (int task = 0; task < set.numTasks(); task++) {
       count += isPending(set, task) ? 1 : 0;

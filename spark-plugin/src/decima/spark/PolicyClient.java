@@ -72,6 +72,7 @@ final class PolicyClient extends Thread {
   volatile boolean shadow;
   private volatile long asked;
   private volatile long answered;
+  private volatile long answeredNanos;
   private volatile long late;
   private volatile long lost;
   private volatile long bad;
@@ -225,6 +226,7 @@ final class PolicyClient extends Thread {
         expire(call, connection);
         return;
       }
+      answeredNanos = System.nanoTime();
       micros[(int) (answered++ & micros.length - 1)] = (System.nanoTime() - call.start) / 1000;
     } catch (IllegalArgumentException e) {
       bad++;
@@ -285,6 +287,19 @@ final class PolicyClient extends Thread {
     } catch (IOException e) {
       LOG.debug("closing", e);
     }
+  }
+
+  long answers() {
+    return answered;
+  }
+
+  long timeouts() {
+    return late;
+  }
+
+  /** Time since the last answer, -1 before the first. */
+  long lastAnswerAgeMs() {
+    return answered == 0 ? -1 : TimeUnit.NANOSECONDS.toMillis(System.nanoTime() - answeredNanos);
   }
 
   /** Counts so far, and times of answers in microseconds. */
