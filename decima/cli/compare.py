@@ -42,9 +42,22 @@ from decima.cli.options import (
 )
 from decima.evaluation import DEFAULT_SCHEDULERS, MOVING_DELAY, SCHEDULERS_THAT_PACK
 
+DEFAULT = click.core.ParameterSource.DEFAULT
 MEASURED_DELAY = (
     "Executors take {delay_s:g} s to move to another job, as {workload} says that they took to start. Where the jobs "
     "share one application, they take none: --moving-delay 0."
+)
+#: Errors of estimates in the event logs in recordings/first, as ``decima workload import spark`` measures them.
+RECORDED_ERRORS = {"job_error": 0.196, "stage_error": 0.103, "task_count_error": 0.173}
+#: Schedulers that are compared with these errors, too, if no options but ``BESIDE`` are given.
+WITH_ERRORS = ("priced-srpt", "decima")
+BESIDE = {
+    *("seeds", "seed", "training", "workers"),
+    *("json_file", "csv_file", "report_file", "trace_file", "animation_file", "out"),
+}
+ERRORS_NOTE = (
+    "Second table: the same batches, where schedulers have estimates with errors as in Spark's event logs (in "
+    "recordings/first). The policy {policy} was trained with exact estimates."
 )
 
 
@@ -149,8 +162,8 @@ def compare(
     best scheduler that is not learned, your own included. Saves pictures of schedules and results. Ctrl-C ends it early
     and keeps the finished experiments.
     """
-    from decima.evaluation.comparison import Comparison
-    from decima.evaluation.options import choose_schedulers
+    from decima.evaluation.comparison import Comparison, run_comparisons
+    from decima.evaluation.options import choose_schedulers, make_conditions
     from decima.outputs import atomic_path, prepare_outputs
 
     objective = take_signal(objective, options)
@@ -171,6 +184,12 @@ def compare(
         show=metrics,
         guarantees=guarantees,
     )
+    # Without options, the same batches with wrong estimates show what learning gains there.
+    given = {name for name in context.params if context.get_parameter_source(name) is not DEFAULT}
+    comparisons = [comparison]
+    if given <= BESIDE and chosen.policy is not None:
+        wrong = make_conditions(knowledge=RECORDED_ERRORS, seeds=options["seeds"], seed=options["seed"])
+        comparisons.append(Comparison(wrong, WITH_ERRORS, policy=chosen.policy, keep=False))
     ignored = options_without_effect(conditions, options)
     refuse_without_effect(context, ignored)
     if by == "tenant" and not conditions.sequence(conditions.seed).tenants:
@@ -178,7 +197,7 @@ def compare(
     prepare_outputs(out, json_file, csv_file, report_file, trace_file, animation_file)
     try:
         with progress(PATIENCE_S) as update:
-            comparison.run(workers, partial(update, "Comparing"), partial(on_compile, update))
+            run_comparisons(comparisons, workers, partial(update, "Comparing"), partial(on_compile, update))
     except KeyboardInterrupt:
         interrupted = True
     if comparison.finished:
@@ -190,7 +209,9 @@ def compare(
         if is_measured and delay_s != MOVING_DELAY:
             notes.insert(0, MEASURED_DELAY.format(delay_s=delay_s, workload=options["workload"]))
         command = command_line(context, **dict.fromkeys(ignored))
-        shown = comparison_report(comparison, command, chosen.left_out, notes, by=by)
+        others = [each for each in comparisons[1:] if each.complete]
+        notes += [ERRORS_NOTE.format(policy=each.policy) for each in others]
+        shown = comparison_report(comparison, command, chosen.left_out, notes, by=by, others=others)
         if csv_file is not None:
             with atomic_path(csv_file) as path:
                 comparison.jobs.drop(columns=["setting", "alone_s"]).to_csv(path, index=False)

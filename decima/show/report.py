@@ -45,6 +45,7 @@ def comparison_report(
     notes: Sequence[str] = (),
     *,
     by: Literal["query", "tenant"] | None = None,
+    others: Sequence[Comparison] = (),
 ) -> Report:
     """Return tables, notes, JSON and pictures of a comparison.
 
@@ -54,12 +55,16 @@ def comparison_report(
         left_out: policy that is left out -> quantities that are out of its training distribution.
         notes: further notes.
         by: groups of jobs for a table of the mean JCT; by default there is none.
+        others: complete comparisons whose tables are shown, too.
     """
     entries = [
         {"scheduler": f"{LEARNED}:{policy}", "outside_training": found} for policy, found in left_out.items()
     ]
     return Report(
-        tables=[comparison_table(comparison), *([] if by is None else [group_table(comparison, by)])],
+        tables=[
+            *(comparison_table(each) for each in (comparison, *others)),
+            *([] if by is None else [group_table(comparison, by)]),
+        ],
         notes=[*comparison_notes(comparison), *notes],
         json=comparison.to_json(command=command, left_out=entries),
         pictures=comparison_pictures(comparison),

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shlex
 import signal
 import subprocess
@@ -486,6 +487,25 @@ def test_by_default_those_that_pack_take_part_where_executors_differ(
     assert done.exit_code == 0, done.stderr
     assert ",".join(results()["schedulers"]) == SCHEDULERS_THAT_PACK
     assert "decima: the policy packing-tpch." in done.stdout
+
+
+def test_without_options_errors_of_estimates_are_shown_beside_the_exact_ones(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("decima.evaluation.options.DEFAULT_SCHEDULERS", "fifo,decima")
+    beside = ["--seeds", "2", "--workers", "1", "--json", str(tmp_path / "r.json"), "--out", str(tmp_path)]
+    result = CliRunner().invoke(cli, ["compare", *beside])
+    assert result.exit_code == 0, result.stderr
+    first, second = result.stdout.split("Scheduler")[1:]
+    assert " fifo " in first
+    assert not re.search("^ fifo ", second, re.M)
+    assert re.search("^ priced-srpt .* best *$", second, re.M)
+    assert re.search("^ decima ", second, re.M)
+    assert "errors of estimates 0.196 (jobs)" in " ".join(result.stdout.split())
+    assert "The policy embedded-batch was trained with exact estimates." in result.stdout
+    assert json.loads((tmp_path / "r.json").read_text())["knowledge"]["job_error"] == 0  # of the first table
+    other = CliRunner().invoke(cli, ["compare", "--jobs", "3", *beside])
+    assert other.stdout.count("Scheduler") == 1
 
 
 def test_a_page_to_explore_is_written(run: Compare, tmp_path: Path) -> None:
