@@ -32,6 +32,7 @@ __all__ = ["differentiate", "evaluate"]
 
 #: Smallest probability of a choice, as in ``policy.py``.
 TINY = float(np.finfo(np.float32).tiny)
+SMALLEST_LOG = np.float32(math.log(TINY))
 
 
 class Kept(NamedTuple):
@@ -318,9 +319,11 @@ def _differentiate_choices(choices, logs, entropy, of_log_probability, of_entrop
     """Fill in the gradients of the scores."""
     for graph in range(len(choices)):
         begin, end, chosen = choices[graph]
+        if begin == end:
+            continue
+        # The logarithm of a smaller probability is that of ``TINY``, a constant.
+        of_log = of_log_probability[graph] if logs[chosen] > SMALLEST_LOG else np.float32(0)
         for k in range(begin, end):
             probability = math.exp(logs[k])
-            own = -of_log_probability[graph] - of_entropy[graph] * (logs[k] + entropy[graph])
-            of_scores[k] = probability * own
-        if begin < end:
-            of_scores[chosen] += of_log_probability[graph]
+            of_scores[k] = -probability * (of_log + of_entropy[graph] * (logs[k] + entropy[graph]))
+        of_scores[chosen] += of_log

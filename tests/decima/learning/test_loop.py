@@ -166,7 +166,7 @@ def test_other_seeds_give_other_policies(runs: Runs) -> None:
 
 def test_the_policy_file_is_the_best_validated_and_says_how_it_was_made(runs: Runs) -> None:
     """The learning rate is far too high, so that the last policy is not the best."""
-    rates = {"learning_rate": 0.3, "final_learning_rate": 0.3}
+    rates = {"learning_rate": 0.1, "final_learning_rate": 0.1}
     config = runs.config(iterations=5, validation={"every": 1}, update=rates)
     result = runs.train(config, command="decima train")
     about = runs.about()

@@ -341,6 +341,24 @@ def test_gradients_are_those_of_double_precision(name: str, seed: int) -> None:
     assert (single - double).norm() < 1e-5 * (1 + double.norm())
 
 
+def test_choices_that_are_impossible_in_single_precision_teach_nothing() -> None:
+    policy = policy_of(PAPER_POLICY)
+    graphs = Graphs.concatenate(some_graphs(PAPER_POLICY, seed=3))
+    with torch.no_grad():
+        for layer in (policy.networks["stage_head"][-1], policy.networks["limit_head"][-1]):
+            layer.weight *= 1e4
+    choices = policy.act(graphs, np.random.default_rng(0).random((graphs.num_graphs, 2)))
+    last = np.array([np.flatnonzero((graphs.high > graphs.low)[:end])[-1] for end in graphs.first_stage[1:]])
+    for which in ((choices.stage, choices.limit), (graphs.place[last], graphs.high[last])):
+        found = policy(graphs, *which).log_probability
+        expected = policy._evaluate(graphs, *which).log_probability
+        gradients = [torch.autograd.grad(each.sum(), policy.parameters()) for each in (found, expected)]
+        torch.testing.assert_close(found, expected, rtol=1e-3, atol=1e-2)
+        one, other = (torch.cat([each.flatten() for each in gradient]) for gradient in gradients)
+        assert (one - other).norm() < 1e-3 * (1 + other.norm())
+    assert (found < -87).any()
+
+
 def test_one_seed_names_one_network() -> None:
     first, again, other = Policy(PAPER_POLICY, 1), Policy(PAPER_POLICY, 1), Policy(PAPER_POLICY, 2)
     assert all(torch.equal(*pair) for pair in zip(first.parameters(), again.parameters(), strict=True))
