@@ -1,4 +1,4 @@
-"""Access to the page and the metrics over HTTP with the tokens of the service."""
+"""Token authentication of HTTP requests for the page and the metrics."""
 
 from __future__ import annotations
 

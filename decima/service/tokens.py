@@ -39,7 +39,7 @@ class DeniedError(DecimaError, PermissionError):
 
 @dataclass(frozen=True)
 class Token:
-    """A token.
+    """Access token with its rate limit and expiry date; only a digest of its text is kept.
 
     Attributes:
         name: its name in messages.

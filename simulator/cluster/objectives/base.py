@@ -94,11 +94,11 @@ class Objective(ABC):
 
     @abstractmethod
     def cost_ms(self, begin_ms: float, end_ms: float, jobs: LiveJobs, scale_ms: float) -> float:
-        """Return the cost of a time in which these jobs are in the system.
+        """Return the cost of an interval in which no job enters or leaves the system.
 
         Args:
-            begin_ms: beginning of the time (exclusive), ms.
+            begin_ms: beginning of the interval (exclusive), ms.
             end_ms: its end (inclusive), ms.
-            jobs: jobs in the system all that time.
+            jobs: jobs in the system during the interval.
             scale_ms: rewards are divided by this, ms.
         """

@@ -13,5 +13,5 @@ class Makespan(Objective):
     depends_on_jobs = False
 
     def cost_ms(self, begin_ms: float, end_ms: float, jobs: LiveJobs, scale_ms: float) -> float:
-        """Return the time."""
+        """Return the length of the interval."""
         return end_ms - begin_ms

@@ -25,6 +25,6 @@ class PowerMean(Objective):
         self.exponent = exponent
 
     def cost_ms(self, begin_ms: float, end_ms: float, jobs: LiveJobs, scale_ms: float) -> float:
-        """Return by how much the powers of the jobs' ages grow."""
+        """Return the growth of the powers of the jobs' ages."""
         before, after = ((time_ms - jobs.arrival_ms) / scale_ms for time_ms in (begin_ms, end_ms))
         return scale_ms * float((after**self.exponent - before**self.exponent).sum())

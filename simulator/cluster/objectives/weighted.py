@@ -13,5 +13,5 @@ class Weighted(Objective):
     attributes = frozenset({"weight"})
 
     def cost_ms(self, begin_ms: float, end_ms: float, jobs: LiveJobs, scale_ms: float) -> float:
-        """Return the time that the jobs spend in the system, by weight."""
+        """Return the time that the jobs spend in the system, each times its weight."""
         return float(jobs.weight.sum()) * (end_ms - begin_ms)
