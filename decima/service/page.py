@@ -17,7 +17,7 @@ import os
 import secrets
 import socket
 import threading
-from collections import deque
+from collections import Counter, deque
 from collections.abc import AsyncIterator, Callable
 from functools import partial
 from pathlib import Path
@@ -74,6 +74,7 @@ class Page(Watcher):
         self._policy, self._shadow = policy, shadow
         self._drivers: dict[int, Connected] = {}
         self._decisions: dict[int, deque[dict[str, Any]]] = {}
+        self._overruled: dict[int, Counter[str]] = {}
         self._questions = self._failures = 0
         self._version = 0
         self._dirty: set[int] = set()
@@ -87,6 +88,7 @@ class Page(Watcher):
         """Add a driver to the page."""
         self._drivers[driver.number] = driver
         self._decisions[driver.number] = deque(maxlen=MOST_DECISIONS)
+        self._overruled[driver.number] = Counter()
         self._dirty.add(driver.number)
         self._version += 1
 
@@ -99,6 +101,11 @@ class Page(Watcher):
         assert decided is not None
         assert state is not None
         self._failures += bool(decided.failure)
+        counted = self._overruled[driver.number]
+        changed = getattr(driver.driver.scheduler, "overruled", ())  # only of schedulers with guarantees
+        if len(changed) < counted.total():  # a new scheduler after a failure
+            counted.clear()
+        counted.update(each.guarantee for each in changed[counted.total() :])
         for choice in decided.choices:
             job = decided.jobs[choice.job]
             self._decisions[driver.number].appendleft(
@@ -114,7 +121,7 @@ class Page(Watcher):
 
     def left(self, driver: Connected) -> None:
         """Remove a driver from the page."""
-        del self._drivers[driver.number], self._decisions[driver.number]
+        del self._drivers[driver.number], self._decisions[driver.number], self._overruled[driver.number]
         self._version += 1
 
     def _summary(self) -> tuple[dict[str, Any], list[int], list[int]]:
@@ -183,6 +190,7 @@ class Page(Watcher):
                 for each in executors[:MOST_EXECUTORS]
             ],
             "decisions": list(self._decisions[driver.number]),
+            "overruled": dict(self._overruled[driver.number]),
         }
 
     # The web server.
@@ -300,6 +308,7 @@ def _job(job: LiveJob) -> dict[str, Any]:
         "id": job.message.id,
         "number": job.number,
         "name": _name(job),
+        "pool": one_line(job.message.pool or ""),
         "recognised": job.recognised,
         "tasks": sum(job.tasks),
         "done": sum(job.done),

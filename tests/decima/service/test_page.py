@@ -207,3 +207,26 @@ def test_a_browser_shows_names_as_text(tmp_path: Path) -> None:
     assert len(re.findall(r'class="slot', body)) >= 8
     assert body.count("<circle") >= 10
     assert "Last decisions" in body
+
+
+def test_decisions_that_guarantees_changed_are_counted() -> None:
+    page, at = Page("fifo,ceiling=a:0.3"), list[str]()
+    service = Service(lambda: make_scheduler("fifo,ceiling=a:0.3"), watchers=[page])
+    jobs = (a_job("1", a_stage(1, tasks=20), pool="a"), a_job("2", a_stage(2, tasks=20)))
+    with (
+        serving(service, beside=lambda: page.listen(0, "127.0.0.1", at.append)) as where,
+        Client(where) as client,
+    ):
+        counts = []
+        for seq in (1, 2):
+            client.ask(a_state(seq, *jobs, having=executors(10)))
+            while True:  # the page hears of an answer after the driver
+                response, connection = get(at[0], "/state")
+                [driver] = json.loads(response.read())["drivers"]
+                connection.close()
+                if sum(driver["overruled"].values()) > sum(counts):
+                    break
+            assert set(driver["overruled"]) == {"ceiling"}
+            counts.append(driver["overruled"]["ceiling"] - sum(counts))
+    assert counts[0] == counts[1] >= 1
+    assert [job["pool"] for job in driver["jobs"]] == ["a", ""]
