@@ -43,7 +43,7 @@ MEAN = "mean"
 TUNED_ON, JUDGED_ON = "tuned on", "other seeds"
 #: Standard deviation of the first candidates, and the bound on both sides, as logarithms of factors of the defaults.
 FIRST_STEP, MOST = 0.3, 2.0
-#: Weights, whose default is 0, are this times the variables of the search: many of them add up.
+#: A weight, which has a dot in its name, is its default plus this times the variable of the search: many add up.
 WEIGHT_SCALE = 0.3
 #: Digits of the constants that are found.
 DIGITS = 3
@@ -96,7 +96,7 @@ def tune_rule(
     """Search for constants with a low mean JCT, or another metric, than the rule's own constants have.
 
     The search is CMA-ES with a diagonal covariance (Ros and Hansen, PPSN 2008) over the logarithms of the constants,
-    and over the weights of ``adaptive-srpt``, whose default is 0.
+    and over the weights of ``adaptive-srpt``.
     It minimises the mean logarithm of the mean JCT of a sequence, or the mean of another metric; all settings have the
     same weight. What it found is the mean of its last distribution.
 
@@ -141,7 +141,7 @@ def tune_rule(
         for generation in range(generations):
             on_step("Tuning", generation, generations)
             candidates = search.ask()
-            specs = tuple(_named(rule, names, _constants(centre, each)) for each in candidates)
+            specs = tuple(_named(rule, names, _constants(names, centre, each)) for each in candidates)
             items = [
                 (False, name, each.seeds[(generation * sequences + number) % len(each.seeds)], specs)
                 for name, each in settings.items()
@@ -152,7 +152,7 @@ def tune_rule(
                 raise CompareError(f"no {objective} to minimise: no job has what it is measured from")
             costs = np.log(found) if objective == MEAN else found
             search.tell(candidates, costs.mean(axis=0).tolist())
-            path.append(_constants(centre, search.result.xfavorite))
+            path.append(_constants(names, centre, search.result.xfavorite))
         on_step("Tuning", generations, generations)
         constants = {name: float(f"{value:.{DIGITS}g}") for name, value in zip(names, path[-1], strict=True)}
         specs = (rule, scheduler_name(rule, constants))
@@ -262,9 +262,12 @@ def _judged(conditions: Conditions, judged: int, judged_seed: int | None) -> Con
     return replace(conditions, seed=first, num_experiments=judged)
 
 
-def _constants(defaults: NDArray[np.float64], variables: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return constants of the rule, from the variables of the search."""
-    return np.where(defaults > 0, defaults * np.exp(variables), WEIGHT_SCALE * variables)
+def _constants(
+    names: Sequence[str], defaults: NDArray[np.float64], variables: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """Return constants and weights of the rule, from the variables of the search."""
+    is_weight = np.array(["." in name for name in names])
+    return np.where(is_weight, defaults + WEIGHT_SCALE * variables, defaults * np.exp(variables))
 
 
 def _named(rule: str, names: Sequence[str], values: NDArray[np.float64]) -> str:

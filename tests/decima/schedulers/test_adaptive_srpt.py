@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -14,13 +15,14 @@ from decima.registry import make_scheduler, parameters
 from decima.schedulers.adaptive_srpt import HALF, MOST_FACTOR, OF_JOB, STATE, WEIGHTS, AdaptiveSrpt
 from decima.schedulers.priced_srpt import PricedConstants, PricedSrpt
 from simulator import Cluster, ClusterConfig, run_episode
-from simulator.cluster.config import Knowledge
+from simulator.cluster.config import EXACT, Knowledge
 from simulator.cluster.observation import Observation
 from tests.decima.policy.examples import random_sequence
 from tests.simulator.cluster.build import inflating, job, jobs, stage
 from workloads.arrivals import JobSequence, batch_arrivals
 
 DEFAULTS = PricedConstants()
+NO_WEIGHTS = dict.fromkeys(WEIGHTS, 0.0)
 WRONG = ClusterConfig(12, moving_delay_ms=50.0, knowledge=Knowledge(job_error=1.0, stage_error=0.5))
 
 
@@ -37,8 +39,16 @@ def observed(config: ClusterConfig, sequence: JobSequence) -> Observation:
 @pytest.mark.parametrize("seed", range(3))
 def test_without_weights_it_is_the_rule(seed: int) -> None:
     sequence = random_sequence(np.random.default_rng(seed), max_jobs=9)
-    runs = [run_episode(WRONG, sequence, each) for each in (AdaptiveSrpt(), PricedSrpt())]
+    runs = [run_episode(WRONG, sequence, each) for each in (AdaptiveSrpt(**NO_WEIGHTS), PricedSrpt())]
     assert runs[0].completion_ms.tolist() == runs[1].completion_ms.tolist()
+
+
+@pytest.mark.parametrize("seed", [0, 2])
+def test_the_learned_weights_need_wrong_estimates(seed: int) -> None:
+    sequence = random_sequence(np.random.default_rng(seed), max_jobs=9)
+    for config, equal in ((WRONG, False), (replace(WRONG, knowledge=EXACT), True)):
+        runs = [run_episode(config, sequence, each) for each in (AdaptiveSrpt(), PricedSrpt())]
+        assert (runs[0].completion_ms.tolist() == runs[1].completion_ms.tolist()) == equal
 
 
 def test_constants_follow_the_features_of_the_state() -> None:
