@@ -16,6 +16,8 @@ __all__ = ["Pass", "Rows", "add", "find_rows", "make_pass", "run", "run_back", "
 #: Number of rows over which a gradient is summed in single precision.
 BLOCK = 512
 LINEAR = np.float32(1.0)
+#: Loops over unsigned indices, which cannot count from the end of an array, are compiled to vectors.
+UNSIGNED = np.uint64
 
 
 class Pass(NamedTuple):
@@ -142,16 +144,18 @@ def _find_steps(graphs):
 def take(source, rows, target, column):
     """Copy rows of ``source`` to the first rows of ``target``, starting at a column."""
     for k in range(len(rows)):
-        for place in range(source.shape[1]):
-            target[k, column + place] = source[rows[k], place]
+        row, to = UNSIGNED(rows[k]), UNSIGNED(k)
+        for place in range(UNSIGNED(source.shape[1])):
+            target[to, UNSIGNED(column) + place] = source[row, place]
 
 
 @inner(fastmath=ANY_ORDER)
 def add(source, begin, target, rows):
     """Add rows of ``source``, the first one being ``begin``, to the given rows of ``target``."""
     for k in range(len(rows)):
-        for place in range(target.shape[1]):
-            target[rows[k], place] += source[begin + k, place]
+        row, to = UNSIGNED(begin + k), UNSIGNED(rows[k])
+        for place in range(UNSIGNED(target.shape[1])):
+            target[to, place] += source[row, place]
 
 
 # Parts of the network.
