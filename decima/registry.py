@@ -17,6 +17,7 @@ from decima.schedulers.adaptive_srpt import WEIGHTS, AdaptiveSrpt
 from decima.schedulers.base import Decide, FunctionScheduler, Scheduler, SchedulerError
 from decima.schedulers.carbon.cap import Cap
 from decima.schedulers.carbon.carbon_price import CarbonPrice
+from decima.schedulers.carbon.carbon_slack import CarbonSlack, CarbonSlackConstants
 from decima.schedulers.carbon.greenest_first import GreenestFirst
 from decima.schedulers.carbon.pcaps import Pcaps
 from decima.schedulers.drf import Drf
@@ -102,6 +103,7 @@ SCHEDULERS: dict[str, type[Scheduler]] = {
     "pcaps": Pcaps,
     "greenest-first": GreenestFirst,
     "carbon-price": CarbonPrice,
+    "carbon-slack": CarbonSlack,
     "lookahead": Lookahead,
     "tetris": Tetris,
     "drf": Drf,
@@ -127,18 +129,20 @@ PARAMETERS: dict[str, tuple[str, ...]] = {
     "pcaps": ("gamma",),
     "greenest-first": ("patience",),
     "carbon-price": ("seconds",),
+    "carbon-slack": ("seconds",),
     "lookahead": ("futures",),
     "tetris": ("remaining", "fairness"),
     "graphene-star": ("alpha", "long", "fragmented"),
     "graphene": ("remaining", "fairness"),
 }
 #: Names with another scheduler in them: ``NAME:PARAMETER=VALUE,base=OTHER``.
-WITH_BASE = ("cap", "pcaps", "greenest-first", "carbon-price")
-#: Name -> further parameters with their defaults, which ``NAME:PARAMETER=VALUE,..`` sets; ``decima tune`` tunes them.
+WITH_BASE = ("cap", "pcaps", "greenest-first", "carbon-price", "carbon-slack")
+#: Name -> further parameters with their defaults, which ``NAME:PARAMETER=VALUE,..`` sets.
 CONSTANTS: dict[str, dict[str, float]] = {
     "priced-srpt": PricedConstants()._asdict(),
     "adaptive-srpt": PricedConstants()._asdict() | WEIGHTS,
     "atc": AtcConstants()._asdict() | PricedConstants()._asdict(),
+    "carbon-slack": CarbonSlackConstants()._asdict(),
 }
 
 #: A scheduler, or anything that ``make_scheduler`` converts to one.

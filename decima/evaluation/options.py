@@ -213,7 +213,7 @@ def scheduler_summaries() -> dict[str, str]:
         "tuned-NAME:makespan": "The best for the makespan, in hindsight.",
         "NAME:PARAMETER=VALUE,..": "With named parameters, for priced-srpt and packed-srpt also those of decima tune.",
         "NAME:FILE.json": "With the parameters in a file of decima tune.",
-        "NAME:PARAMETER=VALUE,base=OTHER": "cap, pcaps, greenest-first or carbon-price around another scheduler.",
+        "NAME:PARAMETER=VALUE,base=OTHER": "cap, pcaps, greenest-first or carbon-.. around another scheduler.",
         LEARNED: "A graph neural network, trained to schedule jobs like the given ones.",
         f"{LEARNED}:POLICY": f"The same with a policy file of decima train, or one of {', '.join(SHIPPED)}.",
         f"{LEARNED}:POLICY{UNGUARDED}": "The same without its guard, which leaves no executor idle while work waits.",

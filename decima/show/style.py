@@ -49,6 +49,7 @@ STYLES: dict[str, tuple[str, str]] = {
     # where carbon counts
     "cap": (SKY, "-"),
     "carbon-price": (BLUE, "-"),
+    "carbon-slack": (BLACK, "--"),
     "pcaps": (PINK, "-"),
     "greenest-first": (ORANGE, "-"),
     # where executors are of several sizes

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import partial
 from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
+from rich.table import Table
 
 from decima.evaluation.metrics import Interval, mean_interval, paired_change
 from decima.show.style import LEGEND, finish_axes, new_axes, styles
@@ -16,9 +18,10 @@ from decima.show.tables import interval_text, new_table
 from decima.studies.compared import tidy
 from decima.studies.outcome import RULE, Outcome
 from decima.studies.study import Study
+from workloads.attribute_distribution import AttributeDistribution
 from workloads.sources.carbon import open_signal
 
-__all__ = ["Saving", "carbon", "savings"]
+__all__ = ["EqualMisses", "Saving", "at_equal_misses", "carbon", "savings"]
 
 #: Rules and their parameters. All of them are around the rule ``priced-srpt``.
 FAMILIES = {
@@ -30,6 +33,13 @@ FAMILIES = {
 #: Rules that know nothing of carbon.
 BLIND = ("fair", RULE)
 FRONT = "cap"
+#: Slack of the deadlines, and rules where jobs have deadlines.
+SLACKS = ((2.0, 4.0), (4.0, 16.0))
+IN_TIME = (
+    *(RULE, "least-slack", "cap:minimum=0.4,base=least-slack", "greenest-first:patience=3,base=least-slack"),
+    *(f"carbon-price:{seconds}" for seconds in (5, 8, 12, 16, 20, 30, 40)),
+)
+OURS = "carbon-slack"
 
 
 class Saving(NamedTuple):
@@ -52,14 +62,45 @@ class Saving(NamedTuple):
     hours: float
 
 
+class EqualMisses(NamedTuple):
+    """Carbon of ``carbon-slack`` against that of other rules which miss as many deadlines.
+
+    Attributes:
+        rules: two other rules, the first one with fewer misses. One of them, drawn for each experiment, misses as many
+            deadlines on average, with the least carbon. The same rule twice if no rule misses fewer: that with the
+            fewest.
+        share: probability of the second one.
+        change: relative change of the carbon, paired by experiment.
+    """
+
+    rules: tuple[str, str]
+    share: float
+    change: Interval
+
+
 def carbon(study: Study, signal: str, interval_s: float) -> Outcome:
-    """Compare rules on streams under a signal, each experiment from its own time on."""
+    """Compare rules on streams under a signal, each experiment from its own time on; then with deadlines."""
     conditions = study.conditions(
         num_experiments=12, num_jobs=50, interval_s=interval_s, signal=open_signal(signal)
     )
     names = [*BLIND, *(f"{family}:{value}" for family, values in FAMILIES.items() for value in values)]
-    runs = tidy(study.compare({"": (conditions, {name: name for name in names})}))
-    found = savings(runs)
+    with_deadlines = {
+        f"slack {least:g} to {most:g}": replace(
+            conditions, attributes=AttributeDistribution(slack=(least, most))
+        )
+        for least, most in SLACKS
+    }
+    runs = tidy(
+        study.compare(
+            {"": (conditions, {name: name for name in names})}
+            | {
+                name: (each, {rule: rule for rule in (*IN_TIME, OURS)})
+                for name, each in with_deadlines.items()
+            }
+        )
+    )
+    found = savings(runs[runs["condition"] == ""])
+    equal = {name: at_equal_misses(runs[runs["condition"] == name]) for name in with_deadlines}
     title = f"{conditions.num_jobs} {study.workload.name} jobs {interval_s:g} s apart, {study.executors} executors"
     table = new_table(
         f"{title}, carbon of {signal}, {conditions.num_experiments} experiments",
@@ -78,15 +119,17 @@ def carbon(study: Study, signal: str, interval_s: float) -> Outcome:
     return Outcome(
         "carbon",
         runs,
-        [table],
+        [table, *(_deadlines_table(runs, name) for name in with_deadlines)],
         [
             "± is half a 95 % confidence interval (Student's t); changes are paired by experiment.",
             "vs CAP: mean JCT against that of cap with the same carbon, between two of its settings.",
+            *(_verdict(name, each) for name, each in equal.items()),
         ],
         extra={
             "signal": signal,
             "interval_s": interval_s,
             "savings": {name: each._asdict() for name, each in found.items()},
+            "equal_misses": {name: each._asdict() for name, each in equal.items()},
             "seeds": list(conditions.seeds),
         },
         pictures={"carbon": partial(plot_front, found)},
@@ -116,6 +159,51 @@ def savings(runs: pd.DataFrame) -> dict[str, Saving]:
             float(rows["executor_hours"].mean()),
         )
     return found
+
+
+def at_equal_misses(runs: pd.DataFrame) -> EqualMisses:
+    """Compare the carbon of ``carbon-slack`` with that of other rules at equal misses.
+
+    Args:
+        runs: a row for each ``scheduler`` and ``seed``, with ``carbon`` and ``deadline_misses``.
+    """
+    by_name = {str(name): rows.set_index("seed") for name, rows in runs.groupby("scheduler", sort=False)}
+    ours = by_name.pop(OURS)
+    misses = {name: float(rows["deadline_misses"].mean()) for name, rows in by_name.items()}
+    target = max(float(ours["deadline_misses"].mean()), min(misses.values()))
+    mixed = {}
+    for fewer in (name for name in by_name if misses[name] <= target):
+        for more in (name for name in by_name if misses[name] >= target):
+            gap = misses[more] - misses[fewer]
+            share = (target - misses[fewer]) / gap if gap else 0.0
+            mixed[fewer, more, share] = (1 - share) * by_name[fewer]["carbon"] + share * by_name[more][
+                "carbon"
+            ]
+    fewer, more, share = min(mixed, key=lambda key: float(mixed[key].mean()))
+    change = paired_change(ours["carbon"], mixed[fewer, more, share])
+    return EqualMisses((fewer, more if share else fewer), share, change)
+
+
+def _deadlines_table(runs: pd.DataFrame, condition: str) -> Table:
+    table = new_table(f"Deadlines, {condition}", "Scheduler", "Carbon (g)", "Misses", "Mean JCT (s)")
+    for name in (*IN_TIME, OURS):
+        mine = runs[(runs["condition"] == condition) & (runs["scheduler"] == name)]
+        table.add_row(
+            name,
+            interval_text(mean_interval(mine["carbon"]), ".0f"),
+            interval_text(mean_interval(mine["deadline_misses"]), ".1%"),
+            interval_text(mean_interval(mine["mean_jct_s"]), ".1f"),
+            style="bold" if name == OURS else None,
+        )
+    return table
+
+
+def _verdict(condition: str, found: EqualMisses) -> str:
+    rules = " and ".join(dict.fromkeys(found.rules))
+    which = (
+        "the rule with the fewest misses" if found.rules[0] == found.rules[1] else "mixed, at equal misses"
+    )
+    return f"{OURS}, {condition}: {interval_text(found.change, '+.1%')} carbon against {rules} ({which})."
 
 
 def _family(name: str) -> str:

@@ -179,7 +179,7 @@ STUDIES: dict[str, Entry] = {
         )),
     "carbon": Entry("carbon:carbon", """Compare carbon and completion time of rules that shift work.
 
-        Streams under a carbon intensity that changes. Nothing is trained. About 2 minutes.""", (
+        Streams under a carbon intensity that changes; with deadlines, too. Nothing is trained. About 4 minutes.""", (
             Option("--carbon", "text", "Signal: FILE[:SCALE].", "synthetic-solar:60", "signal", "FILE[:SCALE]"),
             Option("--interval", "above 0", "Mean seconds between the jobs.", 30.0, "interval_s"), *_cluster(100))),
     "algorithms": Entry("algorithms:algorithms", """Compare algorithms that train policies, at equal CPU time.

@@ -10,15 +10,17 @@ from numpy.typing import NDArray
 
 from decima.schedulers.base import Scheduler, num_committed, only_jobs
 from decima.schedulers.priced_srpt import PricedSrpt
+from simulator.cluster.alone import PARALLELISM, estimate
 from simulator.cluster.config import ClusterConfig
 from simulator.cluster.observation import Decision, Observation
 from workloads.carbon import Signal
+from workloads.job import JobProfile
 
 if TYPE_CHECKING:
     from simulator.cluster.base import BaseCluster
     from simulator.cluster.episode import DecidesStages
 
-__all__ = ["CarbonAware", "window_ms", "without"]
+__all__ = ["CarbonAware", "join_times", "times_of", "window_ms", "without"]
 
 #: Forecast in intervals of the signal, as in PCAPS: 48 hours. It is exact.
 INTERVALS = 48
@@ -94,3 +96,17 @@ def without(observation: Observation, held_back: NDArray[np.bool_]) -> Observati
     shown.stages["unclaimed_tasks"][held_back[shown.stages["job"]]] = 0
     shown.jobs["unsaturated_stages"][held_back] = 0
     return shown
+
+
+def times_of(profile: JobProfile, config: ClusterConfig) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return time alone and executor time with each limit of ``PARALLELISM`` that the cluster has, ms."""
+    limits = tuple(limit for limit in PARALLELISM if limit <= config.num_executors)
+    alone_ms, stages_ms = estimate(profile, config, limits)
+    return alone_ms, stages_ms.sum(axis=1) + np.array(limits) * config.moving_delay_ms
+
+
+def join_times(
+    times: list[tuple[NDArray[np.float64], NDArray[np.float64]]],
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return the times of all jobs, float64 [J, limits] each."""
+    return np.array([alone_ms for alone_ms, _ in times]), np.array([busy_ms for _, busy_ms in times])

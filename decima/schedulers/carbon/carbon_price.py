@@ -7,12 +7,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from decima.schedulers.carbon.base import CarbonAware, window_ms, without
-from simulator.cluster.alone import PARALLELISM, estimate
-from simulator.cluster.config import ClusterConfig
+from decima.schedulers.carbon.base import CarbonAware, join_times, times_of, window_ms, without
+from simulator.cluster.alone import PARALLELISM
 from simulator.cluster.observation import Decision, Observation, PerJob
 from workloads.carbon import Signal
-from workloads.job import JobProfile
 
 if TYPE_CHECKING:
     from simulator.cluster.episode import DecidesStages
@@ -43,7 +41,7 @@ class CarbonPrice(CarbonAware):
             raise ValueError(f"the value of a gram must not be negative, got {seconds:g}")
         super().__init__(base)
         self.seconds = seconds
-        self._times = PerJob(_times, _join)
+        self._times = PerJob(times_of, join_times)
 
     def adapt(self, observation: Observation, signal: Signal) -> Decision | None:
         """Return the other scheduler's decision for the jobs that do not wait."""
@@ -80,17 +78,3 @@ class CarbonPrice(CarbonAware):
         cost_ms = (begins - observation.time_ms) + 1000 * self.seconds * grams
         waits: NDArray[np.bool_] = cost_ms.argmin(axis=1) > 0
         return waits
-
-
-def _times(profile: JobProfile, config: ClusterConfig) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return time alone and executor time with each limit of ``PARALLELISM`` that the cluster has, ms."""
-    limits = tuple(limit for limit in PARALLELISM if limit <= config.num_executors)
-    alone_ms, stages_ms = estimate(profile, config, limits)
-    return alone_ms, stages_ms.sum(axis=1) + np.array(limits) * config.moving_delay_ms
-
-
-def _join(
-    times: list[tuple[NDArray[np.float64], NDArray[np.float64]]],
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return the times of all jobs, float64 [J, limits] each."""
-    return np.array([alone_ms for alone_ms, _ in times]), np.array([busy_ms for _, busy_ms in times])

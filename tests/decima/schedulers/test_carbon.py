@@ -20,10 +20,12 @@ from simulator import ClusterConfig, EpisodeRecord, run_episode
 from tests.simulator.cluster.build import chain, jobs, stage
 from tests.workloads.strategies import job_sequences
 from workloads import poisson_arrivals, synthetic_profiles
+from workloads.attributes import JobAttributes
 from workloads.carbon import Signal
 from workloads.sources.carbon import synthetic_signal
 
 SOLAR = synthetic_signal("synthetic-solar", 600)  # an hour is 6 s
+CONSTANT = Signal("constant", (0.0,), (300.0,), 60_000.0)
 STEPS = Signal("steps", (0.0, 10_000.0, 20_000.0), (900.0, 500.0, 100.0), 30_000.0)
 JOBS = poisson_arrivals(synthetic_profiles(6), 10, 4_000, seed=3)
 CONFIG = ClusterConfig(10, signal=SOLAR)
@@ -33,6 +35,7 @@ RULES = (
     "pcaps:1",
     "greenest-first:40",
     "carbon-price:100",
+    "carbon-slack:seconds=100,base=fair",
     "cap:minimum=0.1,base=fair",
 )
 
@@ -84,7 +87,9 @@ def test_settings_without_effect_are_the_other_scheduler() -> None:
         assert episode(rule).completion_ms.tolist() == plain
 
 
-@pytest.mark.parametrize("rule", ["cap:0.1", "pcaps:1", "greenest-first:40", "carbon-price:100"])
+@pytest.mark.parametrize(
+    "rule", ["cap:0.1", "pcaps:1", "greenest-first:40", "carbon-price:100", "carbon-slack"]
+)
 def test_they_save_carbon(rule: str) -> None:
     config = replace(CONFIG, executor_watts=2000.0)
     seldom = poisson_arrivals(synthetic_profiles(6), 8, 60_000, seed=3)
@@ -152,6 +157,27 @@ def test_greenest_first_begins_in_the_greenest_hour_before_the_latest_end(
     assert record.task_start_ms.min() == begin_ms
 
 
+@pytest.mark.parametrize(("slack", "begins_ms"), [(1000.0, 20_000.0), (1.5, 0.0), (0.01, 0.0)])
+def test_with_carbon_slack_a_job_waits_for_a_greener_hour_if_its_deadline_allows(
+    slack: float, begins_ms: float
+) -> None:
+    """The intensity falls at 10 and at 20 s; the job takes about a second."""
+    config = ClusterConfig(4, signal=STEPS, moving_delay_ms=0.0, warmup_delay_ms=0.0, executor_watts=1e5)
+    one = replace(jobs(chain(stage(4, 1000.0))), attributes=(JobAttributes(slack=slack),))
+    record = run_episode(config, one, make_scheduler("carbon-slack:seconds=1"))
+    assert record.task_start_ms.min() == begins_ms
+    assert bool(record.missed[0]) == (slack < 1)
+
+
+def test_a_job_with_little_time_gets_more_executors() -> None:
+    config = ClusterConfig(20, signal=CONSTANT, executor_watts=1000.0)
+    limits = []
+    for slack in (1.2, 2.0, 50.0):
+        one = replace(jobs(chain(stage(200, 1000.0))), attributes=(JobAttributes(slack=slack),))
+        limits.append(int(run_episode(config, one, make_scheduler("carbon-slack")).task_parallelism.max()))
+    assert limits == [20, 10, 4]
+
+
 def test_a_job_waits_if_a_gram_is_worth_it_and_at_most_as_long_as_its_carbon_is_worth() -> None:
     config = ClusterConfig(10, signal=STEPS, moving_delay_ms=0.0, executor_watts=1e6)
     one = jobs(chain(stage(10, 1000.0)))
@@ -186,6 +212,8 @@ def test_another_scheduler_by_name() -> None:
         ("pcaps:2", "gamma must be from 0 to 1"),
         ("greenest-first:-1", "patience must be from 0 to 48"),
         ("carbon-price:-1", "must not be negative"),
+        ("carbon-slack:0", "the seconds must be positive"),
+        ("carbon-slack:margin=-1", "the margin must be positive"),
         ("cap:base=sun", "unknown scheduler 'sun'"),
         ("fifo:base=fair", "unknown scheduler"),
         ("cap:gamma=1", "no parameter 'gamma'"),

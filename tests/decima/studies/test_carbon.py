@@ -7,7 +7,7 @@ import math
 import pandas as pd
 import pytest
 
-from decima.studies.carbon import plot_front, savings
+from decima.studies.carbon import OURS, at_equal_misses, plot_front, savings
 from decima.studies.outcome import RULE
 
 #: Scheduler -> carbon and mean JCT of two experiments.
@@ -45,3 +45,27 @@ def test_the_settings_of_a_rule_are_one_line() -> None:
     [axes] = plot_front(savings(runs())).axes
     lines = {str(line.get_label()): len(line.get_xdata()) for line in axes.lines}  # type: ignore[arg-type]
     assert lines == {"fair": 1, RULE: 1, "cap": 1, "carbon-price": 2}
+
+
+def test_carbon_is_compared_at_equal_misses() -> None:
+    """Half of 100 and half of 60 g is 80 g at 2 % of misses; of 100 and 20 g in the shares 5/6 and 1/6, 87 g."""
+    carbon_and_misses = {
+        "least-slack": (100, 0.01),
+        "carbon-price:5": (60, 0.03),
+        "cap": (20, 0.07),
+        "edf": (95, 0.02),
+    }
+
+    def found(ours: float) -> tuple[tuple[str, str], float, float]:
+        rows = [
+            {"scheduler": name, "seed": seed, "carbon": carbon + 10 * seed, "deadline_misses": misses}
+            for name, (carbon, misses) in (carbon_and_misses | {OURS: (64, ours)}).items()
+            for seed in range(2)
+        ]
+        each = at_equal_misses(pd.DataFrame(rows))
+        return each.rules, each.share, each.change.mean
+
+    rules, share, change = found(0.02)
+    assert (rules, share) == (("least-slack", "carbon-price:5"), pytest.approx(0.5))
+    assert change == pytest.approx(69 / 85 - 1)
+    assert found(0.0) == (("least-slack", "least-slack"), 0.0, pytest.approx(69 / 105 - 1))

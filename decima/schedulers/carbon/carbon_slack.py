@@ -1,0 +1,127 @@
+"""A price of carbon and of missed deadlines: a job waits for a greener hour if its deadline allows."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from decima.schedulers.base import check_positive
+from decima.schedulers.carbon.base import CarbonAware, join_times, times_of, window_ms, without
+from decima.schedulers.objectives import LeastSlack
+from simulator.cluster.alone import PARALLELISM
+from simulator.cluster.config import ClusterConfig
+from simulator.cluster.observation import Decision, Observation, PerJob
+from workloads.carbon import Signal
+
+if TYPE_CHECKING:
+    from simulator.cluster.episode import DecidesStages
+
+__all__ = ["CarbonSlack", "CarbonSlackConstants"]
+
+#: Largest exponent in the probability of a missed deadline.
+FARTHEST = 30.0
+#: Constants of ``least-slack`` by default, of the same search as those of the rule.
+ORDER = {
+    "stream_steepness": 2.51,
+    "stream_price": 7.25,
+    "used_well": 1.14,
+    "worth_leaving": 5.24,
+    "worth_moving": 2.36,
+}
+
+
+class CarbonSlackConstants(NamedTuple):
+    """Constants of ``carbon-slack``, found by a search (CMA-ES) on streams of TPC-H jobs with deadlines.
+
+    Attributes:
+        seconds: value of a gram, s of a job's completion time.
+        missed: value of a missed deadline, in times of the job alone.
+        margin: factor on the time that the rest of a job takes alone.
+        spread: uncertainty of the end of a job, as a share of its remaining time alone.
+        crowding: time added for the work of the other jobs, as a share of the time that all executors need for it.
+        reserve: time added to that of the rest of a job, s.
+        tail: the rest of a job takes the time of the whole job times its share of the work to this power.
+        begun: factor on the waiting time of a job that has begun.
+    """
+
+    seconds: float = 60.8
+    missed: float = 14.3
+    margin: float = 0.893
+    spread: float = 0.105
+    crowding: float = 0.164
+    reserve: float = 0.852
+    tail: float = 0.687
+    begun: float = 0.649
+
+
+class CarbonSlack(CarbonAware):
+    """Weigh the carbon of each job against its completion time and its deadline, around any scheduler.
+
+    As ``carbon-price``, but the beginning of a job and its parallelism limit are chosen together: the pair with the
+    least sum of completion time, carbon, and the probability of a missed deadline, each with its value. So a job waits
+    for a greener hour, or runs on few executors, as far as its deadline allows; and a job that misses its deadline
+    anyway is not in a hurry. The probability is logistic in the time to spare. No job waits beyond the last deadline.
+
+    Args:
+        base: the other scheduler; by default ``least-slack`` with the constants ``ORDER``.
+        constants: fields of ``CarbonSlackConstants``, positive.
+
+    Raises:
+        ValueError: a constant is not positive.
+        TypeError: there is no such constant.
+    """
+
+    def __init__(self, base: DecidesStages | None = None, **constants: float) -> None:
+        check_positive(**constants)
+        self.own = CarbonSlackConstants(**constants)
+        super().__init__(LeastSlack(**ORDER) if base is None else base)
+        self._times = PerJob(times_of, join_times)
+        self._planned: tuple[float, object] | None = None
+        self._plan = np.zeros(0, np.bool_), np.zeros(0, np.int64)
+
+    def reset(self, config: ClusterConfig) -> None:
+        """Begin an episode."""
+        super().reset(config)
+        self._planned = None
+
+    def adapt(self, observation: Observation, signal: Signal) -> Decision | None:
+        """Return the other scheduler's decision for the jobs that do not wait."""
+        now = observation.time_ms, observation.profiles
+        if self._planned is None or self._planned[0] != now[0] or self._planned[1] is not now[1]:
+            self._planned, self._plan = now, self._choose(observation, signal)
+        waits, limits = self._plan
+        held = observation.job_executors.copy()
+        if observation.source >= 0:
+            held[observation.source] -= observation.offered
+        shown = without(observation, waits | (held >= limits))
+        if not shown.num_schedulable or (decision := self.base.decide(shown)) is None:
+            return None
+        job = observation.stage_job[decision.stage]
+        return Decision(decision.stage, min(decision.limit, int(limits[job])))
+
+    def _choose(
+        self, observation: Observation, signal: Signal
+    ) -> tuple[NDArray[np.bool_], NDArray[np.int64]]:
+        """Return whether each job waits, bool [J], and its parallelism limit if it runs now, int64 [J]."""
+        own, now = self.own, observation.time_ms
+        left_ms = observation.job_deadline_ms - now
+        work = observation.work_ms(observation.remaining_tasks)
+        share = np.minimum(work / np.maximum(observation.job_first_work_ms, 1.0), 1.0)[:, None]
+        # Arrays of jobs, begins and limits, float64 [J, B, P].
+        alone_ms, busy_ms = self._times(observation)
+        takes_ms = np.maximum(alone_ms * share**own.tail, 1.0)[:, None]
+        window = min(window_ms(signal), max(float(left_ms.max(initial=0.0)), 1.0))
+        begins = signal.ahead(now, window)[0][None, :, None]
+        mean = signal.integral(begins, begins + takes_ms) / takes_ms
+        grams = (busy_ms * share)[:, None] * mean * observation.config.executor_watts / 1000 / 3_600_000
+        others_ms = (work.sum() - work)[:, None, None] / max(observation.num_executors, 1)
+        ends_ms = begins - now + own.margin * takes_ms + own.crowding * others_ms + 1000 * own.reserve
+        uncertain_ms = own.spread * takes_ms.min(axis=2, keepdims=True)
+        spare = np.clip((left_ms[:, None, None] - ends_ms) / uncertain_ms, -FARTHEST, FARTHEST)
+        missed_ms = own.missed * alone_ms.min(axis=1)[:, None, None] / (1 + np.exp(spare))
+        waits_ms = (begins - now) * np.where(share < 1, own.begun, 1.0)[:, None]
+        cost_ms = waits_ms + takes_ms + 1000 * own.seconds * grams + missed_ms
+        limits: NDArray[np.int64] = np.array(PARALLELISM)[cost_ms[:, 0].argmin(axis=1)]
+        return cost_ms.min(axis=2).argmin(axis=1) > 0, limits
