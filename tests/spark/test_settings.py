@@ -22,7 +22,10 @@ pytestmark = [pytest.mark.slow, pytest.mark.skipif(why_not() is not None, reason
         ({"address": "here"}, "spark.decima.address is 'here', but must be HOST:PORT"),
         ({"mode": "both"}, "spark.decima.mode is 'both', but must be async or sync"),
         ({"timeoutMs": 0}, "spark.decima.timeoutMs is 0, but must be at least 1"),
-        ({"executors": "true"}, "the policy cannot move executors: the cluster is not a standalone one"),
+        (
+            {"executors": "true"},
+            "the policy cannot move executors: the cluster is neither a standalone one nor Kubernetes",
+        ),
         ({"address": "unix:/nowhere"}, "no policy at unix:/nowhere, Spark's own order until there is one"),
     ],
 )

@@ -70,6 +70,9 @@ public final class DecimaPlugin implements SparkPlugin {
         if (read.executors) {
           String why = Mover.prepare(sc.conf());
           moves = why == null;
+          if (moves && Mover.onKubernetes(sc.conf())) {
+            executors.awaitEndOfPods();
+          }
           if (!moves) {
             LOG.warn("the policy cannot move executors: {}", why);
           }
@@ -90,7 +93,7 @@ public final class DecimaPlugin implements SparkPlugin {
         TaskSchedulerImpl scheduler = (TaskSchedulerImpl) context.taskScheduler();
         DecimaPool pool = new DecimaPool(context, settings, jobs, executors);
         client = new PolicyClient(settings, token -> hello(application, token), this::policyChanged, clock);
-        Mover moving = moves ? new Mover(context, settings, client) : null;
+        Mover moving = moves ? new Mover(context, settings, client, jobs) : null;
         Advisor made = new Advisor(settings, scheduler, client, clock,
             (number, plans) -> pool.state(number, plans, moving == null ? null : moving.moveMs()),
             answer -> {
@@ -103,6 +106,7 @@ public final class DecimaPlugin implements SparkPlugin {
         register(plugin.metricRegistry(), pool);
         client.start();
         if (moving != null) {
+          Mover.stopAllocation(context);
           mover = moving;
           context.listenerBus().addToQueue(mover, "decima");
           mover.start();
@@ -112,7 +116,8 @@ public final class DecimaPlugin implements SparkPlugin {
       } catch (RuntimeException | LinkageError e) {
         context.listenerBus().removeListener(watcher);
         if (moves) {   // it has no executors, and nothing else would request any
-          context.requestTotalExecutors(Integer.MAX_VALUE, 0, Reflect.emptyMap());
+          Mover.stopAllocation(context);
+          Mover.requestAll(context);
         }
         LOG.warn("not installed, Spark schedules as usual: {}", e.toString());
       }

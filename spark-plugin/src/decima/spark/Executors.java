@@ -12,20 +12,37 @@ final class Executors {
   private static final class Executor {
     final int slots;
     String job;
+    /** Time until which the end of its pod is awaited; 0 before the driver has killed it. */
+    long endsMs;
 
     Executor(int slots) {
       this.slots = slots;
     }
   }
 
+  private static final String KILLED = "Executor killed by driver.";
+  /** Without a report of the end of a pod, its slot counts as occupied for this time. */
+  private static final long LONGEST_END_MS = 60_000;
+
   private final Map<String, Executor> executors = new LinkedHashMap<>();
+  private boolean pods;
+
+  /** On Kubernetes, a killed executor occupies a slot until a second event reports that its pod has ended. */
+  synchronized void awaitEndOfPods() {
+    pods = true;
+  }
 
   synchronized void added(String id, int slots) {
     executors.put(id, new Executor(slots));
   }
 
-  synchronized void removed(String id) {
-    executors.remove(id);
+  synchronized void removed(String id, String reason) {
+    Executor executor = executors.get(id);
+    if (pods && executor != null && executor.endsMs == 0 && KILLED.equals(reason)) {
+      executor.endsMs = System.currentTimeMillis() + LONGEST_END_MS;
+    } else {
+      executors.remove(id);
+    }
   }
 
   /** Notes that the executor runs a task of the job. */
@@ -37,23 +54,25 @@ final class Executors {
   }
 
   synchronized int count() {
-    return executors.size();
+    return (int) executors.values().stream().filter(each -> each.endsMs == 0).count();
   }
 
   /** Number of task slots. */
   synchronized int slots() {
-    return executors.values().stream().mapToInt(each -> each.slots).sum();
+    return executors.values().stream().filter(each -> each.endsMs == 0).mapToInt(each -> each.slots).sum();
   }
 
   /** Under the scheduler's lock. */
   synchronized void write(ArrayNode out, TaskSchedulerImpl scheduler, Set<String> jobs) {
     scala.collection.immutable.Map<String, Object> running = scheduler.runningTasksByExecutors();
+    long now = System.currentTimeMillis();
+    executors.values().removeIf(each -> each.endsMs != 0 && each.endsMs < now);
     executors.forEach((id, executor) -> {
       Option<Object> tasks = running.get(id);
       out.addObject().put("id", id).put("slots", executor.slots)
           .put("running", tasks.isDefined() ? (Integer) tasks.get() : 0)
           .put("job", jobs.contains(executor.job) ? executor.job : null)
-          .put("leaving", scheduler.isExecutorDecommissioned(id));
+          .put("leaving", executor.endsMs != 0 || scheduler.isExecutorDecommissioned(id));
     });
   }
 }

@@ -117,6 +117,10 @@ final class JobGraph {
     }
   }
 
+  synchronized boolean isEmpty() {
+    return jobs.isEmpty();
+  }
+
   /** Returns the id of the stage's job; null if the job has ended. */
   String jobOf(int stage) {
     Job job = byStage.get(stage);

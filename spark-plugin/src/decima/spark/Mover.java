@@ -15,8 +15,10 @@ import java.util.concurrent.TimeUnit;
 import org.apache.spark.SparkConf;
 import org.apache.spark.SparkContext;
 import org.apache.spark.scheduler.SparkListener;
+import org.apache.spark.scheduler.SparkListenerEvent;
 import org.apache.spark.scheduler.SparkListenerExecutorAdded;
 import org.apache.spark.scheduler.SparkListenerExecutorRemoved;
+import org.apache.spark.scheduler.SparkListenerJobEnd;
 import org.apache.spark.scheduler.SparkListenerTaskEnd;
 import org.apache.spark.scheduler.SparkListenerTaskStart;
 import org.apache.spark.scheduler.TaskSchedulerImpl;
@@ -25,12 +27,15 @@ import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
 /**
- * Changes the number of executors of a running application on a standalone cluster to the policy's target.
+ * Changes the number of executors of a running application on a standalone cluster or Kubernetes to the policy's target.
  *
  * <p>More: the application's limit at Spark's master is raised, which starts executors where slots are free. Fewer: the
  * limit is lowered, which starts nothing new and stops nothing; executors beyond it are marked, so that they get no further
  * tasks, finish their running tasks, and are killed when they are idle. The external shuffle service keeps their
  * output. So no task fails or runs twice. Spark's own decommissioning, and killing busy executors, would repeat tasks.
+ *
+ * <p>On Kubernetes there is no external shuffle service: marked executors also wait until no incomplete job can read their
+ * map outputs. The last executor leaves between two jobs only, so that these jobs complete.
  *
  * <p>Everything except calls of the listener runs in a separate thread.
  */
@@ -39,6 +44,7 @@ final class Mover extends SparkListener {
   private static final int SWEEP_MS = 100;
   private static final int NONE = -1;
   private static final int ALL = Integer.MAX_VALUE;
+  private static final String MOST = "spark.dynamicAllocation.maxExecutors";
   /** Executors whose first task starts later after registration waited for work, which is not moving delay. */
   private static final long MOST_IDLE_MS = 2_000;
   /** Executors that register later after the request waited for a slot of another application. */
@@ -50,6 +56,9 @@ final class Mover extends SparkListener {
   private final TaskSchedulerImpl scheduler;
   private final CoarseGrainedSchedulerBackend backend;
   private final PolicyClient client;
+  private final JobGraph jobs;
+  /** On Kubernetes; else null. */
+  private final Outputs outputs;
   private final ScheduledThreadPoolExecutor thread = new ScheduledThreadPoolExecutor(1, task -> {
     Thread made = new Thread(task, "decima-mover");
     made.setDaemon(true);
@@ -66,10 +75,12 @@ final class Mover extends SparkListener {
   private final Map<String, long[]> joined = new HashMap<>();
   private final Deque<Long> delays = new ArrayDeque<>();
 
-  Mover(SparkContext context, Settings settings, PolicyClient client) {
+  Mover(SparkContext context, Settings settings, PolicyClient client, JobGraph jobs) {
     this.context = context;
     this.settings = settings;
     this.client = client;
+    this.jobs = jobs;
+    outputs = onKubernetes(context.conf()) ? new Outputs(jobs) : null;
     scheduler = (TaskSchedulerImpl) context.taskScheduler();
     backend = (CoarseGrainedSchedulerBackend) context.schedulerBackend();
   }
@@ -81,25 +92,48 @@ final class Mover extends SparkListener {
    * @return why executors cannot be moved; null if they can
    */
   static String prepare(SparkConf conf) {
-    if (!conf.get("spark.master", "").startsWith("spark://")) {
-      return "the cluster is not a standalone one";
+    boolean kubernetes = onKubernetes(conf);
+    if (!kubernetes && !conf.get("spark.master", "").startsWith("spark://")) {
+      return "the cluster is neither a standalone one nor Kubernetes";
     }
-    if (!conf.getBoolean("spark.shuffle.service.enabled", false)) {
+    if (!kubernetes && !conf.getBoolean("spark.shuffle.service.enabled", false)) {
       return "spark.shuffle.service.enabled is not true: what executors have written would go with them";
     }
-    if (conf.contains("spark.cores.max")) {
+    if (!kubernetes && conf.contains("spark.cores.max")) {
       return "spark.cores.max is set, beyond which Spark's master gives nothing";
+    }
+    if (kubernetes) {
+      conf.set("spark.dynamicAllocation.shuffleTracking.enabled", "true")
+          .setIfMissing(MOST, conf.get("spark.executor.instances", "2"));
     }
     String never = "100000000s";
     conf.set("spark.dynamicAllocation.enabled", "true").set("spark.dynamicAllocation.minExecutors", "0")
         .set("spark.dynamicAllocation.initialExecutors", "0").remove("spark.executor.instances")
         .set("spark.dynamicAllocation.schedulerBacklogTimeout", never)
         .set("spark.dynamicAllocation.sustainedSchedulerBacklogTimeout", never)
-        .set("spark.dynamicAllocation.executorIdleTimeout", never)
+        // On Kubernetes also the age at which surplus pods that have not started are deleted.
+        .set("spark.dynamicAllocation.executorIdleTimeout", kubernetes ? "1s" : never)
         .set("spark.dynamicAllocation.cachedExecutorIdleTimeout", never);
     // By default the driver notices a killed executor 5 s late.
     conf.setIfMissing("spark.standalone.executorRemoveDelayOnDisconnection", "50ms");
     return null;
+  }
+
+  static boolean onKubernetes(SparkConf conf) {
+    return conf.get("spark.master", "").startsWith("k8s://");
+  }
+
+  /** Requests all executors. Kubernetes has no upper bound of its own: there, the application's. */
+  static void requestAll(SparkContext context) {
+    boolean bounded = onKubernetes(context.conf());
+    context.requestTotalExecutors(bounded ? context.conf().getInt(MOST, 2) : ALL, 0, Reflect.emptyMap());
+  }
+
+  /** Stops Spark's dynamic allocation, which would remove idle executors. */
+  static void stopAllocation(SparkContext context) {
+    if (onKubernetes(context.conf()) && context.executorAllocationManager().isDefined()) {
+      context.executorAllocationManager().get().stop();
+    }
   }
 
   void start() {
@@ -140,7 +174,11 @@ final class Mover extends SparkListener {
     if (executors != target) {
       target = executors;
       expect(executors == ALL ? 0 : executors - active().size());
-      context.requestTotalExecutors(executors, 0, Reflect.emptyMap());
+      if (executors == ALL) {
+        requestAll(context);
+      } else {
+        context.requestTotalExecutors(executors, 0, Reflect.emptyMap());
+      }
       LOG.info("executors: {}", executors == ALL ? "all there are" : executors);
     }
     enforce();
@@ -159,15 +197,16 @@ final class Mover extends SparkListener {
     enforce();
   }
 
-  /** Marks executors beyond the target: idle ones first, then the newest. */
+  /** Marks executors beyond the target: those without needed outputs first, then idle ones, then the newest. */
   private void enforce() throws ReflectiveOperationException {
     List<String> active = active();
-    if (target == NONE || active.size() <= target) {
+    int keep = target == 0 && outputs != null && !jobs.isEmpty() ? 1 : target;
+    if (target == NONE || active.size() <= keep) {
       return;
     }
-    active.sort(Comparator.comparing((String id) -> scheduler.isExecutorBusy(id))
-        .thenComparing(id -> -Long.parseLong(id)));
-    List<String> surplus = new ArrayList<>(active.subList(0, active.size() - target));
+    active.sort(Comparator.comparing((String id) -> outputs != null && outputs.holds(id))
+        .thenComparing(scheduler::isExecutorBusy).thenComparing(id -> -Long.parseLong(id)));
+    List<String> surplus = new ArrayList<>(active.subList(0, active.size() - keep));
     Reflect.decommission(backend, surplus, "the policy gives it to another application");
     marked.addAll(surplus);
     release();
@@ -176,7 +215,8 @@ final class Mover extends SparkListener {
   /** Kills idle marked executors; Spark checks again, under its own lock, that they are idle. */
   private void release() throws ReflectiveOperationException {
     List<String> idle = new ArrayList<>(marked);
-    idle.removeIf(scheduler::isExecutorBusy);
+    idle.removeIf(id -> outputs == null ? scheduler.isExecutorBusy(id)
+        : !outputs.mayGo(id, scheduler.isExecutorBusy(id)));
     if (!idle.isEmpty()) {
       Reflect.killIdle(backend, idle);
     }
@@ -206,6 +246,9 @@ final class Mover extends SparkListener {
 
   @Override public void onExecutorRemoved(SparkListenerExecutorRemoved event) {
     marked.remove(event.executorId());
+    if (outputs != null) {
+      outputs.removed(event.executorId());
+    }
     synchronized (this) {
       joined.remove(event.executorId());
     }
@@ -223,8 +266,26 @@ final class Mover extends SparkListener {
   }
 
   @Override public void onTaskEnd(SparkListenerTaskEnd event) {
+    if (outputs != null && event.taskInfo() != null) {
+      outputs.taskEnded(event.taskInfo().executorId(), event.stageId(), event.taskType());
+    }
     if (event.taskInfo() != null && marked.contains(event.taskInfo().executorId())) {
       run(this::release);
+    }
+  }
+
+  @Override public void onJobEnd(SparkListenerJobEnd event) {
+    jobEnded();
+  }
+
+  @Override public void onOtherEvent(SparkListenerEvent event) {
+    jobEnded();
+  }
+
+  /** Between two jobs, the last executor of an application on Kubernetes may leave. */
+  private void jobEnded() {
+    if (outputs != null) {
+      run(this::enforce);
     }
   }
 

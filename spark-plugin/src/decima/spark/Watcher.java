@@ -45,7 +45,7 @@ final class Watcher extends SparkListener {
   }
 
   @Override public void onExecutorRemoved(SparkListenerExecutorRemoved event) {
-    executors.removed(event.executorId());
+    executors.removed(event.executorId(), event.reason());
     onEvent.run();
   }
 
