@@ -61,7 +61,8 @@ PORT = WholeRange(0, 65535)
     "pools_file",
     type=PATH,
     metavar="FILE.xml",
-    help="Spark's fairscheduler.xml: weights and minimum shares of pools, for --policy fair-pools.",
+    help="Spark's fairscheduler.xml: weights and minimum shares of pools, which hold under any policy.  "
+    "[default: the file that the driver reads]",
 )
 @click.option(
     "--token-file",
@@ -161,7 +162,8 @@ def serve(
         raise click.UsageError("--pools has no effect with --slots: pools are those of one application")
     for pool in () if pools is None else pools.fair:
         print_line(
-            f"pool {pool}: its jobs are in order of arrival, its schedulingMode FAIR has no effect", err=True
+            f"pool {pool}: its jobs are in the policy's order, its schedulingMode FAIR has no effect",
+            err=True,
         )
     known = History.of(open_workload(history)) if history is not None else History()
     tokens = None if tokens_file is None else Tokens(read_tokens(tokens_file))

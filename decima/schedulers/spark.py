@@ -122,7 +122,7 @@ class FairPools(Scheduler):
             waiting = {pool_of[job] for job, tasks in open_tasks.items() if tasks}
             if not waiting:
                 break
-            pool = min(waiting, key=lambda pool: _need(pools[pool], held[pool]))
+            pool = min(waiting, key=lambda pool: pool_need(pools[pool], held[pool]))
             job = next(job for job, tasks in open_tasks.items() if tasks and pool_of[job] == pool)
             first = job if first < 0 else first
             count += job == first
@@ -131,8 +131,8 @@ class FairPools(Scheduler):
         return Decision(int(stages[first]), observation.held(first) + count)
 
 
-def _need(pool: Tenant, held: int) -> tuple[bool, float, str]:
-    """Return the key by which Spark sorts pools; the neediest has the least."""
+def pool_need(pool: Tenant, held: int) -> tuple[bool, float, str]:
+    """Return the key by which Spark sorts pools that hold ``held`` executors; the neediest has the least."""
     if held < pool.min_share:
         return False, held / max(pool.min_share, 1), pool.name
     return True, held / pool.weight, pool.name

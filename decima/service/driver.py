@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from decima.service.history import History
 from decima.service.jobs import LiveJob, LiveJobs, check_question
 from decima.service.protocol import Answer, StageOrder, State
+from decima.service.shares import decide_in_pools
 from decima.service.snapshot import Choice, Snapshot, cluster_of
 from simulator.cluster.config import ClusterConfig
 from simulator.cluster.episode import DecidesStages
@@ -53,7 +54,8 @@ class Driver:
         numbers: source of job numbers; shared by drivers that share executors.
         ready_ranks: source of stages' ready ranks; shared by drivers that share executors.
         moving_delay_ms: delay of an executor that changes jobs, ms; almost 0 within one application.
-        pools: weights and minimum shares of Spark's pools; a pool that is missing has weight 1 and no minimum.
+        pools: weights and minimum shares of Spark's pools, which hold under any scheduler; a pool that is missing has
+            weight 1 and no minimum. Without any, pools have no shares.
     """
 
     def __init__(
@@ -97,8 +99,12 @@ class Driver:
             prior=self.live.prior,
             known_pools=self._pools,
         )
-        _decide(snapshot, self.scheduler)
-        return Decided(_answer(snapshot, state.seq), jobs, snapshot.choices, slots, snapshot.policy_ms)
+        released = decide_in_pools(snapshot, self.scheduler) if self._pools else None
+        if released is None:
+            _decide(snapshot, self.scheduler)
+        return Decided(
+            _answer(snapshot, state.seq, released), jobs, snapshot.choices, slots, snapshot.policy_ms
+        )
 
 
 def free_slots(state: State, jobs: Sequence[LiveJob]) -> tuple[int, list[int]]:
@@ -135,12 +141,16 @@ def _decide(snapshot: Snapshot, scheduler: DecidesStages) -> None:
                 snapshot.offer_free(scheduler, source, last_call=True)
 
 
-def _answer(snapshot: Snapshot, seq: int) -> Answer:
+def _answer(snapshot: Snapshot, seq: int, released: Sequence[int] | None = None) -> Answer:
+    """Return the answer; ``released``: running tasks of each job that no other follows."""
     slots: dict[int, int] = {}
     for place, job in enumerate(snapshot.jobs):
+        less = 0 if released is None else released[place]
         for stage, number in enumerate(job.ids):
             if number is not None and job.running[stage] and job.pending[stage]:
-                slots[number] = job.running[stage] + snapshot.committed[place][stage]
+                fewer = min(less, job.running[stage])
+                less -= fewer
+                slots[number] = job.running[stage] + snapshot.committed[place][stage] - fewer
     limits: dict[str, int] = {}
     for choice in snapshot.choices:
         job = snapshot.jobs[choice.job]

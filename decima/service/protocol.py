@@ -26,6 +26,7 @@ __all__ = [
     "Executor",
     "Hello",
     "Job",
+    "Pool",
     "Refusal",
     "Stage",
     "StageOrder",
@@ -50,6 +51,14 @@ class Message(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
 
+class Pool(Message):
+    """One pool of the driver's ``fairscheduler.xml``: its name, weight and minimum share (number of slots)."""
+
+    name: Annotated[str, Field(min_length=1, max_length=1024)]
+    weight: Annotated[int, Field(ge=1, le=10**9)] = 1
+    min_share: Count = 0
+
+
 class Hello(Message):
     """Driver to service: the first message.
 
@@ -61,6 +70,7 @@ class Hello(Message):
         spark: version of Spark.
         moves_executors: whether the driver obeys ``Answer.executors``: the application runs on a standalone cluster,
             and the service may move its executors to other applications.
+        pools: pools that the driver's file names; none if Spark is not in FAIR mode.
     """
 
     type: Literal["hello"]
@@ -70,6 +80,7 @@ class Hello(Message):
     name: Name
     spark: Annotated[str, Field(max_length=64)]
     moves_executors: bool = False
+    pools: tuple[Pool, ...] = ()
 
 
 class Welcome(Message):

@@ -94,7 +94,8 @@ class Service:
         history: profiles of earlier jobs.
         token: secret that drivers must send; empty: none is required.
         tokens: several secrets with limits, instead of ``token``.
-        pools: weights and minimum shares of Spark's pools, for rules and guarantees that regard tenants.
+        pools: weights and minimum shares of Spark's pools, which hold under any scheduler; by default those that a
+            driver reports.
         shadow: whether drivers ignore the answers and keep Spark's own order.
         moving_delay_ms: delay of an executor that changes jobs within an application, ms.
         slots: number of slots shared by applications; None: executors stay in their application.
@@ -151,7 +152,7 @@ class Service:
                 self._tokens.count(token)
             except DeniedError as error:
                 raise RefusedError(str(error)) from None
-        connected = Connected(next(self._connections), hello, self._new_driver(), token=token)
+        connected = Connected(next(self._connections), hello, self._new_driver(hello), token=token)
         self._notify(lambda watcher: watcher.welcomed(connected))
         return connected, Welcome(shadow=self._shadow)
 
@@ -199,16 +200,17 @@ class Service:
             exc_info=None if connected.failures else error,  # one traceback per connection
         )  # fmt: skip
         connected.failures += 1
-        connected.driver = self._new_driver()
+        connected.driver = self._new_driver(hello)
         if self._applications is not None:
             self._applications.scheduler = self._make_scheduler()
         return Decided(Answer(seq=state.seq), (), (), state.slots, failure=failure)
 
-    def _new_driver(self) -> Driver:
+    def _new_driver(self, hello: Hello) -> Driver:
+        pools = self._pools
+        if pools is None:
+            pools = {pool.name: Tenant(pool.name, pool.weight, pool.min_share) for pool in hello.pools}
         scheduler = self._make_scheduler()
-        return Driver(
-            scheduler, self._history, self._jobs, self._ready_ranks, self._moving_delay_ms, self._pools
-        )
+        return Driver(scheduler, self._history, self._jobs, self._ready_ranks, self._moving_delay_ms, pools)
 
     def answered(self, connected: Connected) -> None:
         """Notify watchers after an answer has been sent."""

@@ -64,8 +64,11 @@ class Snapshot:
         waiting: number of free executors of each live job.
         coming: number of executors that are moving to each live job; by default none.
         prior: distribution of job sizes, if known.
+        known_pools: weights and minimum shares of Spark's pools.
 
     Attributes:
+        tenants: pools of the live jobs, by name; none if no job names one and none is known.
+        tenant: index of each job's pool.
         committed: number of executors committed to each stage from outside its job, by job and stage.
         choices: decisions in order.
         policy_ms: time spent in the scheduler, ms.
@@ -99,11 +102,11 @@ class Snapshot:
         pools = [job.message.pool or DEFAULT_TENANT for job in jobs]
         known = known_pools or {}
         has_pools = bool(known) or any(job.message.pool for job in jobs)
-        self._tenants = (
+        self.tenants = (
             tuple(known.get(each, Tenant(each)) for each in sorted(set(pools))) if has_pools else ()
         )
-        places = {tenant.name: place for place, tenant in enumerate(self._tenants)}
-        self._tenant = [places.get(each, 0) for each in pools]
+        places = {tenant.name: place for place, tenant in enumerate(self.tenants)}
+        self.tenant = [places.get(each, 0) for each in pools]
         self._job_rows = np.zeros(len(jobs), dtype=JOB)
         self._stage_rows = np.zeros(self._first[-1], dtype=STAGE)
         self._num_schedulable = [0] * len(jobs)
@@ -198,6 +201,25 @@ class Snapshot:
         else:
             self.waiting[source] -= used
 
+    def pool_free(self) -> None:
+        """Make idle executors of jobs free for all jobs."""
+        self.common += sum(self.waiting)
+        for place, count in enumerate(self.waiting):
+            self._held[place] -= count
+            self.waiting[place] = 0
+            self._refresh(place)
+
+    def fill(self, places: Sequence[int], count: int) -> None:
+        """Commit executors from outside to ready stages of some jobs in order; in the last round only."""
+        for place in places:
+            job, committed = self.jobs[place], self.committed[place]
+            for stage, ready in enumerate(job.ready):
+                take = min(count, job.pending[stage] - committed[stage]) if ready else 0
+                if take > 0:
+                    committed[stage] += take
+                    count -= take
+                    self.choices.append(Choice(place, stage, 0, take, -1, math.nan))
+
     def _free(self, source: int) -> int:
         return self.common if source < 0 else self.waiting[source]
 
@@ -241,7 +263,7 @@ class Snapshot:
             self._profiles,
             last_call,
             self._prior,
-            self._tenants,
+            self.tenants,
         )
 
     def _commit(self, source: int, offered: int, decision: Decision, probability: float) -> int:
@@ -318,7 +340,7 @@ class Snapshot:
                 *(*NO_ATTRIBUTES[:-1], tenant),
             )
             for job, first, held, tenant in zip(
-                self.jobs, self._first[:-1], self._held, self._tenant, strict=True
+                self.jobs, self._first[:-1], self._held, self.tenant, strict=True
             )
         ]
         self._job_rows = np.array(jobs, dtype=JOB)

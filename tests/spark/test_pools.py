@@ -70,8 +70,9 @@ def run(sleeper: Sleeper, run_name: str) -> tuple[dict[str, float], dict[str, st
     for thread in threads:
         thread.join()
     pools = {pool: [task for task in sleeper.tasks()[known:] if task.job.startswith(pool)] for pool in SHARES}
-    begin = max(tasks[0].launched for tasks in pools.values()) + TASK_MS
+    begin = max(tasks[0].launched for tasks in pools.values()) + 2 * TASK_MS
     end = min(tasks[-1].launched for tasks in pools.values())
+    assert begin < end, "the pools ran one after the other"
     busy = {pool: sum(overlap(task, begin, end) for task in tasks) for pool, tasks in pools.items()}
     means = {pool: SLOTS * ms / sum(busy.values()) for pool, ms in busy.items()}
     return means, {pool: "".join(task.job.split()[1] for task in tasks) for pool, tasks in pools.items()}
@@ -94,6 +95,20 @@ def test_pools_of_the_file_hold_where_spark_keeps_its_order(sleeper: Sleeper, po
     assert shares == pytest.approx(SHARES, abs=0.5)
     assert len(set(order["prod"][:24])) == 1, "the pool is FIFO"
     assert len(set(order["etl"][:18])) == 2, "the pool is FAIR"
+
+
+@pytest.mark.parametrize("policy", ["priced-srpt", "fifo"])
+def test_pools_of_the_file_hold_under_a_policy(sleeper: Sleeper, port: int, policy: str) -> None:
+    """The driver sends what it has read. The jobs of the pools come one after the other to a busy cluster."""
+    if not sleeper.spark.sparkContext.getConf().get("spark.plugins"):
+        pytest.skip("has no plugin")
+    with ExitStack() as ends:
+        serve(ends, sleeper, port, Service(lambda: make_scheduler(policy)))
+        shares, order = run(sleeper, policy)
+    print(shares, order)
+    assert shares == pytest.approx(SHARES, abs=0.5)
+    if policy == "fifo":
+        assert len(set(order["etl"][:18])) == 1, "the policy orders inside of a pool"
 
 
 def serve(ends: ExitStack, sleeper: Sleeper, port: int, service: Service) -> None:

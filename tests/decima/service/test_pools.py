@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from decima.registry import make_scheduler
 from decima.service.pools import Pools, PoolsError, read_pools
+from decima.service.protocol import Answer, Job
 from decima.service.service import Service
+from decima.service.shares import divide
 from tests.decima.service.serving import Client, a_job, a_stage, a_state, executors, serving
 from workloads.attributes import Tenant
 
@@ -96,3 +99,68 @@ def test_fair_pools_keeps_weights_and_minimum_shares(
         answer = client.ask(a_state(1, *jobs, having=executors(8)))
     found = {stage.id: stage.slots for stage in answer.stages}
     assert found == (slots if weight is not None else {1: 4, 2: 4})
+
+
+def ask(service: Service, *jobs: Job, free: int = 0, running: int = 0, **hello: Any) -> Answer:
+    having = executors(free, *["1"] * running)
+    with serving(service) as where, Client(where, **hello) as client:
+        return client.ask(a_state(1, *jobs, having=having))
+
+
+def slots_of(answer: Answer) -> dict[int, int | None]:
+    return {stage.id: stage.slots for stage in answer.stages}
+
+
+def two_jobs(running: int = 0) -> tuple[Job, Job]:
+    one = a_job("1", a_stage(1, tasks=20, running=running), pool="a")
+    return one, a_job("2", a_stage(2, tasks=20), pool="b")
+
+
+@pytest.mark.parametrize("policy", ["fifo", "priced-srpt", "decima"])
+@pytest.mark.parametrize(
+    ("free", "running", "slots"),
+    [(8, 0, {1: 3, 2: 5}), (0, 8, {1: 3, 2: 5}), (2, 6, {1: 3, 2: 5}), (0, 2, {2: 2})],
+    ids=["free", "busy", "between", "only the minimum share"],
+)
+def test_shares_hold_under_any_policy(policy: str, free: int, running: int, slots: dict[int, int]) -> None:
+    """Tasks of a pool above its share are not followed by others, and the other pool has the limits already."""
+    service = Service(lambda: make_scheduler(policy), pools={"b": Tenant("b", 1.0, 5)})
+    answer = ask(service, *two_jobs(running), free=free, running=running)
+    found = slots_of(answer)
+    assert {stage: most for stage, most in found.items() if most} == slots
+    assert answer.rest == "hold"
+    assert answer.limits["2"] >= slots[2]
+
+
+def test_pools_are_those_that_the_driver_reports() -> None:
+    reported = {"pools": ({"name": "b", "weight": 3, "min_share": 0},)}
+    assert slots_of(ask(Service(lambda: make_scheduler("fifo")), *two_jobs(), free=8, **reported)) == {
+        1: 2,
+        2: 6,
+    }
+    known = Service(lambda: make_scheduler("fifo"), pools={"a": Tenant("a", 3.0)})
+    assert slots_of(ask(known, *two_jobs(), free=8, **reported)) == {1: 6, 2: 2}
+    assert slots_of(ask(Service(lambda: make_scheduler("fifo")), *two_jobs(), free=8)) == {1: 8}
+
+
+def test_a_pool_that_is_alone_has_all_slots() -> None:
+    """The answer is that without pools, to the bit."""
+    jobs = [replace_pool(job) for job in two_jobs(2)]
+    answers = [
+        ask(Service(lambda: make_scheduler("priced-srpt"), pools=pools), *jobs, free=6, running=2)
+        for pools in ({"b": Tenant("b", 1.0, 5)}, None)
+    ]
+    assert answers[0] == answers[1]
+
+
+def replace_pool(job: Job) -> Job:
+    return job.model_copy(update={"pool": "a"})
+
+
+def test_slots_are_divided_as_spark_does() -> None:
+    """In order of need, one slot at a time; no pool gets more than its demand."""
+    pools = [Tenant("adhoc"), Tenant("etl", 3.0), Tenant("prod", 1.0, 4)]
+    assert divide(pools, [99, 99, 99], 8) == [1, 3, 4]
+    assert divide(pools, [99, 99, 2], 8) == [2, 4, 2]
+    assert divide(pools, [1, 0, 2], 8) == [1, 0, 2]
+    assert divide(pools, [99, 99, 99], 3) == [0, 0, 3]

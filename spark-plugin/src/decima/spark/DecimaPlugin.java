@@ -53,6 +53,7 @@ public final class DecimaPlugin implements SparkPlugin {
     private Watcher watcher;
     private PolicyClient client;
     private Mover mover;
+    private DecimaPool installed;
     private boolean moves;
     private volatile Advisor advisor;
 
@@ -92,6 +93,7 @@ public final class DecimaPlugin implements SparkPlugin {
       try {
         TaskSchedulerImpl scheduler = (TaskSchedulerImpl) context.taskScheduler();
         DecimaPool pool = new DecimaPool(context, settings, jobs, executors);
+        installed = pool;
         client = new PolicyClient(settings, token -> hello(application, token), this::policyChanged, clock);
         Mover moving = moves ? new Mover(context, settings, client, jobs) : null;
         Advisor made = new Advisor(settings, scheduler, client, clock,
@@ -144,10 +146,12 @@ public final class DecimaPlugin implements SparkPlugin {
     }
 
     private byte[] hello(String application, String token) {
-      return Advisor.bytes(JsonNodeFactory.instance.objectNode().put("type", "hello")
+      ObjectNode hello = JsonNodeFactory.instance.objectNode().put("type", "hello")
           .put("protocol", PolicyClient.PROTOCOL).put("token", token)
           .put("application", application).put("name", SqlPlan.cut(context.appName(), SqlPlan.LONGEST_NAME))
-          .put("spark", context.version()).put("moves_executors", moves));
+          .put("spark", context.version()).put("moves_executors", moves);
+      installed.writePools(hello);
+      return Advisor.bytes(hello);
     }
 
     private void changed() {

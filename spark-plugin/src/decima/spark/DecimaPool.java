@@ -92,6 +92,8 @@ public final class DecimaPool extends Pool {
   private final boolean allPools;
   /** Whether Spark's own pools are inside of this one. */
   private final boolean nested;
+  /** Pools of the application's fairscheduler.xml. */
+  private final List<Pool> declared = new ArrayList<>();
   private final JobGraph jobs;
   private final Executors executors;
   private final List<Turn> turns = new ArrayList<>();
@@ -144,10 +146,25 @@ public final class DecimaPool extends Pool {
         }
         if (nested) {
           Pool pool = (Pool) each;
+          if (!pool.name().equals(DEFAULT) || pool.weight() != 1 || pool.minShare() != 0) {
+            declared.add(pool);
+          }
           super.addSchedulable(new Inner(pool.name(), pool.schedulingMode(), pool.minShare(), pool.weight()));
         }
       }
       root.addSchedulable(this);
+    }
+  }
+
+  /** Adds the pools of the application's file to the first message, if it has any. */
+  void writePools(ObjectNode hello) {
+    if (declared.isEmpty()) {
+      return;
+    }
+    ArrayNode all = hello.putArray("pools");
+    for (Pool each : declared) {
+      all.addObject().put("name", SqlPlan.cut(each.name(), SqlPlan.LONGEST_NAME))
+          .put("weight", Math.max(1, each.weight())).put("min_share", Math.max(0, each.minShare()));
     }
   }
 
