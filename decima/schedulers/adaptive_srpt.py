@@ -1,7 +1,8 @@
-"""``priced-srpt`` with constants that depend on the state, by weights that are learned.
+"""``priced-srpt`` with constants that depend on the state.
 
-Direct policy search: the logarithm of each constant, and of factors on the order and the limit of each job, is a linear
-function of a few features of the state. All weights 0 is ``priced-srpt``; so are the defaults with exact estimates.
+For direct policy search: the logarithm of each constant, and of factors on the order and the limit of each job, is a
+linear function of a few features of the state. All weights 0 is ``priced-srpt``; so are the defaults with exact
+estimates.
 """
 
 from __future__ import annotations
@@ -30,8 +31,8 @@ ADAPTED = (
     *("uncertain", "work_exponent", "doubtful", "shares", "hesitation"),
 )
 PRICE = ("steepness", "stream_steepness", "stream_price")
-#: Weights that were learned from wrong estimates, see docs/studies.md; with exact estimates they have no effect.
-LEARNED = {
+#: Weights that were chosen with wrong estimates, see docs/studies.md; with exact estimates they have no effect.
+CHOSEN = {
     "used_well.errors": -0.2,
     "unwanted.errors": -0.4,
     "staying.errors": -1.2,
@@ -39,7 +40,7 @@ LEARNED = {
 }
 #: Weight -> default, of all weights.
 WEIGHTS: dict[str, float] = {
-    f"{constant}.{feature}": LEARNED.get(f"{constant}.{feature}", 0.0)
+    f"{constant}.{feature}": CHOSEN.get(f"{constant}.{feature}", 0.0)
     for constants, features in (
         (("price",), STATE[:3]),
         (ADAPTED, STATE),
@@ -57,7 +58,7 @@ MEASURED = PricedConstants._fields.index("measured")
 
 
 class AdaptiveSrpt(PricedSrpt):
-    """``priced-srpt`` whose constants, order and limits depend on the state, by weights that are learned.
+    """``priced-srpt`` whose constants, order and limits depend on the state, by weights.
 
     Each constant is multiplied by the exponential of a weighted sum of the features of the state (``STATE``), and the
     order and the limit of each job likewise, by features of the job (``OF_JOB``). ``decima tune adaptive-srpt`` finds
@@ -65,7 +66,7 @@ class AdaptiveSrpt(PricedSrpt):
 
     Args:
         jitter: see ``PricedSrpt``.
-        constants: fields of ``PricedConstants``, positive, and weights, names of ``WEIGHTS``, by default ``LEARNED``.
+        constants: fields of ``PricedConstants``, positive, and weights, names of ``WEIGHTS``, by default ``CHOSEN``.
 
     Raises:
         ValueError: the jitter is negative, or a constant is not positive.
