@@ -50,7 +50,7 @@ MEASURED_DELAY = (
 #: Errors of estimates in the event logs in recordings/first, as ``decima workload import spark`` measures them.
 RECORDED_ERRORS = {"job_error": 0.196, "stage_error": 0.103, "task_count_error": 0.173}
 #: Schedulers that are compared with these errors, too, if no options but ``BESIDE`` are given.
-WITH_ERRORS = ("priced-srpt", "decima")
+WITH_ERRORS = ("priced-srpt", "adaptive-srpt", "decima")
 BESIDE = {
     *("seeds", "seed", "training", "workers"),
     *("json_file", "csv_file", "report_file", "trace_file", "animation_file", "out"),
