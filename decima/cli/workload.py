@@ -217,7 +217,14 @@ def _write_trace(
     metavar="CORES,PERCENT",
     help="Executor that demands are shares of: cores, and percent of a machine's memory.",
 )
-def alibaba(table: Path, out: Path, library: bool, executor: str, **options: Any) -> None:
+@click.option(
+    "--priority",
+    metavar="COLUMN",
+    help="Further column of TABLE with priorities of tasks: a job's weight is 1 + its highest.  [default: weight 1]",
+)
+def alibaba(
+    table: Path, out: Path, library: bool, executor: str, priority: str | None, **options: Any
+) -> None:
     """Alibaba's cluster trace of 2018: the jobs in TABLE, which is batch_task.csv or batch_task.csv.gz.
 
     Jobs that failed, or whose tasks cannot be ordered, are dropped and counted. The instances of a task are assumed to
@@ -225,9 +232,8 @@ def alibaba(table: Path, out: Path, library: bool, executor: str, **options: Any
     """
     from workloads.sources.alibaba import read_alibaba
 
-    _write_trace(
-        out, library, options, lambda excerpt: read_alibaba(table, excerpt, executor=SIZE.parse(executor))
-    )
+    size = SIZE.parse(executor)
+    _write_trace(out, library, options, lambda excerpt: read_alibaba(table, excerpt, size, priority))
 
 
 @import_.command(context_settings={"show_default": True})

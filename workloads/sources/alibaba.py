@@ -24,6 +24,8 @@ A job arrives when its first task started. Assumptions beyond the trace:
   in several waves, that is too long. Times are whole seconds; 0 s becomes 0.5 s.
 * **Demands** are shares of an executor, by default one with the 96 cores and all the memory of a machine of the trace,
   so that they fit executors of size 1, the default of clusters. Unknown ones are one core and no memory.
+* **Weights**: on request, the weight of a job is 1 + the highest priority of its tasks. The priority is in a further
+  column, a number from 0 (lowest); an empty field is 0.
 
 Jobs that cannot be run again are dropped, and counted under the first reason that holds: a task that is unfinished,
 without instances, without times, or ends before its start; that is its own parent; with an unknown parent; with the
@@ -37,7 +39,7 @@ from __future__ import annotations
 import csv
 import re
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from io import BytesIO
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -46,6 +48,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from workloads.attributes import JobAttributes
 from workloads.errors import check_path
 from workloads.excerpt import Excerpt, check_executor, choose_jobs
 from workloads.imperfections import task_failures
@@ -88,11 +91,13 @@ _NUMBERS = (*_WHOLE.values(), *_FLOATS.values())
 _USED = (*_TEXTS, *_NUMBERS)
 
 _BLOCK = 1 << 24
-_LIMIT = 2.0**31
 
 
 def read_alibaba(
-    path: str | Path, excerpt: Excerpt | None = None, executor: tuple[float, float] = MACHINE
+    path: str | Path,
+    excerpt: Excerpt | None = None,
+    executor: tuple[float, float] = MACHINE,
+    priority: str | None = None,
 ) -> Workload:
     """Read jobs of the trace; see the module's description.
 
@@ -100,6 +105,7 @@ def read_alibaba(
         path: the table, plain or gzipped (``.gz``).
         excerpt: selection of jobs; by default all.
         executor: size of an executor, cores and percent of a machine's memory; demands are shares of it.
+        priority: name of the column that has the priorities of tasks; by default all jobs have weight 1.
 
     Returns:
         A profile for each selected job, by arrival, and their sequence. ``about`` lists assumptions and dropped jobs.
@@ -110,7 +116,9 @@ def read_alibaba(
     """
     path, excerpt = check_path(path, "path", WorkloadError), excerpt or Excerpt()
     check_executor(executor)
-    tasks = _Tasks(read_table(path, _shortened))
+    if priority in _USED:
+        raise WorkloadError(f"priority must be a column without another meaning, got {priority!r}")
+    tasks = _Tasks(read_table(path, _shortened, priority))
     dropped = tasks.dropped()
     kept = np.flatnonzero(dropped == 0)
     counts = {why: int(count) for why, count in zip(_WHY, np.bincount(dropped)[1:], strict=False) if count}
@@ -130,6 +138,11 @@ def read_alibaba(
     }
     table, sequence = tasks.table, excerpt.sequence(profiles, arrival_s[chosen])
     failures = task_failures(table.failed, table.ended, table.instances)
+    if priority is not None:
+        highest = np.maximum.reduceat(table.priority[tasks.row], tasks.first[:-1])[kept[chosen]]
+        weights = (JobAttributes(weight=1.0 + each) for each in highest.tolist())
+        sequence = replace(sequence, attributes=tuple(weights))
+        about["weights"] = f"1 + the highest {priority} of a job's tasks"
     return Workload(profiles, sequence, path.name.split(".")[0], about, failures)
 
 
@@ -284,6 +297,7 @@ class Table:
         end_s: int32 [num_tasks], s, 0 if unknown.
         cpu: float32 [num_tasks], 100 is a core; NaN if unknown.
         memory: float32 [num_tasks], percent of a machine; NaN if unknown.
+        priority: float32 [num_tasks], 0 if unknown.
         jobs: distinct names of jobs, in the order of the file.
         names: distinct names of tasks, shortened.
     """
@@ -297,18 +311,27 @@ class Table:
     end_s: NDArray[np.int32]
     cpu: NDArray[np.float32]
     memory: NDArray[np.float32]
+    priority: NDArray[np.float32]
     jobs: NDArray[np.object_]
     names: tuple[str, ...]
 
 
-def read_table(path: Path, shorten: Callable[[str], str]) -> Table:
-    """Read the columns of a file, plain or gzipped; names of tasks are passed through ``shorten``."""
+def read_table(path: Path, shorten: Callable[[str], str], priority: str | None = None) -> Table:
+    """Read the columns of a file, plain or gzipped; names of tasks are passed through ``shorten``.
+
+    Args:
+        priority: name of a further column, of priorities.
+    """
+    numbers = _NUMBERS if priority is None else (*_NUMBERS, priority)
+    used = (*_TEXTS, *numbers)
     names: dict[str, int] = {}
     jobs: list[str] = []
     parts: list[dict[str, NDArray[Any]]] = []
     with opened(path, "a table batch_task (.csv, .csv.gz)") as file:
-        for line, columns, block in _blocks(path, file):
-            table = _parse(path, line, columns, block)
+        for line, columns, block in _blocks(path, file, used):
+            if not set(used) <= set(columns):
+                raise WorkloadError(f"{path}: line 1: expected column names, among them {priority}")
+            table = _parse(path, line, columns, block, numbers)
             name, its_names = pd.factorize(table["task_name"].to_numpy())
             job, its_jobs = pd.factorize(table["job_name"].to_numpy())
             places = [names.setdefault(shorten(each), len(names)) for each in its_names]
@@ -322,6 +345,8 @@ def read_table(path: Path, shorten: Callable[[str], str]) -> Table:
                 part[column] = np.nan_to_num(table[source].to_numpy()).astype(np.int32)
             for column, source in _FLOATS.items():
                 part[column] = table[source].to_numpy().astype(np.float32)
+            given = np.zeros(len(table)) if priority is None else table[priority].to_numpy()
+            part["priority"] = np.nan_to_num(given).astype(np.float32)
             parts.append(part)
             jobs += its_jobs.tolist()
     if not parts:
@@ -334,7 +359,9 @@ def read_table(path: Path, shorten: Callable[[str], str]) -> Table:
     return Table(**joined, jobs=different, names=tuple(names))
 
 
-def _blocks(path: Path, file: BinaryIO) -> Iterator[tuple[int, tuple[str, ...], bytes]]:
+def _blocks(
+    path: Path, file: BinaryIO, used: tuple[str, ...]
+) -> Iterator[tuple[int, tuple[str, ...], bytes]]:
     """Yield blocks of whole lines, a few megabytes each: number of the first line, columns, lines."""
     columns, line, rest = COLUMNS, 1, b""
     while data := file.read(_BLOCK):
@@ -343,44 +370,47 @@ def _blocks(path: Path, file: BinaryIO) -> Iterator[tuple[int, tuple[str, ...], 
             raise WorkloadError(
                 f"{path}: line {line}: expected {len(columns)} fields, got {_BLOCK} characters"
             )
-        if line == 1 and newline and (found := _header(path, lines.partition(b"\n")[0])):
+        if line == 1 and newline and (found := _header(path, lines.partition(b"\n")[0], used)):
             columns, line, lines = found, 2, lines.partition(b"\n")[2]
         if lines:
             yield line, columns, lines + newline
             line += lines.count(b"\n") + 1
-    if rest and not (line == 1 and _header(path, rest)):
+    if rest and not (line == 1 and _header(path, rest, used)):
         yield line, columns, rest + b"\n"
 
 
-def _header(path: Path, line: bytes) -> tuple[str, ...] | None:
+def _header(path: Path, line: bytes, used: tuple[str, ...]) -> tuple[str, ...] | None:
     """Return the column names if the first line has them."""
     columns = tuple(name.strip() for name in line.decode("utf-8-sig", errors="replace").split(","))
     if not set(columns) & set(COLUMNS):
         return None
-    for name in _USED:
+    for name in used:
         if columns.count(name) != 1:
             raise WorkloadError(f"{path}: line 1: expected one column {name}, got {columns.count(name)}")
     return columns
 
 
-def _parse(path: Path, line: int, columns: tuple[str, ...], block: bytes) -> pd.DataFrame:
+def _parse(
+    path: Path, line: int, columns: tuple[str, ...], block: bytes, numbers: tuple[str, ...]
+) -> pd.DataFrame:
     """Parse the used columns: texts, and float64 with NaN for empty fields."""
     block = block.replace(b"\r\n", b"\n")
     _check_fields(path, line, len(columns), block)
     try:
-        table = _read(block, columns, dict.fromkeys(_NUMBERS, np.float64))
+        table = _read(block, columns, dict.fromkeys(numbers, np.float64))
     except ValueError:
-        table = _read(block, columns, dict.fromkeys(_NUMBERS, str))
-        for name in _NUMBERS:
+        table = _read(block, columns, dict.fromkeys(numbers, str))
+        for name in numbers:
             unreadable = pd.to_numeric(table[name], errors="coerce").isna() & (table[name] != "")
             _refuse(path, line, table, name, unreadable.to_numpy(), "a number")
     for name in _TEXTS:
         _refuse(path, line, table, name, (table[name] == "").to_numpy(), "a text")
-    for name in _NUMBERS:
+    for name in numbers:
         number = table[name].to_numpy(dtype=np.float64)
         whole = name in _WHOLE.values()
-        wrong = (number < 0) | (number >= _LIMIT) | (whole & (np.floor(number) < number))
-        expected = f"a {'whole ' if whole else ''}number from 0 to 2^31"
+        bits = 31 if name in _NUMBERS else 20  # priorities become weights, which have a smaller limit
+        wrong = (number < 0) | (number >= 2.0**bits) | (whole & (np.floor(number) < number))
+        expected = f"a {'whole ' if whole else ''}number from 0 to 2^{bits}"
         _refuse(path, line, table, name, wrong, expected)
     return table
 
@@ -400,7 +430,7 @@ def _read(block: bytes, columns: tuple[str, ...], numbers: dict[str, Any]) -> pd
         BytesIO(block),
         header=None,
         names=list(columns),
-        usecols=list(_USED),
+        usecols=[*_TEXTS, *numbers],
         dtype=dict.fromkeys(_TEXTS, str) | numbers,
         keep_default_na=False,
         na_values={name: [""] for name, kind in numbers.items() if kind is not str},

@@ -6,6 +6,7 @@ import gzip
 import subprocess
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -282,6 +283,39 @@ def test_a_header_names_the_columns(tmp_path: Path) -> None:
         assert workload.profiles[0].stages[0].durations.mean_ms == 10_000
     without_type = [name for name in COLUMNS if name != "task_type"]
     assert read(tmp_path, ",".join(without_type), ",".join(values[name] for name in without_type))
+
+
+def test_the_weight_of_a_job_is_one_more_than_its_highest_priority(tmp_path: Path) -> None:
+    rows = [
+        ",".join((*COLUMNS, "priority")),
+        f"{row(start=300, end=310)},0",
+        f"{row('M1', 'j_2')},2.5",
+        f"{row('R2_1', 'j_2')},9",
+        f"{row(job='dropped', status='Failed')},7",
+        f"{row('M1', 'j_3', start=200, end=210)},",
+    ]
+    path = write(tmp_path, *rows)
+    found = read_alibaba(path, priority="priority").sequence
+    assert found is not None
+    assert [each.name for each in found.profiles] == ["j_2", "j_3", "j_1"]
+    assert found.weight.tolist() == [10.0, 1.0, 1.0]
+    plain = read_alibaba(path).sequence
+    assert plain is not None
+    assert plain.weight.tolist() == [1.0, 1.0, 1.0]
+
+
+def test_priorities_need_a_column_of_their_own(tmp_path: Path) -> None:
+    def message(priority: str, *rows: str) -> str:
+        return refusal(partial(read_alibaba, priority=priority), WorkloadError, write(tmp_path, *rows))
+
+    header = ",".join((*COLUMNS, "rank"))
+    assert message("rank", row()) == "line 1: expected column names, among them rank"
+    assert message("prio", header, f"{row()},0") == "line 1: expected one column prio, got 0"
+    for wrong in ("-1", "1048576"):
+        expected = f"line 3: rank: expected a number from 0 to 2^20, got '{float(wrong)}'"
+        assert message("rank", header, f"{row()},0", f"{row()},{wrong}") == expected
+    with pytest.raises(WorkloadError, match="a column without another meaning, got 'plan_cpu'"):
+        read_alibaba(write(tmp_path, row()), priority="plan_cpu")
 
 
 def test_line_ends_do_not_matter(tmp_path: Path) -> None:
