@@ -1,0 +1,58 @@
+"""CPU time of PPO's update with compiled gradients against PyTorch's, on samples of the recipe ``batch``.
+
+Run alone: ``pytest -n 0 -m benchmark -s tests/benchmarks/test_update_speed.py``.
+"""
+
+from __future__ import annotations
+
+import time
+from unittest.mock import PropertyMock, patch
+
+import numpy as np
+import pytest
+import torch
+
+from decima.learning.cluster.config import read_config
+from decima.learning.cluster.ppo import PPO
+from decima.learning.cluster.rollout import plan_iteration, roll_out, start_episodes
+from decima.policy.policy import Policy
+from decima.policy.threads import one_thread
+
+pytestmark = pytest.mark.benchmark
+
+CONFIG = read_config("batch")
+REPEATS = 4
+#: CPU time with PyTorch over that with compiled code.
+AT_LEAST = 1.5
+
+
+def test_compiled_gradients_are_faster_than_those_of_pytorch() -> None:
+    policy = Policy(CONFIG.policy.build())
+    plans = [plan for group in plan_iteration(CONFIG, 0) for plan in group]
+
+    def update() -> float:
+        learned = Policy(policy.config)
+        learned.take(policy.arrays)
+        begun = time.process_time()
+        PPO(epochs=CONFIG.update.epochs, minibatches=CONFIG.update.minibatches).update(
+            learned,
+            torch.optim.Adam(learned.parameters(), lr=1e-6),
+            samples,
+            advantage,
+            random=np.random.default_rng(0),
+            entropy_weight=0.01,
+            max_gradient_norm=0.5,
+        )
+        return time.process_time() - begun
+
+    compiled_s, torch_s = [], []
+    with one_thread():
+        samples = roll_out(policy, start_episodes(policy.config, CONFIG.conditions(), plans))
+        advantage = np.random.default_rng(0).standard_normal(len(samples))
+        for _ in range(REPEATS):
+            compiled_s.append(update())
+            with patch.object(Policy, "_has_compiled_gradients", PropertyMock(return_value=False)):
+                torch_s.append(update())
+    ratio = min(torch_s) / min(compiled_s)
+    print(f"\n{min(compiled_s):.2f} s, with PyTorch {min(torch_s):.2f} s: {ratio:.2f} times as fast", end="")
+    assert ratio >= AT_LEAST
