@@ -3,10 +3,13 @@
 A share counts as whole executors, rounded down, a ceiling as at least one. A tenant's executors are those that its jobs
 hold, without those that are offered now. An executor that is committed before its task ends counts for both jobs.
 
-**Ceiling, theorem**: a decision never gives a tenant more executors than its ceiling. So it never holds more, with two
-exceptions: executors leave the cluster; or, in the simulator, executors that were given to another tenant find their
-stage full when they come, and take any stage that they can run. The record has the largest excess, a measured figure.
-Where executors are offered after each task, there is none.
+**Ceiling, theorem**: a decision never gives a tenant more executors than its ceiling. So, unless executors leave the
+cluster, it never holds more than its ceiling plus the executors that came to it unasked. In the simulator, an executor
+that was given to another tenant may find its stage full when it comes; then it takes the first stage that it can run.
+That is the additive term: each of these executors was given to another tenant and started no task there, so they are at
+most all executors less the ceiling. No smaller number holds for every scheduler and sequence: an example in the tests
+attains it. Where executors are offered after each task, the term is zero, since executors that move keep their tasks.
+The record has the largest excess, a measured figure.
 
 **Floor, theorem**, with exact bookkeeping: while a tenant below its floor has a stage that could run, no executor that
 is offered goes to a tenant that has its floor. So it is below its floor no longer than it takes until as many executors

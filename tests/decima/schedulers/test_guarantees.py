@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Literal
 
 import numpy as np
 import pytest
@@ -267,6 +268,22 @@ def test_a_ceiling_is_never_exceeded(seed: int, semantics: Semantics, delay_ms: 
         assert most_executors(record, "etl") <= 4
     if most_executors(plain, "bi") > 2:
         assert any(each.guarantee == "ceiling" for each in record.kept.overruled)
+
+
+@pytest.mark.parametrize("engine", ["compiled", "simpy"])
+@pytest.mark.parametrize(("semantics", "above"), [(PAPER, 9), (SPARK, 0)])
+def test_executors_that_come_too_late_exceed_a_ceiling(
+    engine: Literal["compiled", "simpy"], semantics: Semantics, above: int
+) -> None:
+    """Nine executors move to the second job, which ends before they come; the third job is all that is left."""
+    sequence = JobSequence(
+        (job(stage(9, 30.0)), job(stage(41, 1.0)), job(stage(100, 1000.0))),
+        np.array([0.0, 0.0, 62.0]),
+        attributes=tuple(JobAttributes(tenant=each) for each in ("etl", "etl", "bi")),
+    )
+    config = ClusterConfig(10, moving_delay_ms=20.0, warmup_delay_ms=0.0, semantics=semantics, engine=engine)
+    record = run_episode(config, sequence, Checking(make_scheduler("fifo"), Guarantees(ceiling={"bi": 0.1})))
+    assert most_executors(record, "bi") == 1 + above  # at most all executors
 
 
 @pytest.mark.parametrize("name", ["fifo", "priced-srpt", "las", "decima:general"])
