@@ -17,6 +17,7 @@ from tests.decima.cli.commands import assert_one_line_error
 from tests.workloads.sources.test_wfcommons import document
 from tests.workloads.spark.logs import LogBuilder, small_log, stage_info
 from workloads import Workload, read_workload, synthetic_profiles, trace_arrivals, write_workload
+from workloads.sources.alibaba import COLUMNS
 
 
 def run(*arguments: str) -> Result:
@@ -155,6 +156,16 @@ def test_a_trace_of_alibaba_is_imported_shown_and_replayed(trace: str) -> None:
     compared = CliRunner().invoke(cli, shlex.split(line))
     assert compared.exit_code == 0, compared.stderr
     assert "the 3 jobs of mine" in compared.stdout
+
+
+def test_priorities_of_a_trace_become_weights(trace: str) -> None:
+    names = ",".join((*COLUMNS, "rank"))
+    Path(trace).write_text(f"{names}\n" + "".join(f"{line},3\n" for line in TRACE.splitlines()))
+    result = run("import", "alibaba", trace, "--out", "mine.json", "--priority", "rank")
+    assert "weights: 1 + the highest rank of a job's tasks\n" in result.stdout
+    workload = read_workload("mine.json")
+    assert workload.sequence is not None
+    assert workload.sequence.weight.tolist() == [4.0, 4.0, 4.0]
 
 
 def test_a_part_of_a_trace_faster_and_smaller(trace: str) -> None:
