@@ -141,6 +141,7 @@ WITH_BASE = ("cap", "pcaps", "greenest-first", "carbon-price", "carbon-slack")
 CONSTANTS: dict[str, dict[str, float]] = {
     "priced-srpt": PricedConstants()._asdict(),
     "adaptive-srpt": PricedConstants()._asdict() | WEIGHTS,
+    "gamma-boost": PricedConstants()._asdict(),
     "atc": AtcConstants()._asdict() | PricedConstants()._asdict(),
     "carbon-slack": CarbonSlackConstants()._asdict(),
 }

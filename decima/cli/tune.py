@@ -89,7 +89,8 @@ def tune(
     out: Path,
     **options: Any,
 ) -> None:
-    """Tune the constants of a rule: priced-srpt, adaptive-srpt, packed-srpt or atc.
+    """Tune the constants of a rule: priced-srpt, adaptive-srpt, packed-srpt, gamma-boost or
+    atc.
 
     A search (CMA-ES) changes all of them at once, and candidates run the same sequences with the same task noise. The
     result is judged on other seeds. Schedulers take the constants by name, or from the file of --json as

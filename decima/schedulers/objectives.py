@@ -95,22 +95,26 @@ class GammaBoost(PricedSrpt):
 
     Args:
         load: load of the cluster, at least 0 and below 1.
+        decay: factor on gamma, positive; near 0 gives the shortest job first, a large one first come, first served.
+        constants: fields of ``PricedConstants``, positive.
 
     Raises:
-        ValueError: a load out of range.
+        ValueError: a load out of range, or another constant is not positive.
+        TypeError: there is no such constant.
     """
 
-    def __init__(self, load: float = 0.7) -> None:
+    def __init__(self, load: float = 0.7, decay: float = 1.0, **constants: float) -> None:
         if not 0 <= load < 1:
             raise ValueError(f"the load must be at least 0 and below 1, got {load:g}")
-        super().__init__()
-        self.load = load
+        check_positive(decay=decay)
+        super().__init__(**constants)
+        self.load, self.decay = load, decay
 
     def order(self, observation: Observation) -> NDArray[np.float64]:
         """Return the rank of each job by its boosted arrival."""
         executors = max(observation.num_executors, 1)
         size_ms = np.maximum(observation.job_first_work_ms, 1.0) / executors
-        gamma = (1 - self.load) / (_mean_work_ms(observation) / executors)
+        gamma = self.decay * (1 - self.load) / (_mean_work_ms(observation) / executors)
         return rank(observation, observation.job_arrival_ms + np.log(-np.expm1(-gamma * size_ms)) / gamma)
 
 

@@ -42,14 +42,14 @@ class Goal(NamedTuple):
 GOALS = (
     Goal("misses", ("edf", "least-slack", "atc"), AttributeDistribution(slack=(2, 4))),
     Goal("weighted", ("weighted-srpt", "atc"), AttributeDistribution(weights=(1, 4, 16))),
-    Goal("p99", ("fifo", "gamma-boost")),
+    Goal("p99", ("fifo", "las", "hesrpt", "gamma-boost", "gamma-boost:0.5", "gamma-boost:0.85")),
 )
 #: Columns beside the objective.
 OTHERS = ("mean", "p99")
 #: Objectives over the mean JCT in the picture.
 DRAWN = ("misses", "p99")
-#: Scheduler that is not in the picture: far from all others.
-LEFT_OUT = "fifo"
+#: Schedulers that are not in the picture: far from all others.
+LEFT_OUT = ("fifo", "las")
 
 
 def objectives(study: Study, load: Sequence[float]) -> Outcome:
@@ -152,7 +152,7 @@ def plot_fronts(runs: pd.DataFrame, load: float) -> Figure:
         mine = runs[runs["condition"] == _name(goal, load)]
         share = METRICS[column].is_share
         places: dict[tuple[float, float], list[str]] = {}  # schedulers that decide alike share a point
-        for scheduler, rows in mine[mine["scheduler"] != LEFT_OUT].groupby("scheduler", sort=False):
+        for scheduler, rows in mine[~mine["scheduler"].isin(LEFT_OUT)].groupby("scheduler", sort=False):
             value = float(rows[column].mean()) * (100 if share else 1)
             places.setdefault((float(rows["mean_jct_s"].mean()), value), []).append(str(scheduler))
         for place, names in places.items():

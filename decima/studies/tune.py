@@ -36,7 +36,13 @@ if TYPE_CHECKING:
 __all__ = ["RULES", "Tuned", "outcome", "scheduler_name", "tune_rule"]
 
 #: Rules whose constants can be tuned -> parameters that are not.
-RULES = {RULE: ("jitter",), "adaptive-srpt": ("jitter",), "packed-srpt": (), "atc": ()}
+RULES = {
+    RULE: ("jitter",),
+    "adaptive-srpt": ("jitter",),
+    "packed-srpt": (),
+    "gamma-boost": ("load",),
+    "atc": (),
+}
 #: The metric that is minimised by default.
 MEAN = "mean"
 #: Where both sets of constants run.

@@ -188,6 +188,19 @@ def test_the_boost_is_that_of_the_paper() -> None:
     assert scheduler.order(seen).tolist() == (1 + np.argsort(np.argsort(boosted))).tolist()  # type: ignore[attr-defined]
 
 
+def test_the_decay_of_the_boost_is_a_factor_on_that_of_the_load() -> None:
+    """A hundred times the decay at 99 % load is that without load."""
+    jobs = sequence([1, 12, *[3] * 10], [0, 0, *range(1, 11)], [JobAttributes()] * 12)
+    ends = {
+        name: run_episode(ONE, jobs, make_scheduler(f"gamma-boost:{name}")).completion_ms.tolist()
+        for name in ("0.99", "0", "load=0.99,decay=100")
+    }
+    assert ends["load=0.99,decay=100"] == ends["0"] != ends["0.99"]
+    assert make_scheduler("gamma-boost:stream_price=4").constants.stream_price == 4  # type: ignore[attr-defined]
+    with pytest.raises(SchedulerError, match="decay"):
+        make_scheduler("gamma-boost:decay=0")
+
+
 @pytest.mark.parametrize("load", ["1", "-0.1"])
 def test_a_load_that_a_boost_cannot_have(load: str) -> None:
     with pytest.raises(SchedulerError, match="the load must be at least 0 and below 1"):

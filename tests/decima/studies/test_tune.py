@@ -74,6 +74,13 @@ def test_another_metric_is_minimised() -> None:
     assert "misses" in shown.notes[0]
 
 
+def test_the_tail_is_minimised_at_a_given_load() -> None:
+    found = tuned({"batch": setting(seed=3)}, rule="gamma-boost", objective="p99", generations=2)
+    assert "decay" in found.constants
+    assert "load" not in found.constants
+    assert make_scheduler(found.scheduler).load == 0.7  # type: ignore[attr-defined]
+
+
 @pytest.mark.parametrize(
     ("objective", "message"),
     [
@@ -223,7 +230,10 @@ def test_the_command_and_its_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["fifo"], "rule must be 'priced-srpt', 'adaptive-srpt', 'packed-srpt' or 'atc', got 'fifo'"),
+        (
+            ["fifo"],
+            "rule must be 'priced-srpt', 'adaptive-srpt', 'packed-srpt', 'gamma-boost' or 'atc', got 'fifo'",
+        ),
         (["--setting", "--nope 1"], "--setting '--nope 1': No such option '--nope'"),
         (["--setting", "--job-error '"], "No closing quotation"),
         (
