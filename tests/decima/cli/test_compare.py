@@ -333,23 +333,23 @@ class Slow(Greedy):
 #: The command, printing a line for each finished experiment.
 TALKATIVE = """
 from decima.cli.main import main
-from decima.evaluation.comparison import Comparison
+from decima.evaluation import comparison
 
-run = Comparison.run
+run = comparison.run_comparisons
 
-def talk(comparison, processes, on_step, *others):
+def talk(comparisons, workers, on_step, *others):
     told = []
 
     def step(*steps):
         on_step(*steps)
-        if len(comparison.finished) > len(told):
+        if len(comparisons[0].finished) > len(told):
             told.append(None)
             print("finished", flush=True)
 
-    run(comparison, processes, step, *others)
+    run(comparisons, workers, step, *others)
 
 if __name__ == "__main__":
-    Comparison.run = talk
+    comparison.run_comparisons = talk
     main()
 """
 
@@ -413,7 +413,7 @@ def test_ctrl_c_before_anything_has_finished_leaves_old_results_alone(
     def interrupted(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("decima.evaluation.comparison.Comparison.run", interrupted)
+    monkeypatch.setattr("decima.evaluation.comparison.run_comparisons", interrupted)
     (tmp_path / "r.json").write_text("old")
     result = run("--json", "r.json")
     assert result.exit_code == 130
