@@ -32,7 +32,9 @@ def custom_code(failure: str, error: type[DecimaError]) -> Iterator[None]:
     sys.path.insert(0, folder)
     try:
         yield
-    except (Exception, SystemExit) as raised:  # sys.exit() would end the program silently
+    except BaseException as raised:  # sys.exit() would end the program silently
+        if isinstance(raised, KeyboardInterrupt):
+            raise
         reason = (str(raised).splitlines() or [""])[0]
         raise error(f"{failure}: {type(raised).__name__}: {reason}") from None
     finally:

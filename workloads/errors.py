@@ -7,6 +7,7 @@ not.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable
 from difflib import get_close_matches
 from numbers import Integral, Real
@@ -42,6 +43,7 @@ _Kind = TypeVar("_Kind")
 
 #: Longer texts are not compared with known names.
 _LONGEST_NAME = 60
+_PLAIN = re.compile(r"[-+.0-9eE]+")
 
 
 def check_whole(value: Any, field: str, error: type[DecimaError], least: int | None = None) -> int:
@@ -122,10 +124,10 @@ def check_paths(values: Any, field: str, error: type[DecimaError]) -> list[Path]
 def number_in(text: str) -> float:
     """Return the number that a text consists of; NaN if it is not a number.
 
-    Underscores and digits other than ASCII, which Python also reads, are refused.
+    Underscores, spaces and digits of other scripts, which Python also reads, are refused.
     """
     try:
-        return float(text) if text.isascii() and "_" not in text else math.nan
+        return float(text) if _PLAIN.fullmatch(text) else math.nan
     except ValueError:
         return math.nan
 

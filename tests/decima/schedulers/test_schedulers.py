@@ -367,6 +367,8 @@ def test_every_name_makes_its_scheduler() -> None:
     names = {"random", "fifo", "sjf-cp", "fair", "naive-weighted-fair", "weighted-fair", "spark-fair"}
     assert set(SCHEDULERS) == names | {
         "fair-pools",
+        "adaptive-srpt",
+        "carbon-slack",
         "capped-srpt",
         "profiled-srpt",
         "priced-srpt",

@@ -228,7 +228,7 @@ def test_an_episode_waits_for_executors_that_are_on_their_way_in_vain() -> None:
         (
             {"reward": "speed"},
             "reward 'speed': unknown objective 'speed', expected jct, mean, makespan, weighted, power-mean:NUMBER, "
-            "deadline:NUMBER, misses:NUMBER, fairness, module:Class, or a sum of these",
+            "deadline:NUMBER, misses:NUMBER, fairness, carbon[:FILE], module:Class, or a sum of these",
         ),
     ],
 )
