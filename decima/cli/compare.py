@@ -68,7 +68,8 @@ ERRORS_NOTE = (
     "scheduler_names",
     metavar="A,B,..",
     help="Schedulers to compare: names of 'decima schedulers', or module:Class for your own.  "
-    f"[default: {DEFAULT_SCHEDULERS}; with --classes {SCHEDULERS_THAT_PACK}; decima where a shipped policy fits]",
+    f"[default: {DEFAULT_SCHEDULERS}; with --classes {SCHEDULERS_THAT_PACK}; decima where a shipped policy fits; "
+    "rules for the objective, if there are any]",
 )
 @click.option(
     "--checkpoint",

@@ -11,5 +11,12 @@ DEFAULT_SCHEDULERS = (
 )
 #: Default schedulers on a cluster with several executor classes.
 SCHEDULERS_THAT_PACK = "fair,tuned-weighted-fair,tetris,graphene-star,packed-srpt,decima"
+#: Metric -> rules that are also compared by default if schedulers are judged by it.
+RULES_FOR = {
+    "misses": "edf,atc",
+    "weighted": "weighted-srpt,atc",
+    "p99": "gamma-boost",
+    "carbon": "carbon-price:5,carbon-slack",
+}
 #: Default moving delay, s, if the workload does not state it.
 MOVING_DELAY = 2.0

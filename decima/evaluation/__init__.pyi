@@ -24,4 +24,5 @@ __all__ = [
 
 DEFAULT_SCHEDULERS: str
 SCHEDULERS_THAT_PACK: str
+RULES_FOR: dict[str, str]
 MOVING_DELAY: float

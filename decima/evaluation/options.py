@@ -9,11 +9,11 @@ from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
 
-from decima.evaluation import DEFAULT_SCHEDULERS, MOVING_DELAY, SCHEDULERS_THAT_PACK
+from decima.evaluation import DEFAULT_SCHEDULERS, MOVING_DELAY, RULES_FOR, SCHEDULERS_THAT_PACK
 from decima.evaluation.comparison import Comparison
 from decima.evaluation.conditions import CompareError, Conditions, best_fit
 from decima.evaluation.tuning import GRIDS, TUNED_ONCE
-from decima.policy.shipped import SHIPPED
+from decima.policy.shipped import SHIPPED, objective_policy
 from decima.registry import LEARNED, SCHEDULERS, UNGUARDED, signature, split_names
 from decima.schedulers.guarantees.spec import Guarantees
 from simulator.cluster.config import SEMANTICS, ClusterConfig, Knowledge, parse_classes
@@ -166,7 +166,8 @@ def choose_schedulers(
     Args:
         conditions: evaluation setting.
         schedulers: comma-separated names; names, objects and classes; or displayed name -> scheduler. By default
-            common heuristics, and ``decima`` if the conditions are in the training distribution of a shipped policy.
+            common heuristics, those for the metric, and ``decima`` if the conditions are in the training distribution
+            of a shipped policy, and the metric has no rules of its own or a policy was trained for it.
         checkpoint: policy of ``decima``, which is then compared in any case.
         metric: metric to compare by, a name of ``--show``.
 
@@ -178,6 +179,8 @@ def choose_schedulers(
     named = schedulers
     if named is None:
         named = SCHEDULERS_THAT_PACK if packs else DEFAULT_SCHEDULERS
+        if metric in RULES_FOR:
+            named = f"{named.removesuffix(LEARNED)}{RULES_FOR[metric]},{LEARNED}"
     if not isinstance(named, str | Mapping | Sequence):
         raise CompareError(f"schedulers must be names, schedulers or a dictionary of such, got {named!r:.60}")
     if isinstance(named, str):
@@ -189,6 +192,8 @@ def choose_schedulers(
         )
     if policy is not None or schedulers is not None or isinstance(named, Mapping):
         return Chosen(named, policy, {})
+    if metric in RULES_FOR and objective_policy(metric) is None:
+        return Chosen([name for name in named if name != LEARNED], None, {})
     # The default excludes policies that may collapse out of their distribution.
     fitting = best_fit(conditions, metric)
     if fitting is not None and not fitting[1]:

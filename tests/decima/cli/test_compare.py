@@ -134,6 +134,22 @@ def test_an_objective_is_the_first_column(run: Compare, tmp_path: Path) -> None:
     assert found[0] == found[1] == found[2]
 
 
+@pytest.mark.parametrize(
+    ("objective", "rules", "is_learned"),
+    [("misses", {"edf", "atc"}, True), ("carbon:synthetic-wind", {"carbon-price:5", "carbon-slack"}, False)],
+)
+def test_by_default_rules_for_the_objective_take_part(
+    run: Compare, shipped: dict[str, Path], objective: str, rules: set[str], is_learned: bool
+) -> None:
+    """``decima`` takes part if a policy is for the objective, and fits."""
+    words = ("--deadlines", "2,4", "--objective", objective, "--json", "r.json", "--seeds", "1")
+    result = run(*words)
+    assert result.exit_code == 0, result.stderr
+    names = set(json.loads(Path("r.json").read_text())["schedulers"])
+    assert names >= {"fair", "priced-srpt", *rules}
+    assert "decima" not in names or is_learned
+
+
 def test_the_objective_carbon_brings_its_signal(run: Compare, tmp_path: Path) -> None:
     found = []
     for options in ("--objective carbon:synthetic-wind:60", "--objective carbon --carbon synthetic-wind:60"):
@@ -499,7 +515,7 @@ def test_without_options_errors_of_estimates_are_shown_beside_the_exact_ones(
     first, second = result.stdout.split("Scheduler")[1:]
     assert " fifo " in first
     assert not re.search("^ fifo ", second, re.M)
-    assert re.search("^ priced-srpt .* best *$", second, re.M)
+    assert re.search("^ (priced|adaptive)-srpt .* best *$", second, re.M)
     assert re.search("^ decima ", second, re.M)
     assert "errors of estimates 0.196 (jobs)" in " ".join(result.stdout.split())
     assert "The policy embedded-batch was trained with exact estimates." in result.stdout
