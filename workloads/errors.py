@@ -43,7 +43,7 @@ _Kind = TypeVar("_Kind")
 
 #: Longer texts are not compared with known names.
 _LONGEST_NAME = 60
-_PLAIN = re.compile(r"[-+.0-9eE]+")
+_NOT_PLAIN = re.compile(r"[_\s]")
 
 
 def check_whole(value: Any, field: str, error: type[DecimaError], least: int | None = None) -> int:
@@ -127,7 +127,7 @@ def number_in(text: str) -> float:
     Underscores, spaces and digits of other scripts, which Python also reads, are refused.
     """
     try:
-        return float(text) if _PLAIN.fullmatch(text) else math.nan
+        return float(text) if text.isascii() and not _NOT_PLAIN.search(text) else math.nan
     except ValueError:
         return math.nan
 
