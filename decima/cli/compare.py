@@ -56,8 +56,8 @@ BESIDE = {
     *("json_file", "csv_file", "report_file", "trace_file", "animation_file", "out"),
 }
 ERRORS_NOTE = (
-    "Second table: the same batches, where schedulers have estimates with errors as in Spark's event logs (in "
-    "recordings/first). The policy {policy} was trained with exact estimates."
+    "Second table: the same batches, but estimates have errors as in Spark's event logs (in recordings/first); vs best "
+    "is the difference from {best}. The policy {policy} was trained with exact estimates."
 )
 
 
@@ -211,7 +211,7 @@ def compare(
             notes.insert(0, MEASURED_DELAY.format(delay_s=delay_s, workload=options["workload"]))
         command = command_line(context, **dict.fromkeys(ignored))
         others = [each for each in comparisons[1:] if each.complete]
-        notes += [ERRORS_NOTE.format(policy=each.policy) for each in others]
+        notes += [ERRORS_NOTE.format(policy=each.policy, best=each.best_heuristic) for each in others]
         shown = comparison_report(comparison, command, chosen.left_out, notes, by=by, others=others)
         if csv_file is not None:
             with atomic_path(csv_file) as path:

@@ -147,7 +147,7 @@ def comparison_notes(comparison: Comparison) -> list[str]:
     if best is not None:
         points = " in percentage points" if first.is_share else ""
         notes.append(
-            f"vs best: by how much the {what} differs{points} from that of {best}, the best heuristic (not learned); "
+            f"vs best: difference of the {what}{points} from that of {best}, the best heuristic (not learned); "
             "paired by experiment."
         )
     notes += [_tuning(comparison, name, runs[name]) for name, spec in schedulers.items() if spec in TUNED]
