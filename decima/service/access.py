@@ -15,7 +15,8 @@ from decima.service.tokens import DeniedError, Tokens
 
 __all__ = ["TokenMiddleware", "check_request", "with_tokens"]
 
-#: Without a token a browser asks for a name, which is ignored, and a password, which is the token.
+#: Challenge to a client without a token. A browser then asks for a user name, which is ignored, and for a password,
+#: which is the token.
 CHALLENGE = 'Basic realm="decima", charset="UTF-8"'
 _PHRASES = {401: "Unauthorized", 403: "Forbidden", 429: "Too Many Requests"}
 
@@ -23,16 +24,16 @@ log = logging.getLogger("decima.service")
 
 
 def check_request(tokens: Tokens, authorization: str, peer: str, what: str) -> DeniedError | None:
-    """Check and count an HTTP request; a refusal is logged.
+    """Check the token of an HTTP request, count the request, and log a refusal.
 
     Args:
         tokens: tokens of the service.
-        authorization: the header of this name: ``Bearer TOKEN``, or ``Basic`` with the token as password.
+        authorization: value of the ``Authorization`` header: ``Bearer TOKEN``, or ``Basic`` with the token as password.
         peer: address of the client, for the log.
-        what: name of the thing that is requested, for the log.
+        what: name of the requested resource, for the log.
 
     Returns:
-        The reason for refusing the request; None if it is allowed.
+        Reason for a refusal; None if the request is allowed.
     """
     scheme, _, given = authorization.partition(" ")
     if scheme.lower() == "basic":
@@ -51,13 +52,13 @@ def check_request(tokens: Tokens, authorization: str, peer: str, what: str) -> D
 
 
 class TokenMiddleware:
-    """ASGI middleware: requests need a token."""
+    """ASGI middleware that refuses requests without a valid token."""
 
     def __init__(self, app: ASGIApp, tokens: Tokens) -> None:
         self._app, self._tokens = app, tokens
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer a request, or refuse it."""
+        """Pass a request with a valid token to the application; refuse other requests."""
         if scope["type"] == "http":
             peer = (scope.get("client") or ("?",))[0]
             given = Headers(scope=scope).get("authorization", "")
@@ -69,7 +70,7 @@ class TokenMiddleware:
 
 
 def with_tokens(app: Callable[..., Iterable[bytes]], tokens: Tokens) -> Callable[..., Iterable[bytes]]:
-    """Return a WSGI application whose requests need a token."""
+    """Return a WSGI application that refuses requests without a valid token."""
 
     def checked(environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
         given, peer = environ.get("HTTP_AUTHORIZATION", ""), environ.get("REMOTE_ADDR", "?")

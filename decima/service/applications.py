@@ -1,12 +1,12 @@
-"""Set the number of executors of each application on a standalone cluster whose slots several applications share.
+"""Set the number of executors of each application on a cluster whose slots several applications share.
 
-The jobs of all applications form one cluster, as in the paper, and the scheduler assigns free executors to jobs. A
-question changes only the target of the application that asks, because only its state is up to date. The other
-applications read their new target with their next question, so each asks at least once a second.
+The jobs of all applications form one cluster, as in the Decima paper, and the scheduler assigns free executors to
+jobs. A question changes only the target of the asking application, because only its state is up to date. The other
+applications get a new target with their next question, so each application asks at least once a second.
 
 An executor leaves an application only when it is idle and another application has enough work for it. New executors
-are requested only when slots are free, that is after the executors of the other application have left. So there are
-never more executors than slots.
+are requested only when slots are free, after executors of another application have left. So there are never more
+executors than slots.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from workloads.arrivals import WorkPrior
 
 __all__ = ["Applications"]
 
-#: Moving delay until it has been measured, ms.
+#: Moving delay before the first measurement, ms.
 UNKNOWN_DELAY_MS = 3000.0
-#: The moving delay in use changes when the measured one differs from it by more than this factor.
+#: A measured moving delay replaces the delay in use if they differ by more than this factor.
 OTHER_DELAY = 1.25
 #: Extra duration of a task on a newly started JVM, ms.
 WARMUP_MS = 1000.0
-#: A new application waits this long for its first executors, s: more urgent ones may arrive with it.
+#: Time before a new application gets its first executors, s: applications with more urgent jobs may start with it.
 TOGETHER_S = 1.0
 #: The slots of a disconnected application stay reserved for this long, s: it may connect again.
 GRACE_S = 3.0
@@ -42,15 +42,15 @@ MOST_DELAYS = 10.0
 
 @dataclass(eq=False)
 class _Application:
-    """State of one application at its last question. Times are seconds of ``Applications``' clock.
+    """State of one application at its last question. Times are seconds of the clock of ``Applications``.
 
     Attributes:
         state: last question.
         jobs: live jobs of the application.
-        target: number of slots last assigned.
-        first_s: time of its first question.
-        raised_s: time of the last rise of ``target``.
-        worked_s: last time with pending tasks.
+        target: number of slots assigned to the application.
+        first_s: time of the first question.
+        raised_s: time of the last increase of ``target``.
+        worked_s: time of the last question with pending tasks.
         gone_s: time of the disconnection; None while connected.
     """
 
@@ -69,7 +69,7 @@ class _Application:
 
     @property
     def present(self) -> int:
-        """Number of slots of its executors, including executors that are leaving."""
+        """Number of slots of the application's executors, including executors that are leaving."""
         return sum(executor.slots for executor in self.state.executors)
 
     @property
@@ -79,17 +79,17 @@ class _Application:
 
     @property
     def coming(self) -> int:
-        """Number of slots that have been requested and whose executors have not started."""
+        """Number of requested slots whose executors have not started."""
         return max(self.target - self.state.slots, 0)
 
     @property
     def surplus(self) -> int:
-        """Number of slots above the target; their executors leave after the next answer."""
+        """Number of slots above the target, whose executors leave after the next answer."""
         return max(self.state.slots - self.target, 0)
 
     @property
     def idle(self) -> int:
-        """Number of slots without a running task, excluding slots that leave."""
+        """Number of slots without a running task, excluding slots whose executors leave."""
         free = sum(
             max(executor.slots - executor.running, 0)
             for executor in self.state.executors
@@ -102,9 +102,9 @@ class Applications:
     """Assigns the slots of one cluster to applications.
 
     Args:
-        scheduler: decides which job gets free executors.
+        scheduler: scheduler that assigns free executors to jobs.
         slots: total number of slots.
-        clock: monotonic time, s.
+        clock: returns monotonic time, s.
         prior: distribution of job sizes in history; None without history.
 
     Attributes:
@@ -132,11 +132,11 @@ class Applications:
             known.gone_s = self._clock()
 
     def target(self, application: str, state: State, jobs: Sequence[LiveJob]) -> int:
-        """Return the number of executors that the application which asks should have.
+        """Return the target number of executors of the asking application.
 
         Args:
             application: Spark's application id.
-            state: the question.
+            state: the application's question.
             jobs: live jobs of the application.
 
         Raises:
@@ -147,7 +147,7 @@ class Applications:
         known = self._known.get(application)
         if known is None:
             known = self._known[application] = _Application(state, jobs, 0, now_s)
-            known.target = state.slots  # an application that reconnects keeps its executors
+            known.target = state.slots  # a reconnecting application keeps its executors
         known.state, known.jobs, known.gone_s = state, jobs, None
         if known.has_work:
             known.worked_s = now_s
@@ -155,7 +155,7 @@ class Applications:
         if known.coming and now_s - known.raised_s > MOST_DELAYS * self._delay_ms / 1000:
             known.target = state.slots
         gain, loss = self._decide(known, now_s)
-        # Take no executor before all requested ones have started: until then the number of executors is uncertain.
+        # Take no executor before all requested executors have started: until then their number is uncertain.
         may_lose = not known.coming and (
             not known.has_work or now_s - known.raised_s > WORTH_MOVING * self._delay_ms / 1000
         )
@@ -183,7 +183,7 @@ class Applications:
                 self._delay_ms = now_ms
 
     def _decide(self, asking: _Application, now_s: float) -> tuple[int, int]:
-        """Return how many executors the asking application gains and loses."""
+        """Return the numbers of executors that the asking application gains and loses."""
         owners = [(job, each) for each in self._known.values() for job in each.jobs]
         owners.sort(key=lambda pair: pair[0].number)
         if not owners:
@@ -221,7 +221,7 @@ class Applications:
         return self._shares(snapshot.choices, owner, jobs, held, asking, max(free, 0), leaving, unused)
 
     def _placed(self, jobs: Sequence[LiveJob], owner: Sequence[_Application]) -> tuple[list[int], list[int]]:
-        """Return, for each job, its application's idle executors that it held last, and the executors moving to it."""
+        """Return the numbers of idle executors that each job held last, and of executors moving to each job."""
         waiting, coming = [0] * len(jobs), [0] * len(jobs)
         for each in self._known.values():
             places = [place for place, of in enumerate(owner) if of is each and any(jobs[place].pending)]
@@ -233,12 +233,10 @@ class Applications:
                     place = by_id.get(executor.job or "", places[0])
                     waiting[place] += max(executor.slots - executor.running, 0)
             coming[places[0]] += each.coming
-            leave = each.surplus
+            surplus = each.surplus
             for place in places:
-                leave, waiting[place] = (
-                    leave - min(leave, waiting[place]),
-                    waiting[place] - min(leave, waiting[place]),
-                )
+                leave = min(surplus, waiting[place])
+                surplus, waiting[place] = surplus - leave, waiting[place] - leave
         return waiting, coming
 
     def _shares(
@@ -252,7 +250,7 @@ class Applications:
         leaving: int,
         unused: dict[int, int],
     ) -> tuple[int, int]:
-        """Return how many executors the decisions give to the asking application, and how many they take from it."""
+        """Return the numbers of executors that the decisions give to and take from the asking application."""
         gain = loss = 0
         for choice in choices:
             to = owner[choice.job]
@@ -278,7 +276,7 @@ class Applications:
         return gain, loss
 
     def _worth(self, choice: Choice, to: _Application, job: LiveJob, held: int) -> int:
-        """Return how many executors are worth moving to a job for its work: at least 1 if its application has none."""
+        """Return the number of executors that a job's work justifies moving; at least 1 if its application has none."""
         work_ms = sum(pending * mean_ms for pending, mean_ms in zip(job.pending, job.mean_ms, strict=True))
         worth = WORTH_LEAVING if choice.source >= 0 else WORTH_MOVING
         lasting = int(min(work_ms / (worth * self._delay_ms), self._slots)) - held

@@ -1,9 +1,9 @@
 """Answer the questions of one Spark driver with the scheduler's commitments.
 
 All free slots are offered to the scheduler, source by source. As in Decima, an executor stays with its stage while the
-stage has pending tasks: a stage may run as many tasks at once as it runs now plus the executors committed to it. So
-Spark refills a slot from the same stage, and asks again when the stage has no pending task. If every free slot is
-used, executors that run the last tasks of a stage are offered too, so that they need not wait for the next answer.
+stage has pending tasks: the slot limit of a stage is its number of running tasks plus the executors committed to it. So
+Spark refills a slot from the same stage, and the driver asks again when the stage has no pending task. If every free
+slot is used, executors that run the last tasks of a stage are offered too: they need not wait for the next answer.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ class Decided:
         choices: decisions of the scheduler in order.
         slots: number of task slots of the driver's executors.
         policy_ms: time spent in the scheduler, ms.
-        failure: reason why the scheduler failed, in one line; empty if it did not. After a failure ``answer`` keeps
-            Spark's own order.
+        failure: reason of the scheduler's failure, one line; empty without a failure. After a failure ``answer``
+            keeps Spark's own order.
     """
 
     answer: Answer
@@ -49,13 +49,13 @@ class Driver:
     """Answers the questions of one driver.
 
     Args:
-        scheduler: a scheduler that no other driver uses.
+        scheduler: scheduler of this driver alone.
         history: profiles of earlier jobs.
-        numbers: source of job numbers; shared by drivers that share executors.
-        ready_ranks: source of stages' ready ranks; shared by drivers that share executors.
+        numbers: iterator of job numbers; shared by drivers that share executors.
+        ready_ranks: iterator of the stages' ready ranks; shared by drivers that share executors.
         moving_delay_ms: delay of an executor that changes jobs, ms; almost 0 within one application.
-        pools: weights and minimum shares of Spark's pools, which hold under any scheduler; a pool that is missing has
-            weight 1 and no minimum. Without any, pools have no shares.
+        pools: pool name -> weight and minimum share, which hold under any scheduler. A missing pool has weight 1 and
+            no minimum share. By default pools have no shares.
     """
 
     def __init__(
@@ -91,26 +91,21 @@ class Driver:
             resize = getattr(self.scheduler, "resize", self.scheduler.reset)
             (self.scheduler.reset if self._config is None else resize)(config)
             self._config = config
-        snapshot = Snapshot(
-            config,
-            state.time_ms,
-            jobs,
-            *free_slots(state, jobs),
-            prior=self.live.prior,
-            known_pools=self._pools,
-        )
+        free, prior = free_slots(state, jobs), self.live.prior
+        snapshot = Snapshot(config, state.time_ms, jobs, *free, prior=prior, known_pools=self._pools)
         released = decide_in_pools(snapshot, self.scheduler) if self._pools else None
         if released is None:
             _decide(snapshot, self.scheduler)
-        return Decided(
-            _answer(snapshot, state.seq, released), jobs, snapshot.choices, slots, snapshot.policy_ms
-        )
+        answer = _answer(snapshot, state.seq, released)
+        return Decided(answer, jobs, snapshot.choices, slots, snapshot.policy_ms)
 
 
 def free_slots(state: State, jobs: Sequence[LiveJob]) -> tuple[int, list[int]]:
-    """Count free slots: those outside live jobs, and for each live job those that ran its task last.
+    """Count free slots.
 
-    A job without pending tasks has none: its free slots count as outside.
+    Returns:
+        Number of free slots outside live jobs, and for each live job the number of free slots that ran its tasks
+        last. Free slots of a job without pending tasks count as outside.
     """
     place = {job.message.id: number for number, job in enumerate(jobs) if any(job.pending)}
     common, waiting = 0, [0] * len(jobs)
@@ -142,7 +137,7 @@ def _decide(snapshot: Snapshot, scheduler: DecidesStages) -> None:
 
 
 def _answer(snapshot: Snapshot, seq: int, released: Sequence[int] | None = None) -> Answer:
-    """Return the answer; ``released``: running tasks of each job that no other follows."""
+    """Return the answer. ``released``: for each job, number of running tasks whose slots it does not refill."""
     slots: dict[int, int] = {}
     for place, job in enumerate(snapshot.jobs):
         less = 0 if released is None else released[place]
@@ -157,7 +152,7 @@ def _answer(snapshot: Snapshot, seq: int, released: Sequence[int] | None = None)
         committed = snapshot.committed[choice.job]
         if (number := job.ids[choice.stage]) is not None:
             slots[number] = job.running[choice.stage] + committed[choice.stage]
-        # The policy's limit alone would delay new tasks until executors on the job's last tasks are done.
+        # The policy's limit alone would delay new tasks while executors run the last tasks of another stage.
         limits[job.message.id] = max(choice.limit, sum(job.running) + sum(committed))
     stages = tuple(StageOrder.model_construct(id=stage, slots=most) for stage, most in slots.items())
     if snapshot.stalled:

@@ -1,4 +1,4 @@
-"""The error of a service that cannot start, and files with secrets."""
+"""Startup error of the service, and reader of files with secrets."""
 
 from __future__ import annotations
 
@@ -20,16 +20,21 @@ class ServeError(DecimaError, OSError):
 def read_secret(path: Path, what: str, most: int) -> str:
     """Return the text of a file that only its owner may read.
 
+    Args:
+        path: file in UTF-8.
+        what: description of the file, for error messages.
+        most: maximum length, characters.
+
     Raises:
         ServeError: the file cannot be read, is readable by others, or has more than ``most`` characters.
     """
     try:
         with TextIOWrapper(open_regular(path), encoding="utf-8") as file:
             if stat.S_IMODE(os.fstat(file.fileno()).st_mode) & 0o077:
-                raise ServeError(f"{path}: others than its owner can read this {what}: chmod 600 it")
+                raise ServeError(f"{path}: other users can read this {what}: chmod 600 it")
             text = file.read(most + 1)
     except UnicodeDecodeError:
-        raise ServeError(f"{path}: this {what} is no text in UTF-8") from None
+        raise ServeError(f"{path}: this {what} is not text in UTF-8") from None
     except OSError as error:
         if isinstance(error, ServeError):
             raise

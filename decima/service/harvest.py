@@ -17,10 +17,10 @@ __all__ = ["live_workload"]
 
 
 def live_workload(found: Iterable[Replayed], name: str) -> tuple[Workload, int]:
-    """Return the complete jobs of a live log as a workload, and the number of jobs left out.
+    """Return the complete jobs of a live log as a workload, and the number of omitted jobs.
 
-    All tasks of a stage have its mean duration: as the driver reported it, or else as the replay estimates it. Stages
-    that Spark skipped are left out, and so are jobs that are not complete.
+    All tasks of a stage have the stage's mean duration as reported by the driver, or else as estimated by the replay.
+    Incomplete jobs and stages that Spark skipped are omitted.
 
     Args:
         found: replays of the drivers.
@@ -39,7 +39,7 @@ def live_workload(found: Iterable[Replayed], name: str) -> tuple[Workload, int]:
                 continue
             names[profile.name] += 1
             number = names[profile.name]
-            # Equal names get a number, as in imports of event logs; the service recognises the job without it.
+            # Equal names get a number, as in imports of event logs; the service ignores the number in look-ups.
             unique = profile.name if number == 1 else f"{profile.name} ({number})"
             profiles.append(JobProfile(unique, profile.stages, profile.edges))
     if not profiles:
@@ -48,7 +48,7 @@ def live_workload(found: Iterable[Replayed], name: str) -> tuple[Workload, int]:
 
 
 def _measured(record: EpisodeRecord) -> Iterator[tuple[JobProfile | None, bool]]:
-    """Yield for each job its profile with measured durations, None without any, and whether it is complete."""
+    """Yield each job's profile with measured durations (None without any), and whether the job is complete."""
     lasted_ms = record.task_finish_ms - record.task_start_ms
     task = 0
     for job, profile in enumerate(record.sequence.profiles):
@@ -62,14 +62,9 @@ def _measured(record: EpisodeRecord) -> Iterator[tuple[JobProfile | None, bool]]
                 mean_ms = max(float(np.nanmean(tasks)), 1.0)
                 stages[number] = StageProfile(stage.num_tasks, TaskDurations.constant(mean_ms), stage.name)
         place = {number: index for index, number in enumerate(stages)}
-        edges = [
-            (place[parent], place[child])
-            for parent, child in profile.edges.tolist()
-            if parent in place and child in place
-        ]
-        measured = (
-            JobProfile(profile.name, tuple(stages.values()), np.array(edges, dtype=np.int64).reshape(-1, 2))
-            if stages
-            else None
+        kept = [pair for pair in profile.edges.tolist() if place.keys() >= set(pair)]
+        edges = np.array([(place[parent], place[child]) for parent, child in kept], dtype=np.int64).reshape(
+            -1, 2
         )
+        measured = JobProfile(profile.name, tuple(stages.values()), edges) if stages else None
         yield measured, not np.isnan(record.completion_ms[job])

@@ -1,4 +1,4 @@
-"""History: profiles of earlier jobs from event logs, and the lookup of a live job among them.
+"""History: profiles of earlier jobs from event logs, and look-up of live jobs among them.
 
 A SQL query is looked up by the operators of its plan, any other job by its name and DAG. A job without a name is
 looked up by its DAG alone, if the DAG is large enough.
@@ -23,8 +23,8 @@ __all__ = ["History", "is_skipped", "match_stages"]
 
 #: Smallest number of stages of a DAG that identifies a job without a name.
 MIN_IDENTIFYING_STAGES = 3
-#: Errors of profiles from history. In 3Sigma (EuroSys 2018), 8 to 23 % of predicted durations are off by a factor of
-#: two or more, which is a standard deviation of 0.5; stages of one run differ by less.
+#: Estimation errors of profiles from history. In 3Sigma (EuroSys 2018), 8 to 23 % of predicted durations are wrong by
+#: a factor of two or more, which corresponds to a standard deviation of 0.5; stages of one run differ by less.
 ERRORS = Knowledge(job_error=0.5, stage_error=0.2)
 
 
@@ -33,9 +33,9 @@ class History:
 
     Args:
         profiles: profiles with unique names.
-        plans: maps the operators of a physical plan to the names of profiles with this plan.
+        plans: operators of a physical plan -> names of profiles with this plan.
         knowledge: estimation errors of the profiles.
-        prior: distribution of job sizes; by default estimated from ``profiles`` (None if there are none).
+        prior: distribution of job sizes; by default estimated from ``profiles``, None without profiles.
     """
 
     def __init__(
@@ -62,7 +62,7 @@ class History:
 
     @classmethod
     def of(cls, workload: Workload) -> History:
-        """Return the history in a workload file; plans are read from its field ``about["plans"]``."""
+        """Return the history in a workload file. Plans come from the workload's field ``about["plans"]``."""
         plans: dict[tuple[str, ...], list[str]] = {}
         plans_by_name = workload.about.get("plans")
         for name, plan in (plans_by_name if isinstance(plans_by_name, dict) else {}).items():
@@ -76,7 +76,7 @@ class History:
         return len(self._profiles)
 
     def find(self, job: Job) -> JobProfile | None:
-        """Return the profile that fits a live job best; None if no profile fits."""
+        """Return the best matching profile of a live job; None without a match."""
         made = [stage for stage in job.stages if not is_skipped(stage)]
         candidates: list[JobProfile] = []
         if job.plan is not None:
@@ -99,11 +99,17 @@ def is_skipped(stage: Stage) -> bool:
 
 
 def match_stages(stages: Sequence[Stage], profile: JobProfile) -> list[int] | None:
-    """Match the stages that Spark has created so far to stages of a profile; None if they do not fit.
+    """Match the stages that Spark has created so far to stages of a profile.
 
-    Stages come in topological order. A stage is matched to a profile stage with the same parents where Spark reports
-    them. Under adaptive execution Spark creates a stage when its parents are complete and does not report the
-    parents.
+    A stage is matched to a profile stage with the same parents if Spark reports parents. Under adaptive execution
+    Spark creates a stage when its parents are complete, and does not report them.
+
+    Args:
+        stages: created stages in topological order.
+        profile: profile of an earlier job.
+
+    Returns:
+        Index in the profile of each stage; None if the stages do not match.
     """
     if len(stages) > profile.num_stages:
         return None
@@ -138,14 +144,12 @@ def _ancestors(profile: JobProfile) -> tuple[frozenset[int], ...]:
 
 
 def _task_difference(stages: Sequence[Stage], profile: JobProfile) -> int | None:
-    """Return the total difference in numbers of tasks to a profile's stages; None if the stages do not fit."""
+    """Return the total difference in numbers of tasks from a profile's stages; None if the stages do not match."""
     places = match_stages(stages, profile)
     if places is None:
         return None
-    return sum(
-        abs(profile.stages[place].num_tasks - stage.tasks)
-        for stage, place in zip(stages, places, strict=True)
-    )
+    pairs = zip(stages, places, strict=True)
+    return sum(abs(profile.stages[place].num_tasks - stage.tasks) for stage, place in pairs)
 
 
 def _same_tasks(stages: Sequence[Stage], profile: JobProfile) -> bool:

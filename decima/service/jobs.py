@@ -1,8 +1,8 @@
 """Live jobs of one driver: their state from the driver's messages, and estimates of their task durations.
 
-Initial estimates come from ``simulator.cluster.estimates``: from history, or from typical task durations if history
-does not know the job. ``simulator.cluster.engine.posterior`` updates them by observed durations. A job keeps the same
-profile object until its estimated work changes by more than one step, since schedulers cache by profile.
+``simulator.cluster.estimates`` makes initial estimates from history, or from typical task durations for jobs without
+history. ``simulator.cluster.engine.posterior`` updates them with observed durations. A job keeps the same profile
+object until its estimated work changes by more than one step, since schedulers cache by profile.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from workloads.job import JobProfile, StageProfile, TaskDurations, WorkloadError
 
 __all__ = ["LiveJob", "LiveJobs", "QuestionError", "check_question"]
 
-#: Jobs that arrive within this time of the first of them count as one batch, ms: threads submit one after another.
+#: Jobs that arrive within this time after a batch's first job belong to the batch, ms: threads submit in sequence.
 TOGETHER_MS = 1000.0
-#: Typical task durations are rounded to powers of this.
+#: Typical task durations are rounded to powers of this number.
 STEP = 1.25
 #: Mean task duration before the first task has finished, ms.
 UNKNOWN_MS = 1000.0
@@ -46,7 +46,7 @@ class QuestionError(DecimaError, ValueError):
 
 @dataclass(eq=False, slots=True)
 class LiveJob:
-    """A job that is not complete. Lists have one entry per stage of the profile, in its order.
+    """An incomplete job. Lists have one entry per stage, in the profile's order.
 
     Attributes:
         message: the driver's last message about the job.
@@ -55,7 +55,7 @@ class LiveJob:
         profile: current estimate of the profile.
         recognised: whether history has a profile of the job.
         ids: Spark's stage ids; None for stages that Spark has not created yet.
-        tasks: number of tasks, as far as known.
+        tasks: number of tasks, reported or estimated.
         pending: number of tasks that have not started.
         running: number of running tasks.
         done: number of finished tasks.
@@ -65,12 +65,12 @@ class LiveJob:
         ready: whether all parents are complete.
         complete: whether the stage is complete.
         ranks: position in the order in which stages became ready; -1 if not ready yet.
-        known: profile from history; for other jobs, the stages and numbers of tasks that Spark reports.
-        inputs: inputs of ``estimate``, to detect changes.
+        known: profile from history; for jobs without history, a profile of the reported stages and numbers of tasks.
+        inputs: inputs of ``estimate``, kept to detect changes.
         estimate: estimate before any observation.
         belief: ``BELIEF`` [1], posterior of the job.
         rows: ``ESTIMATE`` [stages], posterior of the stages.
-        first_work_ms: estimate of the work at arrival, ms.
+        first_work_ms: estimated work at arrival, ms.
     """
 
     message: Job
@@ -102,8 +102,8 @@ class LiveJobs:
 
     Args:
         history: profiles of earlier jobs.
-        numbers: source of job numbers.
-        ready_ranks: source of stages' ready ranks.
+        numbers: iterator of job numbers.
+        ready_ranks: iterator of the stages' ready ranks.
     """
 
     def __init__(self, history: History, numbers: Iterator[int], ready_ranks: Iterator[int]) -> None:
@@ -125,7 +125,7 @@ class LiveJobs:
 
         Args:
             state: the driver's question, checked by :func:`check_question`.
-            cluster: cluster for which task durations of recognised jobs are computed; by default the profiles' means.
+            cluster: cluster on which recognised jobs run, for their task durations; by default the profiles' means.
         """
         self._update_prior(state)
         live = [self._update_job(job, cluster) for job in state.jobs]
@@ -137,7 +137,7 @@ class LiveJobs:
         return live
 
     def _update_prior(self, state: State) -> None:
-        """Without history, centre the prior on the mean duration of finished tasks over all jobs, rounded to steps."""
+        """Without history, centre the prior on the rounded mean duration of finished tasks of all jobs."""
         if self._history.prior is not None:
             return
         tasks, total_ms = 0, 0.0
@@ -176,7 +176,7 @@ class LiveJobs:
         return job
 
     def _set_profile(self, job: LiveJob) -> None:
-        """Set a job's known profile and Spark's stage ids. Both change when Spark creates more stages."""
+        """Set a job's ``known`` profile and ``ids`` of stages. Both change when Spark creates more stages."""
         ranks = {stage: rank for stage, rank in zip(job.ids, job.ranks, strict=True) if stage is not None}
         message = job.message
         known = self._history.find(message)
@@ -194,7 +194,7 @@ class LiveJobs:
         job.ranks = [-1 if stage is None else ranks.get(stage, -1) for stage in job.ids]
 
     def _make_estimate(self, job: LiveJob, cluster: ClusterConfig | None) -> None:
-        """Make the initial estimate of a job again if its inputs have changed."""
+        """Make a job's initial estimate if its inputs have changed."""
         profile = job.known
         if job.recognised and cluster is not None:
             profile = known_profile(job.known, cluster)
@@ -247,7 +247,7 @@ class LiveJobs:
 
 
 def _typical(task_ms: float) -> WorkPrior:
-    """Return the prior of jobs without history, whose median task duration is ``task_ms``."""
+    """Return the prior of jobs without history, with median task duration ``task_ms``."""
     log_ms = math.log(task_ms)
     return WorkPrior(log_ms, UNKNOWN_WORK_SD, log_ms, UNKNOWN_TASK_SD, UNKNOWN_STAGE_SD)
 
@@ -260,10 +260,10 @@ def check_question(state: State) -> None:
     """
     stages = sum(len(job.stages) + len(job.exchanges) for job in state.jobs)
     if stages > MOST_STAGES:
-        raise QuestionError(f"{stages} stages, at most {MOST_STAGES} are served")
+        raise QuestionError(f"{stages} stages, at most {MOST_STAGES} are allowed")
     slots = sum(executor.slots for executor in state.executors)
     if slots > MOST_SLOTS:
-        raise QuestionError(f"{slots} slots, at most {MOST_SLOTS} are served")
+        raise QuestionError(f"{slots} slots, at most {MOST_SLOTS} are allowed")
     if len({job.id for job in state.jobs}) < len(state.jobs):
         raise QuestionError("two jobs have the same id")
     if len({executor.id for executor in state.executors}) < len(state.executors):
@@ -275,7 +275,7 @@ def check_question(state: State) -> None:
 
 @dataclass(frozen=True)
 class _FutureStage:
-    """A stage that Spark has not created yet: its number of tasks, and its parents' indices in the job's profile."""
+    """A stage that Spark has not created yet: number of tasks, and indices of its parents in the job's profile."""
 
     tasks: int
     parents: tuple[int, ...]
@@ -284,8 +284,8 @@ class _FutureStage:
 def _future_stages(job: Job) -> list[_FutureStage]:
     """List the stages of a query plan that adaptive execution has not created yet.
 
-    One stage writes each exchange, and one more returns the result. Spark does not report which exchange a stage
-    writes; stages are assumed to be created in topological order of the plan.
+    One stage writes each exchange, and one more stage returns the result. Spark does not report the exchange that a
+    stage writes, so the function assumes that Spark creates stages in topological order of the plan.
     """
     known, total = len(job.stages), len(job.exchanges) + 1
     if not known and not job.exchanges:
@@ -318,7 +318,7 @@ def _step(mean_ms: float) -> float:
 
 
 def _reported_profile(job: Job, future: Sequence[_FutureStage]) -> JobProfile:
-    """Return a profile with the stages and numbers of tasks that the driver reports."""
+    """Return a profile with the reported and future stages, and their numbers of tasks."""
     place = {stage.id: number for number, stage in enumerate(job.stages)}
     edges = {
         (place[parent], number)

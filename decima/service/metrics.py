@@ -10,14 +10,7 @@ from socketserver import ThreadingMixIn
 from typing import Any
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
 
-from prometheus_client import (
-    CollectorRegistry,
-    Counter,
-    Gauge,
-    Histogram,
-    make_wsgi_app,
-    start_http_server,
-)
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, make_wsgi_app, start_http_server
 
 from decima.service.access import with_tokens
 from decima.service.errors import ServeError
@@ -28,12 +21,12 @@ __all__ = ["Metrics"]
 
 #: Upper bounds of the histogram buckets of durations, s.
 BUCKETS_S = (0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
-#: Time limit of a client of the protected metrics for its request, s.
+#: Time limit for a client to send a request for the protected metrics, s.
 PATIENCE_S = 10.0
 
 
 class Metrics(Watcher):
-    """Counts events of the service; metric names begin with ``decima_``.
+    """Counts events of the service as Prometheus metrics, whose names begin with ``decima_``.
 
     Attributes:
         registry: the Prometheus registry of these metrics.
@@ -67,16 +60,16 @@ class Metrics(Watcher):
     def listen(
         self, port: int, host: str, tokens: Tokens | None = None, tls: ssl.SSLContext | None = None
     ) -> tuple[str, Callable[[], None]]:
-        """Serve the metrics over HTTP; port 0 takes any free port.
+        """Serve the metrics over HTTP or HTTPS.
 
         Args:
-            port: port; 0 takes any free port.
+            port: port number; 0: any free port.
             host: name or address of the interface.
-            tokens: each request needs one of these; None: requests need none.
-            tls: certificate; None: connections are not encrypted.
+            tokens: valid access tokens; None: requests need no token.
+            tls: context with the certificate; None: connections are not encrypted.
 
         Returns:
-            The address, and a function that stops the server.
+            URL of the metrics, and a function that stops the server.
 
         Raises:
             ServeError: the port is in use.
@@ -87,9 +80,8 @@ class Metrics(Watcher):
             else:
                 server, thread = _start_protected(port, host, self.registry, tokens, tls)
         except OSError as error:
-            raise ServeError(
-                f"cannot listen on {host}:{port}: {(error.strerror or str(error)).lower()}"
-            ) from None
+            reason = (error.strerror or str(error)).lower()
+            raise ServeError(f"cannot listen on {host}:{port}: {reason}") from None
 
         def end() -> None:
             server.shutdown()
@@ -99,7 +91,7 @@ class Metrics(Watcher):
         return f"{'http' if tls is None else 'https'}://{host}:{server.server_port}/metrics", end
 
     def welcomed(self, driver: Connected) -> None:
-        """Count a driver."""
+        """Count a driver that has connected."""
         self._show(driver.number, (0, 0))
 
     def answered(self, driver: Connected) -> None:
@@ -114,11 +106,11 @@ class Metrics(Watcher):
         self._show(driver.number, (len(driver.state.jobs), driver.decided.slots))
 
     def left(self, driver: Connected) -> None:
-        """Count a driver that left."""
+        """Count a driver that has disconnected."""
         self._show(driver.number, None)
 
     def refused(self, reason: str) -> None:
-        """Count a refusal."""
+        """Count a refused connection."""
         self._refused.inc()
 
     def _show(self, driver: int, jobs_and_slots: tuple[int, int] | None) -> None:
@@ -135,7 +127,7 @@ class _Handler(WSGIRequestHandler):
     timeout = PATIENCE_S
 
     def log_message(self, *_: Any) -> None:
-        """Write nothing: refusals are in the service's log."""
+        """Write nothing: the service's log contains refusals."""
 
 
 class _Server(ThreadingMixIn, WSGIServer):
@@ -143,14 +135,14 @@ class _Server(ThreadingMixIn, WSGIServer):
     tls: ssl.SSLContext | None = None
 
     def get_request(self) -> tuple[socket.socket, Any]:
-        """Accept a connection. Its own thread does the handshake, which a client may delay."""
+        """Accept a connection. The TLS handshake runs in the connection's thread, since a client may delay it."""
         connection, peer = super().get_request()
         if self.tls is not None:
             connection = self.tls.wrap_socket(connection, server_side=True, do_handshake_on_connect=False)
         return connection, peer
 
     def handle_error(self, *_: Any) -> None:
-        """Ignore a client that has gone or does not speak TLS."""
+        """Ignore errors of clients that disconnect or do not use TLS."""
 
 
 class _Server6(_Server):
@@ -160,7 +152,7 @@ class _Server6(_Server):
 def _start_protected(
     port: int, host: str, registry: CollectorRegistry, tokens: Tokens | None, tls: ssl.SSLContext | None
 ) -> tuple[WSGIServer, threading.Thread]:
-    """Do as ``start_http_server``, with tokens and TLS."""
+    """Start a server of the metrics like ``start_http_server``, with tokens and TLS."""
     server = (_Server6 if ":" in host else _Server)((host, port), _Handler)
     server.tls = tls
     app: Any = make_wsgi_app(registry)

@@ -1,9 +1,9 @@
-"""The live page: jobs and their DAGs, executors by job, the last decisions. One HTML file, fed by server-sent events.
+"""The live page: jobs and their DAGs, executors by job, last decisions. One HTML file, updated by server-sent events.
 
-The web server has its own thread and event loop, so that slow readers never delay an answer to a driver. The loop that
-answers drivers captures each driver's state between two answers, and only while a page is open.
+The web server has its own thread and event loop, so that slow clients never delay an answer to a driver. While a page
+is open, the event loop that answers drivers captures each driver's state between two answers.
 
-Data from drivers is never markup: it reaches the page as JSON, which fills text nodes.
+Data from drivers is never used as markup: the page receives JSON and writes it to text nodes.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ from decima.service.tokens import Tokens
 
 __all__ = ["Page"]
 
-#: Largest number of items shown of each sort.
+#: Maximum numbers of displayed drivers, and for each driver of jobs, stages of a job, executors and decisions.
 MOST_DRIVERS, MOST_JOBS, MOST_STAGES, MOST_EXECUTORS, MOST_DECISIONS = 10, 20, 60, 200, 30
-#: Shortest time between two updates, and longest time without one, s.
+#: Minimum time between two updates, and maximum time without an update, s.
 MIN_UPDATE_S, KEEPALIVE_S = 0.5, 15.0
-#: Time limit for the web server's end after the service's, s; after it the thread ends with the process.
+#: Time limit for the web server to stop after the service, s; afterwards its thread ends with the process.
 SHUTDOWN_S = 3.0
 #: Largest number of open pages.
 MOST_READERS = 20
@@ -53,7 +53,7 @@ HEADERS = {
     "Referrer-Policy": "no-referrer",
     "X-Content-Type-Options": "nosniff",
 }
-#: Content security policy: only the page's own script and style, no foreign content, no embedding elsewhere.
+#: Content security policy: only the page's own script and style, no foreign content, no embedding in other pages.
 CONTENT_POLICY = (
     "default-src 'none'; script-src 'nonce-{nonce}'; style-src 'nonce-{nonce}'; connect-src 'self'; "
     "frame-ancestors 'none'; base-uri 'none'; form-action 'none'"
@@ -93,7 +93,7 @@ class Page(Watcher):
         self._version += 1
 
     def answered(self, driver: Connected) -> None:
-        """Mark a driver as changed."""
+        """Record a driver's decisions, and mark the driver as changed."""
         self._questions += 1
         self._dirty.add(driver.number)
         self._version += 1
@@ -102,7 +102,9 @@ class Page(Watcher):
         assert state is not None
         self._failures += bool(decided.failure)
         counted = self._overruled[driver.number]
-        changed = getattr(driver.driver.scheduler, "overruled", ())  # only of schedulers with guarantees
+        changed = getattr(
+            driver.driver.scheduler, "overruled", ()
+        )  # an attribute of schedulers with guarantees
         if len(changed) < counted.total():  # a new scheduler after a failure
             counted.clear()
         counted.update(each.guarantee for each in changed[counted.total() :])
@@ -125,7 +127,7 @@ class Page(Watcher):
         self._version += 1
 
     def _summary(self) -> tuple[dict[str, Any], list[int], list[int]]:
-        """Return the page's header, the numbers of the drivers shown, and the numbers of changed drivers."""
+        """Return the page's header, the numbers of displayed drivers, and of those that have changed."""
         shown = list(self._drivers)[:MOST_DRIVERS]
         changed = [number for number in shown if number in self._dirty]
         summary = {
@@ -144,9 +146,9 @@ class Page(Watcher):
         return None if driver is None else self._driver(driver)
 
     async def snapshot(self) -> str:
-        """Return the state for the page as JSON. Runs in the web server's thread."""
+        """Return the page's state as JSON. Runs in the web server's thread."""
         summary, shown, changed = await self._between_answers(self._summary)
-        for number in changed:  # one driver at a time, so that answers need not wait for all
+        for number in changed:  # one driver at a time, so that answers need not wait for all drivers
             content = await self._between_answers(partial(self._capture, number))
             self._texts[number] = json.dumps(content)
         self._texts = {number: text for number, text in self._texts.items() if number in shown}
@@ -154,7 +156,7 @@ class Page(Watcher):
         return f'{json.dumps(summary)[:-1]}, "drivers": [{", ".join(drivers)}]}}'
 
     async def _between_answers(self, capture: Callable[[], _T]) -> _T:
-        """Call a function in the event loop that answers drivers. Only that loop may read their state."""
+        """Call a function in the event loop that answers drivers, which alone may read their state."""
         assert self._answering is not None
 
         async def called() -> _T:
@@ -196,20 +198,14 @@ class Page(Watcher):
     # The web server.
 
     def application(self, host: str, tokens: Tokens | None = None) -> Starlette:
-        """Return the web application: page (``/``), current state (``/state``) and updates (``/events``)."""
-        # Against DNS rebinding: a foreign page has another host name, even if the name resolves to this address.
+        """Return the web application with page (``/``), current state (``/state``) and updates (``/events``)."""
+        # Protection against DNS rebinding: a foreign page has another host name, even if it resolves to this address.
         hosts = ["localhost", "127.0.0.1", "[::1]", host] if _is_loopback(host) else ["*"]
         middleware = [Middleware(TrustedHostMiddleware, allowed_hosts=hosts)]
         if tokens is not None:
             middleware.append(Middleware(TokenMiddleware, tokens=tokens))
-        return Starlette(
-            routes=[
-                Route("/", self._show),
-                Route("/state", self._state),
-                Route("/events", self._events),
-            ],
-            middleware=middleware,
-        )
+        routes = [Route("/", self._show), Route("/state", self._state), Route("/events", self._events)]
+        return Starlette(routes=routes, middleware=middleware)
 
     async def _show(self, request: Request) -> Response:
         nonce = secrets.token_urlsafe(16)
@@ -254,11 +250,11 @@ class Page(Watcher):
         """Serve the page inside the block.
 
         Args:
-            port: port; 0 takes any free port.
+            port: port number; 0: any free port.
             host: name or address of the interface.
-            ready: called with the page's address.
-            tokens: each request needs one of these; None: requests need none.
-            tls: files of certificate and key; None: connections are not encrypted.
+            ready: called with the page's URL.
+            tokens: valid access tokens; None: requests need no token.
+            tls: files of certificate and private key; None: connections are not encrypted.
 
         Raises:
             ServeError: the port is in use.
@@ -288,7 +284,7 @@ class Page(Watcher):
         finally:
             self._ended = True
             server.should_exit = True
-            # Keep the event loop running while joining: the web server's thread may wait for it.
+            # Join in a thread, so that this event loop keeps running: the web server's thread may wait for it.
             await asyncio.to_thread(thread.join, SHUTDOWN_S)
 
 

@@ -14,13 +14,13 @@ from workloads.reading import all_of, open_regular
 
 __all__ = ["Pools", "PoolsError", "read_pools"]
 
-#: Largest file, bytes.
+#: Maximum size of a file, bytes.
 LARGEST = 1 << 20
 PROPERTIES = ("schedulingMode", "weight", "minShare")
 
 
 class PoolsError(DecimaError, ValueError):
-    """An unusable file of pools. The message is one line that names file and line."""
+    """A file of pools is unusable. The message is one line that names file and line."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class Pools:
 
 @dataclass
 class _Reader:
-    """Handlers of the parser, which accept ``allocations``, ``pool`` and its properties only."""
+    """Handlers of the XML parser. They accept only ``allocations``, ``pool`` and properties of pools."""
 
     tenants: dict[str, Tenant] = field(default_factory=dict)
     fair: list[str] = field(default_factory=list)
@@ -72,7 +72,7 @@ class _Reader:
         if len(self._path) == 3:
             self._values[self._path[-1]] += text
         elif text.strip():
-            raise ValueError("text outside of a property of a pool")
+            raise ValueError("text outside of a pool's properties")
 
     def end(self, tag: str) -> None:
         if len(self._path) == 2:
@@ -100,15 +100,14 @@ class _Reader:
 
 
 def _refuse(*_: Any) -> None:
-    raise ValueError("a document type or entity declaration, which is never resolved")
+    raise ValueError("document type and entity declarations are not allowed")
 
 
 def read_pools(path: Path) -> Pools:
     """Read pools from a file in the format of Spark's ``fairscheduler.xml``.
 
-    As in Spark, a pool without a weight has 1, without a minimum share 0, and without a mode FIFO. Unlike Spark,
-    unknown elements and invalid values are errors. Document types and entities are refused, so that nothing is
-    expanded or loaded.
+    As in Spark, the defaults are weight 1, minimum share 0 and mode FIFO. Unlike in Spark, unknown elements and invalid
+    values are errors. Document types and entities are errors too, so that nothing is expanded or loaded.
 
     Raises:
         PoolsError: the file cannot be read, is malformed, or has no pool.
@@ -126,7 +125,7 @@ def read_pools(path: Path) -> Pools:
         raise PoolsError(f"{path}: {error.strerror or error}, expected Spark's fairscheduler.xml") from None
     except expat.ExpatError as error:
         reason = expat.ErrorString(error.code)
-        raise PoolsError(f"{path}: line {error.lineno}: no valid XML: {reason}") from None
+        raise PoolsError(f"{path}: line {error.lineno}: not valid XML: {reason}") from None
     except ValueError as error:
         line = parser.CurrentLineNumber
         raise PoolsError(f"{path}: line {line}: {' '.join(str(error).split())}") from None

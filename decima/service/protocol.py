@@ -4,12 +4,12 @@ The driver connects and sends ``Hello``. The service answers with ``Welcome``, o
 connection. Then the driver sends questions (``State``), one at a time, and receives an ``Answer`` or ``Refusal`` to
 each. A question contains the driver's whole state, so that either side may restart at any moment.
 
-The driver asks after each event that can change the decision: a stage appears, ends or launches its last task; a job
+The driver asks after each event that can change a decision: a stage appears, ends or launches its last task; a job
 ends; an executor joins or leaves. A driver that moves executors also asks at least once a second, since its target
-depends on other drivers.
+number of executors depends on other drivers.
 
-The service refuses unknown fields, wrong types, and negative or too large numbers. Times are milliseconds since 1970
-(``*_time_ms``) or durations (``*_ms``).
+The service refuses unknown fields, wrong types, and negative or too large numbers. Points in time (``time_ms``,
+``*_time_ms``) are milliseconds since 1970; durations (other ``*_ms``) are milliseconds.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ __all__ = [
 
 #: Version of the protocol; both sides must speak the same.
 PROTOCOL = 1
-#: Longest line, bytes, its end included; the service closes a connection that sends more.
+#: Maximum length of a line, bytes, including its end; the service closes a connection that sends a longer line.
 LONGEST_LINE = 4 << 20
 
 Count = Annotated[int, Field(ge=0, le=10**9)]
@@ -52,7 +52,7 @@ class Message(BaseModel):
 
 
 class Pool(Message):
-    """One pool of the driver's ``fairscheduler.xml``: its name, weight and minimum share (number of slots)."""
+    """One pool of the driver's ``fairscheduler.xml``: name, weight and minimum share (number of slots)."""
 
     name: Annotated[str, Field(min_length=1, max_length=1024)]
     weight: Annotated[int, Field(ge=1, le=10**9)] = 1
@@ -60,17 +60,17 @@ class Pool(Message):
 
 
 class Hello(Message):
-    """Driver to service: the first message.
+    """Driver to service: first message of a connection.
 
     Attributes:
         protocol: version of the protocol.
-        token: content of the service's token file; empty if there is none.
+        token: access token of the service; empty if the driver has none.
         application: Spark's application id.
         name: name of the application, for display.
         spark: version of Spark.
-        moves_executors: whether the driver obeys ``Answer.executors``: the application runs on a standalone cluster,
-            and the service may move its executors to other applications.
-        pools: pools that the driver's file names; none if Spark is not in FAIR mode.
+        moves_executors: whether the driver obeys ``Answer.executors``, so that the service may move executors
+            between applications.
+        pools: pools of the driver's ``fairscheduler.xml``; empty if Spark is not in FAIR mode.
     """
 
     type: Literal["hello"]
@@ -84,11 +84,11 @@ class Hello(Message):
 
 
 class Welcome(Message):
-    """Service to driver: the answer to ``Hello``.
+    """Service to driver: answer to ``Hello``.
 
     Attributes:
         protocol: version of the protocol.
-        shadow: shadow mode: the driver asks, but Spark keeps its own order.
+        shadow: whether the service is in shadow mode: the driver asks, but Spark keeps its own order.
     """
 
     type: Literal["welcome"] = "welcome"
@@ -97,7 +97,7 @@ class Welcome(Message):
 
 
 class Refusal(Message):
-    """Service to driver: reason of a refusal. The service then closes the connection."""
+    """Service to driver: reason for a refusal. The service then closes the connection."""
 
     type: Literal["refusal"] = "refusal"
     reason: Name
@@ -111,7 +111,7 @@ class Executor(Message):
         slots: number of task slots.
         running: number of running tasks.
         job: ``Job.id`` of the last task; null before the first task, or after the job's end.
-        leaving: whether the executor takes no new tasks and leaves when its tasks are done.
+        leaving: whether the executor takes no new tasks and leaves when its running tasks are done.
     """
 
     id: Identifier
@@ -122,20 +122,20 @@ class Executor(Message):
 
 
 class Stage(Message):
-    """One stage of a job; stages are in order of Spark's stage ids.
+    """One stage of a job. A job's stages are in order of Spark's stage ids.
 
     Attributes:
         id: Spark's stage id.
-        attempt: number of the attempt; tasks that finished in earlier attempts stay finished.
+        attempt: number of the attempt; tasks that finished in earlier attempts remain finished.
         name: name for display; empty if unknown.
-        state: ``waiting`` for parents, ``ready`` or ``done``.
+        state: ``waiting`` (for parents), ``ready`` or ``done``.
         tasks: total number of tasks.
         done: number of successful tasks.
         running: number of running tasks.
         pending: number of tasks that have not started; ``tasks = done + running + pending``.
         mean_ms: mean duration of successful tasks; null before the first.
-        running_ms: elapsed times of running tasks, summed; 0 if the driver does not report them.
-        parents: ids of parent stages in the same ``Job``, such as a broadcast's.
+        running_ms: sum of the elapsed times of running tasks; 0 if the driver does not report them.
+        parents: ids of parent stages in the same ``Job``, including stages that write a broadcast.
     """
 
     id: Count
@@ -158,7 +158,7 @@ class Exchange(Message):
         id: position in the plan, parents first.
         kind: Spark's name, such as ``Exchange`` or ``BroadcastExchange``.
         partitions: number of partitions in the plan; null if the plan has none.
-        parents: ids of the exchanges that it reads.
+        parents: ids of the exchanges that this exchange reads.
     """
 
     id: Count
@@ -168,15 +168,15 @@ class Exchange(Message):
 
 
 class Job(Message):
-    """A job in the sense of Decima: a SQL query, a job group or a single Spark job, with the stages created so far.
+    """A job of Decima: a SQL query, a job group or a single Spark job, with the stages created so far.
 
     Attributes:
         id: constant id, unique in the application.
-        name: name from its description; null if it has none.
-        pool: its Spark pool (``spark.scheduler.pool``), the tenant of guarantees; null if it is not reported.
-        submitted_time_ms: time of its first submission to Spark.
-        plan: operators of the physical plan in Spark's order, the key to history; null for other jobs than SQL queries.
-        exchanges: exchanges of the plan of a SQL query, with and without created stages.
+        name: name from the job's description; null without a description.
+        pool: Spark pool (``spark.scheduler.pool``), the tenant of guarantees; null if the driver does not report it.
+        submitted_time_ms: time of the job's first submission to Spark.
+        plan: operators of a SQL query's physical plan in Spark's order, the key to history; null for other jobs.
+        exchanges: exchanges of a SQL query's plan, with and without created stages.
         running: number of running tasks over all stages.
         stages: stages, parents before children.
     """
@@ -195,8 +195,8 @@ class State(Message):
     """Driver to service: a question.
 
     Attributes:
-        seq: number, ascending in a connection; the answer repeats it.
-        time_ms: the driver's clock, since 1970.
+        seq: number of the question, ascending in a connection; the answer repeats it.
+        time_ms: the driver's clock.
         move_ms: median time from the request of an executor to its first task; null before the first.
         executors: executors of the application.
         jobs: incomplete jobs in order of arrival.
@@ -211,7 +211,7 @@ class State(Message):
 
     @property
     def slots(self) -> int:
-        """Number of task slots, without executors that are leaving."""
+        """Number of task slots, excluding executors that are leaving."""
         return sum(executor.slots for executor in self.executors if not executor.leaving)
 
 
@@ -220,7 +220,7 @@ class StageOrder(Message):
 
     Attributes:
         id: Spark's stage id.
-        slots: maximum number of tasks at once, running ones included; null: bounded by the job's limit only.
+        slots: maximum number of running tasks; null: only the job's limit applies.
     """
 
     id: Count
@@ -228,14 +228,14 @@ class StageOrder(Message):
 
 
 class Answer(Message):
-    """Service to driver: the stages to run next. The driver ignores jobs and stages that it does not know.
+    """Service to driver: the stages to run next. The driver ignores unknown jobs and stages.
 
     Attributes:
         seq: number of the question.
         stages: stages whose tasks are launched, in order of priority.
-        limits: ``Job.id`` -> maximum number of tasks at once over all stages; absent jobs have no limit.
-        rest: whether other stages ``fill`` the slots that remain, within the limits, or ``hold``.
-        executors: target number of executors, for a driver that moves them; null: no change.
+        limits: ``Job.id`` -> maximum number of running tasks over all stages; absent jobs have no limit.
+        rest: other stages ``fill`` the remaining slots within the limits, or ``hold`` their tasks back.
+        executors: target number of executors for a driver that moves executors; null: no change.
     """
 
     type: Literal["answer"] = "answer"

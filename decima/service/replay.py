@@ -1,9 +1,9 @@
 """Replay a live log: one simulator episode record per driver, and a report with pictures.
 
-The log has a stage's numbers of running and finished tasks at each question, but not the start of each task. Free
-slots are assumed to follow the answer at once, unless the next question contradicts this, and to stay with the stage
-until a question shows otherwise; the tasks of a stage divide these spans evenly. So task times are as exact as the
-questions are frequent. Numbers of tasks, arrivals and ends of jobs, and decisions are exact.
+The log has each stage's numbers of running and finished tasks at each question, but not the start of each task. The
+replay assumes that free slots follow an answer immediately unless the next question contradicts this, and stay with
+their stage until a question shows otherwise. The tasks of a stage divide these spans evenly, so task times are more
+precise with more frequent questions. Numbers of tasks, arrivals and ends of jobs, and decisions are exact.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ from workloads.job import JobProfile, StageProfile, TaskDurations, Wave
 
 __all__ = ["Replayed", "live_report", "replayed"]
 
-#: Largest number of schedules drawn.
+#: Maximum number of drivers with pictures.
 MOST_PICTURES = 20
-#: Largest number of tasks over all jobs of a driver.
+#: Maximum number of tasks over all jobs of a driver.
 MOST_TASKS = 5_000_000
 
 #: Job id and Spark's stage id.
@@ -59,7 +59,7 @@ class Replayed:
 
 @dataclass(eq=False)
 class _Span:
-    """Period in which a slot ran tasks of one stage, ms; ``held`` is the number of slots of the job at its start."""
+    """Period in which a slot ran tasks of one stage, ms; ``held``: number of the job's slots at its start."""
 
     slot: int
     start_ms: float
@@ -69,7 +69,7 @@ class _Span:
 
 @dataclass(eq=False)
 class _Slot:
-    """State of a slot: its stage, whether that is assumed from an answer, and the time at which it became idle."""
+    """State of a slot: stage, whether the stage is assumed from an answer, and the time at which it became idle."""
 
     key: _Key | None = None
     assumed: bool = False
@@ -79,7 +79,7 @@ class _Slot:
 
 @dataclass(eq=False)
 class _JobState:
-    """State of a job as last reported; NaN ``gone_ms``: still live."""
+    """Last reported state of a job; NaN ``gone_ms``: the job is still live."""
 
     message: Job
     seen_ms: float = 0.0
@@ -131,14 +131,14 @@ class _DriverReplay:
             self._start_by(line.answer)
 
     def _finish(self, job: Job) -> None:
-        """Mark all started stages of a job that is gone as complete."""
+        """Mark all started stages of an ended job as complete."""
         stages = self._jobs[job.id].stages
         for stage in job.stages:
             if stage.state == "ready":
                 stages[stage.id] = stage.model_copy(update={"done": stage.tasks, "running": 0, "pending": 0})
 
     def _start_by(self, answer: Answer) -> None:
-        """Start tasks on free slots as an answer orders. The next question may undo this."""
+        """Start tasks on free slots by the order of an answer. The next question may undo the starts."""
         last = {(each.id, number): each.job for each in self._executors for number in range(each.slots)}
         idle = [each for each, place in self._slots.items() if self._all[place].key is None]
         keys = {stage.id: (job.id, stage) for job in self._live.values() for stage in job.stages}
@@ -184,7 +184,7 @@ class _DriverReplay:
                 slot.idle_ms = self._time_ms
 
     def _change_slots(self) -> None:
-        """Update the slots; a slot of a new executor reuses the index of one that left."""
+        """Update the slots. A slot of a new executor reuses the index of a slot whose executor has left."""
         now = {(each.id, number) for each in self._executors for number in range(each.slots)}
         for gone in sorted(self._slots.keys() - now):
             place = self._slots.pop(gone)
@@ -200,12 +200,8 @@ class _DriverReplay:
 
     def _assign_running(self) -> None:
         """Assign the running tasks of a question to slots."""
-        wanted = {
-            (job.id, stage.id): stage.running
-            for job in self._live.values()
-            for stage in job.stages
-            if stage.running
-        }
+        stages = ((job.id, stage) for job in self._live.values() for stage in job.stages)
+        wanted = {(job, stage.id): stage.running for job, stage in stages if stage.running}
         busy = {each.id: each.running for each in self._executors}
         last = {each.id: each.job for each in self._executors}
         idle: list[tuple[str, int]] = []
@@ -218,7 +214,7 @@ class _DriverReplay:
             else:
                 idle.append((executor, number))
         for key, missing in wanted.items():
-            # Slots whose executor last ran this job come first.
+            # Slots of executors that last ran this job come first.
             for executor, number in sorted(idle, key=lambda each: last[each[0]] != key[0]):
                 if not missing:
                     break
@@ -250,7 +246,7 @@ class _DriverReplay:
             slot.key, slot.span, slot.idle_ms = None, None, self._time_ms
 
     def replayed(self) -> Replayed | None:
-        """Return the replay of the driver; None if it never had a job with tasks."""
+        """Return the replay of the driver; None without slots or without jobs with stages."""
         for slot in self._all:
             self._end(slot)
         jobs = sorted(
@@ -261,9 +257,7 @@ class _DriverReplay:
             return None
         tasks = sum(stage.tasks for job_state in jobs for stage in job_state.stages.values())
         if tasks > MOST_TASKS:
-            raise LogError(
-                f"driver {self.welcomed.driver}: {tasks} tasks, at most {MOST_TASKS} can be replayed"
-            )
+            raise LogError(f"driver {self.welcomed.driver}: {tasks} tasks, at most {MOST_TASKS} are allowed")
         first_ms = min(jobs[0].message.submitted_time_ms, self._time_ms)
         sequence = _sequence(jobs, first_ms)
         config = ClusterConfig(len(self._all), moving_delay_ms=0.0, warmup_delay_ms=0.0)
@@ -282,7 +276,7 @@ class _DriverReplay:
         return Replayed(hello.name, hello.application, self.policy, self.questions, record)
 
     def _tasks(self, jobs: list[_JobState], first_ms: float) -> dict[str, Any]:
-        """Return the per-task arrays of the record."""
+        """Return the arrays of the record with one entry per task, by field name."""
         never = (np.nan, np.nan, -1, -1, 0)
         rows: list[tuple[float, float, int, int, int]] = []
         for job_state in jobs:
@@ -306,7 +300,7 @@ class _DriverReplay:
 
 
 def replayed(lines: Iterable[Line]) -> list[Replayed]:
-    """Replay the drivers of a log in order of connection. Drivers without a job are left out."""
+    """Replay the drivers of a log in order of connection. Drivers without a job are omitted."""
     drivers: dict[tuple[int, int], _DriverReplay] = {}
     policy, obeys, service = "", True, 0
     for line in lines:
@@ -325,7 +319,11 @@ def replayed(lines: Iterable[Line]) -> list[Replayed]:
 
 
 def _shared(spans: list[_Span], tasks: int) -> list[tuple[_Span, int, int]]:
-    """Divide tasks among spans by length; return (span, index in the span, tasks of the span) for each task."""
+    """Divide tasks among spans in proportion to their lengths.
+
+    Returns:
+        For each task: span, index within the span, number of tasks of the span.
+    """
     if not spans or not tasks:
         return []
     kept = sorted(spans, key=lambda span: span.start_ms - span.end_ms)[:tasks]
@@ -334,15 +332,12 @@ def _shared(spans: list[_Span], tasks: int) -> list[tuple[_Span, int, int]]:
     share = length / length.sum() * (tasks - len(kept))
     counts = 1 + np.floor(share).astype(np.int64)
     counts[np.argsort(counts - share, kind="stable")[: tasks - counts.sum()]] += 1
-    return [
-        (span, number, int(count))
-        for span, count in zip(kept, counts, strict=True)
-        for number in range(count)
-    ]
+    pairs = zip(kept, counts, strict=True)
+    return [(span, number, int(count)) for span, count in pairs for number in range(count)]
 
 
 def _completion_ms(job_state: _JobState) -> float:
-    """Return a job's completion time, ms: estimated if no question follows its end, NaN if incomplete."""
+    """Return a job's completion time, ms: estimated if no question follows its end, NaN if it is incomplete."""
     if job_state.gone_ms == job_state.gone_ms or any(stage.pending for stage in job_state.stages.values()):
         return job_state.gone_ms
     left_ms = [stage.mean_ms or 0.0 for stage in job_state.stages.values() if stage.running]
@@ -353,25 +348,14 @@ def _sequence(jobs: list[_JobState], first_ms: float) -> JobSequence:
     profiles = []
     for job_state in jobs:
         place = {stage: number for number, stage in enumerate(job_state.stages)}
-        edges = sorted(
-            {
-                (place[parent], place[stage.id])
-                for stage in job_state.stages.values()
-                for parent in stage.parents
-                if parent in place and parent != stage.id
-            }
-        )
+        pairs = ((parent, stage.id) for stage in job_state.stages.values() for parent in stage.parents)
+        edges = sorted({(place[one], place[other]) for one, other in pairs if one in place and one != other})
         stages = tuple(
             StageProfile(max(stage.tasks, 1), TaskDurations.constant(stage.mean_ms or 0.0), stage.name)
             for stage in job_state.stages.values()
         )
-        profiles.append(
-            JobProfile(
-                job_state.message.name or job_state.message.id,
-                stages,
-                np.array(edges, dtype=np.int64).reshape(-1, 2),
-            )
-        )
+        name = job_state.message.name or job_state.message.id
+        profiles.append(JobProfile(name, stages, np.array(edges, dtype=np.int64).reshape(-1, 2)))
     return trace_arrivals(profiles, [job_state.message.submitted_time_ms - first_ms for job_state in jobs], 0)
 
 
@@ -399,9 +383,11 @@ def live_report(found: Sequence[Replayed]) -> Report:
             title = one_line(each.name).replace("$", r"\$")
             pictures[f"schedule-{number}"] = partial(plot_schedule, record, title)
             pictures[f"jobs-in-system-{number}"] = partial(plot_jobs_in_system, {title: record})
-    notes = ["Times are seconds. Start times of tasks are as exact as the driver's questions are frequent."]
+    notes = [
+        "Times are seconds. Start times of tasks are more precise with more frequent questions of the driver."
+    ]
     if len(found) > MOST_PICTURES:
-        notes.append(f"Pictures are of the first {MOST_PICTURES} drivers.")
+        notes.append(f"Pictures show the first {MOST_PICTURES} drivers only.")
     return Report([table], notes, _json(found), pictures)
 
 

@@ -1,8 +1,8 @@
 """Run the service as a process: token, logging, warm-up, sockets and shutdown.
 
-Drivers send the token, which is in a file that only its owner can read. The Spark plugin looks in the same place:
-``.decima/token`` in ``$HOME``, else in the user's home directory. Neither side reads a default file that belongs to
-another user, as can happen under sudo, which may keep ``$HOME``.
+Drivers send the token of a file that only its owner can read. The Spark plugin has the same default file:
+``.decima/token`` in ``$HOME``, or in the user's home directory without ``$HOME``. Service and plugin refuse a default
+file that belongs to another user, which may occur under sudo if it keeps ``$HOME``.
 """
 
 from __future__ import annotations
@@ -36,18 +36,18 @@ from workloads.reading import open_regular
 __all__ = ["DEFAULT_TOKEN_FILE", "JsonLines", "logging_to_stderr", "read_token", "run", "warm_up"]
 
 DEFAULT_TOKEN_FILE = Path("~/.decima/token")
-#: Longest token, characters.
+#: Maximum length of a token, characters.
 MOST_CHARACTERS = 256
-#: Attributes of every ``logging`` record; other attributes are the caller's data.
+#: Attributes of each ``logging`` record; other attributes are the caller's data.
 _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 
 
 def read_token(path: Path) -> str:
-    """Return the token; create the file if it is absent.
+    """Return the token of a file. A missing file is created with a random token.
 
     Raises:
-        ServeError: the file cannot be read or created, is readable by others, contains no token, or is the default file
-            and belongs to another user.
+        ServeError: the file cannot be read or created, other users can read it, it contains no token, or it is the
+            default file and belongs to another user.
     """
     default = path == DEFAULT_TOKEN_FILE
     path = path.expanduser()
@@ -64,17 +64,17 @@ def read_token(path: Path) -> str:
             found = os.fstat(file.fileno())
             if default and found.st_uid != os.geteuid():
                 raise ServeError(
-                    f"{path}: this token file belongs to another user; --token-file names another (is HOME right?)"
+                    f"{path}: this token file belongs to another user; check HOME or choose a file with --token-file"
                 )
             if stat.S_IMODE(found.st_mode) & 0o077:
-                raise ServeError(f"{path}: others than its owner can read this token file: chmod 600 it")
+                raise ServeError(f"{path}: other users can read this token file: chmod 600 it")
             token = file.read(MOST_CHARACTERS + 2).strip()
     except UnicodeDecodeError:
         token = ""
     except OSError as error:
         if isinstance(error, ServeError):
             raise
-        raise ServeError(f"{path}: no token file can be read or made there: {error.strerror}") from None
+        raise ServeError(f"{path}: this token file cannot be read or created: {error.strerror}") from None
     if not token or len(token) > MOST_CHARACTERS or not token.isprintable():
         raise ServeError(f"{path}: expected a token of 1 to {MOST_CHARACTERS} characters in one line")
     return token
@@ -84,7 +84,7 @@ class JsonLines(logging.Formatter):
     """Formats log records as JSON: time, level, message and the caller's data."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """Return the record as one line."""
+        """Return the record as a JSON object in one line."""
         line: dict[str, Any] = {
             "time": time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created))
             + f".{record.msecs:03.0f}Z",
@@ -99,7 +99,7 @@ class JsonLines(logging.Formatter):
 
 @contextmanager
 def logging_to_stderr(json_lines: bool) -> Iterator[None]:
-    """Write the service's log to stderr inside the block: a line of text or a JSON object for each record."""
+    """Write the service's log to stderr inside the block: one line of text or one JSON object per record."""
     handler = logging.StreamHandler()
     text = logging.Formatter("%(asctime)s %(levelname)s %(message)s")
     handler.setFormatter(JsonLines() if json_lines else text)
@@ -117,10 +117,10 @@ def logging_to_stderr(json_lines: bool) -> Iterator[None]:
 
 
 def warm_up(make_scheduler: Callable[[], DecidesStages]) -> None:
-    """Decide one question, so that all code is compiled before the first driver asks.
+    """Decide an artificial question, so that all code is compiled before the first driver asks.
 
     Raises:
-        SchedulingError: the scheduler cannot decide.
+        SchedulingError: the scheduler made an invalid decision.
     """
     stages = (
         Stage(id=0, state="ready", tasks=9, done=1, running=1, pending=7, mean_ms=100.0),
@@ -149,7 +149,7 @@ async def run(
         address: see ``listen``.
         host: see ``listen``.
         ready: called with the address for drivers.
-        beside: context manager that serves page and metrics.
+        beside: returns a context manager that serves page and metrics.
         tls: see ``listen``.
 
     Raises:

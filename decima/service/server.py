@@ -21,11 +21,11 @@ __all__ = ["ServeError", "listen"]
 
 #: Time limit for the rest of a line, and for the first line of a connection, s.
 PATIENCE_S = 10.0
-#: Time that a refused driver has to read the reason, s.
+#: Time before a refused connection is closed, s; the driver reads the reason in this time.
 REFUSAL_S = 1.0
-#: Largest number of unanswered questions of a connection, and of bytes of unread answers.
+#: Maximum number of unanswered questions of a connection, and of bytes of unread answers.
 MOST_WAITING, MOST_UNREAD = 4, 1 << 20
-#: Largest number of open connections.
+#: Maximum number of open connections.
 MOST_CONNECTIONS = 1_000
 #: First bytes of a TLS handshake.
 _TLS = b"\x16\x03"
@@ -43,7 +43,7 @@ class _Connection(asyncio.Protocol):
         self._timer: asyncio.TimerHandle | None = None
         self._peer = "?"
         self._closing = False
-        self._early: list[bytes] | None = []  # with TLS, data may come with the end of the handshake
+        self._early: list[bytes] | None = []  # with TLS, data may arrive with the end of the handshake
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
@@ -67,7 +67,7 @@ class _Connection(asyncio.Protocol):
         if self._closing:
             return
         if self._driver is None and not self._begun and data.startswith(_TLS):
-            self._refuse("the driver uses TLS, this port does not")
+            self._refuse("the driver uses TLS, but this port does not")
             return
         *ends, rest = data.split(b"\n")
         if len(ends) > MOST_WAITING:
@@ -126,7 +126,7 @@ class _Connection(asyncio.Protocol):
         log.warning("%s refused: %s", self._name, reason)
         self._service.refuse(reason)
         self._send(Refusal(reason=reason))
-        # To close a socket with unread data resets the connection, and the driver would lose the refusal.
+        # Closing a socket with unread data would reset the connection, and the driver would lose the refusal.
         if self._transport.can_write_eof():  # not with TLS
             self._transport.write_eof()
         asyncio.get_running_loop().call_later(REFUSAL_S, self._transport.abort)
@@ -162,7 +162,7 @@ class _Connection(asyncio.Protocol):
 
 
 class _Handshake(asyncio.Protocol):
-    """Establishes TLS on a new connection. A failure is logged, which asyncio's own TLS server does not."""
+    """Establishes TLS on a new connection, and logs failures, unlike the TLS server of asyncio."""
 
     def __init__(
         self, service: Service, open_: set[_Connection], started: set[_Handshake], context: ssl.SSLContext
@@ -216,7 +216,7 @@ async def listen(  # type: ignore[no-untyped-def]
         service: answers the drivers.
         address: port on ``host`` (0: any free port), or ``unix:PATH``.
         host: name or address of the interface.
-        tls: certificate of the service on a port; None: connections are not encrypted. A Unix socket never uses it.
+        tls: context with the certificate, for a port; None: no encryption. A Unix socket never uses TLS.
 
     Yields:
         The address for drivers: ``HOST:PORT`` or ``unix:PATH``.
@@ -260,14 +260,14 @@ async def listen(  # type: ignore[no-untyped-def]
             handshake.close()
         for connection in tuple(connections):
             connection.close()
-        await asyncio.sleep(0)  # lets connections send their last line
+        await asyncio.sleep(0)  # let connections send their last line
         await server.wait_closed()
         if path is not None:
             path.unlink(missing_ok=True)
 
 
 def _remove_unused(path: Path) -> None:
-    """Remove a socket file without a listener, left by a service that was killed."""
+    """Remove a socket file without a listener, which a killed service leaves behind."""
     with contextlib.suppress(FileNotFoundError):
         if not stat.S_ISSOCK(path.stat().st_mode):
             raise OSError(errno.EEXIST, "")

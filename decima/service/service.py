@@ -1,4 +1,4 @@
-"""The service without sockets: one scheduler per driver, and watchers that receive events."""
+"""The scheduling service without sockets: one scheduler per driver, and watchers that receive events."""
 
 from __future__ import annotations
 
@@ -25,21 +25,21 @@ from workloads.errors import DecimaError
 __all__ = ["Connected", "RefusedError", "Service", "Watcher", "one_line"]
 
 _HELLO, _STATE = TypeAdapter(Hello), TypeAdapter(State)
-#: Longest field path and longest text quoted in a reason, characters.
+#: Maximum lengths of a field path and of a text that a reason quotes, characters.
 SHOWN, MOST_SHOWN = 200, 1_000
 
 log = logging.getLogger("decima.service")
 
 
 class _Greeting(BaseModel):
-    """Fields of ``Hello`` that every protocol version has."""
+    """Fields of ``Hello`` in all protocol versions."""
 
     type: Literal["hello"]
     protocol: int
 
 
 class RefusedError(DecimaError, ValueError):
-    """A driver's message is refused. The text is one line."""
+    """A driver's message is refused. The reason is one line."""
 
 
 @dataclass(eq=False)
@@ -49,12 +49,12 @@ class Connected:
     Attributes:
         number: number of the connection, ascending.
         hello: first message.
-        driver: decides its questions.
+        driver: object that decides the driver's questions.
         state: last question.
-        decided: decisions and answer of that question.
+        decided: decisions and answer of the last question.
         took_ms: time from the question to the answer, ms.
-        failures: number of failed decisions.
-        token: its token, if the service has a file of tokens.
+        failures: number of questions at which the scheduler failed.
+        token: the driver's access token, if the service has a file of tokens.
     """
 
     number: int
@@ -68,7 +68,7 @@ class Connected:
 
 
 class Watcher:
-    """Receives the events of the service. Subclasses override the methods that they need."""
+    """Receives events of the service. Subclasses override the methods of the events that they use."""
 
     def welcomed(self, driver: Connected) -> None:
         """Called when a driver has connected."""
@@ -83,7 +83,7 @@ class Watcher:
         """Called when a driver has disconnected."""
 
     def refused(self, reason: str) -> None:
-        """Called when a connection was refused and closed."""
+        """Called when the service refuses and closes a connection."""
 
 
 class Service:
@@ -92,15 +92,15 @@ class Service:
     Args:
         make_scheduler: returns a new scheduler for each driver.
         history: profiles of earlier jobs.
-        token: secret that drivers must send; empty: none is required.
-        tokens: several secrets with limits, instead of ``token``.
-        pools: weights and minimum shares of Spark's pools, which hold under any scheduler; by default those that a
+        token: secret that drivers must send; empty: drivers need none.
+        tokens: access tokens with limits, instead of ``token``.
+        pools: pool name -> weight and minimum share, which hold under any scheduler; by default the pools that a
             driver reports.
         shadow: whether drivers ignore the answers and keep Spark's own order.
         moving_delay_ms: delay of an executor that changes jobs within an application, ms.
         slots: number of slots shared by applications; None: executors stay in their application.
         watchers: receivers of events.
-        clock: monotonic time, s.
+        clock: returns monotonic time, s.
     """
 
     def __init__(
@@ -134,8 +134,8 @@ class Service:
         """Check a driver's first message and connect the driver.
 
         Raises:
-            RefusedError: the message is malformed, of another protocol version, or has a token that is wrong, has
-                expired, or has made too many requests.
+            RefusedError: the message is malformed or of another protocol version, or its token is wrong, has expired
+                or has made too many requests.
         """
         try:
             hello = _HELLO.validate_json(line)
@@ -144,7 +144,7 @@ class Service:
         if other := _other_protocol(line):
             raise RefusedError(other)
         if not hmac.compare_digest(hello.token.encode(errors="replace"), self._token) and self._token:
-            raise RefusedError("wrong token: the driver needs the one in the service's token file")
+            raise RefusedError("wrong token: the driver needs the token of the service's token file")
         token = None
         if self._tokens is not None:
             try:
@@ -191,11 +191,11 @@ class Service:
         return decided.answer
 
     def _own_order(self, connected: Connected, state: State, error: BaseException) -> Decided:
-        """Answer with Spark's own order after a failure, and replace the driver's scheduler."""
+        """Return an answer with Spark's own order after a failure, and replace the driver's scheduler."""
         failure = one_line(f"{type(error).__name__}: {error}")
         hello = connected.hello
         log.error(
-            "%s: the policy failed at question %d, Spark's own order is kept: %s",
+            "%s: the policy failed at question %d, the answer keeps Spark's own order: %s",
             one_line(f"{hello.name} ({hello.application})"), state.seq, failure,
             exc_info=None if connected.failures else error,  # one traceback per connection
         )  # fmt: skip
@@ -227,7 +227,7 @@ class Service:
         self._notify(lambda watcher: watcher.refused(reason))
 
     def _notify(self, event: Callable[[Watcher], None]) -> None:
-        """Pass an event to all watchers. An exception in a watcher must not cost a driver its answer."""
+        """Pass an event to all watchers. An exception in a watcher is logged and never delays an answer."""
         for watcher in self._watchers:
             try:
                 event(watcher)
@@ -251,9 +251,11 @@ def _other_protocol(line: bytes) -> str:
     if version == PROTOCOL:
         return ""
     newer = "newer" if version > PROTOCOL else "older"
-    return f"the driver speaks protocol {version}, which is {newer} than {PROTOCOL}, that of this service"
+    return (
+        f"the driver uses protocol {version}, which is {newer} than {PROTOCOL}, the protocol of this service"
+    )
 
 
 def one_line(text: str) -> str:
-    """Replace control characters, which could break a line or control a terminal, by spaces."""
+    """Return a text with spaces for control characters, which could break a line or control a terminal."""
     return "".join(each if each.isprintable() else " " for each in text)[:MOST_SHOWN]

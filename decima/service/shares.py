@@ -1,4 +1,4 @@
-"""Shares of Spark's pools: slots are divided as Spark does, and a scheduler decides inside of each pool."""
+"""Shares of Spark's pools: slots are divided between pools as in Spark, and a scheduler decides within each pool."""
 
 from __future__ import annotations
 
@@ -27,6 +27,11 @@ def divide(pools: Sequence[Tenant], demand: Sequence[int], slots: int) -> list[i
 
     Source: Spark 3.5, ``FairSchedulingAlgorithm``.
 
+    Args:
+        pools: weights and minimum shares.
+        demand: number of slots that each pool can use.
+        slots: total number of slots.
+
     Returns:
         Number of slots of each pool.
     """
@@ -48,12 +53,12 @@ def divide(pools: Sequence[Tenant], demand: Sequence[int], slots: int) -> list[i
 def decide_in_pools(snapshot: Snapshot, scheduler: DecidesStages) -> list[int] | None:
     """Commit the slots of each pool to its jobs.
 
-    A pool below its share gets its slots at once, although tasks of other pools may still run on them: these launch
-    no further tasks, so that the shares hold after one task. What the scheduler leaves idle in a pool goes to the
-    pool's ready stages in order of arrival.
+    A pool below its share gets its slots immediately, although tasks of other pools may still run on them. The other
+    pools do not refill these slots, so the shares hold after one task. Slots of a pool that the scheduler leaves idle
+    go to the pool's ready stages in order of arrival.
 
     Returns:
-        For each job, the number of running tasks whose slots go to another pool. None, and nothing is committed, if
+        For each job, the number of running tasks whose slots go to another pool; None, without any commitment, if
         fewer than two pools have tasks.
 
     Raises:
@@ -79,7 +84,7 @@ def decide_in_pools(snapshot: Snapshot, scheduler: DecidesStages) -> list[int] |
 
 
 def _released(snapshot: Snapshot, excess: list[int]) -> list[int]:
-    """Return by job how many tasks of pools above their share are not followed by others; the last jobs first."""
+    """Return each job's number of slots to release so that no pool exceeds its share; last jobs release first."""
     released = [0] * len(snapshot.jobs)
     for place, pool in enumerate(snapshot.tenant):
         excess[pool] -= snapshot.finishing(place)  # these slots become free anyway
@@ -92,7 +97,7 @@ def _released(snapshot: Snapshot, excess: list[int]) -> list[int]:
 
 
 class _Inside:
-    """A scheduler that may choose stages of some jobs only, bool [J]."""
+    """Restricts a scheduler to stages of some jobs; ``jobs``: bool [num_jobs]."""
 
     def __init__(self, scheduler: DecidesStages, jobs: NDArray[np.bool_]) -> None:
         self._scheduler, self._jobs = scheduler, jobs
@@ -100,10 +105,10 @@ class _Inside:
         self.probability = math.nan
 
     def decide(self, observation: Observation) -> Decision | None:
-        """Return a decision for one of the jobs; None if the scheduler makes none."""
+        """Return the scheduler's decision for one of the jobs; None without such a decision."""
         masked = only_jobs(observation, self._jobs)
         decision = self._scheduler.decide(masked) if masked.num_schedulable else None
         if decision is None or not masked.stages["schedulable"][decision.stage]:
-            return None  # a scheduler that looks at the cluster itself may choose another pool's job
+            return None  # a scheduler that ignores the mask may choose another pool's job
         self.probability = float(getattr(self._scheduler, "probability", math.nan))
         return decision

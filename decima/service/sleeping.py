@@ -1,4 +1,4 @@
-"""Jobs of a workload for a real Spark on this machine: with fewer tasks, which sleep (see ``live_spark``)."""
+"""Convert jobs of a workload for a real Spark on this machine: fewer tasks, which sleep (see ``live_spark``)."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from workloads.sources.workload_file import Workload, write_workload
 
 __all__ = ["Setting", "sleeping", "sleeping_history", "sleeping_jobs"]
 
-#: Number of simulated episodes that a prediction averages.
+#: Number of simulated episodes of which a prediction is the mean.
 DRAWS = 10
 #: Offered load of a stream.
 LOAD = 0.85
@@ -40,7 +40,7 @@ class Setting:
         arrivals: ``batch``, or ``poisson`` at a load of 85 %.
         scale: factor on task durations.
         tasks: factor on the number of tasks of each stage.
-        seed: seed of the first batch.
+        seed: seed of the first batch or stream.
     """
 
     executors: int = 8
@@ -53,14 +53,14 @@ class Setting:
 
     @property
     def cluster(self) -> ClusterConfig:
-        """The simulated cluster: within one application executors change jobs without delay."""
+        """The simulated cluster; executors change jobs without delay, as within one Spark application."""
         return ClusterConfig(self.executors, moving_delay_ms=0.0, warmup_delay_ms=0.0)
 
     def predicted_ms(self, jobs: JobSequence, scheduler: str, spec: str, overhead: Overhead) -> float:
-        """Return the mean JCT in the simulator with the overhead, ms.
+        """Return the mean JCT in the simulator, ms, with Spark's overhead added to task durations.
 
-        Spark's own schedulers release an executor after each task, so other jobs use it before the next stage
-        begins: they have no stage overhead. Under the plugin the executor waits in its job.
+        Under Spark's own schedulers there is no stage overhead: they release an executor after each task, so other
+        jobs use it before the next stage begins. Under the plugin the executor waits in its job.
         """
         cluster, spec = as_simulated(self.cluster, scheduler, spec)
         if scheduler in SPARKS_OWN:
@@ -71,7 +71,7 @@ class Setting:
         return float(np.mean([record.mean_jct_ms for record in draws]))
 
     def sequence(self, profiles: Sequence[JobProfile], seed: int) -> JobSequence:
-        """Draw the jobs of a batch or stream."""
+        """Draw the jobs of a batch or stream with this seed."""
         if self.arrivals == "batch":
             return batch_arrivals(profiles, self.jobs, seed)
         work_ms = float(np.mean([known_profile(profile, self.cluster).work_ms for profile in profiles]))
@@ -79,7 +79,7 @@ class Setting:
 
 
 def _with_overhead(profile: JobProfile, overhead: Overhead) -> JobProfile:
-    """Add the overhead to task durations. Executors wait for a stage, so its overhead is in each one's first task."""
+    """Add overhead to task durations; stage overhead goes to each executor's first task, as executors wait for it."""
 
     def longer(stage: StageProfile) -> StageProfile:
         rest = np.add(stage.durations.values, overhead.task_ms).tolist()
@@ -91,9 +91,9 @@ def _with_overhead(profile: JobProfile, overhead: Overhead) -> JobProfile:
 
 
 def sleeping(profile: JobProfile, setting: Setting) -> JobProfile:
-    """Return the job to run: with fewer tasks, whose durations are drawn once for all runs.
+    """Return the job to run on Spark: with fewer tasks, and with task durations drawn once for all runs.
 
-    Durations are drawn from tasks on warm executors, at the parallelism level closest to the cluster's size.
+    Durations are drawn from tasks on warm executors, at the parallelism level closest to the number of executors.
     """
     thin = scaled(profile, durations=setting.scale, tasks=setting.tasks)
     stages = []
@@ -110,20 +110,20 @@ def sleeping(profile: JobProfile, setting: Setting) -> JobProfile:
 
 
 def sleeping_jobs(profiles: Sequence[JobProfile], setting: Setting) -> list[JobProfile]:
-    """Return the jobs to run, without those whose DAG Spark cannot run unchanged.
+    """Return the jobs to run on Spark. Jobs whose DAG Spark cannot run unchanged are omitted.
 
     Raises:
         WorkloadError: Spark can run none of the jobs.
     """
     naps = [nap for profile in profiles if runs_unchanged(nap := sleeping(profile, setting))]
     if not naps:
-        raise WorkloadError("no job of the workload has a DAG that Spark can run unchanged")
+        raise WorkloadError("the workload has no job whose DAG Spark can run unchanged")
     return naps
 
 
 @contextmanager
 def sleeping_history(naps: Sequence[JobProfile]) -> Iterator[tuple[Path, Path]]:
-    """Yield a temporary folder and a workload file in it with the jobs, as history for the service."""
+    """Yield a temporary folder and, in this folder, a workload file of the jobs as history for the service."""
     with tempfile.TemporaryDirectory(prefix="decima-spark-", ignore_cleanup_errors=True) as folder:
         history = Path(folder) / "history.json"
         write_workload(history, Workload(tuple(naps), name="sleeping"))

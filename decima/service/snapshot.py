@@ -1,8 +1,8 @@
-"""Cluster snapshot: a live cluster as the scheduler's observation, and the commitments made for one question.
+"""Cluster snapshot: the observation of a live cluster for the scheduler, and the commitments for one question.
 
-A task slot of Spark is an executor here, since an executor of ``simulator.cluster`` runs one task at a time. The
-snapshot is built from protocol messages only. It follows the rules of ``simulator.cluster``: a stage is schedulable if
-no parent has unclaimed tasks, and slots that wait in their job for its next stage are not free.
+A task slot of Spark is one executor of the observation, since an executor of ``simulator.cluster`` runs one task at a
+time. The snapshot is built from protocol messages only, by the rules of ``simulator.cluster``: a stage is schedulable
+if no parent has unclaimed tasks, and slots that wait in their job for the job's next stage are not free.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ __all__ = ["Choice", "Snapshot", "cluster_of"]
 
 
 class Choice(NamedTuple):
-    """A decision and the resulting commitment.
+    """A decision of the scheduler and the resulting commitment.
 
     Attributes:
         job: index among the live jobs.
@@ -62,14 +62,14 @@ class Snapshot:
         jobs: live jobs in order of arrival.
         common: number of free executors outside live jobs.
         waiting: number of free executors of each live job.
-        coming: number of executors that are moving to each live job; by default none.
-        prior: distribution of job sizes, if known.
-        known_pools: weights and minimum shares of Spark's pools.
+        coming: number of executors that are moving to each live job; by default 0.
+        prior: distribution of job sizes; None if unknown.
+        known_pools: pool name -> weight and minimum share.
 
     Attributes:
-        tenants: pools of the live jobs, by name; none if no job names one and none is known.
+        tenants: pools of the live jobs, in order of their names; empty if no pool is known or named by a job.
         tenant: index of each job's pool.
-        committed: number of executors committed to each stage from outside its job, by job and stage.
+        committed: number of executors committed to each stage, by job and stage.
         choices: decisions in order.
         policy_ms: time spent in the scheduler, ms.
     """
@@ -102,9 +102,8 @@ class Snapshot:
         pools = [job.message.pool or DEFAULT_TENANT for job in jobs]
         known = known_pools or {}
         has_pools = bool(known) or any(job.message.pool for job in jobs)
-        self.tenants = (
-            tuple(known.get(each, Tenant(each)) for each in sorted(set(pools))) if has_pools else ()
-        )
+        names = sorted(set(pools)) if has_pools else ()
+        self.tenants = tuple(known.get(each, Tenant(each)) for each in names)
         places = {tenant.name: place for place, tenant in enumerate(self.tenants)}
         self.tenant = [places.get(each, 0) for each in pools]
         self._job_rows = np.zeros(len(jobs), dtype=JOB)
@@ -123,7 +122,7 @@ class Snapshot:
 
     @property
     def launched(self) -> int:
-        """Number of tasks that the commitments so far start at once."""
+        """Number of tasks that the commitments so far start immediately."""
         return sum(
             committed
             for job, stages in zip(self.jobs, self.committed, strict=True)
@@ -133,7 +132,7 @@ class Snapshot:
 
     @property
     def stalled(self) -> bool:
-        """Whether no task runs or starts and no stage is about to be submitted."""
+        """Whether no task runs or starts and no stage is about to become ready."""
         return not (
             self.launched
             or any(any(job.running) for job in self.jobs)
@@ -141,18 +140,18 @@ class Snapshot:
         )
 
     def finishing(self, place: int) -> int:
-        """Number of executors of a job on stages without pending tasks; they become idle next."""
+        """Return the number of a job's executors on stages without pending tasks; they become idle next."""
         job = self.jobs[place]
         return sum(running for running, pending in zip(job.running, job.pending, strict=True) if not pending)
 
     def _awaited(self, place: int) -> int:
-        """Number of unclaimed tasks of a job in schedulable stages that are not ready; idle executors wait for it."""
+        """Return the number of a job's unclaimed tasks in schedulable stages that are not ready."""
         rows = self._stage_rows[self._first[place] : self._first[place + 1]]
         found = rows["unclaimed_tasks"][(rows["schedulable"] == 1) & (rows["ready_rank"] < 0)]
         return int(found.sum())
 
     def _is_about_to_open(self, place: int) -> bool:
-        """Whether a stage of the job waits only for running tasks of its parents, and Spark has created it."""
+        """Return whether a stage that Spark has created waits only for running tasks of its parents."""
         job = self.jobs[place]
         return any(
             pending
@@ -165,7 +164,7 @@ class Snapshot:
         )
 
     def _has_open_stage(self, place: int) -> bool:
-        """Whether a job has a ready stage with unclaimed tasks."""
+        """Return whether a job has a ready stage with unclaimed tasks."""
         job = self.jobs[place]
         return any(
             ready and pending > committed
@@ -175,8 +174,8 @@ class Snapshot:
     def offer_all(self, scheduler: DecidesStages) -> None:
         """Offer all free executors to a scheduler, source by source.
 
-        First come idle executors of jobs with an open stage, then executors outside live jobs, then idle executors
-        of other jobs in excess of the unclaimed tasks that they wait for.
+        The order is: idle executors of jobs with a ready stage, executors outside live jobs, idle executors of other
+        jobs. Those of other jobs are offered only if they outnumber the unclaimed tasks that they wait for.
 
         Raises:
             SchedulingError: the scheduler made an invalid decision.
@@ -189,7 +188,12 @@ class Snapshot:
                 self.offer_free(scheduler, source)
 
     def offer_free(self, scheduler: DecidesStages, source: int, last_call: bool = False) -> None:
-        """Offer the free executors of one source (-1: outside live jobs); committed executors are no longer free.
+        """Offer the free executors of one source to a scheduler.
+
+        Args:
+            scheduler: scheduler that decides.
+            source: index of the live job that holds the executors; -1: outside live jobs.
+            last_call: whether no task would run if the scheduler left all executors idle.
 
         Raises:
             SchedulingError: the scheduler made an invalid decision.
@@ -202,7 +206,7 @@ class Snapshot:
             self.waiting[source] -= used
 
     def pool_free(self) -> None:
-        """Make idle executors of jobs free for all jobs."""
+        """Move idle executors of live jobs outside, where they are free for all jobs."""
         self.common += sum(self.waiting)
         for place, count in enumerate(self.waiting):
             self._held[place] -= count
@@ -210,7 +214,12 @@ class Snapshot:
             self._refresh(place)
 
     def fill(self, places: Sequence[int], count: int) -> None:
-        """Commit executors from outside to ready stages of some jobs in order; in the last round only."""
+        """Commit executors outside live jobs to ready stages of some jobs in order. Valid only as the last round.
+
+        Args:
+            places: indices of the jobs.
+            count: number of executors.
+        """
         for place in places:
             job, committed = self.jobs[place], self.committed[place]
             for stage, ready in enumerate(job.ready):
@@ -224,7 +233,13 @@ class Snapshot:
         return self.common if source < 0 else self.waiting[source]
 
     def offer(self, scheduler: DecidesStages, source: int, offered: int, last_call: bool = False) -> int:
-        """Run one round: the scheduler commits executors of one source until none is left or it leaves the rest idle.
+        """Run one round: a scheduler commits executors of one source until none is left or it leaves the rest idle.
+
+        Args:
+            scheduler: scheduler that decides.
+            source: index of the live job that holds the executors; -1: outside live jobs.
+            offered: number of executors.
+            last_call: whether no task would run if the scheduler left all executors idle.
 
         Returns:
             Number of executors left idle.
@@ -247,23 +262,13 @@ class Snapshot:
         return offered
 
     def observation(self, source: int, offered: int, last_call: bool = False) -> Observation:
-        """Return the observation when executors of a source are offered. It is valid until the next commitment."""
+        """Return the observation for an offer (see ``offer``). It is valid until the next commitment."""
         executors = self.config.num_executors
         free = self.common + sum(self.waiting)
+        classes = np.array([(executors, free, 1.0, 1.0)], dtype=CLASS)
         return Observation(
-            self.config,
-            self.time_ms,
-            offered,
-            0,
-            source,
-            self.num_schedulable,
-            self._job_rows,
-            self._stage_rows,
-            np.array([(executors, free, 1.0, 1.0)], dtype=CLASS),
-            self._profiles,
-            last_call,
-            self._prior,
-            self.tenants,
+            *(self.config, self.time_ms, offered, 0, source, self.num_schedulable, self._job_rows),
+            *(self._stage_rows, classes, self._profiles, last_call, self._prior, self.tenants),
         )
 
     def _commit(self, source: int, offered: int, decision: Decision, probability: float) -> int:
@@ -305,30 +310,13 @@ class Snapshot:
         """Fill in the job and stage rows; most columns stay constant while the question is decided."""
         rows = [
             (
-                place,
-                tasks,
-                left,
-                left,
-                running,
-                done,
-                rank if ready and left else -1,
-                0,
-                mean_ms,
-                1.0,
-                0.0,
-                *known,
+                *(place, tasks, left, left, running, done, rank if ready and left else -1),
+                *(0, mean_ms, 1.0, 0.0, log_sd, finished_ms),
             )
             for place, job in enumerate(self.jobs)
-            for tasks, left, running, done, rank, ready, mean_ms, *known in zip(
-                job.tasks,
-                job.pending,
-                job.running,
-                job.done,
-                job.ranks,
-                job.ready,
-                job.mean_ms,
-                job.log_sd,
-                job.finished_ms,
+            for tasks, left, running, done, rank, ready, mean_ms, log_sd, finished_ms in zip(
+                *(job.tasks, job.pending, job.running, job.done, job.ranks, job.ready),
+                *(job.mean_ms, job.log_sd, job.finished_ms),
                 strict=True,
             )
         ]
@@ -348,13 +336,11 @@ class Snapshot:
     def _refresh(self, place: int) -> None:
         """Update the columns of a job that depend on commitments: schedulable stages and number of executors."""
         job, first, committed = self.jobs[place], self._first[place], self.committed[place]
-        # Slots wait in a job for its next stage, which becomes ready when its parents end. For a stage that Spark has
-        # not created yet they wait only while the job has running tasks, since its time is unknown.
+        # Slots wait in a job for the job's next stage, which becomes ready when its parents end. If Spark has not
+        # created the stage yet, slots wait only while the job has running tasks, since the stage's time is unknown.
         busy = any(job.running) or any(map(mul, job.ready, committed))
-        unclaimed = [
-            left - claimed if left > claimed else 0
-            for left, claimed in zip(job.pending, committed, strict=True)
-        ]
+        pairs = zip(job.pending, committed, strict=True)
+        unclaimed = [left - claimed if left > claimed else 0 for left, claimed in pairs]
         schedulable = [
             bool(
                 left

@@ -1,6 +1,6 @@
 """A standalone Spark cluster on this machine: a master, a worker with a shuffle service, and applications.
 
-Run as a program, this module is an application of the study ``spark-applications`` that runs one job on the cluster.
+Run as a program, this module is an application that runs one job on the cluster, for the study ``spark-applications``.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ __all__ = ["Standalone"]
 
 
 class Standalone(StandaloneCluster):
-    """A cluster of one-core executors that can move between applications; a context manager.
+    """A standalone cluster of one-core executors that can move between applications.
 
-    All processes are killed at exit.
+    It is a context manager that kills all processes at exit.
 
     Args:
-        folder: folder for logs and configuration; emptied at the start.
+        folder: folder for logs and configuration; its content is deleted at the start.
         slots: number of cores of the worker.
         settings: further lines of ``spark-defaults.conf`` for all applications.
         environment: further environment variables of all processes.
@@ -68,7 +68,7 @@ class Standalone(StandaloneCluster):
         return {**super().environment(), **self._environment}
 
     def submit(self, name: str, command: Sequence[str], environment: Mapping[str, str] | None = None) -> None:
-        """Start a program as an application; ``log`` returns its output."""
+        """Start a program as an application. ``log`` returns its output."""
         variables = {**self.environment(), **(environment or {})}
         self.applications[name] = start_process(list(command), self._log(name), variables)
 
@@ -84,7 +84,7 @@ class Standalone(StandaloneCluster):
         process.wait()
 
     def stop(self) -> None:
-        """Kill applications; stop the worker, its executors and the master."""
+        """Kill the applications, and stop the worker, its executors and the master."""
         for name in self.applications:
             self.kill(name)
         super().stop()
@@ -94,7 +94,7 @@ class Standalone(StandaloneCluster):
 
 
 def main(folder: Path, name: str) -> None:
-    """Wait for the file that contains the start time, run the job and write its end time."""
+    """Wait for the file with the start time, run the job of the application ``name`` and write its end time."""
     from pyspark import SparkConf, SparkContext
 
     # Start the JVM and load its classes outside the measurement, which includes the executors' start.

@@ -1,4 +1,4 @@
-"""The service's certificate."""
+"""TLS certificate of the service, and reasons of TLS failures."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ __all__ = ["load_certificate", "tls_reason"]
 
 
 def load_certificate(cert: Path, key: Path) -> ssl.SSLContext:
-    """Return the TLS context of the service, TLS 1.2 or later.
+    """Return the TLS context of the service, for TLS 1.2 or later.
 
     Args:
-        cert: certificate chain in PEM, the service's certificate first.
-        key: its private key in PEM, without a passphrase.
+        cert: file of the certificate chain in PEM, beginning with the service's certificate.
+        key: file of the certificate's private key in PEM, without a passphrase.
 
     Raises:
-        ServeError: a file cannot be read or is malformed, the key is not that of the certificate, or every user can
-            read the key.
+        ServeError: a file cannot be read or is malformed, the key does not belong to the certificate, or every user
+            can read the key.
     """
     for path in (cert, key):
         try:
@@ -32,13 +32,15 @@ def load_certificate(cert: Path, key: Path) -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     try:
-        context.load_cert_chain(cert, key, password="")  # an encrypted key must not wait for a passphrase
+        context.load_cert_chain(cert, key, password="")  # do not ask for the passphrase of an encrypted key
     except (OSError, ValueError) as error:
-        raise ServeError(f"{cert}, {key}: no certificate and its key in PEM: {tls_reason(error)}") from None
+        raise ServeError(
+            f"{cert}, {key}: not a certificate and its key in PEM: {tls_reason(error)}"
+        ) from None
     return context
 
 
 def tls_reason(error: Exception) -> str:
-    """Return the reason of a failure of TLS in one line, such as ``tlsv1 alert unknown ca``."""
+    """Return the reason of a TLS failure in one line, such as ``tlsv1 alert unknown ca``."""
     reason = getattr(error, "reason", None) or getattr(error, "strerror", None) or str(error)
     return str(reason or type(error).__name__).lower().replace("_", " ")

@@ -1,4 +1,4 @@
-"""Tokens of drivers and readers: names, rates, expiry dates."""
+"""Access tokens of drivers and of clients of page and metrics: names, rate limits, expiry dates."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from workloads.errors import DecimaError
 
 __all__ = ["DeniedError", "Token", "Tokens", "read_tokens"]
 
-#: Shortest token of a file of tokens, and longest token, characters.
+#: Minimum and maximum length of a token in a file of tokens, characters.
 FEWEST_CHARACTERS, MOST_CHARACTERS = 16, 256
-#: Longest file of tokens, characters.
+#: Maximum length of a file of tokens, characters.
 MOST_IN_FILE = 1 << 20
 #: Value of a column without a limit.
 NONE = "-"
 
 
 class DeniedError(DecimaError, PermissionError):
-    """A token is refused. The message is one line and begins with the status.
+    """A token is refused. The message is one line and begins with the HTTP status.
 
     Attributes:
-        status: HTTP status: 401 unknown token, 403 expired token, 429 too many requests.
+        status: HTTP status: 401 for an unknown token, 403 for an expired one, 429 for too many requests.
     """
 
     def __init__(self, status: int, reason: str) -> None:
@@ -42,10 +42,10 @@ class Token:
     """Access token with its rate limit and expiry date; only a digest of its text is kept.
 
     Attributes:
-        name: its name in messages.
-        digest: SHA-256 of the token.
-        per_second: largest number of requests per second.
-        expires: last day on which it is valid, UTC; None: it does not expire.
+        name: name of the token in messages.
+        digest: SHA-256 of the token's text.
+        per_second: maximum number of requests per second.
+        expires: last day of validity, UTC; None: the token does not expire.
     """
 
     name: str
@@ -55,17 +55,17 @@ class Token:
 
     @classmethod
     def of(cls, name: str, secret: str, **limits: object) -> Token:
-        """Return the token with this text."""
+        """Return a token with the text ``secret``; ``limits``: ``per_second`` and ``expires``."""
         return cls(name, _digest(secret), **limits)  # type: ignore[arg-type]
 
 
 class Tokens:
-    """Checks tokens and counts their requests. May be used by several threads.
+    """Checks tokens and counts their requests. Thread-safe.
 
     Args:
-        tokens: the valid tokens.
-        clock: monotonic time, s.
-        today: current date, UTC.
+        tokens: the service's tokens.
+        clock: returns monotonic time, s.
+        today: returns the current date, UTC.
     """
 
     def __init__(
@@ -77,17 +77,17 @@ class Tokens:
         self._tokens = tokens
         self._clock, self._today = clock, today
         self._lock = threading.Lock()
-        # Per token: requests that may still be made at once, and when that was known.
+        # Token bucket of each token: number of requests that are still allowed, and time of the last update, s.
         self._left = {token.name: (_burst(token), clock()) for token in tokens}
 
     def find(self, secret: str) -> Token:
-        """Return the token with this text. The time does not depend on which characters are right.
+        """Return the token with this text, in a time that does not depend on the correct characters.
 
         Raises:
-            DeniedError: unknown or expired.
+            DeniedError: the token is unknown or has expired.
         """
         digest = _digest(secret)
-        # All are compared, so that the time does not tell the place in the file.
+        # Compare all tokens, so that the time does not depend on the token's line in the file.
         found = [token for token in self._tokens if hmac.compare_digest(token.digest, digest)]
         if not found:
             raise DeniedError(401, "wrong token: none of the service's tokens")
@@ -95,11 +95,10 @@ class Tokens:
         return found[0]
 
     def count(self, token: Token) -> None:
-        """Count a request.
+        """Count a request with a token. Bursts of up to one second's requests are allowed.
 
         Raises:
-            DeniedError: the token has expired, or its requests are more than it may make. At most the requests of one
-                second are accepted at once.
+            DeniedError: the token has expired or exceeds its rate limit.
         """
         self._check_date(token)
         if math.isinf(token.per_second):
@@ -120,12 +119,11 @@ class Tokens:
 def read_tokens(path: Path) -> tuple[Token, ...]:
     """Read a file of tokens.
 
-    Each line has a token, a name, the largest number of requests per second and the last day of validity
-    (``YYYY-MM-DD``, UTC), with spaces between them; ``-`` stands for no limit. A line that begins with ``#`` is a
-    comment.
+    Each line has a token, a name, the maximum number of requests per second and the last day of validity
+    (``YYYY-MM-DD``, UTC), separated by spaces; ``-`` stands for no limit. A line that begins with ``#`` is a comment.
 
     Raises:
-        ServeError: the file cannot be read, is readable by others, or a line is malformed.
+        ServeError: the file cannot be read, other users can read it, or a line is malformed.
     """
     text = read_secret(path, "file of tokens", MOST_IN_FILE)
     tokens: list[Token] = []
@@ -135,9 +133,9 @@ def read_tokens(path: Path) -> tuple[Token, ...]:
         try:
             tokens.append(_parse(line.split()))
             if len({token.digest for token in tokens}) < len(tokens):
-                raise ValueError("this token stands in an earlier line, too")
+                raise ValueError("an earlier line has the same token")
             if len({token.name for token in tokens}) < len(tokens):
-                raise ValueError(f"the name {tokens[-1].name} stands in an earlier line, too")
+                raise ValueError(f"an earlier line has the same name {tokens[-1].name}")
         except ValueError as error:
             raise ServeError(f"{path}: line {number}: {error}") from None
     if not tokens:
@@ -146,7 +144,7 @@ def read_tokens(path: Path) -> tuple[Token, ...]:
 
 
 def _parse(words: Sequence[str]) -> Token:
-    """Return the token of a line. Messages never quote the token."""
+    """Return the token of a line. Error messages never quote the token's text."""
     if len(words) != 4:
         raise ValueError(f"expected TOKEN NAME REQUESTS-PER-SECOND EXPIRY-DATE, got {len(words)} words")
     secret, name, rate, day = words

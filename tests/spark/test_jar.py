@@ -76,8 +76,8 @@ def test_what_cannot_be_compiled(what, tmp_path, monkeypatch):
     elif what == "other spark" and why_not_compiled():
         pytest.skip(str(why_not_compiled()))
     complaints = {
-        "no spark": rf"{home}: no jars/spark-core_\*\.jar; expected the home of a Spark",
-        "no javac": "javac is not installed; to compile the plugin needs a JDK, 9 or later",
+        "no spark": rf"{home}: no jars/spark-core_\*\.jar; expected the home folder of Spark",
+        "no javac": "javac is not installed; compiling the plugin needs a JDK, version 9 or later",
         "other spark": f"{home}: the plugin does not compile against it: error: ",
     }
     with pytest.raises(PluginError, match=complaints[what]) as caught:

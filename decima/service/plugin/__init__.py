@@ -1,4 +1,4 @@
-"""The Spark plugin: a jar that the driver loads, which contains its source, and its build with a JDK."""
+"""The Spark plugin: the jar for drivers, which also contains the source, and the build of the jar with a JDK."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from workloads.errors import DecimaError
 
 __all__ = ["JAR", "SOURCES", "PluginError", "build", "javac", "read_sources", "release"]
 
-#: The plugin, with its source. Compiled for Java 8 against Spark 3.5; runs in Spark 3.3 to 4.x.
+#: Jar of the plugin and its source. It is compiled for Java 8 against Spark 3.5 and runs in Spark 3.3 to 4.x.
 JAR = Path(__file__).with_name("decima-spark.jar")
 #: Folder of the source in a checkout.
 SOURCES = Path(__file__).parents[3] / "spark-plugin" / "src"
-#: Modification time of all entries, so that the same source and compiler produce the same file.
+#: Modification time of all entries of the jar, so that the same source and compiler produce the same file.
 _TIME = (1980, 1, 1, 0, 0, 0)
 
 
@@ -29,7 +29,7 @@ class PluginError(DecimaError, RuntimeError):
 
 
 def read_sources() -> dict[str, bytes]:
-    """Return a dict of path in the jar -> source, from the checkout if there is one, else from the jar."""
+    """Return the plugin's source as path in the jar -> content, from the checkout, or else from the jar."""
     files = sorted(SOURCES.rglob("*.java"))
     if files:
         return {file.relative_to(SOURCES).as_posix(): file.read_bytes() for file in files}
@@ -38,39 +38,39 @@ def read_sources() -> dict[str, bytes]:
 
 
 def javac() -> Path:
-    """Return the Java compiler of ``JAVA_HOME``, or the first on the ``PATH``.
+    """Return the path of the Java compiler in ``JAVA_HOME``, or else on the ``PATH``.
 
     Raises:
-        PluginError: there is no compiler.
+        PluginError: no compiler is installed.
     """
     home = Path(os.environ.get("JAVA_HOME", "")) / "bin" / "javac"
     found = str(home) if "JAVA_HOME" in os.environ and home.is_file() else shutil.which("javac")
     if found is None:
-        raise PluginError("javac is not installed; to compile the plugin needs a JDK, 9 or later")
+        raise PluginError("javac is not installed; compiling the plugin needs a JDK, version 9 or later")
     return Path(found)
 
 
 def release(compiler: Path) -> int:
-    """Return the release of a Java compiler, such as 17. Classes may differ between releases."""
+    """Return the release of a Java compiler, such as 17; 0 if unknown. Class files may differ between releases."""
     told = subprocess.run([str(compiler), "-version"], capture_output=True, text=True, check=False)
     found = re.search(r"javac (\d+)", told.stdout + told.stderr)
     return int(found.group(1)) if found else 0
 
 
 def build(spark: Path, out: Path = JAR) -> Path:
-    """Compile the plugin against the jars of a Spark.
+    """Compile the plugin against the jars of a Spark installation.
 
     Args:
-        spark: home of a Spark with a folder ``jars``.
+        spark: home folder of Spark, with a folder ``jars``.
         out: jar to write.
 
     Raises:
-        PluginError: there is no compiler, ``spark`` is not a Spark, or the source does not compile.
+        PluginError: no compiler is installed, ``spark`` is not a home folder of Spark, or the source does not compile.
         OutputError: ``out`` cannot be written.
     """
     jars = spark / "jars"
     if not any(jars.glob("spark-core_*.jar")):
-        raise PluginError(f"{spark}: no jars/spark-core_*.jar; expected the home of a Spark")
+        raise PluginError(f"{spark}: no jars/spark-core_*.jar; expected the home folder of Spark")
     check_file(out)
     compiler = javac()
     sources = read_sources()
@@ -87,10 +87,8 @@ def build(spark: Path, out: Path = JAR) -> Path:
         if made.returncode:
             why = re.search(r"error: .*", made.stderr) or re.search(r".+", made.stderr)
             raise PluginError(f"{spark}: the plugin does not compile against it: {why and why.group()}")
-        compiled = {
-            file.relative_to(classes).as_posix(): file.read_bytes()
-            for file in sorted(classes.rglob("*.class"))
-        }
+        made_files = sorted(classes.rglob("*.class"))
+        compiled = {file.relative_to(classes).as_posix(): file.read_bytes() for file in made_files}
     with atomic_path(out) as path:
         manifest = f"Manifest-Version: 1.0\r\nBuild-Jdk-Spec: {release(compiler)}\r\n\r\n"
         _write_jar(path, {"META-INF/MANIFEST.MF": manifest.encode(), **compiled, **sources})

@@ -116,7 +116,7 @@ def test_a_file_of_pools_is_read(served: list[tuple[Any, str, str]], tmp_path: P
     assert list(served[0][0]._pools) == ["a"]
     assert_one_line_error(serve(*options, "--slots", "3"), "--pools has no effect with --slots")
     pools.write_text("<!DOCTYPE a><allocations/>")
-    assert_one_line_error(serve(*options), "line 1: a document type or entity declaration")
+    assert_one_line_error(serve(*options), "line 1: document type and entity declarations")
     assert len(served) == 1
 
 

@@ -226,7 +226,7 @@ def test_of_many_drivers_the_first_have_pictures(monkeypatch: pytest.MonkeyPatch
         monkeypatch.setattr("decima.service.replay.MOST_PICTURES", most)
         found = live_report([one] * 3)
         assert len(found.pictures) == pictures
-        assert any("Pictures are of the first" in note for note in found.notes) == (most < 3)
+        assert any("Pictures show the first" in note for note in found.notes) == (most < 3)
 
 
 def test_more_pages_than_are_served_are_told_that_it_is_too_busy(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -118,7 +118,7 @@ def test_a_service_goes_on_with_the_log_of_one_that_was_killed(tmp_path: Path) -
     assert first.record.jct_ms == pytest.approx(second.record.jct_ms)
     other = tmp_path / "other.txt"
     other.write_text("something of somebody's\n")
-    with pytest.raises(ServeError, match="nothing is written over it"):
+    with pytest.raises(ServeError, match="the file is left unchanged"):
         DecisionLog(other, "fifo")
     assert other.read_text() == "something of somebody's\n"
 

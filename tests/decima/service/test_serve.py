@@ -80,7 +80,7 @@ def test_from_the_first_line_to_a_clean_end(tmp_path: Path) -> None:
     assert float(values["decima_decisions_total"]) == 3
     messages = [json.loads(line) for line in text.splitlines()]
     assert [line["message"] for line in messages] == [
-        "127.0.0.1 refused: wrong token: the driver needs the one in the service's token file",
+        "127.0.0.1 refused: wrong token: the driver needs the token of the service's token file",
         "etl (app-1) connected",
         "ending",
         "etl (app-1) left",

@@ -328,7 +328,8 @@ def test_a_decision_that_fails_is_answered_by_sparks_own_order(
     messages = [record.getMessage() for record in caplog.records]
     assert len(messages) == len(failing)
     assert messages[0] == (
-        "test (app-1): the policy failed at question 1, Spark's own order is kept: KeyError: 'nothing to be found'"
+        "test (app-1): the policy failed at question 1, the answer keeps Spark's own order: "
+        "KeyError: 'nothing to be found'"
     )
     assert [bool(record.exc_info) for record in caplog.records] == [True] + [False] * (len(failing) - 1)
     answers = [each for each in read_log(path) if isinstance(each, Answered)]
@@ -439,7 +440,7 @@ def test_a_token_is_made_for_its_owner_only(tmp_path: Path) -> None:
         with pytest.raises(ServeError, match="expected a token") as caught:
             read_token(path)
         assert "\n" not in str(caught.value)
-    with pytest.raises(ServeError, match="no token file"):
+    with pytest.raises(ServeError, match="token file cannot be read or created"):
         read_token(path / "below")
 
 

@@ -97,7 +97,7 @@ def test_what_fails_is_one_line_in_the_log(ca: Pair, pair: Pair, caplog: pytest.
         "no TLS: wrong version number",
         "no TLS: tlsv1 alert unknown ca",
         "no TLS: sslv3 alert bad certificate",
-        "the driver uses TLS, this port does not",
+        "the driver uses TLS, but this port does not",
     ]
 
 
@@ -162,8 +162,8 @@ def test_unusable_files_are_refused_in_one_line(ca: Pair, pair: Pair, tmp_path: 
     for cert, key, reason in [
         (tmp_path / "missing.pem", pair.key, "missing.pem: cannot be read: No such file or directory"),
         (pair.cert, tmp_path / "missing.key", "missing.key: cannot be read: No such file or directory"),
-        (pair.cert, other.key, "no certificate and its key in PEM: key values mismatch"),
-        (bad, pair.key, "no certificate and its key in PEM: "),
+        (pair.cert, other.key, "not a certificate and its key in PEM: key values mismatch"),
+        (bad, pair.key, "not a certificate and its key in PEM: "),
         (tmp_path, pair.key, f"{tmp_path}: cannot be read: Is a directory"),
     ]:
         with pytest.raises(ServeError, match=reason) as error:

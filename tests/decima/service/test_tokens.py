@@ -52,8 +52,8 @@ def test_a_file_of_tokens_is_read(tmp_path: Path) -> None:
         (f"{ETL} etl nan -\n", "line 1: 'nan': expected requests per second"),
         (f"{ETL} etl - 31.12.2027\n", "line 1: '31.12.2027': expected a date"),
         ("short etl - -\n", "line 1: expected a token of 16 to 256 characters"),
-        (f"{ETL} etl - -\n{ETL} bi - -\n", "line 2: this token stands in an earlier line, too"),
-        (f"{ETL} etl - -\n{BI} etl - -\n", "line 2: the name etl stands in an earlier line, too"),
+        (f"{ETL} etl - -\n{ETL} bi - -\n", "line 2: an earlier line has the same token"),
+        (f"{ETL} etl - -\n{BI} etl - -\n", "line 2: an earlier line has the same name etl"),
         ("# none\n", "no token in this file"),
     ],
 )
