@@ -1,4 +1,4 @@
-"""Discrete-event simulator of Spark clusters, and DeepRM's grid. The import registers their Gymnasium environments."""
+"""Discrete-event simulators: a Spark cluster and DeepRM's grid. The import registers their Gymnasium environments."""
 
 import lazy_loader
 from gymnasium.envs.registration import register, registry
@@ -11,5 +11,5 @@ for _name, _package in (("Cluster", "simulator.cluster"), ("Grid", "simulator.gr
             vector_entry_point=f"{_package}.env:{_name}VectorEnv",
         )
 
-# The names in ``__init__.pyi`` are imported when they are used, as Numba and pandas take half a second.
+# The names in ``__init__.pyi`` are imported on first use, as Numba and pandas take half a second to import.
 __getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -1,4 +1,4 @@
-"""Base classes of the Gymnasium environments of clusters and grids: frames, and many environments at once."""
+"""Base classes of the Gymnasium environments of clusters and grids: rendering, and vector environments."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ _Action = TypeVar("_Action")
 
 
 class RenderedEnv(gymnasium.Env[_Observation, _Action]):
-    """Environment with frames as arrays or in a window. Matplotlib is imported for the first window.
+    """Environment that renders frames as arrays or in a window. Matplotlib is imported for the first window.
 
     Args:
-        render_mode: ``"human"``: a window that ``_follow`` updates; ``"rgb_array"``: arrays; None: no frames.
+        render_mode: ``"human"``: a window, updated by ``_follow``; ``"rgb_array"``: arrays; None: no frames.
 
     Raises:
-        ConfigError: another mode.
+        ConfigError: the mode is unknown.
     """
 
     metadata: dict[str, Any] = {"render_modes": ["human", "rgb_array"], "render_fps": 10}  # noqa: RUF012
@@ -44,10 +44,10 @@ class RenderedEnv(gymnasium.Env[_Observation, _Action]):
         """Return the current frame, uint8 [H, W, 3]."""
 
     def render(self) -> NDArray[np.uint8] | None:
-        """Return the current frame; None if a window shows it, or without a ``render_mode``.
+        """Return the current frame; None if a window shows the frame, or without a ``render_mode``.
 
         Raises:
-            ResetNeeded: no episode was begun.
+            ResetNeeded: no episode has begun.
         """
         if self.render_mode == "rgb_array":
             return self._frame()
@@ -63,7 +63,7 @@ class RenderedEnv(gymnasium.Env[_Observation, _Action]):
             self._figure = self._image = None
 
     def _follow(self) -> None:
-        """Show the current frame in the window, with ``render_mode="human"``."""
+        """Show the current frame in the window, if ``render_mode`` is ``"human"``."""
         if self.render_mode != "human":
             return
         from matplotlib import pyplot
@@ -81,10 +81,10 @@ class RenderedEnv(gymnasium.Env[_Observation, _Action]):
 
 
 class SeededVectorEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
-    """N environments with a seed each. The step after the end of an episode begins the next episode.
+    """N environments with one seed each. The step after the end of an episode begins the next episode.
 
     Args:
-        num_envs: N.
+        num_envs: number of environments, N.
         copy: whether observations are copies; else the next step overwrites them.
 
     Raises:
@@ -101,10 +101,10 @@ class SeededVectorEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
     def _seeds(
         self, seed: int | Sequence[int | None] | None, options: dict[str, Any] | None
     ) -> list[int | None]:
-        """Return the seed of each environment: ``seed``, ``seed + 1``, .. if one number is given.
+        """Return the seed of each environment: ``seed``, ``seed + 1``, .. if ``seed`` is one number.
 
         Raises:
-            ConfigError: an unknown option.
+            ConfigError: an option is given; none is known.
             ValueError: the number of seeds is not N.
         """
         if options:
@@ -116,7 +116,7 @@ class SeededVectorEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
         return list(seed)
 
     def _infos(self, of_all: Mapping[str, Any], records: Mapping[int, Any]) -> dict[str, Any]:
-        """Return the infos: values of all environments, and records of those whose episode just ended."""
+        """Return the infos: values of all environments, and records of environments whose episode has just ended."""
         everywhere = np.ones(self.num_envs, dtype=np.bool_)
         infos = dict(of_all) | {f"_{name}": everywhere for name in of_all}
         if records:

@@ -1,1 +1,1 @@
-"""A Spark cluster on which job DAGs run."""
+"""Discrete-event simulator of a Spark cluster that runs jobs, each a DAG of stages."""

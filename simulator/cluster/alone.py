@@ -1,12 +1,12 @@
-"""Estimate from a profile of the time that a job takes alone on a cluster, and of its executor time.
+"""Estimate, from a job's profile, its completion time alone on a cluster, and its executor time (work).
 
 The estimate follows the engine's rules: executors move to the job at once, stages are served in the order in which they
-become ready, and executors that finish wait for the next stage. But tasks take their mean time, and executors are in a
+become ready, and executors that finish wait for the next stage. But tasks take their mean time, and executors form a
 few groups, so that the cost does not grow with the number of tasks. The effect of noise (a stage is as slow as its
 slowest executor) is estimated from variances.
 
-One effect is left out: in the engine, an executor that finds no task left at its stage may move to a later stage of its
-own job, which takes time. ``simulator.cluster.engine.solo`` simulates the job instead.
+One effect is left out: in the engine, an executor whose stage has no task left may move to a later stage of its own
+job, which takes time. ``simulator.cluster.engine.solo`` simulates the job instead.
 """
 
 from __future__ import annotations
@@ -39,15 +39,15 @@ __all__ = [
     "work_ms",
 ]
 
-#: Quantities that the time of a job alone depends on: executor classes, moving and warm-up delay in ms, semantics.
+#: Settings that the time of a job alone depends on: executor classes, moving delay and warm-up delay in ms, semantics.
 ClusterKey = tuple[tuple[ExecutorClass, ...], float, float, Semantics]
 
-#: Candidate parallelism limits, as far as the cluster has executors.
+#: Candidate parallelism limits; those above the number of executors are not used.
 PARALLELISM = (1, 2, 3, 4, 5, 6, 8, 10, 12, 15, 20, 25, 30, 40, 50, 60, 80, 100)
 
 
 def useful_executors(profile: JobProfile, config: ClusterConfig, thrift: float) -> int:
-    """Return the useful parallelism of a job at one cost exponent; see :func:`useful_parallelism`."""
+    """Return the useful parallelism of a job for one cost exponent; see :func:`useful_parallelism`."""
     return useful_parallelism(profile, config, (thrift,))[0]
 
 
@@ -57,15 +57,15 @@ def useful_parallelism(
 ) -> tuple[int, ...]:
     """Return the parallelism limits that a job uses well, one for each cost exponent of executors.
 
-    The limit k has the least ``time * (k * time) ** exponent``, where the job takes that time alone with k executors.
+    The limit k minimises ``time * (k * time) ** exponent``, where ``time`` is the job's time alone with k executors.
 
     Args:
         profile: the job.
-        config: the cluster; its objective and its end do not matter.
-        exponents: how much the executors that a job occupies count, beside the time that it takes.
+        config: the cluster; its objective and ``max_time_ms`` do not matter.
+        exponents: weights of the executors that a job occupies, relative to the time that it takes.
 
     Returns:
-        Limits of ``PARALLELISM``, at most the cluster's executors; the smallest of equals.
+        Limits from ``PARALLELISM``, at most the cluster's executors; the smallest of equally good ones.
     """
     times = alone_ms(profile, config)
     limits, thrift = PARALLELISM[: times.size], np.asarray(exponents)[:, None]
@@ -74,20 +74,20 @@ def useful_parallelism(
 
 
 def cluster_key(config: ClusterConfig) -> ClusterKey:
-    """Return the part of a cluster that determines how long a job takes alone, as a key for caches."""
+    """Return the settings of a cluster that determine a job's time alone, as a key for caches."""
     return config.executor_classes, config.moving_delay_ms, config.warmup_delay_ms, config.semantics
 
 
 def alone_ms(profile: JobProfile, config: ClusterConfig) -> NDArray[np.float64]:
-    """Estimate the time that a job takes alone with each limit of ``PARALLELISM`` that the cluster has, float64, ms."""
+    """Estimate a job's time alone with each limit of ``PARALLELISM`` that the cluster has: float64 [limits], ms."""
     most = min(config.num_executors, PARALLELISM[-1])
     return estimate(profile, config, tuple(limit for limit in PARALLELISM if limit <= most))[0]
 
 
 def deadlines_ms(sequence: JobSequence, config: ClusterConfig) -> NDArray[np.float64]:
-    """Return the deadline of each job, float64 [jobs], ms; infinite for a job without one.
+    """Return the deadline of each job, float64 [jobs], ms; infinite without a deadline.
 
-    A job with a slack has its deadline at its arrival plus slack times its shortest :func:`alone_ms`.
+    The deadline of a job with a slack is its arrival plus the slack times its shortest :func:`alone_ms`.
     """
     deadline_ms = np.full(len(sequence), np.inf)
     for job, each in enumerate(sequence.attributes):
@@ -99,11 +99,11 @@ def deadlines_ms(sequence: JobSequence, config: ClusterConfig) -> NDArray[np.flo
 
 
 def work_ms(profile: JobProfile, config: ClusterConfig) -> NDArray[np.float64]:
-    """Estimate the executor time of each stage when the job is alone, float64 [num_stages], ms.
+    """Estimate the executor time of each stage when a job is alone, float64 [num_stages], ms.
 
-    A task takes the mean of its wave: ``Wave.FRESH`` for an executor's first task of the job, ``Wave.FIRST`` for its
-    first task of another stage, ``Wave.REST`` for all others. The job runs on all executors if durations do not depend
-    on the parallelism level, else on ``useful_executors(profile, config, 0)``.
+    A task takes the mean time of its wave: ``Wave.FRESH`` for an executor's first task of the job, ``Wave.FIRST`` for
+    its first task of another stage, ``Wave.REST`` for all others. The job runs on all executors if durations do not
+    depend on the parallelism level, else on ``useful_executors(profile, config, 0)``.
     """
     levels = max(stage.durations.levels.size for stage in profile.stages)
     limit = config.num_executors if levels == 1 else useful_executors(profile, config, 0.0)
@@ -116,10 +116,10 @@ _known: WeakKeyDictionary[JobProfile, dict[ClusterKey, JobProfile]] = WeakKeyDic
 
 
 def known_profile(profile: JobProfile, config: ClusterConfig) -> JobProfile:
-    """Return the profile as schedulers of a cluster know it, with the mean task durations on this cluster.
+    """Return the profile that schedulers of a cluster see, with the mean task durations on this cluster.
 
-    The mean of a stage is its :func:`work_ms` over its tasks, unless the profile has one (``TaskDurations.mean_ms``),
-    as the published and the embedded TPC-H profiles do.
+    The mean of a stage is its :func:`work_ms` divided by its number of tasks, unless the profile has a mean
+    (``TaskDurations.mean_ms``), as the published and the embedded TPC-H profiles do.
 
     Returns:
         ``profile`` itself if its means do not depend on the cluster; else the same object for the same arguments.
@@ -135,7 +135,7 @@ def known_profile(profile: JobProfile, config: ClusterConfig) -> JobProfile:
 
 
 def known_sequence(sequence: JobSequence, config: ClusterConfig) -> JobSequence:
-    """Return the jobs with the profiles that schedulers of a cluster know, see :func:`known_profile`."""
+    """Return a sequence with the profiles that schedulers of a cluster see, :func:`known_profile`."""
     profiles = tuple(known_profile(profile, config) for profile in sequence.profiles)
     factors = [
         max(known.work_ms, 1.0) / max(profile.work_ms, 1.0)
@@ -144,7 +144,7 @@ def known_sequence(sequence: JobSequence, config: ClusterConfig) -> JobSequence:
     ]
     if not factors:
         return sequence
-    # For other jobs of the workload, task durations on this cluster are not known.
+    # Task durations of the workload's other jobs on this cluster are unknown.
     mean = math.exp(sum(map(math.log, factors)) / len(profiles))
     return replace(sequence, profiles=profiles, prior=sequence.work_prior.times(mean))
 
@@ -159,11 +159,11 @@ def _known_stage(stage: StageProfile, work_ms: float) -> StageProfile:
 def estimate(
     profile: JobProfile, config: ClusterConfig, limits: tuple[int, ...]
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Estimate a job alone under each parallelism limit.
+    """Estimate completion time and work of a job alone, under each parallelism limit.
 
     Args:
         profile: the job.
-        config: the cluster; its objective and its end do not matter.
+        config: the cluster; its objective and ``max_time_ms`` do not matter.
         limits: parallelism limits, ascending.
 
     Returns:
@@ -199,7 +199,7 @@ def _estimate(
     stages["num_parents"] = packed["open_parents"]
     for each in classes:
         stages["seats"] += each.count * ((packed["cpu"] <= each.cpu) & (packed["memory"] <= each.memory))
-    stages["seats"] = np.maximum(stages["seats"], 1)  # the cluster refuses what fits nowhere
+    stages["seats"] = np.maximum(stages["seats"], 1)  # the cluster rejects stages that fit no class
     levels = np.zeros(len(job.levels), dtype=waves.LEVEL)
     waves.fill_levels(levels, job.levels, job.values, float(warmup_delay_ms))
     times, work = np.zeros(len(limits)), np.zeros((len(limits), len(stages)))

@@ -1,4 +1,4 @@
-"""Interface of a cluster, for both engines: a scheduler observes and decides, round after round."""
+"""Interface of a simulated cluster, common to both engines: observe, decide, step to the next scheduling event."""
 
 from __future__ import annotations
 
@@ -27,31 +27,31 @@ if TYPE_CHECKING:
 __all__ = ["BaseCluster", "RewardMeter", "SchedulingError"]
 
 
-#: Losses of executors, per executor, after which the live jobs are given up if none has ended.
+#: Losses per executor after which the episode ends with an error, if no job has arrived or ended meanwhile.
 MOST_LOSSES = 1000
 
 
 class SchedulingError(DecimaError, RuntimeError):
-    """A decision that the cluster cannot carry out. The message is one line."""
+    """The cluster cannot carry out a decision, or the episode cannot go on. The message is one line."""
 
 
 class BaseCluster(ABC):
-    """One episode of a cluster and a sequence of jobs; the caller decides.
+    """One episode: a cluster that runs a sequence of jobs and asks the caller for decisions.
 
     Call :meth:`observe` and :meth:`decide` alternately until :attr:`done`, as ``run_episode`` does.
 
     Args:
         config: the cluster.
-        sequence: the jobs.
+        sequence: the jobs and their arrival times.
 
     Raises:
-        ConfigError: a stage that no executor class can run.
+        ConfigError: no executor class can run some stage.
     """
 
     clock: simpy.Environment
 
-    #: Whether executors offered by a job stay with its next stages, in the order of ``Observation.next_stage``, as many
-    #: as can be used. The caller sets it; the cluster then takes these decisions on its behalf.
+    #: Whether executors offered by a job stay with the job's next stages, in the order of ``Observation.next_stage``,
+    #: as long as these can use them. The caller sets it; the cluster then decides on the caller's behalf.
     keeps_executors = False
 
     def __init__(self, config: ClusterConfig, sequence: JobSequence):
@@ -61,7 +61,7 @@ class BaseCluster(ABC):
         # With exact estimates, the distribution of the workload must not depend on future jobs.
         self._prior = self.sequence.prior if self.config.knowledge.is_exact else self._known.work_prior
         self._deadline_ms = deadlines_ms(self.sequence, self.config)
-        #: One for each job; empty if schedulers know the truth.
+        #: Estimates of each job; empty if schedulers know the exact values.
         self._estimates: list[Estimate] = []
         if not config.knowledge.is_exact:
             self._estimates = draw_estimates(self._known, config.knowledge)
@@ -73,11 +73,9 @@ class BaseCluster(ABC):
             [(each.count, 0, each.cpu, each.memory) for each in config.executor_classes], dtype=CLASS
         )
         self._capacity, self._num_capacities = config.num_executors, len(config.faults.capacity)
-        self._num_losses = 0  # of executors, since a job arrived or ended
-        self._num_waits = (
-            0  # changes of the signal waited for with all executors idle, since the last commitment
-        )
-        self._failed: list[tuple[int, float]] = []  # jobs and times, ms
+        self._num_losses = 0  # lost executors since a job arrived or ended
+        self._num_waits = 0  # changes of the signal that all executors idled for, since the last commitment
+        self._failed: list[tuple[int, float]] = []  # failed jobs and times of their failures, ms
         self._changes: list[tuple[int, float, bool]] = []  # executors, times in ms, whether they joined
         self._reward = RewardMeter(config, self.sequence, self._deadline_ms)
         self._reward.follow(self)
@@ -90,30 +88,30 @@ class BaseCluster(ABC):
     @property
     @abstractmethod
     def offered(self) -> int:
-        """Executors still to be committed in the open round; 0 if none is open."""
+        """Number of executors still to be committed in the open round; 0 if no round is open."""
 
     @property
     def last_call(self) -> bool:
-        """Whether no event is pending: if the executors stay idle now, the cluster stands still for ever.
+        """Whether no event is pending, so that the episode stalls if the offered executors stay idle.
 
-        With a signal, until that changes; for ever after a whole period of it.
+        With a signal, the cluster instead waits for changes of the signal, for at most one period.
         """
         return self._last_call
 
     @property
     @abstractmethod
     def acting(self) -> list[int]:
-        """Executors that carry out commitments when the open round closes, in order."""
+        """Numbers of the executors that carry out commitments when the open round closes, in order."""
 
     @property
     @abstractmethod
     def source(self) -> tuple[int | None, int | None]:
-        """(job, stage in that job) whose executors are offered; no stage for a pool, no job for the common pool."""
+        """Source of the offered executors: (job, its stage); no stage for a pool, no job for the common pool."""
 
     @property
     @abstractmethod
     def completion_ms(self) -> NDArray[np.float64]:
-        """Completion time of each job of the sequence, float64 [jobs], ms; NaN if it is not complete."""
+        """Completion time of each job of the sequence, float64 [jobs], ms; NaN if the job is not complete."""
 
     @abstractmethod
     def record(self) -> EpisodeRecord:
@@ -125,20 +123,20 @@ class BaseCluster(ABC):
 
     @abstractmethod
     def fork(self, futures: int | None = None, *, arrivals: bool = True, log: bool = True) -> Self:
-        """Return an independent cluster in the same state.
+        """Return an independent cluster in the same state, for lookahead.
 
         With the same decisions both have the same future, bit for bit, unless ``futures`` is given. Then tasks that
-        have not started get the noise of a sequence with this seed, and durations of running tasks are redrawn, given
+        have not started get the noise of a sequence with that seed, and durations of running tasks are redrawn, given
         how long they have run. Where estimates have errors (``ClusterConfig.knowledge``), true mean task times are
         redrawn, too: for each job from the posterior given its tasks so far, so that the estimates are unbiased in the
         fork. The fork has the true arrivals and the true numbers of tasks. A task that has run longer than all redrawn
-        durations of its stage ends when it truly does. Forks with the same ``futures`` have the same noise and task
-        times for all decisions (common random numbers).
+        durations of its stage keeps its true end. Forks with the same ``futures`` have the same noise and task times
+        for all decisions (common random numbers).
 
         Args:
-            futures: seed of another future; by default the true one.
+            futures: seed of the task noise after the fork; by default the noise of the original cluster.
             arrivals: whether jobs that have not arrived will do so at their true times; else no job arrives.
-            log: keep the log before the fork for :meth:`record`, which takes longer.
+            log: keep the log before the fork for :meth:`record`, which makes the fork slower.
 
         Raises:
             SchedulingError: processes of your own wait on the cluster's clock.
@@ -146,7 +144,7 @@ class BaseCluster(ABC):
         """
 
     def observe(self) -> Observation:
-        """Return the observation for the next decision; the same object until that decision.
+        """Return the observation for the next decision; repeated calls return the same object until the decision.
 
         Raises:
             SchedulingError: the episode is over.
@@ -156,21 +154,21 @@ class BaseCluster(ABC):
         return self.snapshot()
 
     def snapshot(self) -> Observation:
-        """As :meth:`observe`, but also while time passes and after the end, with no executors offered."""
+        """Return the current observation, also while no executors are offered and after the end of the episode."""
         if self._observation is not None:
             return self._observation
         observation = self._look()
-        if self.offered:  # does not change until the decision
+        if self.offered:  # the state does not change until the decision
             self._observation = observation
         return observation
 
     def decide(self, decision: Decision | None) -> float:
         """Carry out a decision on the current observation; ``None`` leaves the offered executors idle.
 
-        Commits ``min(limit - executors that the job holds without those offered, offered, unclaimed tasks)``.
+        Commits ``min(limit - executors that the job holds without the offered ones, offered, unclaimed tasks)``.
 
         Returns:
-            The reward of the time until the next decision; 0 within a round.
+            The reward from this decision to the next one; 0 within a round.
 
         Raises:
             SchedulingError: the stage is not schedulable or the limit leaves nothing to commit; nothing changes.
@@ -199,15 +197,15 @@ class BaseCluster(ABC):
         return self._decided((int(observation.job_id[job]), stage), min(limit - held, self.offered))
 
     def commit(self, job: int, stage: int, count: int) -> float:
-        """Commit ``count`` executors, clipped to the stage's unclaimed tasks, as the published simulator does.
+        """Commit ``count`` executors, clipped to the stage's unclaimed tasks, like the published simulator.
 
         Args:
-            job: number in the sequence.
-            stage: number in the job.
+            job: number of the job in the sequence.
+            stage: number of the stage in the job.
             count: from 1 to the number of executors offered.
 
         Returns:
-            As :meth:`decide`.
+            The reward, see :meth:`decide`.
 
         Raises:
             SchedulingError: the stage is not schedulable or the count is out of range; nothing changes.
@@ -224,7 +222,7 @@ class BaseCluster(ABC):
         return self._decided((job, stage), count)
 
     def _decided(self, target: tuple[int, int] | None, count: int) -> float:
-        """Carry out a checked decision; time passes if it closes the round. Returns the reward."""
+        """Carry out a valid decision; time passes if it closes the round. Returns the reward."""
         if self._done:
             raise SchedulingError("the episode is over: there is nothing to decide")
         self._observation = None
@@ -256,10 +254,10 @@ class BaseCluster(ABC):
         }
 
     def _check_losses(self) -> None:
-        """Check for live jobs that never end because executors are lost too often.
+        """Check that live jobs can end in spite of lost executors.
 
         Raises:
-            SchedulingError: there are such jobs; the episode is over.
+            SchedulingError: executors are lost too often; the episode is over.
         """
         if self._num_losses > MOST_LOSSES * self.config.num_executors and len(self._look().jobs):
             self._done = True
@@ -270,17 +268,17 @@ class BaseCluster(ABC):
 
     @property
     def _may_call(self) -> bool:
-        """Whether free executors are offered once more before the cluster stands still."""
+        """Whether free executors are offered once more before the cluster stalls."""
         config = self.config
         return config.semantics.offer_idle_executors or config.faults.active or config.signal is not None
 
     def _waits_for_signal(self) -> bool:
-        """Return whether all executors may stay idle until the signal changes: for one period of it."""
+        """Return whether all executors may idle until the signal changes, which they may for one period of it."""
         self._num_waits += 1
         return self.config.signal is not None and self._num_waits <= 1 + len(self.config.signal.value)
 
     def _stands_still(self) -> SchedulingError:
-        """End the episode; returns the error that jobs are left and no event is pending."""
+        """End the stalled episode; return the error to raise, as jobs are left and no event is pending."""
         self._done = True
         lost = self.config.num_executors - int(self._classes["executors"].sum())
         if not lost:
@@ -298,7 +296,7 @@ class BaseCluster(ABC):
 
     @abstractmethod
     def _idle_ms(self) -> float:
-        """Return the time of executors in pools since the beginning of the episode, ms."""
+        """Return the total time of executors in pools since the beginning of the episode, ms."""
 
     @abstractmethod
     def _look(self) -> Observation:
@@ -310,13 +308,13 @@ class BaseCluster(ABC):
 
 
 class RewardMeter:
-    """Reward from one decision to the next (Decima, section 5.3). A shallow copy is independent of the original.
+    """Rewards from decision to decision (Decima, section 5.3). A shallow copy is independent of the original.
 
-    The rewards of an episode add up to minus the cost by the objective, over ``reward_scale_ms``: with ``"jct"`` the
-    sum of job completion times, or times since arrival of incomplete jobs; with ``"makespan"`` the elapsed time.
+    The rewards of an episode add up to minus the objective's cost, divided by ``reward_scale_ms``: with ``"jct"`` the
+    sum of job completion times (of incomplete jobs: times since arrival); with ``"makespan"`` the elapsed time.
 
     Args:
-        config: the cluster, with the objective.
+        config: the cluster, which names the objective.
         sequence: the jobs.
         deadline_ms: deadline of each job, float64 [jobs], ms.
     """
@@ -339,17 +337,17 @@ class RewardMeter:
         self._cluster: BaseCluster | None = None
 
     def follow(self, cluster: BaseCluster) -> None:
-        """Measure the emissions of this cluster from now on, if the objective uses them."""
+        """Measure the emissions of ``cluster`` from now on, if the objective uses them."""
         if self._emissions is not None:
             self._cluster, self._emissions = cluster, copy(self._emissions)
 
     def settle(self, now_ms: float) -> None:
-        """Count emissions until now: the signal or the number of executors in the cluster changes."""
+        """Count emissions until now, before the signal or the number of executors in the cluster changes."""
         if self._emissions is not None:
             self._count(now_ms)
 
     def add_job(self, now_ms: float, job: int) -> None:
-        """Count a job that arrives."""
+        """Start counting a job that arrives."""
         self._count(now_ms)
         self._live |= {job}
         self._num_arrived += 1
@@ -373,14 +371,14 @@ class RewardMeter:
             return -0.0
         self._count(now_ms)
         cost_ms = self._cost_ms
-        if not self._objective.depends_on_jobs:  # the sum of parts is not exactly the whole
+        if not self._objective.depends_on_jobs:  # rounding: the sum of the parts is not exactly the whole
             cost_ms = self._objective.cost_ms(self._step_ms, now_ms, self._live_jobs, self._scale_ms)
         self._step_ms, self._cost_ms = now_ms, 0.0
         self._seen = self._live
         return -cost_ms / self._scale_ms
 
     def _count(self, now_ms: float) -> None:
-        """Add the cost since the last change of the live jobs."""
+        """Add the cost from the last count until now."""
         if now_ms > self._counted_ms:
             if self._emissions is not None:
                 self._live_jobs.carbon = self._emitted(now_ms)
@@ -390,7 +388,7 @@ class RewardMeter:
             self._counted_ms = now_ms
 
     def _emitted(self, now_ms: float) -> float:
-        """Return the emissions since the cost was counted last, g."""
+        """Return the emissions since the last count, g."""
         assert self._emissions is not None
         assert self._cluster is not None
         present = int(self._cluster._classes["executors"].sum())
@@ -399,7 +397,7 @@ class RewardMeter:
 
 
 def _whole_numbers(what: str, *values: int) -> tuple[int, ...]:
-    """Return whole numbers as ``int``; refuse all other values."""
+    """Return whole numbers as ``int``; raise on all other values."""
     try:
         if any(isinstance(value, bool) for value in values):
             raise TypeError

@@ -1,7 +1,7 @@
-"""Random numbers of faults, from the seed of the sequence.
+"""Random numbers of faults, derived from the seed of the sequence.
 
-All schedulers have the same faults (common random numbers). Outages of an executor depend on (seed, executor) only.
-Failure, delay and noise of a run of a task depend on (seed, job, stage, task, attempt) only, not on when and where a
+All schedulers meet the same faults (common random numbers). Outages of an executor depend on (seed, executor) only.
+Failure, delay and noise of a task attempt depend on (seed, job, stage, task, attempt) only, not on when and where a
 scheduler starts the task.
 """
 
@@ -16,12 +16,12 @@ from workloads.arrivals import RandomStream, random_stream
 __all__ = ["COPY", "Purpose", "chance", "executor_keys", "job_key", "outage_ms"]
 
 _WORD = 0xFFFFFFFF
-#: Added to the purpose for the copy of a task.
+#: Added to the purpose of a random number for the speculative copy of a task.
 COPY = 4
 
 
 class Purpose(IntEnum):
-    """Purpose of a random number of a run."""
+    """Purpose of a random number of a task attempt."""
 
     FAILS = 0
     STRAGGLES = 1
@@ -30,7 +30,7 @@ class Purpose(IntEnum):
 
 
 def chance(key: int, *path: int) -> float:
-    """Return a uniform random number on [0, 1), a multiple of 2^-24, that depends on key and path only."""
+    """Return a uniform random number on [0, 1), a multiple of 2^-24: a hash of ``key`` and ``path``."""
     for number in path:
         key = (key + (number + 1) * 0x9E3779B1) & _WORD
         key = ((key >> 16) ^ key) * 0x45D9F3B & _WORD
@@ -40,23 +40,23 @@ def chance(key: int, *path: int) -> float:
 
 
 def executor_keys(seed: int, num_executors: int) -> list[int]:
-    """Return the key of each executor's outages, which does not depend on the number of executors."""
+    """Return the hash key of each executor's outages, which does not depend on the number of executors."""
     keys: list[int] = random_stream(seed, RandomStream.FAULTS).integers(2**32, size=num_executors).tolist()
     return keys
 
 
 def job_key(seed: int, job: int) -> int:
-    """Return the key of the random numbers of a job's tasks."""
+    """Return the hash key of the random numbers of a job's tasks."""
     return int(random_stream(seed, RandomStream.FAULTS, job).integers(2**32))
 
 
 def outage_ms(faults: Faults, key: int, number: int) -> float:
-    """Return the time from change ``number`` - 1 of an executor to the next change, ms; infinite for never.
+    """Return the time from change ``number`` - 1 of an executor to change ``number``, ms; infinite if none comes.
 
     Args:
-        faults: the mean times.
-        key: key of the executor.
-        number: even for a loss, odd for a return.
+        faults: mean time between losses of an executor, and mean time to its return.
+        key: hash key of the executor, from ``executor_keys``.
+        number: number of the change: even for a loss, odd for a return.
     """
     mean_ms = faults.executor_return_ms if number % 2 else faults.executor_lifetime_ms
     return -mean_ms * math.log(1 - chance(key, number)) if math.isfinite(mean_ms) else math.inf

@@ -1,11 +1,11 @@
-"""The Spark cluster: scheduling events, rounds of decisions, commitments, executor moves.
+"""Discrete-event simulation of a Spark cluster: scheduling events, rounds of offers, commitments, executor moves.
 
 A *round* opens when an executor has no task left, when a stage becomes ready, or when a job arrives: executors of one
 source (a stage, the pool of a job, or the common pool) are offered to the scheduler, which commits all of them,
-decision by decision, to stages or to idleness. Nothing moves until the whole round is decided. Then executors carry out
-the commitments of their source, oldest first, as they become free. One that changes jobs moves for the moving delay.
-The rules are those of the published Decima simulator; where the paper differs, ``Semantics`` decides. ``reference.py``
-is the same in plain SimPy.
+decision by decision, to stages or to idleness. No executor moves until the whole round is decided. Then executors carry
+out the commitments of their source, oldest first, as they become free. An executor that changes jobs moves for the
+moving delay, as a new JVM starts. The rules are those of the published Decima simulator; where the paper differs,
+``Semantics`` decides. ``reference.py`` implements the same rules in plain SimPy.
 """
 
 from __future__ import annotations
@@ -41,10 +41,10 @@ __all__ = ["Cluster"]
 class Cluster(BaseCluster):
     """One episode on the compiled engine.
 
-    ``cluster.clock`` is a SimPy environment; processes of your own may run in it.
+    ``cluster.clock`` is a SimPy environment, in which you can run processes of your own.
 
-    What changes during an episode is in ``_memory``, in the clock's queue, in the lists of the log, or is an attribute
-    that is replaced and never changed in place. So a fork is a shallow copy with these of its own.
+    The mutable state is ``_memory``, the clock's queue and the lists of the log; other attributes are replaced, never
+    changed in place. So a fork is a shallow copy with a memory, a queue and lists of its own.
     """
 
     clock: Clock
@@ -53,8 +53,8 @@ class Cluster(BaseCluster):
         super().__init__(config, sequence)
         self._use(allocate(config, self._known, self._estimates, self._deadline_ms))
         self._first_stage: list[int] = self._state.jobs["first_stage"].tolist()
-        self._profiles: tuple[JobProfile, ...] = ()  # of the live jobs, in order of arrival
-        #: Arrivals of jobs and executors to come. Events of other processes do not keep an episode going.
+        self._profiles: tuple[JobProfile, ...] = ()  # profiles of the live jobs, in order of arrival
+        #: Pending arrivals of jobs and executors. Events of other processes do not keep an episode going.
         self._num_pending = 0
         self._has_end = math.isfinite(config.max_time_ms) and config.semantics.honour_max_time
         self._moves: list[tuple[NDArray[np.int64], NDArray[np.float64]]] = []
@@ -68,11 +68,11 @@ class Cluster(BaseCluster):
         self._reset()
 
     def _use(self, memory: Memory) -> None:
-        """Run on this memory, with a clock of its own."""
+        """Attach engine memory, and create a clock that runs on it."""
         self._memory, self._state = memory, state_of(memory)
         names = ("num_departures", "num_running", "num_lost", "num_rows", "offered", "offered_class")
         cluster = self._state.cluster
-        #: Views of single numbers, which take less time to read than fields of an array.
+        #: Views of single numbers, which are faster to read than fields of an array.
         self._num_departures, self._num_running, self._num_lost, self._num_rows, self._budget, self._class = (
             cluster[name].data for name in names
         )
@@ -110,7 +110,7 @@ class Cluster(BaseCluster):
         return fork
 
     def _redraw(self, seed: int) -> None:
-        """Redraw tasks that have not started, and the rest of running ones, with another seed."""
+        """Redraw, with another seed, tasks that have not started and the rest of running tasks."""
         self._noise_seed = seed
         self._redraws_task_times = bool(self._estimates)
         if self._redraws_task_times:
@@ -125,20 +125,19 @@ class Cluster(BaseCluster):
                 state.jobs["key"][job] = job_key(seed, job)
                 forks.renew_noise(self._memory, job)
             if self._redraws_task_times:
-                first_stage = self._first_stage[job]
-                estimates = state.estimates[first_stage : first_stage + profile.num_stages]
+                estimates = state.estimates[self._first_stage[job] :][: profile.num_stages]
                 self._redraw_task_times(job, state.beliefs[job : job + 1], estimates)
         forks.redraw_running(self._memory, self.clock.now)
         if self._faults and self.clock.cancel(Cluster._executor_changes):
             self._schedule_outages()
 
     def _redraw_task_times(self, job: int, belief: NDArray[np.void], estimates: NDArray[np.void]) -> None:
-        """Redraw the mean task times of a job's stages, given its estimates."""
+        """Redraw the true mean task times of a job's stages from the posterior, given the job's estimates."""
         first = self._first_stage[job]
         stages = self._state.stages[first : first + len(estimates)]
         stages["factor"] = redrawn_factors(self._noise_seed, job, belief, estimates, stages["mean_task_ms"])
 
-    # What the scheduler sees.
+    # Observation and state.
 
     @property
     def offered(self) -> int:
@@ -154,10 +153,8 @@ class Cluster(BaseCluster):
     @property
     def source(self) -> tuple[int | None, int | None]:
         """See ``BaseCluster.source``."""
-        job, stage = (
-            int(self._state.cluster["source_job"][0]),
-            int(self._state.executors["stage"][self.acting[0]]),
-        )
+        job = int(self._state.cluster["source_job"][0])
+        stage = int(self._state.executors["stage"][self.acting[0]])
         if stage >= 0:
             return job, stage - self._first_stage[job]
         return (job if job >= 0 else None), None
@@ -245,7 +242,7 @@ class Cluster(BaseCluster):
         self._schedule_arrivals()
 
     def _run(self) -> None:
-        """Let time pass until a round opens or the episode ends."""
+        """Advance simulated time until a round opens or the episode ends."""
         while not self._budget[0] and not self._done:
             if self._num_pending or self._num_running[0]:
                 self.clock.step()
@@ -255,11 +252,12 @@ class Cluster(BaseCluster):
                 self._check_losses()
 
     def _nothing_pending(self) -> None:
+        """Continue without a pending event: end the episode, or offer idle executors once more."""
         if not self._profiles:
             self._done = True
             return
         if self._may_call and not self._last_call:
-            # Offer idle executors once more before the cluster stands still for ever.
+            # Offer idle executors once more before the cluster stalls.
             self._last_call = True
             self._offer_free()
             if not self._last_call:
@@ -270,13 +268,13 @@ class Cluster(BaseCluster):
             self.clock.step()
 
     def _waits_for_executors(self) -> bool:
-        """Return whether executors may return, and no idle executor could be used."""
+        """Return whether executors may return, and no stage could use an idle one."""
         faults = self.config.faults
         may_return = self._num_capacities or (self._outages and math.isfinite(faults.executor_return_ms))
         return bool(may_return) and not engine.is_wanted(self._memory)
 
     def _offer_free(self) -> None:
-        """Offer all free executors that could be used; no round is open."""
+        """Offer all free executors that some stage could use; no round is open."""
         self._carried_out(engine.offer_free(self._memory, self.keeps_executors, self.clock.now))
 
     # Events.
@@ -295,7 +293,7 @@ class Cluster(BaseCluster):
                 self.clock.at(arrival_ms, Cluster._job_arrives, job)
         if self.config.signal:
             self.clock.at(self.config.signal.change_ms(0), Cluster._signal_changes, 0)
-        self._state.cluster["next_pool"] = 0  # changes of the capacity at 0 have passed the common pools over
+        self._state.cluster["next_pool"] = 0  # capacity changes at time 0 have advanced it
         engine.open_next(self._memory, False, 0.0)
         self._run()
 
@@ -325,14 +323,14 @@ class Cluster(BaseCluster):
         self._offer_free()
 
     def _schedule_arrivals(self) -> None:
-        """Schedule the arrivals of executors that have left. Consecutive departures share an event."""
+        """Schedule the arrivals of executors that have departed. Consecutive departures share one arrival event."""
         if not self._num_departures[0]:
             return
         moves, left_ms = engine.take_departures(self._memory)
         self._moves.append((moves, left_ms))
         order, times = moves[2].tolist(), left_ms.tolist()
         start = 0
-        # An event for each executor would take 1 to 8 % more CPU time, the more the more they move.
+        # An event for each executor would take 1 to 8 % more CPU time, depending on the number of moves.
         for end in range(1, len(order) + 1):
             if end == len(order) or order[end] != order[start]:
                 self._num_pending += 1
@@ -347,7 +345,7 @@ class Cluster(BaseCluster):
         self._schedule_arrivals()
 
     def _task_ended(self, happened: int, executor: int, stage: int, offered: int) -> None:
-        """Go on after the end of a task that concerns other executors; for the arguments see ``run_tasks``."""
+        """Handle the end of a task that concerns other executors; for the arguments see ``run_tasks``."""
         if executor < 0:
             self._schedule_arrivals()
             return
@@ -386,7 +384,7 @@ class Cluster(BaseCluster):
         self._schedule_outages()
 
     def _schedule_outages(self) -> None:
-        """Schedule the next change of each executor: a loss, or the return of one that is lost."""
+        """Schedule the next change of each executor: a loss, or the return of a lost executor."""
         if math.isinf(self.config.faults.executor_lifetime_ms):
             return
         self._keys = executor_keys(self._noise_seed, self.config.num_executors)
@@ -426,7 +424,7 @@ class Cluster(BaseCluster):
         self._offer_free()
 
     def _offer_recovered(self) -> None:
-        """Offer free executors after a failure: where outputs were lost, more tasks may have to run again."""
+        """Offer free executors after a failure, as tasks with lost outputs may have to run again."""
         if self.config.faults.lost_output:
             self._offer_free()
 

@@ -1,4 +1,4 @@
-"""Configuration of a cluster: executors, delays, semantics, errors of estimates, reward."""
+"""Configuration of a simulated cluster: executors, delays, semantics, errors of estimates, reward."""
 
 from __future__ import annotations
 
@@ -32,20 +32,20 @@ __all__ = [
 ]
 
 
-#: Most executors of a class.
+#: Largest number of executors of a class.
 MOST_EXECUTORS = 1_000_000
-#: Largest standard deviation of the logarithm of an error: a factor of 150.
+#: Largest standard deviation of the logarithm of an estimation error, a factor of about 150.
 LARGEST_ERROR = 5.0
 
 
 @dataclass(frozen=True)
 class ExecutorClass:
-    """A class of equal executors. They can run stages whose demand their ``cpu`` and ``memory`` cover.
+    """A class of equal executors, which can run stages whose demand is within their ``cpu`` and ``memory``.
 
     Args:
         count: number of executors, at least 1.
         cpu: cores of one executor.
-        memory: memory of one executor, in the unit of demands.
+        memory: memory of one executor, in the unit of the stages' demands.
     """
 
     count: int
@@ -63,7 +63,7 @@ class ExecutorClass:
                 raise ConfigError(f"an executor's {name} must be finite and not negative, got {size}")
 
     def fits(self, stage: StageProfile) -> bool:
-        """Whether these executors can run a stage."""
+        """Return whether these executors can run a stage."""
         return stage.cpu <= self.cpu and stage.memory <= self.memory
 
 
@@ -71,34 +71,34 @@ class ExecutorClass:
 class Semantics:
     """Differences between the Decima paper and its published simulator, one switch each.
 
-    The defaults are those of the paper, ``DECIMA_SIM`` has those of the published simulator. ``TRACE`` is for stages of
-    long tasks, ``SPARK`` for Spark's own scheduling inside one application.
+    The defaults follow the paper, ``DECIMA_SIM`` the published simulator. ``TRACE`` is for stages of long tasks,
+    ``SPARK`` for Spark's own scheduling inside one application.
     """
 
     offer_idle_executors: bool = True
     """Offer all free executors at every scheduling event; else only when a job arrives, or a stage of their own job
     becomes ready, so that executors wait in the common pool until the next arrival."""
     nearest_level: bool = True
-    """Between two parallelism levels L < m < R take L with probability (R-m)/(R-L); else with (m-L)/(R-L)."""
+    """Between two parallelism levels L < m < R, use L with probability (R-m)/(R-L); else with (m-L)/(R-L)."""
     waiting_keeps_jvm: bool = True
-    """An executor that waited in its job starts with a first-wave duration; else with a fresh one."""
+    """An executor that has waited in its job starts with a first-wave duration; else with a fresh one."""
     release_misfits: bool = True
     """An executor that is too small for all remaining stages of its job goes to the common pool; else it waits in the
-    job until that ends, as in Spark. The published simulator has one size only."""
+    job until the job ends, as in Spark. The published simulator has one size only."""
     ready_stages_only: bool = False
     """Only stages with complete parents may be chosen; else also stages whose parents have started their last tasks;
     their executors wait in the job. Neither source does it. It saves nearly all decisions where jobs have many small
     stages and tasks take much longer than moves, as in traces."""
     offer_after_tasks: bool = False
-    """An executor is offered after each task, as in Spark; else it stays on its stage as long as that has remaining
+    """An executor is offered after each task, as in Spark; else it stays on its stage while the stage has remaining
     tasks. Neither source does it."""
     honour_max_time: bool = True
-    """The episode ends at ``max_time_ms``; else this setting has no effect."""
+    """The episode ends at ``max_time_ms``; else ``max_time_ms`` has no effect."""
     reward_short_jobs: bool = True
-    """A job that arrives and completes between two decisions counts in the reward; else it does not."""
+    """A job that arrives and completes between two decisions counts in the reward; else it is left out."""
     fifo_reuses_grants: bool = True
-    """The first job of FIFO gets all executors that it can use; else a job gets as many executors from outside as the
-    cluster has, in total, even if it gave some back."""
+    """FIFO gives its first job all executors that the job can use; else a job gets at most ``num_executors`` executors
+    from elsewhere during its life, even if it gave some back."""
 
     def __post_init__(self) -> None:
         for switch in fields(self):
@@ -109,22 +109,22 @@ PAPER = Semantics()
 DECIMA_SIM = Semantics(**{switch.name: False for switch in fields(Semantics)})
 TRACE = Semantics(ready_stages_only=True)
 SPARK = Semantics(ready_stages_only=True, offer_after_tasks=True)
-#: By name in files and on the command line.
+#: Semantics by their names in files and on the command line.
 SEMANTICS = {"paper": PAPER, "decima-sim": DECIMA_SIM, "trace": TRACE, "spark": SPARK}
 
 
 @dataclass(frozen=True)
 class Knowledge:
-    """Errors of the estimates that schedulers see: factors, by the standard deviation of their logarithms.
+    """Errors of the estimates that schedulers see: log-normal factors, by the standard deviation of their logarithms.
 
     Args:
-        job_error: error of all task times of a job.
+        job_error: error common to all task times of a job.
         stage_error: error of the task times of each stage.
-        task_count_error: error of the number of tasks of each stage, which is known once the stage is ready.
-        unknown: share of jobs without history. Their estimates are the workload's typical task time.
+        task_count_error: error of the number of tasks of each stage, until the stage is ready.
+        unknown: fraction of jobs without history. Their estimate is the workload's typical task time.
 
     Raises:
-        ConfigError: an error that is negative or above 5, or a share that is not between 0 and 1.
+        ConfigError: an error is negative or above 5, or ``unknown`` is not between 0 and 1.
     """
 
     job_error: float = 0.0
@@ -141,7 +141,7 @@ class Knowledge:
                 raise ConfigError(f"{each.name} must be between 0 and {most:g}, got {value:g}")
 
     def __str__(self) -> str:
-        """Name the errors in a few words; empty if schedulers know the truth."""
+        """Describe the errors in a few words; empty if schedulers know the exact values."""
         shown = {"job_error": "jobs", "stage_error": "stages", "task_count_error": "numbers of tasks"}
         errors = [f"{getattr(self, name):g} ({what})" for name, what in shown.items() if getattr(self, name)]
         parts = [f"errors of estimates {', '.join(errors)}"] if errors else []
@@ -149,7 +149,7 @@ class Knowledge:
 
     @property
     def is_exact(self) -> bool:
-        """Whether schedulers know the truth."""
+        """Whether schedulers know the exact task times and numbers of tasks."""
         return self == EXACT
 
 
@@ -158,30 +158,30 @@ EXACT = Knowledge()
 
 @dataclass(frozen=True, repr=False)
 class ClusterConfig:
-    """A Spark cluster, and the objective of its rewards.
+    """A simulated Spark cluster, and the objective of its rewards.
 
     Args:
-        num_executors: executors of the only class; ignored if ``executor_classes`` is given.
+        num_executors: number of executors of the only class; ignored if ``executor_classes`` is given.
         executor_classes: classes of executors, offered in this order. With the smallest first, a stage gets the
             smallest free executors that fit, as larger ones are offered later.
-        moving_delay_ms: time of an executor's move to another job, where a JVM starts, ms.
+        moving_delay_ms: time in which an executor moves to another job, where a new JVM starts, ms.
         warmup_delay_ms: added to first-wave durations where no fresh ones were measured, ms.
         semantics: ``PAPER``, ``DECIMA_SIM``, ``TRACE``, ``SPARK`` or other switches.
-        max_time_ms: end of the episode, ms; infinite: when all jobs are complete.
+        max_time_ms: end of the episode, ms; infinite: the episode ends when all jobs are complete.
         reward: ``jct`` or ``mean`` (minus the time of all jobs in the system), ``makespan`` (minus elapsed time), or
             another objective or a sum, such as ``weighted`` or ``jct+0.5*deadline:60``, see
             ``simulator.cluster.objectives.named``. ``carbon`` needs a signal.
-        reward_scale_ms: rewards are divided by this, ms.
+        reward_scale_ms: divisor of rewards, ms.
         engine: ``compiled``, or ``simpy``: the reference in plain Python, with the same results.
         knowledge: errors of the estimates that schedulers see.
         faults: lost executors, failing tasks and so on; none by default.
-        signal: carbon intensity or price of electricity over time, which schedulers see; free executors are offered
-            when it changes. None for no signal.
+        signal: carbon intensity or price of electricity over time, which schedulers see. Free executors are offered
+            when the signal changes. None: no signal.
         executor_watts: power of an executor that runs a task or moves, W.
-        idle_watts: power of another executor in the cluster, W.
+        idle_watts: power of an idle executor in the cluster, W.
 
     Raises:
-        ConfigError: a setting out of range.
+        ConfigError: a setting has a wrong type or is out of range.
     """
 
     num_executors: int = 50
@@ -218,7 +218,7 @@ class ClusterConfig:
             raise ConfigError(f"max_time_ms must be positive, got {self.max_time_ms}")
         if not (math.isfinite(self.reward_scale_ms) and self.reward_scale_ms > 0):
             raise ConfigError(f"reward_scale_ms must be positive and finite, got {self.reward_scale_ms}")
-        check_instance(self.reward, str, "reward", ConfigError)  # what has no hash cannot be looked up
+        check_instance(self.reward, str, "reward", ConfigError)  # objective_named needs a hashable argument
         objective = objective_named(self.reward)
         if self.reward == "mean":
             object.__setattr__(self, "reward", "jct")
@@ -239,7 +239,7 @@ class ClusterConfig:
             )
 
     def _check_signal(self, named: str | None) -> None:
-        """Refuse an objective of carbon without a signal, or with another one than that of the cluster."""
+        """Check that the cluster has the signal that a carbon objective needs."""
         if self.signal is None:
             raise ConfigError(f"reward {self.reward!r}: the cluster has no signal")
         if named not in (None, self.signal.name, f"{self.signal.name}:1"):
@@ -248,7 +248,7 @@ class ClusterConfig:
             )
 
     def __repr__(self) -> str:
-        """Name the settings that differ from the defaults."""
+        """Show the settings that differ from the defaults."""
         classes: dict[str, object] = {"executor_classes": self.executor_classes}
         if self.executor_classes == (ExecutorClass(self.num_executors),):
             classes = {"num_executors": self.num_executors}
@@ -259,10 +259,10 @@ class ClusterConfig:
 
 
 def parse_classes(text: str) -> tuple[ExecutorClass, ...]:
-    """Read executor classes from ``COUNTxMEMORY`` or ``COUNTxCPU:MEMORY``, with commas between them; smallest first.
+    """Parse executor classes, ``COUNTxMEMORY`` or ``COUNTxCPU:MEMORY`` separated by commas; smallest first.
 
     Raises:
-        ConfigError: another form, or a setting out of range.
+        ConfigError: the text has another form, or a number is out of range.
     """
     classes = []
     check_instance(text, str, "executor classes", ConfigError)
@@ -283,10 +283,10 @@ def parse_classes(text: str) -> tuple[ExecutorClass, ...]:
 
 
 def check_demands(config: ClusterConfig, sequence: JobSequence) -> None:
-    """Check that the cluster can run all stages.
+    """Check that the cluster can run all stages of a sequence.
 
     Raises:
-        ConfigError: a stage that no executor class can run.
+        ConfigError: no executor class can run some stage.
     """
     for number, profile in enumerate(sequence.profiles):
         for place, stage in enumerate(profile.stages):

@@ -1,8 +1,8 @@
-"""Task durations by wave and parallelism, with common random numbers.
+"""Durations of simulated tasks, by wave and parallelism, with common random numbers.
 
-The noise of a task is two uniform numbers: one chooses between two parallelism levels, the other a duration within the
-cell (wave, level). They depend on the seed of the sequence and on (job, stage, task) only, not on when and where a
-scheduler starts the task. So all schedulers have the same noise on the same sequence.
+The noise of a task is two uniform random numbers: one chooses between two parallelism levels, the other chooses a
+duration in the cell (wave, level). They depend on the seed of the sequence and on (job, stage, task) only, not on when
+and where a scheduler starts the task. So all schedulers meet the same noise on the same sequence.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ __all__ = ["duration_ms", "longer_ms", "task_noise"]
 def task_noise(seed: int, job: int, num_tasks: int) -> NDArray[np.float32]:
     """Draw the noise of a job's tasks, stage by stage: float32 [2, num_tasks], uniform on [0, 1).
 
-    The first row chooses the parallelism level, the second the duration.
+    The first row chooses the parallelism level, the second row the duration within a cell.
     """
     return random_stream(seed, RandomStream.TASK_DURATIONS, job).random((2, num_tasks), dtype=np.float32)
 
@@ -35,7 +35,7 @@ def duration_ms(
     level_noise: float,
     value_noise: float,
 ) -> float:
-    """Return the duration of a task, ms, that starts while its job has ``parallelism`` executors."""
+    """Return the duration, ms, of a task that starts while its job has ``parallelism`` executors."""
     column, chance_of_low = _level(config, durations, parallelism)
     cell = _cell(config, durations, wave, column - (level_noise < chance_of_low))
     return float(cell[int(value_noise * len(cell))])
@@ -50,9 +50,9 @@ def longer_ms(
     start_ms: float,
     now_ms: float,
 ) -> float | None:
-    """Return the duration of a task that started at ``start_ms``, ms, given that it ends after ``now_ms``.
+    """Return the duration, ms, of a task that started at ``start_ms``, given that it ends after ``now_ms``.
 
-    None if no duration is long enough.
+    None if no measured duration is long enough.
     """
     level_noise, value_noise = noise
     column, chance_of_low = _level(config, durations, parallelism)
@@ -67,21 +67,21 @@ def longer_ms(
 
 
 def _level(config: ClusterConfig, durations: TaskDurations, parallelism: int) -> tuple[int, float]:
-    """Return the level for ``parallelism`` executors, and the chance that the one below it is used instead."""
+    """Return the column of the level for ``parallelism`` executors, and the probability of the next lower one."""
     levels: list[int] = durations.levels.tolist()
     column = min(bisect_left(levels, parallelism), len(levels) - 1)
     if column == 0 or levels[column] <= parallelism:
         return column, 0.0
     low, high = levels[column - 1], levels[column]
-    # The published simulator has this probability upside-down.
+    # The published simulator swaps the probabilities of the two levels.
     distance = high - parallelism if config.semantics.nearest_level else parallelism - low
     return column, distance / (high - low)
 
 
 def _cell(config: ClusterConfig, durations: TaskDurations, wave: Wave, column: int) -> NDArray[np.float64]:
-    """Return the durations of a wave at a level, ms."""
+    """Return the durations of a wave at a parallelism level, float64 [durations], ms."""
     cells = durations.cells[:, column].tolist()
-    # An empty cell takes its durations from the nearest wave, of two the earlier one.
+    # An empty cell takes its durations from the nearest wave; of two equally near, from the earlier one.
     source = min(
         (each for each in Wave if cells[each][0] < cells[each][1]), key=lambda each: abs(each - wave)
     )

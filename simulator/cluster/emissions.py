@@ -1,4 +1,4 @@
-"""Emissions of a cluster while it runs: the energy of its executors times the signal."""
+"""Carbon emissions of a running cluster: energy of its executors times the carbon or price signal."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ __all__ = ["Emissions"]
 
 
 class Emissions:
-    """Emissions since the beginning of an episode; at its end, they equal ``EpisodeRecord.carbon``.
+    """Emissions accumulated during an episode; at its end, they equal ``EpisodeRecord.carbon``.
 
-    The caller adds up times in which neither the signal nor the number of executors in the cluster changes. A shallow
+    Between two calls of ``add``, neither the signal nor the number of executors in the cluster may change. A shallow
     copy is independent of the original.
 
     Args:
-        config: the cluster, with a signal.
+        config: the cluster, which must have a signal.
     """
 
     def __init__(self, config: ClusterConfig) -> None:
@@ -29,10 +29,10 @@ class Emissions:
         """Return the emissions since the last call, g.
 
         Args:
-            now_ms: time, ms.
-            idle_ms: time of idle executors since the beginning of the episode, ms.
-            present: executors in the cluster since the last call.
-            observed: whether idle executors count: from the first arrival to the end of the last job.
+            now_ms: current time, ms.
+            idle_ms: total idle time of executors since the beginning of the episode, ms.
+            present: number of executors in the cluster since the last call.
+            observed: count idle executors, which is done from the first arrival to the end of the last job.
         """
         waited_ms = idle_ms - self._idle_ms
         busy_ms = max(present * (now_ms - self._until_ms) - waited_ms, 0.0)

@@ -1,4 +1,4 @@
-"""The cluster as a Gymnasium environment with arrays of fixed shape: one episode, or many in one process."""
+"""Gymnasium environment of the cluster, with arrays of fixed shape: one episode, or many in one process."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ __all__ = ["ClusterEnv", "ClusterVectorEnv", "synthetic_batch"]
 
 
 def synthetic_batch(seed: int) -> JobSequence:
-    """Return ten synthetic jobs that arrive at time 0, the default of ``ClusterEnv``."""
+    """Return ten synthetic jobs that arrive at time 0: the default workload of ``ClusterEnv``."""
     return batch_arrivals(_synthetic_profiles(), 10, seed)
 
 
@@ -36,30 +36,30 @@ def _synthetic_profiles() -> tuple[JobProfile, ...]:
 
 
 class ClusterEnv(RenderedEnv[Any, NDArray[np.int64]]):
-    """A Spark cluster; a step is one decision: a stage, and the parallelism limit of its job.
+    """A Spark cluster as a Gymnasium environment. A step is one decision: a stage, and its job's parallelism limit.
 
-    Decisions without a schedulable stage are skipped, and their rewards added to the next one.
+    Decisions without a schedulable stage are skipped, and their rewards are added to the next one.
 
-    **Observation**: a dict. Live jobs are in order of arrival, their stages job by job, padded with zeros.
+    **Observation**: a dict. Live jobs are in order of arrival, stages are ordered by job; zeros pad the arrays.
 
     =================  =======  ===============  ==========================================================
     key                dtype    shape            meaning
     =================  =======  ===============  ==========================================================
-    time_ms            float64  [1]              the clock, ms
+    time_ms            float64  [1]              current time, ms
     offered            int32    [1]              executors to be committed; 0 when the episode is over
-    executor_class     int64    []               their class
-    source             int64    []               the job whose executors are offered; ``max_jobs`` if none
+    executor_class     int64    []               class of the offered executors
+    source             int64    []               job whose executors are offered; ``max_jobs`` if none
     backlog            int32    [1]              live jobs that are left out
     job_mask           int8     [max_jobs]       1 for a job, 0 for padding
     job_arrival_ms     float64  [max_jobs]       arrival time, ms
-    job_executors      int32    [max_jobs]       executors at it, moving to it or committed from outside
+    job_executors      int32    [max_jobs]       executors at the job, moving to it or committed from outside
     stage_mask         int8     [max_stages]     1 for a stage, 0 for padding
-    stage_job          int32    [max_stages]     its job, place in the job arrays
-    num_tasks          int32    [max_stages]     number of its tasks
+    stage_job          int32    [max_stages]     job of the stage, index in the job arrays
+    num_tasks          int32    [max_stages]     number of tasks of the stage
     remaining_tasks    int32    [max_stages]     tasks that have not started
     unclaimed_tasks    int32    [max_stages]     remaining tasks without a committed or moving executor
-    running_executors  int32    [max_stages]     executors that run its tasks
-    mean_task_ms       float64  [max_stages]     mean duration of its tasks, ms
+    running_executors  int32    [max_stages]     executors that run tasks of the stage
+    mean_task_ms       float64  [max_stages]     mean duration of a task, ms
     cpu                float64  [max_stages]     cores that a task needs
     memory             float64  [max_stages]     memory that a task needs
     class_executors    int32    [K]              executors of each of the K classes in the cluster now
@@ -67,47 +67,47 @@ class ClusterEnv(RenderedEnv[Any, NDArray[np.int64]]):
     class_cpu          float64  [K]              cores of an executor
     class_memory       float64  [K]              memory of an executor
     edge_mask          int8     [max_edges]      1 for an edge, 0 for padding
-    edge_parent        int32    [max_edges]      parent, place in the stage arrays
-    edge_child         int32    [max_edges]      child, place in the stage arrays
+    edge_parent        int32    [max_edges]      parent, index in the stage arrays
+    edge_child         int32    [max_edges]      child, index in the stage arrays
     action_mask        int8     [max_stages+1]   1 for a stage that may be chosen; the last: idling is allowed
     =================  =======  ===============  ==========================================================
 
-    From the first live job on that does not fit into the arrays, jobs are in a backlog: they are left out and
-    cannot be chosen until jobs before them complete.
+    The first live job that does not fit into the arrays, and all jobs after it, are in a backlog: they are left out
+    and cannot be chosen until jobs before them complete.
 
     **Action**: int64 [2], ``MultiDiscrete([max_stages + 1, num_executors])``: a stage, and the parallelism
     limit of its job minus 1. Stage ``max_stages`` leaves the offered executors idle, whatever the limit.
 
-    * The stage gets ``min(limit - executors that its job holds without those offered, offered, unclaimed
-      tasks)`` executors; one, if its job already holds as many as the limit. So every limit is legal.
+    * The stage gets ``min(limit - executors that its job holds without the offered ones, offered, unclaimed
+      tasks)`` executors; one executor if its job already holds as many as the limit. So every limit is legal.
     * A stage that may not be chosen means idling.
-    * Idling is not allowed where it could last for ever: when no event is pending, or with semantics that do
-      not offer idle executors again (``Semantics.offer_idle_executors``). Then it means the first schedulable
-      stage with all executors that it can use, even if it is in the backlog.
+    * Idling is not allowed where it could stall the episode: when no event is pending, or with semantics that
+      do not offer idle executors again (``Semantics.offer_idle_executors``). Then it means the first
+      schedulable stage with all executors that this stage can use, even if it is in the backlog.
 
     ``info["action_mask"]`` holds two int8 arrays (stage, limit) for ``action_space.sample``;
     :meth:`action_masks` returns the same as one bool array, for MaskablePPO of sb3-contrib.
 
     **Reward**: float. Minus the time that all jobs spent in the system since the last step (``reward="jct"``)
-    or minus the time that passed (``"makespan"``), over ``reward_scale_ms``. Unless an episode is truncated,
+    or minus the elapsed time (``"makespan"``), divided by ``reward_scale_ms``. Unless an episode is truncated,
     its rewards of ``"jct"`` add up to minus the sum of all job completion times.
 
     **Termination**: all jobs are complete. **Truncation**: ``max_time_ms`` passed before. At the end,
-    ``info["record"]`` is the ``EpisodeRecord``, and the observation shows the jobs that are left.
+    ``info["record"]`` is the ``EpisodeRecord``, and the observation shows the incomplete jobs.
 
     Args:
-        make_sequence: seed -> jobs; by default ten synthetic jobs at time 0.
+        make_sequence: function from a seed to jobs; by default ten synthetic jobs at time 0.
         config: the cluster; by default ``ClusterConfig()``.
-        max_jobs: length of arrays of live jobs.
-        max_stages: length of arrays of their stages, complete ones included.
-        max_edges: length of arrays of their edges; by default twice ``max_stages``.
-        view: other arrays and actions, such as ``FlatView``, a vector of fixed size, which most learners expect. The
-            three lengths have no effect then.
+        max_jobs: length of the arrays of live jobs.
+        max_stages: length of the arrays of stages of live jobs, including complete stages.
+        max_edges: length of the arrays of edges between these stages; by default twice ``max_stages``.
+        view: class with other arrays and actions, such as ``FlatView``, a vector of fixed size, which most learners
+            expect. The three lengths then have no effect.
         render_mode: ``"rgb_array"``: ``render`` returns the schedule so far, uint8 [320, 640, 3]; ``"human"``: a window
-            shows it after every step.
+            shows the schedule after every step.
 
     Raises:
-        ConfigError: a length below 1, or another render mode.
+        ConfigError: a length is below 1, or the render mode is unknown.
 
     >>> import gymnasium
     >>> from simulator import ClusterConfig
@@ -160,10 +160,10 @@ class ClusterEnv(RenderedEnv[Any, NDArray[np.int64]]):
 
     @property
     def cluster(self) -> BaseCluster:
-        """The cluster of this episode, for inspection only.
+        """The cluster of the current episode, for inspection only.
 
         Raises:
-            ResetNeeded: no episode was begun.
+            ResetNeeded: no episode has begun.
         """
         if self._cluster is None:
             raise ResetNeeded("there is no episode yet: call reset() first")
@@ -173,7 +173,7 @@ class ClusterEnv(RenderedEnv[Any, NDArray[np.int64]]):
         """Return the masks of stages, idling and limits, bool [max_stages + 1 + num_executors].
 
         Raises:
-            ResetNeeded: no episode was begun.
+            ResetNeeded: no episode has begun.
         """
         _ = self.cluster
         return self._seen.action_masks
@@ -181,15 +181,15 @@ class ClusterEnv(RenderedEnv[Any, NDArray[np.int64]]):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Any, dict[str, Any]]:
-        """Begin an episode.
+        """Begin a new episode.
 
         Args:
-            seed: the jobs are ``make_sequence(seed)``. It also determines the seeds of following episodes, which are
-                used without this argument.
-            options: ``{"sequence": JobSequence}`` runs these jobs.
+            seed: the jobs are ``make_sequence(seed)``. The seed also determines the seeds of later episodes that begin
+                without this argument.
+            options: ``{"sequence": JobSequence}`` runs the given jobs.
 
         Raises:
-            ConfigError: a job that can never be shown, a stage that no executor class can run, or an unknown option.
+            ConfigError: a job is too large for the view or the cluster, or an option is unknown.
         """
         super().reset(seed=seed)
         options = dict(options or {})
@@ -208,10 +208,10 @@ class ClusterEnv(RenderedEnv[Any, NDArray[np.int64]]):
         return found
 
     def step(self, action: ArrayLike) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        """Carry out an action and go on to the next decision.
+        """Carry out an action and advance to the next decision.
 
         Raises:
-            ResetNeeded: no episode is under way.
+            ResetNeeded: no episode is running.
             InvalidAction: the action is not in the action space.
         """
         cluster = self.cluster
@@ -219,7 +219,7 @@ class ClusterEnv(RenderedEnv[Any, NDArray[np.int64]]):
             raise ResetNeeded("the episode is over: call reset() first")
         if not self.action_space.contains(action):
             raise InvalidAction(f"expected an action of {self.action_space}, got {action!r}")
-        if not cluster.done:  # it may have ended before there was anything to decide
+        if not cluster.done:  # the episode may have ended before the first decision
             self._reward += cluster.decide(self.view.decision(cluster.observe(), self._seen, action))
         observation, info = self._go_on()
         reward, self._reward = self._reward, 0.0
@@ -236,7 +236,7 @@ class ClusterEnv(RenderedEnv[Any, NDArray[np.int64]]):
         return frame(self.cluster.record())
 
     def _go_on(self) -> tuple[Any, dict[str, Any]]:
-        """Skip decisions without a choice; returns observation and info of the next decision or the end."""
+        """Skip decisions without a choice; return observation and info of the next decision, or at the end."""
         while not self.cluster.done:
             observation = self.cluster.observe()
             self._seen = self.view.show(observation)
@@ -249,16 +249,16 @@ class ClusterEnv(RenderedEnv[Any, NDArray[np.int64]]):
 
 
 class ClusterVectorEnv(SeededVectorEnv):
-    """N environments, each with the same episodes as a ``ClusterEnv`` of its seed.
+    """N environments, each with the same episodes as a ``ClusterEnv`` with its seed.
 
-    ``reset(seed=s)`` gives environment n the seed s + n. The step after the end of an episode begins another one with
-    other jobs (Gymnasium's ``AutoresetMode.NEXT_STEP``): it ignores the action and has the reward 0.
+    ``reset(seed=s)`` gives environment n the seed s + n. The step after the end of an episode begins another episode
+    with other jobs (Gymnasium's ``AutoresetMode.NEXT_STEP``): it ignores the action, and its reward is 0.
 
     Infos hold ``action_mask``, int8 [N, stages + 1] and int8 [N, limits]; and, where ``_record`` is true, ``record``,
     the ``EpisodeRecord`` of an episode that just ended.
 
-    It takes about as long as N environments one after the other, and less than ``SyncVectorEnv``: only the arrays are
-    shared.
+    It takes about as long as N environments one after the other, and less than ``SyncVectorEnv``: the environments only
+    share arrays.
 
     Args:
         num_envs: number of environments, N.
@@ -266,7 +266,7 @@ class ClusterVectorEnv(SeededVectorEnv):
         options: arguments of ``ClusterEnv``.
 
     Raises:
-        ConfigError: ``num_envs`` is below 1, or as ``ClusterEnv``.
+        ConfigError: ``num_envs`` is below 1, or for the reasons of ``ClusterEnv``.
     """
 
     def __init__(self, num_envs: int, *, copy: bool = True, **options: Any) -> None:
@@ -289,11 +289,11 @@ class ClusterVectorEnv(SeededVectorEnv):
         """Begin all episodes.
 
         Args:
-            seed: seed of the first environment, or of each.
-            options: not used.
+            seed: seed of the first environment, or a seed for each environment.
+            options: must be empty.
 
         Raises:
-            ConfigError: an unknown option, or as ``ClusterEnv.reset``.
+            ConfigError: an option is unknown, or for the reasons of ``ClusterEnv.reset``.
         """
         for place, (env, each) in enumerate(zip(self.envs, self._seeds(seed, options), strict=True)):
             self._keep(place, *env.reset(seed=each))
@@ -304,11 +304,11 @@ class ClusterVectorEnv(SeededVectorEnv):
     def step(
         self, actions: ArrayLike
     ) -> tuple[Any, NDArray[np.float64], NDArray[np.bool_], NDArray[np.bool_], dict[str, Any]]:
-        """Carry out one action in each episode, or begin it anew.
+        """Carry out one action in each episode; begin a new episode where the last one has ended.
 
         Raises:
-            ResetNeeded: no episode was begun.
-            InvalidAction: the number of actions is not N, or one is out of range.
+            ResetNeeded: no episode has begun.
+            InvalidAction: the number of actions is not N, or an action is out of range.
         """
         if not self._begun:
             raise ResetNeeded("there is no episode yet: call reset() first")
@@ -344,14 +344,11 @@ class ClusterVectorEnv(SeededVectorEnv):
             all_masks[place] = mask
 
     def _shown(self) -> Any:
-        arrays = self._arrays
         if not self._copy:
-            return arrays
-        return (
-            {name: values.copy() for name, values in arrays.items()}
-            if isinstance(arrays, dict)
-            else arrays.copy()
-        )
+            return self._arrays
+        if isinstance(self._arrays, dict):
+            return {name: values.copy() for name, values in self._arrays.items()}
+        return self._arrays.copy()
 
     def _results(self, records: dict[int, Any]) -> dict[str, Any]:
         masks = tuple(mask.copy() for mask in self._masks) if self._copy else self._masks

@@ -1,4 +1,4 @@
-"""Run an episode: one scheduler, one cluster and one sequence of jobs, on either engine."""
+"""Run an episode: one scheduler on one cluster with one sequence of jobs, on either engine."""
 
 from __future__ import annotations
 
@@ -21,26 +21,26 @@ _ENGINES: dict[str, type[BaseCluster]] = {"compiled": Cluster, "simpy": Referenc
 
 
 class DecidesStages(Protocol):
-    """Interface of a scheduler that an episode needs. Four more attributes are optional.
+    """Interface that a scheduler must have to run an episode. Four more attributes are optional.
 
-    ``keeps_executors``: the engine takes decisions on executors that stay with their job, see ``BaseCluster``.
+    ``keeps_executors``: executors stay with their job without a decision, see ``BaseCluster.keeps_executors``.
     ``watch(cluster)``: called after ``reset``; may fork the cluster (``BaseCluster.fork``), must not change it.
-    ``num_guarded``: decisions that a guard changed, for the record.
-    ``kept``: a ``Kept``, for the record.
+    ``num_guarded``: number of decisions that a guard changed, for the record.
+    ``kept``: the scheduler's additions to the record, a ``Kept``.
     """
 
     def reset(self, config: ClusterConfig) -> None:
-        """Begin an episode."""
+        """Prepare for a new episode on the cluster ``config``."""
 
     def decide(self, observation: Observation) -> Decision | None:
-        """Choose a schedulable stage and its job's parallelism limit, or leave the offered executors idle."""
+        """Choose a schedulable stage and its job's parallelism limit; None leaves the offered executors idle."""
 
 
 def make_cluster(config: ClusterConfig, sequence: JobSequence) -> BaseCluster:
-    """Return a cluster on the engine of its configuration, with jobs that will arrive.
+    """Return a new cluster on the engine that ``config.engine`` names, to which the jobs of a sequence will arrive.
 
     Raises:
-        ConfigError: an argument of a wrong type, or a stage that no executor class can run.
+        ConfigError: an argument has a wrong type, or no executor class can run some stage.
     """
     check_instance(config, ClusterConfig, "config", ConfigError)
     check_instance(sequence, JobSequence, "sequence", ConfigError)
@@ -48,10 +48,10 @@ def make_cluster(config: ClusterConfig, sequence: JobSequence) -> BaseCluster:
 
 
 def start_episode(config: ClusterConfig, sequence: JobSequence, scheduler: DecidesStages) -> BaseCluster:
-    """Reset a scheduler and return the cluster that it will decide on.
+    """Reset a scheduler and return a new cluster for it to decide on.
 
     Raises:
-        ConfigError: an argument of a wrong type, or a stage that no executor class can run.
+        ConfigError: an argument has a wrong type, or no executor class can run some stage.
     """
     scheduler.reset(config)
     cluster = make_cluster(config, sequence)
@@ -62,11 +62,11 @@ def start_episode(config: ClusterConfig, sequence: JobSequence, scheduler: Decid
 
 
 def run_episode(config: ClusterConfig, sequence: JobSequence, scheduler: DecidesStages) -> EpisodeRecord:
-    """Run a sequence of jobs under a scheduler, which decides only where some stage is schedulable.
+    """Run a sequence of jobs under a scheduler, which decides only while some stage is schedulable.
 
     Raises:
-        ConfigError: an argument of a wrong type, or a stage that no executor class can run.
-        SchedulingError: a decision cannot be carried out, or all executors stay idle for ever.
+        ConfigError: an argument has a wrong type, or no executor class can run some stage.
+        SchedulingError: a decision cannot be carried out, or the episode stalls because all executors stay idle.
     """
     check_instance(config, ClusterConfig, "config", ConfigError)
     check_instance(sequence, JobSequence, "sequence", ConfigError)

@@ -1,6 +1,6 @@
-"""Estimates that schedulers have of jobs: task times and numbers of tasks, with their uncertainty.
+"""Estimates of jobs that schedulers see: task times and numbers of tasks, with their uncertainty (lognormal errors).
 
-The true mean task time of a stage is its estimate times a factor of the job and a factor of the stage. Both are
+The true mean task time of a stage is its estimate times a factor of the job and a factor of the stage. Both factors are
 log-normal, with the standard deviations of ``Knowledge``. They depend on the seed of the sequence, so that all
 schedulers see the same errors. ``simulator.cluster.engine.posterior`` updates estimates when tasks finish.
 """
@@ -29,11 +29,11 @@ __all__ = [
     "without_history",
 ]
 
-#: The work of profiles that schedulers see is a power of this, ms, as they cache results by profile.
+#: The work, in ms, of profiles that schedulers see is a power of this, as schedulers cache results by profile.
 STEP = 2.0
-#: Vectors of stage errors of a profile; each job has one of them.
+#: Number of vectors of stage errors of a profile; each job has one of these vectors.
 VARIANTS = 8
-#: Least time in logarithms, ms.
+#: Smallest time whose logarithm is taken, ms.
 SHORTEST_MS = 1e-3
 
 
@@ -43,11 +43,11 @@ class Estimate:
 
     Attributes:
         profile: the estimated job, up to a factor of all its task times.
-        task_ms: estimated task time of each stage, ms: float64 [num_stages].
-        log_work: logarithm of the estimated work, ms.
-        job_var: variance of the logarithm of the job's factor, true over estimated task times; 0 if it is exact.
-        stage_var: variance of the logarithm of the factor of each stage.
-        is_scaled: whether the profile that schedulers see is scaled to the best estimate of the job's work.
+        task_ms: estimated mean task time of each stage, ms: float64 [num_stages].
+        log_work: logarithm of the estimated work in ms.
+        job_var: variance of the logarithm of the job's factor, true over estimated task times; 0 if exact.
+        stage_var: variance of the logarithm of each stage's factor.
+        is_scaled: whether the profile that schedulers see is scaled to the current estimate of the job's work.
     """
 
     profile: JobProfile
@@ -68,13 +68,13 @@ class Estimate:
 
 
 def draw_estimates(sequence: JobSequence, knowledge: Knowledge) -> list[Estimate]:
-    """Draw the estimates of the jobs of a sequence.
+    """Draw the estimates of all jobs of a sequence.
 
     The random numbers do not depend on the size of errors: larger errors scale the same deviations.
 
     Args:
-        sequence: the jobs, with expected task times on the cluster.
-        knowledge: the errors.
+        sequence: the jobs, with their expected task times on the cluster.
+        knowledge: standard deviations of the errors.
     """
     estimates, prior = [], sequence.work_prior
     typical = typical_durations(sequence.profiles) if knowledge.unknown else None
@@ -92,13 +92,13 @@ def draw_estimates(sequence: JobSequence, knowledge: Knowledge) -> list[Estimate
 def redrawn_factors(
     seed: int, job: int, belief: NDArray[np.void], stages: NDArray[np.void], mean_ms: NDArray[np.float64]
 ) -> NDArray[np.float64]:
-    """Draw mean task times of a job's stages from the posterior, as factors of the true ones, float64 [num_stages].
+    """Draw mean task times of a job's stages from the posterior, relative to the true ones: float64 [num_stages].
 
     Args:
         seed: seed of the random numbers.
         job: number of the job in the sequence.
-        belief: ``BELIEF`` [1] of the job.
-        stages: ``ESTIMATE`` [num_stages].
+        belief: estimate of the job, ``BELIEF`` [1].
+        stages: estimates of the stages, ``ESTIMATE`` [num_stages].
         mean_ms: true mean task times, float64 [num_stages], ms.
     """
     stage_var, job_var = float(belief["stage_var"][0]), float(belief["log_sd"][0]) ** 2
@@ -117,7 +117,7 @@ def redrawn_factors(
 
 @lru_cache(maxsize=10_000)
 def _draws(seed: int, job: int) -> tuple[float, float, int]:
-    """Return a uniform number, a standard normal one, and the number of a variant; all schedulers draw the same."""
+    """Return the random numbers of a job's errors, equal for all schedulers: uniform, standard normal, variant."""
     random = random_stream(seed, RandomStream.ESTIMATES, job)
     return random.random(), random.standard_normal(), int(random.integers(VARIANTS))
 
@@ -125,13 +125,13 @@ def _draws(seed: int, job: int) -> tuple[float, float, int]:
 def from_history(
     profile: JobProfile, prior: WorkPrior | None, knowledge: Knowledge, factor: float = 1.0
 ) -> Estimate:
-    """Return the estimate of a job with history, combined with the distributions of the workload.
+    """Estimate a job with history: combine its recorded task times with the distributions of the workload.
 
     Args:
-        profile: the job as recorded by history, up to a factor.
-        prior: distributions of the workload; None if they are unknown.
-        knowledge: the errors of history.
-        factor: factor of all task times.
+        profile: the job as recorded in the history, up to a common factor.
+        prior: distributions of the workload; None if unknown.
+        knowledge: standard deviations of the errors of the history.
+        factor: common factor of all task times.
     """
     job_var, stage_var = knowledge.job_error**2, knowledge.stage_error**2
     if prior is not None and stage_var > 0:
@@ -151,7 +151,7 @@ def from_history(
 
 
 def without_history(profile: JobProfile, prior: WorkPrior, typical: TaskDurations | None = None) -> Estimate:
-    """Return the estimate of a job without history: typical task times of the workload.
+    """Estimate a job without history: typical task times of the workload.
 
     Args:
         profile: the job; its task times are not used.
@@ -167,7 +167,7 @@ def without_history(profile: JobProfile, prior: WorkPrior, typical: TaskDuration
 
 @lru_cache(maxsize=64)
 def typical_durations(profiles: tuple[JobProfile, ...]) -> TaskDurations:
-    """Return the dependence of durations on wave and parallelism level, over all tasks of the jobs; mean 1 ms."""
+    """Return typical durations by wave and parallelism level, averaged over all tasks of the jobs; the mean is 1 ms."""
     total: dict[tuple[Wave, int], NDArray[np.float64]] = {}
     for profile in profiles:
         for cell, times in _cell_times(profile).items():
@@ -180,7 +180,7 @@ def typical_durations(profiles: tuple[JobProfile, ...]) -> TaskDurations:
 
 @lru_cache(maxsize=4096)
 def _cell_times(profile: JobProfile) -> dict[tuple[Wave, int], NDArray[np.float64]]:
-    """Return the task times of a job by wave and level, and their mean over waves and levels, ms."""
+    """Return a job's task times by wave and level: [total in the cell, total at mean task times], ms."""
     times: dict[tuple[Wave, int], NDArray[np.float64]] = {}
     for stage in profile.stages:
         for wave in Wave:
@@ -199,10 +199,10 @@ def _with_durations(profile: JobProfile, durations: TaskDurations) -> JobProfile
 
 @lru_cache(maxsize=5_000)
 def _told(profile: JobProfile, stage_error: float, task_count_error: float, variant: int) -> JobProfile:
-    """Return a profile with errors of its stages."""
+    """Return a profile with errors of its stages' task times and numbers of tasks."""
     if stage_error == task_count_error == 0:
         return profile
-    # Independent of the seed and the job's number, so that sequences share results cached by profile.
+    # Independent of the seed and the job's number, so that sequences share results that are cached by profile.
     random = random_stream(variant, RandomStream.ESTIMATES, zlib.crc32(profile.name.encode()))
     logs = random.standard_normal((2, profile.num_stages))
     stages = []
@@ -215,7 +215,7 @@ def _told(profile: JobProfile, stage_error: float, task_count_error: float, vari
 
 @lru_cache(maxsize=5_000)
 def _evened(profile: JobProfile, weight: float) -> JobProfile:
-    """Return a profile with task times of stages moved towards the job's mean, by a weight from 0 to 1."""
+    """Return a profile whose stages have task times moved towards the job's mean, with a weight from 0 to 1."""
     num_tasks, task_ms = _tasks(profile)
     apart = np.log(np.maximum(task_ms, SHORTEST_MS) / max(num_tasks @ task_ms / num_tasks.sum(), SHORTEST_MS))
     factors = np.exp(-weight * apart).tolist()
@@ -228,7 +228,7 @@ def _evened(profile: JobProfile, weight: float) -> JobProfile:
 
 @lru_cache(maxsize=5_000)
 def _tasks(profile: JobProfile) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return the numbers of tasks and the task times, ms, of the stages."""
+    """Return the number of tasks and the mean task time, ms, of each stage: float64 [num_stages] each."""
     stages = profile.stages
     return (
         np.array([stage.num_tasks for stage in stages], dtype=np.float64),
@@ -244,7 +244,7 @@ def _scaled(profile: JobProfile, scale: int) -> JobProfile:
 
 
 def _times(durations: TaskDurations, factor: float) -> TaskDurations:
-    """Return durations times a factor, with few values."""
+    """Return durations times a factor, reduced to a few values."""
     durations = _moments(durations)
     values = np.minimum(np.append(durations.values, durations.mean_ms) * factor, LONGEST_MS)
     return TaskDurations(durations.levels, values[:-1], durations.cells, float(values[-1]))
@@ -252,7 +252,7 @@ def _times(durations: TaskDurations, factor: float) -> TaskDurations:
 
 @lru_cache(maxsize=4096)
 def _moments(durations: TaskDurations) -> TaskDurations:
-    """Return durations of few values with the same means and variances, as there are thousands of profiles."""
+    """Reduce durations to few values with the same means and variances, as thousands of profiles are kept."""
     values: list[float] = []
     cells = np.zeros_like(durations.cells)
     for wave in Wave:

@@ -1,4 +1,4 @@
-"""Faults of a cluster: lost executors, failing tasks, stragglers, and a capacity that changes."""
+"""Configuration of a cluster's faults: lost executors, failing tasks, stragglers, speculation, changing capacity."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ __all__ = [
     "read_capacity",
 ]
 
-#: Failures of a task after which its job fails (Spark's ``spark.task.maxFailures``).
+#: Number of failures of a task after which its job fails (Spark's ``spark.task.maxFailures``).
 MOST_FAILURES = 4
-#: A task that has run for less is not copied (Spark's ``spark.speculation.minTaskRuntime``), ms.
+#: A task that has run for less time is not copied (Spark's ``spark.speculation.minTaskRuntime``), ms.
 MIN_LATE_MS = 100.0
-#: Spark 3's ``spark.speculation.quantile`` and ``spark.speculation.multiplier``; those of Spark 4 are 0.9 and 3.
+#: Spark 3's ``spark.speculation.quantile`` and ``spark.speculation.multiplier``; Spark 4 has 0.9 and 3.
 SPECULATION = (0.75, 1.5)
 
 
 class Outcome(IntEnum):
-    """How a run of a task ended."""
+    """End of a task run (an attempt or a speculative copy of a task)."""
 
     FINISHED = 0
     FAILED = 1
@@ -95,21 +95,21 @@ class Faults:
     Args:
         executor_lifetime_ms: mean time until an executor is lost (exponential), ms. It loses its running task, which
             is queued again, and its JVM.
-        executor_return_ms: mean time until a lost executor is replaced (exponential), ms; infinite for never.
-        task_failures: probability that a run of a task fails at its end. The task runs again; at the fourth failure its
+        executor_return_ms: mean time until a lost executor is replaced (exponential), ms; infinite: never.
+        task_failures: probability that a task run fails at its end. The task then runs again; at the fourth failure its
             job fails.
-        stragglers: (probability that a run is slow, factor by which it takes longer).
-        lost_output: with an executor, the outputs of its finished tasks are lost; those of stages that have a child
-            with tasks to start run again, as in Spark without an external shuffle service.
-        capacity: (time in ms, number of executors), ascending in time: from then on only the first so many executors
-            are in the cluster.
-        speculation: (quantile, multiplier): when all tasks of a stage have started and this share has finished, a task
-            that has run for multiplier times the median of those, and for ``MIN_LATE_MS``, is copied once to an
-            executor that waits for its job. The first run to finish wins, the other is killed. As in Spark, but that
-            the median is not updated. None for no copies.
+        stragglers: probability that a task run is slow, and the factor by which it takes longer.
+        lost_output: a lost executor also loses the outputs of its finished tasks. Tasks of stages that have a child
+            with tasks to start then run again, as in Spark without an external shuffle service.
+        capacity: pairs (time in ms, number of executors), ascending in time: from the time on, only so many executors,
+            the first ones, are in the cluster.
+        speculation: (quantile, multiplier): when all tasks of a stage have started and this fraction has finished, a
+            task that has run for multiplier times the median of the finished ones, and for ``MIN_LATE_MS``, is copied
+            once to an executor that waits for its job. The first run to finish wins, the other is killed. As in Spark,
+            except that the median is not updated. None: no speculative copies.
 
     Raises:
-        ConfigError: a setting out of range.
+        ConfigError: a setting has a wrong type or is out of range.
     """
 
     executor_lifetime_ms: float = math.inf
@@ -144,11 +144,11 @@ class Faults:
 
     @property
     def active(self) -> bool:
-        """Whether there are any faults."""
+        """Whether any faults can happen."""
         return any(getattr(self, each.name) != each.default for each in fields(self) if each.name in _CAUSES)
 
     def to_dict(self) -> dict[str, object]:
-        """Return the settings for JSON, in seconds; null for never."""
+        """Return the settings for JSON, with times in seconds; null for infinite times."""
         times = {"executor_lifetime": self.executor_lifetime_ms, "executor_return": self.executor_return_ms}
         return {
             **{f"{name}_s": ms / 1000 if math.isfinite(ms) else None for name, ms in times.items()},
@@ -186,30 +186,30 @@ class Faults:
 
 
 _CAUSES = ("executor_lifetime_ms", "task_failures", "stragglers", "capacity", "speculation")
-#: No faults.
+#: A cluster without faults.
 NO_FAULTS = Faults()
 
 
 def parse_stragglers(text: str) -> tuple[float, float]:
-    """Read a probability and a factor from ``P:FACTOR``.
+    """Parse stragglers, a probability and a factor: ``P:FACTOR``.
 
     Raises:
-        ConfigError: another form, or a number out of range.
+        ConfigError: the text has another form, or a number is out of range.
     """
     return Faults(stragglers=_pair(text, "stragglers", "P:FACTOR, such as 0.05:4")).stragglers
 
 
 def parse_speculation(text: str) -> tuple[float, float]:
-    """Read a quantile and a multiplier from ``QUANTILE:MULTIPLIER``.
+    """Parse speculation, a quantile and a multiplier: ``QUANTILE:MULTIPLIER``.
 
     Raises:
-        ConfigError: another form, or a number out of range.
+        ConfigError: the text has another form, or a number is out of range.
     """
     return _speculation(_pair(text, "speculation", "QUANTILE:MULTIPLIER, such as 0.75:1.5"))
 
 
 def _pair(text: str, name: str, expected: str) -> tuple[float, float]:
-    """Read two numbers with a colon between."""
+    """Parse two numbers with a colon between them."""
     try:
         first, second = (float(part) for part in text.split(":"))
     except ValueError:
@@ -218,12 +218,12 @@ def _pair(text: str, name: str, expected: str) -> tuple[float, float]:
 
 
 def read_capacity(path: str | Path) -> tuple[tuple[float, int], ...]:
-    """Read a capacity schedule: lines of a time in seconds and a number of executors; a comma may stand between.
+    """Read a capacity schedule from a file: lines of a time in seconds and a number of executors.
 
-    Lines that are empty or begin with ``#`` are skipped.
+    A comma may separate the two. Lines that are empty or begin with ``#`` are skipped.
 
     Raises:
-        ConfigError: the file cannot be read, or a line has another form or is out of order.
+        ConfigError: the file cannot be read, or a line is malformed or out of order.
     """
     path = check_path(path, "capacity", ConfigError)
     try:

@@ -1,4 +1,4 @@
-"""Log of an episode: task runs, executors and their moves, as arrays and pandas tables. Times are in ms."""
+"""Log of an episode: task runs, moves and losses of executors, as arrays and pandas tables. Times are in ms."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Overruled(NamedTuple):
     """A decision of a scheduler that a guarantee changed.
 
     Attributes:
-        decision: its number in the episode, from 0, without those that the engine takes.
+        decision: number of the decision in the episode, from 0; decisions of the engine are not counted.
         time_ms: simulated time, ms.
         guarantee: ``floor``, ``ceiling`` or ``no-later-than``.
     """
@@ -34,12 +34,12 @@ class Overruled(NamedTuple):
 
 
 class Kept(NamedTuple):
-    """Results of a scheduler's guarantees in an episode, see ``decima.schedulers.guarantees``.
+    """Statistics of a scheduler's guarantees in an episode, see ``decima.schedulers.guarantees``.
 
     Attributes:
-        overruled: decisions that they changed, in order.
+        overruled: decisions that the guarantees changed, in order.
         below_floor_ms: longest time for which a tenant that could use executors had fewer than its floor, ms.
-        slack_ms: largest slack that all jobs had in common, ms; 0 if each has its own.
+        slack_ms: largest slack that all jobs had in common, ms; 0 if each job has its own slack.
     """
 
     overruled: tuple[Overruled, ...] = ()
@@ -47,18 +47,18 @@ class Kept(NamedTuple):
     slack_ms: float = 0.0
 
 
-#: A scheduler without guarantees.
+#: Statistics of a scheduler without guarantees.
 NOTHING_KEPT = Kept()
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class EpisodeLog:
-    """Task runs, executors and moves of an episode, and when jobs completed.
+    """Task runs of an episode, moves and losses of executors, and completion times of jobs.
 
-    Tasks are numbered job by job, stage by stage, in the order in which they start first.
+    Tasks are numbered by job, then by stage, then in the order of their first start.
 
-    The arrays ``task_*`` have a row per run. The first ``num_tasks`` rows are the last run of each task; lost runs
-    follow, in order of their end. Without faults ``num_runs`` is ``num_tasks``.
+    The arrays ``task_*`` have a row per run (attempt or copy of a task). The first ``num_tasks`` rows are the last run
+    of each task; lost runs follow, in order of their end. Without faults ``num_runs`` is ``num_tasks``.
 
     Attributes:
         config: the cluster.
@@ -72,12 +72,12 @@ class EpisodeLog:
         move_executor: int32 [num_moves]; moves in order of departure.
         move_job: int64 [num_moves], job that the executor moves to.
         move_depart_ms: float64 [num_moves], ms.
-        end_ms: the clock when the episode ended, ms.
+        end_ms: time of the end of the episode, ms.
         num_decisions: number of decisions, including those that the engine took on the scheduler's behalf.
-        num_guarded: decisions of a learned policy that its guard changed.
-        kept: what became of the scheduler's guarantees.
+        num_guarded: number of decisions of a learned policy that its guard changed.
+        kept: statistics of the scheduler's guarantees.
         lost_task: int64 [num_runs - num_tasks], task of each lost run.
-        lost_outcome: int8 [num_runs - num_tasks], an ``Outcome``.
+        lost_outcome: int8 [num_runs - num_tasks], ``Outcome`` of each lost run.
         failed_job: int64 [num_failed], jobs that failed.
         failed_ms: float64 [num_failed], time of failure, ms.
         change_executor: int32 [num_changes], executors that were lost or joined, in order of time.
@@ -110,12 +110,12 @@ class EpisodeLog:
 
     @cached_property
     def task_job(self) -> NDArray[np.int64]:
-        """Job of each run, int64 [num_runs]."""
+        """Number of the job of each run, int64 [num_runs]."""
         return self._of_runs(np.repeat(self._stage_job, self._stage_size))
 
     @cached_property
     def task_stage(self) -> NDArray[np.int64]:
-        """Stage of each run, numbered inside its job, int64 [num_runs]."""
+        """Number of the stage of each run within its job, int64 [num_runs]."""
         return self._of_runs(np.repeat(_count_within(self._stage_job), self._stage_size))
 
     @cached_property
@@ -126,13 +126,13 @@ class EpisodeLog:
 
     @cached_property
     def executor_class(self) -> NDArray[np.int64]:
-        """Class of each executor, place in ``config.executor_classes``, int64 [num_executors]."""
+        """Class of each executor, index in ``config.executor_classes``, int64 [num_executors]."""
         counts = [each.count for each in self.config.executor_classes]
         return np.repeat(np.arange(len(counts)), counts)
 
     @cached_property
     def move_arrive_ms(self) -> NDArray[np.float64]:
-        """End of each move, or time when its executor is lost, float64 [num_moves], ms; perhaps after the episode."""
+        """End of each move, or loss of its executor if earlier, float64 [num_moves], ms; can be after the episode."""
         arrive_ms = self.move_depart_ms + self.config.moving_delay_ms
         for executor in np.unique(self.change_executor):
             lost_ms = np.append(
@@ -145,7 +145,7 @@ class EpisodeLog:
 
     @cached_property
     def absences(self) -> tuple[NDArray[np.int32], NDArray[np.float64]]:
-        """Times of executors outside the cluster: executor, int32 [n]; start and end, ms, float64 [n, 2]."""
+        """Intervals of executors out of the cluster: executor, int32 [n]; start and end, ms, float64 [n, 2]."""
         spans = []
         for executor in np.unique(self.change_executor).tolist():
             times = self.change_ms[self.change_executor == executor].tolist()
@@ -154,16 +154,16 @@ class EpisodeLog:
         return ended[:, 0].astype(np.int32), ended[:, 1:]
 
     def busy_until(self, time_ms: float) -> float:
-        """Return the executor time of tasks from the start of the episode until a time, ms."""
+        """Return the executor time spent on tasks from the start of the episode until ``time_ms``, ms."""
         ran = self.task_executor >= 0
         end_ms = np.minimum(self.task_finish_ms[ran], min(time_ms, self.end_ms))
         return float(np.maximum(end_ms - self.task_start_ms[ran], 0.0).sum())
 
     @property
     def fragmentation(self) -> dict[str, float]:
-        """Shares of ``cpu`` and ``memory`` of busy executors that their tasks did not demand, 0 to 1.
+        """Fractions of ``cpu`` and of ``memory`` of busy executors that their tasks do not demand, 0 to 1.
 
-        NaN if busy executors have none. Source: Decima, section 7.3.
+        NaN if busy executors have none of the resource. Source: Decima, section 7.3.
         """
         ran = self.task_executor >= 0
         busy_ms = np.minimum(self.task_finish_ms[ran], self.end_ms) - self.task_start_ms[ran]
@@ -175,9 +175,9 @@ class EpisodeLog:
         return unused
 
     def tasks(self) -> pd.DataFrame:
-        """Return a table of task runs, in the order of the attributes.
+        """Return a table of task runs, in the order of the arrays ``task_*``.
 
-        Columns: ``job``, ``stage`` (inside the job), ``task`` (inside the stage), ``executor``, ``wave``,
+        Columns: ``job``, ``stage`` (number in the job), ``task`` (number in the stage), ``executor``, ``wave``,
         ``parallelism``, ``start_ms``, ``finish_ms``. With several classes also ``executor_class``, -1 for tasks that
         never started. With faults also ``outcome``, an ``Outcome``.
         """
@@ -214,10 +214,10 @@ class EpisodeLog:
         )
 
     def resources(self) -> pd.DataFrame:
-        """Return resources of busy executors and demands of their tasks, as step functions.
+        """Return resources of busy executors and demands of their tasks over time, as step functions.
 
         A row holds from its index (``time_ms``, float64, ms) to the next one. Columns, float64: ``cpu_held``,
-        ``cpu_demanded``, ``memory_held``, ``memory_demanded``, and busy executors of each class: ``class_0``,
+        ``cpu_demanded``, ``memory_held``, ``memory_demanded``, and numbers of busy executors by class: ``class_0``,
         ``class_1``, .. Source: Decima, appendix F.
         """
         ran = self.task_executor >= 0
@@ -234,11 +234,11 @@ class EpisodeLog:
             name: np.cumsum(np.bincount(place, np.concatenate([value, -value]), minlength=times.size))
             for name, value in weights.items()
         }
-        # Rounding errors would leave small numbers in place of 0.
+        # Rounding errors would leave small numbers instead of 0.
         return pd.DataFrame(columns, index=pd.Index(times, name="time_ms")).round(9) + 0.0
 
     def _resource(self, name: str) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Return ``cpu`` or ``memory`` of each executor, and the demand of each run, float64 [executors] and [runs]."""
+        """Return a resource of each executor, float64 [executors], and the demand of each run, float64 [runs]."""
         classes = self.config.executor_classes
         stages = [stage for profile in self.sequence.profiles for stage in profile.stages]
         size = np.array([getattr(each, name) for each in classes], dtype=np.float64)[self.executor_class]
@@ -246,7 +246,7 @@ class EpisodeLog:
         return size, self._of_runs(np.repeat(demand, self._stage_size))
 
     def _of_runs(self, value: NDArray[_Number]) -> NDArray[_Number]:
-        """Return values of runs from values of tasks."""
+        """Extend an array over tasks, [num_tasks], to an array over runs, [num_runs]."""
         return np.concatenate([value, value[self.lost_task]]) if self.lost_task.size else value
 
     @cached_property
@@ -266,5 +266,5 @@ class EpisodeLog:
 
 
 def _count_within(group: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Count 0, 1, 2, .. inside each run of equal values of an ascending array."""
+    """Number elements 0, 1, 2, .. within each group of equal values of an ascending array."""
     return np.arange(group.size, dtype=np.int64) - np.searchsorted(group, group)

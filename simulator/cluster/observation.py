@@ -1,7 +1,7 @@
-"""Observation of a scheduler: rows of the live jobs, their stages and the executor classes.
+"""Observation of the cluster that a scheduler decides on: arrays of live jobs, their stages and executor classes.
 
-This module defines the columns, which compiled code reads by the same names. A simulator or a service beside a real
-cluster fills the rows. They have no information on jobs that have not arrived.
+This module defines the columns, which compiled code reads by the same names. A simulator, or the service beside a real
+cluster, fills the rows. They contain no information on jobs that have not arrived.
 """
 
 from __future__ import annotations
@@ -30,55 +30,55 @@ MOST_PROFILES = 10_000
 
 _Whole = TypeVar("_Whole")
 
-# Of the type np.record, so that `row.field` works in compiled code and in plain Python.
+# Columns have the type np.record, so that `row.field` works in compiled code and in plain Python.
 
-#: A live job.
+#: Columns of a live job.
 JOB = np.dtype(
     (
         np.record,
         [
             ("id", np.int64),  # number that the job keeps; ascending in order of arrival
-            ("first_stage", np.int64),  # place of its first stage
-            ("executors", np.int64),  # executors that it holds
-            ("unsaturated_stages", np.int64),  # its stages that have unclaimed tasks
-            ("incomplete_stages", np.int64),  # its stages that are not complete
+            ("first_stage", np.int64),  # index of the job's first stage
+            ("executors", np.int64),  # executors that the job holds
+            ("unsaturated_stages", np.int64),  # stages of the job with unclaimed tasks
+            ("incomplete_stages", np.int64),  # stages of the job that are not complete
             ("next_stage", np.int64),  # see `Observation.next_stage`
             ("arrival_ms", np.float64),
             ("log_sd", np.float64),  # uncertainty of the job's factor, see `Observation.job_log_sd`
-            ("first_work_ms", np.float64),  # work as estimated at its arrival
-            ("weight", np.float64),  # importance of its completion time; 1 if it has none
-            ("deadline_ms", np.float64),  # infinite if it has none
-            ("tenant", np.int64),  # place in `Observation.tenants`
+            ("first_work_ms", np.float64),  # work as estimated when the job arrived
+            ("weight", np.float64),  # importance of the job's completion time; 1 by default
+            ("deadline_ms", np.float64),  # infinite without a deadline
+            ("tenant", np.int64),  # index in `Observation.tenants`
         ],
     )
 )
 
-#: Last columns of a job without attributes: weight, deadline, tenant.
+#: Values of weight, deadline and tenant (the last columns) for a job without attributes.
 NO_ATTRIBUTES = (1.0, math.inf, 0)
 
-#: A stage of a live job.
+#: Columns of a stage of a live job.
 STAGE = np.dtype(
     (
         np.record,
         [
-            ("job", np.int64),  # place of its job
+            ("job", np.int64),  # index of the stage's job
             ("num_tasks", np.int64),  # as estimated now
             ("remaining_tasks", np.int64),  # tasks that have not started
             ("unclaimed_tasks", np.int64),  # remaining tasks that no executor is committed or moving to
             ("running_executors", np.int64),
             ("finished_tasks", np.int64),
-            ("ready_rank", np.int64),  # ascending in the order in which stages became ready; -1 if it is not
-            ("schedulable", np.int64),  # 1 if it may be chosen
+            ("ready_rank", np.int64),  # ascending in the order in which stages became ready; -1 if not ready
+            ("schedulable", np.int64),  # 1 if a decision may choose the stage
             ("mean_task_ms", np.float64),
             ("cpu", np.float64),  # demand of a task
             ("memory", np.float64),
-            ("log_sd", np.float64),  # standard deviation of the logarithm of `mean_task_ms`; 0 if it is exact
-            ("finished_ms", np.float64),  # executor time of its finished tasks
+            ("log_sd", np.float64),  # standard deviation of the logarithm of `mean_task_ms`; 0 if exact
+            ("finished_ms", np.float64),  # total executor time of finished tasks
         ],
     )
 )
 
-#: A class of executors.
+#: Columns of an executor class.
 CLASS = np.dtype(
     (
         np.record,
@@ -93,11 +93,11 @@ CLASS = np.dtype(
 
 
 class Decision(NamedTuple):
-    """A stage to run next, and the parallelism limit of its job.
+    """Decision of a scheduler: a stage to run next, and the parallelism limit of the stage's job.
 
     Attributes:
-        stage: place in the observation's stage arrays; must be schedulable.
-        limit: parallelism limit of the stage's job; must exceed what the job holds without the executors offered.
+        stage: index in the observation's stage arrays; the stage must be schedulable.
+        limit: parallelism limit of the stage's job; must exceed the job's executors without the offered ones.
     """
 
     stage: int
@@ -108,25 +108,25 @@ class Decision(NamedTuple):
 class Observation:
     """The cluster at one decision: J live jobs in order of arrival, their S stages job by job, and K executor classes.
 
-    An observation of a simulator is valid until the next decision, which overwrites rows of jobs that change;
-    :meth:`copy` keeps it. It needs no simulator: arrays of these records can be filled by hand.
+    An observation of a simulator is valid until the next decision, which overwrites rows of changed jobs;
+    :meth:`copy` keeps it. It needs no simulator: the arrays can be filled by hand.
 
     Attributes:
-        config: the cluster: its delays, its semantics and its executors at the beginning.
-        time_ms: the clock, ms.
-        offered: executors to be committed in this round, including those that still run a task.
-        executor_class: their class.
-        source: the live job (place in the job arrays) whose executors are offered; -1 for free executors.
+        config: the cluster: delays, semantics, and the executors at the beginning of the episode.
+        time_ms: current time, ms.
+        offered: number of executors to be committed in this round, including some that still run a task.
+        executor_class: class of the offered executors, index in ``classes``.
+        source: live job (index in the job arrays) whose executors are offered; -1 for free executors.
         num_schedulable: number of schedulable stages; with none, the executors can only be left idle.
         jobs: records [J] of the type ``JOB``.
-        stages: records [S] of the type ``STAGE``; those of a job in the order of its profile.
+        stages: records [S] of the type ``STAGE``; the stages of a job are in the order of its profile.
         classes: records [K] of the type ``CLASS``. Executors may join and leave. An executor that moves, runs a task or
-            has just ended one is not free.
+            has just ended a task is not free.
         profiles: profiles of the J live jobs, or estimates of them; ``stages`` may be more accurate. The tuple is the
             same object until a job arrives or ends, or an estimate changes by more than a step; see ``PerJob``.
-        last_call: no event is pending: if the executors stay idle now, the cluster stands still for ever.
-        prior: distribution of jobs in the workload; None if it is unknown.
-        tenants: users, queues or pools that submit jobs; empty if there are none.
+        last_call: no event is pending, so that the cluster stalls if the executors stay idle now.
+        prior: distribution of jobs in the workload; None if unknown.
+        tenants: users, queues or pools that submit jobs; can be empty.
     """
 
     config: ClusterConfig
@@ -163,22 +163,22 @@ class Observation:
         return html_table(repr(self), ("job", "name", "executors", "tasks left"), rows, len(self.jobs))
 
     def copy(self) -> Observation:
-        """Return a copy that does not change when the cluster goes on."""
+        """Return a copy that later events of the cluster do not change."""
         return replace(self, jobs=self.jobs.copy(), stages=self.stages.copy(), classes=self.classes.copy())
 
     @cached_property
     def num_executors(self) -> int:
-        """Executors in the cluster now, of all classes."""
+        """Number of executors in the cluster now, of all classes."""
         return sum(self.classes["executors"].tolist())
 
     @property
     def job_id(self) -> NDArray[np.int64]:
-        """[J] number that the job keeps, ascending; in a simulator its number in the sequence."""
+        """[J] number that the job keeps, ascending; in a simulator the job's number in the sequence."""
         return self.jobs["id"]
 
     @property
     def job_first_stage(self) -> NDArray[np.int64]:
-        """[J] place of its first stage in the stage arrays."""
+        """[J] index of the job's first stage in the stage arrays."""
         return self.jobs["first_stage"]
 
     @property
@@ -188,19 +188,19 @@ class Observation:
 
     @property
     def job_unsaturated_stages(self) -> NDArray[np.int64]:
-        """[J] number of its stages with unclaimed tasks."""
+        """[J] number of the job's stages with unclaimed tasks."""
         return self.jobs["unsaturated_stages"]
 
     @property
     def job_incomplete_stages(self) -> NDArray[np.int64]:
-        """[J] number of its incomplete stages."""
+        """[J] number of the job's incomplete stages."""
         return self.jobs["incomplete_stages"]
 
     @property
     def next_stage(self) -> NDArray[np.int64]:
-        """[J] next stage by the rule of the published simulator, place in the stage arrays; -1 for none.
+        """[J] the job's next stage by the rule of the published simulator, index in the stage arrays; -1 for none.
 
-        It is the schedulable stage that became ready first; if none is ready, the first schedulable stage.
+        This is the schedulable stage that became ready first; if no stage is ready, the first schedulable stage.
         """
         return self.jobs["next_stage"]
 
@@ -211,63 +211,63 @@ class Observation:
 
     @property
     def job_log_sd(self) -> NDArray[np.float64]:
-        """[J] standard deviation of the logarithm of the factor between true and estimated task times; 0: exact."""
+        """[J] standard deviation of the logarithm of the ratio of true to estimated task times; 0 if exact."""
         return self.jobs["log_sd"]
 
     @property
     def job_first_work_ms(self) -> NDArray[np.float64]:
-        """[J] work as estimated at its arrival, ms."""
+        """[J] work of the job as estimated at its arrival, ms of executor time."""
         return self.jobs["first_work_ms"]
 
     @property
     def job_weight(self) -> NDArray[np.float64]:
-        """[J] importance of its completion time, above 0; 1 if the job has none."""
+        """[J] importance of the job's completion time, above 0; 1 by default."""
         return self.jobs["weight"]
 
     @property
     def job_deadline_ms(self) -> NDArray[np.float64]:
-        """[J] deadline on the clock of ``time_ms``; infinite if the job has none."""
+        """[J] deadline of the job on the clock of ``time_ms``; infinite without a deadline."""
         return self.jobs["deadline_ms"]
 
     @property
     def job_tenant(self) -> NDArray[np.int64]:
-        """[J] tenant that submitted it, place in ``tenants``; 0 without tenants."""
+        """[J] tenant that submitted the job, index in ``tenants``; 0 without tenants."""
         return self.jobs["tenant"]
 
     @property
     def job_attained_ms(self) -> NDArray[np.float64]:
-        """[J] attained service: executor time of its finished tasks, ms."""
+        """[J] attained service: total executor time of the job's finished tasks, ms."""
         attained = np.bincount(self.stage_job, self.stages["finished_ms"], minlength=len(self.jobs))
         return attained.astype(np.float64, copy=False)
 
     @property
     def stage_job(self) -> NDArray[np.int64]:
-        """[S] its job, place in the job arrays."""
+        """[S] job of the stage, index in the job arrays."""
         return self.stages["job"]
 
     @property
     def num_tasks(self) -> NDArray[np.int64]:
-        """[S] number of its tasks as estimated now; that of the profile may differ."""
+        """[S] number of tasks of the stage as estimated now, which may differ from the profile."""
         return self.stages["num_tasks"]
 
     @property
     def remaining_tasks(self) -> NDArray[np.int64]:
-        """[S] tasks that have not started."""
+        """[S] number of tasks of the stage that have not started."""
         return self.stages["remaining_tasks"]
 
     @property
     def unclaimed_tasks(self) -> NDArray[np.int64]:
-        """[S] remaining tasks that no executor is committed or moving to."""
+        """[S] number of remaining tasks of the stage that no executor is committed or moving to."""
         return self.stages["unclaimed_tasks"]
 
     @property
     def running_executors(self) -> NDArray[np.int64]:
-        """[S] executors that run its tasks."""
+        """[S] number of executors that run tasks of the stage."""
         return self.stages["running_executors"]
 
     @property
     def finished_tasks(self) -> NDArray[np.int64]:
-        """[S] tasks that have finished."""
+        """[S] number of tasks of the stage that have finished."""
         return self.stages["finished_tasks"]
 
     @property
@@ -277,48 +277,48 @@ class Observation:
 
     @cached_property
     def schedulable(self) -> NDArray[np.bool_]:
-        """[S] has unclaimed tasks that fit the class, all parents saturated, and was not chosen in this round."""
+        """[S] has unclaimed tasks that fit the executor class, saturated parents, and is not chosen in this round."""
         return self.stages["schedulable"].astype(bool)
 
     @property
     def mean_task_ms(self) -> NDArray[np.float64]:
-        """[S] mean duration of its tasks, ms; if uncertain, the median of its posterior."""
+        """[S] mean duration of the stage's tasks, ms; if uncertain, the median of its posterior."""
         return self.stages["mean_task_ms"]
 
     @property
     def log_sd(self) -> NDArray[np.float64]:
-        """[S] standard deviation of the logarithm of ``mean_task_ms``; 0 if that is exact."""
+        """[S] standard deviation of the logarithm of ``mean_task_ms``; 0 if exact."""
         return self.stages["log_sd"]
 
     @property
     def finished_ms(self) -> NDArray[np.float64]:
-        """[S] executor time of its finished tasks, ms."""
+        """[S] total executor time of the stage's finished tasks, ms."""
         return self.stages["finished_ms"]
 
     def work_ms(self, tasks: NDArray[np.int64]) -> NDArray[np.float64]:
-        """Return the work of each live job, float64 [J], ms, with ``tasks`` of each stage, int64 [S]."""
+        """Return the work of ``tasks`` tasks of each stage (int64 [S]), summed by live job: float64 [J], ms."""
         work = np.bincount(self.stage_job, tasks * self.mean_task_ms, minlength=len(self.jobs))
         return work.astype(np.float64, copy=False)
 
     def held(self, job: int) -> int:
-        """Return the number of executors that a live job holds without those offered; limits must exceed it."""
+        """Return the number of executors that job ``job`` holds without the offered ones; limits must exceed it."""
         held = int(self.job_executors[job])
         return held - self.offered if job == self.source else held
 
     def stages_of(self, job: int) -> slice:
-        """Return the places of a live job's stages in the stage arrays."""
+        """Return the slice of the stage arrays that has the stages of live job ``job``."""
         first = self.job_first_stage
         return slice(int(first[job]), int(first[job + 1]) if job + 1 < len(first) else len(self.stages))
 
 
 class PerJob(Generic[_Whole]):
-    """Value derived from the profiles of the live jobs: computed once per profile, joined when the live jobs change.
+    """Value derived from the profiles of the live jobs: cached per profile, joined when the live jobs change.
 
-    Call it with each observation of a cluster.
+    Call the object with each observation of a cluster.
 
     Args:
-        of_profile: the value of one profile.
-        join: joins the values of the J live jobs, in order; ``np.array`` for numbers.
+        of_profile: computes the value of one profile.
+        join: joins the values of the J live jobs, in order, such as ``np.array`` for numbers.
     """
 
     def __init__(
@@ -334,7 +334,7 @@ class PerJob(Generic[_Whole]):
         self._whole: _Whole
 
     def __call__(self, observation: Observation) -> _Whole:
-        """Return the joined value of the live jobs; the same object as long as ``profiles`` is."""
+        """Return the joined value of the live jobs; the same object while ``Observation.profiles`` is the same."""
         if observation.profiles is not self._profiles or observation.config is not self._config:
             self._look_up(observation.profiles, observation.config)
         return self._whole

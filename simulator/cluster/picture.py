@@ -1,4 +1,4 @@
-"""Picture of the executors of an episode, and colours of its jobs; Matplotlib is imported for the first picture."""
+"""Gantt chart of an episode's executors, and colours of its jobs. Matplotlib is imported for the first picture."""
 
 from __future__ import annotations
 
@@ -19,40 +19,40 @@ if TYPE_CHECKING:
 __all__ = ["PALETTE", "busy_spans", "contrasting_colours", "draw_schedule", "frame", "job_colours"]
 
 BLACK, RED, MOVE_COLOUR, ABSENT_COLOUR = "#000000", "#D55E00", "#d9d9d9", "#404040"
-#: More completions than this are marked without a line through the schedule.
+#: Completions are marked with lines through the schedule up to this number.
 MAX_LINES = 50
-#: Inches and dots per inch of a frame.
+#: Size of a frame in inches, and dots per inch.
 SIZE, DPI = (8.0, 4.0), 80
 
-#: Okabe and Ito's colours and those farthest from them by `_distances`; dark and light colours alternate.
+#: Okabe and Ito's colours, then the colours farthest from these by `_distances`; dark and light colours alternate.
 PALETTE = (
     "#0072B2", "#E69F00", "#5B2A86", "#96C396", "#871E00", "#56B4E9", "#5A002D", "#F0E442",
     "#874B69", "#D2E196", "#781E4B", "#009E73", "#4B005A", "#CC79A7", "#B43C2D", "#6987F0",
     "#4B4BA5", "#C8BEFF", "#966987", "#A5D25A",
 )  # fmt: skip
-#: From linear RGB to the responses of the eye's cones, and from their cube roots to OKLab (Björn Ottosson, 2020).
+#: Matrices from linear RGB to cone responses, and from their cube roots to OKLab (Björn Ottosson, 2020).
 TO_CONES = ((0.4122, 0.5363, 0.0514), (0.2119, 0.6807, 0.1074), (0.0883, 0.2817, 0.6300))
 TO_OKLAB = ((0.2105, 0.7936, -0.0041), (1.9780, -2.4286, 0.4506), (0.0259, 0.7828, -0.8087))
-#: Share of the red-green axis of OKLab that red-green colour-blind readers perceive.
+#: Fraction of the red-green axis of OKLab that red-green colour-blind readers perceive.
 RED_GREEN = 0.35
-#: Colours that are nearer than this are easily confused.
+#: Colours nearer than this distance are easily confused.
 NEAR = 0.15
-#: Executors times instants at which neighbouring executors are compared.
+#: Largest number of samples (executors times instants) at which neighbouring executors are compared.
 MOST_CELLS = 200_000
 #: Height over width of a picture.
 ASPECT = 0.45
-#: Jobs of longer sequences are too small for their neighbours to matter.
+#: Jobs of longer sequences are drawn too small for their neighbours to matter.
 MOST_JOBS = 2000
 
 
 def frame(record: EpisodeRecord) -> NDArray[np.uint8]:
-    """Draw the schedule so far, uint8 [320, 640, 3]."""
+    """Draw the schedule so far as an image, uint8 [320, 640, 3]."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=SIZE, dpi=DPI)
     canvas, axes = FigureCanvasAgg(figure), figure.add_axes((0.08, 0.13, 0.89, 0.77))
-    # A job keeps its colour from frame to frame.
+    # Colours by order of arrival: a job keeps its colour from frame to frame.
     colours = job_colours(len(record.sequence))
     draw_schedule(axes, record, max(record.end_ms, 1.0) / 1000, colours)
     live = (record.sequence.arrival_ms <= record.end_ms) & np.isnan(record.completion_ms)
@@ -67,10 +67,10 @@ def draw_schedule(
     end_s: float | None = None,
     colours: NDArray[np.float64] | None = None,
 ) -> list[Artist]:
-    """Draw the tasks and moves of every executor over time, as Decima's Figure 3, without a title.
+    """Draw the tasks and moves of each executor over time (Gantt chart), like Decima's Figure 3, without a title.
 
     Tasks are coloured by job, moves are light grey, idle time is white, time outside the cluster is dark grey.
-    Triangles mark completions, with a dashed line below unless there are too many, and arrivals, unless all jobs arrive
+    Triangles mark completions, with dashed lines below unless there are too many, and arrivals, unless all jobs arrive
     together. Lines separate executor classes.
 
     Args:
@@ -107,7 +107,7 @@ def draw_schedule(
 def _bars(
     axes: Axes, executor: NDArray[np.int32], span_ms: NDArray[np.float64], colour: str | NDArray[np.float64]
 ) -> None:
-    """Draw a bar from start to end in the lane of the executor, for each row; all in one collection."""
+    """Draw one bar per row from start to end in the lane of its executor, all in one collection."""
     from matplotlib.collections import PolyCollection
 
     start, end = span_ms.T / 1000
@@ -118,7 +118,7 @@ def _bars(
 
 
 def _mark_completions(axes: Axes, record: EpisodeRecord) -> Line2D:
-    """Draw triangles and lines at completions; returns the triangles for the legend."""
+    """Draw triangles and lines at completions; return the triangles for the legend."""
     executors = record.config.num_executors
     completion_s = record.completion_ms[~np.isnan(record.completion_ms)] / 1000
     if completion_s.size <= MAX_LINES:
@@ -129,14 +129,14 @@ def _mark_completions(axes: Axes, record: EpisodeRecord) -> Line2D:
 
 
 def _mark_arrivals(axes: Axes, record: EpisodeRecord) -> Line2D:
-    """Draw triangles at arrivals; returns them for the legend."""
+    """Draw triangles at arrivals; return them for the legend."""
     arrival_s = record.sequence.arrival_ms[record.sequence.arrival_ms <= record.end_ms] / 1000
     look: dict[str, Any] = {"color": BLACK, "marker": "^", "markersize": 4, "linestyle": "none"}
     return axes.plot(arrival_s, np.zeros(arrival_s.size), label="job arrives", clip_on=False, **look)[0]
 
 
 def _mark_classes(axes: Axes, classes: Sequence[ExecutorClass]) -> None:
-    """Draw lines between executor classes, if there are several, and write their sizes on the right."""
+    """Draw lines between executor classes, if there are several, and write executor sizes on the right."""
     if len(classes) == 1:
         return
     low = 0
@@ -152,7 +152,7 @@ def _mark_classes(axes: Axes, classes: Sequence[ExecutorClass]) -> None:
 
 
 def job_colours(num_jobs: int) -> NDArray[np.float64]:
-    """Colour jobs by their order of arrival.
+    """Return a colour for each job, by order of arrival.
 
     Returns:
         RGBA per job, float64 [num_jobs, 4].
@@ -161,9 +161,9 @@ def job_colours(num_jobs: int) -> NDArray[np.float64]:
 
 
 def contrasting_colours(records: Sequence[EpisodeRecord]) -> NDArray[np.float64]:
-    """Colour jobs so that neighbouring bars differ as much as possible, to colour-blind readers too.
+    """Choose job colours so that neighbouring bars differ as much as possible, also for colour-blind readers.
 
-    Each job gets the colour that differs most from those of its neighbours, weighted by the length of their common
+    Each job gets the colour that differs most from the colours of its neighbours, weighted by the length of common
     borders. All jobs have different colours if there are enough.
 
     Args:
@@ -196,10 +196,10 @@ def contrasting_colours(records: Sequence[EpisodeRecord]) -> NDArray[np.float64]
 def busy_spans(
     record: EpisodeRecord, gap_ms: float
 ) -> tuple[NDArray[np.int32], NDArray[np.int64], NDArray[np.float64]]:
-    """Join tasks of one job that follow each other on an executor with gaps of at most ``gap_ms``.
+    """Join tasks of one job that follow one another on an executor with gaps of at most ``gap_ms``.
 
     Returns:
-        executor [num_spans], job [num_spans], and start and end, ms [num_spans, 2]; by executor, then by start.
+        Executor [num_spans]; job [num_spans]; start and end, ms [num_spans, 2]. Sorted by executor, then by start.
     """
     ran = np.flatnonzero(record.task_executor >= 0)
     order = ran[np.lexsort((record.task_start_ms[ran], record.task_executor[ran]))]
@@ -212,7 +212,7 @@ def busy_spans(
 
 
 def _borders(record: EpisodeRecord) -> NDArray[np.float64]:
-    """Return the length of the borders between jobs in a picture of width 1, float64 [num_jobs, num_jobs]."""
+    """Return the length of the borders between each two jobs in a picture of width 1, float64 [num_jobs, num_jobs]."""
     num_jobs, end_ms = len(record.sequence), max(record.end_ms, 1.0)
     executor, job, span = busy_spans(record, gap_ms=np.inf)
     borders = np.zeros(num_jobs * num_jobs)
@@ -224,7 +224,7 @@ def _borders(record: EpisodeRecord) -> NDArray[np.float64]:
         count = int(np.clip(MOST_CELLS // lanes.size, 10, 500))
         instants = (np.arange(count) + 0.5) / count
         cells = lanes[:, None] + instants
-        # Keys ascend: executor by executor, each in order of time.
+        # Sorted keys: by executor, then by time.
         last = np.searchsorted(executor + np.minimum(span[:, 0] / end_ms, 1 - 1e-9), cells, "right") - 1
         runs = (last >= 0) & (executor[last] == lanes[:, None]) & (span[last, 1] > instants * end_ms)
         beside = runs[1:] & runs[:-1] & (np.diff(lanes) == 1)[:, None]
@@ -241,7 +241,7 @@ def _rgba() -> NDArray[np.float64]:
 
 
 def _distances() -> NDArray[np.float64]:
-    """Return the perceived differences of colours, red-green blindness included, float64 [colours, colours]."""
+    """Return the perceived differences between colours of the palette, float64 [colours, colours]."""
     rgb = _rgba()[:, :3]
     linear = np.where(rgb <= 0.04045, rgb / 12.92, ((rgb + 0.055) / 1.055) ** 2.4)
     seen = np.cbrt(linear @ np.transpose(TO_CONES)) @ np.transpose(TO_OKLAB) * [1, RED_GREEN, 1]

@@ -1,4 +1,4 @@
-"""Record of an episode: metrics of jobs and of the cluster, beside the log of task runs and moves. Times are in ms."""
+"""Record of an episode: metrics of jobs and of the cluster (JCT, slowdown, utilisation, ...). Times are in ms."""
 
 from __future__ import annotations
 
@@ -26,10 +26,9 @@ __all__ = ["EpisodeRecord"]
 
 @dataclass(frozen=True, eq=False, repr=False)
 class EpisodeRecord(EpisodeLog):
-    """Record of an episode: its log (``simulator.cluster.log.EpisodeLog`` has the attributes) and its metrics.
+    """Record of an episode: metrics of jobs and of the cluster, and the log, see ``simulator.cluster.log.EpisodeLog``.
 
-    Values that depend on the end of a job are NaN for incomplete jobs; means and percentiles are over the completed
-    jobs.
+    Values that depend on the end of a job are NaN for incomplete jobs; means and percentiles are over completed jobs.
     """
 
     def __repr__(self) -> str:
@@ -46,7 +45,7 @@ class EpisodeRecord(EpisodeLog):
 
     @cached_property
     def jct_ms(self) -> NDArray[np.float64]:
-        """Job completion time: completion - arrival, float64 [num_jobs], ms; NaN for an unfinished job."""
+        """Job completion time (JCT), completion - arrival, float64 [num_jobs], ms; NaN for an incomplete job."""
         return self.completion_ms - self.sequence.arrival_ms
 
     @cached_property
@@ -57,35 +56,35 @@ class EpisodeRecord(EpisodeLog):
 
     @cached_property
     def moving_ms(self) -> NDArray[np.float64]:
-        """Executor time of moves to each job until the episode's end, float64 [num_jobs], ms."""
+        """Executor time spent moving to each job until the episode's end, float64 [num_jobs], ms."""
         duration = np.minimum(self.move_arrive_ms, self.end_ms) - self.move_depart_ms
         return self._sum_by_job(self.move_job, duration)
 
     @cached_property
     def alone_ms(self) -> NDArray[np.float64]:
-        """Expected JCT of each job alone on this cluster under its best limit, float64 [num_jobs], ms."""
+        """Expected JCT of each job alone on this cluster under its best parallelism limit, float64 [num_jobs], ms."""
         return self._per_job(lambda profile: time_alone(profile, self.config).mean_ms)
 
     @cached_property
     def slowdown(self) -> NDArray[np.float64]:
-        """JCT over the job's expected time alone on the same cluster, float64 [num_jobs].
+        """Ratio of each job's JCT to its expected time alone on the same cluster, float64 [num_jobs].
 
-        The time alone is the mean JCT under the best parallelism limit, delays included
+        The time alone is the mean JCT under the best parallelism limit, including delays
         (``simulator.cluster.engine.solo.time_alone``). So a job that is alone has a mean slowdown of 1 under this
-        limit. NaN for a job that is unfinished, or that takes no time alone.
+        limit. NaN for a job that is incomplete, or whose time alone is 0.
         """
         return _ratio(self.jct_ms, self.alone_ms)
 
     @cached_property
     def deadline_ms(self) -> NDArray[np.float64]:
-        """Deadline of each job, float64 [num_jobs], ms; infinite for a job without one."""
+        """Deadline of each job, float64 [num_jobs], ms; infinite without a deadline."""
         return deadlines_ms(self.sequence, self.config)
 
     @cached_property
     def tardiness_ms(self) -> NDArray[np.float64]:
-        """Time from the deadline of each job to its completion, 0 if it is in time, float64 [num_jobs], ms.
+        """Time from each job's deadline to its completion, 0 if it is in time, float64 [num_jobs], ms.
 
-        NaN for a job without a deadline, or that is unfinished.
+        NaN for a job that is incomplete or has no deadline.
         """
         late_ms = np.maximum(self.completion_ms - self.deadline_ms, 0.0)
         late_ms[np.isinf(self.deadline_ms)] = np.nan
@@ -93,9 +92,9 @@ class EpisodeRecord(EpisodeLog):
 
     @cached_property
     def missed(self) -> NDArray[np.bool_]:
-        """Whether each job missed its deadline, bool [num_jobs]; a failed job with a deadline has missed it.
+        """Whether each job missed its deadline, bool [num_jobs]. A failed job with a deadline has missed it.
 
-        A job that is unfinished has missed its deadline if that is before the episode's end.
+        A job that is still running has missed its deadline if the deadline is before the episode's end.
         """
         gone_ms = np.where(np.isnan(self.completion_ms), np.inf, self.completion_ms)
         missed = gone_ms > self.deadline_ms
@@ -105,10 +104,10 @@ class EpisodeRecord(EpisodeLog):
 
     @cached_property
     def work_inflation(self) -> NDArray[np.float64]:
-        """Executor time of the job's tasks over the expected time when it is alone, float64 [num_jobs].
+        """Ratio of the executor time of each job's tasks to the expected time when it is alone, float64 [num_jobs].
 
-        More cold starts or a higher parallelism than alone (``simulator.cluster.alone.work_ms``) make it larger than 1.
-        NaN for a job that is unfinished or without work. Source: Decima, Figure 10(e).
+        Above 1 with more cold starts or a higher parallelism than alone (``simulator.cluster.alone.work_ms``). NaN for
+        a job that is incomplete or without work. Source: Decima, Figure 10(e).
         """
         spent = np.where(np.isnan(self.completion_ms), np.nan, self.busy_ms)
         return _ratio(spent, self._work_ms)
@@ -117,17 +116,17 @@ class EpisodeRecord(EpisodeLog):
 
     @property
     def mean_jct_ms(self) -> float:
-        """Average JCT of the completed jobs, ms; NaN if there are none."""
+        """Mean JCT of the completed jobs, ms; NaN without completed jobs."""
         return float(self._completed_jct_ms.mean()) if self._completed_jct_ms.size else float("nan")
 
     def jct_percentile_ms(self, percent: float) -> float:
-        """Return a percentile (0 to 100, linear interpolation) of the completed jobs' JCT, ms; NaN without any."""
+        """Return a percentile (0 to 100, linear interpolation) of the completed jobs' JCT, ms; NaN without jobs."""
         completed = self._completed_jct_ms
         return float(np.percentile(completed, percent)) if completed.size else float("nan")
 
     @property
     def weighted_mean_jct_ms(self) -> float:
-        """Average JCT of the completed jobs by their weights, ms; NaN if there are none."""
+        """Mean JCT of the completed jobs, weighted by ``weight``, ms; NaN without completed jobs."""
         completed = ~np.isnan(self.jct_ms)
         if not completed.any():
             return math.nan
@@ -135,28 +134,28 @@ class EpisodeRecord(EpisodeLog):
 
     @property
     def worst_slowdown(self) -> float:
-        """Largest slowdown of a job; NaN if none is known."""
+        """Largest slowdown of a job; NaN without completed jobs."""
         return float(pd.Series(self.slowdown).max())
 
     @property
     def deadline_misses(self) -> float:
-        """Share of the jobs with a deadline that missed it, 0 to 1; NaN without deadlines."""
+        """Fraction of the jobs with a deadline that missed it, 0 to 1; NaN without deadlines."""
         has_deadline = np.isfinite(self.deadline_ms)
         return float(self.missed[has_deadline].mean()) if has_deadline.any() else math.nan
 
     @property
     def mean_tardiness_ms(self) -> float:
-        """Average tardiness of the completed jobs with a deadline, ms, 0 for jobs in time; NaN if there are none."""
+        """Mean tardiness of the completed jobs with a deadline, ms, 0 for jobs in time; NaN without such jobs."""
         return float(pd.Series(self.tardiness_ms).mean())
 
     @property
     def executor_hours(self) -> float:
-        """Time of executors that run tasks or move to a job, h."""
+        """Total time of executors that run tasks or move to a job, h."""
         return float(self.busy_ms.sum() + self.moving_ms.sum()) / 3_600_000
 
     @cached_property
     def busy_intervals(self) -> tuple[NDArray[np.int64], NDArray[np.float64], NDArray[np.float64]]:
-        """Times in which executors run tasks or move: job, int64 [n]; begin and end, float64 [n], ms."""
+        """Intervals in which executors run tasks or move: job, int64 [n]; begin and end, float64 [n], ms."""
         begin_ms = np.concatenate([self.task_start_ms, self.move_depart_ms])
         end_ms = np.concatenate([self.task_finish_ms, self.move_arrive_ms])
         job, known = np.concatenate([self.task_job, self.move_job]), begin_ms < self.end_ms
@@ -164,18 +163,17 @@ class EpisodeRecord(EpisodeLog):
 
     @property
     def energy_kwh(self) -> float:
-        """Energy of all executors over the observed time, see ``ClusterConfig.executor_watts``, kWh."""
-        idle_hours = (
-            max(self.capacity_ms / 3_600_000 - self.executor_hours, 0.0) if self.config.idle_watts else 0.0
-        )
-        watts = self.config.executor_watts
-        return (watts * self.executor_hours + self.config.idle_watts * idle_hours) / 1000
+        """Energy of all executors over the observed time, kWh; see ``ClusterConfig.executor_watts``."""
+        energy = self.config.executor_watts * self.executor_hours
+        if self.config.idle_watts:
+            energy += self.config.idle_watts * max(self.capacity_ms / 3_600_000 - self.executor_hours, 0.0)
+        return energy / 1000
 
     @cached_property
     def job_carbon(self) -> NDArray[np.float64]:
-        """Energy of the executors that run each job's tasks or move to it, times the signal, float64 [num_jobs].
+        """Emissions of each job: energy of executors that run its tasks or move to it, times the signal, g.
 
-        In g, or as money for a price. NaN without a signal.
+        Array float64 [num_jobs]; an amount of money if the signal is a price; NaN without a signal.
         """
         if (signal := self.config.signal) is None:
             return np.full(len(self.sequence), np.nan)
@@ -185,9 +183,9 @@ class EpisodeRecord(EpisodeLog):
 
     @property
     def carbon(self) -> float:
-        """Energy of all executors times the signal, g, or money for a price; NaN without a signal.
+        """Emissions of all executors: their energy times the signal, g, or money for a price; NaN without a signal.
 
-        Idle executors count by ``ClusterConfig.idle_watts``, over the observed time.
+        Idle executors count with ``ClusterConfig.idle_watts``, over the observed time.
         """
         if self.config.signal is None or not self.config.idle_watts:
             return float(self.job_carbon.sum())
@@ -195,19 +193,19 @@ class EpisodeRecord(EpisodeLog):
 
     @property
     def makespan_ms(self) -> float:
-        """Last end of a job - first arrival, ms; NaN if a job is unfinished."""
+        """Makespan: last end of a job - first arrival, ms; NaN if a job has not ended."""
         return float(self._gone_ms.max() - self.sequence.arrival_ms[0])
 
     def cost_ms(self, objective: str) -> float:
-        """Return the cost by an objective from the first arrival on, which rewards add up to, ms.
+        """Return the cost by an objective since the first arrival, which minus the rewards add up to, ms.
 
         A job counts until it completes or fails, or until the episode's end.
 
         Args:
-            objective: see ``ClusterConfig.reward``.
+            objective: name of the objective, see ``ClusterConfig.reward``.
 
         Raises:
-            ConfigError: an unknown objective, or one of carbon without a signal.
+            ConfigError: the objective is unknown, or needs a signal that the cluster lacks.
         """
         cost = objective_named(objective)
         if cost.uses_carbon and self.config.signal is None:
@@ -219,13 +217,13 @@ class EpisodeRecord(EpisodeLog):
         total_ms = 0.0
         for begin_ms, end_ms in pairwise(times_ms):
             live = LiveJobs(np.flatnonzero((arrival_ms <= begin_ms) & (end_ms <= left_ms)).tolist(), known)
-            if cost.uses_carbon:  # at the end executors may still move
+            if cost.uses_carbon:  # executors may still move when the last job has ended
                 live.carbon = self._emitted(begin_ms, self.end_ms if end_ms == times_ms[-1] else end_ms)
             total_ms += cost.cost_ms(begin_ms, end_ms, live, self.config.reward_scale_ms)
         return total_ms
 
     def _emitted(self, begin_ms: float, end_ms: float) -> float:
-        """Return the emissions between two times, the first one not before the first arrival, g; see ``carbon``."""
+        """Return the emissions between two times, not before the first arrival, g; see ``carbon``."""
         signal = self.config.signal
         assert signal is not None
         _, began_ms, ended_ms = self.busy_intervals
@@ -247,19 +245,19 @@ class EpisodeRecord(EpisodeLog):
 
     @property
     def observed_ms(self) -> float:
-        """First arrival to last end of a job, or to the episode's end if a job is unfinished, ms."""
+        """Time from the first arrival to the last end of a job, or to the episode's end if jobs are left, ms."""
         last = self.end_ms if np.isnan(self._gone_ms).any() else float(self._gone_ms.max())
         return float(last - self.sequence.arrival_ms[0])
 
     @property
     def utilisation(self) -> float:
-        """Time of executors that run tasks over the time of executors in the cluster, 0 to 1."""
+        """Fraction of the time of executors in the cluster that they run tasks, 0 to 1."""
         capacity = self.capacity_ms
         return float(self.busy_ms.sum() / capacity) if capacity else float("nan")
 
     @property
     def capacity_ms(self) -> float:
-        """Time of executors in the cluster, summed over the observed time, ms."""
+        """Total time of executors in the cluster over the observed time, ms."""
         begin_ms, observed_ms = float(self.sequence.arrival_ms[0]), self.observed_ms
         left_ms = observed_ms - np.clip(self.change_ms - begin_ms, 0, observed_ms)
         return self.config.num_executors * observed_ms + float(np.where(self.change_joins, 1, -1) @ left_ms)
@@ -274,11 +272,12 @@ class EpisodeRecord(EpisodeLog):
     # ---- tables ----------------------------------------------------------------------------------------
 
     def jobs(self) -> pd.DataFrame:
-        """Return a table of jobs, in order of arrival.
+        """Return a table with a row per job, in order of arrival.
 
-        Columns: ``name``, ``arrival_ms``, ``completion_ms``, ``jct_ms``, ``work_ms`` (expected alone), ``busy_ms``
-        and ``moving_ms`` (executor time of its tasks and of moves to it), ``slowdown``, ``work_inflation``. With
-        attributes also ``weight``, ``tenant``, ``deadline_ms``, ``tardiness_ms``, with a signal ``carbon``.
+        Columns: ``name``, ``arrival_ms``, ``completion_ms``, ``jct_ms``, ``work_ms`` (expected executor time alone),
+        ``busy_ms`` and ``moving_ms`` (executor time of tasks and of moves to the job), ``slowdown``,
+        ``work_inflation``. With attributes also ``weight``, ``tenant``, ``deadline_ms``, ``tardiness_ms``, with a
+        signal ``carbon``.
         """
         table = pd.DataFrame(
             {
@@ -302,9 +301,9 @@ class EpisodeRecord(EpisodeLog):
         return table
 
     def jobs_in_system(self) -> pd.Series[int]:
-        """Return the number of jobs in the system as a step function: values int64, index in ms.
+        """Return the number of jobs in the system over time, as a step function: values int64, index in ms.
 
-        A value holds from its index to the next one. With all jobs complete, the area below is the sum of their JCTs
+        A value holds from its index to the next one. If all jobs complete, the area below is the sum of their JCTs
         (Little's law).
         """
         ended = np.sort(self._gone_ms[~np.isnan(self._gone_ms)])
@@ -315,17 +314,17 @@ class EpisodeRecord(EpisodeLog):
 
     @property
     def jobs_found(self) -> NDArray[np.int64]:
-        """Jobs in the system when each job arrives, int64 [num_jobs], including jobs of the same time."""
+        """Number of jobs in the system when each job arrives, int64 [num_jobs], including jobs that arrive then."""
         steps = self.jobs_in_system()
         places = np.searchsorted(steps.index.to_numpy(), self.sequence.arrival_ms, "right") - 1
         return steps.to_numpy()[places].astype(np.int64)
 
     def metrics(self) -> pd.Series[float]:
-        """Return metrics of the episode.
+        """Return the metrics of the episode by name.
 
         Entries: ``mean_jct_ms``, ``p50_jct_ms``, ``p95_jct_ms``, ``p99_jct_ms``, ``makespan_ms``,
-        ``utilisation``, ``mean_jobs_in_system``, ``mean_slowdown``, ``mean_work_inflation`` (means over the
-        jobs where they are defined), ``worst_slowdown``, ``busy_ms``, ``moving_ms`` (sums over the jobs),
+        ``utilisation``, ``mean_jobs_in_system``, ``mean_slowdown``, ``mean_work_inflation`` (means over jobs with a
+        value), ``worst_slowdown``, ``busy_ms``, ``moving_ms`` (sums over the jobs),
         ``completed_jobs``. With faults also ``failed_jobs``, ``lost_runs``, and ``lost_ms``, the executor time of lost
         runs. With attributes also ``weighted_mean_jct_ms``, ``deadline_misses``, ``mean_tardiness_ms``. With a signal
         also ``executor_hours``, ``energy_kwh``, ``carbon``.
@@ -352,7 +351,7 @@ class EpisodeRecord(EpisodeLog):
 
     @property
     def _losses(self) -> dict[str, float]:
-        """Metrics of lost and failed runs; empty without faults."""
+        """Metrics of lost and failed task runs; empty without faults."""
         if not self.config.faults.active:
             return {}
         first = self.task_start_ms.size - self.lost_task.size
@@ -362,13 +361,13 @@ class EpisodeRecord(EpisodeLog):
 
     @property
     def _emissions(self) -> dict[str, float]:
-        """Metrics of energy; empty without a signal."""
+        """Metrics of energy and emissions; empty without a signal."""
         names = ("executor_hours", "energy_kwh", "carbon")
         return {name: getattr(self, name) for name in names} if self.config.signal else {}
 
     @property
     def _asked(self) -> dict[str, float]:
-        """Metrics of attributes of jobs; empty without attributes."""
+        """Metrics of weights and deadlines; empty without attributes of jobs."""
         names = ("weighted_mean_jct_ms", "deadline_misses", "mean_tardiness_ms")
         return {name: getattr(self, name) for name in names} if self.sequence.attributes else {}
 
@@ -380,7 +379,7 @@ class EpisodeRecord(EpisodeLog):
 
     @cached_property
     def _gone_ms(self) -> NDArray[np.float64]:
-        """Time when each job completed or failed, float64 [num_jobs], ms; NaN for other jobs."""
+        """Time at which each job completed or failed, float64 [num_jobs], ms; NaN for other jobs."""
         gone_ms = self.completion_ms.copy()
         gone_ms[self.failed_job] = self.failed_ms
         return gone_ms

@@ -1,12 +1,12 @@
-"""The cluster in plain SimPy: a readable definition, with which the compiled engine must agree event by event.
+"""Reference simulator in plain SimPy: readable, and the compiled engine must agree with it event by event.
 
-Arrivals of jobs, tasks and moves of executors are SimPy processes; time passes in these only. A *round* opens when an
+Arrivals of jobs, tasks and moves of executors are SimPy processes; time passes only in these. A *round* opens when an
 executor has no task left, when a stage becomes ready, or when a job arrives: executors of one *source* (a stage, the
 pool of a job, or a common pool) are offered to the scheduler, which commits all of them, decision by decision, to
-stages or to idleness. Then executors carry out the oldest commitments of their source, those without a task at once,
-the others when their task ends (``reference_executors.py``).
+stages or to idleness. Then executors carry out the oldest commitments of their source: executors without a task at
+once, others when their task ends (``reference_executors.py``).
 
-Simultaneous events happen in the order in which they were caused, as in SimPy: a process starts before any other event,
+Simultaneous events happen in the order in which they were scheduled, as in SimPy: a process starts before other events,
 and timeouts that end at the same time do so in the order in which they started.
 """
 
@@ -35,7 +35,7 @@ __all__ = ["ReferenceCluster"]
 
 
 class ReferenceCluster(ReferenceExecutors):
-    """One episode with the same results as ``Cluster``; it takes about twenty times as long."""
+    """One episode on the reference simulator: the same results as ``Cluster``, in about twenty times the time."""
 
     def __init__(self, config: ClusterConfig, sequence: JobSequence):
         super().__init__(config, sequence)
@@ -62,7 +62,7 @@ class ReferenceCluster(ReferenceExecutors):
         self._run()
 
     def fork(self, futures: int | None = None, *, arrivals: bool = True, log: bool = True) -> Self:
-        """Return a cluster that has replayed all decisions, with the log; see ``BaseCluster.fork``.
+        """Return a new cluster that has replayed all decisions, with the log; see ``BaseCluster.fork``.
 
         In the replay a running task has its redrawn duration from its start, which does not change the past.
         """
@@ -71,7 +71,7 @@ class ReferenceCluster(ReferenceExecutors):
         if futures is not None:
             factors = {job: self._redrawn_factors(job, futures) for job in self._live}
             fork._given_ms |= redrawn_ms(self.config, self._executors, futures, self.clock.now, factors)
-        with suppress(SchedulingError):  # the cluster stands still for ever
+        with suppress(SchedulingError):  # the cluster stalls
             for method, *arguments in self._history:
                 method(fork, *arguments)
         fork._change_future(futures, arrivals)
@@ -79,7 +79,7 @@ class ReferenceCluster(ReferenceExecutors):
         return fork
 
     def _change_future(self, seed: int | None, arrivals: bool) -> None:
-        """Redraw tasks that have not started, if a seed is given; perhaps let no more jobs arrive."""
+        """Redraw tasks that have not started, if a seed is given; stop arrivals unless ``arrivals`` is true."""
         self._history.append((ReferenceCluster._change_future, seed, arrivals))
         self._arrivals &= arrivals
         if seed is not None:
@@ -116,7 +116,7 @@ class ReferenceCluster(ReferenceExecutors):
             freed = not failed and other is not None and self._free_killed(other, stage)
             if not self._goes_on(stage):
                 break
-            if other and not failed:  # the other one has begun its next task before
+            if other and not failed:  # the other executor has already begun its next task
                 self._start(executor, stage)
                 return
             task_ms = self._next_task_ms(executor, stage)
@@ -144,7 +144,7 @@ class ReferenceCluster(ReferenceExecutors):
         self._change_capacity(number)
 
     def _outages_of(self, executor: Executor, number: int, keys: list[int]) -> ProcessGenerator:
-        """Let an executor be lost and return alternately, until the keys are replaced."""
+        """Remove an executor from the cluster and bring it back alternately, until the keys are replaced."""
         for change in count(number):
             time_ms = outage_ms(self.config.faults, keys[executor.number], change)
             if math.isinf(time_ms):
@@ -169,13 +169,13 @@ class ReferenceCluster(ReferenceExecutors):
         self._num_losses = 0
 
     def _goes_on(self, stage: Stage) -> bool:
-        """Return whether an executor whose task of a stage ended takes the next one."""
+        """Return whether an executor whose task has ended takes the stage's next task."""
         return stage.unstarted > 0 and stage.ready and not self.config.semantics.offer_after_tasks
 
     def _become_idle(self, executor: Executor, stage: Stage, freed: bool) -> bool:
-        """Place an executor that gets no further task of its stage; returns whether it concerns no other executor.
+        """Place an executor that gets no further task of its stage; return whether no other executor is concerned.
 
-        ``freed``: another executor that ran the same task waits in the pool of the job.
+        ``freed``: another executor that ran the same task now waits in the pool of the job.
         """
         opened = stage.complete and self._open_children(stage)
         committed = any(source == executor.source for source, _ in self._commitments)
@@ -185,7 +185,7 @@ class ReferenceCluster(ReferenceExecutors):
             self._wait(executor)
         elif self.config.semantics.offer_after_tasks:
             self._open_round([executor], 1, stage.job)
-        else:  # the others on the stage will become idle soon: this round commits them, too
+        else:  # the stage's other executors will become idle soon: this round commits them, too
             on_stage = sum(other.source == executor.source for other in self._executors)
             self._open_round([executor], on_stage, stage.job)
         ended = all(each.complete for each in stage.job.stages)
@@ -198,7 +198,7 @@ class ReferenceCluster(ReferenceExecutors):
         return True
 
     def _open_children(self, stage: Stage) -> bool:
-        """Make the children of a complete stage ready; returns whether any became ready."""
+        """Make children of a complete stage ready; return whether any became ready."""
         waiting = [child for child in stage.children if not child.ready]
         opened = [child for child in waiting if all(parent.complete for parent in child.parents)]
         for child in opened:
@@ -227,7 +227,7 @@ class ReferenceCluster(ReferenceExecutors):
     # Faults.
 
     def _end_run(self, executor: Executor, stage: Stage) -> bool:
-        """End a run of a task; returns whether it has failed."""
+        """End a task run; return whether it has failed."""
         task, share = executor.task, self.config.faults.task_failures
         purpose = Purpose.FAILS + COPY * executor.is_copy
         if not (share > 0 and stage.chance(task, purpose, stage.job.key) < share):
@@ -250,7 +250,7 @@ class ReferenceCluster(ReferenceExecutors):
         self._lost_runs.append((stage, task, run, outcome))
 
     def _stop(self, executor: Executor, outcome: Outcome) -> None:
-        """Log the lost run of an executor; its task waits for another run unless another executor runs it."""
+        """Log the lost run of an executor; the task must run again unless another executor runs it."""
         stage, task = executor.stage, executor.task
         assert stage
         if not self._other_run(executor):
@@ -263,7 +263,7 @@ class ReferenceCluster(ReferenceExecutors):
         self._lost_runs.append((stage, task, run, outcome))
 
     def _fail(self, executor: Executor, job: Job) -> None:
-        """Stop all executors of a job of which a task has failed too often."""
+        """Fail a job of which a task has failed too often, and stop all its executors."""
         job.failed = True
         self._failed.append((job.number, self.clock.now))
         self._go_to_common_pool(executor)
@@ -276,7 +276,7 @@ class ReferenceCluster(ReferenceExecutors):
         self._offer([])
 
     def _begin_outages(self, seed: int) -> None:
-        """Start the outages of all executors with the random numbers of a seed; lost executors return first."""
+        """Start the outages of all executors, with random numbers of a seed. Executors that are lost return first."""
         if math.isinf(self.config.faults.executor_lifetime_ms):
             return
         self._outage_keys = executor_keys(seed, len(self._executors))
@@ -291,7 +291,7 @@ class ReferenceCluster(ReferenceExecutors):
         self._lose_or_join([each for each in self._executors[low:high] if each not in self._outages])
 
     def _lose_or_join(self, executors: list[Executor]) -> None:
-        """Let executors leave the cluster, or join it if they have left."""
+        """Remove executors from the cluster, or add them again if they are away."""
         if not executors:
             return
         joins = executors[0].away
@@ -329,7 +329,7 @@ class ReferenceCluster(ReferenceExecutors):
                 self._recover(job)
 
     def _recover(self, job: Job) -> None:
-        """Let finished tasks run again whose output is lost and needed by a child with unstarted tasks."""
+        """Rerun finished tasks whose output is lost and is needed by a child with unstarted tasks."""
         while sum(self._rerun(stage) for stage in reversed(job.stages)):
             pass
 
@@ -344,14 +344,14 @@ class ReferenceCluster(ReferenceExecutors):
         return bool(lost)
 
     def _offer_recovered(self) -> None:
-        """Offer free executors after a failure: where outputs were lost, more tasks may have to run again."""
+        """Offer free executors after a failure, as tasks with lost outputs may have to run again."""
         if self.config.faults.lost_output:
             self._offer_free()
 
-    # Copies of tasks that run long.
+    # Speculation: copies of tasks that run long.
 
     def _free_killed(self, executor: Executor, stage: Stage) -> bool:
-        """Place an executor whose task another one has finished; returns whether it waits in the pool of its job."""
+        """Place an executor whose task another one has finished; return whether it waits in the pool of its job."""
         executor.occupation += 1
         executor.start_ms = math.nan
         if self._goes_on(stage):
@@ -364,7 +364,7 @@ class ReferenceCluster(ReferenceExecutors):
         return False
 
     def _step(self) -> None:
-        """Let the next event happen: a copy, after all other events of its time."""
+        """Process the next event. A speculative copy comes after all other events of its time."""
         if self.config.faults.speculation and self.clock.now < self.clock.peek():
             late = [each for each in self._executors if each.stage and self._may_copy(each, each.stage)]
             due = [(self._late_ms(each), each.number) for each in late]
@@ -380,7 +380,7 @@ class ReferenceCluster(ReferenceExecutors):
         self.clock.step()
 
     def _may_copy(self, executor: Executor, stage: Stage) -> bool:
-        """Return whether the task of an executor is copied when it has run long; note how long that is."""
+        """Return whether the task of an executor is copied when it has run long; store the limit in the stage."""
         assert self.config.faults.speculation
         quantile, multiplier = self.config.faults.speculation
         enough = max(math.floor(quantile * stage.profile.num_tasks), 1)
@@ -392,7 +392,7 @@ class ReferenceCluster(ReferenceExecutors):
         return executor.task not in stage.copied and bool(self._waiting(stage))
 
     def _late_ms(self, executor: Executor) -> float:
-        """Return when the running task of an executor has run long, ms; not before now."""
+        """Return the time at which the running task of an executor has run long, ms; not before now."""
         assert executor.stage
         return max(executor.start_ms + executor.stage.late_ms, self.clock.now)
 
@@ -416,7 +416,7 @@ class ReferenceCluster(ReferenceExecutors):
         return self._reward.step(self.clock.now)
 
     def _run(self) -> None:
-        """Let time pass until a round opens or the episode ends."""
+        """Advance simulated time until a round opens or the episode ends."""
         while not self._num_offered and not self._done:
             to_come = self._arrivals and self._num_arrived < len(self._jobs)
             if to_come or self._num_on_the_way or any(executor.stage for executor in self._executors):
@@ -424,7 +424,7 @@ class ReferenceCluster(ReferenceExecutors):
             elif not self._live:
                 self._done = True
             elif self._may_call and not self._last_call:
-                # Offer idle executors once more before the cluster stands still for ever.
+                # Offer idle executors once more before the cluster stalls.
                 self._last_call = True
                 self._offer_free()
             elif self._has_end or self._waits_for_executors() or self._waits_for_signal():
@@ -435,7 +435,7 @@ class ReferenceCluster(ReferenceExecutors):
             self._check_losses()
 
     def _waits_for_executors(self) -> bool:
-        """Return whether executors may return, and no idle executor could be used."""
+        """Return whether executors may return, and no stage could use an idle one."""
         returns = bool(self._outages) and math.isfinite(self.config.faults.executor_return_ms)
         return (returns or self._num_capacities > 0) and not any(self._free_places())
 

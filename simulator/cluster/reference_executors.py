@@ -1,6 +1,6 @@
-"""Reference simulator: state and offers of executors, as SimPy processes.
+"""Reference simulator: executors, their commitments, and rounds of offers, without simulated time.
 
-Few counts are stored: most quantities are computed from the places of executors and their commitments.
+Few counts are stored: most quantities are computed from the executors' places and commitments.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ __all__ = ["ReferenceExecutors"]
 
 
 class ReferenceExecutors(BaseCluster):
-    """The state of a cluster; a subclass lets time pass."""
+    """State of a cluster: jobs, executors, commitments. The subclass ``ReferenceCluster`` adds processes and time."""
 
     def __init__(self, config: ClusterConfig, sequence: JobSequence):
         super().__init__(config, sequence)
@@ -51,7 +51,7 @@ class ReferenceExecutors(BaseCluster):
         self.clock = simpy.Environment(initial_time=0.0)
         self._jobs = jobs_of(self._known)
         self._live: list[Job] = []
-        self._profiles: tuple[JobProfile, ...] = ()  # of the live jobs
+        self._profiles: tuple[JobProfile, ...] = ()  # profiles of the live jobs
         self._num_arrived = 0
         self._next_rank = count()
         self._class_ids = range(len(config.executor_classes))
@@ -60,14 +60,14 @@ class ReferenceExecutors(BaseCluster):
         ]
         self._executors = [Executor(number, class_id) for number, class_id in enumerate(class_ids)]
         self._pools: defaultdict[Source, list[Executor]] = defaultdict(list)
-        self._moving: dict[Executor, Stage | None] = {}  # None: the job has ended since
-        # Commitments of one executor each, the oldest first: source and stage; None to stay idle.
+        self._moving: dict[Executor, Stage | None] = {}  # targets of moves; None if the job has ended since
+        # Commitments of one executor each, the oldest first: source and stage; None means to stay idle.
         self._commitments: list[tuple[Source, Stage | None]] = []
         self._moves: list[tuple[int, int, float]] = []
         self._arrivals = True
-        self._history: list[tuple[Any, ...]] = []  # methods called by decisions and forks, with arguments
+        self._history: list[tuple[Any, ...]] = []  # methods that decisions and forks called, with arguments
         self._given_ms: dict[tuple[int, int, int, int, bool], float] = {}  # redrawn durations of tasks
-        self._num_on_the_way = 0  # moves that have not ended, those of lost executors included
+        self._num_on_the_way = 0  # moves that have not ended, including moves of lost executors
         self._outages: set[Executor] = set()
         self._idle_total_ms = 0.0
         self._outage_keys: list[int] = []
@@ -88,10 +88,10 @@ class ReferenceExecutors(BaseCluster):
     def _move(self, executor: Executor) -> ProcessGenerator:
         """Move an executor to another job, where a JVM starts."""
 
-    # What executors do.
+    # Work and moves of executors.
 
     def _carry_out_next(self, source: Source, executor: Executor) -> None:
-        """Let an executor carry out the oldest commitment of its source."""
+        """Carry out the oldest commitment of a source with one of its executors."""
         oldest = next(place for place, each in enumerate(self._commitments) if each[0] == source)
         _, target = self._commitments.pop(oldest)
         job, pool = executor.job, self._pools[executor.job, executor.class_id]
@@ -115,7 +115,7 @@ class ReferenceExecutors(BaseCluster):
         return any(stage.unstarted and (not release or self._fits(stage, class_id)) for stage in job.stages)
 
     def _take_up(self, executor: Executor, stage: Stage) -> None:
-        """Place an executor that is in the job of its target: it starts if the stage is ready."""
+        """Place an executor that is in its target's job: start the target stage if ready, else wait."""
         if not stage.unstarted:
             self._find_work(executor)
         elif stage.ready:
@@ -124,7 +124,7 @@ class ReferenceExecutors(BaseCluster):
             self._wait(executor)
 
     def _find_work(self, executor: Executor) -> None:
-        """Find other work for an executor whose target stage is saturated or whose job has ended."""
+        """Find other work for an executor whose target stage is saturated, or whose job has ended."""
         stages = executor.job.stages if executor.job else []
         ready = [stage for stage in stages if stage.ready and self._fits(stage, executor.class_id)]
         ready = [stage for stage in ready if self._unclaimed(stage) > 0]
@@ -143,12 +143,12 @@ class ReferenceExecutors(BaseCluster):
         self.clock.process(self._work(executor, stage, self._next_task_ms(executor, stage)))
 
     def _next_task_ms(self, executor: Executor, stage: Stage) -> float:
-        """Start the next task of a stage on an executor; returns its duration, ms."""
+        """Start the next task of a stage on an executor; return the task's duration, ms."""
         executor.task, executor.is_copy = stage.next_task_number(), False
         return self._begin_run(executor, stage, stage.runs)
 
     def _redrawn_factors(self, job: Job, seed: int) -> list[float]:
-        """Redraw the factors of task times of a job's stages, given its estimates; 1 if these are exact."""
+        """Redraw the factors of the task times of a job's stages, given its estimates; 1 if these are exact."""
         if not self._estimates:
             return [1.0] * len(job.stages)
         known = estimate(job, self._estimates[job.number], self._executors, self.clock.now)
@@ -161,14 +161,14 @@ class ReferenceExecutors(BaseCluster):
             stage.factor = factor
 
     def _copy(self, executor: Executor, stage: Stage, task: int) -> None:
-        """Run a task that already runs also on an executor from the pool of its job."""
+        """Start a speculative copy of a running task on an executor from the pool of the task's job."""
         executor.stage, executor.task, executor.is_copy = stage, task, True
         executor.occupation += 1
         stage.copied.add(task)
         self.clock.process(self._work(executor, stage, self._begin_run(executor, stage, stage.copies)))
 
     def _begin_run(self, executor: Executor, stage: Stage, runs: dict[int, TaskRun]) -> float:
-        """Log the run of an executor's task among others; returns its duration, ms."""
+        """Log the start of an executor's task in ``runs``; return the task's duration, ms."""
         wave = Wave.FRESH if executor.warm is None else Wave.REST if executor.warm is stage else Wave.FIRST
         parallelism = sum(other.job is stage.job for other in self._executors)
         task, is_copy, key = executor.task, executor.is_copy, stage.job.key
@@ -183,14 +183,14 @@ class ReferenceExecutors(BaseCluster):
         return task_ms
 
     def _other_run(self, executor: Executor) -> Executor | None:
-        """Return the other executor that runs an executor's task."""
+        """Return the other executor that runs the same task; None if there is none."""
         if self.config.faults.speculation is None:
             return None
         others = (each for each in self._executors if each.stage is executor.stage and each is not executor)
         return next((each for each in others if each.task == executor.task and each.start_ms >= 0), None)
 
     def _waiting(self, stage: Stage) -> list[Executor]:
-        """Return the first pool of a stage's job with executors that cover its demand; an empty list without any."""
+        """Return the first pool of a stage's job whose executors cover the stage's demand; empty if there is none."""
         pools = (self._pools[stage.job, each] for each in self._class_ids if self._fits(stage, each))
         return next((pool for pool in pools if pool), [])
 
@@ -234,36 +234,36 @@ class ReferenceExecutors(BaseCluster):
         self._acting, self._num_offered, self._source_job = acting, offered, source_job
 
     def _open_next_round(self) -> None:
-        """Offer all executors of the next pool that has any."""
+        """Offer all executors of the next pool that is not empty."""
         for pool in self._offers:
             if acting := list(self._pools[pool]):
                 self._open_round(acting, len(acting), acting[0].job)
                 return
 
     def _offer(self, pools: Iterable[Source]) -> None:
-        """Offer pools after the open round, then free executors if the semantics do."""
+        """Queue pools to be offered after the open round, and then free executors if the semantics offer these."""
         self._offers = self._with_free(list(pools))
         if not self._num_offered:
             self._open_next_round()
 
     def _with_free(self, pools: list[Source]) -> Iterator[Source]:
-        """Yield pools, then pools of free executors at the time when the earlier ones are decided."""
+        """Yield pools, then pools of free executors; these are determined once the earlier pools are decided."""
         yield from pools
         if self.config.semantics.offer_idle_executors:
             yield from self._free_places()
 
     def _free_places(self) -> Iterator[Source]:
-        """Yield pools of executors that could be used now."""
+        """Yield pools with executors that some stage could use now."""
         places = [(job, class_id) for job in (None, *self._live) for class_id in self._class_ids]
         yield from (place for place in places if self._is_free(*place))
 
     def _offer_free(self) -> None:
-        """Offer all free executors that could be used; no round is open."""
+        """Offer all free executors that some stage could use; no round is open."""
         self._offers = self._free_places()
         self._open_next_round()
 
     def _pass_until(self, time_ms: float) -> None:
-        """Count idle executors until the next event, before it happens."""
+        """Add the idle time of executors from now until ``time_ms``, before the event at that time."""
         if objective_named(self.config.reward).uses_carbon and math.isfinite(time_ms):
             idle = sum(not (each.stage or each.away or each in self._moving) for each in self._executors)
             self._idle_total_ms += idle * (time_ms - self.clock.now)
@@ -282,31 +282,31 @@ class ReferenceExecutors(BaseCluster):
             self._offer_free()
 
     def _is_free(self, job: Job | None, class_id: int) -> bool:
-        """Return whether a pool has executors that could be used now.
+        """Return whether a pool has free executors, and some stage could use them now.
 
-        Executors that wait for stages of their own job with running parents are not free, unless they are more than the
-        tasks of these stages: they are offered when a stage becomes ready.
+        Executors that wait for stages of their own job with running parents are free only if these stages have fewer
+        tasks: they are offered when a stage becomes ready.
         """
         awaited = [stage for stage in job.stages if not stage.ready] if job else []
         tasks = sum(self._unclaimed(stage) for stage in awaited if self._is_schedulable(stage, class_id))
         return len(self._pools[job, class_id]) > tasks and self._first_schedulable(class_id) is not None
 
-    # Computed quantities.
+    # Derived quantities.
 
     def _unclaimed(self, stage: Stage) -> int:
-        """Return the unstarted tasks less the executors committed or moving to the stage; may be negative."""
+        """Return the unstarted tasks minus the executors committed or moving to the stage; may be negative."""
         committed = sum(target is stage for _, target in self._commitments)
         return stage.unstarted - committed - sum(target is stage for target in self._moving.values())
 
     def _held(self, job: Job) -> int:
-        """Return the executors that a job holds: attached, moving to it, or committed to it from outside."""
+        """Return the number of executors that a job holds: attached, moving to it, or committed from outside."""
         inside = (job, *job.stages)
         outside = [target for (place, _), target in self._commitments if place not in inside]
         coming = sum(target in job.stages for target in (*outside, *self._moving.values()))
         return coming + sum(executor.job is job for executor in self._executors)
 
     def _is_schedulable(self, stage: Stage, class_id: int) -> bool:
-        """Return whether a stage of a live job is schedulable for a class."""
+        """Return whether a decision may choose a stage of a live job for executors of a class."""
         return (
             stage not in self._chosen
             and self._unclaimed(stage) > 0
@@ -315,7 +315,7 @@ class ReferenceExecutors(BaseCluster):
         )
 
     def _may_begin(self, stage: Stage) -> bool:
-        """Return whether all parents are saturated; with ``ready_stages_only``, complete."""
+        """Return whether all parents are saturated; with ``ready_stages_only``, whether they are complete."""
         if self.config.semantics.ready_stages_only:
             return stage.ready
         return all(self._unclaimed(parent) <= 0 for parent in stage.parents)

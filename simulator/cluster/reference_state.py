@@ -1,4 +1,4 @@
-"""Jobs, stages and executors of the reference, as plain objects."""
+"""Reference simulator: jobs, stages and executors as plain objects."""
 
 from __future__ import annotations
 
@@ -33,16 +33,16 @@ __all__ = [
     "redrawn_ms",
 ]
 
-#: Run of a task: start and finish in ms, executor, wave, parallelism.
+#: A task run: start and finish in ms, executor, wave, parallelism.
 TaskRun = tuple[float, float, int, int, int]
 _NOT_RUN: TaskRun = (math.nan, math.nan, -1, -1, 0)
-#: Lost run: stage, task, run, and how it ended.
+#: A lost task run: stage, task, run, and its outcome.
 LostRun = tuple["Stage", int, TaskRun, Outcome]
 
 
 @dataclass(eq=False)
 class Job:
-    """A job of the sequence."""
+    """State of a job of the sequence."""
 
     number: int
     profile: JobProfile
@@ -53,7 +53,7 @@ class Job:
     key: int = 0
 
     def noise(self, seed: int) -> list[list[tuple[float, float]]]:
-        """Draw the noise of all tasks, see ``task_noise``: a list of pairs for each stage."""
+        """Draw the noise of all tasks: a list of pairs for each stage; see ``task_noise``."""
         noise = iter(task_noise(seed, self.number, self.profile.num_tasks).T.tolist())
         noises = [[tuple(next(noise)) for _ in range(stage.num_tasks)] for stage in self.profile.stages]
         key = job_key(seed, self.number)
@@ -63,7 +63,7 @@ class Job:
         return noises
 
     def draw_noise(self, seed: int) -> None:
-        """Draw the noise of tasks that have not started."""
+        """Redraw the noise of tasks that have not started."""
         for stage, noise in zip(self.stages, self.noise(seed), strict=True):
             stage.noise = noise
         self.key = job_key(seed, self.number)
@@ -71,58 +71,58 @@ class Job:
 
 @dataclass(eq=False)
 class Stage:
-    """A stage of a job. Its tasks start in order; it is ready when all its parents are complete."""
+    """State of a stage. Its tasks start in order; it is ready when all its parents are complete."""
 
     job: Job
     number: int
     profile: StageProfile
-    noise: list[tuple[float, float]] = field(default_factory=list)  # of its tasks, see `task_noise`
+    noise: list[tuple[float, float]] = field(default_factory=list)  # of each task, see `task_noise`
     rank: float = math.inf  # ascending in the order in which stages become ready; infinite until then
     parents: list[Stage] = field(default_factory=list)
     children: list[Stage] = field(default_factory=list)
-    runs: dict[int, TaskRun] = field(default_factory=dict)  # of tasks that run or have finished
+    runs: dict[int, TaskRun] = field(default_factory=dict)  # runs of tasks that run or have finished
     done: set[int] = field(default_factory=set)  # tasks that have finished
     without_output: set[int] = field(default_factory=set)  # finished tasks whose output is lost
-    returned: list[int] = field(default_factory=list)  # tasks whose run was lost; the last runs next
-    attempts: Counter[int] = field(default_factory=Counter)  # lost runs of tasks
-    failures: Counter[int] = field(default_factory=Counter)  # failed runs of tasks
-    copies: dict[int, TaskRun] = field(default_factory=dict)  # second runs of running tasks
-    copied: set[int] = field(default_factory=set)  # tasks whose current attempt was copied
-    late_ms: float = 0.0  # time after which a task is copied; 0 if not known yet
+    returned: list[int] = field(default_factory=list)  # tasks whose run was lost; the last one runs next
+    attempts: Counter[int] = field(default_factory=Counter)  # number of lost runs of each task
+    failures: Counter[int] = field(default_factory=Counter)  # number of failed runs of each task
+    copies: dict[int, TaskRun] = field(default_factory=dict)  # second (speculative) runs of running tasks
+    copied: set[int] = field(default_factory=set)  # tasks whose current attempt has been copied
+    late_ms: float = 0.0  # run time after which a task is copied; 0 if not known yet
     finished_ms: float = 0.0  # executor time of finished tasks
-    factor: float = 1.0  # of its task times, drawn in forks where estimates have errors
+    factor: float = 1.0  # factor of task times, drawn in forks where estimates have errors
 
     def finish_task(self, executor: Executor, now_ms: float) -> None:
-        """Note that an executor has finished its task of the stage."""
+        """Record that an executor has finished its task of the stage."""
         self.done.add(executor.task)
         self.finished_ms += now_ms - executor.start_ms
         executor.start_ms = math.nan
 
     @property
     def unstarted(self) -> int:
-        """Tasks that have not started."""
+        """Number of tasks that have not started."""
         return self.profile.num_tasks - len(self.runs)
 
     @property
     def finished(self) -> int:
-        """Tasks that have finished."""
+        """Number of tasks that have finished."""
         return len(self.done)
 
     def next_task_number(self) -> int:
-        """Take the next task: the one whose run was lost last, else the first that never started."""
+        """Return the number of the next task: the one whose run was lost last, else the first that never started."""
         return self.returned.pop() if self.returned else len(self.runs)
 
     def later_noise(self, task: int, key: int, copy: int = 0) -> tuple[float, float]:
-        """Draw the noise of the current attempt at a task, which is not the first, or of its copy (``COPY``)."""
+        """Draw the noise of the current attempt at a task, which is not the first, or of its copy (``copy=COPY``)."""
         return self.chance(task, Purpose.LEVEL + copy, key), self.chance(task, Purpose.DURATION + copy, key)
 
     def chance(self, task: int, purpose: int, key: int) -> float:
-        """Return the uniform number of a purpose for the current attempt at a task."""
+        """Return the uniform random number for a purpose and the current attempt at a task."""
         before = sum(stage.num_tasks for stage in self.job.profile.stages[: self.number])
         return chance(key, before + task, self.attempts[task], purpose)
 
     def give_back(self, task: int) -> TaskRun:
-        """Let a task wait for another run; returns the lost run."""
+        """Queue a task to run again; return its lost run."""
         self.attempts[task] += 1
         self.copied.discard(task)
         self.noise[task] = self.later_noise(task, self.job.key)
@@ -137,18 +137,18 @@ class Stage:
 
     @property
     def ready(self) -> bool:
-        """Whether all its parents are complete."""
+        """Whether all parents of the stage are complete."""
         return self.rank < math.inf
 
     @property
     def complete(self) -> bool:
-        """Whether all its tasks are finished."""
+        """Whether all tasks of the stage have finished."""
         return self.finished == self.profile.num_tasks
 
 
 @dataclass(eq=False)
 class Executor:
-    """An executor: on a stage of its job, in the pool of its job, in a common pool, or moving."""
+    """State of an executor: on a stage of its job, in the pool of its job, in a common pool, or moving."""
 
     number: int
     class_id: int
@@ -156,14 +156,14 @@ class Executor:
     stage: Stage | None = None
     warm: Stage | None = None  # stage of the last task that its JVM ran; None for a new JVM
     start_ms: float = math.nan  # start of the running task; NaN without one
-    task: int = -1  # task that it started last
-    is_copy: bool = False  # whether that run began as a copy
-    occupation: int = 0  # grows with each stage and each move, so that the end of an earlier one is void
-    away: bool = False  # whether it is out of the cluster
+    task: int = -1  # task that the executor started last
+    is_copy: bool = False  # whether that run began as a speculative copy
+    occupation: int = 0  # number of stages and moves so far; a process that began earlier is void
+    away: bool = False  # whether the executor is out of the cluster
 
     @property
     def source(self) -> Source:
-        """Source whose commitments it carries out."""
+        """Source whose commitments the executor carries out."""
         return self.stage or self.job, self.class_id
 
     def detach(self) -> None:
@@ -172,12 +172,12 @@ class Executor:
         self.occupation += 1
 
 
-#: Executors of one class on a stage, in the pool of a job, or in the common pool.
+#: A source: executors of one class on a stage, in the pool of a job, or in the common pool.
 Source = tuple[Stage | Job | None, int]
 
 
 def jobs_of(sequence: JobSequence) -> list[Job]:
-    """Return all jobs with their stages."""
+    """Create the state of all jobs of a sequence, with their stages and noise."""
     jobs: list[Job] = []
     for profile, arrival_ms in zip(sequence.profiles, sequence.arrival_ms.tolist(), strict=True):
         job = Job(len(jobs), profile, arrival_ms)
@@ -194,7 +194,7 @@ def jobs_of(sequence: JobSequence) -> list[Job]:
 def estimate(
     job: Job, first: Estimate, executors: list[Executor], now_ms: float
 ) -> tuple[NDArray[np.void], NDArray[np.void]]:
-    """Return the current estimates of a job and its stages, ``BELIEF`` [1] and ``ESTIMATE`` [num_stages]."""
+    """Return the current estimates of a job, ``BELIEF`` [1], and of its stages, ``ESTIMATE`` [num_stages]."""
     belief, stages = records(first)
     for stage, row in zip(job.stages, stages, strict=True):
         row["finished"], row["finished_ms"] = stage.finished, stage.finished_ms
@@ -205,7 +205,7 @@ def estimate(
 
 
 def log_of(jobs: list[Job], moves: list[tuple[int, int, float]], lost: list[LostRun]) -> dict[str, Any]:
-    """Return the arrays of an ``EpisodeRecord``; ``moves``: executor, job, and departure in ms."""
+    """Return the arrays of an ``EpisodeRecord``; ``moves`` are executor, job, and departure time in ms."""
     stages = [stage for job in jobs for stage in job.stages]
     places = [(stage, task) for stage in stages for task in range(stage.profile.num_tasks)]
     number = {place: number for number, place in enumerate(places)}
@@ -228,7 +228,7 @@ def log_of(jobs: list[Job], moves: list[tuple[int, int, float]], lost: list[Lost
 
 
 def delay_factor(config: ClusterConfig, stage: Stage, task: int, key: int, is_copy: bool) -> float:
-    """Return the factor by which the current attempt at a task, or its copy, takes longer."""
+    """Return the straggler factor of the current attempt at a task, or of its copy; 1 if it is not slow."""
     share, factor = config.faults.stragglers
     purpose = Purpose.STRAGGLES + COPY * is_copy
     return factor if share > 0 and stage.chance(task, purpose, key) < share else 1.0
@@ -246,12 +246,12 @@ def redrawn_ms(
     Args:
         config: the cluster.
         executors: all executors.
-        seed: seed of the noise.
-        now_ms: time, ms.
-        factors: factors of the task times of the stages of live jobs.
+        seed: seed of the new noise.
+        now_ms: current time, ms.
+        factors: factors of the task times of each stage of live jobs.
 
     Returns:
-        Duration in ms by (job, stage, task, attempt, whether it is a copy).
+        Duration in ms by (job, stage, task, attempt, whether the run is a copy).
     """
     given = {}
     noises = {each.job: each.job.noise(seed) for each in executors if each.job}

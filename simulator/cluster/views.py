@@ -1,4 +1,4 @@
-"""Views of a cluster for learners that expect arrays of fixed shape, and the meaning of their actions."""
+"""Views of a cluster for reinforcement learning: observations as arrays of fixed shape, and the meaning of actions."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ from workloads.errors import ConfigError, check_instance, check_whole
 
 __all__ = ["FlatView", "MakeView", "PaddedView", "Seen", "View", "without_choice"]
 
-#: Bounds that no episode reaches; infinite bounds would cause warnings.
+#: Bounds of spaces that no episode reaches; infinite bounds would cause warnings.
 _MANY = np.iinfo(np.int32).max
 _MUCH = np.finfo(np.float64).max
 
 
 def may_idle(observation: Observation) -> bool:
-    """Whether the offered executors may be left idle: they are offered again, and some event is pending."""
+    """Return whether the offered executors may idle: they will be offered again, and some event is pending."""
     return observation.config.semantics.offer_idle_executors and not observation.last_call
 
 
 def without_choice(observation: Observation) -> Decision | None:
-    """Leave the executors idle; where that is not allowed, give them all to the first schedulable stage."""
+    """Leave the offered executors idle; where that is not allowed, give them all to the first schedulable stage."""
     if may_idle(observation) or not observation.num_schedulable:
         return None
     stage = int(np.argmax(observation.schedulable))
@@ -38,12 +38,12 @@ def without_choice(observation: Observation) -> Decision | None:
 
 @dataclass(frozen=True, eq=False)
 class Seen:
-    """An observation in arrays of fixed shape.
+    """An observation of the cluster as arrays of fixed shape.
 
     Attributes:
         arrays: an element of the view's ``observation_space``.
-        masks: int8 [n + 1] and int8 [limits]: stages, and idling as the last; limits.
-        stages: int64 [n], place of each stage in the observation; -1 if it may not be chosen.
+        masks: int8 [n + 1]: allowed stages, and whether idling is allowed; int8 [limits]: allowed limits.
+        stages: int64 [n], index of each stage in the observation; -1 if the stage must not be chosen.
     """
 
     arrays: Any
@@ -52,24 +52,24 @@ class Seen:
 
     @property
     def has_choice(self) -> bool:
-        """Whether some stage may be chosen."""
+        """Whether some stage can be chosen."""
         return bool((self.stages >= 0).any())
 
     @property
     def action_masks(self) -> NDArray[np.bool_]:
-        """Both masks, bool [n + 1 + limits], as MaskablePPO of sb3-contrib expects them."""
+        """Both masks in one array, bool [n + 1 + limits], as MaskablePPO of sb3-contrib expects."""
         return np.concatenate(self.masks).astype(np.bool_)
 
 
 class View(ABC):
-    """A cluster in arrays of fixed shape, and the meaning of actions.
+    """Base class of views: show a cluster as arrays of fixed shape, and turn actions into decisions.
 
-    An action is a stage, of n, and a limit: ``MultiDiscrete([n + 1, limits])``. Stage n leaves the offered executors
+    An action is one of n stages and a limit: ``MultiDiscrete([n + 1, limits])``. Stage n leaves the offered executors
     idle, whatever the limit.
 
     Args:
         config: the cluster at the beginning of an episode.
-        stages: n.
+        stages: n, the number of stages in an action.
         limits: number of limits.
     """
 
@@ -81,18 +81,18 @@ class View(ABC):
         self._all_limits = np.ones(limits, dtype=np.int8)
 
     def check(self, sequence: JobSequence) -> None:  # noqa: B027
-        """Raise a ``ConfigError`` for a job that can never be shown."""
+        """Raise a ``ConfigError`` if some job is too large to be shown."""
 
     @abstractmethod
     def show(self, observation: Observation) -> Seen:
-        """Return an observation as arrays."""
+        """Return the observation as arrays."""
 
     @abstractmethod
     def limit(self, number: int, observation: Observation) -> int:
-        """Return the parallelism limit that a number in an action stands for."""
+        """Return the parallelism limit for limit number ``number`` of an action."""
 
     def decision(self, observation: Observation, seen: Seen, action: ArrayLike) -> Decision | None:
-        """Return the decision of an action; a stage that may not be chosen is idling, see ``without_choice``."""
+        """Return the decision of an action; a stage that must not be chosen means idling, see ``without_choice``."""
         stage, limit = np.asarray(action).tolist()
         place = int(seen.stages[stage]) if stage < len(seen.stages) else -1
         if place < 0:
@@ -104,7 +104,7 @@ class View(ABC):
         return Seen(arrays, (allowed.copy(), self._all_limits.copy()), stages)
 
 
-#: A class of views, or another function of a configuration that returns a view.
+#: A class of views, or another function from a cluster configuration to a view.
 MakeView = Callable[[ClusterConfig], View]
 
 
@@ -113,15 +113,15 @@ class PaddedView(View):
 
     Args:
         config: the cluster.
-        max_jobs: length of arrays of live jobs.
-        max_stages: length of arrays of their stages.
-        max_edges: length of arrays of their edges; by default twice ``max_stages``.
-        attributes: whether there are arrays of the jobs' attributes, too: ``job_weight`` and ``job_deadline_left_ms``,
-            float64 [max_jobs]; ``job_tenant``, int32 [max_jobs], place in ``Observation.tenants``. Time until the
-            deadline is 0 if it has passed, and the largest number without one.
+        max_jobs: length of the arrays of live jobs.
+        max_stages: length of the arrays of stages.
+        max_edges: length of the arrays of edges; by default twice ``max_stages``.
+        attributes: add arrays of the jobs' attributes: ``job_weight`` and ``job_deadline_left_ms``, float64 [max_jobs];
+            ``job_tenant``, int32 [max_jobs], index in ``Observation.tenants``. Time until the deadline is 0 after the
+            deadline, and the largest float without a deadline.
 
     Raises:
-        ConfigError: a length below 1.
+        ConfigError: a length is below 1.
     """
 
     def __init__(
@@ -144,7 +144,7 @@ class PaddedView(View):
         self.observation_space = self._space()
 
     def limit(self, number: int, observation: Observation) -> int:
-        """The number plus 1."""
+        """Return ``number + 1``."""
         return number + 1
 
     def _space(self) -> spaces.Dict:
@@ -191,7 +191,7 @@ class PaddedView(View):
         )
 
     def check(self, sequence: JobSequence) -> None:
-        """Raise a ``ConfigError`` for a job with too many stages or edges."""
+        """Raise a ``ConfigError`` if some job has too many stages or edges."""
         for number, profile in enumerate(sequence.profiles):
             if profile.num_stages > self.stages or len(profile.edges) > self.edges:
                 raise ConfigError(
@@ -258,30 +258,30 @@ class PaddedView(View):
 
 
 class FlatView(View):
-    """The schedulable stages in one vector, whose length does not depend on the cluster and its jobs.
+    """The schedulable stages in one vector, whose length does not depend on the cluster or the workload.
 
-    **Observation**: float32 [5 + 8 n], or [5 + 10 n] with attributes; values in 0 .. 4. Of the cluster: share of
-    executors that are offered; number of live jobs; number of schedulable stages that are left out; work of the live
-    jobs; whether idling is allowed. Then of each stage: 1; work of its job; work of the stage; unclaimed tasks over
-    executors of the cluster, at most 4; mean duration of its tasks; share of executors that its job holds; whether its
-    job is the source; whether its parents are complete. Zeros follow. Work is mean duration times remaining tasks.
-    Work, durations (in s) and numbers x are given as log(1 + x) / 5.
+    **Observation**: float32 [5 + 8 n], or [5 + 10 n] with attributes; values from 0 to 4. First of the cluster:
+    fraction of executors that are offered; number of live jobs; number of schedulable stages that are left out; work of
+    the live jobs; whether idling is allowed. Then of each stage: 1; work of its job; work of the stage; unclaimed tasks
+    divided by executors of the cluster, at most 4; mean duration of its tasks; fraction of executors that its job
+    holds; whether its job is the source; whether its parents are complete. Zeros pad the vector. Work is mean duration
+    times remaining tasks. Work, durations (in s) and numbers x are given as log(1 + x) / 5.
 
-    Stages are sorted by the work of their job, the least first, then in the order of its profile. Stages after the
-    first n are left out and cannot be chosen.
+    Stages are sorted by the remaining work of their job, the least first, then in the order of the job's profile.
+    Stages after the first n are left out and cannot be chosen.
 
-    **Action**: the limit with number i is ceil((i + 1) / limits) of the executors; see ``View``.
+    **Action**: limit number i is ceil((i + 1) / limits) of the executors; see ``View``.
 
     Args:
         config: the cluster.
-        stages: n.
+        stages: n, the number of stages in the vector.
         limits: number of limits.
-        idle: whether executors may be left idle while a stage may be chosen.
-        attributes: whether each stage has two more values: weight of its job, and time until the job's deadline, in s
-            (0 if it has passed, 4 without one), both as log(1 + x) / 5.
+        idle: whether executors may be left idle while some stage can be chosen.
+        attributes: give each stage two more values: weight of its job, and time until the job's deadline, in s (0 after
+            the deadline, 4 without one), both as log(1 + x) / 5.
 
     Raises:
-        ConfigError: no stage or no limit.
+        ConfigError: ``stages`` or ``limits`` is below 1.
     """
 
     GENERAL, EACH, MOST = 5, 8, 4.0
@@ -303,7 +303,7 @@ class FlatView(View):
         self.observation_space = spaces.Box(0.0, self.MOST, shape, np.float32)
 
     def limit(self, number: int, observation: Observation) -> int:
-        """Return ceil((number + 1) / limits) of the executors in the cluster now."""
+        """Return ceil((number + 1) / limits) of the executors that are in the cluster now."""
         return -(-(number + 1) * observation.num_executors // self.limits)
 
     def show(self, observation: Observation) -> Seen:
@@ -348,7 +348,7 @@ class FlatView(View):
 
 
 def _deadline_left_ms(observation: Observation) -> NDArray[np.float64]:
-    """Return the time until each job's deadline, float64 [J], ms; the largest number without one."""
+    """Return the time until each job's deadline, float64 [J], ms; the largest float without a deadline."""
     left_ms: NDArray[np.float64] = np.clip(observation.job_deadline_ms - observation.time_ms, 0.0, _MUCH)
     return left_ms
 
@@ -358,7 +358,7 @@ def _graded(value: Any) -> Any:
 
 
 def _padded(values: NDArray[Any], length: int, dtype: type[np.generic]) -> NDArray[Any]:
-    """Return the values, padded with zeros."""
+    """Return an array of the given length: the values, then zeros."""
     array = np.zeros(length, dtype=dtype)
     array[: len(values)] = values
     return array

@@ -1,1 +1,1 @@
-"""Objectives of a scheduler: costs that accrue while jobs are in the system. The reward is minus the cost."""
+"""Scheduling objectives: costs that accrue while jobs are in the system. The reward is minus the cost."""

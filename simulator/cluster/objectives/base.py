@@ -1,4 +1,4 @@
-"""Interface of objectives."""
+"""Base class of scheduling objectives, and the attributes of jobs that objectives read."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class AllJobs(NamedTuple):
         arrival_ms: float64 [num_jobs].
         weight: float64 [num_jobs].
         deadline_ms: float64 [num_jobs].
-        tenant: int64 [num_jobs], place of the job's tenant among the tenants.
+        tenant: int64 [num_jobs], index of the job's tenant in ``JobSequence.tenants``.
         tenant_weight: float64 [tenants].
     """
 
@@ -35,20 +35,20 @@ class AllJobs(NamedTuple):
 
     @classmethod
     def of(cls, sequence: JobSequence, deadline_ms: NDArray[np.float64]) -> AllJobs:
-        """Return the attributes of a sequence with these deadlines, float64 [num_jobs], ms."""
+        """Collect the attributes of a sequence whose jobs have the deadlines ``deadline_ms``, float64 [num_jobs]."""
         tenant_weight = np.array([tenant.weight for tenant in sequence.tenants])
         return cls(sequence.arrival_ms, sequence.weight, deadline_ms, sequence.tenant, tenant_weight)
 
 
 class LiveJobs:
-    """Jobs in the system. Arrays are made when they are needed, in order of arrival.
+    """Jobs in the system during an interval. Attribute arrays are computed on first use, in order of arrival.
 
     Args:
-        jobs: numbers of the jobs.
+        jobs: numbers of the live jobs in the sequence.
         of_all: attributes of all jobs of the sequence.
 
     Attributes:
-        carbon: emissions of the cluster in the time that is asked about, g; 0 unless the objective uses them.
+        carbon: emissions of the cluster during the interval, g; 0 unless the objective uses them.
     """
 
     def __init__(self, jobs: Collection[int], of_all: AllJobs) -> None:
@@ -75,21 +75,21 @@ class LiveJobs:
 
     @cached_property
     def by_tenant(self) -> NDArray[np.float64]:
-        """Number of jobs of each tenant over the tenant's weight, float64 [tenants]; 0 for tenants without jobs."""
+        """Number of live jobs of each tenant divided by the tenant's weight, float64 [tenants]."""
         weight = self._of_all.tenant_weight
         return np.bincount(self._of_all.tenant[sorted(self._jobs)], minlength=weight.size) / weight
 
 
 class Objective(ABC):
-    """A cost that accrues over time; a policy minimises its sum."""
+    """A cost that accrues over simulated time. A policy minimises its sum; the reward is minus the cost."""
 
-    #: Whether the cost depends on the jobs in the system; else it depends on the time alone.
+    #: Whether the cost depends on the jobs in the system; else it depends on elapsed time alone.
     depends_on_jobs = True
-    #: Attributes of jobs that the cost is computed from: ``weight``, ``deadline``, ``tenant``.
+    #: Job attributes that the cost is computed from: ``weight``, ``deadline``, ``tenant``.
     attributes: frozenset[str] = frozenset()
-    #: Whether the cost is computed from ``LiveJobs.carbon``; the cluster then needs a signal.
+    #: Whether the cost is computed from ``LiveJobs.carbon``; the cluster then needs a carbon or price signal.
     uses_carbon = False
-    #: Name of the signal that the objective is about; None for the signal of any cluster.
+    #: Name of the signal that the cluster must have; None: any signal.
     signal: str | None = None
 
     @abstractmethod
@@ -98,7 +98,7 @@ class Objective(ABC):
 
         Args:
             begin_ms: beginning of the interval (exclusive), ms.
-            end_ms: its end (inclusive), ms.
+            end_ms: end of the interval (inclusive), ms.
             jobs: jobs in the system during the interval.
-            scale_ms: rewards are divided by this, ms.
+            scale_ms: ``ClusterConfig.reward_scale_ms``, by which rewards are divided.
         """

@@ -1,4 +1,4 @@
-"""Emissions of executors, or the cost of their electricity."""
+"""Objective: carbon emissions of the executors, or the price of their electricity."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ __all__ = ["Carbon"]
 
 
 class Carbon(Objective):
-    """The emissions of the executors in g, or the price of their electricity; 1 g costs as much as 1 s.
+    """Emissions of the executors in g, or the price of their electricity; 1 g counts like 1 s of job time.
 
-    Executors that run a task or move count, and idle ones by ``ClusterConfig.idle_watts``.
+    Executors that run a task or move use ``ClusterConfig.executor_watts``, idle ones ``ClusterConfig.idle_watts``.
 
     Args:
-        signal: name of the signal, as for ``workloads.open_signal``; None for the signal of any cluster.
+        signal: name of the signal, as for ``workloads.open_signal``; None: the signal of the cluster.
     """
 
     uses_carbon = True
@@ -22,5 +22,5 @@ class Carbon(Objective):
         self.signal = signal
 
     def cost_ms(self, begin_ms: float, end_ms: float, jobs: LiveJobs, scale_ms: float) -> float:
-        """Return the emissions."""
+        """Return the emissions of the interval, times 1000."""
         return 1000 * jobs.carbon

@@ -1,4 +1,4 @@
-"""Tardiness and missed deadlines."""
+"""Objective: tardiness, with a penalty for each missed deadline."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ __all__ = ["Deadline"]
 
 
 class Deadline(Objective):
-    """The sum of tardiness, and a penalty for each missed deadline at the time of the deadline.
+    """Sum of tardiness, plus a penalty for each missed deadline when the deadline passes.
 
     Args:
         penalty_s: penalty, s, not negative.
 
     Raises:
-        ValueError: a penalty that is negative or not finite.
+        ValueError: the penalty is negative or not finite.
     """
 
     attributes = frozenset({"deadline"})
@@ -27,7 +27,7 @@ class Deadline(Objective):
         self.penalty_s = penalty_s
 
     def cost_ms(self, begin_ms: float, end_ms: float, jobs: LiveJobs, scale_ms: float) -> float:
-        """Return the time after the jobs' deadlines, and the penalties of deadlines that pass."""
+        """Return the time that jobs spend after their deadlines, plus penalties of deadlines in the interval."""
         late_ms = float(np.maximum(end_ms - np.maximum(jobs.deadline_ms, begin_ms), 0.0).sum())
         passed = (begin_ms <= jobs.deadline_ms) & (jobs.deadline_ms < end_ms)
         return late_ms + 1000 * self.penalty_s * int(passed.sum())

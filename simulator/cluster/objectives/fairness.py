@@ -1,4 +1,4 @@
-"""Unequal service between tenants."""
+"""Objective: fairness between tenants, by Jain's index."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ __all__ = ["Fairness"]
 
 
 class Fairness(Objective):
-    """The time that jobs spend in the system, over Jain's index of the tenants' live jobs.
+    """Sum of job completion times, divided at each time by Jain's fairness index of the tenants' live jobs.
 
-    The index is over the number of live jobs of each tenant, divided by the tenant's weight: 1 if all tenants have
-    as many, 1/n if all live jobs belong to one of n tenants. By Little's law, tenants with equal arrival rates and
+    Jain's index is computed from each tenant's number of live jobs over the tenant's weight: 1 if it is equal for all
+    tenants, 1/n if all live jobs belong to one of n tenants. By Little's law, tenants with equal arrival rates and
     numbers of live jobs have equal mean job completion times. With one tenant this is the sum of job completion times.
 
     Source: Jain, Chiu, Hawe (1984) for the index.
@@ -20,7 +20,7 @@ class Fairness(Objective):
     attributes = frozenset({"tenant"})
 
     def cost_ms(self, begin_ms: float, end_ms: float, jobs: LiveJobs, scale_ms: float) -> float:
-        """Return the time that the jobs spend in the system, over the index."""
+        """Return the time that the live jobs spend in the system, divided by Jain's index."""
         live = jobs.by_tenant
         total = float(live.sum())
         if not total:

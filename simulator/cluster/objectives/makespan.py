@@ -1,4 +1,4 @@
-"""Makespan."""
+"""Objective: makespan, the time until all jobs are complete."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ __all__ = ["Makespan"]
 
 
 class Makespan(Objective):
-    """The elapsed time."""
+    """Elapsed time until the last job is complete."""
 
     depends_on_jobs = False
 

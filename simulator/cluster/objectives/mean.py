@@ -1,4 +1,4 @@
-"""Mean job completion time."""
+"""Objective: mean job completion time (JCT)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ __all__ = ["Mean"]
 
 
 class Mean(Objective):
-    """The sum of job completion times (Decima, section 5.3)."""
+    """Sum of job completion times (Decima, section 5.3)."""
 
     def cost_ms(self, begin_ms: float, end_ms: float, jobs: LiveJobs, scale_ms: float) -> float:
         """Return the time that the jobs spend in the system."""

@@ -1,4 +1,4 @@
-"""Missed deadlines, smoothed."""
+"""Objective: missed deadlines, smoothed."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ __all__ = ["Misses"]
 
 
 class Misses(Objective):
-    """The sum of tardiness, up to a bound for each job.
+    """Sum of tardiness, where the tardiness of a job counts up to a bound.
 
-    Over the bound this is the number of missed deadlines, where a job that is a little late counts in part. Unlike
-    ``Deadline``, nothing is gained by a job that can no longer meet its deadline.
+    Divided by the bound this is the number of missed deadlines, where a slightly late job counts in part. Unlike with
+    ``Deadline``, a job that can no longer meet its deadline has no further cost.
 
     Args:
         bound_s: bound, s, positive.
 
     Raises:
-        ValueError: a bound that is not positive or not finite.
+        ValueError: the bound is not positive or not finite.
     """
 
     attributes = frozenset({"deadline"})
@@ -30,6 +30,6 @@ class Misses(Objective):
         self.bound_s = bound_s
 
     def cost_ms(self, begin_ms: float, end_ms: float, jobs: LiveJobs, scale_ms: float) -> float:
-        """Return the time after the jobs' deadlines and within the bound."""
+        """Return the time that jobs spend after their deadlines and within the bound."""
         last_ms = np.minimum(jobs.deadline_ms + 1000 * self.bound_s, end_ms)
         return float(np.maximum(last_ms - np.maximum(jobs.deadline_ms, begin_ms), 0.0).sum())

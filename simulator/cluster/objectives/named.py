@@ -1,4 +1,4 @@
-"""Objectives by name."""
+"""Look up objectives by name, such as ``jct``, ``power-mean:3`` or ``jct+0.5*deadline:60``."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from workloads.errors import ConfigError, did_you_mean, number_in
 
 __all__ = ["OBJECTIVES", "Sum", "objective_named"]
 
-#: Name -> class.
+#: Names of objectives and their classes.
 OBJECTIVES: dict[str, type[Objective]] = {
     "jct": Mean,
     "mean": Mean,
@@ -32,17 +32,17 @@ OBJECTIVES: dict[str, type[Objective]] = {
     "fairness": Fairness,
     "carbon": Carbon,
 }
-#: Objectives with a number behind their name.
+#: Objectives that take a number after their name.
 WITH_NUMBER = ("power-mean", "deadline", "misses")
-#: The objective with a signal behind its name.
+#: The objective that takes the name of a signal.
 WITH_SIGNAL = "carbon"
 
 
 class Sum(Objective):
-    """A weighted sum of objectives.
+    """Weighted sum of objectives.
 
     Args:
-        terms: factor and objective, at least one.
+        terms: pairs of factor and objective, at least one.
     """
 
     def __init__(self, terms: tuple[tuple[float, Objective], ...]) -> None:
@@ -52,21 +52,21 @@ class Sum(Objective):
         self.signal = next((each.signal for _, each in terms if each.signal is not None), None)
 
     def cost_ms(self, begin_ms: float, end_ms: float, jobs: LiveJobs, scale_ms: float) -> float:
-        """Return the sum of the costs, each times its factor."""
+        """Return the sum of the objectives' costs, each times its factor."""
         return sum(factor * each.cost_ms(begin_ms, end_ms, jobs, scale_ms) for factor, each in self.terms)
 
 
 @lru_cache(maxsize=64)
 def objective_named(text: str) -> Objective:
-    """Return an objective by its name.
+    """Return the objective with a name, such as ``jct``; results are cached.
 
     Args:
-        text: one of ``OBJECTIVES``, such as ``weighted``, ``power-mean:3``, ``deadline:60`` or ``carbon:FILE:60`` (its
-            argument after a colon); ``module:Class`` for a subclass of ``Objective``, also from the current folder,
-            which is built without arguments; or a sum of these with factors, such as ``jct+0.5*deadline:60``.
+        text: a name in ``OBJECTIVES``, some with an argument after a colon, such as ``weighted``, ``power-mean:3``,
+            ``deadline:60`` or ``carbon:FILE:60``; ``module:Class`` for a custom subclass of ``Objective`` (also from
+            the current folder), which is built without arguments; or a sum with factors: ``jct+0.5*deadline:60``.
 
     Raises:
-        ConfigError: an unknown name, a class that cannot be used, or a number that is malformed or out of range.
+        ConfigError: the name is unknown, the class cannot be used, or a number is malformed or out of range.
     """
     terms = []
     for term in text.split("+"):
