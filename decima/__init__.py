@@ -1,6 +1,6 @@
 """Schedulers for clusters that run job DAGs: heuristics and learned policies, compared on the same experiments.
 
-Entry points for notebooks and scripts; the packages contain everything else:
+The entry points of notebooks and scripts; everything else is in the packages:
 
 >>> import decima
 >>> jobs = decima.batch_arrivals(decima.open_workload("tpch").profiles, num_jobs=5, seed=1)
@@ -44,7 +44,8 @@ __all__ = [
 
 __version__ = version("decima")
 
-#: Name -> module; imported at the first use, as PyTorch, Numba and pandas take seconds.
+#: Public name -> its module (``module:NAME`` if the name differs there), imported on first use, since PyTorch, Numba
+#: and pandas take seconds to import.
 _PLACES = {
     "ClusterConfig": "simulator",
     "Decision": "simulator",
@@ -66,8 +67,8 @@ _PLACES = {
 def __getattr__(name: str) -> Any:
     if name not in _PLACES:
         raise AttributeError(f"module 'decima' has no attribute {name!r}")
-    module, _, instead = _PLACES[name].partition(":")
-    return getattr(import_module(module), instead or name)
+    module, _, original = _PLACES[name].partition(":")
+    return getattr(import_module(module), original or name)
 
 
 def __dir__() -> list[str]:

@@ -1,4 +1,4 @@
-"""Output files: checked before the work begins, and written atomically; texts for people and for JSON."""
+"""Output files: check paths before the work begins, write files atomically, escape texts for display and JSON."""
 
 from __future__ import annotations
 
@@ -33,21 +33,21 @@ __all__ = [
 ]
 
 
-#: Characters that a browser could interpret as markup -> their escapes in JSON.
+#: Code point of a character that a browser could interpret as markup -> its escape in JSON.
 _ESCAPED = {ord(each): f"\\u{ord(each):04x}" for each in "<>&"}
-#: Unicode categories of invisible characters: control, format (such as right-to-left), line and paragraph separators.
+#: Unicode categories of invisible characters: control, format (such as right-to-left), line and paragraph separator.
 _UNSEEN = ("Cc", "Cf", "Zl", "Zp")
 
 
 class OutputError(DecimaError, OSError):
-    """An output that cannot be written. The message is one line that names it."""
+    """An output cannot be written. The message is one line that names the output."""
 
 
 def make_folder(folder: Path) -> None:
-    """Create a folder and missing parents, and check that files can be written into it.
+    """Create a folder with its parents, and check that files can be written into it.
 
     Raises:
-        OutputError: they cannot be written.
+        OutputError: the folder cannot be created or written to.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -57,17 +57,15 @@ def make_folder(folder: Path) -> None:
 
 
 def check_file(path: Path) -> None:
-    """Check that a file can be written, without touching an existing one.
+    """Check that a file can be written, without changing an existing file.
 
     Raises:
-        OutputError: the path is a folder, or its folder is missing or cannot be written.
+        OutputError: the path is a folder or a named pipe, or its folder is missing or cannot be written to.
     """
     if path.is_dir():
         raise OutputError(f"cannot write {path}: it is a folder")
-    if path.is_fifo() and path.parts[:2] not in (
-        ("/", "dev"),
-        ("/", "proc"),
-    ):  # those of a shell have a reader
+    # Pipes of a shell (process substitution) have a reader.
+    if path.is_fifo() and path.parts[:2] not in (("/", "dev"), ("/", "proc")):
         raise OutputError(f"cannot write {path}: it is a named pipe, which may have no reader")
     try:
         _prove_writable(path)
@@ -78,10 +76,10 @@ def check_file(path: Path) -> None:
 
 
 def prepare_outputs(folder: Path, *files: Path | None) -> None:
-    """Create a folder, see ``make_folder``, and check files, which may be in it, see ``check_file``.
+    """Create an output folder (``make_folder``), then check output files (``check_file``), which may lie in it.
 
     Raises:
-        OutputError: one of them cannot be written.
+        OutputError: the folder or a file cannot be written.
     """
     make_folder(folder)
     for file in files:
@@ -90,13 +88,13 @@ def prepare_outputs(folder: Path, *files: Path | None) -> None:
 
 
 def versions() -> dict[str, str]:
-    """Return the versions of the software that results depend on."""
+    """Return the versions of the software that results depend on, by name."""
     return {"decima": __version__, "numpy": version("numpy"), "python": platform.python_version()}
 
 
 @contextmanager
 def atomic_path(path: Path) -> Iterator[Path]:
-    """Yield a path to write to, which replaces ``path`` in one step unless the block raises.
+    """Yield a temporary path to write to; at the end of the block it replaces ``path``, unless the block raised.
 
     Special files, such as ``/dev/stdout``, are written directly.
     """
@@ -116,7 +114,7 @@ def atomic_path(path: Path) -> Iterator[Path]:
 
 @contextmanager
 def writing(path: Path) -> Iterator[None]:
-    """Convert an error of the system in the block, such as a full disk, to one that names the file.
+    """Convert operating system errors in the block, such as a full disk, to an error that names the file.
 
     Raises:
         OutputError: the file cannot be written.
@@ -131,9 +129,9 @@ def writing(path: Path) -> Iterator[None]:
 
 @contextmanager
 def uninterrupted() -> Iterator[None]:
-    """Delay Ctrl-C until the end of the block, so that files that belong together are written together.
+    """Delay Ctrl-C until the end of the block, so that it cannot separate files that belong together.
 
-    Has no effect outside of the main thread, which alone receives Ctrl-C.
+    Has no effect outside the main thread, since only the main thread receives Ctrl-C.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -154,15 +152,15 @@ def uninterrupted() -> Iterator[None]:
 
 
 def json_text(content: Any) -> str:
-    """Return JSON without NaN and infinity, which become null."""
-    return json.dumps(_known(content), indent=1, allow_nan=False) + "\n"
+    """Return a value as strict JSON; NaN and infinity become null."""
+    return json.dumps(_finite(content), indent=1, allow_nan=False) + "\n"
 
 
-def _known(value: Any) -> Any:
+def _finite(value: Any) -> Any:
     if isinstance(value, dict):
-        return {key: _known(each) for key, each in value.items()}
+        return {key: _finite(each) for key, each in value.items()}
     if isinstance(value, list | tuple):
-        return [_known(each) for each in value]
+        return [_finite(each) for each in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
@@ -172,15 +170,13 @@ def json_in_html(text: str) -> str:
 
 
 def visible(text: str) -> str:
-    """Replace control characters, such as a terminal's escape codes, by visible text; line ends and tabs remain."""
+    """Escape invisible characters, such as escape codes of a terminal; line ends and tabs remain."""
     return "".join(
-        char if char in "\n\t" or unicodedata.category(char) not in _UNSEEN else _escaped(char)
+        char
+        if char in "\n\t" or unicodedata.category(char) not in _UNSEEN
+        else (f"\\x{ord(char):02x}" if ord(char) < 256 else f"\\u{ord(char):04x}")
         for char in text
     )
-
-
-def _escaped(char: str) -> str:
-    return f"\\x{ord(char):02x}" if ord(char) < 256 else f"\\u{ord(char):04x}"
 
 
 def _prove_writable(path: Path) -> None:
@@ -195,7 +191,7 @@ def _is_device(path: Path) -> bool:
 
 
 def _beside(path: Path) -> Path:
-    """Return a temporary name beside the file; symbolic links are resolved, so that they remain."""
+    """Return a temporary path in the folder of the file; a symbolic link is resolved, so that the link remains."""
     try:
         target = path.resolve()
     except RuntimeError:

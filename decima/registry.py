@@ -1,4 +1,4 @@
-"""Schedulers by their names on the command line."""
+"""Registry of schedulers: make heuristics, learned policies and custom schedulers from their names."""
 
 from __future__ import annotations
 
@@ -63,16 +63,16 @@ __all__ = [
     "split_names",
 ]
 
-#: Name of the learned scheduler, alone or before the name of its policy.
+#: Name of the learned scheduler; ``decima:POLICY`` names its policy, too.
 LEARNED = "decima"
-#: Suffix of its name that switches its guard off.
+#: Suffix of a learned scheduler's name that switches the guard of its policy off.
 UNGUARDED = ",guard=off"
-#: Its names without a policy.
+#: Names of the learned scheduler that leave the policy open.
 ANY_POLICY = (LEARNED, LEARNED + UNGUARDED)
-#: Its default policy if the evaluation setting is unknown.
+#: Policy of ``decima`` if the evaluation setting is unknown.
 DEFAULT_POLICY = "general"
 
-#: Name on the command line -> class, of the heuristics.
+#: Heuristics: name on the command line -> class.
 SCHEDULERS: dict[str, type[Scheduler]] = {
     "random": RandomChoice,
     "fifo": Fifo,
@@ -111,10 +111,10 @@ SCHEDULERS: dict[str, type[Scheduler]] = {
     "graphene": Graphene,
 }
 
-#: Maximum of numbers in a name: beyond it, powers of work overflow.
+#: Largest absolute value of a parameter; beyond it, powers of work overflow.
 LARGEST_PARAMETER = 100
 
-#: Name -> parameters, numbers that may follow the name with colons between them.
+#: Heuristic -> its numeric parameters in the order in which they follow its name, separated by colons.
 PARAMETERS: dict[str, tuple[str, ...]] = {
     "weighted-fair": ("alpha",),
     "capped-srpt": ("coefficient",),
@@ -135,9 +135,9 @@ PARAMETERS: dict[str, tuple[str, ...]] = {
     "graphene-star": ("alpha", "long", "fragmented"),
     "graphene": ("remaining", "fairness"),
 }
-#: Names with another scheduler in them: ``NAME:PARAMETER=VALUE,base=OTHER``.
+#: Heuristics that wrap another scheduler: ``NAME:PARAMETER=VALUE,base=OTHER``.
 WITH_BASE = ("cap", "pcaps", "greenest-first", "carbon-price", "carbon-slack")
-#: Name -> further parameters with their defaults, which ``NAME:PARAMETER=VALUE,..`` sets.
+#: Heuristic -> further parameters with their defaults, which ``NAME:PARAMETER=VALUE,..`` sets.
 CONSTANTS: dict[str, dict[str, float]] = {
     "priced-srpt": PricedConstants()._asdict(),
     "adaptive-srpt": PricedConstants()._asdict() | WEIGHTS,
@@ -151,23 +151,26 @@ SchedulerLike = Union[str, "DecidesStages", "type[DecidesStages]", Decide]
 
 
 def make_scheduler(spec: SchedulerLike, seed: int = 0) -> DecidesStages:
-    """Make a scheduler.
+    """Make a scheduler from its name.
 
     Args:
-        spec: a name: one of ``SCHEDULERS``, which numbers may follow (``PARAMETERS``), in order with colons between
-            them, or as ``PARAMETER=VALUE,..``, or in a JSON file of ``decima tune``; ``decima:POLICY`` with a shipped
-            policy (see ``decima.policy.shipped``) or a file, or ``decima`` for ``general``, and ``,guard=off`` for the
-            same without its guard (see ``NeuralScheduler``); ``module:Class`` for a custom class, also from the current
-            folder, which is built without arguments. ``,no-later-than=1.5``, ``,floor=TENANT:SHARE+..`` and
-            ``,ceiling=TENANT:SHARE+..`` add guarantees to any name. Or a scheduler, a class, or a function of an
-            observation that returns a decision.
-        seed: random seed of schedulers that draw.
+        spec: a name in one of these forms; or a scheduler, a scheduler class, or a function that maps an observation
+            to a decision.
+
+            - ``NAME``: one of ``SCHEDULERS``, with parameters (``PARAMETERS``) as ``NAME:NUMBER:NUMBER..``,
+              ``NAME:PARAMETER=VALUE,..`` or ``NAME:FILE.json``, a file of ``decima tune``.
+            - ``decima:POLICY``: a learned policy, shipped (see ``decima.policy.shipped``) or a file; ``decima`` is
+              ``decima:general``; ``,guard=off`` switches the guard off (see ``NeuralScheduler``).
+            - ``module:Class``: a custom class, also from the current folder, built without arguments.
+            - ``,no-later-than=1.5``, ``,floor=TENANT:SHARE+..``, ``,ceiling=TENANT:SHARE+..`` after any name add
+              guarantees.
+        seed: random seed of schedulers that draw random numbers.
 
     Raises:
         SchedulerError: there is no such scheduler, or it cannot be built.
     """
     if not isinstance(spec, str):
-        return _own_object(spec)
+        return _custom_object(spec)
     if (named := split_guarantees(spec))[1]:
         return guarded(make_scheduler(named[0], seed), named[1])
     has_guard = not spec.endswith(UNGUARDED)
@@ -177,7 +180,10 @@ def make_scheduler(spec: SchedulerLike, seed: int = 0) -> DecidesStages:
     if name in PARAMETERS and has_guard:
         return _with_parameters(spec, name, argument)
     if name == LEARNED:
-        return _learned(spec, argument if colon else DEFAULT_POLICY, has_guard)
+        try:
+            return load_policy(argument if colon else DEFAULT_POLICY, guard=has_guard)
+        except (PartError, PolicyFileError) as error:
+            raise SchedulerError(f"scheduler {spec!r}: {error}") from None
     near = did_you_mean(name, [*SCHEDULERS, LEARNED])
     if not (colon and has_guard) or name in SCHEDULERS or (near and not is_custom(spec)):
         known = ", ".join(map(signature, SCHEDULERS))
@@ -185,16 +191,16 @@ def make_scheduler(spec: SchedulerLike, seed: int = 0) -> DecidesStages:
             f"unknown scheduler {spec!r}{near}: expected one of {known}, decima, decima:POLICY or module:Class; "
             "decima compare and decima.compare know tuned-weighted-fair, too, and decima.tune gives its alpha"
         )
-    return _own_scheduler(spec)
+    return _custom_scheduler(spec)
 
 
 def load_policy(policy: str | Path, guard: bool = True) -> NeuralScheduler:
     """Load a learned scheduler, ready for ``run_episode``.
 
     Args:
-        policy: name of a shipped policy, such as ``tpch-batch`` (see ``decima.policy.shipped``), or else a policy file
-            of ``decima train``.
-        guard: whether its guard masks decisions that leave executors idle while work waits, see ``NeuralScheduler``.
+        policy: name of a shipped policy, such as ``tpch-batch`` (see ``decima.policy.shipped``), or path of a policy
+            file that ``decima train`` wrote.
+        guard: whether a guard masks decisions that leave executors idle while work waits, see ``NeuralScheduler``.
 
     Raises:
         PolicyFileError: there is no such policy, or the file cannot be read.
@@ -211,23 +217,23 @@ def load_policy(policy: str | Path, guard: bool = True) -> NeuralScheduler:
 
 
 def policy_named(spec: str) -> str | None:
-    """Return the policy, a name or a file, in a scheduler's name; None without one."""
+    """Return the policy (name or path) that a scheduler's name contains; None if it contains no policy."""
     name, colon, policy = split_guarantees(spec)[0].removesuffix(UNGUARDED).partition(":")
     return policy if colon and name == LEARNED else None
 
 
 def signature(name: str) -> str:
-    """Return a heuristic's name with its parameters, such as ``seh:FROZEN``."""
+    """Return how to write a heuristic with its parameters, such as ``seh:FROZEN``."""
     return ":".join((name, *map(str.upper, PARAMETERS.get(name, ()))))
 
 
 def split_names(text: str) -> list[str]:
-    """Split names of schedulers at commas, but not inside a name, such as that before ``guard=off``."""
+    """Split a list of scheduler names at commas, except at commas inside a name, as before ``guard=off``."""
     return [name.strip() for name in re.split(r",(?!\s*[\w-]+=)", text)]
 
 
 def parameters(name: str) -> dict[str, float]:
-    """Return the parameters of one of ``PARAMETERS`` that a name can hold, with their defaults."""
+    """Return all parameters of a heuristic in ``PARAMETERS``, with their defaults."""
     found = inspect.signature(SCHEDULERS[name]).parameters
     defaults = {
         each: found[each].default
@@ -271,7 +277,7 @@ def _expected(spec: str, name: str) -> SchedulerError:
 
 
 def _read_parameters(spec: str, name: str, path: Path) -> dict[str, float]:
-    """Read the file that ``decima tune --json`` writes: ``rule`` and ``parameters``, others have no effect."""
+    """Read ``rule`` and ``parameters`` from a file that ``decima tune --json`` wrote; other entries have no effect."""
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
@@ -291,20 +297,13 @@ def _read_parameters(spec: str, name: str, path: Path) -> dict[str, float]:
     return values
 
 
-def _learned(spec: str, name: str, guarded: bool) -> NeuralScheduler:
-    try:
-        return load_policy(name, guard=guarded)
-    except (PartError, PolicyFileError) as error:
-        raise SchedulerError(f"scheduler {spec!r}: {error}") from None
-
-
 @lru_cache(maxsize=16)
 def _actor(path: Path, changed_ns: int) -> Actor | Policy:
-    """Read a policy once in a process, unless the file changes."""
+    """Read a policy file once per process and time of change."""
     return load_actor(path)
 
 
-def _own_scheduler(spec: str) -> DecidesStages:
+def _custom_scheduler(spec: str) -> DecidesStages:
     try:
         scheduler = build_part(spec)
     except PartError as error:
@@ -316,7 +315,7 @@ def _own_scheduler(spec: str) -> DecidesStages:
     return scheduler  # type: ignore[no-any-return]
 
 
-def _own_object(spec: Any) -> DecidesStages:
+def _custom_object(spec: Any) -> DecidesStages:
     if isinstance(spec, type):
         try:
             spec = spec()

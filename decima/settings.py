@@ -1,4 +1,4 @@
-"""Settings of trainings in YAML files: reading, overriding and describing them."""
+"""Training settings in YAML files: read, override, validate and describe them."""
 
 from __future__ import annotations
 
@@ -40,9 +40,9 @@ Whole = Annotated[int, Field(ge=0)]
 Share = Annotated[float, Field(ge=0, le=1)]
 Weight = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
-#: Maximum size of a file of settings, bytes.
+#: Maximum size of a settings file, bytes.
 _LONGEST = 2**18
-#: Adam's first step is ten times as long, and has to be a float32.
+#: Learning rate; Adam's first step is ten times as long and must fit in a float32.
 LearningRate = Annotated[float, Field(gt=0, le=1e37)]
 
 
@@ -50,19 +50,19 @@ _INT, _FLOAT = "tag:yaml.org,2002:int", "tag:yaml.org,2002:float"
 
 
 class TrainingError(DecimaError, ValueError):
-    """Training that cannot start or resume. The message is one line that names the file and the place."""
+    """Training cannot start or resume. The message is one line that names the file and the place."""
 
 
 class DivergedError(TrainingError):
-    """Training with a loss, gradient or probability that is not finite."""
+    """Training diverged: a loss, gradient or probability is not finite."""
 
 
 class Section(BaseModel):
-    """Immutable settings; unknown keys are errors."""
+    """Base class of settings: immutable; unknown keys are errors."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    #: Former name of a key -> name.
+    #: Former name of a setting -> current name.
     RENAMED: ClassVar[Mapping[str, str]] = {}
 
     @model_validator(mode="before")
@@ -90,7 +90,7 @@ class Section(BaseModel):
 
 
 def _is_quoted(text: str, kinds: set[Any]) -> bool:
-    """Return whether pydantic would convert a text to a number or truth value."""
+    """Return whether pydantic would convert a text to a number or Boolean, one of the types ``kinds``."""
     try:
         float(text)
     except ValueError:
@@ -99,7 +99,7 @@ def _is_quoted(text: str, kinds: set[Any]) -> bool:
 
 
 def _kinds(annotation: Any) -> set[Any]:
-    """Return the types in an annotation; ``Any`` permits truth values."""
+    """Return all types in an annotation, nested ones included; ``Any`` permits Booleans."""
     if annotation is Any:
         return {bool}
     inner = [kind for each in get_args(annotation) for kind in _kinds(each)]
@@ -110,7 +110,7 @@ Settings = TypeVar("Settings", bound=Section)
 
 
 def first_problem(error: ValidationError) -> str:
-    """Return one line with the place of the first error and the expected value."""
+    """Describe the first validation error in one line: its place and the expected value."""
     first = error.errors()[0]
     if first["type"] != "value_error":
         return first_error(error)
@@ -120,7 +120,7 @@ def first_problem(error: ValidationError) -> str:
 
 @dataclass(frozen=True)
 class Recipes:
-    """Shipped settings: the YAML files in a folder of package resources."""
+    """Recipes (shipped training settings): the YAML files in a folder of package resources."""
 
     folder: Any
 
@@ -130,11 +130,11 @@ class Recipes:
 
 
 def describe_settings(model: type[Section], given: Section | None = None) -> list[tuple[str, str, str]]:
-    """List all settings: dotted key, value in YAML, meaning.
+    """List all settings as tuples: dotted key, value in YAML, meaning.
 
     Args:
-        model: type of the settings.
-        given: settings with the values; defaults if omitted, also for an omitted section.
+        model: class of the settings.
+        given: settings to show; default values where it or a section of it is None.
     """
     return list(_described(model, "", None if given is None else given.model_dump(mode="json")))
 
@@ -158,7 +158,7 @@ def _described(
 
 
 def is_whole(model: type[BaseModel], key: str) -> bool:
-    """Return whether the setting with this dotted key is a whole number; false for an unknown key."""
+    """Return whether the setting with this dotted key is an integer; false for an unknown key."""
     name, _, rest = key.partition(".")
     if name not in model.model_fields:
         return False
@@ -172,13 +172,13 @@ def is_whole(model: type[BaseModel], key: str) -> bool:
 def read_settings(
     model: type[Settings], recipes: Recipes, source: str | Path, overrides: Sequence[str] = ()
 ) -> Settings:
-    """Read the settings of a training.
+    """Read training settings from a recipe or a YAML file.
 
     Args:
-        model: type of the settings.
+        model: class of the settings.
         recipes: shipped settings.
-        source: name of a recipe, or a YAML file (any path, or a name that ends in .yaml or .yml).
-        overrides: ``section.key=value`` with a value in YAML, which replaces the file's.
+        source: name of a recipe, or path of a YAML file (with a slash, or ending in .yaml or .yml).
+        overrides: texts ``section.key=value`` with values in YAML, which replace values of the file.
 
     Raises:
         TrainingError: there is no such file or recipe, it is malformed, or a key is unknown or has a wrong value.
@@ -194,7 +194,7 @@ def read_settings(
 
 
 def parse_settings(model: type[Settings], document: dict[str, Any], where: str) -> Settings:
-    """Validate keys and values as settings; ``where`` is named in errors.
+    """Validate a document (keys and values) as settings; error messages begin with ``where``.
 
     Raises:
         TrainingError: a key is unknown or has a wrong value.
@@ -234,7 +234,7 @@ def _override(document: dict[str, Any], text: str) -> None:
 
 
 def parse_yaml(text: str, where: str) -> Any:
-    """Parse YAML with numbers of YAML 1.2: ``1:30`` and ``1_000`` are texts; ``where`` is named in errors.
+    """Parse YAML with the number syntax of YAML 1.2; error messages begin with ``where``.
 
     Raises:
         TrainingError: the text is not YAML, or has a key twice or keys that are not names.
@@ -251,7 +251,7 @@ def parse_yaml(text: str, where: str) -> Any:
 
 
 class _Loader(yaml.SafeLoader):
-    """Loader of plain values without duplicate keys, and with numbers of YAML 1.2."""
+    """YAML loader of plain values that refuses duplicate keys and reads numbers as in YAML 1.2."""
 
     #: PyYAML reads YAML 1.1, in which 1:30 is 90, 010 is 8, 1_0 is 10, and 1e-4 is a text.
     yaml_implicit_resolvers = {  # noqa: RUF012  # an attribute of PyYAML's class
@@ -262,12 +262,7 @@ class _Loader(yaml.SafeLoader):
     def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
         try:
             return super().construct_object(node, deep)
-        except (
-            AttributeError,
-            IndexError,
-            TypeError,
-            ValueError,
-        ):  # 2001-13-45, or a number of thousands of digits
+        except (AttributeError, IndexError, TypeError, ValueError):  # 2001-13-45, or thousands of digits
             raise yaml.constructor.ConstructorError(
                 None, None, "this value means nothing", node.start_mark
             ) from None

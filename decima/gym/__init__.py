@@ -1,4 +1,4 @@
-"""Gymnasium: policies trained with other libraries as schedulers, and registered environments with fixed settings.
+"""Gymnasium interface: registered environments, and policies of other RL libraries as schedulers.
 
 Importing this package registers the environments; ``gymnasium.make("decima.gym:decima/TPCHBatch-v0")`` imports it.
 """
@@ -6,7 +6,7 @@ Importing this package registers the environments; ``gymnasium.make("decima.gym:
 import lazy_loader
 from gymnasium.envs.registration import register, registry
 
-import simulator  # noqa: F401  # has environments, too
+import simulator  # noqa: F401  # registers its environments
 
 #: Environment id -> factories of one environment and of a vector environment. Old versions stay registered.
 IDS = {

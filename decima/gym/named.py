@@ -1,7 +1,7 @@
-"""Benchmark environments with fixed settings.
+"""Registered Gymnasium environments for benchmarks, with fixed settings.
 
-The settings of an id never change; a change that alters trajectories gets a new version. Seeds are those of
-``decima compare``: ``reset(seed=7)`` of a cluster environment has the jobs and the task noise of seed 7 there.
+The settings of an environment id never change; a change that alters trajectories gets a new version. Seeds are those
+of ``decima compare``: ``reset(seed=7)`` of a cluster environment has the same jobs and task noise as its seed 7.
 """
 
 from __future__ import annotations

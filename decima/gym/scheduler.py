@@ -1,4 +1,4 @@
-"""Policies with Gymnasium's interface, trained with other libraries, as schedulers."""
+"""Schedulers that wrap policies of other RL libraries: Stable-Baselines3, or any function of observations."""
 
 from __future__ import annotations
 
@@ -17,28 +17,28 @@ from simulator.grid.grid import Grid
 
 __all__ = ["GridPolicyScheduler", "Policy", "PolicyScheduler", "as_grid_scheduler", "as_scheduler"]
 
-#: Function of an observation and an action mask that returns an action.
+#: Function that maps an observation and an action mask to an action.
 Choose = Callable[[Any, NDArray[np.bool_]], ArrayLike]
 
 
 class Predicts(Protocol):
-    """A policy of Stable-Baselines3."""
+    """Interface of policies of Stable-Baselines3."""
 
     def predict(self, observation: Any, *, deterministic: bool) -> tuple[ArrayLike, Any]:
-        """Return action and state (ignored). ``action_masks`` is passed as a keyword if it is a parameter."""
+        """Return an action, and a state, which is ignored. Takes the keyword ``action_masks`` if declared."""
 
 
 Policy = Predicts | Choose
 
 
 def as_scheduler(policy: Policy, view: MakeView = FlatView) -> PolicyScheduler:
-    """Wrap a policy as a scheduler.
+    """Wrap a policy of another RL library as a scheduler.
 
     Args:
         policy: an object with ``predict(observation, action_masks=.., deterministic=True)``, such as MaskablePPO of
-            sb3-contrib, that returns an action or a tuple that begins with one; or a function of observation and
-            mask, bool [stages + 1 + limits], that returns an action. If ``predict`` has no parameter
-            ``action_masks``, an invalid action leaves the executors idle.
+            sb3-contrib, that returns an action or a tuple whose first element is the action; or a function that maps
+            an observation and an action mask, bool [stages + 1 + limits], to an action. If ``predict`` has no
+            parameter ``action_masks``, an invalid action leaves the executors idle.
         view: view of the environment in which the policy was trained.
 
     Returns:
@@ -46,7 +46,7 @@ def as_scheduler(policy: Policy, view: MakeView = FlatView) -> PolicyScheduler:
         returns it is called ``mine:name``.
 
     Raises:
-        SchedulerError: at the start of an episode, if the policy expects another observation space.
+        SchedulerError: the policy expects another observation space; raised at the start of an episode.
 
     >>> from simulator import ClusterConfig, run_episode
     >>> from workloads import batch_arrivals, synthetic_profiles
@@ -59,11 +59,11 @@ def as_scheduler(policy: Policy, view: MakeView = FlatView) -> PolicyScheduler:
 
 
 def as_grid_scheduler(policy: Policy) -> GridPolicyScheduler:
-    """Wrap a policy as a scheduler of grids.
+    """Wrap a policy of another RL library as a scheduler of DeepRM's grid.
 
     Args:
-        policy: as in ``as_scheduler``, called for the n episodes in which a job can be booked: pictures [n, H, W] and
-            masks bool [n, m * M + 1] -> actions, integers [n].
+        policy: as in ``as_scheduler``, but for a batch: the n episodes in which a job can be booked. It maps pictures
+            [n, H, W] and masks, bool [n, m * M + 1], to actions, integers [n].
 
     Returns:
         A scheduler for ``decima.evaluation.grid.evaluate`` and ``decima.schedulers.grid.play``.
@@ -138,13 +138,13 @@ class PolicyScheduler(Scheduler):
 
 
 class GridPolicyScheduler:
-    """Follows a policy in a batch of grids; see ``as_grid_scheduler``."""
+    """Scheduler of grids that follows a policy; see ``as_grid_scheduler``."""
 
     def __init__(self, choose: Choose) -> None:
         self._choose = choose
 
     def __call__(self, grid: Grid) -> NDArray[np.int64]:
-        """Return the actions, int64 [N]; void where no job can be booked.
+        """Return an action for each of N episodes, int64 [N]; the void action where no job can be booked.
 
         Raises:
             SchedulerError: the policy returned invalid actions.

@@ -43,14 +43,7 @@ from workloads.reading import read_bytes
 if TYPE_CHECKING:
     from decima.learning.config import RunConfig
 
-__all__ = [
-    "CARD",
-    "CHECKPOINT",
-    "CONFIG",
-    "POLICY",
-    "TrainingLoop",
-    "check_device",
-]
+__all__ = ["CARD", "CHECKPOINT", "CONFIG", "POLICY", "TrainingLoop", "check_device"]
 
 CHECKPOINT, CONFIG, POLICY, CARD = "checkpoint.pt", "config.yaml", "policy.npz", "policy.md"
 #: Name of the optimiser of behaviour cloning, which is dropped afterwards.

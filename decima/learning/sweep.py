@@ -18,12 +18,7 @@ from typing import Any
 
 import numpy as np
 import optuna
-from optuna.distributions import (
-    BaseDistribution,
-    CategoricalDistribution,
-    FloatDistribution,
-    IntDistribution,
-)
+from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
 from optuna.storages import JournalStorage
 from optuna.storages.journal import JournalFileBackend
 from optuna.trial import TrialState, create_trial
@@ -42,13 +37,7 @@ from decima.outputs import atomic_path, make_folder
 from decima.policy.files import add_about
 from decima.settings import DivergedError, TrainingError, read_settings
 
-__all__ = [
-    "SeedResult",
-    "SweepResult",
-    "Trial",
-    "run_sweep",
-    "seed_folder",
-]
+__all__ = ["SeedResult", "SweepResult", "Trial", "run_sweep", "seed_folder"]
 
 SWEEP, JOURNAL = "sweep.yaml", "study.log"
 #: Settings of a sweep that may differ when it is resumed: the number of trials.
@@ -132,12 +121,7 @@ def seed_folder(number: int, seed: int) -> str:
 
 
 def run_sweep(
-    config: SweepConfig,
-    out: Path,
-    *,
-    workers: int | str = 1,
-    command: str = "",
-    progress: Progress = silent,
+    config: SweepConfig, out: Path, *, workers: int | str = 1, command: str = "", progress: Progress = silent
 ) -> SweepResult:
     """Run the unfinished trainings of a sweep; call it again to resume.
 

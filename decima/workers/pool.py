@@ -28,9 +28,9 @@ EXPECTED = f"a number from 1 to {MOST}, ray, ray:N or ray://HOST:PORT"
 
 
 class Workers(Protocol):
-    """Worker pool that calls ``function(shared, item)`` for many items; a context manager.
+    """Interface of worker pools, which call ``function(shared, item)`` for many work items; a context manager.
 
-    An exception inside the block stops all work at once.
+    An exception inside the ``with`` block stops all workers at once.
 
     Attributes:
         count: number of workers.
@@ -45,13 +45,12 @@ class Workers(Protocol):
     ) -> None: ...
 
     def map(self, function: Callable[[Any, Item], Result], items: Iterable[Item]) -> Iterator[Result]:
-        """Yield results in order of completion; items start in the given order.
+        """Yield the results of ``function(shared, item)`` in order of completion; items start in the given order.
 
-        Data for all items belongs to the function (``functools.partial``), which is sent once to each process or
-        node.
+        Bind data that all items need to ``function`` (``functools.partial``): a node of Ray receives it only once.
 
         Raises:
-            WorkerError: workers died, after the last retry.
+            WorkerError: a worker died, or with Ray all retries of a work item failed.
             Exception: the first exception that ``function`` raises.
         """
 
@@ -60,11 +59,12 @@ def check_workers(spec: int | str) -> int | str:
     """Validate a specification of workers.
 
     Args:
-        spec: number of processes; ``ray`` or ``ray:N`` for actors of the Ray cluster that ``RAY_ADDRESS`` names, or of
-            a cluster started here; ``ray://HOST:PORT`` for a remote cluster. Without N, one worker per CPU.
+        spec: number of processes; ``ray`` or ``ray:N`` for N actors (default: one per CPU) of the Ray cluster that the
+            environment variable ``RAY_ADDRESS`` names, else of a new Ray on this machine; ``ray://HOST:PORT`` for
+            a remote cluster.
 
     Returns:
-        The specification; a number as ``int``.
+        The specification; a number of processes as ``int``.
 
     Raises:
         WorkerError: the specification is malformed, or Ray is not installed.
@@ -83,8 +83,8 @@ def make_workers(shared: Any, spec: int | str, most: int | None = None) -> Worke
     """Create a worker pool.
 
     Args:
-        shared: first argument of every call; picklable unless the work stays in this process.
-        spec: see ``check_workers``.
+        shared: first argument of every call; picklable, except for a single process.
+        spec: number of processes or Ray cluster, see ``check_workers``.
         most: maximum number of workers; unlimited if None.
 
     Raises:
@@ -106,17 +106,17 @@ def map_in_order(
     """Run work items and return their results in the order of the items.
 
     Args:
-        workers: the pool.
+        workers: worker pool.
         function: called as ``function(shared, item)``.
-        items: the work items.
-        progress: progress callback, called with the finished and the total size.
+        items: work items.
+        progress: progress callback, called with the size of the finished items and the total size.
         sizes: size of each item; 1 by default.
 
     Returns:
-        The results, and the CPU time of other processes, s.
+        The results, and the CPU time of processes other than the caller, s.
 
     Raises:
-        WorkerError: workers died.
+        WorkerError: a worker died.
         Exception: the first exception that ``function`` raises.
     """
     size = [1] * len(items) if sizes is None else list(sizes)

@@ -1,4 +1,4 @@
-"""Worker processes on this machine, which end cleanly after Ctrl-C, errors and the parent's death."""
+"""Worker processes on this machine. They end after Ctrl-C, an error or the death of the calling process."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ __all__ = ["Processes", "WorkerError", "available_cpus"]
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
-#: First argument of every call; sent once to each worker.
+#: In a worker: first argument of every call, which is sent once to each worker.
 _shared: Any = None
 
 
@@ -38,9 +38,9 @@ def available_cpus() -> int:
 class Processes:
     """Worker pool of processes, see ``pool.Workers``.
 
-    A pool of one runs in the calling process. Otherwise processes are spawned, not forked, which behaves the same on
-    all platforms and is safe beside threads; a script needs ``if __name__ == "__main__":``. Workers leave Ctrl-C and
-    SIGTERM to the caller: an exception inside the block ends them at once.
+    A pool of one worker runs in the calling process. More workers are spawned processes, not forked ones: spawning is
+    the same on all platforms and safe beside threads. A script needs ``if __name__ == "__main__":``. Workers ignore
+    Ctrl-C and SIGTERM; an exception inside the ``with`` block ends them at once.
 
     Args:
         shared: first argument of every call; picklable if ``count`` is more than 1.
@@ -71,8 +71,8 @@ class Processes:
         if error is not None:
             for process in set(multiprocessing.active_children()) - self._others:
                 process.kill()
-            # If a worker died while sending a result, the pool waits for the rest as long as this process holds the
-            # other end open, and there is no public way to close it.
+            # If a worker died while sending a result, the pool waits for the rest of the result until this process
+            # closes its end of the pipe. ProcessPoolExecutor has no public method for that.
             self._pool._result_queue._writer.close()  # type: ignore[attr-defined]
         self._pool.shutdown(cancel_futures=True)
 
@@ -102,8 +102,8 @@ class Processes:
 def _children_leave_signals() -> Iterator[None]:
     """Block Ctrl-C and SIGTERM in processes started inside the block, from their first instruction on.
 
-    In this process signals are deferred. Windows has no signal masks; there, workers ignore the signals once they
-    run.
+    In the calling process, signals wait until the end of the block. Windows has no signal masks: workers there ignore
+    signals only after ``_start_worker``.
     """
     if not hasattr(signal, "pthread_sigmask"):
         yield

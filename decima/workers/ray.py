@@ -1,8 +1,8 @@
 """Worker actors on a Ray cluster; needs the extra ``ray``.
 
-Data for all work items lies in Ray's object store and is sent once to each node. When an actor or its node dies,
-another actor repeats its work item, and a replacement actor is requested, which starts wherever a CPU is free. The
-calling process must stay alive.
+Data that all work items need lies in Ray's object store and is sent once to each node. When an actor or its node dies,
+another actor repeats the work item, and a replacement actor starts wherever a CPU is free. The calling process must
+stay alive.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ CONNECT_S = 10.0
 
 
 class _Running(NamedTuple):
-    """An actor and the index of its work item; None while the actor starts."""
+    """An actor and the index of its work item (None while the actor starts)."""
 
     actor: Any
     number: int | None
@@ -97,8 +97,7 @@ class RayWorkers:
                 while self._idle and waiting:
                     actor, number = self._idle.pop(), waiting.popleft()
                     tries[number] += 1
-                    # In a list, since Ray resolves references in arguments but not in lists; so an actor fetches the
-                    # function only once.
+                    # Ray resolves references in arguments but not in lists: so an actor fetches the function once.
                     self._running[actor.work.remote([common], work[number])] = _Running(actor, number)
                 ready, (actor, done) = self._next()
                 self._idle.append(actor)
@@ -127,12 +126,12 @@ class RayWorkers:
                     self._start_one()
 
     def _start_one(self) -> None:
-        """Request an actor. It may wait for a CPU until its first answer."""
+        """Request an actor, which may have to wait for a free CPU before it answers."""
         actor = self._make.remote([self._shared])
         self._running[actor.begun.remote()] = _Running(actor, None)
 
     def _next(self) -> tuple[Any, _Running]:
-        """Wait for the next answer; return it with its actor and work item."""
+        """Wait for the next answer of an actor; return its reference, and the actor with its work item."""
         works = any(each.number is not None for each in self._running.values())
         ready, _ = self._ray.wait(list(self._running), timeout=None if works else PATIENCE_S)
         if not ready:

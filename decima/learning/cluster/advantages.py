@@ -18,12 +18,7 @@ from numpy.typing import NDArray
 
 from decima.learning.checkpoint import TrainingPart
 from decima.learning.cluster.load import LIVE_JOBS, NUM_LOADS
-from decima.learning.cluster.rollout import (
-    EpisodePlan,
-    Trajectories,
-    record_scheduler,
-    start_episodes,
-)
+from decima.learning.cluster.rollout import EpisodePlan, Trajectories, record_scheduler, start_episodes
 from decima.policy.parts import build_part
 from decima.registry import make_scheduler
 

@@ -179,10 +179,7 @@ class Labeller:
         others = list(likely)[: self._dcl.decisions]
 
         own_job = int(observation.stage_job[own.stage])
-        work, next_stage = (
-            observation.work_ms(observation.remaining_tasks),
-            observation.jobs["next_stage"],
-        )
+        work, next_stage = (observation.work_ms(observation.remaining_tasks), observation.jobs["next_stage"])
         jobs = [job for job in np.argsort(work, kind="stable").tolist() if job != own_job]
         changes = [(job, 0.0) for job in jobs if next_stage[job] >= 0][: self._dcl.jobs]
         changes += [(own_job, factor) for factor in FACTORS]
@@ -269,10 +266,7 @@ def _choice(
 
 
 def select(
-    own: Candidate,
-    others: Sequence[Candidate],
-    futures: int,
-    cost_ms: Callable[[Candidate, int], float],
+    own: Candidate, others: Sequence[Candidate], futures: int, cost_ms: Callable[[Candidate, int], float]
 ) -> tuple[Candidate, float]:
     """Select a candidate by sequential halving, and test it on other futures.
 

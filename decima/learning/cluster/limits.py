@@ -157,10 +157,7 @@ class Limits:
         """Metrics of an iteration: the largest excess, and the sum of the multipliers."""
         if not self.limits:
             return {}
-        return {
-            "limit_excess": float(self.excess.max()),
-            "limit_multiplier": float(self.multipliers.sum()),
-        }
+        return {"limit_excess": float(self.excess.max()), "limit_multiplier": float(self.multipliers.sum())}
 
     def state(self) -> dict[str, Any]:
         """Return the state for checkpoints; empty without limits."""

@@ -58,10 +58,7 @@ def _share_of(progress: float, part: float) -> float:
 
 
 #: Arguments of a custom class.
-Options = Annotated[
-    dict[str, Any] | None,
-    Field(description="arguments of a class of your own, by name"),
-]
+Options = Annotated[dict[str, Any] | None, Field(description="arguments of a class of your own, by name")]
 
 
 class _Replaceable(Section):
@@ -92,8 +89,7 @@ class PolicySection(Section):
         Field(default="shortcut", description="preset, see decima.policy.config.PRESETS")
     )
     overrides: dict[str, Any] = Field(
-        default={},
-        description="fields of decima.policy.config.PolicyConfig that differ from the preset",
+        default={}, description="fields of decima.policy.config.PolicyConfig that differ from the preset"
     )
     stage_features: tuple[Feature, ...] | None = Field(
         default=None, description="further features of stages; names of your own are module:Class"
@@ -210,8 +206,7 @@ class WorkloadSection(AttributesSection):
     )
     jobs: int = Field(default=20, ge=1, le=10_000_000, description="jobs in each sequence")
     memory_demand: Literal["own", "uniform"] = Field(
-        default="own",
-        description="memory of tasks: the workload's, or drawn from (0, 1] for each stage",
+        default="own", description="memory of tasks: the workload's, or drawn from (0, 1] for each stage"
     )
     interval: Positive | tuple[Positive, ...] = Field(
         default=25.0,

@@ -192,8 +192,7 @@ class SettingsSection(AttributesSection):
     straggler_share: Delay = Field(default=0.0, description="probability that a run of a task is slow")
     straggler_factor: Number = Field(default=4.0, description="factor by which a slow run takes longer")
     lost_output: Delay = Field(
-        default=0.0,
-        description="probability that outputs are lost with executors, in the whole sequence",
+        default=0.0, description="probability that outputs are lost with executors, in the whole sequence"
     )
 
     @field_validator("sources")

@@ -28,12 +28,7 @@ from decima.learning.cluster.dcl import Counts, label_plans
 from decima.learning.cluster.limits import Limits, parse_limits
 from decima.learning.cluster.ppo import PPO
 from decima.learning.cluster.reinforce import Reinforce, split
-from decima.learning.cluster.rollout import (
-    Shared,
-    Trajectories,
-    plan_iteration,
-    record_sequence,
-)
+from decima.learning.cluster.rollout import Shared, Trajectories, plan_iteration, record_sequence
 from decima.learning.cluster.settings import by_cell
 from decima.learning.cluster.validation import (
     evaluate_weights,

@@ -109,8 +109,7 @@ class UpdateSection(Section):
         description="mean of a set's episodes at the same time, or after as many actions, which is subtracted",
     )
     step: Literal["iteration", "group"] = Field(
-        default="iteration",
-        description="one gradient step from all sets, or one from each pass",
+        default="iteration", description="one gradient step from all sets, or one from each pass"
     )
     discount: Share = Field(default=1.0, description="discount of a reward per step of the clock")
     entropy: Weight = Field(default=0.0, description="weight of the entropy bonus")
