@@ -1,4 +1,4 @@
-"""Decima's policy: a graph neural network (GNN) that chooses stages and parallelism limits.
+"""Decima's policy: a graph neural network (GNN) that chooses the next stage and its job's parallelism limit.
 
 Source: Decima (SIGCOMM 2019), section 5.
 """

@@ -1,6 +1,6 @@
-"""Configuration of a policy: input features, networks and parallelism limits; presets.
+"""Configuration of a policy network: input features, graph neural network (GNN), parallelism limits; presets.
 
-The configuration is stored with the weights, so that a policy runs on any cluster without further settings.
+A policy file stores the configuration with the weights, so that the policy runs on any cluster without settings.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ class CustomPart(NamedTuple):
     """A custom class of a policy.
 
     Attributes:
-        key: field of ``PolicyConfig`` that names it.
+        key: field of ``PolicyConfig`` that names the class.
         name: ``module:Class``.
-        base: name of the required base class, which is imported only when needed.
+        base: ``module:Class`` of the required base class; a name, since importing the class takes time.
     """
 
     key: str
@@ -48,12 +48,12 @@ class CustomPart(NamedTuple):
 
 
 class Feature(BaseModel):
-    """An input of the network for a stage or a job: ``value / scale``, or ``log(1 + value / scale)``.
+    """An input feature of a stage or a job: ``value / scale``, or ``log(1 + value / scale)``.
 
     Attributes:
         name: one of ``decima.policy.compiled.features.FEATURES``, or ``module:Class``, a custom ``StageFeature``.
         scale: divisor, in the unit of the feature.
-        log: whether to compress it by the logarithm.
+        log: whether to compress the feature by the logarithm.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -69,53 +69,53 @@ class Feature(BaseModel):
         return self
 
 
-#: Largest constant of a rule.
+#: Largest absolute value of a rule's constant.
 LARGEST_CONSTANT = 100
-#: Number of units of a layer; the bound limits what a policy file can allocate.
+#: Number of units of a layer; the bound limits the memory that a policy file can allocate.
 _Width = Annotated[int, Field(ge=1, le=1024, strict=True)]
 
 
 class PolicyConfig(BaseModel):
-    """Configuration of a policy.
+    """Configuration of a policy network.
 
     Source: Decima (SIGCOMM 2019), sections 5.1 and 5.2, and its appendix on the network.
 
     Attributes:
-        stage_features: F features of each stage.
-        job_features: features of each job, read by the heads with ``shortcut``.
+        stage_features: the F input features of a stage.
+        job_features: input features of a job; the heads read them if ``shortcut``.
         embedding: width D of stage, job and global embeddings.
-        hidden: hidden widths of the six embedding networks and of the network that lifts the features.
+        hidden: hidden widths of the six embedding networks and of the network that lifts stage features.
         head_hidden: hidden widths of the two heads.
         activate_embeddings: whether embedding networks end in an activation.
-        encoder: ``sums``: messages of children are summed, as in the paper; ``attention``: they are averaged with
-            attention weights (GATv2; Brody et al., 2022); or ``module:Class``, a custom ``Encoder``.
+        encoder: message passing: ``sums``, the sum over the messages of children, as in the paper; ``attention``, their
+            mean with attention weights (GATv2; Brody et al., 2022); or ``module:Class``, a custom ``Encoder``.
         stage_head: ``layers`` of widths ``head_hidden``, or ``module:Class``, a custom ``StageHead``.
-        limit_head: likewise, a ``LimitHead``.
+        limit_head: ``layers`` of widths ``head_hidden``, or ``module:Class``, a custom ``LimitHead``.
         message_order: ``height``: each stage receives messages once, after all its children have received theirs;
             ``decima-sim``: order of the published code, which differs in DAGs with paths of more than 8 edges.
         aggregate: whether a non-linear ``g`` follows the sum over children (equation 1 of the paper).
-        summary_aggregate: the same for the sums over stages and over jobs.
+        summary_aggregate: whether a non-linear ``g`` follows the sums over stages and over jobs.
         shortcut: whether job summary and heads receive raw features in addition to embeddings.
         graph: whether there is a graph neural network; without it the heads receive raw features only.
         finished_stages: whether finished stages are in the graph; they do not change other stages' embeddings.
-        limit: ``input``: the limit is an input of its head (section 5.2); ``outputs``: one output for each limit;
-            ``stage``: limits of single stages instead of jobs; ``none``: a stage gets all offered executors.
-        limit_scale: divisor of the limit as an input.
-        num_limits: number of outputs, the largest limit with ``outputs``.
-        all_limits: offer all limits up to the number of executors, not only limits with different effects: up to the
-            executors that the job holds and the chosen stage can get now.
-        wait: offer the job's current number of executors as a limit too; it leaves the executors idle where they are
+        limit: ``input``: the limit is an input of the limit head (section 5.2); ``outputs``: the limit head has one
+            output for each limit; ``stage``: limits apply to single stages instead of jobs; ``none``: a stage gets
+            all offered executors.
+        limit_scale: divisor of the limit as an input, executors.
+        num_limits: number of outputs with ``limit="outputs"``, and so the largest limit.
+        all_limits: offer all limits up to the number of executors, not only limits with different effects now, which
+            end at the executors that the job holds plus those that the chosen stage can use.
+        wait: offer the job's current number of executors as a limit, too; it leaves the executors idle until they are
             offered again. In the paper all offered executors are committed.
-        rule: rule of the features ``rule``, ``rule_executors`` and ``price``.
-        rule_constants: constants of the rule that differ from its defaults, by name, such as those that ``decima tune``
-            found.
+        rule: heuristic that computes the features ``rule``, ``rule_executors`` and ``price``.
+        rule_constants: constants of the rule, by name, that differ from its defaults, such as results of
+            ``decima tune``.
         rule_stage_weight: weight of the feature ``rule`` in the scores of stages, so that the networks learn
-            deviations from the rule. Requires that stage feature.
-        rule_limit_weight: penalty for each ``limit_scale`` executors between a limit and the rule's. Requires the job
-            feature ``rule_executors`` and ``limit="input"``.
+            deviations from the rule (residual policy). Requires the stage feature ``rule``.
+        rule_limit_weight: penalty on the score of a limit for each ``limit_scale`` executors between the limit and
+            the rule's limit. Requires the job feature ``rule_executors`` and ``limit="input"``.
         guard: mask, in training too, choices that leave executors idle or waiting for a late stage while a ready
-            stage is worth a move; see ``decima.policy.compiled.graphs``. Such a policy is not trained in the masked
-            states.
+            stage is worth a move; see ``decima.policy.compiled.graphs``. Masked choices are not trained.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -177,17 +177,17 @@ class PolicyConfig(BaseModel):
 
     @property
     def rule_column(self) -> int:
-        """Column of ``rule`` among the stage features; -1 without it."""
+        """Column of the feature ``rule`` among the stage features; -1 if missing or compressed."""
         return _place("rule", self.stage_features)
 
     @property
     def rule_limit_column(self) -> int:
-        """Column of ``rule_executors`` among the job features; -1 if missing or compressed."""
+        """Column of the feature ``rule_executors`` among the job features; -1 if missing or compressed."""
         return _place("rule_executors", self.job_features)
 
     @property
     def rule_limit_scale(self) -> float:
-        """Scale of ``rule_executors``."""
+        """Scale of the job feature ``rule_executors``; 1 if missing or compressed."""
         return self.job_features[self.rule_limit_column].scale if self.rule_limit_column >= 0 else 1.0
 
     @property
@@ -208,12 +208,12 @@ class PolicyConfig(BaseModel):
 
     @property
     def is_compiled(self) -> bool:
-        """Whether compiled code can evaluate the policy: no network is custom."""
+        """Whether compiled code can evaluate the policy, which needs networks that are all built in."""
         return not any(map(is_custom, (self.encoder, self.stage_head, self.limit_head)))
 
     @property
     def head_inputs(self) -> dict[str, int]:
-        """Number of inputs of each head for a stage or a job, without the limit."""
+        """Number of inputs of each head (for one stage or job), not counting the limit."""
         embedded = self.embedding if self.graph else 0
         sees_raw = self.shortcut or not self.graph
         of_stage = (len(self.stage_features) if sees_raw else 0) + 3 * embedded
@@ -222,7 +222,7 @@ class PolicyConfig(BaseModel):
 
     @property
     def layers(self) -> dict[str, tuple[int, ...]]:
-        """Network name -> widths, input first. Custom parts are left out.
+        """Widths of the layers of each network by name, input first. Custom parts are left out.
 
         ``stage_input`` lifts the features. Then come the paper's f and g of each level (``message`` and
         ``aggregate`` for stages, with ``attention`` between them, ``job_summary``, ``job_aggregate``,
@@ -274,12 +274,12 @@ def _place(name: str, features: tuple[Feature, ...]) -> int:
 def _features(
     names: str, executors: float | None = None, changed: Mapping[str, tuple[float, bool]] | None = None
 ) -> tuple[Feature, ...]:
-    """Return features with their default scales.
+    """Return features with default scales, except where another scale is given.
 
     Args:
         names: feature names, separated by spaces.
-        executors: scale of features that count executors, instead of the default.
-        changed: name -> ``scale`` and ``log``, instead of the default.
+        executors: scale of features that count executors; None for the default.
+        changed: feature name -> ``scale`` and ``log``.
     """
     features = []
     for name in names.split():
@@ -290,7 +290,7 @@ def _features(
     return tuple(features)
 
 
-#: The network of the paper: 12,802 parameters (the paper: 12,736).
+#: The paper's network: 12,802 parameters (the paper says 12,736).
 PAPER_POLICY = PolicyConfig(
     stage_features=_features(
         "unclaimed_tasks unclaimed_work_ms job_executors offered_executors local",
@@ -305,7 +305,7 @@ _STAGE = (
     "unclaimed_tasks mean_task_ms unclaimed_work_ms running_executors job_executors offered_executors local ready"
     " job_work_ms"
 )
-#: Useful parallelism of jobs.
+#: Features of the useful parallelism of jobs.
 _USEFUL = "share_executors lasting_executors thrifty_executors fast_executors"
 
 _PLAIN_WORK = {"unclaimed_work_ms": (100_000.0, False)}
@@ -317,8 +317,8 @@ SHORTCUT_POLICY = PolicyConfig(
     shortcut=True,
 )
 
-#: ``SHORTCUT_POLICY`` with features of useful parallelism, which profiles have and mean durations do not, and with the
-#: choice to leave executors idle.
+#: ``SHORTCUT_POLICY`` with features of useful parallelism, which need profiles and not only mean task durations, and
+#: with the choice to leave executors idle.
 PROFILED_POLICY = SHORTCUT_POLICY.model_copy(
     update={
         "stage_features": _features(f"{_STAGE} next {_USEFUL}", executors=2, changed=_PLAIN_WORK),
@@ -328,6 +328,7 @@ PROFILED_POLICY = SHORTCUT_POLICY.model_copy(
     }
 )
 
+#: Features of executor classes.
 _OF_CLASSES = "larger_share busy_executors fitting_share"
 _PACKING_STAGE = (
     f"{_STAGE} next {_USEFUL} {_OF_CLASSES} unused_cpu unused_memory covering_share free_covering_executors"
@@ -342,7 +343,7 @@ PACKING_POLICY = PROFILED_POLICY.model_copy(
     }
 )
 
-#: ``PACKING_POLICY`` with features of the rule for executors of several classes.
+#: ``PACKING_POLICY`` with features of ``packed-srpt``, the rule for executors of several classes.
 TOLD_PACKING_POLICY = PACKING_POLICY.model_copy(
     update={
         "stage_features": _features(f"{_PACKING_STAGE} rule rule_executors"),
@@ -353,11 +354,11 @@ TOLD_PACKING_POLICY = PACKING_POLICY.model_copy(
     }
 )
 
-#: Scales of executor counts for clusters of any size: they resolve single executors when there are few.
+#: Scales of executor counts for clusters of any size: the logarithm still separates 1 from 2 executors.
 _COUNTS = dict.fromkeys([*_USEFUL.split(), "running_executors"], (1.0, True))
 
-#: For clusters of any size, jobs of any scale and any moving delay. Features of the strongest rule for executors of one
-#: class let it learn only deviations from the rule (residual policy learning; Silver et al., 2018).
+#: For clusters of any size, jobs of any scale and any moving delay. Its networks learn deviations from the strongest
+#: rule for executors of one class (residual policy learning; Silver et al., 2018).
 GENERAL_POLICY = PROFILED_POLICY.model_copy(
     update={
         "stage_features": _features(
@@ -371,7 +372,7 @@ GENERAL_POLICY = PROFILED_POLICY.model_copy(
     }
 )
 
-#: The network of the published code: 4,770 parameters.
+#: The network of the published code (decima-sim): 4,770 parameters.
 DECIMA_SIM_POLICY = PolicyConfig(
     stage_features=_features(
         "job_executors local offered_executors remaining_work_ms remaining_tasks",

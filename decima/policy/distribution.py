@@ -1,7 +1,7 @@
-"""Training distributions as quantiles, and the check whether an evaluation setting is out of distribution.
+"""Training distributions of policies as quantiles, and the check whether a setting is out of distribution.
 
-A policy file may contain ``trained_on``, the distribution of its training clusters and jobs, since a network does not
-say where it can be trusted. Quantities of jobs are quantiles, so that a single unusual job does not matter.
+A policy file may contain ``trained_on``, the distribution of the training clusters and jobs, since the output of a
+network does not show whether it can be trusted. Quantiles ignore a single unusual job.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ __all__ = [
     "summarise",
 ]
 
-#: Quantiles of a ``Spread``.
+#: Probabilities of the quantiles of a ``Spread``.
 QUANTILES = (0.05, 0.5, 0.95)
-#: Number of significant digits.
+#: Number of significant digits of a stored quantile.
 DIGITS = 4
 
 _Number = Annotated[float, Field(ge=0, allow_inf_nan=False, strict=True)]
@@ -48,10 +48,10 @@ class Spread(NamedTuple):
 
 
 class Distribution(BaseModel):
-    """Clusters and their jobs as quantiles: training distribution of a policy, or evaluation setting.
+    """Distribution of clusters and jobs as quantiles: a policy's training distribution, or an evaluation setting.
 
     Attributes:
-        arrivals: sequences are batches, streams, or both.
+        arrivals: whether job sequences are batches, streams, or both.
         objective: see ``ClusterConfig.reward``; None for the mean JCT.
         executors: number of executors of all classes.
         classes: number of executor classes.
@@ -60,7 +60,7 @@ class Distribution(BaseModel):
         tasks: number of tasks of a job.
         task_s: mean task duration of a job, s.
         work_s: number of tasks of a job times their mean duration, s.
-        delay_tasks: moving delay divided by the mean task duration of a job.
+        delay_tasks: moving delay divided by the job's mean task duration.
         jobs: number of jobs of a batch; None if there are only streams.
         load: offered load of a stream; None if there are only batches.
         job_error, stage_error, task_count_error, unknown: errors of estimates, see ``Knowledge``; 0 if exact.
@@ -105,7 +105,7 @@ class Distribution(BaseModel):
         return self
 
     def spreads(self) -> Iterator[tuple[str, Spread]]:
-        """Yield each quantity that is not None, with its name."""
+        """Yield name and quantiles of each quantity that is not None."""
         for quantity in QUANTITIES:
             spread = getattr(self, quantity.name)
             if spread is not None:
@@ -113,16 +113,16 @@ class Distribution(BaseModel):
 
 
 class Quantity(NamedTuple):
-    """One quantity of a ``Distribution``, and how far out of it a policy can be trusted.
+    """One quantity of a ``Distribution``, and its tolerances: how far outside training a policy can be trusted.
 
     Attributes:
-        name: name of the attribute.
+        name: attribute of ``Distribution``.
         title: title in tables.
-        text: format of messages.
-        down: largest factor by which the median may be below the 5 % quantile of the training.
-        up: largest factor by which the median may be above the 95 % quantile of the training.
-        shares: whether it is displayed in percent.
-        inside: values up to this are inside any distribution.
+        text: format string of messages.
+        down: largest factor by which a setting's median may be below the training's 5 % quantile.
+        up: largest factor by which a setting's median may be above the training's 95 % quantile.
+        shares: whether the quantity is displayed in percent.
+        inside: values up to this one are inside any training distribution.
     """
 
     name: str
@@ -134,14 +134,14 @@ class Quantity(NamedTuple):
     inside: float = 0.0
 
 
-#: The 95 % quantile may be above the training's by this factor times ``Quantity.up``. Not measured, only generous.
+#: A setting's 95 % quantile may be above the training's by this factor times ``Quantity.up``. Not measured; generous.
 TAIL = 4.0
-#: Largest ratios of the three quantiles of similar distributions. Outer quantiles of a few hundred jobs are noisy.
+#: Largest ratio of each quantile between similar distributions. Outer quantiles of a few hundred jobs are noisy.
 SIMILARITY = Spread(2.5, 1.4, 2.5)
-#: Tolerances come from measurements with policies trained on TPC-H with 50 executors, in batches of 20 or in streams:
-#: mean JCT relative to the rule ``profiled-srpt`` on the same three sequences. Jobs are embedded TPC-H in batches of 20
-#: and streams 4 s apart, unless stated. A loss of at most about 10 % counts as in distribution; a larger one, and any
-#: value far from the measured ones, is out of distribution.
+#: Quantities with tolerances, from measurements of policies that were trained on TPC-H with 50 executors, in batches of
+#: 20 or in streams. Percentages are mean JCTs relative to the rule ``profiled-srpt`` on the same three sequences. Jobs
+#: are embedded TPC-H in batches of 20 and streams 4 s apart, unless stated. Up to about +10 % counts as in
+#: distribution; a larger loss, and any value far from the measured ones, is out of distribution.
 #:
 #: - Executors (trained on 50): batches +12 % on 10, +1 % on 25, -4 % on 100, +4 % on 200; +13 % on 250, +36 % on 500,
 #:   +52 % on 5. With published profiles 0 % on 10, +3 % on 200.
@@ -152,7 +152,7 @@ SIMILARITY = Spread(2.5, 1.4, 2.5)
 #: - Stages: jobs cut down to one, or eight times as many in a row: no loss above 10 %.
 #: - Tasks: a sixteenth to eight times as many, -5 to +13 %. The bounds of work follow from tasks and durations.
 #: - Durations: a sixteenth to twice as long: no loss above 10 %; four times +6 % in batches, +27 % in streams; eight
-#:   times +28 % and +71 %. Longer tasks act like a shorter moving delay, so their quotient has the inverse bounds. In
+#:   times +28 % and +71 %. Longer tasks act like a shorter moving delay, so ``delay_tasks`` has the inverse bounds. In
 #:   training the longest tasks are at least three times as long as the median.
 #: - Jobs of a batch (trained on 20): one -10 %, five 0 %, 100 +8 %, 200 +18 %, which is still 18 % below fair.
 #: - Load: jobs 60 to 1 s apart, loads of 5 to 300 %, -9 to 0 %.
@@ -212,10 +212,10 @@ QUANTITIES = (
 
 
 def summarise(samples: Iterable[tuple[ClusterConfig, JobSequence]]) -> Distribution:
-    """Summarise clusters and workloads as quantiles (number of tasks, task time, load, ...).
+    """Summarise clusters and workloads as quantiles (number of tasks, task duration, load, ...).
 
     Args:
-        samples: job sequences, each with its cluster; at least one. A few samples are enough.
+        samples: pairs of a cluster and a job sequence; at least one. A few samples are enough.
     """
     met = [(cluster, known_sequence(sequence, cluster)) for cluster, sequence in samples]
     jobs = [(cluster, profile) for cluster, sequence in met for profile in sequence.profiles]
@@ -258,7 +258,7 @@ def summarise(samples: Iterable[tuple[ClusterConfig, JobSequence]]) -> Distribut
 
 
 def out_of_distribution(trained: Distribution, here: Distribution) -> list[str]:
-    """List the quantities that are out of the training distribution, see ``QUANTITIES``.
+    """List the quantities of a setting that are out of a policy's training distribution, see ``QUANTITIES``.
 
     Args:
         trained: training distribution.
@@ -287,7 +287,7 @@ def out_of_distribution(trained: Distribution, here: Distribution) -> list[str]:
 
 
 def is_similar(trained: Distribution, here: Distribution) -> bool:
-    """Return whether a setting has the training distribution in all quantities, to within ``SIMILARITY``.
+    """Return whether a setting's quantiles equal those of a training distribution, to within ``SIMILARITY``.
 
     Args:
         trained: training distribution.
@@ -316,7 +316,10 @@ def format_quantity(quantity: Quantity, value: float) -> str:
 
 
 def _load(cluster: ClusterConfig, sequence: JobSequence) -> float | None:
-    """Return the offered load, work before the last arrival over executor time until then; None for a batch."""
+    """Return the offered load: work of all jobs but the last over executor time until the last arrival.
+
+    None for a batch.
+    """
     span_ms = float(sequence.arrival_ms[-1] - sequence.arrival_ms[0])
     if span_ms <= 0:
         return None
@@ -331,7 +334,7 @@ def _absent(cluster: ClusterConfig) -> float:
 
 
 def _spread(values: ArrayLike) -> Spread:
-    # Infinity cannot be written to a file.
+    # JSON has no infinity.
     finite = np.nan_to_num(np.atleast_1d(np.asarray(values, dtype=np.float64)), posinf=sys.float_info.max / 2)
     low, middle, high = (float(f"{value:.{DIGITS}g}") for value in np.quantile(finite, QUANTILES).tolist())
     return Spread(low, middle, high)

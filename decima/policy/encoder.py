@@ -37,12 +37,12 @@ __all__ = [
 
 @dataclass(frozen=True, eq=False)
 class Step:
-    """One step of message passing with n messages between stages.
+    """One step of message passing: n messages from child stages to parent stages.
 
     Attributes:
         senders: int64, stages that send.
-        receivers: int64, stages that receive from all their children.
-        edges: int64 [2, n], indices into ``senders`` and ``receivers``.
+        receivers: int64, stages that receive, each from all its children.
+        edges: int64 [2, n], index into ``senders`` and index into ``receivers`` of each message.
     """
 
     senders: Tensor
@@ -52,15 +52,15 @@ class Step:
 
 @dataclass(frozen=True, eq=False)
 class GraphTensors:
-    """``Graphs`` as tensors. Indices of stages and jobs count over the whole batch.
+    """A batch of ``Graphs`` as tensors. Indices of stages and jobs count over the whole batch.
 
     Attributes:
-        features: float [S, F].
-        job_features: float [J, F_job].
-        stage_job: int64 [S], job of the stage.
-        job_graph: int64 [J], observation of the job.
+        features: float [S, F], features of stages.
+        job_features: float [J, F_job], features of jobs.
+        stage_job: int64 [S], job of each stage.
+        job_graph: int64 [J], observation of each job.
         unfinished: int64, unfinished stages.
-        steps: message passing steps in order.
+        steps: steps of message passing, in order.
         num_graphs: number of observations B.
     """
 
@@ -74,7 +74,7 @@ class GraphTensors:
 
     @staticmethod
     def of(graphs: Graphs, device: torch.device, dtype: torch.dtype = torch.float32) -> GraphTensors:
-        """Copy graphs to a device."""
+        """Copy graphs to a device as tensors, with floats in the given precision."""
         num_stages, num_jobs = np.diff(graphs.first_stage), np.diff(graphs.first_job)
         stage_job = graphs.stage_job + np.repeat(graphs.first_job[:-1], num_stages)
         messages = (
@@ -107,7 +107,7 @@ class GraphTensors:
 
 @dataclass(frozen=True, eq=False)
 class Embeddings:
-    """Embeddings of the three levels.
+    """Embeddings of the three levels of the graph neural network.
 
     Attributes:
         stages: float [S, D], the paper's e_v.
@@ -121,7 +121,12 @@ class Embeddings:
 
 
 def make_network(widths: tuple[int, ...], *, activate_last: bool = False) -> nn.Sequential:
-    """Build linear layers with leaky ReLUs between them; Glorot initialisation, zero biases."""
+    """Build linear layers with leaky ReLUs between them; Glorot initialisation, zero biases.
+
+    Args:
+        widths: numbers of units, input first.
+        activate_last: whether an activation follows the last layer.
+    """
     layers: list[nn.Module] = []
     for place, (inputs, outputs) in enumerate(itertools.pairwise(widths)):
         linear = nn.Linear(inputs, outputs)
@@ -134,11 +139,11 @@ def make_network(widths: tuple[int, ...], *, activate_last: bool = False) -> nn.
 
 
 class StageMessages(MessagePassing):  # type: ignore[misc]  # PyG has no types
-    """One step of message passing: ``g(sum over children of f(e_child))`` for every receiver.
+    """Message passing with sums: ``g(sum over children of f(e_child))`` for every receiver of a step.
 
     Args:
-        message: f.
-        aggregate: g.
+        message: network f, applied to embeddings of senders.
+        aggregate: network g, applied to sums of messages.
     """
 
     def __init__(self, message: nn.Module, aggregate: nn.Module) -> None:
@@ -148,7 +153,7 @@ class StageMessages(MessagePassing):  # type: ignore[misc]  # PyG has no types
         self.combine = aggregate
 
     def forward(self, embeddings: Tensor, step: Step) -> Tensor:
-        """Return the updates of the receivers' embeddings, float [receivers, D]."""
+        """Return the terms that the step adds to the receivers' embeddings, float [receivers, D]."""
         sent = self.transform(embeddings.index_select(0, step.senders))
         size = (step.senders.numel(), step.receivers.numel())
         heard: Tensor = self.propagate(step.edges, x=(sent, None), size=size)
@@ -160,19 +165,19 @@ class StageMessages(MessagePassing):  # type: ignore[misc]  # PyG has no types
 
 
 def _remove_generated_code() -> None:
-    """Remove the temporary file into which PyG writes the code of ``propagate``."""
+    """Remove the temporary file into which PyTorch Geometric writes the code of ``propagate``."""
     file = Path(sys.modules[StageMessages.propagate.__module__].__file__ or "")
     if file.parent == Path(tempfile.gettempdir()):
         file.unlink(missing_ok=True)
 
 
 class AttentiveMessages(nn.Module):
-    """One step of message passing: ``g(weighted mean over children of f(e_child))`` for every receiver.
+    """Message passing with attention: ``g(weighted mean over children of f(e_child))`` for every receiver of a step.
 
     Args:
-        message: f.
-        aggregate: g.
-        attention: scores pairs of receiver and message; the weights are the softmax over the children.
+        message: network f, applied to embeddings of senders.
+        aggregate: network g, applied to means of messages.
+        attention: network that scores pairs of receiver and message; weights are the softmax over children.
     """
 
     def __init__(self, message: nn.Module, aggregate: nn.Module, attention: nn.Module) -> None:
@@ -182,7 +187,7 @@ class AttentiveMessages(nn.Module):
         self.attention = attention
 
     def forward(self, embeddings: Tensor, step: Step) -> Tensor:
-        """Return the updates of the receivers' embeddings, float [receivers, D]."""
+        """Return the terms that the step adds to the receivers' embeddings, float [receivers, D]."""
         source, to = step.edges
         sent = self.transform(embeddings.index_select(0, step.senders)).index_select(0, source)
         hearing = embeddings.index_select(0, step.receivers).index_select(0, to)
@@ -193,7 +198,7 @@ class AttentiveMessages(nn.Module):
 
 
 class Encoder(nn.Module, ABC):
-    """Base class of encoders, which embed stages, jobs and the cluster; subclass it for a custom encoder.
+    """Base class of graph neural networks that embed stages, jobs and the cluster; subclass it for a custom encoder.
 
     Args:
         config: configuration of the policy; embeddings have width ``config.embedding``.
@@ -205,15 +210,15 @@ class Encoder(nn.Module, ABC):
 
     @abstractmethod
     def forward(self, graphs: GraphTensors) -> Embeddings:
-        """Return the embeddings of a batch, with gradients. Observations must not influence each other."""
+        """Return the embeddings of a batch, with gradients. Observations must not influence one another."""
 
 
 class SumEncoder(Encoder):
-    """Embeds stages from the leaves of each DAG to its roots, then jobs, then the cluster.
+    """Built-in encoder: embeds stages by message passing from children to parents, then jobs, then the cluster.
 
-    ``e_v = g(sum over children of f(e_u)) + x_v`` for every stage (equation 1), with lifted features x_v. Job and
-    cluster embeddings are the same kind of sum over stages and over jobs, with separate networks. With
-    ``attention``, a weighted mean over children replaces the sum.
+    ``e_v = g(sum over children u of f(e_u)) + x_v`` for every stage v (equation 1), with lifted features x_v. Job and
+    cluster embeddings are the same kind of sum over stages and over jobs, with separate networks. If
+    ``config.encoder`` is ``attention``, a weighted mean over children replaces the sum.
 
     Args:
         config: configuration of the policy.
@@ -238,14 +243,14 @@ class SumEncoder(Encoder):
         self.global_aggregate = present.get("global_aggregate", nothing)
 
     def embed_stages(self, graphs: GraphTensors) -> Tensor:
-        """Return embeddings of stages, float [S, D]."""
+        """Return the embeddings of stages, float [S, D]."""
         embeddings: Tensor = self.stage_input(graphs.features)
-        for step in graphs.steps:  # in place: no gradient needs the overwritten values
+        for step in graphs.steps:  # in place, since no gradient needs the overwritten values
             embeddings.index_add_(0, step.receivers, self.stage_messages(embeddings, step))
         return embeddings
 
     def forward(self, graphs: GraphTensors) -> Embeddings:
-        """Return the embeddings of a batch."""
+        """Return the embeddings of a batch, with gradients."""
         stages = self.embed_stages(graphs)
         seen = torch.cat([graphs.features, stages], dim=1) if self.shortcut else stages
         summaries = self.job_summary(seen.index_select(0, graphs.unfinished))

@@ -8,7 +8,7 @@ __all__ = ["NotFiniteError", "PolicyFileError"]
 
 
 class NotFiniteError(DecimaError, ArithmeticError):
-    """A probability, loss or gradient is not finite. The message is one line that names it."""
+    """A probability, loss or gradient is not finite. The message is one line that names the number."""
 
 
 class PolicyFileError(DecimaError, ValueError):

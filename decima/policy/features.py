@@ -1,6 +1,6 @@
-"""Custom features, which are classes, and the order of message passing in a job's DAG.
+"""Custom input features of the network, and the order of message passing in a job's DAG.
 
-Built-in features are functions in ``compiled.features``.
+Custom features are classes; built-in features are functions in ``compiled.features``.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ PUBLISHED_STEPS = 8
 class StageFeature(ABC):
     """Base class of custom stage features, constructed without arguments.
 
-    A feature must depend on the observation only, so that training, evaluation and service compute the same. Cache
-    values that depend on profiles in a ``simulator.cluster.observation.PerJob``.
+    A feature must be a function of the observation only, so that training, evaluation and service compute the same
+    values. Use ``simulator.cluster.observation.PerJob`` to cache values that depend on a job's profile.
     """
 
     @abstractmethod
@@ -46,7 +46,7 @@ class StageFeature(ABC):
 
 
 class JobFeature(StageFeature):
-    """Base class of custom job features, which may be used as stage features too."""
+    """Base class of custom job features, which can also be used as stage features."""
 
     @abstractmethod
     def of_jobs(self, observation: Observation) -> NDArray[np.float64]:
@@ -58,7 +58,7 @@ class JobFeature(StageFeature):
 
 
 class CustomColumn(NamedTuple):
-    """A column of the inputs that a custom feature fills in."""
+    """A custom feature, with its list in ``PolicyConfig`` (``key``) and its column in the network's input."""
 
     key: str
     column: int
@@ -85,7 +85,7 @@ def custom_columns(config: PolicyConfig) -> list[CustomColumn]:
 
 
 def fill_columns(columns: Sequence[CustomColumn], observation: Observation, graph: Graphs) -> None:
-    """Fill in the custom features of an observation's graph.
+    """Compute custom features of an observation, and write them to the columns of its graph.
 
     Raises:
         PartError: a feature returns invalid numbers.
@@ -125,7 +125,9 @@ def _checked(values: object, count: int, of: str) -> NDArray[np.float64]:
 
 @lru_cache(maxsize=10_000)
 def message_order(profile: JobProfile) -> NDArray[np.int32]:
-    """Return messages by which each stage receives once, from all children, in the step of its height in the DAG.
+    """Return the messages of a job's DAG: each stage receives once, from all its children, in step height - 1.
+
+    The height of a stage is the number of edges on its longest path to a leaf.
 
     Returns:
         int32 [number of edges, 3]: step, receiver (parent), sender (child).
@@ -143,16 +145,16 @@ def message_order(profile: JobProfile) -> NDArray[np.int32]:
 
 @lru_cache(maxsize=10_000)
 def published_message_order(profile: JobProfile) -> NDArray[np.int32]:
-    """Return messages in the order of the published code, which has at most 8 steps.
+    """Return the messages of a job's DAG in the order of the published code, which has at most 8 steps.
 
-    In a DAG with paths of at most 8 edges it equals :func:`message_order`. In a deeper DAG the first senders are the
-    stages that 8 moves along child edges reach, where leaves stay in place. In a step, a stage whose children are all
-    senders receives if its level (1 + the highest child level) rises. The next senders are these stages, and old
-    senders with a parent without level. Levels may include rises of the same step: here children go first; the
-    published code takes stages by memory address, so that its order in deep DAGs is not reproducible.
+    In a DAG with paths of at most 8 edges, the result equals that of :func:`message_order`. In a deeper DAG the first
+    senders are the stages that 8 moves along child edges reach, where leaves stay in place. In a step, a stage whose
+    children are all senders receives if its level (1 + the highest child level) rises. The next senders are these
+    stages, and old senders with a parent without level. Levels may include rises of the same step: here children go
+    first; the published code orders stages by memory address, so that its order in deep DAGs is not reproducible.
 
     Returns:
-        As :func:`message_order`.
+        int32 [number of messages, 3]: step, receiver, sender.
     """
     children, parents = profile.children, profile.parents
     upwards = _children_first(profile)

@@ -1,9 +1,9 @@
-"""Policy files: NumPy archives of plain float32 arrays, so that reading one never executes code.
+"""Read and write policy files: NumPy archives of plain arrays, so that reading a policy never executes code.
 
 The array ``policy`` is JSON text with the format version, the policy's configuration (``config``) and free
 information about the training (``about``). The other arrays are weights: ``NETWORK.LAYER.weight`` (float32,
 [outputs, inputs]) and ``NETWORK.LAYER.bias``; arrays of custom parts are ``encoder.NAME``, ``stage_head.NAME`` or
-``limit_head.NAME``. An archive without the text has the layout of the published Decima weights.
+``limit_head.NAME``. Archives without the array ``policy`` are the published Decima weights.
 """
 
 from __future__ import annotations
@@ -54,9 +54,9 @@ Model = TypeVar("Model", bound=BaseModel)
 
 VERSION = 1
 HEAD = "policy"
-#: Key of ``about`` that holds the training distribution.
+#: Key of the training distribution in ``about``.
 TRAINED_ON = "trained_on"
-#: Maximum size of all arrays together, bytes; a policy has about ten thousand weights.
+#: Maximum size of all arrays of a file together, bytes; a policy has about ten thousand weights.
 LARGEST = 2**28
 
 
@@ -64,7 +64,7 @@ def policy_path(name: str | Path) -> Path:
     """Return the path of a policy file.
 
     Args:
-        name: name of a shipped policy, or a file name; a ``Path`` is returned unchanged.
+        name: name of a shipped policy, or path of a file; a ``Path`` is returned unchanged.
 
     Raises:
         PolicyFileError: no shipped policy and no file has this name.
@@ -85,10 +85,10 @@ def policy_path(name: str | Path) -> Path:
 
 
 def load_actor(path: str | Path) -> Actor | Policy:
-    """Read a policy for inference: compiled, or in PyTorch if the policy has custom networks.
+    """Read a policy for inference: as compiled code, or as PyTorch networks if a network is custom.
 
     Args:
-        path: file, or name of a shipped policy.
+        path: path of a policy file, or name of a shipped policy.
 
     Raises:
         PolicyFileError: the file is malformed, has another format version, weights that do not match its
@@ -103,10 +103,10 @@ def load_actor(path: str | Path) -> Actor | Policy:
 
 
 def load_policy(path: str | Path) -> Policy:
-    """Read a policy as PyTorch networks, for training or probabilities; ``load_actor`` is faster for decisions.
+    """Read a policy as PyTorch networks, for training or probabilities; ``load_actor`` decides faster.
 
     Args:
-        path: file, or name of a shipped policy.
+        path: path of a policy file, or name of a shipped policy.
 
     Raises:
         PolicyFileError: see ``load_actor``.
@@ -124,7 +124,7 @@ def make_actor(config: PolicyConfig, arrays: Mapping[str, NDArray[np.float32]]) 
 
     Args:
         config: configuration of the policy.
-        arrays: weights, named and shaped as ``Policy.arrays``.
+        arrays: float32 weights, with names and shapes as in ``Policy.arrays``.
 
     Raises:
         PartError: a custom part cannot be loaded.
@@ -137,13 +137,13 @@ def make_actor(config: PolicyConfig, arrays: Mapping[str, NDArray[np.float32]]) 
 
 
 def read_about(path: str | Path) -> dict[str, Any]:
-    """Return the information about a policy's training; empty for the published Decima weights.
+    """Return the information about the training in a policy file; empty for the published Decima weights.
 
     Args:
-        path: file, or name of a shipped policy.
+        path: path of a policy file, or name of a shipped policy.
 
     Raises:
-        PolicyFileError: see ``load_actor``; custom parts need not be allowed.
+        PolicyFileError: the file or its text is malformed. Weights and custom parts are not checked.
     """
     path = policy_path(path)
     arrays = read_archive(path)
@@ -151,10 +151,10 @@ def read_about(path: str | Path) -> dict[str, Any]:
 
 
 def read_trained_on(path: str | Path) -> Distribution | None:
-    """Return the training distribution of a policy; None if its file does not have one.
+    """Return the training distribution of a policy; None if the policy file does not contain it.
 
     Args:
-        path: file, or name of a shipped policy.
+        path: path of a policy file, or name of a shipped policy.
 
     Raises:
         PolicyFileError: see ``read_about``.
@@ -164,7 +164,7 @@ def read_trained_on(path: str | Path) -> Distribution | None:
 
 
 def _read(path: Path) -> tuple[PolicyConfig, dict[str, NDArray[Any]]]:
-    """Return the configuration of a policy and its unchecked arrays."""
+    """Return a policy's configuration, with custom parts that are allowed, and its weights, not yet checked."""
     arrays = read_archive(path)
     config = _head(path, arrays)[0] if HEAD in arrays else DECIMA_SIM_POLICY
     arrays.pop(HEAD, None)
@@ -199,25 +199,23 @@ def save_policy(path: str | Path, policy: Actor | Policy, about: Mapping[str, An
     """Write a policy file atomically.
 
     Args:
-        path: file name, by convention with the suffix ``.npz``.
-        policy: the policy.
+        path: path of the file, by convention with the suffix ``.npz``.
+        policy: policy to write.
         about: JSON-compatible information about the training, such as its command and results.
     """
-    text = json.dumps(
-        {"version": VERSION, "config": policy.config.model_dump(mode="json"), "about": dict(about or {})}
-    )
-    write_archive(Path(path), {HEAD: np.array(text), **policy.arrays})
+    head = {"version": VERSION, "config": policy.config.model_dump(mode="json"), "about": dict(about or {})}
+    write_archive(Path(path), {HEAD: np.array(json.dumps(head)), **policy.arrays})
 
 
 def add_about(path: Path, more: Mapping[str, Any]) -> dict[str, Any]:
-    """Add information about the training to a policy file, of a cluster or a grid.
+    """Add information about the training to a policy file, for clusters or for DeepRM's grid.
 
     Args:
-        path: file to rewrite.
-        more: JSON-compatible information by key.
+        path: path of the file, which is rewritten.
+        more: JSON-compatible information by key; replaces keys that exist.
 
     Returns:
-        All information in the new file.
+        All information about the training in the new file.
 
     Raises:
         PolicyFileError: see ``read_archive``.
@@ -230,7 +228,7 @@ def add_about(path: Path, more: Mapping[str, Any]) -> dict[str, Any]:
     return dict(head["about"])
 
 
-# Archives, shared with networks for grids.
+# Archives of arrays, shared with networks for DeepRM's grid.
 
 
 def write_archive(path: Path, arrays: Mapping[str, Any]) -> None:
@@ -240,7 +238,7 @@ def write_archive(path: Path, arrays: Mapping[str, Any]) -> None:
 
 
 def read_archive(path: Path) -> dict[str, NDArray[Any]]:
-    """Read named arrays as ``numpy.load`` does, and refuse any other content.
+    """Read named arrays of an archive as ``numpy.load`` does, and refuse any other content.
 
     Raises:
         PolicyFileError: the file cannot be read or contains anything but arrays.
@@ -268,19 +266,19 @@ def read_archive(path: Path) -> dict[str, NDArray[Any]]:
 def read_head(
     path: Path, arrays: Mapping[str, NDArray[Any]], name: str, version: int
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Read the JSON text of a policy file.
+    """Parse the JSON text of a policy file.
 
     Args:
-        path: file, for error messages.
+        path: path of the file, for error messages.
         arrays: arrays of the file by name.
-        name: array with the text.
+        name: name of the array that contains the text.
         version: expected format version.
 
     Returns:
-        The configuration, not validated, and the information about the training.
+        The configuration, not yet validated, and the information about the training.
 
     Raises:
-        PolicyFileError: the text is missing, or not a JSON object of that version.
+        PolicyFileError: the text is missing, or is not a JSON object of this format version.
     """
     text = arrays.get(name, np.zeros(0))
     expected = f"{path}: the text {name!r} is not that of a policy file"
@@ -305,10 +303,10 @@ def read_head(
 def checked_weights(
     path: Path, arrays: Mapping[str, NDArray[Any]], shapes: Mapping[str, tuple[int, ...]]
 ) -> dict[str, NDArray[np.float32]]:
-    """Return the arrays as float32 after checking names and shapes.
+    """Check names, shapes and values of weights, and return the weights as float32.
 
     Args:
-        path: file, for error messages.
+        path: path of the file, for error messages.
         arrays: arrays by name.
         shapes: expected shapes by name.
 

@@ -1,4 +1,4 @@
-"""Log-probabilities and entropies with gradients by compiled code, as a function of PyTorch's autograd."""
+"""Autograd function of PyTorch for log-probabilities and entropies of choices, computed by compiled code."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["CompiledEvaluation"]
 
 
 class CompiledEvaluation(torch.autograd.Function):
-    """Log-probability and entropy of choices in B observations, float32 [B], as a function of the weights."""
+    """Log-probability and entropy of choices in B observations, float32 [B], differentiable in the weights."""
 
     @staticmethod
     def forward(
@@ -29,12 +29,12 @@ class CompiledEvaluation(torch.autograd.Function):
         limit: NDArray[np.int32],
         *_parameters: Tensor,
     ) -> tuple[Tensor, Tensor]:
-        """Evaluate choices.
+        """Return log-probability and entropy of the choices.
 
         Args:
-            network: the weights, in the same order as the parameters.
+            network: weights, in the same order as the parameters.
             graphs: B observations.
-            rows: int64 [B], see ``Graphs.rows_of``.
+            rows: int64 [B], rows of the chosen stages, see ``Graphs.rows_of``.
             limit: int32 [B], chosen limits.
         """
         log_probability, entropy, context.kept = evaluate(graphs, network, rows, limit)
@@ -44,7 +44,7 @@ class CompiledEvaluation(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(context: Any, of_log_probability: Tensor, of_entropy: Tensor) -> tuple[Tensor | None, ...]:
-        """Return the gradients of weight and bias of each layer; None where a part had no rows."""
+        """Return the gradients of weight and bias of each layer; None if a part of the network had no input."""
         found = differentiate(
             context.network,
             context.kept,

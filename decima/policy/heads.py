@@ -14,11 +14,11 @@ __all__ = ["LimitHead", "StageHead"]
 
 
 class StageHead(nn.Module, ABC):
-    """Scores stages: the paper's q.
+    """Base class of heads that score stages: q in the paper.
 
     Args:
         config: configuration of the policy.
-        width: W, number of inputs for a stage: its features (with a shortcut or without a graph), and the embeddings
+        width: number W of inputs for a stage: its features (with a shortcut or without a graph), and the embeddings
             of stage, job and cluster (with a graph).
     """
 
@@ -32,16 +32,16 @@ class StageHead(nn.Module, ABC):
         """Return scores of stages, float [n].
 
         Args:
-            inputs: float [n, W], inputs of the stages that may be chosen.
+            inputs: float [n, W], inputs for the stages that may be chosen.
         """
 
 
 class LimitHead(nn.Module, ABC):
-    """Scores parallelism limits of jobs or of stages: the paper's w.
+    """Base class of heads that score parallelism limits of jobs or of stages: w in the paper.
 
     Args:
         config: configuration of the policy.
-        width: W, number of inputs for a job: its features (with a shortcut or without a graph), and the embeddings
+        width: number W of inputs for a job: its features (with a shortcut or without a graph), and the embeddings
             of job and cluster (with a graph); as in ``StageHead`` if limits are per stage.
     """
 
@@ -55,7 +55,7 @@ class LimitHead(nn.Module, ABC):
         """Return scores of limits, float [m].
 
         Args:
-            inputs: float [n, W], inputs of jobs or stages.
-            rows: int64 [m], row of ``inputs`` of each limit.
-            limits: int64 [m], numbers of executors from 0.
+            inputs: float [n, W], inputs for jobs or stages.
+            rows: int64 [m], row of ``inputs`` that each limit belongs to.
+            limits: int64 [m], limits, numbers of executors from 0.
         """

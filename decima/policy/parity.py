@@ -1,8 +1,8 @@
-"""Parity with the published trained agent: replay its recorded episodes and compare every decision.
+"""Parity with the published trained agent (decima-sim): replay its recorded episodes and compare every decision.
 
-Our network runs the recorded jobs in the published semantics. Everything that ``simulator.parity.cluster`` compares
-must match. So must, at each decision, the probabilities of all stages and of the limits of the chosen stage's job,
-and both choices.
+Our network schedules the recorded jobs with the semantics of the published simulator. Everything that
+``simulator.parity.cluster`` compares must match. So must, at each decision, the probabilities of all stages, those of
+the limits of the chosen stage's job, the chosen stage and the chosen limit.
 """
 
 from __future__ import annotations
@@ -35,20 +35,20 @@ from workloads.job import JobProfile
 
 __all__ = ["TIE", "TOLERANCE", "AgentReplay"]
 
-#: Tolerance for probabilities; rounding errors are smaller.
+#: Largest accepted difference of a probability; rounding errors are smaller.
 TOLERANCE = 1e-4
-#: Choices whose probabilities differ by less are ties: rounding to single precision decides between them.
+#: Choices are tied if their probabilities differ by less: rounding to single precision then decides.
 TIE = 2e-5
 
 
 class AgentReplay:
-    """Replays recordings with the decisions of a policy.
+    """Replays recorded episodes with the decisions of a policy.
 
     Args:
-        policy: the policy; its compiled code decides, its tensors compute probabilities in double precision.
+        policy: policy to compare; its compiled code decides, its tensors compute probabilities in double precision.
 
     Attributes:
-        largest_difference: largest difference of a probability so far; NaN before the first.
+        largest_difference: largest difference of a probability so far; NaN before the first decision.
     """
 
     def __init__(self, policy: Policy) -> None:
@@ -57,7 +57,7 @@ class AgentReplay:
         self.largest_difference = math.nan
 
     def differences(self, recording: Recording) -> Iterator[str]:
-        """As ``simulator.parity.cluster.differences``, with the policy's decisions, which are compared too.
+        """Yield differences as ``simulator.parity.cluster.differences``, including those of the policy's decisions.
 
         Raises:
             RecordingError: the recorded messages do not match the jobs.
@@ -71,7 +71,7 @@ class AgentReplay:
     def _decide(
         self, featurizer: Featurizer, cluster: BaseCluster, recorded: RecordedDecision
     ) -> tuple[float, int]:
-        """Decide in the open round; return the reward and the number of executors committed."""
+        """Compare the decision in the open round, carry it out, and return reward and number of committed executors."""
         observation = cluster.observe()
         names = stage_names(observation)
         graphs = featurizer.graph(observation)
@@ -128,7 +128,7 @@ class AgentReplay:
         recorded_choice: int,
         name: Callable[[int], str],
     ) -> None:
-        """Compare distributions; each choice must be the most likely or a tie."""
+        """Compare two distributions; both choices must be the most likely one or tied with it."""
         if len(recorded) != ours.size:
             raise DepartureError(f"{ours.size} probabilities, recorded {len(recorded)}")
         difference = np.abs(ours - recorded)
@@ -151,10 +151,10 @@ def _named(stage: tuple[int, int] | None) -> str:
 def _messages(
     profiles: Sequence[JobProfile], paths: Sequence[Sequence[Sequence[tuple[int, int]]]]
 ) -> dict[JobProfile, NDArray[np.int32]]:
-    """Return the messages of each profile: sender, receiver and step, in the form of ``Featurizer``.
+    """Return the messages of each profile as ``message_order`` does.
 
-    In deep DAGs the published code's messages depended on memory addresses of stages: there they are taken from the
-    recording. Otherwise they follow from the DAG.
+    In deep DAGs the messages of the published code depended on memory addresses of stages, so they are taken from the
+    recording. Otherwise the messages follow from the DAG.
     """
     if len(paths) != len(profiles):
         raise RecordingError(f"msg_paths: {len(profiles)} jobs, recorded {len(paths)}")

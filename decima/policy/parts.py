@@ -1,7 +1,7 @@
-"""Custom classes, named ``module:Class``: schedulers, and parts of policies and trainings.
+"""Load custom classes by their names ``module:Class``: schedulers, and parts of policies and of trainings.
 
-A name on a command line, in a recipe or in a program is loaded. A policy file may come from any source, so a class
-named there is loaded only if its module is already imported or allowed (``allow_parts``).
+Names on a command line, in a recipe or in a program are loaded. A policy file may come from any source: a class that
+it names is loaded only if the module is already imported or allowed (``allow_parts``).
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ __all__ = [
     "load_part",
 ]
 
-#: Environment variable with the modules that policy files may name, comma-separated; worker processes inherit it.
+#: Environment variable: comma-separated modules that policy files may name. Worker processes inherit it.
 ALLOWED = "DECIMA_PARTS"
 
 _CANNOT = "{!r} cannot be loaded"
 
 
 class PartError(DecimaError, ValueError):
-    """A custom class cannot be used. The message is one line that names it."""
+    """A custom class cannot be used. The message is one line that names the class."""
 
 
 def built_in_or_custom(*names: str) -> AfterValidator:
-    """Return a validator that accepts these names or ``module:Class``. Nothing is loaded."""
+    """Return a pydantic validator that accepts these names or ``module:Class``, without loading the class."""
 
     def check(name: str) -> str:
         if name in names or is_custom(name):
@@ -49,12 +49,12 @@ def built_in_or_custom(*names: str) -> AfterValidator:
 
 
 def allow_parts(*modules: str) -> None:
-    """Allow policy files to name classes of these modules or packages, in this process and its workers."""
+    """Allow policy files to name classes of these modules or packages, in this process and its worker processes."""
     os.environ[ALLOWED] = ",".join(dict.fromkeys([*_allowed(), *modules]))
 
 
 def is_allowed(name: str) -> bool:
-    """Return whether a policy file may name this class: its module is already imported, or allowed."""
+    """Return whether a policy file may name a class: whether its module is already imported, or allowed."""
     module = name.partition(":")[0]
     return module in sys.modules or any(
         module == each or module.startswith(f"{each}.") for each in _allowed()
@@ -66,14 +66,14 @@ def _allowed() -> list[str]:
 
 
 def load_part(name: str, base: type | str = object) -> Any:
-    """Return the class of a name; modules of the current folder are found too.
+    """Import a custom class by name; modules of the current folder are found, too.
 
     Args:
         name: ``module:Class``.
-        base: required base class, or its name if importing it is slow.
+        base: required base class, or its name ``module:Class`` if importing the base class is slow.
 
     Raises:
-        PartError: the module or class does not exist, or has another base class.
+        PartError: the module or class does not exist, or the class is not a subclass of ``base``.
     """
     with custom_code(_CANNOT.format(name), PartError):
         module, _, attribute = name.partition(":")
@@ -85,10 +85,10 @@ def load_part(name: str, base: type | str = object) -> Any:
 
 
 def build_part(name: str, base: type | str = object, /, *values: Any, **options: Any) -> Any:
-    """Instantiate the class of a name with these arguments.
+    """Instantiate a custom class by name, with the arguments ``values`` and ``options``.
 
     Raises:
-        PartError: as ``load_part``, or the constructor fails.
+        PartError: the class cannot be loaded (see ``load_part``), or the constructor fails.
     """
     part = load_part(name, base)
     with custom_code(_CANNOT.format(name), PartError):
@@ -96,15 +96,15 @@ def build_part(name: str, base: type | str = object, /, *values: Any, **options:
 
 
 def check_part(name: str, place: str, base: type | str) -> None:
-    """Refuse a name that cannot be loaded.
+    """Check that a custom class can be loaded.
 
     Args:
         name: ``module:Class``.
-        place: key that holds the name, for error messages.
-        base: see ``load_part``.
+        place: setting that contains the name, for error messages.
+        base: required base class, see ``load_part``.
 
     Raises:
-        PartError: as ``load_part``.
+        PartError: the class cannot be loaded; the message begins with ``place``.
     """
     try:
         load_part(name, base)

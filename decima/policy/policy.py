@@ -1,7 +1,7 @@
-"""The policy network in PyTorch, with gradients: probabilities of stages and parallelism limits.
+"""Policy network in PyTorch: log-probabilities and entropies of choices of stage and limit, with gradients.
 
 Source: Decima (SIGCOMM 2019), section 5.2. The score of a stage is q(e_v, y_i, z), that of a limit w(y_i, z, l). The
-policy is a softmax over the stages that may be chosen, then over the limits of the chosen stage's job.
+policy is a softmax over the stages that may be chosen, then a softmax over the limits of the chosen stage's job.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ from decima.policy.threads import one_thread
 
 __all__ = ["Evaluation", "Policy"]
 
-#: Stages per pass through the network with gradients. With PyTorch they bound memory to about a gigabyte; with compiled
-#: code, activations of so few stages stay in the processor's cache.
+#: Maximum number of stages in one pass through the network with gradients. With PyTorch it limits memory to about a
+#: gigabyte; with compiled code it keeps activations in the processor's cache.
 MOST_ROWS, MOST_COMPILED_ROWS = 500_000, 8_000
 
 
@@ -40,7 +40,7 @@ class Evaluation:
 
     Attributes:
         log_probability: float [B], joint log-probability of stage and limit.
-        entropy: float [B], entropy of the stage's distribution plus that of the limit's for the chosen stage, nats.
+        entropy: float [B], nats: entropy of the distribution of stages plus that of limits for the chosen stage.
     """
 
     log_probability: Tensor
@@ -48,14 +48,14 @@ class Evaluation:
 
 
 class Policy(nn.Module):
-    """Policy network with gradients.
+    """Policy network in PyTorch, with gradients.
 
     Args:
         config: configuration of the policy.
-        seed: seed of the initial weights.
+        seed: random seed of the initial weights.
 
     Attributes:
-        custom_parts: custom modules by their key in the configuration.
+        custom_parts: custom modules by their key in ``config``.
 
     Raises:
         PartError: a custom part cannot be loaded.
@@ -76,11 +76,9 @@ class Policy(nn.Module):
                     for name, widths in config.layers.items()
                 }
             )
-            # Heads whose output is zero leave the choice to the rule.
-            for name, weight in (
-                ("stage_head", config.rule_stage_weight),
-                ("limit_head", config.rule_limit_weight),
-            ):
+            # Zero weights of the last layer: the initial policy follows the rule.
+            rule_weights = config.rule_stage_weight, config.rule_limit_weight
+            for name, weight in zip(("stage_head", "limit_head"), rule_weights, strict=True):
                 if weight and name in self.networks:
                     for parameter in self._network(name)[-1].parameters():
                         nn.init.zeros_(parameter)
@@ -90,7 +88,7 @@ class Policy(nn.Module):
                 self._custom_part(name, base, config, config.head_inputs[name])
         if config.graph and self.encoder is None:
             self.encoder = SumEncoder(config, self.networks)
-        # Cached, since collecting the parameters at every decision takes longer than a small network.
+        # Cached, since collecting the parameters takes longer than a decision of a small network.
         self._weights = tuple(self.parameters())
         if not self._weights:
             raise PartError(
@@ -100,7 +98,7 @@ class Policy(nn.Module):
         self._actor_version: tuple[int, ...] = ()
 
     def _custom_part(self, key: str, base: type[nn.Module], *values: object) -> Any:
-        """Build the custom part of a configuration key, if any."""
+        """Build and register the custom module that ``config`` names under ``key``; None if the part is built in."""
         name = getattr(self.config, key)
         if not is_custom(name):
             return None
@@ -120,7 +118,7 @@ class Policy(nn.Module):
         return sum(parameter.numel() for parameter in self.parameters())
 
     def layers(self) -> Iterator[tuple[str, int, nn.Linear]]:
-        """Yield every linear layer: network name, index in the network, layer."""
+        """Yield name of the network, index in the network, and layer, for every linear layer."""
         for name in self.networks:
             linear = (layer for layer in self._network(name) if isinstance(layer, nn.Linear))
             yield from ((name, number, layer) for number, layer in enumerate(linear))
@@ -133,12 +131,12 @@ class Policy(nn.Module):
     # Training: with gradients, on any device.
 
     def tensors(self, graphs: Graphs) -> GraphTensors:
-        """Copy graphs to the policy's device, in its precision."""
+        """Copy graphs as tensors to the device of the policy, in the precision of its weights."""
         parameter = next(self.parameters())
         return GraphTensors.of(graphs, parameter.device, parameter.dtype)
 
     def _embed(self, batch: GraphTensors) -> Embeddings | None:
-        """Return the embeddings of all levels; None without a graph."""
+        """Return the embeddings of stages, jobs and cluster; None without a graph neural network."""
         if self.encoder is None:
             return None
         found: Embeddings = self.encoder(batch)
@@ -165,7 +163,13 @@ class Policy(nn.Module):
         self._check(key, isinstance(found, Tensor), "tensors", found)
 
     def forward(self, graphs: Graphs, stage: NDArray[np.int32], limit: NDArray[np.int32]) -> Evaluation:
-        """Return log-probability and entropy of given choices, see :class:`Choices`; each observation must have one."""
+        """Return log-probability and entropy of one choice in each observation, with gradients.
+
+        Args:
+            graphs: B observations.
+            stage: int32 [B], chosen stage, index in the observation's stage arrays.
+            limit: int32 [B], chosen limit.
+        """
         if self._has_compiled_gradients:
             rows, network = graphs.rows_of(stage), self._current_actor().network
             found = CompiledEvaluation.apply(network, graphs, rows, limit, *self._weights)  # type: ignore[no-untyped-call]
@@ -174,18 +178,18 @@ class Policy(nn.Module):
 
     @property
     def most_rows(self) -> int:
-        """Number of stages that callers should pass to ``forward`` at a time."""
+        """Largest number of stages that callers should pass to ``forward`` at a time."""
         return MOST_COMPILED_ROWS if self._has_compiled_gradients else MOST_ROWS
 
     @property
     def _has_compiled_gradients(self) -> bool:
-        """Whether compiled code computes gradients: of networks in single precision on a CPU."""
+        """Whether compiled code computes gradients: for built-in networks with sums, single precision, on a CPU."""
         if numba.config.DISABLE_JIT or not self.config.is_compiled or self.config.encoder != "sums":  # type: ignore[attr-defined]
             return False
         return self._weights[0].device.type == "cpu" and self._weights[0].dtype == torch.float32
 
     def _evaluate(self, graphs: Graphs, stage: NDArray[np.int32], limit: NDArray[np.int32]) -> Evaluation:
-        """Return log-probability and entropy of given choices, with gradients by PyTorch."""
+        """Return log-probability and entropy of given choices, with gradients of PyTorch's operations."""
         batch = self.tensors(graphs)
         embeddings = self._embed(batch)
         candidates = np.flatnonzero(graphs.high > graphs.low)
@@ -198,7 +202,7 @@ class Policy(nn.Module):
         if self.config.limit == "none":
             return Evaluation(log_probability, entropy)
 
-        # A single limit leaves no choice.
+        # A single limit leaves no choice: its probability is 1 and its entropy 0.
         low, num_limits = graphs.low[chosen], graphs.high[chosen] - graphs.low[chosen]
         open_ = np.flatnonzero(num_limits > 1)
         if open_.size:
@@ -215,11 +219,11 @@ class Policy(nn.Module):
         return Evaluation(log_probability, entropy)
 
     def probabilities(self, graphs: Graphs) -> tuple[Tensor, list[Tensor]]:
-        """Return the probabilities of all choices.
+        """Return the probabilities of all stages and of all limits.
 
         Returns:
-            For every stage its probability, float [S], 0 if it may not be chosen. For every stage that may be
-            chosen, in order, the probabilities of the limits ``low + 1 .. high``.
+            Probabilities of stages, float [S], 0 where a stage may not be chosen. For every stage that may be chosen,
+            in order: probabilities of its limits ``low + 1 .. high``, given the stage.
         """
         batch = self.tensors(graphs)
         embeddings = self._embed(batch)
@@ -276,7 +280,7 @@ class Policy(nn.Module):
         row: NDArray[np.int64],
         limit: NDArray[np.int64],
     ) -> Tensor:
-        """Return the scores w of limits, float [len(limit)]; ``row`` is the index into ``stages`` of each."""
+        """Return the scores w of limits, float [len(limit)]; ``row`` is the index into ``stages`` of each limit."""
         chosen = self._move(stages)
         if self.config.limit == "stage":
             inputs = self._stage_inputs(batch, embeddings, chosen)
@@ -294,7 +298,7 @@ class Policy(nn.Module):
             head = self._network("limit_head")
             if self.config.limit == "outputs":
                 return head(inputs)[rows, limits - 1]  # type: ignore[no-any-return]
-            # The first layer is linear: the part that does not depend on the limit is computed once.
+            # The first layer is linear: its terms that do not depend on the limit are computed once.
             first = head[0]
             assert isinstance(first, nn.Linear)
             fixed = nn.functional.linear(inputs, first.weight[:, :-1], first.bias)
@@ -315,7 +319,7 @@ class Policy(nn.Module):
 
     @property
     def arrays(self) -> dict[str, NDArray[np.float32]]:
-        """Weights by name, as in an ``Actor``."""
+        """Float32 weights by name, as in ``Actor.arrays``, with those of custom parts."""
         arrays: dict[str, NDArray[np.float32]] = {}
         for name, number, layer in self.layers():
             arrays[f"{name}.{number}.weight"] = layer.weight.detach().float().cpu().numpy()
@@ -327,7 +331,7 @@ class Policy(nn.Module):
 
     @torch.no_grad()
     def take(self, arrays: Mapping[str, NDArray[np.float32]]) -> None:
-        """Set the weights, named and shaped as in :attr:`arrays`."""
+        """Set the weights to arrays with names and shapes as in :attr:`arrays`."""
         for name, number, layer in self.layers():
             layer.weight.copy_(torch.from_numpy(arrays[f"{name}.{number}.weight"]))
             layer.bias.copy_(torch.from_numpy(arrays[f"{name}.{number}.bias"]))
@@ -338,13 +342,13 @@ class Policy(nn.Module):
     def act(
         self, graphs: Graphs, uniforms: NDArray[np.float64] | None = None, guard: Guard = NO_GUARD
     ) -> Choices:
-        """Decide in each observation, see ``Actor.act``; compiled unless networks are custom."""
+        """Choose in each observation, see ``Actor.act``; by compiled code unless a network is custom."""
         if not self.config.is_compiled:
             return self._act(graphs, uniforms, guard)
         return self._current_actor().act(graphs, uniforms, guard)
 
     def _current_actor(self) -> Actor:
-        """Return the actor with the current weights."""
+        """Return a compiled actor with the current weights; cached until a weight changes."""
         version = tuple(parameter._version for parameter in self._weights)
         if self._actor is None or version != self._actor_version:
             self._actor, self._actor_version = Actor(self.config, self.arrays), version
@@ -352,7 +356,7 @@ class Policy(nn.Module):
 
     @torch.no_grad()
     def _act(self, graphs: Graphs, uniforms: NDArray[np.float64] | None, guard: Guard) -> Choices:
-        """Decide one observation at a time, so that rounding does not depend on the rest of the batch."""
+        """Choose in one observation at a time, so that rounding does not depend on the rest of the batch."""
         size = graphs.num_graphs
         choices = Choices(
             np.full(size, -1, np.int32),
@@ -405,7 +409,7 @@ class Policy(nn.Module):
 
 
 def _of_jobs(batch: GraphTensors, embeddings: Embeddings, jobs: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the embeddings y and z of these jobs."""
+    """Return the embeddings y of these jobs and z of their clusters."""
     graphs = batch.job_graph.index_select(0, jobs)
     return embeddings.jobs.index_select(0, jobs), embeddings.cluster.index_select(0, graphs)
 
@@ -413,14 +417,14 @@ def _of_jobs(batch: GraphTensors, embeddings: Embeddings, jobs: Tensor) -> tuple
 def _limits(
     low: NDArray[np.int32], num_limits: NDArray[np.int64]
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """List all limits of several jobs: job index and limit of each."""
+    """List the limits ``low + 1 .. low + num_limits`` of several stages: index of the stage, and limit."""
     row = np.repeat(np.arange(low.size), num_limits)
     start = np.cumsum(num_limits) - num_limits
     return row, np.arange(row.size) - start[row] + low[row].astype(np.int64) + 1
 
 
 def _choose(scores: Tensor, group: Tensor, chosen: Tensor, num_groups: int) -> tuple[Tensor, Tensor]:
-    """Return log-probability of the chosen score and entropy of the softmax in each group of scores."""
+    """Return log-probability of the chosen score and entropy of the softmax, for each group of scores."""
     probability = softmax(scores, group, num_nodes=num_groups)
     logs = torch.log(probability.clamp_min(torch.finfo(scores.dtype).tiny))
     entropy = -scatter(probability * logs, group, dim_size=num_groups, reduce="sum")

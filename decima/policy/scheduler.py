@@ -1,7 +1,7 @@
-"""Decima's neural scheduler: observation -> graph -> choice of stage and limit -> decision.
+"""Decima's neural scheduler: observation -> graph -> choice of stage and limit by the network -> decision.
 
-All steps are compiled and need no PyTorch. Source: Decima (SIGCOMM 2019), section 5.2; ``decima.policy.policy`` is
-the same network with gradients.
+All steps are compiled code and need no PyTorch. Source: Decima (SIGCOMM 2019), section 5.2. ``decima.policy.policy``
+is the same network with gradients.
 """
 
 from __future__ import annotations
@@ -33,29 +33,29 @@ from workloads.job import JobProfile
 
 __all__ = ["Actor", "Choices", "Featurizer", "NeuralScheduler", "make_rule"]
 
-#: Cost exponents of executors in ``thrifty_executors`` and ``fast_executors``.
+#: Cost exponents of executors in the features ``thrifty_executors`` and ``fast_executors``.
 COST_EXPONENTS = (2.5, 0.75)
-#: Work per executor in the feature ``lasting_executors``, in moving delays; shipped policies were trained with it.
+#: Work per executor in the feature ``lasting_executors``, in moving delays; shipped policies were trained with this.
 LASTING_MOVES = 8.0
 #: Guard thresholds, in moving delays: longest wait for a stage; work per executor that is worth a move of another job's
-#: executor, and of a free executor, as in the rule profiled-srpt.
+#: executor; and of a free executor, as in the rule profiled-srpt.
 WORTH_WAITING, WORTH_LEAVING, WORTH_MOVING = 8.0, 8.0, 3.0
-#: Name -> the rule of that name.
+#: Rules that a policy can know, by name.
 RULES: dict[str, type[PricedSrpt] | type[PackedSrpt]] = {
     "priced-srpt": PricedSrpt,
     "adaptive-srpt": AdaptiveSrpt,
     "packed-srpt": PackedSrpt,
     "atc": Atc,
 }
-#: Per-profile cache: messages, and useful parallelism at each of ``COST_EXPONENTS`` (0 if no feature needs it).
+#: Per-profile cache: messages, and useful parallelism at each of ``COST_EXPONENTS`` (0 if no feature needs that).
 _Known = tuple[NDArray[np.int32], tuple[int, ...]]
 
 
 def make_rule(config: PolicyConfig) -> PricedSrpt | PackedSrpt:
-    """Make the rule that a policy knows.
+    """Make the rule whose decisions are features of a policy.
 
     Raises:
-        PolicyFileError: the rule has no such constants.
+        PolicyFileError: the rule has no constant of a given name.
     """
     try:
         return RULES[config.rule](**config.rule_constants)
@@ -66,29 +66,29 @@ def make_rule(config: PolicyConfig) -> PricedSrpt | PackedSrpt:
 
 
 class Network(Protocol):
-    """A network for inference: ``Actor``, or ``decima.policy.policy.Policy`` with gradients."""
+    """Interface of networks for inference: ``Actor``, or ``decima.policy.policy.Policy`` with gradients."""
 
     config: PolicyConfig
 
     def act(
         self, graphs: Graphs, uniforms: NDArray[np.float64] | None = None, guard: Guard = NO_GUARD
     ) -> Choices:
-        """Decide in each observation, see ``Actor.act``."""
+        """Choose in each observation, see ``Actor.act``."""
 
 
 class NeuralScheduler:
-    """Decima: a graph neural network chooses a stage and its job's parallelism limit.
+    """Decima: scheduler in which a graph neural network (GNN) chooses a stage and its job's parallelism limit.
 
     Args:
-        policy: the network.
-        sample_seed: seed of sampled decisions; every episode uses the same random numbers. By default decisions are
-            greedy, see ``Actor.act``.
-        guard: mask choices that leave executors idle, or let them wait for a late stage, although a ready stage is
-            worth a move. Out of its training distribution, a policy without guard may idle the cluster for ever.
+        policy: network that chooses.
+        sample_seed: random seed to sample decisions; every episode uses the same random numbers. By default decisions
+            are greedy, see ``Actor.act``.
+        guard: whether to mask choices that leave executors idle, or let them wait for a late stage, although a ready
+            stage is worth a move. Without a guard, a policy out of its training distribution may never use executors.
 
     Attributes:
-        num_guarded: number of decisions of the episode that the guard changed.
-        probability: joint probability of the last stage and limit; NaN if there was no choice.
+        num_guarded: number of decisions in this episode that the guard changed.
+        probability: joint probability of stage and limit of the last decision; NaN if there was no choice.
     """
 
     learned = True
@@ -112,7 +112,7 @@ class NeuralScheduler:
         self._uniforms = np.zeros(0)
 
     def decide(self, observation: Observation) -> Decision | None:
-        """Decide by one pass of the network; None if no stage may be chosen, or the executors are left idle."""
+        """Return the network's decision; None if no stage may be chosen, or the executors are left idle."""
         graph, guard = self._featurizer.graph_and_guard(observation)
         uniforms = self._next_uniforms()
         choices = self.policy.act(graph, uniforms, guard)
@@ -134,12 +134,12 @@ class NeuralScheduler:
 
 
 class Featurizer:
-    """Turns observations into graphs. Results that depend only on profiles are cached.
+    """Converts observations to graphs, the network's inputs. Caches values that depend on a job's profile only.
 
     Args:
         config: features and limits of the policy.
-        messages: message order of a job, as :func:`message_order`; by default the one of ``config``.
-        guard: whether to return the guard's mask, for a policy trained without it.
+        messages: function from a profile to its messages, as :func:`message_order`; by default that of ``config``.
+        guard: whether to compute the guard's mask even if the policy was trained without a guard.
 
     Raises:
         PartError: a custom feature cannot be loaded.
@@ -181,12 +181,12 @@ class Featurizer:
         return self._order(profile), useful_parallelism(profile, cluster, COST_EXPONENTS)
 
     def decision(self, observation: Observation, stage: int, limit: int) -> Decision | None:
-        """Return the decision of a choice; None leaves the executors idle.
+        """Convert a choice of the network to a decision; None leaves the executors idle.
 
         Args:
-            observation: observation in which the policy chose.
-            stage: index in the observation's stage arrays.
-            limit: parallelism limit of the job, or of the stage if limits are per stage.
+            observation: observation in which the network chose.
+            stage: chosen stage, index in the observation's stage arrays.
+            limit: chosen parallelism limit of the job, or of the stage if limits are per stage.
         """
         held = observation.held(int(observation.stage_job[stage]))
         if self.config.limit == "stage":
@@ -196,10 +196,10 @@ class Featurizer:
     def choice(
         self, observation: Observation, graph: Graphs, decision: Decision | None
     ) -> tuple[int, int] | None:
-        """Return the choice of a decision, the inverse of :meth:`decision`; None if the policy has no such choice.
+        """Convert a decision to a choice (stage and limit) of the network, the inverse of :meth:`decision`.
 
-        Leaving the executors idle is possible at every stage: the stage of the job with the least remaining work is
-        taken. The largest limit represents all larger ones.
+        Idle executors can be expressed at every stage: the stage of the job with the least remaining work is taken.
+        Limits above the network's largest limit become the largest. None if the network has no such choice.
         """
         stage = _of_shortest(observation) if decision is None else decision.stage
         row = int(np.searchsorted(graph.place, stage))
@@ -215,12 +215,12 @@ class Featurizer:
         return self.graph_and_answers(observation)[0]
 
     def graph_and_answers(self, observation: Observation) -> tuple[Graphs, int]:
-        """Return the graph of an observation, and the number of different decisions in it."""
+        """Return the graph of an observation, and the number of different decisions that it allows."""
         graph, num_answers, _ = self._build(observation)
         return graph, num_answers
 
     def graph_and_guard(self, observation: Observation) -> tuple[Graphs, Guard]:
-        """Return the graph of an observation, and the guard's mask; see ``Actor.act``."""
+        """Return the graph of an observation, and the guard's mask, see ``Actor.act``."""
         graph, _, guard = self._build(observation)
         return graph, guard
 
@@ -238,7 +238,7 @@ class Featurizer:
             observation.num_executors,
             config.num_executors,
             can_wait=self.config.wait and asked_again,
-            # The guard does not overrule the rule, whose thresholds differ slightly.
+            # The guard does not overrule a rule that leaves the executors idle; its thresholds differ slightly.
             can_guard=self._guards and asked_again and not rule_rests,
             guard_wait_ms=WORTH_WAITING * (delay_ms + config.warmup_delay_ms),
             guard_work_ms=worth * delay_ms,
@@ -277,13 +277,13 @@ def _joined(jobs: list[_Known]) -> Profiles:
 
 @dataclass(frozen=True, eq=False)
 class Choices:
-    """Choices of a policy in B observations.
+    """Choices of a network in B observations.
 
     Attributes:
-        stage: int32 [B], index in the observation's stage arrays; -1 if no stage may be chosen.
+        stage: int32 [B], chosen stage, index in the observation's stage arrays; -1 if no stage may be chosen.
         limit: int32 [B], parallelism limit, above ``Graphs.low`` and at most ``Graphs.high`` of the stage.
         log_probability: float32 [B], joint log-probability of stage and limit.
-        guarded: bool [B], whether the guard masked the first choice.
+        guarded: bool [B], whether the guard masked the network's first choice.
     """
 
     stage: NDArray[np.int32]
@@ -293,11 +293,11 @@ class Choices:
 
 
 class Actor:
-    """A policy network for inference.
+    """Policy network for inference, in compiled code and without gradients.
 
     Args:
         config: configuration of the policy.
-        arrays: float32 weights, names and shapes as in ``PolicyConfig.array_shapes``.
+        arrays: float32 weights, with names and shapes as in ``PolicyConfig.array_shapes``.
     """
 
     def __init__(self, config: PolicyConfig, arrays: Mapping[str, NDArray[np.float32]]) -> None:
@@ -335,15 +335,15 @@ class Actor:
     def act(
         self, graphs: Graphs, uniforms: NDArray[np.float64] | None = None, guard: Guard = NO_GUARD
     ) -> Choices:
-        """Decide in each observation.
+        """Choose a stage and a limit in each observation.
 
         Args:
             graphs: B observations.
-            uniforms: float64 [B, 2] in [0, 1), or [B, 4] with a guard: random numbers for sampling. Without them,
-                decisions are greedy: the most likely stage and limit, or the median limit if waiting is a choice,
-                since many limits with nearly the same effect share their probability.
-            guard: ``low`` and ``high`` after the guard's mask. If the choice is masked, the policy chooses again
-                among the rest, with the second pair of random numbers.
+            uniforms: random numbers in [0, 1) to sample stage and limit, float64 [B, 2], or [B, 4] with a guard. If
+                None, choices are greedy: the most likely stage, then the most likely limit, or the median limit if
+                waiting is a choice, since many limits with nearly the same effect share their probability.
+            guard: ``low`` and ``high`` after the guard's mask. If the mask excludes the choice, the network chooses
+                again among the rest, with the second pair of random numbers.
         """
         greedy = uniforms is None
         if uniforms is None:

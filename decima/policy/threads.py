@@ -1,4 +1,4 @@
-"""Number of threads of PyTorch."""
+"""Run PyTorch in a single thread."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["one_thread"]
 
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """Run PyTorch in one thread inside the block: small networks gain nothing from more, and sums keep their order."""
+    """Run PyTorch in one thread inside the block: more do not speed up small networks, and change the order of sums."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:

@@ -1,1 +1,1 @@
-"""Compiled inference on a CPU: observations to graphs, and graphs to decisions."""
+"""Compiled code of the policy on a CPU: graphs of observations, inference, gradients."""

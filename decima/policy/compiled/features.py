@@ -1,17 +1,17 @@
-"""Input features of the network: of a stage, of its job and of the cluster.
+"""Compiled: input features of the network, of a stage, of its job and of the cluster.
 
-A feature is a function below. Its name, docstring, unit and default scale are those of the feature. Its arguments
-determine its level: whether it is the same for all stages of a job, or of the cluster. To add a feature, write a
-function. ``docs/guides/own-parts.md`` has the table of all features.
+A feature is a function in this module. Its name, docstring, unit and default scale are those of the feature. Its
+arguments determine its level: whether it is the same for all stages of a job, or of the cluster. To add a feature,
+write a function. ``docs/guides/own-parts.md`` has the table of all features.
 
 Arguments of the functions:
     offer: :class:`Offer`, the offered executors and constants of the cluster.
     jobs, classes: all job rows and executor class rows of the observation.
-    own: row of the offered executor class.
-    job, stage: rows of the job and of the stage.
+    own: row of the class of the offered executors.
+    job, stage: row of the job, row of the stage.
     work: ``graphs.WORK`` record of the job, sums over its stages.
-    number, place: indices of the job and of the stage in the observation.
-    useful: float64 [J, 2], useful parallelism of each job alone at each of ``scheduler.COST_EXPONENTS``.
+    number, place: index of the job, index of the stage in the observation.
+    useful: float64 [J, 2], useful parallelism of each job alone, at each of ``scheduler.COST_EXPONENTS``.
     rule_price: float64, the rule's cost exponent of executors; 0 if no feature needs it.
     rule_limits: int64 [J], the rule's parallelism limit of each job; empty if no feature needs it.
     rule_away: float64 [S], distance of each stage from the rule's next stage; empty if no feature needs it.
@@ -43,20 +43,20 @@ class Offer(NamedTuple):
     can_wait: bool
     """Whether leaving the executors idle is a choice, unless the guard masks it."""
     can_guard: bool
-    """Whether the guard may act."""
+    """Whether the guard may mask choices."""
     guard_wait_ms: float
-    """Guard threshold: longest wait for a stage that is not ready."""
+    """Guard threshold: longest wait for a stage that is not ready, ms."""
     guard_work_ms: float
-    """Guard threshold: work per executor that makes a move worthwhile; 0 without moving delay."""
+    """Guard threshold: work per executor that makes a move worthwhile, ms; 0 without moving delay."""
     moving_delay_ms: float
     time_ms: float
     lasting_ms: float
-    """Work per executor in the feature ``lasting_executors``."""
+    """Work per executor in the feature ``lasting_executors``, ms."""
     rule_stage: int
     """Index of the rule's next stage; -1 if the rule leaves the executors idle or no feature needs it."""
 
 
-#: Arguments of feature functions by level.
+#: Level of a feature -> arguments that determine this level.
 _ARGUMENTS = {
     "cluster": ("offer", "jobs", "classes", "own", "rule_price"),
     "job": ("job", "number", "work", "useful", "rule_limits"),
@@ -65,17 +65,17 @@ _ARGUMENTS = {
 
 
 class FeatureEntry(NamedTuple):
-    """One feature.
+    """A built-in feature.
 
     Attributes:
         name: name in presets and policy files.
         meaning: description in one or two sentences.
         unit: unit before scaling.
         scale: default divisor, see ``Feature.scale``.
-        log: whether it is compressed by default, see ``Feature.log``.
-        signed: whether it can be negative; then it has no logarithm.
+        log: whether the feature is compressed by default, see ``Feature.log``.
+        signed: whether the feature can be negative; then it has no logarithm.
         level: ``stage``, ``job`` or ``cluster``.
-        arguments: names of its arguments.
+        arguments: names of the function's arguments.
         function: name of the function.
     """
 
@@ -91,18 +91,18 @@ class FeatureEntry(NamedTuple):
 
     @property
     def asks_rule(self) -> bool:
-        """Whether the feature depends on the rule."""
+        """Whether the feature depends on the policy's rule."""
         return any(name.startswith("rule_") for name in self.arguments)
 
 
-#: Name -> feature, in the order of their numbers in compiled code.
+#: Built-in features by name; the order gives their numbers in compiled code.
 FEATURES: dict[str, FeatureEntry] = {}
 
 
 def feature(
     unit: str, scale: float = 1.0, *, log: bool = False, signed: bool = False, name: str = ""
 ) -> Callable[[Callable[..., Any]], Any]:
-    """Register a function as a feature; its docstring is the feature's description."""
+    """Register the decorated function as a built-in feature; its docstring is the feature's description."""
 
     def add(function: Callable[..., Any]) -> Any:
         arguments = tuple(inspect.signature(function).parameters)
@@ -366,7 +366,7 @@ def _share_covering(need, offer, classes):
 
 
 def _make_fill(level: str) -> Any:
-    """Compile a function that computes all features of a level."""
+    """Compile a function that computes all features of one level."""
     arguments = [name for names in _ARGUMENTS.values() for name in names]
     lines = [
         f"    values[{number}] = {entry.function}({', '.join(entry.arguments)})"
@@ -375,19 +375,19 @@ def _make_fill(level: str) -> Any:
     ]
     known = arguments[: arguments.index(_ARGUMENTS[level][-1]) + 1]
     source = f"def fill_{level}(values, {', '.join(known)}):\n" + "\n".join(lines)
-    # The file name makes Numba cache the compiled code with this file.
+    # With this file name, Numba caches the compiled code beside this file.
     exec(compile(source, __file__, "exec"), globals())
-    return inner(globals()[f"fill_{level}"], inline="always")  # a call with so many arrays would take longer
+    return inner(globals()[f"fill_{level}"], inline="always")  # since a call with many arrays is slow
 
 
 _fill_cluster, _fill_job, _fill_stage = map(_make_fill, _ARGUMENTS)
-#: Number of every custom feature, which is 0 until Python fills it in.
+#: Number of all custom features; their columns are 0 until ``decima.policy.features.fill_columns``.
 CUSTOM = len(FEATURES)
 
 
 @inner(arrays=True)
 def describe(jobs, stages, classes, offer, work, useful, rule_price, rule_limits, rule_away, spec, place):
-    """Compute features of the stages at ``place``, float32 [S, F], and of all jobs, float32 [J, F_job]."""
+    """Compute scaled features of the stages at ``place``, float32 [S, F], and of all jobs, float32 [J, F_job]."""
     num = spec.num_stage_features
     features = np.empty((place.size, num), np.float32)
     job_features = np.empty((len(jobs), spec.columns.size - num), np.float32)

@@ -1,7 +1,7 @@
-"""Compiled: build the graph of an observation, and mask choices by the guard.
+"""Compiled: build the graph of an observation, the input of the graph neural network, and the guard's mask.
 
-A graph leaves finished stages out (Decima, section 5.1, embeds the remaining work). Messages go from children to
-parents, so no other stage's embedding depends on finished stages.
+Finished stages are not in the graph (Decima, section 5.1, embeds remaining work). Messages go from children to
+parents, so no unfinished stage's embedding depends on a finished stage.
 """
 
 from __future__ import annotations
@@ -18,22 +18,22 @@ from simulator.compiled import compiled, inner
 __all__ = ["LIMIT_KINDS", "NO_GUARD", "GraphSpec", "Graphs", "Guard", "Profiles", "build"]
 
 INPUT, OUTPUTS, STAGE, NONE = 0, 1, 2, 3
-#: ``PolicyConfig.limit`` -> its number in compiled code.
+#: Value of ``PolicyConfig.limit`` -> number in compiled code.
 LIMIT_KINDS = {"input": INPUT, "outputs": OUTPUTS, "stage": STAGE, "none": NONE}
 
-#: ``low`` and ``high``, int32 [S], of the choices that the guard does not mask; empty if the guard masks nothing.
+#: ``low`` and ``high``, int32 [S], see ``Graphs``, of choices that the guard does not mask; empty if it masks nothing.
 Guard = tuple[NDArray[np.int32], NDArray[np.int32]]
 NO_GUARD: Guard = (np.zeros(0, np.int32), np.zeros(0, np.int32))
-#: Sums over the stages of a live job, and its number of executors without the offered ones.
+#: Sums over the stages of a live job, and ``held``: its number of executors without the offered ones.
 WORK = np.dtype(
     (
         np.record,
         [
             ("remaining_ms", np.float64),  # work of tasks that have not started
-            ("unclaimed_ms", np.float64),  # of these, work of tasks that no executor is committed to
-            ("fitting_ms", np.float64),  # of these, work that fits the executors offered
+            ("unclaimed_ms", np.float64),  # part of remaining_ms: tasks to which no executor is committed
+            ("fitting_ms", np.float64),  # part of unclaimed_ms: tasks that fit on the offered executors
             ("attained_ms", np.float64),  # executor time of tasks that have finished
-            ("busy", np.int64),  # executors at work, and those committed to a task
+            ("busy", np.int64),  # executors that run a task or are committed to one
             ("held", np.int64),
         ],
     )
@@ -41,24 +41,24 @@ WORK = np.dtype(
 
 
 class Graphs(NamedTuple):
-    """A batch of B observations with S stages, J live jobs and M messages in total, concatenated.
+    """Graphs of B observations, concatenated: S stages, J live jobs and M messages in total.
 
     Indices of stages and jobs count from 0 in each observation.
 
     Attributes:
         first_stage: int64 [B + 1]; the stages of observation b are ``first_stage[b]:first_stage[b + 1]``.
-        first_job: int64 [B + 1].
-        first_message: int64 [B + 1].
-        features: float32 [S, F], scaled.
-        job_features: float32 [J, F_job], scaled.
-        stage_job: int32 [S], job of the stage.
-        unfinished: bool [S].
-        place: int32 [S], index of the stage in the observation's arrays, ascending.
-        low: int32 [S]; valid limits are above it. It is the number of executors of the job (of the stage if limits
-            are per stage), or one less if waiting is a choice.
-        high: int32 [S], largest valid limit; above ``low`` if and only if the stage may be chosen.
-        messages: int32 [M, 3], step, receiver, sender. In each observation they ascend by step, and messages to one
-            receiver are consecutive.
+        first_job: int64 [B + 1], likewise for jobs.
+        first_message: int64 [B + 1], likewise for messages.
+        features: float32 [S, F], scaled features of stages.
+        job_features: float32 [J, F_job], scaled features of jobs.
+        stage_job: int32 [S], job of each stage.
+        unfinished: bool [S], whether each stage is unfinished.
+        place: int32 [S], index of each stage in the observation's arrays, ascending.
+        low: int32 [S], number of executors of the stage's job (of the stage if limits are per stage), or one less if
+            waiting is a choice; valid limits are larger.
+        high: int32 [S], largest valid limit; larger than ``low`` if and only if the stage may be chosen.
+        messages: int32 [M, 3], step, receiver, sender. In each observation, messages ascend by step, and messages to
+            one receiver are consecutive.
     """
 
     first_stage: NDArray[np.int64]
@@ -79,10 +79,10 @@ class Graphs(NamedTuple):
         return self.first_stage.size - 1
 
     def rows_of(self, stage: NDArray[np.int32]) -> NDArray[np.int64]:
-        """Return the row of one stage of each observation, int64 [B].
+        """Return the row in the batch of one stage of each observation, int64 [B].
 
         Args:
-            stage: int [B], indices of the stages in the observations' arrays.
+            stage: int [B], index of the stage in each observation's arrays.
         """
         spread = int(self.place.max(initial=0)) + 1
         owner = np.repeat(np.arange(self.num_graphs), np.diff(self.first_stage))
@@ -93,7 +93,7 @@ class Graphs(NamedTuple):
 
     @staticmethod
     def concatenate(parts: Sequence[Graphs]) -> Graphs:
-        """Concatenate non-empty batches."""
+        """Concatenate batches; at least one, none empty."""
         if len(parts) == 1:
             return parts[0]
         arrays: dict[str, NDArray[Any]] = {}
@@ -109,7 +109,7 @@ class Graphs(NamedTuple):
         return Graphs(**arrays)
 
     def select(self, chosen: NDArray[np.int64]) -> Graphs:
-        """Return the observations with these indices, in this order."""
+        """Return the graphs of the observations with these indices, in this order."""
         arrays: dict[str, NDArray[Any]] = {}
         for pointer, names in _POINTERS.items():
             first = getattr(self, pointer)
@@ -141,27 +141,27 @@ def _select(chosen, first, first_new, rows, out):
 
 
 class Profiles(NamedTuple):
-    """Values that depend only on the profiles of the J live jobs."""
+    """Values that depend only on the profiles of the J live jobs of an observation."""
 
     useful: NDArray[np.float64]
-    """[J, 2] useful parallelism of each job alone; 0 if no feature needs it."""
+    """[J, 2], useful parallelism of each job alone at two cost exponents; 0 if no feature needs it."""
     first_message: NDArray[np.int64]
-    """[J + 1]; job j has ``messages[first_message[j]:first_message[j + 1]]``."""
+    """[J + 1]; the messages of job j are ``messages[first_message[j]:first_message[j + 1]]``."""
     messages: NDArray[np.int32]
-    """[M, 3] step, receiver, sender; stages are indices in the job."""
+    """[M, 3], step, receiver, sender; indices of stages count from 0 in each job."""
 
 
 class GraphSpec(NamedTuple):
-    """Settings of graphs from a ``PolicyConfig``; stage features come before job features."""
+    """Settings of a ``PolicyConfig`` that determine graphs, for compiled code."""
 
     columns: NDArray[np.int64]
-    """Number of each feature; ``features.CUSTOM`` for custom ones."""
+    """Number of each feature, stage features first; ``features.CUSTOM`` for custom features."""
     scales: NDArray[np.float64]
     logs: NDArray[np.bool_]
     num_stage_features: int
     finished_stages: bool
     guard: bool
-    """Whether the guard masks the policy's choices in training too."""
+    """Whether the guard masks the policy's choices in training, too."""
     limit_kind: int
     all_limits: bool
     num_limits: int
@@ -173,18 +173,18 @@ def build(jobs, stages, classes, offer, rule_price, rule_limits, rule_away, prof
 
     Args:
         jobs: job rows of the observation.
-        stages: stage rows.
-        classes: executor class rows.
+        stages: stage rows of the observation.
+        classes: executor class rows of the observation.
         offer: :class:`features.Offer`.
-        rule_price: see ``features``.
-        rule_limits: see ``features``.
-        rule_away: see ``features``.
+        rule_price: the rule's cost exponent, see ``features``.
+        rule_limits: the rule's limits, see ``features``.
+        rule_away: distances from the rule's next stage, see ``features``.
         profiles: :class:`Profiles` of the live jobs.
         spec: :class:`GraphSpec`.
 
     Returns:
-        :class:`Graphs`; the number of different decisions; ``low`` and ``high`` after the guard's mask, which are
-        empty if the guard masks nothing or everything.
+        :class:`Graphs` of one observation; number of different decisions; ``low`` and ``high`` after the guard's
+        mask, empty if the guard masks nothing or everything.
 
     Raises:
         ValueError: lengths or order of the arrays are inconsistent.
@@ -229,7 +229,7 @@ def build(jobs, stages, classes, offer, rule_price, rule_limits, rule_away, prof
 
 @inner
 def _check(jobs, stages, classes, offer, rule_limits, rule_away, profiles):
-    """Refuse indices outside of arrays, which compiled code does not check."""
+    """Raise if an index is outside of its array, which compiled code does not check."""
     first = profiles.first_message
     fits = (
         len(first) == len(jobs) + 1
@@ -263,7 +263,7 @@ def _check(jobs, stages, classes, offer, rule_limits, rule_away, profiles):
 
 @inner(arrays=True)
 def _sum_work(jobs, stages, own, offer):
-    """Sum over the stages of each live job; ``WORK`` records [J]."""
+    """Return sums over the stages of each live job, ``WORK`` records [J]."""
     work = np.zeros(len(jobs), WORK)
     for number in range(len(jobs)):
         executors = jobs[number].executors
@@ -282,7 +282,7 @@ def _sum_work(jobs, stages, own, offer):
 
 @inner(arrays=True)
 def _rows(stages, finished_stages):
-    """Return the stages of the graph: indices, ascending; jobs; and whether each is unfinished."""
+    """Return, for the stages in the graph, ascending: index, job, and whether the stage is unfinished."""
     most, size = len(stages), 0
     place, job, unfinished = np.empty(most, np.int32), np.empty(most, np.int32), np.empty(most, np.bool_)
     for number in range(most):
@@ -296,7 +296,7 @@ def _rows(stages, finished_stages):
 
 @inner(arrays=True)
 def _messages(jobs, num_stages, profiles, place):
-    """Return the messages between stages of the graph by step, over all jobs, so that a step is a large batch."""
+    """Return the messages between stages in the graph, by step over all jobs, so that steps are large batches."""
     row_of = np.full(num_stages, -1, dtype=np.int32)
     for row in range(place.size):
         row_of[place[row]] = row
@@ -327,9 +327,9 @@ def _messages(jobs, num_stages, profiles, place):
 
 @inner
 def _is_between(row_of, first_stage, message):
-    """Return whether sender and receiver of a message are both in the graph.
+    """Return whether both sender and receiver of a message are in the graph.
 
-    An unfinished stage has no finished child, unless Spark repeats a stage whose output was lost.
+    Usually a message from a finished stage goes to a finished stage; not if Spark repeats a stage with lost output.
     """
     return row_of[first_stage + message[1]] >= 0 and row_of[first_stage + message[2]] >= 0
 
@@ -361,14 +361,14 @@ def _limit(stages, offer, work, spec, place, masked, can_wait, low, high):
     return num_answers
 
 
-# The guard masks choices that leave executors idle although some work is worth a move.
+# The guard: masks choices that leave executors idle although some work is worth a move.
 
 
 @inner(arrays=True)
 def _has_work(jobs, stages, offer, work):
-    """Return whether a ready fitting stage needs executors: of the job that offers them, or worth a move.
+    """Return whether a ready stage can use the offered executors now: a stage of their job, or one worth a move.
 
-    As in the rule ``profiled-srpt``, a job is worth a move if it has no executors or fewer than find lasting work.
+    As in the rule ``profiled-srpt``, a job is worth a move if it has no executors, or fewer than find lasting work.
     """
     for stage in stages:
         if stage.ready_rank < 0 or stage.schedulable == 0:
@@ -384,8 +384,8 @@ def _has_work(jobs, stages, offer, work):
 def _mask_late(jobs, stages, profiles, wait_ms, masked):
     """Mask stages that are not ready and will not become ready soon, so that executors do not wait for them.
 
-    A stage becomes ready when the last of its parents' tasks ends. The estimated wait is the duration of one such
-    task.
+    A stage becomes ready when the last task of its parents ends. The estimated wait is the duration of one task of a
+    parent.
     """
     for job in range(len(jobs)):
         first = jobs[job].first_stage

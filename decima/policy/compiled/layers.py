@@ -1,7 +1,7 @@
-"""Compiled: linear layers on rows, where a decision spends most of its arithmetic.
+"""Compiled: linear layers on rows of inputs, most of the arithmetic of a decision; weights of the network.
 
-Blocks of four rows times sixteen outputs stay in registers while the inputs are read. Numba alone loads and stores
-the sums at every input, which is two to three times slower; so the innermost loop is written as LLVM code.
+Sums of four rows times sixteen outputs stay in registers while the inputs are read. Numba alone loads and stores the
+sums at every input, which is two to three times slower; so the innermost loop is written as LLVM code.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ __all__ = ["PARTS", "SLOPE", "Network", "add_rows", "apply_layer", "apply_part",
 
 #: Number of rows of a block.
 ROWS = 4
-#: Flag of LLVM: fused multiply-add is allowed.
+#: LLVM flag that allows fused multiply-add.
 CONTRACT = ("contract",)
 
 
 def _block(rows: int, lanes: int) -> Callable[..., Any]:
-    """Return a function that computes a block of ``apply_layer``: rows from ``row``, outputs from ``column``."""
+    """Return a function for one block of ``apply_layer``: ``rows`` rows times ``lanes`` outputs."""
     vector = ir.VectorType(ir.FloatType(), lanes)
 
     def plain(x: Any, row: Any, weights: Any, column: Any, out: Any, slope: Any) -> None:
@@ -66,14 +66,14 @@ def _block(rows: int, lanes: int) -> Callable[..., Any]:
             return context.get_dummy_value()
 
         if not weights.layout == out.layout == "C":
-            return None  # neighbours must lie side by side
+            return None  # consecutive outputs must be adjacent in memory
         return types.void(x, types.intp, weights, types.intp, out, types.float32), build
 
     return plain if config.DISABLE_JIT else in_registers  # type: ignore[attr-defined]
 
 
 class _Array:
-    """Address computations of a two-dimensional array in LLVM code."""
+    """Two-dimensional array in LLVM code: addresses of its elements."""
 
     def __init__(self, context: Any, builder: Any, kind: Any, value: Any) -> None:
         array = context.make_array(kind)(context, builder, value)
@@ -97,17 +97,17 @@ _four_by_8, _one_by_8 = _block(ROWS, 8), _block(1, 8)
 
 @inner(fastmath=set(CONTRACT))
 def apply_layer(x, num_rows, out, weights, slope):
-    """Compute the first rows of ``out``. Sums are taken in the order of the inputs, independent of the block.
+    """Apply a linear layer with activation to rows. Sums have the order of the inputs, independent of blocks.
 
     Args:
-        x: float32 [at least num_rows, at least inputs].
+        x: float32 [at least num_rows, at least inputs], inputs.
         num_rows: number of rows to compute.
-        out: float32 [at least num_rows, at least outputs], C order.
-        weights: float32 [inputs + 1, outputs], C order; the bias is the last row.
-        slope: float32, slope of the activation below 0; 1 is no activation.
+        out: float32 [at least num_rows, at least outputs], C order; its first rows and columns are overwritten.
+        weights: float32 [inputs + 1, outputs], C order; the last row is the bias.
+        slope: float32, slope of the activation (leaky ReLU) below 0; 1 is no activation.
 
     Raises:
-        ValueError: an array is too small; the blocks write through unchecked pointers.
+        ValueError: an array is too small, which the unchecked pointers of a block would not notice.
     """
     num_in, num_out = weights.shape[0] - 1, weights.shape[1]
     if num_in < 0 or x.shape[0] < num_rows or x.shape[1] < num_in:
@@ -138,7 +138,7 @@ def apply_layer(x, num_rows, out, weights, slope):
 #: Slope of the leaky ReLU below 0, as in the published code.
 SLOPE = 0.2
 
-#: Parts of the network; the heads come last.
+#: Names of the parts of the network, see ``PolicyConfig.layers``; the heads come last.
 PARTS = (
     "stage_input",
     "message",
@@ -151,23 +151,23 @@ PARTS = (
     "stage_head",
     "limit_head",
 )
-# NumPy integers: ``apply_part`` would be compiled again for each Python constant.
+# NumPy integers, since ``apply_part`` would be compiled again for each Python constant.
 STAGE_INPUT, MESSAGE, ATTENTION, AGGREGATE, JOB_SUMMARY, JOB_AGGREGATE = np.arange(6)
 GLOBAL_SUMMARY, GLOBAL_AGGREGATE, STAGE_HEAD, LIMIT_HEAD = np.arange(6, len(PARTS))
 ONE = np.int64(1)
 
 
 class Network(NamedTuple):
-    """Weights and settings of a policy."""
+    """Weights and settings of a policy network, for compiled code."""
 
     weights: NDArray[np.float32]
-    """All layers, each [inputs, outputs] followed by its bias."""
+    """Weights of all layers: each layer's matrix [inputs, outputs], flat, followed by its bias."""
     layers: NDArray[np.int64]
-    """[layers, 3] inputs, outputs, offset of the weights."""
+    """[layers, 3], number of inputs, number of outputs, offset in ``weights``."""
     first_layer: NDArray[np.int64]
-    """[11] first layer of each of ``PARTS``; a part without layers is the identity."""
+    """[11], first layer of each of ``PARTS``, and the end; a part without layers is the identity."""
     width: int
-    """Width of embeddings; 0 without a graph."""
+    """Width of embeddings; 0 without a graph neural network."""
     slope: np.float32
     """Slope of the activation below 0."""
     embedding_slope: np.float32
@@ -177,21 +177,21 @@ class Network(NamedTuple):
     limit_kind: int
     limit_scale: np.float32
     rule_column: int
-    """Column of the stage feature ``rule``, which is added to the scores with weight ``rule_weight``."""
+    """Column of the stage feature ``rule``, which is added to the stage scores with weight ``rule_weight``."""
     rule_weight: np.float32
     rule_limit_column: int
     """Column of the job feature ``rule_executors``."""
     rule_limit_scale: np.float32
-    """Scale of that feature."""
+    """Scale of the job feature ``rule_executors``."""
     rule_limit_weight: np.float32
-    """Penalty for each ``limit_scale`` executors of difference to the rule's limit."""
+    """Penalty for each ``limit_scale`` executors between a limit and the rule's limit."""
     median_limit: bool
-    """Whether greedy decisions take the median limit instead of the most likely one."""
+    """Whether greedy choices take the median limit instead of the most likely one."""
 
 
 @inner
 def apply_part(network, part, x, num_rows, out, between):
-    """Apply one part of the network to some rows."""
+    """Apply one part of the network to the first rows of ``x``; ``between`` holds hidden layers."""
     first, end = network.first_layer[part], network.first_layer[part + 1]
     if first == end:
         _check_buffer(out, num_rows, network.width)
@@ -222,7 +222,7 @@ def _check_buffer(target, num_rows, num_columns):
 
 @inner(fastmath=ANY_ORDER)
 def take_rows(source, rows, count, width, target, column):
-    """Copy rows of ``source`` to the first rows of ``target``, starting at a column."""
+    """Gather: copy the given rows of ``source`` to the first rows of ``target``, starting at a column."""
     _check_buffer(target, count, column + width)
     for k in range(count):
         for place in range(width):
@@ -231,7 +231,7 @@ def take_rows(source, rows, count, width, target, column):
 
 @inner(fastmath=ANY_ORDER)
 def put_rows(source, count, width, target, rows):
-    """Copy the first rows of ``source`` to the given rows of ``target``."""
+    """Scatter: copy the first rows of ``source`` to the given rows of ``target``."""
     for k in range(count):
         for place in range(width):
             target[rows[k], place] = source[k, place]
@@ -239,7 +239,7 @@ def put_rows(source, count, width, target, rows):
 
 @inner(fastmath=ANY_ORDER)
 def add_rows(source, count, width, target, rows):
-    """Add the first rows of ``source`` to the given rows of ``target``."""
+    """Scatter-add: add the first rows of ``source`` to the given rows of ``target``."""
     for k in range(count):
         for place in range(width):
             target[rows[k], place] += source[k, place]

@@ -1,7 +1,7 @@
-"""Compiled: the graph neural network (GNN), from graphs to decisions on a CPU.
+"""Compiled: inference of the graph neural network (GNN), from graphs to choices of stage and limit, on a CPU.
 
-The same network as in ``encoder.py`` and ``policy.py``, in one compiled loop: for a network this small, the calls of
-a tensor library would cost several times the arithmetic. Tests compare both.
+The same network as in ``encoder.py`` and ``policy.py``, in one compiled loop: for so small a network, calls of a tensor
+library would take several times as long as the arithmetic. Tests compare both.
 """
 
 from __future__ import annotations
@@ -36,19 +36,19 @@ __all__ = ["act", "check_graphs", "pick"]
 
 
 class Buffers(NamedTuple):
-    """Preallocated arrays for one graph at a time."""
+    """Preallocated arrays for the network on one graph at a time."""
 
     x: NDArray[np.float32]
-    """Inputs of a part, one row per stage, job or limit; ``result`` has its outputs."""
+    """Inputs of a part of the network, one row per stage, job, message or limit; ``result`` has the outputs."""
     result: NDArray[np.float32]
     between: NDArray[np.float32]
-    """[2, ...] hidden layers, used alternately."""
+    """[2, ...], hidden layers, used alternately."""
     embedding: NDArray[np.float32]
-    """Stage embeddings; the next fields are job embeddings and the cluster embedding."""
+    """Stage embeddings; the next two fields are job embeddings and the cluster embedding."""
     job_embedding: NDArray[np.float32]
     cluster: NDArray[np.float32]
     sent: NDArray[np.float32]
-    """Message of each stage to its parents."""
+    """Message of each stage to its parents; valid where ``is_sent``."""
     is_sent: NDArray[np.bool_]
     rows: NDArray[np.int32]
     """Stage of each row of ``x`` during message passing."""
@@ -58,15 +58,15 @@ class Buffers(NamedTuple):
 
 @compiled
 def act(graphs, network, uniforms, greedy, guarded_low, guarded_high):
-    """Decide in each of B graphs.
+    """Choose a stage and a limit in each of B graphs.
 
     Args:
         graphs: :class:`graphs.Graphs`.
         network: :class:`layers.Network`.
         uniforms: float64 [B, 2], random numbers for stage and limit; [B, 4] with a guard.
-        greedy: take the most likely choices instead of sampling.
+        greedy: whether to take the most likely choices instead of sampling.
         guarded_low: int32 [S], ``graphs.low`` after the guard's mask; empty without a guard.
-        guarded_high: int32 [S], likewise.
+        guarded_high: int32 [S], ``graphs.high`` after the guard's mask; empty without a guard.
 
     Returns:
         The arrays of ``scheduler.Choices``.
@@ -102,7 +102,7 @@ def act(graphs, network, uniforms, greedy, guarded_low, guarded_high):
 
 @inner
 def check_graphs(graphs, network, uniforms, guarded_low, guarded_high):
-    """Refuse indices outside of arrays, which compiled code does not check."""
+    """Raise if an index is outside of its array, which compiled code does not check."""
     size, num_stages, num_messages = len(graphs.first_stage) - 1, len(graphs.features), len(graphs.messages)
     num_guarded = len(guarded_low)
     fits = (
@@ -152,7 +152,7 @@ def _is_split(first, size, end):
 
 @inner(arrays=True)
 def _make_buffers(graphs, network):
-    """Allocate buffers: each part of the network has one row per stage, job, message or limit."""
+    """Allocate buffers that are large enough for each of the graphs."""
     widest = 1
     for layer in range(network.layers.shape[0]):
         widest = max(widest, network.layers[layer, 0], network.layers[layer, 1])
@@ -187,7 +187,7 @@ def _make_buffers(graphs, network):
 
 @inner
 def _embed_stages(graphs, graph, network, buffers):
-    """Message passing: step by step, and receiver by receiver within a step."""
+    """Embed stages by message passing, step by step."""
     base = graphs.first_stage[graph]
     num_stages = graphs.first_stage[graph + 1] - base
     features = graphs.features[base : base + num_stages]
@@ -205,7 +205,7 @@ def _embed_stages(graphs, graph, network, buffers):
 
 @inner
 def _send(messages, network, buffers):
-    """Compute the message of each sender once for all its receivers."""
+    """Compute the message of each sender, once for all its receivers."""
     count = _find_senders(messages, buffers.is_sent, buffers.rows)
     take_rows(buffers.embedding, buffers.rows, count, network.width, buffers.x, 0)
     apply_part(network, MESSAGE, buffers.x, count, buffers.result, buffers.between)
@@ -214,7 +214,7 @@ def _send(messages, network, buffers):
 
 @inner
 def _find_senders(messages, is_sent, senders):
-    """List the senders whose message is not computed yet, and return their number."""
+    """List the senders whose messages are not computed yet, and return their number."""
     count = 0
     for message in range(messages.shape[0]):
         sender = messages[message, 2]
@@ -227,7 +227,7 @@ def _find_senders(messages, is_sent, senders):
 
 @inner
 def _receive(messages, network, buffers):
-    """Add the aggregated messages of its children to the embedding of each receiver."""
+    """Aggregate the messages of each receiver's children, and add the result to the receiver's embedding."""
     if network.first_layer[ATTENTION] < network.first_layer[ATTENTION + 1]:
         _attend(messages, network, buffers)
         count = _weigh(messages, buffers.sent, buffers.result, network.width, buffers.x, buffers.rows)
@@ -241,7 +241,7 @@ def _receive(messages, network, buffers):
 
 @inner
 def _add_up(messages, sent, width, sums, receivers):
-    """Sum the messages of each receiver; fill in receivers and sums, and return the number of receivers."""
+    """Sum the messages to each receiver; fill in ``receivers`` and ``sums``, and return the number of receivers."""
     count = 0
     for message in range(messages.shape[0]):
         if message == 0 or messages[message, 1] != messages[message - 1, 1]:
@@ -255,7 +255,7 @@ def _add_up(messages, sent, width, sums, receivers):
 
 @inner
 def _attend(messages, network, buffers):
-    """Compute attention scores of each receiver for its senders: first column of ``result``."""
+    """Compute the attention score of each message, in the first column of ``buffers.result``."""
     count = messages.shape[0]
     take_rows(buffers.embedding, messages[:, 1], count, network.width, buffers.x, 0)
     take_rows(buffers.sent, messages[:, 2], count, network.width, buffers.x, network.width)
@@ -264,7 +264,7 @@ def _attend(messages, network, buffers):
 
 @inner
 def _weigh(messages, sent, scores, width, means, receivers):
-    """As ``_add_up``, but with means weighted by the softmax of the scores."""
+    """Average the messages to each receiver, weighted by the softmax of attention scores; as ``_add_up``."""
     count, at = 0, 0
     while at < messages.shape[0]:
         stop, top = at, scores[at, 0]
@@ -287,7 +287,7 @@ def _weigh(messages, sent, scores, width, means, receivers):
 
 @inner(arrays=True)
 def _embed_jobs(graphs, graph, network, buffers):
-    """Embed jobs from their unfinished stages, and the cluster from its jobs."""
+    """Embed each job as a sum over its unfinished stages, and the cluster as a sum over its jobs."""
     stages = slice(graphs.first_stage[graph], graphs.first_stage[graph + 1])
     num_jobs, width = graphs.first_job[graph + 1] - graphs.first_job[graph], network.width
     raw = graphs.features.shape[1] if network.shortcut else 0
@@ -323,10 +323,10 @@ def _score_stages(graphs, graph, network, buffers):
 
 @inner(arrays=True)
 def _choose(graphs, graph, low, high, network, buffers, uniforms, greedy):
-    """Choose a stage and its limit within ``low`` and ``high``.
+    """Choose a stage and a limit above ``low`` and at most ``high``.
 
     Returns:
-        Row of the stage in all graphs, -1 if none may be chosen; limit; their log-probability.
+        Row of the stage in the batch, -1 if no stage may be chosen; limit; joint log-probability.
     """
     first = graphs.first_stage[graph]
     stages = slice(first, graphs.first_stage[graph + 1])
@@ -345,7 +345,7 @@ def _choose(graphs, graph, low, high, network, buffers, uniforms, greedy):
 
 @inner(arrays=True)
 def _describe_stages(graphs, graph, rows, network, buffers):
-    """Fill in the head inputs of these stages, and return the number of inputs."""
+    """Write the head inputs of the stages at ``rows`` to ``buffers.x``, and return the number of inputs."""
     stages = slice(graphs.first_stage[graph], graphs.first_stage[graph + 1])
     count, filled = rows.size, 0
     if network.shortcut:
@@ -358,7 +358,7 @@ def _describe_stages(graphs, graph, rows, network, buffers):
 
 @inner(arrays=True)
 def _describe_jobs(jobs, network, buffers, filled):
-    """Append the embeddings of these jobs and of the cluster to the inputs."""
+    """Append the embeddings of these jobs and of the cluster to ``buffers.x``; return the number of inputs."""
     take_rows(buffers.job_embedding, jobs, jobs.size, network.width, buffers.x, filled)
     take_rows(
         buffers.cluster, np.zeros_like(jobs), jobs.size, network.width, buffers.x, filled + network.width
@@ -368,7 +368,7 @@ def _describe_jobs(jobs, network, buffers, filled):
 
 @inner(arrays=True)
 def _choose_limit(graphs, graph, row, lowest, highest, network, buffers, uniform, greedy):
-    """Choose one of the limits ``lowest + 1 .. highest`` of a stage; return it and its log-probability."""
+    """Choose one of the limits ``lowest + 1 .. highest`` of a stage; return the limit and its log-probability."""
     num_limits = highest - lowest
     if network.limit_kind == STAGE:
         only = np.array([row - graphs.first_stage[graph]])
@@ -401,7 +401,7 @@ def _choose_limit(graphs, graph, row, lowest, highest, network, buffers, uniform
 
 @inner(fastmath=ANY_ORDER)
 def _repeat_with_limits(x, filled, lowest, num_limits, scale):
-    """Repeat the first row for each limit, and append the limit."""
+    """Repeat the first row of inputs for each limit, and append the scaled limit."""
     for k in range(1, num_limits):
         for column in range(filled):
             x[k, column] = x[0, column]
@@ -411,10 +411,10 @@ def _repeat_with_limits(x, filled, lowest, num_limits, scale):
 
 @compiled(_nrt=False)
 def pick(scores, uniform, greedy):
-    """Choose the largest score, or sample from the softmax; return its index and log-probability.
+    """Choose the largest score (greedy), or sample from the softmax; return index and log-probability.
 
     Raises:
-        ValueError: there are no scores.
+        ValueError: ``scores`` is empty.
     """
     if len(scores) == 0:
         raise ValueError("there is nothing to choose from")
@@ -430,7 +430,7 @@ def pick(scores, uniform, greedy):
     if not greedy:
         threshold = uniform * total
         running = 0.0
-        best = 0  # where scores are NaN
+        best = 0  # if scores are NaN
         for i in range(scores.size):
             weight = math.exp(scores[i] - top)
             running += weight

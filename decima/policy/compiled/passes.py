@@ -1,4 +1,4 @@
-"""Compiled: passes of rows through parts of the network and back, and the rows of each part; see ``gradients.py``."""
+"""Compiled: forward and backward passes through parts of the network, and the rows of each part (``gradients.py``)."""
 
 from __future__ import annotations
 
@@ -13,34 +13,38 @@ from simulator.compiled import ANY_ORDER, inner
 
 __all__ = ["Pass", "Rows", "add", "find_rows", "make_pass", "run", "run_back", "take"]
 
-#: Number of rows over which a gradient is summed in single precision.
+#: Number of rows over which weight gradients are summed in single precision.
 BLOCK = 512
+#: Slope of a layer without activation.
 LINEAR = np.float32(1.0)
-#: Loops over unsigned indices, which cannot count from the end of an array, are compiled to vectors.
+#: Type of loop indices: unsigned indices cannot count from the end of an array, so loops are compiled to vectors.
 UNSIGNED = np.uint64
 
 
 class Pass(NamedTuple):
-    """Rows that go through a part of the network."""
+    """Activations of n rows that go through one part of the network."""
 
     x: NDArray[np.float32]
-    """[n, inputs]."""
+    """[n, inputs], inputs of the first layer."""
     between: NDArray[np.float32]
-    """Outputs of the layers, one layer after the other, each [n, outputs]."""
+    """Outputs of all layers, flat, one layer after the other, each [n, outputs]."""
 
 
 class Rows(NamedTuple):
-    """Indices of rows, int64, counted over the whole batch."""
+    """Which stages, jobs and graphs are the rows of each part of the network; indices count over the whole batch."""
 
     stage_job: NDArray[np.int64]
+    """[S], job of each stage."""
     job_graph: NDArray[np.int64]
+    """[J], graph of each job."""
     senders: NDArray[np.int64]
-    """Sending stages, step by step."""
+    """Stages that send messages, step by step."""
     receivers: NDArray[np.int64]
+    """Stages that receive messages, step by step."""
     links: NDArray[np.int64]
-    """[M, 2] index into ``senders`` and ``receivers`` of each message, step by step."""
+    """[M, 2], index into ``senders`` and index into ``receivers`` of each message, step by step."""
     ends: NDArray[np.int64]
-    """[steps + 1, 3] numbers of senders, receivers and messages before each step."""
+    """[steps + 1, 3], number of senders, receivers and messages before each step."""
     unfinished: NDArray[np.int64]
     """Unfinished stages."""
     candidates: NDArray[np.int64]
@@ -48,7 +52,7 @@ class Rows(NamedTuple):
     limits: NDArray[np.int64]
     """Stage of each row of the limit head."""
     choices: NDArray[np.int64]
-    """[B, 2, 3] first score, end and chosen one, of stages and limits; all 0 without a choice."""
+    """[B, 2, 3], begin, end and chosen index among the scores of stages and of limits; all 0 without a choice."""
 
 
 # Rows.
@@ -56,7 +60,7 @@ class Rows(NamedTuple):
 
 @inner(arrays=True)
 def find_rows(graphs, network, chosen, limit):
-    """Return the rows of all parts."""
+    """Return the :class:`Rows` of a batch with one choice per graph."""
     size, num_stages = graphs.first_stage.size - 1, len(graphs.features)
     if not (len(chosen) == len(limit) == size):
         raise ValueError("each graph must have one choice")
@@ -142,7 +146,7 @@ def _find_steps(graphs):
 
 @inner(fastmath=ANY_ORDER)
 def take(source, rows, target, column):
-    """Copy rows of ``source`` to the first rows of ``target``, starting at a column."""
+    """Gather: copy the given rows of ``source`` to the first rows of ``target``, starting at a column."""
     for k in range(len(rows)):
         row, to = UNSIGNED(rows[k]), UNSIGNED(k)
         for place in range(UNSIGNED(source.shape[1])):
@@ -151,7 +155,7 @@ def take(source, rows, target, column):
 
 @inner(fastmath=ANY_ORDER)
 def add(source, begin, target, rows):
-    """Add rows of ``source``, the first one being ``begin``, to the given rows of ``target``."""
+    """Scatter-add: add the rows of ``source`` from ``begin`` on to the given rows of ``target``."""
     for k in range(len(rows)):
         row, to = UNSIGNED(begin + k), UNSIGNED(rows[k])
         for place in range(UNSIGNED(target.shape[1])):
@@ -163,7 +167,7 @@ def add(source, begin, target, rows):
 
 @inner(arrays=True)
 def make_pass(network, part, num_rows):
-    """Return arrays for rows that go through a part."""
+    """Allocate the :class:`Pass` of a number of rows through a part."""
     first, outputs = network.first_layer[part], 0
     end = network.first_layer[part + 1]
     for layer in range(first, end):
@@ -174,7 +178,7 @@ def make_pass(network, part, num_rows):
 
 @inner(arrays=True)
 def _values(network, passes, part, layer):
-    """Return the inputs of a layer; after the last layer of a part its outputs."""
+    """Return the inputs of a layer, [n, inputs]; for the layer after the last, the outputs of the part."""
     found, first, start = passes[part], network.first_layer[part], 0
     if layer == first:
         return found.x
@@ -194,7 +198,7 @@ def _slope(network, part, layer):
 
 @inner(arrays=True)
 def run(network, passes, part, begin, end):
-    """Send rows ``begin`` to ``end`` through a part, and return the outputs of all rows."""
+    """Forward pass of the rows ``begin`` to ``end`` through a part; return the outputs of all rows."""
     first, last = network.first_layer[part], network.first_layer[part + 1]
     for layer in range(first, last):
         num_in, num_out, offset = network.layers[layer]
@@ -206,15 +210,15 @@ def run(network, passes, part, begin, end):
 
 @inner(arrays=True)
 def run_back(network, passes, part, begin, end, gradient, first, needed, total):
-    """Add the gradient of a part's weights to ``total``, and return the gradient of its inputs.
+    """Backward pass: add the gradient of a part's weights to ``total``, and return the gradient of its inputs.
 
     Args:
-        gradient: float32 [rows + 1, outputs], gradient of the outputs; overwritten. Its last row has no meaning.
+        gradient: float32 [rows + 1, outputs], gradient of the outputs; overwritten. The last row is scratch space.
         first: first input whose gradient is needed.
-        needed: number of these inputs.
+        needed: number of inputs whose gradients are needed.
 
     Returns:
-        float32 [rows + 1, needed]; its last row has no meaning.
+        float32 [rows + 1, needed], gradient of the inputs; the last row is scratch space.
     """
     rows, start = end - begin, network.first_layer[part]
     for layer in range(network.first_layer[part + 1] - 1, start - 1, -1):
@@ -237,7 +241,7 @@ def run_back(network, passes, part, begin, end, gradient, first, needed, total):
 
 @inner(fastmath=ANY_ORDER)
 def _multiply_slope(out, slope, gradient):
-    """Multiply a gradient by that of the activation with these outputs."""
+    """Multiply the gradient of an activation's outputs ``out`` by the activation's derivative."""
     for row in range(out.shape[0]):
         for column in range(out.shape[1]):
             gradient[row, column] *= LINEAR if out[row, column] > 0 else slope
@@ -245,7 +249,7 @@ def _multiply_slope(out, slope, gradient):
 
 @inner(arrays=True)
 def _add_products(x, gradient, total):
-    """Add the gradients of a layer's weights and biases, [inputs + 1, outputs], to ``total``."""
+    """Add the gradients of a layer's weights and bias, [inputs + 1, outputs], to ``total``."""
     num_in, num_out, rows = x.shape[1], gradient.shape[1], x.shape[0]
     products, kept = np.empty((num_in, num_out), np.float32), np.empty(num_out, np.float32)
     for begin in range(0, rows, BLOCK):
@@ -259,7 +263,7 @@ def _add_products(x, gradient, total):
 
 @inner(fastmath=ANY_ORDER)
 def _add_block(products, gradient, sums, total):
-    """Add products and the sum of the rows of ``gradient`` to ``total``."""
+    """Add ``products``, and the sum of the rows of ``gradient`` for the bias, to ``total``."""
     num_in, num_out = products.shape
     for row in range(num_in):
         for column in range(num_out):

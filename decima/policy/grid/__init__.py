@@ -1,1 +1,1 @@
-"""Networks for DeepRM's grid, and their files."""
+"""Policy networks for DeepRM's grid, and their files."""

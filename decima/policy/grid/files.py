@@ -1,7 +1,7 @@
-"""Policy files of networks for grids: NumPy archives of plain arrays, so that reading one never executes code.
+"""Read and write policy files for DeepRM's grid: NumPy archives of plain arrays, which cannot execute code.
 
 Each parameter of the actor is an array. The array ``network`` is JSON text with the format version, the configuration
-and ``about``, free information about the training.
+(``config``) and free information about the training (``about``).
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ def save_network(path: Path, network: nn.Module, config: GridPolicyConfig, about
     """Write an actor's network atomically.
 
     Args:
-        path: file name, by convention with the suffix ``.npz``.
-        network: a network built by ``config``.
-        config: its configuration.
+        path: path of the file, by convention with the suffix ``.npz``.
+        network: network that ``config`` built.
+        config: configuration of the network.
         about: JSON-compatible information about the training, such as its command and results.
     """
     head = {"version": VERSION, "config": config.model_dump(mode="json"), "about": dict(about)}
@@ -45,7 +45,8 @@ def load_network(path: Path) -> tuple[nn.Module, GridPolicyConfig]:
     """Read an actor's network and its configuration.
 
     Raises:
-        PolicyFileError: the file is malformed, of another format version, or does not match its configuration.
+        PolicyFileError: the file is malformed, has another format version, or weights that do not match its
+            configuration.
     """
     arrays = read_archive(path)
     config, _ = _head(path, arrays)
@@ -63,10 +64,10 @@ def load_network(path: Path) -> tuple[nn.Module, GridPolicyConfig]:
 
 
 def read_about(path: Path) -> dict[str, Any]:
-    """Return the information about a network's training.
+    """Return the information about the training in a policy file.
 
     Raises:
-        PolicyFileError: as ``load_network``; weights are not checked.
+        PolicyFileError: the file or its text is malformed; weights are not checked.
     """
     return _head(path, read_archive(path))[1]
 

@@ -1,6 +1,6 @@
-"""Compiled: first layer of a network on sparse pictures, as sums of the weights of cells that are 1.
+"""Compiled: first layer of a network on sparse pictures, which sums the weights of cells that are 1.
 
-Of thousands of cells of a DeepRM picture about a hundred are 1, so this is faster than a matrix product.
+About a hundred of the thousands of cells of a DeepRM picture are 1, so this is faster than a matrix product.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ __all__ = ["add_outer", "sum_taken"]
 
 @compiled(fastmath=ANY_ORDER)
 def sum_taken(pictures, words, weight, bias, sums):
-    """Compute linear outputs of each picture: the sum of the weights of its cells that are 1, plus the bias.
+    """Compute a linear layer: for each picture the bias plus the sum of the weights of its cells that are 1.
 
     Args:
         pictures: uint8 [n, cells], zeros and ones.
         words: uint32 [n, cells // 4], a view of ``pictures``.
         weight: float32 [cells, outputs].
         bias: float32 [outputs].
-        sums: float32 [n, outputs], output.
+        sums: float32 [n, outputs], overwritten with the outputs.
 
     Raises:
         ValueError: the shapes are inconsistent.
@@ -42,7 +42,7 @@ def sum_taken(pictures, words, weight, bias, sums):
 
 @compiled(fastmath=ANY_ORDER)
 def add_outer(pictures, words, gradient, weight_gradient):
-    """Add the gradient of ``sum_taken`` to the weight gradients; arrays as in ``sum_taken``."""
+    """Add the gradient of a layer's weights, given the gradient of its outputs; arrays as in ``sum_taken``."""
     _check(pictures, words, weight_gradient, gradient)
     for number in range(len(pictures)):
         own = gradient[number]

@@ -1,6 +1,6 @@
-"""Networks for pictures of grids: DeepRM's, and the convolutional networks of its successors.
+"""Networks for pictures of DeepRM's grid: DeepRM's network, and convolutional networks (CNN) of its successors.
 
-They map pictures, uint8 or float32 [n, H, W], to scores of actions (actor) or to one value (critic).
+A network maps pictures, uint8 or float32 [n, H, W], to scores of actions (actor) or to one value (critic).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ INITIAL_DEVIATION = 0.01
 
 
 class _SumTaken(torch.autograd.Function):
-    """``PictureLinear`` on pictures of zeros and ones, with gradients."""
+    """Autograd function of ``PictureLinear`` on pictures of zeros and ones."""
 
     @staticmethod
     def forward(context: Any, pictures: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
@@ -46,12 +46,12 @@ class _SumTaken(torch.autograd.Function):
 
 
 def _words(cells: NDArray[np.uint8]) -> NDArray[np.uint32]:
-    """View cells as words of four, without an incomplete last word."""
+    """View cells as words of four cells, without an incomplete last word."""
     return cells[:, : cells.shape[1] // 4 * 4].view(np.uint32)
 
 
 class PictureLinear(nn.Module):
-    """Linear layer on flattened pictures, fast if nearly all cells are 0 and the others 1.
+    """Linear layer on flattened pictures; fast if nearly all cells are 0 and the others are 1.
 
     Args:
         cells: number of cells of a picture.
@@ -64,7 +64,7 @@ class PictureLinear(nn.Module):
         self.bias = nn.Parameter(torch.zeros(outputs))
 
     def forward(self, pictures: Tensor) -> Tensor:
-        """[n, H, W] -> [n, outputs]."""
+        """Map pictures, [n, H, W], to outputs, float32 [n, outputs]."""
         cells = pictures.flatten(1)
         if cells.dtype == torch.uint8 and cells.device.type == "cpu":
             summed: Tensor = _SumTaken.apply(cells, self.weight, self.bias)  # type: ignore[no-untyped-call]
@@ -80,14 +80,14 @@ class _OneChannel(nn.Module):
         self.shape = 1, rows, columns
 
     def forward(self, pictures: Tensor) -> Tensor:
-        """[n, H, W] -> [n, 1, H, W]."""
+        """Map pictures, [n, H, W], to one channel, float32 [n, 1, H, W]."""
         return pictures[:, None].float()
 
 
 class Resources(nn.Module):
-    """Reshape pictures as in the CNN paper: one channel per resource, with the backlog in every channel.
+    """Reshape pictures as in the CNN paper (Chen, Xu and Wu, 2017): one channel per resource, all with the backlog.
 
-    Thus a filter sees a job's demands for all resources together.
+    So a filter covers a job's demands for all resources.
     """
 
     def __init__(self, config: GridConfig) -> None:
@@ -100,7 +100,7 @@ class Resources(nn.Module):
         )
 
     def forward(self, pictures: Tensor) -> Tensor:
-        """[n, H, W] -> [n, R, H, W']."""
+        """Map pictures, [n, H, W], to R channels, float32 [n, R, H, W']."""
         end = self.resources * self.width
         split = pictures[:, :, :end].reshape(*pictures.shape[:2], self.resources, self.width).movedim(2, 1)
         rest = pictures[:, None, :, end:].expand(-1, self.resources, -1, -1)
@@ -119,9 +119,9 @@ def build_network(
 ) -> nn.Module:
     """Build a network for pictures of a grid.
 
-    The default is DeepRM's, one hidden layer of 20 units: 89,451 parameters with the paper's sizes. ``filters=16``
-    adds a 2 x 2 convolution (the CNN of Chen, Xu and Wu, 2017); ``kernel=3`` with 16 or 32 filters, with or without
-    pooling, is A2cScheduler's Conv3-16 or Conv3-32.
+    The default is DeepRM's network, one hidden layer of 20 units: 89,451 parameters with the paper's sizes.
+    ``filters=16`` adds a 2 x 2 convolution (the CNN of Chen, Xu and Wu, 2017); ``kernel=3`` with 16 or 32 filters,
+    with or without pooling, is A2cScheduler's Conv3-16 or Conv3-32.
 
     Args:
         config: configuration of the grid.
@@ -129,7 +129,7 @@ def build_network(
         filters: number of filters of the convolution; 0 for no convolution.
         kernel: height and width of a filter.
         pooling: whether 2 x 2 max pooling follows the convolution.
-        reshape: whether each resource is a channel instead of columns of one channel; see :class:`Resources`.
+        reshape: whether each resource is a channel (see :class:`Resources`), not columns of a single channel.
         hidden: widths of the hidden layers.
 
     Raises:

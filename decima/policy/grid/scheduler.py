@@ -1,4 +1,4 @@
-"""A network as a scheduler of grids, and the steps that it records for training."""
+"""Actor: a network as a scheduler of DeepRM's grid, and the steps that it records for training."""
 
 from __future__ import annotations
 
@@ -18,22 +18,22 @@ if TYPE_CHECKING:
 
 __all__ = ["CLONING", "COMPARED", "VALIDATED", "Actor", "Steps", "log_probabilities", "look"]
 
-#: Keys of the random stream POLICY for comparison, validation and behaviour cloning; iterations have smaller ones.
+#: Keys of the random stream POLICY for comparison, validation and behaviour cloning; keys of iterations are smaller.
 COMPARED, VALIDATED, CLONING = 2**29, 2**30, 2**31 - 1
 
-#: Score of a masked action.
+#: Score of masked actions.
 IMPOSSIBLE = -1e30
 
 
 @dataclass(frozen=True, eq=False)
 class Steps:
-    """Inputs and actions of the network in n steps.
+    """Inputs and actions of the network in n steps, of one or more episodes.
 
     Attributes:
-        episode: int64 [n], episode of the step.
-        pictures: uint8 or float32 [n, H, W].
+        episode: int64 [n], index of each step's episode.
+        pictures: uint8 or float32 [n, H, W], inputs.
         allowed: bool [n, actions], action mask; None if all actions are allowed.
-        action: int64 [n].
+        action: int64 [n], chosen actions.
     """
 
     episode: NDArray[np.int64]
@@ -43,13 +43,13 @@ class Steps:
 
 
 class Actor:
-    """A network that chooses actions; a ``GridScheduler``.
+    """Scheduler of grids that chooses the actions of a network; a ``GridScheduler``.
 
     Args:
         network: maps pictures to a score for each action.
-        random: random numbers to sample actions; by default the most likely action is chosen.
-        mask: allowed actions: ``all``; ``bookable`` jobs and void; or ``startable`` jobs, which can start at once,
-            and void. The network is not evaluated where only void is allowed.
+        random: generator to sample actions; by default the most likely action is chosen (greedy).
+        mask: allowed actions: ``all``; ``bookable``, jobs that can be booked, and void; ``startable``, jobs that can
+            start at once, and void. The network is not evaluated where only void is allowed.
     """
 
     def __init__(
@@ -60,11 +60,11 @@ class Actor:
         self.mask = mask
 
     def __call__(self, grid: Grid) -> NDArray[np.int64]:
-        """Return the actions, int64 [N]."""
+        """Return an action for each of N episodes, int64 [N]."""
         return self.decide(grid)[0]
 
     def decide(self, grid: Grid) -> tuple[NDArray[np.int64], Steps]:
-        """Return the actions, int64 [N], and the steps in which the network was evaluated."""
+        """Return an action for each of N episodes, int64 [N], and the steps in which the network was evaluated."""
         asked, pictures, allowed = look(grid, self.mask)
         actions = np.full(len(grid), grid.config.num_actions - 1, dtype=np.int64)
         if asked.size:
@@ -87,7 +87,7 @@ class Actor:
 
 
 def look(grid: Grid, mask: Mask) -> tuple[NDArray[np.int64], Tensor, Tensor | None]:
-    """Return the episodes with a choice, int64 [n], their pictures and action masks; see ``Steps``."""
+    """Return the episodes in which the network has a choice, int64 [n], their pictures and masks, see ``Steps``."""
     if mask == "all":
         asked = np.flatnonzero(~grid.done)
         return asked, torch.from_numpy(grid.pictures[asked]), None
@@ -100,6 +100,6 @@ def log_probabilities(network: nn.Module, pictures: Tensor, allowed: Tensor | No
     """Return log-probabilities of all actions, float32 [n, actions]; masked actions have probability 0."""
     scores: Tensor = network(pictures)
     if allowed is not None:
-        # Finite, since minus infinity times a probability of 0 would make the entropy NaN.
+        # A finite score, since minus infinity times a probability of 0 would make the entropy NaN.
         scores = scores.masked_fill(~allowed, IMPOSSIBLE)
     return scores.log_softmax(dim=1)

@@ -1,7 +1,7 @@
-"""Trained policies that ship with the package.
+"""Names and files of the trained policies that ship with the package.
 
 Policy ``NAME`` is the file ``NAME.npz`` in this folder, written by ``decima train`` and read by
-``decima.policy.files``. A missing file is an error only when it is used. Imports of this module are cheap.
+``decima.policy.files``. A missing file is an error only when it is used. This module imports quickly.
 """
 
 from __future__ import annotations
@@ -11,17 +11,17 @@ from pathlib import Path
 
 __all__ = ["SHIPPED", "default_policies", "objective_policy", "specialists"]
 
-#: Policies for evaluation settings inside their own training distribution only.
+#: Specialists: policies only for evaluation settings inside their own training distribution.
 _SPECIALISTS = ("tpch-batch", "tpch-stream", "embedded-batch", "embedded-stream")
 
 #: Metric of ``decima compare --show`` -> policy that was trained for it.
 _OBJECTIVES = {"misses": "tpch-misses", "weighted": "tpch-weighted"}
 
-#: Name -> file. ``general`` was trained on clusters of many sizes and moving delays, with batches and streams of TPC-H
-#: and random DAGs. ``packing-*`` were trained on streams with four executor classes, of published TPC-H profiles or
-#: jobs of an industrial trace. Specialists were trained on batches of 20 jobs or streams on 50 executors, of published
-#: or embedded profiles, and are better there than ``general``. ``tpch-misses`` and ``tpch-weighted`` are for other
-#: objectives than the mean JCT, in streams of published profiles on 50 executors.
+#: Name of a shipped policy -> its file. ``general`` was trained on clusters of many sizes and moving delays, with
+#: batches and streams of TPC-H and random DAGs. ``packing-*`` were trained on streams with four executor classes, of
+#: published TPC-H profiles or of jobs of an industrial trace. Specialists were trained on 50 executors, on batches of
+#: 20 jobs or streams of published or embedded profiles, and are better there than ``general``. ``tpch-misses`` and
+#: ``tpch-weighted`` are for other objectives than the mean JCT, in streams of published profiles on 50 executors.
 SHIPPED: dict[str, Path] = {
     name: Path(__file__).with_name(f"{name}.npz")
     for name in ("general", "packing-tpch", "packing-trace", *_SPECIALISTS, *_OBJECTIVES.values())
@@ -34,12 +34,12 @@ def default_policies(num_classes: int = 1) -> tuple[str, ...]:
 
 
 def specialists() -> tuple[str, ...]:
-    """Return the names of the specialists; missing files are left out."""
+    """Return the names of policies for their own training distribution only; missing files are left out."""
     return _existing(_SPECIALISTS)
 
 
 def objective_policy(metric: str) -> str | None:
-    """Return the name of the policy for a metric of ``decima compare --show``; None if there is none."""
+    """Return the name of the policy trained for a metric of ``decima compare --show``; None if none ships."""
     return next(iter(_existing([_OBJECTIVES[metric]] if metric in _OBJECTIVES else [])), None)
 
 
