@@ -6,6 +6,7 @@ import datetime
 import subprocess
 import threading
 import time
+import zipfile
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from itertools import pairwise
@@ -87,7 +88,7 @@ def classes(tmp_path_factory: pytest.TempPathFactory) -> str:
     """Compile the Java part and return the class path."""
     folder = tmp_path_factory.mktemp("classes")
     path = f"{JAR}:{spark_home()}/jars/*"
-    options = ("--release", "8", "-nowarn", "-Xlint:none", "-cp", path, "-d", str(folder))
+    options = ("--release", "8", "-nowarn", "-Xlint:none", "-implicit:none", "-cp", path, "-d", str(folder))
     subprocess.run([str(javac()), *options, *map(str, SOURCES.rglob("*.java"))], check=True)
     (folder / "log4j2.properties").write_text(
         "rootLogger.level = info\nrootLogger.appenderRef.err.ref = err\nappender.err.type = Console\n"
@@ -215,12 +216,34 @@ def test_a_service_that_is_late_is_left_for_the_next(classes: str) -> None:
 
 
 def test_an_error_does_not_end_the_client(classes: str) -> None:
+    """The same error again is not logged."""
     server = PolicyServer(ordered())
-    with asking(classes, 1, 20, [server.address], failOnce="true") as client:
+    with asking(classes, 2, 20, [server.address], fails=3) as client:
         client.wait()
     server.close()
-    assert any("java.lang.OutOfMemoryError: for a test" in line for line in client.log)
-    assert server.states
+    [warning] = [line for line in client.log if line.startswith("WARN")]
+    assert "java.lang.StackOverflowError: for a test" in warning
+    assert any(each.stage >= 0 for each in client.settled)
+
+
+def test_an_error_at_every_answer_is_logged_once(classes: str, tmp_path: Path) -> None:
+    """A class for reading answers is missing: the client connects again and again, and no question gets an answer."""
+    broken = tmp_path / "decima-spark.jar"
+    with zipfile.ZipFile(JAR) as whole, zipfile.ZipFile(broken, "w") as out:
+        for name in whole.namelist():
+            if name != "decima/spark/Answer$Test.class":
+                out.writestr(name, whole.read(name))
+    server = PolicyServer(ordered())
+    with asking(classes.replace(str(JAR), str(broken)), 2, 20, [server.address]) as client:
+        client.wait()
+    server.close()
+    [warning] = [line for line in client.log if line.startswith("WARN")]
+    assert (
+        "Spark's own order until there is one: java.lang.NoClassDefFoundError: decima/spark/Answer$Test"
+        in warning
+    )
+    assert len(server.hellos) > 1
+    assert all(each.stage == -1 for each in client.settled)
 
 
 HOURS, HOUR_S, TIMEOUT_MS = 24, 0.4, 50

@@ -41,6 +41,7 @@ final class Advisor {
   private final Question state;
   private final Consumer<Answer> onAnswer;
   private final ScheduledExecutorService clock;
+  final Trouble trouble;
 
   private volatile boolean dirty = true;
   private Answer answer;
@@ -66,7 +67,8 @@ final class Advisor {
    * @param onAnswer hears each answer, outside of the lock
    */
   Advisor(Settings settings, TaskSchedulerImpl scheduler, PolicyClient client, ScheduledExecutorService clock,
-      Question state, Consumer<Answer> onAnswer) {
+      Question state, Consumer<Answer> onAnswer, Trouble trouble) {
+    this.trouble = trouble;
     this.settings = settings;
     this.scheduler = scheduler;
     this.client = client;
@@ -174,7 +176,11 @@ final class Advisor {
 
   private void tell(Answer said) {
     if (said != null && !client.shadow) {
-      onAnswer.accept(said);
+      try {
+        onAnswer.accept(said);
+      } catch (Throwable e) {
+        trouble.warn("number of executors passed over", e);
+      }
     }
   }
 
@@ -182,8 +188,8 @@ final class Advisor {
   void beat(long everyMs) {
     try {
       askIfSilent(everyMs);
-    } catch (RuntimeException | LinkageError e) {
-      LOG.warn("could not ask", e);
+    } catch (Throwable e) {
+      trouble.warn("could not ask", e);
     }
   }
 
@@ -248,7 +254,7 @@ final class Advisor {
   void revive() {
     try {
       scheduler.backend().reviveOffers();
-    } catch (Exception e) {   // not only those that Scala's methods declare
+    } catch (Throwable e) {   // not only those that Scala's methods declare
       LOG.debug("Spark stops", e);
     }
   }

@@ -43,6 +43,7 @@ public final class DecimaPlugin implements SparkPlugin {
   public static final class Driver implements DriverPlugin {
     private final JobGraph jobs = new JobGraph();
     private final Executors executors = new Executors();
+    private final Trouble trouble = new Trouble();
     private final ScheduledThreadPoolExecutor clock = new ScheduledThreadPoolExecutor(1, task -> {
       Thread thread = new Thread(task, "decima-clock");
       thread.setDaemon(true);
@@ -66,7 +67,7 @@ public final class DecimaPlugin implements SparkPlugin {
         }
         clock.setRemoveOnCancelPolicy(true);
         sc.conf().set("spark.scheduler.mode", "FAIR");
-        watcher = new Watcher(jobs, executors, read.cpusPerTask, this::changed);
+        watcher = new Watcher(jobs, executors, read.cpusPerTask, this::changed, trouble);
         sc.listenerBus().addToQueue(watcher, "decima");   // a separate queue, since other listeners may be slow
         if (read.executors) {
           String why = Mover.prepare(sc.conf());
@@ -80,7 +81,7 @@ public final class DecimaPlugin implements SparkPlugin {
         }
         context = sc;
         settings = read;
-      } catch (RuntimeException | LinkageError e) {
+      } catch (Throwable e) {
         LOG.warn("not installed, Spark schedules as usual: {}", e.toString());
       }
       return Collections.emptyMap();
@@ -95,14 +96,14 @@ public final class DecimaPlugin implements SparkPlugin {
         DecimaPool pool = new DecimaPool(context, settings, jobs, executors);
         installed = pool;
         client = new PolicyClient(settings, token -> hello(application, token), this::policyChanged, clock);
-        Mover moving = moves ? new Mover(context, settings, client, jobs) : null;
+        Mover moving = moves ? new Mover(context, settings, client, jobs, trouble) : null;
         Advisor made = new Advisor(settings, scheduler, client, clock,
             (number, plans) -> pool.state(number, plans, moving == null ? null : moving.moveMs()),
             answer -> {
               if (moving != null) {
                 moving.obey(answer);
               }
-            });
+            }, trouble);
         pool.install(made);
         advisor = made;
         register(plugin.metricRegistry(), pool);
@@ -115,7 +116,7 @@ public final class DecimaPlugin implements SparkPlugin {
           clock.scheduleWithFixedDelay(() -> made.beat(settings.heartbeatMs), settings.heartbeatMs,
               settings.heartbeatMs / 4 + 1, TimeUnit.MILLISECONDS);
         }
-      } catch (RuntimeException | LinkageError e) {
+      } catch (Throwable e) {
         context.listenerBus().removeListener(watcher);
         if (moves) {   // it has no executors, and nothing else would request any
           Mover.stopAllocation(context);

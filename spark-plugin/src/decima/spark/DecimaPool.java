@@ -16,8 +16,6 @@ import org.apache.spark.scheduler.TaskSchedulerImpl;
 import org.apache.spark.scheduler.TaskSet;
 import org.apache.spark.scheduler.TaskSetManager;
 import org.apache.spark.util.SystemClock;
-import org.slf4j.Logger;
-import org.slf4j.LoggerFactory;
 import scala.Enumeration;
 import scala.Option;
 import scala.collection.mutable.ArrayBuffer;
@@ -33,8 +31,6 @@ import scala.collection.mutable.ArrayBuffer;
  * its turn ends: that is before Spark releases the lock, so that no other code sees the mark.
  */
 public final class DecimaPool extends Pool {
-  private static final Logger LOG = LoggerFactory.getLogger("decima.spark");
-
   /** Stands before the task set number {@code place} of the queue, or behind the last one. */
   private final class Turn extends TaskSetManager {
     private final int place;
@@ -98,7 +94,6 @@ public final class DecimaPool extends Pool {
   private final Executors executors;
   private final List<Turn> turns = new ArrayList<>();
   private Advisor advisor;
-  private boolean troubled;
   // the current round of offers
   private Answer answer;
   private List<TaskSetManager> queue = new ArrayList<>();
@@ -195,8 +190,8 @@ public final class DecimaPool extends Pool {
     if (added instanceof TaskSetManager) {
       try {
         jobs.stageOpened(context, (TaskSetManager) added);
-      } catch (RuntimeException | LinkageError e) {
-        trouble("stage passed over", e);
+      } catch (Throwable e) {
+        advisor.trouble.warn("stage passed over", e);
       }
       advisor.changed();
     }
@@ -207,7 +202,11 @@ public final class DecimaPool extends Pool {
       blocked = null;
     }
     if (removed instanceof TaskSetManager) {
-      jobs.stageClosed((TaskSetManager) removed);
+      try {
+        jobs.stageClosed((TaskSetManager) removed);
+      } catch (Throwable e) {
+        advisor.trouble.warn("end of a stage passed over", e);
+      }
       advisor.changed();
     }
   }
@@ -215,9 +214,16 @@ public final class DecimaPool extends Pool {
   /** Called in a round for each launched task. */
   @Override public void increaseRunningTasks(int tasks) {
     super.increaseRunningTasks(tasks);
-    if (current == null) {
-      return;
+    if (current != null) {
+      try {
+        launched(tasks);
+      } catch (Throwable e) {
+        advisor.trouble.warn("limit passed over", e);
+      }
     }
+  }
+
+  private void launched(int tasks) {
     Job job = jobs.of(current);
     if (job != null) {
       job.running += tasks;
@@ -248,21 +254,12 @@ public final class DecimaPool extends Pool {
         case OBEY: return arrange(usual, advisor.answer());
         default: return usual;
       }
-    } catch (ReflectiveOperationException | RuntimeException | LinkageError e) {
-      trouble("round left to Spark", e);
+    } catch (Throwable e) {
+      advisor.trouble.warn("round left to Spark", e);
+      advisor.changed();
       endTurn();
       return usual;
     }
-  }
-
-  /** Logs an error and lets Spark continue; the first time with the stack trace. */
-  private void trouble(String what, Throwable why) {
-    if (troubled) {
-      LOG.debug(what, why);
-    } else {
-      LOG.warn(what, why);
-    }
-    troubled = true;
   }
 
   // ---- a round by the policy's answer
@@ -338,8 +335,12 @@ public final class DecimaPool extends Pool {
     endTurn();
     if (place < queue.size()) {
       current = queue.get(place);
-      if (allowance(current) <= 0) {
-        block();
+      try {
+        if (allowance(current) <= 0) {
+          block();
+        }
+      } catch (Throwable e) {
+        advisor.trouble.warn("limit passed over", e);
       }
     }
   }

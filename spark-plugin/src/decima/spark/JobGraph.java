@@ -57,7 +57,7 @@ final class JobGraph {
         if (active.isDefined()) {
           job.add(active.get(), context.dagScheduler().jobIdToActiveJob());
         }
-      } catch (RuntimeException | LinkageError | StackOverflowError e) {
+      } catch (Throwable e) {
         LOG.warn("no graph for Spark job {}: {}", sparkJob, e.toString());
       }
     }

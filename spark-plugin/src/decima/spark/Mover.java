@@ -57,6 +57,7 @@ final class Mover extends SparkListener {
   private final CoarseGrainedSchedulerBackend backend;
   private final PolicyClient client;
   private final JobGraph jobs;
+  private final Trouble trouble;
   /** On Kubernetes; else null. */
   private final Outputs outputs;
   private final ScheduledThreadPoolExecutor thread = new ScheduledThreadPoolExecutor(1, task -> {
@@ -75,7 +76,8 @@ final class Mover extends SparkListener {
   private final Map<String, long[]> joined = new HashMap<>();
   private final Deque<Long> delays = new ArrayDeque<>();
 
-  Mover(SparkContext context, Settings settings, PolicyClient client, JobGraph jobs) {
+  Mover(SparkContext context, Settings settings, PolicyClient client, JobGraph jobs, Trouble trouble) {
+    this.trouble = trouble;
     this.context = context;
     this.settings = settings;
     this.client = client;
@@ -235,26 +237,34 @@ final class Mover extends SparkListener {
   // ---- called by the listener
 
   @Override public void onExecutorAdded(SparkListenerExecutorAdded event) {
-    synchronized (this) {
-      Long asked = requests.poll();
-      if (asked != null) {
-        joined.put(event.executorId(), new long[] {asked, event.time()});
+    guarded(() -> {
+      synchronized (this) {
+        Long asked = requests.poll();
+        if (asked != null) {
+          joined.put(event.executorId(), new long[] {asked, event.time()});
+        }
       }
-    }
-    run(this::enforce);   // it may have been on its way when the target fell
+      run(this::enforce);   // it may have been on its way when the target fell
+    }).run();
   }
 
   @Override public void onExecutorRemoved(SparkListenerExecutorRemoved event) {
-    marked.remove(event.executorId());
-    if (outputs != null) {
-      outputs.removed(event.executorId());
-    }
-    synchronized (this) {
-      joined.remove(event.executorId());
-    }
+    guarded(() -> {
+      marked.remove(event.executorId());
+      if (outputs != null) {
+        outputs.removed(event.executorId());
+      }
+      synchronized (this) {
+        joined.remove(event.executorId());
+      }
+    }).run();
   }
 
-  @Override public synchronized void onTaskStart(SparkListenerTaskStart event) {
+  @Override public void onTaskStart(SparkListenerTaskStart event) {
+    guarded(() -> started(event)).run();
+  }
+
+  private synchronized void started(SparkListenerTaskStart event) {
     long[] times = joined.remove(event.taskInfo().executorId());
     long launched = event.taskInfo().launchTime();
     if (times != null && launched - times[1] <= MOST_IDLE_MS && launched - times[0] <= LONGEST_MOVE_MS) {
@@ -266,12 +276,14 @@ final class Mover extends SparkListener {
   }
 
   @Override public void onTaskEnd(SparkListenerTaskEnd event) {
-    if (outputs != null && event.taskInfo() != null) {
-      outputs.taskEnded(event.taskInfo().executorId(), event.stageId(), event.taskType());
-    }
-    if (event.taskInfo() != null && marked.contains(event.taskInfo().executorId())) {
-      run(this::release);
-    }
+    guarded(() -> {
+      if (outputs != null && event.taskInfo() != null) {
+        outputs.taskEnded(event.taskInfo().executorId(), event.stageId(), event.taskType());
+      }
+      if (event.taskInfo() != null && marked.contains(event.taskInfo().executorId())) {
+        run(this::release);
+      }
+    }).run();
   }
 
   @Override public void onJobEnd(SparkListenerJobEnd event) {
@@ -284,9 +296,11 @@ final class Mover extends SparkListener {
 
   /** Between two jobs, the last executor of an application on Kubernetes may leave. */
   private void jobEnded() {
-    if (outputs != null) {
-      run(this::enforce);
-    }
+    guarded(() -> {
+      if (outputs != null) {
+        run(this::enforce);
+      }
+    }).run();
   }
 
   /** Updates the number of requested executors; earlier requests keep their times. */
@@ -315,9 +329,9 @@ final class Mover extends SparkListener {
     return () -> {
       try {
         work.run();
-      } catch (ReflectiveOperationException | RuntimeException | LinkageError e) {
+      } catch (Throwable e) {   // an exception, or an Error, would end the timer
         if (!thread.isShutdown()) {
-          LOG.warn("executors could not be moved", e);
+          trouble.warn("executors could not be moved", e);
         }
       }
     };

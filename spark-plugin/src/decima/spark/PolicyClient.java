@@ -64,6 +64,8 @@ final class PolicyClient extends Thread {
   private volatile int place;
   /** Reasons that were logged since the last connection. */
   private final Set<String> said = new HashSet<>();
+  /** Kinds of errors that were logged. */
+  private final Set<Class<?>> errors = new HashSet<>();
   private int badInARow;
 
   /** Whether the policy is connected. */
@@ -149,7 +151,7 @@ final class PolicyClient extends Thread {
       } catch (InterruptedException e) {
         break;
       } catch (Throwable e) {   // an Error, too, must not end this thread
-        gone(e.toString());
+        failed(e);
       }
       up = false;
       hangUp(connection);
@@ -268,6 +270,15 @@ final class PolicyClient extends Thread {
         + reason.replaceAll("\\s+", " ");
     if (!closed && said.add(line)) {
       LOG.warn("{}", line);
+    }
+  }
+
+  /** Logs each kind of {@code Error} once, since a connection would clear the other reasons. */
+  private void failed(Throwable error) {
+    if (errors.add(error.getClass())) {
+      gone(error.toString());
+    } else {
+      LOG.debug("again", error);
     }
   }
 

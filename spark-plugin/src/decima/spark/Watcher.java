@@ -7,13 +7,10 @@ import org.apache.spark.scheduler.SparkListenerExecutorRemoved;
 import org.apache.spark.scheduler.SparkListenerJobEnd;
 import org.apache.spark.scheduler.SparkListenerTaskEnd;
 import org.apache.spark.scheduler.SparkListenerTaskStart;
-import org.slf4j.Logger;
-import org.slf4j.LoggerFactory;
 import scala.Option;
 
 /** Forwards events of Spark's listener bus: task durations, executors, start and end of queries and Spark jobs. */
 final class Watcher extends SparkListener {
-  private static final Logger LOG = LoggerFactory.getLogger("decima.spark");
   private static final String SQL = "org.apache.spark.sql.execution.ui.SparkListenerSQLExecution";
 
   private final JobGraph jobs;
@@ -21,37 +18,56 @@ final class Watcher extends SparkListener {
   private final double cpusPerTask;
   /** Called on events that the policy should know. */
   private final Runnable onEvent;
+  private final Trouble trouble;
 
-  Watcher(JobGraph jobs, Executors executors, double cpusPerTask, Runnable onEvent) {
+  Watcher(JobGraph jobs, Executors executors, double cpusPerTask, Runnable onEvent, Trouble trouble) {
     this.jobs = jobs;
     this.executors = executors;
     this.cpusPerTask = cpusPerTask;
     this.onEvent = onEvent;
+    this.trouble = trouble;
   }
 
   @Override public void onTaskStart(SparkListenerTaskStart event) {
-    executors.ran(event.taskInfo().executorId(), jobs.jobOf(event.stageId()));
+    guarded(() -> executors.ran(event.taskInfo().executorId(), jobs.jobOf(event.stageId())));
   }
 
   @Override public void onTaskEnd(SparkListenerTaskEnd event) {
-    if (event.taskInfo() != null && event.taskInfo().successful()) {
-      jobs.taskEnded(event.stageId(), event.taskInfo().duration());
-    }
+    guarded(() -> {
+      if (event.taskInfo() != null && event.taskInfo().successful()) {
+        jobs.taskEnded(event.stageId(), event.taskInfo().duration());
+      }
+    });
   }
 
   @Override public void onExecutorAdded(SparkListenerExecutorAdded event) {
-    executors.added(event.executorId(), (int) (event.executorInfo().totalCores() / cpusPerTask));
-    onEvent.run();
+    guarded(() -> {
+      executors.added(event.executorId(), (int) (event.executorInfo().totalCores() / cpusPerTask));
+      onEvent.run();
+    });
   }
 
   @Override public void onExecutorRemoved(SparkListenerExecutorRemoved event) {
-    executors.removed(event.executorId(), event.reason());
-    onEvent.run();
+    guarded(() -> {
+      executors.removed(event.executorId(), event.reason());
+      onEvent.run();
+    });
   }
 
   @Override public void onJobEnd(SparkListenerJobEnd event) {
-    jobs.sparkJobEnded(event.jobId());
-    onEvent.run();
+    guarded(() -> {
+      jobs.sparkJobEnded(event.jobId());
+      onEvent.run();
+    });
+  }
+
+  /** Spark stops the application after an {@code Error} of a listener. */
+  private void guarded(Runnable work) {
+    try {
+      work.run();
+    } catch (Throwable e) {
+      trouble.warn("event of the listener bus passed over", e);
+    }
   }
 
   /** SQL events, read by reflection, since Spark's SQL module may be absent and its events differ between versions. */
@@ -64,8 +80,8 @@ final class Watcher extends SparkListener {
         jobs.queryEnded((Long) Reflect.get(event, "executionId"));
         onEvent.run();
       }
-    } catch (ReflectiveOperationException | RuntimeException e) {
-      LOG.warn("{} not understood: {}", type, e.toString());
+    } catch (Throwable e) {
+      trouble.warn(type + " not understood", e);
     }
   }
 

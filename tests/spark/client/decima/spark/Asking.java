@@ -3,7 +3,7 @@ package decima.spark;
 import java.util.concurrent.Executors;
 import java.util.concurrent.ScheduledExecutorService;
 import java.util.concurrent.TimeUnit;
-import java.util.concurrent.atomic.AtomicBoolean;
+import java.util.concurrent.atomic.AtomicInteger;
 import org.apache.spark.SparkConf;
 
 /**
@@ -14,7 +14,7 @@ import org.apache.spark.SparkConf;
 public final class Asking {
   private static byte[] hello(String token, boolean fails) {
     if (fails) {
-      throw new OutOfMemoryError("for a test");
+      throw new StackOverflowError("for a test");
     }
     return ("{\"type\": \"hello\", \"protocol\": 1, \"token\": \"" + token + "\", \"application\": \"app\", "
         + "\"name\": \"asking\", \"spark\": \"3\"}\n").getBytes();
@@ -27,8 +27,8 @@ public final class Asking {
       conf.set("spark.decima." + pair[0], pair[1]);
     }
     ScheduledExecutorService clock = Executors.newScheduledThreadPool(1);
-    AtomicBoolean fails = new AtomicBoolean(conf.getBoolean("spark.decima.failOnce", false));
-    PolicyClient client = new PolicyClient(new Settings(conf), token -> hello(token, fails.getAndSet(false)),
+    AtomicInteger fails = new AtomicInteger(conf.getInt("spark.decima.fails", 0));
+    PolicyClient client = new PolicyClient(new Settings(conf), token -> hello(token, fails.getAndDecrement() > 0),
         () -> { }, clock);
     client.start();
     long start = System.nanoTime();

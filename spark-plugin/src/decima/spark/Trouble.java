@@ -1,0 +1,28 @@
+package decima.spark;
+
+import java.util.HashSet;
+import java.util.Set;
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
+
+/**
+ * Logs errors of the plugin's own code. Spark calls that code in threads in which an {@code Error} would end the scheduler, the
+ * listener bus or the application, so every entry catches {@code Throwable} and lets Spark continue.
+ */
+class Trouble {
+  private static final Logger LOG = LoggerFactory.getLogger("decima.spark");
+
+  private final Set<String> said = new HashSet<>();
+
+  /** Warns of the first error of each kind, with its stack trace; later ones are logged at DEBUG. */
+  synchronized void warn(String what, Throwable why) {
+    if (why instanceof InterruptedException) {
+      Thread.currentThread().interrupt();
+    }
+    if (said.add(what + why.getClass().getName())) {
+      LOG.warn(what, why);
+    } else {
+      LOG.debug(what, why);
+    }
+  }
+}
