@@ -16,6 +16,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from statistics import median
 
+from decima.schedulers.guarantees.guard import take_overruled
 from decima.schedulers.srpt import WORTH_LEAVING, WORTH_MOVING
 from decima.service.jobs import LiveJob
 from decima.service.protocol import State
@@ -155,6 +156,7 @@ class Applications:
         if known.coming and now_s - known.raised_s > MOST_DELAYS * self._delay_ms / 1000:
             known.target = state.slots
         gain, loss = self._decide(known, now_s)
+        take_overruled(self.scheduler)  # nothing reports them, and the record would grow
         # Take no executor before all requested executors have started: until then their number is uncertain.
         may_lose = not known.coming and (
             not known.has_work or now_s - known.raised_s > WORTH_MOVING * self._delay_ms / 1000

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from decima.schedulers.guarantees.guard import take_overruled
 from decima.service.history import History
 from decima.service.jobs import LiveJob, LiveJobs, check_question
 from decima.service.protocol import Answer, StageOrder, State
@@ -35,6 +36,7 @@ class Decided:
         policy_ms: time spent in the scheduler, ms.
         failure: reason of the scheduler's failure, one line; empty without a failure. After a failure ``answer``
             keeps Spark's own order.
+        overruled: guarantee of each decision that a guarantee changed.
     """
 
     answer: Answer
@@ -43,6 +45,7 @@ class Decided:
     slots: int
     policy_ms: float = 0.0
     failure: str = ""
+    overruled: tuple[str, ...] = ()
 
 
 class Driver:
@@ -97,7 +100,8 @@ class Driver:
         if released is None:
             _decide(snapshot, self.scheduler)
         answer = _answer(snapshot, state.seq, released)
-        return Decided(answer, jobs, snapshot.choices, slots, snapshot.policy_ms)
+        overruled = take_overruled(self.scheduler)
+        return Decided(answer, jobs, snapshot.choices, slots, snapshot.policy_ms, overruled=overruled)
 
 
 def free_slots(state: State, jobs: Sequence[LiveJob]) -> tuple[int, list[int]]:

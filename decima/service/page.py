@@ -101,13 +101,7 @@ class Page(Watcher):
         assert decided is not None
         assert state is not None
         self._failures += bool(decided.failure)
-        counted = self._overruled[driver.number]
-        changed = getattr(
-            driver.driver.scheduler, "overruled", ()
-        )  # an attribute of schedulers with guarantees
-        if len(changed) < counted.total():  # a new scheduler after a failure
-            counted.clear()
-        counted.update(each.guarantee for each in changed[counted.total() :])
+        self._overruled[driver.number].update(decided.overruled)
         for choice in decided.choices:
             job = decided.jobs[choice.job]
             self._decisions[driver.number].appendleft(

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from simulator.cluster.base import BaseCluster
     from simulator.cluster.episode import DecidesStages
 
-__all__ = ["Guarded", "guarded"]
+__all__ = ["Guarded", "guarded", "take_overruled"]
 
 
 class Guarded(Scheduler):
@@ -142,6 +142,15 @@ class _InOrder(PricedSrpt):
 def guarded(scheduler: DecidesStages, guarantees: Guarantees) -> DecidesStages:
     """Return a scheduler with guarantees; itself without any."""
     return Guarded(scheduler, guarantees) if guarantees else scheduler
+
+
+def take_overruled(scheduler: DecidesStages) -> tuple[str, ...]:
+    """Return the guarantee of each decision that it changed since the last call, and forget these decisions."""
+    if not isinstance(scheduler, Guarded):
+        return ()
+    guarantees = tuple(each.guarantee for each in scheduler.overruled)
+    scheduler.overruled.clear()
+    return guarantees
 
 
 def _within(
