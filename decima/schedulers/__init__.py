@@ -1,4 +1,4 @@
-"""Scheduling rules, one file each: which stage runs next, and on how many executors."""
+"""Scheduling rules, one per module. A rule chooses the stage that runs next and its job's parallelism limit."""
 
 from decima.schedulers.base import Scheduler, all_offered
 from decima.schedulers.drf import Drf

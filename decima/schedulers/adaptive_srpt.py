@@ -1,8 +1,7 @@
-"""``priced-srpt`` with constants that depend on the state.
+"""``priced-srpt`` with constants that depend on the cluster's state, for direct policy search.
 
-For direct policy search: the logarithm of each constant, and of factors on the order and the limit of each job, is a
-linear function of a few features of the state. All weights 0 is ``priced-srpt``; so are the defaults with exact
-estimates.
+Logarithms of the constants, and of factors on each job's order and limit, are linear functions of a few features. With
+all weights 0, and with the default weights and exact estimates, decisions are those of ``priced-srpt``.
 """
 
 from __future__ import annotations
@@ -19,58 +18,54 @@ from simulator.compiled import compiled
 
 __all__ = ["WEIGHTS", "AdaptiveSrpt"]
 
-#: Features of the state: mean uncertainty u of the live jobs, as u / (u + ``HALF``); logarithm of demand over supply of
-#: executors; logarithm of 1 plus moving delay over mean task time, less 1; 1 in a stream, 0 in a batch.
+#: Features of the state: u / (u + ``HALF``), where u is the mean uncertainty of the live jobs; logarithm of demand over
+#: supply of executors; log(1 + moving delay / mean task time) - 1; 1 in a stream, 0 in a batch.
 STATE = ("errors", "demand", "moves", "stream")
-#: Features of a job: logarithms of its remaining work and of its useful parallelism over the mean of the live jobs; the
-#: finished share of its work; its uncertainty; the first three times ``errors``.
+#: Features of a job: logarithms of remaining work and of useful parallelism, minus their means over the live jobs;
+#: finished share of the work; uncertainty; products of the first three features and ``errors``.
 OF_JOB = ("size", "width", "done", "error", "size_errors", "width_errors", "done_errors")
-#: Constants that depend on the state; prices in batches and in streams share their weights.
+#: Constants that depend on the state. The constants of prices (``PRICE``) share their weights.
 ADAPTED = (
     *("used_well", "unwanted", "staying", "worth_leaving", "worth_moving"),
     *("uncertain", "work_exponent", "doubtful", "shares", "hesitation"),
 )
 PRICE = ("steepness", "stream_steepness", "stream_price")
-#: Weights that were chosen with wrong estimates, see docs/studies.md; with exact estimates they have no effect.
+#: Default weights other than 0, tuned with estimation errors (docs/studies.md). Exact estimates make them ineffective.
 CHOSEN = {
     "used_well.errors": -0.2,
     "unwanted.errors": -0.4,
     "staying.errors": -1.2,
     "work_exponent.errors": -0.6,
 }
-#: Weight -> default, of all weights.
+#: Default of each weight, by its name ``constant.feature``.
 WEIGHTS: dict[str, float] = {
     f"{constant}.{feature}": CHOSEN.get(f"{constant}.{feature}", 0.0)
-    for constants, features in (
-        (("price",), STATE[:3]),
-        (ADAPTED, STATE),
-        (("order", "limit"), OF_JOB),
-    )
+    for constants, features in ((("price",), STATE[:3]), (ADAPTED, STATE), (("order", "limit"), OF_JOB))
     for constant in constants
     for feature in features
 }
-#: Mean uncertainty at which the feature ``errors`` is a half.
+#: Mean uncertainty at which the feature ``errors`` is 0.5.
 HALF = 0.2
-#: Bounds of features, and of the logarithm of each factor.
+#: Bounds of a job's uncertainty, of other features, and of the logarithm of each factor.
 MOST_ERRORS, MOST_LOG, MOST_FACTOR = 2.0, 3.0, 2.0
-#: Place of the price at which demand is measured.
+#: Index in ``PricedConstants`` of the price at which demand is measured.
 MEASURED = PricedConstants._fields.index("measured")
 
 
 class AdaptiveSrpt(PricedSrpt):
     """``priced-srpt`` whose constants, order and limits depend on the state, by weights.
 
-    Each constant is multiplied by the exponential of a weighted sum of the features of the state (``STATE``), and the
-    order and the limit of each job likewise, by features of the job (``OF_JOB``). ``decima tune adaptive-srpt`` finds
-    constants and weights at once.
+    Each constant is multiplied by the exponential of a weighted sum of the features of the state (``STATE``). The order
+    and the limit of each job are multiplied by exponentials of weighted sums of the job's features (``OF_JOB``).
+    ``decima tune adaptive-srpt`` tunes constants and weights together.
 
     Args:
         jitter: see ``PricedSrpt``.
-        constants: fields of ``PricedConstants``, positive, and weights, names of ``WEIGHTS``, by default ``CHOSEN``.
+        constants: fields of ``PricedConstants``, positive, and weights by their names in ``WEIGHTS``.
 
     Raises:
         ValueError: the jitter is negative, or a constant is not positive.
-        TypeError: there is no such constant.
+        TypeError: unknown constant.
     """
 
     def __init__(self, jitter: float = 0.0, **constants: float) -> None:
@@ -78,28 +73,21 @@ class AdaptiveSrpt(PricedSrpt):
         super().__init__(jitter, **constants)
         self.weights = WEIGHTS | weights
         self._base = np.array(self.constants)
-        #: The same memory as the row of constants that the decision reads.
+        #: View of the memory from which the decision reads the constants.
         self._values = self._rows.view(np.float64)
         self._of_state = np.zeros((len(PricedConstants._fields), len(STATE)))
         for row, constant in enumerate(PricedConstants._fields):
             name = "price" if constant in PRICE else constant
             self._of_state[row] = [self.weights.get(f"{name}.{feature}", 0.0) for feature in STATE]
-        self._of_job = np.array(
-            [[self.weights[f"{name}.{each}"] for each in OF_JOB] for name in ("order", "limit")]
-        )
+        names = ([f"{name}.{each}" for each in OF_JOB] for name in ("order", "limit"))
+        self._of_job = np.array([[self.weights[name] for name in row] for row in names])
         self._adapted = np.zeros((2, 0))
 
     def _ask(self, observation: Observation, jitter: float) -> Rule:
+        delay_ms, useful = float(observation.config.moving_delay_ms), self._known(observation)
         self._adapted = _adapt(
-            observation.jobs,
-            observation.stages,
-            observation.num_executors,
-            float(observation.config.moving_delay_ms),
-            self._known(observation),
-            self._base,
-            self._of_state,
-            self._of_job,
-            self._values,
+            *(observation.jobs, observation.stages, observation.num_executors, delay_ms, useful),
+            *(self._base, self._of_state, self._of_job, self._values),
         )
         return super()._ask(observation, jitter)
 
@@ -112,11 +100,14 @@ class AdaptiveSrpt(PricedSrpt):
 def _adapt(  # type: ignore[no-untyped-def]
     jobs, stages, num_executors, delay_ms, useful, base, of_state, of_job, values
 ):
-    """Write the constants of this state to ``values``; return factors on order and limit, float64 [2, J]."""
+    """Write the constants of this state to ``values``; return factors on order and limit, float64 [2, J].
+
+    ``useful``: float64 [J, WORK + 1], as in ``priced_srpt``; ``base``: constants before their multiplication by
+    factors; ``of_state`` and ``of_job``: weights.
+    """
     num_jobs, most = len(jobs), max(num_executors, 1)
     work, done, variance = np.zeros(num_jobs), np.zeros(num_jobs), np.zeros(num_jobs)
-    unclaimed = np.zeros(num_jobs)
-    tasks = 0
+    unclaimed, tasks = np.zeros(num_jobs), 0
     for stage in stages:
         left = stage.remaining_tasks * stage.mean_task_ms
         work[stage.job] += left
@@ -139,7 +130,7 @@ def _adapt(  # type: ignore[no-untyped-def]
             wanted += useful[job, measured]
         if jobs[job].arrival_ms != jobs[0].arrival_ms:
             is_stream = 1.0
-    errors /= errors + HALF  # estimates are exact, or not: how wrong they are matters less
+    errors /= errors + HALF  # saturates: the existence of errors matters more than their size
     demand = math.log(max(wanted, 1.0) / most)
     moves = math.log(1 + delay_ms * max(tasks, 1) / max(np.sum(work), 1.0)) - 1
     for row in range(len(base)):

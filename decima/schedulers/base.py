@@ -1,4 +1,4 @@
-"""The interface of a scheduler, and of rules that policies learn to deviate from."""
+"""The interfaces of schedulers, and of rules from which learned policies deviate."""
 
 from __future__ import annotations
 
@@ -28,41 +28,46 @@ __all__ = [
     "SchedulerError",
     "all_offered",
     "check_positive",
+    "last_resort",
     "num_committed",
     "only_jobs",
 ]
 
-#: Distance from the rule's choice per rank, and the largest distance.
+#: Distance of a stage from the rule's choice, per rank, and maximum distance.
 AWAY_BY_RANK, FARTHEST_AWAY = 0.5, 4.0
-#: Least remaining work, in moving delays, that is worth a move of another job's executor, and of a free one.
+#: Minimum work, in moving delays, that justifies moving another job's executor, and moving a free executor.
 WORTH_LEAVING, WORTH_MOVING = 8.0, 3.0
-#: Weight of the source job's remaining work in the order of jobs.
+#: Factor on the remaining work of the source job in the order of jobs; below 1, so that executors tend to stay.
 STAYING = 0.6
 
 
 def check_positive(**constants: float) -> None:
-    """Raise ``ValueError`` unless all constants are positive."""
+    """Check that all constants are positive.
+
+    Raises:
+        ValueError: a constant is not positive.
+    """
     for name, value in constants.items():
         if not value > 0:
             raise ValueError(f"the {name} must be positive, got {value:g}")
 
 
 class SchedulerError(DecimaError, ValueError):
-    """An unknown scheduler name. The message is one line."""
+    """A scheduler's name or parameter is invalid. The message is one line."""
 
 
 class Scheduler(ABC):
-    """Chooses, at every scheduling event, the stage that runs next and its job's parallelism limit.
+    """Base class: a scheduler chooses, at each scheduling event, the next stage and its job's parallelism limit.
 
-    A custom scheduler implements :meth:`decide`, and :meth:`reset` if it has state. Quantities derived from profiles of
-    live jobs are cached in a ``PerJob``. Its name on the command line is ``module:Class``.
+    A custom scheduler implements :meth:`decide`, and :meth:`reset` if it has state. ``PerJob`` caches quantities that
+    depend on the profiles of live jobs. The name of a custom scheduler on the command line is ``module:Class``.
     """
 
-    #: Whether executors stay with their job while it has a stage for them: if the ``source`` has a ``next_stage``, the
-    #: decision is ``all_offered`` to it. The engine then takes these decisions itself, which is faster. A subclass
-    #: that overrides ``decide`` or ``next_stage`` sets it anew.
+    #: Whether executors stay with their job while the job has a stage for them: if the ``source`` has a ``next_stage``,
+    #: the decision is ``all_offered`` to this stage. The engine then makes these decisions itself, which is faster. In
+    #: a subclass that overrides ``decide`` or ``next_stage``, the default is False again.
     keeps_executors = False
-    #: Whether the decisions were learned. The best heuristic of a comparison is the best scheduler without this mark.
+    #: Whether decisions are learned. The best heuristic of a comparison is the best scheduler that is not learned.
     learned = False
 
     def __init_subclass__(cls) -> None:
@@ -70,13 +75,14 @@ class Scheduler(ABC):
             cls.keeps_executors = vars(cls).get("keeps_executors", False)
 
     def reset(self, config: ClusterConfig) -> None:  # noqa: B027
-        """Begin an episode on this cluster and drop all state of the last episode."""
+        """Start an episode on a cluster, and delete all state of the last episode."""
 
     @abstractmethod
     def decide(self, observation: Observation) -> Decision | None:
         """Choose a schedulable stage and its job's parallelism limit, or ``None`` to leave the executors idle.
 
-        The cluster calls it until all executors of the round are committed, as long as some stage is schedulable.
+        In each round the cluster calls this method until all offered executors are committed, it returns ``None``, or
+        no stage is schedulable.
         """
 
 
@@ -85,7 +91,7 @@ Decide = Callable[[Observation], Decision | None]
 
 
 class FunctionScheduler(Scheduler):
-    """Scheduler that calls a function without state."""
+    """Scheduler that decides by a function without state."""
 
     def __init__(self, function: Decide) -> None:
         self._function = function
@@ -96,9 +102,17 @@ class FunctionScheduler(Scheduler):
 
 
 def all_offered(observation: Observation, stage: int) -> Decision:
-    """Return the decision that gives a stage (place in the stage arrays) all offered executors that it can use."""
+    """Return the decision that gives a stage (index in the stage arrays) all offered executors that it can use."""
     job = int(observation.stage_job[stage])
     return Decision(stage, observation.held(job) + observation.offered)
+
+
+def last_resort(observation: Observation) -> Decision | None:
+    """Return a decision for the first schedulable stage in the last offer before a standstill; otherwise None.
+
+    Limits may leave all executors idle, because they count executors that are too small for their job's stages.
+    """
+    return all_offered(observation, int(observation.schedulable.argmax())) if observation.last_call else None
 
 
 def num_committed(observation: Observation, decision: Decision) -> int:
@@ -108,7 +122,12 @@ def num_committed(observation: Observation, decision: Decision) -> int:
 
 
 def only_jobs(observation: Observation, jobs: NDArray[np.bool_]) -> Observation:
-    """Return an observation where only stages of the jobs in a mask, bool [J], may be chosen; its rows are copies."""
+    """Return a copy of an observation in which only stages of some jobs are schedulable.
+
+    Args:
+        observation: state of the cluster.
+        jobs: mask of these jobs, bool [J].
+    """
     rows, stages = observation.jobs.copy(), observation.stages.copy()
     stages["schedulable"] *= jobs[stages["job"]]
     rows["next_stage"][~jobs] = -1
@@ -117,13 +136,13 @@ def only_jobs(observation: Observation, jobs: NDArray[np.bool_]) -> Observation:
 
 
 class Rule(NamedTuple):
-    """The decision of a rule, and each stage's distance from it.
+    """The decision of a rule, and the distance of each stage from it.
 
     Attributes:
-        stage: the stage that runs next, place in the stage arrays; -1 to leave the executors idle.
-        limits: int64 [J], parallelism limit of each live job.
-        price: cost exponent of executors now; 0 if the rule has none.
-        away: float64 [S], 0 for the first stage in the rule's order, up to ``FARTHEST_AWAY`` for later ones.
+        stage: stage that runs next, index in the stage arrays; -1 leaves the executors idle.
+        limits: parallelism limit of each live job, int64 [J].
+        price: current cost exponent of executors; 0 for a rule without a cost exponent.
+        away: distance of each stage from the first one in the rule's order, float64 [S], at most ``FARTHEST_AWAY``.
     """
 
     stage: int
@@ -132,5 +151,5 @@ class Rule(NamedTuple):
     away: NDArray[np.float64]
 
 
-#: Value without a rule.
+#: Value for policies without a rule, and for observations without jobs.
 NO_RULE = Rule(-1, np.zeros(0, np.int64), 0.0, np.zeros(0))

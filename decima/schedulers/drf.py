@@ -13,14 +13,14 @@ __all__ = ["Drf"]
 
 
 class Drf(Scheduler):
-    """Give executors, one by one, to the job with the smallest dominant share.
+    """Give each executor to the job with the smallest dominant share.
 
-    A job's share of a resource is the demand of its running and claimed tasks over the capacity of all executors; its
-    dominant share is the largest of these. With one resource this is max-min fairness. Ties go to the first job.
+    A job's share of a resource is the demand of its running and claimed tasks over the capacity of all executors. The
+    dominant share is the largest of these shares. With one resource this is max-min fairness. Ties: the first job.
     """
 
     def decide(self, observation: Observation) -> Decision | None:
-        """Give the job with the smallest share all that it gets when every offered executor is handed out this way."""
+        """Assign all offered executors one by one, and return the part of the first job that gets one."""
         classes, stages = observation.classes, observation.stages
         total = np.array([classes["executors"] @ classes["cpu"], classes["executors"] @ classes["memory"]])
         needs = np.array([stages["cpu"], stages["memory"]]).T / np.maximum(total, 1e-12)

@@ -1,7 +1,7 @@
-"""Rules for jobs that gain differently from more executors.
+"""Rules for jobs whose speedup from more executors differs.
 
-Sources: high-efficiency SRPT, executors for jobs whose speed is a power of their number (Berg et al., 1903.09346);
-inelastic first, jobs that cannot use more executors before jobs that can (Berg et al., SPAA 2020).
+Sources: high-efficiency SRPT, for jobs whose speed is a power of their number of executors (Berg et al., arXiv
+1903.09346); inelastic first, which prefers jobs that cannot use more executors (Berg et al., SPAA 2020).
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from workloads.job import JobProfile
 
 __all__ = ["HeSrpt", "InelasticFirst", "fractions", "speedup_exponent"]
 
-#: No job is taken to gain more: beyond this, the smallest job would get all executors.
+#: Maximum exponent p of the speedup; beyond it, the smallest job would get all executors.
 LARGEST_EXPONENT = 0.95
 
 
 class HeSrpt(LimitedSrpt):
-    """Executors by the rank of the remaining work: the smaller the job, the larger its fraction of the cluster.
+    """High-efficiency SRPT: a job with less remaining work gets a larger fraction of the cluster.
 
-    If k executors make every job k^p times as fast, these fractions minimise the mean slowdown of a batch, and nearly
-    the mean completion time. Here p is fitted to the times that the live jobs take alone, and averaged over them. Real
-    jobs have an exponent of their own each, which also falls as k grows; fractions are rounded up to whole executors;
-    a job that comes later changes the fractions, but executors do not move for a few tasks.
+    If k executors make each job k^p times as fast, these fractions minimise the mean slowdown of a batch, and nearly
+    minimise the mean completion time. Here p is fitted to the times of the live jobs alone, and averaged over the jobs.
+    The assumptions do not hold exactly: real jobs have different exponents, which fall as k grows; fractions are
+    rounded up to whole executors; arrivals change the fractions, but executors do not move for a few tasks.
     """
 
     def __init__(self) -> None:
@@ -39,20 +39,19 @@ class HeSrpt(LimitedSrpt):
         limits = np.ones(work.size)
         wanting = np.flatnonzero(observation.job_unsaturated_stages > 0)
         ranked = wanting[np.argsort(-work[wanting], kind="stable")]
-        limits[ranked] = np.ceil(
-            observation.num_executors * fractions(ranked.size, self._exponent(observation))
-        )
+        shares = fractions(ranked.size, self._exponent(observation))
+        limits[ranked] = np.ceil(observation.num_executors * shares)
         return limits
 
 
 def fractions(jobs: int, exponent: float) -> NDArray[np.float64]:
-    """Return the fraction of the executors of each job, the largest job first, float64 [jobs]."""
+    """Return each job's fraction of the executors, the largest job first, float64 [jobs]; ``exponent``: p, below 1."""
     bounds = (np.arange(jobs + 1) / max(jobs, 1)) ** (1 / (1 - exponent))
     return np.diff(bounds)
 
 
 def speedup_exponent(profile: JobProfile, config: ClusterConfig) -> float:
-    """Fit p of the speedup k^p to the times that a job takes alone with k executors; from 0 to 0.95."""
+    """Fit p of the speedup k^p to a job's times alone on k executors; return p, from 0 to ``LARGEST_EXPONENT``."""
     times = alone_ms(profile, config)
     if times.size < 2:
         return 0.0
@@ -61,11 +60,11 @@ def speedup_exponent(profile: JobProfile, config: ClusterConfig) -> float:
 
 
 class InelasticFirst(PricedSrpt):
-    """The job that uses the fewest executors well first, of equals the earlier one; limits as in ``priced-srpt``.
+    """The job with the least useful parallelism first, on a tie the earlier job; limits as in ``priced-srpt``.
 
-    Inelastic jobs cannot use executors that elastic ones leave behind, so that they should run while others could run
-    too (B. Berg's thesis, 2021). The theory has two kinds of jobs, with exponential sizes and one executor for each
-    inelastic job, and proves optimality where elastic jobs are the larger ones on average. Here elasticity is gradual.
+    Inelastic jobs cannot use executors that elastic jobs leave at the end, so they should run while elastic jobs run
+    too (B. Berg's thesis, 2021). The theory has two classes of jobs with exponential sizes; an inelastic job uses one
+    executor. It proves optimality if elastic jobs are larger on average. Here elasticity is gradual.
     """
 
     def order(self, observation: Observation) -> NDArray[np.float64]:

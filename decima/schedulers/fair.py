@@ -1,4 +1,4 @@
-"""Fair and weighted fair sharing of the executors among jobs (Decima, section 7.1, baselines 3 to 5)."""
+"""Fair and weighted fair sharing of executors among jobs (Decima, section 7.1, baselines 3 to 5)."""
 
 from __future__ import annotations
 
@@ -14,24 +14,27 @@ from workloads.job import JobProfile
 
 __all__ = ["Fair", "NaiveWeightedFair", "WeightedFair"]
 
-#: Keeps a share that is a whole number from being rounded up to the next one.
+#: Subtracted before rounding up, so that rounding errors do not increase an integer share.
 _ROUNDING = 1e-9
-#: The largest alpha; beyond it, the smallest or the largest job gets everything anyway.
+#: Maximum absolute alpha; beyond it, the smallest or the largest job gets all executors anyway.
 STEEPEST = 100
-#: Exponents of weights beyond this would make sums of them infinite, or zero.
+#: Maximum absolute exponent of a weight; beyond it, sums of weights would be infinite or zero.
 OVERFLOW = 300.0
 
 
 class WeightedFair(Scheduler):
-    """Share the executors by weight: job i may hold T_i^alpha / sum of T_j^alpha of them, T_i being its total work.
+    """Share executors by weight: job i with total work T_i gets the fraction T_i^alpha / sum of T_j^alpha.
 
-    Shares are rounded up and taken over the jobs in the system that still have unclaimed tasks. Executors that
-    become idle stay with their job while it has work; otherwise the first job in order of arrival that is below
-    its share gets them. Executors that no job may claim go to the job furthest below its share, rather than idle.
-    With alpha = 0 this is the published simulator's ``dynamic_partition``, with alpha = 1 naive weighted fair.
+    The sum is over jobs with unclaimed tasks, and shares are rounded up. Executors that become idle stay with their job
+    while it has work; otherwise the first job in order of arrival that is below its share gets them. Executors left
+    over go to the job with the fewest executors relative to its share. With alpha = 0 this is the published
+    simulator's ``dynamic_partition``, with alpha = 1 naive weighted fair sharing.
 
     Args:
         alpha: exponent of the total work; negative values favour short jobs.
+
+    Raises:
+        ValueError: the absolute value of alpha exceeds ``STEEPEST``.
     """
 
     keeps_executors = True
@@ -43,14 +46,14 @@ class WeightedFair(Scheduler):
         self._weights = PerJob(_log_work, self._relative)
 
     def _relative(self, log_work: list[float]) -> NDArray[np.float64]:
-        """Return the weights T^alpha of the live jobs over their geometric mean, so that no exponent overflows."""
+        """Return the weights T^alpha of the live jobs over their geometric mean, which avoids overflow."""
         logarithm = np.array(log_work)
         exponents = np.clip(self.alpha * (logarithm - logarithm.mean()), -OVERFLOW, OVERFLOW)
         weights: NDArray[np.float64] = np.exp(exponents)
         return weights
 
     def decide(self, observation: Observation) -> Decision | None:
-        """Choose the source job's next stage with all executors, else the next stage of a job below its share."""
+        """Choose the source job's next stage for all offered executors, or else that of a job below its share."""
         stages = self.next_stage(observation)
         if observation.source >= 0 and stages[observation.source] >= 0:
             return all_offered(observation, int(stages[observation.source]))
@@ -64,11 +67,11 @@ class WeightedFair(Scheduler):
         return all_offered(observation, int(stages[neediest]))
 
     def next_stage(self, observation: Observation) -> NDArray[np.int64]:
-        """Return the next stage of each live job, int64 [J], place in the stage arrays; -1 for none."""
+        """Return the next stage of each live job, int64 [J], index in the stage arrays; -1 for none."""
         return observation.next_stage
 
     def _shares(self, observation: Observation) -> NDArray[np.float64]:
-        """Return the number of executors that each live job may hold: float64 [J], whole numbers from 1."""
+        """Return the number of executors that each live job may hold, float64 [J], integers, at least 1."""
         weights = self._weights(observation)
         total = weights @ (observation.job_unsaturated_stages > 0)
         return np.maximum(np.ceil(weights * (observation.num_executors / total) - _ROUNDING), 1)
@@ -80,14 +83,14 @@ def _log_work(profile: JobProfile, _: ClusterConfig) -> float:
 
 
 class Fair(WeightedFair):
-    """Equal shares of the executors for all jobs in the system."""
+    """Fair sharing: equal shares of the executors for all live jobs."""
 
     def __init__(self) -> None:
         super().__init__(alpha=0.0)
 
 
 class NaiveWeightedFair(WeightedFair):
-    """Shares proportional to the jobs' total work."""
+    """Naive weighted fair sharing: shares in proportion to the jobs' total work."""
 
     def __init__(self) -> None:
         super().__init__(alpha=1.0)

@@ -12,11 +12,11 @@ __all__ = ["Fifo"]
 
 
 class Fifo(Scheduler):
-    """Jobs in order of arrival, each granted as many executors as it can use.
+    """Jobs in order of arrival, each with as many executors as it can use.
 
     With the published simulator's semantics (``Semantics.fifo_reuses_grants`` off) this is its ``spark_fifo``:
-    executors stay with their job while it has work, and a job that was granted as many executors from outside
-    as the cluster has gets no more of them, even if it gave them back.
+    executors stay with their job while it has work, and the executors that a job gets from outside, in total over its
+    lifetime, are at most the number of executors of the cluster, even if the job returned some of them.
     """
 
     def __init__(self) -> None:
@@ -24,12 +24,12 @@ class Fifo(Scheduler):
         self._granted: dict[int, int] = {}
 
     def reset(self, config: ClusterConfig) -> None:
-        """Drop the grants of the last episode."""
+        """Start an episode without grants of executors."""
         self._reuses_grants = config.semantics.fifo_reuses_grants
         self._granted = {}
 
     def decide(self, observation: Observation) -> Decision | None:
-        """Choose the next stage of the head job, with all executors offered."""
+        """Choose the next stage of the first job that has one, with all offered executors."""
         if not self._reuses_grants:
             return self._decide_by_grants(observation)
         head = int(np.argmax(observation.next_stage >= 0))

@@ -1,4 +1,4 @@
-"""Graphene*: weighted fair shares, and troublesome stages together (Decima, section 7.1 and appendix E)."""
+"""Graphene*: weighted fair shares, and simultaneous starts of troublesome stages (Decima, section 7.1, appendix E)."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from workloads.job import JobProfile
 
 __all__ = ["GrapheneStar", "troublesome_stages"]
 
-#: Sort keys: stages that are not ready come last, troublesome stages first.
+#: Sort keys, by which stages that are not ready come last and troublesome stages first.
 UNREADY, TROUBLE = 1e12, 1e15
 
 
 class GrapheneStar(WeightedFair):
-    """Weighted fair shares; inside a job, troublesome stages wait until all of them can start, and then go first.
+    """Weighted fair shares; within a job, troublesome stages wait until all of them can start, and then go first.
 
-    Troublesome stages are long or pack badly, see ``troublesome_stages``. They are held back until every troublesome
-    stage without a troublesome parent can start, and only while some stage of some job need not wait.
+    Troublesome stages are long or pack badly, see ``troublesome_stages``. A job's troublesome stages wait until all of
+    them without a troublesome parent can start. They wait only while another stage of any job is schedulable.
 
     Args:
         alpha: exponent of the shares, see ``WeightedFair``.
@@ -32,7 +32,7 @@ class GrapheneStar(WeightedFair):
         fragmented: a stage is troublesome if it fills at most this share of the cluster while it runs alone.
 
     Raises:
-        ValueError: alpha is not finite.
+        ValueError: alpha is out of range.
     """
 
     def __init__(self, alpha: float = -1.0, long: float = 0.8, fragmented: float = 0.2) -> None:
@@ -42,7 +42,7 @@ class GrapheneStar(WeightedFair):
         )
 
     def next_stage(self, observation: Observation) -> NDArray[np.int64]:
-        """Return each job's next stage: released troublesome stages first, then ready stages by readiness."""
+        """Return each job's next stage: first troublesome stages that need not wait, then stages by their ranks."""
         trouble, job, ready = self._trouble(observation), observation.stage_job, observation.ready_rank
         available = (ready >= 0) | (observation.remaining_tasks == 0)
         waiting = np.bincount(job, trouble.first & ~available, minlength=len(observation.jobs)) > 0
@@ -62,9 +62,9 @@ def troublesome_stages(
 ) -> NDArray[np.bool_]:
     """Return whether each stage of a job is troublesome, bool [num_stages] (Graphene, OSDI 2016, section 4.1).
 
-    A stage is troublesome if its tasks are long (LongScore) or if it packs badly: its work on its dominant resource,
-    as a share of the cluster's capacity (TWork), is at most ``fragmented`` of its time alone (ExecTime). So is every
-    stage between two troublesome stages.
+    A stage is troublesome if its tasks are long (LongScore); if it packs badly, that is its work on its dominant
+    resource over the cluster's capacity (TWork) is at most ``fragmented`` times its time alone (ExecTime); or if it is
+    between two troublesome stages.
     """
     classes, stages = config.executor_classes, profile.stages
     mean_ms = np.array([stage.durations.mean_ms for stage in stages])
@@ -82,7 +82,7 @@ def troublesome_stages(
 
 
 class _Trouble(NamedTuple):
-    """Masks, bool [S] each: troublesome stages, and troublesome stages without a troublesome parent."""
+    """Masks, bool [S] each: all troublesome stages, and the first ones, without a troublesome parent."""
 
     all: NDArray[np.bool_]
     first: NDArray[np.bool_]
@@ -91,10 +91,9 @@ class _Trouble(NamedTuple):
 def _trouble(profile: JobProfile, config: ClusterConfig, long: float, fragmented: float) -> _Trouble:
     chosen = troublesome_stages(profile, config, long, fragmented)
     parents = profile.parents
-    # All stages between two troublesome ones are troublesome, so a look at the parents is enough.
+    # Parents are enough instead of ancestors, as all stages between two troublesome stages are troublesome.
     first = [
-        bool(chosen[stage]) and not any(chosen[each] for each in parents[stage])
-        for stage in range(len(chosen))
+        bool(each) and not chosen[list(above)].any() for each, above in zip(chosen, parents, strict=True)
     ]
     return _Trouble(chosen, np.array(first))
 

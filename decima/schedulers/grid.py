@@ -1,7 +1,7 @@
-"""Heuristics for the grid (DeepRM, HotNets 2016, section 4). They start only jobs that can start at once.
+"""Heuristics for the grid (DeepRM, HotNets 2016, section 4). They choose only jobs that can start immediately.
 
-A heuristic maps a ``Grid`` to one action per episode: the startable (job, machine) with the highest score, on a tie the
-lowest number; void if no job can start or no score is above 0.
+A heuristic maps a ``Grid`` to one action per episode: the startable pair of job and machine with the highest score, on
+a tie the action with the lowest number; the void action if no job can start or no score is above 0.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class _Scored(ABC):
 
     @abstractmethod
     def score(self, grid: Grid) -> NDArray[np.float64]:
-        """Return the scores of visible jobs by machine, float64 [N, m or 1, M]; empty slots may have any value."""
+        """Return the scores of visible jobs on each machine, float64 [N, m or 1, M]; any value for empty slots."""
 
 
 class ShortestJobFirst(_Scored):
@@ -65,9 +65,9 @@ class Packer(_Scored):
 
 
 class Tetris(_Scored):
-    """Tetris*: ``knob`` times the packer's score plus ``1 - knob`` times that of shortest job first.
+    """Tetris*: ``knob`` times the packer's score plus ``1 - knob`` times the score of shortest job first.
 
-    The packer's score is up to 100 times the other: a knob of 0.5 is nearly the packer, 0.01 weighs both alike.
+    The packer's score is up to 100 times the other score: 0.5 is nearly the packer, 0.01 gives both similar weights.
     """
 
     def __init__(self, knob: float = 0.5) -> None:
@@ -80,7 +80,7 @@ class Tetris(_Scored):
 
 
 class RandomChoice:
-    """Uniform random actions; they may reserve later times, or let time pass while jobs wait."""
+    """Uniform random actions, which may reserve later times, or let time pass while jobs wait."""
 
     def __init__(self, seed: int = 0) -> None:
         self.random = np.random.default_rng(seed)
@@ -90,28 +90,28 @@ class RandomChoice:
         return self.random.integers(grid.config.num_actions, size=len(grid))
 
 
-#: Name -> heuristic; ``tetris`` takes its knob and ``random`` its seed.
+#: Name -> heuristic. The optional argument of ``tetris`` is its knob, that of ``random`` its seed.
 HEURISTICS: dict[str, Callable[..., GridScheduler]] = {
     "sjf": ShortestJobFirst,
     "packer": Packer,
     "tetris": Tetris,
     "random": RandomChoice,
 }
-#: Knobs that Tetris* is tuned over.
+#: Candidate knobs in the tuning of Tetris*.
 KNOBS = (0.5, 0.2, 0.1, 0.05, 0.03, 0.02, 0.01, 0.005, 0.003, 0.002, 0.001)
 
 
 def make_heuristic(spec: str) -> GridScheduler:
-    """Return a heuristic by name, such as ``sjf``, ``tetris:0.01`` or ``random:7``.
+    """Return a heuristic by its name, such as ``sjf``, ``tetris:0.01`` or ``random:7``.
 
     Raises:
-        SchedulerError: unknown name, or a parameter out of range.
+        SchedulerError: the name is unknown, or a parameter is out of range.
     """
     name, colon, number = spec.partition(":")
     if name not in HEURISTICS:
         raise SchedulerError(
             f"unknown heuristic {spec!r}: expected one of {', '.join(HEURISTICS)}, tetris:KNOB, random:SEED; "
-            "decima deeprm compare knows tetris*, too"
+            "decima deeprm compare also accepts tetris*"
         )
     if not colon:
         return HEURISTICS[name]()
@@ -126,7 +126,7 @@ def make_heuristic(spec: str) -> GridScheduler:
 
 
 def tune_tetris(grid: Grid) -> float:
-    """Run the grid's episodes with each of ``KNOBS`` and return the one with the least mean slowdown over all jobs."""
+    """Run the grid's episodes with each of ``KNOBS``; return the knob with the least mean slowdown over all jobs."""
     slowdowns = []
     for knob in KNOBS:
         grid.reset()
@@ -135,7 +135,7 @@ def tune_tetris(grid: Grid) -> float:
 
 
 def play(grid: Grid, scheduler: GridScheduler) -> GridRecord:
-    """Run the episodes to their end."""
+    """Run the grid's episodes to their end with a scheduler, and return the record."""
     while not grid.done.all():
         grid.step(scheduler(grid))
     return grid.record()

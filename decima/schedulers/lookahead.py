@@ -1,4 +1,4 @@
-"""Rollout: simulate each of a few rules on forks of the cluster, and follow the best one."""
+"""Rollout: simulate several rules on forks of the cluster, and follow the best rule."""
 
 from __future__ import annotations
 
@@ -14,29 +14,29 @@ from workloads.job import JobProfile
 
 __all__ = ["Lookahead"]
 
-#: Cost exponents of executors that ``ProfiledSrpt`` is tried with.
+#: Cost exponents of executors of the candidate rules ``ProfiledSrpt``.
 THRIFTS = (2.5, 4.0, 6.0)
-#: Relative cost that another rule must save to replace ``PricedSrpt``, since the sampled futures vary.
+#: Minimum relative saving of another rule that replaces ``PricedSrpt``, since the sampled futures vary.
 MARGIN = 0.005
 
 
 class Lookahead(Scheduler):
-    """Follow the rule that costs least in simulation, until a job arrives or completes.
+    """Rollout: follow the rule with the least simulated cost, until a job arrives or completes.
 
-    The rules are ``PricedSrpt`` and ``ProfiledSrpt`` with several cost exponents. Whenever the set of live jobs has
-    changed, each rule runs forks of the cluster (``BaseCluster.fork``) until all live jobs are complete. Forks have
-    sampled task noise, the same for all rules, and no jobs to come: they contain nothing of the true future. The cost
-    is the time that the live jobs spend in the system. Source: rollout algorithm (Bertsekas, 2020, chapter 2).
+    The rules are ``PricedSrpt`` and ``ProfiledSrpt`` with several cost exponents. After each change of the set of live
+    jobs, each rule runs on forks of the cluster (``BaseCluster.fork``) until all live jobs are complete. Forks sample
+    task noise, the same for all rules, and have no further arrivals, so they contain nothing of the true future. The
+    cost is the total time of the live jobs in the system. Source: rollout algorithm (Bertsekas, 2020, chapter 2).
 
-    It needs a simulator that knows the distributions of task times. Without one, in front of a live Spark or where
-    estimates have errors (``ClusterConfig.knowledge``), it decides as ``PricedSrpt``. One plan for 20 live jobs takes
-    some 0.1 s.
+    The simulated cluster must know the distributions of task times. On a live Spark, and with estimation errors
+    (``ClusterConfig.knowledge``), decisions are those of ``PricedSrpt``. One simulation of all rules with 20 live jobs
+    takes about 0.1 s.
 
     Args:
-        futures: number of sampled futures, a whole number from 1.
+        futures: number of sampled futures, an integer, at least 1.
 
     Raises:
-        ValueError: ``futures`` is not a whole number from 1.
+        ValueError: ``futures`` is out of range.
     """
 
     def __init__(self, futures: float = 1) -> None:
@@ -49,17 +49,17 @@ class Lookahead(Scheduler):
         self._profiles: tuple[JobProfile, ...] | None = None
 
     def reset(self, config: ClusterConfig) -> None:
-        """Begin an episode; no cluster can be forked before :meth:`watch`."""
+        """Start an episode. The scheduler has no cluster to fork before :meth:`watch`."""
         self._rule, self._cluster, self._profiles = self.rules[0], None, None
         for rule in self.rules:
             rule.reset(config)
 
     def watch(self, cluster: BaseCluster) -> None:
-        """Fork this cluster from now on, unless its estimates are wrong: forks have true numbers of tasks."""
+        """Set the cluster to fork, if its estimates are exact: forks have the true numbers of tasks."""
         self._cluster = cluster if cluster.config.knowledge.is_exact else None
 
     def decide(self, observation: Observation) -> Decision | None:
-        """Decide as the best rule does; choose that rule anew if the live jobs have changed."""
+        """Return the best rule's decision; find the best rule again if the set of live jobs has changed."""
         if self._cluster is not None and observation.profiles is not self._profiles:
             self._profiles = observation.profiles
             costs = [self.cost_ms(self._cluster, rule) for rule in self.rules]
@@ -68,7 +68,7 @@ class Lookahead(Scheduler):
         return self._rule.decide(observation)
 
     def cost_ms(self, cluster: BaseCluster, rule: Scheduler) -> float:
-        """Return the time that the live jobs spend in the system from now on under a rule, mean of the futures, ms."""
+        """Return the total remaining time of the live jobs in the system under a rule, mean over futures, ms."""
         costs = []
         for seed in range(self.futures):
             fork = cluster.fork(futures=seed, arrivals=False, log=False)

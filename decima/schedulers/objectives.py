@@ -1,8 +1,8 @@
-"""Orders of jobs for other objectives than the mean JCT: weighted mean, deadlines, tails.
+"""Orders of jobs for objectives other than the mean JCT: weighted mean, deadlines, tails.
 
 Sources: Smith's ratio (Smith, 1956); earliest deadline first (Liu and Layland, 1973); least slack first, also called
-least laxity first (Mok, 1983); gamma-boost, in order of arrival, where small jobs count as arrived earlier (Yu and
-Scully, arXiv 2404.08826); apparent tardiness cost (Vepsalainen and Morton, Management Science 33(8), 1987).
+least laxity first (Mok, 1983); gamma-boost, the order of arrival with earlier arrivals of small jobs (Yu and Scully,
+arXiv 2404.08826); apparent tardiness cost (Vepsalainen and Morton, Management Science 33(8), 1987).
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ from workloads.job import JobProfile
 
 __all__ = ["Atc", "AtcConstants", "Edf", "GammaBoost", "LeastSlack", "WeightedSrpt"]
 
-#: Largest exponent of the order: jobs with more time to spare, or without a deadline, count alike.
+#: Maximum exponent of the order in ``Atc``: all jobs with more slack, and jobs without a deadline, have this exponent.
 FARTHEST = 8.0
-#: Bounds of the pressure of a deadline.
+#: Bounds of the pressure of a deadline, see ``AtcConstants``.
 PRESSURE = (0.05, 1.0)
 
 
 class Edf(PricedSrpt):
     """The job with the earliest deadline first; limits as in ``priced-srpt``.
 
-    Jobs without a deadline come last, the one with the least remaining work first. On one executor that is offered
-    after each task of unit length, this meets all deadlines if any schedule does.
+    Jobs without a deadline come last, in order of remaining work. On one executor that is offered after each task of
+    unit length, this order meets all deadlines if any schedule does.
     """
 
     def order(self, observation: Observation) -> NDArray[np.float64]:
@@ -41,10 +41,10 @@ class Edf(PricedSrpt):
 
 
 def rank(observation: Observation, values: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return the rank of each job, float64 [J], from 1, by ``values``; of equals, the least remaining work first.
+    """Return the rank of each job from 1, float64 [J], by ``values``; on a tie the least remaining work comes first.
 
-    ``PricedSrpt`` multiplies the order of the job whose executors are offered by a factor below 1, which is meant for
-    positive quantities such as work, and does not change which rank is the first.
+    Ranks are positive, because ``PricedSrpt`` multiplies the order of the job whose executors are offered by a factor
+    below 1. This factor does not change which rank is first.
     """
     order = np.lexsort((observation.work_ms(observation.remaining_tasks), values))
     ranks = np.empty(len(order))
@@ -53,7 +53,7 @@ def rank(observation: Observation, values: NDArray[np.float64]) -> NDArray[np.fl
 
 
 class WeightedSrpt(PricedSrpt):
-    """The job with the least remaining work over its weight first; limits as in ``priced-srpt``.
+    """The job with the least ratio of remaining work and weight first; limits as in ``priced-srpt``.
 
     On one executor and for jobs that arrive together, this order has the least weighted mean JCT.
     """
@@ -64,10 +64,10 @@ class WeightedSrpt(PricedSrpt):
 
 
 class LeastSlack(PricedSrpt):
-    """The job with the least time to spare first; limits as in ``priced-srpt``.
+    """The job with the least slack first; limits as in ``priced-srpt``.
 
-    Time to spare: time until the deadline, less the time that the rest of the job takes alone on the cluster. That is
-    the estimate for the whole job times the share of its work that remains. Jobs without a deadline come last.
+    Slack: time until the deadline minus the remaining time of the job alone on the cluster. The remaining time is the
+    estimate for the whole job times the remaining share of its work. Jobs without a deadline come last.
     """
 
     def __init__(self, jitter: float = 0.0, **constants: float) -> None:
@@ -75,32 +75,33 @@ class LeastSlack(PricedSrpt):
         self._pace = PerJob(_pace, np.array)
 
     def order(self, observation: Observation) -> NDArray[np.float64]:
-        """Return the rank of each job by its time to spare."""
+        """Return the rank of each job by its slack."""
         left_ms = observation.work_ms(observation.remaining_tasks) * self._pace(observation)
         return rank(observation, observation.job_deadline_ms - observation.time_ms - left_ms)
 
 
 def _pace(profile: JobProfile, config: ClusterConfig) -> float:
-    """Return the time of a job alone over its total work."""
+    """Return the ratio of a job's time alone and its total work."""
     return float(alone_ms(profile, config).min()) / max(profile.work_ms, 1.0)
 
 
 class GammaBoost(PricedSrpt):
     """The job with the earliest boosted arrival first, for short tails of the JCT; limits as in ``priced-srpt``.
 
-    A job of size s counts as arrived ``log(1 / (1 - exp(-gamma s))) / gamma`` earlier. The size is its total work over
-    the executors of the cluster. On one server with light-tailed sizes this order has the best tail of the response
-    time if gamma is the decay rate of the work in the system. Here gamma is that of exponential sizes with the
-    workload's mean: ``(1 - load)`` over the mean size. A load near 1 gives the shortest job first, whenever it arrived.
+    The boost of a job of size s is ``log(1 / (1 - exp(-gamma s))) / gamma``, and moves its arrival to an earlier time.
+    The size is the total work over the number of executors. On one server with light-tailed sizes this order has the
+    best tail of the response time if gamma is the decay rate of the work in the system. Here gamma is the rate for
+    exponential sizes with the workload's mean: ``(1 - load)`` over the mean size. With a load near 1, or a small
+    ``decay``, the order is shortest job first; with a large ``decay`` it is first come, first served.
 
     Args:
         load: load of the cluster, at least 0 and below 1.
-        decay: factor on gamma, positive; near 0 gives the shortest job first, a large one first come, first served.
+        decay: factor on gamma, positive.
         constants: fields of ``PricedConstants``, positive.
 
     Raises:
-        ValueError: a load out of range, or another constant is not positive.
-        TypeError: there is no such constant.
+        ValueError: the load is out of range, or another constant is not positive.
+        TypeError: unknown constant.
     """
 
     def __init__(self, load: float = 0.7, decay: float = 1.0, **constants: float) -> None:
@@ -119,26 +120,25 @@ class GammaBoost(PricedSrpt):
 
 
 def _mean_work_ms(observation: Observation) -> float:
-    """Return the mean work of a job in the workload; that of the live jobs if it is unknown."""
+    """Return the mean work of the workload's jobs, ms; of the live jobs if the workload's prior is unknown."""
     prior = observation.prior
     if prior is None:
-        return (
-            float(np.maximum(observation.job_first_work_ms, 1.0).sum()) / max(len(observation.jobs), 1) or 1.0
-        )
+        total_ms = float(np.maximum(observation.job_first_work_ms, 1.0).sum())
+        return total_ms / max(len(observation.jobs), 1) or 1.0
     return math.exp(prior.mean_log_ms + prior.sd_log**2 / 2)
 
 
 class AtcConstants(NamedTuple):
-    """Constants of ``atc``, beside those of ``priced-srpt``; ``decima tune`` finds others.
+    """Constants of ``atc``, in addition to those of ``priced-srpt``; ``decima tune`` tunes them.
 
     Attributes:
-        lookahead: time to spare that makes a job less urgent by a factor of e, in mean remaining times of a live job.
-        margin: factor on the remaining time of a job alone when its time to spare is computed.
+        lookahead: slack that decreases a job's urgency by a factor of e, in mean remaining times of the live jobs.
+        margin: factor on the remaining time of a job alone in the computation of its slack.
         given_up: factor on the order of a job that can no longer meet its deadline.
-        given_up_limit: factor on its limit.
-        pressed: the limit is multiplied by the pressure to this power. Pressure: remaining time of the job alone over
-            the time until its deadline, times 3.
-        weighted: the limit is multiplied by the weight, over the geometric mean of the live jobs, to this power.
+        given_up_limit: factor on the limit of a job that can no longer meet its deadline.
+        pressed: exponent of three times the pressure, a factor on the limit. The pressure is the ratio of the job's
+            remaining time alone and the time until its deadline.
+        weighted: exponent of the weight over the geometric mean of the live jobs' weights, a factor on the limit.
     """
 
     lookahead: float = 2.0
@@ -150,10 +150,10 @@ class AtcConstants(NamedTuple):
 
 
 class Atc(LeastSlack):
-    """Remaining work over weight, times a factor that falls as the deadline comes near; the least first.
+    """Apparent tardiness cost: remaining work over weight, times a factor that falls towards the deadline; least first.
 
-    Jobs that can no longer meet their deadline come after the others and get fewer executors. Limits are those of
-    ``priced-srpt``, more for jobs with a large weight or a near deadline. Without weights and deadlines, this is
+    Jobs that can no longer meet their deadline come last and get fewer executors. Limits are those of ``priced-srpt``,
+    with more executors for jobs with a large weight or a near deadline. Without weights and deadlines, this is
     ``priced-srpt``.
 
     Args:
@@ -161,7 +161,7 @@ class Atc(LeastSlack):
 
     Raises:
         ValueError: a constant is not positive.
-        TypeError: there is no such constant.
+        TypeError: unknown constant.
     """
 
     def __init__(self, **constants: float) -> None:
@@ -171,7 +171,7 @@ class Atc(LeastSlack):
         self.own = AtcConstants(**own)
 
     def order(self, observation: Observation) -> NDArray[np.float64]:
-        """Return an empty array: the order is the remaining work, times factors."""
+        """Return an empty array: the order is the remaining work, multiplied by factors."""
         return BY_WORK
 
     def _factors(self, observation: Observation, jitter: float) -> NDArray[np.float64]:

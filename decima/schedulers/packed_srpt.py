@@ -1,4 +1,4 @@
-"""Shortest remaining work first on executors of several classes: large executors go to stages that need them."""
+"""Shortest remaining work first on executors of several classes, with large executors for stages that need them."""
 
 from __future__ import annotations
 
@@ -22,23 +22,23 @@ __all__ = ["PackedSrpt", "covering"]
 
 
 class PackedSrpt(ProfiledSrpt):
-    """Shortest remaining work first, limited as profiled-srpt; large executors go to stages that need them.
+    """Shortest remaining work first, limits as in profiled-srpt, with large executors for stages that need them.
 
-    The key of a stage is its job's remaining work times ``covered ** waste``, where ``covered`` executors are
-    large enough for it: stages that few executors can run come first. Only busy and moving executors count towards
-    a job's limit, as idle ones may be too small for its remaining stages. No executor moves to another job to wait
-    there. Inside a job, ready stages come first, then stages that few executors can run, then those farthest from the
-    job's end.
+    The key of a stage is its job's remaining work times ``covered ** waste``, where ``covered`` is the number of
+    executors that are large enough for the stage. So stages that few executors can run come first. Only busy and moving
+    executors count towards a job's limit, as idle executors may be too small for its remaining stages. No executor
+    moves to another job to wait there. On a tie, ready stages come first, then stages that few executors can run, then
+    stages farthest from the job's end.
 
     Args:
         thrift: cost exponent of executors, see ``ProfiledSrpt``.
         waste: exponent of the number of executors that can run a stage.
         staying: factor on the remaining work of the job whose executors are offered.
-        worth_leaving: least remaining work that is worth a move of another job's executor, in moving delays.
-        worth_moving: the same of a free executor.
+        worth_leaving: minimum work that justifies moving another job's executor, in moving delays.
+        worth_moving: minimum work that justifies moving a free executor, in moving delays.
 
     Raises:
-        ValueError: a constant is not positive, or the waste is negative.
+        ValueError: ``waste`` is negative, or another constant is not positive.
     """
 
     def __init__(
@@ -51,23 +51,23 @@ class PackedSrpt(ProfiledSrpt):
     ) -> None:
         super().__init__(thrift)
         if not waste >= 0:
-            raise ValueError(f"the exponent of waste must not be negative, got {waste:g}")
+            raise ValueError(f"waste must not be negative, got {waste:g}")
         check_positive(staying=staying, worth_leaving=worth_leaving, worth_moving=worth_moving)
         self.waste, self.staying = waste, staying
         self.worth_leaving, self.worth_moving = worth_leaving, worth_moving
         self._height_ms: PerJob[NDArray[np.float64]] = PerJob(_height_ms, np.concatenate)
 
     def decide(self, observation: Observation) -> Decision | None:
-        """Choose the stage with the least key of a job below its limit, else of any job; see the class."""
+        """Choose the stage with the least key, see the class; stages of jobs below their limits come first."""
         rule = self.ask(observation)
         if rule.stage < 0:
             return None
         return Decision(rule.stage, int(rule.limits[observation.stage_job[rule.stage]]))
 
     def ask(self, observation: Observation) -> Rule:
-        """Return the decision, each job's limit and the order of stages.
+        """Return the decision, each job's limit and each stage's distance from the decision.
 
-        The limit of a job that has reached its own limit is the number of executors that find lasting work there.
+        A job that has reached its own limit gets another limit: the number of executors that find lasting work there.
         """
         if not len(observation.jobs):
             return NO_RULE
@@ -88,18 +88,13 @@ class PackedSrpt(ProfiledSrpt):
         if not observation.last_call:
             chosen = chosen[(stages["ready_rank"][chosen] >= 0) | (job[chosen] == observation.source)]
         ready = stages["ready_rank"][chosen]
-        keys = (
-            -self._height_ms(observation)[chosen],
-            covered[chosen],
-            ready < 0,
-            work[job[chosen]] * covered[chosen] ** self.waste,
-        )
-        order = chosen[np.lexsort(keys)]
+        key = work[job[chosen]] * covered[chosen] ** self.waste
+        order = chosen[np.lexsort((-self._height_ms(observation)[chosen], covered[chosen], ready < 0, key))]
         own, all_lasting = (
             np.minimum(each, lasting).astype(np.int64) for each in (limit, np.full(num_jobs, most))
         )
         bound = np.where(busy < own, own, all_lasting)
-        # Jobs below their limits, then jobs with lasting work, then others.
+        # First jobs below their limits, then jobs with lasting work, then other jobs.
         kinds = np.where(busy < own, 0, np.where(busy < all_lasting, 1, 2))[job[order]]
         order = order[np.argsort(kinds, kind="stable")]
         away = np.full(len(stages), FARTHEST_AWAY)
@@ -115,10 +110,9 @@ def _height_ms(profile: JobProfile, _: ClusterConfig) -> NDArray[np.float64]:
 
 
 def covering(observation: Observation) -> NDArray[np.int64]:
-    """Return how many executors of the cluster cover the demand of each stage, int64 [S]."""
+    """Return the number of executors that are large enough for each stage, int64 [S]."""
     classes, stages = observation.classes, observation.stages
     cpu, memory, executors = (classes[name][:, None] for name in ("cpu", "memory", "executors"))
-    covered: NDArray[np.int64] = (((cpu >= stages["cpu"]) & (memory >= stages["memory"])) * executors).sum(
-        axis=0
-    )
+    covers = (cpu >= stages["cpu"]) & (memory >= stages["memory"])
+    covered: NDArray[np.int64] = (covers * executors).sum(axis=0)
     return covered

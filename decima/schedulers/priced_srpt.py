@@ -1,4 +1,4 @@
-"""Shortest remaining work first, with parallelism limits that fall as the jobs want more executors."""
+"""Shortest remaining work first, with parallelism limits that fall as the demand for executors rises."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from decima.schedulers.base import (
     WORTH_MOVING,
     Rule,
     Scheduler,
-    all_offered,
     check_positive,
+    last_resort,
 )
 from simulator.cluster.alone import useful_parallelism
 from simulator.cluster.config import ClusterConfig
@@ -30,7 +30,7 @@ __all__ = ["PRICES", "PricedConstants", "PricedSrpt", "place_of"]
 
 #: Prices: cost exponents of executors, see ``useful_parallelism``.
 PRICES = (1.0, 1.25, 1.5, 1.75, 2.0, 2.25, 2.5, 3.0, 3.5, 4.0, 5.0, 6.0)
-#: The column with a job's total work, ms, after those with its useful parallelism at each price.
+#: Column of a job's total work, ms, after the columns of its useful parallelism at each price.
 WORK = len(PRICES)
 #: Distance of a job's other stages from its next stage.
 AWAY_IN_JOB = 1.5
@@ -38,25 +38,28 @@ NO_FACTORS, BY_WORK = np.zeros((0, 0)), np.zeros(0)
 
 
 class PricedConstants(NamedTuple):
-    """Constants of ``priced-srpt``; ``decima tune`` finds others.
+    """Constants of ``priced-srpt``; ``decima tune`` tunes them.
+
+    Uncertainty of a job: standard deviation of the logarithm of its remaining work.
 
     Attributes:
-        steepness: the price is this times the root of demand over supply; in a batch, where all live jobs arrived at
-            the same time.
-        stream_steepness: the same in a stream.
-        stream_price: lowest price in a stream, where future jobs want executors, too.
+        steepness: ratio of the price and the root of demand over supply, in a batch (all live jobs arrived at the same
+            time).
+        stream_steepness: ratio of the price and the root of demand over supply, in a stream.
+        stream_price: minimum price in a stream, where future jobs will need executors too.
         measured: price at which demand is measured.
         used_well: a job may hold this multiple of its useful parallelism times its share of unclaimed work, even if
-            executors find little work there: with short tasks, hardly any move would be worth its delay otherwise.
-        unwanted: added to ``used_well``, times the square of the share of executors that no job wants.
+            executors find little work there: with short tasks, hardly any move would justify its delay otherwise.
+        unwanted: added to ``used_well``, times the square of the share of executors that no job needs.
         staying: factor on the order of the job whose executors are offered.
-        worth_leaving: least remaining work that is worth a move of another job's executor, in moving delays.
-        worth_moving: the same of a free executor.
-        uncertain: mean uncertainty of the live jobs from which the order for uncertain estimates holds; below, it is
-            mixed with that of the remaining work.
-        work_exponent: that order is by the remaining work to this power times the useful parallelism.
-        doubtful: standard deviation of the logarithm of a job's remaining work up to which its estimate counts as
-            exact; 1 above this, its limit is ``shares`` times an equal share of the cluster.
+        worth_leaving: minimum work that justifies moving another job's executor, in moving delays.
+        worth_moving: minimum work that justifies moving a free executor, in moving delays.
+        uncertain: mean uncertainty of the live jobs from which the order for uncertain estimates holds; below it, the
+            order is a mixture with the order by remaining work.
+        work_exponent: exponent of the remaining work in the order for uncertain estimates; the other factor of this
+            order is the useful parallelism.
+        doubtful: maximum uncertainty of a job whose estimate counts as exact. At an uncertainty of ``doubtful + 1``
+            and above, the job's limit is ``shares`` times an equal share of the cluster.
         shares: see ``doubtful``.
         hesitation: ``staying`` is divided by the exponential of this times the uncertainty above ``doubtful``.
     """
@@ -77,31 +80,31 @@ class PricedConstants(NamedTuple):
     hesitation: float = 3.0
 
 
-#: A row of ``PricedConstants``, which compiled code takes faster than a tuple. See ``simulator.cluster.observation`` on
-#: np.record.
+#: Row of ``PricedConstants``; compiled code receives it faster than a tuple (np.record: see the module
+#: ``simulator.cluster.observation``).
 _CONSTANTS = np.dtype((np.record, [(name, np.float64) for name in PricedConstants._fields]))
 
 
 class PricedSrpt(Scheduler):
     """Shortest remaining work first; each job is limited to its useful parallelism at the price of executors.
 
-    As ``ProfiledSrpt``, but the cost exponent of executors, the price, is not constant. It rises with the root of the
-    executors that the live jobs want over those of the cluster: a single job gets all executors that make it much
-    faster; each of many jobs gets few, at high efficiency. A new job gets them even if each finds little work; up to
-    twice as many after the other jobs, and up to six times as many where most executors are unwanted.
+    The rule differs from ``ProfiledSrpt`` in the cost exponent of executors, the price, which is not constant. The
+    price rises with the root of demand over supply: a single job gets all executors that make it much faster; each of
+    many jobs gets few executors, at high efficiency. A new job gets executors even if each finds little work. After the
+    other jobs it gets up to twice as many, and up to six times as many if no job needs most executors.
 
-    With uncertain estimates, the order depends less on remaining work and more on useful parallelism, as in
-    ``inelastic-first``, since errors change it less; limits are nearer to an equal share; and executors leave their job
-    more rarely. With exact estimates this has no effect.
+    With uncertain estimates, the order depends less on remaining work and more on useful parallelism, which errors
+    change less, as in ``inelastic-first``. Limits are closer to an equal share, and executors leave their job more
+    rarely. With exact estimates this has no effect.
 
     Args:
-        jitter: standard deviation of noise that is added to the logarithms of order and limits at each decision. A
-            policy that clones the choices sees which of them matter little.
+        jitter: standard deviation of the noise on the logarithms of order and limits at each decision. From noisy
+            decisions, a policy that clones the rule learns which choices matter little.
         constants: fields of ``PricedConstants``, positive.
 
     Raises:
         ValueError: the jitter is negative, or a constant is not positive.
-        TypeError: there is no such constant.
+        TypeError: unknown constant.
     """
 
     def __init__(self, jitter: float = 0.0, **constants: float) -> None:
@@ -115,30 +118,27 @@ class PricedSrpt(Scheduler):
         self._known = PerJob(_known, lambda jobs: np.array(jobs).reshape(-1, WORK + 1))
 
     def decide(self, observation: Observation) -> Decision | None:
-        """Choose the shortest job below its limit, else the shortest job with enough work for a move."""
+        """Choose the shortest job below its limit, else the shortest job with enough work to justify a move."""
         rule = self._ask(observation, self.jitter)
         if rule.stage >= 0:
             return Decision(rule.stage, int(rule.limits[observation.stage_job[rule.stage]]))
-        # The last offer before a standstill: executors of a class too small for their job count in its limit.
-        return (
-            all_offered(observation, int(observation.schedulable.argmax())) if observation.last_call else None
-        )
+        return last_resort(observation)
 
     def ask(self, observation: Observation) -> Rule:
-        """Return the decision without jitter, each job's limit and the order of stages.
+        """Return the decision without jitter, each job's limit and each stage's distance from the decision.
 
-        A job's limit is that of the price, or, for a job that holds as many executors, the number that find lasting
-        work there. The order is: jobs below their limits, jobs with lasting work, other jobs that could run a task;
-        among these the shortest first, and within a job its next stage first.
+        A job's limit follows from the price. A job that has reached this limit gets another one: the number of
+        executors that find lasting work there. The order is: jobs below their limits, jobs with lasting work, other
+        jobs that could run a task; within each group the shortest job first, and within a job its next stage first.
         """
         return self._ask(observation, 0.0)
 
     def order(self, observation: Observation) -> NDArray[np.float64]:
-        """Return the rank of each live job, float64 [J], least first; empty for the order by remaining work."""
+        """Return the sort key of each live job, float64 [J], least first; empty for the order by remaining work."""
         return BY_WORK
 
     def _factors(self, observation: Observation, jitter: float) -> NDArray[np.float64]:
-        """Return factors on the order and the limit of each live job, float64 [2, J]; empty for none."""
+        """Return factors on the sort key and the limit of each live job, float64 [2, J]; empty without factors."""
         if not jitter:
             return NO_FACTORS
         return np.exp(jitter * self._random.standard_normal((2, len(observation.jobs))))
@@ -148,19 +148,12 @@ class PricedSrpt(Scheduler):
         # Idle executors must be offered again later, which the published simulator does not do.
         if not observation.config.semantics.offer_idle_executors:
             delay_ms = 0.0
+        factors = self._factors(observation, jitter)
         stage, limits, price, away = _choose(
-            observation.jobs,
-            observation.stages,
-            observation.classes,
-            observation.source,
-            observation.offered,
-            observation.executor_class,
-            observation.num_executors,
-            self._known(observation),
-            delay_ms,
-            self._factors(observation, jitter),
-            np.ascontiguousarray(self.order(observation), np.float64),
-            self._rows,
+            *(observation.jobs, observation.stages, observation.classes, observation.source),
+            *(observation.offered, observation.executor_class, observation.num_executors),
+            *(self._known(observation), delay_ms, factors),
+            *(np.ascontiguousarray(self.order(observation), np.float64), self._rows),
         )
         return Rule(stage, limits, PRICES[price], away)
 
@@ -182,10 +175,10 @@ def _choose(  # type: ignore[no-untyped-def]
     delay_ms,
     factors,
     ranks,
-    constant_rows,
+    rows,
 ):
-    """Return the attributes of ``Rule``; the price as its place in ``PRICES``."""
-    constants = constant_rows[0]
+    """Return the attributes of ``Rule``, with the price as its index in ``PRICES``; ``rows``: a row of constants."""
+    constants = rows[0]
     num_jobs, most, own = len(jobs), max(num_executors, 1), classes[executor_class]  # all may have left
     work, fitting, unclaimed = np.zeros(num_jobs), np.zeros(num_jobs), np.zeros(num_jobs)
     variance = np.zeros(num_jobs)
@@ -206,7 +199,9 @@ def _choose(  # type: ignore[no-untyped-def]
     share = most / max(np.sum(unclaimed > 0), 1)
     unwanted = float(offered)
     for number in range(len(classes)):
-        if source >= 0 or number != executor_class:  # else these are offered, but for those committed already
+        if (
+            source >= 0 or number != executor_class
+        ):  # otherwise these executors are offered or already committed
             unwanted += classes[number].free
     for job in range(num_jobs):
         if unclaimed[job] > 0:
@@ -215,7 +210,7 @@ def _choose(  # type: ignore[no-untyped-def]
 
     limits = np.empty(num_jobs, np.int64)
     worth_ms = (constants.worth_leaving if source >= 0 else constants.worth_moving) * delay_ms
-    # Jobs below their limits, jobs that find work for more, jobs that could run something, and others.
+    # Groups: jobs below their limits, jobs with work for more executors, other jobs with a next stage, and the rest.
     kinds, orders = np.full(num_jobs, 3), (ranks if len(ranks) else work).copy()
     uncertainty = np.sqrt(variance / np.maximum(work, 1e-9))
     mixed = min(np.sum(uncertainty) / max(num_jobs, 1) / constants.uncertain, 1.0)
@@ -249,7 +244,7 @@ def _choose(  # type: ignore[no-untyped-def]
     rank = 0
     for kind in range(4):
         [members] = np.nonzero(kinds == kind)
-        for job in members[np.argsort(orders[members], kind="mergesort")]:  # the earlier one of equals first
+        for job in members[np.argsort(orders[members], kind="mergesort")]:  # on a tie the earlier job first
             end = jobs[job + 1].first_stage if job + 1 < num_jobs else len(stages)
             away[jobs[job].first_stage : end] = min(AWAY_BY_RANK * rank + AWAY_IN_JOB, FARTHEST_AWAY)
             if jobs[job].next_stage >= 0:
@@ -262,7 +257,7 @@ def _choose(  # type: ignore[no-untyped-def]
 
 @inner(arrays=True)
 def _price(useful, unclaimed, most, is_stream, constants):  # type: ignore[no-untyped-def]
-    """Return the price as its place in ``PRICES``; ``useful``: useful parallelism of each job at ``measured``."""
+    """Return the price as its index in ``PRICES``; ``useful``: useful parallelism of each job at ``measured``."""
     wanted = 0.0
     for job in range(len(unclaimed)):
         if unclaimed[job] > 0:
@@ -275,7 +270,7 @@ def _price(useful, unclaimed, most, is_stream, constants):  # type: ignore[no-un
 
 @compiled
 def place_of(price):  # type: ignore[no-untyped-def]
-    """Return the place of the nearest price in ``PRICES``."""
+    """Return the index of the nearest price in ``PRICES``, by ratio."""
     place = 0
     while place + 1 < len(PRICES) and PRICES[place] * PRICES[place + 1] < price**2:
         place += 1

@@ -1,4 +1,4 @@
-"""Random decisions: the lower end of every comparison."""
+"""Random decisions, the weakest baseline."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ __all__ = ["RandomChoice"]
 
 
 class RandomChoice(Scheduler):
-    """A schedulable stage and a parallelism limit, both drawn uniformly.
+    """Choose a schedulable stage and a parallelism limit uniformly at random.
 
     Args:
-        seed: random seed; every episode has the same draws.
+        seed: random seed; the random numbers are the same in each episode.
     """
 
     def __init__(self, seed: int = 0):
@@ -24,14 +24,14 @@ class RandomChoice(Scheduler):
         self._begin()
 
     def reset(self, config: ClusterConfig) -> None:
-        """Restart the random numbers."""
+        """Restart the sequence of random numbers."""
         self._begin()
 
     def _begin(self) -> None:
         self._random = random_stream(self._seed, RandomStream.POLICY, self._seed)
 
     def decide(self, observation: Observation) -> Decision | None:
-        """Draw a schedulable stage and a number of the offered executors."""
+        """Draw a schedulable stage and a number of offered executors."""
         stage = int(self._random.choice(np.flatnonzero(observation.schedulable)))
         held = observation.held(int(observation.stage_job[stage]))
         return Decision(stage, held + int(self._random.integers(1, observation.offered + 1)))

@@ -1,4 +1,4 @@
-"""Shortest job first, along the critical path (Decima, section 7.1, baseline 2, and appendix G)."""
+"""Shortest job first along the critical path (Decima, section 7.1, baseline 2, and appendix G)."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ __all__ = ["SjfCp", "first_job", "on_critical_path"]
 
 
 class SjfCp(Scheduler):
-    """Jobs by total work, smallest first; inside a job the stage with the longest critical path.
+    """The job with the least total work first, and within a job the stage with the longest critical path.
 
-    Every stage gets all executors that it can use before the next stage, and every job before the next job. Stages
-    that can start at once go before those whose parents are still finishing.
+    A stage gets all executors that it can use before the next stage gets any, and so does a job. Ready stages come
+    before stages whose parents run their last tasks.
     """
 
     def __init__(self) -> None:
         self._work_ms: PerJob[NDArray[np.float64]] = PerJob(_work_ms, np.array)
 
     def decide(self, observation: Observation) -> Decision | None:
-        """Choose the smallest job's stage on its critical path, with all executors offered."""
+        """Choose the smallest job's stage on its critical path, for all offered executors."""
         job = first_job(observation.jobs, observation.stages, self._work_ms(observation), True)
         return on_critical_path(observation, job)
 
@@ -35,29 +35,28 @@ def _work_ms(profile: JobProfile, _: ClusterConfig) -> float:
 
 
 def on_critical_path(observation: Observation, job: int) -> Decision:
-    """Return the decision for a job's stage with the longest critical path: all offered executors that it can use.
+    """Return the decision that gives all offered executors to a job's stage with the longest critical path.
 
-    Ready stages go before stages whose parents are still finishing; ties go to the first stage.
+    Ready stages come before stages whose parents run their last tasks. Ties: the first stage.
 
     Args:
-        observation: the current observation.
-        job: a live job (place in the job arrays) with a schedulable stage.
+        observation: state of the cluster.
+        job: live job (index in the job arrays) with a schedulable stage.
     """
     stages, critical_path_ms = observation.stages_of(job), observation.profiles[job].critical_path_ms
-    return all_offered(
-        observation, stages.start + _longest_path(observation.stages[stages], critical_path_ms)
-    )
+    chosen = _longest_path(observation.stages[stages], critical_path_ms)
+    return all_offered(observation, stages.start + chosen)
 
 
 @compiled
 def first_job(jobs, stages, key, ahead):  # type: ignore[no-untyped-def]
-    """Return the live job (place in the job arrays) with the least key, [J], and a schedulable stage; -1 for none.
+    """Return the job with the least ``key`` [J] among live jobs with a schedulable stage (index in the job arrays).
 
-    Unless ``ahead``, that stage must be ready.
+    Unless ``ahead``, the stage must be ready. Without such a job, return -1.
     """
     first = -1
     for job in range(len(jobs)):
-        # A job's next stage is a ready one if it has any.
+        # A job's next stage is ready if the job has a ready stage.
         stage = jobs[job].next_stage
         if stage >= 0 and (ahead or stages[stage].ready_rank >= 0) and (first < 0 or key[job] < key[first]):
             first = job

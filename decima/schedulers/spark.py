@@ -1,4 +1,4 @@
-"""Spark's own scheduling: FIFO's order of stages and FAIR's pools inside one application, pools with weights."""
+"""Spark's own scheduling within an application: order of stages in FIFO mode, pools with weights in FAIR mode."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ __all__ = ["FairPools", "SparkFair", "SparkFifo", "SparkPools"]
 
 
 class SparkFifo(Scheduler):
-    """Stages in the order of their Spark jobs, as Spark's FIFO mode serves them.
+    """Spark's FIFO mode: stages in the order of their Spark jobs.
 
-    With adaptive execution a query is several Spark jobs, one a stage, each submitted when its parents end. So later
-    stages queue behind the first stages of later queries. Without it a query is one Spark job, and all its stages have
-    the place of the first.
+    With adaptive execution each stage of a query is a Spark job, submitted when its parents end. So later stages queue
+    behind the first stages of later queries. Without adaptive execution a query is one Spark job, and all its stages
+    have the position of the first one.
 
-    Meant for ``SPARK`` semantics, where executors are offered after each task.
+    The rule is meant for ``SPARK`` semantics, in which executors are offered after each task.
 
-    Source: Spark 3.5, ``FIFOSchedulingAlgorithm``: by the number of the Spark job, then of the stage.
+    Source: Spark 3.5, ``FIFOSchedulingAlgorithm``: order by number of the Spark job, then by number of the stage.
 
     Args:
-        adaptive: for each job of the sequence, whether its stages are Spark jobs of their own.
+        adaptive: for each job of the sequence, whether each of its stages is a Spark job.
     """
 
     def __init__(self, adaptive: Sequence[bool]) -> None:
@@ -34,11 +34,11 @@ class SparkFifo(Scheduler):
         self._first: dict[int, int] = {}
 
     def reset(self, config: ClusterConfig) -> None:
-        """Drop the order of arrivals of the last episode."""
+        """Start an episode without submitted Spark jobs."""
         self._first = {}
 
     def decide(self, observation: Observation) -> Decision | None:
-        """Return the ready stage whose Spark job was submitted first, with all executors offered."""
+        """Choose the ready stage whose Spark job was submitted first, for all offered executors."""
         ranks = observation.ready_rank
         best, chosen = (0, 0), -1
         for stage in np.flatnonzero(observation.schedulable & (ranks >= 0)).tolist():
@@ -51,12 +51,12 @@ class SparkFifo(Scheduler):
 
 
 class SparkFair(Scheduler):
-    """Give each executor to the job with the fewest executors; on a tie to the first pool by name.
+    """Spark's FAIR mode: give each executor to the job with the fewest executors, on a tie to the first pool by name.
 
-    Names are the jobs' numbers, compared as texts. With more jobs than executors the same jobs run all the time: a job
-    that ends a task then has no executor, and comes first again by its name.
+    Each job has a pool, whose name is the job's number as text. With more jobs than executors the same jobs run all the
+    time: a job that ends its last task has no executor, and is first again by its name.
 
-    Meant for ``SPARK`` semantics, where executors are offered after each task.
+    The rule is meant for ``SPARK`` semantics, in which executors are offered after each task.
 
     Source: Spark 3.5, ``FairSchedulingAlgorithm`` (pools of weight 1 without a minimum share).
     """
@@ -66,7 +66,7 @@ class SparkFair(Scheduler):
         return str(job)
 
     def decide(self, observation: Observation) -> Decision | None:
-        """Choose the next stage of the job with the fewest executors, with its part of the offered executors."""
+        """Choose the next stage of the job with the fewest executors, for its part of the offered executors."""
         stages = observation.next_stage
         jobs = np.flatnonzero(stages >= 0).tolist()
         tasks = observation.unclaimed_tasks[stages[jobs]].tolist()
@@ -82,10 +82,10 @@ class SparkFair(Scheduler):
 
 
 class SparkPools(SparkFair):
-    """Spark's FAIR mode with the names that the jobs' pools had.
+    """Spark's FAIR mode with given names of the jobs' pools.
 
     Args:
-        names: for each job of the sequence; they should differ.
+        names: name of each job's pool, in the order of the sequence; names should differ.
     """
 
     def __init__(self, names: Sequence[str]) -> None:
@@ -97,26 +97,26 @@ class SparkPools(SparkFair):
 
 
 class FairPools(Scheduler):
-    """Give each executor to the neediest pool, a tenant, and inside a pool to the first job to arrive.
+    """Spark's FAIR mode with weights: give each executor to the neediest pool, and to its first job by arrival.
 
-    Pools with fewer executors than their minimum share come first, by the ratio of both; then the others, by executors
-    over weight; on a tie the first by name. Without tenants all jobs are in one pool.
+    Pools are tenants. Pools with fewer executors than their minimum share come first, in order of the ratio of both.
+    Other pools follow, in order of executors over weight. Ties: the first pool by name. Without tenants all jobs are in
+    one pool.
 
-    Meant for ``SPARK`` semantics, where executors are offered after each task.
+    The rule is meant for ``SPARK`` semantics, in which executors are offered after each task.
 
     Source: Spark 3.5, ``FairSchedulingAlgorithm``, ``FIFOSchedulingAlgorithm``.
     """
 
     def decide(self, observation: Observation) -> Decision | None:
-        """Choose the next stage of the first job of the neediest pool, with its part of the offered executors."""
+        """Choose the next stage of the neediest pool's first job, for its part of the offered executors."""
         stages, pool_of = observation.next_stage, observation.job_tenant.tolist()
         pools = observation.tenants or (Tenant(),)
         held = [0] * len(pools)
         for job, pool in enumerate(pool_of):
             held[pool] += observation.held(job)
-        open_tasks = {
-            job: int(observation.unclaimed_tasks[stages[job]]) for job in np.flatnonzero(stages >= 0).tolist()
-        }
+        jobs = np.flatnonzero(stages >= 0).tolist()
+        open_tasks = {job: int(observation.unclaimed_tasks[stages[job]]) for job in jobs}
         first, count = -1, 0
         for _ in range(observation.offered):
             waiting = {pool_of[job] for job, tasks in open_tasks.items() if tasks}
@@ -132,7 +132,7 @@ class FairPools(Scheduler):
 
 
 def pool_need(pool: Tenant, held: int) -> tuple[bool, float, str]:
-    """Return the key by which Spark sorts pools that hold ``held`` executors; the neediest has the least."""
+    """Return Spark's sort key of a pool that holds ``held`` executors; the neediest pool has the least key."""
     if held < pool.min_share:
         return False, held / max(pool.min_share, 1), pool.name
     return True, held / pool.weight, pool.name

@@ -1,4 +1,4 @@
-"""Shortest remaining work first, with no more executors for a job than it uses well, and no moves for a few tasks."""
+"""Shortest remaining work first, with parallelism limits, and without moves of executors for a few tasks."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from decima.schedulers.base import (
     WORTH_LEAVING,
     WORTH_MOVING,
     Scheduler,
-    all_offered,
     check_positive,
+    last_resort,
 )
 from simulator.cluster.alone import useful_executors
 from simulator.cluster.config import ClusterConfig
@@ -32,16 +32,17 @@ __all__ = [
     "lasting_executors",
 ]
 
-#: Work in units of this, ms.
+#: Unit of work of ``CappedSrpt``, ms.
 UNIT_MS = 100_000.0
+#: Minimum limit of ``CappedSrpt``, executors.
 FEWEST = 4
 
 
 class LimitedSrpt(Scheduler):
-    """Shortest remaining work (tasks times their mean duration) first, below limits.
+    """Base class: shortest remaining work (tasks times mean duration) first, with a parallelism limit for each job.
 
-    When every job has reached its limit, the remaining executors go to the shortest job. An executor moves only if it
-    finds enough work there, or if the job has no executor; else it stays idle.
+    When all jobs have reached their limits, the remaining executors go to the shortest job. An executor moves only to
+    a job with enough work, or to a job without executors; otherwise it stays idle.
     """
 
     def decide(self, observation: Observation) -> Decision | None:
@@ -60,30 +61,27 @@ class LimitedSrpt(Scheduler):
             if chosen.size:
                 job = chosen[np.argmin(order[chosen])]
                 return Decision(int(observation.next_stage[job]), int(bound[job]))
-        # The last offer before a standstill: executors of a class too small for their job count in its limit.
-        return (
-            all_offered(observation, int(observation.schedulable.argmax())) if observation.last_call else None
-        )
+        return last_resort(observation)
 
     @abstractmethod
     def limits(self, observation: Observation, work: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return how many executors each live job may hold, [J], at least 1; ``work``: remaining, float64 [J], ms."""
+        """Return the parallelism limits of live jobs, [J], at least 1; ``work``: remaining work, float64 [J], ms."""
 
 
 def at_least_share(observation: Observation, limits: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Raise limits to an equal share of the cluster, and to 1."""
+    """Return limits raised to at least an equal share of the cluster, and at least 1."""
     return np.maximum(limits, max(1, observation.num_executors // limits.size))
 
 
 def lasting_executors(
     observation: Observation, worth_leaving: float = WORTH_LEAVING, worth_moving: float = WORTH_MOVING
 ) -> NDArray[np.float64]:
-    """Return how many offered executors find work worth a move at each live job, at least 1, float64 [J].
+    """Return the number of offered executors whose move to each live job is justified, at least 1, float64 [J].
 
     Args:
         observation: state of the cluster.
-        worth_leaving: least remaining work that is worth a move of another job's executor, in moving delays.
-        worth_moving: the same of a free executor.
+        worth_leaving: minimum work that justifies moving another job's executor, in moving delays.
+        worth_moving: minimum work that justifies moving a free executor, in moving delays.
     """
     lasting = np.full(observation.job_executors.size, float(observation.num_executors))
     # Idle executors must be offered again later, which the published simulator does not do.
@@ -95,18 +93,21 @@ def lasting_executors(
     fits = (observation.stages["cpu"] <= offered["cpu"]) & (observation.stages["memory"] <= offered["memory"])
     found = observation.work_ms(observation.unclaimed_tasks * fits) / worth_ms
     if from_job:
-        found[observation.source] = lasting[observation.source]  # to stay is no move
+        found[observation.source] = lasting[observation.source]  # executors that stay do not move
     return np.maximum(found, 1.0)
 
 
 class CappedSrpt(LimitedSrpt):
     """Shortest remaining work first, with limits that grow with the root of the remaining work.
 
-    Tasks take longer the more executors their job holds. While other jobs want executors, a job is limited to
-    ``coefficient`` times the root of its remaining work, but not below 4 executors or its equal share.
+    Tasks take longer if their job holds more executors. While other jobs need executors, a job's limit is
+    ``coefficient`` times the root of its remaining work in units of 100 s, at least 4 and at least an equal share.
 
     Args:
-        coefficient: executors for a job with 100 s of work left.
+        coefficient: limit of a job with 100 s of remaining work.
+
+    Raises:
+        ValueError: the coefficient is negative.
     """
 
     def __init__(self, coefficient: float = 5.0) -> None:
@@ -115,18 +116,21 @@ class CappedSrpt(LimitedSrpt):
         self.coefficient = coefficient
 
     def limits(self, observation: Observation, work: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return limits proportional to the root of the work."""
+        """Return limits in proportion to the root of the remaining work."""
         return at_least_share(observation, np.maximum(self.coefficient * np.sqrt(work / UNIT_MS), FEWEST))
 
 
 class ProfiledSrpt(LimitedSrpt):
-    """Shortest remaining work first; each job is limited to its useful parallelism, or to its equal share.
+    """Shortest remaining work first; each job is limited to its useful parallelism, or to an equal share if larger.
 
     ``simulator.cluster.alone`` estimates the useful parallelism when a job arrives. So this scheduler uses more
-    knowledge than others: task durations at every parallelism level.
+    knowledge than others: task durations at each parallelism level.
 
     Args:
         thrift: cost exponent of executors, see ``simulator.cluster.alone.useful_executors``.
+
+    Raises:
+        ValueError: ``thrift`` is not positive.
     """
 
     def __init__(self, thrift: float = 2.5) -> None:
@@ -138,5 +142,5 @@ class ProfiledSrpt(LimitedSrpt):
         return float(useful_executors(profile, config, self.thrift))
 
     def limits(self, observation: Observation, work: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return the useful parallelism of the profiles."""
+        """Return the useful parallelism of each live job, at least an equal share."""
         return at_least_share(observation, self._used_well(observation))

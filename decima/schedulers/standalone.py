@@ -1,4 +1,4 @@
-"""Spark's standalone mode: the master grants executors to applications, drivers hand out tasks."""
+"""Spark's standalone mode: the master grants executors to applications, and drivers assign tasks to them."""
 
 from __future__ import annotations
 
@@ -12,17 +12,20 @@ __all__ = ["SparkStandalone"]
 
 
 class SparkStandalone(Scheduler):
-    """Applications in order of arrival, each with the same number of executors until it ends.
+    """Applications in order of arrival, each with a constant number of executors until its end.
 
-    An application (job) may hold ``executors_max`` executors (``spark.cores.max``): with all of the cluster
-    they run one after the other, first in, first out; with fewer they share it. What the master has granted
-    stays with the application, idle or not. A free executor takes a task of the ready stage with the lowest number.
+    An application (job) may hold ``executors_max`` executors (``spark.cores.max``). If this is the whole cluster,
+    applications run one after the other, first in, first out; otherwise they share the cluster. Granted executors stay
+    with the application, idle or not. A free executor takes a task of the ready stage with the lowest number.
 
-    Executors without cores are driver threads, which the profiles of `workloads.spark.profiles` ask for. Every
-    application has some from its arrival on, whether it was granted executors or waits.
+    Executors without cores are driver threads, which profiles of `workloads.spark.profiles` need. Each application
+    has driver threads from its arrival, even while it waits for executors.
 
     Args:
-        executors_max: at least 1.
+        executors_max: maximum number of executors of an application, at least 1.
+
+    Raises:
+        ValueError: ``executors_max`` is below 1.
     """
 
     def __init__(self, executors_max: int):
@@ -33,12 +36,12 @@ class SparkStandalone(Scheduler):
         self._arrived_ms: dict[int, float] = {}
 
     def reset(self, config: ClusterConfig) -> None:
-        """Drop the drivers of the last episode."""
+        """Start an episode without applications."""
         self._driver_threads = {}
         self._arrived_ms = {}
 
     def decide(self, observation: Observation) -> Decision | None:
-        """Keep an application's executors with it, and grant free ones in order of arrival."""
+        """Keep executors with their application, and grant free executors in order of arrival."""
         if observation.source >= 0:
             stage = _first_stage(observation, observation.source, ready=True)
             return None if stage is None else all_offered(observation, stage)
@@ -47,9 +50,9 @@ class SparkStandalone(Scheduler):
         return self._grant(observation)
 
     def _start_driver(self, observation: Observation) -> Decision | None:
-        """Give a new application's driver the threads of its first stage.
+        """Give a new application the driver threads of its first stage.
 
-        Tasks that wait for the planning are claimed at once, else executors could not be sent before it is over.
+        Driver tasks that wait for the end of planning are claimed immediately, else executors could not start before.
         """
         for job, number in enumerate(observation.job_id.tolist()):
             arrived_ms = self._arrived_ms.setdefault(number, observation.time_ms)
@@ -74,7 +77,7 @@ class SparkStandalone(Scheduler):
 
 
 def _first_stage(observation: Observation, job: int, ready: bool) -> int | None:
-    """Return a live job's first schedulable stage, ready stages first; with ``ready`` only ready ones."""
+    """Return a live job's first schedulable stage, ready stages first; with ``ready``, only a ready stage."""
     stages = observation.stages_of(job)
     schedulable = observation.schedulable[stages]
     is_ready = schedulable & (observation.ready_rank[stages] >= 0)

@@ -14,17 +14,17 @@ __all__ = ["Tetris", "demands"]
 
 
 class Tetris(Scheduler):
-    """Choose the stage whose demand aligns best with the offered executor, with all executors that it can use.
+    """Choose the stage whose demand aligns best with the offered executor, for all executors that it can use.
 
-    The defaults are pure packing, as the Decima paper describes Tetris. The parameters add the terms of Tetris' own
-    paper: jobs with little remaining work score higher, jobs with many executors are skipped. Ties: the first stage.
+    The defaults are pure packing, as in the Decima paper. The parameters add terms of the Tetris paper: a higher score
+    for jobs with little remaining work, and exclusion of jobs with many executors. Ties: the first stage.
 
     Args:
-        remaining: weight of the remaining work; 1 makes it count as much as packing.
-        fairness: share of the jobs, from 0 to below 1, that are skipped, those with the most executors.
+        remaining: weight of the remaining work; 1 is the weight of packing.
+        fairness: share of the jobs that are excluded, those with the most executors; at least 0 and below 1.
 
     Raises:
-        ValueError: a parameter out of range.
+        ValueError: a parameter is out of range.
     """
 
     def __init__(self, remaining: float = 0.0, fairness: float = 0.0) -> None:
@@ -36,7 +36,7 @@ class Tetris(Scheduler):
         self.fairness = fairness
 
     def decide(self, observation: Observation) -> Decision | None:
-        """Choose the stage with the best score; see the class."""
+        """Choose the candidate stage with the highest score, see the class."""
         stages = self.candidates(observation)
         needs, offered = demands(observation)
         score = needs[stages] @ offered
@@ -44,7 +44,7 @@ class Tetris(Scheduler):
         return all_offered(observation, int(stages[score.argmax()]))
 
     def candidates(self, observation: Observation) -> NDArray[np.int64]:
-        """Return the schedulable stages of jobs that are not skipped."""
+        """Return the schedulable stages of jobs that ``fairness`` does not exclude, int64 [candidates]."""
         stages = np.flatnonzero(observation.schedulable)
         if not self.fairness:
             return stages
@@ -54,7 +54,14 @@ class Tetris(Scheduler):
     def penalty(
         self, observation: Observation, stages: NDArray[np.int64], needs: NDArray[np.float64], scale: float
     ) -> NDArray[np.float64]:
-        """Return the penalty for the remaining work of these stages' jobs; on average ``remaining * scale``."""
+        """Return the penalty for the remaining work of the stages' jobs, float64 [len(stages)].
+
+        Args:
+            observation: state of the cluster.
+            stages: candidate stages.
+            needs: demand of each stage, see :func:`demands`.
+            scale: mean of the other term of the score; the mean penalty is ``remaining * scale``.
+        """
         if not self.remaining:
             return np.zeros(stages.size)
         work = observation.remaining_tasks * observation.mean_task_ms * needs.sum(axis=1)
@@ -63,16 +70,16 @@ class Tetris(Scheduler):
         return penalty
 
     def _furthest_below_share(self, observation: Observation, jobs: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the jobs with the fewest executors among these; all jobs have the same share."""
+        """Return the jobs with the fewest executors among some jobs; all jobs have the same fair share."""
         held = np.array([observation.held(int(job)) for job in jobs])
         count = math.ceil((1 - self.fairness) * jobs.size)
         return jobs[np.argsort(held, kind="stable")[:count]]
 
 
 def demands(observation: Observation) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return the demand of each stage's tasks, float64 [S, 2], and the size of an offered executor, float64 [2].
+    """Return the demand of a task of each stage, float64 [S, 2], and the size of an offered executor, float64 [2].
 
-    The columns are cpu and memory, as shares of the largest executor class.
+    Columns are CPU and memory, as shares of the largest executor class.
     """
     classes, stages = observation.classes, observation.stages
     sizes = np.array([classes["cpu"], classes["memory"]])

@@ -1,9 +1,9 @@
 """Orders of jobs whose sizes are estimates, or unknown.
 
 Sources: Gittins index; preemptive shortest job first by the work estimated at arrival, and SRPT on estimates with a
-bounce, which bounds the harm of estimates that are too small (Scully, Grosof and Mitzenmacher, ITCS 2022; 2110.00633);
-size estimate hedging: SRPT on estimates until a job is known to be underestimated (Akbari-Moghaddam and Down); least
-attained service, also called foreground-background (survey: Nuyens and Wierman, 2008).
+bounce, which limits the effect of underestimates (Scully, Grosof and Mitzenmacher, ITCS 2022; arXiv 2110.00633); size
+estimate hedging: SRPT on estimates until a job proves to be underestimated (Akbari-Moghaddam and Down); least attained
+service, also called foreground-background (survey: Nuyens and Wierman, 2008).
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ from simulator.compiled import compiled
 
 __all__ = ["Gittins", "Las", "Seh", "SjfEstimate", "SrptBounce", "index_over_median"]
 
-#: Standard deviations in the table of ranks, and how many of them the search for the best quantum goes through.
+#: Table of ranks: largest standard deviation, number of entries, and number of candidate quanta for each entry.
 LARGEST_SD, ENTRIES, SEARCHED = 4.0, 81, 2000
 
 
 class Gittins(PricedSrpt):
-    """Highest Gittins index first: chance of completion over expected service; limits as in ``priced-srpt``.
+    """Highest Gittins index (probability of completion over expected service) first; limits as in ``priced-srpt``.
 
     The posterior of a job's work is log-normal, given its estimate, the workload's distribution of job sizes and the
-    job's completed tasks. The rank is the least expected service per completion over all quanta of service d:
-    ``E[min(X, d)] / P(X <= d)``, where X is the remaining work. Uncertain jobs come earlier than by their mean,
-    because they may be short. The order is optimal in the M/G/1 queue with unknown sizes (Gittins, 1979; Aalto, Ayesta
-    and Righter, 2009). Here jobs run in parallel, and completed tasks are evidence beyond the job's being incomplete.
+    job's completed tasks. The rank is the minimum of ``E[min(X, d)] / P(X <= d)`` over all quanta of service d, where X
+    is the remaining work. Uncertain jobs come earlier than by their mean work, because they may be short. The order is
+    optimal in the M/G/1 queue with unknown sizes (Gittins, 1979; Aalto, Ayesta and Righter, 2009). Here jobs run in
+    parallel, and completed tasks give more information than the fact that the job is incomplete.
     """
 
     def __init__(self, jitter: float = 0.0) -> None:
@@ -39,7 +39,7 @@ class Gittins(PricedSrpt):
         self._rank = np.array([index_over_median(sd) for sd in self._sd.tolist()])
 
     def order(self, observation: Observation) -> NDArray[np.float64]:
-        """Return the reciprocal of the index of each job, ms."""
+        """Return the reciprocal of each job's index, ms."""
         work = observation.work_ms(observation.remaining_tasks)
         rank: NDArray[np.float64] = work * np.interp(observation.job_log_sd, self._sd, self._rank)
         return rank
@@ -47,7 +47,7 @@ class Gittins(PricedSrpt):
 
 @compiled
 def index_over_median(sd):  # type: ignore[no-untyped-def]
-    """Return the least of ``E[min(X, d)] / P(X <= d)`` over d, of a log-normal X with median 1 and this deviation."""
+    """Return the minimum of ``E[min(X, d)] / P(X <= d)`` over d; X is log-normal with median 1, ``sd`` of log X."""
     if sd == 0:
         return 1.0
     least = math.inf
@@ -65,11 +65,11 @@ def _normal(z):  # type: ignore[no-untyped-def]
 
 
 class SjfEstimate(PricedSrpt):
-    """Smallest estimate of the total work first, whatever is observed later; limits as in ``priced-srpt``.
+    """Least work estimated at arrival first, without later corrections; limits as in ``priced-srpt``.
 
-    On one server the mean response time is within a constant factor of the optimum if estimates are off by bounded
-    factors (2110.00633). The bound does not cover a cluster: jobs run in parallel, executors finish their task before
-    they leave, and moves take time.
+    On one server the mean response time is within a constant factor of the optimum if estimation errors are bounded
+    factors (arXiv 2110.00633). The bound does not hold for a cluster: jobs run in parallel, executors finish their task
+    before they leave, and moves take time.
     """
 
     def order(self, observation: Observation) -> NDArray[np.float64]:
@@ -78,12 +78,12 @@ class SjfEstimate(PricedSrpt):
 
 
 class SrptBounce(PricedSrpt):
-    """Rank ``max(z - a, min(a, z))`` of estimate z and attained service a, lowest first; limits as in ``priced-srpt``.
+    """Lowest rank ``max(z - a, min(a, z))`` first, of estimate z and attained service a; limits as in ``priced-srpt``.
 
-    Up to half the estimate the rank is that of SRPT. Then it rises again, up to the estimate and no further: a job that
-    outlives its estimate does not stay in front for ever, which is what makes naive SRPT on estimates arbitrarily bad
-    (Scully, Grosof and Mitzenmacher, ITCS 2022). The proof is for one server and bounded errors. What tasks reveal of a
-    job before its end is not used.
+    Up to half the estimate the rank is that of SRPT. Then it rises again, up to the estimate. So a job with more work
+    than its estimate does not stay first forever, which makes naive SRPT on estimates arbitrarily bad (Scully, Grosof
+    and Mitzenmacher, ITCS 2022). The proof is for one server and bounded errors. The rank does not use information that
+    completed tasks give about the job's work.
     """
 
     def order(self, observation: Observation) -> NDArray[np.float64]:
@@ -94,16 +94,17 @@ class SrptBounce(PricedSrpt):
 
 
 class Seh(PricedSrpt):
-    """The least that is left of the estimate first, but never less than a share of it; limits as in ``priced-srpt``.
+    """Size estimate hedging: least remaining estimate first, bounded from below; limits as in ``priced-srpt``.
 
-    The priority of a job rises as in SRPT and is then frozen, so that an underestimated job does not go before all
-    others (SEH, ACM TOMACS 33, 2023, for one server). The index of the paper has one parameter, too, but another form.
+    The priority of a job rises as in SRPT and is then frozen, so that an underestimated job does not precede all other
+    jobs (SEH, ACM TOMACS 33, 2023, for one server). The index of the paper also has one parameter, but another form.
 
     Args:
-        frozen: share of the estimate at which the priority is frozen. 0 is naive SRPT on estimates, 1 ``sjf-estimate``.
+        frozen: lower bound of the remaining estimate, as a share of the estimate. 0 is naive SRPT on estimates, 1 is
+            ``sjf-estimate``.
 
     Raises:
-        ValueError: the share is not between 0 and 1.
+        ValueError: the share is out of range.
     """
 
     def __init__(self, frozen: float = 0.5) -> None:
@@ -113,19 +114,19 @@ class Seh(PricedSrpt):
         self.frozen = frozen
 
     def order(self, observation: Observation) -> NDArray[np.float64]:
-        """Return the remaining part of each job's first estimate, ms."""
+        """Return the remaining part of each job's estimate at arrival, at least the frozen share, ms."""
         estimate = observation.job_first_work_ms
         left: NDArray[np.float64] = np.maximum(estimate - observation.job_attained_ms, self.frozen * estimate)
         return left
 
 
 class Las(PricedSrpt):
-    """The job whose finished tasks took the least executor time first; limits as in ``priced-srpt``.
+    """Least attained service (executor time of finished tasks) first; limits as in ``priced-srpt``.
 
-    Without any estimate of sizes this order is optimal on one server if the hazard rate of the sizes decreases. A
-    running task counts when it ends, so that jobs do not share as finely as in theory.
+    Without estimates of sizes this order is optimal on one server if the hazard rate of the sizes decreases. A running
+    task counts only after its end, so jobs share executors less finely than in theory.
     """
 
     def order(self, observation: Observation) -> NDArray[np.float64]:
-        """Return the executor time of finished tasks of each job, ms."""
+        """Return the executor time of each job's finished tasks, ms."""
         return observation.job_attained_ms

@@ -1,1 +1,1 @@
-"""Rules that shift work to times of low carbon intensity or price, around any other scheduler, one file each."""
+"""Rules that shift work to times of low carbon intensity or price, one per module. Each modifies another scheduler."""

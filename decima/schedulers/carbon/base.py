@@ -1,4 +1,4 @@
-"""Common part of the carbon-aware rules: another scheduler, a forecast, busy executors, jobs that are held back."""
+"""Common parts of the carbon-aware rules: base class, forecast, and observations in which some jobs wait."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ if TYPE_CHECKING:
 
 __all__ = ["CarbonAware", "join_times", "times_of", "window_ms", "without"]
 
-#: Forecast in intervals of the signal, as in PCAPS: 48 hours. It is exact.
+#: Length of the exact forecast, in intervals of the signal: 48 hours, as in PCAPS.
 INTERVALS = 48
 
 
 class CarbonAware(Scheduler):
-    """Another scheduler whose decisions depend on a signal; without a signal, as that scheduler.
+    """Base class: modify the decisions of another scheduler by a signal. Without a signal they are unchanged.
 
     Args:
         base: the other scheduler; by default ``priced-srpt``.
@@ -41,18 +41,18 @@ class CarbonAware(Scheduler):
         self._committed = 0
 
     def reset(self, config: ClusterConfig) -> None:
-        """Begin an episode."""
+        """Start an episode."""
         self.base.reset(config)
         self._cluster, self._expected, self._committed = None, None, 0
 
     def watch(self, cluster: BaseCluster) -> None:
-        """Ask this cluster whether a stage or a pool offers its executors."""
+        """Set the simulated cluster, which reports whether a stage or a pool offers executors."""
         self._cluster = cluster
         if callable(watch := getattr(self.base, "watch", None)):
             watch(cluster)
 
     def decide(self, observation: Observation) -> Decision | None:
-        """Return the decision of the other scheduler, changed by the rule."""
+        """Return the other scheduler's decision as modified by the rule."""
         if (signal := observation.config.signal) is None:
             return self.base.decide(observation)
         now = float(observation.time_ms)
@@ -68,17 +68,19 @@ class CarbonAware(Scheduler):
 
     @abstractmethod
     def adapt(self, observation: Observation, signal: Signal) -> Decision | None:
-        """Return the decision under a signal."""
+        """Return the rule's decision under a signal."""
 
     def busy(self, observation: Observation) -> int:
-        """Return the executors that run, move, or are committed in this round, without those offered.
+        """Return the number of executors that run, move, or are committed in this round, without offered executors.
 
-        Without a cluster to ask, those offered that still run a task count as well.
+        Without a simulated cluster, offered executors that still run a task are included.
         """
         classes = observation.classes
         busy = int(classes["executors"].sum() - classes["free"].sum())
         source = None if self._cluster is None else self._cluster.source
-        if source is not None and source[1] is not None:  # a stage: its executors are not free
+        if (
+            source is not None and source[1] is not None
+        ):  # the source is a stage, whose executors are not free
             return busy - observation.offered
         return busy + self._committed
 
@@ -89,7 +91,7 @@ def window_ms(signal: Signal) -> float:
 
 
 def without(observation: Observation, held_back: NDArray[np.bool_]) -> Observation:
-    """Return an observation where some jobs, bool [J], want no executors."""
+    """Return an observation in which some jobs, bool [J], need no executors."""
     if not held_back.any():
         return observation
     shown = only_jobs(observation, ~held_back)
@@ -99,7 +101,10 @@ def without(observation: Observation, held_back: NDArray[np.bool_]) -> Observati
 
 
 def times_of(profile: JobProfile, config: ClusterConfig) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return time alone and executor time with each limit of ``PARALLELISM`` that the cluster has, ms."""
+    """Return a job's time alone and its executor time at each limit, float64 [limits] each, ms.
+
+    Limits are the values of ``PARALLELISM`` up to the number of executors.
+    """
     limits = tuple(limit for limit in PARALLELISM if limit <= config.num_executors)
     alone_ms, stages_ms = estimate(profile, config, limits)
     return alone_ms, stages_ms.sum(axis=1) + np.array(limits) * config.moving_delay_ms
@@ -108,5 +113,5 @@ def times_of(profile: JobProfile, config: ClusterConfig) -> tuple[NDArray[np.flo
 def join_times(
     times: list[tuple[NDArray[np.float64], NDArray[np.float64]]],
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return the times of all jobs, float64 [J, limits] each."""
+    """Return the results of :func:`times_of` for all jobs as two arrays, float64 [J, limits] each, ms."""
     return np.array([alone_ms for alone_ms, _ in times]), np.array([busy_ms for _, busy_ms in times])

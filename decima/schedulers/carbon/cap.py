@@ -15,23 +15,23 @@ if TYPE_CHECKING:
 
 __all__ = ["Cap", "quota", "thresholds"]
 
-#: Least ratio of the bounds: with a lower bound of 0, the quota would be the minimum unless the intensity is 0.
+#: Minimum ratio of the bounds. With a lower bound of 0, the quota would be the minimum unless the intensity is 0.
 LEAST_RATIO = 1e-3
 
 
 class Cap(CarbonAware):
-    """CAP: at most as many busy executors as the carbon intensity allows, around any scheduler (arXiv 2502.09717).
+    """CAP: limit the number of busy executors by the carbon intensity, around any scheduler (arXiv 2502.09717).
 
-    The quota is that of ``quota``, with the bounds of the forecast. It is kept without preemption: executors get
-    further work only while fewer are busy. Limits of the other scheduler are multiplied by the quota's share of the
-    executors.
+    ``quota`` computes the limit from the bounds of the forecast. There is no preemption: executors get further work
+    only while fewer executors than the quota are busy. Parallelism limits of the other scheduler are multiplied by the
+    quota's share of the executors.
 
     Args:
-        minimum: least quota, as a share of the executors; 1 has no effect. The paper has 20 of 100 executors.
+        minimum: minimum quota, as a share of the executors; 1 has no effect. The paper has 20 of 100 executors.
         base: the other scheduler; by default ``priced-srpt``.
 
     Raises:
-        ValueError: the minimum is not above 0 and at most 1.
+        ValueError: the minimum is out of range.
     """
 
     def __init__(self, minimum: float = 0.2, base: DecidesStages | None = None) -> None:
@@ -57,13 +57,13 @@ class Cap(CarbonAware):
 
 
 def quota(intensity: float, low: float, high: float, executors: int, least: int) -> int:
-    """Return the number of executors that may be busy: ``least``, and one for each threshold not below the intensity.
+    """Return the maximum number of busy executors: ``least`` plus the number of thresholds not below the intensity.
 
     Args:
-        intensity: carbon intensity now.
+        intensity: current carbon intensity.
         low, high: bounds of the forecast.
-        executors: executors of the cluster, the quota at the lower bound.
-        least: least quota, that at the upper bound.
+        executors: number of executors of the cluster, the quota at the lower bound.
+        least: minimum quota, at the upper bound.
     """
     if intensity <= low or least >= executors:
         return executors
@@ -75,11 +75,11 @@ def quota(intensity: float, low: float, high: float, executors: int, least: int)
 def thresholds(low: float, high: float, count: int) -> tuple[float, ...]:
     """Return the thresholds of k-search for k = ``count`` items, descending from below ``high`` to about ``low``.
 
-    ``high - (high - high / alpha) (1 + 1 / (k alpha))^(i - 1)`` for i = 1 to k, where alpha solves
+    Threshold i from 1 to k is ``high - (high - high / alpha) (1 + 1 / (k alpha))^(i - 1)``, where alpha solves
     ``(1 + 1 / (k alpha))^k = (high - low) / (high (1 - 1 / alpha))`` (arXiv 2502.09717, section 4.2).
     """
     least, most = 1.0, high / low
-    for _ in range(100):  # bisection: the left side minus the right one grows with alpha
+    for _ in range(100):  # bisection: the left side minus the right side grows with alpha
         alpha = (least + most) / 2
         left = count * math.log1p(1 / (count * alpha))
         right = math.log((high - low) / (high * (1 - 1 / alpha))) if alpha > 1 else math.inf

@@ -1,4 +1,4 @@
-"""A price of carbon: it decides when a job runs, and on how many executors."""
+"""A price of carbon determines the start and the number of executors of each job."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ __all__ = ["CarbonPrice"]
 
 
 class CarbonPrice(CarbonAware):
-    """Weigh the carbon of each job against its completion time, around any scheduler.
+    """Trade off the carbon of each job against its completion time, around any scheduler.
 
-    A gram is worth ``seconds`` of a job's completion time. A job has at most the executors with the least sum of its
-    time alone and its carbon at the intensity now, since with more of them its tasks take longer and executors move
-    more. It begins at the time of the forecast with the least sum of waiting and carbon, and waits unless that is now.
-    Its carbon is its remaining work at the mean intensity while it runs, for as long as it would take alone. So large
-    jobs wait, and small jobs hardly ever do. A job that is alone waits at most ``seconds`` times its carbon at its
-    arrival: each wait saves more than it takes.
+    A gram of carbon has the value of ``seconds`` of a job's completion time. A job's parallelism limit minimises the
+    sum of its time alone and its carbon at the current intensity, since with more executors tasks take longer and
+    executors move more often. The job starts at the time in the forecast with the least sum of waiting time and carbon,
+    and waits until then. Its carbon is the product of remaining work and mean intensity during its remaining time
+    alone. So large jobs wait, and small jobs hardly ever wait. A job without other jobs waits at most ``seconds`` times
+    its carbon at arrival, since each wait saves more than it costs.
 
     Args:
-        seconds: value of a gram (or unit of money), s, at least 0.
+        seconds: value of a gram of carbon (or of a unit of money), s, at least 0.
         base: the other scheduler; by default ``priced-srpt``.
 
     Raises:
-        ValueError: a negative value.
+        ValueError: ``seconds`` is negative.
     """
 
     def __init__(self, seconds: float = 20.0, base: DecidesStages | None = None) -> None:

@@ -1,4 +1,4 @@
-"""A price of carbon and of missed deadlines: a job waits for a greener hour if its deadline allows."""
+"""Prices of carbon and of missed deadlines: a job waits for a time of low intensity if its deadline allows."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 
 __all__ = ["CarbonSlack", "CarbonSlackConstants"]
 
-#: Largest exponent in the probability of a missed deadline.
+#: Maximum exponent in the probability of a missed deadline.
 FARTHEST = 30.0
-#: Constants of ``least-slack`` by default, of the same search as those of the rule.
+#: Constants of the default scheduler ``least-slack``, found by the same search as the constants of the rule.
 ORDER = {
     "stream_steepness": 2.51,
     "stream_price": 7.25,
@@ -36,14 +36,14 @@ class CarbonSlackConstants(NamedTuple):
     """Constants of ``carbon-slack``, found by a search (CMA-ES) on streams of TPC-H jobs with deadlines.
 
     Attributes:
-        seconds: value of a gram, s of a job's completion time.
+        seconds: value of a gram of carbon, s of a job's completion time.
         missed: value of a missed deadline, in times of the job alone.
-        margin: factor on the time that the rest of a job takes alone.
-        spread: uncertainty of the end of a job, as a share of its remaining time alone.
-        crowding: time added for the work of the other jobs, as a share of the time that all executors need for it.
-        reserve: time added to that of the rest of a job, s.
-        tail: the rest of a job takes the time of the whole job times its share of the work to this power.
-        begun: factor on the waiting time of a job that has begun.
+        margin: factor on the remaining time of a job alone.
+        spread: uncertainty of a job's end, as a share of its remaining time alone.
+        crowding: time added for other jobs, as a share of the time that all executors need for the work of these jobs.
+        reserve: time added to the remaining time of a job, s.
+        tail: exponent of a job's remaining share of work; this power times the time alone is the remaining time.
+        begun: factor on the waiting time of a job that has started.
     """
 
     seconds: float = 60.8
@@ -57,12 +57,12 @@ class CarbonSlackConstants(NamedTuple):
 
 
 class CarbonSlack(CarbonAware):
-    """Weigh the carbon of each job against its completion time and its deadline, around any scheduler.
+    """Trade off the carbon of each job against its completion time and its deadline, around any scheduler.
 
-    As ``carbon-price``, but the beginning of a job and its parallelism limit are chosen together: the pair with the
-    least sum of completion time, carbon, and the probability of a missed deadline, each with its value. So a job waits
-    for a greener hour, or runs on few executors, as far as its deadline allows; and a job that misses its deadline
-    anyway is not in a hurry. The probability is logistic in the time to spare. No job waits beyond the last deadline.
+    Unlike ``carbon-price``, this rule chooses start and parallelism limit of a job together: the pair with the least
+    sum of completion time, carbon, and probability of a missed deadline, each times its value. So a job waits for a
+    time of low intensity, or runs on few executors, as far as its deadline allows. A job that misses its deadline
+    anyway runs as without one. The probability is logistic in the slack. No job waits beyond the last deadline.
 
     Args:
         base: the other scheduler; by default ``least-slack`` with the constants ``ORDER``.
@@ -70,7 +70,7 @@ class CarbonSlack(CarbonAware):
 
     Raises:
         ValueError: a constant is not positive.
-        TypeError: there is no such constant.
+        TypeError: unknown constant.
     """
 
     def __init__(self, base: DecidesStages | None = None, **constants: float) -> None:
@@ -82,7 +82,7 @@ class CarbonSlack(CarbonAware):
         self._plan = np.zeros(0, np.bool_), np.zeros(0, np.int64)
 
     def reset(self, config: ClusterConfig) -> None:
-        """Begin an episode."""
+        """Start an episode."""
         super().reset(config)
         self._planned = None
 
@@ -104,12 +104,12 @@ class CarbonSlack(CarbonAware):
     def _choose(
         self, observation: Observation, signal: Signal
     ) -> tuple[NDArray[np.bool_], NDArray[np.int64]]:
-        """Return whether each job waits, bool [J], and its parallelism limit if it runs now, int64 [J]."""
+        """Return whether each job waits, bool [J], and its parallelism limit if it starts now, int64 [J]."""
         own, now = self.own, observation.time_ms
         left_ms = observation.job_deadline_ms - now
         work = observation.work_ms(observation.remaining_tasks)
         share = np.minimum(work / np.maximum(observation.job_first_work_ms, 1.0), 1.0)[:, None]
-        # Arrays of jobs, begins and limits, float64 [J, B, P].
+        # Axes of the arrays below: jobs, candidate starts, limits, float64 [J, B, P].
         alone_ms, busy_ms = self._times(observation)
         takes_ms = np.maximum(alone_ms * share**own.tail, 1.0)[:, None]
         window = min(window_ms(signal), max(float(left_ms.max(initial=0.0)), 1.0))

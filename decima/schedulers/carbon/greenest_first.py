@@ -1,4 +1,4 @@
-"""Greenest hours first, until a job can wait no longer."""
+"""Greenest intervals first: a job waits for intervals of low carbon intensity as long as its latest end allows."""
 
 from __future__ import annotations
 
@@ -19,23 +19,23 @@ if TYPE_CHECKING:
 
 __all__ = ["GreenestFirst"]
 
-#: Keeps rounding errors from making a job wait no longer, ms.
+#: Tolerance for rounding errors in the comparison of a job's latest start and the next interval, ms.
 ROUNDING_MS = 1e-6
 
 
 class GreenestFirst(CarbonAware):
-    """Run each job in the greenest hours before its latest end, around any scheduler.
+    """Run each job in the intervals of lowest carbon intensity before its latest end, around any scheduler.
 
-    The latest end is ``patience`` intervals of the signal after the time that the job takes alone, counted from its
-    arrival, or its deadline if that is earlier. Of the intervals until then, a job waits for those with the lowest
-    values that last as long as the rest of the job takes alone; without time to spare it waits no longer.
+    The latest end of a job is its arrival plus its time alone plus ``patience`` intervals of the signal, or its
+    deadline if this is earlier. A job waits if the intervals with lower values before the latest end are at least as
+    long as its remaining time alone. It does not wait without slack.
 
     Args:
-        patience: number of intervals, at least 0, and at most the forecast of 48.
+        patience: number of intervals, from 0 to 48, the length of the forecast.
         base: the other scheduler; by default ``priced-srpt``.
 
     Raises:
-        ValueError: the patience is out of range.
+        ValueError: ``patience`` is out of range.
     """
 
     def __init__(self, patience: float = 12.0, base: DecidesStages | None = None) -> None:

@@ -1,4 +1,4 @@
-"""PCAPS: decisions on less important stages wait while the carbon intensity is high."""
+"""PCAPS: defer decisions on less important stages while the carbon intensity is high."""
 
 from __future__ import annotations
 
@@ -23,11 +23,12 @@ __all__ = ["Pcaps", "threshold"]
 class Pcaps(CarbonAware):
     """PCAPS: defer stages of low relative importance while the carbon intensity is high (arXiv 2502.09717).
 
-    A decision is deferred if the intensity is above ``threshold`` of its stage's importance relative to the most
-    important stage with tasks to start, unless no executor is busy. The paper's importance is the probability of the
-    stage in a stochastic policy. A rule has none, so here it is the share of its job's critical path that begins at the
-    stage, over the remaining work of the job. Limits fall from those of the other scheduler to ``1 - gamma`` times as
-    much, linearly from the lower to the upper bound; the paper's ``exp(gamma (low - intensity))`` depends on the unit.
+    A decision is deferred if the intensity is above the ``threshold`` for its stage's importance relative to the most
+    important stage with tasks to start, unless no executor is busy. The importance in the paper is the probability of
+    the stage in a stochastic policy. Rules have no probabilities, so here the importance is the share of the job's
+    critical path that starts at the stage, over the job's remaining work. Limits of the other scheduler are multiplied
+    by a factor that falls linearly from 1 at the lower bound of the forecast to ``1 - gamma`` at the upper bound. The
+    factor of the paper, ``exp(gamma (low - intensity))``, depends on the unit of the intensity.
 
     Args:
         gamma: carbon awareness, from 0 (none) to 1.
@@ -45,7 +46,7 @@ class Pcaps(CarbonAware):
         self._path = PerJob(_path, np.concatenate)
 
     def adapt(self, observation: Observation, signal: Signal) -> Decision | None:
-        """Return the other scheduler's decision, or None to defer it."""
+        """Return the other scheduler's decision with a lower limit, or None to defer the decision."""
         if (decision := self.base.decide(observation)) is None or not self.gamma:
             return decision
         low, high = signal.bounds(observation.time_ms, window_ms(signal))
@@ -67,7 +68,7 @@ class Pcaps(CarbonAware):
 
 
 def threshold(relative: float, gamma: float, low: float, high: float) -> float:
-    """Return the intensity above which a stage of this relative importance, 0 to 1, is deferred; ``high`` for 1."""
+    """Return the intensity above which a stage is deferred, from its relative importance (0 to 1; ``high`` for 1)."""
     least = gamma * low + (1 - gamma) * high
     if relative >= 1 or not gamma:
         return high
@@ -75,6 +76,6 @@ def threshold(relative: float, gamma: float, low: float, high: float) -> float:
 
 
 def _path(profile: JobProfile, _: ClusterConfig) -> NDArray[np.float64]:
-    """Return the critical path from each stage on, over that of the job, float64 [stages]."""
+    """Return the ratio of the critical paths from each stage on and of the job, float64 [stages]."""
     path = np.asarray(profile.critical_path_ms, dtype=np.float64)
     return np.maximum(path / max(float(path.max()), 1e-9), 1e-3)

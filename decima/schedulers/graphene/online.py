@@ -16,22 +16,22 @@ from workloads.job import JobProfile
 
 __all__ = ["Graphene", "project_of"]
 
-#: Largest number of planned tasks of a stage; if it has more, a planned task stands for several.
+#: Maximum number of planned tasks of a stage. With more tasks, a planned task represents several tasks.
 MOST_TASKS = 32
 
 
 class Graphene(Tetris):
-    """Plan each job when it arrives; prefer tasks that are early in their plan, pack well and belong to short jobs.
+    """Plan each job at its arrival; prefer tasks that are early in their plan, pack well and belong to short jobs.
 
     The score is ``priority * alignment - remaining * remaining work of the job``, with both terms on the same scale on
-    average. A plan assumes that the job has the whole cluster.
+    average. The plan of a job assumes that the job has the whole cluster.
 
     Args:
         remaining: weight of the remaining work.
-        fairness: share of the jobs, from 0 to below 1, that are skipped, those with the most executors.
+        fairness: share of the jobs that are excluded, those with the most executors; at least 0 and below 1.
 
     Raises:
-        ValueError: a parameter out of range.
+        ValueError: a parameter is out of range.
     """
 
     def __init__(self, remaining: float = 0.2, fairness: float = 0.0) -> None:
@@ -39,7 +39,7 @@ class Graphene(Tetris):
         self._plans: PerJob[_Plans] = PerJob(_priorities, _joined)
 
     def decide(self, observation: Observation) -> Decision | None:
-        """Hand out executors to tasks, best score first, and return the share of the best task's stage."""
+        """Assign the offered executors to tasks, highest score first, and return the part of the best task's stage."""
         stages = self.candidates(observation)
         unclaimed = observation.unclaimed_tasks[stages][:, None]
         next_tasks = np.arange(min(observation.offered, int(unclaimed.max())))
@@ -56,7 +56,7 @@ class Graphene(Tetris):
     def _urgency(
         self, observation: Observation, stages: NDArray[np.int64], next_tasks: NDArray[np.int64]
     ) -> NDArray[np.float64]:
-        """Return the plan's priority of each stage's next tasks, float64 [stages, tasks]."""
+        """Return the priorities of each stage's next tasks in the plan, float64 [stages, tasks]."""
         plans, num_tasks = self._plans(observation), observation.num_tasks[stages][:, None]
         planned = plans.planned[stages][:, None]
         tasks = num_tasks - observation.unclaimed_tasks[stages][:, None] + next_tasks
@@ -68,19 +68,17 @@ class Graphene(Tetris):
 def project_of(profile: JobProfile, config: ClusterConfig) -> Project:
     """Return a job as a project whose resources are executors.
 
-    Classes are sorted by memory, then cpu. Resource k is the number of executors at least as large as class k. A task
-    takes one unit of each resource up to the least class that fits, so that no more tasks run at once than can.
+    Executor classes are sorted by memory, then CPU. Resource k is the number of executors at least as large as class k.
+    A task takes one unit of each resource up to its smallest fitting class, so that no plan exceeds the executors.
     """
     classes = sorted(config.executor_classes, key=lambda each: (each.memory, each.cpu))
     at_least = np.cumsum([each.count for each in classes][::-1])[::-1]
-    least = [
-        next(place for place, each in enumerate(classes) if each.fits(stage)) for stage in profile.stages
-    ]
+    least = [next(k for k, each in enumerate(classes) if each.fits(stage)) for stage in profile.stages]
     tasks = np.array([stage.num_tasks for stage in profile.stages])
     planned = np.minimum(tasks, MOST_TASKS)
     mean_ms = np.array([stage.durations.mean_ms for stage in profile.stages])
     takes = np.arange(len(classes)) <= np.array(least)[:, None]
-    # A planned task that stands for several takes as many executors, or longer if there are too few.
+    # A planned task that represents several tasks takes as many executors, or longer if the cluster has fewer.
     stands_for = tasks / planned
     most = at_least[least]
     return Project(
@@ -93,9 +91,9 @@ def project_of(profile: JobProfile, config: ClusterConfig) -> Project:
 
 
 class _Plans(NamedTuple):
-    """Priorities of planned tasks, float64 [N], stage by stage, the most urgent first.
+    """Priorities of planned tasks, float64 [N], stage by stage, the most urgent task of a stage first.
 
-    Those of a stage begin at ``first``, int64 [S], and are ``planned`` many, int64 [S].
+    ``first``, int64 [S]: index of each stage's first priority; ``planned``, int64 [S]: number of its priorities.
     """
 
     priority: NDArray[np.float64]

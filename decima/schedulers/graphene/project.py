@@ -1,4 +1,4 @@
-"""Projects and plans: a DAG of stages with tasks that need resources, and the start times of the tasks."""
+"""Project: a DAG of stages with tasks that need resources. Plan: the start times of a project's tasks."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ __all__ = ["Plan", "PlanError", "Project"]
 
 
 class PlanError(DecimaError, ValueError):
-    """A project that cannot be planned, or a plan that cannot be carried out. The message is one line."""
+    """A project or a plan is infeasible. The message is one line."""
 
 
 @dataclass(frozen=True, eq=False)
 class Project:
-    """A DAG of stages with equal tasks; every task holds resources from its start to its end.
+    """A DAG of stages with equal tasks. Each task holds resources from its start to its end.
 
     An activity of resource-constrained project scheduling (RCPSP) is a stage of one task.
 
     Attributes:
-        durations: task duration of each stage, float64 [n], any unit, 0 or more.
-        demands: resources of a task of each stage, float64 [n, r], 0 or more.
+        durations: task duration of each stage, float64 [n], any unit, at least 0.
+        demands: resources of a task of each stage, float64 [n, r], at least 0.
         capacity: capacity of each resource, float64 [r], above 0.
-        parents: parents of each stage, which must be complete before its first task starts.
-        num_tasks: number of tasks of each stage, int64 [n], at least 1; default 1.
+        parents: parents of each stage, which must be complete before the stage's first task starts.
+        num_tasks: number of tasks of each stage, int64 [n], at least 1; by default 1.
 
     Raises:
         PlanError: an attribute is out of range, a demand exceeds the capacity, or the stages form a cycle.
@@ -64,32 +64,27 @@ class Project:
             stage, resource = excess[0]
             demand, most = demands[stage, resource], capacity[resource]
             raise PlanError(
-                f"stage {stage} needs {demand:g} of resource {resource}, of which there is {most:g}"
+                f"stage {stage} needs {demand:g} of resource {resource}, whose capacity is {most:g}"
             )
         if len(self.parents) != n:
-            raise PlanError(f"parents: expected those of {n} stages, got {len(self.parents)}")
+            raise PlanError(f"parents: expected a sequence of {n} stages, got {len(self.parents)}")
         try:
             parents = tuple(tuple(sorted({index(parent) for parent in each})) for each in self.parents)
         except TypeError:
-            raise PlanError("parents: expected the numbers of stages") from None
+            raise PlanError("parents: expected numbers of stages") from None
         for stage, each in enumerate(parents):
             if each and not 0 <= each[0] <= each[-1] < n:
                 raise PlanError(f"stage {stage}: expected parents from 0 to {n - 1}, got {list(each)}")
-        checked = {
-            "durations": durations,
-            "demands": demands,
-            "capacity": capacity,
-            "parents": parents,
-            "num_tasks": num_tasks.astype(np.int64),
-        }
-        for name, value in checked.items():
+        checked = durations, demands, capacity, parents, num_tasks.astype(np.int64)
+        names = ("durations", "demands", "capacity", "parents", "num_tasks")
+        for name, value in zip(names, checked, strict=True):
             object.__setattr__(self, name, value)
         if self.order.size < n:
             left = set(range(n)) - set(self.order.tolist())
             stage = min(left)
-            for _ in range(n):  # a walk from parent to parent comes back to where it was
+            for _ in range(n):  # a walk from parent to parent ends in the cycle
                 stage = next(parent for parent in parents[stage] if parent in left)
-            raise PlanError(f"stages wait for each other in a circle, among them stage {stage}")
+            raise PlanError(f"the stages form a cycle, which contains stage {stage}")
 
     def __len__(self) -> int:
         return self.durations.size
@@ -117,7 +112,7 @@ class Project:
 
     @cached_property
     def before(self) -> NDArray[np.bool_]:
-        """Transitive closure, bool [n, n]: whether the first stage must be complete before the second starts."""
+        """Transitive closure, bool [n, n]: whether the row's stage must end before the column's stage starts."""
         before = np.zeros((len(self), len(self)), np.bool_)
         for stage in self.order:
             for parent in self.parents[stage]:
@@ -127,27 +122,25 @@ class Project:
 
     @cached_property
     def stage_of(self) -> NDArray[np.int64]:
-        """The stage of each task, int64 [N]; tasks of a stage stand together."""
+        """Stage of each task, int64 [N]; tasks of a stage are contiguous."""
         return np.repeat(np.arange(len(self)), self.num_tasks)
 
     @cached_property
     def work(self) -> NDArray[np.float64]:
-        """TWork: time for which each stage would occupy all of its dominant resource, float64 [n]."""
-        work: NDArray[np.float64] = (
-            self.durations * self.num_tasks * (self.demands / self.capacity).max(axis=1)
-        )
-        return work
+        """TWork: time for which each stage would occupy its whole dominant resource, float64 [n]."""
+        share: NDArray[np.float64] = (self.demands / self.capacity).max(axis=1)
+        return self.durations * self.num_tasks * share
 
     @cached_property
     def alone(self) -> NDArray[np.float64]:
-        """ExecTime: time of each stage with all resources to itself, float64 [n]."""
+        """ExecTime: time of each stage if it has all resources, float64 [n]."""
         share = np.maximum((self.demands / self.capacity).max(axis=1), ROUNDING)
         at_once = np.floor((1 + ROUNDING) / share)
         alone: NDArray[np.float64] = self.durations * np.ceil(self.num_tasks / at_once)
         return alone
 
     def paths(self, lengths: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return the longest path from each stage, itself included, float64 [n].
+        """Return the length of the longest path from each stage on, including the stage, float64 [n].
 
         Args:
             lengths: length of each stage, float64 [n].
@@ -167,17 +160,15 @@ class Project:
     def dag(self) -> Dag:
         """The project as arrays for compiled code."""
         first = np.concatenate(([0], np.cumsum(self.num_tasks)))
-        return Dag(
-            self.durations, self.demands, self.capacity, first, *_rows(self.parents), *_rows(self.children)
-        )
+        edges = *_rows(self.parents), *_rows(self.children)
+        return Dag(self.durations, self.demands, self.capacity, first, *edges)
 
     def part(self, stages: NDArray[np.int64]) -> Project:
-        """Return the project of some stages, renumbered in this order, with the others complete."""
+        """Return the project of some stages, renumbered in this order, as if the other stages were complete."""
         place = {int(stage): number for number, stage in enumerate(stages)}
         parents = [[place[each] for each in self.parents[stage] if each in place] for stage in stages]
-        return Project(
-            self.durations[stages], self.demands[stages], self.capacity, parents, self.num_tasks[stages]
-        )
+        durations, demands, num_tasks = self.durations[stages], self.demands[stages], self.num_tasks[stages]
+        return Project(durations, demands, self.capacity, parents, num_tasks)
 
 
 @dataclass(frozen=True, eq=False)
@@ -198,7 +189,7 @@ class Plan:
     def __post_init__(self) -> None:
         project, stage_of = self.project, self.project.stage_of
         if self.start.shape != stage_of.shape or not np.isfinite(self.start).all():
-            raise PlanError(f"expected {stage_of.size} finite times to start at")
+            raise PlanError(f"start: expected {stage_of.size} finite numbers")
         rounding = ROUNDING * self.makespan
         if self.start.min() < -rounding:
             raise PlanError(f"a task of stage {stage_of[self.start.argmin()]} starts before 0")
@@ -220,8 +211,8 @@ class Plan:
         if excess.size:
             event, resource = excess[0]
             raise PlanError(
-                f"at {times[order[event]]:g}, tasks hold {usage[event, resource]:g} of resource {resource}, of which "
-                f"there is {project.capacity[resource]:g}"
+                f"at time {times[order[event]]:g}, tasks hold {usage[event, resource]:g} of resource {resource}, whose "
+                f"capacity is {project.capacity[resource]:g}"
             )
 
     @cached_property
@@ -231,7 +222,7 @@ class Plan:
 
     @cached_property
     def priority(self) -> NDArray[np.float64]:
-        """Graphene's priScore of each task, float64 [N]: above 0, and 1 for the task that starts first."""
+        """Graphene's priScore of each task, float64 [N], above 0; 1 for the task that starts first."""
         count = self.start.size
         priority = np.empty(count)
         priority[tasks_in_order(self.project, self.start)] = np.arange(count, 0, -1) / count
@@ -239,12 +230,7 @@ class Plan:
 
 
 def tasks_in_order(project: Project, times: NDArray[np.float64]) -> NDArray[np.int64]:
-    """Return tasks sorted by time, int64 [N]; on a tie, parents first.
-
-    Args:
-        project: the project of the tasks.
-        times: time of each task, float64 [N].
-    """
+    """Return a project's tasks sorted by ``times`` (float64 [N]), int64 [N]; on a tie, tasks of parents first."""
     rank = np.empty(len(project), np.int64)
     rank[project.order] = np.arange(len(project))
     return np.lexsort((rank[project.stage_of], times))

@@ -1,4 +1,4 @@
-"""Projects of PSPLIB, and their best known makespans."""
+"""Reader of the project scheduling problem library PSPLIB, and of best known makespans."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from workloads.reading import read_bytes
 __all__ = ["ProjectFileError", "read_best", "read_project", "read_projects"]
 
 
-#: Largest size of a file, bytes.
+#: Maximum size of a file, bytes.
 _LONGEST = 2**26
 
 
 class ProjectFileError(DecimaError, ValueError):
-    """A file of projects that cannot be used. The message is one line that names it."""
+    """A file of projects is unusable. The message is one line that names the file."""
 
 
 def read_projects(folder: Path) -> dict[str, Project]:
-    """Read all ``.sm`` files of a folder, by their names without the ending.
+    """Read all ``.sm`` files of a folder; return file name without the ending -> project.
 
     Raises:
-        ProjectFileError: there is no such file, or one is malformed.
+        ProjectFileError: the folder has no such file, or a file is malformed.
     """
     projects = {path.stem: read_project(path) for path in sorted(folder.glob("*.sm"))}
     if not projects:
@@ -40,14 +40,16 @@ def read_project(path: Path) -> Project:
     """Read a ``.sm`` file of PSPLIB (Kolisch and Sprecher, 1997), with one mode per activity and renewable resources.
 
     Raises:
-        ProjectFileError: it is no such file, or the package psplib is missing.
+        ProjectFileError: the file is not such a file, or the package psplib is missing.
     """
     try:
         from psplib import parse
     except ImportError:
-        raise ProjectFileError(f"{path}: needs the psplib package: pip install -e '.[packing]'") from None
+        raise ProjectFileError(
+            f"{path}: the package psplib is missing: pip install -e '.[packing]'"
+        ) from None
     try:
-        read_bytes(path, _LONGEST)  # is there, and is no pipe
+        read_bytes(path, _LONGEST)  # checks that the file exists and is not a pipe
         read = parse(path)
     except OSError as error:
         raise ProjectFileError(f"{path}: {error.strerror}, expected an .sm file of PSPLIB") from None
@@ -56,7 +58,7 @@ def read_project(path: Path) -> Project:
     if not all(resource.renewable for resource in read.resources):
         raise ProjectFileError(f"{path}: expected renewable resources only")
     if any(activity.num_modes != 1 for activity in read.activities):
-        raise ProjectFileError(f"{path}: expected activities of one mode each")
+        raise ProjectFileError(f"{path}: expected activities with one mode each")
     parents: list[list[int]] = [[] for _ in read.activities]
     for number, activity in enumerate(read.activities):
         for successor in activity.successors:
@@ -76,15 +78,15 @@ def read_project(path: Path) -> Project:
     except PlanError as error:
         raise ProjectFileError(f"{path}: {error}") from None
     if not project.lower_bound > 0:
-        raise ProjectFileError(f"{path}: expected activities that take time")
+        raise ProjectFileError(f"{path}: expected activities with durations above 0")
     return project
 
 
 def read_best(path: Path) -> dict[str, float]:
-    """Read the best known makespan of each project, from a CSV file with columns ``instance`` and ``best``.
+    """Read the best known makespans from a CSV file with columns ``instance`` (project name) and ``best``.
 
     Raises:
-        ProjectFileError: it is no such file.
+        ProjectFileError: the file is not such a file.
     """
     try:
         with StringIO(read_bytes(path, _LONGEST).decode("utf-8-sig"), newline="") as file:

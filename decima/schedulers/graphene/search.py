@@ -1,10 +1,11 @@
 """Graphene's offline planner ("Graphene: Packing and dependency-aware scheduling", OSDI 2016, section 4).
 
-Greedy schedulers do badly with *troublesome* tasks: long ones that start late, and ones that leave gaps. Graphene
-places them first, into an empty space, then all others around them, in orders that never reach a dead end. It is not
-known beforehand which tasks are troublesome, so many candidate sets are tried, and the most compact plan is kept.
+Greedy schedulers perform badly with *troublesome* tasks: long tasks that start late, and tasks that leave gaps.
+Graphene places troublesome tasks first, into an empty space, and then all other tasks around them, in orders that are
+always feasible. The best set of troublesome tasks is unknown, so the planner tries many candidate sets and keeps the
+most compact plan.
 
-Simple planners to compare it with: list scheduling in random order, by critical path, by Tetris' alignment.
+Baselines: list scheduling in random order, by critical path, and by Tetris' alignment.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ STEP = 0.05
 
 TROUBLESOME, PARENTS, CHILDREN, OTHERS = range(4)
 FORWARD, BACKWARD = 0, 1
-#: Parents are placed backward in time, children forward; all others in either direction without a dead end.
+#: Orders of the other sets: parents backward in time, children forward, others in either direction if feasible.
 AROUND = (
     ((OTHERS, FORWARD), (PARENTS, BACKWARD), (CHILDREN, FORWARD)),
     ((OTHERS, BACKWARD), (PARENTS, BACKWARD), (CHILDREN, FORWARD)),
@@ -36,15 +37,15 @@ AROUND = (
 
 
 def graphene(project: Project, *, justified: bool = False) -> Plan:
-    """Plan a project.
+    """Plan a project with Graphene.
 
-    It is split at barriers: points that every stage is either before or behind. For each part, every plan of the search
-    competes with the greedy list schedule in the order of its tasks.
+    The project is split at barriers: each stage is either before or after a barrier. For each part, the result is the
+    shortest one of all plans of the search and of the greedy list schedules in the order of their tasks.
 
     Args:
         project: the project.
-        justified: also push all tasks of a plan to its end, in the order of their ends, and back to its beginning,
-            as long as that makes it shorter (double justification: Valls, Ballestin and Quintanilla, 2005).
+        justified: also shift all tasks of a plan to its end, in order of their ends, and back to its start, as long as
+            the plan becomes shorter (double justification: Valls, Ballestin and Quintanilla, 2005).
     """
     start, begin = np.empty(project.stage_of.size), 0.0
     for stages in _parts(project):
@@ -59,8 +60,8 @@ def graphene(project: Project, *, justified: bool = False) -> Plan:
 def troublesome_sets(project: Project) -> list[NDArray[np.bool_]]:
     """Return the distinct candidate sets of troublesome stages, bool [n] each.
 
-    A stage is in a set if its LongScore is at least, or its FragScore at most, a threshold: its tasks are long or pack
-    badly. Stages between two stages of a set are in it, too, so that no other stage must fit between them.
+    A stage is in a set if its LongScore is at least one threshold (long tasks), or its FragScore at most another (tasks
+    pack badly). A set also contains all stages between two of its stages, so that no other stage must fit between them.
     """
     longest = project.durations.max()
     long = project.durations / longest if longest > 0 else np.ones(len(project))
@@ -74,7 +75,7 @@ def troublesome_sets(project: Project) -> list[NDArray[np.bool_]]:
 
 
 def with_between(chosen: NDArray[np.bool_], before: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """Return sets of stages, bool [., n], with all stages between two of a set; ``before``: ``Project.before``."""
+    """Return sets of stages, bool [., n], plus all stages between two of a set; ``before``: ``Project.before``."""
     closed: NDArray[np.bool_] = chosen | ((chosen @ before) & (chosen @ before.T))
     return closed
 
@@ -85,14 +86,15 @@ def random_order(project: Project, seed: int = 0) -> Plan:
 
 
 def critical_path_first(project: Project) -> Plan:
-    """Plan by list scheduling: start the ready task that fits with the longest path to the end."""
+    """Plan by list scheduling: start the fitting ready task with the longest path to the end."""
     return _listed(project, project.paths(project.durations)[project.stage_of])
 
 
 def tetris(project: Project) -> Plan:
-    """Plan by list scheduling: start the ready task that fits and aligns best with the free resources.
+    """Plan by list scheduling: start the fitting ready task with the best alignment with the free resources.
 
-    Alignment is the dot product of both, as shares of the capacity (Tetris, SIGCOMM 2014, section 3.2).
+    Alignment is the dot product of demand and free resources, as shares of the capacity (Tetris, SIGCOMM 2014, section
+    3.2).
     """
     return Plan(project, list_schedule(project.dag, np.zeros(project.stage_of.size), True))
 
@@ -100,8 +102,8 @@ def tetris(project: Project) -> Plan:
 def _parts(project: Project) -> list[NDArray[np.int64]]:
     """Return the stages of each part, from one barrier to the next.
 
-    In ascending order of the number of ancestors, stage k (from 0) is a barrier if it has k ancestors: then it and all
-    later stages depend on all earlier ones.
+    In ascending order of the number of ancestors, stage k (from 0) is a barrier if it has k ancestors: then this stage
+    and all later stages depend on all earlier stages.
     """
     waits = project.before.sum(axis=0)
     order = np.argsort(waits, kind="stable")
@@ -110,7 +112,7 @@ def _parts(project: Project) -> list[NDArray[np.int64]]:
 
 
 def _best(project: Project, justified: bool) -> Plan:
-    """The most compact plan that the search finds."""
+    """Return the shortest plan that the search finds."""
     best: NDArray[np.float64] | None = None
     shortest = np.inf
     for start in _competitors(project, justified):
@@ -142,7 +144,7 @@ def _competitors(project: Project, justified: bool) -> Iterator[NDArray[np.float
 
 
 def _placed(project: Project) -> Iterator[NDArray[np.float64]]:
-    """Yield Graphene's plans: each troublesome set first, and the other stages around it."""
+    """Yield the start times of Graphene's plans: each troublesome set first, the other stages around it."""
     dag, mirror, before = project.dag, mirrored(project.dag), project.before
     for troublesome in troublesome_sets(project):
         sets = np.full(len(project), OTHERS)
@@ -155,7 +157,7 @@ def _placed(project: Project) -> Iterator[NDArray[np.float64]]:
 
 
 def _justified(project: Project, start: NDArray[np.float64]) -> Iterator[NDArray[np.float64]]:
-    """Yield plans by repeated double justification, as long as they become shorter."""
+    """Yield the start times of plans by repeated double justification, as long as plans become shorter."""
     durations = project.durations[project.stage_of]
     mirror = mirrored(project.dag)
     makespan = np.inf

@@ -1,7 +1,7 @@
-"""Compiled: placement of tasks in a space of resources and time.
+"""Compiled placement of tasks in a space of resources and time.
 
-A space stores the free resources as a step function: ``free[i]`` from ``times[i]`` until ``times[i + 1]``, without a
-first and a last time. Tasks are placed forward only; to place them backward, mirror the DAG and the space.
+A space stores the free resources as a step function over unbounded time: ``free[i]`` from ``times[i]`` until
+``times[i + 1]``. Placement is forward only; to place tasks backward, mirror the DAG and the space.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from simulator.compiled import compiled, inner
 
 __all__ = ["ROUNDING", "Dag", "list_schedule", "mirrored", "serial_schedule", "surrounded"]
 
-#: Relative excess over the capacity that is allowed, since sums are rounded.
+#: Allowed relative excess over the capacity, for rounding errors of sums.
 ROUNDING = 1e-9
 
 
 class Dag(NamedTuple):
-    """Stages and their edges as arrays; see ``Project``.
+    """Stages of a project and their edges as arrays; see ``Project``.
 
     Stage s has the tasks ``first[s]`` to ``first[s + 1] - 1`` and the parents ``parents[parents_from[s] :
-    parents_from[s + 1]]``; children likewise.
+    parents_from[s + 1]]``. Arrays of children have the same form.
     """
 
     durations: NDArray[np.float64]
@@ -37,7 +37,7 @@ class Dag(NamedTuple):
 
 
 class Space(NamedTuple):
-    """Free resources over time; start and finish of placed tasks [N]; number of placed tasks of each stage [n]."""
+    """Free resources over time; start and finish of placed tasks [N]; each stage's number of placed tasks [n]."""
 
     times: NDArray[np.float64]
     free: NDArray[np.float64]
@@ -76,16 +76,16 @@ def serial_schedule(dag, sequence):
 
 @compiled
 def surrounded(dag, mirror, sets, passes):
-    """Place sets of stages one after the other, forward or backward, around the tasks placed before.
+    """Place sets of stages in sequence, forward or backward, around the tasks that are already placed.
 
     Args:
         dag: the DAG of the stages.
         mirror: the mirrored DAG.
         sets: set number of each stage, int64 [n].
-        passes: for each placed set, its number and 1 for backward, int64 [., 2].
+        passes: sets to place in this order, int64 [., 2]: number of the set; 1 for backward, 0 for forward.
 
     Returns:
-        Start times, float64 [N]; the first is 0. NaN for tasks of sets that are not placed.
+        Start times, float64 [N], at least 0; NaN for tasks of sets that are not placed.
     """
     space = _empty(dag)
     for row in range(len(passes)):
@@ -104,8 +104,8 @@ def list_schedule(dag, priority, aligned):
 
     Args:
         dag: the DAG of the tasks.
-        priority: priority of each task, float64 [N]; tasks of a stage start in their order.
-        aligned: use the demand's alignment with the free resources as priority instead, as in Tetris.
+        priority: priority of each task, float64 [N]; tasks of a stage start in order of their numbers.
+        aligned: whether the priority is the demand's alignment with the free resources instead, as in Tetris.
 
     Returns:
         Start times, float64 [N].
@@ -195,7 +195,7 @@ def _turn(dag, space):
 
 @inner(arrays=True)
 def _place_set(dag, space, chosen):
-    """Place a set of stages as early as possible, the longest task first among stages without a parent in the set.
+    """Place a set of stages as early as possible; among stages without a parent in the set, the longest task first.
 
     Stages without placed parents start no earlier than the first placed task.
     """
@@ -216,10 +216,10 @@ def _place_set(dag, space, chosen):
 
 @inner(arrays=True)
 def _place(dag, space, stage, earliest):
-    """Place the next task of a stage in the first gap that fits."""
+    """Place the next task of a stage in the first gap that is large enough."""
     duration, demand = dag.durations[stage], dag.demands[stage]
     task = dag.first[stage] + space.placed[stage]
-    # Gaps only close: a gap too small for the task before is too small now.
+    # Gaps only shrink: a gap too small for the stage's previous task is too small for the next one.
     start = space.start[task - 1] if space.placed[stage] else _ready(dag, space, stage, earliest)
     if duration > 0:
         here = np.searchsorted(space.times[: space.size[0]], start, side="right") - 1
@@ -235,7 +235,7 @@ def _place(dag, space, stage, earliest):
 
 @inner(arrays=True)
 def _ready(dag, space, stage, earliest):
-    """Return the earliest start of a stage: the end of its placed parents."""
+    """Return the earliest start of a stage: the end of its placed parents, or ``earliest`` if that is later."""
     for parent in dag.parents[dag.parents_from[stage] : dag.parents_from[stage + 1]]:
         for task in range(dag.first[parent], dag.first[parent] + space.placed[parent]):
             earliest = max(earliest, space.finish[task])
@@ -252,7 +252,7 @@ def _fits(demand, free):
 
 @inner(arrays=True)
 def _cut(space, time):
-    """Split the time line at a time and return the number of the gap that begins there."""
+    """Split the space at a time and return the index of the gap that starts at this time."""
     size = space.size[0]
     place = np.searchsorted(space.times[:size], time)
     if place == size or space.times[place] > time:

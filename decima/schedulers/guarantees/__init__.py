@@ -1,1 +1,1 @@
-"""Guarantees for any scheduler: least and largest shares of tenants, and no job much later than fair sharing."""
+"""Guarantees for any scheduler: minimum and maximum shares of tenants, and due dates based on fair sharing."""

@@ -1,4 +1,4 @@
-"""A guard around a scheduler, which overrules decisions that would break a guarantee."""
+"""A guard around a scheduler that overrules decisions which would violate a guarantee."""
 
 from __future__ import annotations
 
@@ -26,19 +26,20 @@ __all__ = ["Guarded", "guarded", "take_overruled"]
 
 
 class Guarded(Scheduler):
-    """Another scheduler with guarantees.
+    """Add guarantees to another scheduler.
 
-    It asks the other scheduler first, and overrules it where its decision would break a guarantee. Then it asks again
-    about the stages that may run only (floor and ceiling), or serves the job that is due first (no later than). Floors
-    and ceilings go before due dates. ``lateness`` and ``shares`` say what is a theorem and what is measured.
+    The guard asks the other scheduler first, and overrules a decision that would violate a guarantee. Then it asks
+    again with only the allowed stages schedulable (floor, ceiling), or serves the job that is due first (no later
+    than). Floors and ceilings have priority over due dates. The modules ``lateness`` and ``shares`` state theorems
+    and their conditions.
 
     Args:
         scheduler: the other scheduler.
-        guarantees: what to guarantee. Tenants that do not exist have no effect.
+        guarantees: the guarantees. Unknown tenants have no effect.
 
     Attributes:
         scheduler: the other scheduler.
-        overruled: decisions of this episode that it changed.
+        overruled: changed decisions of this episode.
     """
 
     def __init__(self, scheduler: DecidesStages, guarantees: Guarantees) -> None:
@@ -55,7 +56,7 @@ class Guarded(Scheduler):
         self._in_order: _InOrder | None = None
 
     def reset(self, config: ClusterConfig) -> None:
-        """Begin an episode, with an empty virtual cluster."""
+        """Start an episode with an empty virtual cluster."""
         self.scheduler.reset(config)
         self._begin()
         if math.isfinite(self.guarantees.no_later_than):
@@ -63,14 +64,14 @@ class Guarded(Scheduler):
             self._in_order = _InOrder(self._due)
 
     def resize(self, config: ClusterConfig) -> None:
-        """Go on with the same jobs on a cluster of another size."""
+        """Continue the episode on a cluster of another size."""
         self.scheduler.reset(config)
         if self._due is not None:
             self._due = DueDates(config, self.guarantees.no_later_than, self._due)
             self._in_order = _InOrder(self._due)
 
     def fork(self) -> Guarded:
-        """Return a copy with the state of now, for a fork of the cluster; the other scheduler is shared."""
+        """Return a copy with the current state, for a fork of the cluster; both share the other scheduler."""
         other = copy(self)
         other.overruled = list(self.overruled)
         other._shares, other._due = deepcopy(self._shares), deepcopy(self._due)
@@ -78,7 +79,7 @@ class Guarded(Scheduler):
         return other
 
     def watch(self, cluster: BaseCluster) -> None:
-        """Let the other scheduler watch the simulated cluster."""
+        """Pass the simulated cluster to the other scheduler."""
         if self._due is not None:
             self._due.is_simulated = True
         if callable(watch := getattr(self.scheduler, "watch", None)):
@@ -86,7 +87,7 @@ class Guarded(Scheduler):
 
     @property
     def num_guarded(self) -> int:
-        """Decisions that the guard of a learned policy changed."""
+        """Number of decisions that the guard of the other scheduler, a learned policy, changed; otherwise 0."""
         return int(getattr(self.scheduler, "num_guarded", 0))
 
     @property
@@ -105,7 +106,7 @@ class Guarded(Scheduler):
         )
 
     def decide(self, observation: Observation) -> Decision | None:
-        """Return the other scheduler's decision, or another one that keeps the guarantees."""
+        """Return the other scheduler's decision, or another decision that keeps the guarantees."""
         plain = decision = self.scheduler.decide(observation)
         self._number += 1
         decider = self.scheduler
@@ -123,7 +124,7 @@ class Guarded(Scheduler):
 
 
 class _InOrder(PricedSrpt):
-    """The job that is due first; where moves take time, with limits as in ``priced-srpt``."""
+    """The job that is due first, with limits as in ``priced-srpt`` if moves take time."""
 
     def __init__(self, due: DueDates) -> None:
         super().__init__()
@@ -140,7 +141,7 @@ class _InOrder(PricedSrpt):
 
 
 def guarded(scheduler: DecidesStages, guarantees: Guarantees) -> DecidesStages:
-    """Return a scheduler with guarantees; itself without any."""
+    """Return a scheduler with guarantees; without guarantees, the scheduler itself."""
     return Guarded(scheduler, guarantees) if guarantees else scheduler
 
 
@@ -156,7 +157,7 @@ def take_overruled(scheduler: DecidesStages) -> tuple[str, ...]:
 def _within(
     allowed: Allowed, observation: Observation, decision: Decision | None, decider: DecidesStages
 ) -> Decision | None:
-    """Return a decision for a job that may get executors, for no more than it may get."""
+    """Return a decision for a job that may get executors, within the allowed number of executors."""
     if not _is_allowed(allowed, observation, decision):
         candidates = np.flatnonzero(allowed.jobs & (observation.next_stage >= 0))
         if not candidates.size:
@@ -164,12 +165,9 @@ def _within(
         masked = only_jobs(observation, allowed.jobs)
         decision = decider.decide(masked)
         if decision is not None and not _is_allowed(allowed, observation, decision):
-            decision = None  # a scheduler that looks at the cluster itself
+            decision = None  # a scheduler that ignores the mask
         if decision is None and (allowed.least or observation.last_call):
-            first = int(candidates[0])
-            decision = Decision(
-                int(observation.next_stage[first]), observation.held(first) + observation.offered
-            )
+            decision = all_offered(observation, int(observation.next_stage[candidates[0]]))
     if decision is None:
         return None
     job = int(observation.stage_job[decision.stage])
@@ -185,6 +183,4 @@ def _is_allowed(allowed: Allowed, observation: Observation, decision: Decision |
 
 def _effect(observation: Observation, decision: Decision | None) -> tuple[int, int] | None:
     """Return the chosen stage and its number of new executors."""
-    if decision is None:
-        return None
-    return decision.stage, num_committed(observation, decision)
+    return None if decision is None else (decision.stage, num_committed(observation, decision))

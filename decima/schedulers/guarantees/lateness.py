@@ -1,31 +1,31 @@
-"""No job later than a factor times its JCT under fair sharing: due dates from a virtual cluster, and their order.
+"""Due dates: no job completes later than a factor times its JCT under fair sharing.
 
-Each job has a due date: its virtual completion time V plus a slack. A decision is tight if, for some job, the remaining
-work of all jobs that are due no later exceeds what the cluster can do until then. As long as no decision is tight, the
-scheduler decides; else the job that is due first goes first.
+The due date of a job is its completion time V in a virtual cluster with fair sharing, plus a slack. A decision is tight
+if, for some job, the remaining work of all jobs with no later due dates exceeds the capacity of the cluster until the
+job's due date. In a tight decision the job that is due first goes first; otherwise the scheduler decides.
 
-**Theorem**, for moves that take no time, executors that are offered after each task, jobs of one stage with many tasks
-of exactly known and equal times: with a slack c that is the same for all jobs and constant, every job completes by
-``V + c + 2 p``, where p is the longest task. If c changes, c is its largest value so far. With c = 0 the order is
-that of the Fair Sojourn Protocol (Friedman and Henderson, SIGMETRICS 2003), which is no later than processor sharing
-for any job. Proof: let S_j be the remaining work of jobs with V_i <= V_j and n the number of executors. In fluid terms
-``S_j <= n (V_j + c - t)`` holds at all times: the guard stops the scheduler where it would fail, and a job that arrives
-moves V_j by just the work that it has done before V_j. After the last task that starts out of order, executors are busy
-with tasks of S_j but for foreign tasks, p at most, and for the last tasks of the job, another p.
+**Theorem.** Assume that moves take no time, executors are offered after each task, and each job is one stage of many
+tasks of known, equal durations. With a constant slack c, equal for all jobs, each job completes by ``V + c + 2 p``,
+where p is the duration of the longest task. If c changes, c is its largest value so far. With c = 0 the order is the
+Fair Sojourn Protocol (Friedman and Henderson, SIGMETRICS 2003), under which no job is later than under processor
+sharing. Proof: let S_j be the remaining work of jobs with V_i <= V_j, n the number of executors, and t the time. In the
+fluid limit ``S_j <= n (V_j + c - t)`` always holds: the guard overrules decisions that would violate it, and an
+arriving job increases V_j by exactly the work that it gets before V_j. After the last task that starts out of order,
+executors run tasks of S_j, except for at most p for other jobs' tasks, and at most p for the job's last tasks.
 
-The slack here is the least of ``(factor - 1) (V_j - arrival_j)`` over the live jobs. So the factor itself holds but for
-2 p, and for the slack used before a job arrived that is shorter than all others. No rule can do better: if a job is
-unfinished at V, a stream of tiny jobs, which must all be served at once, delays it as long as they like.
+The slack here is the minimum of ``(factor - 1) (V_j - arrival_j)`` over the live jobs. So the factor holds, except for
+2 p and for the slack used before the arrival of a job that is shorter than all others. No rule can guarantee more: if a
+job is incomplete at V, a stream of tiny jobs, which must all be served immediately, delays the job without bound.
 
-**Measured**, everywhere else: jobs with several stages, moves, executors that stay on their stage until it has no tasks
-left, and wrong estimates. There each job has its own slack, ``(factor - 1) (V_j - arrival_j)``, which costs less. Jobs
-that are late by less than the time that executors stay on a stage cannot be helped, because no executor is free sooner.
+**Without a theorem**, the lateness is only measured: with several stages, moves, executors that stay on their stage
+until it has no tasks left, or wrong estimates. In these cases each job has its own slack ``(factor - 1) (V_j -
+arrival_j)``, which costs less. A job may be late by the time that executors stay on a stage, as no executor is free
+before.
 """
 
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
 from decima.schedulers.guarantees.virtual import Speed, VirtualCluster, points_of, speed_of
 from simulator.cluster.config import ClusterConfig
@@ -34,29 +34,29 @@ from workloads.job import JobProfile
 
 __all__ = ["DueDates"]
 
-#: Largest number of virtual completion times of complete jobs that are kept.
+#: Maximum number of stored virtual completion times.
 MOST_KEPT = 10_000
-#: Share of a job that is left at least while it is live.
+#: Minimum remaining share of a live job.
 LEAST_LEFT = 1e-6
-#: Keeps rounding errors from hiding a tight job, ms.
+#: Tolerance for rounding errors in the time until the next tight decision, ms.
 ROUNDING_MS = 1e-3
 
 
 class DueDates:
-    """Due dates of the live jobs of one episode, see above.
+    """Due dates of the live jobs of one episode, see the module.
 
     Args:
         config: the cluster.
-        factor: largest JCT over that under fair sharing, at least 1.
-        earlier: due dates of the same jobs on a cluster of another size, until now. Jobs that have ended do not count.
+        factor: maximum ratio of a job's JCT and its JCT under fair sharing, at least 1.
+        earlier: due dates of the same jobs on a cluster of another size, until now.
 
     Attributes:
         virtual: the virtual cluster.
         is_fluid: whether moves take no time and executors are offered after each task, as in the theorem.
-        is_simulated: whether the jobs are those of a simulated cluster, whose work is known at their arrival.
-        order: int64 [J], live jobs by their due dates.
-        ranks: float64 [J], rank of each live job in this order, from 1.
-        largest_slack_ms: largest slack that all jobs had in common, ms; 0 if each has its own.
+        is_simulated: whether the cluster is simulated, so that the work of jobs is known at their arrival.
+        order: live jobs in order of their due dates, int64 [J].
+        ranks: rank of each live job in this order, from 1, float64 [J].
+        largest_slack_ms: largest slack common to all jobs, ms; 0 if each job has its own slack.
     """
 
     def __init__(self, config: ClusterConfig, factor: float, earlier: DueDates | None = None) -> None:
@@ -75,7 +75,7 @@ class DueDates:
         self._due_ms = self._inflation = np.zeros(0)
 
     def is_tight(self, observation: Observation) -> bool:
-        """Whether jobs that are due first must go first."""
+        """Return whether the decision is tight, so that the job that is due first must go first."""
         if observation.profiles is not self._profiles:
             self._update(observation)
         elif observation.time_ms < self._loose_until_ms:
@@ -92,7 +92,7 @@ class DueDates:
         return bool(((before_ms > room_ms) & can_help).any())
 
     def _update(self, observation: Observation) -> None:
-        """Let jobs arrive in the virtual cluster, and set due dates."""
+        """Add arrived jobs to the virtual cluster, and update due dates."""
         virtual, speeds = self.virtual, self._speeds(observation)
         jobs, arrival_ms = observation.job_id.tolist(), observation.job_arrival_ms
         total_ms = observation.work_ms(observation.num_tasks)
@@ -106,7 +106,7 @@ class DueDates:
                 left, since_ms = 1.0, float(arrival_ms[place])
                 if self._earlier and job in self._earlier.completion_ms:
                     left, since_ms = self._earlier.left(job), observation.time_ms
-                elif left_ms[place] < total_ms[place]:  # under way: all state was lost
+                elif left_ms[place] < total_ms[place]:  # a running job without state, after a restart
                     left = max(float(left_ms[place] / total_ms[place]), LEAST_LEFT)
                     since_ms = observation.time_ms
                 if left:
@@ -128,18 +128,11 @@ class DueDates:
             self.largest_slack_ms = max(self.largest_slack_ms, float(slack_ms[0]))
         self._due_ms = virtual_ms + slack_ms
         self.order = np.argsort(self._due_ms, kind="stable")
-        self.ranks = _ranks(self.order)
-        # Work depends on the number of executors: that with an equal share counts.
+        self.ranks = np.empty(len(jobs))
+        self.ranks[self.order] = np.arange(1.0, len(jobs) + 1)
+        # Work depends on the number of executors. Use the work with an equal share.
         share = observation.num_executors / max(len(jobs), 1)
         expected_ms = np.array([np.interp(share, self._points, speed[1]) for speed in speeds])
-        self._inflation = expected_ms / np.maximum(
-            np.array([profile.work_ms for profile in observation.profiles]), 1.0
-        )
+        work_ms = np.array([profile.work_ms for profile in observation.profiles])
+        self._inflation = expected_ms / np.maximum(work_ms, 1.0)
         self._profiles = observation.profiles
-
-
-def _ranks(order: NDArray[np.int64]) -> NDArray[np.float64]:
-    """Return the rank of each job from 1, float64 [J], given the jobs in order."""
-    ranks = np.empty(len(order))
-    ranks[order] = np.arange(1.0, len(order) + 1)
-    return ranks

@@ -1,21 +1,21 @@
-"""Least and largest shares of tenants: which jobs may get the executors that are offered now.
+"""Floors and ceilings: minimum and maximum shares of tenants determine the jobs that may get offered executors.
 
-A share counts as whole executors, rounded down, a ceiling as at least one. A tenant's executors are those that its jobs
-hold, without those that are offered now. An executor that is committed before its task ends counts for both jobs.
+Shares are rounded down to whole executors; a ceiling is at least one executor. A tenant's executors are the executors
+that its jobs hold, without offered executors. An executor that is committed before its task ends counts for both jobs.
 
-**Ceiling, theorem**: a decision never gives a tenant more executors than its ceiling. So, unless executors leave the
-cluster, it never holds more than its ceiling plus the executors that came to it unasked. In the simulator, an executor
-that was given to another tenant may find its stage full when it comes; then it takes the first stage that it can run.
-That is the additive term: each of these executors was given to another tenant and started no task there, so they are at
-most all executors less the ceiling. No smaller number holds for every scheduler and sequence: an example in the tests
-attains it. Where executors are offered after each task, the term is zero, since executors that move keep their tasks.
-The record has the largest excess, a measured figure.
+**Theorem on ceilings.** A decision never gives a tenant more executors than its ceiling. So, unless executors leave the
+cluster, the tenant never holds more executors than its ceiling plus the executors that arrived without a decision. In
+the simulator, an executor committed to another tenant may find its stage saturated on arrival; then it takes the first
+stage that it can run. These executors are the additive term. Each was committed to another tenant and started no task
+there, so their number is at most the number of all executors minus the ceiling. This bound is tight: an example in the
+tests attains it. If executors are offered after each task, the term is zero, since moving executors keep their tasks.
+The record contains the largest excess, a measured figure.
 
-**Floor, theorem**, with exact bookkeeping: while a tenant below its floor has a stage that could run, no executor that
-is offered goes to a tenant that has its floor. So it is below its floor no longer than it takes until as many executors
-of others are offered as it lacks. An executor is offered only when it is idle: after its task, or, unless executors are
-offered after each task, when its stage has no task left; then it moves. That is the additive term, which depends on the
-jobs; the record has the longest time, a measured figure.
+**Theorem on floors**, with exact bookkeeping. While a tenant below its floor has a stage that could run, no offered
+executor goes to a tenant that has its floor. So the tenant is below its floor only until other tenants' executors have
+been offered in the missing number. An executor is offered only when it is idle: after its task, or, unless executors
+are offered after each task, when its stage has no task left. Then it moves. These times are the additive term, which
+depends on the jobs. The record contains the longest time, a measured figure.
 """
 
 from __future__ import annotations
@@ -32,18 +32,18 @@ from workloads.attributes import Tenant
 
 __all__ = ["Allowed", "Shares"]
 
-#: Stands for "no ceiling".
+#: Ceiling of tenants without a ceiling, executors.
 ENDLESS = 2**31
 
 
 class Allowed(NamedTuple):
-    """Jobs that may get executors.
+    """Jobs that may get executors in a decision.
 
     Attributes:
-        jobs: bool [J].
-        most: int64 [J], number of further executors that each may get.
-        least: number of further executors that one of them must get as far as it has work for them: what a tenant
-            lacks of its floor; 0 if none must.
+        jobs: mask of these jobs, bool [J].
+        most: maximum number of further executors of each job, int64 [J].
+        least: number of further executors that one of the jobs must get if it has enough work: the number that its
+            tenant lacks to its floor; 0 if no tenant lacks executors.
     """
 
     jobs: NDArray[np.bool_]
@@ -52,11 +52,11 @@ class Allowed(NamedTuple):
 
 
 class Shares:
-    """Shares of tenants in one episode, see above.
+    """Shares of tenants in one episode, see the module.
 
     Attributes:
-        below_floor_ms: longest time for which a tenant was below its floor although it had a stage that could run, ms;
-            an upper bound, from the decision before.
+        below_floor_ms: upper bound of the longest time for which a tenant with a stage that could run was below its
+            floor, ms; measured from the previous decision.
     """
 
     def __init__(self, guarantees: Guarantees) -> None:
@@ -68,7 +68,7 @@ class Shares:
         self.below_floor_ms = 0.0
 
     def allowed(self, observation: Observation) -> Allowed | None:
-        """Return the jobs that may get executors; None if all may get any number."""
+        """Return the jobs that may get executors; None if all jobs may get any number of executors."""
         tenants = observation.tenants
         if not tenants:
             return None
@@ -81,15 +81,13 @@ class Shares:
         if observation.source >= 0:
             held[of[observation.source]] -= observation.offered
         floor = np.floor(self._floor * executors + ROUNDING).astype(np.int64)
-        ceiling = np.maximum(np.floor(np.minimum(self._ceiling * executors, ENDLESS) + ROUNDING), 1).astype(
-            np.int64
-        )
-        room = ceiling - held
+        ceiling = np.floor(np.minimum(self._ceiling * executors, ENDLESS) + ROUNDING)
+        room = np.maximum(ceiling, 1).astype(np.int64) - held
         could = np.bincount(of, observation.next_stage >= 0, minlength=len(tenants)) > 0
         lacks = np.where(could, floor - held, 0)
         self._note(observation, floor, held, could)
         if (needy := np.flatnonzero(lacks > 0)).size:
-            # Executors stay with their tenant if it needs them; else the neediest is first, as in Spark.
+            # Executors stay with their tenant if it needs them; otherwise the neediest tenant is first, as in Spark.
             own = int(of[observation.source]) if observation.source >= 0 else -1
             neediest = own if own in needy else int(needy[np.argmin(held[needy] / floor[needy])])
             least = int(lacks[neediest])
@@ -113,7 +111,7 @@ class Shares:
         for place, tenant in enumerate(observation.tenants):
             has = held[place] + (observation.offered if place == own else 0)
             if could[place] and has < floor[place]:
-                # Since the last decision at most: none is taken while no executor is offered.
+                # At most since the last decision: without offered executors there is no decision.
                 mine = (observation.job_tenant == place) & (observation.next_stage >= 0)
                 first_ms = max(self._last_ms, float(observation.job_arrival_ms[mine].min()))
                 since_ms = self._since_ms.setdefault(tenant.name, first_ms)

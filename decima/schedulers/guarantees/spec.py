@@ -1,4 +1,4 @@
-"""Guarantees: shares of tenants, and a largest factor on the JCT under fair sharing; their form in names."""
+"""Specification of guarantees, as shares of tenants and a maximum factor on the JCT under fair sharing, and as text."""
 
 from __future__ import annotations
 
@@ -12,27 +12,27 @@ from workloads.errors import did_you_mean, number_in
 
 __all__ = ["NO_GUARANTEES", "Guarantees", "parse_shares", "split_guarantees"]
 
-#: Between entries, and between a tenant and its share, in a scheduler's name.
+#: Separators in a scheduler's name: between entries, and between a tenant and its share.
 NEXT, IS = "+", ":"
 #: Characters that would be ambiguous in a scheduler's name.
 RESERVED = NEXT + IS + ",="
-#: The end of a name with guarantees, see ``Guarantees.suffix``.
+#: Name of a scheduler with guarantees, see ``Guarantees.suffix``.
 _GUARANTEED = re.compile(r"(.*?)((?:,(?:floor|ceiling|no-later-than)=[^,]*)+)", re.DOTALL)
-#: Rounding of sums of shares.
+#: Tolerance for rounding errors in sums of shares.
 ROUNDING = 1e-9
 
 
 @dataclass(frozen=True)
 class Guarantees:
-    """Guarantees that a scheduler has to keep.
+    """Guarantees that a scheduler must keep.
 
     Args:
-        floor: tenant -> least share of the executors while it has work that could use them.
-        ceiling: tenant -> largest share of the executors.
-        no_later_than: largest JCT over that under fair sharing, at least 1; infinite for none.
+        floor: tenant -> minimum share of the executors while the tenant has enough work.
+        ceiling: tenant -> maximum share of the executors.
+        no_later_than: maximum ratio of a job's JCT and its JCT under fair sharing, at least 1; infinite: no guarantee.
 
     Raises:
-        SchedulerError: a share or a factor out of range, floors above 1 in total, or a ceiling below a floor.
+        SchedulerError: a share or ratio is out of range, the sum of floors exceeds 1, or a ceiling is below a floor.
     """
 
     floor: Mapping[str, float] = field(default_factory=dict)
@@ -48,10 +48,10 @@ class Guarantees:
                     )
                 if not tenant or set(tenant) & set(RESERVED):
                     raise SchedulerError(
-                        f"the {what} of {tenant!r}: a name without any of {RESERVED} is expected"
+                        f"the {what} of {tenant!r}: expected a name without any of {RESERVED}"
                     )
         if (total := sum(self.floor.values())) > 1 + ROUNDING:
-            raise SchedulerError(f"the floors are {total:g} of the executors in total, more than there is")
+            raise SchedulerError(f"the sum of the floors must be at most 1, got {total:g}")
         for tenant, share in self.floor.items():
             if (most := self.ceiling.get(tenant, 1.0)) < share:
                 raise SchedulerError(f"the ceiling of {tenant}, {most:g}, is below its floor, {share:g}")
@@ -63,7 +63,7 @@ class Guarantees:
 
     @property
     def suffix(self) -> str:
-        """The end of a scheduler's name that gives it these guarantees, such as ``,no-later-than=1.5``."""
+        """Suffix of a scheduler's name for these guarantees, such as ``,no-later-than=1.5``."""
         parts = [
             f",{what}={NEXT.join(f'{tenant}{IS}{share:g}' for tenant, share in shares.items())}"
             for what, shares in (("floor", self.floor), ("ceiling", self.ceiling))
@@ -75,10 +75,10 @@ class Guarantees:
 
     @classmethod
     def from_suffix(cls, text: str) -> Guarantees:
-        """Read ``suffix``.
+        """Return the guarantees of a suffix, see :attr:`suffix`.
 
         Raises:
-            SchedulerError: malformed, or see above.
+            SchedulerError: the text is malformed, or a value is invalid.
         """
         values: dict[str, str] = {}
         for part in text.split(",")[1:]:
@@ -86,18 +86,15 @@ class Guarantees:
             if key in values:
                 raise SchedulerError(f"{key} is given twice")
             values[key] = value
-        shares = {
-            what: parse_shares(values[what], what, NEXT, IS)
-            for what in ("floor", "ceiling")
-            if what in values
-        }
+        given = [what for what in ("floor", "ceiling") if what in values]
+        shares = {what: parse_shares(values[what], what, NEXT, IS) for what in given}
         return cls(**shares, no_later_than=_number(values.get("no-later-than", "inf"), "no-later-than"))
 
     def check_tenants(self, tenants: Iterable[str]) -> None:
-        """Check that there are these tenants.
+        """Check that all tenants of floors and ceilings are among ``tenants``.
 
         Raises:
-            SchedulerError: an unknown tenant.
+            SchedulerError: a tenant is unknown.
         """
         known = list(tenants)
         for what in ("floor", "ceiling"):
@@ -115,7 +112,7 @@ def split_guarantees(spec: str) -> tuple[str, Guarantees]:
     """Split a scheduler's name into the name without guarantees, and the guarantees.
 
     Raises:
-        SchedulerError: malformed guarantees.
+        SchedulerError: the guarantees are malformed or invalid.
     """
     if (found := _GUARANTEED.fullmatch(spec)) is None:
         return spec, NO_GUARANTEES
@@ -126,16 +123,16 @@ def split_guarantees(spec: str) -> tuple[str, Guarantees]:
 
 
 def parse_shares(text: str, what: str, between: str = ",", is_: str = "=") -> dict[str, float]:
-    """Read shares of tenants, such as ``etl=0.2,bi=0.1``.
+    """Return the shares of tenants in a text such as ``etl=0.2,bi=0.1``.
 
     Args:
-        text: the shares.
-        what: their name in messages.
-        between: separates entries.
-        is_: separates a tenant and its share.
+        text: the text.
+        what: name of the shares in error messages.
+        between: separator between entries.
+        is_: separator between a tenant and its share.
 
     Raises:
-        SchedulerError: malformed, or a tenant twice.
+        SchedulerError: the text is malformed, or a tenant occurs twice.
     """
     shares: dict[str, float] = {}
     for part in text.split(between):

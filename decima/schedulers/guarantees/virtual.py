@@ -1,11 +1,12 @@
-"""A virtual cluster that shares its executors fairly: when would each job complete there?
+"""A virtual cluster with fair sharing, which gives the completion time of each job under fair sharing.
 
-There are two kinds of fair sharing. Where executors are offered after each task, jobs have equal parts of the executors
-at all times: fluid processor sharing, as in weighted fair queueing (Demers, Keshav and Shenker, SIGCOMM 1989). Else
-they stay with their job until it ends, as under the rule ``fair``, and go to the first jobs below their share.
+There are two kinds of fair sharing. If executors are offered after each task, jobs always have equal parts of the
+executors: fluid processor sharing, as in weighted fair queueing (Demers, Keshav and Shenker, SIGCOMM 1989). Otherwise
+executors stay with their job until it ends, as under the rule ``fair``, and go to the first jobs below their share.
 
-A job makes progress as if it were alone with its executors. If it is malleable (one stage, tasks of equal means at any
-parallelism), that is as many executors' work as it holds; else it follows ``simulator.cluster.alone``, delays included.
+A job makes progress as if it were alone with its executors. The progress of a malleable job (one stage, equal mean task
+durations at each parallelism level) is proportional to its number of executors. The progress of other jobs is estimated
+by ``simulator.cluster.alone``, including delays.
 """
 
 from __future__ import annotations
@@ -23,18 +24,18 @@ from workloads.job import JobProfile
 
 __all__ = ["Speed", "VirtualCluster", "points_of", "speed_of"]
 
-#: Progress of a job and its executor time, ms, with each number of executors, see ``points_of``: float64 [2, P].
+#: Progress of a job per ms and its executor time in ms, at each number of executors of ``points_of``: float64 [2, P].
 Speed = NDArray[np.float64]
 
 
 def points_of(config: ClusterConfig) -> tuple[int, ...]:
-    """Return the numbers of executors for which the speed of a job is known, ascending."""
+    """Return the numbers of executors at which the speeds of jobs are computed, ascending."""
     most = config.num_executors
     return (*(each for each in PARALLELISM if each < most), most)
 
 
 def speed_of(profile: JobProfile, config: ClusterConfig) -> Speed:
-    """Return the progress of a job per ms, and its executor time in ms, at each of ``points_of``."""
+    """Return a job's progress per ms and its executor time in ms, at each of ``points_of``."""
     points = points_of(config)
     if profile.num_stages == 1 and profile.stages[0].durations.levels.size == 1:
         work_ms = max(profile.work_ms, 1.0)
@@ -44,14 +45,14 @@ def speed_of(profile: JobProfile, config: ClusterConfig) -> Speed:
 
 
 class VirtualCluster:
-    """Jobs on fairly shared executors.
+    """Jobs on a cluster with fair sharing.
 
     Args:
         config: the cluster.
 
     Attributes:
         executors: number of executors, which may change.
-        completion_ms: job -> virtual completion time, ms; of a job that is not complete, without further arrivals.
+        completion_ms: job -> virtual completion time, ms; for incomplete jobs, the time without further arrivals.
     """
 
     def __init__(self, config: ClusterConfig) -> None:
@@ -69,10 +70,10 @@ class VirtualCluster:
         """Add a job.
 
         Args:
-            job: its number.
-            arrival_ms: its arrival, ms; if it is in the past, the job is added now.
-            speed: see ``speed_of``.
-            left: share of the job that is left, above 0.
+            job: number of the job.
+            arrival_ms: arrival time, ms; a time in the past counts as now.
+            speed: speed of the job, see ``speed_of``.
+            left: remaining share of the job, above 0.
         """
         self.advance(arrival_ms)
         self._jobs.append(job)
@@ -80,16 +81,16 @@ class VirtualCluster:
         self._left, self._held = np.append(self._left, left), np.append(self._held, 0.0)
 
     def left(self, job: int) -> float:
-        """Return the share of a job that is left; 0 if it is complete or unknown."""
+        """Return the remaining share of a job; 0 if the job is complete or unknown."""
         return float(self._left[self._jobs.index(job)]) if job in self._jobs else 0.0
 
     def revise(self, job: int, speed: Speed) -> None:
-        """Change the speed of a job that is not complete."""
+        """Change the speed of an incomplete job."""
         if job in self._jobs:
             self._speed[self._jobs.index(job)] = speed[0]
 
     def advance(self, until_ms: float) -> None:
-        """Run until a time, ms; an earlier time has no effect."""
+        """Run until a time, ms; a time in the past has no effect."""
         if until_ms <= self._time_ms:
             return
         end_ms = self._run(until_ms, self._left, self._held)
@@ -101,12 +102,12 @@ class VirtualCluster:
         self._time_ms = until_ms
 
     def project(self) -> None:
-        """Bring ``completion_ms`` of the jobs that are not complete up to date."""
+        """Update ``completion_ms`` of incomplete jobs."""
         end_ms = self._run(math.inf, self._left.copy(), self._held.copy())
         self._note(range(len(end_ms)), end_ms)
 
     def forget(self, live: set[int]) -> None:
-        """Drop jobs that are complete here and not among the live ones."""
+        """Delete jobs that are complete in the virtual cluster and not among the live jobs."""
         keep = live | set(self._jobs)
         self.completion_ms = {job: end_ms for job, end_ms in self.completion_ms.items() if job in keep}
 
@@ -123,20 +124,20 @@ class VirtualCluster:
 
 @compiled
 def run(time_ms, until_ms, left, held, speed, points, executors, stays):  # type: ignore[no-untyped-def]
-    """Share executors until a time.
+    """Simulate fair sharing until a time.
 
     Args:
-        time_ms: the clock, ms.
-        until_ms: end, ms; may be infinite.
-        left: float64 [J], share of each job that is left, in order of arrival; updated.
-        held: float64 [J], executors of each job; updated.
-        speed: float64 [J, P], progress of each job per ms.
-        points: float64 [P], numbers of executors, ascending.
-        executors: executors of the cluster.
+        time_ms: current time, ms.
+        until_ms: end of the simulation, ms; may be infinite.
+        left: remaining share of each job in order of arrival, float64 [J]; updated in place.
+        held: number of executors of each job, float64 [J]; updated in place.
+        speed: progress of each job per ms, float64 [J, P].
+        points: numbers of executors, ascending, float64 [P].
+        executors: number of executors of the cluster.
         stays: whether executors stay with their job.
 
     Returns:
-        Time when each job ends, float64 [J], ms; infinite for jobs that do not end.
+        End of each job, float64 [J], ms; infinite for jobs that do not end.
     """
     num_jobs = len(left)
     end_ms, most = np.full(num_jobs, np.inf), np.zeros(num_jobs)
@@ -154,7 +155,7 @@ def run(time_ms, until_ms, left, held, speed, points, executors, stays):  # type
         if stays:
             _hand_out(end_ms, held, most, free, np.ceil(executors / live - 1e-9))
         else:
-            for job in order:  # jobs that can use least leave the rest to the others
+            for job in order:  # jobs that can use few executors leave the rest to other jobs
                 if end_ms[job] == np.inf:
                     held[job] = min(most[job], free / live)
                     free -= held[job]
@@ -175,13 +176,13 @@ def run(time_ms, until_ms, left, held, speed, points, executors, stays):  # type
 
 @compiled
 def _progress(held, points, speed):  # type: ignore[no-untyped-def]
-    """Return the progress of a job per ms."""
+    """Return the progress of a job per ms with ``held`` executors."""
     return np.interp(held, points, speed) * min(held / points[0], 1.0)
 
 
 @compiled
 def _hand_out(end_ms, held, most, free, share):  # type: ignore[no-untyped-def]
-    """Give free executors to the first jobs below their share, then to those with the fewest executors."""
+    """Give free executors to the first jobs below their share, then to jobs with the fewest executors."""
     for job in range(len(held)):
         if end_ms[job] == np.inf and free > 0:
             more = min(free, max(min(share, most[job]) - held[job], 0.0))

@@ -737,7 +737,7 @@ def test_three_gigabytes_in_a_small_file(command: str, name: str, content: bytes
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--floor", "a=0.7,b=0.4"], "the floors are 1.1 of the executors in total, more than there is"),
+        (["--floor", "a=0.7,b=0.4"], "the sum of the floors must be at most 1, got 1.1"),
         (["--floor", "a=0.5", "--ceiling", "a=0.2"], "the ceiling of a, 0.2, is below its floor, 0.5"),
         (["--floor", "a"], "floor: expected TENANT=SHARE, such as etl=0.2, got 'a'"),
         (["--ceiling", "a=2"], "the ceiling of a must be above 0 and at most 1, got 2"),

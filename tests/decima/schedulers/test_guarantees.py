@@ -366,7 +366,7 @@ def test_names_hold_guarantees() -> None:
 @pytest.mark.parametrize(
     ("suffix", "message"),
     [
-        (",floor=a:0.7+b:0.4", "the floors are 1.1 of the executors in total, more than there is"),
+        (",floor=a:0.7+b:0.4", "the sum of the floors must be at most 1, got 1.1"),
         (",floor=a:0.5,ceiling=a:0.2", "the ceiling of a, 0.2, is below its floor, 0.5"),
         (",no-later-than=0.9", "no-later-than must be at least 1, got 0.9"),
         (",no-later-than=x", "no-later-than: expected a number, got 'x'"),

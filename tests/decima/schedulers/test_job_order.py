@@ -64,11 +64,11 @@ def test_by_total_work_it_is_sjf_cp(sequence: JobSequence, executors: int) -> No
 
 @pytest.mark.parametrize("order", [(0, 2), (1, 2), (0, 0), (-1, 0), (0.5, 1)])
 def test_what_is_no_permutation_is_refused(order: tuple[int, ...]) -> None:
-    message = f"expected each of the numbers 0 to 1 once as the order of the jobs, got {list(order)}"
+    message = f"expected a permutation of the numbers 0 to 1 as the order of the jobs, got {list(order)}"
     with pytest.raises(ValueError, match=re.escape(message)):
         JobOrder(order)
 
 
 def test_a_job_that_the_order_does_not_have_is_refused() -> None:
-    with pytest.raises(ValueError, match=re.escape("an order of 2 jobs has not all of the jobs [0, 1, 2]")):
+    with pytest.raises(ValueError, match=re.escape("an order of 2 jobs lacks some of the jobs [0, 1, 2]")):
         run_episode(ClusterConfig(), one_stage(1, 1, 1), JobOrder((0, 1)))

@@ -124,13 +124,15 @@ def test_one_job_has_no_choice() -> None:
 
 
 def test_later_arrivals_are_refused() -> None:
-    with pytest.raises(ValueError, match="expected all jobs at 0"):
+    with pytest.raises(ValueError, match="expected that all jobs arrive at time 0"):
         search_orders(jobs(job(stage(1, 1.0)), job(stage(1, 1.0)), at=[0.0, 1.0]))
 
 
 def test_durations_that_vary_are_refused() -> None:
     varied = job(stage(1, 1.0), stage(2, 5.0, fresh_ms=8.0), name="varied")
-    with pytest.raises(ValueError, match="varied: expected a simplified profile, in which tasks do not vary"):
+    with pytest.raises(
+        ValueError, match="varied: expected a simplified profile, with equal tasks in each stage"
+    ):
         search_orders(jobs(varied))
     assert search_orders(jobs(simplified(varied))).proven
 

@@ -35,17 +35,17 @@ FINE: dict[str, Any] = {
         ({"demands": -FINE["demands"]}, "demands: expected finite numbers"),
         ({"demands": np.ones((4, 3))}, r"demands: expected 4 x 2 numbers, got \(4, 3\)"),
         ({"demands": np.ones((3, 2))}, r"demands: expected 4 x 2 numbers, got \(3, 2\)"),
-        ({"capacity": np.array([4.0, 1.0])}, "stage 0 needs 2 of resource 1, of which there is 1"),
+        ({"capacity": np.array([4.0, 1.0])}, "stage 0 needs 2 of resource 1, whose capacity is 1"),
         ({"capacity": np.array([4.0, 0.0])}, "capacity: expected numbers above 0"),
         ({"capacity": np.array([])}, "at least one stage and one resource"),
         ({"durations": np.array([])}, "at least one stage and one resource"),
-        ({"parents": [[], [0], []]}, "parents: expected those of 4 stages, got 3"),
+        ({"parents": [[], [0], []]}, "parents: expected a sequence of 4 stages, got 3"),
         ({"parents": [[], [4], [], []]}, "stage 1: expected parents from 0 to 3"),
         ({"parents": [[], [-1, 0], [], []]}, "stage 1: expected parents from 0 to 3"),
-        ({"parents": [[], ["0"], [], []]}, "parents: expected the numbers of stages"),
-        ({"parents": [[], [2], [1], []]}, "in a circle, among them stage [12]"),
-        ({"parents": [[], [], [2], []]}, "in a circle, among them stage 2"),
-        ({"parents": [[1], [2], [3], [2]]}, "in a circle, among them stage [23]"),
+        ({"parents": [[], ["0"], [], []]}, "parents: expected numbers of stages"),
+        ({"parents": [[], [2], [1], []]}, "cycle, which contains stage [12]"),
+        ({"parents": [[], [], [2], []]}, "cycle, which contains stage 2"),
+        ({"parents": [[1], [2], [3], [2]]}, "cycle, which contains stage [23]"),
         ({"num_tasks": np.array([1, 0, 1, 1])}, "num_tasks: expected 4 whole numbers of at least 1"),
         ({"num_tasks": np.array([1.0, 1.0, 1.0, 1.0])}, "num_tasks: expected 4 whole numbers"),
         ({"num_tasks": np.array([1, 1])}, "num_tasks: expected 4 whole numbers"),
@@ -72,12 +72,12 @@ def test_a_plan_knows_its_makespan_and_what_comes_first() -> None:
 @pytest.mark.parametrize(
     ("start", "message"),
     [
-        ([0, 6, 6, 2], "expected 5 finite times"),
-        ([0, 6, 6, 2, np.nan], "expected 5 finite times"),
+        ([0, 6, 6, 2], "expected 5 finite numbers"),
+        ([0, 6, 6, 2, np.nan], "expected 5 finite numbers"),
         ([-1, 6, 6, 2, 9], "a task of stage 0 starts before 0"),
         ([0, 6, 1, 2, 9], "stage 1 starts at 1, before its parent 0 ends at 2"),
         ([0, 6, 7, 2, 9], "stage 3 starts at 9, before its parent 1 ends at 10"),
-        ([0, 6, 6, 1, 9], "at 1, tasks hold 4 of resource 1, of which there is 2"),
+        ([0, 6, 6, 1, 9], "at time 1, tasks hold 4 of resource 1, whose capacity is 2"),
     ],
 )
 def test_what_cannot_be_carried_out_is_no_plan(start: list[float], message: str) -> None:
@@ -103,7 +103,7 @@ def test_tasks_of_no_duration_hold_nothing() -> None:
     """In the middle of a task that takes the whole capacity; with a duration, the task would not fit there."""
     start = np.array([0.5, 0.0])
     assert Plan(project([0.0, 1.0], [1.0, 1.0], 1.0), start).makespan == 1.0
-    with pytest.raises(PlanError, match=r"at 0\.5, tasks hold 2 of resource 0"):
+    with pytest.raises(PlanError, match=r"at time 0\.5, tasks hold 2 of resource 0"):
         Plan(project([0.1, 1.0], [1.0, 1.0], 1.0), start)
 
 

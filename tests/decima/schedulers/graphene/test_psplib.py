@@ -77,12 +77,12 @@ def test_a_project_is_read(folder: Path) -> None:
         ("   3        1          1           6\n", "   3        1          1           7\n", "a successor 7"),
         ("  2      1    10       6    0\n", "  2      1    -5       6    0\n", "durations: expected finite numbers"),
         ("  2      1    10       6    0\n", "  2      1    10      11    0\n", "stage 1 needs 11 of resource 0"),
-        ("   5        1          1           6\n", "   5        1          1           4\n", "in a circle"),
+        ("   5        1          1           6\n", "   5        1          1           4\n", "form a cycle"),
         ("  R 1  R 2\n   10", "  R 1  N 1\n   10", "expected renewable resources only"),
         (
             "   5        1          1           6\n   6        1          0\n",
             "   5        2          1           6\n",
-            "expected activities of one mode each",
+            "expected activities with one mode each",
         ),
     ],
 )  # fmt: skip
@@ -103,7 +103,7 @@ def test_other_files_are_no_projects(content: bytes, tmp_path: Path) -> None:
 def test_projects_that_take_no_time_have_no_deviation(tmp_path: Path) -> None:
     path = tmp_path / "idle.sm"
     path.write_text(re.sub(r"^(  \d      1    )..", r"\1 0", TROUBLE, flags=re.M))
-    assert "expected activities that take time" in refusal(read_project, ProjectFileError, path)
+    assert "expected activities with durations above 0" in refusal(read_project, ProjectFileError, path)
 
 
 def test_the_package_is_missed(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
