@@ -1,14 +1,15 @@
-"""Algorithms of training at equal CPU time: PPO against deep controlled learning (DCL).
+"""Training algorithms at equal CPU time: PPO against deep controlled learning (DCL).
 
-In each setting, a policy is cloned from the rule ``priced-srpt`` once. Both algorithms train it further, each with
-several seeds, for about as much CPU time. Policies are compared on sequences that no training or validation contains.
+In each setting, behaviour cloning of the rule ``priced-srpt`` makes one initial policy. Both algorithms train it with
+several seeds, for about equal CPU time. The trained policies are compared on sequences of no training or validation.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -31,35 +32,27 @@ from workloads.sources.open import EMBEDDED, open_workload
 
 __all__ = ["Curve", "algorithms", "curve_of_seeds", "plot_algorithms", "settings_of"]
 
-#: Settings without recordings: section ``settings`` of the trainings, beside the source of the jobs.
+#: Settings that need no recordings -> section ``settings`` of the training configuration, without sources of jobs.
 SETTINGS: Mapping[str, Mapping[str, Any]] = {
     "batches, wrong estimates": {"job_error": 1.0},
     "streams, 85 % load": {"batches": 0.0, "load": 0.85, "stream_jobs": 60},
 }
-RECORDINGS = "recordings"
-#: Executors of the setting of the recordings.
-RECORDED_EXECUTORS = 10
-#: Errors of estimates that a workload file may contain.
+#: Setting with the jobs of recordings, and its number of executors.
+RECORDINGS, RECORDED_EXECUTORS = "recordings", 10
+#: Standard deviations of estimation errors that a workload file may contain.
 ERRORS = ("job_error", "stage_error", "task_count_error")
 CLONING = {
-    "scheduler": RULE,
-    "sequences": 40,
-    "epochs": 8,
-    "minibatch": 128,
-    "learning_rate": 0.003,
-    "entropy": 0.005,
+    **{"scheduler": RULE, "sequences": 40, "epochs": 8, "minibatch": 128},
+    **{"learning_rate": 0.003, "entropy": 0.005},
 }
-#: Metric of the learning curves.
+#: Metric of the learning curves, in ``metrics.jsonl``.
 METRIC = "validation_change_mean"
 UPDATE = {"learning_rate": 0.0007, "final_learning_rate": 0.00007, "entropy_end": 0.0}
-#: Settings of each algorithm by kind of arrivals; streams have ten times as many decisions.
+#: Algorithm -> arrivals -> training configuration; a stream has ten times as many decisions as a batch.
 ALGORITHMS: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
     "ppo": {
         "batch": {"episodes": {"sequences": 4, "per_sequence": 4}, "validation": {"every": 3}},
-        "stream": {
-            "episodes": {"sequences": 2, "per_sequence": 4, "share": 0.3},
-            "validation": {"every": 1},
-        },
+        "stream": {"episodes": {"sequences": 2, "per_sequence": 4, "share": 0.3}, "validation": {"every": 1}},
         "both": {
             "critic": {"gae_horizon": 60},
             "update": UPDATE
@@ -77,7 +70,7 @@ ALGORITHMS: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
         },
     },
 }
-#: Iterations at full size, which take about 100 s of CPU time.
+#: Setting -> algorithm -> iterations at full size, chosen so that each takes about 100 s of CPU time.
 ITERATIONS: Mapping[str, Mapping[str, int]] = {
     RECORDINGS: {"ppo": 60, "dcl": 20},
     "batches, wrong estimates": {"ppo": 28, "dcl": 10},
@@ -88,11 +81,11 @@ COLOURS = {"ppo": BLACK, "dcl": ORANGE}
 
 @dataclass(frozen=True, eq=False)
 class Curve:
-    """Learning curve of several seeds by CPU time.
+    """Learning curves of several seeds over CPU time.
 
     Attributes:
-        cpu_s: float64 [N]; mean CPU time since the beginning of the algorithm, s.
-        change: float64 [seeds, N]; change of the mean JCT against the rule on validation sequences, as a fraction.
+        cpu_s: float64 [N]; CPU time since the start of training, s, averaged over seeds.
+        change: float64 [seeds, N]; change of the mean JCT against ``priced-srpt`` on validation sequences, a fraction.
     """
 
     cpu_s: NDArray[np.float64]
@@ -100,7 +93,11 @@ class Curve:
 
 
 def settings_of(study: Study, recordings: Path | None) -> dict[str, dict[str, Any]]:
-    """Return the section ``settings`` of the trainings of each setting.
+    """Return the section ``settings`` of the training configuration in each setting.
+
+    Args:
+        study: size and workload.
+        recordings: workload file of recorded jobs; None leaves their setting out.
 
     Raises:
         WorkloadError: the recordings cannot be read.
@@ -124,7 +121,7 @@ def settings_of(study: Study, recordings: Path | None) -> dict[str, dict[str, An
 
 
 def _config(study: Study, settings: Mapping[str, Any], **others: Any) -> TrainingConfig:
-    """Return a training in a setting; streams let executors wait, and discount rewards."""
+    """Return a training configuration; on streams rewards are discounted and executors may wait."""
     is_stream = _is_stream(settings)
     return TrainingConfig.model_validate(
         {
@@ -139,67 +136,31 @@ def _config(study: Study, settings: Mapping[str, Any], **others: Any) -> Trainin
 
 
 def algorithms(study: Study, recordings: Path | None, num_seeds: int) -> Outcome:
-    """Train with each algorithm and seed in each setting, and compare the kept policies with the rule."""
-    settings = settings_of(study, recordings)
-    first = study.train(
-        *(
-            Variant(
-                f"algorithms-{_folder(name)}-cloned",
-                _config(
-                    study,
-                    each,
-                    iterations=1,
-                    behaviour_cloning=CLONING,
-                    episodes={"sequences": 1, "per_sequence": 2, "share": 0.2 if _is_stream(each) else 1.0},
-                ),
-            )
-            for name, each in settings.items()
-        )
-    )
-    starts = dict(zip(settings, first.values(), strict=True))
-    # All settings and algorithms with one seed, then the next seed: an interrupted study has complete seeds.
+    """Train with each algorithm and seed in each setting, and compare the best policies with ``priced-srpt``."""
+    settings, seeds = settings_of(study, recordings), range(num_seeds)
+    cloned = study.train({name: _cloned(study, name, each) for name, each in settings.items()})
+    # Seeds in the outer loop: an interrupted study has complete seeds.
     variants = {
-        (name, algorithm, seed): _variant(study, name, settings[name], algorithm, seed, starts[name])
-        for seed in range(num_seeds)
-        for name in settings
-        for algorithm in ALGORITHMS
+        (name, algorithm, seed): _variant(study, name, settings[name], algorithm, seed, cloned[name])
+        for seed, name, algorithm in product(seeds, settings, ALGORITHMS)
     }
-    policies = study.train(*variants.values())
-    comparisons = study.compare(
-        {
-            name: (
-                replace(
-                    _config(study, each).conditions(),
-                    num_experiments=study.num_experiments or study.scaled(20, least=2),
-                    seed=study.seed,
-                ),
-                {"fair": "fair", RULE: RULE, "cloned": starts[name]}
-                | {
-                    f"{algorithm} {seed}": policies[variants[name, algorithm, seed].name]
-                    for algorithm in ALGORITHMS
-                    for seed in range(num_seeds)
-                },
-            )
-            for name, each in settings.items()
-        }
-    )
-    runs = tidy(comparisons)
-    curves = {
-        (name, algorithm): curve_of_seeds(
-            [study.policies / variants[name, algorithm, seed].name for seed in range(num_seeds)]
-        )
-        for name in settings
-        for algorithm in ALGORITHMS
-    }
-    changes = {
-        (name, algorithm): [change(runs, f"{algorithm} {seed}", RULE, name) for seed in range(num_seeds)]
-        for name in settings
-        for algorithm in ALGORITHMS
-    }
+    policies = study.train(variants)
+    num_experiments = study.num_experiments or study.scaled(20, least=2)
+    compared = {}
+    for name, each in settings.items():
+        conditions = _config(study, each).conditions()
+        conditions = replace(conditions, num_experiments=num_experiments, seed=study.seed)
+        trained = {f"{one} {seed}": policies[name, one, seed] for one, seed in product(ALGORITHMS, seeds)}
+        compared[name] = conditions, {"fair": "fair", RULE: RULE, "cloned": cloned[name]} | trained
+    runs, curves, changes = tidy(study.compare(compared)), {}, {}
+    for name, algorithm in product(settings, ALGORITHMS):
+        folders = [study.policies / variants[name, algorithm, seed].name for seed in seeds]
+        curves[name, algorithm] = curve_of_seeds(folders)
+        changes[name, algorithm] = [change(runs, f"{algorithm} {seed}", RULE, name) for seed in seeds]
     return Outcome(
         "algorithms",
         runs,
-        [_table(runs, list(settings), changes, curves)],
+        [_table(runs, settings, changes, curves)],
         [
             f"Change of the mean JCT against {RULE} on other sequences, paired; ± is half a 95 % confidence interval "
             "(Student's t): of a policy over sequences, of the mean over the training seeds.",
@@ -212,12 +173,8 @@ def algorithms(study: Study, recordings: Path | None, num_seeds: int) -> Outcome
                 for (name, algorithm), each in changes.items()
             ],
             "curves": [
-                {
-                    "setting": name,
-                    "algorithm": algorithm,
-                    "cpu_s": curve.cpu_s.tolist(),
-                    "change": curve.change.tolist(),
-                }
+                {"setting": name, "algorithm": algorithm}
+                | {"cpu_s": curve.cpu_s.tolist(), "change": curve.change.tolist()}
                 for (name, algorithm), curve in curves.items()
             ],
         },
@@ -225,49 +182,44 @@ def algorithms(study: Study, recordings: Path | None, num_seeds: int) -> Outcome
     )
 
 
+def _cloned(study: Study, name: str, settings: Mapping[str, Any]) -> Variant:
+    """Return the training of the initial policy: behaviour cloning and one short iteration."""
+    episodes = {"sequences": 1, "per_sequence": 2, "share": 0.2 if _is_stream(settings) else 1.0}
+    config = _config(study, settings, iterations=1, behaviour_cloning=CLONING, episodes=episodes)
+    return Variant(f"algorithms-{name.partition(',')[0]}-cloned", config)
+
+
 def _variant(
     study: Study, name: str, settings: Mapping[str, Any], algorithm: str, seed: int, start: str
 ) -> Variant:
+    """Return the training with an algorithm and seed that starts from the policy ``start``, a scheduler."""
     kinds = ALGORITHMS[algorithm]
     full = {**kinds["both"], **kinds["stream" if _is_stream(settings) else "batch"]}
-    config = _config(
-        study,
-        settings,
-        seed=seed,
-        iterations=study.scaled(ITERATIONS[name][algorithm]),
-        start=start.removeprefix(f"{LEARNED}:"),
-        **full,
-    )
-    return Variant(f"algorithms-{_folder(name)}-{algorithm}-{seed}", config)
+    full |= {"iterations": study.scaled(ITERATIONS[name][algorithm]), "seed": seed}
+    config = _config(study, settings, start=start.removeprefix(f"{LEARNED}:"), **full)
+    return Variant(f"algorithms-{name.partition(',')[0]}-{algorithm}-{seed}", config)
 
 
 def _is_stream(settings: Mapping[str, Any]) -> bool:
     return settings.get("batches") == 0
 
 
-def _folder(setting: str) -> str:
-    return setting.partition(",")[0]
-
-
 def curve_of_seeds(folders: Sequence[Path]) -> Curve:
-    """Return the learning curve of trainings that differ only by seed.
+    """Read the learning curves of training folders that differ only by seed.
 
     Raises:
         TrainingError: a folder has no metrics.
     """
     rows = [
-        [row for row in read_run(folder).rows if METRIC in row and row["iteration"] >= 0]
-        for folder in folders
+        [row for row in read_run(each).rows if METRIC in row and row["iteration"] >= 0] for each in folders
     ]
-    cpu_s = np.array([[row["cpu_s"] for row in each] for each in rows])
-    return Curve(
-        (cpu_s - cpu_s[:, :1]).mean(axis=0), np.array([[row[METRIC] for row in each] for each in rows])
-    )
+    cpu_s, change = (np.array([[row[key] for row in each] for each in rows]) for key in ("cpu_s", METRIC))
+    return Curve((cpu_s - cpu_s[:, :1]).mean(axis=0), change)
 
 
 def _table(
     runs: pd.DataFrame,
-    settings: Sequence[str],
+    settings: Iterable[str],
     changes: Mapping[tuple[str, str], Sequence[Interval]],
     curves: Mapping[tuple[str, str], Curve],
 ) -> Table:
@@ -293,7 +245,7 @@ def _table(
 
 
 def plot_algorithms(curves: Mapping[tuple[str, str], Curve]) -> Figure:
-    """Draw the validation by CPU time, a panel for each setting: median and range of the seeds."""
+    """Draw learning curves over CPU time, one panel per setting: median and range over seeds."""
     settings = list(dict.fromkeys(name for name, _ in curves))
     figure = new_figure(4.3 * len(settings), 4)
     for axes, name in zip(np.atleast_1d(figure.subplots(1, len(settings))), settings, strict=True):

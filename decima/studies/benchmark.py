@@ -1,6 +1,6 @@
-"""The benchmark: twelve settings that stay as they are, and one score for a scheduler.
+"""The benchmark: twelve fixed evaluation settings, and one score for each scheduler.
 
-A change of a setting, of the simulator's results or of the seeds makes a new version of the benchmark.
+Any change of settings, seeds or simulation results requires a new version of the benchmark.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -20,42 +20,41 @@ from rich.table import Table
 
 from decima.evaluation.comparison import Comparison, run_comparisons
 from decima.evaluation.conditions import CompareError, Conditions
-from decima.evaluation.metrics import Interval, mean_interval, paired_change
+from decima.evaluation.metrics import Interval, mean_interval
 from decima.evaluation.options import choose_schedulers, make_conditions
 from decima.show.style import BLACK, BLUE, GREY, finish_axes, new_axes
 from decima.show.tables import interval_text, new_table
 from decima.studies.catalogue import FOUR_SIZES
-from decima.studies.compared import jct_s, tidy
+from decima.studies.cells import Source
+from decima.studies.compared import change, choose_settings, jct_s, tidy
 from decima.studies.outcome import FULL, Outcome, Part
 from decima.workers.pool import available_cpus
 from simulator.cluster.config import Knowledge
 from simulator.cluster.faults import Faults
-from workloads.errors import did_you_mean
 from workloads.sources.open import EMBEDDED, SYNTHETIC, open_workload
 from workloads.sources.workload_file import Workload
 
 __all__ = ["SEED", "SETTINGS", "VERSION", "Setting", "benchmark", "fingerprint", "score"]
 
 VERSION = 1
-#: Seed of the first sequence. No training, validation or tuning has seeds between this and ``SEED + 1_000_000``.
+#: Seed of the first sequence. Training, validation and tuning use no seed between ``SEED`` and ``SEED + 1_000_000``.
 SEED = 6_000_000
+#: Number of sequences in each setting.
 SEQUENCES = 20
-#: Scheduler whose mean JCT is 1.
+#: Reference scheduler, whose score is 1.
 FAIR = "fair"
+#: Schedulers that are measured by default.
 SCHEDULERS = (
     *("fifo", "sjf-cp", FAIR, "weighted-fair:-1", "tetris", "las", "gittins", "hesrpt", "inelastic-first"),
     *("priced-srpt", "packed-srpt", FULL),
 )
 
+#: Ticks of the logarithmic axis of scores.
 TICKS = (0.5, 0.7, 1, 2, 5, 10)
-#: Schedulers with the best scores that the table of settings shows.
+#: Number of schedulers in the table of settings: those with the best scores.
 SHOWN = 4
 
-#: Source of a setting's jobs: the embedded or the published TPC-H profiles, random DAGs, or DAGs of a trace.
-Source = Literal["embedded", "published", "random", "trace"]
-#: Source that does not come with the project -> the option that names it.
-NEEDED: dict[Source, str] = {"published": "--profiles DIR", "trace": "--trace FILE"}
-#: Source -> ``fingerprint`` of its profiles in version 1.
+#: Source of jobs -> ``fingerprint`` of its profiles in version 1.
 FINGERPRINTS: dict[Source, str] = {
     "embedded": "dba50263c6f5635e",
     "published": "bda3415946cdd100",
@@ -66,13 +65,13 @@ FINGERPRINTS: dict[Source, str] = {
 
 @dataclass(frozen=True)
 class Setting:
-    """A setting of the benchmark.
+    """An evaluation setting of the benchmark.
 
     Attributes:
-        name: short, unlike all others.
+        name: unique short name.
         meaning: description.
-        source: of its jobs.
-        options: of ``make_conditions``; without errors of estimates and without faults if it names none.
+        source: source of the jobs.
+        options: arguments of ``make_conditions``; by default estimates are exact and there are no faults.
     """
 
     name: str
@@ -81,7 +80,7 @@ class Setting:
     options: Mapping[str, Any] = field(default_factory=dict)
 
     def conditions(self, workload: Workload, sequences: int = SEQUENCES) -> Conditions:
-        """Return the setting's cluster, its jobs and its seeds."""
+        """Return cluster, jobs and seeds of the setting."""
         options = {"moving_delay": 2.0, "faults": Faults(), "knowledge": Knowledge(), **self.options}
         return make_conditions(workload=workload, seeds=sequences, seed=SEED, **options)
 
@@ -97,42 +96,21 @@ SETTINGS: dict[str, Setting] = {
         Setting("tpch-batch", "jobs that come at once (Decima, section 7.2)", "published"),
         Setting("tpch-stream", "arrivals at a moderate load", "published", _stream(25)),
         Setting("tpch-busy", "high load", "published", _stream(14)),
-        Setting(
-            "tpch-drift", "arrivals that become twice as frequent", "published", _stream(25, drift="1250:2")
-        ),
-        Setting(
-            "tpch-classes",
-            "executors of four sizes (Decima, section 7.3)",
-            "published",
-            _stream(4, classes=FOUR_SIZES, memory_demand="uniform"),
-        ),
-        Setting(
-            "tpch-estimates",
-            "a stream with wrong estimates and jobs without history",
-            "published",
-            _stream(14, knowledge=Knowledge(job_error=1.0, stage_error=0.5, unknown=0.2)),
-        ),
+        Setting("tpch-drift", "arrivals that become twice as frequent", "published", _stream(25, drift="1250:2")),
+        Setting("tpch-classes", "executors of four sizes (Decima, section 7.3)", "published",
+            _stream(4, classes=FOUR_SIZES, memory_demand="uniform")),
+        Setting("tpch-estimates", "a stream with wrong estimates and jobs without history", "published",
+            _stream(14, knowledge=Knowledge(job_error=1.0, stage_error=0.5, unknown=0.2))),
         Setting("embedded-batch", "short jobs that come at once", "embedded"),
         Setting("embedded-stream", "short jobs at a high load", "embedded", _stream(4)),
-        Setting(
-            "embedded-estimates",
-            "a batch with wrong estimates",
-            "embedded",
-            {"knowledge": Knowledge(job_error=1.0, stage_error=0.5)},
-        ),
-        Setting(
-            "embedded-faults",
-            "lost executors, failing tasks and stragglers",
-            "embedded",
-            _stream(
-                5,
-                faults=Faults(600_000.0, task_failures=0.01, stragglers=(0.05, 3.0), lost_output=True),
-            ),
-        ),
+        Setting("embedded-estimates", "a batch with wrong estimates", "embedded",
+            {"knowledge": Knowledge(job_error=1.0, stage_error=0.5)}),
+        Setting("embedded-faults", "lost executors, failing tasks and stragglers", "embedded",
+            _stream(5, faults=Faults(600_000.0, task_failures=0.01, stragglers=(0.05, 3.0), lost_output=True))),
         Setting("random-stream", "DAGs of any shape", "random", _stream(25, jobs=60)),
         Setting("trace-batch", "DAGs of a production trace", "trace", {"executors": 200}),
     )
-}
+}  # fmt: skip
 
 
 def benchmark(
@@ -148,50 +126,48 @@ def benchmark(
     """Run schedulers in the benchmark's settings.
 
     Args:
-        part: progress callback.
-        scheduler_names: as ``decima compare`` has them; by default ``SCHEDULERS``. ``fair`` always takes part.
-        checkpoint: policy file that ``decima`` follows; by default the shipped one that fits a setting best.
+        part: setup with the progress callback.
+        scheduler_names: schedulers in the form of ``decima compare``; by default ``SCHEDULERS``. ``fair`` is added.
+        checkpoint: policy file of ``decima``; by default the shipped policy that fits each setting best.
         profiles: folder of the published TPC-H profiles.
         trace: workload file with DAGs of a trace.
-        settings: names; by default all whose jobs are given.
-        seeds: number of sequences in each setting; with another number than ``SEQUENCES`` no score is comparable.
+        settings: names of settings; by default all settings whose jobs are available.
+        seeds: number of sequences in each setting; scores are comparable only with ``SEQUENCES``.
         workers: see ``check_workers``.
 
     Raises:
-        CompareError: an unknown setting, a setting without its jobs, or a scheduler that failed.
-        WorkloadError: jobs cannot be read, or are not those of this version.
+        CompareError: unknown setting, setting without jobs, jobs of another version, or scheduler that failed.
+        WorkloadError: jobs cannot be read.
     """
-    chosen, left_out = _choose(settings, _sources(profiles, trace))
+    sources = _sources(profiles, trace)
+    chosen, left_out = choose_settings(SETTINGS, settings, sources, "setting")
     comparisons = {}
-    for setting, workload in chosen:
-        conditions = setting.conditions(workload, seeds)
+    for setting in chosen:
+        conditions = setting.conditions(sources[setting.source], seeds)
         named, policy, _ = choose_schedulers(conditions, scheduler_names or SCHEDULERS, checkpoint)
-        everyone = dict.fromkeys((FAIR, *named))
-        comparisons[setting.name] = Comparison(conditions, tuple(everyone), policy=policy, keep=False)
-    run_comparisons(
-        list(comparisons.values()), workers or available_cpus(), partial(part.tell, "running the benchmark")
-    )
-    runs = tidy(comparisons)
-    return outcome(runs, {name: each.conditions for name, each in comparisons.items()}, left_out)
+        schedulers = tuple(dict.fromkeys((FAIR, *named)))
+        comparisons[setting.name] = Comparison(conditions, schedulers, policy=policy, keep=False)
+    on_step = partial(part.tell, "running the benchmark")
+    run_comparisons(list(comparisons.values()), workers or available_cpus(), on_step)
+    conditions_of = {name: each.conditions for name, each in comparisons.items()}
+    return outcome(tidy(comparisons), conditions_of, left_out)
 
 
 def outcome(
     runs: pd.DataFrame, conditions: Mapping[str, Conditions] | None = None, left_out: Sequence[str] = ()
 ) -> Outcome:
-    """Return the result of the benchmark.
+    """Return scores, tables and JSON of the benchmark.
 
     Args:
         runs: tidy results; columns ``condition`` (name of the setting), ``scheduler``, ``seed``, ``mean_jct_s``.
-        conditions: of each setting, for the JSON.
+        conditions: evaluation setting by name, for the JSON.
         left_out: names of settings that were not run.
     """
     schedulers, settings = runs["scheduler"].unique(), runs["condition"].unique().tolist()
     scores = {name: score(runs, name) for name in schedulers}
     order = sorted(schedulers, key=lambda name: scores[name].mean)
     changes = {
-        (setting, name): paired_change(jct_s(runs, name, setting), jct_s(runs, FAIR, setting))
-        for setting in settings
-        for name in schedulers
+        (setting, name): change(runs, name, FAIR, setting) for setting in settings for name in schedulers
     }
     whole = len(settings) == len(SETTINGS)
     notes = [
@@ -218,12 +194,9 @@ def outcome(
                 for name in order
             ],
             "settings": [
-                {
-                    "name": name,
-                    "meaning": SETTINGS[name].meaning,
-                    **({"conditions": conditions[name].to_dict()} if conditions else {}),
-                    "changes": {each: changes[name, each]._asdict() for each in order},
-                }
+                {"name": name, "meaning": SETTINGS[name].meaning}
+                | ({"conditions": conditions[name].to_dict()} if conditions else {})
+                | {"changes": {each: changes[name, each]._asdict() for each in order}}
                 for name in settings
             ],
             "left_out": list(left_out),
@@ -233,10 +206,10 @@ def outcome(
 
 
 def score(runs: pd.DataFrame, scheduler: str) -> Interval:
-    """Return the geometric mean over settings of a scheduler's mean JCT relative to fair sharing.
+    """Return a scheduler's score: the geometric mean over settings of its mean JCT relative to fair sharing.
 
-    Its interval is by Student's t over the sequences, by the first order of the logarithm (delta method). Settings
-    share seeds, so that the deviations are added up by seed.
+    The interval is Student's t over sequences, with a first-order expansion of the logarithm (delta method). Settings
+    share seeds, so deviations are averaged by seed.
     """
     logs, deviations = [], []
     for setting in runs["condition"].unique():
@@ -248,7 +221,7 @@ def score(runs: pd.DataFrame, scheduler: str) -> Interval:
 
 
 def plot_scores(runs: pd.DataFrame) -> Figure:
-    """Draw each scheduler's score with its interval, and small beside it the ratio in each setting."""
+    """Draw scores with intervals, and ticks at the relative mean JCT in each setting."""
     scores = {name: score(runs, name) for name in runs["scheduler"].unique()}
     names = sorted(scores, key=lambda name: scores[name].mean, reverse=True)
     means = runs.pivot_table("mean_jct_s", "condition", "scheduler")
@@ -267,7 +240,7 @@ def plot_scores(runs: pd.DataFrame) -> Figure:
 
 
 def fingerprint(workload: Workload) -> str:
-    """Return a hash of all profiles of a workload: their order, DAGs, numbers of tasks, durations and demands."""
+    """Return a hash of all job profiles in order: DAGs, numbers of tasks, durations and resource demands."""
     found = hashlib.sha256()
     for profile in workload.profiles:
         found.update(repr((profile.name, profile.parents)).encode())
@@ -280,38 +253,17 @@ def fingerprint(workload: Workload) -> str:
 
 
 def _sources(profiles: Path | None, trace: Path | None) -> dict[Source, Workload]:
-    """Read the available sources of jobs; only the profiles of a trace are used."""
-    paths: dict[Source, str | Path | None] = {
-        "embedded": EMBEDDED,
-        "published": profiles,
-        "random": SYNTHETIC,
-        "trace": trace,
-    }
-    found = {}
-    for source, path in paths.items():
-        if path is not None:
+    """Read the available sources of jobs, without arrival times."""
+    paths = {"embedded": EMBEDDED, "published": profiles, "random": SYNTHETIC, "trace": trace}
+    found: dict[Source, Workload] = {}
+    for source, expected in FINGERPRINTS.items():
+        if (path := paths[source]) is not None:
             found[source] = replace(open_workload(path), sequence=None)
-            if fingerprint(found[source]) != FINGERPRINTS[source]:
+            if fingerprint(found[source]) != expected:
                 raise CompareError(
                     f"{path}: not the {source} jobs of version {VERSION} of the benchmark, see docs/benchmark.md"
                 )
     return found
-
-
-def _choose(
-    names: Sequence[str], known: Mapping[Source, Workload]
-) -> tuple[list[tuple[Setting, Workload]], list[str]]:
-    """Return the settings to run with their jobs, and the names of those that are left out."""
-    for name in names:
-        if name not in SETTINGS:
-            raise CompareError(
-                f"no setting {name!r}{did_you_mean(name, tuple(SETTINGS))}, see docs/benchmark.md"
-            )
-        if SETTINGS[name].source not in known:
-            raise CompareError(f"the setting {name} needs {NEEDED[SETTINGS[name].source]}")
-    chosen = [each for each in SETTINGS.values() if (each.name in names if names else each.source in known)]
-    left_out = [name for name, each in SETTINGS.items() if each not in chosen]
-    return [(each, known[each.source]) for each in chosen], left_out
 
 
 def _scores_table(order: Sequence[str], scores: Mapping[str, Interval], runs: pd.DataFrame) -> Table:
@@ -320,12 +272,8 @@ def _scores_table(order: Sequence[str], scores: Mapping[str, Interval], runs: pd
     for name in order:
         ratios = {each: jct_s(runs, name, each).mean() / jct_s(runs, FAIR, each).mean() for each in settings}
         worst = max(ratios, key=ratios.__getitem__)
-        table.add_row(
-            name,
-            interval_text(scores[name], ".3f"),
-            f"{worst} ({ratios[worst]:.2f})",
-            style="bold" if name == FULL else None,
-        )
+        cells = name, interval_text(scores[name], ".3f"), f"{worst} ({ratios[worst]:.2f})"
+        table.add_row(*cells, style="bold" if name == FULL else None)
     return table
 
 
@@ -335,6 +283,5 @@ def _settings_table(
     shown = [name for name in order if name != FAIR][:SHOWN]
     table = new_table("Mean JCT against fair", "Setting", *shown)
     for setting in settings:
-        cells = (interval_text(changes[setting, name], "+.1%") for name in shown)
-        table.add_row(setting, *cells)
+        table.add_row(setting, *(interval_text(changes[setting, name], "+.1%") for name in shown))
     return table

@@ -1,10 +1,11 @@
-"""Carbon and completion time under rules that wait for times of low intensity (after PCAPS, arXiv 2502.09717)."""
+"""Carbon against JCT under rules that shift work to times of low carbon intensity (after PCAPS, arXiv 2502.09717)."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
+from itertools import product
 from typing import NamedTuple
 
 import numpy as np
@@ -23,35 +24,38 @@ from workloads.sources.carbon import open_signal
 
 __all__ = ["EqualMisses", "Saving", "at_equal_misses", "carbon", "savings"]
 
-#: Rules and their parameters. All of them are around the rule ``priced-srpt``.
+#: Carbon-aware rule -> candidate parameters; all rules extend ``priced-srpt``.
 FAMILIES = {
     "cap": ("0.8", "0.6", "0.4", "0.3"),
     "carbon-price": ("2", "5", "10", "20"),
     "pcaps": ("0.5",),
     "greenest-first": ("3",),
 }
-#: Rules that know nothing of carbon.
+#: Rules without carbon signal.
 BLIND = ("fair", RULE)
+#: Rule whose settings are the reference curve of JCT over carbon.
 FRONT = "cap"
-#: Slack of the deadlines, and rules where jobs have deadlines.
+#: Ranges of the slack of deadlines, as multiples of a job's time alone.
 SLACKS = ((2.0, 4.0), (4.0, 16.0))
+#: Rules for jobs with deadlines.
 IN_TIME = (
     *(RULE, "least-slack", "cap:minimum=0.4,base=least-slack", "greenest-first:patience=3,base=least-slack"),
     *(f"carbon-price:{seconds}" for seconds in (5, 8, 12, 16, 20, 30, 40)),
 )
+#: This project's rule for jobs with deadlines.
 OURS = "carbon-slack"
 
 
 class Saving(NamedTuple):
-    """Carbon and completion time of a rule.
+    """Carbon and JCT of a rule; changes are relative to ``priced-srpt``, paired by experiment.
 
     Attributes:
         carbon: mean carbon of an experiment, g.
-        saved: change of the carbon against ``priced-srpt``, paired.
+        saved: change of the carbon, as a fraction.
         jct_s: mean JCT, s.
-        slower: change of the mean JCT against ``priced-srpt``, paired.
-        versus_cap: mean JCT over that of CAP at the same carbon (interpolated), less 1; NaN outside of CAP's range.
-        hours: mean executor time, hours.
+        slower: change of the mean JCT, as a fraction.
+        versus_cap: change of the mean JCT against CAP at equal carbon (interpolated); NaN outside the range of CAP.
+        hours: mean executor time of an experiment, h.
     """
 
     carbon: Interval
@@ -63,13 +67,12 @@ class Saving(NamedTuple):
 
 
 class EqualMisses(NamedTuple):
-    """Carbon of ``carbon-slack`` against that of other rules which miss as many deadlines.
+    """Carbon of ``carbon-slack`` against a random mixture of two other rules that misses as many deadlines.
 
     Attributes:
-        rules: two other rules, the first one with fewer misses. One of them, drawn for each experiment, misses as many
-            deadlines on average, with the least carbon. The same rule twice if no rule misses fewer: that with the
-            fewest.
-        share: probability of the second one.
+        rules: rules of the mixture with the least carbon, the one with fewer misses first; the rule with the fewest
+            misses twice if no rule misses fewer deadlines than ``carbon-slack``.
+        share: probability of the second rule in an experiment.
         change: relative change of the carbon, paired by experiment.
     """
 
@@ -79,31 +82,20 @@ class EqualMisses(NamedTuple):
 
 
 def carbon(study: Study, signal: str, interval_s: float) -> Outcome:
-    """Compare rules on streams under a signal, each experiment from its own time on; then with deadlines."""
-    conditions = study.conditions(
+    """Compare rules on streams without and with deadlines; each experiment starts at another time of the signal."""
+    plain = study.conditions(
         num_experiments=12, num_jobs=50, interval_s=interval_s, signal=open_signal(signal)
     )
     names = [*BLIND, *(f"{family}:{value}" for family, values in FAMILIES.items() for value in values)]
-    with_deadlines = {
-        f"slack {least:g} to {most:g}": replace(
-            conditions, attributes=AttributeDistribution(slack=(least, most))
-        )
-        for least, most in SLACKS
-    }
-    runs = tidy(
-        study.compare(
-            {"": (conditions, {name: name for name in names})}
-            | {
-                name: (each, {rule: rule for rule in (*IN_TIME, OURS)})
-                for name, each in with_deadlines.items()
-            }
-        )
-    )
+    conditions = {"": (plain, {name: name for name in names})}
+    for least, most in SLACKS:
+        drawn = replace(plain, attributes=AttributeDistribution(slack=(least, most)))
+        conditions[f"slack {least:g} to {most:g}"] = drawn, {name: name for name in (*IN_TIME, OURS)}
+    runs, (_, *with_deadlines) = tidy(study.compare(conditions)), conditions
     found = savings(runs[runs["condition"] == ""])
     equal = {name: at_equal_misses(runs[runs["condition"] == name]) for name in with_deadlines}
-    title = f"{conditions.num_jobs} {study.workload.name} jobs {interval_s:g} s apart, {study.executors} executors"
     table = new_table(
-        f"{title}, carbon of {signal}, {conditions.num_experiments} experiments",
+        f"{study.title(plain)}, carbon of {signal}, {plain.num_experiments} experiments",
         *("Scheduler", "Carbon (g)", f"vs {RULE}", "Mean JCT (s)", f"vs {RULE}", "vs CAP", "Executor h"),
     )
     for name, each in found.items():
@@ -130,19 +122,20 @@ def carbon(study: Study, signal: str, interval_s: float) -> Outcome:
             "interval_s": interval_s,
             "savings": {name: each._asdict() for name, each in found.items()},
             "equal_misses": {name: each._asdict() for name, each in equal.items()},
-            "seeds": list(conditions.seeds),
+            "seeds": list(plain.seeds),
         },
         pictures={"carbon": partial(plot_front, found)},
     )
 
 
 def savings(runs: pd.DataFrame) -> dict[str, Saving]:
-    """Return carbon and completion time of each rule, relative to ``priced-srpt`` and to CAP.
+    """Return carbon and JCT of each rule, relative to ``priced-srpt`` and to CAP.
 
     Args:
-        runs: a row for each ``scheduler`` and ``seed``, with ``carbon``, ``mean_jct_s`` and ``executor_hours``.
+        runs: one row per rule and seed; columns ``scheduler``, ``seed``, ``carbon`` (g), ``mean_jct_s`` and
+            ``executor_hours``.
     """
-    by_name = {str(name): rows.set_index("seed") for name, rows in runs.groupby("scheduler", sort=False)}
+    by_name = _by_name(runs)
     blind = by_name[RULE]
     front = [(RULE, blind), *((name, rows) for name, rows in by_name.items() if _family(name) == FRONT)]
     points = sorted((rows["carbon"].mean(), rows["mean_jct_s"].mean()) for _, rows in front)
@@ -162,26 +155,29 @@ def savings(runs: pd.DataFrame) -> dict[str, Saving]:
 
 
 def at_equal_misses(runs: pd.DataFrame) -> EqualMisses:
-    """Compare the carbon of ``carbon-slack`` with that of other rules at equal misses.
+    """Compare the carbon of ``carbon-slack`` with mixtures of other rules that miss as many deadlines.
 
     Args:
-        runs: a row for each ``scheduler`` and ``seed``, with ``carbon`` and ``deadline_misses``.
+        runs: one row per rule and seed; columns ``scheduler``, ``seed``, ``carbon`` (g) and ``deadline_misses``.
     """
-    by_name = {str(name): rows.set_index("seed") for name, rows in runs.groupby("scheduler", sort=False)}
+    by_name = _by_name(runs)
     ours = by_name.pop(OURS)
     misses = {name: float(rows["deadline_misses"].mean()) for name, rows in by_name.items()}
     target = max(float(ours["deadline_misses"].mean()), min(misses.values()))
     mixed = {}
-    for fewer in (name for name in by_name if misses[name] <= target):
-        for more in (name for name in by_name if misses[name] >= target):
+    carbon = {name: rows["carbon"] for name, rows in by_name.items()}
+    for fewer, more in product(by_name, repeat=2):
+        if misses[fewer] <= target <= misses[more]:
             gap = misses[more] - misses[fewer]
             share = (target - misses[fewer]) / gap if gap else 0.0
-            mixed[fewer, more, share] = (1 - share) * by_name[fewer]["carbon"] + share * by_name[more][
-                "carbon"
-            ]
+            mixed[fewer, more, share] = (1 - share) * carbon[fewer] + share * carbon[more]
     fewer, more, share = min(mixed, key=lambda key: float(mixed[key].mean()))
     change = paired_change(ours["carbon"], mixed[fewer, more, share])
     return EqualMisses((fewer, more if share else fewer), share, change)
+
+
+def _by_name(runs: pd.DataFrame) -> dict[str, pd.DataFrame]:
+    return {str(name): rows.set_index("seed") for name, rows in runs.groupby("scheduler", sort=False)}
 
 
 def _deadlines_table(runs: pd.DataFrame, condition: str) -> Table:
@@ -200,9 +196,8 @@ def _deadlines_table(runs: pd.DataFrame, condition: str) -> Table:
 
 def _verdict(condition: str, found: EqualMisses) -> str:
     rules = " and ".join(dict.fromkeys(found.rules))
-    which = (
-        "the rule with the fewest misses" if found.rules[0] == found.rules[1] else "mixed, at equal misses"
-    )
+    alone = found.rules[0] == found.rules[1]
+    which = "the rule with the fewest misses" if alone else "mixed, at equal misses"
     return f"{OURS}, {condition}: {interval_text(found.change, '+.1%')} carbon against {rules} ({which})."
 
 
@@ -211,7 +206,7 @@ def _family(name: str) -> str:
 
 
 def plot_front(found: Mapping[str, Saving]) -> Figure:
-    """Draw the mean JCT of all rules over their carbon; settings of a rule are joined."""
+    """Draw the mean JCT over the carbon; a line joins the settings of a rule."""
     figure, axes = new_axes(7, 4.5)
     families: dict[str, list[str]] = {}
     for name in found:

@@ -1,4 +1,4 @@
-"""The settings of ``decima reproduce grid``, called cells. They are fixed, so that results are comparable."""
+"""Evaluation settings of ``decima reproduce grid``, called cells; fixed, so that results stay comparable."""
 
 from __future__ import annotations
 
@@ -7,24 +7,24 @@ from typing import Literal
 
 __all__ = ["CELLS", "OPTIONS", "Cell", "Source"]
 
-#: Source of a cell's jobs: published or embedded TPC-H profiles, DAGs of a trace, random DAGs, some with short tasks.
+#: Jobs: published or embedded TPC-H profiles, DAGs of a trace, random DAGs, random DAGs with short tasks.
 Source = Literal["published", "embedded", "trace", "random", "short"]
 
-#: Source of jobs that the project does not contain -> option that gives it.
+#: Jobs that the project does not contain -> command-line option that names their file.
 OPTIONS: dict[Source, str] = {"published": "--profiles DIR", "trace": "--trace FILE"}
 
 
 @dataclass(frozen=True)
 class Cell:
-    """A setting that schedulers are compared in.
+    """An evaluation setting of the grid.
 
     Attributes:
         name: unique name.
         source: source of the jobs.
         num_jobs: number of jobs in each sequence.
         interval_s: mean time between Poisson arrivals, s; None for a batch.
-        num_executors: number of executors, of one class.
-        moving_delay_s: time that an executor takes to move to another job, s.
+        num_executors: number of executors, all of one class.
+        moving_delay_s: time to move an executor to another job, s.
     """
 
     name: str

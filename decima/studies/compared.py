@@ -1,10 +1,11 @@
-"""Results of studies that compare schedulers on a cluster: tidy rows, table, notes, JSON and bars."""
+"""Results of studies that compare schedulers on a cluster: tidy rows, table, notes, JSON and bar chart."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from functools import partial
-from typing import Any
+from types import MappingProxyType
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 import pandas as pd
@@ -20,68 +21,66 @@ from decima.policy.files import policy_path, read_about
 from decima.registry import policy_named
 from decima.show.style import draw_bars, legend_beside, new_axes
 from decima.show.tables import interval_text, metric_text, new_table
+from decima.studies.cells import OPTIONS, Source
 from decima.studies.outcome import FULL, UNKNOWN, Claim, Outcome
 from workloads.arrivals import JobSequence
+from workloads.errors import did_you_mean
 
 __all__ = [
-    "GROUPS",
-    "change",
-    "change_text",
-    "compared",
-    "jct_s",
-    "jobs_by_work",
-    "plot_bars",
-    "study_table",
-    "summary",
-    "tidy",
+    *("GROUPS", "change", "change_text", "choose_settings", "compared"),
+    *("jct_s", "jobs_by_work", "summary", "tidy"),
 ]
 
-#: (condition, scheduler) -> the paper's figure as a text; the condition is empty if there is only one.
+# A condition is the name of an evaluation setting; it is empty in studies with a single setting.
+#: (condition, scheduler) -> result of the paper, as text.
 Paper = Mapping[tuple[str, str], str]
 #: (condition, scheduler) -> row of ``summarise``.
 Means = Mapping[tuple[str, str], Mapping[str, float]]
 
-#: Jobs are grouped by total work, each group a fifth of them.
+
+class _FromSource(Protocol):
+    @property
+    def source(self) -> Source: ...
+
+
+_S = TypeVar("_S", bound=_FromSource)
+
+#: Number of groups of jobs by total work; all groups have the same size.
 GROUPS = 5
-#: Metrics of every table, and entries of the JSON.
+#: Metrics in each table.
 COLUMNS = ("mean_jct_s", "p95_jct_s", "utilisation")
+#: Columns of ``summarise`` in the JSON.
 IN_JSON = (
-    "mean_jct_s",
-    "mean_jct_ci95_s",
-    "makespan_s",
-    "makespan_ci95_s",
-    "p95_jct_s",
-    "utilisation",
-    "load",
-    "fragmentation",
+    *("mean_jct_s", "mean_jct_ci95_s", "makespan_s", "makespan_ci95_s"),
+    *("p95_jct_s", "utilisation", "load", "fragmentation"),
 )
 
 
 def tidy(comparisons: Mapping[str, Comparison]) -> pd.DataFrame:
-    """Return results by condition as one table: ``condition``, and the columns of ``Comparison.runs``."""
+    """Concatenate ``Comparison.runs`` of all conditions; the first column is ``condition``."""
     tables = [each.runs.assign(condition=name) for name, each in comparisons.items()]
     whole = pd.concat(tables, ignore_index=True)
     return whole[["condition", *whole.columns.drop("condition")]]
 
 
 def jct_s(runs: pd.DataFrame, scheduler: str, condition: str = "") -> pd.Series[float]:
-    """Return a scheduler's mean JCT on each sequence, s, by seed."""
+    """Return a scheduler's mean JCT on each sequence, s; the index is the seed."""
     chosen = runs[(runs["scheduler"] == scheduler) & (runs["condition"] == condition)]
     return chosen.set_index("seed")["mean_jct_s"]
 
 
 def change(runs: pd.DataFrame, one: str, other: str, condition: str = "") -> Interval:
-    """Return the relative difference of a scheduler's mean JCT to another's, paired by sequence."""
+    """Return the relative change of the mean JCT from scheduler ``other`` to ``one``, paired by sequence."""
     return paired_change(jct_s(runs, one, condition), jct_s(runs, other, condition))
 
 
 def change_text(runs: pd.DataFrame, one: str, other: str) -> str:
-    """Format the change of a scheduler's mean JCT against another's, with its interval."""
+    """Format ``change`` with its interval, and name the scheduler that it is relative to."""
     return f"{interval_text(change(runs, one, other), '+.1%')} against {other}"
 
 
 def summary(runs: pd.DataFrame, reference: str = HINDSIGHT) -> Means:
-    """Average tidy results over the seeds: (condition, scheduler) -> row of ``summarise``."""
+    """Average tidy results over seeds. Returns: (condition, scheduler) -> row of ``summarise``."""
     return {
         (str(condition), name): row
         for condition, mine in runs.groupby("condition", sort=False)
@@ -90,10 +89,10 @@ def summary(runs: pd.DataFrame, reference: str = HINDSIGHT) -> Means:
 
 
 def jobs_by_work(sequence: JobSequence) -> list[NDArray[np.int64]]:
-    """Group job indices by total work into ``GROUPS`` groups of equal size, the smallest jobs first.
+    """Split job indices into ``GROUPS`` groups of equal size by total work, smallest jobs first.
 
     Raises:
-        CompareError: there are fewer jobs than groups.
+        CompareError: fewer jobs than groups.
     """
     if len(sequence) < GROUPS:
         raise CompareError(
@@ -103,15 +102,43 @@ def jobs_by_work(sequence: JobSequence) -> list[NDArray[np.int64]]:
     return np.array_split(np.argsort(work_ms, kind="stable"), GROUPS)
 
 
+def choose_settings(
+    settings: Mapping[str, _S], names: Sequence[str], sources: Container[Source], noun: str
+) -> tuple[list[_S], list[str]]:
+    """Choose evaluation settings to run, by name or by the available jobs.
+
+    Args:
+        settings: all settings by name.
+        names: names of settings; if empty, all settings whose jobs are available.
+        sources: available sources of jobs.
+        noun: word for a setting in error messages.
+
+    Returns:
+        Chosen settings, and names of all others, in order.
+
+    Raises:
+        CompareError: unknown setting, or setting whose jobs are not available.
+    """
+    for name in names:
+        if name not in settings:
+            known = f"{did_you_mean(name, tuple(settings))}, expected one of {', '.join(settings)}"
+            raise CompareError(f"no {noun} is named {name!r}{known}")
+        if settings[name].source not in sources:
+            raise CompareError(f"the {noun} {name} needs {OPTIONS[settings[name].source]}")
+    chosen = {
+        name: each for name, each in settings.items() if (name in names if names else each.source in sources)
+    }
+    return list(chosen.values()), [name for name in settings if name not in chosen]
+
+
 def compared(
     name: str,
     title: str,
     comparisons: Mapping[str, Comparison],
     *,
-    runs: pd.DataFrame | None = None,
     reference: str = HINDSIGHT,
     columns: Sequence[str] = (),
-    paper: Paper | None = None,
+    paper: Paper = MappingProxyType({}),
     notes: Sequence[str] = (),
     claims: Sequence[Claim] = (),
     tables: Sequence[Table] = (),
@@ -124,17 +151,18 @@ def compared(
     Args:
         name: name of the study.
         title: title of the table.
-        comparisons: condition -> comparison; the condition is empty if there is only one.
-        runs: results of ``tidy``; by default computed here.
-        reference: reference scheduler.
-        columns: further metrics of the table, see ``METRICS``.
-        paper: the paper's figures.
-        notes, claims, tables: those of the study; general ones are added.
-        curves: variant -> rows of its ``metrics.jsonl``.
+        comparisons: condition -> complete comparison.
+        reference: scheduler that others are compared with.
+        columns: further columns of the table, names in ``METRICS``.
+        paper: results of the paper.
+        notes: notes of the study; notes on the table and on training are added.
+        claims: claims of the paper.
+        tables: further tables.
+        curves: displayed name of a policy -> rows of its ``metrics.jsonl``.
         extra: further entries of the JSON.
-        pictures: file name -> function that draws the picture; by default bars.
+        pictures: file name -> function that draws the picture; by default a bar chart of the mean JCT.
     """
-    runs, paper = tidy(comparisons) if runs is None else runs, paper or {}
+    runs = tidy(comparisons)
     means, policies = summary(runs, reference), _policies(comparisons)
     seeds = next(iter(comparisons.values())).conditions.num_experiments
     table = study_table(f"{title}, {seeds} experiments", means, reference, columns, paper)
@@ -146,9 +174,7 @@ def compared(
         claims,
         {
             "title": title,
-            "conditions": [
-                _entry(condition, each, runs, means, paper) for condition, each in comparisons.items()
-            ],
+            "conditions": [_entry(name, each, runs, means, paper) for name, each in comparisons.items()],
             "policies": policies,
             "learning_curves": {variant: list(rows) for variant, rows in (curves or {}).items()},
             "notes": list(notes),
@@ -163,9 +189,9 @@ def study_table(
     means: Means,
     reference: str = HINDSIGHT,
     columns: Sequence[str] = (),
-    paper: Paper | None = None,
+    paper: Paper = MappingProxyType({}),
 ) -> Table:
-    """Return the table of means, s, beside the paper's figures; see ``summary`` and ``compared``."""
+    """Return the table of means, in seconds, with the results of the paper; for the arguments see ``compared``."""
     several = len({condition for condition, _ in means}) > 1
     metrics = [name for name in METRICS if name in (*COLUMNS, *columns)]
     names = [*["Condition"] * several, "Scheduler"]
@@ -182,7 +208,7 @@ def study_table(
             scheduler,
             *(metric_text(row, name, UNKNOWN) for name in metrics),
             "" if scheduler == reference else change,
-            (paper or {}).get((condition, scheduler), UNKNOWN),
+            paper.get((condition, scheduler), UNKNOWN),
             style="bold" if scheduler == FULL else None,
         )
         above = condition
@@ -219,16 +245,14 @@ def _training_notes(policies: Mapping[str, Mapping[str, Any]]) -> list[str]:
 def _entry(
     condition: str, comparison: Comparison, runs: pd.DataFrame, means: Means, paper: Paper
 ) -> dict[str, Any]:
-    """Return the JSON entry of one condition."""
+    """Return the JSON of one condition."""
     facts = comparison.conditions.to_dict()
     del facts["semantics"]
     first = ("workload", "executors", "executor_classes", "memory_demand", "moving_delay_s")
     schedulers = {}
     for name, spec in comparison.schedulers.items():
-        mine, row = (
-            runs[(runs["condition"] == condition) & (runs["scheduler"] == name)],
-            means[condition, name],
-        )
+        mine = runs[(runs["condition"] == condition) & (runs["scheduler"] == name)]
+        row = means[condition, name]
         schedulers[name] = {
             "scheduler": spec,
             **{each: row[each] for each in IN_JSON},
@@ -248,7 +272,7 @@ def _entry(
 
 
 def _policies(comparisons: Mapping[str, Comparison]) -> dict[str, dict[str, Any]]:
-    """Return policy file -> its metadata and the schedulers that use it."""
+    """Return metadata of each policy file, with the names of schedulers that use it."""
     names: dict[str, dict[str, None]] = {}
     for comparison in comparisons.values():
         for name, spec in comparison.schedulers.items():
@@ -260,7 +284,7 @@ def _policies(comparisons: Mapping[str, Comparison]) -> dict[str, dict[str, Any]
 
 
 def plot_bars(means: Means) -> Figure:
-    """Draw each scheduler's mean JCT with its interval: a group of bars for each condition."""
+    """Draw a bar chart of mean JCTs with intervals, one group of bars per condition."""
     groups: dict[str, dict[str, Interval]] = {}
     for (condition, name), row in means.items():
         group = groups.setdefault(condition.replace(", ", ",\n"), {})

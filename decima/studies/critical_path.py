@@ -1,10 +1,10 @@
 """Section 5.1 and appendix E of the Decima paper: which graph neural networks (GNNs) can find critical paths.
 
-The encoder learns, by supervised learning on random DAGs, to estimate the critical path of every stage: the most work
-on a path from the stage, cp(v) = work(v) + max cp(child). The test is a choice on larger, unseen DAGs that are partly
-complete: of the stages whose parents are complete, which has the longest critical path? A maximum over children is not
-a sum of one function of each child. With the second function, g, that follows the sum, a network can learn it; with the
-sum alone, as in common GNNs, it cannot.
+An encoder is trained on random DAGs, by supervised learning, to estimate the critical path of each stage: the largest
+work on any path from the stage, cp(v) = work(v) + max cp(child). The test uses larger, unseen, partly complete DAGs:
+among stages with complete parents, the encoder has to find the one with the longest critical path. A maximum over
+children is not a sum of a function of each child. A second function, g, after the sum makes it learnable; the sum
+alone, as in common GNNs, does not.
 """
 
 from __future__ import annotations
@@ -36,15 +36,16 @@ from workloads.sources.synthetic import random_dag
 
 __all__ = ["accuracy", "critical_path", "critical_paths", "draw_dags", "final", "measure", "train"]
 
-#: Name -> whether g follows the sum over children.
+#: Displayed name of a network -> whether g follows the sum over children.
 LEVELS = {"two-level": True, "single-level": False}
 
-#: Number of stages of training DAGs (TPC-H jobs have up to 18), and of test DAGs.
+#: Ranges of the number of stages in training DAGs (TPC-H jobs have up to 18) and in test DAGs.
 LEARN_STAGES, TEST_STAGES = (5, 20), (21, 30)
+#: Gradient steps at full size; DAGs in a training batch, training batches, and DAGs in the test.
 ITERATIONS = 2400
 BATCH, NUM_BATCHES, NUM_TESTS = 128, 80, 1000
 LEARNING_RATE, MAX_GRADIENT_NORM = 7e-3, 1.0
-#: Largest work of a stage, in the unit of critical paths.
+#: Largest work of a stage, in the same unit as critical paths.
 MOST_WORK = 1.0
 #: Inverse temperature of the softmax over critical paths.
 SHARPNESS = 5.0
@@ -52,28 +53,28 @@ SHARPNESS = 5.0
 
 @dataclass(frozen=True, eq=False)
 class Dags:
-    """Random DAGs that are partly complete, without their complete stages.
+    """Incomplete stages of random DAGs.
 
     Attributes:
-        graphs: B DAGs with S stages in all. The one feature, float [S, 1], is the stage's work.
-        frontier: indices of the stages whose parents are all complete, int64; at least two in each DAG.
+        graphs: B DAGs with S stages in total. The only feature, float [S, 1], is the work of a stage.
+        frontier: indices of stages whose parents are all complete, int64; at least two in each DAG.
     """
 
     graphs: GraphTensors
     frontier: Tensor
 
     def with_work(self, random: np.random.Generator) -> Dags:
-        """Return the same DAGs with new works, uniform up to ``MOST_WORK``."""
+        """Return the same DAGs with newly drawn work, uniform up to ``MOST_WORK``."""
         work = random.random(self.graphs.features.shape, dtype=np.float32) * np.float32(MOST_WORK)
         return Dags(replace(self.graphs, features=torch.from_numpy(work)), self.frontier)
 
 
 def draw_dags(num_dags: int, stages: tuple[int, int], random: np.random.Generator) -> Dags:
-    """Draw DAGs and their works.
+    """Draw random DAGs with random work.
 
     Args:
-        num_dags: B.
-        stages: least and largest number of stages, complete ones included.
+        num_dags: number of DAGs, B.
+        stages: least and largest number of stages, including complete stages.
         random: random generator.
     """
     drawn = [_draw_dag(stages, random) for _ in range(num_dags)]
@@ -100,11 +101,16 @@ def draw_dags(num_dags: int, stages: tuple[int, int], random: np.random.Generato
 def _draw_dag(
     stages: tuple[int, int], random: np.random.Generator
 ) -> tuple[NDArray[np.bool_], NDArray[np.int32]]:
-    """Draw one DAG: which incomplete stages may run, and messages (step, receiver, sender), int32 [edges, 3]."""
+    """Draw one DAG.
+
+    Returns:
+        Whether each incomplete stage is in the frontier, bool [stages], and messages (step, receiver, sender) between
+        incomplete stages, int32 [edges, 3].
+    """
     while True:
         size = int(random.integers(stages[0], stages[1] + 1))
         edges = random_dag(size, random)
-        if random.random() < 0.5:  # drawn DAGs have many joins; reversed ones have many forks
+        if random.random() < 0.5:  # generated DAGs have many joins; reversed DAGs have many forks
             edges = size - 1 - edges[::-1, ::-1]
         complete, waits = np.zeros(size, np.bool_), np.zeros(size, np.bool_)
         share = 0.7 * random.random()
@@ -127,7 +133,7 @@ def _draw_dag(
 
 
 def critical_paths(graphs: GraphTensors) -> Tensor:
-    """Return the critical path of every stage, float [S]; the feature of a stage is its work."""
+    """Return the critical path of each stage, float [S]; the feature of a stage is its work."""
     paths = graphs.features[:, 0].clone()
     for step in graphs.steps:
         source, to = step.edges
@@ -138,12 +144,12 @@ def critical_paths(graphs: GraphTensors) -> Tensor:
 
 
 class StagePaths(nn.Module):
-    """A policy's encoder and a linear readout of each stage's embedding.
+    """The encoder of a policy, with a linear readout of stage embeddings.
 
     Args:
         aggregate: whether g follows the sum over children.
         seed: seed of the initial weights.
-        embedding: width of the embeddings; the other layers are the paper's.
+        embedding: size of an embedding; hidden layers have the sizes of the paper.
     """
 
     def __init__(self, aggregate: bool, seed: int, embedding: int = 16) -> None:
@@ -158,7 +164,7 @@ class StagePaths(nn.Module):
             self.readout = nn.Linear(embedding, 1)
 
     def forward(self, graphs: GraphTensors) -> Tensor:
-        """Estimate the critical path of every stage, float [S]."""
+        """Estimate the critical path of each stage, float [S]."""
         paths: Tensor = self.readout(self.encoder.embed_stages(graphs))
         return paths.squeeze(1)
 
@@ -167,22 +173,22 @@ def accuracy(estimates: Tensor, dags: Dags) -> float:
     """Return the share of DAGs in which the frontier stage with the largest estimate has the longest critical path.
 
     Args:
-        estimates: float [S].
-        dags: B DAGs.
+        estimates: estimated critical paths, float [S].
+        dags: DAGs with S stages in total.
     """
     right = _is_longest(estimates, dags) & _is_longest(critical_paths(dags.graphs), dags)
     return float(right.sum()) / dags.graphs.num_graphs
 
 
 def _is_longest(paths: Tensor, dags: Dags) -> Tensor:
-    """Mark the frontier stages with the largest value of their DAG, bool [frontier]."""
+    """Mark frontier stages with the largest value in their DAG, bool [frontier]."""
     values, owner = paths[dags.frontier], dags.graphs.stage_job[dags.frontier]
     largest = values.new_full((dags.graphs.num_graphs,), -torch.inf)
     return values == largest.scatter_reduce_(0, owner, values, "amax")[owner]
 
 
 def _loss(estimates: Tensor, dags: Dags) -> Tensor:
-    """Return the loss: relative errors of all critical paths, and the cross-entropy of the choice that is tested."""
+    """Return the training loss: relative errors of critical paths, plus cross-entropy of the tested choice."""
     paths = critical_paths(dags.graphs)
     off = (estimates - paths) / (paths + 0.3 * MOST_WORK)
     owner = dags.graphs.stage_job[dags.frontier]
@@ -193,10 +199,10 @@ def _loss(estimates: Tensor, dags: Dags) -> Tensor:
 
 
 def train(model: StagePaths, iterations: int, seed: int) -> Iterator[int]:
-    """Train a model in place on DAGs with new works at every iteration.
+    """Train a model in place, on DAGs with newly drawn work in each iteration.
 
     Yields:
-        The number of iterations done: 0 at first, and again after each.
+        Number of iterations done, before the first iteration (0) and after each.
     """
     random = np.random.default_rng((seed, 0))
     batches = [draw_dags(BATCH, LEARN_STAGES, random) for _ in range(min(NUM_BATCHES, iterations))]
@@ -221,17 +227,17 @@ def measure(
     num_measurements: int = 24,
     on_step: Callable[[int, int], None] = lambda done, total: None,
 ) -> tuple[pd.DataFrame, float]:
-    """Train both networks with every seed, on one thread: networks this small are slower on more.
+    """Train both networks with each seed, on one thread, as more threads slow such small networks down.
 
     Args:
         seeds: seeds of initial weights and DAGs.
-        iterations: gradient steps, at least 1.
-        num_measurements: points of each curve after the initial one.
-        on_step: progress callback: the number of iterations done and of all.
+        iterations: number of gradient steps, at least 1.
+        num_measurements: points of each learning curve besides the initial one.
+        on_step: progress callback: number of iterations done, number of all.
 
     Returns:
-        A row for every measurement, columns ``iteration`` (int64), ``accuracy`` (float64, a fraction) on test DAGs,
-        ``network`` (str, of ``LEVELS``) and ``seed`` (int64); and the accuracy of random guesses.
+        Learning curves, one row per measurement; columns ``iteration`` (int64), ``accuracy`` (float64, fraction of
+        test DAGs), ``network`` (str, key of ``LEVELS``) and ``seed`` (int64). And the accuracy of random choices.
     """
     curves: list[pd.DataFrame] = []
     chances: list[float] = []
@@ -256,14 +262,14 @@ def measure(
 
 
 def final(curves: pd.DataFrame) -> pd.DataFrame:
-    """Return the final accuracies: a row for each network, a column for each seed."""
+    """Return accuracies after training; rows are networks, columns are seeds."""
     last = curves[curves["iteration"] == curves["iteration"].max()]
     table: pd.DataFrame = last.pivot_table("accuracy", "network", "seed").loc[list(LEVELS)]
     return table
 
 
 def critical_path(part: Part, seeds: int, budget: float) -> Outcome:
-    """Measure which networks find critical paths; ``budget`` is a factor on the iterations."""
+    """Measure which networks find critical paths; ``budget`` is the factor on iterations."""
     iterations = max(1, round(budget * ITERATIONS))
     curves, chance = measure(range(seeds), iterations, on_step=partial(part.tell, "training"))
     return Outcome(
@@ -287,11 +293,12 @@ def critical_path(part: Part, seeds: int, budget: float) -> Outcome:
     )
 
 
+#: Network -> label and colour in the picture.
 _LOOKS = {"two-level": ("two-level: g of the sum", BLUE), "single-level": ("single-level: the sum", RED)}
 
 
 def accuracy_table(curves: pd.DataFrame, chance: float) -> Table:
-    """Return the table of final accuracies, percent."""
+    """Return the table of accuracies after training, percent."""
     accuracies = final(curves)
     title = f"Critical paths in DAGs of {_range(TEST_STAGES)} stages, {len(accuracies.columns)} seeds"
     table = new_table(title, "Aggregation", "Mean", "Lowest", "Highest")
@@ -304,7 +311,7 @@ def accuracy_table(curves: pd.DataFrame, chance: float) -> Table:
 
 
 def plot_accuracy(curves: pd.DataFrame, chance: float) -> Figure:
-    """Draw the accuracy over the iterations: mean and range over the seeds."""
+    """Draw the accuracy over iterations: mean and range over seeds."""
     figure, axes = new_axes(6, 3.5)
     for network, rows in curves.groupby("network", sort=False):
         points = 100 * rows.groupby("iteration")["accuracy"].agg(["mean", "min", "max"])

@@ -1,7 +1,7 @@
-"""Section 7.4 of the Decima paper, with Figures 13, 14, 15a and 22 and Table 2: ablations of the policy.
+"""Section 7.4 of the Decima paper, with Figures 13, 14, 15a and 22 and Table 2: variants of the policy.
 
-Policies for other objectives, ablations, other encodings of the parallelism limit, out-of-distribution arrivals,
-unknown task durations. Networks of public re-implementations are compared too.
+Other objectives, ablations, encodings of the parallelism limit, arrivals out of the training distribution, and unknown
+task durations. Networks of public re-implementations of Decima are variants too.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ from matplotlib.ticker import LogFormatter, MaxNLocator
 
 from decima.evaluation.tuning import HINDSIGHT, MAKESPAN_HINDSIGHT
 from decima.learning.metrics import read_metrics
-from decima.policy.config import Feature
 from decima.show.style import LEGEND, finish_axes, legend_beside, new_axes, new_figure, styles
 from decima.studies.compared import compared, tidy
 from decima.studies.outcome import FULL, RULE, Outcome
@@ -24,43 +23,34 @@ from decima.studies.study import Study, Variant
 from simulator.cluster.picture import draw_schedule
 from simulator.cluster.record import EpisodeRecord
 
-__all__ = [
-    "fig13",
-    "fig14",
-    "fig15a",
-    "fig22",
-    "plot_fig13",
-    "plot_fig14",
-    "plot_fig15a",
-    "reimplementations",
-    "table2",
-]
+__all__ = ["fig13", "fig14", "fig15a", "fig22", "plot_fig13", "plot_fig14", "plot_fig15a", "table2"]
 
 # ---- Figure 13: objectives ---------------------------------------------------------------------------------
 
 MOVES_COST, MOVES_FREE = "moves take 2 s", "moves are free"
-#: Policies by their objective.
+#: Displayed names of policies, by objective.
 FOR_JCT, FOR_JCT_FREE, FOR_MAKESPAN = "decima for JCT", "decima for JCT, free moves", "decima for makespan"
-#: Condition and scheduler of each panel: each policy under the condition of its training.
+#: Condition and policy of each panel: each policy is shown in its training setting.
 PANELS = ((MOVES_COST, FOR_JCT), (MOVES_FREE, FOR_JCT_FREE), (MOVES_COST, FOR_MAKESPAN))
 
 
 def fig13(study: Study) -> Outcome:
-    """Compare three policies: trained for the average JCT with the moving delay, without it, and for the makespan."""
-    no_delay = Variant("batch-free-moves", study.config("batch", cluster__moving_delay=0.0))
-    makespan = Variant("batch-makespan", study.config("makespan"))
+    """Compare policies trained for the mean JCT with moving delay, the mean JCT without it, and the makespan."""
+    variants = {
+        FOR_JCT_FREE: Variant("batch-free-moves", study.config("batch", cluster__moving_delay=0.0)),
+        FOR_MAKESPAN: Variant("batch-makespan", study.config("makespan")),
+    }
     costly = study.conditions(num_experiments=50, num_jobs=20)
     free = replace(costly, cluster=replace(costly.cluster, moving_delay_ms=0.0))
-    jct_policy = study.full_policy(study.batch_variant(), shipped_for=costly)
-    trained = study.train(no_delay, makespan)
     schedulers = {
-        "fair": "fair",
-        HINDSIGHT: HINDSIGHT,
-        "weighted fair for makespan": MAKESPAN_HINDSIGHT,
-        RULE: RULE,
-        FOR_JCT: jct_policy,
-        FOR_JCT_FREE: trained[no_delay.name],
-        FOR_MAKESPAN: trained[makespan.name],
+        **{
+            "fair": "fair",
+            HINDSIGHT: HINDSIGHT,
+            "weighted fair for makespan": MAKESPAN_HINDSIGHT,
+            RULE: RULE,
+        },
+        FOR_JCT: study.full_policy(study.batch_variant(), shipped_for=costly),
+        **study.train(variants),
     }
     comparisons = study.compare({MOVES_COST: (costly, schedulers), MOVES_FREE: (free, schedulers)}, keep=True)
     records = [comparisons[condition].episodes[name] for condition, name in PANELS]
@@ -80,7 +70,7 @@ def fig13(study: Study) -> Outcome:
 
 
 def plot_fig13(records: Sequence[EpisodeRecord]) -> Figure:
-    """Draw the schedules of the three policies, in the order of ``PANELS``, on one time axis."""
+    """Draw the schedules of three policies, in the order of ``PANELS``, on one time axis."""
     end_s = max(record.end_ms for record in records) / 1000
     figure = new_figure(8, 9)
     for place, ((condition, scheduler), record) in enumerate(zip(PANELS, records, strict=True)):
@@ -95,9 +85,10 @@ def plot_fig13(records: Sequence[EpisodeRecord]) -> Figure:
 
 # ---- Figure 14: ablations ----------------------------------------------------------------------------------
 
+#: Displayed names of ablations.
 NO_LIMITS, NO_GRAPH = "no parallelism control", "no graph embedding"
 UNFIXED, BATCH = "unfixed sequences", "trained on batches"
-#: Networks of public re-implementations of Decima.
+#: Displayed names of networks of public re-implementations of Decima.
 PLAIN, ATTENTION = "plain GNN", "attention"
 NOTE = (
     f"As in public re-implementations, {PLAIN}: no second network after the sums over children, and one output per "
@@ -106,10 +97,10 @@ NOTE = (
 
 
 def reimplementations(executors: int) -> dict[str, dict[str, object]]:
-    """Return the settings of ``PolicyConfig`` in which networks of public re-implementations differ, by name.
+    """Return networks of public re-implementations: displayed name -> settings of ``PolicyConfig`` that differ.
 
     Args:
-        executors: executors of the cluster, which is the number of limits with an output.
+        executors: number of executors, hence of parallelism limits.
     """
     plain: dict[str, object] = {"aggregate": False, "summary_aggregate": False}
     outputs: dict[str, object] = {"limit": "outputs", "num_limits": executors, "wait": False}
@@ -117,12 +108,12 @@ def reimplementations(executors: int) -> dict[str, dict[str, object]]:
 
 
 def _overrides(settings: Mapping[str, object]) -> dict[str, object]:
-    """Return settings of ``PolicyConfig`` as keywords of ``Study.config``."""
+    """Turn settings of ``PolicyConfig`` into keyword arguments of ``Study.config``."""
     return {f"policy__overrides__{name}": value for name, value in settings.items()}
 
 
 def fig14(study: Study, loads: Sequence[float]) -> Outcome:
-    """Compare the full policy with ablations, other networks, and weighted fair sharing, by load.
+    """Compare the full policy with ablations, other networks and weighted fair sharing at several loads.
 
     All policies are trained at the highest load.
     """
@@ -135,7 +126,7 @@ def fig14(study: Study, loads: Sequence[float]) -> Outcome:
         config = study.config("stream", workload__interval=interval_s, **settings)
         return Variant(f"{full.name}-{name}", config)
 
-    batches = replace(study, num_jobs=None)  # the length of streams says nothing of batches
+    batches = replace(study, num_jobs=None)  # ``num_jobs`` is the length of streams
     variants = {
         NO_LIMITS: without("no-limits", **_overrides({"limit": "none", "wait": False})),
         NO_GRAPH: without("no-graph", **_overrides({"graph": False})),
@@ -144,14 +135,14 @@ def fig14(study: Study, loads: Sequence[float]) -> Outcome:
     }
     for name, shape in reimplementations(study.executors).items():
         variants[name] = without(name.replace(" ", "-"), **_overrides(shape))
-    # All policies have equal training, so the full policy is not a shipped one. The policy for batches has its own
-    # configuration, as has the shipped specialist.
+    # All policies are trained equally, so no shipped policy replaces the full one. The policy for batches has its own
+    # training configuration, which is that of the shipped specialist.
     schedulers = {HINDSIGHT: HINDSIGHT, RULE: RULE, FULL: study.full_policy(full)}
     num_jobs = variants[BATCH].config.workload.jobs
     specialist = batches.specialist(batches.conditions(num_experiments=1, num_jobs=num_jobs))
     ready = {} if specialist is None else {BATCH: specialist}
-    trained = study.train(*(variant for name, variant in variants.items() if name not in ready))
-    schedulers |= {name: ready.get(name) or trained[variant.name] for name, variant in variants.items()}
+    trained = study.train({name: variant for name, variant in variants.items() if name not in ready})
+    schedulers |= {name: (trained | ready)[name] for name in variants}
     names = {load: f"load {100 * load:g}%" for load in loads}
     conditions = {
         names[load]: study.conditions(num_experiments=10, num_jobs=400, interval_s=intervals[load])
@@ -168,7 +159,6 @@ def fig14(study: Study, loads: Sequence[float]) -> Outcome:
         "fig14",
         f"{conditions[names[loads[0]]].num_jobs} {study.workload.name} jobs, {study.executors} executors",
         comparisons,
-        runs=runs,
         paper={
             **{(name, NO_LIMITS): "unstable from 55% on" for name in conditions},
             **{(names[load], UNFIXED): "2 times decima's" for load in loads if load > 0.75},
@@ -190,7 +180,7 @@ def fig14(study: Study, loads: Sequence[float]) -> Outcome:
 
 
 def plot_fig14(runs: pd.DataFrame) -> Figure:
-    """Draw the mean JCT over the load, a line for each policy; conditions are named ``load 85%`` and so on."""
+    """Draw the mean JCT over the load, one line per policy; conditions have names such as ``load 85%``."""
     figure, axes = new_axes(7, 4)
     means = runs.pivot_table("mean_jct_s", "condition", "scheduler", sort=False)
     places = [float(str(name).removeprefix("load ").removesuffix("%")) for name in means.index]
@@ -205,18 +195,19 @@ def plot_fig14(runs: pd.DataFrame) -> Figure:
 
 # ---- Figure 15a: encodings of the parallelism limit --------------------------------------------------------
 
+#: Displayed names of encodings.
 OUTPUTS, STAGES = "an output per limit", "limits of stages"
 
-#: As the paper trains from nothing (section 5.3, challenge 1, and appendix C): 16 episodes an iteration, which end
-#: early at first. Under an untrained policy jobs would only pile up, and the policy would learn to get out of states
-#: that a better one never gets into. Mean ends are in mean times between arrivals.
+#: Training without warm start, as in the paper (section 5.3, challenge 1, and appendix C): 16 episodes per iteration,
+#: with short episodes first. Under an untrained policy jobs only accumulate, so long episodes would teach it to leave
+#: states that a trained policy never reaches. Mean lengths of episodes are in mean times between arrivals.
 SEQUENCES, FIRST_END, LAST_END = 4, 10, 60
 
 
 def fig15a(study: Study, load: float) -> Outcome:
-    """Compare limits as an input of one score function, as separate outputs, and of single stages; and other networks.
+    """Compare encodings of the parallelism limit: input of a score function, separate outputs, limits of stages.
 
-    A checkpoint has no learning curve, so all policies are trained.
+    Other networks take part as well. All policies are trained, as a checkpoint has no learning curve.
     """
     interval_s = study.interval_for_load(load)
     shapes: dict[str, tuple[str, dict[str, object]]] = {
@@ -237,12 +228,10 @@ def fig15a(study: Study, load: float) -> Outcome:
             **_overrides({"wait": False} | shape),
         )
         variants[name] = Variant(f"stream-{interval_s:g}s-scratch-{suffix}", config)
-    trained = study.train(*variants.values())
+    schedulers = {HINDSIGHT: HINDSIGHT, RULE: RULE} | study.train(variants)
     conditions = study.conditions(num_experiments=10, num_jobs=400, interval_s=interval_s)
-    schedulers = {HINDSIGHT: HINDSIGHT, RULE: RULE}
-    schedulers |= {name: trained[variant.name] for name, variant in variants.items()}
-    folders = {name: study.policies / variant.name for name, variant in variants.items()}
-    curves = {name: read_metrics(folder / "metrics.jsonl") for name, folder in folders.items()}
+    files = {name: study.policies / variant.name / "metrics.jsonl" for name, variant in variants.items()}
+    curves = {name: read_metrics(file) for name, file in files.items()}
     return compared(
         "fig15a",
         study.title(conditions),
@@ -262,10 +251,10 @@ def fig15a(study: Study, load: float) -> Outcome:
 
 
 def plot_fig15a(curves: Mapping[str, Sequence[Mapping[str, float]]]) -> Figure:
-    """Draw the JCT on the validation sequences over the iterations; dashed: the tuned weighted fair.
+    """Draw the mean JCT on validation sequences over iterations; dashed: tuned weighted fair.
 
     Args:
-        curves: variant -> rows of its ``metrics.jsonl``.
+        curves: displayed name of a policy -> rows of its ``metrics.jsonl``.
     """
     figure, axes = new_axes(7, 4)
     looks = styles([*curves, HINDSIGHT])
@@ -274,7 +263,7 @@ def plot_fig15a(curves: Mapping[str, Sequence[Mapping[str, float]]]) -> Figure:
         iterations = [row["iteration"] for row in judged]
         axes.plot(iterations, [row["validation_mean_jct_s"] for row in judged], label=name, **looks[name])
     first = next(row for rows in curves.values() for row in rows if "improvement" in row)
-    # improvement = 1 - JCT / JCT of the tuned weighted fair, which is the same for all: same sequences
+    # improvement = 1 - JCT / JCT of tuned weighted fair, which is equal for all policies: same sequences
     tuned = first["validation_mean_jct_s"] / (1 - first["improvement"])
     axes.axhline(tuned, label=HINDSIGHT, linewidth=1, **looks[HINDSIGHT])
     finish_axes(axes, xlabel="Iterations", ylabel="Average job completion time (s)", ylim=(0, None))
@@ -287,32 +276,23 @@ def plot_fig15a(curves: Mapping[str, Sequence[Mapping[str, float]]]) -> Figure:
 
 #: Features that depend on task durations.
 DURATIONS = (
-    "mean_task_ms",
-    "unclaimed_work_ms",
-    "remaining_work_ms",
-    "job_work_ms",
-    "lasting_executors",
-    "thrifty_executors",
-    "fast_executors",
+    *("mean_task_ms", "unclaimed_work_ms", "remaining_work_ms", "job_work_ms"),
+    *("lasting_executors", "thrifty_executors", "fast_executors"),
 )
 BLIND = "without durations"
 
 
 def fig22(study: Study) -> Outcome:
-    """Compare the full policy with one that has only numbers of tasks and the DAG, on batches of 20 jobs."""
+    """Compare the full policy with a policy that sees no task durations, on batches of 20 jobs."""
     full = study.batch_variant()
     shape = full.config.policy.build()
-    features = {
-        "stage_features": _without_durations(shape.stage_features),
-        "job_features": _without_durations(shape.job_features),
+    features: dict[str, object] = {
+        kind: [each.model_dump(mode="json") for each in getattr(shape, kind) if each.name not in DURATIONS]
+        for kind in ("stage_features", "job_features")
     }
     blind = Variant("batch-no-durations", study.config("batch", **_overrides(features)))
-    schedulers = {
-        "fair": "fair",
-        HINDSIGHT: HINDSIGHT,
-        FULL: study.full_policy(full),
-        BLIND: study.train(blind)[blind.name],
-    }
+    schedulers = {"fair": "fair", HINDSIGHT: HINDSIGHT, FULL: study.full_policy(full)}
+    schedulers |= study.train({BLIND: blind})
     conditions = study.conditions(num_experiments=50, num_jobs=20)
     return compared(
         "fig22",
@@ -327,26 +307,20 @@ def fig22(study: Study) -> Outcome:
     )
 
 
-def _without_durations(features: Sequence[Feature]) -> list[dict[str, object]]:
-    return [feature.model_dump(mode="json") for feature in features if feature.name not in DURATIONS]
-
-
 # ---- Table 2: more arrivals than in training ---------------------------------------------------------------
 
-#: Ratio of the intervals between arrivals in the paper: "anti-skewed" training, 75 s; test, 45 s.
+#: Mean time between arrivals in the paper's "anti-skewed" training (75 s), relative to the test (45 s).
 SPARSE = 75 / 45
 HERE, FEWER_ARRIVALS = "decima trained there", "decima trained with fewer arrivals"
 
 
 def table2(study: Study, load: float) -> Outcome:
-    """Compare a policy trained on streams at a high load with one trained on sparser arrivals."""
+    """Compare a policy trained on streams at this load with a policy trained on sparser arrivals."""
     interval_s = study.interval_for_load(load)
-    dense = study.stream_variant(interval_s)
     sparse = study.stream_variant(float(f"{interval_s * SPARSE:.3g}"))
-    trained = study.train(dense, sparse)
+    trained = study.train({HERE: study.stream_variant(interval_s), FEWER_ARRIVALS: sparse})
     conditions = study.conditions(num_experiments=10, num_jobs=400, interval_s=interval_s)
-    schedulers = {HINDSIGHT: HINDSIGHT, RULE: RULE}
-    schedulers |= {HERE: trained[dense.name], FEWER_ARRIVALS: trained[sparse.name]}
+    schedulers = {HINDSIGHT: HINDSIGHT, RULE: RULE} | trained
     paper = {HINDSIGHT: "91.2 ± 23.5", HERE: "65.4 ± 28.7", FEWER_ARRIVALS: "104.8 ± 37.6"}
     return compared(
         "table2",

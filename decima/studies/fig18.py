@@ -1,8 +1,7 @@
-"""Figure 18 of the Decima paper: how well the simulator predicts Spark, from recordings or from runs made now.
+"""Figure 18 of the Decima paper: accuracy of the simulator's predictions of Spark, from recorded or from live runs.
 
-Recorded runs: see ``decima.evaluation.spark.fidelity``. With ``--live``, Decima schedules single jobs and mixtures of
-jobs on a real Spark, as in the paper; tasks sleep (``live_spark``), and the overhead of a task is measured before each
-run.
+For recorded runs see ``decima.evaluation.spark.fidelity``. With ``--live``, Decima schedules single jobs and mixtures
+of jobs on a real Spark, as in the paper. Tasks sleep (``live_spark``); their overhead is measured before each run.
 """
 
 from __future__ import annotations
@@ -33,20 +32,17 @@ from workloads.sources.open import EMBEDDED, open_workload
 
 __all__ = ["fig18", "live_outcome", "notes", "plot", "tables"]
 
-#: Largest mean errors of the paper's simulator (Figure 18, appendix D): jobs alone on the cluster, jobs that share it.
+#: Largest mean errors in the paper (Figure 18, appendix D), for a job alone on the cluster and for jobs sharing it.
 PAPER_MEAN_ERROR = {"alone": 0.05, "sharing": 0.09}
-#: Column heading of the tables -> prediction.
+# Heading of a column -> prediction, one of ``PREDICTIONS``.
 _LATER = {"No waves": "no waves", "No par.": "no parallelism", "No driver": "no driver"}
 QUERY_ERRORS = {"Error": ALL, "Rerun": "rerun", "Replay": "replay", **_LATER}
 MIXTURE_ERRORS = {
-    "Error": ALL,
-    "Mean JCT": "mean JCT",
-    "Rerun": "rerun",
-    "Replay": "replay",
-    "From alone": FROM_ALONE,
-    "No moving": "no moving",
+    **{"Error": ALL, "Mean JCT": "mean JCT", "Rerun": "rerun", "Replay": "replay"},
+    **{"From alone": FROM_ALONE, "No moving": "no moving"},
     **_LATER,
 }
+#: Spark's scheduling mode -> marker and colour; kind of run -> colour.
 SHARING = {"FIFO": ("o", GREEN), "FAIR": ("s", PINK)}
 WHERE = {"alone": SKY, "sharing": RED}
 
@@ -59,7 +55,7 @@ def fig18(
     seeds: int = 10,
     batches: int | None = None,
 ) -> Outcome:
-    """Compare real with predicted runs: recorded runs, or with ``live`` runs of a real Spark made now.
+    """Compare real and predicted times, of recorded runs or, with ``live``, of new runs on a real Spark.
 
     Raises:
         OptionError: options of the other mode, no recordings, or no pyspark.
@@ -73,8 +69,8 @@ def fig18(
     part.refuse({"batches": "it is for --live"})
     if not recordings:
         raise OptionError(
-            "fig18 needs runs on real Spark: --recordings DIR; python -m workloads.spark.recorder makes them, "
-            "or --live runs jobs now"
+            "fig18 needs runs on a real Spark: --recordings DIR names recordings of python -m "
+            "workloads.spark.recorder, and --live makes new runs"
         )
     on_step = partial(part.tell, "predicting")
     found = measure_fidelity(load_recordings(recordings), executors or 2, seeds, on_step)
@@ -100,7 +96,7 @@ def _rounded(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def tables(fidelity: Fidelity) -> list[Table]:
-    """Return the tables of queries alone on the cluster and of mixtures, as far as there are any; seconds, percent."""
+    """Return a table of single queries and a table of mixtures, if recorded; times in seconds, errors in percent."""
     queries, mixtures, found = fidelity.queries(), fidelity.mixtures(), []
     if not queries.empty:
         labels = [f"{query}  {data}" for data, query in queries.index]
@@ -108,7 +104,7 @@ def tables(fidelity: Fidelity) -> list[Table]:
         found.append(_table(title, "Query", labels, queries, QUERY_ERRORS))
     if not mixtures.empty:
         labels = [f"{name}  {sharing}" for name, sharing in mixtures["sharing"].items()]
-        # Mixtures recorded once are predicted from runs alone anyway.
+        # Mixtures recorded only once are predicted from single runs, so two columns would be the same.
         hidden = () if "rerun error" in mixtures else ("Rerun", "From alone")
         errors = {heading: name for heading, name in MIXTURE_ERRORS.items() if heading not in hidden}
         found.append(_table("Applications that share it", "Mixture", labels, mixtures, errors))
@@ -133,7 +129,7 @@ def _table(
 
 
 def notes(fidelity: Fidelity) -> list[str]:
-    """Return the errors beside the paper's, and the meaning of the columns, one sentence a line."""
+    """Return errors with those of the paper, and explanations of the columns, one sentence each."""
     summary, found = fidelity.summary().to_dict("index"), []
     for where, what in (("alone", "Alone"), ("sharing", "Sharing")):
         if (figures := summary.get((where, ALL))) is not None:
@@ -141,11 +137,9 @@ def notes(fidelity: Fidelity) -> list[str]:
                 f"{what}: mean error {figures['mean']:.1%} (paper: at most {PAPER_MEAN_ERROR[where]:.0%}), "
                 f"95th percentile {figures['p95']:.1%}."
             )
-    if ("alone", "rerun") in summary:
-        mean = summary["alone", "rerun"]["mean"]
-        found.append(
-            f"Rerun: predicted by the other half's wall time, {mean:.1%}: how much Spark itself varies."
-        )
+    if (rerun := summary.get(("alone", "rerun"))) is not None:
+        varies = "how much Spark itself varies"
+        found.append(f"Rerun: predicted by the other half's wall time, {rerun['mean']:.1%}: {varies}.")
     off = (fidelity.replays["replay"] / fidelity.replays["real"] - 1).abs()
     found.append(
         f"Replay: simulated from a run's own durations; of all {len(off)} runs alone {off.mean():.1%}, "
@@ -168,10 +162,10 @@ def notes(fidelity: Fidelity) -> list[str]:
 
 
 def plot(fidelity: Fidelity) -> Figure:
-    """Draw real and simulated times with the error in percent, as the paper's Figure 18.
+    """Draw real and simulated times and their errors, as Figure 18 of the paper.
 
-    A panel for each data set has a pair of bars a query. Below: simulated against real job completion time of the
-    applications of mixtures, and the mean errors with and without each effect.
+    The upper panels, one per data set, have two bars per query. The lower panels show the simulated over the real JCT
+    of applications in mixtures, and mean errors without each effect that the simulator models.
     """
     queries, mixed = fidelity.queries(), not fidelity.applications.empty
     panels = [] if queries.empty else queries.index.unique("data").tolist()
@@ -205,7 +199,7 @@ def _plot_queries(axes: Axes, queries: pd.DataFrame) -> None:
 
 
 def _plot_mixtures(axes: Axes, applications: pd.DataFrame) -> None:
-    """Draw simulated against real completion times; below the diagonal the simulator is too fast."""
+    """Draw the simulated over the real JCT; below the diagonal the prediction is too short."""
     longest = 1.05 * applications[["real", ALL]].max().max() / 1000
     line, allowed = np.array([0.0, longest]), PAPER_MEAN_ERROR["sharing"]
     low, high = line * (1 - allowed), line * (1 + allowed)
@@ -222,7 +216,7 @@ def _plot_mixtures(axes: Axes, applications: pd.DataFrame) -> None:
 
 
 def _plot_effects(axes: Axes, mean_errors: pd.Series[float]) -> None:
-    """Draw the mean error of each prediction, a pair of bars each."""
+    """Draw mean errors, two bars per prediction: a job alone, and jobs sharing the cluster."""
     place = np.arange(len(PREDICTIONS))
     for offset, (where, colour) in zip((-0.2, 0.2), WHERE.items(), strict=True):
         if where in mean_errors.index.get_level_values("where"):
@@ -238,18 +232,18 @@ def _plot_effects(axes: Axes, mean_errors: pd.Series[float]) -> None:
     axes.legend(ncols=2, loc="lower right", bbox_to_anchor=(1, 1), **LEGEND)
 
 
-# ---- with Decima in charge of a real Spark -----------------------------------------------------------------
+# ---- live runs with Decima as the scheduler of Spark -------------------------------------------------------
 
 ALONE, MIXTURES = "alone", "mixtures"
 PAPER = dict(zip((ALONE, MIXTURES), PAPER_MEAN_ERROR.values(), strict=True))
-#: Size of the runs. A stage of few tasks ends with its longest task, whose duration is noise that no simulator knows.
+#: Default size of live runs. With fewer tasks, the longest task of a stage, which is noise, would dominate its time.
 SETTING = Setting(batches=3, tasks=0.2)
 
 
 def _live(part: Part, executors: int | None, batches: int | None) -> Outcome:
-    """Run single jobs and mixtures on a real Spark scheduled by Decima, and predict them.
+    """Run single jobs and mixtures on a real Spark under Decima, and predict them.
 
-    Executors and batches are by default those of ``SETTING``; there are twice as many single jobs as mixtures.
+    ``SETTING`` has the default numbers of executors and mixtures; there are two single jobs per mixture.
     """
     setting = replace(SETTING, executors=executors or SETTING.executors, batches=batches or SETTING.batches)
     alone = replace(setting, jobs=1, batches=2 * setting.batches)
@@ -270,7 +264,7 @@ def live_outcome(runs: pd.DataFrame, setting: Setting) -> Outcome:
     """Return the outcome of live runs.
 
     Args:
-        runs: a row for each run, columns ``kind`` (``alone`` or ``mixtures``), ``run`` (int64), ``real_ms`` and
+        runs: one row per run; columns ``kind`` (``alone`` or ``mixtures``), ``run`` (int64), and ``real_ms`` and
             ``predicted_ms`` (float64, mean JCT).
         setting: size of the mixtures; single jobs have the same executors and durations.
     """
@@ -305,13 +299,13 @@ def live_outcome(runs: pd.DataFrame, setting: Setting) -> Outcome:
 
 
 def _errors(runs: pd.DataFrame) -> dict[str, dict[str, float]]:
-    """Return kind -> mean absolute ``error`` of the predictions, and mean ``bias``, as fractions."""
+    """Return mean absolute ``error`` and mean signed ``bias`` of predictions by kind of run, as fractions."""
     off = (runs["predicted_ms"] / runs["real_ms"] - 1).groupby(runs["kind"])
     return {kind: {"error": float(each.abs().mean()), "bias": float(each.mean())} for kind, each in off}
 
 
 def plot_live_fidelity(runs: pd.DataFrame, setting: Setting) -> Figure:
-    """Draw the real and the predicted mean JCT of each run."""
+    """Draw the real and the predicted mean JCT of each run, one panel per kind of run."""
     figure, errors = new_figure(10, 4), _errors(runs)
     titles = {ALONE: "A job alone", MIXTURES: f"Mixtures of {setting.jobs} jobs"}
     for axes, (kind, title) in zip(figure.subplots(1, 2), titles.items(), strict=True):

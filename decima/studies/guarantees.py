@@ -1,4 +1,4 @@
-"""Cost of guarantees: mean JCT, tails and violations with and without a factor on the JCT under fair sharing."""
+"""Cost of guarantees ``no-later-than``: change of mean and tail JCT, and violations with and without guarantee."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from matplotlib.figure import Figure
 from decima.evaluation.comparison import Comparison
 from decima.evaluation.guarantees import fair_rule
 from decima.evaluation.metrics import Interval, bootstrap_interval, mean_interval, paired_change
-from decima.policy.shipped import specialists
 from decima.registry import LEARNED
 from decima.schedulers.guarantees.spec import Guarantees
 from decima.show.style import LEGEND, finish_axes, new_figure, styles
@@ -24,22 +23,22 @@ from decima.studies.study import Study
 
 __all__ = ["FACTORS", "Cost", "costs", "guarantees", "plot_guarantees"]
 
-#: Factors on the JCT under fair sharing.
+#: Default bounds on the JCT, as factors on the JCT under fair sharing.
 FACTORS = (1.5, 2.0, 3.0)
-#: Rules that are compared; the last one starves large jobs.
+#: Heuristics; ``las`` starves large jobs.
 RULES = ("fair", RULE, "las")
 
 
 class Cost(NamedTuple):
-    """Cost of a factor for a scheduler: means over the experiments, paired with the scheduler alone.
+    """Effect of a guarantee on a scheduler, averaged over experiments; changes are paired by experiment.
 
     Attributes:
         mean: change of the mean JCT, as a fraction.
         p99: change of the 99th percentile of the JCT, as a fraction.
         worst_slowdown: change of the largest slowdown of a job.
-        late: share of the jobs that are later than the factor allows, of the scheduler alone, and with the guarantee.
-        latest_s: largest lateness in an experiment, s, of both.
-        changed: share of the decisions that the guarantee changed.
+        late: share of jobs that are later than the guarantee allows, without and with the guarantee.
+        latest_s: largest lateness of a job in an experiment, s, without and with the guarantee.
+        changed: share of decisions that the guarantee changed.
     """
 
     mean: Interval
@@ -51,18 +50,17 @@ class Cost(NamedTuple):
 
 
 def guarantees(study: Study, load: float, factors: Sequence[float]) -> Outcome:
-    """Compare schedulers with and without ``no-later-than`` on streams of 200 jobs."""
+    """Compare schedulers with and without guarantees on streams of 200 jobs."""
     interval_s = study.interval_for_load(load)
     conditions = study.conditions(num_experiments=20, num_jobs=200, interval_s=interval_s)
     factors = sorted(set(factors)) or FACTORS
-    learned = {FULL: LEARNED if study.checkpoint is None else f"{LEARNED}:{study.checkpoint}"}
-    if (batch := "tpch-batch" if "profiles" in study.source else "embedded-batch") in specialists():
-        learned[f"{LEARNED}:{batch}"] = f"{LEARNED}:{batch}"
-    alone = {**{name: name for name in RULES}, **learned}
-    schedulers = dict(alone)
-    for name, spec in alone.items():
-        for factor in factors:
-            schedulers[_kept(name, factor)] = f"{spec}{Guarantees(no_later_than=factor).suffix}"
+    policy = LEARNED if study.checkpoint is None else f"{LEARNED}:{study.checkpoint}"
+    alone = {name: name for name in (*RULES, FULL, *study.specialists("batch"))} | {FULL: policy}
+    schedulers = alone | {
+        _kept(name, factor): f"{spec}{Guarantees(no_later_than=factor).suffix}"
+        for name, spec in alone.items()
+        for factor in factors
+    }
     comparisons = study.compare({"": (conditions, schedulers)})
     found = {name: {factor: costs(comparisons[""], name, factor) for factor in factors} for name in alone}
     table = new_table(
@@ -93,7 +91,7 @@ def guarantees(study: Study, load: float, factors: Sequence[float]) -> Outcome:
             )
     return compared(
         "guarantees",
-        f"{conditions.num_jobs} {study.workload.name} jobs {interval_s:g} s apart, {study.executors} executors",
+        study.title(conditions),
         comparisons,
         reference=RULE,
         columns=("p99_jct_s", "worst_slowdown"),
@@ -108,8 +106,8 @@ def guarantees(study: Study, load: float, factors: Sequence[float]) -> Outcome:
         extra={
             "interval_s": interval_s,
             "costs": {
-                name: {f"{factor:g}": each._asdict() for factor, each in by.items()}
-                for name, by in found.items()
+                name: {f"{factor:g}": each._asdict() for factor, each in by_factor.items()}
+                for name, by_factor in found.items()
             },
         },
         pictures={"guarantees": partial(plot_guarantees, found)},
@@ -122,44 +120,36 @@ def _kept(scheduler: str, factor: float) -> str:
 
 
 def costs(comparison: Comparison, scheduler: str, factor: float) -> Cost:
-    """Return the cost of a guarantee: a scheduler's results with it, without it, and under the fair rule."""
+    """Compare a scheduler with and without the guarantee of a factor on the JCT under the fair rule."""
     kept, rule = _kept(scheduler, factor), fair_rule(comparison.conditions.cluster)
-    runs = {
-        name: comparison.runs[comparison.runs["scheduler"] == name].set_index("seed")
-        for name in (scheduler, kept)
-    }
-    late_s = {name: _late_s(comparison.jobs, name, rule, factor) for name in (scheduler, kept)}
-    by_seed = {name: each.groupby(level="seed") for name, each in late_s.items()}
-
-    def change(metric: str) -> pd.Series[float]:
-        return runs[kept][metric] - runs[scheduler][metric]
-
-    p99 = bootstrap_interval(change("p99_jct_s"))
-    scale = float(runs[scheduler]["p99_jct_s"].mean())
-    both = (by_seed[scheduler], by_seed[kept])
-    rates = [mean_interval(each.apply(lambda late: (late > 0).mean())) for each in both]
-    latest = [bootstrap_interval(each.max().clip(lower=0.0)) for each in both]
+    by_name = dict(iter(comparison.runs.set_index("seed").groupby("scheduler")))
+    alone, guaranteed = by_name[scheduler], by_name[kept]
+    late_s = [
+        _late_s(comparison.jobs, name, rule, factor).groupby(level="seed") for name in (scheduler, kept)
+    ]
+    rates = [mean_interval(each.apply(lambda late: (late > 0).mean())) for each in late_s]
+    latest = [bootstrap_interval(each.max().clip(lower=0.0)) for each in late_s]
+    p99 = bootstrap_interval(guaranteed["p99_jct_s"] - alone["p99_jct_s"])
+    scale = float(alone["p99_jct_s"].mean())
     return Cost(
-        paired_change(runs[kept]["mean_jct_s"], runs[scheduler]["mean_jct_s"]),
+        paired_change(guaranteed["mean_jct_s"], alone["mean_jct_s"]),
         Interval(p99.mean / scale, p99.half_width / scale),
-        bootstrap_interval(change("worst_slowdown")),
+        bootstrap_interval(guaranteed["worst_slowdown"] - alone["worst_slowdown"]),
         (rates[0], rates[1]),
         (latest[0], latest[1]),
-        float(runs[kept]["overruled"].sum() / runs[kept]["decisions"].sum()),
+        float(guaranteed["overruled"].sum() / guaranteed["decisions"].sum()),
     )
 
 
 def _late_s(jobs: pd.DataFrame, scheduler: str, rule: str, factor: float) -> pd.Series[float]:
-    """Return how much later than a factor each job is, s, negative for jobs in time; index ``seed``, ``job``."""
-    jct_s = {
-        name: jobs[jobs["scheduler"] == name].set_index(["seed", "job"])["jct_s"]
-        for name in (scheduler, rule)
-    }
-    return jct_s[scheduler] - factor * jct_s[rule]
+    """Return the lateness of each job, s, negative for jobs in time; the index is ``seed``, ``job``."""
+    jct_s = jobs.set_index(["scheduler", "seed", "job"])["jct_s"]
+    late_s: pd.Series[float] = jct_s[scheduler] - factor * jct_s[rule]
+    return late_s
 
 
 def plot_guarantees(found: Mapping[str, Mapping[float, Cost]]) -> Figure:
-    """Draw the cost in mean JCT by the factor; late jobs and the latest job, alone (dashed) and with the guarantee."""
+    """Draw the change of the mean JCT, late jobs and the largest lateness over factors; dashed: without guarantee."""
     figure = new_figure(13, 4)
     cost, late, latest = figure.subplots(1, 3)
     looks = styles(found)

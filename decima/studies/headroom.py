@@ -1,8 +1,9 @@
-"""Headroom: the largest possible gain over the best rule, estimated before any training.
+"""Headroom: upper bound on the gain of learning over the best heuristic, estimated without training.
 
-On each sequence a search with hindsight changes the order and the limits of the rule ``priced-srpt`` job by job. It
-knows the arrivals and the noise of all tasks, so that no scheduler can be expected to get as far. What is left of its
-gain under other task noise does not need that knowledge. Lower bounds say what no scheduler is expected to get below.
+On each sequence, a search in hindsight tunes the order and the parallelism limit of each job under ``priced-srpt``. The
+search knows all arrivals and the noise of all tasks, so no online scheduler is expected to reach its result. The part
+of the gain that remains under other task noise does not need this knowledge. Lower bounds on the mean JCT hold for any
+scheduler, in expectation.
 """
 
 from __future__ import annotations
@@ -42,23 +43,23 @@ if TYPE_CHECKING:
 
 __all__ = ["RULES", "FactorSrpt", "headroom", "outcome", "srpt_flow_ms"]
 
-#: Rules whose best is compared with.
+#: Heuristics; the best of them is the reference.
 RULES = ("fair", "weighted-fair:-1", "profiled-srpt", "priced-srpt", "packed-srpt", "inelastic-first")
-#: Rows of the result that are no rules.
+#: Displayed names of the search result, of results under other task noise, and of lower bounds.
 HINDSIGHT, OTHER_NOISE = "hindsight", "other noise"
 ALONE, SPEED_SCALED = "each job alone", "speed-scaled SRPT"
 BOUNDS = (ALONE, SPEED_SCALED)
-#: Other task noise has the seed of the sequence plus this and above.
+#: Offset from seeds of sequences to seeds of other task noise.
 NOISE_OFFSET = 40_000_000
-#: Standard deviation of the first candidates, as logarithms of factors.
+#: Initial standard deviation of the search, in logarithms of factors.
 FIRST_STEP = 0.3
 
 
 class FactorSrpt(PricedSrpt):
-    """``PricedSrpt`` with a factor on the order and on the limit of each job.
+    """``PricedSrpt`` with two factors for each job: on its rank in the order, and on its parallelism limit.
 
     Args:
-        logs: logarithms of the factors, float64 [2, jobs of the sequence].
+        logs: logarithms of both factors, float64 [2, jobs of the sequence].
     """
 
     def __init__(self, logs: NDArray[np.float64]) -> None:
@@ -79,31 +80,31 @@ def headroom(
     on_step: Callable[[int, int], None] = lambda done, total: None,
     on_compile: Callable[[int, int], None] = lambda done, total: None,
 ) -> pd.DataFrame:
-    """Search with hindsight on each sequence, and run the rules.
+    """Run heuristics and a search in hindsight on each sequence, and compute lower bounds.
 
-    The search is CMA-ES with a diagonal covariance (Ros and Hansen, PPSN 2008).
+    The search is CMA-ES with a diagonal covariance matrix (Ros and Hansen, PPSN 2008).
 
     Args:
-        conditions: cluster, jobs and seeds.
-        rules: names of schedulers.
-        budget: episodes of the search on each sequence, at least 1.
-        noises: draws of other task noise, at least 1.
-        workers: see ``check_workers``; a process for each CPU if omitted.
-        on_step: progress callback: sequences done, of all.
-        on_compile: progress callback while code is compiled for the first time.
+        conditions: evaluation setting: cluster, jobs and seeds.
+        rules: names of heuristics.
+        budget: number of episodes of the search on each sequence, at least 1.
+        noises: number of draws of other task noise, at least 1.
+        workers: see ``check_workers``; by default one process per CPU.
+        on_step: progress callback: number of sequences done, number of all.
+        on_compile: progress callback of the first compilation of code.
 
     Returns:
-        A row for each sequence and scheduler; columns ``seed``, ``scheduler`` and ``mean_jct_s``. Besides the rules
-        there are ``hindsight``; ``each job alone`` and ``speed-scaled SRPT``, lower bounds; and, for ``other noise``,
-        ``other noise: priced-srpt``, the rule that the search began with, and ``other noise: hindsight``.
+        One row per sequence and scheduler; columns ``seed``, ``scheduler`` and ``mean_jct_s``. Besides heuristics, the
+        schedulers are ``hindsight``; the lower bounds ``each job alone`` and ``speed-scaled SRPT``; and results under
+        other task noise, ``other noise: priced-srpt`` and ``other noise: hindsight``.
 
     Raises:
-        CompareError: the package cma is not installed, or a rule failed.
+        CompareError: the package cma is not installed, or a heuristic failed.
     """
     try:
         import cma  # noqa: F401
     except ImportError:
-        raise CompareError("a search needs the package cma: pip install -e '.[tune]'") from None
+        raise CompareError("the search needs the package cma: pip install -e '.[tune]'") from None
     names = tuple(dict.fromkeys((*rules, RULE)))
     workers = workers or available_cpus()
     compile_parts(conditions, names, workers, on_compile)
@@ -118,20 +119,20 @@ def headroom(
 
 
 def outcome(runs: pd.DataFrame, conditions: Conditions) -> Outcome:
-    """Return table, notes and picture of the result of ``headroom``."""
+    """Return the outcome for results of ``headroom``."""
     runs = runs.assign(condition="")
     names = list(dict.fromkeys(runs["scheduler"]))
     rules = [name for name in names if name not in (HINDSIGHT, *BOUNDS) and not name.startswith(OTHER_NOISE)]
     jct = {name: jct_s(runs, name) for name in names}
     best = min(rules, key=lambda name: float(jct[name].mean()))
     changes = {name: paired_change(jct[name], jct[best]) for name in names}
+    drawn = {name: changes[name] for name in (*rules, HINDSIGHT, *BOUNDS)}
     held = paired_change(jct[f"{OTHER_NOISE}: {HINDSIGHT}"], jct[f"{OTHER_NOISE}: {RULE}"])
     table = new_table(f"Headroom, {len(jct[best])} sequences", "Scheduler", "Mean JCT", f"vs {best}")
-    for name in (*rules, HINDSIGHT, *BOUNDS):
+    for name in drawn:
         change = UNKNOWN if name == best else interval_text(changes[name], "+.1%")
-        table.add_row(
-            name, interval_text(mean_interval(jct[name])), change, end_section=name in (rules[-1], HINDSIGHT)
-        )
+        mean = interval_text(mean_interval(jct[name]))
+        table.add_row(name, mean, change, end_section=name in (rules[-1], HINDSIGHT))
     gain = paired_change(jct[HINDSIGHT], jct[RULE])
     return Outcome(
         "headroom",
@@ -152,16 +153,12 @@ def outcome(runs: pd.DataFrame, conditions: Conditions) -> Outcome:
             "changes": {name: change._asdict() for name, change in changes.items()},
             "held_under_other_noise": held._asdict(),
         },
-        pictures={
-            "headroom": partial(
-                plot_headroom, {name: changes[name] for name in (*rules, HINDSIGHT, *BOUNDS)}, best
-            )
-        },
+        pictures={"headroom": partial(plot_headroom, drawn, best)},
     )
 
 
 def plot_headroom(changes: Mapping[str, Interval], best: str) -> Figure:
-    """Draw the change of the mean JCT of rules, search and lower bounds against the best rule, paired by sequence."""
+    """Draw changes of the mean JCT against the best heuristic: heuristics, search, and lower bounds."""
     figure, axes = new_axes(7, 0.35 * len(changes) + 1.5)
     axes.axvline(0, color=GREY)
     for place, (name, (mean, half_width)) in enumerate(list(changes.items())[::-1]):
@@ -176,7 +173,7 @@ def plot_headroom(changes: Mapping[str, Interval], best: str) -> Figure:
 def _sequence_ms(
     rules: Sequence[str], budget: int, noises: int, conditions: Conditions, seed: int
 ) -> tuple[int, dict[str, float]]:
-    """Run rules and search on one sequence; return the mean JCT of each, ms."""
+    """Run heuristics and search on one sequence. Returns: seed, and mean JCT by scheduler, ms."""
     cluster, sequence = conditions.cluster_of(seed), conditions.sequence(seed)
     records = {name: run_scheduler(cluster, sequence, name) for name in rules}
     found = {name: record.mean_jct_ms for name, record in records.items()}
@@ -196,7 +193,7 @@ def _sequence_ms(
 def _search(
     cluster: ClusterConfig, sequence: JobSequence, budget: int, seed: int
 ) -> tuple[NDArray[np.float64], float]:
-    """Return the best logarithms of factors, float64 [2, jobs], and their mean JCT, ms."""
+    """Return the best logarithms of factors, float64 [2, jobs], and the mean JCT with them, ms."""
     import cma
 
     shape = (2, len(sequence))
@@ -211,7 +208,7 @@ def _search(
 
 
 def _least_work_ms(profile: JobProfile) -> float:
-    """Return the executor time that a job needs at least on average: each task at its cheapest level and wave, ms."""
+    """Return the least mean executor time of a job, ms: each task at its cheapest parallelism level and wave."""
     total_ms = 0.0
     for stage in profile.stages:
         tables = (stage.durations.table(wave) for wave in Wave)
@@ -221,16 +218,16 @@ def _least_work_ms(profile: JobProfile) -> float:
 
 
 def srpt_flow_ms(arrival_ms: NDArray[np.float64], size_ms: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return how long each job is in a single machine that serves the shortest remaining job first, with preemption.
+    """Return flow times of jobs on one machine under preemptive shortest remaining processing time (SRPT).
 
-    No order of service has a lower mean (Schrage, 1968).
+    No other order of service has a lower mean flow time (Schrage, 1968).
 
     Args:
-        arrival_ms: float64 [n], ascending.
-        size_ms: float64 [n]; time that the machine needs for each job.
+        arrival_ms: arrival times, float64 [n], ascending, ms.
+        size_ms: processing times, float64 [n], ms.
 
     Returns:
-        Time from arrival to completion, float64 [n], ms.
+        Time from arrival to completion of each job, float64 [n], ms.
     """
     completion_ms, waiting = np.zeros(len(size_ms)), list[tuple[float, int]]()
     arrivals = [*arrival_ms.tolist(), math.inf]

@@ -1,11 +1,12 @@
-"""Section 7.3 of the Decima paper, with Figure 11 and Table 3: jobs that need memory, on executors of four sizes.
+"""Section 7.3 of the Decima paper, with Figure 11 and Table 3: jobs with memory demands, executors of four sizes.
 
-The jobs are those of an industrial trace, or TPC-H jobs with memory demands.
+Jobs are from an industrial trace, or TPC-H jobs with random memory demands.
 """
 
 from __future__ import annotations
 
 from functools import partial
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -24,63 +25,54 @@ from decima.studies.study import Study, Variant
 from simulator.cluster.config import TRACE, ExecutorClass
 
 __all__ = [
-    "experiments",
-    "fig11a",
-    "fig11b",
-    "four_sizes",
-    "fragmentation_claim",
-    "learned",
-    "plot_fig11",
-    "table3",
+    *("experiments", "fig11a", "fig11b", "four_sizes", "fragmentation_claim"),
+    *("learned", "plot_fig11", "table3"),
 ]
 
-#: Memory of each executor class; classes are of equal size, with one core an executor.
+#: Memory of an executor, by class; all classes have equally many executors, with one core each.
 MEMORY = (0.25, 0.5, 0.75, 1.0)
 TETRIS = "tetris"
 GRAPHENE_STAR = "tuned-graphene-star"
-#: Heuristics of the paper, each with its best parameters of each experiment; and Graphene itself.
+#: Heuristics of the paper with parameters tuned in hindsight for each experiment, and Graphene.
 HEURISTICS = (HINDSIGHT, "tuned-tetris", "tuned-graphene", GRAPHENE_STAR)
-#: Pure packing, as the paper reads Tetris. It is a setting of the sweep, so it does not run again.
+#: Tetris as the paper describes it, pure packing: one candidate setting of ``tuned-tetris``, so that it runs only once.
 PURE = {TETRIS: "tetris:0:0"}
-#: This project's heuristic that packs.
+#: This project's packing heuristic.
 OURS = "packed-srpt"
 
 
 def experiments(
     study: Study, *, trace: bool, interval_s: float = 4.0, window_s: float = 6480.0, num_experiments: int = 10
 ) -> Conditions:
-    """Return the conditions of section 7.3: 200 TPC-H jobs whose stages need memory from (0, 1], or a trace's windows.
+    """Return the evaluation setting of section 7.3: streams of 200 TPC-H jobs, or windows of a trace.
+
+    Stages of TPC-H jobs demand memory drawn uniformly from (0, 1].
 
     Args:
         study: size and workload.
-        trace: whether the workload has arrival times.
+        trace: whether to replay a trace.
         interval_s: mean time between TPC-H jobs, s; with 4 s, 200 executors are busy for about 80 % of the time.
-        window_s: length of a trace's windows, s; 6480 s cuts the excerpt of docs/studies.md into twelve.
+        window_s: length of a window of the trace, s; 6480 s cuts the excerpt in docs/studies.md into twelve windows.
         num_experiments: number of experiments at full size.
 
     Raises:
         CompareError: the executors cannot be divided among the classes.
-        WorkloadError: the workload has arrival times and should not, or the other way round.
+        WorkloadError: the workload has arrival times but ``trace`` is false, or vice versa.
     """
-    classes = four_sizes(study.executors)
+    size: dict[str, Any] = {
+        "num_experiments": num_experiments,
+        "executor_classes": four_sizes(study.executors),
+    }
     if trace:
-        return study.replay(
-            num_experiments=num_experiments, window_s=window_s, executor_classes=classes, semantics=TRACE
-        )
-    return study.conditions(
-        num_experiments=num_experiments,
-        num_jobs=200,
-        interval_s=interval_s,
-        memory_demand="uniform",
-        executor_classes=classes,
-    )
+        return study.replay(window_s=window_s, semantics=TRACE, **size)
+    return study.conditions(num_jobs=200, interval_s=interval_s, memory_demand="uniform", **size)
 
 
 def four_sizes(executors: int) -> tuple[ExecutorClass, ...]:
-    """Divide executors equally among classes, one class for each size of ``MEMORY``.
+    """Divide executors equally among classes, one class for each entry of ``MEMORY``.
 
     Raises:
-        CompareError: the executors cannot be divided equally.
+        CompareError: the number of executors is not a multiple of the number of classes.
     """
     count, rest = divmod(executors, len(MEMORY))
     if rest or not count:
@@ -89,17 +81,17 @@ def four_sizes(executors: int) -> tuple[ExecutorClass, ...]:
 
 
 def _as_option(classes: tuple[ExecutorClass, ...]) -> str:
-    """Return executor classes as the setting ``cluster.classes`` of a training."""
+    """Format executor classes as the setting ``cluster.classes`` of a training configuration."""
     return ",".join(f"{kind.count}x{kind.memory:g}" for kind in classes)
 
 
 def learned(study: Study, conditions: Conditions) -> str:
-    """Return the policy as a scheduler: the checkpoint, else the shipped policy, else a policy trained now.
+    """Return the policy as a scheduler: the checkpoint, else the shipped policy, else a newly trained policy.
 
-    The shipped policy for traces was trained on jobs outside the windows that schedulers are compared on.
+    The shipped policy for traces was trained on jobs of other windows than those of the comparison.
 
     Raises:
-        CompareError: no policy for traces ships.
+        CompareError: the installation has no policy for traces.
     """
     if study.checkpoint is not None:
         return f"{LEARNED}:{study.checkpoint}"
@@ -108,22 +100,16 @@ def learned(study: Study, conditions: Conditions) -> str:
     if shipped.is_file() and (trace or "profiles" in study.source):
         return f"{LEARNED}:{shipped}"
     if trace:
-        raise CompareError(
-            "no policy for traces comes with this installation: give one with --checkpoint FILE"
-        )
+        raise CompareError("this installation has no policy for traces: name one with --checkpoint FILE")
     interval_s = conditions.interval_ms / 1000
-    config = study.config(
-        "packing",
-        cluster__classes=_as_option(conditions.cluster.executor_classes),
-        workload__interval=interval_s,
-        workload__memory_demand="uniform",
-    )
-    variant = Variant(f"packing-{interval_s:g}s", config)
-    return study.train(variant)[variant.name]
+    jobs = {"workload__interval": interval_s, "workload__memory_demand": "uniform"}
+    classes = _as_option(conditions.cluster.executor_classes)
+    config = study.config("packing", cluster__classes=classes, **jobs)
+    return study.train({FULL: Variant(f"packing-{interval_s:g}s", config)})[FULL]
 
 
 def fragmentation_claim(runs: pd.DataFrame) -> Claim:
-    """Check the claim on fragmentation: unused memory is 4 to 13 % above that of pure packing."""
+    """Check the paper's claim that unused memory is 4 to 13 % above that of pure packing."""
     means = runs.groupby("scheduler")["fragmentation"].mean()
     ours, theirs = float(means[FULL]), float(means[TETRIS])
     here = f"{ours:.1%} of the memory of busy executors; {TETRIS} {theirs:.1%}: {ours / theirs - 1:+.0%}"
@@ -132,21 +118,21 @@ def fragmentation_claim(runs: pd.DataFrame) -> Claim:
 
 # ---- Figure 11: a trace, and TPC-H jobs --------------------------------------------------------------------
 
-#: Number of sequences for tuning in advance; of a trace, its last windows.
+#: Number of sequences on which heuristics are tuned in advance: TPC-H streams, last windows of a trace.
 NUM_TRAINING, TRACE_TRAINING = 6, 2
 #: Heuristics without parameters, and Graphene* tuned in advance.
 OTHERS = ("fair", "drf", f"{GRAPHENE_STAR}:once")
 
 
 def fig11a(study: Study, window_s: float) -> Outcome:
-    """Compare schedulers on ten windows of a trace that no policy was trained on."""
+    """Compare schedulers on ten windows of a trace, on which no policy was trained."""
     conditions = experiments(study, trace=True, window_s=window_s)
     title = f"Windows of {window_s:g} s of {study.workload.name}, {study.executors} executors of 4 sizes"
     return _fig11(study, conditions, "fig11a", title, paper=0.32)
 
 
 def fig11b(study: Study, interval_s: float) -> Outcome:
-    """Compare schedulers on ten streams of 200 TPC-H jobs, whose stages need memory from (0, 1]."""
+    """Compare schedulers on ten streams of 200 TPC-H jobs with memory demands from (0, 1]."""
     conditions = experiments(study, trace=False, interval_s=interval_s)
     return _fig11(study, conditions, "fig11b", f"{study.title(conditions)} of 4 sizes", paper=0.43)
 
@@ -163,7 +149,6 @@ def _fig11(study: Study, conditions: Conditions, name: str, title: str, paper: f
         name,
         title,
         comparisons,
-        runs=runs,
         paper={("", FULL): f"-{paper:.0%} against Graphene*"},
         columns=("fragmentation",),
         claims=(
@@ -186,14 +171,14 @@ def _fig11(study: Study, conditions: Conditions, name: str, title: str, paper: f
 
 
 def _lower(paper: str, runs: pd.DataFrame, other: str, by: float = 0.0) -> Claim:
-    """Claim that Decima's JCT is lower by the fraction ``by``: the interval excludes 0 and reaches ``by``."""
+    """Check whether Decima's mean JCT is lower by the fraction ``by``: the interval excludes 0 and reaches ``by``."""
     mean, half_width = change(runs, FULL, other)
     holds = mean + half_width < 0 and mean - half_width <= -by
     return Claim(paper, f"{FULL}: {change_text(runs, FULL, other)}", holds)
 
 
 def plot_fig11(runs: pd.DataFrame) -> Figure:
-    """Draw the average JCT of each scheduler with its interval, top to bottom, on a logarithmic axis."""
+    """Draw mean JCTs with intervals on a logarithmic axis, one row per scheduler."""
     names = runs["scheduler"].unique()
     means, half_widths = np.array([mean_interval(jct_s(runs, name)) for name in names]).T
     figure, axes = new_axes(7, 0.3 * len(names) + 1)
@@ -211,7 +196,7 @@ def plot_fig11(runs: pd.DataFrame) -> Figure:
 
 # ---- Table 3: more jobs and executors than in training -----------------------------------------------------
 
-#: Ratios of test to training in the paper: concurrent jobs, executors.
+#: Ratios of test to training in the paper: number of concurrent jobs, number of executors.
 TIMES_JOBS, TIMES_EXECUTORS = 15, 10
 HERE = "decima trained there"
 FEWER_JOBS = f"decima trained with {TIMES_JOBS} times fewer jobs"
@@ -219,10 +204,10 @@ FEWER_EXECUTORS = f"decima trained on {TIMES_EXECUTORS} times fewer executors"
 
 
 def table3(study: Study, interval_s: float) -> Outcome:
-    """Compare policies trained in the test's setting, on fewer jobs, and on fewer executors; streams of a trace's jobs.
+    """Compare policies trained in the test setting, with fewer jobs, and with fewer executors.
 
-    One policy was trained where jobs arrive 15 times less often, so that one or two are present at a time. Another one
-    was trained on a tenth of the executors, with a tenth of the arrivals.
+    Test streams have jobs of a trace. One policy was trained with 15 times rarer arrivals, so that one or two jobs are
+    in the system. Another policy was trained with a tenth of the executors and a tenth of the arrivals.
     """
     here = four_sizes(study.executors)
     small = four_sizes(max(1, round(study.executors / TIMES_EXECUTORS)))
@@ -231,12 +216,10 @@ def table3(study: Study, interval_s: float) -> Outcome:
         FEWER_JOBS: _variant(study, interval_s * TIMES_JOBS, here),
         FEWER_EXECUTORS: _variant(study, interval_s * TIMES_EXECUTORS, small),
     }
-    trained = study.train(*variants.values())
+    schedulers = {name: name for name in (HINDSIGHT, GRAPHENE_STAR, OURS)} | study.train(variants)
     conditions = study.conditions(
         num_experiments=10, num_jobs=200, interval_s=interval_s, executor_classes=here, semantics=TRACE
     )
-    schedulers = {name: name for name in (HINDSIGHT, GRAPHENE_STAR, OURS)}
-    schedulers |= {name: trained[variant.name] for name, variant in variants.items()}
     comparisons = study.compare({"": (conditions, schedulers)})
     runs = tidy(comparisons)
     against = partial(change_text, runs)
@@ -246,7 +229,6 @@ def table3(study: Study, interval_s: float) -> Outcome:
         "table3",
         f"{study.title(conditions)} of 4 sizes",
         comparisons,
-        runs=runs,
         paper={("", FEWER_JOBS): "7% above there", ("", FEWER_EXECUTORS): "3% above there"},
         notes=(
             f"In pairs: {'; '.join(pairs)}.",

@@ -1,10 +1,10 @@
-"""Compare Decima with Spark's own schedulers on a real Spark on this machine; tasks sleep (``live_spark``).
+"""Comparison of Decima with Spark's own schedulers on a real Spark on this machine; tasks sleep (``live_spark``).
 
-``fig9-spark`` (Figure 9 of the Decima paper): jobs of one application. The simulator predicts each run from the
-durations of the tasks, and from the overhead of tasks and stages, which a probe job measures before each run.
+``fig9-spark`` (Figure 9 of the Decima paper) runs jobs of one application. The simulator predicts each run from task
+durations and from the overhead of tasks and stages, which a probe job measures before each run.
 
-``spark-applications``: a standalone cluster with one application a job, as in the paper. Executors move between
-applications at the price of a JVM's start.
+``spark-applications`` runs one application per job on a standalone cluster, as in the paper. Moving an executor to
+another application takes the start of a JVM.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ __all__ = ["FIFO", "SHARES", "change", "compare_live", "fig9_spark", "needs_spar
 
 @contextmanager
 def needs_spark(name: str) -> Iterator[None]:
-    """Raise ``OptionError`` if a package for Spark is missing."""
+    """Raise ``OptionError`` if the block needs a package that is not installed; ``name`` is the command."""
     try:
         yield
     except ModuleNotFoundError as error:
@@ -53,24 +53,24 @@ def needs_spark(name: str) -> Iterator[None]:
 
 
 def _column(runs: pd.DataFrame, scheduler: str, name: str = "real_ms") -> pd.Series[float]:
-    """Return a column of a scheduler's runs by batch."""
+    """Return a column of a scheduler's runs; the index is the batch."""
     return runs[runs["scheduler"] == scheduler].set_index("batch")[name].sort_index()
 
 
 def _mean_s(runs: pd.DataFrame, scheduler: str, name: str = "real_ms") -> Interval:
-    """Return the mean of a column over the batches, s."""
+    """Return the mean of a column over batches, s, with its interval."""
     mean_ms, half_width_ms = mean_interval(_column(runs, scheduler, name))
     return Interval(mean_ms / 1000, half_width_ms / 1000)
 
 
 def change(runs: pd.DataFrame, scheduler: str, other: str) -> Interval:
-    """Return the relative difference of the mean JCT to another's; paired by batch, weighted by the other's JCT."""
+    """Return the relative change of the mean JCT from scheduler ``other``, paired by batch, weighted by its JCT."""
     base = _column(runs, other)
     return mean_interval(_column(runs, scheduler) / base - 1, base)
 
 
 def _entries(runs: pd.DataFrame, others: Sequence[str]) -> dict[str, dict[str, Any]]:
-    """Return the JSON entry of each scheduler: mean JCT, ms, and its change against each of ``others``."""
+    """Return the JSON of each scheduler: mean JCT, ms, and its change against each of ``others``."""
     return {
         name: {
             "mean_jct_ms": mean_interval(_column(runs, name))._asdict(),
@@ -81,15 +81,15 @@ def _entries(runs: pd.DataFrame, others: Sequence[str]) -> dict[str, dict[str, A
 
 
 def _change_cells(runs: pd.DataFrame, name: str, others: Sequence[str]) -> list[str]:
-    """Format the changes against others; empty against itself."""
+    """Format changes of the mean JCT against others; empty for the scheduler itself."""
     return ["" if name == other else interval_text(change(runs, name, other), "+.1%") for other in others]
 
 
 # ---- Figure 9: jobs of one application ---------------------------------------------------------------------
 
-#: Shown name -> scheduler; all but Spark's own act through the plugin.
+#: Displayed name -> scheduler; all but Spark's own schedulers decide through the plugin.
 SCHEDULERS = {**SPARKS_OWN, **WEIGHTED_FAIR, LEARNED: LEARNED}
-#: Number of simulated runs that weighted fair sharing is tuned on.
+#: Number of simulated batches on which weighted fair sharing is tuned.
 TRAINING = 20
 
 
@@ -98,7 +98,8 @@ def fig9_spark(part: Part, workload: str | Path | None, **setting: Any) -> Outco
 
     Raises:
         OptionError: pyspark is not installed.
-        LiveSparkError, WorkloadError: see ``compare_live``.
+        LiveSparkError: see ``compare_live``.
+        WorkloadError: see ``compare_live``.
     """
     profiles, size = open_workload(workload or EMBEDDED).profiles, Setting(**setting)
     with needs_spark("fig9-spark"):
@@ -113,28 +114,28 @@ def compare_live(
     tell: Callable[[int, int], None] = lambda done, total: None,
     elsewhere: Mapping[str, str] | None = None,
 ) -> tuple[pd.DataFrame, str]:
-    """Run batches of jobs on a real Spark under each scheduler, and predict them.
+    """Run batches of jobs on a real Spark under each scheduler, and predict their JCT.
 
-    The schedulers take turns with each batch, so that other load of the machine affects all of them.
+    All schedulers run a batch before the next batch starts, so that other load of the machine affects them equally.
 
     Args:
-        profiles: profiles that jobs are drawn from, see ``sleeping_jobs``.
+        profiles: job profiles to draw from, see ``sleeping_jobs``.
         setting: size of the runs.
-        schedulers: shown name -> scheduler.
-        tell: progress callback: the number of runs done and of all.
+        schedulers: displayed name -> scheduler.
+        tell: progress callback: number of runs done, number of all.
         elsewhere: see ``live_spark``.
 
     Returns:
-        A row for each batch and scheduler: ``batch`` (int64), ``scheduler`` (str), ``real_ms`` and ``predicted_ms``
-        (float64, mean JCT), ``task_ms`` and ``stage_ms`` (float64, see ``Overhead``), ``jct_ms`` (lists of float, of
-        each job in order of arrival); and the setting of weighted fair sharing.
+        One row per batch and scheduler; columns ``batch`` (int64), ``scheduler`` (str), ``real_ms`` and
+        ``predicted_ms`` (float64, mean JCT), ``task_ms`` and ``stage_ms`` (float64, see ``Overhead``), ``jct_ms`` (list
+        of float, by job in order of arrival). And the tuned weighted fair sharing, as a scheduler.
 
     Raises:
-        WorkloadError: Spark can run none of the profiles.
+        WorkloadError: Spark cannot run any of the profiles.
         LiveSparkError: Spark or the service does not start, or a job fails.
         ImportError: pyspark is not installed.
     """
-    import pyspark  # noqa: F401  # before anything takes long
+    import pyspark  # noqa: F401  # fails before the work begins
 
     naps = sleeping_jobs(profiles, setting)
     batches = [setting.sequence(naps, setting.seed + batch) for batch in range(setting.batches)]
@@ -168,7 +169,7 @@ def compare_live(
 
 
 def fig9_outcome(runs: pd.DataFrame, alpha: str, setting: Setting) -> Outcome:
-    """Return the outcome of the runs of ``compare_live``."""
+    """Return the outcome for runs and tuned scheduler of ``compare_live``."""
     own = [name for name in SPARKS_OWN if name in runs["scheduler"].unique()]
     entries = _entries(runs, own)
     for name, entry in entries.items():
@@ -211,7 +212,7 @@ def _batches(runs: pd.DataFrame, batch: str) -> Table:
 
 
 def plot_live(runs: pd.DataFrame, batch: str) -> Figure:
-    """Draw the mean JCT under each scheduler, real and predicted; and the real one of each batch."""
+    """Draw the mean JCT under each scheduler, real and predicted, and the real mean JCT of each batch."""
     figure = new_figure(10, 4)
     left, right = figure.subplots(1, 2)
     names, several = runs["scheduler"].unique(), len(runs["batch"].unique()) > 1
@@ -238,24 +239,26 @@ def plot_live(runs: pd.DataFrame, batch: str) -> Figure:
 
 # ---- applications on a standalone cluster ------------------------------------------------------------------
 
-#: Spark's standalone master gives all slots to the first application.
+#: Default of Spark's standalone master: all slots for the first application.
 FIFO = "Spark FIFO"
-#: ``spark.cores.max``: a constant number of slots for each application.
+#: Equal and constant numbers of slots for all applications, with ``spark.cores.max``.
 SHARES = "static shares"
-#: Policies that share the cluster -> scheduler whose colour each has.
+#: Way to share the cluster among applications -> scheduler with its colour in the picture.
 WAYS = {FIFO: "fifo", SHARES: "fair", LEARNED: LEARNED}
-#: Delay between the registrations of simultaneous applications, s, which keeps their order.
+#: Delay between registrations of simultaneous applications, s, which keeps their order.
 APART_S = 0.5
-#: Time limit of a batch: a multiple of the time on one executor, and a constant, s.
-PATIENCE, PATIENCE_S = 1.0, 300.0
+#: Time limit of a batch, s: a constant, plus the time of all its work on one executor.
+TIMEOUT_S = 300.0
 
 
 def spark_applications(part: Part, workload: str | Path | None, **setting: Any) -> Outcome:
-    """Compare policies that share a standalone cluster; ``setting`` has the fields of ``Setting``, executors are slots.
+    """Compare ways to share a standalone cluster; ``setting`` has the fields of ``Setting``, executors are slots.
 
     Raises:
         OptionError: pyspark is not installed.
-        LiveSparkError, RecorderError, WorkloadError: see ``compare_applications``.
+        LiveSparkError: see ``compare_applications``.
+        RecorderError: see ``compare_applications``.
+        WorkloadError: see ``compare_applications``.
     """
     profiles, size = open_workload(workload or EMBEDDED).profiles, Setting(**setting)
     with needs_spark("spark-applications"):
@@ -266,21 +269,21 @@ def spark_applications(part: Part, workload: str | Path | None, **setting: Any) 
 def compare_applications(
     profiles: Sequence[JobProfile], setting: Setting, tell: Callable[[int, int], None]
 ) -> pd.DataFrame:
-    """Run batches of applications, each of one job, on a real cluster. The policies take turns with each batch.
+    """Run batches of applications with one job each on a real cluster, each batch in all ways to share the cluster.
 
     Args:
-        profiles: profiles that jobs are drawn from, see ``sleeping_jobs``.
-        setting: size of the runs; executors are the cluster's slots.
-        tell: progress callback: the number of runs done and of all.
+        profiles: job profiles to draw from, see ``sleeping_jobs``.
+        setting: size of the runs; executors are slots of the cluster.
+        tell: progress callback: number of runs done, number of all.
 
     Returns:
-        A row for each batch and policy: ``batch``, ``scheduler``, ``real_ms`` (mean completion time) and ``jct_ms``
-        (list, of each application in order).
+        One row per batch and way; columns ``batch`` (int64), ``scheduler`` (str, key of ``WAYS``), ``real_ms``
+        (float64, mean completion time) and ``jct_ms`` (list of float, by application in order).
 
     Raises:
-        WorkloadError: Spark can run none of the profiles.
+        WorkloadError: Spark cannot run any of the profiles.
         LiveSparkError: Spark or the service does not start, or an application fails.
-        RecorderError: no Java, no pyspark, or the cluster does not come up.
+        RecorderError: no Java, no pyspark, or the cluster does not start.
     """
     naps = sleeping_jobs(profiles, setting)
     rows: list[dict[str, Any]] = []
@@ -296,7 +299,7 @@ def compare_applications(
 
 
 def _run(jobs: JobSequence, way: str, slots: int, history: Path, where: Path) -> list[float]:
-    """Return the completion times of a batch, ms."""
+    """Run a batch of applications, and return their completion times in order, ms."""
     where.mkdir()
     with ExitStack() as programs:
         settings = {}
@@ -309,34 +312,34 @@ def _run(jobs: JobSequence, way: str, slots: int, history: Path, where: Path) ->
         names = [f"application-{number}" for number in range(len(jobs))]
         for name, profile in zip(names, jobs.profiles, strict=True):
             write_workload(where / f"{name}.json", Workload((profile,), name="sleeping"))
-            # Its first argument is what the cluster knows the application by.
+            # The first argument of ``submit`` identifies the application in the cluster.
             cluster.submit(name, [sys.executable, "-m", "decima.service.standalone_spark", str(where), name])
-        _wait(cluster, names, where, "ready", PATIENCE_S)
+        _wait(cluster, names, where, "ready", TIMEOUT_S)
         begin_s = time.time()
         for number, name in enumerate(names):
-            with atomic_path(where / f"{name}.go") as path:  # a program that sees the file sees all of it
+            with atomic_path(where / f"{name}.go") as path:  # no application reads half of the file
                 path.write_text(str(begin_s + number * APART_S))
         work_s = sum(profile.work_ms for profile in jobs.profiles) / 1000
-        _wait(cluster, names, where, "done", PATIENCE * work_s + PATIENCE_S)
+        _wait(cluster, names, where, "done", work_s + TIMEOUT_S)
         ends_s = [float((where / f"{name}.done").read_text()) for name in names]
         return [(end_s - begin_s) * 1000 for end_s in ends_s]
 
 
-def _wait(cluster: Standalone, names: Sequence[str], where: Path, ending: str, patience_s: float) -> None:
+def _wait(cluster: Standalone, names: Sequence[str], where: Path, ending: str, timeout_s: float) -> None:
     """Wait until each application has written a file with this ending."""
-    end_s = time.monotonic() + patience_s
+    end_s = time.monotonic() + timeout_s
     while not all((where / f"{name}.{ending}").exists() for name in names):
         for name in names:
             if cluster.applications[name].poll():
                 last = cluster.log(name).strip().splitlines()[-1:]
                 raise LiveSparkError(f"{name} failed on Spark: {''.join(last)}")
         if time.monotonic() > end_s:
-            raise LiveSparkError(f"applications on Spark are not done after {patience_s:.0f} s")
+            raise LiveSparkError(f"applications on Spark are not done after {timeout_s:.0f} s")
         time.sleep(0.05)
 
 
 def applications_outcome(runs: pd.DataFrame, setting: Setting) -> Outcome:
-    """Return the outcome of the runs of ``compare_applications``."""
+    """Return the outcome for runs of ``compare_applications``."""
     others = (FIFO, SHARES)
     title = f"{setting.batches} batches of {setting.jobs} applications on Spark, {setting.executors} slots"
     table = new_table(title, "Scheduler", "Mean completion time", *(f"vs {name}" for name in others))
@@ -361,7 +364,7 @@ def applications_outcome(runs: pd.DataFrame, setting: Setting) -> Outcome:
 
 
 def plot_applications(runs: pd.DataFrame, setting: Setting) -> Figure:
-    """Draw the mean completion time of each batch."""
+    """Draw the mean completion time of each batch, one line per way to share the cluster."""
     figure, axes = new_axes(6, 4)
     looks = styles(WAYS.values())
     for name, colour in WAYS.items():

@@ -1,4 +1,4 @@
-"""The one form of a study's result: tidy rows, tables, notes, claims of the paper, pictures; and its JSON."""
+"""Result of a study: tidy rows, tables, notes, checked claims of the paper, pictures, and their JSON."""
 
 from __future__ import annotations
 
@@ -22,25 +22,25 @@ from workloads.errors import DecimaError
 
 __all__ = ["FULL", "RULE", "UNKNOWN", "Claim", "OptionError", "Outcome", "Part"]
 
-#: Text for a value that the paper does not give, or that was not measured.
+#: Text for a value that is missing in the paper or in the results.
 UNKNOWN = "—"
-#: The best heuristic on one class of executors.
+#: Best heuristic for clusters with one executor class.
 RULE = "priced-srpt"
-#: Name of a study's main policy.
+#: Displayed name of a study's main policy.
 FULL = "decima"
 
 
 class OptionError(DecimaError, ValueError):
-    """Options of a study exclude each other or are missing. The message is one line."""
+    """Raised, with a message of one line, if options of a study are missing or exclude each other."""
 
 
 @dataclass(frozen=True)
 class Part:
-    """Setup of a study without a cluster of its own.
+    """Setup of a study that does not use ``Study``: progress and given options alone.
 
     Attributes:
-        tell: progress callback: the activity, the number of steps done, the number of all steps.
-        given: names of the options that the caller gave.
+        tell: progress callback: activity, number of steps done, number of all steps.
+        given: names of options that the user gave.
     """
 
     tell: Callable[..., None] = lambda what, done, total: None
@@ -50,23 +50,23 @@ class Part:
     def of_options(
         cls, _: object, *, tell: Callable[..., None], given: frozenset[str], **others: object
     ) -> Part:
-        """Make a setup; all options are the study's own."""
+        """Make a setup, which takes none of the options."""
         return cls(tell, given)
 
     def refuse(self, why: Mapping[str, str]) -> None:
-        """Raise ``OptionError`` for a given option that has no effect; option -> reason."""
+        """Raise ``OptionError`` if the user gave an option without effect; ``why`` maps options to reasons."""
         for name in why.keys() & self.given:
             raise OptionError(f"--{name.replace('_', '-')} has no effect: {why[name]}")
 
 
 @dataclass(frozen=True)
 class Claim:
-    """A statement of a paper and its check.
+    """A claim of a paper and its check.
 
     Attributes:
-        paper: statement of the paper.
-        here: the same quantity in this run.
-        holds: whether they agree; None if this run cannot tell.
+        paper: claim of the paper.
+        here: measured value of the same quantity.
+        holds: whether the results agree with the claim; None if they cannot decide it.
     """
 
     paper: str
@@ -76,14 +76,14 @@ class Claim:
 
 @dataclass(frozen=True, eq=False)
 class Outcome:
-    """The result of a study.
+    """Result of a study.
 
     Attributes:
-        name: name of the study, such as fig9a.
-        runs: tidy results, one row for each run; columns such as condition, scheduler, seed, mean_jct_s.
+        name: name of the study, such as ``fig9a``.
+        runs: tidy results, one row per run; columns such as ``condition``, ``scheduler``, ``seed``, ``mean_jct_s``.
         tables: tables of the report.
-        notes: one sentence each.
-        claims: statements of the paper and their checks.
+        notes: notes below the tables, one sentence each.
+        claims: claims of the paper and their checks.
         extra: further entries of the JSON.
         pictures: file name -> function that draws the picture.
     """
@@ -97,7 +97,7 @@ class Outcome:
     pictures: Mapping[str, Callable[[], Figure]] = field(default_factory=dict)
 
     def shown(self, command: str) -> Report:
-        """Return tables, notes, JSON and pictures; ``command`` is the command line that repeats the study."""
+        """Return the report; ``command`` is the command line that repeats the study."""
         content = {
             "study": self.name,
             "command": command,
@@ -120,20 +120,16 @@ def _claims_table(claims: Sequence[Claim]) -> Table:
 
 
 def machine() -> dict[str, Any]:
-    """Describe machine and versions."""
-    return {
-        "platform": platform.platform(),
-        "processor": _processor(),
-        "cpus": os.cpu_count(),
-        "python": platform.python_version(),
-        "versions": {"decima": decima.__version__, "numpy": np.__version__, "torch": version("torch")},
-    }
-
-
-def _processor() -> str:
+    """Return platform, processor and versions, for the JSON of results."""
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
     except OSError:
         lines = []
-    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    return names[0] if names else platform.processor()
+    processors = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    return {
+        "platform": platform.platform(),
+        "processor": next(processors, platform.processor()),
+        "cpus": os.cpu_count(),
+        "python": platform.python_version(),
+        "versions": {"decima": decima.__version__, "numpy": np.__version__, "torch": version("torch")},
+    }

@@ -1,7 +1,8 @@
-"""How compactly Graphene and simpler planners pack tasks: plans of projects or jobs, against bests or lower bounds.
+"""Makespans of plans by Graphene and simpler planners, relative to best known makespans or lower bounds.
 
-Packing dependent tasks into resources and time is resource-constrained project scheduling (RCPSP). PSPLIB has projects
-whose best makespans exact solvers have found. Plans of jobs, each alone on a cluster, are compared with lower bounds.
+Packing dependent tasks into resources and time is the resource-constrained project scheduling problem (RCPSP). For the
+projects of PSPLIB, exact solvers have found the best makespans. Plans of jobs, each alone on a cluster, are compared
+with lower bounds.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ from workloads.sources.open import open_workload
 
 __all__ = ["BEST", "BOUND", "PLANNERS", "measure", "of_jobs", "of_projects", "packing"]
 
-#: Name -> planner, a function of a project and a seed.
+#: Displayed name -> planner, a function of a project and a random seed.
 PLANNERS: dict[str, Callable[[Project, int], Plan]] = {
     "random": random_order,
     "tetris": lambda project, _: tetris(project),
@@ -41,11 +42,11 @@ PLANNERS: dict[str, Callable[[Project, int], Plan]] = {
     "graphene": lambda project, _: graphene(project),
     "graphene+justification": lambda project, _: graphene(project, justified=True),
 }
-#: Planners that the paper of Graphene compares it with.
+#: Planners in the comparison of the Graphene paper.
 RIVALS = ("critical-path", "tetris")
-#: References of makespans.
+#: Kinds of reference makespans.
 BEST, BOUND = "best known makespan", "lower bound"
-#: Relative difference below which makespans count as equal.
+#: Relative difference up to which makespans are equal.
 TOLERANCE = 1e-9
 
 
@@ -60,10 +61,10 @@ def packing(
     seed: int,
     workers: int | str | None,
 ) -> Outcome:
-    """Compare planners on projects of PSPLIB, or on the jobs of a workload.
+    """Compare planners on projects of PSPLIB or on jobs of a workload.
 
     Raises:
-        OptionError: neither or both of ``instances`` and ``workload``, or options of the other one.
+        OptionError: neither or both of ``instances`` and ``workload``, or an option of the other.
         ProjectFileError: see ``of_projects``.
         ConfigError: no executor class can run a stage.
     """
@@ -75,29 +76,24 @@ def packing(
     else:
         part.refuse({"best": "jobs are compared with lower bounds"})
         assert workload is not None
-        each = open_workload(workload).profiles
-        chosen = Excerpt(sample=sample, seed=seed).choose([0.0] * len(each))
-        jobs = trace_arrivals([each[number] for number in chosen], [0.0] * len(chosen), seed)
+        profiles = open_workload(workload).profiles
+        chosen = Excerpt(sample=sample, seed=seed).choose([0.0] * len(profiles))
+        jobs = trace_arrivals([profiles[number] for number in chosen], [0.0] * len(chosen), seed)
         jobs = uniform_memory(jobs) if memory_demand == "uniform" else jobs
         cluster = ClusterConfig(executor_classes=parse_classes(classes or FOUR_SIZES))
         projects, best_known, reference = of_jobs(jobs, cluster)
-    on_step = partial(part.tell, "planning")
-    plans = measure(projects, best_known, seed, workers or available_cpus(), on_step)
-    table = summary(plans)
+    plans = measure(projects, best_known, seed, workers or available_cpus(), partial(part.tell, "planning"))
     saved = {rival: shorter_by(plans, rival) for rival in RIVALS}
     told = ", ".join(f"{interval_text(each, '.1f')} % than {rival}'s" for rival, each in saved.items())
-    met = (
-        "the best known makespan"
-        if reference == BEST
-        else "the lower bound (critical path, work over capacity)"
-    )
+    bound = "the lower bound (critical path, work over capacity), thus optimal"
+    met = f"the {BEST}" if reference == BEST else bound
     return Outcome(
         "packing",
         plans,
         [table_of(plans, reference)],
         [
             "Means with half a 95 % confidence interval (Student's t).",
-            f"Met: how many plans are as short as {met}{'' if reference == BEST else ', thus optimal'}.",
+            f"Met: how many plans are as short as {met}.",
             f"Plans of graphene are shorter by {told} (its paper, on jobs: 25 %; half of them within 4 % of the "
             "bound).",
             "random, tetris, critical-path: whatever fits starts, in this order.",
@@ -111,7 +107,7 @@ def packing(
             "graphene_shorter_by": {
                 rival: {"mean": each.mean, "ci95": each.half_width} for rival, each in saved.items()
             },
-            "planners": table.round(6).to_dict("index"),
+            "planners": summary(plans).round(6).to_dict("index"),
             "makespans": {
                 str(instance): {
                     "reference": float(each["reference"].iloc[0]),
@@ -124,20 +120,20 @@ def packing(
     )
 
 
-#: Projects by name, best makespan or lower bound of each, and which of the two these are: ``BEST`` or ``BOUND``.
+#: Projects by name, reference makespans by name, and the kind of reference, ``BEST`` or ``BOUND``.
 Known = tuple[dict[str, Project], dict[str, float], str]
 
 
 def of_projects(instances: Path, best: Path | None = None) -> Known:
-    """Read all projects of a folder of ``.sm`` files.
+    """Read the projects of a folder of ``.sm`` files, and their reference makespans.
 
     Args:
-        instances: the folder.
-        best: file of best known makespans; by default ``best.csv`` in the folder or the one above it. Without any,
+        instances: folder.
+        best: file of best known makespans; by default ``best.csv`` in the folder or its parent. Without a file,
             references are lower bounds.
 
     Raises:
-        ProjectFileError: a file is malformed, or has no makespan of one of the projects.
+        ProjectFileError: a file is malformed, or has no makespan for one of the projects.
     """
     known = {} if best is None else read_best(best)
     projects = read_projects(instances)
@@ -154,9 +150,9 @@ def of_projects(instances: Path, best: Path | None = None) -> Known:
 
 
 def of_jobs(jobs: JobSequence, cluster: ClusterConfig) -> Known:
-    """Return jobs as projects, each alone on a cluster; tasks take the mean duration of their stage.
+    """Turn each job into a project, alone on a cluster, whose tasks take the mean duration of their stage.
 
-    Jobs without work are left out; arrival times do not matter.
+    Jobs without work are left out. Arrival times are ignored.
 
     Raises:
         ConfigError: no executor class can run a stage.
@@ -186,14 +182,14 @@ def measure(
 
     Args:
         projects: projects by name.
-        references: name -> best makespan or its lower bound, above 0.
-        seed: seed of random orders.
+        references: reference makespans by name, above 0.
+        seed: seed of the random order.
         workers: see ``check_workers``.
-        on_step: progress callback: the number of projects planned and of all.
+        on_step: progress callback: number of projects done, number of all.
 
     Returns:
-        A row for each plan, columns ``instance``, ``planner``, ``makespan``, ``cpu_s``, ``reference``, and
-        ``deviation`` of the makespan from it, percent.
+        One row per plan; columns ``instance``, ``planner``, ``makespan``, ``cpu_s``, ``reference``, and ``deviation``
+        (makespan above the reference, percent).
     """
     with make_workers(seed, workers, len(projects)) as pool:
         found, _ = map_in_order(pool, _plan, list(projects.items()), on_step)
@@ -205,7 +201,7 @@ def measure(
 
 
 def _plan(seed: int, item: tuple[str, Project]) -> list[tuple[str, str, float, float]]:
-    """Plan a project: name, planner, makespan and CPU seconds."""
+    """Plan a project with each planner. Returns: rows of project, planner, makespan, and CPU time (s)."""
     _compile()
     name, project = item
     rows = []
@@ -218,7 +214,7 @@ def _plan(seed: int, item: tuple[str, Project]) -> list[tuple[str, str, float, f
 
 @cache
 def _compile() -> None:
-    """Plan a small project once in a process, so that compilation is not measured."""
+    """Plan a small project once per process, so that measured times exclude compilation."""
     project = Project(np.ones(2), np.ones((2, 1)), np.ones(1), [(), ()])
     for plan in PLANNERS.values():
         plan(project, 0)
@@ -231,10 +227,12 @@ def shorter_by(plans: pd.DataFrame, than: str, planner: str = "graphene") -> Int
 
 
 def summary(plans: pd.DataFrame) -> pd.DataFrame:
-    """Summarise plans: a row for each planner.
+    """Summarise the result of ``measure`` by planner.
 
-    Columns: ``mean_deviation``, ``ci95`` (half its confidence interval), ``median_deviation``, ``worst_deviation``,
-    ``optimal`` (number of plans no longer than the reference) and ``cpu_s`` (sum).
+    Returns:
+        One row per planner; columns ``mean_deviation`` (percent), ``ci95`` (half its confidence interval),
+        ``median_deviation``, ``worst_deviation``, ``optimal`` (number of plans no longer than the reference) and
+        ``cpu_s`` (sum).
     """
     rows = {}
     for planner, each in plans.groupby("planner", sort=False):
@@ -251,7 +249,7 @@ def summary(plans: pd.DataFrame) -> pd.DataFrame:
 
 
 def table_of(plans: pd.DataFrame, reference: str) -> Table:
-    """Return the table of deviations in percent, number of optimal plans and CPU seconds, by planner."""
+    """Return the table of deviations (percent), numbers of optimal plans, and CPU times (s), one row per planner."""
     title = f"Percent above the {reference}, {plans['instance'].nunique()} DAGs"
     table, rows = new_table(title, "Planner", "Mean", "Median", "Worst", "Met", "CPU (s)"), summary(plans)
     for planner, row in rows.iterrows():
@@ -268,7 +266,7 @@ def table_of(plans: pd.DataFrame, reference: str) -> Table:
 
 
 def plot_packing(plans: pd.DataFrame, reference: str) -> Figure:
-    """Draw the cumulative share of projects over the deviation of their plans, a line for each planner."""
+    """Draw the cumulative share of projects over the deviation of plans, one line per planner."""
     figure, axes = new_axes(7, 3.5)
     worst = plans["deviation"].max()
     for planner, look in styles(plans["planner"].unique()).items():

@@ -1,4 +1,4 @@
-"""Loss of shipped policies against the rule under arrival patterns that differ from training."""
+"""Generalisation of shipped policies to arrival patterns that differ from training, against ``priced-srpt``."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 
 from decima.evaluation.conditions import Conditions
-from decima.policy.shipped import specialists
 from decima.registry import DEFAULT_POLICY, LEARNED
 from decima.show.tables import interval_text, new_table
 from decima.studies.compared import change, compared, tidy
@@ -17,7 +16,7 @@ from workloads.arrivals import JobSequence
 
 __all__ = ["PATTERNS", "patterns"]
 
-#: Name -> factor on the mean time between arrivals, and arrival pattern.
+#: Displayed name -> factor on the mean time between arrivals, and arrival pattern.
 PATTERNS: Mapping[str, tuple[float, ArrivalPattern]] = {
     "as trained": (1.0, STEADY),
     "more arrivals": (0.56, STEADY),
@@ -30,22 +29,20 @@ PATTERNS: Mapping[str, tuple[float, ArrivalPattern]] = {
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class _Patterned(Conditions):
-    """Conditions whose streams have an arrival pattern."""
+    """An evaluation setting whose streams have an arrival pattern."""
 
     pattern: ArrivalPattern
 
     def sequence(self, seed: int) -> JobSequence:
-        """Return the job sequence of a seed."""
+        """Return the job sequence of a seed, with the arrival pattern."""
         return self.pattern.applied(super().sequence(seed))
 
 
 def patterns(study: Study, interval_s: float) -> Outcome:
-    """Compare shipped policies with the rule on streams with each pattern."""
-    kind = "tpch" if "profiles" in study.source else "embedded"
-    known = [name for name in (f"{kind}-stream", f"{kind}-batch") if name in specialists()]
-    policies = [f"{LEARNED}:{name}" for name in (DEFAULT_POLICY, *known)]
-    if study.checkpoint is not None:
-        policies = [f"{LEARNED}:{study.checkpoint}"]
+    """Compare shipped policies with ``priced-srpt`` on streams of each arrival pattern."""
+    policies = [f"{LEARNED}:{study.checkpoint or DEFAULT_POLICY}"]
+    if study.checkpoint is None:
+        policies += study.specialists("stream", "batch")
     schedulers = {name: name for name in ("fair", RULE, *policies)}
     conditions = {}
     for name, (factor, pattern) in PATTERNS.items():
@@ -53,16 +50,14 @@ def patterns(study: Study, interval_s: float) -> Outcome:
         values = {each.name: getattr(plain, each.name) for each in fields(plain)}
         conditions[name] = _Patterned(**values, pattern=pattern), schedulers
     comparisons = study.compare(conditions)
-    runs = tidy(comparisons)
-    table = new_table(f"Mean JCT against {RULE}", "Arrivals", *(name for name in schedulers if name != RULE))
+    runs, others = tidy(comparisons), [name for name in schedulers if name != RULE]
+    table = new_table(f"Mean JCT against {RULE}", "Arrivals", *others)
     for name in PATTERNS:
-        texts = (interval_text(change(runs, each, RULE, name), "+.1%") for each in schedulers if each != RULE)
-        table.add_row(name, *texts)
+        table.add_row(name, *(interval_text(change(runs, each, RULE, name), "+.1%") for each in others))
     return compared(
         "patterns",
         f"{next(iter(conditions.values()))[0].num_jobs} {study.workload.name} jobs, {study.executors} executors",
         comparisons,
-        runs=runs,
         reference=RULE,
         tables=[table],
         notes=[

@@ -1,6 +1,6 @@
-"""Gain of schedulers over fair sharing with wrong estimates of task times and with faults, by size or kind.
+"""Gain over fair sharing with wrong estimates of task durations, and with faults of the cluster.
 
-Both studies compare schedulers on batches and on streams, under settings that have names.
+Both studies compare schedulers on batches and on streams, in several settings with names.
 """
 
 from __future__ import annotations
@@ -33,20 +33,23 @@ __all__ = ["estimates", "faults", "faults_named", "plot_estimates", "plot_faults
 
 #: Reference scheduler, which uses no estimates.
 FAIR = "fair"
-#: (arrivals, setting) -> scheduler -> mean JCT, s, and its relative change against fair.
+#: (arrivals, setting) -> scheduler -> mean JCT, s, and relative change against ``fair``.
 Cells = Mapping[tuple[str, str], Mapping[str, tuple[Interval, Interval]]]
 
 
 def _compare(
-    study: Study,
-    rules: Iterable[str],
-    settings: Mapping[str, Mapping[str, Any]],
-    interval_s: float,
+    study: Study, rules: Iterable[str], settings: Mapping[str, Mapping[str, Any]], interval_s: float
 ) -> tuple[pd.DataFrame, list[Conditions]]:
-    """Compare heuristics and a policy on batches and streams, under each setting of ``ClusterConfig``, by name.
+    """Compare heuristics and a policy on batches and streams in several settings.
+
+    Args:
+        study: size and workload.
+        rules: names of heuristics.
+        settings: name -> settings of ``ClusterConfig``.
+        interval_s: mean time between jobs of a stream, s.
 
     Returns:
-        Tidy results, with conditions named ``batches, NAME`` and so on; and the conditions, streams last.
+        Tidy results, with conditions such as ``batches, NAME``; and evaluation settings, batches before streams.
     """
     schedulers = {name: name for name in rules} | {FULL: f"{LEARNED}:{study.checkpoint or DEFAULT_POLICY}"}
     streams = f"streams {interval_s:g} s apart"
@@ -78,7 +81,14 @@ def _tables(
     group: Callable[[int, str], object],
     text: Callable[[str, Interval, Interval], str],
 ) -> list[Table]:
-    """Return tables for each kind of arrivals: schedulers by settings; ``group`` says which settings share a table."""
+    """Return tables for each kind of arrivals; rows are schedulers, columns are settings.
+
+    Args:
+        cells: results.
+        title: title after the kind of arrivals.
+        group: function of index and name of a setting; consecutive settings with equal value share a table.
+        text: function of scheduler, mean JCT and change against ``fair`` that returns the text of a table cell.
+    """
     tables = []
     for arrivals in dict.fromkeys(arrivals for arrivals, _ in cells):
         rows = {name: row for (each, name), row in cells.items() if each == arrivals}
@@ -100,7 +110,7 @@ def _title(study: Study, conditions: Conditions) -> str:
 # ---- wrong estimates ---------------------------------------------------------------------------------------
 
 EXACT = "exact"
-#: Kind of error -> setting of ``Knowledge``, label of the picture's axis.
+#: Kind of error -> field of ``Knowledge``, label of an axis.
 KINDS = {
     "job": ("job_error", "Error per job (sigma)"),
     "stage": ("stage_error", "Error per stage (sigma)"),
@@ -109,7 +119,7 @@ KINDS = {
 
 
 def estimates(study: Study, errors: Sequence[str], interval_s: float) -> Outcome:
-    """Compare schedulers with wrong estimates; exact estimates are always included."""
+    """Compare schedulers with exact and wrong estimates of task durations."""
     rules = (
         *(FAIR, "weighted-fair:-1", "profiled-srpt", RULE, "gittins", "sjf-estimate"),
         *("srpt-bounce", "seh", "seh:0", "las", "hesrpt", "inelastic-first"),
@@ -138,11 +148,7 @@ def estimates(study: Study, errors: Sequence[str], interval_s: float) -> Outcome
         ],
         extra={
             "gains": [
-                {
-                    "arrivals": arrivals,
-                    "errors": name,
-                    "changes": {scheduler: against_fair for scheduler, (_, against_fair) in row.items()},
-                }
+                {"arrivals": arrivals, "errors": name, "changes": {each: row[each][1] for each in row}}
                 for (arrivals, name), row in cells.items()
             ],
             "seeds": sorted(runs["seed"].unique().tolist()),
@@ -157,9 +163,9 @@ def _knowledge(name: str) -> Knowledge:
 
 
 def plot_estimates(runs: pd.DataFrame) -> Figure:
-    """Draw the mean JCT over the size of the error: a row for each kind of arrivals, a column for each kind of error.
+    """Draw the mean JCT over the size of errors; rows are kinds of arrivals, columns are kinds of errors.
 
-    The dotted line is the strongest rule with exact estimates.
+    The dotted line is ``priced-srpt`` with exact estimates.
     """
     means = runs.groupby(["condition", "scheduler"], sort=False)["mean_jct_s"].mean()
     kinds = dict.fromkeys(condition.partition(", ")[0] for condition in means.index.unique(0))
@@ -183,16 +189,16 @@ def plot_estimates(runs: pd.DataFrame) -> Figure:
 
 # ---- faults ------------------------------------------------------------------------------------------------
 
-#: Schedulers in the picture.
+#: Schedulers in the picture of faults.
 DRAWN = (FAIR, "weighted-fair:-1", "tuned-weighted-fair", "hesrpt", RULE, FULL)
 #: Number of settings in a table.
 COLUMNS = 4
-#: A night is the second half of each period; this share of the executors stays.
+#: Period of days, s; number of periods; and share of the executors that stay at night, the second half of a period.
 PERIOD_S, NUM_PERIODS, STAYING = 240, 100, 0.6
 
 
 def faults(study: Study, names: Sequence[str], interval_s: float) -> Outcome:
-    """Compare schedulers with faults of each kind and with all of them; a cluster without faults is always included.
+    """Compare schedulers without faults, with each kind of faults, and with all of them.
 
     Raises:
         CompareError: a job can never complete.
@@ -236,8 +242,8 @@ def faults(study: Study, names: Sequence[str], interval_s: float) -> Outcome:
                     "arrivals": arrivals,
                     "faults": name,
                     "settings": kinds[name].to_dict(),
-                    "mean_jct_s": {scheduler: mean for scheduler, (mean, _) in row.items()},
-                    "changes": {scheduler: against_fair for scheduler, (_, against_fair) in row.items()},
+                    "mean_jct_s": {each: row[each][0] for each in row},
+                    "changes": {each: row[each][1] for each in row},
                 }
                 for (arrivals, name), row in cells.items()
             ],
@@ -248,7 +254,7 @@ def faults(study: Study, names: Sequence[str], interval_s: float) -> Outcome:
 
 
 def faults_named(executors: int) -> dict[str, Faults]:
-    """Return the faults of each name of ``FAULTS``, for a cluster of this number of executors."""
+    """Return the faults for each name in ``FAULTS``, on a cluster with this number of executors."""
     at_night = round(STAYING * executors)
     nights = tuple(
         (1000.0 * PERIOD_S * (number + 1) / 2, executors if number % 2 else at_night)
@@ -269,7 +275,7 @@ def faults_named(executors: int) -> dict[str, Faults]:
 
 
 def plot_faults(cells: Cells) -> Figure:
-    """Draw the mean JCT of the stronger schedulers by the faults: a panel for each kind of arrivals."""
+    """Draw mean JCTs of the schedulers ``DRAWN`` with each kind of faults, one panel per kind of arrivals."""
     kinds = dict.fromkeys(arrivals for arrivals, _ in cells)
     figure = new_figure(11, 8)
     for axes, arrivals in zip(figure.subplots(len(kinds), 1, squeeze=False).flat, kinds, strict=True):

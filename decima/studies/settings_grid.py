@@ -1,4 +1,4 @@
-"""Where a policy can be trusted: comparison with heuristics and tuned weighted fair in a fixed grid of settings."""
+"""Reliability of a policy: comparison with heuristics and tuned weighted fair in a fixed grid of settings."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from matplotlib.figure import Figure
 from rich.table import Table
 
 from decima.evaluation.comparison import Comparison, run_comparisons
-from decima.evaluation.conditions import CompareError, Conditions, best_fit
+from decima.evaluation.conditions import Conditions, best_fit
 from decima.evaluation.metrics import Interval, mean_interval
 from decima.evaluation.tuning import HINDSIGHT
 from decima.policy.files import load_actor
@@ -26,7 +26,7 @@ from decima.show.style import BLACK, BLUE, GREY, RED, new_axes
 from decima.show.tables import interval_text, new_table
 from decima.studies.catalogue import SEQUENCES
 from decima.studies.cells import CELLS, OPTIONS, Cell, Source
-from decima.studies.compared import change, jct_s, tidy
+from decima.studies.compared import change, choose_settings, jct_s, tidy
 from decima.studies.outcome import FULL, RULE, UNKNOWN, Outcome, Part
 from decima.workers.pool import available_cpus
 from simulator.cluster.config import ClusterConfig
@@ -35,20 +35,20 @@ from workloads.scaling import scaled
 from workloads.sources.open import EMBEDDED, SYNTHETIC, open_workload
 from workloads.sources.workload_file import Workload
 
-__all__ = ["PLAIN_RULE", "Cells", "choose_cells", "settings_grid", "with_typical_task", "workloads"]
+__all__ = ["PLAIN_RULE", "Cells", "left_out_notes", "settings_grid", "with_typical_task", "workloads"]
 
-#: A heuristic that knows the useful parallelism of jobs, with the same limits at any load.
+#: Heuristic that limits parallelism by the profile of a job, with one cost exponent at any load.
 PLAIN_RULE = "profiled-srpt:2.5"
-#: A policy is compared with the best of these.
+#: The best of these schedulers in a cell is the reference of that cell.
 REFERENCES = (PLAIN_RULE, RULE, HINDSIGHT)
-#: Schedulers of every cell, in the order of the table.
+#: Schedulers in each cell besides the policy, in the order of the table.
 SCHEDULERS = ("fair", HINDSIGHT, PLAIN_RULE, RULE)
 COLUMNS = (*SCHEDULERS, FULL)
-#: Median of the mean task durations of random DAGs with short tasks, ms.
+#: Median task duration of random DAGs with short tasks, ms.
 SHORT_MS = 150.0
-#: Colour-blind safe: blue is shorter, orange is longer, white is no change.
+#: Colour map, safe for colour-blind readers: blue is shorter, orange is longer, white is no change.
 COLOURS = LinearSegmentedColormap.from_list("change", (BLUE, "white", RED))
-#: Changes above this have the same colour.
+#: Absolute change from which on the colour stays the same.
 STRONGEST = 0.3
 
 
@@ -60,46 +60,43 @@ class Cells:
         policies: cell -> shipped policy or policy file; None if no policy fits the cell.
 
     Attributes:
-        jct: cell -> scheduler -> average JCT on each sequence, s.
-        best: cell -> the one of ``REFERENCES`` with the lowest average JCT.
-        changes: cell -> scheduler -> relative difference to ``best``, paired by sequence.
+        jct: cell -> scheduler -> mean JCT on each sequence, s.
+        best: cell -> reference scheduler, the one of ``REFERENCES`` with the lowest mean JCT.
+        changes: cell -> scheduler -> relative change of the mean JCT against ``best``, paired by sequence.
         judged: cells with a policy.
     """
 
     def __init__(self, runs: pd.DataFrame, policies: Mapping[str, str | None]) -> None:
         self.policies = policies
-        self.jct = {
-            cell: {name: jct_s(runs, name, cell) for name in COLUMNS if name != FULL or policy is not None}
-            for cell, policy in policies.items()
-        }
-        self.best = {
-            cell: min(REFERENCES, key=lambda name: float(jct[name].mean())) for cell, jct in self.jct.items()
-        }
-        self.changes = {
-            cell: {name: change(runs, name, self.best[cell], cell) for name in jct}
-            for cell, jct in self.jct.items()
-        }
+        self.jct: dict[str, dict[str, pd.Series[float]]] = {}
+        self.best: dict[str, str] = {}
+        self.changes: dict[str, dict[str, Interval]] = {}
+        for cell, policy in policies.items():
+            jct = {name: jct_s(runs, name, cell) for name in COLUMNS if name != FULL or policy is not None}
+            best = min(REFERENCES, key=lambda name: float(jct[name].mean()))
+            self.jct[cell], self.best[cell] = jct, best
+            self.changes[cell] = {name: change(runs, name, best, cell) for name in jct}
         self.judged = [cell for cell, policy in policies.items() if policy is not None]
 
     def not_worse(self, cell: str) -> bool:
-        """Return whether the policy's change is at most its interval."""
+        """Return whether the policy's mean JCT is not above the reference's by more than the interval."""
         mean, half_width = self.changes[cell][FULL]
         return mean <= half_width
 
     @property
     def worst(self) -> str | None:
-        """Cell with the policy's largest change of the mean JCT; a cell where it is worse, if any."""
-        return max(
-            self.judged,
-            key=lambda cell: (not self.not_worse(cell), self.changes[cell][FULL].mean),
-            default=None,
-        )
+        """Cell with the policy's largest change of the mean JCT, among the cells where it is worse, if any."""
+
+        def badness(cell: str) -> tuple[bool, float]:
+            return not self.not_worse(cell), self.changes[cell][FULL].mean
+
+        return max(self.judged, key=badness, default=None)
 
     @property
     def average(self) -> Interval:
-        """Mean change of the policy over the cells, with equal weights; NaN without any policy.
+        """Mean change of the policy's mean JCT over cells of equal weight; NaN without any policy.
 
-        Cells share seeds, and some of them jobs, so the interval is that of the means over cells, by seed.
+        Cells share seeds and jobs, so the interval is computed from means over cells for each seed.
         """
         base = {cell: self.jct[cell][self.best[cell]] for cell in self.judged}
         changes = [(self.jct[cell][FULL] - each) / each.mean() for cell, each in base.items()]
@@ -107,7 +104,7 @@ class Cells:
 
     @property
     def better(self) -> bool:
-        """Whether the policy is better on average over the cells: the interval is below 0."""
+        """Whether the policy is better on average over cells: the interval lies below 0."""
         return self.average.mean + self.average.half_width < 0
 
 
@@ -122,12 +119,12 @@ def settings_grid(
     seed: int = 0,
     workers: int | str | None = None,
 ) -> Outcome:
-    """Compare schedulers in each cell, all of them on the same sequences.
+    """Compare schedulers in each cell on the same sequences.
 
     Raises:
-        CompareError: see ``choose_cells``; or a scheduler failed.
-        ConfigError: a stage of the trace needs more than an executor has.
-        OptionError: no chosen cell needs a source of jobs that is given.
+        CompareError: see ``choose_settings``; or a scheduler failed.
+        ConfigError: a stage of the trace demands more than an executor has.
+        OptionError: no chosen cell needs a given source of jobs.
         WorkloadError: a source of jobs is malformed.
     """
     needed = {CELLS[each].source for each in cells or CELLS}
@@ -135,23 +132,22 @@ def settings_grid(
     unused = [name for name, source in options.items() if source not in needed]
     part.refuse(dict.fromkeys(unused, "no cell that is named needs it"))
     if checkpoint is not None:
-        load_actor(checkpoint)  # refused before the work begins
+        load_actor(checkpoint)  # fails before the work begins
     known = workloads(profiles, trace)
-    chosen, left_out = choose_cells(cells, known)
+    chosen, others = choose_settings(CELLS, cells, known, "cell")
     comparisons, policies = {}, {}
     for cell in chosen:
         conditions = _conditions(cell, known[cell.source], seeds or max(2, round(budget * SEQUENCES)), seed)
         fitting = best_fit(conditions) if checkpoint is None else (str(checkpoint),)
         policy = policies[cell.name] = None if fitting is None else fitting[0]
-        schedulers = {name: name for name in SCHEDULERS}
-        if policy is not None:
-            schedulers[FULL] = f"{LEARNED}:{policy}"
+        learned = {} if policy is None else {FULL: f"{LEARNED}:{policy}"}
+        schedulers = {name: name for name in SCHEDULERS} | learned
         comparisons[cell.name] = Comparison(conditions, schedulers, keep=False)
-    # All at once, so that an idle worker goes on with the next cell.
-    tell = partial(part.tell, "comparing schedulers")
-    run_comparisons(list(comparisons.values()), workers or available_cpus(), tell)
-    runs = tidy(comparisons)
-    return outcome(runs, policies, left_out, {name: each.conditions for name, each in comparisons.items()})
+    # One call for all cells, so that no worker is idle between cells.
+    on_step = partial(part.tell, "comparing schedulers")
+    run_comparisons(list(comparisons.values()), workers or available_cpus(), on_step)
+    conditions_of = {name: each.conditions for name, each in comparisons.items()}
+    return outcome(tidy(comparisons), policies, [] if cells else left_out_notes(others), conditions_of)
 
 
 def outcome(
@@ -160,12 +156,13 @@ def outcome(
     left_out: Sequence[str] = (),
     conditions: Mapping[str, Conditions] | None = None,
 ) -> Outcome:
-    """Return the outcome of the results of all cells.
+    """Return verdicts, table and JSON of the grid.
 
     Args:
-        runs, policies: see ``Cells``.
-        left_out: a sentence for each source of jobs that was not given.
-        conditions: conditions of each cell, for the JSON.
+        runs: see ``Cells``.
+        policies: see ``Cells``.
+        left_out: one sentence for each source of jobs that is not available.
+        conditions: evaluation setting of each cell, for the JSON.
     """
     cells = Cells(runs, policies)
     worst = cells.worst
@@ -193,7 +190,7 @@ def outcome(
 
 
 def workloads(profiles: Path | None = None, trace: Path | None = None) -> dict[Source, Workload]:
-    """Return the sources of jobs; arrival times of a trace are not used.
+    """Return the available sources of jobs, without arrival times.
 
     Raises:
         WorkloadError: a file is malformed.
@@ -211,36 +208,19 @@ def workloads(profiles: Path | None = None, trace: Path | None = None) -> dict[S
 
 
 def with_typical_task(profiles: Sequence[JobProfile], typical_ms: float) -> tuple[JobProfile, ...]:
-    """Scale all durations by one factor; the median over tasks of the stage's mean duration becomes ``typical_ms``."""
+    """Scale all task durations by one factor, so that the median of mean task durations is ``typical_ms``."""
     stages = [stage for profile in profiles for stage in profile.stages]
     mean_ms = [stage.durations.mean_ms for stage in stages]
     factor = typical_ms / float(np.median(np.repeat(mean_ms, [stage.num_tasks for stage in stages])))
     return tuple(scaled(profile, factor) for profile in profiles)
 
 
-def choose_cells(names: Sequence[str], known: Mapping[Source, Workload]) -> tuple[list[Cell], list[str]]:
-    """Return the cells to measure in order, and a sentence for each source whose cells are left out.
-
-    Args:
-        names: names of cells; if empty, all cells whose jobs are known.
-        known: sources of jobs.
-
-    Raises:
-        CompareError: a cell does not exist, or the source of its jobs is not known.
-    """
-    for name in names:
-        if name not in CELLS:
-            raise CompareError(f"no cell is named {name!r}, expected one of {', '.join(CELLS)}")
-        if CELLS[name].source not in known:
-            raise CompareError(f"the cell {name} needs {OPTIONS[CELLS[name].source]}")
-    if names:
-        return [cell for cell in CELLS.values() if cell.name in names], []
-    left_out = []
-    for source, option in OPTIONS.items():
-        without = [cell.name for cell in CELLS.values() if cell.source == source]
-        if source not in known:
-            left_out.append(f"Left out without {option}: {', '.join(without)}.")
-    return [cell for cell in CELLS.values() if cell.source in known], left_out
+def left_out_notes(names: Sequence[str]) -> list[str]:
+    """Return one sentence for each option that would add some of these cells."""
+    by_option = {
+        option: [each for each in names if CELLS[each].source == it] for it, option in OPTIONS.items()
+    }
+    return [f"Left out without {option}: {', '.join(each)}." for option, each in by_option.items() if each]
 
 
 def _conditions(cell: Cell, workload: Workload, num_experiments: int, seed: int) -> Conditions:
@@ -252,7 +232,7 @@ def _conditions(cell: Cell, workload: Workload, num_experiments: int, seed: int)
 
 
 def grid_table(cells: Cells, seeds: int) -> Table:
-    """Return the table of average JCTs, s, and the policy's change, by cell."""
+    """Return the table of mean JCTs, s, and changes of the policy, one row per cell."""
     title = f"Average JCT, {seeds} sequences in each cell"
     table = new_table(title, "Cell", *COLUMNS, "vs best", "Not worse")
     for above, cell in zip(("", *cells.policies), cells.policies, strict=False):
@@ -268,7 +248,7 @@ def grid_table(cells: Cells, seeds: int) -> Table:
 
 
 def grid_notes(cells: Cells, left_out: Sequence[str] = ()) -> list[str]:
-    """Return the verdicts, and the explanation of the table, one sentence a line."""
+    """Return verdicts and explanations of the table, one sentence each."""
     policies: dict[str, list[str]] = {}
     for name, policy in cells.policies.items():
         policies.setdefault(policy or "", []).append(name)
@@ -306,7 +286,7 @@ def _yes(holds: bool) -> str:
 
 
 def _entry(cells: Cells, name: str, runs: pd.DataFrame, conditions: Conditions | None) -> dict[str, Any]:
-    """Return the JSON entry of a cell, seconds; null where there is no policy."""
+    """Return the JSON of a cell, times in seconds; values of a missing policy are null."""
     cell, jct, changes = CELLS[name], cells.jct[name], cells.changes[name]
     missing = {} if FULL in jct else {FULL: None}
     hindsight = runs[(runs["condition"] == name) & (runs["scheduler"] == HINDSIGHT)]
@@ -333,32 +313,30 @@ def _entry(cells: Cells, name: str, runs: pd.DataFrame, conditions: Conditions |
 
 
 def plot_grid(cells: Cells) -> Figure:
-    """Draw a heat map of the changes against the best reference, percent: a row for each cell, a column a scheduler.
+    """Draw a heat map of changes against the best reference, percent; rows are cells, columns are schedulers.
 
-    Bold: a policy that is worse by more than its interval. Grey: no policy.
+    Bold marks a policy that is worse by more than its interval, grey a cell without policy.
     """
-    names = list(cells.policies)
+    names, most = list(cells.policies), 100 * STRONGEST
     changes = np.array(
         [[cells.changes[cell].get(name, (math.nan,))[0] for name in COLUMNS] for cell in names]
     )
     figure, axes = new_axes(8, 0.27 * len(names) + 1.4)
     axes.set_facecolor(GREY)
-    image = axes.imshow(
-        100 * changes, cmap=COLOURS, vmin=-100 * STRONGEST, vmax=100 * STRONGEST, aspect="auto"
-    )
+    image = axes.imshow(100 * changes, cmap=COLOURS, vmin=-most, vmax=most, aspect="auto")
     for (row, column), value in np.ndenumerate(changes):
         cell = names[row]
         worse = COLUMNS[column] == FULL and cell in cells.judged and not cells.not_worse(cell)
-        axes.text(
-            column,
-            row,
-            UNKNOWN if math.isnan(value) else f"{100 * value:+.1f}" if value else "0",
-            ha="center",
-            va="center",
-            fontsize="small",
-            fontweight="bold" if worse else "normal",
-            color="white" if value < -0.8 * STRONGEST else BLACK,
-        )
+        text = UNKNOWN if math.isnan(value) else f"{100 * value:+.1f}" if value else "0"
+        colour, weight = "white" if value < -0.8 * STRONGEST else BLACK, "bold" if worse else "normal"
+        style: dict[str, Any] = {
+            "ha": "center",
+            "va": "center",
+            "fontsize": "small",
+            "fontweight": weight,
+            "color": colour,
+        }
+        axes.text(column, row, text, **style)
     for row, (above, below) in enumerate(pairwise(names)):
         if CELLS[above].source != CELLS[below].source:
             axes.axhline(row + 0.5, color=BLACK, linewidth=0.8)
@@ -367,13 +345,8 @@ def plot_grid(cells: Cells) -> Figure:
     axes.xaxis.tick_top()
     axes.tick_params(length=0)
     axes.spines[:].set_visible(False)
+    label = f"Average JCT (%) against\n{' or '.join(REFERENCES)}, whichever is lower"
     figure.colorbar(
-        image,
-        ax=axes,
-        orientation="horizontal",
-        extend="both",
-        shrink=0.7,
-        aspect=40,
-        label=f"Average JCT (%) against\n{' or '.join(REFERENCES)}, whichever is lower",
+        image, ax=axes, orientation="horizontal", extend="both", shrink=0.7, aspect=40, label=label
     )
     return figure

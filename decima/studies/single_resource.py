@@ -1,7 +1,7 @@
-"""Section 7.2 of the Decima paper, with Figures 9, 10 and 21: the policy against heuristics on one class of executors.
+"""Section 7.2 of the Decima paper, with Figures 9, 10 and 21: comparison with heuristics, one executor class.
 
-Batches, streams, and the best order of jobs on simplified batches: there, executors move at once and all tasks of a
-stage take the same time, so that the order of jobs is all that matters.
+Jobs come in batches or streams. Figure 21 compares with the best order of jobs in simplified batches: executors move
+without delay and all tasks of a stage take equally long, so that only the order of jobs matters.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ __all__ = ["ALPHAS", "SEARCH", "busy_speedup", "fig9a", "fig9b", "fig21", "plot_
 
 # ---- Figures 9 and 10: batches and streams -----------------------------------------------------------------
 
-#: A job is in a busy period if at least this share of all jobs found fewer jobs in the system.
+#: Quantile of the number of jobs in the system at arrivals; jobs from this quantile on are in a busy period.
 BUSY = 0.9
 
 
@@ -44,23 +44,21 @@ def fig9a(study: Study) -> Outcome:
     policy = study.full_policy(study.batch_variant(), shipped_for=conditions)
     schedulers = {name: name for name in names} | {FULL: policy}
     comparisons = study.compare({"": (conditions, schedulers)})
-    runs = tidy(comparisons)
     return compared(
         "fig9a",
         study.title(conditions),
         comparisons,
-        runs=runs,
         paper={("", FULL): "-21%"},
         notes=(
             "The paper: SJF-CP 1.6 times and fair 2.5 times as fast as FIFO, naive weighting worse than none, Decima "
             "21% below the best weighted fair.",
         ),
-        pictures={"fig9a": partial(plot_fig9, runs)},
+        pictures={"fig9a": partial(plot_fig9, tidy(comparisons))},
     )
 
 
 def fig9b(study: Study, load: float | None = None, interval_s: float | None = None) -> Outcome:
-    """Compare schedulers on streams of 1,000 jobs, and look closer at the first stream.
+    """Compare schedulers on streams of 1,000 jobs, and show the first stream in detail.
 
     Raises:
         CompareError: both a load and an interval are given.
@@ -81,12 +79,11 @@ def fig9b(study: Study, load: float | None = None, interval_s: float | None = No
         "fig9b",
         study.title(conditions),
         comparisons,
-        runs=runs,
         paper={("", FULL): "-29%"},
         notes=(
             f"Load: tasks kept executors busy for {loads[HINDSIGHT]:.0%} of the time until the last arrival under "
             f"tuned weighted fair, for {loads[FULL]:.0%} under decima (the paper: about 85%, 45 s apart).",
-            f"Busy periods: the tenth of the jobs with the most jobs in the system at their arrival under tuned "
+            "Busy periods: the tenth of the jobs with the most jobs in the system at their arrival under tuned "
             f"weighted fair, on the first seed, ran {speedup:.2f} times as fast with decima (the paper: about 2 times "
             "in its busiest hours).",
         ),
@@ -96,9 +93,9 @@ def fig9b(study: Study, load: float | None = None, interval_s: float | None = No
 
 
 def busy_speedup(heuristic: EpisodeRecord, learned: EpisodeRecord) -> float:
-    """Return the speedup of jobs in busy periods: heuristic's mean JCT over the policy's, on the same sequence.
+    """Return the speedup of jobs in busy periods: mean JCT under a heuristic over mean JCT under the policy.
 
-    Whether a job is in a busy period follows from the number of jobs in the system at its arrival under the heuristic.
+    Both episodes have the same job sequence. Busy periods are those with many jobs in the system under the heuristic.
     """
     found = heuristic.jobs_found
     busy = found >= np.quantile(found, BUSY)
@@ -106,15 +103,15 @@ def busy_speedup(heuristic: EpisodeRecord, learned: EpisodeRecord) -> float:
 
 
 def plot_fig9(runs: pd.DataFrame) -> Figure:
-    """Draw the distribution of the average JCT over experiments, as Figure 9."""
+    """Draw the distribution of mean JCTs over experiments, as Figure 9."""
     return plot_jct_cdf({name: jct_s(runs, name).tolist() for name in runs["scheduler"].unique()})
 
 
 def plot_fig10(episodes: Mapping[str, EpisodeRecord]) -> Figure:
     """Draw one stream under tuned weighted fair and under the learned policy, as Figure 10.
 
-    The panels: jobs in the system; JCT over time of completion; JCT and executors over the size of the job; executed
-    work of each job under both schedulers.
+    The panels show jobs in the system over time, the JCT over the time of completion, JCT and executors over the size
+    of a job, and the executed work of each job under both schedulers.
     """
     records = {name: episodes[name] for name in (HINDSIGHT, FULL)}
     looks = styles(list(records))
@@ -150,7 +147,7 @@ def plot_fig10(episodes: Mapping[str, EpisodeRecord]) -> Figure:
 
 
 def _jct_over_time(record: EpisodeRecord, windows: int = 30) -> tuple[np.ndarray, np.ndarray]:
-    """Return the ends of time windows, s, and the mean JCT of the jobs that complete in each, s."""
+    """Return ends of time windows, s, and the mean JCT of jobs that complete in each window, s."""
     edges = np.linspace(0, np.nanmax(record.completion_ms), windows + 1)
     window = np.clip(np.digitize(record.completion_ms, edges) - 1, 0, windows - 1)
     count = np.bincount(window, minlength=windows)
@@ -160,7 +157,7 @@ def _jct_over_time(record: EpisodeRecord, windows: int = 30) -> tuple[np.ndarray
 
 
 def _executors(record: EpisodeRecord) -> np.ndarray:
-    """Return each job's mean number of busy executors from its first task to its completion."""
+    """Return the mean number of busy executors of each job, from its first task to its completion."""
     begin = np.full(len(record.sequence), np.inf)
     np.minimum.at(begin, record.task_job, record.task_start_ms)
     return np.asarray(record.busy_ms / (record.completion_ms - begin))
@@ -168,18 +165,19 @@ def _executors(record: EpisodeRecord) -> np.ndarray:
 
 # ---- Figure 21: the best order of jobs ---------------------------------------------------------------------
 
-#: Candidate settings of weighted fair sharing: here the best alpha lies below the paper's sweep.
+#: Candidate exponents of weighted fair sharing: for these jobs, the best alpha lies below the paper's range.
 ALPHAS: tuple[float, ...] = tuple(tenths / 10 for tenths in range(-40, 21))
-#: Number of orders that are simulated for each sequence and service rule.
+#: Number of simulated orders for each sequence and service rule.
 EVALUATIONS = 1000
+#: Displayed name of the best order.
 SEARCH = "best order"
 
-#: The searches of one batch: executors move ahead of the parents' end, or not (see ``JobOrder``).
+#: Searches of one batch: executors move before the parents' end, or after it (see ``JobOrder``).
 _Searches = tuple[OrderSearch, OrderSearch]
 
 
 def fig21(study: Study) -> Outcome:
-    """Compare a policy, heuristics and the best order of jobs that a search finds, on batches of 10 simplified jobs."""
+    """Compare a policy, heuristics, and the best order of jobs found by a search, on batches of 10 simplified jobs."""
     study = simplified_study(study)
     jobs = study.num_jobs or 10
     variant = Variant("simplified", study.config("batch", workload__jobs=jobs, cluster__moving_delay=0.0))
@@ -190,16 +188,14 @@ def fig21(study: Study) -> Outcome:
     )
     found = _search(study, conditions, study.scaled(EVALUATIONS, least=20))
     comparisons = study.compare({"": (conditions, schedulers)}, alphas=ALPHAS)
-    # The search reports only the mean JCT of a schedule.
+    # A search result has only the mean JCT of a schedule.
     comparisons[""].add(SEARCH, {seed: _best(each).mean_jct_ms / 1000 for seed, each in found.items()})
-    runs = tidy(comparisons)
     return compared(
         "fig21",
         f"Batches of {jobs} simplified {study.workload.name} jobs, {study.executors} executors",
         comparisons,
-        runs=runs,
         paper={("", FULL): "-9% vs best order", ("", "sjf-cp"): "beats tuned", ("", SEARCH): "beats sjf-cp"},
-        notes=_notes(runs, list(found.values())),
+        notes=_notes(tidy(comparisons), list(found.values())),
         extra={
             "order_search": [
                 {
@@ -213,7 +209,7 @@ def fig21(study: Study) -> Outcome:
 
 
 def simplified_study(study: Study) -> Study:
-    """Return the study with simplified jobs. Their workload file, which trainings read, is beside the policies.
+    """Return the study with simplified jobs, and write their workload file, for training, to ``policies``.
 
     Raises:
         OutputError: the workload file cannot be written.
@@ -230,12 +226,12 @@ def _best(searches: _Searches) -> OrderSearch:
 
 
 def _gap(searches: _Searches) -> float:
-    """Return an upper bound on the relative gap of the order found to the best one; 0 if it is proven best."""
+    """Return an upper bound on the relative distance of the order found to the best order; 0 if proven best."""
     return max(0.0, 1.0 - min(search.lower_bound_ms for search in searches) / _best(searches).mean_jct_ms)
 
 
 def _search(study: Study, conditions: Conditions, max_evaluations: int) -> dict[int, _Searches]:
-    """Search the best order of each sequence, by seed."""
+    """Search the best order of jobs in each sequence; the result is by seed."""
     seeds = list(conditions.seeds)
     with make_workers((conditions, max_evaluations), study.workers, len(seeds)) as workers:
         found, _ = map_in_order(workers, _search_one, seeds, partial(study.tell, "searching orders"))

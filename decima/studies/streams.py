@@ -1,7 +1,7 @@
-"""Streams at high load, and streams that change in the middle: which jobs gain, and by which decisions.
+"""Streams at high load, and streams whose arrivals change in the middle: differences by job and by decision.
 
-At high load a policy that learned on batches, and a rule with one cost exponent, fall behind ``priced-srpt``. The study
-``high-load`` finds the jobs and decisions behind the difference.
+At high load, a policy trained on batches and rules with one cost exponent are worse than ``priced-srpt``. The study
+``high-load`` shows which jobs and decisions make the difference.
 """
 
 from __future__ import annotations
@@ -20,13 +20,12 @@ from rich.table import Table
 from decima.evaluation.comparison import Comparison
 from decima.evaluation.conditions import Conditions
 from decima.evaluation.metrics import Interval, mean_interval, paired_change
-from decima.policy.shipped import specialists
 from decima.registry import DEFAULT_POLICY, LEARNED
 from decima.show.style import GREY, LEGEND, finish_axes, new_figure, styles
 from decima.show.tables import interval_text, new_table
 from decima.studies.compared import GROUPS, compared, jobs_by_work
 from decima.studies.outcome import FULL, RULE, UNKNOWN, Outcome
-from decima.studies.study import Study, interval_for_load
+from decima.studies.study import Study
 from simulator.cluster.record import EpisodeRecord
 from workloads.arrivals import Drift
 from workloads.sources.workload_file import Workload
@@ -35,26 +34,26 @@ __all__ = ["LEVELS", "changes", "drift", "executors_by_load", "high_load", "plot
 
 # ---- high load ---------------------------------------------------------------------------------------------
 
-#: Groups of jobs by total work; the first four are also averaged together.
+#: Groups of jobs by total work.
 FIFTHS = ("smallest fifth", "second", "third", "fourth", "largest")
+#: Two coarser groups: the first four fifths together, and the last fifth.
 OTHERS, LARGEST = "the other four fifths", "the largest fifth"
-#: Lower bounds of the levels of load: jobs in the system.
+#: Lower bounds of levels of load, in jobs in the system; and their names.
 LEVELS = (1, 3, 6, 11, 21, 41)
 LEVEL_NAMES = (*(f"{low} to {high - 1}" for low, high in pairwise(LEVELS)), f"{LEVELS[-1]} or more")
-#: Rules with one cost exponent at any load: the best one for batches, and the best one at 85 %.
+#: Rules with one cost exponent at any load: the best exponent for batches, and the best at 85 % load.
 ONE_PRICE = ("profiled-srpt:2.5", "profiled-srpt:6")
 
 
 def high_load(study: Study, load: float) -> Outcome:
-    """Compare rules, a policy that learned on batches, and ``priced-srpt`` on streams of 1,000 jobs.
+    """Compare rules and a policy trained on batches with ``priced-srpt``, on streams of 1,000 jobs.
 
     Raises:
         CompareError: an experiment has fewer than 5 jobs.
     """
     interval_s = study.interval_for_load(load)
     conditions = study.conditions(num_experiments=10, num_jobs=1000, interval_s=interval_s)
-    policy = "tpch-batch" if "profiles" in study.source else "embedded-batch"
-    learned = {f"{LEARNED}:{policy}": f"{LEARNED}:{policy}"} if policy in specialists() else {}
+    learned = {name: name for name in study.specialists("batch")}
     if study.checkpoint is not None:
         learned = {LEARNED: f"{LEARNED}:{study.checkpoint}"}
     schedulers = {"fair": "fair", **{name: name for name in ONE_PRICE}, **learned, RULE: RULE}
@@ -72,7 +71,7 @@ def high_load(study: Study, load: float) -> Outcome:
         changes.add_row(fifth, *(interval_text(each[group], "+.0%") for each in by_work.values()))
     return compared(
         "high-load",
-        f"{conditions.num_jobs} {study.workload.name} jobs {interval_s:g} s apart, {study.executors} executors",
+        study.title(conditions),
         comparisons,
         reference=RULE,
         tables=(
@@ -96,21 +95,24 @@ def high_load(study: Study, load: float) -> Outcome:
 
 
 def _look(record: EpisodeRecord) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return the mean JCT of each fifth of the jobs by work, float64 [GROUPS], ms, and ``executors_by_load``."""
+    """Return mean JCTs of jobs grouped by work, float64 [GROUPS], ms; and ``executors_by_load``."""
     groups = jobs_by_work(record.sequence)
     jct_ms = np.array([record.jct_ms[group].mean() for group in groups])
     return jct_ms, executors_by_load(record, groups[-1])
 
 
 def executors_by_load(record: EpisodeRecord, largest: NDArray[np.int64]) -> NDArray[np.float64]:
-    """Average the executors of jobs, from first task to last, by the jobs in the system at arrival.
+    """Return the mean number of executors of a job by load: the number of jobs in the system at its arrival.
+
+    The number of executors of a job is its work over the time from its first task to its last.
 
     Args:
-        record: a complete episode.
-        largest: indices of the jobs that are averaged separately, int64 [n].
+        record: complete episode.
+        largest: indices of the largest jobs, int64 [n].
 
     Returns:
-        float64 [2, LEVELS]: means over all other jobs, and over the largest; NaN without a job.
+        Means over all other jobs (first row) and over the largest jobs, float64 [2, LEVELS]; NaN for levels without
+        jobs.
     """
     job, num_jobs = record.task_job, len(record.sequence)
     begin_ms, end_ms = np.full(num_jobs, np.inf), np.zeros(num_jobs)
@@ -124,7 +126,7 @@ def executors_by_load(record: EpisodeRecord, largest: NDArray[np.int64]) -> NDAr
 
 
 def _mean(values: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Average over the experiments that have a value, float64 [2, LEVELS]."""
+    """Average over experiments, ignoring NaN, float64 [2, LEVELS]."""
     known = ~np.isnan(values)
     return _ratio(np.where(known, values, 0.0).sum(axis=0), known.sum(axis=0))
 
@@ -145,7 +147,7 @@ def _load_table(title: str, executors: Mapping[str, NDArray[np.float64]], row: i
 def plot_high_load(
     by_work: Mapping[str, Sequence[Interval]], executors: Mapping[str, NDArray[np.float64]]
 ) -> Figure:
-    """Draw the JCT by the work of jobs; and the executors of a job by load, of large jobs and of others."""
+    """Draw the change of the JCT by work of jobs, and executors of a job by load, for large and other jobs."""
     figure = new_figure(13, 4)
     changes, *by_load = figure.subplots(1, 3)
     looks = styles(executors)
@@ -172,16 +174,16 @@ def plot_high_load(
 
 #: Reference scheduler.
 FAIR = "fair"
-#: Number of bins of arrival times in the picture, up to the change.
+#: Number of bins of arrival times before the change, in the picture.
 BINS = 6
+#: Mean JCT, s, and relative change against ``fair``, of jobs before the change; then of jobs after it.
 _Phases = tuple[Interval, ...]
 
 
 def drift(study: Study, load: float) -> Outcome:
     """Compare rules and policies on streams whose rate doubles or halves, or whose jobs become larger or smaller."""
     conditions = _conditions(study, load)
-    policies = [DEFAULT_POLICY, *(name for name in ("tpch-stream", "embedded-stream") if _fits(study, name))]
-    learned = {f"{LEARNED}:{name}": f"{LEARNED}:{name}" for name in policies}
+    learned = {name: name for name in (f"{LEARNED}:{DEFAULT_POLICY}", *study.specialists("stream"))}
     if study.checkpoint is not None:
         learned = {FULL: f"{LEARNED}:{study.checkpoint}"}
     rules = {name: name for name in (FAIR, "weighted-fair:-1", "profiled-srpt:2.5", RULE)}
@@ -193,13 +195,18 @@ def drift(study: Study, load: float) -> Outcome:
         names=2,
     )
     for change, rows in found.items():
-        for place, (name, (before, gain_before, after, gain_after)) in enumerate(rows.items()):
-            gains = [
-                "" if name == FAIR else interval_text(each, "+.1%") for each in (gain_before, gain_after)
+        for place, (name, phases) in enumerate(rows.items()):
+            cells = [
+                interval_text(each, form) for each, form in zip(phases, (".1f", "+.1%") * 2, strict=True)
             ]
-            means = interval_text(before), gains[0], interval_text(after), gains[1]
-            table.add_row(change * (not place), name, *means, end_section=place == len(rows) - 1)
+            if name == FAIR:
+                cells[1] = cells[3] = ""
+            table.add_row(change * (not place), name, *cells, end_section=place == len(rows) - 1)
     number = next(iter(conditions.values())).num_jobs
+    streams = (
+        f"{name}: {each.interval_ms / 1000:g} s apart, {each.drift}" for name, each in conditions.items()
+    )
+    keys = ("before_s", "change_before", "after_s", "change_after")
     return compared(
         "drift",
         f"{number} {study.workload.name} jobs, {study.executors} executors",
@@ -207,24 +214,14 @@ def drift(study: Study, load: float) -> Outcome:
         reference=FAIR,
         tables=(table,),
         notes=(
-            "Streams: "
-            + "; ".join(
-                f"{name}: {each.interval_ms / 1000:g} s apart, {each.drift}"
-                for name, each in conditions.items()
-            )
-            + ".",
+            f"Streams: {'; '.join(streams)}.",
             f"The busier half of each keeps executors busy for {load:.0%} of the time; small and large jobs are halves "
             "of the profiles by work.",
             "vs fair: mean JCT against fair's, of the same jobs; paired by experiment.",
         ),
         extra={
             "before_and_after": {
-                change: {
-                    name: dict(
-                        zip(("before_s", "change_before", "after_s", "change_after"), row, strict=True)
-                    )
-                    for name, row in rows.items()
-                }
+                change: {name: dict(zip(keys, row, strict=True)) for name, row in rows.items()}
                 for change, rows in found.items()
             }
         },
@@ -232,19 +229,14 @@ def drift(study: Study, load: float) -> Outcome:
     )
 
 
-def _fits(study: Study, policy: str) -> bool:
-    """Return whether a policy ships, and was trained on this kind of jobs."""
-    return policy in specialists() and policy.startswith("tpch" if "profiles" in study.source else "embedded")
-
-
 def _conditions(study: Study, load: float) -> dict[str, Conditions]:
-    """Return the conditions by the change in the middle of the stream."""
+    """Return evaluation settings by displayed name of the change in the middle of the stream."""
     by_work = sorted(study.workload.profiles, key=lambda profile: profile.work_ms)
     middle = (len(by_work) + 1) // 2
     small = replace(study.workload, profiles=tuple(by_work[:middle]), name=f"small {study.workload.name}")
     large = replace(study.workload, profiles=tuple(by_work[-middle:]), name=f"large {study.workload.name}")
     busy_s = study.interval_for_load(load)
-    large_s = interval_for_load(large, study.executors, load)
+    large_s = study.interval_for_load(load, large)
 
     def stream(interval_s: float, rate: float, first: Workload, then: Workload | None = None) -> Conditions:
         drawn = study.conditions(num_experiments=10, num_jobs=200, interval_s=interval_s)
@@ -261,11 +253,12 @@ def _conditions(study: Study, load: float) -> dict[str, Conditions]:
 
 
 def changes(comparison: Comparison) -> dict[str, _Phases]:
-    """Return the mean JCT, s, of jobs that arrive before and after the change, with paired differences to ``fair``.
+    """Return mean JCTs of jobs that arrive before and after the change, and paired changes against ``fair``.
+
+    Experiments without jobs in a phase are ignored in that phase.
 
     Returns:
-        Scheduler -> mean before, its relative difference; mean after, its difference. Experiments without jobs on a
-        side do not count there.
+        Scheduler -> mean JCT before the change, s; relative change against ``fair``; the same two after the change.
     """
     jobs = comparison.jobs
     late = jobs["arrival_s"] >= _at_s(comparison)
@@ -287,14 +280,14 @@ def _at_s(comparison: Comparison) -> float:
 
 
 def plot_drift(comparisons: Mapping[str, Comparison]) -> Figure:
-    """Draw the mean JCT of jobs by arrival time: a panel for each change."""
+    """Draw the mean JCT over the arrival time of jobs, one panel per change."""
     figure = new_figure(11, 7)
     for axes, (title, comparison) in zip(figure.subplots(2, 2).flat, comparisons.items(), strict=True):
         jobs, at_s = comparison.jobs, _at_s(comparison)
         middle = (jobs["arrival_s"] // (width := at_s / BINS) + 0.5) * width / 60
         binned = jobs.groupby(["scheduler", middle])["jct_s"].agg(["mean", "size"])
         for name, look in styles(comparison.schedulers).items():
-            # Bins with few jobs, the last arrivals of the longest streams, are left out as noise.
+            # Bins with few jobs are only noise: the last arrivals of the longest streams.
             curve = binned.loc[name].query(f"size >= {len(comparison.finished)}")["mean"]
             axes.plot(curve.index, curve, label=name, marker=".", **look)
         axes.axvline(at_s / 60, color=GREY, linewidth=0.8, linestyle=":")

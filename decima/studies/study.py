@@ -1,7 +1,7 @@
-"""A study of schedulers on a cluster: its size, trainings, conditions and comparisons.
+"""Setup of a study on a cluster: size, workload, training of policies, evaluation settings and comparisons.
 
-Each policy is trained into a folder of its own, by name. Studies that need the same policy share it; an interrupted
-training continues.
+The name of a policy is the name of its training folder, so that studies share policies. An interrupted training
+continues in its folder.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from decima.learning.trainings import train_all
 from decima.policy.files import load_actor
 from decima.policy.shipped import specialists
 from decima.registry import LEARNED
+from decima.studies.outcome import FULL
 from decima.workers.pool import available_cpus, make_workers, map_in_order
 from simulator.cluster.config import ClusterConfig
 from simulator.cluster.record import EpisodeRecord
@@ -36,12 +37,14 @@ from workloads.job import WorkloadError
 from workloads.sources.open import EMBEDDED, open_workload
 from workloads.sources.workload_file import Workload
 
-__all__ = ["Study", "Variant", "interval_for_load"]
+__all__ = ["Study", "Variant"]
 
+_K = TypeVar("_K")
 _T = TypeVar("_T")
 
-#: Seed of the streams that loads are measured on; no experiment or training uses it.
+#: Seed of the job streams that measure loads; no experiment or training uses it.
 LOAD_SEED = 4_000_000
+#: Number of jobs in such a stream, and of fixed-point iterations to find the interval for a load.
 LOAD_JOBS, LOAD_ROUNDS = 1000, 5
 
 
@@ -50,8 +53,8 @@ class Variant:
     """A policy to train.
 
     Attributes:
-        name: name of its folder, the same in all studies.
-        config: configuration of its training.
+        name: name of the training folder, unique among all studies.
+        config: training configuration.
     """
 
     name: str
@@ -63,20 +66,20 @@ class Study:
     """Size, workload, policies and workers of a study.
 
     Attributes:
-        workload: profiles that jobs are drawn from, or a trace.
-        source: the workload in trainings: keys of the section ``workload`` (``profiles`` or ``file``); empty for the
-            embedded TPC-H set.
+        workload: job profiles to draw from, or a trace.
+        source: workload of training runs: ``profiles`` or ``file`` in the section ``workload`` of a training
+            configuration; empty for the embedded TPC-H jobs.
         executors: number of executors.
-        budget: factor on iterations, validation sequences, experiments and the length of streams; four times the
-            budget, at most 1, is the factor on sequences of behaviour cloning.
+        budget: factor on iterations, validation sequences, experiments and length of streams. The factor on sequences
+            of behaviour cloning is four times the budget, at most 1.
         seed: seed of the first experiment.
-        num_experiments: number of experiments, instead of the study's own.
-        num_jobs: jobs in each experiment, instead of the study's own number.
-        policies: folder of the trained policies.
-        checkpoint: policy file to use instead of training the full policy.
+        num_experiments: number of experiments; by default the study's own number.
+        num_jobs: number of jobs in each experiment; by default the study's own number.
+        policies: folder of trained policies.
+        checkpoint: policy file that replaces the training of the full policy.
         workers: see ``check_workers``.
-        command: command line, kept in the files of trainings.
-        tell: progress callback.
+        command: command line, which training folders record.
+        tell: progress callback: activity, number of steps done, number of all steps.
     """
 
     workload: Workload
@@ -94,7 +97,7 @@ class Study:
 
     @classmethod
     def of_options(cls, values: dict[str, Any], *, given: object = (), **others: Any) -> Study:
-        """Make a study from the values of its command's options, which are removed from ``values``.
+        """Make a study from option values of its command, and remove these from ``values``.
 
         Raises:
             PolicyFileError: the checkpoint is not a policy file.
@@ -103,33 +106,33 @@ class Study:
         size = {each.name: values.pop(each.name) for each in fields(cls) if each.name in values}
         name, size["workers"] = size["workload"] or EMBEDDED, size["workers"] or available_cpus()
         if size.get("checkpoint") is not None:
-            load_actor(size["checkpoint"])  # refused before the work begins
+            load_actor(size["checkpoint"])  # fails before the work begins
         if name != EMBEDDED:
             size["source"] = {"profiles" if Path(name).is_dir() else "file": str(name)}
         return cls(**size | others | {"workload": open_workload(name)})
 
     def title(self, conditions: Conditions) -> str:
-        """Describe jobs and executors, as the title of a table."""
+        """Return a table title that describes jobs and executors."""
         jobs = f"{conditions.num_jobs} {self.workload.name} jobs"
         if conditions.arrivals == "poisson":
             return f"{jobs} {conditions.interval_ms / 1000:g} s apart, {self.executors} executors"
         return f"Batches of {jobs}, {self.executors} executors"
 
     def scaled(self, full: int, least: int = 1) -> int:
-        """Return a full size times the budget, at least ``least``."""
+        """Scale a size by the budget, to at least ``least``."""
         return max(least, round(full * self.budget))
 
     # ---- training --------------------------------------------------------------------------------------
 
     def config(self, recipe: str, **settings: Any) -> TrainingConfig:
-        """Return a recipe for this cluster and workload at this study's size.
+        """Adapt a training recipe to the cluster, workload and size of this study.
 
         Args:
             recipe: name of the recipe.
-            settings: other settings, with ``__`` for the dot of a dotted key.
+            settings: further settings by dotted key, with ``__`` for each dot.
 
         Raises:
-            TrainingError: there is no such recipe or setting.
+            TrainingError: unknown recipe or setting.
             WorkloadError: the workload has arrival times.
         """
         self._check_drawn()
@@ -147,7 +150,7 @@ class Study:
             values["workload.jobs"] = self.num_jobs
         cloning = full.behaviour_cloning
         if cloning is not None and "behaviour_cloning" not in settings:
-            # Cloning takes a few minutes and has most of the effect, so only small budgets shorten it.
+            # Behaviour cloning takes minutes and has most of the effect: only small budgets shorten it.
             sequences = min(cloning.sequences, self.scaled(4 * cloning.sequences))
             values["behaviour_cloning.sequences"] = sequences
             if cloning.jobs is not None:
@@ -167,56 +170,65 @@ class Study:
     def _check_drawn(self) -> None:
         if self.workload.sequence is not None:
             raise WorkloadError(
-                f"{self.workload.name}: says which jobs arrive when; this study draws jobs and expects profiles alone"
+                f"{self.workload.name}: has arrival times; this study draws jobs and expects profiles alone"
             )
 
     def _stream_length(self, full: int) -> int:
-        """Return the number of jobs of a training stream, scaled; at least 20, so that jobs wait."""
+        """Scale the number of jobs of a training stream, to at least 20, so that jobs have to wait."""
         return min(full, self.scaled(full, least=20))
 
     def batch_variant(self) -> Variant:
-        """Return the full policy for batches, of 20 jobs by default."""
+        """Return the training of the full policy on batches, by default of 20 jobs."""
         config = self.config("batch")
         return Variant(f"batch-{config.workload.jobs}-jobs", config)
 
     def stream_variant(self, interval_s: float) -> Variant:
-        """Return the full policy for streams with this mean time between arrivals, s."""
+        """Return the training of the full policy on streams with this mean time between arrivals, s."""
         return Variant(f"stream-{interval_s:g}s", self.config("stream", workload__interval=interval_s))
 
-    def train(self, *variants: Variant) -> dict[str, str]:
-        """Train the policies that are missing; return variant name -> scheduler.
+    def train(self, variants: Mapping[_K, Variant]) -> dict[_K, str]:
+        """Train missing policies, and return all policies as schedulers.
+
+        Args:
+            variants: displayed name -> policy to train.
+
+        Returns:
+            Displayed name -> scheduler, in the same order.
 
         Raises:
-            TrainingError: a folder holds a policy of other settings.
-            KeyboardInterrupt: Ctrl-C; training continues at the next call, bit for bit.
+            TrainingError: a folder contains a policy of other settings.
+            KeyboardInterrupt: Ctrl-C; the next call continues the training, bit for bit.
         """
-        files = train_all(
-            {variant.name: variant.config for variant in variants},
-            self.policies,
-            partial(ClusterTraining, resume=True, workers=self.workers, command=self.command),
-            self.tell,
-        )
-        return {name: f"{LEARNED}:{file}" for name, file in files.items()}
+        configs = {variant.name: variant.config for variant in variants.values()}
+        trainer = partial(ClusterTraining, resume=True, workers=self.workers, command=self.command)
+        files = train_all(configs, self.policies, trainer, self.tell)
+        return {key: f"{LEARNED}:{files[variant.name]}" for key, variant in variants.items()}
 
     def full_policy(self, variant: Variant, *, shipped_for: Conditions | None = None) -> str:
         """Return the study's main policy as a scheduler.
 
         Args:
-            variant: its training, if there is no checkpoint.
-            shipped_for: conditions for which the best fitting shipped policy may replace the training.
+            variant: training of the policy, if there is no checkpoint.
+            shipped_for: evaluation setting whose best fitting shipped policy replaces the training; by default the
+                policy is trained.
         """
         if self.checkpoint is not None:
             return f"{LEARNED}:{self.checkpoint}"
         shipped = None if shipped_for is None else self._shipped(shipped_for)
-        return self.train(variant)[variant.name] if shipped is None else f"{LEARNED}:{shipped}"
+        return self.train({FULL: variant})[FULL] if shipped is None else f"{LEARNED}:{shipped}"
 
     def specialist(self, conditions: Conditions) -> str | None:
-        """Return the shipped policy that was trained for exactly these conditions, as a scheduler.
+        """Return the shipped policy that was trained for exactly this evaluation setting, as a scheduler.
 
-        None if there is none, or if this study's trainings are not of full size, as those of shipped policies are.
+        None if there is none, or if the budget is not 1: shipped policies are trained at full size.
         """
         shipped = self._shipped(conditions)
         return f"{LEARNED}:{shipped}" if self.budget == 1 and shipped in specialists() else None
+
+    def specialists(self, *arrivals: Literal["batch", "stream"]) -> list[str]:
+        """Return the shipped policies for this study's TPC-H jobs, published or embedded, as schedulers."""
+        jobs = "tpch" if "profiles" in self.source else "embedded"
+        return [f"{LEARNED}:{jobs}-{each}" for each in arrivals if f"{jobs}-{each}" in specialists()]
 
     def _shipped(self, conditions: Conditions) -> str | None:
         """Return the best fitting shipped policy; None for a workload file."""
@@ -234,14 +246,14 @@ class Study:
         memory_demand: Literal["own", "uniform"] = "own",
         **cluster: Any,
     ) -> Conditions:
-        """Return conditions of this study's size.
+        """Return an evaluation setting of this study's size.
 
         Args:
-            num_experiments: number at full size.
-            num_jobs: number at full size; only streams are scaled.
+            num_experiments: number of experiments at full size.
+            num_jobs: number of jobs at full size; the budget scales only streams.
             interval_s: mean time between Poisson arrivals, s; None for a batch.
             memory_demand: see ``Conditions``.
-            cluster: other settings of ``ClusterConfig``.
+            cluster: further settings of ``ClusterConfig``.
 
         Raises:
             WorkloadError: the workload has arrival times.
@@ -249,23 +261,18 @@ class Study:
         self._check_drawn()
         jobs = num_jobs if interval_s is None else self.scaled(num_jobs, least=20)
         arrivals = {} if interval_s is None else {"arrivals": "poisson", "interval_ms": 1000 * interval_s}
-        return self._conditions(
-            num_experiments,
-            cluster,
-            num_jobs=self.num_jobs or jobs,
-            memory_demand=memory_demand,
-            **arrivals,
-        )
+        drawn = {"num_jobs": self.num_jobs or jobs, "memory_demand": memory_demand, **arrivals}
+        return self._conditions(num_experiments, cluster, **drawn)
 
     def replay(self, *, num_experiments: int, window_s: float, **cluster: Any) -> Conditions:
-        """Return conditions of this study's size that replay windows of a trace, one an experiment.
+        """Return an evaluation setting that replays windows of a trace, one for each experiment.
 
         Raises:
             WorkloadError: the workload has no arrival times.
         """
         if self.workload.sequence is None:
             raise WorkloadError(
-                f"{self.workload.name}: does not say which jobs arrive when; a trace does: decima workload import"
+                f"{self.workload.name}: has no arrival times; a trace has: decima workload import"
             )
         return self._conditions(num_experiments, cluster, window_ms=1000 * window_s)
 
@@ -286,71 +293,67 @@ class Study:
         num_training: int = 6,
         keep: bool = False,
     ) -> dict[str, Comparison]:
-        """Compare schedulers under each condition.
+        """Compare schedulers in each evaluation setting.
 
         Args:
-            conditions: name -> conditions, and schedulers by name.
-            alphas: candidate settings of weighted fair sharing.
-            num_training: number of tuning sequences of schedulers that are tuned once.
-            keep: whether the episodes of the first seed are kept.
+            conditions: name of the setting -> setting, and schedulers by displayed name.
+            alphas: candidate exponents of weighted fair sharing.
+            num_training: number of sequences on which schedulers are tuned in advance.
+            keep: whether to keep the episodes of the first seed.
+
+        Returns:
+            Name of the setting -> complete comparison.
         """
         comparisons = {
             name: Comparison(each, schedulers, alphas=alphas, num_training=num_training, keep=keep)
             for name, (each, schedulers) in conditions.items()
         }
-        tell = partial(self.tell, "comparing schedulers")
-        run_comparisons(list(comparisons.values()), self.workers, tell)
+        run_comparisons(list(comparisons.values()), self.workers, partial(self.tell, "comparing schedulers"))
         return comparisons
 
     def look_at(
         self, comparison: Comparison, look: Callable[[EpisodeRecord], _T], what: str
     ) -> dict[str, list[_T]]:
-        """Re-run each scheduler of a complete comparison, and call a function on each episode.
+        """Re-run each scheduler of a complete comparison, and apply a function to each episode.
 
         Args:
-            comparison: schedulers with hindsight run again in the setting that they chose.
-            look: module-level function of an episode.
+            comparison: complete comparison; schedulers tuned in hindsight run again in the setting of that sequence.
+            look: function of an episode, at module level (it is pickled).
             what: activity for the progress callback.
 
         Returns:
-            Scheduler -> results by seed, in order.
+            Scheduler -> values of the function, in the order of seeds.
         """
         runs = comparison.runs
-        tuned = runs["setting"].where(runs["setting"] != "", runs["scheduler"].map(comparison.schedulers))
-        pieces = list(zip(runs["seed"].tolist(), tuned, strict=True))
-        with make_workers(comparison.conditions, self.workers, len(pieces)) as workers:
-            results, _ = map_in_order(workers, partial(_look, look), pieces, partial(self.tell, what))
+        specs = runs["setting"].where(runs["setting"] != "", runs["scheduler"].map(comparison.schedulers))
+        items = list(zip(runs["seed"].tolist(), specs, strict=True))
+        with make_workers(comparison.conditions, self.workers, len(items)) as workers:
+            values, _ = map_in_order(workers, partial(_look, look), items, partial(self.tell, what))
         count = len(comparison.finished)
         return {
-            name: results[place * count : (place + 1) * count]
+            name: values[place * count : (place + 1) * count]
             for place, name in enumerate(comparison.schedulers)
         }
 
-    def interval_for_load(self, load: float) -> float:
-        """Return the mean time between arrivals for a load, s; see the function of that name."""
-        return interval_for_load(self.workload, self.executors, load)
+    def interval_for_load(self, load: float, workload: Workload | None = None) -> float:
+        """Find the mean time between Poisson arrivals, s, that gives a load; three significant digits.
+
+        The work of a job depends on its number of executors. Hence the load is measured under fair sharing: executor
+        time spent on tasks over the time of all executors until the last arrival.
+
+        Args:
+            load: fraction between 0 and 1, exclusive.
+            workload: job profiles, drawn uniformly; by default the study's workload.
+        """
+        profiles = (workload or self.workload).profiles
+        interval_ms = float(np.mean([profile.work_ms for profile in profiles])) / (load * self.executors)
+        cluster = ClusterConfig(num_executors=self.executors)
+        for _ in range(LOAD_ROUNDS):
+            sequence = poisson_arrivals(profiles, LOAD_JOBS, interval_ms, LOAD_SEED)
+            interval_ms *= METRICS["load"].of(run_scheduler(cluster, sequence, "fair")) / load
+        return float(f"{interval_ms / 1000:.3g}")
 
 
-def _look(look: Callable[[EpisodeRecord], _T], conditions: Conditions, piece: tuple[int, str]) -> _T:
-    seed, scheduler = piece
+def _look(look: Callable[[EpisodeRecord], _T], conditions: Conditions, item: tuple[int, str]) -> _T:
+    seed, scheduler = item
     return look(run_scheduler(conditions.cluster_of(seed), conditions.sequence(seed), scheduler))
-
-
-def interval_for_load(workload: Workload, executors: int, load: float) -> float:
-    """Find the mean time between Poisson arrivals, s, that gives a load; three significant digits.
-
-    The work of a job depends on its number of executors, so the load is measured under fair sharing: executor time
-    spent on tasks over that of all executors until the last arrival.
-
-    Args:
-        workload: profiles that jobs are drawn from, uniformly.
-        executors: number of executors.
-        load: fraction between 0 and 1, exclusive.
-    """
-    work_ms = float(np.mean([profile.work_ms for profile in workload.profiles]))
-    interval_ms = work_ms / (load * executors)
-    cluster = ClusterConfig(num_executors=executors)
-    for _ in range(LOAD_ROUNDS):
-        sequence = poisson_arrivals(workload.profiles, LOAD_JOBS, interval_ms, LOAD_SEED)
-        interval_ms *= METRICS["load"].of(run_scheduler(cluster, sequence, "fair")) / load
-    return float(f"{interval_ms / 1000:.3g}")

@@ -1,7 +1,7 @@
-"""Tune the constants of a rule by CMA-ES on some sequences, and judge them on others.
+"""Search for the constants of a rule with CMA-ES, and evaluation of the result on other sequences.
 
-All candidates of a generation run the same sequences with the same task noise (common random numbers); each generation
-runs the next ones.
+All candidates of a generation run the same sequences with the same task noise (common random numbers). The next
+generation runs the next sequences.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 __all__ = ["RULES", "Tuned", "outcome", "scheduler_name", "tune_rule"]
 
-#: Rules whose constants can be tuned -> parameters that are not.
+#: Rule with constants that can be tuned -> parameters that are not tuned.
 RULES = {
     RULE: ("jitter",),
     "adaptive-srpt": ("jitter",),
@@ -43,29 +43,30 @@ RULES = {
     "gamma-boost": ("load",),
     "atc": (),
 }
-#: The metric that is minimised by default.
+#: Default metric to minimise, as in ``decima compare --show``.
 MEAN = "mean"
-#: Where both sets of constants run.
+#: Names of the two sets of sequences on which default and tuned constants are evaluated.
 TUNED_ON, JUDGED_ON = "tuned on", "other seeds"
-#: Standard deviation of the first candidates, and the bound on both sides, as logarithms of factors of the defaults.
+#: Initial standard deviation, and bound of the absolute value, of search variables: logarithms of factors on defaults.
 FIRST_STEP, MOST = 0.3, 2.0
-#: A weight, which has a dot in its name, is its default plus this times the variable of the search: many add up.
+#: Scale of the search variables of weights, parameters with a dot in their name. The scaled variable is added to the
+#: default; it is small because many weights add up.
 WEIGHT_SCALE = 0.3
-#: Digits of the constants that are found.
+#: Significant digits of tuned constants.
 DIGITS = 3
 
 
 class Tuned(NamedTuple):
-    """Constants of a rule that a search found, and how both sets of constants fare.
+    """Constants of a rule found by a search, with results of default and tuned constants.
 
     Attributes:
         rule: name of the rule.
-        constants: by name.
-        runs: a row for each setting, sequence and set of constants; columns ``seeds`` (``tuned on`` or ``other
-            seeds``), ``condition`` (name of the setting), ``seed``, ``scheduler`` (the rule's name, alone or with the
-            constants) and the metric's, such as ``mean_jct_s``.
-        path: constants that the search was at after each generation, float64 [generations, constants].
-        metric: metric that was minimised, one of ``decima.evaluation.metrics.METRICS``.
+        constants: tuned constants by name.
+        runs: one row per sequence and set of constants; columns ``seeds`` (``tuned on`` or ``other seeds``),
+            ``condition`` (name of the setting), ``seed``, ``scheduler`` (name of the rule, alone or with constants),
+            and the metric, such as ``mean_jct_s``.
+        path: centre of the search after each generation, float64 [generations, constants].
+        metric: minimised metric, one of ``decima.evaluation.metrics.METRICS``.
     """
 
     rule: str
@@ -76,12 +77,12 @@ class Tuned(NamedTuple):
 
     @property
     def scheduler(self) -> str:
-        """Name of the rule with these constants, for ``make_scheduler``."""
+        """Name of the rule with the tuned constants, for ``make_scheduler``."""
         return scheduler_name(self.rule, self.constants)
 
 
 def scheduler_name(rule: str, constants: Mapping[str, float]) -> str:
-    """Return the name of a rule with these constants."""
+    """Return the name of a rule with constants, for ``make_scheduler``."""
     return f"{rule}:{','.join(f'{name}={value!r}' for name, value in constants.items())}"
 
 
@@ -99,34 +100,34 @@ def tune_rule(
     on_step: Callable[[str, int, int], None] = lambda what, done, total: None,
     on_compile: Callable[[int, int], None] = lambda done, total: None,
 ) -> Tuned:
-    """Search for constants with a low mean JCT, or another metric, than the rule's own constants have.
+    """Tune the constants of a rule for the mean JCT or another metric.
 
-    The search is CMA-ES with a diagonal covariance (Ros and Hansen, PPSN 2008) over the logarithms of the constants,
-    and over the weights of ``adaptive-srpt``.
-    It minimises the mean logarithm of the mean JCT of a sequence, or the mean of another metric; all settings have the
-    same weight. What it found is the mean of its last distribution.
+    The search is CMA-ES with a diagonal covariance matrix (Ros and Hansen, PPSN 2008). Its variables are logarithms of
+    constants, and weights of ``adaptive-srpt``. The objective is the mean over sequences of the logarithm of the mean
+    JCT, or of another metric; all settings have equal weight. The result is the mean of the final search distribution.
 
     Args:
-        settings: name -> cluster, jobs and seeds to tune on.
+        settings: name -> evaluation setting with the sequences to tune on.
         rule: one of ``RULES``.
         objective: metric to minimise, a name of ``decima compare --show``.
-        generations: of the search.
-        sequences: number of sequences of each setting that a generation runs.
-        judged: number of sequences of each setting to judge on, at least 2; as many at most are run of those tuned on.
-        judged_seed: seed of the first of these; by default 1,000,000 above those to tune on.
-        seed: of the search.
-        workers: see ``check_workers``; a process for each CPU if omitted.
-        on_step: progress callback: the activity, steps done, of all.
-        on_compile: progress callback while code is compiled for the first time.
+        generations: number of generations.
+        sequences: number of sequences of each setting in a generation.
+        judged: number of other sequences of each setting for the evaluation, at least 2. The evaluation on the
+            sequences tuned on uses at most as many.
+        judged_seed: first seed of the other sequences; by default 1,000,000 above the first seed to tune on.
+        seed: random seed of the search.
+        workers: see ``check_workers``; by default one process per CPU.
+        on_step: progress callback: activity, number of steps done, number of all steps.
+        on_compile: progress callback of the first compilation of code.
 
     Raises:
-        CompareError: the package cma is not installed, there is no such rule or metric, no job has what the metric
-            needs, the seeds overlap, or an episode failed.
+        CompareError: the package cma is not installed, unknown rule or metric, no job has the attributes that the
+            metric needs, overlapping seeds, or an episode failed.
     """
     try:
         import cma
     except ImportError:
-        raise CompareError("a search needs the package cma: pip install -e '.[tune]'") from None
+        raise CompareError("the search needs the package cma: pip install -e '.[tune]'") from None
     check_one_of(rule, RULES, "rule", CompareError)
     lower = [name for name, column in SHOWN.items() if not METRICS[column].more_is_better]
     check_one_of(objective, lower, "objective", CompareError)
@@ -137,11 +138,8 @@ def tune_rule(
     workers = workers or available_cpus()
     for each in settings.values():
         compile_parts(each, (rule,), workers, on_compile)
-    search = cma.CMAEvolutionStrategy(
-        np.zeros(len(names)),
-        FIRST_STEP,
-        {"CMA_diagonal": True, "bounds": [-MOST, MOST], "seed": 1 + seed, "verbose": -9},
-    )
+    options = {"CMA_diagonal": True, "bounds": [-MOST, MOST], "seed": 1 + seed, "verbose": -9}
+    search = cma.CMAEvolutionStrategy(np.zeros(len(names)), FIRST_STEP, options)
     path = []
     with make_workers((settings, others, metric), workers) as pool:
         for generation in range(generations):
@@ -155,7 +153,7 @@ def tune_rule(
             ]
             found = np.array(_run(pool, items))
             if np.isnan(found).any():
-                raise CompareError(f"no {objective} to minimise: no job has what it is measured from")
+                raise CompareError(f"no {objective} to minimise: no job has the attributes that it needs")
             costs = np.log(found) if objective == MEAN else found
             search.tell(candidates, costs.mean(axis=0).tolist())
             path.append(_constants(names, centre, search.result.xfavorite))
@@ -179,15 +177,15 @@ def tune_rule(
 
 
 def outcome(tuned: Tuned, settings: Mapping[str, Conditions], json_file: str = "FILE.json") -> Outcome:
-    """Return table, notes and picture of the result of ``tune_rule``.
+    """Return the outcome for a result of ``tune_rule``.
 
     Args:
-        tuned: the result.
-        settings: to tune on.
+        tuned: result of the search.
+        settings: evaluation settings of the search.
         json_file: file with the JSON of the result, for the notes.
     """
     drawn = any(isinstance(each, SettingsConditions) for each in settings.values())
-    drawn &= tuned.metric == SHOWN[MEAN]  # others may be 0
+    drawn &= tuned.metric == SHOWN[MEAN]  # other metrics may be 0, which has no ratio
     changes = {
         (row, which): _change(tuned, which, row, drawn)
         for row in dict.fromkeys(tuned.runs["condition"])
@@ -233,7 +231,7 @@ def outcome(tuned: Tuned, settings: Mapping[str, Conditions], json_file: str = "
 
 
 def _heading(tuned: Tuned) -> str:
-    """Return the metric's name inside a sentence."""
+    """Return the heading of the metric in the form for the middle of a sentence."""
     heading = METRICS[tuned.metric].heading
     return heading if heading[0] == "p" else heading[0].lower() + heading[1:]
 
@@ -241,8 +239,8 @@ def _heading(tuned: Tuned) -> str:
 def plot_tuned(
     rows: Sequence[str], changes: Mapping[tuple[str, str], Interval], heading: str = "mean JCT"
 ) -> Figure:
-    """Draw the change of the metric in each setting, on the sequences tuned on and on others."""
-    width = 5 + 0.08 * max(map(len, rows))  # room for long names of settings
+    """Draw the change of the metric in each setting, on sequences tuned on and on other sequences."""
+    width = 5 + 0.08 * max(map(len, rows))  # names of settings may be long
     figure, axes = new_axes(width, 0.4 * len(rows) + 1.5)
     axes.axvline(0, color=GREY)
     for which, colour, shift in ((TUNED_ON, GREY, 0.12), (JUDGED_ON, BLUE, -0.12)):
@@ -256,7 +254,7 @@ def plot_tuned(
 
 
 def _judged(conditions: Conditions, judged: int, judged_seed: int | None) -> Conditions:
-    """Return the conditions with the seeds to judge on."""
+    """Return an evaluation setting with other seeds than those to tune on."""
     first = conditions.seed + TRAINING_OFFSET if judged_seed is None else judged_seed
     if judged < 2:
         raise CompareError(f"at least 2 sequences to judge on, got {judged}")
@@ -292,7 +290,7 @@ def _run(
 def _run_item(
     shared: tuple[Mapping[str, Conditions], Mapping[str, Conditions], str], item: _Item
 ) -> list[float]:
-    """Run some schedulers on one sequence; return the metric of each."""
+    """Run schedulers on one sequence, and return the metric of each."""
     judging, name, seed, specs = item
     tuned_on, judged_on, metric = shared
     conditions = (judged_on if judging else tuned_on)[name]
@@ -301,7 +299,7 @@ def _run_item(
 
 
 def _row(conditions: Conditions, name: str, seed: int) -> str:
-    """Return the row of the table that a sequence belongs to."""
+    """Return the name of the table row that contains a sequence."""
     if not isinstance(conditions, SettingsConditions):
         return name
     setting = conditions.setting(seed)
@@ -310,7 +308,10 @@ def _row(conditions: Conditions, name: str, seed: int) -> str:
 
 
 def _pairs(tuned: Tuned, which: str, row: str | None, drawn: bool) -> pd.DataFrame:
-    """Return the metric on each sequence under the defaults and the tuned constants; relative if settings differ."""
+    """Return the metric on each sequence with default and tuned constants.
+
+    If ``drawn``, settings differ between sequences, and values are relative to those with default constants.
+    """
     runs = tuned.runs[tuned.runs["seeds"] == which]
     runs = runs if row is None else runs[runs["condition"] == row]
     pairs = runs.pivot_table(tuned.metric, ["condition", "seed"], "scheduler")
@@ -320,13 +321,13 @@ def _pairs(tuned: Tuned, which: str, row: str | None, drawn: bool) -> pd.DataFra
 
 def _change(tuned: Tuned, which: str, row: str, drawn: bool) -> Interval:
     pairs = _pairs(tuned, which, row, drawn)
-    if pairs.empty:  # these seeds draw no such setting
+    if pairs.empty:  # no seed draws such a setting
         return Interval(math.nan, math.nan)
     return paired_change(pairs[tuned.scheduler], pairs[tuned.rule])
 
 
 def _average(tuned: Tuned, which: str, drawn: bool) -> Interval:
-    """Return the mean change over settings. Settings share seeds, so the interval is that of the means by seed."""
+    """Return the mean change over settings. Settings share seeds, so its interval is computed from means by seed."""
     pairs = _pairs(tuned, which, None, drawn)
     base = pairs[tuned.rule].groupby("condition").transform("mean")
     return mean_interval(((pairs[tuned.scheduler] - pairs[tuned.rule]) / base).groupby("seed").mean())

@@ -1,6 +1,6 @@
-"""Section 7.3 of the Decima paper, with Figures 12, 19 and 20: executors and JCT of jobs, by total work and over time.
+"""Section 7.3 of the Decima paper, with Figures 12, 19 and 20: differences between Decima and Graphene*.
 
-JCT and executors of each class by the work of jobs, and the course of one experiment, with Decima and with Graphene*.
+Figures 12 and 20 show JCT and executors of each class by total work of jobs; Figure 19 shows one experiment over time.
 """
 
 from __future__ import annotations
@@ -33,18 +33,11 @@ from decima.studies.single_resource import busy_speedup
 from decima.studies.study import Study
 from simulator.cluster.record import EpisodeRecord
 
-__all__ = [
-    "fig12",
-    "fig19",
-    "over_time",
-    "plot_fig12",
-    "plot_fig19",
-    "plot_fig20",
-    "usage",
-    "used",
-]
+__all__ = ["fig12", "fig19", "over_time", "plot_fig12", "plot_fig19", "plot_fig20", "usage", "used"]
 
+#: Groups of jobs by total work.
 FIFTHS = ("smallest", "second", "third", "fourth", "largest")
+#: Executor classes, by memory.
 SIZES = [f"{memory:g}" for memory in MEMORY]
 
 
@@ -58,10 +51,10 @@ def used(record: EpisodeRecord) -> NDArray[np.int64]:
 
 
 class Usage(NamedTuple):
-    """Results of one scheduler by the total work of jobs, from the smallest fifth to the largest.
+    """Results of one scheduler by total work of jobs; groups are in ascending order of work.
 
     Attributes:
-        jct_ms: mean job completion time, float64 [experiments, GROUPS], ms.
+        jct_ms: mean JCT, float64 [experiments, GROUPS], ms.
         executors: mean number of executors of each class that ran tasks of a job, float64 [experiments, GROUPS,
             classes].
     """
@@ -71,7 +64,7 @@ class Usage(NamedTuple):
 
 
 def usage(study: Study, comparison: Comparison) -> dict[str, Usage]:
-    """Return the usage under each scheduler of a complete comparison.
+    """Re-run a complete comparison, and return the usage under each scheduler.
 
     Raises:
         CompareError: there are fewer jobs than groups.
@@ -90,7 +83,7 @@ def _usage(record: EpisodeRecord) -> tuple[NDArray[np.float64], NDArray[np.float
 
 
 def fig12(study: Study, interval_s: float = 4.0, window_s: float = 6480.0) -> Outcome:
-    """Compare Decima with Graphene* by the work of jobs, on either workload of Figure 11.
+    """Compare Decima with Graphene* by total work of jobs, on a trace or on TPC-H jobs.
 
     Raises:
         CompareError: an experiment has fewer than 5 jobs.
@@ -99,14 +92,13 @@ def fig12(study: Study, interval_s: float = 4.0, window_s: float = 6480.0) -> Ou
     conditions = experiments(study, trace=trace, interval_s=interval_s, window_s=window_s)
     schedulers = {**PURE, GRAPHENE_STAR: GRAPHENE_STAR, FULL: learned(study, conditions)}
     comparisons = study.compare({"": (conditions, schedulers)})
-    runs, found = tidy(comparisons), usage(study, comparisons[""])
+    found = usage(study, comparisons[""])
     ours, theirs = found[FULL], found[GRAPHENE_STAR]
     jct = [paired_change(ours.jct_ms[:, group], theirs.jct_ms[:, group]) for group in range(GROUPS)]
-    # A row for each group, an entry for each class.
-    executors = [
+    executors = [  # rows are groups, columns are executor classes
         [
-            paired_change(ours.executors[:, group, kind], theirs.executors[:, group, kind])
-            for kind in range(ours.executors.shape[2])
+            paired_change(*pair)
+            for pair in zip(ours.executors[:, group].T, theirs.executors[:, group].T, strict=True)
         ]
         for group in range(GROUPS)
     ]
@@ -119,10 +111,9 @@ def fig12(study: Study, interval_s: float = 4.0, window_s: float = 6480.0) -> Ou
         "fig12",
         f"{study.workload.name} jobs by their work, {study.executors} executors of {len(MEMORY)} sizes",
         comparisons,
-        runs=runs,
         columns=("fragmentation",),
         reference=GRAPHENE_STAR,
-        claims=(*_claims(jct, executors[0][-1]), fragmentation_claim(runs)),
+        claims=(*_claims(jct, executors[0][-1]), fragmentation_claim(tidy(comparisons))),
         tables=(table,),
         notes=(
             f"By work: fifths of each experiment's jobs, {FULL} against {GRAPHENE_STAR}, paired by experiment; of "
@@ -157,14 +148,14 @@ def _claims(jct: Sequence[Interval], largest: Interval) -> list[Claim]:
         ),
         Claim(
             f"On the {FIFTHS[0]} fifth of the jobs it uses 39% more executors of the largest class.",
-            f"{interval_text(largest, '+.1%')}",
+            interval_text(largest, "+.1%"),
             largest.mean - largest.half_width > 0,
         ),
     ]
 
 
 def plot_fig12(jct: Sequence[Interval], executors: Sequence[Sequence[Interval]]) -> Figure:
-    """Draw the JCT by total work, and executors of each class on the smallest fifth; 1 is Graphene*'s value."""
+    """Draw the JCT by total work, and executors of each class for the smallest jobs, relative to Graphene*."""
     figure = new_figure(9, 3.6)
     by_work, classes = figure.subplots(1, 2)
     _draw(by_work, jct, FIFTHS, "JCT, relative to Graphene*")
@@ -175,7 +166,7 @@ def plot_fig12(jct: Sequence[Interval], executors: Sequence[Sequence[Interval]])
 
 
 def plot_fig20(executors: Sequence[Sequence[Interval]]) -> Figure:
-    """Draw the executors of each class on jobs of each size; 1 is Graphene*'s value."""
+    """Draw the executors of each class relative to Graphene*, one panel per group of jobs."""
     figure = new_figure(12, 3.6)
     fields = figure.subplots(1, GROUPS, sharey=True)
     for axes, name, changes in zip(fields, FIFTHS, executors, strict=True):
@@ -187,7 +178,7 @@ def plot_fig20(executors: Sequence[Sequence[Interval]]) -> Figure:
 
 
 def _draw(axes: Axes, changes: Sequence[Interval], names: Sequence[str], ylabel: str) -> None:
-    """Draw bars of ratios with their confidence intervals, and a line at 1."""
+    """Draw ratios as bars with confidence intervals, and a line at 1."""
     means, half_widths = np.array(changes).T
     error = np.nan_to_num(half_widths)
     axes.bar(names, 1 + means, yerr=error, color="0.25", width=0.7, capsize=2, ecolor="0.55")
@@ -199,18 +190,18 @@ def _draw(axes: Axes, changes: Sequence[Interval], names: Sequence[str], ylabel:
 # ---- Figure 19: one experiment over time -------------------------------------------------------------------
 
 #: Number of time windows of a curve.
-PIECES = 60
+WINDOWS = 60
 
 
 def fig19(study: Study, interval_s: float = 4.0, window_s: float = 6480.0) -> Outcome:
-    """Show one experiment of either workload of Figure 11 over time."""
+    """Show one experiment over time, on a trace or on TPC-H jobs."""
     trace = study.workload.sequence is not None
     conditions = experiments(study, trace=trace, interval_s=interval_s, window_s=window_s, num_experiments=1)
     schedulers = {GRAPHENE_STAR: GRAPHENE_STAR, FULL: learned(study, conditions)}
     comparisons = study.compare({"": (conditions, schedulers)}, keep=True)
     episodes = comparisons[""].episodes
     jobs = {name: each.mean_jobs_in_system for name, each in episodes.items()}
-    # Busy with a job while it is in the system, mean over time and jobs.
+    # Mean over time and jobs of the executors that are busy with a job in the system.
     per_job = {name: float(each.busy_ms.sum() / each.jct_ms.sum()) for name, each in episodes.items()}
     speedup = busy_speedup(episodes[GRAPHENE_STAR], episodes[FULL])
     return compared(
@@ -247,11 +238,11 @@ def over_time(steps: pd.Series[Any], edges_ms: NDArray[np.float64]) -> NDArray[n
     """Average a step function over time windows; it is 0 before its first step.
 
     Args:
-        steps: value from each time of the index, ms, until the next.
-        edges_ms: edges of the windows, float64, ascending, ms.
+        steps: values by start time, ms; each value holds until the next start time.
+        edges_ms: edges of time windows, float64, ascending, ms.
 
     Returns:
-        Mean of each window, float64 [len(edges_ms) - 1].
+        Mean in each window, float64 [len(edges_ms) - 1].
     """
     index = steps.index.to_numpy()
     times = np.unique(np.concatenate([index, edges_ms]))
@@ -262,10 +253,10 @@ def over_time(steps: pd.Series[Any], edges_ms: NDArray[np.float64]) -> NDArray[n
 
 
 def plot_fig19(episodes: Mapping[str, EpisodeRecord]) -> Figure:
-    """Draw jobs in the system, executors for each job, unused memory; below, busy executors of each class."""
+    """Draw jobs in the system, executors of a job, unused memory, and busy executors of each class over time."""
     episodes = {name: episodes[name] for name in (GRAPHENE_STAR, FULL)}
     looks = styles(list(episodes))
-    edges = np.linspace(0, max(record.end_ms for record in episodes.values()), PIECES + 1)
+    edges = np.linspace(0, max(record.end_ms for record in episodes.values()), WINDOWS + 1)
     figure = new_figure(12, 6)
     grid = figure.add_gridspec(2, 12)
     jobs, per_job, unused = (figure.add_subplot(grid[0, 4 * place : 4 * place + 4]) for place in range(3))
@@ -277,8 +268,8 @@ def plot_fig19(episodes: Mapping[str, EpisodeRecord]) -> Figure:
         busy = sum(mean[f"class_{kind}"] for kind in range(len(MEMORY)))
         held = mean["memory_held"]
         jobs.plot(seconds, present, **look)
-        per_job.plot(seconds, np.divide(busy, present, out=np.zeros(PIECES), where=present > 0), **look)
-        share = np.divide(held - mean["memory_demanded"], held, out=np.full(PIECES, np.nan), where=held > 0)
+        per_job.plot(seconds, np.divide(busy, present, out=np.zeros(WINDOWS), where=present > 0), **look)
+        share = np.divide(held - mean["memory_demanded"], held, out=np.full(WINDOWS, np.nan), where=held > 0)
         unused.plot(seconds, 100 * share, **look)
         for kind, axes in enumerate(classes):
             axes.plot(seconds, mean[f"class_{kind}"], **look)

@@ -1,7 +1,6 @@
 """Figures 4 to 7 of the DeepRM paper (HotNets 2016): slowdown by load, two objectives, learning curve, withheld jobs.
 
-The paper shows these results in pictures alone; what it says of them in words (sections 4.2 and 4.3) is quoted as
-claims.
+The paper has these results only as pictures. The claims are statements of its sections 4.2 and 4.3.
 """
 
 from __future__ import annotations
@@ -32,23 +31,23 @@ __all__ = ["by_length", "fig4", "fig5", "fig6", "fig7", "plot_learning", "plot_l
 
 #: Loads of figures 5, 6 and 7.
 HIGH, MODERATE, BUSY = 1.3, 0.7, 1.1
-#: Learning rate of a network that continues with another objective.
+#: Learning rate of the warm start with another objective.
 AFTERWARDS = 0.002
-#: Factor on the recipe's iterations in figure 6.
+#: Factor on the iterations of the recipe in figure 6.
 LONGER = 2
-#: Iterations after which DeepRM is better than Tetris* (section 4.3).
+#: Number of iterations after which DeepRM is better than Tetris* in the paper (section 4.3).
 PASSES_TETRIS = 200
-#: Relative distance to the best value at which a curve has converged.
+#: Relative distance to the best value at which a learning curve counts as converged.
 CONVERGED = 0.05
 
 
 def network_at(load: float) -> str:
-    """Return the name of the network trained at a load, and of its folder; the same in all studies."""
+    """Return the name of the training folder for a load, which all studies share."""
     return f"deeprm-{100 * load:.4g}"
 
 
 def fig4(study: GridStudy, loads: Sequence[float] = ()) -> Outcome:
-    """Compare slowdowns by load; one network is trained at each load, in percent."""
+    """Compare slowdowns at each load, in percent, with one network trained at each."""
     loads = GridSettings(loads=tuple(load / 100 for load in loads)).loads
     configs = {load_name(load): study.config("deeprm", jobs__load=load) for load in loads}
     files = study.train({network_at(load): configs[load_name(load)] for load in loads})
@@ -80,7 +79,7 @@ def fig4(study: GridStudy, loads: Sequence[float] = ()) -> Outcome:
 
 
 def fig5(study: GridStudy) -> Outcome:
-    """Compare networks trained for two objectives at a load of 130 %."""
+    """Compare networks trained for slowdown and for completion time, at a load of 130 %."""
     names = {f"{LEARNED}, for slowdown": "slowdown", f"{LEARNED}, for completion": "completion"}
     config = study.config("deeprm", jobs__load=HIGH)
     name = network_at(HIGH)
@@ -125,7 +124,7 @@ def fig5(study: GridStudy) -> Outcome:
 
 
 def fig6(study: GridStudy) -> Outcome:
-    """Show how DeepRM learns at a load of 70 %."""
+    """Show the learning curve of DeepRM at a load of 70 %."""
     name = f"{network_at(MODERATE)}-long"
     config = study.config("deeprm", share=LONGER, jobs__load=MODERATE)
     networks = {LEARNED: study.train({name: config})[name]}
@@ -148,7 +147,7 @@ def fig6(study: GridStudy) -> Outcome:
 
 
 def _on_validation_sets(network: Path) -> dict[str, float]:
-    """Return the mean slowdown of the heuristics."""
+    """Return mean slowdowns of heuristics on the validation sets of a network's training."""
     results = read_about(network)["validation"]["results"]
     return {name: float(results[name]["slowdown"]) for name in HEURISTIC_NAMES}
 
@@ -188,7 +187,7 @@ def _learning_claims(
 
 
 def plot_learning(curve: Sequence[Mapping[str, float]], heuristics: Mapping[str, float]) -> Figure:
-    """Draw learning curves: slowdown on training and unseen sets, and total reward of training."""
+    """Draw slowdowns on training and validation sets, and the total reward in training, over iterations."""
     figure = new_figure(10, 4)
     left, right = figure.subplots(1, 2)
     judged = [row for row in curve if "validation_slowdown" in row]
@@ -214,14 +213,14 @@ def plot_learning(curve: Sequence[Mapping[str, float]], heuristics: Mapping[str,
 
 # ---- Figure 7: withheld jobs -------------------------------------------------------------------------------
 
-#: Least duration of DeepRM's long jobs, steps.
+#: Least duration of long jobs, steps.
 LONG = 10
-#: Share of the steps in which DeepRM is not work-conserving at this load (section 4.3).
+#: Share of steps in which DeepRM is not work-conserving in the paper, at this load (section 4.3).
 PAPER_HELD = 0.234
 
 
 def fig7(study: GridStudy) -> Outcome:
-    """Show withheld jobs, and slowdowns by length of job, at a load of 110 %."""
+    """Show withheld jobs and slowdowns by duration of jobs, at a load of 110 %."""
     name = network_at(BUSY)
     config = study.config("deeprm", jobs__load=BUSY)
     networks = {LEARNED: study.train({name: config})[name]}
@@ -250,11 +249,15 @@ def fig7(study: GridStudy) -> Outcome:
 
 
 def by_length(results: Mapping[str, Evaluation], watched: Mapping[str, Withholding]) -> pd.DataFrame:
-    """Summarise jobs by their duration.
+    """Summarise jobs by duration.
+
+    Args:
+        results: scheduler -> evaluation.
+        watched: scheduler -> record of withheld jobs.
 
     Returns:
-        A row for each duration, steps. Columns: ``jobs``, number of jobs; for each scheduler ``NAME slowdown``, the
-        mean, and ``NAME withheld``, the number of steps in which such jobs were withheld.
+        One row per duration, steps; columns ``jobs`` (number of jobs) and, for each scheduler, ``NAME slowdown`` (mean)
+        and ``NAME withheld`` (number of steps in which such jobs were withheld).
     """
     record = next(iter(results.values())).record
     there = record.is_job
@@ -317,7 +320,7 @@ def _table(lengths: pd.DataFrame) -> Table:
 
 
 def plot_lengths(lengths: pd.DataFrame) -> Figure:
-    """Draw the shares of withheld jobs and the slowdowns by length, as the paper's figures 7(a) and (b)."""
+    """Draw shares of withheld jobs and slowdowns by duration of jobs, as figures 7(a) and (b) of the paper."""
     figure = new_figure(10, 3.6)
     left, right = figure.subplots(1, 2)
     held = lengths[f"{LEARNED} withheld"]

@@ -1,4 +1,4 @@
-"""Studies on DeepRM's grid: size, trainings and comparisons; results as tables, tidy rows, claims and JSON."""
+"""Setup and result of a study on DeepRM's grid: size, training, comparisons; tables, tidy rows, claims and JSON."""
 
 from __future__ import annotations
 
@@ -34,26 +34,27 @@ from decima.studies.outcome import UNKNOWN, Claim, Outcome
 
 __all__ = ["GridStudy", "Measured", "Results", "better", "compared"]
 
-#: Condition -> scheduler -> its evaluation; the condition is empty if there is only one.
+#: Condition -> scheduler -> evaluation; the condition is empty in studies with a single condition.
 Results = Mapping[str, Mapping[str, Evaluation]]
 
 
-#: Below this budget the number of sets is scaled, too.
+#: Budget below which the number of job sets is scaled, too.
 FEWER_SETS = 0.1
 
 
 @dataclass(frozen=True, eq=False)
 class GridStudy:
-    """Size, trained networks and workers of a study.
+    """Size, trained networks and workers of a study on the grid.
 
     Attributes:
-        budget: factor on iterations; below 0.1, ten times the budget is a factor on training and validation sets.
-        seed: seed of the job sets and of trainings.
-        sets: number of unseen job sets that schedulers are compared on.
-        policies: folder of the trained networks.
-        workers: workers of trainings, see ``check_workers``.
-        command: command line, kept in the files of trainings.
-        tell: progress callback.
+        budget: factor on iterations. Below 0.1, the factor on numbers of training and validation sets is ten times
+            the budget.
+        seed: seed of job sets and training.
+        sets: number of unseen job sets in a comparison.
+        policies: folder of trained networks.
+        workers: workers of training, see ``check_workers``.
+        command: command line, which training folders record.
+        tell: progress callback: activity, number of steps done, number of all steps.
     """
 
     budget: float = 1.0
@@ -66,20 +67,20 @@ class GridStudy:
 
     @classmethod
     def of_options(cls, values: dict[str, Any], *, given: object = (), **others: Any) -> GridStudy:
-        """Make a study from the values of its command's options, which are removed from ``values``."""
+        """Make a study from option values of its command, and remove these from ``values``."""
         size = {each.name: values.pop(each.name) for each in fields(cls) if each.name in values}
         return cls(**size | others | {"workers": size["workers"] or 1})
 
     def config(self, recipe: str, *, share: float = 1.0, **settings: Any) -> DeepRMConfig:
-        """Return a recipe at this study's size.
+        """Adapt a training recipe to the size of this study.
 
         Args:
             recipe: name of the recipe.
-            share: factor on its iterations.
-            settings: other settings, with ``__`` for the dot of a dotted key.
+            share: further factor on iterations.
+            settings: further settings by dotted key, with ``__`` for each dot.
 
         Raises:
-            TrainingError: there is no such setting.
+            TrainingError: unknown setting.
         """
         full = read_settings(DeepRMConfig, RECIPES, recipe)
         fewer = min(1.0, self.budget / FEWER_SETS)
@@ -95,24 +96,26 @@ class GridStudy:
         )
 
     def train(self, configs: Mapping[str, DeepRMConfig]) -> dict[str, Path]:
-        """Train the networks that are missing, see ``train_all``; returns folder -> policy file."""
-        return train_all(
-            configs,
-            self.policies,
-            partial(GridTraining, resume=True, workers=self.workers, command=self.command),
-            self.tell,
-        )
+        """Train missing networks, see ``train_all``. Returns: name of the training folder -> policy file."""
+        trainer = partial(GridTraining, resume=True, workers=self.workers, command=self.command)
+        return train_all(configs, self.policies, trainer, self.tell)
 
     def conditions(
         self, config: DeepRMConfig, networks: Mapping[str, Path], heuristics: Sequence[str] = HEURISTIC_NAMES
     ) -> GridConditions:
-        """Return the conditions, grid and jobs, to compare networks, by name, and heuristics under."""
+        """Return the evaluation setting with grid and jobs of a training configuration.
+
+        Args:
+            config: training configuration.
+            networks: displayed name -> policy file.
+            heuristics: names of heuristics.
+        """
         grid = config.grid.build()
         draw = partial(config.jobs.draw, grid)
         return GridConditions(grid, draw, heuristics, networks, self.sets, self.seed)
 
     def compare(self, conditions: Mapping[str, GridConditions]) -> dict[str, dict[str, Evaluation]]:
-        """Run all schedulers under each condition; returns condition -> scheduler -> evaluation."""
+        """Run all schedulers in each evaluation setting. Returns: condition -> scheduler -> evaluation."""
         results = {}
         for done, (name, each) in enumerate(conditions.items()):
             self.tell("comparing schedulers", done, len(conditions))
@@ -122,15 +125,15 @@ class GridStudy:
 
 @dataclass(frozen=True, eq=False)
 class Measured:
-    """Evaluations of schedulers, and the form of their table.
+    """Evaluations of schedulers, and the layout of their table.
 
     Attributes:
         title: title of the table.
         results: evaluations.
-        measures: measures of the table.
-        corner: heading of the conditions; empty if there is only one.
-        paper: (condition, scheduler, measure) -> the paper's figure.
-        wide: whether schedulers are columns, of the first measure, instead of rows.
+        measures: measures of the table, keys of ``MEASURES``.
+        corner: heading of the column of conditions; empty for a single condition.
+        paper: (condition, scheduler, measure) -> result of the paper.
+        wide: whether schedulers are columns, which show the first measure; by default, schedulers are rows.
     """
 
     title: str
@@ -141,7 +144,7 @@ class Measured:
     wide: bool = False
 
     def table(self) -> Table:
-        """Return the table; the best of each condition is bold."""
+        """Return the table; the best scheduler of each condition is bold."""
         if self.wide:
             return table_by_row(self.title, self.corner, self.results, self.measures[0])
         quoted = {measure for _, _, measure in self.paper}
@@ -162,7 +165,7 @@ class Measured:
         return table
 
     def content(self) -> dict[str, Any]:
-        """Return the entry of the JSON."""
+        """Return the JSON."""
         return {
             "title": self.title,
             "conditions": {
@@ -176,9 +179,9 @@ class Measured:
         }
 
     def tidy(self) -> pd.DataFrame:
-        """Return one row for each condition, scheduler and set with jobs.
+        """Return tidy results, one row per condition, scheduler and job set that is not empty.
 
-        Columns: ``part`` (the title), ``condition``, ``scheduler``, ``set``, and the mean of each of ``MEASURES``.
+        Columns are ``part`` (the title), ``condition``, ``scheduler``, ``set``, and the mean of each of ``MEASURES``.
         """
         tables = []
         for condition, row in self.results.items():
@@ -203,10 +206,10 @@ def compared(
 
     Args:
         name: name of the study.
-        parts: evaluations, a table each.
-        claims: statements of the paper and their checks.
-        notes: notes of the study; general ones are added.
-        networks: scheduler, or condition of its training -> policy file.
+        parts: evaluations, with one table each.
+        claims: claims of the paper and their checks.
+        notes: notes of the study; notes on the tables and on training are added.
+        networks: displayed name or training condition of a network -> policy file.
         pictures: file name -> function that draws the picture.
         tables: further tables.
         extra: further entries of the JSON.
@@ -246,14 +249,14 @@ def better(
     *,
     or_equal: bool = False,
 ) -> Claim:
-    """Claim that a scheduler has a lower mean than others under all conditions.
+    """Check the claim that a scheduler has a lower mean than other schedulers in all conditions.
 
     Args:
-        paper: the claim in the paper's words.
+        paper: claim in the words of the paper.
         results: evaluations.
-        one: scheduler.
+        one: scheduler of the claim.
         others: schedulers to compare with.
-        measure: a name of ``MEASURES``.
+        measure: key of ``MEASURES``.
         or_equal: whether the claim also holds if the interval of the difference includes 0.
     """
     told, failed = [], []

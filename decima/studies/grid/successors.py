@@ -1,7 +1,7 @@
-"""Results of DeepRM's successors: Chen, Xu and Wu (arXiv 1711.07440, 2017) and A2cScheduler (arXiv 1909.07820, 2020).
+"""Successors of DeepRM: Chen, Xu and Wu (arXiv 1711.07440, 2017) and A2cScheduler (arXiv 1909.07820, 2020).
 
-The first changes DeepRM's network, state and reward, and has two machines; its figures are not quoted, only claims of
-its abstract. The second has tables by rate of arrival, architectures, and a real log (Liang et al.).
+Chen, Xu and Wu change network, state and reward of DeepRM, and add a second machine; the claims are from their
+abstract. A2cScheduler (Liang et al.) has tables by rate of arrival, by architecture, and for a real log.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ __all__ = ["a2c_tables", "fig2", "fig3", "plot_curves"]
 
 # ---- convolution, two machines -----------------------------------------------------------------------------
 
-#: Reward weights alpha, beta, gamma: jobs on machines, in the visible slots, in the backlog.
+#: Weights alpha, beta and gamma in the reward: of jobs on machines, in visible slots, and in the backlog.
 Weights = tuple[float, float, float]
 
-#: Settings of DeepRM's network on the recipe's grid.
+#: Settings of the recipe ``cnn`` that give the network of DeepRM.
 FLAT = {"network__filters": 0, "network__reshape": False}
 MEASURES = ("slowdown", "completion")
 #: Load of all machines.
@@ -38,7 +38,7 @@ LOAD = 0.7
 
 
 def fig2(study: GridStudy, weights: Sequence[Weights]) -> Outcome:
-    """Compare a convolution, the reshaped state, and other reward weights, each with DeepRM."""
+    """Compare a convolution, the reshaped state and other reward weights with DeepRM."""
     variants: dict[str, dict[str, Any]] = {
         LEARNED: FLAT,
         "cnn": {"network__reshape": False},
@@ -101,7 +101,7 @@ def fig3(study: GridStudy) -> Outcome:
 
 
 def plot_curves(curves: Mapping[str, Sequence[Mapping[str, float]]]) -> Figure:
-    """Draw the slowdown on unseen sets over the iterations, a line for each network."""
+    """Draw the slowdown on validation sets over iterations, one line per network."""
     figure, axes = new_axes(7, 4)
     for name, look in styles(list(curves)).items():
         judged = [row for row in curves[name] if "validation_slowdown" in row]
@@ -120,28 +120,28 @@ def _text(weights: Weights) -> str:
 
 A2C = "a2c"
 RATES = (0.6, 0.7, 0.8, 0.9)
-#: Architectures are compared at this rate, after a share of the iterations, on a share of the sets, one set at once,
-#: as convolutions are slow.
+#: Comparison of architectures, kept small as convolutions are slow: rate of arrival, factors on iterations and on
+#: training sets, and number of sets that run at once.
 ARCHITECTURE_RATE, ARCHITECTURE_ITERATIONS, ARCHITECTURE_SETS, ARCHITECTURE_AT_ONCE = 0.7, 0.1, 0.05, 1
 ARCHITECTURES: dict[str, dict[str, Any]] = {"fully connected": {}}
 for _filters, _pooling in product((16, 32), (False, True)):
     _settings = {"network__filters": _filters, "network__kernel": 3, "network__pooling": _pooling}
     ARCHITECTURES[f"conv3-{_filters}{', pooling' if _pooling else ''}"] = _settings
-#: In the order of the paper's columns.
+#: Heuristics in the order of the paper's columns.
 HEURISTICS = ("random", "packer", "sjf", TUNED)
 A2C_MEASURES = ("slowdown", "completion", "waiting")
-#: The paper's figures that agree with its description of jobs; those at other rates do not.
+#: Results of the paper that are consistent with its description of jobs, which holds only for this rate.
 PAPER = {("rate 0.9", name, "slowdown"): at for name, at in (("random", 5.5), ("packer", 2.9), ("sjf", 1.8))}
 
 
 def a2c_tables(study: GridStudy, log: Path | None, log_load: float) -> Outcome:
-    """Compare actor-critic training with heuristics: slowdown, completion and waiting time.
+    """Compare actor-critic training (A2C) with heuristics by slowdown, completion time and waiting time.
 
     Raises:
         WorkloadError: the log cannot be read, or has too few jobs.
     """
     summary, of_log, log_load = None, None, log_load / 100
-    if log is not None:  # refused before anything is trained
+    if log is not None:  # a bad log fails before the training begins
         summary = read_swf(log).summary()
         of_log = study.config("a2c", jobs__log=str(log), jobs__rate=None, jobs__load=log_load, grid__units=10)
         of_log.jobs.draw(of_log.grid.build(), 1, study.seed)

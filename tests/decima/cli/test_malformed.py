@@ -611,7 +611,7 @@ SLIPS = {
         ("reproduce fig18 --recordings .", "event log"),
         ("reproduce fig9b --load 1", "--load"),
         ("reproduce fig9b --load 0.5 --interval 3", "interval"),
-        ("reproduce fig11a", "does not say which jobs arrive when"),
+        ("reproduce fig11a", "has no arrival times"),
         ("reproduce packing", "--instances"),
         ("reproduce packing --instances . --workload tpch", "--instances"),
         ("reproduce packing --instances .", ".sm"),

@@ -128,7 +128,7 @@ def test_the_command(tmp_path: Path) -> None:
     [
         (
             ("--settings", "tpch-bach"),
-            "no setting 'tpch-bach' (did you mean 'tpch-batch'?), see docs/benchmark.md",
+            f"no setting is named 'tpch-bach' (did you mean 'tpch-batch'?), expected one of {', '.join(SETTINGS)}",
         ),
         (("--settings", "tpch-batch"), "the setting tpch-batch needs --profiles DIR"),
         (("--trace", "{file}"), "not the trace jobs of version 1 of the benchmark, see docs/benchmark.md"),

@@ -14,11 +14,12 @@ from decima.evaluation.conditions import CompareError
 from decima.evaluation.tuning import HINDSIGHT
 from decima.registry import make_scheduler
 from decima.studies.cells import CELLS, Source
+from decima.studies.compared import choose_settings
 from decima.studies.outcome import RULE, Outcome, Part
 from decima.studies.settings_grid import (
     PLAIN_RULE,
     Cells,
-    choose_cells,
+    left_out_notes,
     outcome,
     plot_grid,
     settings_grid,
@@ -186,22 +187,23 @@ def known(*sources: Source) -> dict[Source, Workload]:
 
 
 def test_cells_without_a_source_of_jobs_are_left_out() -> None:
-    chosen, left_out = choose_cells([], known("embedded", "random", "short", "trace"))
+    chosen, left_out = choose_settings(CELLS, [], known("embedded", "random", "short", "trace"), "cell")
     assert len(chosen) == 10
-    [line] = left_out
+    [line] = left_out_notes(left_out)
     assert line.startswith("Left out without --profiles DIR: tpch-batch-5, tpch-batch-20, ")
     everything = known("published", "embedded", "trace", "random", "short")
-    assert choose_cells([], everything) == (list(CELLS.values()), [])
+    assert choose_settings(CELLS, [], everything, "cell") == (list(CELLS.values()), [])
 
 
 def test_cells_that_are_named() -> None:
     names = ["random-batch-20", "embedded-batch-20"]
-    chosen, left_out = choose_cells(names, known("embedded", "random"))
-    assert ([cell.name for cell in chosen], left_out) == (names[::-1], [])
+    chosen, left_out = choose_settings(CELLS, names, known("embedded", "random"), "cell")
+    assert [cell.name for cell in chosen] == names[::-1]
+    assert len(left_out) == len(CELLS) - 2
     with pytest.raises(CompareError, match=r"^no cell is named 'nowhere', expected one of tpch-batch-5, "):
-        choose_cells(["nowhere"], {})
+        choose_settings(CELLS, ["nowhere"], {}, "cell")
     with pytest.raises(CompareError, match=r"^the cell tpch-batch-20 needs --profiles DIR$"):
-        choose_cells(["tpch-batch-20"], known("trace"))
+        choose_settings(CELLS, ["tpch-batch-20"], known("trace"), "cell")
 
 
 def test_jobs_with_short_tasks_are_the_same_but_for_the_scale() -> None:

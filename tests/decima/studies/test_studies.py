@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -28,7 +28,7 @@ from decima.studies.grid import successors
 from decima.studies.multi_resource import GRAPHENE_STAR, HEURISTICS, OURS, TETRIS
 from decima.studies.outcome import RULE, Outcome
 from decima.studies.streams import LEVELS as LOAD_LEVELS
-from decima.studies.study import Study
+from decima.studies.study import Study, Variant
 from simulator import Cluster, ClusterConfig
 from tests.decima.cli.commands import assert_same_again
 from tests.simulator.cluster.build import chain, jobs, stage
@@ -556,9 +556,9 @@ def test_deeprm_fig5_uses_the_network_of_fig4(policies: Path, tmp_path: Path) ->
         ("fig10 --interval 25 --load 0.5", "exclude each other"),
         ("fig15a --checkpoint {tiny}", "No such option '--checkpoint'"),
         ("fig9a --workload {tiny} --profiles {folder}", "exclude each other"),
-        ("fig9a --workload {trace}", "says which jobs arrive when"),
-        ("fig11b --workload {trace}", "says which jobs arrive when"),
-        ("fig11a --workload {tiny}", "does not say which jobs arrive when"),
+        ("fig9a --workload {trace}", "trace: has arrival times"),
+        ("fig11b --workload {trace}", "trace: has arrival times"),
+        ("fig11a --workload {tiny}", "has no arrival times"),
         ("fig11a --workload {trace} --executors 6", "6 executors: expected a multiple of 4"),
         ("fig12 --workload {trace} --seeds 20", "windows with jobs, expected at least 20"),
         ("fig19 --executors 10", "10 executors: expected a multiple of 4"),
@@ -621,9 +621,9 @@ def test_fig14_does_not_train_what_a_specialist_stands_for(
 ) -> None:
     trained: list[str] = []
 
-    def train(_: Study, *variants: Any) -> dict[str, str]:
-        trained.extend(variant.name for variant in variants)
-        return dict.fromkeys(trained, "fair")
+    def train(_: Study, variants: Mapping[str, Variant]) -> dict[str, str]:
+        trained.extend(variant.name for variant in variants.values())
+        return dict.fromkeys(variants, "fair")
 
     monkeypatch.setattr(Study, "train", train)
     monkeypatch.setattr(Study, "specialist", lambda *_: "sjf-cp")

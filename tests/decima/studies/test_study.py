@@ -14,7 +14,7 @@ from decima.policy.files import load_policy
 from decima.policy.scheduler import NeuralScheduler
 from decima.registry import make_scheduler
 from decima.settings import TrainingError
-from decima.studies.study import Study, Variant, interval_for_load
+from decima.studies.study import Study, Variant
 from simulator import ClusterConfig, run_episode
 from workloads import Workload, WorkloadError, poisson_arrivals, trace_arrivals
 from workloads.sources.tpch import embedded_workload
@@ -22,7 +22,7 @@ from workloads.sources.tpch import embedded_workload
 
 def test_a_policy_is_compared_as_the_scheduler_that_it_is(study: Study) -> None:
     variant = study.batch_variant()
-    spec = study.train(variant)[variant.name]
+    spec = study.train({"decima": variant})["decima"]
     conditions = study.conditions(num_experiments=2, num_jobs=4)
     told: list[tuple[str, int, int]] = []
     watched = replace(study, tell=lambda *what: told.append(what))
@@ -37,11 +37,11 @@ def test_a_policy_is_compared_as_the_scheduler_that_it_is(study: Study) -> None:
 
 def test_arrivals_for_a_load(study: Study, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("decima.studies.study.LOAD_JOBS", 1000)
-    interval_s = interval_for_load(study.workload, 5, 0.6)
+    interval_s = study.interval_for_load(0.6)
     sequence = poisson_arrivals(study.workload.profiles, 3000, 1000 * interval_s, seed=77)
     record = run_episode(ClusterConfig(num_executors=5), sequence, make_scheduler("fair"))
     assert record.busy_ms.sum() / (5 * sequence.arrival_ms[-1]) == pytest.approx(0.6, rel=0.1)
-    assert interval_for_load(study.workload, 5, 0.3) == pytest.approx(2 * interval_s, rel=0.1)
+    assert study.interval_for_load(0.3, study.workload) == pytest.approx(2 * interval_s, rel=0.1)
 
 
 def test_the_budget(make_study: Callable[..., Study], tmp_path: Path) -> None:
@@ -128,13 +128,13 @@ def test_a_training_that_was_cut_off_goes_on(
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        make_study(tmp_path, tell=cut).train(variant)
+        make_study(tmp_path, tell=cut).train({"decima": variant})
     assert told[-1] == ("training batch-4-jobs", 1, variant.config.iterations)
     told.clear()
     again = make_study(tmp_path, tell=lambda *what: told.append(what))
-    assert again.train(variant) == {"batch-4-jobs": f"decima:{tmp_path}/batch-4-jobs/policy.npz"}
+    assert again.train({"it": variant}) == {"it": f"decima:{tmp_path}/batch-4-jobs/policy.npz"}
     assert [done for what, done, _ in told if what == "training batch-4-jobs"][:2] == [1, 2]
-    whole = Path(study.train(variant)["batch-4-jobs"].removeprefix("decima:"))
+    whole = Path(study.train({"it": variant})["it"].removeprefix("decima:"))
     for one, other in zip(
         load_policy(whole).parameters(),
         load_policy(tmp_path / "batch-4-jobs" / "policy.npz").parameters(),
@@ -142,15 +142,15 @@ def test_a_training_that_was_cut_off_goes_on(
     ):
         assert (one == other).all()
     told.clear()
-    again.train(variant)
+    again.train({"it": variant})
     assert not told
 
 
 def test_a_folder_of_another_training(study: Study) -> None:
-    study.train(study.batch_variant())
+    study.train({"decima": study.batch_variant()})
     other = Variant("batch-4-jobs", study.config("batch", workload__jobs=3))
     with pytest.raises(TrainingError, match=r"another workload.jobs; .*--policies DIR$"):
-        study.train(other)
+        study.train({"decima": other})
 
 
 def test_jobs_that_arrive_at_set_times(
@@ -160,9 +160,9 @@ def test_jobs_that_arrive_at_set_times(
     exact = Workload(profiles, trace_arrivals(profiles[:3], [0.0, 500.0, 1000.0]), "exact")
     trace = make_study(tmp_path, workload=exact)
     for draw in (trace.batch_variant, lambda: trace.conditions(num_experiments=2, num_jobs=4)):
-        with pytest.raises(WorkloadError, match=r"^exact: says which jobs arrive when"):
+        with pytest.raises(WorkloadError, match=r"^exact: has arrival times"):
             draw()
     replayed = trace.replay(num_experiments=100, window_s=1.0)
     assert [len(replayed.sequence(seed)) for seed in replayed.seeds] == [2, 1]
-    with pytest.raises(WorkloadError, match="does not say which jobs arrive when"):
+    with pytest.raises(WorkloadError, match="has no arrival times"):
         study.replay(num_experiments=2, window_s=1.0)
