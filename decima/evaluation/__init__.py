@@ -1,4 +1,4 @@
-"""Comparison of schedulers with common random numbers: the same job sequences and task noise, confidence intervals."""
+"""Comparison of schedulers on the same job sequences with the same task noise (common random numbers)."""
 
 import lazy_loader
 
@@ -11,7 +11,7 @@ DEFAULT_SCHEDULERS = (
 )
 #: Default schedulers on a cluster with several executor classes.
 SCHEDULERS_THAT_PACK = "fair,tuned-weighted-fair,tetris,graphene-star,packed-srpt,decima"
-#: Metric -> rules that are also compared by default if schedulers are judged by it.
+#: Metric to compare by, a name of ``--show`` -> heuristics that are added to the default schedulers.
 RULES_FOR = {
     "misses": "edf,atc",
     "weighted": "weighted-srpt,atc",

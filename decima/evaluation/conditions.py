@@ -57,9 +57,8 @@ class Conditions:
         drift: change of the arrival rate and the jobs within a Poisson process.
         window_ms: length of windows into which an exact sequence is cut, ms. An experiment replays the window whose
             index, among those with jobs, is its seed; schedulers are tuned on the last windows.
-        signal_start_ms: place in the cluster's signal at the beginning of each experiment, ms; None for one that is
-            drawn from its seed.
-        attributes: distribution of deadlines, tenants and weights of the jobs; others stay as in the workload.
+        signal_start_ms: time in the cluster's signal at the start of each experiment, ms; None draws it from the seed.
+        attributes: distribution of deadlines, tenants and weights of jobs; by default those of the workload.
 
     Raises:
         CompareError: a number out of range, or fewer windows than experiments.
@@ -138,7 +137,7 @@ class Conditions:
         return range(first, first + count)
 
     def cluster_of(self, seed: int) -> ClusterConfig:
-        """Return the cluster of a seed."""
+        """Return the cluster of a seed, with the signal shifted to the experiment's start time."""
         if (signal := self.cluster.signal) is None:
             return self.cluster
         start_ms = self.signal_start_ms
@@ -151,7 +150,7 @@ class Conditions:
         return self.draw(seed, self.interval_ms)
 
     def draw(self, seed: int, interval_ms: float) -> JobSequence:
-        """Return the job sequence of a seed with this mean time between arrivals."""
+        """Return the job sequence of a seed with another mean time between arrivals, ms."""
         sequence = self.attributes.draw(self._draw(seed, interval_ms))
         return uniform_memory(sequence) if self.memory_demand == "uniform" else sequence
 
@@ -170,11 +169,11 @@ class Conditions:
 
     @cached_property
     def summary(self) -> Distribution:
-        """Summary of the first sequences, see ``evaluation_setting``."""
+        """Quantiles over the first sequences, see ``evaluation_setting``."""
         return evaluation_setting(self, _some_seeds(self))
 
     def to_dict(self) -> dict[str, Any]:
-        """Return a description for JSON; times are seconds."""
+        """Return the evaluation setting for JSON; times are seconds."""
         cluster, sampled = self.cluster, self.workload.sequence is None
         poisson = sampled and self.arrivals == "poisson"
         semantics = (name for name, each in SEMANTICS.items() if each == cluster.semantics)
@@ -219,7 +218,7 @@ class Conditions:
             )
 
 
-#: Number of jobs for the summary of a setting, enough not to depend on a single sequence.
+#: Number of jobs that a summary of a setting uses, enough not to depend on a single sequence.
 JOBS = 1000
 
 
@@ -228,14 +227,14 @@ def evaluation_setting(conditions: Conditions, seeds: Iterable[int] | None = Non
 
     Args:
         conditions: evaluation setting.
-        seeds: seeds of the sequences, at least one; by default the first ones, even beyond the experiments.
+        seeds: seeds of the sequences, at least one; by default the first seeds, even beyond those of experiments.
     """
     if seeds is None:
         return conditions.summary
     return summarise((conditions.cluster_of(seed), conditions.sequence(seed)) for seed in seeds)
 
 
-#: Objective of a training -> metrics of ``decima compare --show`` that judge it.
+#: Training objective -> metrics of ``decima compare --show`` for which such a policy is suited.
 JUDGED_BY = {
     "misses": ("misses", "tardiness"),
     "deadline": ("tardiness", "misses"),
@@ -248,9 +247,10 @@ JUDGED_BY = {
 
 
 def best_fit(conditions: Conditions, metric: str = "mean") -> tuple[str, list[str]] | None:
-    """Return the shipped policy that fits best, and the quantities out of its distribution; None if none ships.
+    """Return the best fitting shipped policy, with the quantities that are out of its training distribution.
 
-    Specialists, and policies for other objectives, are considered only if the conditions are similar to their training.
+    Specialists and policies for other objectives are candidates only if ``conditions`` are similar to their training.
+    None if no policy ships for this number of executor classes.
 
     Args:
         conditions: evaluation setting.
@@ -303,7 +303,7 @@ def _misfits(policy: str | Path, here: Distribution, metric: str = "mean") -> li
 
 
 def _judged(here: Distribution, trained: Distribution, metric: str) -> Distribution:
-    """Return the setting with the objective of a training, if the metric judges it."""
+    """Return the evaluation setting with the training objective, if such a policy is suited for the metric."""
     objective = (trained.objective or "").partition(":")[0]
     if metric in JUDGED_BY.get(objective, ()):
         return here.model_copy(update={"objective": trained.objective})

@@ -32,7 +32,7 @@ from simulator.cluster.observation import Decision, Observation
 
 __all__ = ["Explanation", "explain", "explain_first"]
 
-#: Rules to compare a policy with: the first one that decides differently is used.
+#: Heuristics to compare a policy with, in order of preference: the first that decides differently is used.
 RULES = ("priced-srpt", "weighted-fair:-1", "fair")
 RULES_OF_CLASSES = ("packed-srpt", "tetris", "fair")
 #: Default number of futures: forks with other task noise.
@@ -158,10 +158,10 @@ def explain(
     if overruled:
         decision, at_ms = _overruled_first(conditions, scheduler, decision, at_ms), 0.0
     if differing:
-        found_there = _differences(conditions, scheduler, rule, decision, at_ms)
-        if not found_there:
-            raise CompareError(f"{rule} decides as the policy does, from there to the end of the episode")
-        decision, at_ms = found_there[0][0], 0.0
+        differing_decisions = _differences(conditions, scheduler, rule, decision, at_ms)
+        if not differing_decisions:
+            raise CompareError(f"{rule} agrees with the policy in all later decisions of the episode")
+        decision, at_ms = differing_decisions[0][0], 0.0
     for number, (cluster, seen, chosen) in enumerate(replay(conditions, conditions.seed, scheduler)):  # noqa: B007
         if number >= decision and seen.time_ms >= at_ms:
             break
@@ -183,7 +183,7 @@ def explain(
     featurizer = Featurizer(network.config)
     graph = featurizer.graph(seen)
     stages, limits = _probabilities(network, graph)
-    # What the network decides with its guard, and without.
+    # Decisions of the network with and without its guard.
     own, plain = (NeuralScheduler(network, guard=each) for each in (True, False))
     own.reset(seen.config)
     plain.reset(seen.config)
@@ -229,13 +229,13 @@ def _fork(scheduler: DecidesStages) -> DecidesStages:
 
 
 def _overruled_first(conditions: Conditions, scheduler: DecidesStages, decision: int, at_ms: float) -> int:
-    """Return the number of the first decision from there on that a guarantee changed."""
+    """Return the index of the first decision that a guarantee changed, from an index and a time (ms) on."""
     for _ in replay(conditions, conditions.seed, scheduler):
         pass
     kept = getattr(scheduler, "kept", NOTHING_KEPT)
     found = [each.decision for each in kept.overruled if each.decision >= decision and each.time_ms >= at_ms]
     if not found:
-        raise CompareError("no guarantee changes a decision, from there to the end of the episode")
+        raise CompareError("no guarantee changes a later decision of the episode")
     return found[0]
 
 
@@ -244,10 +244,10 @@ def _mean_jct_s(cluster: BaseCluster) -> float:
 
 
 def explain_first(conditions: Conditions, policy: Path) -> Explanation:
-    """Explain a decision of a policy in the first experiment where a rule decides differently, see ``explain``.
+    """Explain the first decision of a policy in which a heuristic chooses another stage, see ``explain``.
 
-    It is the first decision where the rule chooses another stage; without one, the first with another limit. If a
-    rule always agrees with the policy, the next of ``RULES`` is used; if all agree, the first decision.
+    If the heuristic always chooses the same stages, the first decision with another limit is explained. If it always
+    agrees with the policy, the next heuristic of ``RULES`` is used; if all agree, the first decision is explained.
     """
     rules = RULES if len(conditions.cluster.executor_classes) == 1 else RULES_OF_CLASSES
     network = load_policy(policy)
@@ -262,7 +262,7 @@ def explain_first(conditions: Conditions, policy: Path) -> Explanation:
 def _differences(
     conditions: Conditions, scheduler: DecidesStages, rule: str, decision: int = 0, at_ms: float = 0.0
 ) -> list[tuple[int, bool]]:
-    """Return the indices of decisions where the rule decides differently, and whether it chooses another stage."""
+    """Return indices of decisions in which the rule decides differently, with whether it chooses another stage."""
     other = make_scheduler(rule, conditions.seed)
     other.reset(conditions.cluster_of(conditions.seed))
     found: list[tuple[int, bool]] = []
@@ -276,7 +276,7 @@ def _differences(
 
 
 def _effect(seen: Observation, decision: Decision | None) -> tuple[int, int] | None:
-    """Return the chosen stage and its number of new executors."""
+    """Return the effect of a decision: the chosen stage, and its number of new executors; None if left idle."""
     if decision is None:
         return None
     held = seen.held(int(seen.stage_job[decision.stage]))
@@ -286,7 +286,7 @@ def _effect(seen: Observation, decision: Decision | None) -> tuple[int, int] | N
 
 
 def _named(seen: Observation, decision: Decision | None) -> tuple[int, int, int] | None:
-    """Return job, stage and the limit as far as it has an effect now."""
+    """Return job, stage, and the number of executors that the job holds after the decision; None if left idle."""
     effect = _effect(seen, decision)
     if effect is None:
         return None
@@ -350,7 +350,7 @@ def _limits(graph: Graphs, limits: list[NDArray[np.float64]], node: int) -> pd.D
 
 
 def _influences(policy: Policy, graph: Graphs, node: int) -> pd.DataFrame:
-    """Replace each feature in turn by its mean over the candidate stages."""
+    """Return effects of features on the log-probability of a stage, largest effect first; see ``influences``."""
     candidates = graph.high > graph.low
     before = math.log(max(_probabilities(policy, graph)[0][node], 1e-300))
 

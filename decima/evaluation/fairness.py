@@ -1,8 +1,8 @@
 """Fairness between tenants: finish-time fairness and Jain's index.
 
-Finish-time fairness of a tenant is the mean JCT of its jobs in the shared cluster over that in a dedicated one: the
-tenant's share of the executors by weight, with fair sharing of its jobs, without faults. Below 1 the tenant gains by
-sharing; the largest value is that of the tenant that gains least.
+Finish-time fairness of a tenant is the mean JCT of its jobs in the shared cluster over their mean JCT in a dedicated
+cluster. The dedicated cluster has the tenant's share of executors by weight, fair sharing and no faults. Below 1, the
+tenant gains by sharing; the tenant with the largest value gains least.
 
 Source: Themis (NSDI 2020), for one job; Jain, Chiu, Hawe (1984).
 """
@@ -25,13 +25,12 @@ from workloads.arrivals import JobSequence
 
 __all__ = ["TENANT_METRICS", "finish_time_fairness", "jains_index", "tenant_metrics"]
 
-
 #: Metrics that ``tenant_metrics`` returns.
 TENANT_METRICS = ("unfairness", "jain")
 
 
 def tenant_metrics(record: EpisodeRecord) -> dict[str, float]:
-    """Return the largest finish-time fairness of a tenant, and Jain's index of the tenants' values, see ``METRICS``."""
+    """Return the metrics ``unfairness`` (largest finish-time fairness) and ``jain`` (Jain's index) of an episode."""
     known = finish_time_fairness(record)
     known = known[~np.isnan(known)]
     return {"unfairness": float(known.max()) if known.size else math.nan, "jain": jains_index(known)}
@@ -57,14 +56,14 @@ def finish_time_fairness(record: EpisodeRecord) -> NDArray[np.float64]:
 
 
 def jains_index(values: NDArray[np.float64]) -> float:
-    """Return Jain's index of some values, from 1/n (one has all) to 1 (all are equal); NaN without values."""
+    """Return Jain's index of n values: 1/n if all but one are 0, 1 if all are equal; NaN without values."""
     squares = float(values.size * (values**2).sum())
     return float(values.sum()) ** 2 / squares if squares else math.nan
 
 
 @lru_cache(maxsize=4)
 def _dedicated_jct_ms(sequence: JobSequence, config: ClusterConfig) -> NDArray[np.float64]:
-    """Return the JCT of each job if each tenant present has its share of the cluster alone, float64 [jobs], ms."""
+    """Return the JCT of each job in the dedicated cluster of its tenant, float64 [jobs], ms."""
     present = np.unique(sequence.tenant)
     weights = np.array([sequence.tenants[tenant].weight for tenant in present])
     jct_ms = np.zeros(len(sequence))

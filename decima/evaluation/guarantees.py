@@ -1,4 +1,4 @@
-"""Guarantees in comparisons: schedulers with and without them, and whether they were kept."""
+"""Guarantees in comparisons: variants of schedulers with guarantees, and metrics of violations."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ GUARANTEE_METRICS = ("late_jobs", "latest_ratio", "lateness_s", "below_floor_s",
 
 
 def with_guarantees(schedulers: Mapping[str, str], guarantees: Guarantees) -> dict[str, str]:
-    """Return displayed name -> name of schedulers, each followed by the same with guarantees.
+    """Add a variant with guarantees after each scheduler. Keys are displayed names, values are names.
 
-    Schedulers that are tuned on results, and those that have guarantees, are left alone.
+    Tuned schedulers and schedulers that already have guarantees get no variant.
     """
     found = {}
     for name, spec in schedulers.items():
@@ -46,10 +46,10 @@ def with_guarantees(schedulers: Mapping[str, str], guarantees: Guarantees) -> di
 
 
 def check_tenants(conditions: Conditions, schedulers: Iterable[str]) -> None:
-    """Check that the tenants in the guarantees of some schedulers' names exist.
+    """Check that the jobs have all tenants that guarantees in scheduler names mention.
 
     Raises:
-        SchedulerError: an unknown tenant.
+        SchedulerError: unknown tenant.
     """
     for spec in schedulers:
         if (found := split_guarantees(spec)[1]).floor or found.ceiling:
@@ -57,31 +57,31 @@ def check_tenants(conditions: Conditions, schedulers: Iterable[str]) -> None:
 
 
 def guarantee_entry(runs: pd.DataFrame) -> dict[str, list[float]]:
-    """Return the entry of a scheduler with guarantees in a comparison's JSON: by experiment, from its ``runs``."""
+    """Return metrics of guarantees by experiment, for the JSON; ``runs`` are the rows of one scheduler."""
     names = ("decisions", "overruled", *GUARANTEE_METRICS)
     return {name: runs[name].tolist() for name in names if not runs[name].isna().all()}
 
 
 def fair_rule(config: ClusterConfig) -> str:
-    """Return the rule for fair sharing on a cluster: that of Spark if executors are offered after each task."""
+    """Return the fair-sharing rule for a cluster: ``spark-fair`` if executors are offered after each task."""
     return "spark-fair" if config.semantics.offer_after_tasks else "fair"
 
 
 def guarantee_metrics(
     record: EpisodeRecord, guarantees: Guarantees, fair: Callable[[], EpisodeRecord]
 ) -> dict[str, float]:
-    """Return whether the guarantees were kept in an episode.
+    """Measure violations of guarantees in an episode.
 
     Args:
-        record: the episode.
-        guarantees: those of its scheduler.
-        fair: returns the episode of the same jobs under ``fair_rule``, with the same task noise.
+        record: episode.
+        guarantees: guarantees of its scheduler.
+        fair: function that returns the episode of the same jobs and task noise under ``fair_rule``.
 
     Returns:
-        ``late_jobs``: jobs later than the factor; ``latest_ratio``: largest JCT over that under fair sharing;
-        ``lateness_s``: largest time by which a job is later than the factor, s, 0 for none; ``below_floor_s``: see
-        ``Kept``; ``above_ceiling``: largest number of executors of a tenant above its ceiling. Only those of the given
-        guarantees.
+        Metrics of the given guarantees. ``no_later_than``: ``late_jobs``, number of jobs that are later than the factor
+        allows; ``latest_ratio``, largest ratio of JCT to JCT under fair sharing; ``lateness_s``, largest lateness, s,
+        0 if no job is late. ``floor``: ``below_floor_s``, see ``Kept``. ``ceiling``: ``above_ceiling``, largest number
+        of executors of a tenant above its ceiling.
     """
     found: dict[str, float] = {}
     if np.isfinite(guarantees.no_later_than):
@@ -103,13 +103,13 @@ def guarantee_metrics(
 
 
 def most_executors(record: EpisodeRecord, tenant: str) -> int:
-    """Return the largest number of executors that run tasks of a tenant, or move to its jobs, at once."""
+    """Return the largest number of executors that run tasks of a tenant or move to its jobs at the same time."""
     mine = np.array([each.tenant == tenant for each in record.sequence.attributes], dtype=bool)
     if not mine.any():
         return 0
     tasks, moves = mine[record.task_job], mine[record.move_job]
     begin_ms = np.concatenate([record.task_start_ms[tasks], record.move_depart_ms[moves]])
     end_ms = np.concatenate([record.task_finish_ms[tasks], record.move_arrive_ms[moves]])
-    steps = np.repeat([-1, 1], [end_ms.size, begin_ms.size])  # ends come first
+    steps = np.repeat([-1, 1], [end_ms.size, begin_ms.size])  # ends before simultaneous starts
     order = np.lexsort((steps, np.concatenate([end_ms, begin_ms])))
     return int(np.cumsum(steps[order]).max(initial=0))

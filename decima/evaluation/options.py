@@ -1,4 +1,4 @@
-"""Comparisons specified by the options of ``decima compare``; times are seconds."""
+"""Evaluation settings and comparisons from options of ``decima compare``; times are seconds."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Chosen", "Jobs", "choose_schedulers", "compare", "make_conditions", "scheduler_summaries"]
 
-#: A name or path for ``open_workload``, or the jobs themselves.
+#: Jobs of a comparison: a name or path for ``open_workload``, or a workload, a job sequence, or profiles.
 Jobs = str | Path | Workload | JobSequence | Sequence[JobProfile]
 Arrivals = Literal["batch", "poisson"]
 _Setting = TypeVar("_Setting", Knowledge, Faults)
@@ -80,7 +80,7 @@ def make_conditions(
         semantics: ``paper``, ``decima-sim``, ``trace`` or ``spark``.
         engine: the compiled simulator, or the readable reference.
         window: length of the windows into which an exact job sequence is cut, s.
-        drift: ``AT:RATE[:WORKLOAD]``: a change in a Poisson process, see ``workloads.sources.open.open_drift``.
+        drift: change within a Poisson process, ``AT:RATE[:WORKLOAD]``, see ``workloads.sources.open.open_drift``.
         deadlines: slack of drawn deadlines, or its least and most, see ``workloads.JobAttributes``; by default those of
             the workload.
         tenants: number of tenants to draw from; by default those of the workload.
@@ -90,7 +90,7 @@ def make_conditions(
         knowledge: errors of the estimates that schedulers see, or some of its fields by name; by default those
             measured for the workload, else none.
         carbon: carbon intensity or price of electricity, or ``FILE[:SCALE]`` for ``workloads.open_signal``.
-        carbon_start: place in the signal at the beginning of each experiment, s; by default drawn from its seed.
+        carbon_start: time in the signal at the start of each experiment, s; by default drawn from its seed.
         executor_watts: power of an executor that runs a task or moves, W.
         idle_watts: power of an idle executor, W.
         seeds: number of experiments.
@@ -333,7 +333,7 @@ def compare(
 
 
 def _slack(deadlines: float | Sequence[float] | None) -> tuple[float, float] | None:
-    """Return least and most slack of deadlines."""
+    """Return the least and the largest slack of deadlines."""
     if deadlines is None:
         return None
     given = tuple(deadlines) if isinstance(deadlines, Sequence) else (deadlines,)
@@ -345,7 +345,7 @@ def _slack(deadlines: float | Sequence[float] | None) -> tuple[float, float] | N
 def _or_measured(
     kind: type[_Setting], given: _Setting | Mapping[str, Any] | None, workload: Workload
 ) -> _Setting:
-    """Return errors of estimates or faults: the given fields; others as measured for the workload."""
+    """Build errors of estimates, or faults, from given fields, and from measured fields of the workload."""
     if isinstance(given, kind):
         return given
     known, names = workload.imperfections.settings(), [each.name for each in fields(kind)]

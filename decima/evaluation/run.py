@@ -51,11 +51,11 @@ __all__ = [
 
 
 def objective_ms(record: EpisodeRecord, objective: str) -> float:
-    """Return the quantity to minimise, ms: the mean ``jct``, the ``makespan``, or the cost by an objective per job.
+    """Return the objective to minimise, ms: mean JCT (``jct``), ``makespan``, or mean cost of a job.
 
     Args:
-        record: a complete episode.
-        objective: see ``ClusterConfig.reward``.
+        record: complete episode.
+        objective: name of the objective, see ``ClusterConfig.reward``.
     """
     if objective == "jct":
         return record.mean_jct_ms
@@ -65,7 +65,13 @@ def objective_ms(record: EpisodeRecord, objective: str) -> float:
 def run_scheduler(
     cluster: ClusterConfig, sequence: JobSequence, scheduler: str, instead: SchedulerLike | None = None
 ) -> EpisodeRecord:
-    """Run a job sequence under a scheduler given by name, or under ``instead``, with the name for display.
+    """Run a job sequence under a scheduler.
+
+    Args:
+        cluster: the cluster.
+        sequence: job sequence.
+        scheduler: name of the scheduler.
+        instead: scheduler that runs in place of the named one; the name is then only for messages.
 
     Raises:
         CompareError: the scheduler failed; one line with its name, the seed and the reason.
@@ -89,9 +95,13 @@ def sweep(
     settings: Sequence[str] = GRIDS["weighted-fair"],
     known: Mapping[str, EpisodeRecord] | None = None,
 ) -> Iterator[tuple[str, EpisodeRecord]]:
-    """Run candidate settings (names of schedulers) on one sequence; yield each with its episode.
+    """Run candidate settings on one sequence, and yield each with its episode.
 
-    Settings in ``known`` (setting -> episode on this sequence) are not run again.
+    Args:
+        cluster: the cluster.
+        sequence: job sequence.
+        settings: candidate settings, as scheduler names.
+        known: setting -> episode on this sequence, for settings that were already run.
 
     Raises:
         CompareError: see ``run_scheduler``.
@@ -129,14 +139,14 @@ def tune(
     scheduler: str = "weighted-fair",
     objective: Literal["jct", "makespan"] = "jct",
 ) -> str:
-    """Return a scheduler's name with the parameters that are best on average over some sequences.
+    """Return a scheduler's name with the parameters that are best on average over job sequences.
 
-    With an evaluation sequence, the result is ``tuned-weighted-fair``, known only in hindsight; with training
-    sequences it is ``weighted-fair`` without an alpha.
+    On an evaluation sequence, the result is the setting of ``tuned-weighted-fair``, known only in hindsight; on
+    training sequences, it is the setting of ``weighted-fair``.
 
     Args:
         config: the cluster.
-        sequences: one or several.
+        sequences: one or several job sequences.
         scheduler: one of ``GRIDS``.
         objective: quantity to minimise: the mean JCT or the makespan.
 
@@ -203,20 +213,20 @@ class Plan:
     further: Callable[[EpisodeRecord], dict[str, float]] | None = None
 
     def object(self, spec: str) -> SchedulerLike | None:
-        """Return the scheduler of a name in ``schedulers`` that was given as an object; None if it is known by name."""
+        """Return the scheduler object behind a name in ``schedulers``; None for schedulers given by name."""
         base, guarantees = split_guarantees(spec)
         given = self.objects.get(base)
         return given if given is None or not guarantees else guarded(make_scheduler(given), guarantees)
 
     def make(self, spec: str, seed: int) -> DecidesStages:
-        """Create the scheduler of a name in ``schedulers``, or of a candidate setting."""
+        """Create the scheduler for a name in ``schedulers`` or for a candidate setting."""
         return make_scheduler(self.object(spec) or spec, seed)
 
 
 def sweep_item(
     plans: Sequence[Plan], item: tuple[int, str, int]
 ) -> tuple[int, str, int, NDArray[np.float64]]:
-    """Run all settings of a family on a training sequence; return the work item and the mean JCTs, ms."""
+    """Run all candidate settings of a scheduler on a training sequence; return the work item and mean JCTs, ms."""
     number, family, seed = item
     conditions, settings = plans[number].conditions, plans[number].settings[family]
     return *item, sweep_ms(conditions.cluster_of(seed), conditions.sequence(seed), settings=settings)

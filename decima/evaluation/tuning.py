@@ -1,10 +1,10 @@
 """Schedulers with tuned parameters, such as weighted fair sharing with its best alpha (Decima, section 7.1).
 
-* ``tuned-NAME`` has the parameters with the lowest mean JCT on each evaluation sequence, which no scheduler can know
-  (hindsight). These are the paper's strongest baselines (see also its appendix E). ``tuned-NAME:makespan`` minimises
-  the makespan.
+* ``tuned-NAME`` has, on each evaluation sequence, the parameters with the lowest mean JCT, which no online scheduler
+  knows (hindsight). These are the strongest baselines of the paper (see also its appendix E). ``tuned-NAME:makespan``
+  has the parameters with the shortest makespan.
 * ``tuned-NAME:once`` has the parameters with the lowest mean JCT over separate training sequences. ``weighted-fair``
-  without an alpha is the same as ``tuned-weighted-fair:once``.
+  without alpha is the same as ``tuned-weighted-fair:once``.
 """
 
 from __future__ import annotations
@@ -14,15 +14,8 @@ from itertools import product
 from typing import NamedTuple
 
 __all__ = [
-    "ALPHAS",
-    "GRIDS",
-    "HINDSIGHT",
-    "MAKESPAN_HINDSIGHT",
-    "TUNED",
-    "TUNED_ONCE",
-    "Tuned",
-    "tuned_once",
-    "weighted_fair",
+    *("ALPHAS", "GRIDS", "HINDSIGHT", "MAKESPAN_HINDSIGHT", "TUNED", "TUNED_ONCE"),
+    *("Tuned", "tuned_once", "weighted_fair"),
 ]
 
 #: Default candidate values of alpha: -2, -1.9, .., 2.
@@ -38,12 +31,12 @@ def weighted_fair(alpha: float) -> str:
 
 
 def _grid(name: str, *parameters: Sequence[float]) -> tuple[str, ...]:
-    """Return the names of a scheduler with all combinations of parameters."""
+    """Return the scheduler names for all combinations of parameters."""
     return tuple(":".join((name, *(f"{value:g}" for value in values))) for values in product(*parameters))
 
 
-#: Scheduler -> candidate settings. Graphene*: alpha, thresholds of troublesome stages by duration and by packing;
-#: Graphene and Tetris: weight of the remaining work, fairness.
+#: Scheduler -> candidate settings, as scheduler names. Graphene* has alpha and two thresholds of troublesome stages (by
+#: duration and by packing); Graphene and Tetris have a weight of the remaining work, and fairness.
 GRIDS: dict[str, tuple[str, ...]] = {
     "weighted-fair": tuple(map(weighted_fair, ALPHAS)),
     "graphene-star": _grid("graphene-star", (-1.5, -1, -0.5, 0, 0.5), (0.5, 0.8, 1), (0, 0.2)),
@@ -58,7 +51,7 @@ class Tuned(NamedTuple):
     Attributes:
         name: name of the scheduler, one of ``GRIDS``.
         objective: quantity to minimise, see ``run.objective_ms``.
-        once: tune once on training sequences, instead of on each evaluation sequence.
+        once: whether to tune once on training sequences; by default, each evaluation sequence has its own parameters.
     """
 
     name: str
@@ -66,7 +59,7 @@ class Tuned(NamedTuple):
     once: bool = False
 
 
-#: Names of tuned schedulers.
+#: Name of a tuned scheduler -> how it is tuned.
 TUNED: dict[str, Tuned] = {TUNED_ONCE: Tuned("weighted-fair", once=True)} | {
     f"tuned-{name}{suffix}": Tuned(name, objective, once)
     for name in GRIDS
@@ -79,5 +72,5 @@ TUNED: dict[str, Tuned] = {TUNED_ONCE: Tuned("weighted-fair", once=True)} | {
 
 
 def tuned_once(name: str) -> bool:
-    """Return whether a scheduler is tuned once, on training sequences."""
+    """Return whether a scheduler, by name, is tuned once on training sequences."""
     return name in TUNED and TUNED[name].once

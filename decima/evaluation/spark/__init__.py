@@ -1,4 +1,4 @@
-"""Predictions from Spark's event logs and recordings, and schedulers compared on a real Spark."""
+"""Predictions from event logs and recordings of Spark, and comparison of schedulers on a real Spark."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["LOOKS", "SPARKS_OWN", "TRAINING_SEEDS", "WEIGHTED_FAIR", "as_simulat
 SPARKS_OWN = {"Spark FIFO": "fifo", "Spark FAIR": "fair"}
 #: Displayed name -> scheduler that is tuned beforehand.
 WEIGHTED_FAIR = {"weighted fair": TUNED_ONCE}
-#: Displayed name -> scheduler whose colour it has, if that is another.
+#: Displayed name -> scheduler whose colour it has in pictures, if the name has no colour.
 LOOKS = {**SPARKS_OWN, **WEIGHTED_FAIR}
 #: First seed of sequences for tuning, disjoint from evaluation.
 TRAINING_SEEDS = 1_000_000

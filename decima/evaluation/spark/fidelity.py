@@ -1,13 +1,13 @@
-"""Fidelity of the simulator to Spark: recorded runs, predicted from the durations of other runs.
+"""Fidelity of the simulator to Spark: recorded runs are predicted from task durations of other runs.
 
-The runs of a query with the wanted number of executors are split into two halves, and each half predicts the other.
-The same holds for recordings of a mixture of applications that share the cluster; a mixture that was recorded once is
-predicted from runs of its queries alone. Each prediction is repeated without one effect that the simulator models.
+The runs of a query with a given number of executors are split into two halves, and each half predicts the other half.
+The same holds for recordings of a mixture of applications that share the cluster; a mixture recorded only once is
+predicted from single runs of its queries. Each prediction is repeated without one effect that the simulator models.
 
-Other predictions put the errors into perspective. *Replay*: the simulator with a run's own durations, in their
-order; its error is the simulator's own. *Rerun*: the mean time of the other half, close to the best that a simulator
-with these durations can reach. *From alone*: a mixture predicted from runs alone, which do not contain the slowdown
-of applications by each other. *No driver*: without the driver's work, which the paper's simulator does not model.
+Further predictions put the errors into perspective. *Replay* uses a run's own task durations in order, so its error is
+that of the simulator alone. *Rerun* is the mean time of the other half, close to the best possible prediction from
+these durations. *From alone* predicts a mixture from single runs, which do not contain the slowdown of applications by
+each other. *No driver* omits the work of the driver, which the paper's simulator does not model.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ __all__ = ["ALL", "FROM_ALONE", "PREDICTIONS", "VARIANTS", "Fidelity", "measure_
 _T = TypeVar("_T")
 
 ALL = "predicted"
-#: Mixtures predicted from runs of their queries alone.
+#: Prediction of a mixture from single runs of its queries.
 FROM_ALONE = "from alone"
 #: Name -> effects that the prediction models.
 VARIANTS: dict[str, Effects] = {
@@ -54,7 +54,7 @@ class Fidelity:
     """Measured and predicted times of runs, ms; an unknown value is NaN.
 
     Args:
-        executors: of a query alone.
+        executors: number of executors of a single run.
         runs: one row for each predicted run, columns
 
             ======================================= ======= ===============================================
@@ -68,10 +68,10 @@ class Fidelity:
             predicted, no waves, no parallelism,
             no driver                               float64 from the other half
             ======================================= ======= ===============================================
-        replays: all recorded single runs, predicted or not: columns run, executors, real, replay.
-        applications: one row for each application of a mixture, columns mixture, sharing (FIFO or FAIR),
-            data, query, run (str), real (job completion time), busy_cores, replay, those of `VARIANTS`, and
-            from alone and, where a mixture was recorded again, rerun (float64).
+        replays: one row for each recorded single run; columns run, executors, real, replay.
+        applications: one row for each application of a mixture; columns mixture, sharing (FIFO or FAIR), data,
+            query, run (str), real (job completion time), busy_cores, replay, names of ``VARIANTS``, from alone and,
+            if the mixture was recorded several times, rerun (float64).
     """
 
     executors: int
@@ -88,9 +88,10 @@ class Fidelity:
         return pd.DataFrame() if self.runs.empty else _by_group(self.runs, ["data", "query"])
 
     def mixtures(self) -> pd.DataFrame:
-        """Summarise the applications by mixture; columns as in `queries`, ``runs`` being applications.
+        """Summarise applications by mixture.
 
-        There are also ``sharing``, and ``mean JCT error``: that of the mean over the applications.
+        Columns are those of ``queries`` (``runs`` is the number of applications), ``sharing``, and ``mean JCT error``,
+        the error of the mean JCT over applications.
         """
         if self.applications.empty:
             return pd.DataFrame()
@@ -198,7 +199,7 @@ def _run_row(run: Run, source: Source, num_seeds: int) -> dict[str, Any]:
         **{
             name: predict_run(source, run.executors, effects, num_seeds)
             for name, effects in VARIANTS.items()
-            if effects.moving  # all executors are there when the query starts
+            if effects.moving  # in a single run, no executor moves
         },
     }
 
@@ -206,7 +207,7 @@ def _run_row(run: Run, source: Source, num_seeds: int) -> dict[str, Any]:
 def _mixture_rows(
     mixture: Mixture, half: Sequence[Mixture], by_query: Mapping[QueryKey, Sequence[Run]], num_seeds: int
 ) -> list[dict[str, Any]]:
-    """Predict each application, from the other half of the mixture's recordings if there is one; one row each."""
+    """Return one row of predictions per application, from the other half of the mixture's recordings if possible."""
     alone = _sources_alone(mixture, by_query)
     if alone is None and not half:
         wanted = f"{mixture.slots} executors"

@@ -1,4 +1,4 @@
-"""Cross-validation of a workload from event logs: each run of a query, predicted from its other runs."""
+"""Cross-validation of a workload from event logs: each run of a query is predicted from its other runs."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ class HeldOut:
     Attributes:
         runs: one row per predicted run; columns ``query`` and ``application`` (str), ``executors`` (int64), and
             float64: ``measured_ms`` and ``predicted_ms``, from the query's start to its end, and ``driver_ms``, the
-                driver's own
-            time in the other runs, which the prediction lacks: planning, delays between stages, fetching the result.
+            driver's time in the other runs, which the prediction lacks (planning, delays between stages, fetching the
+            result).
     """
 
     runs: pd.DataFrame
@@ -60,7 +60,7 @@ def predict_held_out(
     """Predict each run that was alone on its executors, from a workload of the query's other runs.
 
     Args:
-        imported: the logs; their model supplies durations on numbers of executors that the other runs did not have.
+        imported: event logs; their model supplies task durations for numbers of executors without other runs.
         num_seeds: number of simulations that a prediction averages.
         on_step: progress callback, called with the number of finished runs and of all.
     """
@@ -94,7 +94,7 @@ def predict_held_out(
 
 
 def _alone(queries: Sequence[SparkQuery]) -> list[SparkQuery]:
-    """Return the queries that overlapped with no other query of the application, in order of their start."""
+    """Return queries that did not overlap with other queries of the application, in the given order."""
     return [
         query
         for query in queries

@@ -1,4 +1,4 @@
-"""Jobs of event logs as they ran: applications that shared a cluster, arrivals and durations of jobs."""
+"""Jobs of event logs: applications that shared a cluster, arrival times and durations of jobs."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class LoggedJobs:
 
     @property
     def ran_under(self) -> str:
-        """Spark's scheduling mode, ``FIFO`` or ``FAIR``; empty if it was another one, or several."""
+        """Spark's scheduling mode, ``FIFO`` or ``FAIR``; empty if unknown, or with several applications."""
         if len(self.applications) > 1:
             return ""
         mode = self.applications[0].scheduler
@@ -65,10 +65,10 @@ class LoggedJobs:
         return "FIFO" if mode == "FAIR" and not any(run.pool for run in self.runs) else mode
 
     def periods(self) -> list[slice]:
-        """Split the jobs where one arrives while no other is present.
+        """Split the jobs before each job that arrives in an empty cluster.
 
-        Such a job often waited for the previous ones, for example the next of several batches. So each period is
-        simulated separately, and starts with an empty cluster.
+        Such a job often waited for the jobs before it, such as the next of several batches. Each period is therefore
+        simulated separately, from an empty cluster.
         """
         ends = np.maximum.accumulate([run.ended_ms for run in self.runs])
         begins = [0, *(1 + np.flatnonzero(self.arrival_ms[1:] > ends[:-1])).tolist(), len(self.runs)]

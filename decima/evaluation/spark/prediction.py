@@ -1,4 +1,4 @@
-"""Simulations of recordings on Spark: a run from its own durations; runs and mixtures from other runs."""
+"""Simulation of recordings on Spark, with a run's own task durations or with those of other runs."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ class Effects:
     """Effects that a prediction models.
 
     Args:
-        waves: an executor's first tasks, of the job and of each stage, differ from the rest.
-        parallelism: durations depend on the number of executors; else those of all runs are pooled.
-        moving: executors have a moving delay to an application.
-        driver: the cluster waits for the driver between stages, which the paper's simulator does not model.
+        waves: whether an executor's first tasks, in the job and in each stage, have other durations.
+        parallelism: whether task durations depend on the number of executors; otherwise, all runs are pooled.
+        moving: whether executors take a moving delay to an application.
+        driver: whether the cluster waits for the driver between stages, which the paper's simulator does not model.
     """
 
     waves: bool = True
@@ -41,7 +41,7 @@ class Effects:
 
 
 class Source(NamedTuple):
-    """Runs of one query from which a prediction is made.
+    """Runs of one query that a prediction uses.
 
     Args:
         same: at least one run with the number of executors to predict.
@@ -53,9 +53,9 @@ class Source(NamedTuple):
 
 
 def replay(run: Run) -> float:
-    """Simulate a query with the run's own durations in their order, and return its time, ms.
+    """Simulate a query with the run's own task durations in order, and return its time, ms.
 
-    Deterministic. To compare with the run's ``query.wall_ms``.
+    The result is deterministic, and comparable with ``query.wall_ms`` of the run.
     """
     setting = _Setting(run.executors, run.executors)
     return float(setting.completion_ms([replay_profile(run.query)])[0])
@@ -168,7 +168,7 @@ def _profile(source: Source, effects: Effects, planning_ms: Sequence[float] | No
     runs = matched(
         [
             *(_on_level(run.query, measured) for run in source.same),
-            # These runs reveal which barriers between jobs are accidental.
+            # These runs show which barriers between Spark jobs are accidental.
             *(_on_level(run.query, other) for run in source.others),
         ]
     )

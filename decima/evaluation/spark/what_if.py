@@ -1,9 +1,9 @@
-"""Predict the JCTs of a Spark cluster's jobs, at their real arrival times, under other schedulers.
+"""Predictions of the JCTs of a Spark cluster's jobs under other schedulers, at the real arrival times.
 
-The jobs of event logs run again in the simulator, in Spark's own modes and under other schedulers. Their durations
-are uncertain, so each scheduler is simulated many times, with other task noise, and with the durations of each query
-multiplied by an error drawn from those of cross-validated predictions (``held_out``). All schedulers have the same
-draws (common random numbers), so that shared uncertainty does not blur their differences.
+The simulator runs the jobs of event logs in Spark's own modes and under other schedulers. Task durations are uncertain.
+Hence each scheduler is simulated many times with different task noise, and the durations of each query are multiplied
+by an error drawn from the errors of cross-validated predictions (``held_out``). All schedulers have the same draws
+(common random numbers), so that shared uncertainty does not affect their differences.
 
 The time of a job is its time in the simulator plus the time of its driver: planning before its first Spark job,
 fetching the result, and delays between its stages while no other job could use the slots.
@@ -66,7 +66,7 @@ class WhatIf:
     """Results of the simulations.
 
     Attributes:
-        logged: the jobs, by cluster.
+        logged: jobs of each cluster.
         jobs: one row per job, by cluster and in order of arrival; columns ``query`` (str), ``cluster`` (int64, index
             in ``logged``), ``arrival_ms`` (float64, since the first job of all) and ``measured_ms`` (float64, from
             start to end in the log; NaN if it did not end).
@@ -282,7 +282,7 @@ def _share_alone(arrival_ms: NDArray[np.float64], completion_ms: NDArray[np.floa
 
 
 def _factors(errors: NDArray[np.float64], seed: int) -> Callable[[str], float]:
-    """Return a function that draws an error factor for all runs of a query, from the errors of the predictions."""
+    """Return a function of a query's name that draws one error factor for all its runs."""
     random = random_stream(seed, RandomStream.MODEL_ERRORS)
     return cache(lambda query: float(random.choice(errors)) if len(errors) else 1.0)
 

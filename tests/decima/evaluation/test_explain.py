@@ -124,7 +124,7 @@ def test_a_moment_is_the_first_decision_from_then_on(policy: Path) -> None:
 def test_a_policy_that_does_as_the_rule_never_differs(tmp_path: Path) -> None:
     save_policy(tmp_path / "told.npz", Policy(GENERAL_POLICY, 1), {})
     cluster = replace(CLUSTER, warmup_delay_ms=0.0)
-    with pytest.raises(CompareError, match="priced-srpt decides as the policy does, from there to the end"):
+    with pytest.raises(CompareError, match="priced-srpt agrees with the policy in all later decisions"):
         explain(conditions(seed=SEED, cluster=cluster), tmp_path / "told.npz", differing=True)
 
 
