@@ -1,6 +1,6 @@
-"""Training of policies: a loop with validation and checkpoints, with iterations for clusters and for grids."""
+"""Reinforcement learning of policies: a training loop with validation and checkpoints, for clusters and for grids."""
 
 import lazy_loader
 
-# The names in ``__init__.pyi`` are imported on first use, because importing PyTorch takes seconds.
+# Names in ``__init__.pyi`` are imported on first use, since PyTorch takes seconds to import.
 __getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

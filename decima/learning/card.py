@@ -1,4 +1,4 @@
-"""Policy cards: Markdown descriptions of a policy, its training and its results."""
+"""Policy cards: Markdown pages that describe a policy, its training, its results and its training distribution."""
 
 from __future__ import annotations
 
@@ -15,21 +15,20 @@ from decima.policy.files import TRAINED_ON
 
 __all__ = ["BEFORE", "SEEDS", "policy_card", "previous_trainings"]
 
-#: Key of ``about`` in a policy file: trainings of its initial policy, in order.
+#: Key of ``about`` in a policy file: trainings of the initial policy (warm start), in order.
 BEFORE = "before"
-
-#: Key of ``about``: results of the training with several seeds, as [seed, objective, improvement].
+#: Key of ``about``: results of the training with several seeds, rows [seed, objective, improvement].
 SEEDS = "seeds"
-#: Key of further words on the training.
+#: Key of ``about``: further text on the training.
 NOTE = "note"
-#: Maximum number of rows of the learning curve.
+#: Maximum number of rows of the learning curve in a card.
 CURVE_ROWS = 12
-#: Smaller numbers are shown with two decimals.
+#: Numbers below this are shown with two decimals.
 SMALL = 20.0
 
 
 class _Training(BaseModel):
-    """Fields of a policy file that appear in the cards of policies trained further from it."""
+    """Fields of ``about`` in the file of an initial policy that appear in cards of policies trained from it."""
 
     model_config = ConfigDict(strict=True)
 
@@ -40,10 +39,10 @@ class _Training(BaseModel):
 
 
 def previous_trainings(about: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return the trainings of a policy, in order; empty if its file does not describe them.
+    """Return the trainings that led to a policy, in order; empty if the policy file does not describe them.
 
     Args:
-        about: information in the policy file, possibly malformed.
+        about: information about the training in the policy file, possibly malformed.
     """
     try:
         return [_Training.model_validate(each).model_dump() for each in (*about.get(BEFORE, []), about)]
@@ -56,8 +55,8 @@ def policy_card(name: str, about: Mapping[str, Any]) -> str:
 
     Args:
         name: name of the policy.
-        about: information in the policy file, see ``decima.policy.files.read_about``. Its text ``note``, if there is
-            one, is for what the training itself does not know; it is added by ``decima.policy.files.add_about``.
+        about: information in the policy file, see ``decima.policy.files.read_about``. An optional text ``note``, which
+            ``decima.policy.files.add_about`` can add, is copied to the card.
     """
     validation, config = about["validation"], about["config"]
     against = f"better than {validation['against']}"
@@ -103,7 +102,7 @@ def policy_card(name: str, about: Mapping[str, Any]) -> str:
 
 
 def _code(command: str) -> str:
-    """Quote a command in one line, without markup."""
+    """Format a command as one line of Markdown code."""
     text = " ".join(command.split())
     fence = "`" * (1 + max(map(len, re.findall("`+", text)), default=0))
     return f"{fence}{text}{fence}" if len(fence) == 1 else f"{fence} {text} {fence}"
@@ -139,14 +138,14 @@ def _table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
 
 
 def _schedulers(validation: Mapping[str, Any], digits: int) -> list[str]:
-    """Tabulate schedulers (rows) by measures (columns)."""
+    """Tabulate results on the validation set: schedulers (rows) by measures (columns)."""
     shown, results = validation["shown"], validation["results"].items()
     rows = ([name, *(f"{values[each]:.{digits}f}" for each in shown)] for name, values in results)
     return _table(["scheduler", *shown], rows)
 
 
 def _cells(cells: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Tabulate settings (rows) by schedulers, with the policy's relative change."""
+    """Tabulate validation settings (rows) by schedulers (columns), with the policy's relative change."""
     names = list(cells[0]["results"])
     rows = []
     for cell in cells:
@@ -159,7 +158,7 @@ def _cells(cells: Sequence[Mapping[str, Any]]) -> list[str]:
 def _curve(
     validation: Mapping[str, Any], rows: Sequence[Sequence[float]], against: str, digits: int
 ) -> list[str]:
-    """Tabulate iterations by objective and improvement; with settings, by mean change and loss of the worst one."""
+    """Tabulate the learning curve: objective and improvement, or with settings mean change and worst loss."""
     if "cells" in validation:
         changes = ([f"{at:.0f}", f"{mean:+.1%}", f"{-gain - mean:+.1%}"] for at, mean, gain in rows)
         return _table(["iteration", "mean change", "worst setting, beyond its interval"], changes)
@@ -168,7 +167,7 @@ def _curve(
 
 
 def _seeds(results: Sequence[Sequence[float]], objective: str, against: str, digits: int) -> list[str]:
-    """Tabulate the results of several seeds, each on its own validation set."""
+    """Tabulate the results of several seeds, with means and intervals."""
     _, values, improvements = zip(*results, strict=True)
     mean, better = mean_interval(values), mean_interval(improvements)
     rows = [[f"{seed:.0f}", f"{value:.{digits}f}", f"{gain:+.1%}"] for seed, value, gain in results]
@@ -186,7 +185,7 @@ def _seeds(results: Sequence[Sequence[float]], objective: str, against: str, dig
 
 
 def _distribution(trained: Distribution) -> list[str]:
-    """Tabulate the training distribution."""
+    """Tabulate the quantiles of the training distribution."""
     known = {quantity: getattr(trained, quantity.name) for quantity in QUANTITIES}
     rows = (
         [quantity.title, *(format_quantity(quantity, value) for value in spread)]

@@ -1,7 +1,7 @@
-"""Checkpoints: the state of a training run as a file of tensors, numbers and text; reading one executes no code.
+"""Checkpoints: the state of a training run in a file of tensors, numbers and text; reading it executes no code.
 
-A checkpoint contains no random number generator: the random numbers of an iteration depend only on the seed of the
-run and the iteration.
+A checkpoint contains no state of random number generators: the random numbers of an iteration are a function of the
+run's seed and the iteration.
 """
 
 from __future__ import annotations
@@ -42,25 +42,28 @@ MAY_CHANGE = ("iterations", "checkpoint_every")
 
 
 class TrainingPart:
-    """Replaceable part of a training: returns, baseline or algorithm. Custom parts receive ``options`` as arguments."""
+    """Base class of replaceable parts of a training: returns, baseline, algorithm.
+
+    The constructor of a custom part receives the setting ``options`` as keyword arguments.
+    """
 
     def state(self) -> dict[str, Any]:
         """Return the state for checkpoints: tensors, numbers and text in lists and dicts; empty by default."""
         return {}
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Restore the result of ``state``.
+        """Restore a state that ``state`` returned.
 
         Raises:
             AttributeError, KeyError, RuntimeError, TypeError, ValueError: the state is damaged or of another part.
         """
 
     def wrong(self, key: str, expected: str) -> PartError:
-        """Return the error of a custom part with a wrong result.
+        """Return the error for a custom part with an invalid result.
 
         Args:
             key: setting that names the part.
-            expected: description of the expected result, and of the actual one.
+            expected: description of the expected result and of the actual result.
         """
         kind = type(self)
         return PartError(f"{key}: {f'{kind.__module__}:{kind.__name__}'!r} has to give {expected}")
@@ -68,13 +71,13 @@ class TrainingPart:
 
 @dataclass(frozen=True, eq=False)
 class Best:
-    """The best policy so far.
+    """The best policy so far, by validation.
 
     Attributes:
-        iteration: iteration after which it was validated.
+        iteration: iteration after which the policy was validated.
         improvement: relative reduction of the objective against the reference scheduler, as a fraction.
         weights: weights by name.
-        results: results on the validation set by scheduler; the policy is the last.
+        results: results on the validation set by scheduler; those of the policy are last.
     """
 
     iteration: int
@@ -89,11 +92,11 @@ class Checkpoint:
 
     Attributes:
         config: settings, as JSON.
-        iteration: completed iterations; below 0, minus the epochs of behaviour cloning that are left.
-        learner: networks, optimisers and parts, see ``TrainingLoop.state``.
-        reference: results of the heuristics on the validation set.
-        best: the best policy so far; None before iteration 0.
-        curve: [iteration, objective, improvement] of each validation.
+        iteration: number of completed iterations; below 0, minus the number of remaining epochs of behaviour cloning.
+        learner: state of networks, optimisers and parts, see ``TrainingLoop.state``.
+        reference: results of the heuristics on the validation set, by scheduler.
+        best: best policy so far; None before iteration 0.
+        curve: rows [iteration, objective, improvement], one for each validation.
         cpu_s: CPU time since the training began, s.
         before: trainings of the initial policy, see ``card.previous_trainings``.
     """
@@ -118,10 +121,10 @@ def save_checkpoint(path: Path, checkpoint: Checkpoint) -> None:
 
 
 def load_checkpoint(path: Path) -> Checkpoint:
-    """Read a checkpoint and validate all of its fields except ``learner``.
+    """Read a checkpoint and validate all fields except ``learner``.
 
     Raises:
-        TrainingError: the file is missing, cut off, no checkpoint, or of another version.
+        TrainingError: the file is missing, truncated, not a checkpoint, or of another format version.
     """
     try:
         data = read_bytes(path)
@@ -151,7 +154,7 @@ def load_checkpoint(path: Path) -> Checkpoint:
 
 
 def _check_plain(document: dict[str, Any]) -> None:
-    """Check that the fields for the policy file are JSON, and that results are numbers."""
+    """Check that the fields that the policy file will contain are JSON, and that results are numbers."""
     best = document["best"]
     found = {"reference": document["reference"], **({} if best is None else {"results": best["results"]})}
     for name in ("config", "curve", "before"):
@@ -196,14 +199,13 @@ def check_same_run(path: Path, old: Mapping[str, Any], new: Mapping[str, Any], i
     """Check that a run can be resumed with these settings.
 
     Args:
-        path: the checkpoint, for error messages.
-        old: settings of the checkpoint.
+        path: path of the checkpoint, for error messages.
+        old: settings in the checkpoint.
         new: settings of the resumed run.
-        iteration: completed iterations of the checkpoint.
+        iteration: number of completed iterations in the checkpoint.
 
     Raises:
-        TrainingError: settings other than ``MAY_CHANGE`` differ, or the new number of iterations is below
-            ``iteration``.
+        TrainingError: settings other than ``MAY_CHANGE`` differ, or more iterations are complete than requested.
     """
     if place := _difference(old, new):
         may_change = " and ".join(MAY_CHANGE)
@@ -215,7 +217,7 @@ def check_same_run(path: Path, old: Mapping[str, Any], new: Mapping[str, Any], i
 
 
 def _difference(old: Mapping[str, Any], new: Mapping[str, Any], path: str = "") -> str:
-    """Return the dotted key of the first difference that is not allowed; empty if there is none."""
+    """Return the dotted key of the first setting that differs and must not; empty if there is none."""
     for name in {**new, **old}:
         key, one, other = f"{path}{name}", old.get(name), new.get(name)
         if one == other or key in MAY_CHANGE:
@@ -232,7 +234,7 @@ def copy_weights(network: nn.Module) -> dict[str, Tensor]:
 
 
 def load_weights(network: nn.Module, weights: Mapping[str, Tensor]) -> None:
-    """Set a network's weights.
+    """Set a network's weights by name.
 
     Raises:
         AttributeError, RuntimeError, TypeError: a weight has another shape or is not a tensor.

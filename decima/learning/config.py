@@ -1,4 +1,4 @@
-"""Settings, seeds and progress callbacks that all trainings share."""
+"""Settings, random seeds and progress callbacks that trainings on clusters and on grids share."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ __all__ = [
 ]
 
 #: First seed of the validation sequences, the same in all runs, so that runs can be compared. Evaluations use smaller
-#: seeds, trainings seeds above a billion.
+#: seeds, training episodes use seeds above a billion.
 VALIDATION_SEEDS = 5_000_000
-#: Sequence seeds of a run start at (1 + seed of the run) * ``RUN_SEEDS``; those of behaviour cloning have an offset.
+#: Sequence seeds of a run start at (1 + seed of the run) * ``RUN_SEEDS``; behaviour cloning adds an offset.
 RUN_SEEDS = 1_000_000_000
 CLONING_OFFSET = 900_000_000
-#: Random streams of a training besides the policy's choices: truncation times, minibatches, cloning, settings.
+#: Keys of random streams besides the policy's choices: truncation times, minibatches, cloning, settings, dcl's futures.
 ENDS, SHUFFLE, CLONING, SETTINGS, FUTURES = range(5)
 
-#: Progress callback: name of the phase, finished part, total.
+#: Progress callback, called with the name of the phase, the finished part and the total.
 Progress = Callable[[str, int, int], None]
 #: Phase names of the progress callback; validation interrupts other phases.
 TRAINING, VALIDATION = "training", "validation"
@@ -47,14 +47,14 @@ def silent(phase: str, done: int, total: int) -> None:
 
 
 class CloningSection(Section):
-    """Behaviour cloning: before reinforcement learning, the choices of a heuristic are learned."""
+    """Behaviour cloning: before reinforcement learning, the policy learns the choices of a heuristic."""
 
-    epochs: Count = Field(default=5, description="how often each choice is used")
+    epochs: Count = Field(default=5, description="number of times that each choice is used")
     minibatch: Count = Field(default=256, description="choices per gradient step")
 
 
 class ValidationSection(Section):
-    """Validation: selection of the best policy on held-out jobs."""
+    """Validation: the best policy is selected on held-out jobs."""
 
     every: Count = Field(default=10, description="iterations from one validation to the next")
 
@@ -64,13 +64,11 @@ class RunConfig(Section):
 
     RENAMED: ClassVar[Mapping[str, str]] = {"imitation": "behaviour_cloning"}
 
-    seed: int = Field(
-        default=0, ge=0, lt=1_000_000, description="of the initial weights, the jobs and the choices"
-    )
-    iterations: Count = Field(default=300, description="rounds of episodes and update")
+    seed: int = Field(default=0, ge=0, lt=1_000_000, description="seed of initial weights, jobs and choices")
+    iterations: Count = Field(default=300, description="iterations, each with episodes and an update")
     start: str | None = Field(
         default=None,
-        description="policy to begin with: a file, or the name of one that ships; without behaviour cloning",
+        description="initial policy (warm start): a file, or the name of a shipped policy; excludes behaviour cloning",
     )
     behaviour_cloning: CloningSection | None = None
     validation: ValidationSection = ValidationSection()

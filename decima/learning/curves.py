@@ -1,4 +1,4 @@
-"""Learning curves: metrics of training runs, averaged over seeds, with confidence intervals."""
+"""Learning curves: metrics of training runs over iterations, averaged over seeds, with confidence intervals."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ METRICS_FILE = "metrics.jsonl"
 
 @dataclass(frozen=True, eq=False)
 class TrainingRun:
-    """Settings and metrics of a training run.
+    """Settings and metrics of a finished or running training run.
 
     Attributes:
         folder: folder of the run.
-        settings: dotted key -> value, all settings.
-        rows: metrics of each iteration; unmeasured ones are missing.
+        settings: all settings, dotted key -> value.
+        rows: metrics of each iteration by name; metrics that were not measured are missing.
     """
 
     folder: Path
@@ -48,12 +48,12 @@ class TrainingRun:
 
 @dataclass(frozen=True, eq=False)
 class LearningCurve:
-    """A metric over the iterations of runs that differ only by seed.
+    """Learning curve: a metric over the iterations of runs that differ only by seed.
 
     Attributes:
-        iterations: int64 [N]; iterations in which all runs measured the metric.
-        mean: float64 [N]; mean over the runs.
-        half_width: float64 [N]; half the 95 % confidence interval; NaN for one run.
+        iterations: int64 [N], iterations in which all runs measured the metric.
+        mean: float64 [N], mean over the runs.
+        half_width: float64 [N], half the 95 % confidence interval; NaN for a single run.
         runs: number of runs.
     """
 
@@ -64,10 +64,10 @@ class LearningCurve:
 
 
 def find_runs(place: Path) -> list[Path]:
-    """Return the folders of training runs: ``place`` itself, or the folders in it.
+    """Find folders of training runs: ``place`` itself, or all such folders below it.
 
     Raises:
-        TrainingError: none is found.
+        TrainingError: there is no training run.
     """
     if (place / METRICS_FILE).is_file():
         return [place]
@@ -105,7 +105,7 @@ def _flat(document: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, 
 
 
 def objective_metric(run: TrainingRun) -> str:
-    """Return the validation metric by which the run selected its policy."""
+    """Return the name of the validation metric by which a run selected its best policy."""
     settings = run.settings
     if "grid.objective" in settings:
         return f"validation_{settings['grid.objective']}"
@@ -115,7 +115,7 @@ def objective_metric(run: TrainingRun) -> str:
 
 
 def reference_of(runs: Sequence[TrainingRun], metric: str) -> tuple[str, float] | None:
-    """Return name and mean objective of the reference scheduler.
+    """Return name and mean objective of the reference scheduler of runs that differ only by seed.
 
     Returns:
         None if the runs did not select their policy by this metric, or a run did not measure the reference.
@@ -136,7 +136,7 @@ def reference_of(runs: Sequence[TrainingRun], metric: str) -> tuple[str, float] 
 def same_but_seed(runs: Sequence[TrainingRun]) -> dict[str, list[TrainingRun]]:
     """Group runs that differ only by seed.
 
-    A group is named by the settings in which groups differ; a single group by its first folder.
+    The name of a group lists the settings in which groups differ; the name of a single group is its first folder.
     """
     groups: dict[str, list[TrainingRun]] = {}
     for run in runs:
@@ -163,7 +163,7 @@ def curve_of(runs: Sequence[TrainingRun], metric: str) -> LearningCurve:
     """Return the learning curve of runs that differ only by seed.
 
     Raises:
-        TrainingError: no iteration has the metric in all runs.
+        TrainingError: there is no iteration in which all runs measured the metric.
     """
     measured = [{int(row["iteration"]): row[metric] for row in run.rows if metric in row} for run in runs]
     iterations = sorted(set.intersection(*map(set, measured)))

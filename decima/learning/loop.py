@@ -1,7 +1,7 @@
-"""The training loop: iterations, validation, checkpoints, and the files of a run.
+"""The training loop: behaviour cloning, iterations, validation, checkpoints, and the files of a training run.
 
-An iteration depends only on the settings and its number. So a run that was killed and resumed gives, on a CPU, the
-same bits as an uninterrupted one. Subclasses define the networks and an iteration.
+An iteration is a function of the settings, its number and the state before. So a run that was killed and resumed gives
+the same results as an uninterrupted run, bit for bit on a CPU. Subclasses define networks and iteration.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 __all__ = ["CARD", "CHECKPOINT", "CONFIG", "POLICY", "TrainingLoop", "check_device"]
 
 CHECKPOINT, CONFIG, POLICY, CARD = "checkpoint.pt", "config.yaml", "policy.npz", "policy.md"
-#: Name of the optimiser of behaviour cloning, which is dropped afterwards.
+#: Name of the optimiser of behaviour cloning, which is dropped after the last epoch.
 CLONING = "cloning"
 
 Config = TypeVar("Config", bound="RunConfig")
@@ -55,38 +55,37 @@ Result = TypeVar("Result")
 
 
 class TrainingLoop(ABC, Generic[Config]):
-    """A training run and its folder.
+    """Base class of training runs.
 
-    The folder receives ``config.yaml`` (all settings), ``metrics.jsonl``, ``tensorboard/``, ``checkpoint.pt``, and
-    ``policy.npz``, the policy that was best on the validation set, with its card, ``policy.md``.
+    The run's folder receives ``config.yaml`` (all settings), ``metrics.jsonl``, ``tensorboard/``, ``checkpoint.pt``,
+    ``policy.npz`` (the best policy on the validation set) and ``policy.md`` (its card).
 
     Args:
         config: settings.
         out: folder of the run.
-        resume: continue from the folder's checkpoint, or from the beginning if there is none yet. Only
-            ``iterations`` and ``checkpoint_every`` may differ from the settings of that run. More iterations stretch
-            schedules such as the learning rate's, from the checkpoint on.
+        resume: whether to continue from the checkpoint in the folder, or start if there is none yet. Only the settings
+            ``iterations`` and ``checkpoint_every`` may differ from those of the checkpoint. More iterations stretch
+            schedules, such as that of the learning rate, from the checkpoint on.
         device: device of the updates, ``cpu``, ``cuda`` or ``cuda:N``; episodes always run on CPUs.
         workers: workers that run episodes, see ``check_workers``; they do not change the results.
-        command: command line, saved in the policy file; the command of a resumed run is appended unless the settings
-            are the same.
+        command: command line, saved in the policy file; that of a resumed run is appended if its settings differ.
 
     Attributes:
-        networks: networks that are trained; behaviour cloning trains the first one.
+        networks: networks that are trained, by name; behaviour cloning trains the first one.
         optimisers: optimisers by name.
-        kept: the network that is validated and saved.
+        kept: network that is validated and saved.
 
     Raises:
         TrainingError: the folder contains a training run already, its checkpoint is damaged or has other settings,
             or the device does not exist.
         WorkerError: the workers are not available.
         PolicyFileError: the initial policy cannot be read, or has other features or sizes.
-        OutputError: the folder cannot be written.
+        OutputError: the folder cannot be written to.
     """
 
-    #: Name and meaning of each metric.
+    #: Possible metrics, name -> meaning.
     METRICS: Mapping[str, str]
-    #: Name of the policy in results.
+    #: Name of the policy among the schedulers of results.
     NAME: str
 
     networks: nn.ModuleDict
@@ -116,13 +115,12 @@ class TrainingLoop(ABC, Generic[Config]):
         self._reference: dict[str, Any] = {}
         self._best: Best | None = None
         self._curve: list[list[float]] = []
-        self._cpu_before_s = 0.0  # before the run was resumed
+        self._cpu_before_s = 0.0  # CPU time before the run was resumed
         self._begun_s, self._elsewhere_s = time.process_time(), 0.0
         self._before: list[dict[str, Any]] = []  # trainings of the initial policy
         self._progress: Progress = silent
         self._workers: Workers
-        # State after the last complete iteration.
-        self._checkpoint: Checkpoint | None = None
+        self._checkpoint: Checkpoint | None = None  # after the last completed iteration
         if exists:
             self._restore(self._checkpoint_file)
         elif config.start is not None:
@@ -132,27 +130,27 @@ class TrainingLoop(ABC, Generic[Config]):
 
     @abstractmethod
     def _build(self) -> None:
-        """Set ``networks``, ``optimisers`` and ``kept``. Called first."""
+        """Set ``networks``, ``optimisers`` and ``kept``; called by the constructor."""
 
     @abstractmethod
     def _start_from(self, start: str) -> Mapping[str, Any]:
-        """Load the weights of an initial policy; return its file's description of its training."""
+        """Load the weights of an initial policy (warm start); return the information about its training."""
 
     @abstractmethod
     def _shared(self) -> Any:
-        """Return the data that workers need for every work item."""
+        """Return the data that workers need for all work items."""
 
     @abstractmethod
     def _run_heuristics(self) -> dict[str, Any]:
-        """Run the heuristics on the validation set; return results by name."""
+        """Run the heuristics on the validation set; return results by scheduler."""
 
     @abstractmethod
     def _clone(self, epochs_done: int) -> Iterator[dict[str, float]]:
-        """Clone the behaviour of a heuristic; yield the metrics of each remaining epoch."""
+        """Run behaviour cloning of a heuristic; yield the metrics of each remaining epoch."""
 
     @abstractmethod
     def learn(self, iteration: int) -> dict[str, float]:
-        """Run the episodes of iteration ``iteration`` (from 0), and update the networks. Call it inside ``started``.
+        """Run the episodes of an iteration (0, 1, ..), and update the networks. Call it inside ``started``.
 
         Returns:
             Metrics by name, see ``METRICS``.
@@ -164,29 +162,29 @@ class TrainingLoop(ABC, Generic[Config]):
 
     @abstractmethod
     def _validate(self) -> Validation:
-        """Validate the policy."""
+        """Run the policy on the validation set."""
 
     @abstractmethod
     def _describe(self, results: Mapping[str, Any]) -> dict[str, Any]:
-        """Describe results for the card: ``set``, ``objective``, ``against``, ``shown``, ``results``."""
+        """Return the card's description of results: ``set``, ``objective``, ``against``, ``shown``, ``results``."""
 
     @abstractmethod
     def _write(self, path: Path, network: Any, about: Mapping[str, Any]) -> None:
-        """Write a policy file of a network like ``kept``."""
+        """Write a policy file of a network with the structure of ``kept``."""
 
     def _about(self) -> dict[str, Any]:
         """Return further information for the policy file."""
         return {}
 
     def state(self) -> dict[str, Any]:
-        """Return the state for checkpoints, copied to the CPU."""
+        """Return a copy of the state for checkpoints, on the CPU."""
         return {
             "networks": copy_weights(self.networks),
             "optimisers": {name: copy_state(each.state_dict()) for name, each in self.optimisers.items()},
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Restore the result of ``state``.
+        """Restore a state that ``state`` returned.
 
         Raises:
             AttributeError, KeyError, RuntimeError, TypeError, ValueError: the state is damaged or of another training.
@@ -209,7 +207,7 @@ class TrainingLoop(ABC, Generic[Config]):
         progress: Callable[[int, int], None] = lambda done, total: None,
         sizes: Iterable[int] | None = None,
     ) -> list[Result]:
-        """Run work items by the workers, see ``map_in_order``."""
+        """Run work items in the workers, see ``map_in_order``, and count their CPU time."""
         results, elsewhere_s = map_in_order(self._workers, function, items, progress, sizes)
         self._elsewhere_s += elsewhere_s
         return results
@@ -228,30 +226,29 @@ class TrainingLoop(ABC, Generic[Config]):
 
     @contextmanager
     def started(self) -> Iterator[Self]:
-        """Run the workers inside the block; ``learn`` needs them."""
+        """Start the workers, which ``learn`` needs, and stop them at the end of the block."""
         with make_workers(self._shared(), self._num_workers) as self._workers:
             yield self
 
     @property
     def iteration(self) -> float:
-        """Completed iterations of the last checkpoint.
+        """Number of completed iterations.
 
-        Negative during behaviour cloning: minus the number of remaining epochs. Minus infinity without a checkpoint.
+        During behaviour cloning minus the number of remaining epochs; minus infinity before the first validation.
         """
         return -math.inf if self._checkpoint is None else self._checkpoint.iteration
 
     def run(
         self, on_iteration: Callable[[IterationReport], None] | None = None, on_progress: Progress = silent
     ) -> TrainingResult[Config]:
-        """Train to the end, or until Ctrl-C. Call it once; to continue, create a new object with ``resume``.
+        """Train until the last iteration, or until Ctrl-C. Call it once; to continue, create an object with ``resume``.
 
         Args:
             on_iteration: called for the initial policy, and after each epoch of behaviour cloning and each iteration.
             on_progress: progress callback of all phases.
 
         Raises:
-            KeyboardInterrupt: Ctrl-C before the first iteration; a checkpoint keeps the finished part, if there is
-                one.
+            KeyboardInterrupt: Ctrl-C before iteration 0 is validated; finished epochs are in the checkpoint.
             DivergedError: a loss, gradient or probability is not finite; the last checkpoint is kept.
             WorkerError: a worker process died.
         """
@@ -319,7 +316,7 @@ class TrainingLoop(ABC, Generic[Config]):
     def _measured(
         self, iteration: int, metrics: Mapping[str, float], is_validated: bool = True
     ) -> dict[str, float]:
-        """Add metrics of validation and CPU time; keep the policy if it is the best and not in behaviour cloning."""
+        """Validate if due, and return all metrics; keep the policy if it is the best, except during cloning."""
         judged: dict[str, float] = {}
         if is_validated:
             found = self._validate()
@@ -336,7 +333,7 @@ class TrainingLoop(ABC, Generic[Config]):
         return {"iteration": iteration, **metrics, **judged, "cpu_s": self.cpu_s}
 
     def _finish(self, metrics: dict[str, float], log: MetricsLog) -> None:
-        """Log an iteration, and save a checkpoint if it is due or the policy is the best so far."""
+        """Log an iteration, and save a checkpoint if one is due or the policy is the best so far."""
         iteration = int(metrics["iteration"])
         if self._best is not None:
             metrics["best_improvement"] = self._best.improvement
@@ -358,11 +355,11 @@ class TrainingLoop(ABC, Generic[Config]):
     # Files.
 
     def _comment(self) -> str:
-        """Return the first line of ``config.yaml``: the command, which a resumed run appends to."""
+        """Return the first line of ``config.yaml``: a comment with the command."""
         return f"# {' '.join(self.command.split())}\n"
 
     def _command_so_far(self) -> str:
-        """Return the command of the run in the folder, with this one appended if its settings differ."""
+        """Return the command in the folder's ``config.yaml``, followed by this command if the settings differ."""
         try:
             text = read_bytes(self.out / CONFIG).decode()
         except (OSError, UnicodeDecodeError):
@@ -381,7 +378,7 @@ class TrainingLoop(ABC, Generic[Config]):
         return f"{self._checkpoint_file} keeps iteration {self.iteration}"
 
     def _save(self, checkpoint: Checkpoint) -> None:
-        """Write the checkpoint, and the best policy with its card."""
+        """Write a checkpoint, and the best policy with its card."""
         save_checkpoint(self._checkpoint_file, checkpoint)
         best = checkpoint.best
         if best is None:
@@ -414,7 +411,7 @@ class TrainingLoop(ABC, Generic[Config]):
                 raise ValueError(f"{-checkpoint.iteration} epochs of behaviour cloning are left")
             with warnings.catch_warnings(action="ignore"):  # PyTorch warns about damaged tensors
                 if checkpoint.best is not None:
-                    load_weights(self.kept, checkpoint.best.weights)  # do they fit?
+                    load_weights(self.kept, checkpoint.best.weights)  # raises if they do not fit
                 self.restore(checkpoint.learner)
         except (AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
             reason = " ".join(str(error).split())
@@ -426,7 +423,7 @@ class TrainingLoop(ABC, Generic[Config]):
 
 
 def check_device(name: str) -> str:
-    """Return the name of a device for updates: ``cpu``, ``cuda`` or ``cuda:N``.
+    """Check the name of a device for updates (``cpu``, ``cuda`` or ``cuda:N``), and return it.
 
     Raises:
         TrainingError: the device does not exist.

@@ -1,4 +1,4 @@
-"""Metrics and results of trainings, and their log: ``metrics.jsonl`` and TensorBoard."""
+"""Training metrics with their meanings, results of trainings, and the log: ``metrics.jsonl`` and TensorBoard."""
 
 from __future__ import annotations
 
@@ -34,25 +34,25 @@ __all__ = [
 
 Config = TypeVar("Config", bound="RunConfig")
 
-#: Names of metrics up to version 0.1.0 -> current names.
+#: Name of a metric up to version 0.1.0 -> current name.
 RENAMED = {"jct_s": "mean_jct_s", "validation_jct_s": "validation_mean_jct_s"}
 #: Lower bound of the iteration numbers.
 FIRST = -(2**31)
 
-#: Name -> meaning of the metrics of all trainings. A row of ``metrics.jsonl`` has an iteration's measured metrics.
+#: Name -> meaning of the metrics of all trainings. A row of ``metrics.jsonl`` has the metrics of one iteration.
 COMMON: dict[str, str] = {
-    "iteration": "completed iterations; 0 is the policy before the first; below 0, minus the epochs of "
-    "behaviour cloning that are left",
+    "iteration": "number of completed iterations; 0 for the initial policy; below 0, minus the number of remaining "
+    "epochs of behaviour cloning",
     "return": "sum of rewards, averaged over the training episodes",
     "cloning_loss": "mean negative log-probability of the teacher's choices, nats; in behaviour cloning only",
-    "samples": "number of samples: decisions with more than one legal answer",
+    "samples": "number of samples: decisions with more than one legal action",
     "steps": "number of gradient steps",
     "entropy": "entropy of the policy, nats per sample",
     "gradient_norm": "norm of the policy's gradient before clipping, averaged over the gradient steps",
     "learning_rate": "learning rate of the policy",
     "cpu_s": "CPU time since the training began, over all processes, s",
     "validation_reference": "objective of the reference scheduler on the validation set",
-    "best_improvement": "highest improvement so far, that of policy.npz",
+    "best_improvement": "highest improvement so far: that of policy.npz",
 }
 
 
@@ -61,17 +61,17 @@ CLUSTER_METRICS: dict[str, str] = COMMON | {
     "mean_jct_s": "mean JCT of the jobs that training episodes completed, averaged over episodes, s",
     "advantage_std": "standard deviation of the advantages before they are normalised",
     "loss": "loss of the policy without the entropy bonus, averaged over the gradient steps",
-    "kl": "KL divergence of the updated policy from the one that acted, nats; ppo only",
+    "kl": "KL divergence of the updated policy from the acting policy, nats; ppo only",
     "clipped": "share of samples whose probability ratio was clipped; ppo only",
     "entropy_weight": "weight of the entropy bonus",
-    "decisions": "number of decisions, including those with one legal answer",
+    "decisions": "number of decisions, including those with one legal action",
     "completed_jobs": "number of jobs that training episodes completed",
     "mean_end_s": "mean of the distribution of truncation times, s; with a curriculum only",
     "rollout_cpu_s": "CPU time of the episodes, over all processes, s",
     "update_cpu_s": "CPU time of the update, s",
     "rollout_ms_per_decision": "CPU time of the episodes per decision, ms",
     "labels": "number of states where simulation found a better decision; dcl only",
-    "label_gain_s": "time that jobs spend in the system that such a decision saves, mean, s; dcl only",
+    "label_gain_s": "mean time in the system, over all jobs, that a better decision saves, s; dcl only",
     "rollouts": "number of simulated futures; dcl only",
     "rollout_tasks_per_s": "simulated tasks per s of CPU time; dcl only",
     "labels_per_cpu_hour": "labels per hour of CPU time; dcl only",
@@ -79,13 +79,13 @@ CLUSTER_METRICS: dict[str, str] = COMMON | {
     "validation_makespan_s": "makespan on the validation sequences, greedy, s; without settings only",
     "validation_cost_s": "cost per job by the objective cluster.reward on the validation sequences, greedy, s; with "
     "other objectives than jct and makespan only",
-    "limit_excess": "cost by a limit's objective over its bound, less 1; the largest of the limits; with limits only",
+    "limit_excess": "cost by a limit's objective over its bound, less 1; largest over the limits; with limits only",
     "limit_multiplier": "sum of the Lagrange multipliers of the limits after the iteration; with limits only",
     "validation_change_mean": "relative change of JCT against validation.against, averaged over cells; with settings "
     "only",
     "validation_change_worst": "loss of the worst cell beyond its interval, 0 if no cell loses; with settings only",
-    "improvement": "1 - ratio of validation JCT (or the objective cluster.reward) to that of tuned weighted fair;"
-    " with settings, minus the sum of validation_change_mean and validation_change_worst",
+    "improvement": "1 - ratio of validation JCT (or the objective cluster.reward) to that of tuned weighted fair; "
+    "with settings, minus the sum of validation_change_mean and validation_change_worst",
 }
 
 #: Name -> meaning of the metrics of trainings on grids.
@@ -94,7 +94,7 @@ GRID_METRICS: dict[str, str] = COMMON | {
     "slowdown": "mean slowdown of the jobs that training episodes booked",
     "completion": "mean completion time of the jobs that training episodes booked, steps",
     "unfinished": "number of jobs that training episodes did not book",
-    "advantage_std": "root of the mean square of the advantages",
+    "advantage_std": "root mean square of the advantages",
     "critic_loss": "mean square error of the critic, in units of the usual return; a2c only",
     "iteration_cpu_s": "CPU time of the iteration, s",
     "validation_slowdown": "mean slowdown of the jobs of the validation sets",
@@ -107,23 +107,22 @@ GRID_METRICS: dict[str, str] = COMMON | {
 
 
 def validation_metric(reward: str) -> str:
-    """Return the metric of the objective on the validation sequences; see ``ClusterConfig.reward``."""
-    return {"jct": "validation_mean_jct_s", "makespan": "validation_makespan_s"}.get(
-        reward, "validation_cost_s"
-    )
+    """Return the name of the metric of an objective (see ``ClusterConfig.reward``) on the validation sequences."""
+    names = {"jct": "validation_mean_jct_s", "makespan": "validation_makespan_s"}
+    return names.get(reward, "validation_cost_s")
 
 
 def objective_title(reward: str) -> str:
-    """Return the name of the objective in tables and cards; see ``ClusterConfig.reward``."""
+    """Return the title of an objective (see ``ClusterConfig.reward``) in tables and policy cards."""
     return {"jct": "mean JCT", "makespan": "makespan"}.get(reward, f"cost per job by {reward}")
 
 
 @dataclass(frozen=True, eq=False)
 class IterationReport:
-    """One iteration, or one epoch of behaviour cloning.
+    """Report of one iteration, or of one epoch of behaviour cloning.
 
     Attributes:
-        iteration: completed iterations; negative during behaviour cloning: minus the number of remaining epochs.
+        iteration: number of completed iterations; during behaviour cloning minus the number of remaining epochs.
         iterations: number of iterations of the training.
         metrics: measured values by name.
         improvement: improvement of the best policy so far; NaN before iteration 0.
@@ -143,7 +142,7 @@ class Validation:
         objective: value to minimise.
         reference: objective of the reference scheduler.
         improvement: relative reduction of the objective against the reference scheduler, as a fraction.
-        result: numbers, in lists or by name, as the heuristics have them.
+        result: results in the form of the heuristics' results: numbers in a list or by name.
         metrics: measured values by name.
     """
 
@@ -160,11 +159,11 @@ class TrainingResult(Generic[Config]):
 
     Attributes:
         config: settings.
-        iteration: completed iterations; fewer than asked for after Ctrl-C.
-        policy_file: the best policy.
+        iteration: number of completed iterations; fewer than requested after Ctrl-C.
+        policy_file: file of the best policy.
         best_iteration: iteration of the best policy.
-        improvement: its improvement over the reference scheduler on the validation set, as a fraction.
-        results: results on the validation set by scheduler; the best policy is the last.
+        improvement: best policy's relative reduction of the objective against the reference scheduler, as a fraction.
+        results: results on the validation set by scheduler; those of the best policy are last.
         interrupted: whether Ctrl-C ended the run.
         cpu_s: CPU time over all processes, s.
     """
@@ -180,10 +179,10 @@ class TrainingResult(Generic[Config]):
 
 
 def read_metrics(path: str | Path) -> list[dict[str, float]]:
-    """Read the rows of a ``metrics.jsonl``. Old names are converted, an incomplete last row is dropped.
+    """Read the rows of a file ``metrics.jsonl``. Old names are converted; an incomplete last row is dropped.
 
     Raises:
-        TrainingError: the file cannot be read, or a row is not numbers by name.
+        TrainingError: the file cannot be read, or a row is anything but numbers by name.
     """
     rows = []
     try:
@@ -203,12 +202,12 @@ def read_metrics(path: str | Path) -> list[dict[str, float]]:
 
 
 class MetricsLog:
-    """Log of a run's metrics; a context manager.
+    """Log of a training run's metrics, ``metrics.jsonl`` and TensorBoard; a context manager.
 
     Args:
         out: folder of the run.
-        iteration: rows after this iteration, left by an interrupted run, are dropped; minus infinity for a new run.
-        known: name -> meaning of all possible metrics.
+        iteration: last completed iteration; later rows of an interrupted run are dropped. Minus infinity for a new run.
+        known: all possible metrics, name -> meaning.
     """
 
     def __init__(self, out: Path, iteration: float, known: Mapping[str, str]) -> None:

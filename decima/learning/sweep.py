@@ -1,8 +1,8 @@
-"""Sweeps: trainings over candidate settings and seeds, and their results.
+"""Sweeps (hyperparameter search): trainings over candidate settings and seeds, and their results.
 
 A trial is one choice of settings, trained once for each seed. Every training has its own folder, and Optuna's journal
-(JSON lines) contains every finished trial, so an interrupted sweep can be resumed. The settings of a trial depend
-only on the sweep's seed and the earlier trials.
+(JSON lines) contains every finished trial, so an interrupted sweep can be resumed. The settings of a trial are a
+function of the sweep's seed and the earlier trials.
 """
 
 from __future__ import annotations
@@ -40,17 +40,17 @@ from decima.settings import DivergedError, TrainingError, read_settings
 __all__ = ["SeedResult", "SweepResult", "Trial", "run_sweep", "seed_folder"]
 
 SWEEP, JOURNAL = "sweep.yaml", "study.log"
-#: Settings of a sweep that may differ when it is resumed: the number of trials.
+#: Settings of a sweep that may differ when it is resumed.
 MAY_CHANGE = {"trials"}
 
 
 @dataclass(frozen=True)
 class SeedResult:
-    """Result of one training.
+    """Result of one training of a trial.
 
     Attributes:
         seed: seed of the training.
-        objective: value to minimise, of the best policy on the validation set.
+        objective: objective (to minimise) of the best policy on the validation set.
         improvement: relative reduction of the objective against the reference scheduler, as a fraction.
         iteration: iteration of the best policy.
         cpu_s: CPU time of the training, s.
@@ -68,9 +68,9 @@ class Trial:
     """Result of one choice of settings.
 
     Attributes:
-        number: index, from 0.
-        settings: dotted key -> candidate value.
-        results: results of the seeds, up to the first that diverged.
+        number: index of the trial, from 0.
+        settings: chosen settings, dotted key -> value.
+        results: results by seed, up to the first training that diverged.
         diverged: whether a training diverged.
     """
 
@@ -81,12 +81,12 @@ class Trial:
 
     @property
     def objective(self) -> Interval:
-        """Mean over the seeds; NaN if one diverged."""
+        """Mean objective over the seeds, with a confidence interval; NaN if a training diverged."""
         return mean_interval([] if self.diverged else [each.objective for each in self.results])
 
     @property
     def improvement(self) -> Interval:
-        """Mean over the seeds; NaN if one diverged."""
+        """Mean improvement over the seeds, with a confidence interval; NaN if a training diverged."""
         return mean_interval([] if self.diverged else [each.improvement for each in self.results])
 
     @property
@@ -102,7 +102,7 @@ class SweepResult:
     Attributes:
         config: settings of the sweep.
         trials: finished trials.
-        interrupted: whether Ctrl-C ended it.
+        interrupted: whether Ctrl-C ended the sweep.
     """
 
     config: SweepConfig
@@ -111,7 +111,7 @@ class SweepResult:
 
     @property
     def ranked(self) -> list[Trial]:
-        """Trials from the best to the worst; diverged ones are last."""
+        """Trials from the best to the worst; trials that diverged are last."""
         return sorted(self.trials, key=lambda trial: (trial.diverged, trial.objective.mean, trial.number))
 
 
@@ -123,7 +123,7 @@ def seed_folder(number: int, seed: int) -> str:
 def run_sweep(
     config: SweepConfig, out: Path, *, workers: int | str = 1, command: str = "", progress: Progress = silent
 ) -> SweepResult:
-    """Run the unfinished trainings of a sweep; call it again to resume.
+    """Run the unfinished trainings of a sweep; an interrupted sweep is resumed by a further call.
 
     Args:
         config: settings of the sweep.
@@ -146,9 +146,8 @@ def run_sweep(
         for number in range(config.num_trials):
             known = number < len(study.trials)
             params = study.trials[number].params if known else _next(config, number, study)
-            settings = _settings(config, params)
-            which = f" ({number + 1} of {config.num_trials})"
-            trial = _train(config, number, settings, out, make_training, partial(_report, progress, which))
+            report = partial(_report, progress, f" ({number + 1} of {config.num_trials})")
+            trial = _train(config, number, _settings(config, params), out, make_training, report)
             trials.append(trial)
             if not known:
                 study.add_trial(_frozen(config, params, trial))
@@ -162,7 +161,7 @@ def _report(progress: Progress, which: str, what: str, done: int, total: int) ->
 
 
 def _take(config: SweepConfig, out: Path) -> None:
-    """Claim the folder for this sweep; refuse the folder of another sweep."""
+    """Write the settings to the sweep's folder; refuse the folder of another sweep."""
     make_folder(out)
     path = out / SWEEP
     if path.exists():
@@ -191,7 +190,7 @@ def _open(path: Path) -> optuna.Study:
 
 
 def _next(config: SweepConfig, number: int, study: optuna.Study) -> dict[str, Any]:
-    """Return the next trial's settings as Optuna's parameters; they depend on the seed and the earlier trials."""
+    """Return the settings of the next trial as parameters of Optuna."""
     if config.is_grid:
         settings = next(itertools.islice(config.combinations(), number, None))
         return {key: json.dumps(value) for key, value in settings.items()}
@@ -202,7 +201,7 @@ def _next(config: SweepConfig, number: int, study: optuna.Study) -> dict[str, An
 
 
 def _distributions(config: SweepConfig) -> dict[str, BaseDistribution]:
-    """Return the candidate settings as Optuna's distributions; choices are JSON of values of any type."""
+    """Return the candidate settings as distributions of Optuna; listed values, of any type, are JSON texts."""
     ranges, found = config.ranges(), dict[str, BaseDistribution]()
     for key, given in config.vary.items():
         if key not in ranges:
@@ -236,13 +235,8 @@ def _train(
     for seed in config.all_seeds:
         name = seed_folder(number, seed)
         try:
-            train_all(
-                {name: config.training(settings, seed)},
-                out,
-                make_training,
-                progress,
-                "expected another folder",
-            )
+            training = {name: config.training(settings, seed)}
+            train_all(training, out, make_training, progress, "expected another folder")
         except DivergedError:
             return Trial(number, settings, tuple(results), True)
         checkpoint = load_checkpoint(out / name / CHECKPOINT)
@@ -256,7 +250,7 @@ def _train(
 
 
 def _write_seeds(results: Sequence[SeedResult], folders: Sequence[Path]) -> None:
-    """Write the results of all seeds into each policy file and its card."""
+    """Add the results of all seeds to each policy file and its card."""
     results_by_seed = {SEEDS: [[each.seed, each.objective, each.improvement] for each in results]}
     for folder in folders:
         about = add_about(folder / POLICY, results_by_seed)
@@ -265,7 +259,7 @@ def _write_seeds(results: Sequence[SeedResult], folders: Sequence[Path]) -> None
 
 
 def _frozen(config: SweepConfig, params: dict[str, Any], trial: Trial) -> optuna.trial.FrozenTrial:
-    """Return a finished trial in Optuna's form."""
+    """Return a finished trial as Optuna's journal stores it."""
     return create_trial(
         params=params,
         distributions=_distributions(config),

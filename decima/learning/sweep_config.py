@@ -1,4 +1,4 @@
-"""Settings of a sweep: candidate settings and seeds, as a YAML file."""
+"""Settings of a sweep (hyperparameter search): candidate settings and seeds, read from YAML."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ KINDS: dict[str, tuple[type[RunConfig], Recipes, str]] = {
     "cluster": (TrainingConfig, CLUSTER_RECIPES, "batch"),
     "deeprm": (DeepRMConfig, GRID_RECIPES, "deeprm"),
 }
-#: Maximum number of combinations.
+#: Maximum number of combinations of listed values.
 MOST = 10_000
 
 
@@ -34,24 +34,24 @@ class SweepConfig(Section):
     """Settings of a sweep. They determine its results, bit for bit on a CPU."""
 
     train: Literal["cluster", "deeprm"] = Field(
-        default="cluster", description="what is trained, as decima train or decima deeprm train does"
+        default="cluster", description="kind of training: that of decima train, or of decima deeprm train"
     )
     config: str | None = Field(
-        default=None, description="recipe or file that the settings begin with; null for the command's own"
+        default=None, description="recipe or file with the initial settings; null for the command's default"
     )
-    fixed: dict[str, Any] = Field(default={}, description="further settings, by their dotted keys")
+    fixed: dict[str, Any] = Field(default={}, description="settings of all trials, by dotted key")
     vary: dict[str, Any] = Field(
         default={},
-        description="settings that are tried, by their dotted keys: a list of values, or uniform: [a, b] or "
-        "log_uniform: [a, b], between which values are sampled; without any, seeds alone are tried",
+        description="candidate settings, by dotted key: a list of values, or a range uniform: [a, b] or "
+        "log_uniform: [a, b] from which values are sampled; if empty, only seeds vary",
     )
     seeds: Count | tuple[Whole, ...] = Field(
-        default=3, description="seeds of the trainings of each trial: how many, from 0 on, or which"
+        default=3, description="seeds of the trainings of each trial: their number (0, 1, ..), or a list"
     )
     trials: Count | None = Field(
-        default=None, description="how many settings are sampled; without a range, all combinations are tried"
+        default=None, description="number of sampled trials; null without a range, for all combinations"
     )
-    seed: Whole = Field(default=0, description="of what is sampled")
+    seed: Whole = Field(default=0, description="random seed of the sampled settings")
 
     @field_validator("vary")
     @classmethod
@@ -82,7 +82,7 @@ class SweepConfig(Section):
 
     @property
     def is_grid(self) -> bool:
-        """Whether all combinations are trained; otherwise settings are sampled."""
+        """Whether all combinations are trained (grid search); otherwise settings are sampled."""
         return all(isinstance(given, list) for given in self.vary.values())
 
     @property
@@ -99,7 +99,7 @@ class SweepConfig(Section):
         """Return the settings of one training.
 
         Args:
-            settings: candidate values by dotted key.
+            settings: settings of the trial, by dotted key.
             seed: seed of the training.
 
         Raises:
@@ -110,29 +110,28 @@ class SweepConfig(Section):
         return read_settings(model, recipes, self.config or default, overrides)
 
     def check(self) -> None:
-        """Validate the candidate settings before anything is trained.
+        """Validate all candidate settings, so that no training fails later.
 
         Raises:
             TrainingError: see ``training``.
         """
-        for settings in self._corners() if not self.is_grid else self.combinations():
+        for settings in self.combinations() if self.is_grid else self._corners():
             self.training(settings, self.all_seeds[0])
 
     def _corners(self) -> Iterator[dict[str, Any]]:
-        """Vary one setting at a time: both ends of a range, or all choices."""
+        """Vary one setting at a time: both ends of a range, or all listed values."""
         values = {key: given if isinstance(given, list) else _ends(given) for key, given in self.vary.items()}
-
         first = {key: each[0] for key, each in values.items()}
         for key, each in values.items():
             yield from (first | {key: value} for value in each)
 
     def combinations(self) -> Iterator[dict[str, Any]]:
-        """Iterate over all combinations, in order."""
+        """Iterate over all combinations of listed values, in order."""
         for values in itertools.product(*self.vary.values()):
             yield dict(zip(self.vary, values, strict=True))
 
     def ranges(self) -> dict[str, tuple[float, float, bool, bool]]:
-        """Return (low, high, is logarithmic, is integer) of each range by dotted key."""
+        """Return (low, high, whether logarithmic, whether integer) of each range, by dotted key."""
         model = KINDS[self.train][0]
         return {
             key: (*_ends(given), "log_uniform" in given, is_whole(model, key))
@@ -142,7 +141,7 @@ class SweepConfig(Section):
 
 
 def _tried(key: str, given: Any) -> Any:
-    """Validate the candidates of one setting: a list of values, or a range."""
+    """Validate the candidate values of one setting: a list of values, or a range."""
     if isinstance(given, dict) and given.keys() == {"one_of"}:
         given = given["one_of"]
     if isinstance(given, list):
@@ -173,7 +172,7 @@ def _ends(given: Mapping[str, list[float]]) -> tuple[float, float]:
 
 
 def _override(key: str, value: Any) -> str:
-    """Format a setting for ``--set``, so that YAML reads the same value."""
+    """Format a setting as ``key=value``, so that YAML reads the same value."""
     return f"{key}={yaml.safe_dump([value], default_flow_style=True, width=math.inf).strip()[1:-1]}"
 
 
@@ -181,11 +180,11 @@ def read_sweep(source: Path, overrides: Sequence[str] = ()) -> SweepConfig:
     """Read the settings of a sweep from a YAML file.
 
     Args:
-        source: the file.
+        source: path of the file.
         overrides: further fixed settings, as ``key=value``.
 
     Raises:
-        TrainingError: the file is missing or malformed, or a setting is.
+        TrainingError: the file is missing, or the file or a setting is malformed.
     """
     config = read_settings(SweepConfig, CLUSTER_RECIPES, source)
     fixed = dict(config.fixed)

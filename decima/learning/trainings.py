@@ -1,4 +1,4 @@
-"""Several trainings, each in its own folder: completed ones are kept, interrupted ones are resumed."""
+"""Run several trainings, each in its own folder: completed trainings are kept, interrupted ones are resumed."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ def train_all(
     """Train several policies, one after the other.
 
     Args:
-        configs: settings by name.
-        folder: parent of the folders, which have these names.
-        make_training: returns the training for settings and a folder, and resumes a run in the folder.
-        progress: progress callback of all trainings, phase by phase.
-        elsewhere: advice in the error for a folder with a policy of other settings.
+        configs: settings by name of the policy.
+        folder: parent folder; each training has a folder in it, with the name of the policy.
+        make_training: makes the training for settings and a folder; resumes a run that the folder contains.
+        progress: progress callback of all trainings.
+        elsewhere: end of the error message if a folder contains a policy of other settings.
 
     Returns:
         Policy files by name.
@@ -58,13 +58,13 @@ def train_all(
 
 
 def _report_phase(progress: Progress, what: str, phase: str, done: int, total: int) -> None:
-    """Report a phase of one of several trainings, except validations, which are short and frequent."""
+    """Report progress of one training; validations are short and frequent, and are not reported."""
     if phase != VALIDATION:
         progress(what if phase == TRAINING else f"{what}: {phase}", done, total)
 
 
 def _is_complete(config: RunConfig, out: Path) -> bool:
-    """Return whether the folder contains the finished policy of these settings."""
+    """Return whether the folder contains a finished training with these settings."""
     if not ((out / CHECKPOINT).exists() and (out / POLICY).exists()):
         return False
     checkpoint = load_checkpoint(out / CHECKPOINT)

@@ -2,5 +2,5 @@
 
 In reading order: ``config`` (settings, with ``sections`` and ``settings``), ``train`` (an iteration from top to
 bottom), ``rollout`` (episodes and their samples), ``advantages`` (returns, GAE, baselines), ``reinforce`` and ``ppo``
-(updates), ``clone`` (behaviour cloning), ``validation``.
+(updates), ``clone`` (behaviour cloning), ``dcl`` (deep controlled learning), ``limits`` (constraints), ``validation``.
 """

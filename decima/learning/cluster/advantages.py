@@ -44,11 +44,11 @@ __all__ = [
 
 Floats = NDArray[np.float64]
 
-#: Offset between the job arrivals of a curve, ms; longer than any episode, so that no value is interpolated across one.
+#: Time added at each job arrival of a curve, ms; longer than any episode, so that no value is interpolated across one.
 APART_MS = 1e9
-#: Ridge of the critic's least squares, which defines the fit while the loads have not varied.
+#: Ridge of the critic's least squares, so that the fit is defined before loads have varied.
 RIDGE = 1e-6
-#: Value of the unit of relative returns, ms.
+#: Length of the unit of relative returns, ms.
 UNIT_MS = 1000.0
 
 
@@ -59,23 +59,25 @@ class Returns(TrainingPart):
     """Total reward: the sum of all later rewards (Decima, for batches). Base class of custom returns."""
 
     def observe(self, reward: Floats, time_ms: Floats, end_ms: float) -> None:
-        """Observe an episode of the iteration before any returns are computed; arguments as in ``steps``."""
+        """Observe an episode; called for all episodes of an iteration before ``steps``, with the same arguments."""
 
     def steps(self, reward: Floats, time_ms: Floats, end_ms: float) -> tuple[Floats, Floats]:
-        """Compute rewards and discounts of one episode.
+        """Compute the rewards and discounts that define the returns of one episode.
+
+        The return of a sample is its reward plus its discount times the return of the next sample.
 
         Args:
-            reward: float64 [n], from each sample to the next.
+            reward: float64 [n], reward from each sample to the next.
             time_ms: float64 [n], time of each sample, ms.
             end_ms: end of the episode, ms.
 
         Returns:
-            Rewards, float64 [n], and the discount of the return after each sample, float64 [n].
+            Rewards, float64 [n], and discounts, float64 [n].
         """
         return reward, np.ones_like(reward)
 
     def checked_steps(self, reward: Floats, time_ms: Floats, end_ms: float) -> tuple[Floats, Floats]:
-        """Call ``steps``; raise ``PartError`` unless it returns two arrays of shape [n]."""
+        """Call ``steps``, and raise ``PartError`` unless the result is two arrays of shape [n]."""
         found = self.steps(reward, time_ms, end_ms)
         shapes = [np.shape(each) for each in found] if isinstance(found, tuple) else []
         if shapes != [reward.shape] * 2:
@@ -97,9 +99,9 @@ class DiscountedReturns(Returns):
         self.horizon_ms = horizon_ms
 
     def steps(self, reward: Floats, time_ms: Floats, end_ms: float) -> tuple[Floats, Floats]:
-        """See ``Returns``."""
+        """See ``Returns.steps``."""
         ages = np.diff(time_ms, append=end_ms) / self.horizon_ms
-        # Mean of exp(-x) over [0, age]; 1 where no time passes.
+        # Mean of exp(-x) over x in [0, age]; 1 if no time passes.
         spread = np.divide(-np.expm1(-ages), ages, out=np.ones_like(ages), where=ages > 0)
         return reward * spread, np.exp(-ages)
 
@@ -107,18 +109,21 @@ class DiscountedReturns(Returns):
 class DifferentialReturns(Returns):
     """Differential reward: reward minus the average reward per time (Decima, appendix B).
 
-    It is a moving average over the last samples of all episodes, without samples of zero duration.
+    The average is a moving average over the last samples of all episodes, without samples of zero duration.
 
     Args:
         window: number of samples in the average.
+
+    Attributes:
+        recent: reward and duration (ms) of these samples.
     """
 
     def __init__(self, window: int) -> None:
         self.recent: deque[tuple[float, float]] = deque(maxlen=window)
-        self._rate: float | None = None  # cache, None after a change: the sums dominate the cost
+        self._rate: float | None = None  # cached average, since its sums are slow; None after a change
 
     def observe(self, reward: Floats, time_ms: Floats, end_ms: float) -> None:
-        """Add an episode to the average."""
+        """Add the samples of an episode to the average."""
         durations = np.diff(time_ms, append=end_ms)
         took_time = durations > 0
         self.recent.extend(zip(reward[took_time].tolist(), durations[took_time].tolist(), strict=True))
@@ -133,15 +138,15 @@ class DifferentialReturns(Returns):
         return self._rate
 
     def steps(self, reward: Floats, time_ms: Floats, end_ms: float) -> tuple[Floats, Floats]:
-        """See ``Returns``."""
+        """See ``Returns.steps``."""
         durations = np.diff(time_ms, append=end_ms)
         return reward - self.rate * durations, np.ones_like(reward)
 
 
 def accumulate(values: Floats, factors: Floats, bootstrap_value: float = 0.0) -> Floats:
-    """Compute ``result[i] = values[i] + factors[i] * result[i + 1]``; the bootstrap value is ``result[n]``.
+    """Compute ``result[i] = values[i] + factors[i] * result[i + 1]``, where ``result[n]`` is the bootstrap value.
 
-    Rewards and discounts give returns; TD errors and discounts times lambda give GAE.
+    Rewards and discounts give returns; TD errors and discounts times GAE lambda give GAE advantages.
     """
     result = np.empty_like(values)
     later: Any = bootstrap_value
@@ -154,13 +159,13 @@ def accumulate(values: Floats, factors: Floats, bootstrap_value: float = 0.0) ->
 
 
 class Curve(NamedTuple):
-    """Values over the time of one episode, such as its returns.
+    """Values of one episode over time, such as returns.
 
     Attributes:
-        time_ms: float64 [n], ascending, ms.
-        value: float64 [n] or [n, k].
-        end_ms: end of the episode, ms; all values are 0 after it.
-        arrived: int64 [n]; number of jobs that had arrived. Values may jump when a job arrives.
+        time_ms: float64 [n], times of the samples, ascending, ms.
+        value: float64 [n] or [n, k], values.
+        end_ms: end of the episode, ms; values are 0 after it.
+        arrived: int64 [n], number of jobs that had arrived; values may jump when a job arrives.
     """
 
     time_ms: Floats
@@ -173,13 +178,13 @@ class Baseline(TrainingPart):
     """No baseline (0). Base class of custom baselines."""
 
     def __call__(self, curves: Sequence[Curve]) -> list[Floats]:
-        """Compute the baseline of a group of episodes.
+        """Compute the baselines of a group of episodes of one job sequence.
 
         Args:
-            curves: returns of episodes of one job sequence; with a critic, their GAE advantages.
+            curves: returns of the episodes, or their GAE advantages if there is a critic.
 
         Returns:
-            One array per episode, float64, in the shape of its values.
+            One array per episode, float64, in the shape of the episode's values.
         """
         return [np.zeros_like(curve.value) for curve in curves]
 
@@ -187,8 +192,9 @@ class Baseline(TrainingPart):
 class SequenceBaseline(Baseline):
     """Input-dependent baseline: the mean of the other episodes of the same job sequence, at the same time.
 
-    These episodes have the same arrivals and differ only by decisions (Decima, section 5.3, challenge 2; Mao et al.,
-    2019). To leave out the episode itself keeps the gradient unbiased. A single episode has the baseline 0.
+    These episodes have the same arrivals and task noise (common random numbers) and differ only by decisions (Decima,
+    section 5.3, challenge 2; Mao et al., 2019). The mean excludes the episode itself, so that the gradient is unbiased.
+    A single episode has the baseline 0.
     """
 
     def __call__(self, curves: Sequence[Curve]) -> list[Floats]:
@@ -200,7 +206,7 @@ class SequenceBaseline(Baseline):
 
 
 def mean_at(own: Curve, others: Sequence[Curve]) -> Floats:
-    """Average other curves at an episode's times: only curves with a sample between the same two arrivals, if any."""
+    """Average other curves at an episode's times: those with a sample between the same arrivals, or all if none."""
     known = np.array([np.isin(own.arrived, other.arrived) for other in others])
     weight = np.where(known.any(axis=0), known, True)
     values = np.array([_at(own, other) for other in others])
@@ -210,7 +216,7 @@ def mean_at(own: Curve, others: Sequence[Curve]) -> Floats:
 
 
 def _at(own: Curve, other: Curve) -> Floats:
-    """Interpolate another curve linearly at an episode's times, but not across an arrival."""
+    """Interpolate another curve linearly at an episode's times, but not across a job arrival."""
     if not other.time_ms.size:
         return np.zeros_like(own.value)
     known = np.append(other.time_ms, other.end_ms) + APART_MS * np.append(other.arrived, other.arrived[-1])
@@ -224,16 +230,16 @@ def _at(own: Curve, other: Curve) -> Floats:
 
 
 class LinearCritic:
-    """Linear critic: a least-squares fit of returns to the load (see ``load.load_of``).
+    """Linear critic (value function): a least-squares fit of returns to the load (see ``load.load_of``).
 
     A few sums over the work ahead of each job explain most of the returns. The fit is to differences between
-    episodes of one job sequence, since returns themselves vary mostly with future arrivals.
+    episodes of one job sequence, since the returns themselves vary mostly with future arrivals.
 
     Args:
-        decay: weight that an iteration keeps in the next iteration's fit.
+        decay: factor by which the weight of earlier iterations in the fit decays per iteration.
 
     Attributes:
-        moments: float64 [7, 8], sums of products of loads with loads and with returns.
+        moments: float64 [7, 8], weighted sums of products of loads with loads and with returns.
     """
 
     def __init__(self, decay: float = 0.95) -> None:
@@ -241,12 +247,12 @@ class LinearCritic:
         self.moments = np.zeros((NUM_LOADS, NUM_LOADS + 1))
 
     def observe(self, load: Floats, returns: Floats) -> None:
-        """Add loads, float64 [n, 7], and returns, float64 [n], both as differences to other episodes."""
+        """Add samples to the fit: loads, float64 [n, 7], and returns, float64 [n], as differences to other episodes."""
         self.moments *= self.decay
         self.moments += load.T @ np.column_stack([load, returns])
 
     def expect(self, load: Floats) -> Floats:
-        """Return the value of loads, float64 [n]; 0 before any observation."""
+        """Return the expected return of loads, float64 [n]; 0 before any observation."""
         gram, target = self.moments[:, :-1], self.moments[:, -1]
         ridge = np.diag(RIDGE * (np.diag(gram) + 1e-9))
         weights = np.linalg.solve(gram + ridge, target)
@@ -259,12 +265,12 @@ def gae(
     """Compute the GAE advantages of one episode in continuous time, float64 [n].
 
     Args:
-        rewards: float64 [n].
-        discounts: float64 [n].
-        values: float64 [n + 1]; the critic's values, with the bootstrap value at the end.
-        time_ms: float64 [n], ms.
+        rewards: float64 [n], see ``Returns.steps``.
+        discounts: float64 [n], see ``Returns.steps``.
+        values: float64 [n + 1], the critic's values; the last is the bootstrap value.
+        time_ms: float64 [n], times of the samples, ms.
         end_ms: end of the episode, ms.
-        horizon_ms: GAE lambda is ``exp(-dt / horizon_ms)``.
+        horizon_ms: time constant of GAE lambda, ``exp(-dt / horizon_ms)`` for samples dt apart.
     """
     td_error = rewards + discounts * values[1:] - values[:-1]
     gae_lambda = np.exp(-np.diff(time_ms, append=end_ms) / horizon_ms)
@@ -272,14 +278,14 @@ def gae(
 
 
 class Advantages:
-    """Returns minus baseline; with a critic, GAE advantages minus the same baseline.
+    """Computes advantages: returns (with a critic: GAE advantages) minus a baseline.
 
-    With ``returns.relative``, the unit of time of a group of episodes is its mean time of a job in the system, so
+    With ``returns.relative``, the unit of time in a group of episodes is the mean time of its jobs in the system, so
     that advantages do not change if all times are scaled.
 
     Args:
         config: settings of the training.
-        conditions: cluster and job sequences, for a heuristic baseline.
+        conditions: cluster and job sequences, for the baseline ``heuristic``.
     """
 
     def __init__(self, config: TrainingConfig, conditions: Conditions) -> None:
@@ -319,7 +325,7 @@ class Advantages:
         return np.concatenate(parts)
 
     def state(self) -> dict[str, Any]:
-        """Return the state for checkpoints: average reward, critic, custom returns and baselines."""
+        """Return the state for checkpoints: average reward, critic, custom returns, custom baseline."""
         recent = self._returns.recent if isinstance(self._returns, DifferentialReturns) else ()
         return {
             "window": torch.tensor(list(recent), dtype=torch.float64).reshape(-1, 2),
@@ -328,7 +334,7 @@ class Advantages:
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Restore the result of ``state``.
+        """Restore a state that ``state`` returned.
 
         Raises:
             AttributeError, KeyError, RuntimeError, TypeError, ValueError: the state is damaged or of another training.
@@ -344,7 +350,7 @@ class Advantages:
                 part.restore(state[name])
 
     def _units_ms(self, samples: Trajectories, groups: Sequence[Sequence[EpisodePlan]]) -> list[float]:
-        """Return the mean time that a job spends in the system in each group of episodes, ms."""
+        """Return the mean time that jobs spend in the system, for each group of episodes, ms."""
         units_ms = []
         for group in groups:
             own = [plan.episode for plan in group]
@@ -355,11 +361,11 @@ class Advantages:
         return units_ms
 
     def _curve(self, samples: Trajectories, episode: int, with_critic: bool = True) -> Curve:
-        """Return the returns of an episode, or its GAE advantages if there is a critic."""
+        """Return the returns of an episode over time, or its GAE advantages if there is a critic."""
         own, critic = samples.samples(episode), self._config.critic
         reward, time_ms, end_ms = _rewards(samples, episode)
         rewards, discounts = self._returns.checked_steps(reward, time_ms, end_ms)
-        # Bootstrap value of a truncated episode; 0 without a critic, and for a complete one, whose load is 0.
+        # The bootstrap value of a truncated episode; 0 without a critic, and for a complete episode, with load 0.
         bootstrap_value = 0.0 if critic is None else float(self._critic.expect(samples.end_load[episode]))
         if critic is None or not with_critic:
             value = accumulate(rewards, discounts, bootstrap_value)
@@ -367,7 +373,7 @@ class Advantages:
             values = np.append(self._critic.expect(samples.load[own]), bootstrap_value)
             value = gae(rewards, discounts, values, time_ms, end_ms, critic.gae_horizon * 1000)
         arrived = samples.arrived[own]
-        if not self._config.episodes.fixed_sequences:  # then episodes of a group have different arrivals
+        if not self._config.episodes.fixed_sequences:  # episodes of a group have different arrivals
             arrived = np.zeros_like(arrived)
         return Curve(time_ms, value, end_ms, arrived)
 
@@ -388,7 +394,7 @@ class Advantages:
     def _expected(
         self, policy: Policy, group: Sequence[EpisodePlan], curves: Sequence[Curve], unit_ms: float
     ) -> list[Floats]:
-        """Return the baseline of the episodes of a group."""
+        """Return the baselines of the episodes of a group."""
         if self._config.baseline.kind == "heuristic":
             seeds = [plan.sequence_seed for plan in group]
             unique = {plan.sequence_seed: plan for plan in group}.values()
@@ -400,20 +406,20 @@ class Advantages:
         return list(expected)
 
     def _heuristic_run(self, policy: Policy, plan: EpisodePlan, unit_ms: float) -> Curve:
-        """Run the heuristic of a heuristic baseline on an episode's job sequence."""
+        """Run the scheduler of the baseline ``heuristic`` on an episode's job sequence; return its returns."""
         scheduler = make_scheduler(self._config.baseline.scheduler, plan.sequence_seed)
         run = record_scheduler(scheduler, start_episodes(policy.config, self._conditions, [plan]))
         return self._curve(_in_units(run, np.array([unit_ms])) if self._config.returns.relative else run, 0)
 
 
 def _rewards(samples: Trajectories, episode: int) -> tuple[Floats, Floats, float]:
-    """Return rewards and times of an episode's samples, and its end."""
+    """Return rewards and times of an episode's samples, and the end of the episode."""
     own = samples.samples(episode)
     return samples.reward[own], samples.time_ms[own], float(samples.end_ms[episode])
 
 
 def _in_units(samples: Trajectories, unit_ms: Floats) -> Trajectories:
-    """Rescale the times of E episodes so that the unit of each, float64 [E], becomes ``UNIT_MS``."""
+    """Rescale the times of E episodes so that each episode's unit, float64 [E], ms, becomes ``UNIT_MS``."""
     factor = UNIT_MS / unit_ms
     scale = relative_scale(factor, samples.num_executors)
     of_sample = np.repeat(np.arange(samples.num_episodes), np.diff(samples.first))
@@ -428,14 +434,14 @@ def _in_units(samples: Trajectories, unit_ms: Floats) -> Trajectories:
 
 
 def relative_scale(factor: Floats, num_executors: NDArray[np.int64]) -> Floats:
-    """Return factors, float64 [E, 7], that convert ``load_of`` to the same sums of relative times.
+    """Return factors, float64 [E, 7], that convert the sums of ``load_of`` to sums for relative times.
 
-    There, w is the rescaled work divided by the number of executors. The fourth and sixth sum of ``load_of`` are
-    already divided by it.
+    In these, w is the rescaled work divided by the number of executors. The fourth and sixth sum of ``load_of`` are
+    already divided by that number.
 
     Args:
-        factor: float64 [E], factor of all times.
-        num_executors: int64 [E].
+        factor: float64 [E], factor of all times of each episode.
+        num_executors: int64 [E], number of executors of each episode.
     """
     one, share = np.ones_like(factor), factor / num_executors
     root = np.sqrt(share)

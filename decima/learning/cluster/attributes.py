@@ -1,4 +1,4 @@
-"""Settings of the attributes of jobs, which are drawn: deadlines, weights and tenants."""
+"""Training settings of job attributes that are drawn at random: deadlines, weights and tenants."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ class AttributesSection(Section):
 
     deadlines: Positive | tuple[Positive, Positive] | None = Field(
         default=None,
-        description="slack of each job's deadline, a multiple of its time alone; of two, a slack between both is "
-        "drawn; null for the deadlines of the workload",
+        description="slack of each job's deadline, a multiple of its time alone; of two numbers, a slack between them "
+        "is drawn; null for the workload's deadlines",
     )
     weights: tuple[Positive, ...] = Field(
-        default=(), description="weights of jobs, each as likely; empty for those of the workload"
+        default=(), description="weights of jobs, equally likely; empty for the workload's weights"
     )
     tenants: int = Field(
-        default=0, ge=0, description="number of tenants, each as likely; 0 for those of the workload"
+        default=0, ge=0, description="number of tenants, equally likely; 0 for the workload's tenants"
     )
 
     @field_validator("deadlines", mode="before")
@@ -38,6 +38,6 @@ class AttributesSection(Section):
 
     @property
     def attributes(self) -> AttributeDistribution:
-        """Distribution of drawn attributes."""
+        """Distribution of the drawn attributes."""
         slack = (self.deadlines,) * 2 if isinstance(self.deadlines, float) else self.deadlines
         return AttributeDistribution(slack, self.tenants, self.weights)

@@ -1,6 +1,6 @@
-"""Behaviour cloning: before reinforcement learning, the policy learns recorded choices of a scheduler.
+"""Behaviour cloning (imitation learning): before reinforcement learning, the policy learns a scheduler's choices.
 
-The loss is the mean negative log-probability of the choices. Clusters and grids share this module.
+The loss is the mean negative log-probability of the choices. Trainings on clusters and on grids share this module.
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ def clone_epochs(
     entropy_weight: float = 0.0,
     max_gradient_norm: float = math.inf,
 ) -> Iterator[dict[str, float]]:
-    """Learn recorded choices, epoch by epoch.
+    """Learn recorded choices by gradient steps, epoch by epoch.
 
     Args:
         evaluate: maps sample indices, int64 [k], to log-probability and entropy of the choices, float [k] each.
-        network: the network to train.
-        optimiser: optimiser of its parameters.
+        network: network to train.
+        optimiser: optimiser of the network's parameters.
         draw_minibatches: draws the minibatches (sample indices) of the next epoch; none if there are no samples.
         rates: learning rate of each epoch.
-        epochs_done: number of epochs completed before the run was resumed.
+        epochs_done: number of epochs that were completed before the run was resumed.
         progress: progress callback, called with the number of gradient steps.
         entropy_weight: weight of the entropy bonus.
         max_gradient_norm: norm to which larger gradients are clipped.

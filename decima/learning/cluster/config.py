@@ -1,7 +1,7 @@
 """Settings of a training on clusters, read from YAML.
 
-A file contains the settings that differ from the defaults (``cluster:`` with ``executors: 50`` under it);
-``RECIPES`` are the files that ship with the project. Times are in seconds.
+A file contains only settings that differ from the defaults, such as ``executors: 50`` below ``cluster:``. ``RECIPES``
+are files that ship with the project. Times are in seconds.
 """
 
 from __future__ import annotations
@@ -44,13 +44,13 @@ __all__ = ["RECIPES", "TrainingConfig", "read_config", "workload_overrides"]
 #: Recipes of ``decima train``.
 RECIPES = Recipes(resources.files("decima.learning.cluster") / "recipes")
 
-#: Maximum number of sequences; more would reach the seeds of another run.
+#: Maximum number of training sequences; more would reach the seeds of another run.
 MAX_SEQUENCES = 800_000_000
 
 
 @dataclass(frozen=True, eq=False)
 class _Streams(Conditions):
-    """Conditions whose sequences draw their mean time between arrivals from ``intervals_ms`` by their seed."""
+    """Conditions in which each sequence draws its mean time between arrivals from ``intervals_ms`` by its seed."""
 
     intervals_ms: tuple[float, ...] = (25_000.0,)
 
@@ -100,7 +100,7 @@ class TrainingConfig(RunConfig):
 
     @model_validator(mode="after")
     def _check_settings(self) -> TrainingConfig:
-        """Refuse settings that ``settings`` overrides or excludes."""
+        """Raise if a setting has no effect beside ``settings``, or excludes it."""
         if self.settings is None:
             return self
         for name in ("executors", "classes", "moving_delay"):
@@ -123,13 +123,13 @@ class TrainingConfig(RunConfig):
 
     @property
     def validation_seeds(self) -> range:
-        """Seeds of the validation sequences; with settings, those of one cell after the other."""
+        """Seeds of the validation sequences; with ``settings``, cell after cell."""
         num_cells = 1 if self.settings is None else self.validation.cells
         return range(VALIDATION_SEEDS, VALIDATION_SEEDS + num_cells * self.validation.sequences)
 
     @property
     def cloning_seeds(self) -> range:
-        """Seeds of the sequences that the cloned scheduler runs."""
+        """Seeds of the job sequences for behaviour cloning."""
         first = (1 + self.seed) * RUN_SEEDS + CLONING_OFFSET
         cloning = self.behaviour_cloning
         return range(first, first + (cloning.sequences if cloning is not None else 0))
@@ -138,9 +138,9 @@ class TrainingConfig(RunConfig):
         """Return the cluster and the distribution of job sequences.
 
         Raises:
-            WorkloadError: the workload cannot be read, no jobs can be drawn from it, or they lack the attributes that
+            WorkloadError: the workload cannot be read, no jobs can be drawn from it, or no job has the attributes that
                 the objective needs.
-            ConfigError: no such cluster can be simulated.
+            ConfigError: the cluster cannot be simulated.
         """
         found = self._conditions()
         self._check_objective(found)
@@ -170,7 +170,7 @@ class TrainingConfig(RunConfig):
         )
 
     def _check_objective(self, conditions: Conditions) -> None:
-        """Refuse objectives of attributes that no job has."""
+        """Raise if no job has the attributes that the objective needs."""
         reward, seeds = self.cluster.reward, self.validation_seeds
         attributes = objective_named(reward).attributes
         here = "workload" if self.settings is None else "settings"
@@ -196,10 +196,10 @@ class TrainingConfig(RunConfig):
 
 
 def workload_overrides(name: str | Path) -> list[str]:
-    """Return the settings, as ``key=value``, that select a workload.
+    """Return the settings, as texts ``key=value``, that select a workload.
 
     Args:
-        name: ``tpch``, ``synthetic``, a workload file, or a folder of published TPC-H profiles.
+        name: ``tpch``, ``synthetic``, path of a workload file, or folder of the published TPC-H profiles.
     """
     is_folder = Path(name).is_dir()
     file = None if is_folder or str(name) == EMBEDDED else str(name)
@@ -208,5 +208,5 @@ def workload_overrides(name: str | Path) -> list[str]:
 
 
 def read_config(source: str | Path, overrides: Sequence[str] = ()) -> TrainingConfig:
-    """Read the settings of a training, see ``decima.settings.read_settings``."""
+    """Read the settings of a training on clusters, see ``decima.settings.read_settings``."""
     return read_settings(TrainingConfig, RECIPES, source, overrides)

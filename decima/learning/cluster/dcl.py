@@ -1,15 +1,15 @@
-"""Deep controlled learning: at states of the policy, simulation finds better decisions, which the policy clones.
+"""Deep controlled learning (DCL): simulation finds better decisions at the policy's states; the policy clones them.
 
-An iteration runs episodes with the sampled choices of the policy. At some of their states, the policy's greedy choice
-is compared with candidates: its other likely choices, and held changes, such as another job first for a minute. Each
+An iteration runs episodes with sampled choices of the policy. At some states, the policy's greedy choice is compared
+with candidates: other likely choices of the policy, and held changes, such as another job first for a minute. Each
 candidate is simulated on forks of the cluster with the same sampled futures (common random numbers). Sequential
-halving selects one candidate; it becomes the label of the state if it saves more than two standard errors on futures
-that took no part in the selection. Otherwise the label is the policy's own choice. The policy then learns all labels
-by cross-entropy (``clone_epochs``).
+halving selects one candidate. It becomes the label of the state if it saves more than two standard errors on further
+futures; otherwise the label is the policy's greedy choice. The policy then learns all labels by cross-entropy
+(``clone_epochs``).
 
-Forks draw new task noise and, where estimates have errors, new mean task times from the posterior. So a label contains
-nothing of the true task times that a scheduler cannot know. Forks have the true arrivals and the true numbers of tasks
-of the training sequence: with these, labels are right in hindsight.
+Forks draw new task noise and, where estimates have errors, new mean task times from the posterior. So labels do not
+depend on true task times that a scheduler cannot know. Forks have the true arrivals and true numbers of tasks of the
+training sequence; with respect to these, labels are right in hindsight.
 
 Source: Temizöz et al., "Deep controlled learning for inventory control", EJOR 2025. Worker processes import this
 module: it needs no PyTorch.
@@ -48,24 +48,24 @@ __all__ = ["POLICY", "Candidate", "Counts", "Labeller", "label_plans", "select"]
 
 #: Value of ``dcl.rollout`` for rollouts by the policy itself.
 POLICY = "policy"
-#: Standard errors that a label's gain must exceed.
+#: Number of standard errors that the gain of a label must exceed.
 ERRORS = 2.0
-#: Number of choices drawn from the policy to find its likeliest ones.
+#: Number of choices sampled from the policy to find the most likely choices.
 DRAWS = 64
 #: Factors of a job's limit in held changes.
 FACTORS = (0.5, 2.0)
-#: Place of the total waiting time under shortest job first in ``load_of``.
+#: Index in ``load_of`` of the total time in the system under shortest job first.
 WAITING = 3
 
 
 class Candidate(NamedTuple):
-    """A choice of the policy, and a change of the rollout's decisions that is held for a while.
+    """A candidate decision: a choice of the policy, and optionally a change of later decisions, held for a while.
 
     Attributes:
-        stage: place in the observation's stage arrays.
-        limit: parallelism limit, see ``Featurizer.decision``.
-        job: number of the job that the change favours; -1 without a change.
-        factor: factor of the job's limits; 0: the job is first, and gets all that is offered.
+        stage: chosen stage, index in the observation's stage arrays.
+        limit: chosen parallelism limit, see ``Featurizer.decision``.
+        job: id of the job that the change favours; -1 without a change.
+        factor: factor of the job's limits; 0 if the job is first and gets all offered executors.
     """
 
     stage: int
@@ -76,13 +76,13 @@ class Candidate(NamedTuple):
 
 @dataclass
 class Counts:
-    """Counts of the simulations of an iteration.
+    """Counts of labels and simulations.
 
     Attributes:
-        labels: labels that differ from the policy's own choice.
-        rollouts: simulated futures.
-        tasks: simulated tasks.
-        gain_ms: total gain of the labels, time that jobs spend in the system, ms.
+        labels: number of labels that differ from the policy's greedy choice.
+        rollouts: number of simulated futures.
+        tasks: number of simulated tasks.
+        gain_ms: time in the system, over all jobs, that the labels save, ms.
     """
 
     labels: int = 0
@@ -91,7 +91,7 @@ class Counts:
     gain_ms: float = 0.0
 
     def add(self, other: Counts) -> None:
-        """Add other counts."""
+        """Add other counts to these."""
         for field in fields(self):
             setattr(self, field.name, getattr(self, field.name) + getattr(other, field.name))
 
@@ -99,7 +99,7 @@ class Counts:
 def label_plans(
     weights: dict[str, NDArray[np.float32]], dcl: DCLSection, shared: Shared, plans: Sequence[EpisodePlan]
 ) -> tuple[Trajectories, Counts]:
-    """Run planned episodes with the policy of these weights; labels replace the choices of the samples."""
+    """Run planned episodes with a policy; return samples, with labels instead of choices, and counts."""
     actor, counts = make_actor(shared.policy, weights), Counts()
     labeller = Labeller(actor, dcl, shared.seed, counts)
     episodes = start_episodes(shared.policy, shared.conditions, plans)
@@ -127,13 +127,13 @@ def label_plans(
 
 
 class Labeller:
-    """Finds the best decision at a state by simulation.
+    """Finds better decisions at states of an episode by simulation.
 
     Args:
         actor: the policy.
-        dcl: number of futures, horizon, candidates.
-        seed: seed of a random scheduler that is named for the rollouts.
-        counts: receives the counts of the simulations.
+        dcl: settings: number of futures, horizon, candidates, rollout scheduler.
+        seed: random seed of the rollout scheduler.
+        counts: counts, updated by each label.
     """
 
     def __init__(self, actor: Actor | Policy, dcl: DCLSection, seed: int, counts: Counts) -> None:
@@ -148,9 +148,9 @@ class Labeller:
         """Return the label of a state: the best candidate, or the policy's greedy choice.
 
         Args:
-            episode: an episode that is at the state.
-            graph: the state.
-            random: random numbers of the choices and futures.
+            episode: episode at the state.
+            graph: graph of the state.
+            random: generator of sampled choices and futures.
         """
         own, others = self._candidates(episode, graph, random)
         seeds = random.integers(2**31, size=2 * self._dcl.futures).tolist()
@@ -167,7 +167,7 @@ class Labeller:
     def _candidates(
         self, episode: Episode, graph: Graphs, random: np.random.Generator
     ) -> tuple[Candidate, list[Candidate]]:
-        """Return the policy's greedy choice, and the candidates that may be better."""
+        """Return the policy's greedy choice, and candidates that may be better."""
         observation, featurizer = episode.observation, episode.featurizer
         assert observation is not None
         greedy = self._actor.act(graph)
@@ -193,9 +193,9 @@ class Labeller:
         return own, others
 
     def cost_ms(self, episode: Episode, candidate: Candidate, future: int) -> float:
-        """Return the time that jobs spend in the system from now on under a candidate, in one future, ms.
+        """Return the time that all jobs spend in the system from now on under a candidate, in one future, ms.
 
-        Beyond the horizon, the estimate is shortest job first with perfect parallelism.
+        Beyond the horizon, time is estimated as shortest job first with perfect parallelism.
         """
         observation, sequence = episode.observation, episode.sequence
         assert observation is not None
@@ -209,7 +209,7 @@ class Labeller:
         fork.decide(episode.featurizer.decision(observation, candidate.stage, candidate.limit))
         _run(fork, scheduler.decide, candidate, hold_ms, begin_ms + horizon)
 
-        end_ms = float(fork.clock.now)  # of the first decision after the horizon, where the rest is estimated
+        end_ms = float(fork.clock.now)  # first decision after the horizon; later time is estimated
         arrival_ms = sequence.arrival_ms
         completion_ms = np.nan_to_num(fork.completion_ms, nan=np.inf)
         times_ms = np.minimum(completion_ms, end_ms) - np.maximum(arrival_ms, begin_ms)
@@ -227,7 +227,7 @@ class Labeller:
 
 
 def _run(fork: BaseCluster, decide: Decide, held: Candidate, hold_ms: float, end_ms: float) -> None:
-    """Run a fork to a time, with a change that is held to another time."""
+    """Run a fork until ``end_ms``, with a candidate's change until ``hold_ms``."""
     while not fork.done and fork.clock.now < end_ms:
         seen = fork.observe()
         decision = decide(seen) if seen.num_schedulable else None
@@ -239,7 +239,7 @@ def _run(fork: BaseCluster, decide: Decide, held: Candidate, hold_ms: float, end
 def changed(
     observation: Observation, decision: Decision | None, job_id: int, factor: float
 ) -> Decision | None:
-    """Return a decision with a held change, see ``Candidate``; the same where the change does not apply."""
+    """Apply a held change (see ``Candidate``) to a decision; return the decision if the change does not apply."""
     found = np.flatnonzero(observation.job_id == job_id)
     if not found.size:
         return decision
@@ -268,19 +268,20 @@ def _choice(
 def select(
     own: Candidate, others: Sequence[Candidate], futures: int, cost_ms: Callable[[Candidate, int], float]
 ) -> tuple[Candidate, float]:
-    """Select a candidate by sequential halving, and test it on other futures.
+    """Select a candidate by sequential halving, and test its gain on further futures.
 
-    The better half of the candidates stays in each round, and the number of futures doubles. Gains are paired: both
-    candidates meet the same futures. Source: Karnin et al., "Almost optimal exploration in multi-armed bandits", 2013.
+    In each round the better half of the candidates stays, and the number of futures doubles. Gains are paired: all
+    candidates have the same futures. Source: Karnin et al., "Almost optimal exploration in multi-armed bandits", 2013.
 
     Args:
-        own: the policy's choice.
+        own: the policy's greedy choice.
         others: candidates.
-        futures: futures of the last round (numbers from 0 on), and of the test (the numbers after these).
-        cost_ms: maps a candidate and the number of a future to a cost.
+        futures: number of futures in the last round (indices from 0), and in the test (the indices after these).
+        cost_ms: maps a candidate and the index of a future to a cost, ms.
 
     Returns:
-        The candidate, or ``own`` if no gain exceeds two standard errors; and its mean gain in the test, 0 for ``own``.
+        The selected candidate and its mean gain in the test, ms; ``own`` and 0 if the gain does not exceed two
+        standard errors.
     """
     left, costs = list(others), {each: list[float]() for each in (own, *others)}
     rounds = max(1, math.ceil(math.log2(max(len(left), 1))))

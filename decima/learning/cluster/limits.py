@@ -1,11 +1,11 @@
-"""Limits on further objectives in a training, by Lagrange multipliers that are learned along (dual ascent).
+"""Constrained training: limits on further objectives, kept by learned Lagrange multipliers (dual ascent).
 
-A limit such as ``jct<=1.05*priced-srpt`` bounds the cost per job by an objective to a factor of a scheduler's on the
-same sequences. Its multiplier grows while the training episodes exceed it, and falls to 0 while they keep it. The
-reward is that of the objective plus the multiplier times that of the limit.
+A limit such as ``jct<=1.05*priced-srpt`` bounds the policy's cost per job by an objective: at most a factor times the
+cost of a scheduler on the same sequences. The multiplier of a limit grows while training episodes exceed the limit, and
+falls, at least to 0, while they keep it. The reward is that of the training's objective plus, for each limit, the
+multiplier times the reward of the limit's objective.
 
-Source: constrained Markov decision processes (Altman, 1999), with the multipliers learned as in RCPO (Tessler,
-Mankowitz, Mannor, ICLR 2019).
+Source: constrained Markov decision processes (Altman, 1999); multipliers as in RCPO (Tessler et al., ICLR 2019).
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ from simulator.cluster.objectives.named import objective_named
 __all__ = ["Limit", "Limits", "parse_limits"]
 
 _FORM = re.compile(r"(?P<objective>[^<=+*\s]+)\s*<=\s*(?P<factor>[0-9.]+)\s*\*\s*(?P<scheduler>\S.*)")
-#: Improvement that a policy loses if it exceeds a limit, besides the excess: policies that keep all limits come first.
+#: Added to the excess in ``Limits.penalty``, so that policies that keep all limits are better than all others.
 PENALTY = 10.0
 Weights = dict[str, NDArray[np.float32]]
 
 
 class Limit(NamedTuple):
-    """A limit: the cost per job by an objective is at most a factor times that of a scheduler."""
+    """A limit: the cost per job by an objective is at most a factor times the cost of a scheduler."""
 
     objective: str
     factor: float
@@ -53,10 +53,10 @@ class Limit(NamedTuple):
 
 
 def parse_limits(texts: Sequence[str]) -> list[Limit]:
-    """Return the limits that texts such as ``jct<=1.05*priced-srpt`` describe.
+    """Parse limits such as ``jct<=1.05*priced-srpt``.
 
     Raises:
-        TrainingError: another form, or no such objective or scheduler.
+        TrainingError: a text has another form, or names no objective or scheduler.
     """
     try:
         return [_parse(text) for text in texts]
@@ -83,15 +83,15 @@ def _parse(text: str) -> Limit:
 
 
 class Limits:
-    """The limits of a training, with their multipliers.
+    """Limits of a training with their Lagrange multipliers.
 
     Args:
         limits: limits; may be empty.
-        rate: growth of a multiplier in an iteration, times the relative excess.
+        rate: growth of a multiplier per iteration and relative excess.
 
     Attributes:
         multipliers: float64 [limits], at least 0.
-        excess: float64 [limits], mean cost over the bound, less 1, of the last episodes; NaN before.
+        excess: float64 [limits], relative excess in the last iteration: mean cost over mean bound, less 1; NaN before.
     """
 
     def __init__(self, limits: Sequence[Limit], rate: float) -> None:
@@ -100,18 +100,18 @@ class Limits:
         self.excess = np.full(len(self.limits), np.nan)
 
     def update(self, costs: NDArray[np.float64], bounds: NDArray[np.float64]) -> None:
-        """Move the multipliers by dual ascent.
+        """Update the multipliers by dual ascent.
 
         Args:
-            costs: float64 [episodes, limits], cost per job.
-            bounds: float64 [episodes, limits], bound of each on the same sequence.
+            costs: float64 [episodes, limits], cost per job by each limit's objective, ms.
+            bounds: float64 [episodes, limits], bound of each limit on the same sequence, ms.
         """
         mean = np.maximum(bounds.mean(axis=0), 1e-9)
         self.excess = costs.mean(axis=0) / mean - 1
         self.multipliers = np.maximum(self.multipliers + self.rate * self.excess, 0.0)
 
     def reward(self, objective: str) -> str:
-        """Return the objective plus the multipliers times the limits' objectives."""
+        """Return the reward of an iteration: the objective plus the multipliers times the limits' objectives."""
         terms = [
             f"{multiplier:.6f}*{limit.objective}"
             for multiplier, limit in zip(self.multipliers.tolist(), self.limits, strict=True)
@@ -126,12 +126,12 @@ class Limits:
         shares: Sequence[Sequence[EpisodePlan]],
         objective: str,
     ) -> Trajectories:
-        """Run planned episodes with the reward of this iteration, and move the multipliers.
+        """Run planned episodes with the reward of this iteration, and update the multipliers.
 
         Args:
-            run: runs work items by the workers.
+            run: runs work items in the workers.
             weights: weights of the policy.
-            shares: episodes by work item.
+            shares: planned episodes of each work item.
             objective: objective of the training.
         """
         if not self.limits:
@@ -144,7 +144,7 @@ class Limits:
         return Trajectories.concatenate([samples for samples, _ in parts])
 
     def penalty(self, run: Callable[..., list[Any]], weights: Weights, seeds: Sequence[int]) -> float:
-        """Return the reduction of a policy's improvement because of limits that it exceeds on validation sequences."""
+        """Return the amount that exceeded limits take off a policy's improvement on validation sequences."""
         if not self.limits:
             return 0.0
         costs = np.array(run(partial(_costs_ms, weights, self.limits), seeds))
@@ -154,7 +154,7 @@ class Limits:
 
     @property
     def metrics(self) -> dict[str, float]:
-        """Metrics of an iteration: the largest excess, and the sum of the multipliers."""
+        """Metrics of an iteration: largest relative excess, and sum of the multipliers; empty without limits."""
         if not self.limits:
             return {}
         return {"limit_excess": float(self.excess.max()), "limit_multiplier": float(self.multipliers.sum())}
@@ -164,7 +164,7 @@ class Limits:
         return {"limits": torch.from_numpy(self.multipliers.copy())} if self.limits else {}
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Restore the result of ``state``.
+        """Restore a state that ``state`` returned.
 
         Raises:
             KeyError, ValueError: the state is of another training.
@@ -178,7 +178,7 @@ class Limits:
 def _roll_out(
     weights: Weights, limits: Sequence[Limit], reward: str, shared: Shared, plans: Sequence[EpisodePlan]
 ) -> tuple[Trajectories, NDArray[np.float64]]:
-    """Run planned episodes with this reward; return the samples, and the limits' costs, float64 [episodes, limits]."""
+    """Run planned episodes with a reward; return samples, and costs by limit, float64 [episodes, limits], ms."""
     conditions = replace(shared.conditions, cluster=replace(shared.conditions.cluster, reward=reward))
     episodes = start_episodes(shared.policy, conditions, plans)
     samples = roll_out(make_actor(shared.policy, weights), episodes)
@@ -194,7 +194,7 @@ def _bounds_ms(limits: Sequence[Limit], shared: Shared, seed: int) -> list[float
 
 
 def _costs_ms(weights: Weights, limits: Sequence[Limit], shared: Shared, seed: int) -> list[float]:
-    """Return the policy's cost per job by each limit's objective on a sequence, with greedy decisions, ms."""
+    """Return the greedy policy's cost per job on a sequence, by each limit's objective, ms."""
     scheduler = NeuralScheduler(make_actor(shared.policy, weights))
     record = run_episode(shared.conditions.cluster_of(seed), shared.conditions.sequence(seed), scheduler)
     return [objective_ms(record, each.objective) for each in limits]

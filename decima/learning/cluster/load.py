@@ -1,4 +1,4 @@
-"""Unfinished work of the live jobs as a few sums: the inputs of the critic, and of time-dependent baselines."""
+"""Load of the cluster: a few sums over the unfinished work of the live jobs, the inputs of the critic."""
 
 from __future__ import annotations
 
@@ -23,9 +23,10 @@ UNIT_MS = 100_000.0
 def load_of(observation: Observation) -> NDArray[np.float64]:
     """Summarise the unfinished work of the live jobs in seven sums, the inputs of the critic.
 
-    Let w be the unfinished work of a job (tasks times mean duration), and r the number of jobs with at least that
-    much work, itself included. The sums are: 1, jobs, sum of w, sum of r * w (total waiting time under shortest job
-    first), sum of sqrt(w), its square, and sum of r * sqrt(w).
+    Let w be the unfinished work of a job (tasks times mean duration, in units of ``UNIT_MS``), r the number of jobs
+    with at least that much work, itself included, and n the number of executors. The sums are: 1, number of jobs, sum
+    of w, sum of r * w / n (total time in the system under shortest job first), s = sum of sqrt(w), s ** 2 / n, and sum
+    of r * sqrt(w).
 
     Returns:
         float64 [7].

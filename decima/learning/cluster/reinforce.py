@@ -1,4 +1,4 @@
-"""REINFORCE (Williams, 1992; Decima, Algorithm 1): one policy-gradient step on all samples of an iteration."""
+"""REINFORCE (Williams, 1992; Decima, Algorithm 1): one policy-gradient step on all samples; gradient clipping."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ __all__ = ["Reinforce", "policy_gradient", "split", "take_step"]
 
 
 class Reinforce(TrainingPart):
-    """REINFORCE: the gradient of ``mean(log_probability * advantage)``. Base class of custom algorithms."""
+    """REINFORCE: one step along the gradient of ``mean(log_probability * advantage)``. Base class of algorithms."""
 
     def update(
         self,
@@ -37,12 +37,12 @@ class Reinforce(TrainingPart):
         """Update the policy's weights by one or more gradient steps (see ``take_step``).
 
         Args:
-            policy: the policy; ``samples.evaluate`` returns its log-probabilities and entropies.
+            policy: policy to update; ``samples.evaluate`` returns its log-probabilities and entropies.
             optimiser: Adam, with this iteration's learning rate; its state is in checkpoints.
-            samples: n samples, at least one; ``samples.log_probability`` is that of the acting policy.
-            advantage: float64 [n].
-            random: random numbers that depend only on the run's seed and the iteration.
-            entropy_weight: weight of the mean entropy in the objective.
+            samples: n samples, at least one, with log-probabilities under the acting policy.
+            advantage: float64 [n], advantages.
+            random: generator whose random numbers depend only on the run's seed and the iteration.
+            entropy_weight: weight of the entropy bonus (mean entropy) in the objective.
             max_gradient_norm: norm to which larger gradients are clipped.
 
         Returns:
@@ -73,9 +73,9 @@ def policy_gradient(
     """Accumulate the gradient of the policy-gradient loss with an entropy bonus.
 
     Args:
-        log_probability: float [n], with gradient.
-        entropy: float [n], with gradient.
-        advantage: float64 [n].
+        log_probability: float [n], log-probabilities of the choices, with gradient.
+        entropy: float [n], entropies, with gradient.
+        advantage: float64 [n], advantages.
         entropy_weight: weight of the entropy bonus.
         count: divisor of the sums over samples.
 
@@ -97,11 +97,11 @@ def take_step(
     max_gradient_norm: float = math.inf,
     count: int = 1,
 ) -> float:
-    """Take an optimiser step with the accumulated gradient, and reset the gradient.
+    """Take an optimiser step with the accumulated gradient, after gradient clipping, and reset the gradient.
 
     Args:
-        network: the network.
-        optimiser: the optimiser of its parameters.
+        network: network to update.
+        optimiser: optimiser of the network's parameters.
         loss: value of the loss, to check that it is finite.
         max_gradient_norm: norm to which a larger gradient is clipped.
         count: divisor of the gradient.
@@ -124,5 +124,5 @@ def take_step(
 
 
 def split(order: NDArray[np.int64], size: int) -> list[NDArray[np.int64]]:
-    """Split into nearly equal parts of at most ``size``."""
+    """Split indices into nearly equal parts of at most ``size`` indices."""
     return np.array_split(order, max(1, math.ceil(order.size / size)))

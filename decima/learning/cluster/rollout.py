@@ -1,11 +1,11 @@
 """Rollouts: the episodes of an iteration, run by the policy in lock-step, and their samples.
 
-The run's seed and the iteration determine its episodes. With a curriculum (Decima, section 5.3, challenge 1),
+The run's seed and the iteration determine the episodes. With a curriculum (Decima, section 5.3, challenge 1),
 episodes are truncated at a random time, whose mean grows during training. The time is memoryless (exponentially
-distributed), so the policy cannot predict the rest of an episode.
+distributed), so that the policy cannot predict the end of an episode.
 
 A sample is a decision with more than one legal action. Other decisions do not reach the network; their rewards are
-added to the sample before. Worker processes import this module: it needs no PyTorch, whose import takes seconds.
+added to the previous sample. Worker processes import this module: it needs no PyTorch, whose import takes seconds.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ __all__ = [
     "start_episodes",
 ]
 
-#: Stages in the samples of an episode; bounds its memory to about 100 MB.
+#: Maximum number of stages in all samples of an episode; limits memory to about 100 MB.
 MOST_SAMPLED = 1_000_000
 
 
@@ -65,12 +65,12 @@ MOST_SAMPLED = 1_000_000
 
 @dataclass(frozen=True)
 class EpisodePlan:
-    """Description of an episode, small enough to be sent to a worker process.
+    """Plan of an episode, which a worker process runs.
 
     Attributes:
         sequence_seed: seed of the job sequence and its task noise.
         end_ms: truncation time, ms.
-        run_seed: choices are drawn from the stream (run_seed, iteration, episode).
+        run_seed: seed of the run; choices are drawn from the random stream (run_seed, iteration, episode).
         iteration: index of the iteration.
         episode: index of the episode in the iteration.
         share: fraction of the choices that become samples, evenly spaced.
@@ -85,9 +85,9 @@ class EpisodePlan:
 
 
 def plan_iteration(config: TrainingConfig, iteration: int) -> list[list[EpisodePlan]]:
-    """Plan the episodes of an iteration, in groups with a common baseline and truncation time.
+    """Plan the episodes of an iteration, in groups with a common baseline.
 
-    A common truncation time makes the episodes of a group comparable (Decima, section 5.3).
+    A group has a common truncation time, so that its episodes are comparable (Decima, section 5.3).
     """
     episodes = config.episodes
     groups = []
@@ -122,14 +122,14 @@ class _Sample:
 
 
 class Episode:
-    """A running episode, and the samples taken so far.
+    """A running episode with the samples taken so far.
 
     Args:
-        policy: configuration of the policy: its observations and choices.
-        cluster: the cluster.
-        sequence: the jobs.
+        policy: configuration of the policy, which determines graphs and choices.
+        cluster: configuration of the cluster.
+        sequence: job sequence.
         end_ms: truncation time, ms; by default the episode ends when all jobs are complete.
-        random: random numbers of the policy's choices; None for greedy choices, see ``Policy.act``.
+        random: generator of the policy's choices; None for greedy choices, see ``Policy.act``.
         share: fraction of the choices that become samples, evenly spaced.
     """
 
@@ -153,7 +153,7 @@ class Episode:
         self._num_choices = self._num_rows = 0
 
     def advance(self) -> Graphs | None:
-        """Advance to the next decision with a choice; return its graph, or None at the end of the episode."""
+        """Run to the next decision with a choice, and return its graph; None at the end of the episode."""
         while not self.cluster.done:
             observation = self.cluster.observe()
             graph, num_answers = self.featurizer.graph_and_answers(observation)
@@ -174,7 +174,7 @@ class Episode:
         return math.ceil((number + 1) * self.share) > math.ceil(number * self.share)
 
     def choose(self, graph: Graphs, stage: int, limit: int, log_probability: float) -> None:
-        """Carry out a choice, and keep it as a sample if ``share`` selects it."""
+        """Carry out a choice, and record it as a sample if ``takes_sample``."""
         assert self.observation is not None
         takes_sample = self.takes_sample
         self._num_choices += 1
@@ -188,14 +188,14 @@ class Episode:
         self.decide(self.featurizer.decision(self.observation, stage, limit))
 
     def _halve(self) -> None:
-        """Drop every second sample, now and from now on; the sample before gets its reward."""
+        """Drop every second sample, now and later; the previous sample receives the reward of a dropped one."""
         self.share /= 2
         pairs = [self.rewards[place : place + 2] for place in range(0, len(self.rewards), 2)]
         self.samples, self.rewards = self.samples[::2], [math.fsum(pair) for pair in pairs]
         self._num_rows = sum(sample.graph.place.size for sample in self.samples)
 
     def decide(self, decision: Decision | None) -> None:
-        """Carry out a decision; its reward is added to the sample before."""
+        """Carry out a decision, and add its reward to the last sample."""
         reward = self.cluster.decide(decision)
         self.num_decisions += 1
         if self.rewards:
@@ -205,7 +205,7 @@ class Episode:
 def start_episodes(
     policy: PolicyConfig, conditions: Conditions, plans: Sequence[EpisodePlan]
 ) -> list[Episode]:
-    """Start the planned episodes; episodes with the same sequence seed share the job sequence."""
+    """Start planned episodes; episodes with the same sequence seed share the job sequence."""
     sequences = {plan.sequence_seed: conditions.sequence(plan.sequence_seed) for plan in plans}
     return [
         Episode(
@@ -221,11 +221,11 @@ def start_episodes(
 
 
 def roll_out(policy: Actor | Policy, episodes: Sequence[Episode]) -> Trajectories:
-    """Run episodes to their end, in lock-step. Results do not depend on the other episodes.
+    """Run episodes in lock-step, with one pass of the network for all; results are those of separate runs.
 
     Args:
-        policy: the acting policy.
-        episodes: new episodes; either all or none have random numbers.
+        policy: acting policy.
+        episodes: new episodes; either all or none have a random generator.
 
     Raises:
         NotFiniteError: the policy returns probabilities that are not finite.
@@ -252,8 +252,8 @@ def roll_out(policy: Actor | Policy, episodes: Sequence[Episode]) -> Trajectorie
 def record_scheduler(scheduler: DecidesStages, episodes: Sequence[Episode]) -> Trajectories:
     """Run episodes with any scheduler, and record its decisions as choices of a policy.
 
-    Some decisions are not choices of the policy: idle executors are no sample if the policy cannot leave executors
-    idle, and a limit above the policy's largest limit is recorded as the largest.
+    Decisions that the policy cannot choose: leaving executors idle is no sample if the policy cannot wait; a limit
+    above the policy's largest limit is recorded as the largest.
     """
     for episode in episodes:
         scheduler.reset(episode.config)
@@ -269,28 +269,28 @@ def record_scheduler(scheduler: DecidesStages, episodes: Sequence[Episode]) -> T
     return gather(episodes[0].featurizer.config, episodes)
 
 
-# Trajectories: the samples of all episodes as arrays.
+# Trajectories: samples of all episodes as arrays.
 
 
 @dataclass(frozen=True, eq=False)
 class Trajectories:
-    """Samples of E episodes, n in total, episode by episode.
+    """Trajectories of E episodes: n samples in total, episode by episode.
 
     Attributes:
-        graphs: n observations as graphs.
-        stage: int32 [n], index of the chosen stage in the observation's arrays.
+        graphs: graphs of the n observations.
+        stage: int32 [n], chosen stage, index in the observation's stage arrays.
         limit: int32 [n], chosen limit.
         log_probability: float32 [n], log-probability of the choice under the acting policy.
         time_ms: float64 [n], time of the sample, ms.
-        load: float64 [n, 7], see ``load_of``.
+        load: float64 [n, 7], load at the sample, see ``load_of``.
         arrived: int64 [n], number of jobs that had arrived.
-        reward: float64 [n], reward from the sample to the next one or the end of the episode.
+        reward: float64 [n], reward from the sample to the next sample or the end of the episode.
         first: int64 [E + 1]; the samples of episode e are ``first[e]:first[e + 1]``.
         end_ms: float64 [E], end of the episode, ms.
-        end_load: float64 [E, 7], load at the end of a truncated episode, 0 for a complete one.
-        num_executors: int64 [E].
+        end_load: float64 [E, 7], load at the end of a truncated episode; 0 for a complete episode.
+        num_executors: int64 [E], number of executors.
         num_decisions: int64 [E], number of decisions, including those with one legal action.
-        mean_jct_ms: float64 [E], mean JCT of completed jobs, ms; NaN without any.
+        mean_jct_ms: float64 [E], mean JCT of completed jobs, ms; NaN if no job is complete.
         num_completed: int64 [E], number of completed jobs.
     """
 
@@ -323,18 +323,18 @@ class Trajectories:
         return slice(int(self.first[episode]), int(self.first[episode + 1]))
 
     def pieces(self, policy: Policy, part: NDArray[np.int64]) -> list[NDArray[np.int64]]:
-        """Split samples ``part``, int64 [k], into consecutive pieces of about ``policy.most_rows`` stages, in order."""
+        """Split the samples ``part``, int64 [k], in order, into pieces of about ``policy.most_rows`` stages."""
         rows = np.diff(self.graphs.first_stage)[part].cumsum()
         return np.split(part, np.flatnonzero(np.diff(rows // policy.most_rows)) + 1)
 
     def evaluate(self, policy: Policy, part: NDArray[np.int64]) -> tuple[Tensor, Tensor]:
-        """Return log-probability and entropy (nats) of samples ``part``, int64 [k]; float [k] each, with gradients."""
+        """Return log-probability and entropy (nats) of the samples ``part``, int64 [k]: float [k], with gradients."""
         seen = policy(self.graphs.select(part), self.stage[part], self.limit[part])
         return seen.log_probability, seen.entropy
 
     @staticmethod
     def concatenate(parts: Sequence[Trajectories]) -> Trajectories:
-        """Concatenate trajectories."""
+        """Concatenate trajectories of several groups of episodes."""
         if len(parts) == 1:
             return parts[0]
         lengths = np.concatenate([np.diff(part.first) for part in parts])
@@ -347,7 +347,7 @@ class Trajectories:
 
 
 def gather(config: PolicyConfig, episodes: Sequence[Episode]) -> Trajectories:
-    """Return the samples of episodes that have ended."""
+    """Return the trajectories of episodes that have ended."""
     samples = [sample for episode in episodes for sample in episode.samples]
     jct = [episode.cluster.record().jct_ms for episode in episodes]
     completed = [each[np.isfinite(each)] for each in jct]
@@ -381,7 +381,7 @@ def gather(config: PolicyConfig, episodes: Sequence[Episode]) -> Trajectories:
 
 
 def _no_graphs(config: PolicyConfig) -> Graphs:
-    """Return the graphs of episodes without samples."""
+    """Return an empty batch of graphs, for episodes without samples."""
     pointer, numbers, flags = np.zeros(1, np.int64), np.zeros(0, np.int32), np.zeros(0, np.bool_)
     stages, jobs = (np.zeros((0, len(of)), np.float32) for of in (config.stage_features, config.job_features))
     messages = np.zeros((0, 3), np.int32)
@@ -400,7 +400,7 @@ def _end_load(cluster: BaseCluster) -> NDArray[np.float64]:
 
 @dataclass(frozen=True, eq=False)
 class Shared:
-    """Data for all work items: conditions, configuration of the policy, seed of random schedulers."""
+    """Data that all work items need: conditions, configuration of the policy, random seed of schedulers."""
 
     conditions: Conditions
     policy: PolicyConfig
@@ -410,7 +410,7 @@ class Shared:
 def roll_out_plans(
     weights: dict[str, NDArray[np.float32]], shared: Shared, plans: Sequence[EpisodePlan]
 ) -> Trajectories:
-    """Run planned episodes with a policy that is given by its weights."""
+    """Run planned episodes with a policy of the given weights."""
     actor = make_actor(shared.policy, weights)
     return roll_out(actor, start_episodes(shared.policy, shared.conditions, plans))
 
@@ -418,7 +418,7 @@ def roll_out_plans(
 def record_sequence(
     scheduler: str, num_jobs: int | None, share: float, shared: Shared, seed: int
 ) -> Trajectories:
-    """Record a scheduler on one job sequence, of ``num_jobs`` jobs if that is given."""
+    """Record a scheduler's decisions on one job sequence; ``num_jobs`` replaces the workload's number of jobs."""
     conditions = shared.conditions if num_jobs is None else replace(shared.conditions, num_jobs=num_jobs)
     episode = Episode(shared.policy, conditions.cluster_of(seed), conditions.sequence(seed), share=share)
     return record_scheduler(make_scheduler(scheduler, shared.seed), [episode])

@@ -1,4 +1,4 @@
-"""Sections of the settings of a training on clusters, with descriptions of all settings."""
+"""Sections of the settings of a training on clusters, with a description of each setting."""
 
 from __future__ import annotations
 
@@ -48,25 +48,25 @@ def _check_scheduler(spec: str) -> str:
 
 
 SchedulerSpec = Annotated[str, AfterValidator(_check_scheduler)]
-#: Factor of decay per iteration.
+#: Decay factor per iteration.
 Decay = Annotated[float, Field(ge=0, lt=1)]
 
 
 def _share_of(progress: float, part: float) -> float:
-    """Return the completed fraction of the first ``part`` of the training."""
+    """Return the completed fraction of the first ``part`` of the training, at ``progress`` in [0, 1]."""
     return min(1.0, progress / part) if part > 0 else 1.0
 
 
 #: Arguments of a custom class.
-Options = Annotated[dict[str, Any] | None, Field(description="arguments of a class of your own, by name")]
+Options = Annotated[dict[str, Any] | None, Field(description="keyword arguments of a custom class")]
 
 
 class _Replaceable(Section):
-    """Section that may name a custom class, which receives ``options`` as arguments."""
+    """Section that may name a custom class, which receives ``options`` as keyword arguments."""
 
-    #: Key of the class's name.
+    #: Setting that names the class.
     KEY: ClassVar[str]
-    #: Name of its base class, which is imported only when needed, since some need PyTorch.
+    #: Name of the required base class; a name, since the import may need PyTorch.
     BASE: ClassVar[str]
 
     @model_validator(mode="after")
@@ -78,12 +78,12 @@ class _Replaceable(Section):
             except PartError as error:
                 raise ValueError(f"{self.KEY}: {error}") from None
         elif options is not None:
-            raise ValueError(f"options: have no effect without a {self.KEY} of your own, module:Class")
+            raise ValueError(f"options: have no effect without a custom {self.KEY}, module:Class")
         return self
 
 
 class PolicySection(Section):
-    """Configuration of the policy."""
+    """Configuration of the policy network."""
 
     preset: Literal["general", "profiled", "packing", "packing-told", "shortcut", "paper", "decima-sim"] = (
         Field(default="shortcut", description="preset, see decima.policy.config.PRESETS")
@@ -92,7 +92,7 @@ class PolicySection(Section):
         default={}, description="fields of decima.policy.config.PolicyConfig that differ from the preset"
     )
     stage_features: tuple[Feature, ...] | None = Field(
-        default=None, description="further features of stages; names of your own are module:Class"
+        default=None, description="further features of stages; a custom feature is module:Class"
     )
     job_features: tuple[Feature, ...] | None = Field(default=None, description="further features of jobs")
 
@@ -117,7 +117,7 @@ class PolicySection(Section):
         return self
 
     def build(self) -> PolicyConfig:
-        """Return the configuration of the policy."""
+        """Return the configuration of the policy network."""
         shape = _policy(self.preset, self.overrides)
         if self.stage_features is None and self.job_features is None:
             return shape
@@ -135,10 +135,9 @@ def _policy(preset: str, overrides: dict[str, Any]) -> PolicyConfig:
 class ClusterSection(Section):
     """Cluster of the training, and the objective."""
 
-    executors: Count = Field(default=50, description="executors")
+    executors: Count = Field(default=50, description="number of executors")
     classes: str | None = Field(
-        default=None,
-        description="executors of several classes instead, in the form of decima compare --classes",
+        default=None, description="executors of several classes instead, as in decima compare --classes"
     )
     moving_delay: Weight = Field(
         default=2.0, description="time that an executor needs to move to another job, s"
@@ -150,16 +149,16 @@ class ClusterSection(Section):
         "misses:BOUND, tardiness up to a bound in s; fairness; carbon:FILE; module:Class; or a sum, jct+0.5*deadline",
     )
     carbon: str | None = Field(
-        default=None, description="carbon intensity, FILE[:SCALE]; by default that of a reward carbon:FILE"
+        default=None, description="carbon intensity, FILE[:SCALE]; by default that of the reward carbon:FILE"
     )
     limits: tuple[str, ...] = Field(
         default=(),
-        description="limits on further objectives, such as jct<=1.05*priced-srpt: at most 1.05 times what that "
-        "scheduler has on the same sequences; kept by Lagrange multipliers",
+        description="limits on further objectives, such as jct<=1.05*priced-srpt: at most 1.05 times the value of "
+        "that scheduler on the same sequences; kept by Lagrange multipliers",
     )
     semantics: Literal["paper", "decima-sim", "trace"] = Field(
         default="paper",
-        description="Spark as modelled by the paper or by its published simulator; trace: no executor waits",
+        description="model of Spark: that of the paper or of its published simulator; trace: executors never wait",
     )
 
     @field_validator("classes")
@@ -193,34 +192,34 @@ class ClusterSection(Section):
 
 
 class WorkloadSection(AttributesSection):
-    """Jobs. Without ``profiles`` and ``file``, the embedded TPC-H set."""
+    """Jobs; by default the embedded TPC-H set."""
 
     profiles: Path | None = Field(default=None, description="folder of the published TPC-H profiles")
     file: Path | None = Field(
         default=None,
-        description="workload file, or synthetic for random DAGs; arrivals in the file are replayed, each time with "
-        "other task noise",
+        description="workload file, or synthetic for random DAGs; arrivals in the file are replayed, with new task "
+        "noise for each seed",
     )
     arrivals: Literal["batch", "poisson"] = Field(
-        default="batch", description="all jobs at time 0, or a Poisson process"
+        default="batch", description="arrivals: all jobs at time 0, or a Poisson process"
     )
-    jobs: int = Field(default=20, ge=1, le=10_000_000, description="jobs in each sequence")
+    jobs: int = Field(default=20, ge=1, le=10_000_000, description="number of jobs in each sequence")
     memory_demand: Literal["own", "uniform"] = Field(
         default="own", description="memory of tasks: the workload's, or drawn from (0, 1] for each stage"
     )
     interval: Positive | tuple[Positive, ...] = Field(
         default=25.0,
-        description="mean time between Poisson arrivals, s; if several, each sequence draws one of them by its seed",
+        description="mean time between Poisson arrivals, s; from a list, each sequence draws one value by its seed",
     )
     drift: str | None = Field(
         default=None,
-        description="AT:RATE[:WORKLOAD], a change of Poisson arrivals: from AT seconds on, jobs come RATE times as "
-        "often, and from another workload if one is given",
+        description="AT:RATE[:WORKLOAD], a change of Poisson arrivals: from AT seconds on, jobs arrive RATE times as "
+        "often, and come from WORKLOAD if given",
     )
 
     @property
     def intervals(self) -> tuple[float, ...]:
-        """Mean times between arrivals, s."""
+        """Mean times between arrivals from which sequences draw, s."""
         return self.interval if isinstance(self.interval, tuple) else (self.interval,)
 
     @model_validator(mode="after")
@@ -233,10 +232,10 @@ class WorkloadSection(AttributesSection):
         return self
 
     def read(self) -> Workload:
-        """Read the jobs.
+        """Read the workload.
 
         Raises:
-            WorkloadError: the jobs cannot be read.
+            WorkloadError: the workload cannot be read.
         """
         if self.profiles is not None and not self.profiles.is_dir():
             raise WorkloadError(f"{self.profiles}: there is no such folder, expected TPC-H profiles")
@@ -246,55 +245,56 @@ class WorkloadSection(AttributesSection):
 class EpisodesSection(Section):
     """Episodes of an iteration (Decima, section 5.3; its code has 16 episodes of one sequence)."""
 
-    sequences: Count = Field(default=2, description="job sequences in an iteration")
-    per_sequence: Count = Field(default=8, description="episodes of each sequence")
+    sequences: Count = Field(default=2, description="number of job sequences in an iteration")
+    per_sequence: Count = Field(default=8, description="number of episodes of each sequence")
     share: float = Field(
         default=1.0,
         gt=0,
         le=1,
-        description="share of the decisions that become samples, evenly spaced; fewer take less time and memory, and "
-        "neighbours are much alike if jobs have many stages",
+        description="share of the decisions that become samples, evenly spaced; fewer samples take less time and "
+        "memory, and consecutive decisions are similar if jobs have many stages",
     )
     fixed_sequences: bool = Field(
         default=True,
-        description="false: every episode draws a sequence of its own, while the baseline still averages over "
-        "per_sequence of them (the ablation of Figure 14)",
+        description="input-dependent baseline; false: each episode draws its own job sequence, and the baseline "
+        "averages over per_sequence such episodes (the ablation of Figure 14)",
     )
 
 
 class CurriculumSection(Section):
     """Curriculum: episodes are truncated at memoryless times, later and later (Decima, section 5.3, challenge 1)."""
 
-    start: Positive = Field(default=500.0, description="mean end at the beginning, s")
-    end: Positive = Field(default=5000.0, description="mean end after the growth, s")
+    start: Positive = Field(default=500.0, description="mean truncation time at the beginning, s")
+    end: Positive = Field(default=5000.0, description="mean truncation time after the growth, s")
     growth: Share = Field(default=1.0, description="share of the training in which the mean grows, linearly")
 
     def mean_end_s(self, progress: float) -> float:
-        """Return the mean end after this fraction of the training, s."""
+        """Return the mean truncation time after this fraction of the training, s."""
         return self.start + (self.end - self.start) * _share_of(progress, self.growth)
 
 
 class ReturnsSection(_Replaceable):
-    """Returns: the rewards that a decision is credited with."""
+    """Returns: the later rewards that a decision is credited with."""
 
     KEY: ClassVar[str] = "kind"
     BASE: ClassVar[str] = "decima.learning.cluster.advantages:Returns"
 
     kind: Annotated[str, built_in_or_custom("total", "discounted", "differential")] = Field(
         default="total",
-        description="all rewards that follow; discounted by time; less the average reward per time; or module:Class",
+        description="total: sum of later rewards; discounted: by time; differential: rewards less the average reward "
+        "per time; or module:Class",
     )
     options: Options = None
     horizon: Positive = Field(
-        default=1000.0, description="discounted: a reward this much later counts 1/e, s"
+        default=1000.0, description="discounted: a reward this much later has weight 1/e, s"
     )
     window: Count = Field(
-        default=100_000, description="differential: samples that the average reward is taken over"
+        default=100_000, description="differential: number of samples in the average reward"
     )
     relative: bool = Field(
         default=False,
-        description="horizons (also the critic's) and rewards are in units of the mean time that jobs spend in the "
-        "system, over the episodes of a group, instead of s",
+        description="whether rewards and horizons (also the critic's) are in units of the mean time that jobs spend in "
+        "the system, over the episodes of a group, instead of s",
     )
 
 
@@ -306,25 +306,26 @@ class BaselineSection(_Replaceable):
 
     kind: Annotated[str, built_in_or_custom("sequence", "heuristic", "none")] = Field(
         default="sequence",
-        description="mean of the other episodes of the sequence; a scheduler's run on it; nothing; or module:Class",
+        description="sequence: mean of the other episodes of the job sequence (input-dependent); heuristic: a "
+        "scheduler's run on the sequence; none; or module:Class",
     )
     options: Options = None
     scheduler: SchedulerSpec = Field(
-        default="weighted-fair:-1", description="heuristic: the scheduler, by its name in decima compare"
+        default="weighted-fair:-1", description="heuristic: name of the scheduler, as in decima compare"
     )
 
 
 class CriticSection(Section):
-    """Advantages by generalised advantage estimation (GAE) in continuous time; see ``cluster.advantages``."""
+    """Critic, and generalised advantage estimation (GAE) in continuous time; see ``cluster.advantages``."""
 
     RENAMED: ClassVar[Mapping[str, str]] = {"trace": "gae_horizon", "memory": "decay"}
 
     gae_horizon: Positive = Field(
         default=60.0,
-        description="GAE lambda is exp(-dt / gae_horizon): a TD error this much later counts 1/e, s",
+        description="GAE lambda is exp(-dt / gae_horizon): a TD error this much later has weight 1/e, s",
     )
     decay: Decay = Field(
-        default=0.95, description="weight that an iteration keeps in the next iteration's fit of the critic"
+        default=0.95, description="decay per iteration of the weight of older iterations in the critic's fit"
     )
 
 
@@ -337,32 +338,34 @@ class UpdateSection(_Replaceable):
 
     algorithm: Annotated[str, built_in_or_custom("ppo", "reinforce", "dcl")] = Field(
         default="ppo",
-        description="ppo; reinforce, Algorithm 1 of the paper; dcl, better decisions found by simulation; or "
-        "module:Class",
+        description="ppo; reinforce, Algorithm 1 of the paper; dcl, behaviour cloning of better decisions that "
+        "simulation finds; or module:Class",
     )
     options: Options = None
-    learning_rate: LearningRate = Field(default=1e-3, description="of Adam, at the beginning")
-    final_learning_rate: LearningRate = Field(default=1e-4, description="at the end; linear in between")
+    learning_rate: LearningRate = Field(default=1e-3, description="learning rate of Adam at the beginning")
+    final_learning_rate: LearningRate = Field(
+        default=1e-4, description="learning rate at the end; linear in between"
+    )
     entropy_start: Weight = Field(default=0.02, description="weight of the entropy bonus at the beginning")
-    entropy_end: Weight = Field(default=0.0, description="after its decay")
+    entropy_end: Weight = Field(default=0.0, description="weight of the entropy bonus after the decay")
     entropy_decay: Share = Field(
-        default=0.8, description="share of the training in which the weight decays, linearly"
+        default=0.8, description="share of the training in which the entropy bonus decays, linearly"
     )
     normalise: Literal["std", "sequence", "none"] = Field(
         default="std",
-        description="std: advantages of an iteration get mean 0 and standard deviation 1; sequence: those of each "
-        "sequence do, so that busy sequences do not dominate",
+        description="normalisation of advantages to mean 0 and standard deviation 1: std, over an iteration; sequence, "
+        "over each sequence, so that sequences with many samples do not dominate; none",
     )
-    max_gradient_norm: Positive = Field(default=0.5, description="longer gradients are clipped")
+    max_gradient_norm: Positive = Field(default=0.5, description="gradient clipping: largest norm")
     ema_decay: Decay = Field(
         default=0.9,
-        description="decay of the exponential moving average of the weights, per iteration; it is validated and kept",
+        description="decay per iteration of the exponential moving average of the weights, which is validated",
     )
     clip: Positive = Field(default=0.2, description="ppo: clipping distance of the probability ratio from 1")
     epochs: Count = Field(default=2, description="ppo, dcl: maximum number of times that each sample is used")
     minibatches: Count = Field(default=6, description="ppo, dcl: gradient steps per epoch")
     limit_rate: Positive = Field(
-        default=1.0, description="growth of a limit's multiplier in an iteration, times its relative excess"
+        default=1.0, description="growth of a limit's multiplier per iteration and relative excess"
     )
     max_kl: Positive = Field(
         default=0.02, description="ppo: no further epoch after one with a larger KL divergence, nats"
@@ -385,7 +388,7 @@ class DCLSection(Section):
         default=16,
         ge=2,
         le=1024,
-        description="sampled futures of the last round of the selection, and of the test",
+        description="sampled futures in the last round of the selection, and in the test",
     )
     horizon: Positive | None = Field(
         default=None, description="simulated time, s; null for the rest of the episode"
@@ -394,52 +397,51 @@ class DCLSection(Section):
         str, AfterValidator(lambda spec: spec if spec == "policy" else _check_scheduler(spec))
     ] = Field(
         default="policy",
-        description="what decides in simulations: policy, or a scheduler by its name in decima compare, which "
-        "takes less time",
+        description="scheduler in simulations: policy, or a name as in decima compare, which is faster",
     )
     decisions: int = Field(
-        default=3, ge=0, le=64, description="other likely choices of the policy that are tried"
+        default=3, ge=0, le=64, description="number of candidates: other likely choices of the policy"
     )
     jobs: int = Field(
-        default=3, ge=0, le=64, description="jobs that are tried as the first one, the shortest first"
+        default=3, ge=0, le=64, description="number of candidates: other first jobs, the shortest jobs first"
     )
     hold: float = Field(
         default=60.0,
         ge=0,
         allow_inf_nan=False,
-        description="time that another first job, or half or twice a limit, is held, s; 0 to try no such changes",
+        description="time for which another first job, or half or twice a limit, is held, s; 0 for no such candidates",
     )
 
 
 class CloningSection(config.CloningSection):
-    """Behaviour cloning: before reinforcement learning, the choices of a heuristic are learned."""
+    """Behaviour cloning: before reinforcement learning, the policy learns the choices of a heuristic."""
 
     scheduler: SchedulerSpec = Field(
-        default="weighted-fair:-1", description="the scheduler to clone, by its name in decima compare"
+        default="weighted-fair:-1", description="scheduler to clone, a name as in decima compare"
     )
-    sequences: Count = Field(default=40, description="job sequences that the scheduler runs")
+    sequences: Count = Field(default=40, description="number of job sequences that the scheduler runs")
     jobs: Count | None = Field(
         default=None,
-        description="jobs in each of these sequences; null for those of the workload. In longer streams more jobs wait",
+        description="number of jobs in these sequences; null for workload.jobs. In longer streams more jobs wait",
     )
-    learning_rate: LearningRate = Field(default=2e-3, description="of an Adam of its own")
+    learning_rate: LearningRate = Field(default=2e-3, description="learning rate of a separate Adam")
     entropy: Weight = Field(
-        default=0.05, description="weight of the entropy bonus, which keeps the policy exploring"
+        default=0.05, description="weight of the entropy bonus, so that the policy keeps exploring"
     )
 
 
 class ValidationSection(config.ValidationSection):
-    """Validation: the best policy is found by greedy decisions on sequences that no training meets."""
+    """Validation: the best policy is selected by greedy decisions on held-out job sequences."""
 
     sequences: Count = Field(
-        default=20, description="number of sequences, the same in every run; with settings, of each cell"
+        default=20, description="number of sequences, the same in every run; with settings, per cell"
     )
     cells: Count = Field(
         default=12,
-        description="with settings: number of settings, the same in every run; the best policy has the best mean over "
-        "them, plus the loss of the worst setting beyond its interval",
+        description="with settings: number of validation settings, the same in every run; the best policy has the best "
+        "mean over cells, plus the loss of the worst cell beyond its interval",
     )
     against: SchedulerSpec = Field(
         default="profiled-srpt",
-        description="with settings: the reference scheduler, by its name in decima compare",
+        description="with settings: reference scheduler, a name as in decima compare",
     )

@@ -1,4 +1,4 @@
-"""Distributions of settings (domain randomisation): each job sequence draws its own cluster and jobs by its seed."""
+"""Domain randomisation: each job sequence draws its setting (cluster and jobs) from a distribution, by its seed."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ __all__ = ["Setting", "SettingsConditions", "SettingsSection", "by_cell"]
 
 RANGES = ("uniform", "log_uniform")
 ONE_OF = "one_of"
-#: Errors of estimates that settings can have.
+#: Quantities of ``Knowledge``: errors of estimates.
 ERRORS = tuple(each.name for each in fields(Knowledge))
-#: Faults that settings can have, and the largest values.
+#: Quantities of faults -> largest values.
 FAULTS = {
     "losses_per_hour": math.inf,
     "executor_return": math.inf,
@@ -39,7 +39,7 @@ FAULTS = {
     "straggler_factor": 1000.0,
     "lost_output": 1.0,
 }
-#: Quantities of ``ArrivalPattern``.
+#: Quantities of ``ArrivalPattern``, for streams.
 PATTERN = tuple(each.name for each in fields(ArrivalPattern))
 
 
@@ -48,7 +48,7 @@ def _checked(value: Any, least: float | None) -> float | dict[str, list[float]]:
 
     Args:
         value: value from YAML.
-        least: smallest number allowed; None for positive numbers.
+        least: smallest valid number; None if all positive numbers are valid.
     """
     if not isinstance(value, Mapping):
         return _number(value, least)
@@ -80,7 +80,7 @@ Factor = Annotated[_Quantity, BeforeValidator(partial(_checked, least=None))]
 
 
 def _drawn(quantity: _Quantity, uniform: float) -> float:
-    """Map a uniform random number in [0, 1) to a value of the quantity."""
+    """Draw the value of a quantity: map a uniform random number in [0, 1) to it."""
     if not isinstance(quantity, dict):
         return quantity
     [(kind, numbers)] = quantity.items()
@@ -93,7 +93,7 @@ def _drawn(quantity: _Quantity, uniform: float) -> float:
 
 @dataclass(frozen=True)
 class Setting:
-    """A cluster and its jobs.
+    """A setting: a cluster and its jobs.
 
     Attributes:
         source: source of the jobs, one of ``SettingsSection.sources``.
@@ -101,8 +101,8 @@ class Setting:
         moving_delay_s: delay of an executor that changes jobs, s.
         jobs: number of jobs.
         load: offered load of a stream; None for a batch.
-        durations: factor on all task durations.
-        tasks: factor on the numbers of tasks.
+        durations: factor of all task durations.
+        tasks: factor of the numbers of tasks.
         knowledge: errors of estimates.
         faults: faults of the cluster.
         pattern: arrival pattern of a stream.
@@ -120,7 +120,7 @@ class Setting:
     pattern: ArrivalPattern = STEADY
 
     def __str__(self) -> str:
-        """Return a description in words."""
+        """Describe the setting in one line of words."""
         what = "a batch of" if self.load is None else f"a stream at {self.load:.0%} load of"
         words = [f"{what} {self.jobs} jobs of {self.source}", f"{self.executors} executors"]
         words.append(f"moving delay {self.moving_delay_s:.3g} s")
@@ -144,10 +144,10 @@ class SettingsSection(AttributesSection):
 
     sources: tuple[str, ...] = Field(
         default=(EMBEDDED,),
-        description="sources of jobs, each as likely: tpch, synthetic, folders of published profiles, workload files "
+        description="sources of jobs, equally likely: tpch, synthetic, folders of published profiles, workload files "
         "(without their arrivals)",
     )
-    executors: Number = Field(default=50.0, description="executors")
+    executors: Number = Field(default=50.0, description="number of executors")
     moving_delay: Delay = Field(
         default=2.0, description="time that an executor needs to move to another job, s"
     )
@@ -155,44 +155,47 @@ class SettingsSection(AttributesSection):
         default=1.0,
         description="share of the sequences that are batches, with all jobs at time 0; the others are streams",
     )
-    batch_jobs: Number = Field(default=20.0, description="jobs of a batch")
-    stream_jobs: Number = Field(default=60.0, description="jobs of a stream")
+    batch_jobs: Number = Field(default=20.0, description="number of jobs of a batch")
+    stream_jobs: Number = Field(default=60.0, description="number of jobs of a stream")
     load: Factor = Field(
         default=0.75,
-        description="of a stream: work that arrives per time (tasks times mean duration) over the executors' capacity",
+        description="streams: offered load, work that arrives per time (tasks times mean duration) over capacity",
     )
-    burst: Number = Field(default=1.0, description="of a stream: jobs that arrive at once")
+    burst: Number = Field(default=1.0, description="streams: number of jobs that arrive together")
     drift: Factor = Field(
-        default=1.0, description="of a stream: factor of the arrival rate in the second half of its jobs"
+        default=1.0, description="streams: factor of the arrival rate in the second half of the jobs"
     )
     night: Delay = Field(
         default=0.0,
-        description="of a stream: fraction by which the arrival rate is lower at night, and higher by day; both last "
-        "10 mean times between arrivals",
+        description="streams: fraction by which the arrival rate is lower at night, and higher by day; each lasts 10 "
+        "mean times between arrivals",
     )
     durations: Factor = Field(default=1.0, description="factor of all task durations")
     tasks: Factor = Field(
         default=1.0, description="factor of the numbers of tasks; each stage keeps at least one"
     )
     job_error: Delay = Field(
-        default=0.0, description="error of a job's estimate: standard deviation of the logarithm"
+        default=0.0, description="error of the estimate of a job: standard deviation of the logarithm"
     )
-    stage_error: Delay = Field(default=0.0, description="the same of each stage")
-    task_count_error: Delay = Field(default=0.0, description="the same of the number of tasks of each stage")
+    stage_error: Delay = Field(default=0.0, description="error of the estimate of each stage, likewise")
+    task_count_error: Delay = Field(
+        default=0.0, description="error of each stage's number of tasks, likewise"
+    )
     unknown: Delay = Field(default=0.0, description="share of jobs without history")
     losses_per_hour: Delay = Field(
         default=0.0,
-        description="how often an executor is lost, per hour; divided by the factor of the durations, since a task "
-        "that takes longer than executors last never completes",
+        description="losses of an executor per hour, divided by the factor durations, since a task that is longer than "
+        "the life of executors never completes",
     )
     executor_return: Factor = Field(
         default=60.0, description="mean time until a lost executor is replaced, s"
     )
-    task_failures: Delay = Field(default=0.0, description="probability that a run of a task fails")
-    straggler_share: Delay = Field(default=0.0, description="probability that a run of a task is slow")
-    straggler_factor: Number = Field(default=4.0, description="factor by which a slow run takes longer")
+    task_failures: Delay = Field(default=0.0, description="probability that a task attempt fails")
+    straggler_share: Delay = Field(default=0.0, description="probability that a task attempt is slow")
+    straggler_factor: Number = Field(default=4.0, description="factor of the duration of a slow attempt")
     lost_output: Delay = Field(
-        default=0.0, description="probability that outputs are lost with executors, in the whole sequence"
+        default=0.0,
+        description="probability that in a sequence, lost executors lose the outputs of their tasks",
     )
 
     @field_validator("sources")
@@ -219,12 +222,12 @@ class SettingsSection(AttributesSection):
         return self
 
     def draw(self, seed: int) -> Setting:
-        """Draw the setting of a seed."""
+        """Draw a setting by a seed."""
         random = random_stream(seed, RandomStream.TRAINING, SETTINGS).random(
             8 + len(ERRORS) + len(FAULTS) + 1 + len(PATTERN)
         )
         source, kind, executors, delay, jobs, load, durations, tasks, *others = random.tolist()
-        # Quantities that are drawn later do not change the earlier ones.
+        # The order of the draws is fixed, so that a new quantity, which is drawn last, changes no other one.
         errors, others = others[: len(ERRORS)], others[len(ERRORS) :]
         faults, losing, pattern = others[: len(FAULTS)], others[len(FAULTS)], others[len(FAULTS) + 1 :]
         is_batch = kind < self.batches
@@ -244,14 +247,14 @@ class SettingsSection(AttributesSection):
         )
 
     def _pattern(self, uniform: list[float]) -> ArrivalPattern:
-        """Map uniform random numbers, one for each of ``PATTERN``, to an arrival pattern."""
+        """Draw an arrival pattern from uniform random numbers, one for each of ``PATTERN``."""
         burst, drift, night = (
             _drawn(getattr(self, name), each) for name, each in zip(PATTERN, uniform, strict=True)
         )
         return ArrivalPattern(round(burst), drift, night)
 
     def _faults(self, uniform: list[float], losing: float, durations: float) -> Faults:
-        """Map uniform random numbers, one for each of ``FAULTS``, and ``losing`` for lost outputs, to faults."""
+        """Draw faults from uniform random numbers, one for each of ``FAULTS``, and ``losing`` for lost outputs."""
         drawn = {name: _drawn(getattr(self, name), each) for name, each in zip(FAULTS, uniform, strict=True)}
         rate = drawn["losses_per_hour"] / durations
         return Faults(
@@ -263,7 +266,7 @@ class SettingsSection(AttributesSection):
         )
 
     def cells(self, count: int) -> list[Setting]:
-        """Return the validation settings, which do not depend on the run's seed."""
+        """Return a number of validation settings, which are the same in all runs."""
         return [self.draw(VALIDATION_SEEDS + cell) for cell in range(count)]
 
     def read(self) -> dict[str, Workload]:
@@ -276,19 +279,19 @@ class SettingsSection(AttributesSection):
 
 
 def by_cell(values: ArrayLike, cells: int) -> NDArray[np.float64]:
-    """Average values of the validation sequences, [cells * sequences], by cell: float64 [cells]."""
+    """Average values of the validation sequences, [cells * sequences], over each cell; float64 [cells]."""
     means: NDArray[np.float64] = np.asarray(values, dtype=np.float64).reshape(cells, -1).mean(axis=1)
     return means
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class SettingsConditions(Conditions):
-    """Conditions in which each seed has its own cluster and jobs.
+    """Conditions in which each seed has its own cluster and jobs (domain randomisation).
 
     Args:
-        cluster: settings common to all clusters.
-        settings: distribution of the settings.
-        sources: workload by source.
+        cluster: configuration common to all clusters.
+        settings: distribution of settings.
+        sources: workload by name of the source.
         cells: number of validation settings.
         per_cell: number of consecutive validation sequences that share a setting.
     """
@@ -336,7 +339,7 @@ class SettingsConditions(Conditions):
         return self.attributes.draw(replace(drawn, profiles=jobs, prior=prior))
 
     def _interval_ms(self, setting: Setting, load: float) -> float:
-        """Return the mean time between arrivals at this load, ms."""
+        """Return the mean time between arrivals that gives this load, ms."""
         num_tasks, mean_ms = self._stages[setting.source]
         left = np.maximum(1, np.rint(setting.tasks * num_tasks))
         work_ms = setting.durations * float(left @ mean_ms) / len(self.sources[setting.source].profiles)
@@ -356,6 +359,6 @@ class SettingsConditions(Conditions):
 
     @cached_property
     def _examples(self) -> JobSequence:
-        """Unscaled jobs of all sources."""
+        """Jobs of all sources, without factors of a setting."""
         profiles = tuple(profile for source in self.sources.values() for profile in source.profiles)
         return JobSequence(profiles, np.zeros(len(profiles)))

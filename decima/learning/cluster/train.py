@@ -1,7 +1,7 @@
-"""Training on clusters: an iteration from top to bottom, and ``train_policy``.
+"""Training on clusters: an iteration of reinforcement learning from top to bottom, and ``train_policy``.
 
-``learn`` rolls out the planned episodes, computes advantages and updates the policy. The loop around it, with
-checkpoints, is ``decima.learning.loop``.
+``ClusterTraining.learn`` rolls out the planned episodes, computes advantages and updates the policy. The loop around
+``learn``, with validation and checkpoints, is ``decima.learning.loop``.
 """
 
 from __future__ import annotations
@@ -61,9 +61,9 @@ __all__ = ["ClusterTraining", "train_policy"]
 
 Item = TypeVar("Item")
 
-#: Number of sequences from which the training distribution is estimated; the second if each has its own setting.
+#: Number of sequences from which the training distribution is estimated: without, and with ``settings``.
 MEASURED, MEASURED_SETTINGS = 20, 300
-#: Maximum number of sequences that are validated in one work item, between two progress messages.
+#: Maximum number of validation sequences in a work item; progress is reported after each work item.
 FEW = 4
 #: Added to the standard deviation in the normalisation of advantages.
 TINY = 1e-9
@@ -71,13 +71,13 @@ HEURISTICS = "heuristics on the validation sequences"
 
 
 class ClusterTraining(TrainingLoop[TrainingConfig]):
-    """Training run on a cluster, see ``TrainingLoop``.
+    """Training run on clusters, see ``TrainingLoop``.
 
-    Results are the objective on each validation sequence, [n], ms, see ``decima.evaluation.run.objective_ms``.
+    Results are objectives on each validation sequence, [n], ms, see ``decima.evaluation.run.objective_ms``.
 
     Attributes:
-        policy: the policy that is trained.
-        average: exponential moving average of its weights, which is less noisy; it is validated and saved.
+        policy: policy that is trained.
+        average: exponential moving average of the policy's weights, which is less noisy; it is validated and saved.
         advantages: computes the advantages of samples.
     """
 
@@ -99,7 +99,7 @@ class ClusterTraining(TrainingLoop[TrainingConfig]):
     # An iteration.
 
     def learn(self, iteration: int) -> dict[str, float]:
-        """Run the episodes of an iteration, compute advantages, and update the policy; see ``TrainingLoop``."""
+        """Run the episodes of an iteration, compute advantages, and update the policy; see ``TrainingLoop.learn``."""
         if self.config.update.algorithm == "dcl":
             return self._improve(iteration)
         config, update, progress = self.config, self.config.update, iteration / self.config.iterations
@@ -155,7 +155,7 @@ class ClusterTraining(TrainingLoop[TrainingConfig]):
         return metrics | updated | self._limits.metrics
 
     def _improve(self, iteration: int) -> dict[str, float]:
-        """Run an iteration of deep controlled learning: label states by simulation, and learn the labels."""
+        """Run an iteration of deep controlled learning: label states by simulation, then learn the labels."""
         config, update, begun_s = self.config, self.config.update, self.cpu_s
         plans = [[plan] for group in plan_iteration(config, iteration) for plan in group]
         parts = self._map(partial(label_plans, self.policy.arrays, config.dcl), plans)
@@ -196,13 +196,13 @@ class ClusterTraining(TrainingLoop[TrainingConfig]):
         }
 
     def _move_average(self) -> None:
-        """Move the average of the weights towards the policy."""
+        """Update the exponential moving average of the policy's weights."""
         with torch.no_grad():
             for mean, weight in zip(self.average.parameters(), self.policy.parameters(), strict=True):
                 mean.lerp_(weight, 1 - self.config.update.ema_decay)
 
     def _check_updated(self, updated: object) -> None:
-        """Refuse metrics of a custom algorithm that are not numbers or have unknown names."""
+        """Raise if a metric of a custom algorithm is not a number or has an unknown name."""
         expected = "metrics by name, such as loss, entropy, gradient_norm and steps"
         if not isinstance(updated, dict):
             raise self._algorithm.wrong("update.algorithm", f"{expected}, gave {type(updated).__name__}")
@@ -273,25 +273,25 @@ class ClusterTraining(TrainingLoop[TrainingConfig]):
         if (name := validation_metric(self.config.cluster.reward)) not in measured:
             measured[name] = mean / 1000
         reference = float(np.mean(self._reference[HINDSIGHT]))
-        # Costs of deadlines may be 0: then the improvement is the absolute one, in s.
+        # A reference objective such as tardiness may be 0: then the improvement is absolute, in s.
         improvement = (1 - mean / reference if reference else -mean / 1000) - penalty
         return Validation(mean / 1000, reference / 1000, improvement, objective.tolist(), measured)
 
     @property
     def _references(self) -> list[str]:
-        """With settings: schedulers of the validation; the last one is the reference scheduler."""
+        """Names of the heuristics in a validation with settings; the last one is the reference scheduler."""
         return list(dict.fromkeys(("fair", self.config.validation.against)))
 
     def _over_cells(self, objective_ms: NDArray[np.float64], penalty: float) -> Validation:
         changes = self._changes(objective_ms, self._reference)
         mean = fmean(change.mean for change in changes)
-        # Of many settings with few sequences, one is worse by chance: count only losses beyond the interval.
+        # With many cells of few sequences, some cell is worse by chance: only losses beyond the interval count.
         worst = max(0.0, *(float(change.mean - np.nan_to_num(change.half_width)) for change in changes))
         measured = {"validation_change_mean": mean, "validation_change_worst": worst}
         return Validation(mean, 0.0, -mean - worst - penalty, objective_ms.tolist(), measured)
 
     def _changes(self, own: ArrayLike, results: Mapping[str, Any]) -> list[Interval]:
-        """Return the relative change of each cell's mean against the reference scheduler, paired by sequence."""
+        """Return the relative change of each cell against the reference scheduler, paired by sequence."""
         cells = self.config.validation.cells
         reference = np.reshape(results[self._references[-1]], (cells, -1))
         relative = (np.reshape(own, (cells, -1)) - reference) / reference.mean(axis=1, keepdims=True)
@@ -339,7 +339,7 @@ class ClusterTraining(TrainingLoop[TrainingConfig]):
         return described | {
             "set": f"{validation.cells} settings, {validation.sequences} sequences each; times are seconds",
             "against": f"{validation.against} on average over these settings, "
-            "with what the worst one loses for certain",
+            "with the loss of the worst setting beyond its interval",
             "cells": [
                 {
                     "setting": str(setting),
@@ -352,7 +352,7 @@ class ClusterTraining(TrainingLoop[TrainingConfig]):
 
     @cached_property
     def _trained_on(self) -> dict[str, Any]:
-        """Training distribution; cached, as it is the same at every checkpoint and slow to measure."""
+        """Training distribution; cached, since the measurement is slow and the same at every checkpoint."""
         measured = MEASURED if self.config.settings is None else MEASURED_SETTINGS
         seeds = self.config.training_seeds[:measured]
         return evaluation_setting(self._conditions, seeds).model_dump(mode="json", exclude_none=True)
@@ -365,14 +365,14 @@ class ClusterTraining(TrainingLoop[TrainingConfig]):
 
 
 def _shares(items: Sequence[Item], count: int, most: int | None = None) -> list[list[Item]]:
-    """Split into ``count`` parts, or more if a part would have more than ``most`` items; in order."""
+    """Split items, in order, into ``count`` parts, or more parts so that no part has more than ``most`` items."""
     num_parts = count if most is None else max(count, -(-len(items) // most))
     places = np.array_split(np.arange(len(items)), min(num_parts, len(items)))
     return [[items[place] for place in part] for part in places]
 
 
 def _standardised(values: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Standardise to mean 0 and standard deviation 1, if the values vary."""
+    """Normalise values to mean 0 and standard deviation 1 (0 if the values are equal)."""
     return (values - values.mean()) / (values.std() + TINY) if values.size else values
 
 
@@ -400,17 +400,17 @@ def train_policy(
 ) -> TrainingResult[TrainingConfig]:
     """Train a policy, as ``decima train`` does.
 
-    The folder receives ``policy.npz``, the policy that was best on the validation sequences, its card, all settings,
-    metrics and a checkpoint. The same settings give the same policy, bit for bit on a CPU.
+    The folder receives ``policy.npz`` (the best policy on the validation sequences), its card, all settings, metrics
+    and a checkpoint. The same settings give the same policy, bit for bit on a CPU.
 
     Args:
-        config: settings, name of a recipe such as ``quick``, or YAML file; None for the settings in the folder of a
-            run to resume.
-        out: the folder.
-        workload: replaces the jobs of ``config``: ``tpch``, ``synthetic``, a workload file, or a folder of published
-            TPC-H profiles.
-        overrides: settings that replace those of ``config``, such as ``"iterations=20"``.
-        resume: continue from the folder's checkpoint.
+        config: settings, name of a recipe such as ``quick``, or path of a YAML file; None for the settings in the
+            folder of a run to resume.
+        out: folder of the run.
+        workload: workload instead of that of ``config``: ``tpch``, ``synthetic``, a workload file, or a folder of the
+            published TPC-H profiles.
+        overrides: texts that replace settings of ``config``, such as ``"iterations=20"``.
+        resume: whether to continue from the checkpoint in the folder.
         device: device of the updates, ``cpu`` or ``cuda``; episodes always run on CPUs.
         workers: workers that run episodes, see ``check_workers``; they do not change the results.
         command: command line, saved in the policy file.
@@ -418,8 +418,8 @@ def train_policy(
         on_progress: progress callback, called with the name of the phase, the finished part and the total.
 
     Raises:
-        TrainingError: the settings are malformed, or see ``TrainingLoop``.
-        KeyboardInterrupt: Ctrl-C before the first iteration; later, the result has ``interrupted`` set.
+        TrainingError: the settings are malformed; or see ``TrainingLoop``.
+        KeyboardInterrupt: Ctrl-C before iteration 0 is validated; later, the result has ``interrupted`` set.
         DivergedError: a loss, gradient or probability is not finite.
         WorkloadError: the workload cannot be read.
         Exception: see ``TrainingLoop``.

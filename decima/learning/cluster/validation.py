@@ -1,6 +1,6 @@
-"""Validation: greedy episodes of the policy, and of heuristics, on held-out sequences.
+"""Validation: greedy episodes of the policy, and episodes of heuristics, on held-out job sequences.
 
-The functions are work items of worker processes, whose first argument is ``rollout.Shared``. Needs no PyTorch.
+Most functions run as work items of worker processes, with ``rollout.Shared`` as an argument. Needs no PyTorch.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ __all__ = [
 def evaluate_policy(
     conditions: Conditions, policy: Actor | Policy, seeds: Sequence[int]
 ) -> NDArray[np.float64]:
-    """Run greedy episodes of a policy; return mean JCT, makespan and objective of each sequence, [n, 3], ms.
+    """Run greedy episodes of a policy on the job sequences of n seeds.
 
     Returns:
-        float64 [n, 3]; see ``decima.evaluation.run.objective_ms`` for the objective.
+        float64 [n, 3], ms: mean JCT, makespan and objective (``decima.evaluation.run.objective_ms``) by sequence.
 
     Raises:
         NotFiniteError: a weight of the policy is not finite.
@@ -62,12 +62,12 @@ def evaluate_policy(
 def evaluate_weights(
     weights: dict[str, NDArray[np.float32]], shared: Shared, seeds: Sequence[int]
 ) -> NDArray[np.float64]:
-    """Call ``evaluate_policy`` with a policy that is given by its weights."""
+    """Run ``evaluate_policy`` for a policy with the given weights."""
     return evaluate_policy(shared.conditions, make_actor(shared.policy, weights), seeds)
 
 
 def reference_row(shared: Shared, seed: int) -> NDArray[np.float64]:
-    """Run fair, and weighted fair with each of ``ALPHAS``; return their objectives, float64 [42], ms."""
+    """Run fair, and weighted fair with each of ``ALPHAS``, on a sequence; return objectives, float64 [42], ms."""
     conditions, cluster = shared.conditions, shared.conditions.cluster_of(seed)
     return np.array(
         [fair_ms(conditions, seed), *sweep_ms(cluster, conditions.sequence(seed), cluster.reward)]
@@ -75,10 +75,10 @@ def reference_row(shared: Shared, seed: int) -> NDArray[np.float64]:
 
 
 def reference_results(table: NDArray[np.float64]) -> dict[str, list[float]]:
-    """Return the objective on each sequence, [n], ms, of fair and of tuned weighted fair.
+    """Return the objective of fair and of tuned weighted fair on each of n sequences, by scheduler, [n], ms.
 
-    The alpha of weighted fair is the best for all sequences or, in hindsight, the best for each: the strongest
-    baseline.
+    Weighted fair is tuned twice: with the best alpha for all sequences, and, in hindsight, with the best alpha of each
+    sequence, which is the reference scheduler.
 
     Args:
         table: float64 [n, 42], rows of ``reference_row``.
@@ -94,12 +94,12 @@ def reference_results(table: NDArray[np.float64]) -> dict[str, list[float]]:
 
 
 def scheduler_ms(shared: Shared, work: tuple[str, int]) -> float:
-    """Run a scheduler, given by name, on the sequence of a seed; return its objective, ms."""
+    """Run a scheduler on a job sequence, given as (name, seed); return the objective, ms."""
     return _objective_ms(shared.conditions, *work)
 
 
 def fair_ms(conditions: Conditions, seed: int) -> float:
-    """Return the objective of fair sharing on a sequence, ms: a fingerprint of workload and simulator."""
+    """Return the objective of fair sharing on a job sequence, ms: a fingerprint of workload and simulator."""
     return _objective_ms(conditions, "fair", seed)
 
 

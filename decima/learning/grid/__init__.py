@@ -1,1 +1,1 @@
-"""Training on a grid: DeepRM (HotNets 2016), its CNN and multi-machine variant, and A2cScheduler."""
+"""Training on DeepRM's grid: DeepRM (HotNets 2016), its CNN and multi-machine variants, and A2cScheduler."""

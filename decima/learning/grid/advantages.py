@@ -1,6 +1,6 @@
-"""Returns and baselines of grid episodes in lock-step: S actions in each of N episodes.
+"""Returns and baselines of N grid episodes in lock-step, with S actions in each.
 
-The clock of a grid advances in steps. An action that books a job does not advance it, and causes no discount.
+The clock of a grid advances in steps. An action that books a job does not advance the clock, and causes no discount.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ Floats = NDArray[np.float64]
 
 
 def returns_to_go(rewards: Floats, clock: NDArray[np.int32], discount: float = 1.0) -> Floats:
-    """Compute the discounted sum of rewards from each action on, float64 [S, N].
+    """Compute returns: the discounted sum of rewards from each action on, float64 [S, N].
 
     Args:
-        rewards: float64 [S, N].
-        clock: int32 [S + 1, N], before each action and at the end.
+        rewards: float64 [S, N], reward of each action.
+        clock: int32 [S + 1, N], clock before each action and at the end.
         discount: discount per step of the clock.
     """
     return accumulate(rewards, _discounts(clock, discount))
@@ -31,19 +31,19 @@ def returns_to_go(rewards: Floats, clock: NDArray[np.int32], discount: float = 1
 def n_step_returns(
     rewards: Floats, clock: NDArray[np.int32], values: Floats, steps: int, discount: float = 1.0
 ) -> Floats:
-    """Compute n-step returns: the rewards of n actions plus the bootstrap value, float64 [S, N].
+    """Compute n-step returns: the rewards of n actions plus the critic's bootstrap value, float64 [S, N].
 
     Args:
-        rewards: float64 [S, N].
-        clock: int32 [S + 1, N].
-        values: float64 [S + 1, N], values of a critic before each action and at the end.
-        steps: number of actions n.
+        rewards: float64 [S, N], reward of each action.
+        clock: int32 [S + 1, N], clock before each action and at the end.
+        values: float64 [S + 1, N], the critic's values before each action and at the end.
+        steps: number n of actions.
         discount: discount per step of the clock.
     """
     length, discounts = len(rewards), _discounts(clock, discount)
     returns = values[np.minimum(np.arange(length) + steps, length)]
     for ahead in range(min(steps, length) - 1, -1, -1):
-        first = length - ahead  # later actions have fewer than n actions left
+        first = length - ahead  # after later actions, fewer than n actions are left
         returns[:first] = rewards[ahead:] + discounts[ahead:] * returns[:first]
     return returns
 
@@ -54,21 +54,20 @@ def _discounts(clock: NDArray[np.int32], discount: float) -> Floats:
 
 
 def time_baseline(returns: Floats, clock: NDArray[np.int32], per_set: int) -> Floats:
-    """Input-dependent baseline: the mean of the other episodes of the same job set at the same time.
+    """Input-dependent baseline: the mean of the other episodes of the same job set at the same time, float64 [S, N].
 
-    The value of an episode at a time is the return of its first action at that time, 0 without one.
+    The value of an episode at a time is the return of its first action at that time; 0 if there is no action.
 
     Args:
-        returns: float64 [S, N]; episodes of a set are consecutive.
-        clock: int32 [S, N] or longer.
+        returns: float64 [S, N], returns; episodes of a set are consecutive.
+        clock: int32 [S, N] or longer, clock before each action.
         per_set: number of episodes of a set, at least 2.
-
-    Returns:
-        float64 [S, N].
     """
     episodes = np.arange(returns.shape[1])
     by_time = np.zeros((returns.shape[1], int(clock.max()) + 1))
-    for step in range(len(returns) - 1, -1, -1):  # the first action at a time is written last
+    for step in range(
+        len(returns) - 1, -1, -1
+    ):  # backwards, so that the first action at a time overwrites later ones
         by_time[episodes, clock[step]] = returns[step]
     sets = by_time.reshape(-1, per_set, by_time.shape[1])
     others = (sets.sum(axis=1, keepdims=True) - sets) / (per_set - 1)
@@ -85,11 +84,11 @@ def action_baseline(returns: Floats, clock: NDArray[np.int32], per_set: int) -> 
 
 
 def no_baseline(returns: Floats, clock: NDArray[np.int32], per_set: int) -> Floats:
-    """Return zeros; arguments as in ``time_baseline``."""
+    """No baseline: zeros, float64 [S, N]; arguments as in ``time_baseline``."""
     return np.zeros_like(returns)
 
 
-#: Setting ``update.baseline`` -> its function.
+#: Value of the setting ``update.baseline`` -> function.
 BASELINES: dict[str, Callable[[Floats, NDArray[np.int32], int], Floats]] = {
     "time": time_baseline,
     "action": action_baseline,

@@ -1,4 +1,4 @@
-"""Settings of a training on a grid (``decima deeprm train``), read from YAML."""
+"""Settings of a training on DeepRM's grid (``decima deeprm train``), read from YAML."""
 
 from __future__ import annotations
 
@@ -24,24 +24,24 @@ RECIPES = Recipes(resources.files("decima.learning.grid") / "recipes")
 
 
 class JobsSection(Section):
-    """Jobs: DeepRM's distributions, or a log."""
+    """Jobs: drawn from DeepRM's distributions, or from a log."""
 
     distribution: Literal["code", "paper", "coarse"] = Field(
         default="code",
-        description="DeepRM's jobs: of its code, of its paper, or about those of its paper on 10 units",
+        description="distribution of DeepRM's jobs: of its code, of its paper, or of its paper rounded to 10 units",
     )
     log: Path | None = Field(
-        default=None, description="draw jobs from this log in Standard Workload Format instead"
+        default=None, description="log in Standard Workload Format (SWF) from which jobs are drawn instead"
     )
     load: Positive | tuple[Positive, ...] | None = Field(
         default=0.7,
-        description="average share of each resource that jobs need; several loads are taken in turn",
+        description="average share of each resource that jobs need; sets take loads of a list in turn",
     )
     rate: Share | tuple[Share, ...] | None = Field(
         default=None,
-        description="probability that a job enters in a step, instead of a load; several are taken in turn",
+        description="probability that a job arrives in a step, instead of a load; sets take rates of a list in turn",
     )
-    steps: Count = Field(default=50, description="steps in which jobs enter")
+    steps: Count = Field(default=50, description="number of steps in which jobs arrive")
 
     @model_validator(mode="after")
     def _check(self) -> JobsSection:
@@ -64,11 +64,11 @@ class JobsSection(Section):
         return draw_jobs(jobs, load=self.load, rate=self.rate, steps=self.steps, sets=sets, seed=seed)
 
     def distribution_on(self, grid: GridConfig) -> JobDistribution:
-        """Return the distribution of jobs; loads are shares of all machines."""
+        """Return the distribution of jobs, scaled so that loads are shares of all machines."""
         return replace(DISTRIBUTIONS[self.distribution], slots=grid.machines * grid.units)
 
     def loads(self, grid: GridConfig) -> tuple[float, ...]:
-        """Return the loads that are used in turn."""
+        """Return the loads that sets take in turn."""
         if self.load is not None:
             return self.load if isinstance(self.load, tuple) else (self.load,)
         assert self.rate is not None
@@ -79,17 +79,18 @@ class JobsSection(Section):
 class EpisodesSection(Section):
     """Episodes of an iteration."""
 
-    sets: Count = Field(default=100, description="sets of jobs to train on")
-    per_set: int = Field(default=20, ge=2, description="episodes of each set")
-    at_once: Count = Field(default=25, description="sets in one pass, which bounds memory")
+    sets: Count = Field(default=100, description="number of training sets of jobs")
+    per_set: int = Field(default=20, ge=2, description="number of episodes of each set")
+    at_once: Count = Field(default=25, description="sets in one pass; limits memory")
     lockstep: Count | None = Field(
         default=None,
-        description="sets of a pass whose episodes run in lock-step, null for all; workers run one lock-step at a time",
+        description="sets whose episodes run in lock-step, in one work item of a worker; null for all sets of a pass",
     )
-    fresh: bool = Field(default=False, description="draw new sets in each iteration")
+    fresh: bool = Field(default=False, description="whether each iteration draws new sets")
     mask: Mask = Field(
         default="startable",
-        description="allowed actions: all; bookable jobs and void; or startable jobs and void",
+        description="allowed actions: all; bookable, jobs that can be booked, and void; startable, jobs that can start "
+        "at once, and void",
     )
 
 
@@ -97,25 +98,27 @@ class UpdateSection(Section):
     """Update of the networks from episodes."""
 
     algorithm: Literal["reinforce", "a2c"] = Field(
-        default="reinforce", description="reinforce as in DeepRM, or a2c as in A2cScheduler"
+        default="reinforce", description="REINFORCE as in DeepRM, or A2C (actor-critic) as in A2cScheduler"
     )
-    optimiser: Literal["rmsprop", "adam"] = Field(default="rmsprop", description="with decay 0.9; or Adam")
-    learning_rate: LearningRate = Field(default=0.001, description="at the beginning")
+    optimiser: Literal["rmsprop", "adam"] = Field(
+        default="rmsprop", description="RMSprop, decay 0.9; or Adam"
+    )
+    learning_rate: LearningRate = Field(default=0.001, description="learning rate at the beginning")
     final_learning_rate: LearningRate = Field(
-        default=0.001, description="at the end; it decays geometrically"
+        default=0.001, description="learning rate at the end; decays geometrically"
     )
     baseline: Literal["time", "action", "none"] = Field(
         default="time",
-        description="mean of a set's episodes at the same time, or after as many actions, which is subtracted",
+        description="baseline: mean of a set's episodes at the same time, or after the same number of actions; or none",
     )
     step: Literal["iteration", "group"] = Field(
-        default="iteration", description="one gradient step from all sets, or one from each pass"
+        default="iteration", description="one gradient step from all sets, or one from the sets of each pass"
     )
     discount: Share = Field(default=1.0, description="discount of a reward per step of the clock")
     entropy: Weight = Field(default=0.0, description="weight of the entropy bonus")
-    normalise: bool = Field(default=False, description="divide advantages by their standard deviation")
-    td_steps: Count = Field(default=5, description="actions before the critic's bootstrap value; a2c only")
-    critic_learning_rate: LearningRate = Field(default=0.001, description="of the critic; a2c only")
+    normalise: bool = Field(default=False, description="whether advantages get standard deviation 1")
+    td_steps: Count = Field(default=5, description="n of n-step returns; a2c only")
+    critic_learning_rate: LearningRate = Field(default=0.001, description="critic's learning rate; a2c only")
     critic_epochs: Count = Field(
         default=1, description="epochs of the critic over the states of a pass; a2c only"
     )
@@ -125,21 +128,21 @@ class UpdateSection(Section):
 
 
 class CloningSection(config.CloningSection):
-    """Behaviour cloning: before reinforcement learning, the choices of a heuristic are learned."""
+    """Behaviour cloning: before reinforcement learning, the policy learns the choices of a heuristic."""
 
-    heuristic: Literal["sjf", "packer", "tetris"] = Field(default="sjf", description="the heuristic to clone")
-    sets: Count = Field(default=500, description="sets of jobs that the heuristic books")
-    learning_rate: LearningRate = Field(default=0.001, description="of Adam")
+    heuristic: Literal["sjf", "packer", "tetris"] = Field(default="sjf", description="heuristic to clone")
+    sets: Count = Field(default=500, description="number of sets of jobs that the heuristic schedules")
+    learning_rate: LearningRate = Field(default=0.001, description="learning rate of a separate Adam")
 
 
 class ValidationSection(config.ValidationSection):
-    """Validation on held-out sets."""
+    """Validation on held-out sets of jobs."""
 
-    sets: Count = Field(default=100, description="number of sets")
+    sets: Count = Field(default=100, description="number of validation sets")
 
 
 class DeepRMConfig(config.RunConfig):
-    """Settings of a training run on a grid. They determine its results, bit for bit on a CPU."""
+    """Settings of a training run on DeepRM's grid. They determine its results, bit for bit on a CPU."""
 
     grid: GridSection = GridSection()
     jobs: JobsSection = JobsSection()
@@ -148,12 +151,12 @@ class DeepRMConfig(config.RunConfig):
     update: UpdateSection = UpdateSection()
     start: str | None = Field(
         default=None,
-        description="policy file of a network of the same sizes to begin with; without behaviour cloning",
+        description="initial policy (warm start): a file, with a network of the same sizes; excludes behaviour cloning",
     )
     behaviour_cloning: CloningSection | None = None
     validation: ValidationSection = ValidationSection()
 
     @property
     def policy(self) -> GridPolicyConfig:
-        """Configuration of the network for its policy file."""
+        """Configuration of the policy for its policy file."""
         return GridPolicyConfig(grid=self.grid, network=self.network, mask=self.episodes.mask)

@@ -1,4 +1,4 @@
-"""Rollouts on grids: episodes in lock-step, with one pass through the network for all running episodes."""
+"""Rollouts on DeepRM's grid: episodes in lock-step, with one pass of the network for all running episodes."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ __all__ = ["Episodes", "Recorder", "Seen", "join", "roll_out", "roll_out_sets"]
 
 @dataclass(frozen=True, eq=False)
 class Seen:
-    """Observations and actions of episodes: n pictures in S steps, in the order of the steps.
+    """Pictures and actions of N episodes in lock-step: n pictures in S steps, step by step.
 
     Attributes:
-        counts: int64 [S], number of pictures of each step.
-        episode: int64 [n], ascending in each step.
+        counts: int64 [S], number of pictures in each step.
+        episode: int64 [n], episode of each picture, ascending in each step.
         pictures: uint8 or float32 [n, H, W].
         allowed: bool [n, actions], action mask; None if all actions are allowed.
-        action: int64 [n], chosen action; None if there was no choice.
+        action: int64 [n], chosen action; None for states without a choice.
     """
 
     counts: NDArray[np.int64]
@@ -45,13 +45,13 @@ class Seen:
         return self.episode.size
 
     def steps(self) -> Iterator[slice]:
-        """Iterate over the slices of the steps."""
+        """Iterate over the slices of the pictures of each step."""
         ends = np.cumsum(self.counts).tolist()
         return map(slice, [0, *ends[:-1]], ends)
 
     @staticmethod
     def of(steps: Sequence[Steps]) -> Seen:
-        """Concatenate the choices of all steps."""
+        """Concatenate the inputs and actions of all steps."""
         allowed = [step.allowed.numpy() for step in steps if step.allowed is not None]
         return Seen(
             counts=np.array([len(step.episode) for step in steps], dtype=np.int64),
@@ -64,12 +64,12 @@ class Seen:
 
 @dataclass(frozen=True, eq=False)
 class Episodes:
-    """N episodes in lock-step; an episode that has ended has rewards of 0 and a constant clock.
+    """N episodes in lock-step; after its end, an episode has rewards of 0 and a constant clock.
 
     Attributes:
-        choices: pictures and actions of S steps, where the policy had a choice.
-        rewards: float64 [S, N].
-        clock: int32 [S + 1, N], before each action and at the end.
+        choices: pictures and actions where the policy had a choice, of S steps.
+        rewards: float64 [S, N], reward of each action.
+        clock: int32 [S + 1, N], clock before each action and at the end.
         record: record of the jobs.
         states: pictures of all running episodes before each step; None if not kept.
     """
@@ -82,11 +82,11 @@ class Episodes:
 
 
 class Recorder:
-    """Scheduler whose decisions are recorded in the form of ``Actor``.
+    """Records the decisions of a scheduler like those of an ``Actor``, for behaviour cloning.
 
     Args:
-        heuristic: the scheduler.
-        mask: action mask that defines where there is a choice; see ``Actor``.
+        heuristic: scheduler to record.
+        mask: action mask, which defines where there is a choice; see ``Actor``.
     """
 
     def __init__(self, heuristic: GridScheduler, mask: Mask = "startable") -> None:
@@ -94,7 +94,7 @@ class Recorder:
         self.mask = mask
 
     def decide(self, grid: Grid) -> tuple[NDArray[np.int64], Steps]:
-        """Return the actions, int64 [N], and the steps with a choice."""
+        """Return an action for each of N episodes, int64 [N], and the steps with a choice."""
         actions = self.heuristic(grid)
         asked, pictures, allowed = look(grid, self.mask)
         return actions, Steps(asked, pictures, allowed, torch.from_numpy(actions[asked]))
@@ -107,13 +107,13 @@ def roll_out(
     keep_states: bool = False,
     on_step: Callable[[int, int], None] = lambda done, total: None,
 ) -> Episodes:
-    """Run the grid's episodes to their end.
+    """Run the episodes of a grid to their ends in lock-step.
 
     Args:
         grid: new episodes.
-        actor: chooses the actions.
-        keep_states: keep the pictures before each step.
-        on_step: called after each step with the number of episodes that have ended, and of all.
+        actor: scheduler that chooses the actions.
+        keep_states: whether to keep the pictures before each step, for a critic.
+        on_step: progress callback, called with the number of finished episodes and of all episodes.
 
     Raises:
         NotFiniteError: the network returns scores that are not finite.
@@ -141,11 +141,11 @@ def roll_out(
 def roll_out_sets(
     weights: dict[str, NDArray[np.float32]], config: DeepRMConfig, work: tuple[JobSets, np.random.Generator]
 ) -> Episodes:
-    """Run the episodes of some job sets with the network of these weights; a work item."""
+    """Run the episodes of some job sets with a network of the given weights; a work item."""
     sets, random = work
-    with torch.device("meta"):  # no initialisation, which would use random numbers
+    with torch.device("meta"):  # without initialisation, which would draw random numbers
         network = config.policy.build()
-    # Copies, because Ray's arrays are read-only.
+    # Copies, since Ray's arrays are read-only.
     network.load_state_dict({name: torch.tensor(array) for name, array in weights.items()}, assign=True)
     grid = Grid(config.grid.build(), sets[np.repeat(np.arange(len(sets)), config.episodes.per_set)])
     actor = Actor(network, random, mask=config.episodes.mask)
@@ -153,11 +153,11 @@ def roll_out_sets(
 
 
 def join(parts: Sequence[Episodes], jobs: JobSets) -> Episodes:
-    """Join episodes as if they had run in one lock-step.
+    """Join groups of episodes as if they had run in one lock-step.
 
     Args:
-        parts: the episodes, in order.
-        jobs: the jobs of all of them.
+        parts: groups of episodes, in order.
+        jobs: jobs of all episodes.
     """
     length = max(len(part.rewards) for part in parts)
     rewards = [np.pad(part.rewards, ((0, length - len(part.rewards)), (0, 0))) for part in parts]
@@ -178,10 +178,8 @@ def join(parts: Sequence[Episodes], jobs: JobSets) -> Episodes:
 
 
 def _join(parts: Sequence[Seen], sizes: Sequence[int], length: int) -> Seen:
-    """Join the records of parts of ``sizes`` episodes, step by step."""
-    if (
-        len(parts) == 1 and parts[0].pictures.flags.writeable
-    ):  # Ray's arrays are read-only, which PyTorch warns about
+    """Join pictures and actions of groups with ``sizes`` episodes, step by step."""
+    if len(parts) == 1 and parts[0].pictures.flags.writeable:  # Ray's arrays are read-only: PyTorch warns
         return parts[0]
     step = np.concatenate([np.repeat(np.arange(len(part.counts)), part.counts) for part in parts])
     order = np.argsort(step, kind="stable")

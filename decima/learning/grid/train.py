@@ -1,6 +1,6 @@
-"""Training on grids: REINFORCE as in DeepRM, and advantage actor-critic (A2C) as in A2cScheduler.
+"""Training on DeepRM's grid: REINFORCE as in DeepRM, and advantage actor-critic (A2C) as in A2cScheduler.
 
-The loop around it, with checkpoints, is ``decima.learning.loop``.
+The loop around an iteration, with validation and checkpoints, is ``decima.learning.loop``.
 """
 
 from __future__ import annotations
@@ -38,21 +38,21 @@ from workloads.grid_jobs import JobSets
 
 __all__ = ["VALIDATION_SEED", "GridTraining"]
 
-#: Offsets of seeds of job sets, like ``TRAINING_SEED``.
+#: Offsets of the seeds of validation sets and of sets for behaviour cloning, like ``TRAINING_SEED``.
 VALIDATION_SEED, CLONING_SEED = 2_000_000, 3_000_000
-#: Distance between the seeds of the fresh sets of two iterations.
+#: Distance between the seeds of fresh sets of consecutive iterations.
 FRESH = 10_000_000
 
 
 class GridTraining(TrainingLoop[DeepRMConfig]):
-    """Training run on a grid, see ``TrainingLoop``.
+    """Training run on DeepRM's grid, see ``TrainingLoop``.
 
-    Several workers need ``episodes.lockstep``. Results are the means on the validation sets by measure, see
+    More than one worker requires ``episodes.lockstep``. Results are means on the validation sets by measure, see
     ``decima.evaluation.grid.MEASURES``.
 
     Raises:
         WorkloadError: the jobs cannot be drawn, or do not fit the grid.
-        ConfigError: there is no such grid.
+        ConfigError: the grid is not possible.
         TrainingError: several workers without ``episodes.lockstep``, or see ``TrainingLoop``.
     """
 
@@ -105,7 +105,7 @@ class GridTraining(TrainingLoop[DeepRMConfig]):
     # An iteration.
 
     def learn(self, iteration: int) -> dict[str, float]:
-        """Run the episodes of an iteration, pass by pass, and update the networks; see ``TrainingLoop``."""
+        """Run the episodes of an iteration, pass by pass, and update the networks; see ``TrainingLoop.learn``."""
         episodes, rates, begun_s = self.config.episodes, self._rates(iteration), self.cpu_s
         for name, optimiser in self.optimisers.items():
             optimiser.param_groups[0]["lr"] = rates[name]
@@ -127,7 +127,7 @@ class GridTraining(TrainingLoop[DeepRMConfig]):
     def _roll_out(self, sets: JobSets, iteration: int, first: int, random: np.random.Generator) -> Episodes:
         """Run the episodes of some sets; ``first`` is the index of the first set in the iteration.
 
-        In one lock-step they draw from ``random``; in several, each draws from its own stream.
+        A single lock-step draws from ``random``; of several, each draws from its own random stream.
         """
         size, per_set = self.config.episodes.lockstep, self.config.episodes.per_set
         work = [(sets, random)]
@@ -144,10 +144,10 @@ class GridTraining(TrainingLoop[DeepRMConfig]):
         return join(parts, sets[np.repeat(np.arange(len(sets)), per_set)])
 
     def _learn_from(self, run: Episodes, random: np.random.Generator, tally: _Tally) -> None:
-        """Accumulate the gradient of a group of sets, and fit the critic.
+        """Accumulate the policy gradient of the episodes of a pass, and fit the critic.
 
-        Without a critic the advantage is the return (DeepRM, section 3.3), with one the n-step return minus the
-        value; the baseline is subtracted from either.
+        The advantage is the return (DeepRM, section 3.3), or with a critic the n-step return minus the value; in both
+        cases minus the baseline.
         """
         update, per_set = self.config.update, self.config.episodes.per_set
         if update.algorithm == "a2c":
@@ -163,7 +163,7 @@ class GridTraining(TrainingLoop[DeepRMConfig]):
         tally.add_episodes(run, per_set)
 
     def _add_gradients(self, choices: Seen, advantages: NDArray[np.float64], tally: _Tally) -> None:
-        """Accumulate the policy gradient of all choices; advantages are those of all episodes, [S, N]."""
+        """Accumulate the policy gradient of all choices, given the advantages of all episodes, [S, N]."""
         steps = list(choices.steps())
         asked = [row[choices.episode[own]] for own, row in zip(steps, advantages, strict=True)]
         if self.config.update.normalise and len(choices):
@@ -180,7 +180,7 @@ class GridTraining(TrainingLoop[DeepRMConfig]):
     # The critic of A2cScheduler.
 
     def _values(self, run: Episodes) -> NDArray[np.float64]:
-        """Compute the critic's value of each state, float64 [S + 1, N]; 0 after the end."""
+        """Return the critic's value of each state, float64 [S + 1, N]; 0 after the end of an episode."""
         values, critic, states = np.zeros(run.clock.shape), self.networks["critic"], run.states
         assert states is not None
         with torch.no_grad():
@@ -192,7 +192,7 @@ class GridTraining(TrainingLoop[DeepRMConfig]):
     def _fit_critic(
         self, run: Episodes, returns: NDArray[np.float64], random: np.random.Generator, tally: _Tally
     ) -> None:
-        """Fit the critic to the returns of all states by least squares."""
+        """Fit the critic to the returns of all states, by gradient steps on the squared error."""
         update, states = self.config.update, run.states
         assert states is not None
         critic, optimiser = self.networks["critic"], self.optimisers["critic"]
@@ -210,7 +210,7 @@ class GridTraining(TrainingLoop[DeepRMConfig]):
             tally.add(states=len(targets), critic_loss=total)
 
     def _usual_return(self) -> float:
-        """Return the mean absolute return under shortest job first, the unit of the critic's output."""
+        """Return the mean absolute return of shortest job first, the unit of the critic's output."""
         run = roll_out(Grid(self._grid, self._jobs), Recorder(ShortestJobFirst()))
         returns = returns_to_go(run.rewards, run.clock, self.config.update.discount)
         return max(float(np.abs(returns).mean()), 1.0)
@@ -266,7 +266,7 @@ class GridTraining(TrainingLoop[DeepRMConfig]):
         return Validation(objective, abs(best), (best - objective) / abs(best), means, measured)
 
     def _objective(self, means: Mapping[str, float]) -> float:
-        """Return the value to minimise: the objective, or minus the utilisation."""
+        """Return the value to minimise: the objective, with the opposite sign for utilisation."""
         value = means[self.config.grid.objective]
         return -value if self.config.grid.objective == "utilisation" else value
 
@@ -291,7 +291,7 @@ def _means(evaluation: Evaluation) -> dict[str, float]:
 
 
 def _evaluate(actor: nn.Module, choices: Seen, part: slice | NDArray[np.int64]) -> tuple[Tensor, Tensor]:
-    """Compute log-probability and entropy of choices, float [n] each, with gradients."""
+    """Return log-probability and entropy of the choices in ``part``, float [n] each, with gradients."""
     device = next(actor.parameters()).device
     allowed = None if choices.allowed is None else torch.from_numpy(choices.allowed[part]).to(device)
     assert choices.action is not None
@@ -301,14 +301,14 @@ def _evaluate(actor: nn.Module, choices: Seen, part: slice | NDArray[np.int64]) 
 
 
 def _parts(random: np.random.Generator, count: int, size: int) -> list[NDArray[np.int64]]:
-    """Shuffle indices and split them into parts of a size; the last may be smaller."""
+    """Shuffle ``count`` indices, and split them into minibatches of a size; the last may be smaller."""
     return np.split(random.permutation(count), range(size, count, size))
 
 
 def _optimiser(kind: str, network: nn.Module, rate: float) -> torch.optim.Optimizer:
     if kind == "adam":
         return torch.optim.Adam(network.parameters(), lr=rate)
-    # DeepRM adds 1e-9 inside the root, PyTorch adds its epsilon outside.
+    # DeepRM adds 1e-9 inside the square root, PyTorch adds epsilon outside.
     return torch.optim.RMSprop(network.parameters(), lr=rate, alpha=0.9, eps=1e-9**0.5)
 
 
@@ -346,11 +346,11 @@ class _Tally:
         }
         if sums["states"]:
             metrics["critic_loss"] = sums["critic_loss"] / sums["states"]
-        # Without booked jobs, some are not finite.
+        # Without booked jobs, some metrics are not finite.
         return {name: value for name, value in metrics.items() if np.isfinite(value)}
 
 
 def _mean(values: Iterator[NDArray[np.float64]]) -> float:
-    """Average over all booked jobs."""
+    """Return the mean over all booked jobs; NaN without any."""
     flat = np.concatenate([array[np.isfinite(array)] for array in values])
     return float(flat.mean()) if flat.size else float("nan")

@@ -169,7 +169,7 @@ def test_a_policy_learns_from_its_own_feature(tmp_path: Path) -> None:
         ),
         (
             "returns.options={factor: 1}",
-            "returns: options: have no effect without a kind of your own, module:Cl",
+            "returns: options: have no effect without a custom kind, module:Class",
         ),
         (
             "returns.kind=all",
