@@ -1,16 +1,16 @@
-"""Compile functions with Numba at their first call, and cache them on disk until a source changes.
+"""Compile functions with Numba on their first call, and cache them on disk until a source changes.
 
-The cache is beside the sources, or in the user's cache if their folder cannot be written. Numba alone would notice
-changes of a function's own file; here a change of any file in the folder counts. So compiled code may call compiled
+The cache is beside the sources, or in the user's cache folder if theirs is not writable. Numba alone would notice only
+changes of a function's own file; here a change of any file in the folder counts. So compiled code must call compiled
 code of its own folder only, and take constants from there only.
 
-Numba optimises and assembles each function, and again wherever it is inlined. Here it does so only for functions that
-Python calls. This needs private parts of Numba that its next release may change, so ``pyproject.toml`` has an upper
-bound; ``tests/simulator/test_compiled.py`` compares the results with plain ``numba.njit``.
+Numba optimises and assembles each function, and again wherever it is inlined. This module does so only for functions
+that Python calls. This needs private parts of Numba, which its next release may change, so ``pyproject.toml`` has an
+upper bound; ``tests/simulator/test_compiled.py`` compares the results with plain ``numba.njit``.
 
-If several processes start with an empty cache, one compiles in a folder, while the others wait and then load its
-results. A file lock suffices: cached code names its source and signature, so that a process that was killed, or a file
-system without locks, costs time only.
+If several processes start with an empty cache, one compiles in a folder, while the others wait and then load the
+results. A file lock is enough: cached code names its source and signature, so that a killed process, or a file system
+without locks, costs time only.
 
 With ``NUMBA_DISABLE_JIT=1`` nothing is compiled, and all code runs as plain Python.
 """
@@ -35,14 +35,14 @@ from numba.core.environment import lookup_environment
 __all__ = ["ANY_ORDER", "compiled", "inner", "is_compiled", "mark_compiled"]
 
 
-#: ``fastmath`` for sums in any order, which lets the compiler use vectors.
+#: ``fastmath`` options for sums in any order, which let the compiler use vector instructions.
 ANY_ORDER = {"reassoc", "contract", "nsz", "arcp"}
-#: Longest wait for another process that compiles, s; it may have been suspended.
+#: Longest wait for another process that compiles, s, as that process may have been suspended.
 PATIENCE_S = 120.0
 
 
 def compiled(function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
-    """Compile a function, as ``numba.njit`` does with the same options."""
+    """Compile a function on its first call, like ``numba.njit`` with the same options."""
     if function is None:
         return lambda function: compiled(function, **options)
     # No caller needs the address of a C function, for which Numba would compile another wrapper.
@@ -50,24 +50,24 @@ def compiled(function: Callable[..., Any] | None = None, /, **options: Any) -> A
     dispatcher = numba.njit(**options)(function)
     if dispatcher is not function:  # without NUMBA_DISABLE_JIT
         _compile_less(dispatcher)
-        with suppress(RuntimeError):  # no folder can be written: each process compiles
+        with suppress(RuntimeError):  # no folder is writable: each process compiles
             dispatcher.enable_caching()
             _keep(dispatcher, _digest(Path(function.__code__.co_filename).parent))
     return dispatcher
 
 
 def inner(function: Callable[..., Any] | None = None, /, *, arrays: bool = False, **options: Any) -> Any:
-    """Compile a function that only compiled code calls, without the wrapper for Python.
+    """Compile a function that only compiled code calls, without a wrapper for Python.
 
     Args:
         function: the function.
-        arrays: whether it may create or return arrays. Otherwise it does not count references to its arguments, which
-            would take longer than most functions for a tuple of many arrays. The caller holds the arrays, so that views
-            of them are safe; an array that is returned would be freed twice.
-        options: as of ``numba.njit``.
+        arrays: whether the function may create or return arrays. Without, it does not count references to its
+            arguments, which for a tuple of many arrays would take longer than most functions. The caller holds the
+            arrays, so that views of them are safe; an array that is returned would be freed twice.
+        options: options of ``numba.njit``.
 
     Raises:
-        TypeError: Python calls the function, or it returns an array without ``arrays``.
+        TypeError: Python calls the function, or the function returns an array without ``arrays``.
     """
     if function is None:
         return lambda function: inner(function, arrays=arrays, **options)
@@ -78,16 +78,15 @@ def inner(function: Callable[..., Any] | None = None, /, *, arrays: bool = False
 
     dispatcher = compiled(function, _nrt=arrays, no_cpython_wrapper=True, **options)
     if dispatcher is not function:
-        # There is no wrapper for Python: the dispatcher must not register the function, nor compile it for Python.
+        # Without a wrapper for Python, the dispatcher must not register the function, nor compile it for Python.
         dispatcher._insert = lambda *_, **__: None
         dispatcher._compile_for_args = refuse
         if not arrays:
             add_overload = dispatcher.add_overload
 
             def add(result: Any) -> None:
-                if dispatcher.targetctx.data_model_manager[
-                    result.signature.return_type
-                ].contains_nrt_meminfo():
+                model = dispatcher.targetctx.data_model_manager[result.signature.return_type]
+                if model.contains_nrt_meminfo():
                     raise TypeError(f"{name} returns an array, which takes arrays=True")
                 add_overload(result)
 
@@ -96,7 +95,7 @@ def inner(function: Callable[..., Any] | None = None, /, *, arrays: bool = False
 
 
 def _compile_less(dispatcher: Any) -> None:
-    """Compile once for all constant arguments, and assemble only functions that Python calls."""
+    """Make a dispatcher compile once for all constant arguments, and assemble only functions that Python calls."""
     template, compile_one = dispatcher.get_call_template, dispatcher.compile
     codegen = dispatcher.targetctx.codegen()
 
@@ -109,7 +108,7 @@ def _compile_less(dispatcher: Any) -> None:
     def compile_lazily(signature: Any) -> Any:
         with global_compiler_lock:
             before = codegen._library_class
-            codegen._library_class = _Library  # for all functions that this one needs, too
+            codegen._library_class = _Library  # also for all functions that this one calls
             try:
                 return compile_one(signature)
             finally:
@@ -119,12 +118,12 @@ def _compile_less(dispatcher: Any) -> None:
 
 
 class _Library(JITCodeLibrary):
-    """Compiled code that is optimised and assembled when its address is needed; it can be inlined before."""
+    """Compiled code that is optimised and assembled when its address is needed; it can be inlined before that."""
 
     _is_assembled = False
 
     def _optimize_final_module(self) -> None:
-        """Do nothing; ``_assemble`` does it."""
+        """Do nothing; ``_assemble`` optimises."""
 
     def _finalize_final_module(self) -> None:
         self._finalize_dynamic_globals()
@@ -152,7 +151,7 @@ class _Library(JITCodeLibrary):
         return super().get_pointer_to_function(name)
 
     def serialize_using_object_code(self) -> tuple[str, str, Any]:
-        """Return the data to cache: machine code if the library is assembled, else bitcode."""
+        """Return the data for the cache: machine code if the library is assembled, else bitcode."""
         self._ensure_finalized()
         if self._is_assembled:
             return super().serialize_using_object_code()  # type: ignore[no-any-return]
@@ -160,23 +159,23 @@ class _Library(JITCodeLibrary):
 
     @property
     def codegen(self) -> _Library:
-        """The library itself; Numba calls only ``set_env`` of it."""
+        """The library itself, as Numba only calls ``set_env`` of its code generator."""
         return self
 
     def set_env(self, name: str, environment: Any) -> None:
-        """Set the address of a function's globals, unless ``_assemble`` will do so."""
+        """Set the address of a function's globals, unless ``_assemble`` will set it."""
         if self._is_assembled:
             self._codegen.set_env(name, environment)  # type: ignore[attr-defined]
 
 
 def _keep(dispatcher: Any, stamp: bytes) -> None:
-    """Cache the code that a dispatcher compiles, until the stamp of its sources changes."""
+    """Cache the code that a dispatcher compiles, until the digest of its sources (``stamp``) changes."""
     kept, compile_one = dispatcher._cache, dispatcher.compile
     kept._cache_file = file = _CacheFile(kept.cache_path, kept._impl.filename_base, stamp)
     save_overload = kept.save_overload
 
     def compile_in_turn(signature: Any) -> Any:
-        # Numba's own lock first, so that all threads take both locks in the same order.
+        # Numba's own lock comes first, so that all threads take both locks in the same order.
         with global_compiler_lock:
             if kept._index_key(signature, dispatcher.targetctx.codegen()) in file._load_index():
                 return compile_one(signature)  # loads the code
@@ -191,11 +190,11 @@ def _keep(dispatcher: Any, stamp: bytes) -> None:
 
 
 class _CacheFile(IndexDataCacheFile):
-    """On-disk cache of one function. Data name their sources, as index and data may be of different processes."""
+    """On-disk cache of one function. Data name their sources, as index and data may come from different processes."""
 
     def __init__(self, *where: Any) -> None:
         super().__init__(*where)
-        # Numba reads no index of another version. An index of other sources may name classes that no longer exist.
+        # Numba ignores an index of another version. An index of other sources may name classes that no longer exist.
         self._version = f"{self._version} {self._source_stamp.hex()}"
 
     def save(self, key: Any, data: Any) -> None:
@@ -203,23 +202,23 @@ class _CacheFile(IndexDataCacheFile):
         super().save(key, (self._source_stamp, key, data))
 
     def load(self, key: Any) -> Any:
-        """Return compiled code; None if the cache has none of these sources."""
+        """Return compiled code; None if the cache has none for these sources."""
         found = super().load(key)
         return found[2] if found is not None and found[:2] == (self._source_stamp, key) else None
 
 
-#: Folders in which this process compiles already, or no longer waits for another process.
+#: Folders in which this process already compiles, or no longer waits for another process.
 _occupied: set[str] = set()
 
 
 @contextmanager
 def _alone_in(folder: str) -> Iterator[None]:
-    """Wait until no other process compiles in a folder, if locks work."""
+    """Wait until no other process compiles in a folder; do not wait if locks fail."""
     if folder in _occupied:
         yield
         return
     lock = FileLock(Path(folder, "compiling.lock"), timeout=PATIENCE_S)
-    with suppress(OSError, NotImplementedError):  # no lock can be written, or the wait was too long
+    with suppress(OSError, NotImplementedError):  # locks cannot be written, or the wait was too long
         lock.acquire()
     _occupied.add(folder)
     try:
@@ -232,7 +231,7 @@ def _alone_in(folder: str) -> Iterator[None]:
 
 @cache
 def _digest(folder: Path) -> bytes:
-    """Return the digest of the sources in a folder."""
+    """Return a digest of the sources in a folder."""
     sources = hashlib.sha256()
     for path in sorted(folder.glob("*.py")):
         sources.update(path.read_bytes())
@@ -245,7 +244,7 @@ def _nothing():
 
 
 def _marker(part: str, packages: Iterable[Path]) -> Path | None:
-    """Return the file that marks a part as compiled; None without a compiler or a cache."""
+    """Return the file that marks a part of the program as compiled; None without a compiler or a cache."""
     folder = getattr(getattr(_nothing, "_cache", None), "cache_path", None)
     if folder is None:
         return None
@@ -256,13 +255,13 @@ def _marker(part: str, packages: Iterable[Path]) -> Path | None:
 
 
 def is_compiled(part: str, packages: Iterable[Path]) -> bool:
-    """Return whether ``mark_compiled`` was called for a part, and no source, Numba version or processor has changed."""
+    """Return whether ``mark_compiled`` was called for a part, with the same sources, Numba version and processor."""
     marker = _marker(part, packages)
     return marker is None or marker.exists()
 
 
 def mark_compiled(part: str, packages: Iterable[Path]) -> None:
-    """Note that a part is in the cache, until a source of the packages, Numba or the processor changes."""
+    """Mark a part of the program as cached, until a source of ``packages``, Numba or the processor changes."""
     marker = _marker(part, packages)
     with suppress(OSError):
         if marker is not None:

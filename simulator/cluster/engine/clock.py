@@ -1,9 +1,9 @@
-"""SimPy's clock, merged with the queue of running tasks.
+"""SimPy's clock (simulated time and event queue), merged with the queue of running tasks.
 
-Events that concern a scheduler (arrivals, moves, stages that become ready, complete or have no unclaimed task) happen
-in SimPy's order of events. After any other end of a task the executor takes the next task of its stage; compiled code
-runs these in bulk up to the next SimPy event. Both queues draw insertion numbers from one counter, so that simultaneous
-events of both queues happen in the order in which they were caused.
+Events that concern a scheduler (arrivals, moves, stages that become ready, complete or saturated) are processed in
+SimPy's order of events. After any other end of a task, the executor takes the next task of its stage; compiled code
+processes these ends in bulk, up to the next SimPy event. Both queues draw insertion numbers from one counter, so that
+simultaneous events of both queues are processed in the order in which they were scheduled.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from simpy.events import NORMAL, URGENT
 
 __all__ = ["Clock", "ClusterEvent"]
 
-#: Smaller than any insertion number.
+#: An insertion number that is smaller than all others.
 BEFORE_ALL = -1
 
 
@@ -28,7 +28,7 @@ class ClusterEvent(NamedTuple):
 
     Attributes:
         action: function that is called with the cluster and ``value``.
-        value: the jobs or executors concerned, and details.
+        value: the jobs or executors concerned, with details.
     """
 
     action: Callable[[Any, Any], None]
@@ -36,7 +36,7 @@ class ClusterEvent(NamedTuple):
 
 
 class _SharedCounter:
-    """Insertion numbers of SimPy's events, from the counter of compiled code."""
+    """Insertion numbers of SimPy's events, drawn from the counter of compiled code."""
 
     def __init__(self, counter: memoryview[int]):
         self._counter = counter
@@ -48,15 +48,15 @@ class _SharedCounter:
 
 
 class Clock(simpy.Environment):
-    """A SimPy environment in which processes of your own may run beside the cluster.
+    """SimPy environment of a cluster, in which you can run processes of your own.
 
     Args:
-        cluster: the cluster, argument of its events.
+        cluster: the cluster, first argument of its events.
         counter: int64 [1], the next insertion number.
-        advance: ``advance(limit_ms, limit_order)`` runs tasks up to a point in the order of events, or until an event
-            that concerns others; it returns the time in ms and the event: bits, executor, stage, number of executors
-            (see ``commands.run_tasks``).
-        happened: function that is called with the cluster and such an event, at its time.
+        advance: function ``advance(limit_ms, limit_order)`` that runs tasks up to a point in the order of events, or
+            until an event that concerns other executors. It returns the time in ms and the event: bits, executor,
+            stage, number of executors (see ``commands.run_tasks``).
+        happened: function that is called with the cluster and such an event, at the event's time.
     """
 
     def __init__(
@@ -75,16 +75,16 @@ class Clock(simpy.Environment):
     def at(
         self, time_ms: float, action: Callable[[Any, Any], None], value: Any, order: int | None = None
     ) -> None:
-        """Schedule the call of ``action`` with the cluster and a value; by default with a new insertion number."""
+        """Schedule a call of ``action`` with the cluster and ``value``, by default with a new insertion number."""
         number = next(self._eid) if order is None else order
         heappush(self._queue, (time_ms, NORMAL, number, ClusterEvent(action, value)))  # type: ignore[misc]
 
     def follow(self, clock: Clock) -> None:
-        """Copy the time and the events of another cluster's clock, which has events of that cluster only."""
+        """Copy the time and the events of another cluster's clock, which must have no events of other processes."""
         self._now, self._queue = clock._now, clock._queue.copy()
 
     def cancel(self, action: Callable[[Any, Any], None]) -> int:
-        """Remove the events that call ``action`` from the queue; returns their number."""
+        """Remove the events that call ``action`` from the queue; return their number."""
         before = len(self._queue)
         self._queue = [entry for entry in self._queue if getattr(entry[3], "action", None) is not action]
         heapify(self._queue)
@@ -92,14 +92,14 @@ class Clock(simpy.Environment):
 
     @property
     def has_company(self) -> bool:
-        """Whether the queue has events of other processes than the cluster."""
+        """Whether the queue has events of processes other than the cluster."""
         return not all(isinstance(entry[3], ClusterEvent) for entry in self._queue)
 
     def step(self) -> None:
-        """Let the next event happen.
+        """Process the next event.
 
         Raises:
-            simpy.core.EmptySchedule: there is no further event.
+            simpy.core.EmptySchedule: no event is left.
         """
         limit_ms, limit_order = math.inf, 0
         if self._queue:

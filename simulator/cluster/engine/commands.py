@@ -1,4 +1,4 @@
-"""Compiled: functions that Python calls. Each takes the cluster's ``Memory`` and does one step."""
+"""Compiled: functions that Python calls. Each takes the cluster's ``Memory`` and makes one step of the simulation."""
 
 from __future__ import annotations
 
@@ -25,31 +25,31 @@ __all__ = [
 
 @compiled
 def add_job(memory, job, level_noise, noise):
-    """Add a job that arrives, with the noise of its tasks, float32 [tasks] each, see ``task_noise``."""
+    """Add a job that arrives, with the noise of its tasks (float32 [tasks] each), see ``task_noise``."""
     rounds.add_job(view(memory), job, level_noise, noise)
 
 
 @compiled
 def run_tasks(memory, limit_ms, limit_order):
-    """Run tasks until something happens that Python must see, at most up to (``limit_ms``, ``limit_order``).
+    """Run tasks until an event that Python must handle, at most up to (``limit_ms``, ``limit_order``).
 
     Departures move the limit to the first arrival that they cause.
 
     Returns:
-        (time in ms, bits, executor whose task ended, its stage, executors that a round of the stage would offer: those
-        of the class on the stage, or 1 if each is offered after its task). Bits are 0 if nothing happened; the executor
-        is -1 if the event is not the end of a task.
+        Time in ms; event bits (0 if nothing happened); executor whose task ended (-1 if the event is not the end of a
+        task); its stage; number of executors that a round of the stage would offer: executors of the class on the
+        stage, or 1 if each is offered after its task.
     """
     return ends.run_tasks(view(memory), limit_ms, limit_order)
 
 
 @compiled
 def after_task(memory, happened, executor, stage, offered, keeps, now):
-    """Go on after the end of a task that concerns other executors: the job may end, and rounds open.
+    """Continue after the end of a task that concerns other executors: the job may end, and rounds may open.
 
     Args:
         memory: the cluster.
-        happened, executor, stage, offered: what ``run_tasks`` returned.
+        happened, executor, stage, offered: values that ``run_tasks`` returned.
         keeps: whether executors stay with their job, see ``BaseCluster.keeps_executors``.
         now: ms.
 
@@ -63,13 +63,13 @@ def after_task(memory, happened, executor, stage, offered, keeps, now):
 
 @compiled
 def commit(memory, target, count, keeps, now):
-    """Commit offered executors to a stage (at most its unclaimed tasks) or to ``IDLE``; perhaps the next round opens.
+    """Commit offered executors to a stage (at most its unclaimed tasks) or to ``IDLE``; the next round may open.
 
     Args:
         memory: the cluster.
-        target: a stage that may be chosen, or ``IDLE``.
-        count: executors, from 1 to those offered.
-        keeps: as in ``after_task``.
+        target: a schedulable stage, or ``IDLE``.
+        count: number of executors, from 1 to the number offered.
+        keeps: whether executors stay with their job, see ``BaseCluster.keeps_executors``.
         now: ms.
 
     Returns:
@@ -107,16 +107,16 @@ def offer_free(memory, keeps, now):
 
 @compiled
 def is_wanted(memory):
-    """Return whether some executor in a pool could be used; no round is open."""
+    """Return whether some stage could use an executor that is in a pool; no round is open."""
     return executors.find_wanted(view(memory))
 
 
 @compiled
 def take_departures(memory):
-    """Return the executors that left since the last call, in order.
+    """Return the executors that have departed since the last call, in order.
 
     Returns:
-        int64 [3, executors]: executor, target, insertion number of the arrival; float64 [executors]: time, ms.
+        int64 [3, n]: executor, target stage, insertion number of the arrival; float64 [n]: time of departure, ms.
     """
     state = view(memory)
     size = state.cluster[0].num_departures
@@ -134,7 +134,7 @@ def take_departures(memory):
 
 @compiled
 def end_moves(memory, moved, order, now):
-    """End the moves of executors, int64, with this insertion number, unless they were lost on the way."""
+    """End the moves of executors ``moved``, int64, that arrive in event ``order``, unless they were lost meanwhile."""
     state = view(memory)
     state.cluster[0].now = now
     state.cluster[0].departure_order = -1
@@ -145,7 +145,7 @@ def end_moves(memory, moved, order, now):
 
 @compiled
 def observe(memory, seen_classes, now):
-    """Update the rows that a scheduler sees of the class that is offered, see ``Observation``.
+    """Update the rows of the offered executor class that a scheduler sees, see ``Observation``.
 
     Args:
         memory: the cluster.
@@ -153,8 +153,8 @@ def observe(memory, seen_classes, now):
         now: ms.
 
     Returns:
-        The place of the source job among the live jobs or -1, the number of schedulable stages, and whether the scale
-        of a profile that schedulers see has changed.
+        Index of the source job among the live jobs, or -1; number of schedulable stages; whether the scale of a
+        profile that schedulers see has changed.
     """
     state = view(memory)
     is_rescaled = len(state.beliefs) > 0 and _learn(state, now)
@@ -167,7 +167,7 @@ def observe(memory, seen_classes, now):
 
 @inner
 def _learn(state, now):
-    """Update the estimates of the live jobs by their tasks until ``now``, ms; return whether a scale changed."""
+    """Update the estimates of live jobs from tasks observed until ``now``, ms; return whether a scale has changed."""
     beliefs, estimates = state.beliefs, state.estimates
     for place in range(state.cluster[0].num_live):
         job = state.jobs[state.live[place]]

@@ -1,4 +1,4 @@
-"""Compiled: copies of tasks that run long, as with Spark's speculation.
+"""Compiled: speculation, that is, copies of tasks that run long, like Spark's.
 
 A task is copied when it has run long and an executor waits in the pool of its job, after all other events of that time.
 The first of the two runs to finish wins, and the other is killed. Clusters without speculation run none of this code.
@@ -11,7 +11,7 @@ import math
 import numpy as np
 
 from simulator.cluster.engine import ends, executors, tasks
-from simulator.cluster.engine.attempts import COPY, DURATION, LEVEL, chance, copy_delay_factor, run_of
+from simulator.cluster.engine.attempts import COPY, DURATION, LEVEL, chance, delay_factor, run_of
 from simulator.cluster.engine.durations import draw_duration
 from simulator.cluster.engine.state import view
 from simulator.cluster.engine.tasks import COPIED, FINISHED, OUTPUT_LOST
@@ -20,7 +20,7 @@ from workloads.job import Wave
 
 __all__ = ["MIN_LATE_MS", "run_tasks"]
 
-#: A task that has run for less is not copied (Spark's ``spark.speculation.minTaskRuntime``), ms.
+#: A task that has run for less time is not copied (Spark's ``spark.speculation.minTaskRuntime``), ms.
 MIN_LATE_MS = 100.0
 
 _FRESH, _FIRST, _REST = int(Wave.FRESH), int(Wave.FIRST), int(Wave.REST)
@@ -28,18 +28,18 @@ _FRESH, _FIRST, _REST = int(Wave.FRESH), int(Wave.FIRST), int(Wave.REST)
 
 @compiled
 def run_tasks(memory, late_ms, now, limit_ms, limit_order):
-    """Run tasks as ``commands.run_tasks`` does, from ``now``, ms, and copy those that run long.
+    """Run tasks from ``now``, ms, like ``commands.run_tasks``, and copy tasks that run long.
 
-    The ends of tasks that were copied are returned as failures.
+    The ends of copied tasks are returned as failures.
 
     Args:
         memory: the cluster.
-        late_ms: float64 [stages], time after which a task is copied, ms; 0 if not known yet; filled in.
+        late_ms: float64 [stages], run time after which a task is copied, ms; 0 if not known yet; filled in.
         now, limit_ms: ms.
-        limit_order: as of ``commands.run_tasks``.
+        limit_order: see ``commands.run_tasks``.
 
     Returns:
-        As ``commands.run_tasks``.
+        See ``commands.run_tasks``.
     """
     state = view(memory)
     cluster, first = state.cluster[0], state.heap[0]
@@ -63,38 +63,30 @@ def run_tasks(memory, late_ms, now, limit_ms, limit_order):
 
 @inner(arrays=True)
 def _next_copy(state, late_ms, now):
-    """Return the time of the next copy, ms, and the executor whose task is copied; infinite and -1 for none."""
+    """Return the time of the next copy, ms, and the executor whose task is copied; infinity and -1 if none is due."""
     next_ms, late = math.inf, -1
     for executor in range(len(state.executors)):
-        runner = state.executors[executor]
-        if (
-            runner.start < 0
-            or runner.stage < 0
-            or not _has_enough(state.cluster[0], state.stages[runner.stage])
-        ):
+        runner, stage = state.executors[executor], state.executors[executor].stage
+        if runner.start < 0 or stage < 0 or not _has_enough(state.cluster[0], state.stages[stage]):
             continue
-        if late_ms[runner.stage] == 0:
-            late_ms[runner.stage] = _find_late_ms(state, state.stages[runner.stage])
-        time_ms = max(runner.start + late_ms[runner.stage], now)
-        if (
-            time_ms < next_ms
-            and state.tasks[runner.task].next != COPIED
-            and _waiting(state, runner.stage) >= 0
-        ):
+        if late_ms[stage] == 0:
+            late_ms[stage] = _find_late_ms(state, state.stages[stage])
+        time_ms = max(runner.start + late_ms[stage], now)
+        if time_ms < next_ms and state.tasks[runner.task].next != COPIED and _waiting(state, stage) >= 0:
             next_ms, late = time_ms, executor
     return next_ms, late
 
 
 @inner
 def _has_enough(cluster, stage):
-    """Return whether all tasks of a stage (record) have started, and enough have finished."""
+    """Return whether all tasks of a stage (a record) have started, and enough of them have finished."""
     enough = max(math.floor(cluster.speculation_quantile * stage.num_tasks), 1)
     return stage.started == stage.num_tasks and stage.finished >= enough
 
 
 @inner(arrays=True)
 def _find_late_ms(state, stage):
-    """Return the time after which a task of a stage (record) is copied, ms: from the median of the finished ones."""
+    """Return the run time after which a stage's task is copied, ms, from the median of the finished tasks."""
     finished_ms, size = np.empty(stage.num_tasks), 0
     for number in range(stage.first_task, stage.first_task + stage.num_tasks):
         task = state.tasks[number]
@@ -106,7 +98,7 @@ def _find_late_ms(state, stage):
 
 @inner
 def _waiting(state, stage_id):
-    """Return the first executor in a pool of a stage's job that covers its demand; -1 for none."""
+    """Return the first executor in a pool of a stage's job that covers the stage's demand; -1 if none waits."""
     for class_id in range(state.cluster[0].num_classes):
         pool = state.pools[executors.pool_of(state, state.stages[stage_id].job, class_id)]
         if pool.first >= 0 and state.pairs[tasks.pair_of(state, stage_id, class_id)].fits == 1:
@@ -116,16 +108,12 @@ def _waiting(state, stage_id):
 
 @inner
 def _copy(state, executor, late, now):
-    """Run the task of another executor also on one from the pool of its job."""
+    """Start a copy of the task of executor ``late`` on ``executor``, which is in the pool of the task's job."""
     state.cluster[0].now = now
     executors.leave_pool(state, executor)
     number, stage_id = state.executors[late].task, state.executors[late].stage
-    cluster, stage, runner, run = (
-        state.cluster[0],
-        state.stages[stage_id],
-        state.executors[executor],
-        run_of(state, executor),
-    )
+    cluster, stage = state.cluster[0], state.stages[stage_id]
+    runner, run = state.executors[executor], run_of(state, executor)
     state.tasks[number].next = COPIED
     wave = _FRESH if runner.warm_stage < 0 else _REST if runner.warm_stage == stage_id else _FIRST
     runner.stage, runner.task, runner.start, runner.warm_stage = stage_id, number, now, stage_id
@@ -144,7 +132,7 @@ def _copy(state, executor, late, now):
     )
     task_ms *= stage.factor
     if cluster.straggler_share > 0:
-        task_ms *= copy_delay_factor(state, stage.job, number)
+        task_ms *= delay_factor(state, stage.job, number, COPY)
     run.finish = now + task_ms
     state.pairs[tasks.pair_of(state, stage_id, runner.class_id)].running += 1
     stage.running += 1

@@ -1,4 +1,4 @@
-"""Compiled: durations of tasks as in ``simulator.cluster.durations``, from tables in flat arrays."""
+"""Compiled: draw task durations, as in ``simulator.cluster.durations``, from tables in flat arrays."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ __all__ = ["draw_duration", "draw_longer", "level_above"]
 
 @inner
 def level_above(levels, first, end, parallelism, nearest):  # type: ignore[no-untyped-def]
-    """Choose the level for ``parallelism`` executors among those of a stage, ``levels[first:end]``.
+    """Choose the parallelism level for ``parallelism`` executors from ``levels[first:end]``, the levels of a stage.
 
     Returns:
-        Place of the level, and probability that the level below it is used instead.
+        Index of the level in ``levels``; probability that the next lower level is used instead.
     """
     above = first
     while above < end - 1 and levels[above].level < parallelism:
@@ -21,7 +21,7 @@ def level_above(levels, first, end, parallelism, nearest):  # type: ignore[no-un
     if above == first or high <= parallelism:
         return above, 0.0
     low = levels[above - 1].level
-    # The published simulator has this probability upside-down.
+    # The published simulator swaps the probabilities of the two levels.
     return above, (high - parallelism if nearest else parallelism - low) / (high - low)
 
 
@@ -29,7 +29,7 @@ def level_above(levels, first, end, parallelism, nearest):  # type: ignore[no-un
 def draw_duration(  # type: ignore[no-untyped-def]
     values, levels, first, end, wave, parallelism, level_noise, value_noise, nearest, warmup_ms
 ):
-    """Return the duration of a task, ms: a value of the cell (level for ``parallelism`` executors, wave)."""
+    """Draw the duration of a task, ms, from the cell (level for ``parallelism`` executors, wave)."""
     above, chance_of_low = level_above(levels, first, end, parallelism, nearest)
     level = levels[above - 1 if level_noise < chance_of_low else above]
     return values[level.first[wave] + int(value_noise * level.count[wave])] + level.cold[wave] * warmup_ms
@@ -50,7 +50,7 @@ def draw_longer(  # type: ignore[no-untyped-def]
     start_ms,
     now_ms,
 ):
-    """Return the duration of a task that started at ``start_ms``, ms, if it ends after ``now_ms``; 0 for none."""
+    """Draw the duration, ms, of a task that started at ``start_ms`` and ends after ``now_ms``; 0 if none is so long."""
     above, chance_of_low = level_above(levels, first, end, parallelism, nearest)
     high, low = levels[above], levels[max(above - 1, first)]
     num_high = _count_longer(values, high, wave, warmup_ms, start_ms, now_ms)
@@ -66,7 +66,7 @@ def draw_longer(  # type: ignore[no-untyped-def]
 
 @inner
 def _count_longer(values, level, wave, warmup_ms, start_ms, now_ms):  # type: ignore[no-untyped-def]
-    """Count the durations of a level that end after ``now_ms``."""
+    """Return the number of durations of a level with which a task ends after ``now_ms``."""
     longer = 0
     for place in range(level.first[wave], level.first[wave] + level.count[wave]):
         longer += start_ms + (values[place] + level.cold[wave] * warmup_ms) > now_ms
@@ -75,7 +75,7 @@ def _count_longer(values, level, wave, warmup_ms, start_ms, now_ms):  # type: ig
 
 @inner
 def _longer(values, level, wave, warmup_ms, start_ms, now_ms, number):  # type: ignore[no-untyped-def]
-    """Return duration ``number``, ms, among those of a level that end after ``now_ms``."""
+    """Return duration ``number``, ms, of those in a level with which a task ends after ``now_ms``."""
     for place in range(level.first[wave], level.first[wave] + level.count[wave]):
         task_ms = values[place] + level.cold[wave] * warmup_ms
         if start_ms + task_ms > now_ms:

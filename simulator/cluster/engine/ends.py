@@ -1,4 +1,4 @@
-"""Compiled: ends of runs of tasks. A run completes its task or is lost, and its executor goes on or becomes idle."""
+"""Compiled: ends of task runs. A run completes its task or is lost; its executor starts a task or becomes idle."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ __all__ = [
     "run_tasks",
 ]
 
-#: A job fails when one of its tasks has failed so many times.
+#: Number of failures of a task after which its job fails.
 MOST_FAILURES = 4
-# How a run ended, see `simulator.cluster.faults.Outcome`.
+# Outcomes of task runs, see `simulator.cluster.faults.Outcome`.
 RUN_FAILED, RUN_EXECUTOR_LOST, RUN_OUTPUT_LOST, RUN_JOB_FAILED, RUN_KILLED = 1, 2, 3, 4, 5
 
 
 @inner
 def lose_run(state, executor, now, outcome):
-    """Log the lost run of an executor; its task waits for another run unless another executor runs it."""
+    """Log the lost run of an executor; the task must run again unless another executor runs it."""
     runner, other = state.executors[executor], other_run(state, executor)
     run_of(state, executor).outcome = 0
     if other < 0:
@@ -50,34 +50,26 @@ def lose_run(state, executor, now, outcome):
 
 @inner
 def other_run(state, executor):
-    """Return the other executor that runs an executor's task; -1 for none."""
+    """Return the other executor that runs the same task; -1 if there is none."""
     runner = state.executors[executor]
     if state.tasks[runner.task].next == tasks.COPIED:
         for number in range(len(state.executors)):
             other = state.executors[number]
-            if (
-                number != executor
-                and other.stage == runner.stage
-                and other.task == runner.task
-                and other.start >= 0
-            ):
+            same_task = other.stage == runner.stage and other.task == runner.task
+            if number != executor and same_task and other.start >= 0:
                 return number
     return -1
 
 
 @inner
 def give_back(state, number, stage_id, now, outcome):
-    """Log a lost run of a task, and let the task wait for another run with new noise."""
+    """Log a lost run of a task, and queue the task to run again with new noise."""
     cluster, task, stage = state.cluster[0], state.tasks[number], state.stages[stage_id]
     lost = state.lost[cluster.num_lost]
     cluster.num_lost += 1
     lost.task, lost.start, lost.finish = number, task.start, min(task.finish, now)
-    lost.executor, lost.parallelism, lost.wave, lost.outcome = (
-        task.executor,
-        task.parallelism,
-        task.wave,
-        outcome,
-    )
+    lost.executor, lost.parallelism = task.executor, task.parallelism
+    lost.wave, lost.outcome = task.wave, outcome
     task.start = task.finish = float("nan")
     task.executor = task.wave = -1
     task.parallelism = 0
@@ -95,7 +87,7 @@ def retry(state, executor, now):
     """Start the next task after a failed run on the executor at the top of the heap, if no other executor is concerned.
 
     Returns:
-        Whether it has started. Otherwise Python must see the failure, or the log is full.
+        Whether a task has started. Otherwise Python must handle the failure, or the log is full.
     """
     cluster, number, stage = state.cluster[0], state.executors[executor].task, state.executors[executor].stage
     if (
@@ -137,13 +129,8 @@ def run_tasks(state, limit_ms, limit_order):
         cluster.now = now
         happened = become_idle(state, executor, stage, now)
         if happened:
-            return (
-                now,
-                happened | (executors.DEPARTED if cluster.num_departures > 0 else 0),
-                executor,
-                stage,
-                running,
-            )
+            happened |= executors.DEPARTED if cluster.num_departures > 0 else 0
+            return now, happened, executor, stage, running
         if cluster.num_departures > 0:
             departed_ms = now
             arrival_ms = departed.time + cluster.moving_ms
@@ -156,7 +143,7 @@ def run_tasks(state, limit_ms, limit_order):
 
 @inner
 def goes_on(cluster, stage):
-    """Return whether an executor whose task of a stage (record) ended takes the next one."""
+    """Return whether an executor whose task has ended takes the next task of its stage (a record)."""
     return (
         stage.started < stage.num_tasks and cluster.offer_after_tasks == 0 and stage.incomplete_parents == 0
     )
@@ -164,7 +151,7 @@ def goes_on(cluster, stage):
 
 @inner
 def become_idle(state, executor, stage, now):
-    """A task ended, and its executor does not take the next one of the stage; returns bits."""
+    """Place an executor whose task has ended and which does not take the stage's next task; return event bits."""
     tasks.pop(state)
     state.cluster[0].departure_order = -1
     state.executors[executor].start = -1.0

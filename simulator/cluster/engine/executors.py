@@ -1,4 +1,4 @@
-"""Compiled: executors on stages, in pools and moving, and the commitments of sources.
+"""Compiled: executors on stages, in pools and moving, and commitments of sources.
 
 A pool is a linked list of executors in order of entry. The commitments of a source are a linked list in order of
 insertion.
@@ -6,17 +6,7 @@ insertion.
 
 from __future__ import annotations
 
-from simulator.cluster.engine.tasks import (
-    adjust,
-    change,
-    first_ready,
-    first_schedulable,
-    leave_stage,
-    next_order,
-    pair_of,
-    refresh,
-    start,
-)
+from simulator.cluster.engine import tasks
 from simulator.compiled import inner
 
 __all__ = [
@@ -47,36 +37,33 @@ __all__ = [
     "wait",
 ]
 
-#: Target of a commitment to stay idle.
+#: Target of a commitment that leaves executors idle.
 IDLE = -1
 
-# What happened when a task ended, as bits.
+# Event bits: what happened when a task ended.
 NEEDS_DECISION = 1  # the executor has neither a task nor a commitment: a round opens
-OPENED = 2  # the stage is complete, and a child of it became ready
+OPENED = 2  # the stage is complete, and a child became ready
 JOB_COMPLETE = 4
-DEPARTED = 8  # executors left, now or before; their arrivals must be scheduled
+DEPARTED = 8  # executors have departed, now or before; their arrivals must be scheduled
 QUIET = 16  # no task is running any more
-FAILED = 32  # the task failed, or was copied; the caller handles it
-JOB_FAILED = 64  # the task failed for the last time, and so did its job
-FREED = 128  # another executor that ran the same task waits in the pool of its job
+FAILED = 32  # the task failed, or was copied; the caller handles this
+JOB_FAILED = 64  # the task failed for the last time, and the job with it
+FREED = 128  # another executor that ran the same task now waits in the pool of its job
 
 
 @inner
 def source_of(state, executor):
-    """Return the source of an executor: its class on its stage, else the pool of its job, else the common pool."""
+    """Return the source that an executor is in: its class on its stage, the pool of its job, or the common pool."""
     runner = state.executors[executor]
     if runner.stage >= 0:
-        return (
-            pool_of(state, -1, 0)
-            + state.cluster[0].num_classes
-            + pair_of(state, runner.stage, runner.class_id)
-        )
+        first = pool_of(state, -1, 0) + state.cluster[0].num_classes
+        return first + tasks.pair_of(state, runner.stage, runner.class_id)
     return pool_of(state, runner.job, runner.class_id)
 
 
 @inner
 def pool_of(state, job, class_id):
-    """Return the pool of a job, or the common pool if ``job`` is -1."""
+    """Return the number of the pool of ``job`` (-1: of the common pool) for an executor class."""
     return (job if job >= 0 else len(state.jobs)) * state.cluster[0].num_classes + class_id
 
 
@@ -104,7 +91,7 @@ def enter_pool(state, executor, pool):
 
 @inner
 def leave_pool(state, executor):
-    """Take an executor out of its pool, if it is in any."""
+    """Take an executor out of its pool, if it is in one."""
     members = state.executors
     leaving = members[executor]
     if leaving.pool < 0:
@@ -128,11 +115,11 @@ def leave_pool(state, executor):
 @inner
 def detach(state, executor):
     """Take an executor off its stage and out of its job; its JVM ends."""
-    leave_stage(state, executor)
+    tasks.leave_stage(state, executor)
     state.executors[executor].warm_stage = -1
     job = state.executors[executor].job
     if job >= 0:
-        change(state, job)
+        tasks.change(state, job)
         state.jobs[job].attached -= 1
         state.jobs[job].executors -= 1
         state.executors[executor].job = -1
@@ -140,29 +127,29 @@ def detach(state, executor):
 
 @inner
 def is_free(state, job, class_id):
-    """Return whether a pool of a job, or a common pool (-1), has executors that could be used now. No round is open.
+    """Return whether the pool of ``job`` (-1: common pool) has free executors that some stage could use.
 
-    Executors that wait for stages of their own job with running parents are not free, unless they are more than the
-    tasks of these stages: they are offered when a stage becomes ready.
+    No round is open. Executors that wait for stages of their own job with running parents are free only if these stages
+    have fewer tasks: they are offered when a stage becomes ready.
     """
     pool = state.pools[pool_of(state, job, class_id)]
     if pool.members == 0:
         return False
     if job >= 0:
-        refresh(state, job)
+        tasks.refresh(state, job)
         if pool.members <= pool.awaited:
             return False
         if pool.first_open >= 0:
             return True
-    return first_schedulable(state, class_id) >= 0
+    return tasks.first_schedulable(state, class_id) >= 0
 
 
 @inner
 def find_wanted(state):
-    """Mark classes with executors in pools that could be used; returns whether there are any. No round is open."""
+    """Mark classes whose idle executors some stage could use; return whether there are any. No round is open."""
     found = False
     for class_id in range(state.cluster[0].num_classes):
-        wanted = state.classes[class_id].free > 0 and first_schedulable(state, class_id) >= 0
+        wanted = state.classes[class_id].free > 0 and tasks.first_schedulable(state, class_id) >= 0
         state.classes[class_id].wanted = wanted
         found |= wanted
     return found
@@ -171,7 +158,7 @@ def find_wanted(state):
 @inner
 def wait(state, executor):
     """Put an executor into the pool of its own job."""
-    leave_stage(state, executor)
+    tasks.leave_stage(state, executor)
     runner = state.executors[executor]
     if state.cluster[0].waiting_keeps_jvm == 0:
         runner.warm_stage = -1
@@ -190,17 +177,15 @@ def go_to_common_pool(state, executor):
 
 @inner
 def _leave_for(state, executor, target, now):
-    """Start moving an executor to a stage. Consecutive departures share one arrival event, which keeps the order."""
+    """Start moving an executor to a stage. Consecutive departures share one arrival event, which keeps their order."""
     detach(state, executor)
     state.executors[executor].target = target
     cluster = state.cluster[0]
     if cluster.departure_order < 0:
-        cluster.departure_order = next_order(state)
+        cluster.departure_order = tasks.next_order(state)
     state.executors[executor].arrival = cluster.departure_order
     departure = state.departures[cluster.num_departures]
-    departure.executor = executor
-    departure.order = cluster.departure_order
-    departure.time = now
+    departure.executor, departure.order, departure.time = executor, cluster.departure_order, now
     cluster.num_departures += 1
 
 
@@ -210,7 +195,7 @@ def arrive(state, executor, now):
     target = state.executors[executor].target
     state.executors[executor].target = -1
     job = state.stages[target].job
-    if has_ended(state, job):  # during the move
+    if has_ended(state, job):  # the job ended during the move
         _find_work(state, executor, now)
         return
     state.executors[executor].job = job
@@ -220,15 +205,15 @@ def arrive(state, executor, now):
 
 @inner
 def _take_up(state, executor, target, now):
-    """Use the claim of an executor that is in the job of its target: it starts if the stage is ready."""
+    """Use the claim of an executor that is in its target's job: start the target stage if ready, else wait."""
     stage = state.stages[target]
     if stage.started == stage.num_tasks:
-        adjust(state, target, 0, -1)
+        tasks.adjust(state, target, 0, -1)
         _find_work(state, executor, now)
     elif stage.incomplete_parents == 0:
-        start(state, executor, target, 1, now)
+        tasks.start(state, executor, target, 1, now)
     else:
-        adjust(state, target, 0, -1)
+        tasks.adjust(state, target, 0, -1)
         wait(state, executor)
 
 
@@ -237,13 +222,13 @@ def _find_work(state, executor, now):
     """Find other work for an executor whose target has no task left, or whose target's job has ended."""
     job, class_id = state.executors[executor].job, state.executors[executor].class_id
     if job >= 0:
-        stage = first_ready(state, job, class_id)
+        stage = tasks.first_ready(state, job, class_id)
         if stage >= 0:
-            start(state, executor, stage, 0, now)
+            tasks.start(state, executor, stage, 0, now)
             return
-    stage = first_schedulable(state, class_id)
+    stage = tasks.first_schedulable(state, class_id)
     if stage >= 0:
-        adjust(state, stage, 0, 1)
+        tasks.adjust(state, stage, 0, 1)
         state.jobs[state.stages[stage].job].executors += 1
         _leave_for(state, executor, stage, now)
     elif job >= 0:
@@ -257,12 +242,12 @@ def _find_work(state, executor, now):
 
 @inner
 def commit(state, source, job, target, count):
-    """Commit executors of a source of ``job`` (-1 for none) to a stage or to ``IDLE``.
+    """Commit ``count`` executors of a source of ``job`` (-1: no job) to a stage or to ``IDLE``.
 
-    A source has no commitments when its round opens, and a stage is chosen once in a round: targets are distinct.
+    A source has no commitments when its round opens, and a stage is chosen once in a round, so that targets differ.
     """
     if target != IDLE:
-        adjust(state, target, 0, count)
+        tasks.adjust(state, target, 0, count)
         if state.stages[target].job != job:
             state.jobs[state.stages[target].job].executors += count
         state.stages[target].selected = 1
@@ -297,7 +282,7 @@ def drop(state, source):
 
 @inner
 def is_committed(state, source):
-    """Return whether a source has commitments; drops its oldest ones as long as they are to jobs that have ended."""
+    """Return whether a source has commitments, after dropping the oldest ones if their jobs have ended."""
     while state.sources[source].first >= 0:
         target = state.commitments[state.sources[source].first].target
         if target == IDLE or not has_ended(state, state.stages[target].job):
@@ -308,7 +293,7 @@ def is_committed(state, source):
 
 @inner
 def carry_out_next(state, source, executor, now):
-    """Let an executor carry out the oldest commitment of its source."""
+    """Carry out the oldest commitment of a source with one of its executors."""
     commitment = state.commitments[state.sources[source].first]
     target = commitment.target
     commitment.count -= 1
@@ -326,10 +311,10 @@ def carry_out_next(state, source, executor, now):
     if stage.job == job:
         _take_up(state, executor, target, now)
     elif stage.started == stage.num_tasks:
-        adjust(state, target, 0, -1)
+        tasks.adjust(state, target, 0, -1)
         state.jobs[stage.job].executors -= 1
         _find_work(state, executor, now)
-    else:  # the executor keeps its claim
+    else:  # the executor keeps its claim on the stage
         _leave_for(state, executor, target, now)
 
 
@@ -339,13 +324,13 @@ def _could_use(state, job, class_id):
     any_stage = state.cluster[0].release_misfits == 0
     for stage_id in range(state.jobs[job].first_stage, state.jobs[job].end_stage):
         stage = state.stages[stage_id]
-        fits = any_stage or state.pairs[pair_of(state, stage_id, class_id)].fits
+        fits = any_stage or state.pairs[tasks.pair_of(state, stage_id, class_id)].fits
         if stage.started < stage.num_tasks and fits:
             return True
     return False
 
 
-# The end of a job.
+# Ends of jobs.
 
 
 @inner

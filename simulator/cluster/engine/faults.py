@@ -1,25 +1,10 @@
-"""Compiled: functions that Python calls when executors are lost or join, when a run fails, when a copied task ends."""
+"""Compiled: functions that Python calls when executors are lost or join, a task run fails, or a copied task ends."""
 
 from __future__ import annotations
 
-from simulator.cluster.engine import executors, tasks
+from simulator.cluster.engine import ends, executors, tasks
 from simulator.cluster.engine.attempts import FAILS, chance, run_of
-from simulator.cluster.engine.ends import (
-    MOST_FAILURES,
-    RUN_EXECUTOR_LOST,
-    RUN_FAILED,
-    RUN_JOB_FAILED,
-    RUN_KILLED,
-    RUN_OUTPUT_LOST,
-    become_idle,
-    give_back,
-    goes_on,
-    lose_run,
-    other_run,
-)
-from simulator.cluster.engine.executors import FREED, JOB_FAILED
 from simulator.cluster.engine.state import view
-from simulator.cluster.engine.tasks import FINISHED, OUTPUT_LOST
 from simulator.compiled import compiled, inner
 
 __all__ = ["end_run", "join", "lose"]
@@ -27,7 +12,7 @@ __all__ = ["end_run", "join", "lose"]
 
 @compiled
 def join(memory, joining, now):
-    """Put executors, int64, that join the cluster into the common pools."""
+    """Put executors ``joining``, int64, which join the cluster, into the common pools."""
     state = view(memory)
     state.cluster[0].now = now
     for executor in joining:
@@ -36,7 +21,7 @@ def join(memory, joining, now):
 
 @compiled
 def lose(memory, lost, now):
-    """Take executors, int64, out of the cluster; their tasks, claims and commitments are given back."""
+    """Remove executors ``lost``, int64, from the cluster; cancel their tasks, claims and commitments."""
     state = view(memory)
     state.cluster[0].now = now
     for executor in lost:
@@ -50,7 +35,7 @@ def lose(memory, lost, now):
 @inner
 def _lose(state, executor, now):
     runner = state.executors[executor]
-    if runner.target >= 0:  # it moves
+    if runner.target >= 0:  # the executor is moving
         _unclaim(state, -1, runner.target, 1)
         runner.target = -1
     elif runner.stage >= 0:
@@ -58,7 +43,7 @@ def _lose(state, executor, now):
         left = state.pairs[tasks.pair_of(state, runner.stage, runner.class_id)].running - 1
         job = runner.job
         tasks.remove(state, executor)
-        lose_run(state, executor, now, RUN_EXECUTOR_LOST)
+        ends.lose_run(state, executor, now, ends.RUN_EXECUTOR_LOST)
         executors.detach(state, executor)
         if _num_committed(state, source) > left:
             _drop_newest(state, source, job)
@@ -72,7 +57,7 @@ def _lose(state, executor, now):
 
 @inner
 def _unclaim(state, job, target, count):
-    """Cancel claims on a target of executors that ``job`` (-1 for none) holds."""
+    """Cancel claims on a target by executors that ``job`` (-1: no job) holds."""
     if _is_void(state, target) or target == executors.IDLE:
         return
     tasks.adjust(state, target, 0, -count)
@@ -87,7 +72,7 @@ def _is_void(state, target):
 
 @inner
 def _num_committed(state, source):
-    """Count the executors of a source that are committed to live jobs or to stay idle."""
+    """Return the number of executors of a source that are committed to live jobs or to stay idle."""
     total, number = 0, state.sources[source].first
     while number >= 0:
         if not _is_void(state, state.commitments[number].target):
@@ -98,7 +83,7 @@ def _num_committed(state, source):
 
 @inner
 def _drop_newest(state, source, job):
-    """Drop the commitment of one executor: the newest of a source of ``job`` that is not void."""
+    """Cancel the commitment of one executor: the newest commitment of a source of ``job`` that is not void."""
     commitments, origin = state.commitments, state.sources[source]
     newest, before_newest, before, number = -1, -1, -1, origin.first
     while number >= 0:
@@ -125,13 +110,13 @@ def _drop_newest(state, source, job):
 
 @compiled
 def end_run(memory, now):
-    """End the run that ends next, which fails or whose task was copied.
+    """End the task run that ends next, which fails or whose task was copied.
 
-    After a failure its task waits for another run, or its job fails.
+    After a failure the task must run again, or its job fails.
 
     Returns:
-        Bits and number of executors as from ``run_tasks``, and whether the run failed; no bits if no other executor is
-        concerned.
+        Event bits and number of executors, see ``commands.run_tasks``, and whether the run failed. No bits mean that no
+        other executor is concerned.
     """
     state = view(memory)
     state.cluster[0].now = now
@@ -142,40 +127,40 @@ def end_run(memory, now):
     failed = _fails(state, executor)
     if failed:
         task.failures += 1
-        lose_run(state, executor, now, RUN_FAILED)
-        if task.failures == MOST_FAILURES:
+        ends.lose_run(state, executor, now, ends.RUN_FAILED)
+        if task.failures == ends.MOST_FAILURES:
             tasks.pop(state)
             executors.go_to_common_pool(state, executor)
             _abort(state, stage.job, now)
-            return JOB_FAILED, 0, True
+            return executors.JOB_FAILED, 0, True
         if state.cluster[0].lost_output == 1:
             _recover(state, stage.job, now)
     else:
         freed = _finish(state, executor, now)
-    if goes_on(state.cluster[0], stage):
+    if ends.goes_on(state.cluster[0], stage):
         tasks.next_task(state, stage_id, now)
         return 0, 0, failed
     running = state.pairs[tasks.pair_of(state, stage_id, runner.class_id)].running
     if state.cluster[0].offer_after_tasks == 1:
         running = 1
-    return become_idle(state, executor, stage_id, now) | freed, running, failed
+    return ends.become_idle(state, executor, stage_id, now) | freed, running, failed
 
 
 @inner
 def _fails(state, executor):
-    """Return whether the run that ends on an executor fails, be it a copy or not."""
+    """Return whether the run that ends on an executor fails, whether it is a copy or not."""
     runner, purpose = state.executors[executor], FAILS + run_of(state, executor).outcome
     return chance(state, runner.job, runner.task, purpose) < state.cluster[0].task_failures
 
 
 @inner
 def _finish(state, executor, now):
-    """Finish a task that was copied, and kill its other run; returns ``FREED`` if that leaves an executor idle."""
+    """Finish a copied task, and kill its other run; return ``FREED`` if that leaves an executor idle, else 0."""
     runner = state.executors[executor]
-    stage, other = state.stages[runner.stage], other_run(state, executor)
+    stage, other = state.stages[runner.stage], ends.other_run(state, executor)
     if other >= 0:
-        lose_run(state, other, now, RUN_KILLED)
-    state.tasks[runner.task].next = FINISHED
+        ends.lose_run(state, other, now, ends.RUN_KILLED)
+    state.tasks[runner.task].next = tasks.FINISHED
     run_of(state, executor).outcome = 0
     stage.finished += 1
     stage.finished_ms += now - runner.start
@@ -184,7 +169,7 @@ def _finish(state, executor, now):
     tasks.remove(state, other)
     state.executors[other].start = -1.0
     state.cluster[0].departure_order = -1
-    if goes_on(state.cluster[0], stage):
+    if ends.goes_on(state.cluster[0], stage):
         tasks.start(state, other, runner.stage, 0, now)
         return 0
     source = executors.source_of(state, other)
@@ -192,7 +177,7 @@ def _finish(state, executor, now):
         executors.carry_out_next(state, source, other, now)
         return 0
     executors.wait(state, other)
-    return FREED
+    return executors.FREED
 
 
 @inner
@@ -202,7 +187,7 @@ def _abort(state, job, now):
         runner = state.executors[executor]
         if runner.job == job and runner.stage >= 0:
             tasks.remove(state, executor)
-            lose_run(state, executor, now, RUN_JOB_FAILED)
+            ends.lose_run(state, executor, now, ends.RUN_JOB_FAILED)
             executors.go_to_common_pool(state, executor)
     first_source = executors.pool_of(state, -1, 0) + state.cluster[0].num_classes
     for stage in range(state.jobs[job].first_stage, state.jobs[job].end_stage):
@@ -219,20 +204,20 @@ def _abort(state, job, now):
 
 @inner
 def _lose_outputs(state, job, executor):
-    """Mark finished tasks of a job whose output was on an executor that is lost."""
+    """Mark finished tasks of a job whose output was on a lost executor."""
     for stage_id in range(state.jobs[job].first_stage, state.jobs[job].end_stage):
         stage = state.stages[stage_id]
         if stage.first_child < stage.end_child:
             for number in range(stage.first_task, stage.first_task + stage.num_tasks):
                 task = state.tasks[number]
-                if task.next == FINISHED and task.executor == executor:
-                    task.next = OUTPUT_LOST
+                if task.next == tasks.FINISHED and task.executor == executor:
+                    task.next = tasks.OUTPUT_LOST
                     stage.lost_outputs += 1
 
 
 @inner
 def _recover(state, job, now):
-    """Let finished tasks run again whose output is lost and needed by a child with unstarted tasks."""
+    """Rerun finished tasks whose output is lost and is needed by a child with unstarted tasks."""
     again = True
     while again:
         again = False
@@ -263,8 +248,8 @@ def _rerun(state, stage_id, now):
                 tasks.make_unready(state, child)
     for number in range(stage.first_task, stage.first_task + stage.num_tasks):
         task = state.tasks[number]
-        if task.next == OUTPUT_LOST:
+        if task.next == tasks.OUTPUT_LOST:
             stage.finished -= 1
             stage.finished_ms -= task.finish - task.start
-            give_back(state, number, stage_id, now, RUN_OUTPUT_LOST)
+            ends.give_back(state, number, stage_id, now, ends.RUN_OUTPUT_LOST)
     stage.lost_outputs = 0

@@ -1,8 +1,8 @@
-"""Compiled: posterior estimates of task times, given the finished and running tasks of a job.
+"""Compiled: posterior (Bayesian) estimates of task times, given the finished and running tasks of a job.
 
-The logarithm of a stage's true mean task time over its estimate is the sum of two independent normal numbers, one of
-the job and one of the stage. The mean of n finished tasks is the true mean times a log-normal factor of variance
-``TASK_VAR / n``. So the posterior is normal, in closed form. Schedulers see its median: by its mean, uncertain jobs
+The logarithm of a stage's true mean task time over its estimate is the sum of two independent normal numbers, one for
+the job and one for the stage. The mean of n finished tasks is the true mean times a log-normal factor of variance
+``TASK_VAR / n``. So the posterior is normal, in closed form. Schedulers see its median: by the mean, uncertain jobs
 would seem longer than the same jobs with certain estimates.
 """
 
@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from simulator.cluster.engine.profiles import record
 from simulator.compiled import compiled, inner
 
 if TYPE_CHECKING:
@@ -21,51 +22,41 @@ if TYPE_CHECKING:
 
 __all__ = ["BELIEF", "ESTIMATE", "is_late", "posterior", "records", "update"]
 
-#: Variance of the logarithm of the time of one task.
+#: Variance of the logarithm of one task's time.
 TASK_VAR = 0.25
-#: Least time in logarithms, ms.
+#: Smallest time whose logarithm is taken, ms.
 SHORTEST_MS = 1e-3
 #: Logarithm of the step between the scales of profiles, see ``simulator.cluster.estimates.STEP``.
 LOG_STEP = math.log(2.0)
 #: Scale of a job that has not been estimated yet.
 NO_SCALE = -(2**31)
 
-#: A stage.
-ESTIMATE = np.dtype(
-    (
-        np.record,
-        [
-            ("task_ms", np.float64),  # as estimated when the job arrived
-            ("num_tasks", np.int64),  # as estimated, until the stage is ready
-            ("finished", np.int64),  # tasks
-            ("finished_ms", np.float64),  # executor time of its finished tasks
-            ("running", np.int64),  # tasks
-            ("running_ms", np.float64),  # sum of the times that its running tasks have run
-            ("mean_ms", np.float64),  # posterior median of the mean task time
-            ("log_sd", np.float64),  # posterior standard deviation of its logarithm
-        ],
-    )
+#: Estimate of a stage.
+ESTIMATE = record(
+    ("task_ms", np.float64),  # mean task time as estimated when the job arrived
+    ("num_tasks", np.int64),  # as estimated, until the stage is ready
+    ("finished", np.int64),  # number of finished tasks
+    ("finished_ms", np.float64),  # total executor time of finished tasks
+    ("running", np.int64),  # number of running tasks
+    ("running_ms", np.float64),  # total time that running tasks have run
+    ("mean_ms", np.float64),  # posterior median of the mean task time
+    ("log_sd", np.float64),  # posterior standard deviation of the logarithm of the mean task time
 )
 
-#: A job. The first two are those of ``simulator.cluster.estimates.Estimate``.
-BELIEF = np.dtype(
-    (
-        np.record,
-        [
-            ("job_var", np.float64),
-            ("stage_var", np.float64),
-            ("log_factor", np.float64),  # posterior mean of the logarithm of the job's factor
-            ("log_sd", np.float64),  # posterior standard deviation
-            ("scale", np.int64),  # of its profile: the power of the step
-            ("is_late", np.int64),  # 1 if running tasks have run longer than expected
-            ("is_old", np.int64),  # 1 if there are observations since the last update
-        ],
-    )
+#: Estimate of a job; for the first two columns see ``simulator.cluster.estimates.Estimate``.
+BELIEF = record(
+    ("job_var", np.float64),
+    ("stage_var", np.float64),
+    ("log_factor", np.float64),  # posterior mean of the logarithm of the job's factor
+    ("log_sd", np.float64),  # posterior standard deviation of the logarithm of the job's factor
+    ("scale", np.int64),  # scale of the job's profile, a power of the step
+    ("is_late", np.int64),  # 1 if running tasks have run longer than expected
+    ("is_old", np.int64),  # 1 if there are observations since the last update
 )
 
 
 def records(estimate: Estimate) -> tuple[NDArray[np.void], NDArray[np.void]]:
-    """Return ``BELIEF`` [1] and ``ESTIMATE`` [num_stages] of a job without observations."""
+    """Return ``BELIEF`` [1] and ``ESTIMATE`` [num_stages] of a job from which no task has run yet."""
     belief = np.zeros(1, dtype=BELIEF)
     for name in ("job_var", "stage_var"):
         belief[name] = getattr(estimate, name)
@@ -78,16 +69,16 @@ def records(estimate: Estimate) -> tuple[NDArray[np.void], NDArray[np.void]]:
 
 @compiled
 def posterior(belief, stages):  # type: ignore[no-untyped-def]
-    """Update the estimates of one job, ``BELIEF`` [1] and ``ESTIMATE`` [num_stages], from its tasks."""
+    """Update the estimates of one job, ``BELIEF`` [1] and ``ESTIMATE`` [num_stages], given its observed tasks."""
     update(belief[0], stages, 0, len(stages))
 
 
 @inner
 def update(belief, stages, first, end):  # type: ignore[no-untyped-def]
-    """Update the estimates of the job with the stages from ``first`` to before ``end``.
+    """Update the estimates of a job whose stages are ``stages[first:end]``, given its observed tasks.
 
-    Running tasks take at least as long as they have run. They count as finished if this makes the mean of both longer
-    than expected without them.
+    Running tasks take at least as long as they have run. They count as finished if this makes the mean of finished and
+    running tasks longer than expected without them.
     """
     _solve(belief, stages, first, end, False)
     belief.is_late = belief.is_old = 0
@@ -103,14 +94,14 @@ def update(belief, stages, first, end):  # type: ignore[no-untyped-def]
 
 @inner
 def is_late(stage):  # type: ignore[no-untyped-def]
-    """Return whether running tasks of a stage make the mean of its tasks longer than expected."""
+    """Return whether running tasks make the mean task time of a stage longer than expected."""
     tasks = stage.finished + stage.running
     return stage.running > 0 and stage.finished_ms + stage.running_ms > tasks * stage.mean_ms
 
 
 @inner
 def _solve(belief, stages, first, end, with_running):  # type: ignore[no-untyped-def]
-    """Set the posterior of a job and its stages; running tasks of late stages count if ``with_running``."""
+    """Compute the posterior of a job and its stages; running tasks of late stages count if ``with_running``."""
     stage_var, precision, weighted = belief.stage_var, 0.0, 0.0
     for number in range(first, end):
         tasks, log = _observed(stages[number], with_running)
@@ -125,7 +116,7 @@ def _solve(belief, stages, first, end, with_running):  # type: ignore[no-untyped
     factor, log_sd = math.exp(log_factor), math.sqrt(job_var + stage_var)
     for number in range(first, end):
         stage = stages[number]
-        if stage_var == 0 or stage.finished + stage.running == 0:  # the stage tells nothing of its own
+        if stage_var == 0 or stage.finished + stage.running == 0:  # no information on the stage's own factor
             stage.mean_ms, stage.log_sd = stage.task_ms * factor, log_sd
             continue
         tasks, log = _observed(stage, with_running)
@@ -138,7 +129,7 @@ def _solve(belief, stages, first, end, with_running):  # type: ignore[no-untyped
 
 @inner
 def _observed(stage, with_running):  # type: ignore[no-untyped-def]
-    """Return the number of observed tasks of a stage, and the logarithm of their mean time over the estimate."""
+    """Return the number of observed tasks of a stage, and the logarithm of their mean time over its estimate."""
     tasks, total_ms = stage.finished, stage.finished_ms
     if with_running and is_late(stage):
         tasks += stage.running

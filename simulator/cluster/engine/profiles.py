@@ -1,4 +1,4 @@
-"""Tables of one job profile: its stages, and the durations of their tasks in flat arrays."""
+"""Tables of one job profile for compiled code: its stages, and durations of their tasks in flat arrays."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["LEVEL", "STAGE", "Packed", "block_starts", "pack", "record"]
 
 _INT, _FLOAT = np.dtype(np.int64), np.dtype(np.float64)
 
-# Waves whose durations an empty cell takes, in order of preference.
+# Waves from which an empty cell takes its durations, in order of preference.
 _FALLBACK = {
     Wave.FRESH: (Wave.FRESH, Wave.FIRST, Wave.REST),
     Wave.FIRST: (Wave.FIRST, Wave.FRESH, Wave.REST),
@@ -24,63 +24,53 @@ _FALLBACK = {
 
 
 def record(*fields: tuple[str, DTypeLike] | tuple[str, DTypeLike, tuple[int, ...]]) -> np.dtype[np.void]:
-    """Return a type whose rows have attributes, whether or not the code that reads them is compiled."""
+    """Return a record type whose rows have attributes, in compiled code and in plain Python."""
     return np.dtype((np.record, list(fields)))
 
 
-#: A stage, and what has become of it.
+#: A stage and its progress.
 STAGE = record(
     ("job", _INT),
     ("num_tasks", _INT),
     ("started", _INT),  # tasks that have started, without those that must run again
     ("finished", _INT),
-    ("running", _INT),  # executors on it
+    ("running", _INT),  # executors on the stage
     ("claimed", _INT),  # executors committed to the stage or moving to it
     ("selected", _INT),  # 1 if chosen in the open round
     ("open_parents", _INT),  # parents that are not saturated; with `ready_stages_only`, not complete
     ("incomplete_parents", _INT),  # parents that are not complete
-    ("open_order", _INT),  # rank in which stages became ready (all parents complete)
+    ("open_order", _INT),  # ascending in the order in which stages became ready (all parents complete)
     ("first_task", _INT),
-    ("returned", _INT),  # the task that was lost last, the first in a linked list
+    ("returned", _INT),  # task whose run was lost last, the first of a linked list
     ("lost_outputs", _INT),  # finished tasks whose output is lost
-    ("first_child", _INT),  # its children, ascending, in `children`
+    ("first_child", _INT),  # range of the stage's children in `children`, ascending
     ("end_child", _INT),
-    ("first_level", _INT),  # in `levels`; jobs of one profile share them
+    ("first_level", _INT),  # range of the stage's levels in `levels`; jobs of one profile share them
     ("end_level", _INT),
     ("mean_task_ms", _FLOAT),
-    ("factor", _FLOAT),  # of its task times, drawn in forks where estimates have errors
-    ("finished_ms", _FLOAT),  # executor time of its finished tasks
-    ("cpu", _FLOAT),  # demand
+    ("factor", _FLOAT),  # factor of task times, drawn in forks where estimates have errors
+    ("finished_ms", _FLOAT),  # total executor time of finished tasks
+    ("cpu", _FLOAT),  # demand of a task
     ("memory", _FLOAT),
 )
 
-#: One parallelism level of one stage. For each wave: place of its first duration, number of durations, and 1 if the
+#: One parallelism level of one stage. For each wave: index of the first duration, number of durations, and 1 if the
 #: warm-up delay is added.
-LEVEL = np.dtype(
-    (
-        np.record,
-        [
-            ("level", np.int64),
-            ("first", np.int64, (3,)),
-            ("count", np.int64, (3,)),
-            ("cold", np.int64, (3,)),
-        ],
-    )
-)
+LEVEL = record(("level", _INT), ("first", _INT, (3,)), ("count", _INT, (3,)), ("cold", _INT, (3,)))
 
 
 class Packed(NamedTuple):
-    """Tables of one profile."""
+    """Tables of one job profile."""
 
-    stages: NDArray[np.void]  # STAGE; tasks, children and levels are numbered from the first of the job
-    children: NDArray[np.int64]  # [edges], numbered from the first stage of the job
-    levels: NDArray[np.void]  # LEVEL, whose durations are numbered from the first of the job
+    stages: NDArray[np.void]  # STAGE; tasks, children and levels are numbered from the job's first one
+    children: NDArray[np.int64]  # [edges], numbered from the job's first stage
+    levels: NDArray[np.void]  # LEVEL; durations are numbered from the job's first one
     values: NDArray[np.float64]  # durations, ms
 
 
 @lru_cache(maxsize=4096)
 def pack(profile: JobProfile) -> Packed:
-    """Return the tables of a profile."""
+    """Return the tables of a job profile."""
     values, levels, num_levels = _duration_tables(profile)
     num_children = [len(children) for children in profile.children]
     stages = np.zeros(profile.num_stages, dtype=STAGE)
@@ -101,7 +91,7 @@ def pack(profile: JobProfile) -> Packed:
 
 
 def _duration_tables(profile: JobProfile) -> tuple[NDArray[np.float64], NDArray[np.void], NDArray[np.int64]]:
-    """Return the durations of a job's stages as flat arrays, with values for empty cells.
+    """Return the durations of a job's stages as flat arrays, in which empty cells refer to another wave.
 
     Returns:
         Durations, float64, ms; ``LEVEL`` of all stages; number of levels of each stage, int64 [num_stages].
@@ -124,5 +114,5 @@ def _duration_tables(profile: JobProfile) -> tuple[NDArray[np.float64], NDArray[
 
 
 def block_starts(counts: Sequence[int] | NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return the start of each of consecutive blocks, int64 [len(counts)]."""
+    """Return the start of each of consecutive blocks of the given sizes, int64 [len(counts)]."""
     return np.cumsum(counts, dtype=np.int64) - np.asarray(counts, dtype=np.int64)

@@ -1,7 +1,7 @@
-"""Compiled: rounds. Executors of one source are offered, until the scheduler has committed all of them; then they act.
+"""Compiled: rounds of offers. Executors of one source are offered until the scheduler has committed all of them.
 
-``cluster.offered`` executors are still to be committed, and ``state.acting`` are those that act when none is left. The
-others of the source carry out a commitment when their task ends. Jobs that arrive or end also open rounds.
+``cluster.offered`` executors are still to be committed. When none is left, the executors in ``state.acting`` carry out
+their commitments; the others of the source do so when their task ends. Arrivals and ends of jobs also open rounds.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ __all__ = [
 
 @inner
 def _open(state, num_acting, offered, job):
-    """Open a round of the executors in ``state.acting``, which belong to a job (-1 for none)."""
+    """Open a round of the executors in ``state.acting``, which belong to ``job`` (-1: to no job)."""
     cluster = state.cluster[0]
     cluster.num_acting, cluster.offered, cluster.source_job = num_acting, offered, job
     cluster.offered_class = state.executors[state.acting[0]].class_id
@@ -31,7 +31,7 @@ def _open(state, num_acting, offered, job):
 
 @inner
 def _open_pool(state, job, class_id):
-    """Open a round of all executors in the pool of a job, or in a common pool (-1), if there are any."""
+    """Open a round of all executors in the pool of ``job`` (-1: in the common pool), if there are any."""
     pool = state.pools[executors.pool_of(state, job, class_id)]
     if pool.members == 0:
         return
@@ -44,19 +44,19 @@ def _open_pool(state, job, class_id):
 
 @inner
 def offer_of_stage(state, executor, job, offered):
-    """Open a round of the executors of a stage of ``job``; only the one without a task acts when it closes."""
+    """Open a round of the executors of a stage of ``job``; only ``executor``, which has no task, acts at its end."""
     state.acting[0] = executor
     _open(state, 1, offered, job)
 
 
 @inner
 def offer_pools(state, job, class_id, keeps, now):
-    """Offer the pools of a job (-1: the common pools) after the open round, then free executors if the semantics do.
+    """Offer the pools of ``job`` (-1: the common pools) after the open round, then free executors if semantics do.
 
     Args:
         state: the cluster.
         job: the job.
-        class_id: the class whose pool comes first; the others follow in their order.
+        class_id: the executor class whose pool comes first; the other classes follow in their order.
         keeps: whether executors stay with their job, see ``BaseCluster.keeps_executors``.
         now: ms.
 
@@ -71,7 +71,7 @@ def offer_pools(state, job, class_id, keeps, now):
 
 @inner
 def offer_free(state, keeps, now):
-    """Offer all free executors that could be used, after the open round; returns as ``offer_pools``."""
+    """Offer all free executors that some stage could use, after the open round; returns the same as ``offer_pools``."""
     cluster = state.cluster[0]
     cluster.next_pool, cluster.next_place = cluster.num_classes, 0
     return open_next(state, keeps, now)
@@ -79,7 +79,7 @@ def offer_free(state, keeps, now):
 
 @inner
 def open_next(state, keeps, now):
-    """Open a round of the executors that are offered next, if no round is open; returns as ``offer_pools``."""
+    """Open a round of the executors that are next in turn, if no round is open; returns the same as ``offer_pools``."""
     cluster, decisions = state.cluster[0], 0
     while cluster.offered == 0 and cluster.next_pool < cluster.num_classes:
         number, class_id = cluster.next_pool, cluster.next_class
@@ -96,11 +96,11 @@ def open_next(state, keeps, now):
 
 @inner
 def _open_free(state, keeps, now):
-    """Open a round of the next free executors that could be used: of the common pools, then of the live jobs."""
+    """Open a round of the next free executors that some stage could use: common pools first, then live jobs."""
     cluster, decisions = state.cluster[0], 0
     num_classes, place = cluster.num_classes, cluster.next_place
     cluster.next_place = -1
-    # Most often no executor is wanted, and the live jobs are many.
+    # Usually no executor is wanted, and there are many live jobs.
     if not executors.find_wanted(state):
         return decisions
     first_class = place % num_classes
@@ -140,7 +140,7 @@ def commit(state, target, count, now):
 
 @inner
 def _close(state, source, now):
-    """All executors of the round are committed: those that act carry out the commitments of their source."""
+    """Close the round: all executors are committed, and acting ones carry out the commitments of their source."""
     cluster, number = state.cluster[0], state.sources[source].first
     while number >= 0:
         commitment = state.commitments[number]
@@ -157,10 +157,10 @@ def _close(state, source, now):
 
 @inner
 def stay(state, now):
-    """Commit offered executors to the next stages of their own job, as long as it has any for them.
+    """Commit offered executors to the next stages of their own job, as long as it has any that can use them.
 
     Returns:
-        Number of decisions that this takes; 0 if the executors have no live job.
+        Number of decisions taken; 0 if the executors have no live job.
     """
     cluster, first = state.cluster[0], state.executors[state.acting[0]]
     job, decisions, starts = first.job, 0, False
@@ -188,13 +188,13 @@ def stay(state, now):
 
 @inner
 def _cache_stay(state, source, job, pool, decisions):
-    """Cancel commitments after which all executors in a job's pool would go on waiting, and cache their number."""
+    """Cancel commitments after which all executors in a job's pool would keep waiting, and cache their number."""
     while state.sources[source].first >= 0:
         commitment = state.commitments[state.sources[source].first]
         state.stages[commitment.target].selected = 0
         tasks.adjust(state, commitment.target, 0, -commitment.count)
         executors.drop(state, source)
-    # Nothing has changed, and nothing will until the job does.
+    # Nothing has changed, and nothing will change until the job does.
     state.jobs[job].dirty = 0
     state.pools[pool].stay_decisions = decisions
 
@@ -217,7 +217,7 @@ def after_task(state, happened, executor, job, offered, keeps, now):
 
 @inner
 def _end_job(state, job, last_executor, now):
-    """Take a job that is complete or has failed out of the live jobs; returns its place among them."""
+    """Remove a job that is complete or has failed from the live jobs; return its former place among them."""
     executors.end_job(state, job, last_executor)
     cluster, ending = state.cluster[0], state.jobs[job]
     ending.completion_ms = now
@@ -237,7 +237,7 @@ def _end_job(state, job, last_executor, now):
 
 @inner
 def add_job(state, job, level_noise, noise):
-    """Let a job arrive, with the noise of its tasks, float32 [tasks] each."""
+    """Add a job that arrives, with the noise of its tasks, float32 [tasks] each."""
     cluster, arriving = state.cluster[0], state.jobs[job]
     state.live[cluster.num_live] = job
     arriving.place, arriving.first_row = cluster.num_live, cluster.num_rows

@@ -1,6 +1,6 @@
-"""Compiled: rows of observations, for each executor class. Only rows of jobs that changed are written.
+"""Compiled: rows of observations, by executor class. Only rows of changed jobs are written.
 
-In ``state.seen_jobs`` and ``state.seen_stages``, the rows of a class begin with those of the live jobs, by arrival.
+In ``state.seen_jobs`` and ``state.seen_stages``, the rows of a class begin with the live jobs, in order of arrival.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ __all__ = ["add", "remove", "update"]
 
 @inner
 def add(state, job_id):
-    """Fill in the columns of a job that arrives and of its stages that never change."""
+    """Fill in the constant columns of a job that arrives, and of its stages."""
     job = state.jobs[job_id]
     for class_id in range(state.cluster[0].num_classes):
         row = class_id * len(state.stages) + job.first_row
@@ -36,7 +36,7 @@ def add(state, job_id):
 
 @inner
 def remove(state, job_id):
-    """Move up the rows behind a job that has ended."""
+    """Move up the rows after a job that has ended."""
     cluster, job = state.cluster[0], state.jobs[job_id]
     seen_jobs, seen_stages = state.seen_jobs, state.seen_stages
     num_stages = job.end_stage - job.first_stage
@@ -55,7 +55,7 @@ def remove(state, job_id):
 
 @inner
 def update(state, class_id):
-    """Update the rows of a class; returns its number of schedulable stages."""
+    """Update the rows of an executor class; return its number of schedulable stages."""
     num_schedulable = 0
     for place in range(state.cluster[0].num_live):
         number = state.live[place]
@@ -69,7 +69,7 @@ def update(state, class_id):
 
 @inner
 def _update_job(state, job_id, class_id):
-    """Fill in the rows of a live job for a class."""
+    """Fill in the rows of a live job and its stages for an executor class."""
     job, all_stages, pair = state.jobs[job_id], state.stages, state.pairs
     num_classes = state.cluster[0].num_classes
     num_schedulable, next_stage, next_rank = 0, -1, -1
@@ -79,7 +79,7 @@ def _update_job(state, job_id, class_id):
         left = stage.num_tasks - stage.started
         rank = stage.open_order if left > 0 else -1
         schedulable = is_schedulable(stage, pair[stage_id * num_classes + class_id])
-        # Ready stages come first, in the order in which they became ready; then the others.
+        # Ready stages come before others, in the order in which they became ready.
         if schedulable and (next_stage < 0 or (rank >= 0 and (next_rank < 0 or rank < next_rank))):
             next_stage, next_rank = job.first_row + stage_id - job.first_stage, rank
         seen.remaining_tasks = left
@@ -114,7 +114,7 @@ def _update_estimates(state, job_id, class_id):
         seen.mean_task_ms = estimate.mean_ms
         seen.log_sd = estimate.log_sd
         seen.num_tasks = stage.num_tasks
-        if stage.open_order < 0 and stage.started == 0:  # a stage that lost outputs is known
+        if stage.open_order < 0 and stage.started == 0:  # no task has started, not even before a loss
             seen.num_tasks = seen.remaining_tasks = estimate.num_tasks
             if seen.unclaimed_tasks > 0:
                 seen.unclaimed_tasks = max(estimate.num_tasks - stage.claimed, 1)

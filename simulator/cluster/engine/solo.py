@@ -1,7 +1,7 @@
-"""Time of a job alone on a cluster under its best parallelism limit, the reference of slowdown.
+"""Simulated time of a job alone on a cluster under its best parallelism limit: the reference of slowdown.
 
-Compiled code simulates a whole episode of one job without SimPy. It takes the steps of ``Cluster``, with the same
-result to the bit, in a tenth of the time.
+Compiled code simulates a whole episode of one job without SimPy: the same steps as ``Cluster``, with the same result to
+the bit, in a tenth of the time.
 """
 
 from __future__ import annotations
@@ -26,24 +26,24 @@ from workloads.job import JobProfile
 
 __all__ = ["TimeAlone", "run_alone", "time_alone"]
 
-#: All limits up to this are estimated; above, each is a tenth larger than the one before.
+#: Limits up to this number are all estimated; above, each limit is a tenth larger than the one before.
 EVERY_LIMIT = 50
 #: Limits whose estimated time is within this factor of the shortest are simulated.
 NEAR = 1.3
-#: Rounds of simulation: runs under each limit, and number of best limits that stay for the next round.
+#: Rounds of simulation: number of runs under each limit, and number of best limits that stay for the next round.
 ROUNDS = ((4, 12), (12, 4), (24, 1))
-#: The best limit has more runs until the mean has this relative standard error, and at most so many.
+#: The best limit has more runs until the mean has this relative standard error, or until it has so many runs.
 PRECISION, MOST_RUNS = 0.005, 64
-#: Most tasks and pairs of stages in all runs of a profile, about; a larger job keeps its estimate.
+#: Approximate bound on tasks and pairs of stages in all runs of a profile; larger jobs are only estimated.
 MOST_STEPS = 2_000_000
 
 
 class TimeAlone(NamedTuple):
-    """A job alone on a cluster.
+    """Time of a job alone on a cluster.
 
     Attributes:
-        limit: its best parallelism limit: the one with the shortest mean completion time.
-        mean_ms: its mean completion time under that limit, ms; delays are included.
+        limit: best parallelism limit of the job, which has the shortest mean completion time.
+        mean_ms: mean completion time of the job under this limit, with delays, ms.
     """
 
     limit: int
@@ -57,14 +57,14 @@ def time_alone(profile: JobProfile, config: ClusterConfig) -> TimeAlone:
     """Return the expected time of a job alone on a cluster, under its best parallelism limit.
 
     Under limit k the job's next stage (``Observation.next_stage``) gets all offered executors, until the job holds k.
-    The limits with the shortest times by ``simulator.cluster.alone.estimate`` are simulated with the task noise of the
-    seeds 0, 1, 2 and so on, better limits with more seeds. A job without noise runs once; a job that is too large keeps
-    the estimate.
+    The limits with the shortest times by ``simulator.cluster.alone.estimate`` are simulated with the task noise of
+    seeds 0, 1, 2 and so on, better limits with more seeds. A job without noise runs once. A job that is too large is
+    only estimated.
 
     Results are cached by profile and cluster. They are the same in each process, bit for bit.
 
     Raises:
-        ConfigError: a stage that no executor class can run.
+        ConfigError: no executor class can run some stage.
     """
     known, key = _times.setdefault(profile, {}), cluster_key(config)
     if key not in known:
@@ -87,7 +87,7 @@ def _time_alone(profile: JobProfile, config: ClusterConfig) -> TimeAlone:
         means = {limit: float(np.mean(runs.times_ms(limit, number))) for limit in chosen}
         chosen = sorted(means, key=means.__getitem__)[:left]
     best = chosen[0]
-    if math.isinf(means[best]):  # the job stands still for ever under all limits
+    if math.isinf(means[best]):  # the job stalls under all limits
         return estimated
     found = runs.times_ms(best, number)
     while len(found) < most_runs and np.std(found) > PRECISION * np.mean(found) * np.sqrt(len(found)):
@@ -104,7 +104,7 @@ def _limits(most: int) -> tuple[int, ...]:
 
 
 def _has_chance(profile: JobProfile) -> bool:
-    """Return whether durations depend on noise: by two levels, or a cell with several durations."""
+    """Return whether durations depend on noise: several levels, or several durations in a cell."""
     return any(
         tables.levels.size > 1
         or any(np.ptp(tables.values[start:stop]) for start, stop in tables.cells[:, 0] if stop > start)
@@ -114,7 +114,7 @@ def _has_chance(profile: JobProfile) -> bool:
 
 
 class _Runs:
-    """Runs of a job alone under parallelism limits, with the noise of the seeds 0, 1, 2 and so on."""
+    """Simulated runs of a job alone under parallelism limits, with the noise of seeds 0, 1, 2 and so on."""
 
     def __init__(self, profile: JobProfile, config: ClusterConfig) -> None:
         self._memory = allocate(replace(config, faults=NO_FAULTS), JobSequence((profile,), np.zeros(1)))
@@ -122,7 +122,7 @@ class _Runs:
         self._times: dict[int, list[float]] = {}
 
     def times_ms(self, limit: int, number: int) -> list[float]:
-        """Return the completion times of the first ``number`` runs, ms."""
+        """Return the completion times of the first ``number`` runs under a limit, ms."""
         times, (records, values) = self._times.setdefault(limit, []), self._memory
         for seed in range(len(times), number):
             times.append(run_alone((records.copy(), values), limit, *self._noise(seed)))
@@ -131,24 +131,24 @@ class _Runs:
 
 @compiled
 def run_alone(memory, limit, level_noise, noise):  # type: ignore[no-untyped-def]
-    """Run a job that arrives at time 0 alone; its next stage gets all executors that the limit leaves.
+    """Simulate a job that arrives at time 0 alone; its next stage gets all executors that the limit allows.
 
-    The limit does not count where the job would stand still for ever, as the executors that it holds are too small.
+    The limit is ignored where the job would stall because the executors that it holds are too small.
 
     Args:
-        memory: a cluster with one job, as ``allocate`` returned it; it is changed.
+        memory: a cluster with one job, as returned by ``allocate``; it is changed.
         limit: parallelism limit of the job.
         level_noise, noise: float32 [tasks], the noise of its tasks.
 
     Returns:
-        Completion time, ms; infinity if all executors were left idle for ever.
+        Completion time, ms; infinity if the job stalls because all executors are left idle.
     """
     state = view(memory)
     cluster, job = state.cluster[0], state.jobs[0]
     for executor in range(len(state.executors)):
         executors.go_to_common_pool(state, executor)
     rounds.add_job(state, 0, level_noise, noise)
-    # Moves in order of arrival, a ring: all take equally long.
+    # Ring buffer of moves in order of arrival: all moves take equally long.
     ring = len(state.executors)
     moving, arrival_order = np.empty(ring, np.int64), np.empty(ring, np.int64)
     arrival_ms = np.empty(ring)
@@ -184,7 +184,7 @@ def run_alone(memory, limit, level_noise, noise):  # type: ignore[no-untyped-def
         if num_moving > 0:
             limit_ms, limit_order = arrival_ms[head], arrival_order[head]
         time_ms, happened, executor, _, offered = ends.run_tasks(state, limit_ms, limit_order)
-        if happened == 0:  # executors come to the end of their moves
+        if happened == 0:  # moves end
             now = limit_ms
             cluster.departure_order = -1
             while num_moving > 0 and arrival_order[head] == limit_order:

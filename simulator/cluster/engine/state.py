@@ -1,8 +1,9 @@
-"""State of a cluster that compiled code changes and Python reads: a table of records for each sort of thing.
+"""State of a cluster that compiled code changes and Python reads: tables of records, one table for each kind of object.
 
 Stages are numbered over the whole sequence, job by job; so are tasks. A pool is an ordered set of idle executors of one
-class. The pool of a job is number job * classes + class; the common pools come after those of all jobs. A source of
-commitments is a pool, or the executors of one class on a stage, number pools + stage * classes + class. -1 is "none".
+class. The pool of a job has the number job * classes + class; the common pools come after all pools of jobs. A source
+of commitments is a pool, or the executors of one class on a stage, number pools + stage * classes + class. -1 means
+"none".
 """
 
 from __future__ import annotations
@@ -28,31 +29,31 @@ __all__ = ["Memory", "State", "allocate", "state_of", "view"]
 
 _INT, _FLOAT = np.dtype(np.int64), np.dtype(np.float64)
 
-#: The cluster as a whole; one record.
+#: The cluster as a whole: one record.
 CLUSTER = record(
     ("next_order", _INT),  # insertion number of the next event
     ("num_running", _INT),  # running tasks, in the heap
-    ("num_opened", _INT),  # stages that became ready so far: the next "open_order"
+    ("num_opened", _INT),  # number of stages that became ready so far: the next "open_order"
     ("num_live", _INT),  # live jobs
     ("num_rows", _INT),  # stages of the live jobs
-    ("num_departures", _INT),  # executors that left and whose arrival is not scheduled yet
-    ("departure_order", _INT),  # insertion number of the arrival that executors leaving now share
-    ("free_commitment", _INT),  # first unused place in the commitments
+    ("num_departures", _INT),  # executors that have departed and whose arrival is not scheduled yet
+    ("departure_order", _INT),  # insertion number of the arrival that executors departing now share
+    ("free_commitment", _INT),  # first unused record of the commitments
     ("num_classes", _INT),
-    ("num_lost", _INT),  # lost runs of tasks that Python has not read yet
+    ("num_lost", _INT),  # lost task runs that Python has not read yet
     ("now", _FLOAT),  # time of the last change that Python caused, or that put executors into pools, ms
-    ("idle_ms", _FLOAT),  # times when executors left pools, less those when they entered one
-    ("end", _INT, (22,)),  # where the tables end in `Memory`, bytes
-    # The round.
+    ("idle_ms", _FLOAT),  # sum of times when executors left pools, minus times when they entered a pool
+    ("end", _INT, (22,)),  # ends of the tables in `Memory`, bytes
+    # The open round.
     ("offered", _INT),  # executors still to be committed; 0: no round is open
-    ("offered_class", _INT),  # their class
-    ("source_job", _INT),  # the job whose executors are offered, or were offered last
+    ("offered_class", _INT),  # class of the offered executors
+    ("source_job", _INT),  # job whose executors are offered, or were offered last
     ("num_acting", _INT),  # executors that act when the round closes
-    # What is offered after it: pools of a job, then free executors.
+    # What is offered after the round: pools of a job, then free executors.
     ("next_job", _INT),  # the job; -1 for the common pools
     ("next_class", _INT),  # the class whose pool comes first
-    ("next_pool", _INT),  # pools that were offered already
-    ("next_place", _INT),  # where to look for free executors; -1: they are not offered
+    ("next_pool", _INT),  # number of pools that were already offered
+    ("next_place", _INT),  # where to look for free executors; -1: these are not offered
     # The configuration.
     ("offer_idle_executors", _INT),  # switches of `Semantics`
     ("nearest_level", _INT),
@@ -60,7 +61,7 @@ CLUSTER = record(
     ("release_misfits", _INT),
     ("ready_stages_only", _INT),
     ("offer_after_tasks", _INT),
-    ("has_faults", _INT),  # 1 if an end of a task may be special
+    ("has_faults", _INT),  # 1 if an end of a task may be a failure
     ("lost_output", _INT),
     ("task_failures", _FLOAT),
     ("straggler_share", _FLOAT),
@@ -73,86 +74,85 @@ CLUSTER = record(
 
 _CLUSTER_BYTES = CLUSTER.itemsize
 
-#: A class of executors.
+#: An executor class.
 CLASS = record(
     ("free", _INT),  # executors in pools
-    ("wanted", _INT),  # 1 if some of them could be used, see `find_wanted`
+    ("wanted", _INT),  # 1 if some stage could use one of these, see `find_wanted`
 )
 
+#: An executor.
 EXECUTOR = record(
-    ("class_id", _INT),  # its class
-    ("job", _INT),  # the job that it is attached to
-    ("stage", _INT),  # the stage of its task, until it is placed elsewhere
-    ("warm_stage", _INT),  # the stage of the last task that its JVM ran; -1 for a new JVM
-    ("target", _INT),  # the stage that it moves to
-    ("arrival", _INT),  # insertion number of the end of its last move
-    ("task", _INT),  # the task that it started last
-    ("start", _FLOAT),  # when that task started, ms; -1 if it has ended
-    ("pool", _INT),  # the pool that it is in
-    ("next", _INT),  # its neighbours in the pool
+    ("class_id", _INT),
+    ("job", _INT),  # job that the executor is attached to
+    ("stage", _INT),  # stage of the executor's task, until it is placed elsewhere
+    ("warm_stage", _INT),  # stage of the last task that the JVM ran; -1 for a new JVM
+    ("target", _INT),  # stage that the executor moves to
+    ("arrival", _INT),  # insertion number of the end of the last move
+    ("task", _INT),  # task that the executor started last
+    ("start", _FLOAT),  # time when that task started, ms; -1 if it has ended
+    ("pool", _INT),  # pool that the executor is in
+    ("next", _INT),  # neighbours in the pool
     ("previous", _INT),
 )
 
-#: An executor that started to move.
+#: An executor that has departed for another job.
 DEPARTURE = record(
     ("executor", _INT),
-    ("order", _INT),  # insertion number of its arrival
-    ("time", _FLOAT),  # when it left, ms
+    ("order", _INT),  # insertion number of the arrival
+    ("time", _FLOAT),  # time of the departure, ms
 )
 
-#: A commitment of a source, in the linked list of the source; or an unused place.
+#: A commitment in the linked list of its source, or an unused record.
 COMMITMENT = record(
     ("target", _INT),  # a stage; -1: the executors stay idle
-    ("count", _INT),  # executors
+    ("count", _INT),  # number of executors
     ("next", _INT),
 )
 
-#: A running task, in a binary heap; the first finishes next.
+#: A running task in the binary heap; the first one finishes next.
 RUNNING = record(
-    ("time", _FLOAT),  # when it finishes, ms
+    ("time", _FLOAT),  # finish time, ms
     ("order", _INT),  # insertion number: simultaneous events happen in this order
     ("executor", _INT),
 )
 
+#: A job.
 JOB = record(
     ("attached", _INT),  # executors at the job: on its stages or in its pools
-    ("executors", _INT),  # attached, moving to the job, or committed to it from outside
-    ("unsaturated", _INT),  # its stages that are not saturated
-    ("incomplete", _INT),  # its stages that are not complete
-    ("place", _INT),  # among the live jobs; -1 when it has ended
-    ("first_row", _INT),  # of its stages, among those of the live jobs
-    ("version", _INT),  # grows when something changes that an observation has
-    ("learned", _INT),  # version that its estimates know
-    ("dirty", _INT),  # 1 if `awaited` and `first_open` of its pools are out of date
+    ("executors", _INT),  # executors attached, moving to the job, or committed to it from outside
+    ("unsaturated", _INT),  # stages that are not saturated
+    ("incomplete", _INT),  # stages that are not complete
+    ("place", _INT),  # place among the live jobs; -1 when the job has ended
+    ("first_row", _INT),  # place of the job's first stage among the stages of live jobs
+    ("version", _INT),  # grows with each change of a value that observations show
+    ("learned", _INT),  # version up to which the job's estimates are updated
+    ("dirty", _INT),  # 1 if `awaited` and `first_open` of the job's pools are out of date
     ("first_stage", _INT),
     ("end_stage", _INT),
-    ("key", _INT),  # of the random numbers of its tasks, see `simulator.cluster.chance`
+    ("key", _INT),  # key of the random numbers of tasks, see `simulator.cluster.chance`
     ("arrival_ms", _FLOAT),
     ("completion_ms", _FLOAT),  # NaN until the job is complete
-    ("first_work_ms", _FLOAT),  # work as estimated at its arrival
+    ("first_work_ms", _FLOAT),  # work as estimated at the arrival
     ("weight", _FLOAT),
     ("deadline_ms", _FLOAT),
     ("tenant", _INT),
 )
 
-#: One class of executors and one stage, number stage * classes + class.
+#: A pair of one stage and one executor class, number stage * classes + class.
 PAIR = record(
-    ("running", _INT),  # executors on it
-    ("fits", _INT),  # 1 if one of them covers the demand of a task
+    ("running", _INT),  # executors of the class on the stage
+    ("fits", _INT),  # 1 if an executor of the class covers the demand of a task
 )
 
-#: A pool: its executors, a linked list in order of entry. The rest is for pools of jobs.
+#: A pool: its executors are a linked list in order of entry. Further columns are for pools of jobs.
 POOL = record(
     ("first", _INT),
     ("last", _INT),
     ("members", _INT),
     ("first_open", _INT),  # cached: the job's first stage that is schedulable for the class, outside rounds
-    ("awaited", _INT),  # cached: unclaimed tasks of its stages that are schedulable and not ready
-    (
-        "stay_decisions",
-        _INT,
-    ),  # cached: decisions in which all executors stay where they are, see `rounds.stay`; 0: unknown
-    ("row_version", _INT),  # version of the job that the rows of the class tell
+    ("awaited", _INT),  # cached: unclaimed tasks of the job's stages that are schedulable and not ready
+    ("stay_decisions", _INT),  # cached: decisions by which all executors stay, see `rounds.stay`; 0: unknown
+    ("row_version", _INT),  # version of the job that the rows of the class show
     ("num_schedulable", _INT),  # the job's schedulable stages in these rows
 )
 
@@ -167,21 +167,21 @@ NOISE = record(
 
 #: A task and its last run. Without faults it is only a log, unless running tasks are redrawn in a fork.
 TASK = record(
-    ("start", _FLOAT),  # ms; NaN until it block_starts
+    ("start", _FLOAT),  # ms; NaN until the task starts
     ("finish", _FLOAT),
     ("executor", np.int32),
-    ("parallelism", np.int32),  # executors attached to the job when it started
+    ("parallelism", np.int32),  # executors attached to the job when the task started
     ("wave", np.int8),
-    ("failures", np.int8),  # failed runs
-    ("attempt", np.int16),  # lost runs, failed ones included
-    ("next", np.int32),  # the next in the linked list of lost tasks; with faults also one of the values below
+    ("failures", np.int8),  # number of failed runs
+    ("attempt", np.int16),  # number of lost runs, including failed ones
+    ("next", np.int32),  # next in the linked list of returned tasks; or `tasks.FINISHED` and so on
 )
 
 _NOT_STARTED = np.array([(np.nan, np.nan, -1, 0, -1, 0, 0, -1)], dtype=TASK)
-#: A task's record as a whole, which NumPy copies nine times as fast as field by field.
+#: A task's record as raw bytes, which NumPy copies nine times as fast as field by field.
 _TASK_BYTES = np.dtype((np.void, TASK.itemsize))
 
-#: A lost run of a task.
+#: A lost task run.
 LOST = record(
     ("task", _INT),
     ("start", _FLOAT),  # ms
@@ -194,46 +194,40 @@ LOST = record(
 
 
 class State(NamedTuple):
-    """The tables, each with its type of record and its size."""
+    """The tables, with record type and size."""
 
     cluster: NDArray[np.void]  # CLUSTER [1]
     classes: NDArray[np.void]  # CLASS [classes]
     executors: NDArray[np.void]  # EXECUTOR [executors]
-    acting: NDArray[
-        np.int64
-    ]  # [executors] first `num_acting`: executors that act when the round closes, in order
+    acting: NDArray[np.int64]  # [executors], first `num_acting`: executors that act when the round closes
     departures: NDArray[np.void]  # DEPARTURE [executors], first `num_departures`
     commitments: NDArray[np.void]  # COMMITMENT [executors]
     heap: NDArray[np.void]  # RUNNING [executors], first `num_running`
     jobs: NDArray[np.void]  # JOB [jobs]
-    live: NDArray[np.int64]  # [jobs] first `num_live`: live jobs in order of arrival
+    live: NDArray[np.int64]  # [jobs], first `num_live`: live jobs in order of arrival
     stages: NDArray[np.void]  # STAGE [stages]
     pairs: NDArray[np.void]  # PAIR [stages * classes]
     pools: NDArray[np.void]  # POOL [(jobs + 1) * classes]
     sources: NDArray[np.void]  # SOURCE [pools + stages * classes]
     children: NDArray[np.int64]  # [edges]
     levels: NDArray[np.void]  # LEVEL, of the distinct profiles
-    beliefs: NDArray[np.void]  # BELIEF [jobs]; empty if schedulers know the truth
-    estimates: NDArray[np.void]  # ESTIMATE [stages]; empty if schedulers know the truth
-    seen_jobs: NDArray[
-        np.void
-    ]  # observation.JOB [classes * jobs]: rows of each class, those of the live jobs first
-    seen_stages: NDArray[np.void]  # observation.STAGE [classes * stages]: likewise
+    beliefs: NDArray[np.void]  # BELIEF [jobs]; empty if estimates are exact
+    estimates: NDArray[np.void]  # ESTIMATE [stages]; empty if estimates are exact
+    seen_jobs: NDArray[np.void]  # observation.JOB [classes * jobs]: rows by class, live jobs first
+    seen_stages: NDArray[np.void]  # observation.STAGE [classes * stages]: rows by class, live jobs first
     noise: NDArray[np.void]  # NOISE [tasks]
     tasks: NDArray[np.void]  # TASK [tasks]
-    lost: NDArray[
-        np.void
-    ]  # LOST [tasks + 4 * executors], empty without faults; first `num_lost`, and see `attempts.run_of`
+    lost: NDArray[np.void]  # LOST [tasks + 4 * executors], see also `attempts.run_of`; may be empty
     values: NDArray[np.float64]  # durations of the distinct profiles, ms
 
 
-#: Argument of compiled functions: all tables in one block of bytes, and the durations. A call from Python costs 0.3 µs
-#: for these two arrays, and 3 to 5 µs for a ``State``.
+#: Argument of compiled functions: all tables in one block of bytes, and the durations. Passing these two arrays from
+#: Python costs 0.3 µs, passing a ``State`` 3 to 5 µs.
 Memory = tuple[NDArray[np.uint8], NDArray[np.float64]]
 
 
 def state_of(memory: Memory) -> State:
-    """Return the tables in ``Memory``, as views."""
+    """Return views of the tables in ``Memory``."""
     records, values = memory
     cluster = records[:_CLUSTER_BYTES].view(CLUSTER)
     end = cluster[0].end
@@ -274,16 +268,16 @@ def allocate(
     estimates: Sequence[Estimate] = (),
     deadline_ms: ArrayLike = np.inf,
 ) -> Memory:
-    """Return the state before time 0: executors are in no pool, no job has arrived.
+    """Return the state before time 0: no executor is in a pool, and no job has arrived.
 
     Args:
         config: the cluster.
         sequence: the jobs.
-        estimates: one for each job; none if schedulers know the truth.
+        estimates: an estimate for each job; empty if schedulers know the exact values.
         deadline_ms: deadline of each job, float [jobs], ms.
 
     Raises:
-        ConfigError: a stage that no executor class can run.
+        ConfigError: no executor class can run some stage.
     """
     packed = [pack(profile) for profile in sequence.profiles]
     distinct = {profile: pack(profile) for profile in sequence.profiles}
@@ -292,33 +286,31 @@ def allocate(
     num_tasks = np.array([job.stages["num_tasks"].sum() for job in packed])
     num_executors, num_classes = config.num_executors, len(config.executor_classes)
     num_pools, num_pairs = (len(packed) + 1) * num_classes, num_stages.sum() * num_classes
-    memory = (
-        _reserve(
-            (CLUSTER, 1),
-            (CLASS, num_classes),
-            (EXECUTOR, num_executors),
-            (_INT, num_executors),
-            (DEPARTURE, num_executors),
-            (COMMITMENT, num_executors),
-            (RUNNING, num_executors),
-            (JOB, len(packed)),
-            (_INT, len(packed)),
-            (STAGE, num_stages.sum()),
-            (PAIR, num_pairs),
-            (POOL, num_pools),
-            (SOURCE, num_pools + num_pairs),
-            (_INT, num_edges.sum()),
-            (LEVEL, sum(len(job.levels) for job in distinct.values())),
-            (BELIEF, len(estimates)),
-            (ESTIMATE, num_stages.sum() if estimates else 0),
-            (JOB_ROW, num_classes * len(packed)),
-            (STAGE_ROW, num_classes * num_stages.sum()),
-            (NOISE, num_tasks.sum()),
-            (TASK, num_tasks.sum()),
-            (LOST, num_tasks.sum() + 4 * num_executors if config.faults.active else 0),
-        ),
-        np.concatenate([job.values for job in distinct.values()]),
+    block = _reserve(
+        (CLUSTER, 1),
+        (CLASS, num_classes),
+        (EXECUTOR, num_executors),
+        (_INT, num_executors),
+        (DEPARTURE, num_executors),
+        (COMMITMENT, num_executors),
+        (RUNNING, num_executors),
+        (JOB, len(packed)),
+        (_INT, len(packed)),
+        (STAGE, num_stages.sum()),
+        (PAIR, num_pairs),
+        (POOL, num_pools),
+        (SOURCE, num_pools + num_pairs),
+        (_INT, num_edges.sum()),
+        (LEVEL, sum(len(job.levels) for job in distinct.values())),
+        (BELIEF, len(estimates)),
+        (ESTIMATE, num_stages.sum() if estimates else 0),
+        (JOB_ROW, num_classes * len(packed)),
+        (STAGE_ROW, num_classes * num_stages.sum()),
+        (NOISE, num_tasks.sum()),
+        (TASK, num_tasks.sum()),
+        (LOST, num_tasks.sum() + 4 * num_executors if config.faults.active else 0),
     )
+    memory = block, np.concatenate([job.values for job in distinct.values()])
     state = state_of(memory)
 
     cluster = state.cluster
@@ -336,9 +328,8 @@ def allocate(
     cluster["moving_ms"] = config.moving_delay_ms
 
     state.executors[:] = -1
-    state.executors["class_id"] = np.repeat(
-        np.arange(num_classes), [each.count for each in config.executor_classes]
-    )
+    counts = [each.count for each in config.executor_classes]
+    state.executors["class_id"] = np.repeat(np.arange(num_classes), counts)
     state.commitments["next"] = [*range(1, num_executors), -1]  # all unused
     state.pools["first"] = state.pools["last"] = -1
     state.sources[:] = -1
@@ -381,7 +372,7 @@ def allocate(
 
 
 def _reserve(*tables: tuple[np.dtype[Any], int]) -> NDArray[np.uint8]:
-    """Return a block of zeros for tables of (type, number of records), in the order of ``State``."""
+    """Return a block of zeros for tables, given as (type, number of records) in the order of ``State``."""
     end = np.cumsum([dtype.itemsize * size for dtype, size in tables])
     records = np.zeros(end[-1], dtype=np.uint8)
     records[:_CLUSTER_BYTES].view(CLUSTER)["end"] = end

@@ -1,7 +1,7 @@
-"""Compiled: stages and their tasks; which stages are schedulable, and the heap of running tasks.
+"""Compiled: stages and their tasks, which stages are schedulable, and the heap of running tasks.
 
 The rules are those of the published simulator. A stage is saturated if ``started + claimed >= num_tasks``. It is
-schedulable for a class if it is not saturated, was not chosen in this round, all its parents are saturated, and the
+schedulable for a class if it is not saturated, is not chosen in this round, all its parents are saturated, and the
 class covers its demand. It is ready if all its parents are complete and not all its tasks have started.
 """
 
@@ -9,15 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from simulator.cluster.engine.attempts import (
-    COPY,
-    DURATION,
-    LEVEL,
-    chance,
-    copy_delay_factor,
-    delay_factor,
-    run_of,
-)
+from simulator.cluster.engine.attempts import COPY, DURATION, LEVEL, chance, delay_factor, run_of
 from simulator.cluster.engine.durations import draw_duration, draw_longer
 from simulator.compiled import inner
 from workloads.job import Wave
@@ -49,19 +41,19 @@ __all__ = [
 
 _FRESH, _FIRST, _REST = int(Wave.FRESH), int(Wave.FIRST), int(Wave.REST)
 
-#: ``next`` of a task that has finished, of one whose output is lost, and of a running one that was copied.
+#: Values of ``next`` for a finished task, a finished task whose output is lost, and a running task that was copied.
 FINISHED, OUTPUT_LOST, COPIED = -2, -3, -4
 
 
 @inner
 def change(state, job):
-    """Note that something of a job changes that an observation has."""
+    """Mark the rows of a job as out of date: a value that observations show has changed."""
     state.jobs[job].version += 1
 
 
 @inner
 def adjust(state, stage_id, started, claimed):
-    """Add to the counts of a stage; update its job and its children if it becomes saturated, or unsaturated."""
+    """Add to the counts of a stage; update its job and its children if it becomes saturated or unsaturated."""
     stages = state.stages
     stage = stages[stage_id]
     before = stage.num_tasks - stage.started - stage.claimed
@@ -83,7 +75,7 @@ def adjust(state, stage_id, started, claimed):
 
 @inner
 def next_task_number(state, stage):
-    """Take the next task of a stage (record): the one that was lost last, else the first that never started."""
+    """Take the next task of a stage (a record): the one whose run was lost last, else the first that never started."""
     task = stage.returned
     if task < 0:
         return stage.first_task + stage.started
@@ -94,15 +86,13 @@ def next_task_number(state, stage):
 
 @inner
 def _run(state, executor, stage_id, now):
-    """Start the next task of a stage on an executor; returns its finish time, ms."""
+    """Start the next task of a stage on an executor; return the time at which it finishes, ms."""
     cluster, stage, runner = state.cluster[0], state.stages[stage_id], state.executors[executor]
     runner.task = next_task_number(state, stage)
     task, noise = state.tasks[runner.task], state.noise[runner.task]
     wave = _FRESH if runner.warm_stage < 0 else _REST if runner.warm_stage == stage_id else _FIRST
-    task.parallelism = state.jobs[stage.job].attached
-    task.executor = executor
-    task.wave = wave
-    task.start = now
+    task.parallelism, task.executor = state.jobs[stage.job].attached, executor
+    task.wave, task.start = wave, now
     task_ms = draw_duration(
         state.values,
         state.levels,
@@ -117,10 +107,9 @@ def _run(state, executor, stage_id, now):
     )
     task_ms *= stage.factor
     if cluster.straggler_share > 0:
-        task_ms *= delay_factor(state, stage.job, runner.task)
+        task_ms *= delay_factor(state, stage.job, runner.task, 0)
     task.finish = now + task_ms
-    runner.warm_stage = stage_id
-    runner.start = now
+    runner.warm_stage, runner.start = stage_id, now
     return task.finish
 
 
@@ -139,13 +128,13 @@ def redraw_running(state, now):
 
 @inner
 def _redraw(state, executor, finish, now):
-    """Redraw the duration of the run of an executor; returns when it finishes, ms."""
+    """Redraw the duration of an executor's running task; return the time at which it finishes, ms."""
     cluster, runner = state.cluster[0], state.executors[executor]
     number, start = runner.task, runner.start
     stage, task, noise = state.stages[runner.stage], state.tasks[number], state.noise[number]
     level, duration, delay = noise.level, noise.duration, 1.0
     if cluster.straggler_share > 0:
-        delay = delay_factor(state, stage.job, number)
+        delay = delay_factor(state, stage.job, number, 0)
     wave, parallelism = int(task.wave), int(task.parallelism)
     if cluster.speculation_quantile > 0:
         run = run_of(state, executor)
@@ -153,7 +142,7 @@ def _redraw(state, executor, finish, now):
             level = np.float32(chance(state, stage.job, number, LEVEL + COPY))
             duration = np.float32(chance(state, stage.job, number, DURATION + COPY))
             if cluster.straggler_share > 0:
-                delay = copy_delay_factor(state, stage.job, number)
+                delay = delay_factor(state, stage.job, number, COPY)
         if task.executor != executor:
             wave, parallelism = run.wave, run.parallelism
     factor = stage.factor * delay
@@ -182,7 +171,7 @@ def _redraw(state, executor, finish, now):
 
 @inner
 def next_order(state):
-    """Draw the insertion number of an event; simultaneous events happen in this order."""
+    """Draw the insertion number of an event; simultaneous events are processed in this order."""
     order = state.cluster[0].next_order
     state.cluster[0].next_order += 1
     return order
@@ -190,13 +179,13 @@ def next_order(state):
 
 @inner
 def pair_of(state, stage, class_id):
-    """Return the number of the pair of a stage and a class."""
+    """Return the index in ``state.pairs`` of a stage and an executor class."""
     return stage * state.cluster[0].num_classes + class_id
 
 
 @inner
 def leave_stage(state, executor):
-    """Take an executor off its stage, if it is on any."""
+    """Take an executor off its stage, if it is on one."""
     stage = state.executors[executor].stage
     if stage >= 0:
         state.pairs[pair_of(state, stage, state.executors[executor].class_id)].running -= 1
@@ -207,7 +196,7 @@ def leave_stage(state, executor):
 
 @inner
 def start(state, executor, stage, claimed, now):
-    """Put an executor of the job on a stage, and start a task; ``claimed`` is 1 if this uses up a claim."""
+    """Put an executor of the job on a stage, and start a task. ``claimed`` is 1 if this uses up a claim, else 0."""
     finish = _run(state, executor, stage, now)
     leave_stage(state, executor)
     state.executors[executor].stage = stage
@@ -220,7 +209,7 @@ def start(state, executor, stage, claimed, now):
 
 @inner
 def next_task(state, stage, now):
-    """Start the next task of the stage on the executor at the top of the heap, whose task has ended."""
+    """Start the next task of a stage on the executor at the top of the heap, whose task has ended."""
     executor = state.heap[0].executor
     finish = _run(state, executor, stage, now)
     adjust(state, stage, 1, 0)
@@ -229,7 +218,7 @@ def next_task(state, stage, now):
 
 @inner
 def complete_stage(state, stage):
-    """Complete a stage; returns whether a child became ready."""
+    """Complete a stage; return whether a child becomes ready."""
     state.jobs[state.stages[stage].job].incomplete -= 1
     opened = False
     for edge in range(state.stages[stage].first_child, state.stages[stage].end_child):
@@ -243,7 +232,7 @@ def complete_stage(state, stage):
 
 @inner
 def make_unready(state, stage):
-    """Take readiness from a stage (record), since a parent must run tasks again."""
+    """Make a stage (a record) not ready, as a parent must run tasks again."""
     stage.open_order = -1
     if state.cluster[0].ready_stages_only == 1:
         stage.open_parents = 1
@@ -252,7 +241,7 @@ def make_unready(state, stage):
 
 @inner
 def make_ready(state, stage):
-    """Make a stage ready, since all its parents are complete."""
+    """Make a stage ready, as all its parents are complete."""
     state.stages[stage].open_order = state.cluster[0].num_opened
     state.stages[stage].open_parents = 0
     state.cluster[0].num_opened += 1
@@ -261,7 +250,7 @@ def make_ready(state, stage):
 
 @inner
 def is_schedulable(stage, pair):
-    """Return whether a stage (record) of a live job is schedulable for a class; ``pair``: record of both."""
+    """Return whether a live job's stage (a record) is schedulable for a class; ``pair`` is the record of both."""
     return (
         stage.num_tasks > stage.started + stage.claimed
         and stage.open_parents == 0
@@ -272,7 +261,7 @@ def is_schedulable(stage, pair):
 
 @inner
 def first_ready(state, job, class_id):
-    """Return the unsaturated stage of a job that became ready first; -1 for none."""
+    """Return the unsaturated stage of a job that fits the class and became ready first; -1 if there is none."""
     best, best_order = -1, 0
     for stage_id in range(state.jobs[job].first_stage, state.jobs[job].end_stage):
         stage = state.stages[stage_id]
@@ -288,7 +277,7 @@ def first_ready(state, job, class_id):
 
 @inner
 def next_of_job(state, job, class_id):
-    """Return the next stage of a job, see ``Observation.next_stage``; -1 for none."""
+    """Return the next stage of a job, see ``Observation.next_stage``; -1 if there is none."""
     best, best_rank = -1, -1
     for stage_id in range(state.jobs[job].first_stage, state.jobs[job].end_stage):
         stage = state.stages[stage_id]
@@ -326,7 +315,7 @@ def refresh(state, job):
 
 @inner
 def first_schedulable(state, class_id):
-    """Return the first schedulable stage of the live jobs, in order of arrival; -1 for none. No round is open."""
+    """Return the first schedulable stage of the live jobs, in order of arrival; -1 if none is. No round is open."""
     for place in range(state.cluster[0].num_live):
         job = state.live[place]
         refresh(state, job)
@@ -336,7 +325,7 @@ def first_schedulable(state, class_id):
     return -1
 
 
-# The heap of running tasks, by finish time and insertion number.
+# Binary heap of running tasks, by finish time and insertion number.
 
 
 @inner
@@ -346,14 +335,12 @@ def _before(time, order, other):
 
 @inner
 def _put(place, time, order, executor):
-    place.time = time
-    place.order = order
-    place.executor = executor
+    place.time, place.order, place.executor = time, order, executor
 
 
 @inner
 def push(state, time, order, executor):
-    """Add an entry to the heap of running tasks."""
+    """Add a running task to the heap."""
     heap = state.heap
     place = state.cluster[0].num_running
     state.cluster[0].num_running += 1
@@ -368,7 +355,7 @@ def push(state, time, order, executor):
 
 @inner
 def pop(state):
-    """Remove the first entry of the heap of running tasks."""
+    """Remove the first task of the heap."""
     state.cluster[0].num_running -= 1
     last = state.heap[state.cluster[0].num_running]
     if state.cluster[0].num_running > 0:
@@ -377,7 +364,7 @@ def pop(state):
 
 @inner
 def remove(state, executor):
-    """Remove the entry of an executor from the heap: entries above it move down, then the first is removed."""
+    """Remove the task of an executor from the heap: entries above it move down, then the first is removed."""
     heap, place = state.heap, 0
     while heap[place].executor != executor:
         place += 1
@@ -390,7 +377,7 @@ def remove(state, executor):
 
 @inner
 def _sift_down(state, time, order, executor):
-    """Replace the first entry of the heap."""
+    """Replace the first task of the heap."""
     heap, size = state.heap, state.cluster[0].num_running
     place = 0
     while True:

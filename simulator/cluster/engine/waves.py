@@ -1,6 +1,6 @@
-"""Compiled: estimate of a job alone, stage by stage, from means and variances of its durations.
+"""Compiled: estimate a job's time alone stage by stage, from means and variances of its task durations.
 
-Executors are in groups that become free together; groups take whole rounds of tasks of a stage, so that the time does
+Executors form groups that become free together. A group takes whole rounds of tasks of a stage, so that the cost does
 not depend on the number of tasks. Arguments are records and record arrays: counting references to a tuple of arrays at
 each call would take longer than serving a stage.
 """
@@ -12,54 +12,43 @@ import math
 import numpy as np
 
 from simulator.cluster.engine.durations import level_above
+from simulator.cluster.engine.profiles import record
 from simulator.compiled import compiled, inner
 from workloads.job import Wave
 
 __all__ = ["LEVEL", "STAGE", "estimate", "fill_levels"]
 
-#: Most groups of executors between two stages.
+#: Largest number of executor groups between two stages.
 MOST_GROUPS = 4
 
 _FRESH, _FIRST, _REST = int(Wave.FRESH), int(Wave.FIRST), int(Wave.REST)
 
-#: A stage.
-STAGE = np.dtype(
-    (
-        np.record,
-        [
-            ("num_tasks", np.int64),
-            ("seats", np.int64),  # executors of the cluster that cover its demand
-            ("num_parents", np.int64),
-            ("first_child", np.int64),  # in `children`
-            ("end_child", np.int64),
-            ("first_level", np.int64),  # in `levels`
-            ("end_level", np.int64),
-        ],
-    )
+#: A stage of the job.
+STAGE = record(
+    ("num_tasks", np.int64),
+    ("seats", np.int64),  # executors of the cluster that cover the demand of a task
+    ("num_parents", np.int64),
+    ("first_child", np.int64),  # range of the stage's children in `children`
+    ("end_child", np.int64),
+    ("first_level", np.int64),  # range of the stage's levels in `levels`
+    ("end_level", np.int64),
 )
 
 #: One parallelism level of one stage: moments of the durations of each wave, warm-up included.
-LEVEL = np.dtype(
-    (np.record, [("level", np.int64), ("mean_ms", np.float64, (3,)), ("variance", np.float64, (3,))])
-)
+LEVEL = record(("level", np.int64), ("mean_ms", np.float64, (3,)), ("variance", np.float64, (3,)))
 
-#: Executors that become free at the same time.
-GROUP = np.dtype(
-    (
-        np.record,
-        [
-            ("free_ms", np.float64),
-            ("count", np.int64),
-            ("cold", np.int64),  # 1 if they have not run a task yet
-            ("begun", np.int64),  # 1 if they have run a task of the current stage
-        ],
-    )
+#: A group: executors that become free at the same time.
+GROUP = record(
+    ("free_ms", np.float64),
+    ("count", np.int64),
+    ("cold", np.int64),  # 1 if the executors have not run a task yet
+    ("begun", np.int64),  # 1 if the executors have run a task of the current stage
 )
 
 
 @compiled
 def fill_levels(levels, cells, values, warmup_ms):
-    """Fill ``levels`` with the moments of the durations of a profile, see ``duration_tables``."""
+    """Fill ``levels`` with means and variances of durations; ``cells`` and ``values`` are of a ``Packed`` profile."""
     for number in range(len(levels)):
         levels[number].level = cells[number].level
         for wave in range(3):
@@ -71,7 +60,7 @@ def fill_levels(levels, cells, values, warmup_ms):
 
 @inner(arrays=True)
 def _task(stage, levels, wave, parallelism, nearest):
-    """Return mean, ms, and variance, ms², of the duration of a task."""
+    """Return mean, ms, and variance, ms², of the duration of a stage's task."""
     above, chance_of_low = level_above(levels, stage.first_level, stage.end_level, parallelism, nearest)
     mean_ms, variance = levels[above].mean_ms[wave], levels[above].variance[wave]
     if chance_of_low > 0:
@@ -84,28 +73,28 @@ def _task(stage, levels, wave, parallelism, nearest):
 
 @inner(arrays=True)
 def _largest_normal(count):
-    """Return the expected maximum of ``count`` standard normal numbers, within 0.07."""
+    """Return the expected maximum of ``count`` standard normal random numbers, within 0.07."""
     return math.sqrt(2 * math.log(count)) - 0.6 if count > 1 else 0.0
 
 
 @compiled
 def estimate(times, work, limits, stages, children, levels, moving_ms, nearest, keeps_jvm):
-    """Estimate the completion time of a job alone with each limit, and the executor time of its stages.
+    """Estimate the completion time of a job alone with each limit, and the executor time of each stage.
 
     Args:
         times: float64 [limits], ms; filled in.
         work: float64 [limits, stages], executor time, ms; filled in.
-        limits: int64, executors.
-        stages: ``STAGE``.
-        children: int64, of all stages.
-        levels: ``LEVEL``, of all stages.
+        limits: int64 [limits], numbers of executors.
+        stages: ``STAGE`` [stages].
+        children: int64 [edges], children of all stages.
+        levels: ``LEVEL``, levels of all stages.
         moving_ms: moving delay of executors, ms.
         nearest, keeps_jvm: switches of ``Semantics``.
     """
     num_stages = len(stages)
     groups = np.empty(MOST_GROUPS + 2, GROUP)  # serving a stage splits two groups at most
     open_parents, open_ms = np.empty(num_stages, np.int64), np.empty(num_stages)
-    ready = np.empty(num_stages, np.int64)  # stages in the order in which they open
+    ready = np.empty(num_stages, np.int64)  # stages in the order in which they become ready
     for number in range(len(limits)):
         executors, num_ready = 0, 0
         open_ms[:] = 0.0
@@ -140,10 +129,10 @@ def estimate(times, work, limits, stages, children, levels, moving_ms, nearest, 
 
 @inner(arrays=True)
 def _serve(stage, levels, open_ms, groups, num_groups, executors, nearest, keeps_jvm):
-    """Run all tasks of a stage.
+    """Advance the groups over all tasks of a stage that opens at ``open_ms``.
 
     Returns:
-        Number of groups; completion time of the stage, ms; executor time of its tasks, ms.
+        Number of groups; completion time of the stage, ms; total executor time of its tasks, ms.
     """
     rest_ms, rest_variance = _task(stage, levels, _REST, executors, nearest)
     first_ms, first_variance = 0.0, 0.0
@@ -173,7 +162,7 @@ def _serve(stage, levels, open_ms, groups, num_groups, executors, nearest, keeps
             wave = _FRESH if group.cold or waited else _FIRST
             first_ms, first_variance = _task(stage, levels, wave, executors, nearest)
             if group.cold and open_ms == 0:
-                # Executors arrive one after the other, and raise the parallelism of later tasks.
+                # Executors arrive one after another, and raise the parallelism of later tasks.
                 first_ms = 0.0
                 for _ in range(group.count):
                     cold -= 1
@@ -188,7 +177,7 @@ def _serve(stage, levels, open_ms, groups, num_groups, executors, nearest, keeps
     for place in range(num_groups):
         if groups[place].begun and groups[place].free_ms >= end_ms - rest_ms / 2:
             late += groups[place].count
-    # Noise: executors get out of step, by half a task at most, and the last tasks take longer than others.
+    # Noise: executors get out of step, by half a task at most, and the last tasks take longer than other tasks.
     rounds, apart_ms, last_variance = stage.num_tasks / working - 1, 0.0, first_variance
     if rounds > 0:
         spread = math.sqrt(first_variance + max(rounds - 1, 0.0) * rest_variance)
@@ -200,7 +189,7 @@ def _serve(stage, levels, open_ms, groups, num_groups, executors, nearest, keeps
 
 @inner(arrays=True)
 def _earliest(groups, num_groups, open_ms, seats_left):
-    """Return the place of the group that takes the next task of the stage."""
+    """Return the index of the group that takes the next task of the stage."""
     earliest, now = -1, math.inf
     for place in range(num_groups):
         if (groups[place].begun or seats_left) and max(groups[place].free_ms, open_ms) < now:
@@ -210,7 +199,7 @@ def _earliest(groups, num_groups, open_ms, seats_left):
 
 @inner(arrays=True)
 def _advance(groups, num_groups, now, open_ms, rest_ms, left, seats_left):
-    """Run whole rounds of tasks on executors in step, until others become free; returns the number of tasks."""
+    """Run whole rounds of tasks on executors in step, until others become free; return the number of tasks."""
     in_step, until_ms = 0, math.inf
     for place in range(num_groups):
         if groups[place].begun and groups[place].free_ms <= now + rest_ms:
@@ -228,7 +217,7 @@ def _advance(groups, num_groups, now, open_ms, rest_ms, left, seats_left):
 
 @inner(arrays=True)
 def _regroup(groups, num_groups):
-    """Sort the groups by time, and join the nearest ones while there are too many; returns their number."""
+    """Sort the groups by time, and join the nearest ones while there are too many; return the number of groups."""
     for place in range(1, num_groups):
         while place > 0 and groups[place].free_ms < groups[place - 1].free_ms:
             one, other = groups[place - 1], groups[place]
@@ -248,9 +237,7 @@ def _regroup(groups, num_groups):
         joined.count += later.count
         joined.free_ms += gap_ms * later.count / joined.count
         for place in range(first + 1, num_groups - 1):
-            groups[place].free_ms, groups[place].count = (
-                groups[place + 1].free_ms,
-                groups[place + 1].count,
-            )
+            groups[place].free_ms = groups[place + 1].free_ms
+            groups[place].count = groups[place + 1].count
             groups[place].cold = groups[place + 1].cold
         num_groups -= 1
