@@ -1,4 +1,4 @@
-"""A flat grid of resources and time on which jobs are booked (DeepRM), for many episodes at once."""
+"""DeepRM's simulator: a grid of resources and time on which jobs are booked, for many episodes at once."""
 
 from simulator.grid.config import DEEPRM, PAPER, GridConfig, GridSemantics, Objective, Picture
 from simulator.grid.env import GridEnv

@@ -1,4 +1,4 @@
-"""Configuration of a grid: machines, queue, picture, reward, and the semantics of the paper or of its code."""
+"""Configuration of a grid: machines, queue, picture of the state, reward, and semantics of the paper or of its code."""
 
 from __future__ import annotations
 
@@ -20,22 +20,22 @@ Picture = Literal["binary", "coloured"]
 class GridSemantics:
     """Differences between the DeepRM paper and its public code, one switch each.
 
-    The defaults are the paper's; ``DEEPRM`` is the public code's. Two more differences are elsewhere: job sizes
+    The defaults follow the paper, ``DEEPRM`` the public code. Two more differences are elsewhere: job sizes
     (``workloads.DISTRIBUTIONS``) and the rounding of slowdowns (``GridRecord.slowdown``).
     """
 
     first_step: bool = True
-    """Jobs of step 0 enter; else they never do."""
+    """Jobs of step 0 enter the queue; else they never do."""
     prompt_leaving: bool = True
     """A finished job leaves the list of running jobs at once; else the second of two finished neighbours in the list
-    stays a step longer, and costs a step's reward."""
+    stays one step longer, and costs the reward of that step."""
     last_row: bool = True
-    """A booking may use the horizon's last row; else it must end before."""
+    """A booking may use the last row of the horizon; else it must end before this row."""
     ends_early: bool = True
     """An episode ends when all its jobs are finished; else not before the last step in which a job may enter."""
     reward_passed_step: bool = True
-    """A step is rewarded for the jobs in the system while it passes; else for those in it afterwards, new jobs
-    included, so that the first step never counts."""
+    """The reward of a step counts the jobs in the system while the step passes; else the jobs after it, including new
+    jobs, so that the first step never counts."""
 
 
 PAPER = GridSemantics()
@@ -44,7 +44,7 @@ DEEPRM = GridSemantics(**{switch.name: False for switch in fields(GridSemantics)
 
 @dataclass(frozen=True)
 class GridConfig:
-    """Machines with a grid of resources and time each, and their queue (DeepRM, HotNets 2016, section 3).
+    """Machines, each with a grid of resources and time, and their queue (DeepRM, HotNets 2016, section 3).
 
     The picture of a state has ``horizon`` rows, one for each step from now on. Its columns are, for each resource, the
     units of each machine and ``slot_width`` columns for each visible job; then the backlog; then, with
@@ -54,19 +54,20 @@ class GridConfig:
         num_resources: number of resources (CPU, memory, ..), R.
         units: units of each resource on each machine, C.
         visible_jobs: slots of the queue whose jobs can be chosen, M.
-        slot_width: columns of a visible job's picture; the most units of a resource that a job may need.
-        horizon: steps that can be booked ahead, and rows of the picture, H; the longest duration of a job.
-        backlog: number of jobs that may wait behind the visible ones, B; further jobs are dropped.
+        slot_width: columns of a visible job in the picture: the most units of a resource that a job may need.
+        horizon: steps that can be booked ahead, and rows of the picture, H: the longest duration of a job.
+        backlog: number of jobs that may wait behind the visible jobs, B; further jobs are dropped.
         machines: number of machines, m.
-        max_steps: the episode ends when the clock passes this; None: when all jobs are finished.
-        drain: False ends the episode with the last step in which a job may enter, whatever ``max_steps``.
-        objective: what rewards add up to; see ``Grid``.
-        machine_weights: alpha; weight in rewards of the jobs on each machine, 1 each if empty.
-        queue_weight: beta; weight of jobs in the visible slots.
-        backlog_weight: gamma; weight of jobs in the backlog.
+        max_steps: the episode ends when the clock exceeds this; None: when all jobs are finished.
+        drain: whether the episode goes on until all jobs are finished; else it ends with the last step in which a job
+            may enter, whatever ``max_steps``.
+        objective: what the rewards add up to, see ``Grid``.
+        machine_weights: alpha; weight in rewards of the jobs on each machine; by default 1 each.
+        queue_weight: beta; weight in rewards of jobs in the visible slots.
+        backlog_weight: gamma; weight in rewards of jobs in the backlog.
         picture: ``binary`` (a unit is taken or free) or ``coloured`` (a shade for each running job).
-        arrival_column: whether the picture shows the steps since the last arrival, at most 10: as that many ones from
-            the top; in a coloured picture as a tenth of the number in all rows, as in the public code.
+        arrival_column: whether the picture shows the number of steps since the last arrival, at most 10: as that many
+            ones from the top; in a coloured picture as a tenth of the number in all rows, like the public code.
         semantics: ``PAPER``, ``DEEPRM`` or other switches.
 
     Raises:
@@ -97,25 +98,21 @@ class GridConfig:
                 raise ConfigError(f"{name} must be a whole number of {least} to {_MOST}, got {size!r}")
             object.__setattr__(self, name, int(size))
         most = self.max_steps
-        if most is not None and (
-            isinstance(most, bool) or not isinstance(most, int | np.integer) or most < 1
-        ):
+        if most is not None and (type(most) is bool or not isinstance(most, int | np.integer) or most < 1):
             raise ConfigError(f"max_steps must be a whole number of at least 1 or None, got {most!r}")
         if self.slot_width > self.units:
             raise ConfigError(
                 f"slot_width must be at most the {self.units} units of a machine, got {self.slot_width}"
             )
         for name, kinds in (("objective", Objective), ("picture", Picture)):
-            if getattr(self, name) not in get_args(kinds):
-                raise ConfigError(
-                    f"{name} must be one of {', '.join(get_args(kinds))}, got {getattr(self, name)!r}"
-                )
+            if (given := getattr(self, name)) not in get_args(kinds):
+                raise ConfigError(f"{name} must be one of {', '.join(get_args(kinds))}, got {given!r}")
         for name in ("drain", "arrival_column"):
             check_instance(getattr(self, name), bool, name, ConfigError)
         check_instance(self.semantics, GridSemantics, "semantics", ConfigError)
         given = check_all(self.machine_weights, object, "machine_weights", ConfigError)
-        weights = tuple(check_number(each, "machine_weights", ConfigError) for each in given)
-        object.__setattr__(self, "machine_weights", weights)
+        given = tuple(check_number(each, "machine_weights", ConfigError) for each in given)
+        object.__setattr__(self, "machine_weights", given)
         for name in ("queue_weight", "backlog_weight"):
             check_number(getattr(self, name), name, ConfigError)
         weights = self.weights
@@ -131,27 +128,27 @@ class GridConfig:
 
     @property
     def weights(self) -> tuple[float, ...]:
-        """Weights in rewards of the jobs on each machine."""
+        """Weight in rewards of the jobs on each machine."""
         return self.machine_weights or (1.0,) * self.machines
 
     @property
     def num_actions(self) -> int:
-        """Number of actions: each visible job on each machine, and void."""
+        """Number of actions: each visible job on each machine, and void (a step passes)."""
         return self.machines * self.visible_jobs + 1
 
     @property
     def backlog_columns(self) -> int:
-        """Columns of the picture that the backlog takes."""
+        """Number of columns of the picture for the backlog."""
         return -(-self.backlog // self.horizon)
 
     @property
     def resource_width(self) -> int:
-        """Columns of the picture that one resource takes."""
+        """Number of columns of the picture for one resource."""
         return self.machines * self.units + self.visible_jobs * self.slot_width
 
     @property
     def picture_shape(self) -> tuple[int, int]:
-        """Rows and columns of the picture."""
+        """Numbers of rows and columns of the picture."""
         width = self.num_resources * self.resource_width + self.backlog_columns + self.arrival_column
         return self.horizon, width
 

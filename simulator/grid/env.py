@@ -1,4 +1,4 @@
-"""Grids as Gymnasium environments: one episode, or many that one call of compiled code steps."""
+"""Gymnasium environments of the grid: one episode, or many that one call of compiled code steps."""
 
 from __future__ import annotations
 
@@ -23,41 +23,41 @@ from workloads.job import WorkloadError
 
 __all__ = ["GridEnv", "GridVectorEnv", "drawn_jobs"]
 
-#: Pixels of a frame for one cell of the picture, each way.
+#: Pixels of a frame for one cell of the picture, in each direction.
 ENLARGED = 8
 _OUTCOMES = {BOOKED: "booked", NO_ROOM: "no room", EMPTY: "empty", VOID: "void", OVER: "reset"}
-#: Arrays of the state that hold the jobs.
+#: Fields of the state that hold the jobs.
 _JOBS = ("enter", "duration", "demand", "num_jobs")
 
 Observation = NDArray[np.uint8] | NDArray[np.float32]
 
 
 def drawn_jobs(seed: int) -> JobSets:
-    """Draw one set of jobs that enter in 50 steps at 70 % load, as the public code does."""
+    """Draw one set of jobs that enter in 50 steps at 70 % load, like the public code."""
     return draw_jobs(DISTRIBUTIONS["code"], load=0.7, steps=50, sets=1, seed=seed)
 
 
 class GridEnv(RenderedEnv[Observation, np.int64]):
-    """One episode of a ``Grid``.
+    """One episode of a ``Grid`` as a Gymnasium environment.
 
     **Observation**: the picture, [H, W], see ``GridConfig``; uint8 of 0 and 1, or float32 in 0 .. 1 if coloured.
 
-    **Action**: ``Discrete(m * M + 1)``: ``i * M + j`` books job j on machine i; the last is void.
-    ``info["action_mask"]`` (int8) and :meth:`action_masks` (bool) mark void and the jobs that can be booked.
+    **Action**: ``Discrete(m * M + 1)``: ``i * M + j`` books job j on machine i; the last action is void (a step
+    passes). ``info["action_mask"]`` (int8) and :meth:`action_masks` (bool) mark void and jobs that can be booked.
 
     **Reward**: see ``GridConfig.objective``.
 
-    **Termination**: all jobs are finished (or, without ``drain``, no more can enter). **Truncation**: the clock
-    passed ``max_steps``. At the end, ``info["record"]`` is the ``GridRecord``.
+    **Termination**: all jobs are finished (without ``drain``: no more jobs can enter). **Truncation**: the clock
+    exceeds ``max_steps``. At the end, ``info["record"]`` is the ``GridRecord``.
 
     Args:
-        make_jobs: seed -> one set of jobs; by default ``drawn_jobs``.
+        make_jobs: function from a seed to one set of jobs; by default ``drawn_jobs``.
         config: the grid; by default ``GridConfig()``.
         render_mode: ``"rgb_array"``: ``render`` returns the picture, dark on white and enlarged, uint8 [8 H, 8 W, 3];
-            ``"human"``: a window shows it after every step.
+            ``"human"``: a window shows the picture after every step.
 
     Raises:
-        ConfigError: unknown render mode.
+        ConfigError: an argument has a wrong type, or the render mode is unknown.
 
     >>> import gymnasium
     >>> import simulator
@@ -83,9 +83,8 @@ class GridEnv(RenderedEnv[Observation, np.int64]):
     ) -> None:
         super().__init__(render_mode)
         check_callable(make_jobs, "make_jobs", ConfigError)
-        self.config = (
-            GridConfig() if config is None else check_instance(config, GridConfig, "config", ConfigError)
-        )
+        config = GridConfig() if config is None else config
+        self.config = check_instance(config, GridConfig, "config", ConfigError)
         self._make_jobs = make_jobs
         dtype: Any = np.uint8 if self.config.picture == "binary" else np.float32
         self.observation_space = spaces.Box(0, 1, self.config.picture_shape, dtype)
@@ -95,15 +94,15 @@ class GridEnv(RenderedEnv[Observation, np.int64]):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Observation, dict[str, Any]]:
-        """Begin an episode.
+        """Begin a new episode.
 
         Args:
-            seed: seed of the jobs of this and the following episodes; by default random.
-            options: ``{"jobs": JobSets}`` runs these jobs.
+            seed: seed of the jobs of this and later episodes; by default random.
+            options: ``{"jobs": JobSets}`` runs the given jobs.
 
         Raises:
-            WorkloadError: more or fewer than one set of jobs, or jobs too large for the grid.
-            ConfigError: an unknown option, or jobs that are not ``JobSets``.
+            WorkloadError: there is not exactly one set of jobs, or a job is too large for the grid.
+            ConfigError: an option is unknown, or the jobs are not ``JobSets``.
         """
         super().reset(seed=seed)
         options = dict(options or {})
@@ -124,7 +123,7 @@ class GridEnv(RenderedEnv[Observation, np.int64]):
         """Carry out one action.
 
         Raises:
-            ResetNeeded: no episode is under way.
+            ResetNeeded: no episode is running.
             InvalidAction: the action is not in the action space.
         """
         if bool(self._grid.done[0]):
@@ -143,10 +142,10 @@ class GridEnv(RenderedEnv[Observation, np.int64]):
         return self._picture(), reward, done and not truncated, truncated, info
 
     def action_masks(self) -> NDArray[np.bool_]:
-        """Return the mask of void and the jobs that can be booked, bool [m * M + 1].
+        """Return the mask of allowed actions, bool [m * M + 1]: jobs that can be booked, and void.
 
         Raises:
-            ResetNeeded: no episode was begun.
+            ResetNeeded: no episode has begun.
         """
         mask: NDArray[np.bool_] = self._grid.action_mask()[0]
         return mask
@@ -170,17 +169,18 @@ class GridEnv(RenderedEnv[Observation, np.int64]):
 
 
 class GridVectorEnv(SeededVectorEnv):
-    """N environments, each with the same episodes as a ``GridEnv`` of its seed.
+    """N environments, each with the same episodes as a ``GridEnv`` with its seed.
 
-    ``reset(seed=s)`` gives environment n the seed s + n. The step after the end of an episode begins another one with
-    other jobs (Gymnasium's ``AutoresetMode.NEXT_STEP``): it ignores the action and has the reward 0.
+    ``reset(seed=s)`` gives environment n the seed s + n. The step after the end of an episode begins another episode
+    with other jobs (Gymnasium's ``AutoresetMode.NEXT_STEP``): it ignores the action, and its reward is 0.
 
     Infos hold ``action_mask``, int8 [N, m * M + 1]; ``outcome``, a text for each environment; and, where ``_record``
     is true, ``record``, the ``GridRecord`` of an episode that just ended.
 
     Args:
         num_envs: number of environments, N.
-        make_jobs: seed -> one set of jobs, all with the same number of steps; by default ``drawn_jobs``.
+        make_jobs: function from a seed to one set of jobs, always with the same number of steps; by default
+            ``drawn_jobs``.
         config: the grid; by default ``GridConfig()``.
         copy: whether observations are copies; else the next step overwrites them.
 
@@ -199,10 +199,8 @@ class GridVectorEnv(SeededVectorEnv):
         super().__init__(num_envs, copy)
         single = GridEnv(make_jobs, config)
         self.config, self._make_jobs = single.config, make_jobs
-        self.single_observation_space, self.single_action_space = (
-            single.observation_space,
-            single.action_space,
-        )
+        self.single_observation_space = single.observation_space
+        self.single_action_space = single.action_space
         self.observation_space = batch_space(self.single_observation_space, num_envs)
         self.action_space = batch_space(self.single_action_space, num_envs)
         self._randoms: list[np.random.Generator] = []
@@ -218,12 +216,12 @@ class GridVectorEnv(SeededVectorEnv):
         """Begin all episodes.
 
         Args:
-            seed: seed of the first environment, or of each.
-            options: not used.
+            seed: seed of the first environment, or a seed for each environment.
+            options: must be empty.
 
         Raises:
-            WorkloadError: more or fewer than one set of jobs, jobs too large for the grid, or other numbers of steps.
-            ConfigError: an unknown option.
+            WorkloadError: a set of jobs is too large for the grid, or differs in its number of steps.
+            ConfigError: an option is given; none is known.
         """
         seeds = self._seeds(seed, options)
         self._randoms = [
@@ -240,11 +238,11 @@ class GridVectorEnv(SeededVectorEnv):
     def step(
         self, actions: ArrayLike
     ) -> tuple[Observation, NDArray[np.float64], NDArray[np.bool_], NDArray[np.bool_], dict[str, Any]]:
-        """Carry out one action in each episode, or begin it anew.
+        """Carry out one action in each episode; begin a new episode where the last one has ended.
 
         Raises:
-            ResetNeeded: no episode was begun.
-            InvalidAction: the number of actions is not N, or one is out of range.
+            ResetNeeded: no episode has begun.
+            InvalidAction: the number of actions is not N, or an action is out of range.
         """
         state = self._state
         chosen = np.asarray(actions)
@@ -265,10 +263,10 @@ class GridVectorEnv(SeededVectorEnv):
         return self._pictures(), rewards, self._over & ~truncated, truncated, self._results(outcomes)
 
     def action_masks(self) -> NDArray[np.bool_]:
-        """Return the masks of void and the jobs that can be booked, bool [N, m * M + 1].
+        """Return the masks of allowed actions, bool [N, m * M + 1]: jobs that can be booked, and void.
 
         Raises:
-            ResetNeeded: no episode was begun.
+            ResetNeeded: no episode has begun.
         """
         return action_mask(self._state, self._settings)
 
@@ -288,7 +286,7 @@ class GridVectorEnv(SeededVectorEnv):
         return jobs
 
     def _make_state(self, most: int) -> None:
-        """Make empty grids for the jobs, each with room for ``most`` jobs."""
+        """Create empty grids for the drawn jobs, with arrays for ``most`` jobs."""
         jobs = _joined(self._jobs, most)
         self._own = {name: getattr(jobs, name).copy() for name in _JOBS}
         shown = {name: values.view() for name, values in self._own.items()}
@@ -297,7 +295,7 @@ class GridVectorEnv(SeededVectorEnv):
         self._begun = state_of(self.config, jobs)._replace(**shown)
 
     def _begin(self, places: NDArray[np.int64]) -> None:
-        """Begin episodes with other jobs."""
+        """Begin episodes with new jobs in the environments ``places``."""
         state = self._state
         for place in places.tolist():
             self._jobs[place] = self._draw(place)

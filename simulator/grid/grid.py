@@ -1,6 +1,6 @@
-"""DeepRM's grid (HotNets 2016, section 3) for many episodes in lockstep.
+"""DeepRM's grid of resources and time (HotNets 2016, section 3), for many episodes in lockstep.
 
-Jobs are numbered inside their set, in the order in which they enter; -1 is "none".
+Jobs are numbered within their set, in the order in which they enter; -1 means "none".
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ __all__ = [
     "state_of",
 ]
 
-#: In the order of their numbers in ``rules``.
+#: Objectives in the order of their numbers in ``rules``.
 OBJECTIVES = ("slowdown", "completion", "makespan", "utilisation")
 
-#: More steps than the clock can count.
+#: More steps than any episode has.
 _FOREVER = int(np.iinfo(np.int32).max)
 
 #: Shades of running jobs in a coloured picture: 1/40 .. 39/40.
@@ -46,7 +46,7 @@ NUM_COLOURS = 39
 
 
 class Settings(NamedTuple):
-    """Configuration, as compiled code reads it."""
+    """Configuration of a grid in the form that compiled code reads."""
 
     units: int
     slot_width: int
@@ -68,7 +68,7 @@ class Settings(NamedTuple):
 
 
 class GridState(NamedTuple):
-    """N episodes; J jobs in the largest set, R resources, m machines, M slots, H rows of horizon."""
+    """State of N episodes; J jobs in the largest set, R resources, m machines, M slots, H rows of horizon."""
 
     enter: NDArray[np.int32]  # [N, J] step in which the job enters
     duration: NDArray[np.int32]  # [N, J] steps
@@ -76,11 +76,11 @@ class GridState(NamedTuple):
     num_jobs: NDArray[np.int32]  # [N]
     clock: NDArray[np.int32]  # [N] steps
     done: NDArray[np.bool_]  # [N]
-    next_job: NDArray[np.int32]  # [N] first job that has not entered, nor been dropped
-    since_arrival: NDArray[np.int32]  # [N] steps since a job entered, at most 10
+    next_job: NDArray[np.int32]  # [N] first job that has neither entered nor been dropped
+    since_arrival: NDArray[np.int32]  # [N] number of steps since a job entered, at most 10
     free: NDArray[np.int32]  # [N, m, H, R] free units in each step from now on
     slots: NDArray[np.int32]  # [N, M] visible jobs
-    backlog: NDArray[np.int32]  # [N, B] jobs behind them, oldest first
+    backlog: NDArray[np.int32]  # [N, B] jobs behind the visible ones, oldest first
     num_backlog: NDArray[np.int32]  # [N]
     running: NDArray[np.int32]  # [N, J] booked jobs that have not left, in order of booking
     num_running: NDArray[np.int32]  # [N]
@@ -89,25 +89,25 @@ class GridState(NamedTuple):
     dropped: NDArray[np.bool_]  # [N, J] jobs dropped because the backlog was full
     colour_until: NDArray[np.int32]  # [N, 39] step from which the shade can be used again
     machine_weights: NDArray[np.float64]  # [m]
-    picture: NDArray[Any]  # [N, H, W] uint8, zeros and ones; float32 if it is coloured
+    picture: NDArray[Any]  # [N, H, W] uint8 of zeros and ones; float32 if coloured
 
 
 class Grid:
-    """Machines on which jobs book units of resources ahead of time; one episode for each set of jobs.
+    """Machines on which jobs book units of resources ahead of time, with one episode for each set of jobs.
 
-    An action is a number for each episode. ``i * M + j`` books the job in slot j on machine i, from the first step
-    at which it fits until its end: no time passes, the reward is 0, and the oldest job of the backlog moves into the
-    slot. The last number is void: a step passes. A step also passes if the slot is empty, or the job does not fit
-    into the horizon. When a step passes, finished jobs leave, then the episode may end, then jobs enter: each into
-    the first empty slot, else into the backlog; if that is full, the job is dropped.
+    An action is a number for each episode. Action ``i * M + j`` books the job in slot j on machine i, from the first
+    step at which it fits until its end: no time passes, the reward is 0, and the oldest job of the backlog moves into
+    the slot. The last action is void: a step passes. A step also passes if the slot is empty, or if the job does not
+    fit into the horizon. When a step passes, finished jobs leave, then the episode may end, then jobs enter: each into
+    the first empty slot, else into the backlog; if the backlog is full, the job is dropped.
 
-    Reward of a step, by ``GridConfig.objective``, over the jobs in the system while it passes (booked jobs that have
-    not started included), each with the weight of its place (alpha, beta, gamma):
+    The reward of a step depends on ``GridConfig.objective``, and on the jobs in the system while the step passes
+    (including booked jobs that have not started), each with the weight of its place (alpha, beta, gamma):
 
     * ``slowdown``: minus the sum of 1 / duration; over an episode, minus the sum of slowdowns;
     * ``completion``: minus the number of jobs; over an episode, minus the sum of completion times;
-    * ``makespan``: -1 if there is any job or one is to come, without weights;
-    * ``utilisation``: the share of all units in use during the step, without weights.
+    * ``makespan``: -1 if any job is in the system or will enter, without weights;
+    * ``utilisation``: the fraction of all units in use during the step, without weights.
 
     Args:
         config: the machines and the queue.
@@ -117,8 +117,8 @@ class Grid:
         WorkloadError: a job is too large for the machines or the picture.
 
     Attributes:
-        config: as given.
-        jobs: as given.
+        config: the configuration.
+        jobs: the sets of jobs.
 
     >>> from workloads.grid_jobs import JobSets
     >>> jobs = JobSets.of([[(0, 2, (6, 1)), (0, 1, (6, 1))]], steps=2)  # two jobs: enters, lasts, needs
@@ -146,7 +146,7 @@ class Grid:
         return len(self.jobs)
 
     def reset(self) -> None:
-        """Begin all episodes anew."""
+        """Begin all episodes again."""
         self._state = state_of(self.config, self.jobs)
         self._outcomes = np.full(len(self), VOID, dtype=np.int8)
         rules.begin(self._state, self._settings)
@@ -155,13 +155,13 @@ class Grid:
         """Carry out one action in each episode.
 
         Args:
-            actions: whole numbers [N] of 0 .. m * M; ignored in episodes that are over.
+            actions: integers [N] from 0 to m * M; ignored in episodes that are over.
 
         Returns:
             The rewards, float64 [N]; 0 for episodes that were over.
 
         Raises:
-            ValueError: the number of actions is not N, or one is out of range.
+            ValueError: the number of actions is not N, or an action is out of range.
         """
         chosen = np.asarray(actions)
         if chosen.shape != (len(self),) or not np.issubdtype(chosen.dtype, np.integer):
@@ -177,41 +177,41 @@ class Grid:
 
     @property
     def done(self) -> NDArray[np.bool_]:
-        """Which episodes are over, bool [N]."""
+        """Mask of episodes that are over, bool [N]."""
         return self._state.done.copy()
 
     @property
     def clock(self) -> NDArray[np.int32]:
-        """Steps that have passed, int32 [N]."""
+        """Number of steps that have passed, int32 [N]."""
         return self._state.clock.copy()
 
     @property
     def outcomes(self) -> NDArray[np.int8]:
-        """Outcomes of the last actions, int8 [N]: ``BOOKED``, ``NO_ROOM``, ``EMPTY``, ``VOID`` or ``OVER``."""
+        """Outcome of the last action, int8 [N]: ``BOOKED``, ``NO_ROOM``, ``EMPTY``, ``VOID`` or ``OVER``."""
         return self._outcomes.copy()
 
     @property
     def pictures(self) -> NDArray[np.uint8] | NDArray[np.float32]:
-        """States as pictures [N, H, W] of uint8, or float32 if coloured; the next step changes them in place."""
+        """States as pictures, uint8 [N, H, W], or float32 if coloured; the next step changes the arrays in place."""
         return self._state.picture
 
     @property
     def slots(self) -> NDArray[np.int32]:
-        """Visible jobs, as numbers in their set, int32 [N, M]; -1 in an empty slot."""
+        """Visible jobs, as numbers in their set, int32 [N, M]; -1 for an empty slot."""
         return self._state.slots.copy()
 
     @property
     def slot_duration(self) -> NDArray[np.int32]:
-        """Durations of the visible jobs in steps, int32 [N, M]; 0 in an empty slot."""
+        """Durations of the visible jobs in steps, int32 [N, M]; 0 for an empty slot."""
         return self._of_slots(self.jobs.duration)
 
     @property
     def slot_demand(self) -> NDArray[np.int32]:
-        """Units that the visible jobs need, int32 [N, M, R]; 0 in an empty slot."""
+        """Units that the visible jobs need, int32 [N, M, R]; 0 for an empty slot."""
         return self._of_slots(self.jobs.demand)
 
     def _of_slots(self, values: NDArray[np.int32]) -> NDArray[np.int32]:
-        """Select the entries of the visible jobs, [N, M, ..], from [N, J, ..]; 0 in an empty slot."""
+        """Select the values of the visible jobs, [N, M, ..], from [N, J, ..]; 0 for an empty slot."""
         slots = self._state.slots
         result = np.zeros((*slots.shape, *values.shape[2:]), dtype=np.int32)
         episode, slot = np.nonzero(slots >= 0)
@@ -225,12 +225,12 @@ class Grid:
 
     @property
     def num_backlog(self) -> NDArray[np.int32]:
-        """Jobs behind the visible ones, int32 [N]."""
+        """Number of jobs behind the visible ones, int32 [N]."""
         return self._state.num_backlog.copy()
 
     @property
     def num_running(self) -> NDArray[np.int32]:
-        """Booked jobs that have not left, int32 [N]."""
+        """Number of booked jobs that have not left, int32 [N]."""
         return self._state.num_running.copy()
 
     def startable(self) -> NDArray[np.bool_]:
@@ -239,20 +239,20 @@ class Grid:
         return self.action_mask(now=True)[:, :-1].reshape(shape)
 
     def action_mask(self, *, now: bool = False) -> NDArray[np.bool_]:
-        """Return the mask of jobs that can be booked, and void, bool [N, m * M + 1].
+        """Return the mask of allowed actions, bool [N, m * M + 1]: jobs that can be booked, and void.
 
         Args:
-            now: only jobs that can start at once.
+            now: mark only jobs that can start at once.
         """
         return action_mask(self._state, self._settings, now)
 
     def record(self) -> GridRecord:
-        """Return the results so far."""
+        """Return the results of the episodes so far."""
         return record_of(self.config, self.jobs, self._state)
 
 
 def settings_of(config: GridConfig, steps: int) -> Settings:
-    """Return the settings of a configuration, and of the number of steps in which jobs may enter."""
+    """Return a configuration for compiled code; ``steps`` is the number of steps in which jobs may enter."""
     return Settings(
         units=config.units,
         slot_width=config.slot_width,
@@ -271,7 +271,7 @@ def settings_of(config: GridConfig, steps: int) -> Settings:
 
 
 def state_of(config: GridConfig, jobs: JobSets) -> GridState:
-    """Return empty grids, before the first step."""
+    """Return the state of empty grids, before the first step."""
     episodes, most = jobs.enter.shape
     machines, horizon, resources = config.machines, config.horizon, config.num_resources
 
@@ -301,16 +301,14 @@ def state_of(config: GridConfig, jobs: JobSets) -> GridState:
         dropped=np.zeros((episodes, most), dtype=np.bool_),
         colour_until=zeros(NUM_COLOURS),
         machine_weights=np.array(config.weights, dtype=np.float64),
-        picture=np.zeros(
-            (episodes, *config.picture_shape), dtype=np.uint8 if config.picture == "binary" else np.float32
-        ),
+        picture=np.zeros((episodes, *config.picture_shape), "u1" if config.picture == "binary" else "f4"),
     )
 
 
 def record_of(
     config: GridConfig, jobs: JobSets, state: GridState, episodes: slice = slice(None)
 ) -> GridRecord:
-    """Return the results so far of some episodes, whose jobs are ``jobs``."""
+    """Return the results so far of a slice of episodes, whose jobs are ``jobs``."""
     most = jobs.enter.shape[1]
     return GridRecord(
         config,
@@ -324,7 +322,7 @@ def record_of(
 
 
 def action_mask(state: GridState, settings: Settings, now: bool = False) -> NDArray[np.bool_]:
-    """Return the mask of actions in each episode, see ``Grid.action_mask``."""
+    """Return the mask of allowed actions in each episode, see ``Grid.action_mask``."""
     episodes, visible = state.slots.shape
     jobs = np.empty((episodes, state.free.shape[1], visible), dtype=np.bool_)
     rules.bookable(state, settings, now, jobs)
@@ -337,7 +335,7 @@ def check_jobs(config: GridConfig, jobs: JobSets) -> None:
         raise WorkloadError(
             f"the jobs need {jobs.num_resources} resources, the grid has {config.num_resources}"
         )
-    # A job of the whole horizon could never be booked where the last row may not be used.
+    # A job as long as the horizon could never be booked where the last row must not be used.
     longest = config.horizon if config.semantics.last_row else config.horizon - 1
     for what, sizes, most in (
         ("lasts {} steps, longer than the horizon lets it be booked: {}", jobs.duration, longest),

@@ -17,18 +17,18 @@ __all__ = ["GridRecord"]
 
 @dataclass(frozen=True, eq=False)
 class GridRecord:
-    """Results of N episodes. Times of jobs that were never booked are NaN.
+    """Results of N episodes on a grid. Times of jobs that were never booked are NaN.
 
     In a truncated episode, a booked job counts as finished at the end of its booking, as in the public code.
 
     Attributes:
         config: the grid.
         jobs: sets of jobs; J jobs in the largest one.
-        start: int32 [N, J], step; -1 for a job that was never booked.
-        machine: int32 [N, J]; -1 for a job that was never booked.
+        start: int32 [N, J], step in which the job starts; -1 for a job that was never booked.
+        machine: int32 [N, J], machine of the job; -1 for a job that was never booked.
         dropped: bool [N, J], jobs dropped because the backlog was full.
-        num_entered: int32 [N], jobs that entered, or were dropped.
-        clock: int32 [N], steps that passed.
+        num_entered: int32 [N], number of jobs that have entered or were dropped.
+        clock: int32 [N], number of steps that have passed.
     """
 
     config: GridConfig
@@ -41,32 +41,32 @@ class GridRecord:
 
     @cached_property
     def is_job(self) -> NDArray[np.bool_]:
-        """Mask of jobs that can enter, bool [N, J]; the rest is padding."""
+        """Mask of jobs that can enter, bool [N, J]; other entries are padding."""
         places = np.arange(self.jobs.enter.shape[1])
         first = 0 if self.config.semantics.first_step else 1
         return (places < self.jobs.num_jobs[:, None]) & (self.jobs.enter >= first)
 
     @cached_property
     def unfinished(self) -> NDArray[np.int64]:
-        """Jobs of each episode that were never booked, dropped ones included, int64 [N]."""
+        """Number of jobs of each episode that were never booked, including dropped jobs, int64 [N]."""
         count: NDArray[np.int64] = np.count_nonzero(self.is_job & (self.start < 0), axis=1)
         return count
 
     @cached_property
     def waiting(self) -> NDArray[np.float64]:
-        """Steps from entering to starting, float64 [N, J]."""
+        """Number of steps from entering to starting, float64 [N, J]."""
         return np.where(self.start >= 0, self.start - self.jobs.enter, np.nan)
 
     @cached_property
     def completion(self) -> NDArray[np.float64]:
-        """Steps from entering to finishing, float64 [N, J]: the job completion time."""
+        """Job completion time: number of steps from entering to finishing, float64 [N, J]."""
         return self.waiting + self.jobs.duration
 
     def slowdown(self, *, whole: bool = False) -> NDArray[np.float64]:
-        """Return completion time over duration, at least 1, float64 [N, J].
+        """Return slowdown: completion time over duration, at least 1, float64 [N, J].
 
         Args:
-            whole: round down, as the public code does.
+            whole: round slowdowns down, like the public code.
         """
         with np.errstate(divide="ignore", invalid="ignore"):
             slowdown = np.where(self.start >= 0, self.completion / self.jobs.duration, np.nan)
@@ -74,23 +74,22 @@ class GridRecord:
 
     @cached_property
     def makespan(self) -> NDArray[np.int64]:
-        """Step in which the last booked job finishes, int64 [N]."""
+        """Makespan: step in which the last booked job finishes, int64 [N]."""
         finish = np.where(self.start >= 0, self.start + self.jobs.duration, 0)
         last: NDArray[np.int64] = finish.max(axis=1, initial=0).astype(np.int64)
         return last
 
     @cached_property
     def utilisation(self) -> NDArray[np.float64]:
-        """Share of the units of all resources in use until the last booked job finishes, float64 [N]."""
+        """Fraction of the units of all resources in use until the last booked job finishes, float64 [N]."""
         work = np.where(self.start >= 0, self.jobs.duration, 0) * self.jobs.demand.sum(axis=2)
         units = self.config.machines * self.config.units * self.config.num_resources
         share: NDArray[np.float64] = work.sum(axis=1) / np.maximum(self.makespan * units, 1)
         return share
 
     def table(self) -> pd.DataFrame:
-        """Return a row for each job: set, job, enter, duration, demands, machine, start, finish, waiting, .."""
-        which, job = np.nonzero(self.is_job)
-        at = which, job
+        """Return a table with a row per job: set, job, enter, duration, demands, machine, start, finish, waiting, .."""
+        at = which, job = np.nonzero(self.is_job)
         booked = self.start[at] >= 0
         columns = {
             "set": which,

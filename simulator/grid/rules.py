@@ -1,6 +1,6 @@
-"""Compiled: booking, time, arrivals, rewards and the picture.
+"""Compiled: rules of the grid: booking, passing time, arrivals, rewards and the picture.
 
-Only changed cells of the picture are drawn; ``GridConfig`` has its layout.
+Only changed cells of the picture are drawn. ``GridConfig`` describes its layout.
 """
 
 from __future__ import annotations
@@ -11,19 +11,19 @@ from simulator.compiled import compiled, inner
 
 __all__ = ["BOOKED", "EMPTY", "NO_ROOM", "OVER", "VOID", "act", "begin", "bookable"]
 
-#: Outcomes of an action: a job was booked; it does not fit into the horizon; its slot is empty; void; the episode was
-#: over. Time passes in all but the first and the last.
+#: Outcomes of an action: a job is booked; it does not fit into the horizon; its slot is empty; void; the episode was
+#: already over. Time passes in all but the first and the last.
 BOOKED, NO_ROOM, EMPTY, VOID, OVER = range(5)
 
 _SLOWDOWN, _COMPLETION, _MAKESPAN, _UTILISATION = range(4)
 
-#: Largest count of steps since the last arrival.
+#: Largest counted number of steps since the last arrival.
 _LONG_AGO = 10
 
 
 @compiled
 def begin(state, settings):
-    """Enter the jobs of step 0."""
+    """Let the jobs of step 0 enter."""
     for episode in range(len(state.clock)):
         if settings.first_step:
             _let_in(state, settings, episode)
@@ -48,7 +48,7 @@ def act(state, settings, actions, rewards, outcomes):
 
 @compiled
 def bookable(state, settings, now, mask):
-    """Mask the visible jobs that can be booked on each machine, bool [N, m, M]; with ``now``, that can start now."""
+    """Mark the visible jobs that can be booked on each machine, bool [N, m, M]; with ``now``, that can start now."""
     episodes, machines, visible = mask.shape
     for episode in range(episodes):
         for machine in range(machines):
@@ -63,7 +63,7 @@ def bookable(state, settings, now, mask):
 
 @inner(arrays=True)
 def _choose(state, settings, episode, action):
-    """Book the chosen job, if that is possible; return the outcome."""
+    """Book the chosen job, if possible; return the outcome."""
     visible = state.slots.shape[1]
     machine, slot = action // visible, action % visible
     if machine >= state.free.shape[1]:
@@ -92,14 +92,14 @@ def _choose(state, settings, episode, action):
 
 @inner(arrays=True)
 def _find(state, settings, episode, machine, job):
-    """Return the first step from now on at which the job fits until its end; -1 if it does not fit."""
+    """Return the first step, from now on, at which a job fits until its end; -1 if it does not fit."""
     free, demand = state.free[episode, machine], state.demand[episode, job]
     horizon, resources = free.shape
     duration = state.duration[episode, job]
     last = horizon - duration if settings.last_row else horizon - duration - 1
     offset = row = 0
     while offset <= last:
-        # Rows offset .. row - 1 have room.
+        # Rows offset .. row - 1 have enough free units.
         if row == offset + duration:
             return offset
         for resource in range(resources):
@@ -112,7 +112,7 @@ def _find(state, settings, episode, machine, job):
 
 @inner(arrays=True)
 def _book(state, settings, episode, machine, job, offset):
-    """Take the job's units, and draw them: in each row the leftmost free ones."""
+    """Take the units of a job, and draw them: in each row the leftmost free ones."""
     free, picture = state.free[episode, machine], state.picture[episode]
     duration = state.duration[episode, job]
     finish = state.clock[episode] + offset + duration
@@ -137,7 +137,7 @@ def _book(state, settings, episode, machine, job, offset):
 
 @inner(arrays=True)
 def _colour(state, episode, finish):
-    """Return the number, 1 .. 39, of the first unused shade; the last one if all are used."""
+    """Return the number, 1 to 39, of the first unused shade; the last one if all are used."""
     until = state.colour_until[episode]
     colour = 0
     while colour < len(until) - 1 and until[colour] > state.clock[episode]:
@@ -148,7 +148,7 @@ def _colour(state, episode, finish):
 
 @inner(arrays=True)
 def _pass_time(state, settings, episode):
-    """Pass one step: jobs finish, the episode may end, jobs enter. Return the reward."""
+    """Pass one step: jobs finish, the episode may end, jobs enter. Returns the reward."""
     reward = _reward(state, settings, episode) if settings.reward_passed_step else 0.0
     state.clock[episode] += 1
     _shift(state, settings, episode)
@@ -184,7 +184,7 @@ def _shift(state, settings, episode):
 
 @inner(arrays=True)
 def _leave(state, settings, episode):
-    """Remove finished jobs from the list of running ones."""
+    """Remove finished jobs from the list of running jobs."""
     running, clock = state.running[episode], state.clock[episode]
     kept = 0
     skip = False
@@ -192,7 +192,7 @@ def _leave(state, settings, episode):
         job = running[place]
         finished = state.start[episode, job] + state.duration[episode, job] <= clock
         if finished and not skip:
-            # The public code removes from the list that it iterates over, which skips the next job.
+            # The public code removes jobs from the list that it iterates over, which skips the next job.
             skip = not settings.prompt_leaving
         else:
             skip = False
@@ -203,7 +203,7 @@ def _leave(state, settings, episode):
 
 @inner(arrays=True)
 def _is_over(state, settings, episode):
-    """Whether the episode ends now."""
+    """Return whether the episode ends now."""
     late = state.clock[episode] >= settings.steps
     if not settings.drain:
         return late
@@ -216,13 +216,13 @@ def _is_over(state, settings, episode):
 
 @inner(arrays=True)
 def _any_job(state, episode):
-    """Whether a job runs, is booked or waits; none waits in the backlog behind an empty slot."""
+    """Return whether a job runs, is booked or waits; no job waits in the backlog while a slot is empty."""
     return state.num_running[episode] > 0 or state.slots[episode].max() >= 0
 
 
 @inner(arrays=True)
 def _let_in(state, settings, episode):
-    """Enter the jobs of this step: into the first empty slot, else the backlog; else drop them."""
+    """Let the jobs of this step enter: into the first empty slot, else into the backlog; else drop them."""
     slots = state.slots[episode]
     job = state.next_job[episode]
     while job < state.num_jobs[episode] and state.enter[episode, job] == state.clock[episode]:
@@ -246,7 +246,7 @@ def _let_in(state, settings, episode):
 
 @inner(arrays=True)
 def _reward(state, settings, episode):
-    """Return the reward of the step that now begins."""
+    """Return the reward of the current step."""
     if settings.objective == _UTILISATION:
         free = state.free[episode]
         left = 0
@@ -275,7 +275,7 @@ def _reward(state, settings, episode):
 
 @inner(arrays=True)
 def _draw_slot(state, settings, episode, slot, job, value):
-    """Fill or clear a visible job's rectangles: its duration high, its demand wide."""
+    """Fill or clear the rectangles of a visible job, as high as its duration and as wide as its demand."""
     picture = state.picture[episode]
     inside = state.free.shape[1] * settings.units + slot * settings.slot_width
     for resource in range(state.demand.shape[2]):
@@ -287,7 +287,7 @@ def _draw_slot(state, settings, episode, slot, job, value):
 
 @inner(arrays=True)
 def _draw_backlog(state, settings, episode, place, value):
-    """Fill or clear the cell of a place in the backlog, row by row."""
+    """Fill or clear the cell of a place in the backlog; places are drawn row by row."""
     columns = settings.backlog_columns
     first = state.demand.shape[2] * settings.resource_width
     state.picture[episode, place // columns, first + place % columns] = value

@@ -1,1 +1,1 @@
-"""Replay of episodes recorded from published code."""
+"""Parity with published simulators: replay episodes that were recorded from the Decima and DeepRM code."""

@@ -1,6 +1,6 @@
-"""Replay episodes recorded from the published Decima simulator, with deterministic task durations.
+"""Replay episodes that were recorded from the published Decima simulator, with deterministic task durations.
 
-The same decisions must lead to the same decision points, rewards and completions.
+The same decisions must lead to the same decision points, rewards and completion times.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ __all__ = [
 ]
 
 
-#: Rewards may be summed in another order.
+#: Tolerance of rewards, which may be summed in another order.
 TOLERANCE = 1e-9
 
 
@@ -42,7 +42,7 @@ class DepartureError(DecimaError, RuntimeError):
     """A decision in a replay differs from the recorded one. The message is one line."""
 
 
-#: Whole numbers that fit into the memory of a replay.
+#: Integers small enough for the memory of a replay.
 _Count = Annotated[int, Field(gt=-(10**6), lt=10**6)]
 
 
@@ -71,13 +71,13 @@ class _Features(BaseModel):
 
 
 class RecordedDecision(BaseModel):
-    """A decision, and the probabilities of the published network if it decided.
+    """A recorded decision, with the probabilities of the published network if that decided.
 
     Attributes:
         node_order: (job, stage) of all stages of the live jobs.
-        stage_probabilities: probability of each stage in ``node_order``.
+        stage_probabilities: probability of each stage, in the order of ``node_order``.
         limit_probabilities: probabilities of the limits 1, 2, .. for the job of the chosen stage.
-        limit: the chosen limit.
+        limit: the chosen parallelism limit.
     """
 
     time_ms: float
@@ -106,7 +106,7 @@ _Event = (
 
 
 class Recording(BaseModel):
-    """A recorded episode. Fields that a replay does not need are ignored.
+    """A recorded episode. Fields of the file that a replay does not need are ignored.
 
     Attributes:
         msg_paths: (receiver, sender) stages for each job and each message-passing step of the published network.
@@ -127,7 +127,7 @@ class Recording(BaseModel):
     msg_paths: list[list[list[tuple[_Count, _Count]]]] | None = None
 
     def config(self) -> ClusterConfig:
-        """Return the recorded cluster."""
+        """Return the configuration of the recorded cluster."""
         return ClusterConfig(
             num_executors=self.executors,
             moving_delay_ms=self.moving_delay_ms,
@@ -138,7 +138,7 @@ class Recording(BaseModel):
 
     @property
     def by_agent(self) -> bool:
-        """Whether a network decided."""
+        """Whether a network (a trained agent) decided."""
         return any(decision.stage_probabilities is not None for decision in self.decisions)
 
     @cached_property
@@ -156,13 +156,13 @@ class Recording(BaseModel):
 
 
 def carry_out(cluster: BaseCluster, decision: RecordedDecision) -> tuple[float, int]:
-    """Make the recorded decision.
+    """Carry out a recorded decision.
 
     Returns:
         The reward, and the number of committed executors.
 
     Raises:
-        SchedulingError: the decision is not possible.
+            SchedulingError: the decision is not possible.
     """
     offered = cluster.offered
     if decision.job is None or decision.stage is None:
@@ -184,14 +184,14 @@ def differences(
     engine: Literal["compiled", "simpy"] = "compiled",
     fork_at: int | None = None,
 ) -> Iterator[str]:
-    """Replay a recording; yield a line for the first decision that differs, or a line for each other result.
+    """Replay a recording; yield one line for the first decision that differs, or one line per different result.
 
     Args:
-        recording: the episode.
-        decide: makes a decision, given the recorded one, and returns as :func:`carry_out`; it raises
-            ``DepartureError`` if its own decision differs.
-        engine: as in ``ClusterConfig``.
-        fork_at: number of the decision before which the replay moves to a fork of the cluster.
+        recording: the recorded episode.
+        decide: function that carries out a decision, given the recorded one, and returns the same as
+            :func:`carry_out`; raises ``DepartureError`` if its own decision differs.
+        engine: engine of the cluster, see ``ClusterConfig``.
+        fork_at: number of the decision before which the replay switches to a fork of the cluster.
 
     Raises:
         WorkloadError: the recorded jobs are invalid.
@@ -226,7 +226,7 @@ def differences(
 
 
 def _decision_point(cluster: BaseCluster, decision: RecordedDecision) -> Iterator[tuple[str, Any, Any]]:
-    """Yield (name, recorded, replayed) of each quantity in the observation of a decision."""
+    """Yield (name, recorded value, replayed value) of each quantity that is observed at a decision."""
     observation = cluster.observe()
     names = stage_names(observation)
     source_job, source_stage = cluster.source
@@ -242,7 +242,7 @@ def _decision_point(cluster: BaseCluster, decision: RecordedDecision) -> Iterato
 
 
 def _features(observation: Observation, features: _Features) -> Iterator[tuple[str, Any, Any]]:
-    """Yield (name, recorded, replayed) of the inputs of the published agent, by its names."""
+    """Yield (name, recorded value, replayed value) of each input of the published agent, by the agent's names."""
     live = range(len(observation.job_id))
     limits = [observation.held(job) + 1 for job in live]
     yield "the list of live jobs", features.jobs, observation.job_id.tolist()
@@ -250,16 +250,9 @@ def _features(observation: Observation, features: _Features) -> Iterator[tuple[s
     yield "the least limit of the jobs", features.min_level_per_job, limits
     yield "the order of stages", features.node_order, stage_names(observation)
     left = observation.remaining_tasks
-    jobs = np.array(
-        [
-            (
-                observation.job_executors[job] / 20,
-                2 if job == observation.source else -2,
-                observation.offered / 20,
-            )
-            for job in live
-        ]
-    ).reshape(-1, 3)
+    held = observation.job_executors / 20
+    source = np.where(np.arange(len(held)) == observation.source, 2.0, -2.0)
+    jobs = np.column_stack([held, source, np.full(len(held), observation.offered / 20)])
     stages = np.column_stack(
         [jobs[observation.stage_job], left * observation.mean_task_ms / 100_000, left / 200]
     )
@@ -268,11 +261,8 @@ def _features(observation: Observation, features: _Features) -> Iterator[tuple[s
         yield "the input of the jobs", features.job_inputs, _snapped(jobs.tolist(), features.job_inputs)
     if features.valid_nodes is not None:
         allowed = np.array(limits, dtype=np.int64)[observation.stage_job] <= observation.num_executors
-        yield (
-            "the mask of stages",
-            features.valid_nodes,
-            np.flatnonzero(observation.schedulable & allowed).tolist(),
-        )
+        valid = np.flatnonzero(observation.schedulable & allowed).tolist()
+        yield "the mask of stages", features.valid_nodes, valid
     if features.unfinished_nodes is not None:
         unfinished = observation.finished_tasks < observation.num_tasks
         yield "the unfinished stages", features.unfinished_nodes, unfinished.astype(int).tolist()
@@ -288,15 +278,14 @@ def _snapped(rows: list[list[float]], to: list[list[float]]) -> list[list[float]
 
 
 def stage_names(observation: Observation) -> list[tuple[int, int]]:
-    """Return (job, stage in that job) of each stage of the observation."""
-    stages = zip(observation.stage_job.tolist(), range(len(observation.stage_job)), strict=True)
-    return [
-        (int(observation.job_id[job]), place - int(observation.job_first_stage[job])) for job, place in stages
-    ]
+    """Return (job, stage in that job) of each stage of an observation."""
+    job = observation.stage_job
+    within = np.arange(len(job)) - observation.job_first_stage[job]
+    return list(zip(observation.job_id[job].tolist(), within.tolist(), strict=True))
 
 
 def _outcome(record: EpisodeRecord, recording: Recording) -> Iterator[str]:
-    """Yield a line for each difference in completions, task runs and events."""
+    """Yield a line for each difference in completion times, task runs and events."""
     arrival_ms = record.sequence.arrival_ms
     for job, (recorded, replayed) in enumerate(
         zip(recording.completions_ms, record.completion_ms.tolist(), strict=False)
@@ -352,13 +341,13 @@ def _events(
 
 
 def _durations(stage: _Stage) -> TaskDurations:
-    """Return durations with the mean that the published agent sees: over all measured durations."""
+    """Return durations with the mean that the published agent sees: the mean over all measured durations."""
     durations = TaskDurations.constant(stage.rest_ms, first_ms=stage.first_ms, fresh_ms=stage.fresh_ms)
     return replace(durations, mean_ms=float(durations.values.mean()))
 
 
 def first_difference(recorded: Any, replayed: Any) -> str:
-    """Describe the first difference of two sequences."""
+    """Describe the first difference between two sequences."""
     for one, other in zip(recorded, replayed, strict=False):
         if one != other:
             return f"{other}, recorded {one}"

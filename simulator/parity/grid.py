@@ -1,4 +1,4 @@
-"""Replay episodes recorded from the public DeepRM code: equal actions must lead to equal states and rewards."""
+"""Replay episodes that were recorded from the public DeepRM code: equal actions, equal states and rewards."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from workloads.grid_jobs import JobSets
 
 __all__ = ["GridRecording", "differences"]
 
-#: Outcome of an action -> its letter in recordings.
+#: Letters of action outcomes in recordings.
 _OUTCOMES = {BOOKED: "A", NO_ROOM: "F", EMPTY: "E", VOID: "V"}
 
-#: Field of recordings with the state after each action -> its meaning.
+#: Meanings of the recorded fields that give the state after each action.
 _STATE = {
     "status": "the outcome",
     "clock_after": "the clock",
@@ -64,11 +64,11 @@ class _JobOut(BaseModel):
 
 
 class GridRecording(BaseModel):
-    """A recorded episode. Lists have an entry for each action; fields that a replay does not need are ignored.
+    """A recorded episode. Lists have an entry per action; fields that a replay does not need are ignored.
 
     Attributes:
         jobs_out: jobs that were not dropped, in order of entering; start and finish are -1 if never booked.
-        obs_hashes: SHA-256 of the first picture and of that after each action, by format.
+        obs_hashes: SHA-256 of the first picture and of the picture after each action, by format.
     """
 
     params: _Params
@@ -85,7 +85,7 @@ class GridRecording(BaseModel):
     obs_hashes: list[dict[str, str]] | None = None
 
     def config(self) -> GridConfig:
-        """Return the recorded grid, with the most detailed picture."""
+        """Return the configuration of the recorded grid, with the most detailed picture."""
         params = self.params
         return GridConfig(
             num_resources=params.num_res,
@@ -112,7 +112,7 @@ class GridRecording(BaseModel):
 
 
 def differences(recording: GridRecording) -> Iterator[str]:
-    """Replay a recording; yield a line for the first action that differs, or for different jobs.
+    """Replay a recording; yield one line for the first action that differs, or for different jobs.
 
     Raises:
         WorkloadError: the recorded jobs are invalid.
@@ -180,7 +180,7 @@ def _jobs_out(grid: Grid) -> list[tuple[int, ...]]:
 
 
 def _picture_difference(grid: Grid, recorded: dict[str, str]) -> str | None:
-    """Return a line if the hash of a picture differs."""
+    """Return a line if the hash of the current picture differs from the recorded one."""
     coloured = np.ascontiguousarray(grid.pictures[0], dtype="<f4")
     for name, picture in _pictures(coloured).items():
         if recorded.get(name) != hashlib.sha256(picture.tobytes()).hexdigest():
@@ -189,7 +189,7 @@ def _picture_difference(grid: Grid, recorded: dict[str, str]) -> str | None:
 
 
 def _pictures(coloured: NDArray[np.float32]) -> dict[str, NDArray[np.float32] | NDArray[np.uint8]]:
-    """Return the picture in the formats of recordings: with and without colours and the last column."""
+    """Return the picture in the formats of recordings: with and without colours, and without the last column."""
     inside, last = coloured[:, :-1], coloured[:, -1:]
     plain = (inside > 0).astype("<f4")
     return {

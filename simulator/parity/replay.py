@@ -1,4 +1,4 @@
-"""Read and replay the recorded episode in a file, of a cluster or of a grid."""
+"""Read a recorded episode from a file, of a cluster or of a grid, and replay it."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ __all__ = ["RecordingError", "first_difference_in", "read_recording"]
 
 _Model = TypeVar("_Model", bound=BaseModel)
 
-#: Yields a line per difference between a recording and its replay.
+#: A function that yields a line for each difference between a recording and its replay.
 Replay = Callable[[Recording], Iterator[str]]
 
 
 class RecordingError(DecimaError, ValueError):
-    """A file that is not a recorded episode. The message is one line that names the file and the place."""
+    """A file is not a recorded episode. The message is one line that names the file and the place."""
 
 
 def _document(path: Path) -> Any:
-    """Read a JSON file, gzipped if its name ends in ``.gz``.
+    """Read a JSON document, gzipped if the file name ends in ``.gz``.
 
     Raises:
         RecordingError: the file cannot be read, or is not JSON.
@@ -46,7 +46,7 @@ def _document(path: Path) -> Any:
 
 
 def _checked(model: type[_Model], document: Any, path: Path) -> _Model:
-    """Validate a document as an object of the model.
+    """Validate a document as an object of a model.
 
     Raises:
         RecordingError: the document is invalid.
@@ -61,10 +61,10 @@ def _checked(model: type[_Model], document: Any, path: Path) -> _Model:
 
 
 def read_recording(path: Path) -> Recording | GridRecording:
-    """Read a recorded episode of a cluster or of a grid: JSON, gzipped if the name ends in ``.gz``.
+    """Read a recorded episode of a cluster or of a grid from JSON, gzipped if the file name ends in ``.gz``.
 
     Raises:
-        RecordingError: the file cannot be read or is not a recorded episode.
+        RecordingError: the file cannot be read, or is not a recorded episode.
     """
     document = _document(path)
     if isinstance(document, dict) and "jobs_in" in document:
@@ -73,14 +73,15 @@ def read_recording(path: Path) -> Recording | GridRecording:
 
 
 def first_difference_in(path: Path, agent: Replay | None = None) -> str | None:
-    """Replay the episode in a file.
+    """Replay the episode in a file, and describe the first difference.
 
     Args:
         path: the file.
-        agent: replays episodes of a trained agent, such as ``decima.policy.parity.AgentReplay(..).differences``.
+        agent: function that replays an episode of a trained agent, such as ``AgentReplay(..).differences`` of
+            ``decima.policy.parity``.
 
     Returns:
-        One line: the first difference, or an error in the file; None if the episode matches.
+        One line: the first difference, or an error in the file; None if the replay matches the recording.
     """
     try:
         recording = read_recording(path)

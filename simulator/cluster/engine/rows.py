@@ -114,7 +114,7 @@ def _update_estimates(state, job_id, class_id):
         seen.mean_task_ms = estimate.mean_ms
         seen.log_sd = estimate.log_sd
         seen.num_tasks = stage.num_tasks
-        if stage.open_order < 0 and stage.started == 0:  # no task has started, not even before a loss
+        if stage.open_order < 0 and stage.started == 0:  # a stage that has run tasks is known
             seen.num_tasks = seen.remaining_tasks = estimate.num_tasks
             if seen.unclaimed_tasks > 0:
                 seen.unclaimed_tasks = max(estimate.num_tasks - stage.claimed, 1)
