@@ -1,4 +1,4 @@
-"""Arrival patterns: streams whose jobs arrive in bursts, by day and night, or at a rate that changes."""
+"""Arrival patterns: bursts of jobs, day and night, and a rate that changes within a stream."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ from workloads.job import WorkloadError
 
 __all__ = ["STEADY", "ArrivalPattern"]
 
-#: Length of a day and a night together, in mean times between arrivals.
+#: Length of a day and a night together, in units of the mean time between arrivals.
 DAY = 20
 
 
 @dataclass(frozen=True)
 class ArrivalPattern:
-    """A change of the arrival times of a stream. Jobs, their order and their number stay the same.
+    """Pattern by which the arrival times of a stream are changed. Jobs, their order and their number stay the same.
 
     Args:
-        burst: number of consecutive jobs that arrive together, at the first one's time.
+        burst: number of consecutive jobs that arrive together, at the time of the first one.
         drift: factor on the arrival rate in the second half of the jobs.
-        night: fraction by which the rate is lower at night than the mean, and higher by day; a day and a night take
+        night: fraction by which the rate is lower than the mean at night, and higher by day. A day and a night take
             ``DAY`` mean times between arrivals, half each.
 
     Raises:
-        WorkloadError: a value out of range.
+        WorkloadError: a value is out of range.
     """
 
     burst: int = 1
@@ -43,19 +43,19 @@ class ArrivalPattern:
             raise WorkloadError(f"night must be at least 0 and below 1, got {self.night:g}")
 
     def __str__(self) -> str:
-        """Return a description in words; empty for an unchanged stream."""
+        """Describe the pattern in words; empty for an unchanged stream."""
         words = [f"{self.burst} jobs at once"] if self.burst > 1 else []
         words += [f"{self.drift:.3g} times the rate in the second half"] if self.drift != 1 else []
         words += [f"{self.night:.0%} fewer arrivals at night"] if self.night else []
         return ", ".join(words)
 
     def applied(self, sequence: JobSequence) -> JobSequence:
-        """Return the sequence with changed arrival times. It must have no deadlines yet."""
+        """Return a sequence with changed arrival times. The given sequence must have no deadlines yet."""
         times_ms, number = sequence.arrival_ms, len(sequence)
         if self == STEADY or number < 2:
             return sequence
         if self.night:
-            # At a rate of 1 + night by day and 1 - night at night, as many jobs arrive as in a time at the mean rate.
+            # Rates 1 + night by day and 1 - night at night give as many jobs as the mean rate.
             half_ms = DAY / 2 * times_ms[-1] / (number - 1)
             halves = np.arange(2 * number)
             rate = np.where(halves % 2 == 0, 1 + self.night, 1 - self.night)
@@ -71,5 +71,5 @@ class ArrivalPattern:
         return replace(sequence, arrival_ms=times_ms)
 
 
-#: An unchanged stream.
+#: The pattern of an unchanged stream.
 STEADY = ArrivalPattern()

@@ -1,7 +1,7 @@
-"""Job sequences: finite, seeded sequences of (arrival time, job profile).
+"""Job sequences: finite, seeded sequences of arrival times and job profiles; batch, Poisson and trace arrivals.
 
-A seed determines a sequence. Each purpose has its own random stream, so that a seed draws the same jobs whatever
-else is drawn. Task noise belongs to the sequence, not to a scheduler (common random numbers).
+A seed determines a sequence. Each purpose has its own random stream, so that a seed gives the same jobs whatever else
+is drawn. Task noise belongs to the sequence, not to a scheduler (common random numbers).
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ __all__ = [
 ]
 
 
-#: Maximum number of jobs of a drawn sequence.
+#: Maximum number of jobs of a random sequence.
 MOST_JOBS = 10_000_000
-#: Maximum factor on an arrival rate; the minimum is its inverse.
+#: Maximum factor on an arrival rate; the minimum factor is its inverse.
 MOST_TIMES = 1e6
 
 
@@ -59,26 +59,26 @@ class RandomStream(IntEnum):
 
 
 def random_stream(seed: int, purpose: RandomStream, *path: int) -> np.random.Generator:
-    """Return the generator of one purpose; ``path`` identifies a part of it, such as the tasks of one job.
+    """Return the random generator for one purpose; ``path`` identifies a part, such as the tasks of one job.
 
     Raises:
         WorkloadError: the seed is negative or not an integer.
     """
     _check_seed(seed)
     check_whole(purpose, "purpose", WorkloadError)
-    # A list of numbers as seed is ambiguous: NumPy pads lists with zeros and splits large numbers.
+    # A list of numbers would be an ambiguous seed: NumPy pads lists with zeros and splits large numbers.
     return np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(int(purpose), *path)))
 
 
 @dataclass(frozen=True)
 class WorkPrior:
-    """Log-normal distribution of the jobs of a workload: prior knowledge about a job.
+    """Prior knowledge about a job: log-normal distributions of the jobs of a workload.
 
     Attributes:
         mean_log_ms: mean of the logarithm of a job's work (executor time, ms).
-        sd_log: standard deviation of that logarithm.
+        sd_log: standard deviation of the logarithm of a job's work.
         task_log_ms: mean of the logarithm of a job's mean task time, ms.
-        task_sd_log: standard deviation of that logarithm.
+        task_sd_log: standard deviation of the logarithm of a job's mean task time.
         stage_sd_log: standard deviation of the logarithm of a stage's task time relative to its job's; stages are
             weighted by their number of tasks.
     """
@@ -90,7 +90,7 @@ class WorkPrior:
     stage_sd_log: float = 0.0
 
     def times(self, factor: float) -> WorkPrior:
-        """Return the distribution of jobs whose tasks are longer by ``factor``."""
+        """Return the distribution for jobs whose tasks are longer by ``factor``."""
         longer = math.log(factor)
         return replace(self, mean_log_ms=self.mean_log_ms + longer, task_log_ms=self.task_log_ms + longer)
 
@@ -101,7 +101,7 @@ class WorkPrior:
         num_stages = [profile.num_stages for profile in profiles]
         stages = [stage for profile in profiles for stage in profile.stages]
         tasks = np.array([stage.num_tasks for stage in stages], dtype=np.float64)
-        # Without a lower bound, a job of zero length would have an infinite logarithm.
+        # Without a lower bound, the logarithm for a job of zero length would be infinite.
         task_ms = np.maximum([stage.durations.mean_ms for stage in stages], 1.0)
         job = np.repeat(np.arange(len(profiles)), num_stages)
         work, num_tasks = np.log(np.bincount(job, tasks * task_ms)), np.bincount(job, tasks)
@@ -109,7 +109,7 @@ class WorkPrior:
         apart = (np.log(task_ms) - mean_task[job]) ** 2 * tasks / num_tasks[job]
 
         def sd(variance: float) -> float:
-            """Return the standard deviation with one more job, a factor of e from the mean."""
+            """Return the standard deviation with one additional job, a factor of e from the mean."""
             return math.sqrt((len(profiles) * variance + 1) / (len(profiles) + 1))
 
         return WorkPrior(
@@ -123,19 +123,19 @@ class WorkPrior:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class JobSequence:
-    """Jobs in order of arrival.
+    """Jobs in order of arrival, with the seed of their task noise.
 
     Args:
-        profiles: the jobs; a job's number is its index. The same profile may occur many times.
+        profiles: the jobs; the number of a job is its index. The same profile may occur many times.
         arrival_ms: float64 [num_jobs], ms, ascending, not negative.
         seed: seed of the task noise.
-        prior: distribution of the workload from which the jobs are drawn; by default that of these jobs.
+        prior: distribution of the workload from which the jobs are drawn; by default the distribution of these jobs.
         attributes: attributes of each job; empty if no job has any.
-        tenants: tenants of the jobs; by default those that the jobs name, sorted; empty if no job names one.
+        tenants: tenants of the jobs; by default the tenants that the jobs name, sorted; empty if no job names one.
 
     Raises:
-        WorkloadError: no jobs, a different number of arrivals than jobs, arrivals that are not ascending, a deadline
-            before the arrival, or an unknown tenant.
+        WorkloadError: there is no job, numbers of arrivals and jobs differ, arrivals do not ascend, a deadline is
+            before the arrival, or a tenant is unknown.
     """
 
     profiles: tuple[JobProfile, ...]
@@ -193,15 +193,10 @@ class JobSequence:
 
     def _repr_html_(self) -> str:
         rows = (
-            (
-                job,
-                profile.name,
-                f"{when / 1000:.1f}",
-                profile.num_stages,
-                profile.num_tasks,
-                f"{profile.work_ms / 1000:.1f}",
+            (job, each.name, f"{at_s:.1f}", each.num_stages, each.num_tasks, f"{each.work_ms / 1000:.1f}")
+            for job, (each, at_s) in enumerate(
+                zip(self.profiles, (self.arrival_ms / 1000).tolist(), strict=True)
             )
-            for job, (profile, when) in enumerate(zip(self.profiles, self.arrival_ms.tolist(), strict=True))
         )
         headings = ("job", "name", "arrival (s)", "stages", "tasks", "work (s)")
         return html_table(repr(self), headings, rows, len(self))
@@ -218,19 +213,19 @@ class JobSequence:
 
     @cached_property
     def tenant(self) -> NDArray[np.int64]:
-        """Tenant of each job, place in ``tenants``, int64 [num_jobs]; 0 without attributes."""
+        """Tenant of each job, index in ``tenants``, int64 [num_jobs]; 0 without attributes."""
         place = {each.name: number for number, each in enumerate(self.tenants)}
         return np.array([place[each.tenant] for each in self.attributes] or [0] * len(self), dtype=np.int64)
 
     @cached_property
     def work_prior(self) -> WorkPrior:
-        """Distribution of the workload: ``prior`` if given, else that of the jobs."""
+        """Distribution of the workload: ``prior`` if given, else the distribution of the jobs."""
         return WorkPrior.of(self.profiles) if self.prior is None else self.prior
 
     def windows(self, length_ms: float) -> tuple[JobSequence, ...]:
-        """Split the sequence into windows of ``length_ms``, from the first arrival on.
+        """Split the sequence into windows of length ``length_ms``, beginning with the first arrival.
 
-        Windows without jobs are left out. In each window, the first job arrives at 0.
+        Windows without jobs are left out. In each window, the first job arrives at time 0.
 
         Raises:
             WorkloadError: the length is not positive.
@@ -255,7 +250,7 @@ class JobSequence:
 
 @dataclass(frozen=True, eq=False)
 class Drift:
-    """A change within a stream: another arrival rate, and possibly jobs of another workload.
+    """A change within a job stream: another arrival rate, and possibly jobs of another workload.
 
     Args:
         at_ms: time of the change, ms.
@@ -264,7 +259,7 @@ class Drift:
         name: display name of the workload of ``profiles``.
 
     Raises:
-        WorkloadError: a negative time, or a factor that is not positive or too large.
+        WorkloadError: the time is negative, or the factor is not positive or too large.
     """
 
     at_ms: float
@@ -287,7 +282,7 @@ class Drift:
             )
 
     def __str__(self) -> str:
-        """Return a description in words."""
+        """Describe the change in words."""
         rate = [f"{self.rate:g} times the rate"] if self.rate != 1 or not self.profiles else []
         jobs = [f"jobs of {self.name}"] if self.profiles else []
         return f"{' and '.join(rate + jobs)} from {self.at_ms / 1000:g} s on"
@@ -313,14 +308,14 @@ def poisson_arrivals(
     seed: int,
     drift: Drift | None = None,
 ) -> JobSequence:
-    """Draw jobs uniformly from ``profiles``; the first arrives at 0, the others in a Poisson process.
+    """Draw jobs uniformly from ``profiles``; the first arrives at time 0, further ones in a Poisson process.
 
     Args:
         mean_interval_ms: mean time between arrivals, ms (Decima, section 7.2: 45 s; its code: 25 s).
-        drift: change of rate and jobs; earlier jobs are the same as without it.
+        drift: change of rate and jobs; earlier jobs are the same with and without it.
 
     Raises:
-        WorkloadError: no profiles, no jobs, or an interval that is not positive and finite.
+        WorkloadError: there are no profiles or no jobs, or the interval is not positive and finite.
     """
     check_number(mean_interval_ms, "mean_interval_ms", WorkloadError)
     if not np.isfinite(mean_interval_ms) or mean_interval_ms <= 0:
@@ -337,7 +332,7 @@ def trace_arrivals(
     attributes: Sequence[JobAttributes] = (),
     tenants: Sequence[Tenant] = (),
 ) -> JobSequence:
-    """Return the jobs at the given times (float [num_jobs], ms), sorted by time, stably; see ``JobSequence``."""
+    """Return a sequence of jobs at given times (float [num_jobs], ms), sorted stably by time; see ``JobSequence``."""
     profiles, times = check_all(profiles, JobProfile, "profiles", WorkloadError), _times(arrival_ms)
     if times.shape != (len(profiles),):
         raise WorkloadError(f"{len(profiles)} jobs need as many arrival times, got shape {times.shape}")
@@ -356,7 +351,7 @@ def trace_arrivals(
 def uniform_memory(sequence: JobSequence) -> JobSequence:
     """Draw the memory demand of each stage of each job uniformly from (0, 1] (Decima, section 7.3).
 
-    The seed of the sequence is the seed of the draws.
+    The seed of the sequence is also the seed of the draws.
     """
     check_instance(sequence, JobSequence, "sequence", WorkloadError)
     random = random_stream(sequence.seed, RandomStream.DEMANDS)
@@ -397,7 +392,7 @@ def _sampled(
 
 
 def _times(arrival_ms: ArrayLike) -> NDArray[np.float64]:
-    """Copy to float64; refuse types other than numbers."""
+    """Copy arrival times to a float64 array; raise on types other than numbers."""
     times = np.array(arrival_ms)
     if times.dtype.kind not in "iuf":
         raise WorkloadError(f"arrival_ms must be numbers, got {arrival_ms!r:.60}")

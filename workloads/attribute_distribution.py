@@ -1,4 +1,4 @@
-"""Distribution of attributes of jobs: deadlines, tenants and weights, drawn from a sequence's seed."""
+"""Random attributes of jobs: deadlines, tenants and weights, drawn with the seed of a sequence."""
 
 from __future__ import annotations
 
@@ -14,24 +14,24 @@ from workloads.job import WorkloadError
 
 __all__ = ["AttributeDistribution"]
 
-#: Maximum number of tenants to draw from.
+#: Maximum number of tenants.
 MOST_TENANTS = 1000
 
 
 @dataclass(frozen=True)
 class AttributeDistribution:
-    """Independent uniform draws for each job; attributes without a distribution stay as in the sequence.
+    """Distribution of attributes, drawn uniformly and independently for each job.
 
-    Each attribute has a random stream of its own. So a seed gives the same jobs, arrivals and task noise, and the same
-    deadlines whether or not tenants are drawn.
+    Attributes without a distribution stay as in the sequence. Each attribute has its own random stream. So a seed gives
+    the same jobs, arrivals and task noise, and the same deadlines whether or not tenants are drawn.
 
     Args:
-        slack: least and most slack of a deadline, see ``JobAttributes.slack``; None for no draw.
-        tenants: number of tenants, named tenant-1, tenant-2, ..; 0 for no draw.
-        weights: weights that are equally likely; empty for no draw.
+        slack: range (min, max) of the slack of deadlines, see ``JobAttributes.slack``; None: not drawn.
+        tenants: number of tenants, named tenant-1, tenant-2, ..; 0: not drawn.
+        weights: weights that are equally likely; empty: not drawn.
 
     Raises:
-        WorkloadError: a value out of range.
+        WorkloadError: a value is out of range.
 
     Example:
         >>> from workloads import AttributeDistribution, batch_arrivals, synthetic_profiles
@@ -60,11 +60,11 @@ class AttributeDistribution:
         object.__setattr__(self, "weights", weights)
 
     def __bool__(self) -> bool:
-        """Whether something is drawn."""
+        """Whether any attribute is drawn."""
         return self != NOTHING_DRAWN
 
     def __str__(self) -> str:
-        """Return a description in words; empty if nothing is drawn."""
+        """Describe the distribution in words; empty if nothing is drawn."""
         parts = []
         if self.slack is not None:
             low, high = self.slack
@@ -86,7 +86,7 @@ class AttributeDistribution:
         }
 
     def draw(self, sequence: JobSequence) -> JobSequence:
-        """Return the sequence with attributes drawn from its seed."""
+        """Return a sequence whose jobs have attributes drawn with its seed."""
         check_instance(sequence, JobSequence, "sequence", WorkloadError)
         if not self:
             return sequence
@@ -114,5 +114,5 @@ class AttributeDistribution:
         return replace(sequence, attributes=tuple(attributes), tenants=tenants or sequence.tenants)
 
 
-#: Jobs keep the attributes that they have.
+#: The distribution that draws no attribute: jobs keep theirs.
 NOTHING_DRAWN = AttributeDistribution()

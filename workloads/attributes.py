@@ -1,4 +1,4 @@
-"""Attributes of submitted jobs: weight, deadline, tenant. They belong to a job of a sequence, not to its profile."""
+"""Attributes of submitted jobs: weight, deadline, tenant. They belong to a job in a sequence, not to its profile."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from workloads.job import LONGEST_MS, WorkloadError
 
 __all__ = ["DEFAULT_TENANT", "NO_ATTRIBUTES", "JobAttributes", "Tenant", "tenants_of"]
 
-#: Tenant of jobs that name none; Spark's pool of the same name.
+#: Tenant of jobs that name no tenant; Spark's pool of the same name.
 DEFAULT_TENANT = "default"
-#: Largest weight; the smallest is its inverse.
+#: Largest weight; the smallest weight is its inverse.
 LARGEST_WEIGHT = 1e9
 
 
@@ -35,13 +35,14 @@ class JobAttributes:
 
     Args:
         weight: importance of the job's completion time, above 0.
-        deadline_ms: time by which the job should complete, on the clock of the sequence, ms; infinite for none.
-        slack: the deadline, relative to the arrival, over the estimated time of the job alone on the cluster
-            (``simulator.cluster.alone.deadlines_ms``); infinite for none. Not together with ``deadline_ms``.
+        deadline_ms: time by which the job should complete, on the clock of the sequence, ms; infinite: no deadline.
+        slack: the deadline as a multiple: time from the arrival to the deadline, divided by the estimated time of the
+            job alone on the cluster (``simulator.cluster.alone.deadlines_ms``); infinite: no deadline. Not together
+            with ``deadline_ms``.
         tenant: name of the user, queue or pool that submits the job.
 
     Raises:
-        WorkloadError: a value out of range, or two deadlines.
+        WorkloadError: a value is out of range, or both deadlines are given.
     """
 
     weight: float = 1.0
@@ -66,15 +67,15 @@ class JobAttributes:
 
 @dataclass(frozen=True)
 class Tenant:
-    """A user, queue or pool that submits jobs, with its entitlement as in Spark's FAIR scheduler.
+    """A user, queue or pool that submits jobs, with its entitlement, as in Spark's FAIR scheduler.
 
     Args:
-        name: name by which jobs refer to it.
+        name: name by which jobs refer to the tenant.
         weight: share of the cluster relative to other tenants, above 0.
-        min_share: number of executors that it gets first while it has work for them.
+        min_share: number of executors that the tenant gets first while it has work for them.
 
     Raises:
-        WorkloadError: a value out of range.
+        WorkloadError: a value is out of range.
     """
 
     name: str = DEFAULT_TENANT
@@ -88,17 +89,17 @@ class Tenant:
         _check_weight(self.weight)
 
 
-#: A job that asks for nothing.
+#: Attributes of a job without weight, deadline and tenant.
 NO_ATTRIBUTES = JobAttributes()
 
 
 def tenants_of(attributes: Iterable[JobAttributes], declared: Iterable[Tenant] = ()) -> tuple[Tenant, ...]:
-    """Return the tenants of some jobs: those declared, else those that the jobs name, by name.
+    """Return the tenants of some jobs: the declared ones, else the tenants that the jobs name, sorted by name.
 
-    The tenant of jobs that name none need not be declared.
+    The default tenant, of jobs that name no tenant, need not be declared.
 
     Raises:
-        WorkloadError: a tenant is declared twice, or a job names one that is not declared.
+        WorkloadError: a tenant is declared twice, or a job names a tenant that is not declared.
     """
     declared = check_all(declared, Tenant, "tenants", WorkloadError)
     known: dict[str, Tenant] = {}

@@ -1,4 +1,4 @@
-"""A signal of electricity over time: its carbon intensity or price."""
+"""Signal of electricity over time: its carbon intensity or price."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ from workloads.errors import ConfigError
 
 __all__ = ["Signal"]
 
-#: Largest time: three hundred years, ms.
+#: Largest time, ms: three hundred years.
 MOST_MS = 1e13
 
 
 @dataclass(frozen=True, repr=False)
 class Signal:
-    """A value of electricity that is constant between its changes, and repeats at its end.
+    """Carbon intensity or price of electricity over time: constant in intervals, and repeated periodically.
 
     Args:
-        name: name or file.
+        name: name of the signal, or its file.
         begin_ms: beginning of each interval, ascending from 0, whole ms.
         value: value in each interval, gCO2/kWh or a price per kWh; finite and not negative.
-        period_ms: end of the last interval, where the signal begins again, whole ms.
-        offset_ms: place in the signal at time 0, whole ms.
+        period_ms: end of the last interval, where the signal starts again, whole ms.
+        offset_ms: position in the signal at time 0, whole ms.
 
     Raises:
-        ConfigError: malformed intervals or values.
+        ConfigError: intervals or values are malformed.
     """
 
     name: str
@@ -54,31 +54,31 @@ class Signal:
         return f"Signal({self.name!r}, {len(self.value)} intervals, {self.period_ms / 1000:g} s)"
 
     def shifted(self, offset_ms: float) -> Signal:
-        """Return the signal with another place at time 0, ms, rounded to whole ms."""
+        """Return the signal with another position at time 0, ms, rounded to whole ms."""
         return replace(self, offset_ms=float(round(offset_ms)))
 
     def at(self, time_ms: float) -> float:
-        """Return the value at a time, ms."""
+        """Return the value at ``time_ms``."""
         place_ms = (time_ms + self.offset_ms) % self.period_ms
         return self.value[int(np.searchsorted(self._begins, place_ms, "right")) - 1]
 
     def change_ms(self, number: int) -> float:
-        """Return the time of a change after time 0, ms; they are numbered from 0."""
+        """Return the time of change ``number`` after time 0, ms; changes are numbered from 0."""
         first = int(np.searchsorted(self._begins, self.offset_ms % self.period_ms, "right"))
         periods, place = divmod(first + number, len(self.value))
         return periods * self.period_ms + self.begin_ms[place] - self.offset_ms % self.period_ms
 
     def next_change_ms(self, time_ms: float) -> float:
-        """Return the end of the interval that a time lies in, ms."""
+        """Return the end of the interval that contains ``time_ms``, ms."""
         position_ms = time_ms + self.offset_ms
         place_ms = position_ms % self.period_ms
         place = int(np.searchsorted(self._begins, place_ms, "right"))
         return time_ms + (float(self._ends[place - 1]) - place_ms)
 
     def ahead(self, time_ms: float, window_ms: float) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Return the beginnings, ms, and values of the intervals in a window from a time on, float64 [n] each.
+        """Return the intervals in a window that begins at ``time_ms``: their beginnings, ms, and values, float64 [n].
 
-        The first one begins at that time.
+        The first interval is given the beginning ``time_ms``.
         """
         place_ms = (time_ms + self.offset_ms) % self.period_ms
         first = int(np.searchsorted(self._begins, place_ms, "right")) - 1
@@ -91,12 +91,12 @@ class Signal:
         return time_ms + begins[inside], self._values[places[inside]]
 
     def bounds(self, time_ms: float, window_ms: float) -> tuple[float, float]:
-        """Return the least and the largest value in a window from a time on, ms."""
+        """Return the smallest and the largest value in a window that begins at ``time_ms``."""
         values = self.ahead(time_ms, window_ms)[1]
         return float(values.min()), float(values.max())
 
     def integral(self, begin_ms: ArrayLike, end_ms: ArrayLike) -> NDArray[np.float64]:
-        """Return the integral of the value over times, element by element, value times ms."""
+        """Return the integral of the value from ``begin_ms`` to ``end_ms``, element by element, in value times ms."""
         total: NDArray[np.float64] = self._from_start(end_ms) - self._from_start(begin_ms)
         return total
 
@@ -121,5 +121,5 @@ class Signal:
 
     @cached_property
     def _totals(self) -> NDArray[np.float64]:
-        """Integral up to the beginning of each interval, and of a period, float64 [intervals + 1]."""
+        """Integral of the value up to the beginning of each interval, and over a period, float64 [intervals + 1]."""
         return np.concatenate([[0.0], np.cumsum(self._values * (self._ends - self._begins))])

@@ -1,4 +1,4 @@
-"""Custom classes, which are given as ``module:Class``."""
+"""Custom classes of users, which are named as ``module:Class``."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ def is_custom(name: str) -> bool:
 
 @contextmanager
 def custom_code(failure: str, error: type[DecimaError]) -> Iterator[None]:
-    """Run code of the user's. Modules in the current folder can be imported; exceptions become one-line errors.
+    """Run a user's code. Modules in the current folder can be imported; exceptions become one-line errors.
 
     Args:
-        failure: beginning of the message.
+        failure: beginning of the error message.
         error: exception class.
     """
     folder = str(Path.cwd())
     sys.path.insert(0, folder)
     try:
         yield
-    except BaseException as raised:  # sys.exit() would end the program silently
+    except BaseException as raised:  # including SystemExit, which would end the program silently
         if isinstance(raised, KeyboardInterrupt):
             raise
         reason = (str(raised).splitlines() or [""])[0]

@@ -1,4 +1,4 @@
-"""Representations of objects in a notebook: text and small HTML tables, with names escaped."""
+"""Representations of objects for notebooks: text and small HTML tables, with names escaped."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from html import escape
 
 __all__ = ["count_text", "html_table", "plain_text"]
 
-#: Maximum number of rows of a table.
+#: Maximum number of shown rows of a table.
 MOST_ROWS = 12
-#: Maximum length of a text, characters.
+#: Maximum number of characters of a shown text.
 _LONGEST = 60
 
 
@@ -25,11 +25,11 @@ def count_text(count: int, thing: str) -> str:
 
 
 def html_table(title: str, headings: Sequence[str], rows: Iterable[Sequence[object]], count: int = 0) -> str:
-    """Format a table as HTML.
+    """Format a table as HTML for a notebook.
 
     Args:
         rows: table rows; the first ``MOST_ROWS`` are shown.
-        count: total number of rows; a line below the table counts the missing ones.
+        count: total number of rows; a line below the table counts the rows that are not shown.
     """
     head = "".join(f"<th>{escape(plain_text(each))}</th>" for each in headings)
     body = "".join(

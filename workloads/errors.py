@@ -1,7 +1,7 @@
-"""Base class of all errors, checks of arguments, and numbers given as text.
+"""Base class of all errors, checks of arguments, and parsing of numbers.
 
-Each check returns the value, or raises ``error`` with the field's name. NumPy's numbers are numbers, booleans are
-not.
+A check returns the value, or raises ``error`` with a message that names the field. NumPy numbers count as numbers,
+booleans do not.
 """
 
 from __future__ import annotations
@@ -36,21 +36,21 @@ class DecimaError(Exception):
 
 
 class ConfigError(DecimaError, ValueError):
-    """A cluster or grid that cannot be simulated. The message is one line that names the setting."""
+    """A cluster or grid cannot be simulated. The message is one line that names the setting."""
 
 
 _Kind = TypeVar("_Kind")
 
-#: Longer texts are not compared with known names.
+#: Longer texts are not compared with known names, and are cut in messages.
 _LONGEST_NAME = 60
 _NOT_PLAIN = re.compile(r"[_\s]")
 
 
 def check_whole(value: Any, field: str, error: type[DecimaError], least: int | None = None) -> int:
-    """Return an integer as ``int``.
+    """Return an integer as ``int``; raise ``error`` on any other value.
 
     Args:
-        field: name of the argument in the message.
+        field: name of the argument in the error message.
         error: exception class.
         least: minimum value.
     """
@@ -102,7 +102,7 @@ def check_all(values: Any, kind: type[_Kind], field: str, error: type[DecimaErro
 
 
 def check_callable(value: Any, field: str, error: type[DecimaError]) -> None:
-    """Refuse an object that cannot be called."""
+    """Raise ``error`` if an object cannot be called."""
     if not callable(value):
         raise error(f"{field} must be a function, got {_described(value)}")
 
@@ -115,16 +115,16 @@ def check_path(value: Any, field: str, error: type[DecimaError]) -> Path:
 
 
 def check_paths(values: Any, field: str, error: type[DecimaError]) -> list[Path]:
-    """Return several paths; a single path is refused."""
+    """Return several paths; raise ``error`` on a single one."""
     if isinstance(values, str | PathLike) or not isinstance(values, Iterable):
         raise error(f"{field} must be several paths, got {_described(values)}")
     return [check_path(each, f"{field}[{place}]", error) for place, each in enumerate(values)]
 
 
 def number_in(text: str) -> float:
-    """Return the number that a text consists of; NaN if it is not a number.
+    """Convert a text to a number; NaN if it is not a number.
 
-    Underscores, spaces and digits of other scripts, which Python also reads, are refused.
+    Underscores, spaces and digits of other scripts, which Python would accept, also give NaN.
     """
     try:
         return float(text) if text.isascii() and not _NOT_PLAIN.search(text) else math.nan
@@ -133,7 +133,7 @@ def number_in(text: str) -> float:
 
 
 def did_you_mean(name: Any, known: Iterable[str]) -> str:
-    """Return a hint at the most similar known name, with a leading space; empty if none is similar."""
+    """Return a hint at the known name that is most similar, with a leading space; empty if none is similar."""
     if not isinstance(name, str) or len(name) > _LONGEST_NAME:
         return ""
     near = get_close_matches(name.lower(), list(known), n=1)
@@ -144,6 +144,6 @@ def _described(value: Any) -> str:
     """Describe a value in one short line."""
     try:
         text = " ".join(repr(value).split())
-    except Exception:  # such as for an integer with many thousand digits
+    except Exception:  # such as an integer with thousands of digits
         return f"a {type(value).__name__}"
     return text if len(text) <= _LONGEST_NAME else f"{text[:_LONGEST_NAME]}.. ({type(value).__name__})"

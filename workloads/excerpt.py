@@ -1,4 +1,4 @@
-"""Select a part of a recorded job sequence: a time interval or a sample; with faster arrivals, or fewer tasks."""
+"""Select a part of a recorded job sequence: a time interval or a sample; speed up arrivals, or reduce tasks."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from workloads.job import JobProfile, WorkloadError
 
 __all__ = ["Excerpt", "check_executor", "choose_jobs"]
 
-#: Maximum number of selected jobs. Their profiles need some hundred MB, and the same again when they are written.
+#: Maximum number of selected jobs. Their profiles need some hundred MB, and as much again when written to a file.
 MOST_JOBS = 100_000
 
 
 @dataclass(frozen=True)
 class Excerpt:
-    """A part of a recorded job sequence; by default all of it, unchanged.
+    """Selection of a part of a recorded job sequence; by default all of it, unchanged.
 
     Args:
         from_s: earliest arrival, s on the clock of the record.
@@ -30,10 +30,10 @@ class Excerpt:
         sample: maximum number of jobs, drawn without replacement from the interval; their order is kept.
         seed: seed of the sample.
         speed_up: factor on the arrival rate.
-        scale_tasks: divisor of the numbers of tasks, which are rounded up; for a smaller cluster.
+        scale_tasks: divisor of the numbers of tasks, which are rounded up; suits a smaller cluster.
 
     Raises:
-        WorkloadError: a number out of range.
+        WorkloadError: a number is out of range.
     """
 
     from_s: float = -math.inf
@@ -64,7 +64,7 @@ class Excerpt:
         return {name: value for name, value in asdict(self).items() if value != getattr(default, name)}
 
     def choose(self, arrival_s: ArrayLike) -> NDArray[np.int64]:
-        """Return the indices of the selected jobs, int64 [n], in stable order of arrival.
+        """Return the indices of the selected jobs, int64 [n], sorted stably by arrival.
 
         Args:
             arrival_s: float [num_jobs], s on the clock of the record, in any order.
@@ -85,20 +85,20 @@ class Excerpt:
         return inside
 
     def sequence(self, profiles: Sequence[JobProfile], arrival_s: ArrayLike) -> JobSequence:
-        """Return the sequence of selected jobs that arrived at ``arrival_s`` (float [n], s); the first arrives at 0."""
+        """Return the sequence of selected jobs, which arrived at ``arrival_s`` (float [n], s); the first one at 0."""
         arrival = np.asarray(arrival_s, dtype=np.float64)
         return trace_arrivals(profiles, (arrival - arrival.min()) * 1000 / self.speed_up, self.seed)
 
     def num_tasks(self, recorded: int) -> int:
-        """Return the number of tasks of a stage that had ``recorded`` tasks."""
+        """Return the reduced number of tasks of a stage that had ``recorded`` tasks."""
         return math.ceil(recorded / self.scale_tasks)
 
 
 def choose_jobs(path: Path, excerpt: Excerpt, arrival_s: ArrayLike) -> NDArray[np.int64]:
-    """Return the indices of the selected jobs of a file, see ``Excerpt.choose``.
+    """Return the indices of the jobs that an excerpt selects from a file, see ``Excerpt.choose``.
 
     Raises:
-        WorkloadError: no jobs, or more than ``MOST_JOBS``. The message names the file.
+        WorkloadError: no job is selected, or more than ``MOST_JOBS``. The message names the file.
     """
     try:
         chosen = excerpt.choose(arrival_s)
@@ -112,6 +112,6 @@ def choose_jobs(path: Path, excerpt: Excerpt, arrival_s: ArrayLike) -> NDArray[n
 
 
 def check_executor(executor: tuple[float, float] | None, cores: str = "cores") -> None:
-    """Refuse an executor size (``cores``, memory) that is not positive and finite; None means no size."""
+    """Raise if an executor size (``cores``, memory) is not positive and finite; None means no size."""
     if executor is not None and not all(0 < size < math.inf for size in executor):
         raise WorkloadError(f"an executor's {cores} and memory must be above 0 and finite, got {executor}")

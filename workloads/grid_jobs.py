@@ -1,4 +1,4 @@
-"""Job sets for a grid of resources: ``JobSets``, and the random jobs of DeepRM (``draw_jobs``).
+"""Job sets for a grid of resources (``JobSets``), and the random jobs of DeepRM (``draw_jobs``).
 
 A job enters in a step, lasts for a number of steps and needs a constant number of units of each resource.
 
@@ -20,7 +20,7 @@ from workloads.job import WorkloadError
 
 __all__ = ["DISTRIBUTIONS", "JobDistribution", "JobSets", "draw_jobs"]
 
-#: A job as a tuple: arrival step, duration, demand of each resource.
+#: A job as a tuple: step in which it enters, duration, demand of each resource.
 GridJob = tuple[int, int, Sequence[int]]
 
 
@@ -32,14 +32,14 @@ class JobSets:
     and ``demand`` 0. The arrays are copied, and read-only.
 
     Args:
-        enter: int32 [N, J], step in which a job enters, ascending along a row; several may enter at once.
-        duration: int32 [N, J], steps, at least 1.
+        enter: int32 [N, J], step in which a job enters, ascending along a row; several jobs may enter in one step.
+        duration: int32 [N, J], number of steps, at least 1.
         demand: int32 [N, J, R], units of each resource, at least 0, and at least 1 of some resource.
         num_jobs: int32 [N], number of jobs of each set, 0 to J.
-        steps: jobs enter in steps 0 .. ``steps`` - 1.
+        steps: number of steps in which jobs enter: 0 .. ``steps`` - 1.
 
     Raises:
-        WorkloadError: wrong shapes or types, no sets, or a job or padding out of range.
+        WorkloadError: a shape or type is wrong, there are no sets, or a job or padding is out of range.
     """
 
     enter: NDArray[np.int32]
@@ -89,10 +89,10 @@ class JobSets:
 
     @classmethod
     def of(cls, sets: Sequence[Sequence[GridJob]], steps: int) -> JobSets:
-        """Build from tuples: ``of([[(enter, duration, (units, ..)), ..], ..], steps)``.
+        """Build job sets from tuples: ``of([[(enter, duration, (units, ..)), ..], ..], steps)``.
 
         Raises:
-            WorkloadError: as the class; no jobs, or different numbers of resources.
+            WorkloadError: there are no jobs, their numbers of resources differ, or a job is out of range.
         """
         jobs = [job for jobs in sets for job in jobs]
         if len({len(demand) for *_, demand in jobs}) != 1:
@@ -109,17 +109,17 @@ class JobSets:
         demand: NDArray[Any],
         steps: int,
     ) -> JobSets:
-        """Build from the concatenated jobs of all sets.
+        """Build job sets from arrays that concatenate the jobs of all sets.
 
         Args:
-            num_jobs: int [N], number of jobs of each set; M in all.
-            enter: int [M].
-            duration: int [M].
-            demand: int [M, R].
-            steps: as in the class.
+            num_jobs: int [N], number of jobs of each set; M jobs in all.
+            enter: int [M], step in which each job enters.
+            duration: int [M], number of steps.
+            demand: int [M, R], units of each resource.
+            steps: number of steps in which jobs enter.
 
         Raises:
-            WorkloadError: as the class.
+            WorkloadError: a job is out of range.
         """
         job = np.arange(num_jobs.max(initial=0)) < num_jobs[:, None]
 
@@ -134,7 +134,7 @@ class JobSets:
         return len(self.num_jobs)
 
     def __getitem__(self, sets: slice | NDArray[np.int64]) -> JobSets:
-        """Return the sets of a slice, or of an int array [K], which may repeat sets."""
+        """Return the sets of a slice, or of an int array [K] of indices, which may repeat."""
         return JobSets(
             self.enter[sets], self.duration[sets], self.demand[sets], self.num_jobs[sets], self.steps
         )
@@ -147,7 +147,7 @@ class JobSets:
     def load(self, slots: int) -> NDArray[np.float64]:
         """Return the load of each set on each resource while jobs enter, float64 [N, R].
 
-        It is sum(duration * demand) / (slots * steps); more than 1 is an overload.
+        The load is sum(duration * demand) / (slots * steps); above 1, the grid is overloaded.
 
         Args:
             slots: units of each resource of the grid.
@@ -158,22 +158,22 @@ class JobSets:
 
 @dataclass(frozen=True)
 class JobDistribution:
-    """Distribution of DeepRM's jobs; the defaults are those of its paper (HotNets 2016, section 4.1).
+    """Distribution of DeepRM's random jobs; the defaults are those of its paper (HotNets 2016, section 4.1).
 
     Durations and demands are uniform over ranges of integers (min, max). A job is short or long, and has one dominant
-    resource, which is uniformly distributed.
+    resource, which is chosen uniformly.
 
     Args:
         num_resources: number of resources, R.
         slots: units of each resource of the grid.
-        short: duration of short jobs, steps.
-        long: duration of long jobs, steps.
+        short: range of the duration of short jobs, steps.
+        long: range of the duration of long jobs, steps.
         short_share: probability that a job is short.
-        dominant: demand of the dominant resource, units, at least 1 and at most ``slots``.
-        other: demand of every other resource, units, at most ``slots``.
+        dominant: range of the demand of the dominant resource, units, at least 1 and at most ``slots``.
+        other: range of the demand of every other resource, units, at most ``slots``.
 
     Raises:
-        WorkloadError: a number out of range, or an empty range.
+        WorkloadError: a number is out of range, or a range is empty.
     """
 
     num_resources: int = 2
@@ -213,20 +213,20 @@ class JobDistribution:
         return (dominant + (self.num_resources - 1) * other) / self.num_resources
 
     def load(self, rate: float) -> float:
-        """Return the mean load of each resource if a job enters a step with probability ``rate``.
+        """Return the mean load of each resource if a job enters in a step with probability ``rate``.
 
         Raises:
-            WorkloadError: the rate is not above 0, or above 1.
+            WorkloadError: the rate is not above 0 and at most 1.
         """
         if not 0 < check_number(rate, "the rate", WorkloadError) <= 1:
             raise WorkloadError(f"the rate must be above 0 and at most 1, a job in every step, got {rate}")
         return rate * self.mean_duration * self.mean_demand / self.slots
 
     def rate(self, load: float) -> float:
-        """Return the probability that a job enters a step, for a mean load; the inverse of ``load``.
+        """Return the probability that a job enters in a step, for a mean load; the inverse of ``load``.
 
         Raises:
-            WorkloadError: the load is not above 0, or above that of a job in every step.
+            WorkloadError: the load is not above 0, or above the load of a job in every step.
         """
         highest, load = self.load(1.0), check_number(load, "the load", WorkloadError)
         # The highest load in decimals may be rounded up.
@@ -260,19 +260,21 @@ def draw_jobs(
     sets: int,
     seed: int,
 ) -> JobSets:
-    """Draw job sets whose jobs enter in a Bernoulli process, at most one job per step.
+    """Draw sets of random jobs, which enter in a Bernoulli process: at most one job per step.
 
-    A set depends on the seed, its index and ``steps``, not on the number of sets. At a higher load a set has the
-    same jobs plus further ones.
+    A set depends on the seed, its index and ``steps``, not on the number of sets. At a higher load a set has the same
+    jobs and further ones.
 
     Args:
+        distribution: distribution of durations and demands.
         load: mean load of each resource, or several loads, which the sets use in turn; either this or ``rate``.
         rate: probability that a job enters in a step, or several, which the sets use in turn.
-        steps: jobs enter in steps 0 .. ``steps`` - 1.
+        steps: number of steps in which jobs enter: 0 .. ``steps`` - 1.
         sets: number of sets, N.
+        seed: seed of the random numbers.
 
     Raises:
-        WorkloadError: an argument out of range, or both or none of ``load`` and ``rate``.
+        WorkloadError: an argument is out of range, or not exactly one of ``load`` and ``rate`` is given.
     """
     check_instance(distribution, JobDistribution, "distribution", WorkloadError)
     check_whole(steps, "steps", WorkloadError, 1)
@@ -282,7 +284,7 @@ def draw_jobs(
     elif rate is not None and load is None:
         rates = np.atleast_1d(rate).tolist()
         for each in rates:
-            distribution.load(each)  # refuses an impossible one
+            distribution.load(each)  # raises on an impossible rate
     else:
         raise WorkloadError(f"expected either a load or a rate, got load {load} and rate {rate}")
     if not rates:
@@ -297,7 +299,7 @@ def draw_jobs(
 def _draw_set(
     distribution: JobDistribution, rate: float, steps: int, seed: int, number: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-    """Return ``enter``, ``duration`` and ``demand`` of one set. A job is drawn for every step, entering or not."""
+    """Return ``enter``, ``duration`` and ``demand`` of one set. A job is drawn for each step, also if none enters."""
     enter = np.flatnonzero(random_stream(seed, RandomStream.ARRIVALS, number).random(steps) < rate)
     random = random_stream(seed, RandomStream.GENERATOR, number)
 
@@ -313,7 +315,7 @@ def _draw_set(
 
 
 def _whole_numbers(value: ArrayLike, name: str) -> NDArray[np.int32]:
-    """Copy to a read-only int32 array; refuse values that it cannot represent."""
+    """Copy an array to a read-only int32 array; raise if that cannot represent the values."""
     array = np.asarray(value)
     if array.dtype.kind not in "iuf":
         raise WorkloadError(f"{name} must be an array of int32, got {array.dtype}")

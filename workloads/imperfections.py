@@ -1,4 +1,4 @@
-"""Measured variation and failures of a workload: differences between runs of a job, failed tasks, lost executors."""
+"""Measured variation and failures of a workload: variation between runs of a job, failed tasks, lost executors."""
 
 from __future__ import annotations
 
@@ -12,26 +12,26 @@ from workloads.job import WorkloadError
 
 __all__ = ["LARGEST_ERROR", "UNKNOWN", "Imperfections", "task_failures"]
 
-#: Largest standard deviation of the logarithm of an error: a factor of 150.
+#: Largest standard deviation of the logarithm of an error, a factor of about 150.
 LARGEST_ERROR = 5.0
 
 
 @dataclass(frozen=True)
 class Imperfections:
-    """Variation between runs of a job, and failures; None if unknown.
+    """Variation between runs of a job, and failures. A value is None if unknown.
 
-    An error is the standard deviation of the logarithm of a factor.
+    An error is the standard deviation of the logarithm of a (log-normal) factor.
 
     Args:
-        job_error: error of a run's factor on all task times of the job.
-        stage_error: error of a stage's factor within the run.
-        task_error: error of a task's factor within the stage.
-        task_count_error: error of the factor on a stage's number of tasks.
-        task_failures: share of task attempts that fail, from 0 to below 1.
+        job_error: error of the factor of a run on all task times of the job.
+        stage_error: error of the factor of a stage within a run.
+        task_error: error of the factor of a task within its stage.
+        task_count_error: error of the factor on the number of tasks of a stage.
+        task_failures: fraction of task attempts that fail, from 0 to below 1.
         executor_lifetime_s: mean time until an executor is lost, s.
 
     Raises:
-        WorkloadError: a value out of range.
+        WorkloadError: a value is out of range.
     """
 
     job_error: float | None = None
@@ -57,28 +57,28 @@ class Imperfections:
                 raise WorkloadError(f"{each.name} must be between 0 and {LARGEST_ERROR:g}, got {value:g}")
 
     def settings(self) -> dict[str, float]:
-        """Return known values by the field names of ``Knowledge`` and ``Faults`` of ``simulator.cluster``."""
+        """Return the known values by the field names of ``Knowledge`` and ``Faults`` in ``simulator.cluster``."""
         known = {name: value for name, value in self.to_json().items() if value is not None}
         if (lifetime_s := known.pop("executor_lifetime_s", None)) is not None:
             known["executor_lifetime_ms"] = 1000 * lifetime_s
         return known
 
     def to_json(self) -> dict[str, float | None]:
-        """Return the values by name, for a workload file."""
+        """Return all values by name, for a workload file."""
         return asdict(self)
 
 
-#: No quantity is known.
+#: Imperfections of which no value is known.
 UNKNOWN = Imperfections()
 
 
 def task_failures(
     failed: NDArray[np.bool_], ended: NDArray[np.bool_], num_tasks: NDArray[np.integer]
 ) -> Imperfections:
-    """Return the share of failures in a trace that contains only outcomes of groups of tasks.
+    """Estimate the fraction of failures from a trace that only has outcomes of groups of tasks.
 
     Args:
-        failed: failed groups, bool [n]; one task of each is counted as failed.
+        failed: failed groups, bool [n]; one task of each group is counted as failed.
         ended: successful groups, bool [n].
         num_tasks: number of tasks of each group, int [n].
     """

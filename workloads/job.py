@@ -1,6 +1,6 @@
 """Job profiles: a DAG of stages, each with its number of tasks, resource demands and measured task durations.
 
-All classes are immutable and validated on construction, so that a simulator can run every profile. Durations are
+All classes are immutable and validated on construction, so that a simulator can run every profile. Durations are in
 milliseconds (float64).
 """
 
@@ -22,24 +22,24 @@ from workloads.errors import DecimaError, check_all, check_instance, check_numbe
 
 __all__ = ["JobProfile", "StageProfile", "TaskDurations", "Wave", "WorkloadError"]
 
-#: Parallelism level of durations that do not depend on parallelism.
+#: Parallelism level of durations that do not depend on the parallelism.
 ANY_LEVEL = 1
 
 _Number = TypeVar("_Number", np.int64, np.float64)
 
 
 class WorkloadError(DecimaError, ValueError):
-    """An invalid workload. The message is one line that names the place and what was expected."""
+    """A workload is invalid. The message is one line that names the place and the expected value."""
 
 
 #: Maximum time, ms: 300 years.
 LONGEST_MS = 1e13
-#: Maximum number of tasks of a stage and of a sequence. While a sequence runs, a task takes 40 bytes.
+#: Maximum number of tasks of a stage and of a sequence. In a running simulation, a task takes 40 bytes.
 MOST_TASKS = 200_000_000
 
 
 class Wave(IntEnum):
-    """Sort of task by the executor's previous task; the three sorts differ in duration.
+    """Class of a task by the previous task of its executor, which affects its duration.
 
     Source: Decima (SIGCOMM 2019), section 6.2, and the published simulator's three tables of durations.
     """
@@ -49,34 +49,34 @@ class Wave(IntEnum):
     FIRST = 1
     """First task of this stage on an executor that ran another stage of the job before."""
     REST = 2
-    """A further task of the stage whose task the executor ran last."""
+    """Further task of the stage that the executor's last task belonged to."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class TaskDurations:
-    """Durations of one stage's tasks, by wave and by the number of executors that the job held.
+    """Measured task durations of one stage, by wave and by the number of executors that the job held.
 
-    A simulator picks the cell (wave, level) and draws one of its values uniformly. An empty cell falls back:
+    A simulator chooses a cell (wave, level) and draws one of its values uniformly. An empty cell falls back:
     fresh -> first (plus the cluster's warm-up delay) -> rest; first -> fresh -> rest; rest -> first -> fresh.
 
     Args:
         levels: parallelism levels, int64 [num_levels], ascending, at least 1.
         values: all durations, float64 [num_values], ms, finite and not negative.
         cells: int64 [3, num_levels, 2]; ``values[start:stop]`` of each (wave, level). Cells may overlap.
-        mean_ms: mean duration of a task as schedulers know it. If omitted, it is the mean of the rest wave, each level
+        mean_ms: mean duration of a task as schedulers see it. If omitted, it is the mean of the rest wave, each level
             counted once, and a cluster replaces it by the expected duration on its executors
             (``simulator.cluster.alone.known_profile``). Published profiles give it: the published simulator averages
             all measurements, and its agent's features and the recorded episodes depend on that.
 
     Raises:
-        WorkloadError: wrong shapes, an empty table, or durations that are negative or not finite.
+        WorkloadError: an array has a wrong shape, a table is empty, or a duration is negative or not finite.
     """
 
     levels: NDArray[np.int64]
     values: NDArray[np.float64]
     cells: NDArray[np.int64]
     mean_ms: float = float("nan")
-    #: ``mean_ms`` as it was given; NaN if it was omitted.
+    #: ``mean_ms`` as given; NaN if it was omitted.
     given_mean_ms: float = field(init=False)
 
     def __post_init__(self) -> None:
@@ -112,7 +112,7 @@ class TaskDurations:
     def constant(
         cls, rest_ms: float, *, first_ms: float | None = None, fresh_ms: float | None = None
     ) -> TaskDurations:
-        """Return constant durations of each wave, at any parallelism; an omitted wave equals the next."""
+        """Return constant durations for each wave, at any parallelism; an omitted wave equals the next one."""
         rest_ms = check_number(rest_ms, "rest_ms", WorkloadError)
         first_ms = rest_ms if first_ms is None else check_number(first_ms, "first_ms", WorkloadError)
         fresh_ms = first_ms if fresh_ms is None else check_number(fresh_ms, "fresh_ms", WorkloadError)
@@ -133,7 +133,7 @@ class TaskDurations:
         *,
         mean_ms: float = float("nan"),
     ) -> TaskDurations:
-        """Build from one ``level -> durations`` table per wave; missing levels are empty cells."""
+        """Build durations from a dict ``{level: durations}`` for each wave; missing levels are empty cells."""
         for name, table in (("fresh", fresh), ("first", first), ("rest", rest)):
             check_instance(table, dict, name, WorkloadError)
             for level in table:
@@ -152,7 +152,7 @@ class TaskDurations:
         return cls(np.array(levels), np.array(values), cells, mean_ms)
 
     def table(self, wave: Wave) -> dict[int, NDArray[np.float64]]:
-        """Return the durations of one wave as ``level -> float64 [n]``, ms; empty arrays for empty cells."""
+        """Return the durations of one wave, ``{level: float64 [n]}``, ms; an empty cell is an empty array."""
         return {
             int(level): self.values[start:stop]
             for level, (start, stop) in zip(self.levels, self.cells[wave], strict=True)
@@ -163,7 +163,7 @@ class TaskDurations:
 
     @cached_property
     def mean_is_known(self) -> bool:
-        """Whether the mean is the same on every cluster: it was given, or all waves and levels are alike."""
+        """Whether the mean is the same on every cluster, as it was given, or as all waves and levels are equal."""
         same_cell = bool((self.cells == self.cells[0, 0]).all())
         return not math.isnan(self.given_mean_ms) or same_cell or self.spread[0] == self.spread[1]
 
@@ -174,7 +174,7 @@ class TaskDurations:
 
 
 def _mean_of_rest(values: NDArray[np.float64], cells: NDArray[np.int64]) -> float:
-    """Return the mean duration of the rest wave, each level counted once, ms."""
+    """Return the mean duration of the rest wave, ms; each level is counted once."""
     if values.min() == values.max():
         return float(values.mean())
     sizes = cells[::-1, :, 1] - cells[::-1, :, 0]  # an empty cell falls back: rest, first, fresh
@@ -185,7 +185,7 @@ def _mean_of_rest(values: NDArray[np.float64], cells: NDArray[np.int64]) -> floa
 
 @lru_cache(maxsize=4096)
 def _constant(fresh_ms: float, first_ms: float, rest_ms: float) -> TaskDurations:
-    """Return cached durations: traces have many stages with few different durations, in whole seconds."""
+    """Return cached durations, as traces have many stages with few different durations, in whole seconds."""
     cells = np.array([[[0, 1]], [[1, 2]], [[2, 3]]])
     return TaskDurations(np.array([ANY_LEVEL]), np.array([fresh_ms, first_ms, rest_ms], float), cells)
 
@@ -196,12 +196,13 @@ class StageProfile:
 
     Args:
         num_tasks: number of tasks, at least 1.
+        durations: measured durations of the tasks.
         name: display name; any string.
-        cpu: cores that a task demands of its executor.
+        cpu: number of cores that a task demands of its executor.
         memory: memory that a task demands of its executor, in the unit of the cluster's executor classes.
 
     Raises:
-        WorkloadError: no tasks, or a demand that is negative or not finite.
+        WorkloadError: there is no task, or a demand is negative or not finite.
     """
 
     num_tasks: int
@@ -230,21 +231,21 @@ class StageProfile:
 
     @property
     def work_ms(self) -> float:
-        """Expected executor time of the whole stage: tasks x mean duration, see ``TaskDurations.mean_ms``."""
+        """Expected executor time of the whole stage, ms: tasks x mean duration, see ``TaskDurations.mean_ms``."""
         return float(self.num_tasks * self.durations.mean_ms)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class JobProfile:
-    """A job: stages, and edges ``parent -> child``; a child's tasks start when all its parents are complete.
+    """A job: a DAG of stages with edges ``parent -> child``; a stage starts when all its parents are complete.
 
     Args:
         name: display name; any string.
-        stages: at least one; a stage's number is its place here.
+        stages: at least one stage; the number of a stage is its index.
         edges: int64 [num_edges, 2], (parent, child) stage numbers.
 
     Raises:
-        WorkloadError: no stages, an edge to an unknown stage, a duplicate edge, or a cycle.
+        WorkloadError: there is no stage, an edge is duplicate or leads to an unknown stage, or edges form a cycle.
     """
 
     name: str
@@ -297,33 +298,33 @@ class JobProfile:
 
     @cached_property
     def parents(self) -> tuple[tuple[int, ...], ...]:
-        """Each stage's parents, ascending."""
+        """Parents of each stage, ascending."""
         return self._neighbours(of=1, other=0)
 
     @cached_property
     def children(self) -> tuple[tuple[int, ...], ...]:
-        """Each stage's children, ascending."""
+        """Children of each stage, ascending."""
         return self._neighbours(of=0, other=1)
 
     @cached_property
     def work_ms(self) -> float:
-        """Total work T_i: expected executor time over all stages, ms; see ``TaskDurations.mean_ms``."""
+        """Total work T_i: expected executor time of all stages, ms; see ``TaskDurations.mean_ms``."""
         return float(sum(stage.work_ms for stage in self.stages))
 
     @cached_property
     def critical_path_ms(self) -> NDArray[np.float64]:
-        """Critical path of work from each stage: cp(v) = work(v) + max cp(child); float64 [num_stages], ms.
+        """Critical path from each stage, in work: cp(v) = work(v) + max cp(child); float64 [num_stages], ms.
 
-        It is executor time, as if one executor ran all tasks of a stage; ``height_ms`` is elapsed time. Source:
+        This is executor time, as if one executor ran all tasks of a stage; ``height_ms`` is elapsed time. Source:
         Decima, appendix G.
         """
         return self._longest_path([stage.work_ms for stage in self.stages])
 
     @cached_property
     def height_ms(self) -> NDArray[np.float64]:
-        """Minimum time from the start of each stage to the end of the job with unlimited executors.
+        """Minimum time from the start of each stage to the end of the job, with unlimited executors.
 
-        It is the longest path of mean task durations; float64 [num_stages], ms.
+        This is the longest path of mean task durations; float64 [num_stages], ms.
         """
         return self._longest_path([stage.durations.mean_ms for stage in self.stages])
 
@@ -335,7 +336,7 @@ class JobProfile:
         return path
 
     def graph(self) -> nx.DiGraph[int]:
-        """Return the DAG as a networkx graph; each node has its ``StageProfile`` as ``profile``."""
+        """Return the DAG as a networkx graph; each node has its ``StageProfile`` as the attribute ``profile``."""
         graph: nx.DiGraph[int] = nx.DiGraph()
         for number, stage in enumerate(self.stages):
             graph.add_node(number, profile=stage)
@@ -350,15 +351,13 @@ class JobProfile:
 
 
 def _frozen_array(value: ArrayLike, dtype: type[_Number], what: str) -> NDArray[_Number]:
-    """Copy to a read-only array of ``dtype``; refuse values that it cannot represent."""
+    """Copy an array to a read-only one of type ``dtype``; raise if that cannot represent the values."""
     try:
         array = np.asarray(value)
         if array.dtype == dtype:
             result = array.copy()
         else:
-            with np.errstate(
-                invalid="ignore"
-            ):  # NaN becomes some integer, which the comparison below refuses
+            with np.errstate(invalid="ignore"):  # NaN becomes some integer, which is refused below
                 result = array.astype(dtype)
     except (TypeError, ValueError):
         raise WorkloadError(f"{what} must be an array of numbers") from None

@@ -31,22 +31,22 @@ __all__ = [
     "unreadable",
 ]
 
-#: Maximum size of a file that is read whole, unpacked, bytes.
+#: Maximum size of a file that is read as a whole, in bytes after decompression.
 LARGEST = 2**29
 
-#: Escaped surrogate in JSON; a pair of them is one character.
+#: An escaped surrogate in JSON; a pair of surrogates is one character.
 _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 
 
 def open_regular(path: Path) -> BinaryIO:
-    """Open a regular file for reading. Pipes, which may block, and devices, which may be endless, are refused.
+    """Open a regular file for reading; reject pipes, which may block, and devices, which may be endless.
 
     Raises:
         OSError: the file cannot be read or is not regular; ``strerror`` has the reason.
     """
     try:
         mode = path.stat().st_mode
-    except ValueError:  # a NUL in its name
+    except ValueError:  # the name contains a NUL
         raise OSError(errno.EINVAL, "not a file name", str(path)) from None
     if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
         raise OSError(errno.EINVAL, "a pipe, socket or device", str(path))
@@ -54,10 +54,10 @@ def open_regular(path: Path) -> BinaryIO:
 
 
 def all_of(file: BinaryIO, most: int = LARGEST) -> bytes:
-    """Read the rest of an open file, possibly decompressed.
+    """Read the rest of an open file.
 
     Raises:
-        OSError: more than ``most`` bytes.
+        OSError: the rest has more than ``most`` bytes.
     """
     data = file.read(most + 1)
     if len(data) > most:
@@ -67,14 +67,14 @@ def all_of(file: BinaryIO, most: int = LARGEST) -> bytes:
 
 
 def read_bytes(path: Path, most: int = LARGEST) -> bytes:
-    """Read a regular file whole; raises as ``open_regular`` and ``all_of``."""
+    """Read a whole regular file; raises like ``open_regular`` and ``all_of``."""
     with open_regular(path) as file:
         return all_of(file, most)
 
 
 @contextmanager
 def opened(path: Path, expected: str) -> Iterator[BinaryIO]:
-    """Open a file as bytes, decompressed if its name ends in ``.gz``.
+    """Open a file for reading bytes, decompressed if its name ends in ``.gz``.
 
     Args:
         expected: description of the expected file, for the error message.
@@ -84,7 +84,7 @@ def opened(path: Path, expected: str) -> Iterator[BinaryIO]:
     """
     try:
         with open_regular(path) as raw:
-            # A gzip file can be read like any other.
+            # A GzipFile can be read like any other file.
             yield gzip.GzipFile(fileobj=raw) if path.suffix.lower() == ".gz" else raw  # type: ignore[misc]
     except (gzip.BadGzipFile, EOFError, zlib.error):
         raise WorkloadError(f"{path}: expected gzip, the file is malformed or cut short") from None
@@ -113,7 +113,7 @@ def parse_json(text: str) -> object:
     """Parse JSON text.
 
     Raises:
-        ValueError: invalid JSON, a repeated key, or an unpaired surrogate in a string, which UTF-8 cannot encode.
+        ValueError: the JSON is invalid, repeats a key, or has an unpaired surrogate, which UTF-8 cannot encode.
     """
     repeated = False
 
@@ -139,7 +139,7 @@ class _Repeated:
 
 
 def _check_json(value: object, place: tuple[str | int, ...], repeated: bool) -> None:
-    """Refuse repeated keys if ``repeated``, else unpaired surrogates, at any depth."""
+    """Raise on repeated keys if ``repeated``, else on unpaired surrogates, at any depth."""
     if isinstance(value, _Repeated):
         raise WorkloadError(f"{place_name((*place, value.key))}: this key is given more than once")
     if not repeated and isinstance(value, str) and any("\ud800" <= char <= "\udfff" for char in value):
@@ -158,7 +158,7 @@ def place_name(location: Iterable[str | int]) -> str:
     """Format a place in a document, such as ``jobs[3].profile``."""
     text = ""
     for part in location:
-        if part in ("<number>", "<name>", "<list>", "<object>", "[key]"):  # pydantic's, not the file's
+        if part in ("<number>", "<name>", "<list>", "<object>", "[key]"):  # added by pydantic
             continue
         if isinstance(part, str) and re.fullmatch(r"[\w-]+", part):
             text += f".{part}" if text else part
@@ -171,8 +171,8 @@ def read_document(path: Path, expected: str, parse: Callable[[str], object] = pa
     """Read and parse a text file.
 
     Args:
-        expected: as in ``opened``.
-        parse: from text to document.
+        expected: description of the expected file, for the error message.
+        parse: function from text to document.
 
     Raises:
         WorkloadError: the file cannot be read, is not UTF-8, or cannot be parsed.
@@ -187,10 +187,10 @@ def read_document(path: Path, expected: str, parse: Callable[[str], object] = pa
         raise WorkloadError(f"{path}: line {error.lineno}, column {error.colno}: {error.msg}") from None
     except RecursionError:
         raise WorkloadError(f"{path}: too many levels of brackets") from None
-    except ValueError as error:  # TOML's own, a repeated key, or a number of thousands of digits
+    except ValueError as error:  # from TOML, a repeated key, or a number of thousands of digits
         raise WorkloadError(f"{path}: {error}") from None
 
 
 def reasons(dropped: Mapping[str, int]) -> str:
-    """Format reasons for dropping, with their counts."""
+    """Format the reasons for dropping, with their counts."""
     return ", ".join(f"{count} with {why}" for why, count in dropped.items())

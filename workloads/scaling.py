@@ -13,14 +13,14 @@ __all__ = ["scaled", "simplified"]
 
 
 def scaled(profile: JobProfile, durations: float = 1.0, tasks: float = 1.0) -> JobProfile:
-    """Return a job with the same DAG, demands and name, but other durations or numbers of tasks.
+    """Return a job with the same DAG, demands and name, but longer tasks or more of them.
 
     Args:
         durations: factor on all task durations.
         tasks: factor on the number of tasks of each stage, rounded to at least 1 task.
 
     Raises:
-        WorkloadError: a factor that is not positive and finite, or durations that become too long.
+        WorkloadError: a factor is not positive and finite, or durations become too long.
 
     Example:
         >>> from workloads import scaled, synthetic_profiles
@@ -36,7 +36,7 @@ def scaled(profile: JobProfile, durations: float = 1.0, tasks: float = 1.0) -> J
     return profile if durations == tasks == 1 else _scaled_job(profile, durations, tasks)
 
 
-# Cached, since simulator and policies cache values by the identity of a profile.
+# Cached, as simulator and policies cache values by the identity of a profile.
 @lru_cache(maxsize=4096)
 def _scaled_job(profile: JobProfile, durations: float, tasks: float) -> JobProfile:
     return replace(profile, stages=tuple(_scaled(stage, durations, tasks) for stage in profile.stages))
@@ -50,10 +50,10 @@ def _scaled(stage: StageProfile, durations: float, tasks: float) -> StageProfile
 
 
 def simplified(profile: JobProfile) -> JobProfile:
-    """Return the same job with all tasks of a stage equal to its mean duration, for studies of job order alone.
+    """Return a job in which each task takes the mean duration of its stage, for studies of job order alone.
 
-    DAG, numbers of tasks, demands and total work stay. Durations depend neither on the wave nor on the number of
-    executors, and are not random. On a cluster without moving delay this is the setting in which Decima is compared
+    DAG, numbers of tasks, demands and total work stay the same. Durations depend neither on the wave nor on the number
+    of executors, and are not random. On a cluster without moving delay this is the setting in which Decima is compared
     with exhaustive search.
 
     Source: Decima, appendix "Optimality of Decima" (Figure 21).

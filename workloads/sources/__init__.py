@@ -1,1 +1,1 @@
-"""Readers and generators of jobs, one module per source."""
+"""Readers and generators of job profiles, one module per source."""

@@ -1,7 +1,7 @@
-"""Alibaba's cluster trace of 2018: jobs from its table ``batch_task``, some 14 million tasks in eight days.
+"""Alibaba's cluster trace of 2018: jobs of the table ``batch_task``, some 14 million tasks in eight days.
 
-The table is a CSV file without a header, as published (github.com/alibaba/clusterdata, cluster-trace-v2018), or with
-a line of column names, in any order and possibly with further columns::
+The table is a CSV file without a header, as published (github.com/alibaba/clusterdata, cluster-trace-v2018), or with a
+line of column names, in any order, which may include further columns::
 
     task_name      number and parents of the task: R3_1_2 is task 3, which starts when tasks 1 and 2 are complete
     instance_num   number of its instances, which run in parallel
@@ -13,22 +13,22 @@ a line of column names, in any order and possibly with further columns::
     plan_cpu       for each instance; 100 is a core
     plan_mem       for each instance, percent of a machine's memory (normalised)
 
-A task becomes a stage, and its instances the stage's tasks. In a name, letters before the first number and words that
-are no numbers (``R2_1_Stg1``) have no meaning; a name without a number there (``task_Nzg3``, ``MergeTask``) is a task
-without parents. The trace cuts names at 50 characters: then a last number that may be incomplete is not used as a
+A task becomes a stage, and its instances become the stage's tasks. In a name, letters before the first number and words
+that are no numbers (``R2_1_Stg1``) have no meaning; a name without a number there (``task_Nzg3``, ``MergeTask``) is a
+task without parents. The trace cuts names at 50 characters: then a last number that may be incomplete is not used as a
 parent, so such a stage may start earlier than it did. The tasks of a job may be anywhere in the file.
 
 A job arrives when its first task started. Assumptions beyond the trace:
 
-* **Durations**: an instance takes as long as its task, from start to end, as if all of them ran at once. If they ran
-  in several waves, that is too long. Times are whole seconds; 0 s becomes 0.5 s.
-* **Demands** are shares of an executor, by default one with the 96 cores and all the memory of a machine of the trace,
-  so that they fit executors of size 1, the default of clusters. Unknown ones are one core and no memory.
+* **Durations**: an instance takes as long as its task, from start to end, as if all instances ran at once. If they ran
+  in several waves, this is too long. Times are whole seconds; 0 s becomes 0.5 s.
+* **Demands** are fractions of an executor, by default one with the 96 cores and all the memory of a machine of the
+  trace, so that they fit executors of size 1, the default of clusters. Unknown demands are one core and no memory.
 * **Weights**: on request, the weight of a job is 1 + the highest priority of its tasks. The priority is in a further
   column, a number from 0 (lowest); an empty field is 0.
 
-Jobs that cannot be run again are dropped, and counted under the first reason that holds: a task that is unfinished,
-without instances, without times, or ends before its start; that is its own parent; with an unknown parent; with the
+Jobs that cannot be run again are dropped, and counted under the first reason that applies: a task that is unfinished,
+has no instances, has no times, or ends before its start; that is its own parent; with an unknown parent; with the
 number of another task of the job; or parents in a cycle.
 
 Memory: some 110 bytes for each task of the file, and some kilobytes for each selected job.
@@ -58,32 +58,25 @@ from workloads.sources.workload_file import Workload
 
 __all__ = ["COLUMNS", "MACHINE", "read_alibaba"]
 
-#: Cores of a machine of the trace, and its memory in percent.
+#: Size of a machine of the trace: cores, and memory in percent.
 MACHINE = (96.0, 100.0)
 
 _CUT_AT = 50
 _SHORTEST_MS = 500.0
 
 _NUMBERED = re.compile(r"[^_]*?[A-Za-z]([0-9]{1,9})(?:_(.*))?", re.DOTALL)
-#: Placeholders for the number of a task without number, and for a parent that is no task.
+#: Placeholders for the number of a task without a number, and for a parent that cannot be a task.
 _NO_NUMBER, _NO_TASK = 2**32 - 1, 2**32 - 2
 
-#: Bits of a key for the job; the others are for the task's number.
+#: Bits of a key that give the job; the other bits give the number of the task.
 _JOB = ~(2**32 - 1)
 
 _Places = NDArray[np.int32]
 
+#: Columns of the table, in the order in which they were published.
 COLUMNS: tuple[str, ...] = (
-    "task_name",
-    "instance_num",
-    "job_name",
-    "task_type",
-    "status",
-    "start_time",
-    "end_time",
-    "plan_cpu",
-    "plan_mem",
-)
+    "task_name", "instance_num", "job_name", "task_type", "status", "start_time", "end_time", "plan_cpu", "plan_mem",
+)  # fmt: skip
 _TEXTS = ("task_name", "job_name", "status")
 _WHOLE = {"instances": "instance_num", "start_s": "start_time", "end_s": "end_time"}
 _FLOATS = {"cpu": "plan_cpu", "memory": "plan_mem"}
@@ -99,20 +92,21 @@ def read_alibaba(
     executor: tuple[float, float] = MACHINE,
     priority: str | None = None,
 ) -> Workload:
-    """Read jobs of the trace; see the module's description.
+    """Read jobs of Alibaba's trace; see the description of the module.
 
     Args:
         path: the table, plain or gzipped (``.gz``).
         excerpt: selection of jobs; by default all.
-        executor: size of an executor, cores and percent of a machine's memory; demands are shares of it.
-        priority: name of the column that has the priorities of tasks; by default all jobs have weight 1.
+        executor: size of an executor, cores and percent of a machine's memory, of which demands are fractions.
+        priority: name of the column with the priorities of tasks; by default all jobs have weight 1.
 
     Returns:
-        A profile for each selected job, by arrival, and their sequence. ``about`` lists assumptions and dropped jobs.
+        A profile for each selected job, in order of arrival, and their sequence. ``about`` lists assumptions and
+        dropped jobs.
 
     Raises:
-        WorkloadError: the file cannot be read or is malformed, with the line; no job is left, or more than
-            ``workloads.excerpt.MOST_JOBS``.
+        WorkloadError: the file cannot be read or is malformed (the message names the line); or no job is left, or more
+            than ``workloads.excerpt.MOST_JOBS``.
     """
     path, excerpt = check_path(path, "path", WorkloadError), excerpt or Excerpt()
     check_executor(executor)
@@ -150,18 +144,18 @@ def read_alibaba(
 
 
 def _shortened(name: str) -> str:
-    """Shorten a task name to its kind if it has no number."""
+    """Shorten the name of a task without a number to its first word."""
     return name if _NUMBERED.fullmatch(name) else name.partition("_")[0]
 
 
 def _meaning(name: str) -> tuple[int, list[int]]:
-    """Return the number in a task name and the numbers of its parents."""
+    """Return the number in a task name, and the numbers of the task's parents."""
     found = _NUMBERED.fullmatch(name)
     if not found:
         return _NO_NUMBER, []
     words = [word for word in (found[2] or "").split("_") if re.fullmatch("[0-9]+", word)]
     parents = [int(word) if len(word) <= 9 else _NO_TASK for word in words]
-    # Parents ascend, unless the last one is incomplete.
+    # Parents ascend, unless the last number is incomplete.
     if len(name) == _CUT_AT and name[-1].isdigit() and parents[-2:] != sorted(set(parents[-2:])):
         parents.pop()
     return int(found[1]), list(dict.fromkeys(parents))
@@ -169,7 +163,7 @@ def _meaning(name: str) -> tuple[int, list[int]]:
 
 # Tasks
 
-#: Reasons for dropping jobs, in this order.
+#: Reasons for dropping jobs, in order of precedence.
 _WHY = (
     "an unfinished task",
     "a task without instances",
@@ -183,19 +177,19 @@ _WHY = (
 
 
 class _Tasks:
-    """All tasks of a table, sorted by job and number; a task's place is its index in this order."""
+    """All tasks of a table, sorted by job and number; the place of a task is its index in this order."""
 
     def __init__(self, table: Table) -> None:
         meanings = [_meaning(name) for name in table.names]
         number = np.array([number for number, _ in meanings], dtype=np.int64)
         key = (table.job.astype(np.int64) << 32) + number[table.name]
         self.table = table
-        #: Row in the table of each place.
+        #: Row in the table of the task at each place.
         self.row = np.argsort(key, kind="stable").astype(np.int32)
-        #: Job and number of each place; ascending.
+        #: Job and number of the task at each place, ascending.
         self.key = key[self.row]
         self.num_jobs = len(table.jobs)
-        #: First place of each job, and the number of tasks.
+        #: First place of each job, and the total number of tasks.
         self.first = np.searchsorted(self.key, np.arange(self.num_jobs + 1) << 32)
         self.arrival_s = np.minimum.reduceat(table.start_s[self.row], self.first[:-1])
         self.num_cut = int(np.array([len(name) == _CUT_AT for name in table.names])[table.name].sum())
@@ -203,10 +197,10 @@ class _Tasks:
         self.first_edge = np.searchsorted(self.child, self.first.astype(np.int32))
 
     def _edges(self, parents: Sequence[Sequence[int]]) -> tuple[_Places, _Places]:
-        """Return the edges as places of parents and children, sorted by child; -1 for a parent that is missing.
+        """Return the edges as places of parents and children, sorted by child; -1 for a missing parent.
 
         Args:
-            parents: numbers of the parents, for each task name.
+            parents: numbers of the parents for each task name.
         """
         count = np.array([len(each) for each in parents], dtype=np.int32)
         flat = np.array([number for each in parents for number in each], dtype=np.int64)
@@ -214,7 +208,7 @@ class _Tasks:
         name = self.table.name[self.row]
         num_parents = count[name]
         child = np.repeat(np.arange(len(name), dtype=np.int32), num_parents)
-        # Place of each edge in the flat list of the names' parents.
+        # Index of each edge in the flat list of parents of all names.
         place = np.arange(len(child), dtype=np.int32)
         place += np.repeat(first[name] - np.cumsum(num_parents, dtype=np.int32) + num_parents, num_parents)
         wanted = (self.key[child] & _JOB) + flat[place]
@@ -223,7 +217,7 @@ class _Tasks:
         return np.where(there, parent, np.int32(-1)), child
 
     def dropped(self) -> NDArray[np.int64]:
-        """Return 0 for each job to keep, or the reason for dropping it: an index in ``_WHY`` from 1."""
+        """Return 0 for each job to keep, else the reason for dropping it: an index in ``_WHY``, counted from 1."""
         why = np.zeros(self.num_jobs, dtype=np.int64)
         for number, jobs in enumerate(self._jobs_to_drop(), 1):
             why[jobs[why[jobs] == 0]] = number
@@ -265,12 +259,12 @@ class _Tasks:
 
 
 def _known(number: np.float32, default: float) -> float:
-    """Return a number as in the table, which has at most six decimal places; ``default`` for NaN."""
+    """Return a number as written in the table, which has at most six decimal places; ``default`` for NaN."""
     return default if np.isnan(number) else round(float(number), 6)
 
 
 def _in_cycles(parent: _Places, child: _Places, num_tasks: int) -> _Places:
-    """Return tasks in or behind a cycle: remove tasks without parents until every remaining task has one."""
+    """Return tasks in or after a cycle: remove tasks without parents until every remaining task has one."""
     while True:
         waits = np.zeros(num_tasks, dtype=bool)
         waits[child] = True
@@ -280,23 +274,23 @@ def _in_cycles(parent: _Places, child: _Places, num_tasks: int) -> _Places:
         parent, child = parent[left], child[left]
 
 
-# The table is read in blocks, so that memory holds only one block of text besides the columns.
+# The table is read in blocks, so that only one block of text is in memory besides the columns.
 
 
 @dataclass(frozen=True, eq=False)
 class Table:
-    """The table's rows, tasks, in the order of the file.
+    """Rows (tasks) of the table, in the order of the file.
 
     Args:
-        job: int32 [num_tasks], places in ``jobs``.
-        name: int32 [num_tasks], places in ``names``.
+        job: int32 [num_tasks], index in ``jobs``.
+        name: int32 [num_tasks], index in ``names``.
         ended: bool [num_tasks], whether the task succeeded.
         failed: bool [num_tasks], whether the task failed.
-        instances: int32 [num_tasks], 0 if unknown.
-        start_s: int32 [num_tasks], s, 0 if unknown.
-        end_s: int32 [num_tasks], s, 0 if unknown.
-        cpu: float32 [num_tasks], 100 is a core; NaN if unknown.
-        memory: float32 [num_tasks], percent of a machine; NaN if unknown.
+        instances: int32 [num_tasks], number of instances; 0 if unknown.
+        start_s: int32 [num_tasks], start time, s; 0 if unknown.
+        end_s: int32 [num_tasks], end time, s; 0 if unknown.
+        cpu: float32 [num_tasks], demand, 100 is a core; NaN if unknown.
+        memory: float32 [num_tasks], demand, percent of a machine; NaN if unknown.
         priority: float32 [num_tasks], 0 if unknown.
         jobs: distinct names of jobs, in the order of the file.
         names: distinct names of tasks, shortened.
@@ -317,10 +311,12 @@ class Table:
 
 
 def read_table(path: Path, shorten: Callable[[str], str], priority: str | None = None) -> Table:
-    """Read the columns of a file, plain or gzipped; names of tasks are passed through ``shorten``.
+    """Read the columns of a table, plain or gzipped; names of tasks are passed through ``shorten``.
 
     Args:
-        priority: name of a further column, of priorities.
+        path: the file.
+        shorten: function from a task name to the stored name.
+        priority: name of a further column, which has priorities.
     """
     numbers = _NUMBERS if priority is None else (*_NUMBERS, priority)
     used = (*_TEXTS, *numbers)
@@ -380,7 +376,7 @@ def _blocks(
 
 
 def _header(path: Path, line: bytes, used: tuple[str, ...]) -> tuple[str, ...] | None:
-    """Return the column names if the first line has them."""
+    """Return the column names if the first line has them; else None."""
     columns = tuple(name.strip() for name in line.decode("utf-8-sig", errors="replace").split(","))
     if not set(columns) & set(COLUMNS):
         return None
@@ -393,7 +389,7 @@ def _header(path: Path, line: bytes, used: tuple[str, ...]) -> tuple[str, ...] |
 def _parse(
     path: Path, line: int, columns: tuple[str, ...], block: bytes, numbers: tuple[str, ...]
 ) -> pd.DataFrame:
-    """Parse the used columns: texts, and float64 with NaN for empty fields."""
+    """Parse the used columns: texts, and float64 numbers with NaN for empty fields."""
     block = block.replace(b"\r\n", b"\n")
     _check_fields(path, line, len(columns), block)
     try:

@@ -1,4 +1,4 @@
-"""Carbon intensity or price of electricity over time: files, and synthetic samples of three kinds of grids."""
+"""Carbon intensity or price of electricity: read files, and generate synthetic signals of three kinds of grids."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from workloads.reading import opened
 
 __all__ = ["SYNTHETIC", "open_signal", "read_signal", "synthetic_signal"]
 
-#: Name of a synthetic sample -> mean and daily amplitude of the intensity, gCO2/kWh, and of its other changes.
+#: Names of the synthetic signals; mean, daily amplitude, and amplitude of other changes of the intensity, gCO2/kWh.
 SYNTHETIC = {
     "synthetic-solar": (270.0, 110.0, 25.0),
     "synthetic-wind": (440.0, 40.0, 120.0),
     "synthetic-coal": (710.0, 20.0, 25.0),
 }
 DAYS, HOUR_MS = 30, 3_600_000.0
-#: Columns of an export of Electricity Maps, by their beginnings in small letters; the first of the last two is used.
+#: Columns of an export of Electricity Maps, in lower case: time, and endings of the two intensities, best first.
 _TIME, _DIRECT, _LIFE_CYCLE = "datetime (utc)", "(direct)", ("(life cycle)", "(lca)")
 _EXPECTED = (
     "expected lines of a time in seconds and a value, such as 3600,412, or an export of Electricity Maps"
@@ -35,11 +35,11 @@ _EXPECTED = (
 
 
 def open_signal(text: str) -> Signal:
-    """Open a signal by ``NAME[:SCALE]``.
+    """Open a carbon or price signal by ``NAME[:SCALE]``.
 
     Args:
-        text: one of ``SYNTHETIC``, or a file for ``read_signal``. Times are divided by the scale: 60 makes an hour of
-            the signal a minute, as PCAPS does (arXiv 2502.09717).
+        text: a name in ``SYNTHETIC``, or a file for ``read_signal``. Times are divided by the scale: with 60, an hour
+            of the signal becomes a minute, as in PCAPS (arXiv 2502.09717).
 
     Raises:
         WorkloadError: there is no such file, or it is malformed.
@@ -53,14 +53,14 @@ def open_signal(text: str) -> Signal:
 
 
 def synthetic_signal(name: str, scale: float = 1.0) -> Signal:
-    """Return a synthetic signal of 30 days by the hour: a made-up grid, not measured anywhere.
+    """Generate a synthetic signal of 30 days with hourly values: an imaginary grid, not measured anywhere.
 
-    ``synthetic-solar`` is low at noon, ``synthetic-wind`` changes over days, ``synthetic-coal`` hardly changes. The sun
-    and the evening are curves of the hour; the rest is an autoregressive process.
+    ``synthetic-solar`` is low at noon, ``synthetic-wind`` changes over days, ``synthetic-coal`` hardly changes. Sun and
+    evening are curves over the hours of the day; the rest is an autoregressive process.
 
     Args:
-        name: one of ``SYNTHETIC``.
-        scale: times are divided by it.
+        name: a name in ``SYNTHETIC``.
+        scale: divisor of times.
     """
     mean, daily, noise = SYNTHETIC[name]
     random = random_stream(list(SYNTHETIC).index(name), RandomStream.SIGNAL)
@@ -78,16 +78,16 @@ def synthetic_signal(name: str, scale: float = 1.0) -> Signal:
 def read_signal(path: str | Path, scale: float = 1.0) -> Signal:
     """Read a signal from a CSV file: lines of a time in seconds and a value, or an export of Electricity Maps.
 
-    The export has the columns ``Datetime (UTC)`` and ``Carbon intensity gCO2eq/kWh (direct)``, or that of the life
-    cycle if there is no direct one; its times must be equally far apart. The last interval is as long as the one before
-    it. Empty lines and those that begin with ``#`` are skipped.
+    The export has the columns ``Datetime (UTC)`` and ``Carbon intensity gCO2eq/kWh (direct)``, or the life cycle
+    intensity if there is no direct one; its times must be equally spaced. The last interval is as long as the one
+    before it. Empty lines and lines that begin with ``#`` are skipped.
 
     Args:
         path: the file.
-        scale: times are divided by it.
+        scale: divisor of times.
 
     Raises:
-        WorkloadError: the file cannot be read or is malformed; one line with file, line and reason.
+        WorkloadError: the file cannot be read or is malformed. The message names file, line and reason.
     """
     path = Path(path)
     with opened(path, "a CSV file of times and values") as file:
@@ -128,7 +128,7 @@ def read_signal(path: str | Path, scale: float = 1.0) -> Signal:
 
 
 def _columns(path: Path, headings: list[str]) -> tuple[int, int]:
-    """Return the places of time and intensity in an export of Electricity Maps."""
+    """Return the indices of the columns of time and intensity in an export of Electricity Maps."""
     for endings in ((_DIRECT,), _LIFE_CYCLE):
         for place, heading in enumerate(headings):
             if heading.lower().startswith("carbon intensity") and heading.lower().endswith(endings):
@@ -141,7 +141,7 @@ def _columns(path: Path, headings: list[str]) -> tuple[int, int]:
 def _parsed(
     path: Path, number: int, row: list[str], columns: tuple[int, int], is_export: bool
 ) -> tuple[float, float]:
-    """Return time, ms, and value of a line."""
+    """Parse a line: time, ms, and value."""
     time, value = (row[place] if place < len(row) else "" for place in columns)
     if is_export:
         try:
@@ -164,7 +164,7 @@ def _parsed(
 def _made(
     name: str, begins_ms: Sequence[float], values: Sequence[float], last_ms: float, scale: float
 ) -> Signal:
-    """Return a signal whose times are divided by the scale and rounded to whole ms."""
+    """Return a signal whose times are divided by the scale, and rounded to whole ms."""
     begins = tuple(float(round(time_ms / scale)) for time_ms in begins_ms)
     period_ms = float(round((begins_ms[-1] + last_ms) / scale))
     if any(one >= other for one, other in zip(begins, (*begins[1:], period_ms), strict=True)):

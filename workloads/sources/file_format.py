@@ -1,6 +1,6 @@
 """Schema of workload files, and conversion between its entries and job profiles.
 
-``workloads.sources.workload_file`` documents the format and is the public module; this one validates and converts.
+``workloads.sources.workload_file`` documents the format and is the public module; this module validates and converts.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ __all__ = [
     "first_error",
 ]
 
-#: Maximum length of cached lists of durations, which many stages may share.
+#: Maximum length of lists of durations that are cached, as many stages may share them.
 FEW = 16
 
 
@@ -48,17 +48,11 @@ class _Model(BaseModel):
     model_config = ConfigDict(strict=True, extra="forbid", frozen=True, allow_inf_nan=False)
 
 
-_TAGS: dict[type, str] = {
-    int: "<number>",
-    float: "<number>",
-    str: "<name>",
-    list: "<list>",
-    dict: "<object>",
-}
+_TAGS: dict[type, str] = {int: "<number>", float: "<number>", str: "<name>", list: "<list>", dict: "<object>"}
 
 
 def _kind(value: object) -> str | None:
-    """Return the tag of a value's type; None for other types."""
+    """Return the tag for the type of a value; None for other types."""
     return _TAGS.get(type(value))
 
 
@@ -108,14 +102,14 @@ class _Stage(_Model):
 
 
 class _Attributes(_Model):
-    """Attributes of jobs, checked by ``JobAttributes``."""
+    """Attributes of jobs as written in a file; ``JobAttributes`` checks the values."""
 
     weight: float = NO_ATTRIBUTES.weight
     slack: float | None = None
     tenant: str = DEFAULT_TENANT
 
     def given(self) -> dict[str, Any]:
-        """Return the attributes that the file gives, by name; null is none, an infinite time."""
+        """Return the attributes that the file gives, by name; null means an infinite time."""
         names = [each.name for each in fields(JobAttributes) if each.name in self.model_fields_set]
         values = {name: getattr(self, name) for name in names}
         return {name: math.inf if value is None else value for name, value in values.items()}
@@ -137,11 +131,11 @@ class _Tenant(_Model):
 
 
 def _no_truth(value: object) -> object:
-    """Convert a boolean to text, since true is not version 1."""
+    """Convert a boolean to text, as ``true`` is not version 1."""
     return str(value).lower() if isinstance(value, bool) else value
 
 
-#: Entries of ``Imperfections``, which checks their ranges.
+#: Fields of ``Imperfections``, which checks their ranges.
 _ERRORS: dict[str, Any] = {each.name: (float | None, None) for each in fields(Imperfections)}
 _Errors = create_model("_Errors", __base__=_Model, **_ERRORS)
 
@@ -161,7 +155,7 @@ class WorkloadFile(_Model):
 
 
 def build_profile(name: str, profile: _Profile) -> JobProfile:
-    """Build the job profile of the entry ``name`` under ``profiles``.
+    """Build the job profile of the entry ``name`` in ``profiles``.
 
     Raises:
         WorkloadError: the job is impossible; the message names the place in the file.
@@ -182,12 +176,12 @@ def build_profile(name: str, profile: _Profile) -> JobProfile:
 
 
 def build_attributes(file: WorkloadFile) -> tuple[dict[str, JobAttributes], list[JobAttributes]]:
-    """Return the attributes of drawn jobs by profile, for profiles that give any, and those of the file's jobs.
+    """Return the attributes of drawn jobs by profile, for profiles that give any, and of the file's jobs.
 
-    A job's own attributes come before those of its profile; its deadline replaces the profile's slack.
+    A job's own attributes come before those of its profile; a job's deadline replaces the slack of its profile.
 
     Raises:
-        WorkloadError: an attribute out of range; the message names the place in the file.
+        WorkloadError: an attribute is out of range; the message names the place in the file.
     """
     of_profiles = {
         name: _attributes(given, "profiles", name)
@@ -204,11 +198,11 @@ def build_attributes(file: WorkloadFile) -> tuple[dict[str, JobAttributes], list
 
 
 def build_tenants(file: WorkloadFile) -> tuple[Tenant, ...]:
-    """Return the declared tenants.
+    """Return the declared tenants of a file.
 
     Raises:
-        WorkloadError: a value out of range, or a profile or job of a tenant that is not declared; the message names
-            the place in the file.
+        WorkloadError: a value is out of range, or a profile or job names a tenant that is not declared; the message
+            names the place in the file.
     """
     tenants = []
     for name, tenant in file.tenants.items():
@@ -236,7 +230,7 @@ def _attributes(given: dict[str, Any], *place: str | int) -> JobAttributes:
 
 
 def describe_attributes(attributes: JobAttributes, profile: JobAttributes = NO_ATTRIBUTES) -> dict[str, Any]:
-    """Return the file entry of a job's attributes, without those of its profile; or of a profile's attributes."""
+    """Return the file entry of a job's attributes that differ from its profile's; or of a profile's attributes."""
     own = {name: value for name, value in vars(attributes).items() if value != getattr(profile, name)}
     if "deadline_ms" in own:
         own.pop("slack", None)
@@ -258,7 +252,7 @@ def _build_durations(durations: float | list[float] | _Waves) -> TaskDurations:
 
 @lru_cache(maxsize=4096)
 def _sampled(durations_ms: tuple[float, ...]) -> TaskDurations:
-    """Return cached durations; files of many jobs repeat short lists."""
+    """Return cached durations, as files of many jobs repeat short lists."""
     return TaskDurations.sampled(durations_ms)
 
 
@@ -271,7 +265,7 @@ def _wave_table(
 
 
 def _build_edges(name: str, stages: list[_Stage]) -> NDArray[np.int64]:
-    """Return the (parent, child) pairs of the job with this name, int64 [num_edges, 2], ascending."""
+    """Return the (parent, child) pairs of the job ``name``, int64 [num_edges, 2], ascending."""
     numbers: dict[int | str, list[int]] = {number: [number] for number in range(len(stages))}
     for number, stage in enumerate(stages):
         numbers.setdefault(stage.name, []).append(number)
@@ -295,7 +289,7 @@ def _expected_parent(parent: int | str, found: list[int], stages: list[_Stage]) 
 
 
 def describe_stages(profile: JobProfile) -> Iterator[dict[str, Any]]:
-    """Return the file entry of each stage, without defaults."""
+    """Yield the file entry of each stage, without defaults."""
     for stage, parents in zip(profile.stages, profile.parents, strict=True):
         described = {
             "name": stage.name,
@@ -310,7 +304,7 @@ def describe_stages(profile: JobProfile) -> Iterator[dict[str, Any]]:
 
 
 def _describe_durations(durations: TaskDurations) -> float | list[float] | dict[str, Any]:
-    """Return the shortest entry that is read back as the same durations."""
+    """Return the shortest entry from which the same durations are read."""
     tables = {wave.name.lower(): _measured(durations, wave) for wave in Wave}
     any_level: list[float] = tables["rest"].get(str(ANY_LEVEL), [])
     forms: list[float | list[float]] = [*any_level[:1], any_level] if any_level else []
@@ -341,7 +335,7 @@ def _same(one: TaskDurations, other: TaskDurations) -> bool:
     )
 
 
-#: Messages that replace those of pydantic, by type of error.
+#: Messages that replace pydantic's, by type of error.
 _EXPECTED = {
     "missing": "this key is required",
     "extra_forbidden": "unknown key",
@@ -354,7 +348,7 @@ _EXPECTED = {
 
 
 def first_error(invalid: ValidationError) -> str:
-    """Return one line: the place of the first error, the expected value, and the number of further errors."""
+    """Describe validation errors in one line: place of the first error, expected value, number of further errors."""
     error = invalid.errors(include_url=False, include_context=False)[0]
     expected = _EXPECTED.get(error["type"], error["msg"].replace("Input should be", "expected"))
     place, found = place_name(error["loc"]), error["input"]

@@ -1,4 +1,4 @@
-"""Open a workload by name or path."""
+"""Open a workload by its name or path."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ EMBEDDED, SYNTHETIC = "tpch", "synthetic"
 
 
 def open_workload(name_or_path: str | Path = EMBEDDED) -> Workload:
-    """Open a workload by name or path.
+    """Open a workload by its name or path.
 
     Args:
         name_or_path: ``tpch`` for the embedded TPC-H set, extrapolated from Spark at 1 and 2 GB; ``synthetic`` for the
             first random DAGs of ``synthetic_profiles``; a folder of the published TPC-H profiles; or a workload file.
-            A folder with the name ``tpch`` is opened by ``./tpch``.
+            Use ``./tpch`` for a folder of the name ``tpch``.
 
     Raises:
         WorkloadError: the name or path is unknown, or the workload is malformed.
@@ -46,11 +46,11 @@ def open_workload(name_or_path: str | Path = EMBEDDED) -> Workload:
 
 
 def open_drift(text: str) -> Drift:
-    """Parse a change of a job stream, ``AT:RATE[:WORKLOAD]``.
+    """Parse a change (drift) of a job stream, ``AT:RATE[:WORKLOAD]``.
 
     Args:
-        text: time of the change, s; factor on the arrival rate; and a name or path for ``open_workload``, of which
-            only the profiles are used. Without a workload, the jobs stay the same.
+        text: time of the change, s; factor on the arrival rate; and a name or path for ``open_workload``, whose
+            profiles are drawn from then on. Without a workload, the jobs stay the same.
 
     Raises:
         WorkloadError: the text is malformed, a number is out of range, or the workload cannot be read.

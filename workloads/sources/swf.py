@@ -3,20 +3,19 @@
 A line of a log is a job: 18 numbers, of which -1 means unknown. Lines that begin with ``;`` are comments;
 ``; Field: value`` describes the machine.
 
-``read_swf`` reads a log. ``swf_jobs`` draws sets of jobs for a grid from it. ``read_swf_workload`` makes jobs for a
+``read_swf`` reads a log. ``swf_jobs`` draws sets of jobs for a grid from a log. ``read_swf_workload`` makes jobs for a
 cluster of executors: a job that ran on n processors for t seconds becomes a job of one stage,
 
-* by default of n tasks of t seconds, each for an executor of its own. Executors need not start together, so a
-  scheduler may run the job on fewer of them, and it takes longer then. This is how Spark runs work that can be
-  divided into tasks.
+* by default of n tasks of t seconds, each for one executor. Executors need not start together, so a scheduler may run
+  the job on fewer executors, and then it takes longer. This is how Spark runs work that can be divided into tasks.
 * as a **gang**, of one task of t seconds that demands n times the cpu of a processor. An executor is then a machine
-  of a cluster of classes (``--classes 4x64:1`` are 4 machines of 64 processors), and a job runs on a single one of
-  them, all of its processors at once. A job that is larger than every machine is refused when the cluster begins: the
+  of a cluster of classes (``--classes 4x64:1`` are 4 machines of 64 processors), and a job runs on a single machine,
+  on all its processors at once. A job that is larger than every machine is rejected when the cluster begins: the
   simulator has no tasks that start together on several executors. Nor do two jobs share a machine: an executor runs
   one task at a time.
 
 Every task takes the run time of its job, the only time in the log. Jobs arrive at their submit times. Demands are in
-processors, and memory is left out, unless the size of an executor is given: then both are shares of that size, and
+processors, and memory is left out, unless the size of an executor is given: then both are fractions of this size, and
 unknown memory is 0.
 
 Source: the format's definition, version 2.2, at the Parallel Workloads Archive
@@ -53,20 +52,20 @@ __all__ = ["SwfLog", "read_swf", "read_swf_workload", "swf_jobs"]
 
 _KB_IN_GIB = 2**20
 _NUM_FIELDS = 18
-#: Maximum length of a line, characters, and maximum number of blank lines.
+#: Maximum number of characters of a line, and maximum number of blank lines.
 _LONGEST_LINE, _MOST_BLANK = 2**16, 10**6
 _EXPECTED = "a log in Standard Workload Format"
 
-#: Limit of numbers in a log; whole numbers below it are exact.
+#: Upper limit of numbers in a log, below which integers are exact.
 _LIMIT = 2.0**53
 
-#: Characters of numbers. Python also accepts underscores and digits of all scripts.
+#: Characters of numbers. Python would also accept underscores and digits of all scripts.
 _PLAIN = re.compile(r"[-+.0-9a-zA-Z]+")
 _HEADER_FIELD = re.compile(r";\s*(\w+):(?:\s+(.*))?$")
 
 
 class _Field(IntEnum):
-    """Indices of the used fields from 0; the format's definition counts from 1."""
+    """Indices, from 0, of the used fields; the definition of the format counts from 1."""
 
     SUBMIT = 1
     RUN = 3
@@ -86,25 +85,25 @@ TENANTS = ("user", "group", "queue")
 
 @dataclass(frozen=True, eq=False)
 class SwfLog:
-    """The jobs of a log, in order of submission.
+    """Jobs of a log in Standard Workload Format, in order of submission.
 
     Args:
-        name: the file's name, for display.
-        submit_s: float64 [num_jobs], s, ascending.
-        run_s: float64 [num_jobs], s, above 0.
-        processors: int64 [num_jobs], at least 1; allocated processors, or requested ones if unknown.
-        memory_kb: float64 [num_jobs], KB on all of a job's processors: used memory, or requested memory if unknown;
-            NaN if both are.
+        name: name of the file, for display.
+        submit_s: float64 [num_jobs], submit time, s, ascending.
+        run_s: float64 [num_jobs], run time, s, above 0.
+        processors: int64 [num_jobs], allocated processors, or requested ones if unknown; at least 1.
+        memory_kb: float64 [num_jobs], memory on all processors of a job, KB: used, or requested if unknown; NaN if both
+            are unknown.
         header: description of the machine, field -> value; the first value of a repeated field.
-        dropped: reason for dropping lines -> number of lines.
+        dropped: number of dropped lines by reason.
         num_unsorted: number of jobs that were submitted before the job of the previous line.
         status: float64 [num_jobs], 1 for a completed job, 0 for a failed one; empty if unknown.
         user: float64 [num_jobs], number of the user, -1 if unknown; empty if unknown for all jobs.
-        group: float64 [num_jobs], number of the user's group, likewise.
-        queue: float64 [num_jobs], number of the queue, likewise.
+        group: float64 [num_jobs], number of the user's group, -1 if unknown; empty if unknown for all jobs.
+        queue: float64 [num_jobs], number of the queue, -1 if unknown; empty if unknown for all jobs.
 
     Raises:
-        WorkloadError: no jobs, arrays of different lengths, or a value out of range.
+        WorkloadError: there are no jobs, arrays have different lengths, or a value is out of range.
     """
 
     name: str
@@ -148,7 +147,7 @@ class SwfLog:
 
     @property
     def max_processors(self) -> int:
-        """Processors of the machine: the header's ``MaxProcs``, else ``MaxNodes``, else those of the largest job."""
+        """Processors of the machine: ``MaxProcs`` of the header, else ``MaxNodes``, else those of the largest job."""
         for name in ("MaxProcs", "MaxNodes"):
             number = re.match("[0-9]{1,15}", self.header.get(name, ""))
             if number and int(number[0]):
@@ -156,7 +155,7 @@ class SwfLog:
         return int(self.processors.max())
 
     def summary(self) -> str:
-        """One-line summary: number of jobs, and dropped or reordered lines."""
+        """Return a summary in one line: number of jobs, and dropped or reordered lines."""
         parts = [f"{self.name}: {len(self)} jobs on {self.max_processors} processors"]
         if self.dropped:
             parts.append(f"dropped {reasons(self.dropped)}")
@@ -166,15 +165,15 @@ class SwfLog:
 
 
 def read_swf(path: str | Path) -> SwfLog:
-    """Read a log, plain text or gzipped (``.gz``).
+    """Read a job log in Standard Workload Format, plain text or gzipped (``.gz``).
 
     Jobs that cannot be run again are dropped: those whose submit time, run time or number of processors is unknown
     (negative, or 0 processors), that ran for less than half a second (run time 0), or that are partial executions
-    (status 2, 3 or 4; the job has a line for the whole, too). Further fields after the 18 are ignored. Jobs are
-    sorted by submit time, stably.
+    (status 2, 3 or 4; another line describes the whole job). Fields after the 18th are ignored. Jobs are sorted stably
+    by submit time.
 
     Raises:
-        WorkloadError: the file cannot be read, a line has fewer than 18 fields or a field that is no number, or no
+        WorkloadError: the file cannot be read, a line has fewer than 18 fields or a field that is not a number, or no
             job is left. The message names file and line.
     """
     path = check_path(path, "path", WorkloadError)
@@ -187,7 +186,7 @@ def read_swf(path: str | Path) -> SwfLog:
 
 @lru_cache(maxsize=4)
 def _read(path: Path, modified_ns: int, size: int) -> SwfLog:
-    """Read a log; cached until the file changes."""
+    """Read a log; the result is cached until the file changes."""
     header: dict[str, str] = {}
     numbers = array("d")
     lines = array("q")
@@ -231,25 +230,27 @@ def swf_jobs(
 ) -> JobSets:
     """Draw sets of jobs from a log, for a grid of two resources: processors and memory.
 
-    A set has consecutive jobs from a random place in the log, as many as needed to reach the load on the busier
-    resource. Their submit times are scaled to the steps, the first job's to step 0 and the last one's to the last
-    step, so that arrivals are as uneven as in the log; many may enter in one step.
+    A set has consecutive jobs from a random place in the log, as many as are needed to reach the load on the busier
+    resource. Their submit times are scaled to steps, from step 0 for the first job to the last step for the last job,
+    so that arrivals are as uneven as in the log; many jobs may enter in one step.
 
-    Demands are shares of the machine, in units, rounded up, so at least 1 and at most ``slots``; unknown memory is 1
-    unit. Durations are run times in steps, rounded up, at most ``max_duration``. The load is that of the rounded
+    Demands are fractions of the machine, in units, rounded up: at least 1 and at most ``slots``; unknown memory is 1
+    unit. Durations are run times in steps, rounded up, at most ``max_duration``. The load is computed from the rounded
     jobs. A set depends on the seed and its number, not on the number of sets.
 
     Args:
-        load: minimum load of a set on the busier resource, a share of its units over the steps.
+        log: the job log.
+        load: minimum load of a set on the busier resource, as a fraction of its units over all steps.
         sets: number of sets, N.
-        steps: jobs enter in steps 0 .. ``steps`` - 1.
+        steps: number of steps in which jobs enter: 0 .. ``steps`` - 1.
         slots: units of each resource of the grid.
         max_duration: maximum duration of a job, steps.
         step_s: duration of a step, s; by default ``max_duration`` steps are the 95th percentile of run times.
-        machine_memory_kb: memory of the machine, KB; by default that of the job with the most.
+        machine_memory_kb: memory of the machine, KB; by default the memory of the job with the most.
+        seed: seed of the random places.
 
     Raises:
-        WorkloadError: an argument out of range, or a log that is too short for the load.
+        WorkloadError: an argument is out of range, or the log is too short for the load.
     """
     for name, count in (("sets", sets), ("steps", steps), ("slots", slots), ("max_duration", max_duration)):
         check_whole(count, name, WorkloadError, 1)
@@ -257,7 +258,7 @@ def swf_jobs(
         step_s = float(np.percentile(log.run_s, 95)) / max_duration
     memory = np.nan_to_num(log.memory_kb, nan=0.0)
     if machine_memory_kb is None:
-        machine_memory_kb = float(memory.max()) or 1.0  # any, if no job's memory is known
+        machine_memory_kb = float(memory.max()) or 1.0  # any value, if no job's memory is known
     for name, value in (("load", load), ("step_s", step_s), ("machine_memory_kb", machine_memory_kb)):
         if not 0 < check_number(value, name, WorkloadError) < math.inf:
             raise WorkloadError(f"{name} must be above 0 and finite, got {value}")
@@ -287,22 +288,22 @@ def read_swf_workload(
     gang: bool = False,
     tenants: Literal["user", "group", "queue"] | None = None,
 ) -> Workload:
-    """Read a log as jobs for a cluster of executors; see the module's description.
+    """Read a log as jobs for a cluster of executors; see the description of the module.
 
     Args:
-        path: the log, plain or gzipped (``.gz``).
+        path: the log, plain text or gzipped (``.gz``).
         excerpt: selection of jobs; by default all. Its clock starts with the first job.
-        executor: size of an executor, processors and GiB of memory; demands are shares of it. Without it, demands
-            are in processors and memory is left out.
+        executor: size of an executor, processors and GiB of memory, of which demands are fractions. Without it,
+            demands are in processors, and memory is left out.
         gang: make each job one task that needs all its processors at once.
-        tenants: field that is the tenant of a job, such as user-7; by default jobs have none.
+        tenants: field that becomes the tenant of a job, such as user-7; by default jobs have no tenant.
 
     Returns:
         The sequence of the selected jobs, and one profile for equal jobs. ``about`` lists dropped lines and
         assumptions.
 
     Raises:
-        WorkloadError: as ``read_swf``; no job is left, or more than ``workloads.excerpt.MOST_JOBS``.
+        WorkloadError: see ``read_swf``; or no job is left, or more than ``workloads.excerpt.MOST_JOBS``.
     """
     path, excerpt = check_path(path, "path", WorkloadError), excerpt or Excerpt()
     check_executor(executor, "processors")
@@ -349,8 +350,8 @@ def read_swf_workload(
 
 
 def _lines(path: Path) -> Iterator[tuple[int, str]]:
-    """Yield lines that are not blank, with their numbers."""
-    # Names in comments have unknown encodings; numbers are the same in all of them.
+    """Yield the lines that are not blank, with their numbers."""
+    # Names in comments have unknown encodings; digits are the same in all encodings.
     with opened(path, _EXPECTED) as file, TextIOWrapper(file, encoding="utf-8", errors="replace") as text:
         number = blank = 0
         while line := text.readline(_LONGEST_LINE):
@@ -413,7 +414,7 @@ def _build_log(path: Path, table: NDArray[np.float64], header: Mapping[str, str]
 
 
 def _first_known(table: NDArray[np.float64], first: _Field, second: _Field) -> NDArray[np.float64]:
-    """Return one field, a second one where the first is unknown, and NaN where both are."""
+    """Return a field of each job; a second field where the first is unknown; NaN where both are."""
     numbers = np.where(table[:, first] > 0, table[:, first], table[:, second])
     return np.where(numbers > 0, numbers, np.nan)
 
@@ -427,21 +428,21 @@ def _rounded_up(numbers: NDArray[np.float64], most: int) -> NDArray[np.int64]:
 
 
 def _stops(work: NDArray[np.int64], wanted: float) -> NDArray[np.int64]:
-    """Return the end (exclusive) of the set that starts at each job, int64 [starts]; late jobs start none.
+    """Return the end (exclusive) of the set that starts at each job, int64 [starts]; too late jobs start no set.
 
     Args:
         work: int64 [num_jobs, R], units of each resource x steps.
         wanted: work that a set must reach on some resource.
     """
     before = np.concatenate([np.zeros((1, work.shape[1]), dtype=np.int64), np.cumsum(work, axis=0)])
-    # For each resource, the first end of a set that reaches the load.
+    # First end, for each resource, of a set that reaches the load.
     of_each = [np.searchsorted(each, each[:-1] + wanted) for each in before.T]
     stops: NDArray[np.int64] = np.min(of_each, axis=0)
     return stops[stops <= len(work)]
 
 
 def _stretched(submit_s: NDArray[np.float64], steps: int) -> NDArray[np.int64]:
-    """Scale submit times (ascending) to steps; equal times are in one step, the first in step 0."""
+    """Scale submit times (ascending) to steps; equal times fall into one step, the first into step 0."""
     since = submit_s - submit_s[0]
     enter: NDArray[np.int64] = np.minimum(since * steps / (since[-1] or 1.0), steps - 1).astype(np.int64)
     return enter

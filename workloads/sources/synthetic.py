@@ -1,8 +1,8 @@
 """Synthetic jobs that resemble the TPC-H jobs of Decima's experiments, without any measured data.
 
-They have the properties that make scheduling hard: DAGs of varied shape; total work with a heavy tail; slow first
-tasks of an executor at a job and at a stage; and *work inflation*: tasks take longer if their job holds more
-executors, differently at each stage, so that every job has a parallelism beyond which more executors hardly help.
+The jobs have the properties that make scheduling hard: DAGs of varied shape; total work with a heavy tail; slow first
+tasks of an executor in a job and in a stage; and *work inflation*: tasks take longer if their job holds more executors,
+differently in each stage, so that every job has a parallelism beyond which more executors hardly help.
 
 Sources: Decima (SIGCOMM 2019), section 2 (figures 2 and 3), section 6.2, section 7.2 and appendix F. With the
 numbers below, jobs that arrive every 25 s on average keep 50 executors about 80% busy.
@@ -25,10 +25,10 @@ LEVELS = np.array([5, 10, 20, 40, 50, 60, 80, 100])
 #: Input sizes, GB; number and duration of tasks grow with the size.
 _SIZES = (2, 5, 10, 20, 50, 100)
 
-#: Level whose mean duration schedulers know: jobs that share a cluster seldom hold many more executors.
+#: Level whose mean duration schedulers see: jobs that share a cluster seldom hold many more executors.
 _KNOWN_LEVEL = 10
 
-#: Number of durations per wave and level of a stage. They have the same relative spread in each.
+#: Number of durations per wave and level of a stage. All have the same relative spread.
 _NUM_SAMPLES = 12
 
 
@@ -36,7 +36,7 @@ def synthetic_profiles(num_profiles: int = 100, seed: int = 0) -> tuple[JobProfi
     """Generate the first ``num_profiles`` jobs, of 2 to 18 stages, of the infinite list of jobs of a seed.
 
     Raises:
-        WorkloadError: fewer than one profile, or a negative seed.
+        WorkloadError: ``num_profiles`` is below 1, or the seed is negative.
     """
     if check_whole(num_profiles, "num_profiles", WorkloadError) < 1:
         raise WorkloadError(f"expected at least one profile to generate, got {num_profiles}")
@@ -44,20 +44,21 @@ def synthetic_profiles(num_profiles: int = 100, seed: int = 0) -> tuple[JobProfi
 
 
 def random_dag(num_stages: int, random: np.random.Generator) -> NDArray[np.int64]:
-    """Draw a DAG: a chain, a tree, diamonds, forks and joins, or a mixture.
+    """Draw a random DAG: a chain, a tree, diamonds, forks and joins, or a mixture.
 
-    Stages are numbered in a topological order. In most DAGs the last stage is the only one without children.
+    Stages are numbered in topological order. In most DAGs the last stage is the only one without children.
 
     Args:
-        num_stages: at least 1.
+        num_stages: number of stages, at least 1.
+        random: source of random numbers.
 
     Returns:
-        int64 [num_edges, 2], (parent, child), ascending, without duplicates.
+        Edges, int64 [num_edges, 2], (parent, child), ascending, without duplicates.
     """
     check_whole(num_stages, "num_stages", WorkloadError, 1)
     check_instance(random, np.random.Generator, "random", WorkloadError)
-    # Probabilities that a stage reads only input, reads two stages, and reads a stage that may have another reader. One
-    # DAG of ten is a chain; the others are trees or, if the last probability is high, have diamonds.
+    # Probabilities that a stage reads only input, reads two stages, and reads a stage that others may read, too. One
+    # DAG in ten is a chain; the others are trees or, if the last probability is high, have diamonds.
     limits = (0.0, 0.0, 0.0) if random.random() < 0.1 else (0.5, 0.8, 0.3)
     source, join, reread = random.uniform(0.0, limits)
     edges: list[tuple[int, int]] = []
@@ -96,7 +97,7 @@ def _stage(size: float, random: np.random.Generator) -> StageProfile:
 
 
 def _durations(typical_ms: float, random: np.random.Generator) -> TaskDurations:
-    """Draw durations in whole ms around ``typical_ms``, the duration of later waves at the lowest level."""
+    """Draw durations in whole ms around ``typical_ms``, the duration in later waves at the lowest level."""
     noise = random.lognormal(0.0, random.uniform(0.1, 0.5), size=_NUM_SAMPLES)
     inflation = 1.0 + random.lognormal(np.log(0.012), 0.6) * (LEVELS - LEVELS[0])
     durations = np.empty((len(Wave), len(LEVELS), _NUM_SAMPLES))

@@ -1,24 +1,24 @@
-"""TPC-H profiles: the embedded set, and the reader of the set that was published with Decima.
+"""TPC-H profiles: the embedded set, and a reader of the set that was published with Decima.
 
 >>> from workloads import embedded_tpch
 >>> jobs = embedded_tpch(sizes=["2g", "100g"])
 >>> len(jobs), jobs[6].name
 (44, 'tpch-q7-2g')
 
-**The embedded set** has 22 queries at six sizes of input, extrapolated from real Spark at 1 and 2 GB.
+**The embedded set** has 22 queries at six input sizes, extrapolated from real Spark at 1 and 2 GB.
 
 *Measured.* Spark 3.5.9, a standalone cluster on loopback, ran every query alone, as an application of its own, over
 parquet tables of scale factors 1 and 2 (about 1 and 2 GB of text), on one-core executors of a quiet machine of 2
-cores. Adaptive execution and broadcast joins were off, so that a query has the same DAG in each run, and of the same
-kind as in the published profiles. Measured on one executor are the DAGs with the barriers between the Spark jobs of a
-query, the bytes that each stage reads and their growth from 1 to 2 GB, the time per byte in each stage, the durations
-of first tasks in a JVM and in a stage, and the spread of a stage's tasks. The page cache held all tables.
+cores. Adaptive execution and broadcast joins were off, so that a query has the same DAG in each run, and DAGs of the
+same kind as in the published profiles. Measured on one executor are the DAGs with the barriers between the Spark jobs
+of a query, the bytes that each stage reads and their growth from 1 to 2 GB, the time per byte in each stage, the
+durations of first tasks in a JVM and in a stage, and the spread of a stage's tasks. The page cache held all tables.
 
 *Extrapolated*, by `workloads.spark.profiles` with the model of `workloads.spark.model`:
 
 * Size. 2 GB is a measured size, 5 to 100 GB are not. From 1 GB the model predicts the work of a query at 2 GB with a
-  mean error of 7 %, at most 16 %. At 100 GB a task reads up to eight times as much as in the measurements, and real
-  ones would spill.
+  mean error of 7 %, at most 16 %. At 100 GB a task reads up to eight times as much as in the measurements; real tasks
+  would spill.
 * Number of tasks. The recordings have splits of 12 MB and 16 partitions. The set has splits of 32 MB of parquet,
   about the content of 128 MB of text, and Spark's default of 200 shuffle partitions.
 * Parallelism. Work inflation is fitted to runs with 2 and 4 executors, which shared the 2 cores with each other and
@@ -39,7 +39,7 @@ Regenerate the set with ``python -m workloads.spark.recorder`` and ``python -m w
 * ``task_duration_<query>.npy``: a pickled dict ``{stage: {table: {level: [ms, ..]}}}`` with the tables
   ``fresh_durations``, ``first_wave`` and ``rest_wave``, which have the same parallelism levels.
 
-Pickles can run code, so none is loaded as such: see ``_Inert``.
+Pickles can run code, so they are not loaded with ``pickle.load``: see ``_Inert``.
 
 Source: github.com/hongzimao/decima-sim, folder ``spark_env/tpch``; measured on Spark for Decima (SIGCOMM 2019),
 section 7.2. The measured lists are preprocessed as in that simulator, so that results are comparable with its
@@ -77,7 +77,7 @@ __all__ = [
     "load_tpch_job",
 ]
 
-#: Input sizes that the published experiments draw from; ``80g`` was measured too, and can be read.
+#: Input sizes that the published experiments draw from; ``80g`` was measured, too, and can be read.
 DEFAULT_SIZES = ("2g", "5g", "10g", "20g", "50g", "100g")
 
 QUERIES = range(1, 23)
@@ -95,7 +95,7 @@ _Table = dict[int, list[float]]
 def embedded_workload() -> Workload:
     """Return the embedded set, in the order of `embedded_tpch`.
 
-    ``about`` has versions, machine, commands, dates, scale factors, executors and the model's parameters.
+    ``about`` gives versions, machine, commands, dates, scale factors, executors and parameters of the model.
     """
     with as_file(files("workloads") / "data" / "tpch-spark.json.gz") as path:
         return read_workload(path)

@@ -30,7 +30,7 @@ from workloads.spark.query import QueryRuns, SparkQuery, alike
 
 __all__ = ["build", "main", "read_recordings"]
 
-#: Parallelism levels of the embedded set: those of the published profiles, and one executor, as measured.
+#: Parallelism levels of the embedded set: the levels of the published profiles, and one executor, which is measured.
 EMBEDDED_LEVELS = (1, *LEVELS)
 
 _UNITS = {"k": 2**10, "m": 2**20, "g": 2**30}
@@ -38,10 +38,10 @@ _BYTES_PER_MB = 1e6
 
 
 def read_recordings(folder: str | Path) -> list[SparkApplication]:
-    """Read the recordings of single runs in a folder, without applications of several queries.
+    """Read the recordings of single runs in a folder; applications of several queries are left out.
 
     Raises:
-        WorkloadError: a malformed log or manifest.
+        WorkloadError: a log or manifest is malformed.
     """
     folder = Path(folder)
     logs = folder / "eventlogs"
@@ -64,20 +64,20 @@ def build(
     most_executors: int = 1,
     parameters: Mapping[str, float] | None = None,
 ) -> tuple[Workload, SparkModel]:
-    """Build the profiles of all recorded queries at all sizes, and their model.
+    """Build the profiles of all recorded queries at all sizes, and the model of their durations.
 
     Args:
-        applications: recorded runs, as `read_recordings` gives them.
+        applications: recorded runs, from `read_recordings`.
         sizes_gb: sizes of the input, GB; a scale factor of 1 is 1 GB.
-        split: maximum input of a task of a scan, such as ``32m``.
-        shuffle_partitions: tasks of a stage that reads shuffles.
+        split: maximum input of a scan task, such as ``32m``.
+        shuffle_partitions: number of tasks of a stage that reads shuffles.
         levels: parallelism levels of the profiles.
-        most_executors: runs with more are used for inflation only, since their executors shared the machine's cores
-            with each other and with the driver.
-        parameters: parameters of the model that replace the fitted ones.
+        most_executors: runs with more executors are used for work inflation only, as their executors shared the
+            machine's cores with each other and with the driver.
+        parameters: parameters of the model that replace fitted ones, by name.
 
     Raises:
-        WorkloadError: an application that is no recording, or no recordings.
+        WorkloadError: an application is not a recording, or there are no recordings.
     """
     by_query = _by_query(applications)
     model = fit([alike for groups in by_query.values() for alike in groups], shared_machine=True)
@@ -99,9 +99,9 @@ def build(
 
 
 def _by_query(applications: Iterable[SparkApplication]) -> dict[int, list[QueryRuns]]:
-    """Return the runs of each query, ascending, in groups of the same DAG.
+    """Return the runs of each query, by ascending number, in groups of the same DAG.
 
-    The DAG may depend on the data: a query with a limit looks into more partitions if one does not hold enough.
+    The DAG may depend on the data: a query with a limit reads more partitions if one does not contain enough rows.
     """
     by_query: dict[int, list[SparkQuery]] = {}
     for query, run in sorted(map(_run, applications), key=lambda pair: pair[0]):
@@ -110,7 +110,7 @@ def _by_query(applications: Iterable[SparkApplication]) -> dict[int, list[QueryR
 
 
 def _trusted(groups: Sequence[QueryRuns], most_executors: int) -> QueryRuns:
-    """Select the runs with the DAG of the largest input, from which a profile is made."""
+    """Select the runs from which a profile is made: those with the DAG of the largest input."""
     trusted = [[run for run in group.runs if run.tasks["level"].max() <= most_executors] for group in groups]
     if not any(trusted):
         raise WorkloadError(f"{groups[0].runs[0].name}: no run with at most {most_executors} executors")
@@ -118,7 +118,7 @@ def _trusted(groups: Sequence[QueryRuns], most_executors: int) -> QueryRuns:
 
 
 def _run(application: SparkApplication) -> tuple[int, SparkQuery]:
-    """Return the query's number, and the application's only run of it."""
+    """Return the number of an application's query, and its only run."""
     recording = application.recording
     try:
         recording = recording if "query" in recording else {**recording, **recording["runs"][0]}
@@ -134,13 +134,13 @@ def _run(application: SparkApplication) -> tuple[int, SparkQuery]:
 
 
 def _layout(layout: Any) -> tuple[str, int]:
-    """Return split size and shuffle partitions of a layout such as ``12m/16``."""
+    """Return split size and number of shuffle partitions of a layout such as ``12m/16``."""
     parts: Sequence[Any] = layout.split("/") if isinstance(layout, str) else layout
     return str(parts[0]), int(parts[1])
 
 
 def _megabytes(size: str) -> float:
-    """Convert a size as Spark writes it, in powers of 1024, to MB (10^6 bytes)."""
+    """Convert a size in Spark's notation, in powers of 1024, to MB (10^6 bytes)."""
     match = re.fullmatch(r"(\d+)([kmg])", size)
     if not match:
         raise WorkloadError(f"a size is written as in 32m, not {size!r}")
@@ -148,7 +148,7 @@ def _megabytes(size: str) -> float:
 
 
 def _manifest(folder: Path) -> dict[str, Any]:
-    """Read the file of `workloads.spark.recorder.record.Manifest`; empty if it is missing."""
+    """Read a manifest, see `workloads.spark.recorder.record.Manifest`; empty if the file is missing."""
     path = folder / "manifest.json"
     if not path.exists():
         return {}
@@ -162,7 +162,7 @@ def _manifest(folder: Path) -> dict[str, Any]:
 
 
 def _provenance(folder: Path, applications: Sequence[SparkApplication]) -> dict[str, Any]:
-    """Describe machine and software of the recordings, as far as the folder has them."""
+    """Describe machine and software of the recordings, as far as the folder names them."""
     recordings = [application.recording for application in applications]
     started = [datetime.fromtimestamp(app.start_ms / 1000, UTC).date().isoformat() for app in applications]
     campaigns = [
@@ -197,7 +197,7 @@ def _about(
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run the command line; return the exit status, 1 for an error."""
+    """Run the command line; return the exit status, 1 on an error."""
     options = _parser().parse_args(arguments)
     try:
         _build(options)
@@ -227,7 +227,7 @@ def _build(options: argparse.Namespace) -> None:
 
 
 def _command(options: argparse.Namespace) -> Iterator[str]:
-    """Return the command with the options that determine the result, without paths."""
+    """Yield the parts of the command that determine the result, without paths."""
     yield from ("python -m workloads.sources.tpch_build", *(["DIR"] * len(options.folders)), "--out FILE")
     yield f"--sizes {','.join(f'{size:g}' for size in options.sizes)} --split {options.split}"
     yield f"--partitions {options.partitions} --most-executors {options.most_executors}"

@@ -1,4 +1,4 @@
-"""Scientific workflows in WfFormat 1.5, the JSON of WfCommons (wfcommons.org), such as those of WfInstances.
+"""Scientific workflows in WfFormat 1.5, the JSON format of WfCommons (wfcommons.org), such as WfInstances.
 
 The keys that are read::
 
@@ -11,16 +11,16 @@ The keys that are read::
          "executedAt": "2020-12-27T18:23:37+00:00",
          "tasks": [{"id": "split_1", "runtimeInSeconds": 2.87, "coreCount": 1, "memoryInBytes": 9000000}, ..]}}}
 
-A workflow becomes a job. Tasks that run the same program (names that differ in their number only) and have the same
+A workflow becomes a job. Tasks that run the same program (whose names differ only in their number) and have the same
 parents and children become the tasks of one stage: a task that waits for one of them waits for all, so no task starts
-earlier or later than in the workflow. Every other task is a stage of its own. The tasks of a stage draw their
-durations from the measurements of all of them.
+earlier or later than in the workflow. Every other task is a stage of its own. The tasks of a stage draw their durations
+from the measured durations of all of them.
 
-A job arrives when it ran (``executedAt``). If this time is missing or malformed in a file, all jobs arrive when their
-files were written (``createdAt``), or else all at once. Times without a zone are UTC.
+A job arrives at the time when it ran (``executedAt``). If this time is missing or malformed in a file, all jobs arrive
+at the times when their files were written (``createdAt``), or else all at once. Times without a zone are UTC.
 
-A stage's demands are the largest among its tasks, in shares of an executor if its size is given. Otherwise, and where
-they are unknown, a stage has the default demands.
+The demand of a stage is the largest demand among its tasks, as a fraction of an executor if the executor's size is
+given. Otherwise, and where demands are unknown, a stage has the default demand.
 """
 
 from __future__ import annotations
@@ -89,19 +89,19 @@ class _File(_Model):
 def read_wfcommons(
     paths: Sequence[str | Path], excerpt: Excerpt | None = None, executor: tuple[float, float] | None = None
 ) -> Workload:
-    """Read workflows; see the module's description.
+    """Read workflows as jobs; see the description of the module.
 
     Args:
         paths: one file per workflow, ``.json`` or ``.json.gz``.
         excerpt: selection of workflows; by default all. Its clock starts with the first workflow.
-        executor: size of an executor, cores and GiB of memory; demands are shares of it. Without it, demands are
+        executor: size of an executor, cores and GiB of memory, of which demands are fractions. Without it, demands are
             left out.
 
     Returns:
-        A profile for each selected workflow, with the name of its file, by arrival, and their sequence.
+        A profile for each selected workflow, named after its file, in order of arrival, and their sequence.
 
     Raises:
-        WorkloadError: a file cannot be read or is malformed, with the place in it; or no job is left.
+        WorkloadError: a file cannot be read or is malformed (the message names the place), or no job is left.
     """
     excerpt = excerpt or Excerpt()
     check_executor(executor)
@@ -133,7 +133,7 @@ def _read(path: Path) -> _File:
 
 
 def _arrivals(files: Sequence[_File]) -> tuple[str, list[float]]:
-    """Return the name of the clock that all files have, and each file's arrival, s after the first."""
+    """Return the name of the clock that all files have, and the arrival time of each file, s after the first."""
     for clock, texts in (
         ("executedAt", [file.workflow.execution.executed_at for file in files]),
         ("createdAt", [file.created_at for file in files]),
@@ -145,7 +145,7 @@ def _arrivals(files: Sequence[_File]) -> tuple[str, list[float]]:
 
 
 def _time_s(text: str) -> float:
-    """Return seconds since 1970, NaN for an invalid time. Pegasus writes some times as month-day-year."""
+    """Parse a time to seconds since 1970; NaN if invalid. Pegasus writes some times as month-day-year."""
     for parse in (datetime.fromisoformat, lambda text: datetime.strptime(text, "%m-%d-%yT%H:%M:%S%z")):
         with suppress(ValueError):
             time = parse(text)
@@ -196,7 +196,7 @@ def _profile(path: Path, file: _File, excerpt: Excerpt, executor: tuple[float, f
 
 
 def _program(name: str) -> str:
-    """Return a task's name without its number: ``individuals`` of ``individuals_ID0000042``."""
+    """Return the name of a task without its number, such as ``individuals`` for ``individuals_ID0000042``."""
     return re.sub(r"_?(ID)?[0-9]+$", "", name) or name
 
 

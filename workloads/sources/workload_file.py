@@ -1,4 +1,4 @@
-"""Workload files: job DAGs, and possibly their arrivals, as JSON (``.json``, ``.json.gz``) or TOML (``.toml``).
+"""Workload files: job DAGs, and optionally their arrivals, as JSON (``.json``, ``.json.gz``) or TOML (``.toml``).
 
 A complete workload::
 
@@ -29,10 +29,10 @@ A complete workload::
 * ``profiles``: job name -> ``{"stages": [..]}``; stages are numbered in this order, from 0. ``weight``, ``slack`` and
   ``tenant`` beside ``stages`` are the attributes of all jobs of the profile, see ``workloads.attributes``.
 * ``jobs``: the arriving jobs and their times (``arrival_ms``, by default 0), in any order; jobs that arrive together
-  keep theirs. Without it, the profiles are a library from which jobs can be drawn. ``weight``, ``slack``, ``tenant``
-  and ``deadline_ms``, on the clock of ``arrival_ms``, are attributes of one job, and replace those of its profile.
-* ``tenants``: name -> ``{"weight": 1, "min_share": 0}``, see ``workloads.attributes.Tenant``. If it is given, jobs have
-  no other tenants.
+  keep their order. Without it, the profiles are a library from which jobs can be drawn. ``weight``, ``slack``,
+  ``tenant`` and ``deadline_ms``, on the clock of ``arrival_ms``, are attributes of one job, and replace its profile's.
+* ``tenants``: name -> ``{"weight": 1, "min_share": 0}``, see ``workloads.attributes.Tenant``. If given, jobs have no
+  other tenants.
 * ``seed``: seed of the task noise, by default 0. Only with ``jobs``.
 * ``errors``: variation between runs of a job, and failures, see ``workloads.imperfections.Imperfections``:
   ``job_error``, ``stage_error``, ``task_error``, ``task_count_error``, ``task_failures`` and
@@ -46,7 +46,7 @@ A stage has
   number, a list, or an object of lists by parallelism level; a missing wave or level was not measured. A wave
   without levels holds at all levels of the other waves. In the object by wave, ``mean_ms`` is the mean duration
   that schedulers know, by default the mean of all measurements;
-* ``parents``: numbers or names of the stages that must be complete before, by default none;
+* ``parents``: numbers or names of the stages that must be complete before this one starts, by default none;
 * ``name``, by default empty; ``cpu``, by default 1, and ``memory``, by default 0: the demands of a task.
 
 Numbers are finite and not negative. Unknown keys and repeated keys are errors. The same file in TOML starts::
@@ -100,19 +100,19 @@ _SUFFIXES = (".json", ".json.gz", ".toml")
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Workload:
-    """Job profiles, and possibly the sequence in which they arrive.
+    """Job profiles, and optionally the sequence in which jobs arrive.
 
     Args:
-        profiles: at least one, with unique names.
+        profiles: at least one profile, with unique names.
         sequence: arriving jobs, all among ``profiles``; None if the profiles are a library to draw from.
         name: display name; any string.
         about: origin of the profiles; JSON.
-        imperfections: measured variation between runs, and failures.
-        attributes: profile name -> attributes of jobs that are drawn from it, see ``attributed``.
-        tenants: tenants of the jobs; by default those of the sequence, or those that the jobs name.
+        imperfections: measured variation between runs of a job, and failures.
+        attributes: attributes of jobs that are drawn from a profile, by its name, see ``attributed``.
+        tenants: tenants of the jobs; by default the tenants of the sequence, or those that the jobs name.
 
     Raises:
-        WorkloadError: no profiles, two with the same name, a job whose profile is missing, or an unknown tenant.
+        WorkloadError: there is no profile, two have the same name, a job's profile is missing, or a tenant is unknown.
     """
 
     profiles: tuple[JobProfile, ...]
@@ -154,7 +154,7 @@ class Workload:
         tenants_of(self.attributes.values(), self.tenants)
 
     def attributed(self, sequence: JobSequence) -> JobSequence:
-        """Return a sequence of jobs drawn from the profiles with their attributes; the same object if it has none."""
+        """Give jobs drawn from the profiles their attributes; returns the same object if there are none."""
         if not self.attributes and not self.tenants:
             return sequence
         found = (self.attributes.get(profile.name, NO_ATTRIBUTES) for profile in sequence.profiles)
@@ -174,7 +174,7 @@ class Workload:
 
     @property
     def measured_moving_delay_ms(self) -> float | None:
-        """Start-up time of an executor when the jobs were recorded, ms; None if ``about`` does not have it."""
+        """Start-up time of an executor when the jobs were recorded, ms; None if ``about`` does not give it."""
         startup_ms = self.about.get("executor_startup_ms")
         if not isinstance(startup_ms, int | float) or isinstance(startup_ms, bool):
             return None
@@ -183,7 +183,7 @@ class Workload:
 
 @garbage_collection_paused()
 def read_workload(path: str | Path) -> Workload:
-    """Read a workload file; see the module's description.
+    """Read a workload file; see the description of the module.
 
     Raises:
         WorkloadError: the file cannot be read or is malformed. The message names the file, the place in it and the
@@ -201,7 +201,7 @@ def read_workload(path: str | Path) -> Workload:
 
 
 def write_workload(path: str | Path, workload: Workload) -> None:
-    """Write a workload as ``.json`` or ``.json.gz``; reading it gives the same jobs, durations and arrivals.
+    """Write a workload to a ``.json`` or ``.json.gz`` file; reading it gives the same jobs, durations and arrivals.
 
     The file is replaced atomically.
 
@@ -266,7 +266,7 @@ def _stem(path: Path) -> str:
 
 
 def _layout(workload: Workload) -> str:
-    """Format as JSON with one line per stage and job, so that versions of a file can be compared."""
+    """Format a workload as JSON with one line per stage and job, so that versions of a file can be compared."""
     profiles = [
         f'    {_json(profile.name)}: {{{_members(workload.attributes.get(profile.name, NO_ATTRIBUTES))}"stages": ['
         f"\n{_lines(describe_stages(profile))}\n    ]}}"
@@ -305,7 +305,7 @@ def _layout(workload: Workload) -> str:
 
 
 def _members(attributes: JobAttributes) -> str:
-    """Format the attributes of a profile as the first members of its object."""
+    """Format the attributes of a profile as the first members of its JSON object."""
     return "".join(f'"{name}": {_json(value)}, ' for name, value in describe_attributes(attributes).items())
 
 
@@ -319,7 +319,7 @@ def _lines(rows: Iterable[object]) -> str:
 
 def _replace(path: Path, data: bytes) -> None:
     """Replace the contents of ``path`` atomically."""
-    is_device = path.exists() and not path.is_file()  # such as /dev/stdout: written, never replaced
+    is_device = path.exists() and not path.is_file()  # such as /dev/stdout, which is written, never replaced
     temporary = path if is_device else path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         if is_device and not path.is_dir():
