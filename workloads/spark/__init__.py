@@ -1,1 +1,1 @@
-"""Real Spark: event logs to job profiles, a model of task durations, and the recorder of TPC-H runs."""
+"""Real Spark: job profiles from event logs, a model of task durations, and a recorder of TPC-H runs."""

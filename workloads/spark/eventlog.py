@@ -1,7 +1,7 @@
-"""Read the event logs that Spark writes (3.x and 4.x) into applications with their queries.
+"""Read the event logs that Spark writes (3.x and 4.x) as applications with their queries.
 
-A query is a SQL execution with all Spark jobs that it started, or a single Spark job outside of SQL. Its stages are
-those that ran; `workloads.spark.query` finds their edges.
+A query is a SQL execution with all Spark jobs that it started, or a single Spark job outside of SQL. Its stages are the
+stages that ran; `workloads.spark.query` finds their edges.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from workloads.spark.reader import (
 
 __all__ = ["LogReport", "SparkApplication", "read_event_log"]
 
-#: Maximum number of ignored event names in a report.
+#: Maximum number of names of ignored events in a report.
 MOST_IGNORED = 4
 
 
@@ -46,16 +46,16 @@ class LogReport:
         failed_tasks: task attempts that failed.
         killed_tasks: attempts that were killed, usually because a speculative copy was faster.
         speculative_tasks: speculative attempts.
-        retried_tasks: attempts after the first, without speculative ones.
+        retried_tasks: attempts after the first one, without speculative ones.
         repeated_tasks: successful attempts after an earlier success, whose output was lost.
         unfinished_tasks: attempts whose end is not in the log.
         missing_tasks: tasks of completed stages that are not in the log (Spark may drop events under load).
-        stage_retries: attempts of stages after the first.
+        stage_retries: attempts of stages after the first one.
         lost_executors: executors that left although the driver did not end them.
         failed_queries: queries that ended with an error.
         unfinished_queries: queries whose end is not in the log.
         outside_parents: parents of stages that ran in another query, or before the log begins.
-        ignored_events: event name -> number of ignored events.
+        ignored_events: number of ignored events by name.
         problems: damage of the log, one line each; empty unless a partial log was accepted.
     """
 
@@ -75,7 +75,7 @@ class LogReport:
     problems: tuple[str, ...] = ()
 
     def lines(self) -> list[str]:
-        """Format the report: a line for each problem, then one with every count that is not 0."""
+        """Format the report: a line for each problem, then one line with every count that is not 0."""
         counts = [
             f"{value} {name.replace('_', ' ')}"
             for name, value in vars(self).items()
@@ -95,13 +95,15 @@ class LogReport:
 
 @dataclass(frozen=True, eq=False)
 class SparkApplication:
-    """One application. Times are ms since the epoch.
+    """One Spark application. Times are ms since the epoch.
 
     Args:
+        name: name of the application.
         application_id: Spark's application id.
-        spark_version: such as ``3.5.9``.
-        end_ms: its end; NaN if not in the log.
-        executors: all executors that it ever had.
+        spark_version: version of Spark, such as ``3.5.9``.
+        start_ms: start of the application.
+        end_ms: end of the application; NaN if it is not in the log.
+        executors: all executors that the application had at any time.
         queries: queries that ran tasks, in order of their start.
         report: counts and problems of the log.
         recording: notes of this project's recorder; empty for other logs.
@@ -127,15 +129,15 @@ class SparkApplication:
 def read_event_log(path: str | Path, *, partial: bool = False) -> list[SparkApplication]:
     """Read a log file, a rolled log (a folder ``eventlog_v2_*``), or a folder of logs.
 
-    A log that is cut off, still being written, or whose application died, is read with a note in its report.
+    A log that is cut off or still being written, or whose application died, is read with a note in its report.
 
     Args:
-        path: plain, gzip or zstd (which needs the extra ``[spark]``), whatever the name.
-        partial: keep what can be read of a damaged log, and failed or unfinished queries as far as they ran. By
-            default a damaged log is refused, and such queries are left out and counted.
+        path: the log, plain, gzip or zstd (which needs the extra ``[spark]``), whatever its name.
+        partial: keep the readable part of a damaged log, and the part of failed or unfinished queries that ran. By
+            default a damaged log is rejected, and such queries are left out and counted.
 
     Raises:
-        WorkloadError: one line that names the file, and the line if there is one.
+        WorkloadError: a log is unusable. The message is one line that names the file, and the line if known.
     """
     return [
         application
@@ -180,7 +182,7 @@ def _application(log: EventLog, tables: EventTables, problems: Problems) -> Spar
         )
     outcomes = runs["outcome"].value_counts()
     used = set(runs["executor"].tolist())
-    # For an executor that failed to start, Spark writes only its removal.
+    # For an executor that failed to start, Spark only writes its removal.
     executors = tuple(
         replace(
             each,
@@ -220,7 +222,7 @@ def _application(log: EventLog, tables: EventTables, problems: Problems) -> Spar
 def _queries(
     tables: EventTables, tasks: pd.DataFrame, problems: Problems
 ) -> tuple[tuple[SparkQuery, ...], Counter[str]]:
-    """Return the application's queries in order of their start, and counts for the report."""
+    """Return the queries of an application in order of their start, and counts for the report."""
     places = tasks.groupby("stage_id").indices
     rows: Mapping[Any, NDArray[np.int64]] = {stage: np.asarray(found) for stage, found in places.items()}
     outputs = stages_by_output(stage for stage in tables.stages.values() if stage.stage_id in rows)
@@ -231,7 +233,7 @@ def _queries(
         number = jobs[0].execution
         execution = (None if number is None else tables.executions.get(number)) or _execution(jobs)
         # Before 3.4 Spark did not write whether an execution failed. A query may succeed although one of its jobs was
-        # cancelled, but not if that was its last.
+        # cancelled, unless this was the last job.
         failed, unfinished = execution.failed or jobs[-1].failed, bool(np.isnan(execution.ended_ms))
         tally["failed_queries"] += failed
         tally["unfinished_queries"] += unfinished
@@ -271,7 +273,7 @@ def _queries(
 
 
 def _jobs_by_query(tables: EventTables) -> Iterator[list[Job]]:
-    """Yield the jobs of each SQL execution, and each job outside of SQL alone."""
+    """Yield the jobs of each SQL execution, and each job outside of SQL by itself."""
     groups: dict[tuple[str, int], list[Job]] = {}
     for job in sorted(tables.jobs.values(), key=lambda job: job.job_id):
         key = ("job", job.job_id) if job.execution is None else ("execution", job.execution)
@@ -280,7 +282,7 @@ def _jobs_by_query(tables: EventTables) -> Iterator[list[Job]]:
 
 
 def _execution(jobs: list[Job]) -> Execution:
-    """Return an execution that lasts as long as its jobs, for jobs outside of SQL or of an unknown execution."""
+    """Return an execution that spans the given jobs, which are outside of SQL or of an unknown execution."""
     submitted, ended = (
         np.array([getattr(job, name) for job in jobs]) for name in ("submitted_ms", "ended_ms")
     )
@@ -289,12 +291,12 @@ def _execution(jobs: list[Job]) -> Execution:
 
 
 def _done(stage: SparkStage, rows: Mapping[int, NDArray[np.int64]]) -> bool:
-    """Whether a stage completed; Spark may have dropped the event of its completion under load."""
+    """Return whether a stage completed; Spark may have dropped the completion event under load."""
     return stage.completed or len(rows[stage.stage_id]) >= stage.num_tasks
 
 
 def _query_tasks(tasks: pd.DataFrame, rows: list[NDArray[np.int64]]) -> pd.DataFrame:
-    """Return the tasks of the query's stages, which are numbered by place."""
+    """Return the tasks of a query's stages, with stages numbered by their index."""
     chosen = np.concatenate(rows)
     columns = {name: tasks[name].to_numpy()[chosen] for name in TASK_COLUMNS[1:]}
     columns |= {name: columns[name].astype(float) for name in ("launch_ms", "run_ms")}

@@ -1,9 +1,9 @@
 """Import event logs of any Spark cluster as a workload: a job profile for each query, and measured variation.
 
-**Variation.** The logarithm of a task's duration is the sum of a mean that depends on the task, its wave and the
+**Variation.** The logarithm of a task's duration is the sum of a mean, which depends on the task, its wave and the
 number of executors, and of independent errors of the run (job error), of the stage within the run, and of the task
 within the stage. Their variances are estimated by the method of moments, from runs of a query on the same number of
-executors, with stages weighted by their work.
+executors; stages are weighted by their work.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ __all__ = [
     "median_startup_ms",
 ]
 
-#: Executors of one host that slow scans by this factor compete for its cores.
+#: Executors of one host compete for its cores if scans are slower by this factor.
 MUCH_SLOWER = 1.2
 #: Shorter durations are below the resolution of the clock of Spark's logs, ms.
 _SHORTEST_MS = 1.0
@@ -50,15 +50,15 @@ class SparkImport:
     """Result of an import of event logs.
 
     Args:
-        workload: a profile for each query; ``about`` has their source.
+        workload: a profile for each query; ``about`` describes their source.
         model: model fitted to the queries, with the parameters that were set by hand.
         applications: each application once.
-        queries: query name -> its runs, in the order of the workload's profiles. They are the queries of the
-            applications, with their stages matched.
+        queries: runs by query name, in the order of the workload's profiles. They are the queries of the applications,
+            with their stages matched.
         measured_ms: time of each job of the workload from its start to its end, float64 [jobs], NaN if it did not
             end; empty without arrivals.
-        notes: counts and problems for the user, one line each.
-        variation: differences between runs, and failures, for the user, one line each.
+        notes: counts and problems to show to the user, one line each.
+        variation: differences between runs, and failures, to show to the user, one line each.
     """
 
     workload: Workload
@@ -84,28 +84,28 @@ def import_event_logs(
 ) -> SparkImport:
     """Read event logs, pool the runs of each query, and complete their measurements by a model.
 
-    Runs belong to one query if they have its name and the same DAG with the same numbers of tasks. Other runs of
-    that name become separate queries, with a number appended to the name.
+    Runs belong to one query if they have the same name, the same DAG and the same numbers of tasks. Other runs of that
+    name become separate queries, with a number appended to the name.
 
     Args:
         paths: logs and folders of logs; see `workloads.spark.eventlog.read_event_log`.
-        partial: keep the readable part of damaged logs, and queries as far as they ran.
+        partial: keep the readable part of damaged logs, and the part of queries that ran.
         arrivals: keep the arrival time of each query, so that the workload can be replayed. A query that waited for
             the end of another one keeps its arrival time.
         warm_ups: keep the warm-up jobs of an application: jobs that ran one by one before the first two that
             overlapped, to prepare data or to load and compile code. If they are more than half of an application's
             jobs, all are kept.
         shared_machine: whether the executors shared the cores of one machine, see `workloads.spark.model`. By
-            default this is assumed if all executors of each application were on one host and scans took
+            default this is assumed if all executors of each application were on one host, and scans took
             ``MUCH_SLOWER`` times as long as on the smallest number of executors.
         levels: parallelism levels that every profile has at least.
-        parameters: parameters of the model that replace the fitted ones.
+        parameters: parameters of the model that replace fitted ones, by name.
         name: name of the workload.
         tenants: tenant of each query of the sequence: the ``pool`` of Spark's FAIR scheduler
             (``spark.scheduler.pool``), or the job ``group`` (``spark.jobGroup.id``); by default queries have none.
 
     Raises:
-        WorkloadError: an unusable log, no queries, an unknown parameter, or tenants without arrivals.
+        WorkloadError: a log is unusable, there are no queries, a parameter is unknown, or tenants lack arrivals.
     """
     if tenants is not None:
         check_one_of(tenants, ("pool", "group"), "tenants", WorkloadError)
@@ -131,7 +131,7 @@ def import_event_logs(
 
 
 def _once(applications: Sequence[SparkApplication]) -> tuple[tuple[SparkApplication, ...], list[str]]:
-    """Return each application once, from the log with most of its queries, and notes about the other logs."""
+    """Return each application once, from the log with the most of its queries, and notes about the other logs."""
     found: dict[tuple[str, str, float], SparkApplication] = {}
     notes = []
     for app in applications:
@@ -148,7 +148,7 @@ def _once(applications: Sequence[SparkApplication]) -> tuple[tuple[SparkApplicat
 def _without_warm_ups(
     applications: Sequence[SparkApplication],
 ) -> tuple[tuple[SparkApplication, ...], list[str]]:
-    """Return the applications without their warm-up jobs, and notes about these."""
+    """Return the applications without their warm-up jobs, and notes about these jobs."""
     kept, notes = [], []
     for app in applications:
         if count := _warm_ups(app.queries):
@@ -161,11 +161,11 @@ def _without_warm_ups(
 
 
 def _warm_ups(queries: Sequence[SparkQuery]) -> int:
-    """Return the number of warm-up jobs among queries in order of their start."""
+    """Return the number of warm-up jobs at the beginning of ``queries``, which are in order of their start."""
     until_ms = -np.inf
     for count, query in enumerate(queries):
         if query.start_ms < until_ms:
-            alone = count - 1  # the query before runs together with this one
+            alone = count - 1  # the query before this one overlaps with it
             return alone if 2 * alone <= len(queries) else 0
         until_ms = query.ended_ms
     return 0
@@ -174,7 +174,7 @@ def _warm_ups(queries: Sequence[SparkQuery]) -> int:
 def _fitted(
     queries: Sequence[QueryRuns], applications: Sequence[SparkApplication], shared: bool | None
 ) -> tuple[SparkModel, list[str]]:
-    """Return the model, and a note if the logs show that the executors shared a machine."""
+    """Fit the model; return it, with a note if the logs show that the executors shared a machine."""
     if shared is not None or not all(_on_one_host(app) for app in applications):
         return fit(queries, shared_machine=bool(shared)), []
     model = fit(queries, shared_machine=True)
@@ -197,7 +197,7 @@ def _on_one_host(app: SparkApplication) -> bool:
 def _arrivals(
     queries: Mapping[str, QueryRuns], profiles: Sequence[JobProfile], tenants: Literal["pool", "group"] | None
 ) -> tuple[JobSequence, NDArray[np.float64]]:
-    """Return a job for each run of a query, which arrives when the query started, and the times of the jobs, ms."""
+    """Return a job for each run of a query, which arrives when the query started, and the run times of the jobs, ms."""
     runs = [
         (query.start_ms, query.wall_ms, profile, getattr(query, tenants) if tenants else "")
         for group, profile in zip(queries.values(), profiles, strict=True)
@@ -211,7 +211,7 @@ def _arrivals(
 
 
 def median_startup_ms(applications: Iterable[SparkApplication]) -> float:
-    """Return the median start-up time of an executor, ms; NaN if the logs have none."""
+    """Return the median start-up time of an executor, ms; NaN if the logs do not give any."""
     startup_ms = [executor.startup_ms for app in applications for executor in app.executors]
     known = [each for each in startup_ms if np.isfinite(each)]
     return float(np.median(known)) if known else float("nan")
@@ -220,7 +220,7 @@ def median_startup_ms(applications: Iterable[SparkApplication]) -> float:
 def _matched(
     applications: Sequence[SparkApplication],
 ) -> tuple[tuple[SparkApplication, ...], dict[str, QueryRuns]]:
-    """Match the stages of all runs of a query; return the applications with these runs, and the runs by query."""
+    """Match the stages of all runs of each query; return the applications with these runs, and the runs by query."""
     by_name: dict[str, list[list[SparkQuery]]] = {}
     kept = []
     for app in applications:
@@ -248,9 +248,7 @@ def _about(
         for app in applications
         if np.isfinite(app.start_ms)
     )
-    measured = sorted(
-        {level for group in queries.values() for level in group.tasks["level"].unique().tolist()}
-    )
+    measured = {level for group in queries.values() for level in group.tasks["level"].unique().tolist()}
     startup_ms = median_startup_ms(applications)
     plans = {name: list(group.runs[0].plan) for name, group in queries.items() if group.runs[0].plan}
     return {
@@ -260,9 +258,9 @@ def _about(
         "applications": len(applications),
         "queries": sum(len(app.queries) for app in applications),
         "executor_startup_ms": round(startup_ms) if np.isfinite(startup_ms) else None,
-        "measured_levels": measured,
+        "measured_levels": sorted(measured),
         "model": model.to_json(),
-        # The service looks up a query by its plan.
+        # The service finds a query by its plan.
         **({"plans": plans} if plans else {}),
     }
 
@@ -282,11 +280,11 @@ def _notes(applications: Sequence[SparkApplication]) -> Iterable[str]:
 def measure_imperfections(
     queries: Sequence[QueryRuns], applications: Iterable[SparkApplication]
 ) -> tuple[Imperfections, list[str]]:
-    """Measure differences between runs, and failures.
+    """Measure variation between runs, and failures.
 
     Args:
-        queries: the runs of each query; incomplete runs are left out.
-        applications: for failed tasks and lost executors.
+        queries: runs of each query; incomplete runs are left out.
+        applications: source of failed tasks and lost executors.
 
     Returns:
         The measurements, and two lines that describe them. Errors are None if no query ran twice on the same number of
@@ -333,9 +331,9 @@ def _errors(queries: Sequence[QueryRuns]) -> tuple[dict[str, float], str]:
 def _moments(tasks: pd.DataFrame) -> list[tuple[float, ...]]:
     """Return second moments of the runs of a query on one number of executors; empty if it ran only once.
 
-    A row has the degrees of freedom, the variances of the runs' mean errors, of the stages' mean errors within the run
-    (both without the part that is from tasks) and of the tasks' errors within the stage, and the sum of the squares of
-    the stages' weights.
+    A row has the degrees of freedom; the variances of the runs' mean errors, of the stages' mean errors within the run
+    (both without the part due to tasks) and of the tasks' errors within the stage; and the sum of squares of the
+    stages' weights.
     """
     run, stage, wave, partition, ms = (
         tasks[name].to_numpy() for name in ("run", "stage", "wave", "partition", "duration_ms")
@@ -344,7 +342,7 @@ def _moments(tasks: pd.DataFrame) -> list[tuple[float, ...]]:
     if num_runs < 2:
         return []
     _, task, count = np.unique(partition * (stage.max() + 1) + stage, return_inverse=True, return_counts=True)
-    ended = count[task] == num_runs  # in every run
+    ended = count[task] == num_runs  # the task ended in every run
     if not ended.any():
         return []
     task, wave, ms = task[ended], wave[ended], ms[ended].clip(min=_SHORTEST_MS)
@@ -354,7 +352,7 @@ def _moments(tasks: pd.DataFrame) -> list[tuple[float, ...]]:
     total_ms = np.bincount(cell, ms).reshape(shape)
     error = np.log(total_ms / np.bincount(cell, expected_ms).reshape(shape))
     error -= error.mean(axis=1, keepdims=True)
-    # A task's error without the means of the task over the runs, and of the stage in the run.
+    # Error of a task without the mean of the task over the runs, and without the mean of the stage in the run.
     of_task = np.log(ms / expected_ms)
     of_task -= _means(of_task, task)
     of_task -= _means(of_task, cell)
@@ -372,23 +370,20 @@ def _moments(tasks: pd.DataFrame) -> list[tuple[float, ...]]:
 
 
 def _means(values: NDArray[np.float64], group: NDArray[np.int64]) -> NDArray[np.float64]:
-    """Return for each value the mean of its group."""
+    """Return, for each value, the mean of its group."""
     return (np.bincount(group, values) / np.maximum(np.bincount(group), 1))[group]
 
 
 def _task_count_variance(queries: Sequence[QueryRuns]) -> float:
-    """Return the variance of the logarithm of a stage's number of tasks between runs of a name with the same DAG."""
+    """Return the variance of the logarithm of a stage's number of tasks, between runs of one name with the same DAG."""
     by_name: dict[str, list[QueryRuns]] = {}
     for group in queries:
         by_name.setdefault(group.runs[0].name, []).append(group)
     total, free = 0.0, 0
     for groups in by_name.values():
-        # Runs in one group have equally many tasks.
-        same = (
-            alike((run for group in groups for run in group.runs), same_tasks=False)
-            if len(groups) > 1
-            else groups
-        )
+        # Runs in one group have equal numbers of tasks.
+        runs = (run for group in groups for run in group.runs)
+        same = alike(runs, same_tasks=False) if len(groups) > 1 else groups
         for group in same:
             counts = np.log([[stage.num_tasks for stage in run.stages] for run in group.runs])
             total += float(((counts - counts.mean(axis=0)) ** 2).sum())
@@ -397,10 +392,9 @@ def _task_count_variance(queries: Sequence[QueryRuns]) -> float:
 
 
 def _failures(app: SparkApplication) -> tuple[int, int, int, float]:
-    """Return failed runs of tasks, ended runs of tasks, lost executors, and the executors' total time, ms."""
-    end_ms = (
-        app.end_ms if np.isfinite(app.end_ms) else max((run.ended_ms for run in app.queries), default=np.nan)
-    )
+    """Return failed task runs, ended task runs, lost executors, and total time of the executors, ms."""
+    last_ms = max((run.ended_ms for run in app.queries), default=np.nan)
+    end_ms = app.end_ms if np.isfinite(app.end_ms) else last_ms
     bounds = [
         (
             each.registered_ms if np.isfinite(each.registered_ms) else app.start_ms,

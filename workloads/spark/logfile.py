@@ -1,4 +1,4 @@
-"""Find Spark's event logs and stream their events, line by line: plain, gzip or zstd, one file or a rolled log."""
+"""Find Spark's event logs, and stream their events line by line: plain, gzip or zstd, one file or a rolled log."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ except ImportError:  # an optional extra: only zstd logs need it
 
 __all__ = ["EventLog", "Problems", "events", "find_event_logs"]
 
-#: Longest line that is read whole, bytes. Spark writes plans of many megabytes, which are not used.
+#: Longest line that is read as a whole, bytes. Spark writes plans of many megabytes, which are not used.
 MAX_LINE = 64 * 2**20
-#: A longer line is refused, bytes: only a decompression bomb has one.
+#: Longer lines are rejected, bytes: only a decompression bomb has one.
 MOST_OF_A_LINE = 2**30
-#: More blank lines are refused.
+#: Maximum number of blank lines.
 MOST_BLANK = 10**6
-#: Bytes that are read of the first line to recognise an event log.
+#: Number of bytes of the first line that are read to recognise an event log.
 _PROBE = 4096
 
 _GZIP, _ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
@@ -70,14 +70,14 @@ class Problems:
 
     @property
     def lines(self) -> tuple[str, ...]:
-        """The messages, and the number of further ones."""
+        """The messages, and the number of further problems."""
         more = self.count - len(self.messages)
         return (*self.messages, *([f"and {more} problems more"] if more else []))
 
 
 @dataclass(frozen=True)
 class EventLog:
-    """One log: its path, its files (one, or those of a rolled log, oldest first), and messages about lost parts."""
+    """One log: path, files (one, or those of a rolled log, oldest first), and messages about missing parts."""
 
     path: Path
     files: tuple[Path, ...]
@@ -91,7 +91,7 @@ class EventLog:
 
 
 def find_event_logs(path: Path) -> list[EventLog]:
-    """Return the event logs at ``path``: a file, a rolled log's folder (``eventlog_v2_*``), or a folder of both.
+    """Return the event logs at ``path``: a file, the folder of a rolled log (``eventlog_v2_*``), or a folder of both.
 
     Raises:
         WorkloadError: the path does not exist, or the folder contains no log.
@@ -104,26 +104,26 @@ def find_event_logs(path: Path) -> list[EventLog]:
         return [rolled]
     entries = sorted(entry for entry in path.iterdir() if not entry.name.startswith((".", "_")))
     rolled_logs = [_rolled_log(entry) for entry in entries if entry.is_dir()]
-    logs = [log for log in rolled_logs if log] + [
-        EventLog(entry, (entry,)) for entry in entries if entry.is_file()
-    ]
+    logs = [log for log in rolled_logs if log]
+    logs += [EventLog(entry, (entry,)) for entry in entries if entry.is_file()]
     if not logs:
         raise WorkloadError(f"{path}: the folder contains no event log")
     return sorted(logs, key=lambda log: log.path)
 
 
 def events(log: EventLog, wanted: frozenset[str], problems: Problems) -> Iterator[tuple[str, str, Any]]:
-    """Yield the log's events in order.
+    """Yield the events of a log in order.
 
     Args:
+        log: the log.
         wanted: names of the events to parse.
-        problems: receives lines that are no events, damaged data, and missing parts of a rolled log.
+        problems: collects lines that are not events, damaged data, and missing parts of a rolled log.
 
     Yields:
         Place (``FILE:LINE``), name, and content of each event; None instead of the content of an unwanted event.
 
     Raises:
-        WorkloadError: a problem, unless ``problems`` collects it; the file is no event log.
+        WorkloadError: there is a problem and ``problems`` does not collect it, or the file is not an event log.
     """
     for gap in log.gaps:
         problems.report(f"{log.path}: {gap}")
@@ -142,7 +142,7 @@ def events(log: EventLog, wanted: frozenset[str], problems: Problems) -> Iterato
 
 
 def _parse(line: bytes, wanted: frozenset[str]) -> tuple[str, Any]:
-    """Return name and content of an event; raise ValueError for another line."""
+    """Return name and content of an event; raise ValueError if the line is not an event."""
     if match := _EVENT_NAME.match(line):
         name = match[1].decode()
         if name not in wanted:
@@ -170,7 +170,7 @@ def _lines(path: Path, problems: Problems) -> Iterator[tuple[int, bytes]]:
         while True:
             number += 1
             try:
-                # A huge file of one line must be recognised as no log without reading it.
+                # A huge file of one line must be recognised as no log without being read.
                 line = start = stream.readline(_PROBE if number == 1 else MAX_LINE)
                 if number == 1 and _EVENT_NAME.match(start):
                     line = start if start.endswith(b"\n") else start + stream.readline(MAX_LINE)
@@ -204,7 +204,7 @@ def _opened(path: Path) -> BinaryIO:
 
 
 def _decompressed(path: Path, file: BinaryIO) -> BinaryIO | io.BufferedIOBase:
-    """Return the decompressed stream; the first bytes determine the compression, not the file's name."""
+    """Return the decompressed stream; the first bytes determine the compression, not the name of the file."""
     start = file.read(8)
     file.seek(0)
     if start.startswith(_GZIP):
@@ -224,7 +224,7 @@ def _decompressed(path: Path, file: BinaryIO) -> BinaryIO | io.BufferedIOBase:
 
 
 def _rolled_log(folder: Path) -> EventLog | None:
-    """Return the rolled log in ``folder``, from its last compaction on; None for another folder."""
+    """Return the rolled log in ``folder``, beginning with its last compaction; None for another folder."""
     numbered = [
         (int(match[1]), file) for file in folder.iterdir() if (match := _ROLLED_FILE.fullmatch(file.name))
     ]

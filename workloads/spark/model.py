@@ -1,4 +1,4 @@
-"""A model of the duration of a Spark task, and its parameters as fitted to measured runs.
+"""Model of the duration of a Spark task, and the fit of its parameters to measured runs.
 
 For a task of a stage's later waves, with bytes in MB and ``n`` executors held by the job::
 
@@ -8,19 +8,20 @@ For a task of a stage's later waves, with bytes in MB and ``n`` executors held b
 
 ``rate`` is 1 for a typical stage; other stages compute more or less for a byte. The part that grows with ``n`` is the
 *work inflation* of Decima (SIGCOMM 2019), section 6.2: a task opens a connection to every executor that holds a part of
-its input, and reads the share 1 - 1/n of its bytes from other executors. Scans do not inflate: the number of other
-readers does not matter to them.
+its input, and reads the fraction 1 - 1/n of its bytes from other executors. Scans do not inflate: they are independent
+of the number of other readers.
 
-The first task of a stage on an executor takes ``first_ms`` longer, since the JVM has yet to load and compile its code,
-and the first task in a new JVM ``fresh_ms`` longer. Neither depends on the bytes.
+The first task of a stage on an executor takes ``first_ms`` longer, as the JVM has yet to load and compile its code, and
+the first task in a new JVM takes ``fresh_ms`` longer. Both surpluses are independent of the bytes.
 
 **Shared machines.** Executors that together have more threads than their machine has cores slow each other down. On a
-cluster that would not happen, so it is no work inflation. Scans show the difference, as they do not inflate. The
-slowdown of scans at a level, the model's ``contention``, is removed from all stages.
+cluster this would not happen, so it is not work inflation. Scans show it, as they do not inflate. The slowdown of scans
+at a level, the model's ``contention``, is removed from all stages.
 
 **The fit.** Every parameter is the median over stages, or a fit by absolute errors, so that a few unusual stages do not
-matter. An overhead is where the line through the tasks of one stage, duration over bytes, meets no bytes. Rates are the
-remaining time per byte. Inflation is the difference between tasks of one stage at different numbers of executors.
+matter. An overhead is the intercept at no bytes of the line through the tasks of one stage, duration over bytes. Rates
+are the remaining time per byte. Inflation is the difference between tasks of one stage at different numbers of
+executors.
 """
 
 from __future__ import annotations
@@ -40,24 +41,24 @@ from workloads.spark.query import QueryRuns
 
 __all__ = ["Parameter", "SparkModel", "fit", "stage_means"]
 
-#: Minimum number of later tasks of a stage in the fit.
+#: Minimum number of later tasks of a stage that is used in the fit.
 _ENOUGH_TASKS = 3
 
-#: Minimum number of tasks of a line through the tasks of a stage, and minimum coefficient of variation of their bytes.
+#: Minimum number of tasks for a line through the tasks of a stage, and minimum coefficient of variation of their bytes.
 _TASKS_OF_A_LINE = 8
 _SPREAD_OF_A_LINE = 0.1
 
 #: Minimum input of a task from which a rate is fitted, MB; below it, the overhead dominates.
 _MUCH_MB = 0.1
 
-#: Iterations of least squares with new weights.
+#: Number of iterations of reweighted least squares.
 _ITERATIONS = 100
-#: Smaller relative errors have equal weights.
+#: Relative errors below this have equal weights.
 _SMALL_ERROR = 0.02
 
 
 class Parameter(NamedTuple):
-    """One parameter of a model: name, value, unit and meaning."""
+    """Parameter of a model: name, value, unit and meaning."""
 
     name: str
     value: float
@@ -71,10 +72,10 @@ def _parameter(default: float, unit: str, meaning: str) -> Any:
 
 @dataclass(frozen=True)
 class SparkModel:
-    """Parameters of the model; the defaults were fitted to the recordings of the embedded TPC-H set.
+    """Model of task durations; the default parameters were fitted to the recordings of the embedded TPC-H set.
 
     Raises:
-        WorkloadError: a parameter that is negative or not finite.
+        WorkloadError: a parameter is negative or not finite.
     """
 
     scan_overhead_ms: float = _parameter(30.0, "ms", "a scan's task that reads nothing")
@@ -86,7 +87,7 @@ class SparkModel:
     first_ms: float = _parameter(110.0, "ms", "more for the first task of a stage on an executor")
     fresh_ms: float = _parameter(1300.0, "ms", "more for the first task in a new JVM")
     contention: Mapping[int, float] = field(default_factory=dict)
-    """Level -> slowdown of the machine; 1 for a level that is missing."""
+    """Slowdown of a shared machine by level; 1 for missing levels."""
 
     def __post_init__(self) -> None:
         for parameter in self.parameters():
@@ -97,7 +98,7 @@ class SparkModel:
         object.__setattr__(self, "contention", MappingProxyType(dict(self.contention)))
 
     def parameters(self) -> Iterator[Parameter]:
-        """Yield the parameters."""
+        """Yield the parameters with their units and meanings."""
         for entry in fields(self):
             if "unit" in entry.metadata:
                 yield Parameter(
@@ -108,7 +109,7 @@ class SparkModel:
         """Return a copy of the model with changed parameters.
 
         Raises:
-            WorkloadError: an unknown parameter, or a value that is negative or not finite.
+            WorkloadError: a parameter is unknown, or a value is negative or not finite.
         """
         names = [parameter.name for parameter in self.parameters()]
         for name in values:
@@ -117,7 +118,7 @@ class SparkModel:
         return replace(self, **values)
 
     def rounded(self) -> SparkModel:
-        """Return the model with parameters of three significant digits."""
+        """Return the model with parameters rounded to three significant digits."""
         contention = {level: float(f"{factor:.3g}") for level, factor in self.contention.items()}
         values = {parameter.name: float(f"{parameter.value:.3g}") for parameter in self.parameters()}
         return SparkModel(**values, contention=contention)
@@ -139,10 +140,10 @@ class SparkModel:
         """Return the mean duration of a task in a stage's later waves, ms; the arguments are broadcast.
 
         Args:
-            input_mb: read by the task from storage, MB.
-            shuffle_mb: read by the task of shuffles, MB.
+            input_mb: MB that the task reads from storage.
+            shuffle_mb: MB that the task reads from shuffles.
             reads_shuffle: whether its stage reads shuffles, bool.
-            executors: executors held by the job, at least 1.
+            executors: number of executors that the job holds, at least 1.
             rate: time for a byte, relative to a typical stage.
         """
         overhead = np.where(reads_shuffle, self.shuffle_overhead_ms, self.scan_overhead_ms)
@@ -150,27 +151,27 @@ class SparkModel:
         return np.asarray(overhead + inflation + np.asarray(rate) * self.bytes_ms(input_mb, shuffle_mb))
 
     def bytes_ms(self, input_mb: ArrayLike, shuffle_mb: ArrayLike) -> NDArray[np.float64]:
-        """Return the time for the bytes of a task in a typical stage, ms; arguments as in `task_ms`."""
+        """Return the time for the bytes of a task in a typical stage, ms; for the arguments see `task_ms`."""
         return self.scan_ms_per_mb * np.asarray(input_mb) + self.shuffle_ms_per_mb * np.asarray(shuffle_mb)
 
     def inflation_ms(
         self, shuffle_mb: ArrayLike, reads_shuffle: ArrayLike, executors: ArrayLike
     ) -> NDArray[np.float64]:
-        """Return the additional time of a task with several executors, ms; arguments as in `task_ms`."""
+        """Return the additional time of a task with several executors, ms; for the arguments see `task_ms`."""
         held = np.asarray(executors, dtype=float)
         remote = self.remote_ms_per_mb * np.asarray(shuffle_mb) * (1 - 1 / held)
         return np.asarray(remote + np.where(reads_shuffle, self.connection_ms * (held - 1), 0.0))
 
 
 def fit(queries: Sequence[QueryRuns], *, shared_machine: bool = False) -> SparkModel:
-    """Fit a model to measured runs; see the module's description.
+    """Fit a model to measured runs; see the description of the module.
 
-    Parameters that the runs do not determine keep their defaults, such as inflation if all jobs held the same number
-    of executors.
+    Parameters that the runs do not determine keep their defaults, such as inflation if all jobs held the same number of
+    executors.
 
     Args:
-        queries: the runs of each query, at least one.
-        shared_machine: whether the executors shared the cores of a machine; see the module's description.
+        queries: runs of each query, at least one.
+        shared_machine: whether the executors shared the cores of a machine; see the description of the module.
 
     Raises:
         WorkloadError: there are no queries.
@@ -192,19 +193,19 @@ def fit(queries: Sequence[QueryRuns], *, shared_machine: bool = False) -> SparkM
 
 
 def stage_means(tasks: pd.DataFrame, by: tuple[str, ...] = ()) -> pd.DataFrame:
-    """Return means over the tasks of stages.
+    """Return means over the tasks of each stage.
 
     Args:
-        tasks: as `QueryRuns.tasks`.
+        tasks: table as in `QueryRuns.tasks`.
         by: columns that distinguish queries, if there are several.
 
     Returns:
-        A row for each query, run, stage and level, with ``size_gb``, ``num_tasks``, ``reads_shuffle``, and columns:
+        Table with a row per query, run, stage and level, with ``size_gb``, ``num_tasks``, ``reads_shuffle``, and:
 
         ====================== ======== ============================================================
         fresh, first, rest     float64  mean duration of the wave's tasks, ms; NaN without such tasks
-        num_rest               int64    tasks of the last wave
-        input_mb, shuffle_mb   float64  read by a task of the stage in the run, over all levels
+        num_rest               int64    number of tasks in the rest wave
+        input_mb, shuffle_mb   float64  MB read by a task of the stage in the run, over all levels
         ====================== ======== ============================================================
     """
     keys = [*by, "run", "stage", "level"]
@@ -229,7 +230,7 @@ def _contention(stages: pd.DataFrame) -> dict[int, float]:
 
 
 def _fit_inflation(model: SparkModel, tasks: pd.DataFrame, stages: pd.DataFrame) -> dict[str, float]:
-    """Fit to differences between the durations of a stage at a level and at its lowest measured level."""
+    """Fit the inflation to differences between a stage's durations at a level and at its lowest measured level."""
     shuffles = stages[stages["reads_shuffle"]]
     stage = ["query", "size_gb", "stage"]
     cells = shuffles.groupby([*stage, "level"], as_index=False)[["rest", "shuffle_mb"]].mean()
@@ -247,14 +248,14 @@ def _fit_inflation(model: SparkModel, tasks: pd.DataFrame, stages: pd.DataFrame)
 def _fit_terms(
     terms: dict[str, NDArray[np.float64]], measured: NDArray[np.float64], scale: NDArray[np.float64]
 ) -> dict[str, float]:
-    """Return non-negative coefficients of terms whose sum approximates measurements; {} if there are too few.
+    """Fit non-negative coefficients so that a sum of terms approximates measurements; {} if these are too few.
 
     Minimises the sum of absolute errors relative to ``scale``, by iteratively reweighted least squares.
 
     Args:
-        terms: coefficient -> float64 [n].
-        measured: float64 [n].
-        scale: float64 [n], positive.
+        terms: values of each coefficient's term, float64 [n].
+        measured: measurements, float64 [n].
+        scale: scale of each error, float64 [n], positive.
     """
     if not terms or len(measured) < 2 * len(terms):
         return {}
@@ -305,7 +306,7 @@ def _fit_rates(model: SparkModel, tasks: pd.DataFrame, stages: pd.DataFrame) -> 
 
 
 def _fit_surpluses(model: SparkModel, tasks: pd.DataFrame, stages: pd.DataFrame) -> dict[str, float]:
-    """Return the median over stages of the difference between first and later tasks."""
+    """Return the median, over stages, of the difference between first and later tasks."""
     return {
         f"{wave}_ms": float((stages[wave] - stages["rest"]).clip(lower=0.0).median())
         for wave in ("first", "fresh")

@@ -1,30 +1,30 @@
-"""Job profiles from measured runs of a query: as measured, at other parallelism levels, on other sizes of input.
+"""Job profiles from measured runs of a query: as measured, at other parallelism levels, or for other input sizes.
 
-The model (`workloads.spark.model`) describes how the tasks of a stage change, relative to its measurements:
+The model (`workloads.spark.model`) describes how the tasks of a stage change, relative to the measured ones:
 
-* **Rate.** Each stage has its own time per byte. A stage that reads too little to determine it is a typical one.
-* **Level.** The measured duration over the model's is the stage's factor at that level. It is interpolated between
+* **Rate.** Each stage has its own time per byte. A stage that reads too little to determine it is a typical stage.
+* **Level.** The factor of a stage at a level is the ratio of measured to modelled duration. It is interpolated between
   measured levels, and constant beyond them. So measured durations are reproduced.
-* **Waves.** The surplus of the first task of a stage is the stage's own if it was measured, else the model's; that of
-  a new JVM likewise.
-* **Spread.** Tasks of a stage have the distribution around their mean that the measured ones have.
+* **Waves.** The surplus of the first task of a stage is the stage's own if measured, else the model's; so is the
+  surplus of the first task in a new JVM.
+* **Spread.** Tasks of a stage have the same distribution around their mean as the measured tasks.
 * **Bytes.** A stage reads ``size ** growth`` times as much of a larger input. Growth is between 0 and 1, and fitted if
-  the runs are of several sizes; else it is 1, except for scans that read almost nothing (tables that do not grow, such
+  the runs have several sizes; else it is 1, except for scans that read almost nothing (tables that do not grow, such
   as a list of countries).
-* **Tasks.** A scan has as many as its table has splits. A stage that reads shuffles has ``shuffle_partitions``, unless
-  its measured number of tasks was another than that of the run's setting, as in a result stage; then that stays.
+* **Tasks.** A scan has as many tasks as its table has splits. A stage that reads shuffles has ``shuffle_partitions``,
+  unless its measured number of tasks differed from the setting of the run, as in a result stage; then it is kept.
 
-Not modelled: memory (spilling, garbage collection of large heaps), plans that change with the size, skew beyond that of
-the measured run, a network or disks that are shared.
+Not modelled: memory (spilling, garbage collection of large heaps), plans that change with the size, more skew than in
+the measured run, a shared network or shared disks.
 
-**The driver's time.** Between the stages of a query the driver plans, broadcasts and submits jobs, and the cluster
-waits. A profile of the tasks alone lacks that time. `replay_profile` and `with_driver` add it as stages, too. Their
-tasks demand no core, and the tasks of executors no memory, so that a cluster of two executor classes keeps them apart:
-one class with cores, and one without, of which each executor is a thread of a driver.
+**The driver's time.** Between the stages of a query the driver plans, broadcasts and submits jobs, while the cluster
+waits. A profile of the tasks alone lacks this time. `replay_profile` and `with_driver` add it as stages. Tasks of the
+driver demand no core, and tasks of executors no memory, so that a cluster of two executor classes keeps them apart: one
+class with cores, and one class without, in which each executor is a thread of a driver.
 
-Such a profile begins with a stage of the driver, its planning before the first job, which has a task for each of its
-`DRIVER_THREADS` and so gives the job all of them at once. Then come the stages by Spark's numbers, the order in which
-Spark serves ready stages.
+Such a profile begins with a stage of the driver, its planning before the first job. This stage has a task for each of
+the `DRIVER_THREADS`, and so gives the job all of them at once. Then come the stages by Spark's numbers, the order in
+which Spark serves ready stages.
 """
 
 from __future__ import annotations
@@ -54,26 +54,26 @@ __all__ = [
     "with_driver",
 ]
 
-#: A scan in one task that reads less does not grow with the input, MB.
+#: A scan in one task that reads less than this, MB, does not grow with the input.
 _CONSTANT_TABLE_MB = 0.064
 
-#: Durations that represent the spread of a cell.
+#: Number of durations that represent the spread of a cell.
 _NUM_QUANTILES = 8
 
-#: Level at which a scaled profile's mean durations hold: jobs that share a cluster seldom hold many more.
+#: Level at which the mean durations of a scaled profile hold: jobs that share a cluster seldom hold more executors.
 _KNOWN_LEVEL = 10
 
-#: Stages that read next to nothing differ by about this share of the overhead.
+#: Relative scatter of the overhead between stages that read almost nothing.
 _SCATTER = 0.25
 
-#: Resolution of the clock of Spark's logs; a task may have taken 0 ms.
+#: Resolution of the clock of Spark's logs, ms; a task may have taken 0 ms.
 _SHORTEST_MS = 1.0
 _SMALLEST_FACTOR = 0.01
 
-#: Delays that one driver can have at the same time, such as broadcasts.
+#: Number of delays that one driver can have at the same time, such as broadcasts.
 DRIVER_THREADS = 8
 
-#: Columns of `stage_means`, for one stage.
+#: Columns of `stage_means` for one stage.
 _Rows = dict[str, NDArray[Any]]
 _Tables = tuple[dict[int, list[float]], dict[int, list[float]], dict[int, list[float]]]
 
@@ -83,10 +83,10 @@ def to_profile(runs: QueryRuns, *, name: str | None = None) -> JobProfile:
 
     Args:
         runs: the runs.
-        name: name of the profile; that of the first run if omitted.
+        name: name of the profile; by default the name of the first run.
 
     Raises:
-        WorkloadError: a stage of which no task ended.
+        WorkloadError: no task of some stage ended.
     """
     first, columns = runs.runs[0], ("stage", "wave", "level", "duration_ms")
     places, waves, levels, durations = (runs.tasks[name].to_numpy() for name in columns)
@@ -107,7 +107,7 @@ def to_profile(runs: QueryRuns, *, name: str | None = None) -> JobProfile:
 def on_warm_executors(profile: JobProfile) -> JobProfile:
     """Return the same job on executors with a warm JVM: no task is in the fresh wave.
 
-    If a level has only durations of fresh executors, they become those of the first wave.
+    If a level only has fresh durations, these become durations of the first wave.
     """
     return replace(profile, stages=tuple(map(_warm, profile.stages)))
 
@@ -122,16 +122,16 @@ def _warm(stage: StageProfile) -> StageProfile:
 def modelled_profile(
     model: SparkModel, runs: QueryRuns, *, levels: Iterable[int] = LEVELS, name: str | None = None
 ) -> JobProfile:
-    """Return the job profile of runs, completed by the model at levels that were not measured.
+    """Build the job profile of runs, and complete it by the model at levels that were not measured.
 
     Args:
         model: fitted to these runs, or to similar ones.
-        runs: all on the same input, cut into tasks in the same way.
+        runs: runs on the same input, cut into tasks in the same way.
         levels: parallelism levels that the profile has at least.
-        name: name of the profile; that of the first run if omitted.
+        name: name of the profile; by default the name of the first run.
 
     Raises:
-        WorkloadError: a stage of which no task ended.
+        WorkloadError: no task of some stage ended.
     """
     measured = to_profile(runs, name=name)
     stages = []
@@ -161,22 +161,21 @@ def scaled_profile(
     levels: Iterable[int] = LEVELS,
     name: str | None = None,
 ) -> JobProfile:
-    """Return the job profile of a query on another size of input, cut into tasks in another way.
+    """Build the job profile of a query for another input size, cut into tasks in another way.
 
-    The mean duration of a stage, which schedulers see, is that of its tasks on 10 executors that ran other stages of
-    the job before.
+    The mean duration of a stage, which schedulers see, holds for 10 executors that ran other stages of the job before.
 
     Args:
         model: fitted to these runs, or to similar ones.
-        runs: on one size of input or several.
+        runs: runs on one input size or several.
         size_gb: size of the input, GB.
-        split_mb: largest input of a scan's task, MB.
-        shuffle_partitions: tasks of a stage that reads shuffles.
+        split_mb: largest input of a scan task, MB.
+        shuffle_partitions: number of tasks of a stage that reads shuffles.
         levels: parallelism levels of the profile.
-        name: name of the profile; that of the first run if omitted.
+        name: name of the profile; by default the name of the first run.
 
     Raises:
-        WorkloadError: a stage of which no task ended.
+        WorkloadError: no task of some stage ended.
     """
     levels, first = sorted(levels), runs.runs[0]
     stages = []
@@ -191,7 +190,7 @@ def scaled_profile(
 
 @dataclass(frozen=True)
 class _Load:
-    """Load of a stage: its number of tasks, and the bytes that each reads, MB."""
+    """Load of a stage: number of tasks, and MB that each task reads."""
 
     num_tasks: int
     input_mb: float
@@ -201,18 +200,18 @@ class _Load:
 
 @dataclass(frozen=True, eq=False)
 class _Stage:
-    """Differences of a measured stage from the model.
+    """Properties of a measured stage that differ from the model.
 
     Args:
-        load: in ``run``.
+        load: load of the stage in ``run``.
         run: a run on the largest input.
         growth: exponent of the bytes read.
         rate: time for a byte, relative to a typical stage.
         levels: measured levels, float64 [n], ascending.
-        factors: measured mean duration over the model's at these levels, float64 [n].
-        first_ms: surplus of the first task on an executor.
-        fresh_ms: surplus of the first task in a JVM.
-        spread: durations of later tasks over their mean, float64 [at most 8], of mean 1.
+        factors: ratio of measured to modelled mean duration at these levels, float64 [n].
+        first_ms: surplus of the first task on an executor, ms.
+        fresh_ms: surplus of the first task in a JVM, ms.
+        spread: durations of later tasks divided by their mean, float64 [at most 8], of mean 1.
     """
 
     load: _Load
@@ -226,12 +225,12 @@ class _Stage:
     spread: NDArray[np.float64]
 
     def on(self, size_gb: float, split_mb: float, partitions: int) -> _Load:
-        """Return the stage's load on another size of input, cut into tasks in another way."""
+        """Return the load of the stage for another input size, cut into tasks in another way."""
         load, larger = self.load, (size_gb / self.run.size_gb) ** self.growth
         num_tasks = load.num_tasks
         if not load.reads_shuffle:
-            # A task reads less than its split, since unused columns and row groups are skipped. The last split is
-            # half full on average.
+            # A task reads less than its split, as unused columns and row groups are skipped. The last split is half
+            # full on average.
             several = num_tasks > 1 and math.isfinite(self.run.split_mb)
             table_mb = (num_tasks - 0.5) * self.run.split_mb if several else num_tasks * load.input_mb
             num_tasks = max(1, math.ceil(table_mb * larger / split_mb))
@@ -247,7 +246,7 @@ class _Stage:
         return np.asarray(task_ms.clip(min=_SHORTEST_MS) * np.interp(held, self.levels, self.factors))
 
     def tables(self, model: SparkModel, load: _Load, levels: Sequence[int]) -> _Tables:
-        """Return durations by level for each wave, whole ms."""
+        """Return durations by level for each wave, in whole ms."""
         means = dict(zip(levels, self.rest_ms(model, load, levels).tolist(), strict=True))
         fresh = {level: [float(round(mean + self.fresh_ms))] for level, mean in means.items()}
         first = {level: [float(round(mean + self.first_ms))] for level, mean in means.items()}
@@ -256,7 +255,7 @@ class _Stage:
 
 
 def _stages(model: SparkModel, runs: QueryRuns) -> list[_Stage]:
-    """Estimate the differences of each stage from the model."""
+    """Estimate the properties of each stage that differ from the model."""
     slower = runs.tasks["level"].map(dict(model.contention)).fillna(1.0)
     tasks = runs.tasks.assign(duration_ms=runs.tasks["duration_ms"] / slower)
     measured, spreads = stage_means(tasks), _spreads(tasks)
@@ -272,7 +271,7 @@ def _stages(model: SparkModel, runs: QueryRuns) -> list[_Stage]:
 
 
 def _stage(model: SparkModel, rows: _Rows, runs: QueryRuns, spread: NDArray[np.float64]) -> _Stage:
-    """Estimate one stage from its means."""
+    """Estimate the properties of one stage from its means."""
     task = rows["input_mb"], rows["shuffle_mb"], rows["reads_shuffle"], rows["level"]
     idle, typical = (model.task_ms(*task, rate).clip(min=_SHORTEST_MS) for rate in (0.0, 1.0))
     known = ~np.isnan(rows["rest"])
@@ -280,7 +279,7 @@ def _stage(model: SparkModel, rows: _Rows, runs: QueryRuns, spread: NDArray[np.f
     of_fresh = rows["fresh"] * typical / (typical + model.fresh_ms)
     rest = np.where(known, rows["rest"], np.where(np.isnan(of_first), of_fresh, of_first))
     sure = known if known.any() else ~np.isnan(rest)
-    # A ridge: the rate is 1 if the bytes take less time than the stages' scatter.
+    # Ridge regression: the rate is 1 if reading the bytes takes less time than the scatter between stages.
     of_bytes, scatter = typical - idle, _SCATTER * idle
     above_typical = of_bytes * (rest - typical) / (of_bytes**2 + scatter**2)
     rate = max(0.0, 1.0 + _mean(above_typical[sure], 0.0))
@@ -312,7 +311,7 @@ def _mean(measured: NDArray[np.float64], default: float) -> float:
 
 
 def _growth(rows: _Rows) -> float:
-    """Return the exponent with which a stage's bytes grow with the size of the input."""
+    """Return the exponent by which the bytes of a stage grow with the size of the input."""
     read_mb = rows["num_tasks"] * (rows["input_mb"] + rows["shuffle_mb"])
     if not (read_mb > 0).all():
         return 0.0
@@ -324,7 +323,7 @@ def _growth(rows: _Rows) -> float:
 
 
 def _spreads(tasks: pd.DataFrame) -> dict[int, NDArray[np.float64]]:
-    """Return quantiles of durations over their mean, for each stage with later tasks."""
+    """Return quantiles of durations relative to their mean, for each stage with later tasks."""
     rest = tasks[tasks["wave"] == Wave.REST]
     mean = rest.groupby(["run", "stage", "level"])["duration_ms"].transform("mean")
     relative = (rest["duration_ms"] / mean.clip(lower=1.0)).to_numpy()
@@ -333,7 +332,7 @@ def _spreads(tasks: pd.DataFrame) -> dict[int, NDArray[np.float64]]:
 
 
 def _quantiles(values: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return quantiles of the values, scaled to mean 1."""
+    """Return quantiles of values, scaled to mean 1."""
     count = min(_NUM_QUANTILES, len(values))
     quantiles = np.quantile(values, (np.arange(count) + 0.5) / count)
     mean = float(quantiles.mean())
@@ -344,13 +343,14 @@ def _quantiles(values: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def replay_profile(run: SparkQuery, planning_ms: float | None = None) -> JobProfile:
-    """Return a profile that replays one run: each task has its own duration, and tasks keep their order.
+    """Build a profile that replays one run: each task has its own duration, and tasks keep their order.
 
     A profile draws durations at random if there are several. So every task is a stage with one duration, and a stage of
-    the driver is between the tasks of a Spark stage and those of its parents.
+    the driver lies between the tasks of a Spark stage and those of its parents.
 
     Args:
-        planning_ms: before the first job, ms; by default the time from the query's start to its first job.
+        run: the run.
+        planning_ms: planning before the first job, ms; by default the time from the run's start to its first job.
     """
     built = _Builder()
     planning = built.planning(run.submitted_ms - run.start_ms if planning_ms is None else planning_ms)
@@ -372,14 +372,14 @@ def with_driver(
     *,
     driver: bool = True,
 ) -> JobProfile:
-    """Return a profile with the driver's delays, drawn from the delays of the runs.
+    """Add the driver's delays to a profile, drawn from the delays of the runs.
 
     Args:
         profile: made from the runs by `workloads.spark.profiles.to_profile`.
-        runs: at least one, with matched stages.
-        planning_ms: before the first job, float [n], ms, of which one is drawn; by default the times from the
-            runs' start to their first job.
-        driver: add the delays; else only demands and order of the stages are as with them.
+        runs: at least one run, with matched stages.
+        planning_ms: planning before the first job, float [n], ms, of which one is drawn; by default the times from the
+            runs' starts to their first jobs.
+        driver: whether to add the delays; else only demands and order of the stages change.
     """
     built = _Builder()
     planned_ms = [run.submitted_ms - run.start_ms for run in runs] if planning_ms is None else planning_ms
@@ -395,7 +395,7 @@ def with_driver(
 
 
 class _Builder:
-    """Collect stages; a stage's parents must be added before."""
+    """Collects stages of a profile; parents must be added before their children."""
 
     def __init__(self) -> None:
         self._stages: list[StageProfile] = []
@@ -422,6 +422,6 @@ class _Builder:
 
 
 def _submission_order(run: SparkQuery, edges: NDArray[np.int64]) -> list[int]:
-    """Return the places of the stages by Spark's numbers, parents first."""
+    """Return the indices of stages by Spark's numbers, parents first."""
     graph = stage_graph(run, edges)
     return list(nx.lexicographical_topological_sort(graph, key=lambda place: run.stages[place].stage_id))

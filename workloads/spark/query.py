@@ -1,7 +1,7 @@
-"""Queries: the DAG of a query's stages over all its Spark jobs, its measured tasks, and the runs of one query.
+"""Queries of Spark: the DAG of a query's stages over all its Spark jobs, its measured tasks, and its runs.
 
 There are three kinds of edges. *Shuffle*: a stage reads shuffle files of another stage that ran in the query. *Reused*:
-Spark skipped the parent, since an earlier stage had left the same shuffle files; the edge comes from that stage.
+Spark skipped the parent, as an earlier stage had left the same shuffle files; the edge starts at that stage.
 *Barrier*: the driver submitted a job only after an earlier job of the query had returned its result (a broadcast, a
 scalar subquery, the sampling of a range partitioning).
 """
@@ -46,14 +46,14 @@ _BYTES_PER_MB = 1e6
 
 @dataclass(frozen=True, eq=False)
 class StageDag:
-    """Stages of one query, ordered by their last RDD, and their edges, (parent, child) places in that order.
+    """DAG of one query: stages, ordered by their last RDD, and edges, (parent, child) indices in that order.
 
     Args:
         stage_ids: Spark's numbers of the stages.
-        edges: int64 [num_edges, 2], all shuffle edges, and the others unless a longer path implies them.
-        shuffle_edges: int64 [n, 2].
-        reused_edges: int64 [n, 2], with those that a longer path implies.
-        barrier_edges: int64 [n, 2], likewise.
+        edges: int64 [num_edges, 2], all shuffle edges, and other edges unless a longer path implies them.
+        shuffle_edges: int64 [n, 2], shuffle edges.
+        reused_edges: int64 [n, 2], reused edges, including those that a longer path implies.
+        barrier_edges: int64 [n, 2], barrier edges, including those that a longer path implies.
         num_outside: number of parents that ran in another query of the application, or are not in the log.
     """
 
@@ -69,21 +69,21 @@ class StageDag:
 class SparkQuery:
     """One run of a query. Times are ms since the epoch.
 
-    A task is one row, for its first successful run. It lasts from its launch by the driver until the driver knows of
-    its end. An executor with k slots counts as k executors. A task's wave depends on all that its executor ran
-    before in the application, including failed runs.
+    A task is one row, for its first successful run. It lasts from its launch by the driver until the driver learns of
+    its end. An executor with k slots counts as k executors. The wave of a task depends on everything that its executor
+    ran before in the application, including failed runs.
 
     Args:
-        name: description given by the application, else Spark's.
-        application_id: the application that ran it.
+        name: description given by the application, else Spark's description.
+        application_id: id of the application that ran the query.
         stages: stages that ran, ordered by their last RDD; parents come before their children.
-        dag: their edges.
-        tasks: a row for each task, in order of launch:
+        dag: edges between the stages.
+        tasks: table with a row per task, in order of launch:
 
             ============================ ======== ==================================================
-            stage                        int64    place in ``stages``
+            stage                        int64    index in ``stages``
             partition                    int64    number of the task in the stage
-            executor                     int64    place in the application's ``executors``
+            executor                     int64    index in the application's ``executors``
             slot                         int64    slot of the executor, from 0
             launch_ms, duration_ms       float64  start (since the epoch), and launch to finish
             wave                         int64    `workloads.Wave`
@@ -97,15 +97,15 @@ class SparkQuery:
         submitted_ms: submission of the first job.
         last_job_end_ms: end of the last job.
         end_ms: end of the SQL execution or job; NaN if it is not in the log.
-        num_jobs: Spark jobs.
-        num_skipped: stages listed by the jobs that did not run.
-        complete: it ended with success; else only the part that ran is here.
+        num_jobs: number of Spark jobs.
+        num_skipped: number of stages that the jobs listed and that did not run.
+        complete: whether the query ended with success; else only the part that ran is known.
         plan: operators of its first physical plan, each before its children; empty outside of SQL.
         pool: pool of Spark's FAIR scheduler that its first job named; empty if it named none.
         group: Spark's job group of its first job; empty if it has none.
         size_gb: size of all its input, GB; only the ratio between runs of a query matters.
-        split_mb: largest input of a scan's task, MB; NaN if unknown.
-        shuffle_partitions: tasks of a stage that reads shuffles; 0 if unknown.
+        split_mb: largest input of a scan task, MB; NaN if unknown.
+        shuffle_partitions: number of tasks of a stage that reads shuffles; 0 if unknown.
     """
 
     name: str
@@ -129,32 +129,32 @@ class SparkQuery:
 
     @property
     def edges(self) -> NDArray[np.int64]:
-        """Return int64 [num_edges, 2], (parent, child) places in ``stages``."""
+        """All edges, int64 [num_edges, 2], (parent, child) indices in ``stages``."""
         return self.dag.edges
 
     @property
     def wall_ms(self) -> float:
-        """Return the time of the query, ms, including the driver's planning before its first job."""
+        """Time of the query, ms, including the driver's planning before its first job."""
         return self.end_ms - self.start_ms
 
     @property
     def ended_ms(self) -> float:
-        """Return the end, ms since the epoch; of a query that did not end, that of its last finished task."""
+        """End of the query, ms since the epoch; if it did not end, the end of its last finished task."""
         if np.isfinite(self.end_ms):
             return self.end_ms
         return float((self.tasks["launch_ms"] + self.tasks["duration_ms"]).max())
 
     @property
     def span_ms(self) -> float:
-        """Return the time from the first job's submission to the last job's end, ms."""
+        """Time from the submission of the first job to the end of the last job, ms."""
         return self.last_job_end_ms - self.submitted_ms
 
     @property
     def submission_lag_ms(self) -> NDArray[np.float64]:
-        """Return the driver's delay before each stage, float64 [num_stages], ms.
+        """Delay by the driver before each stage, float64 [num_stages], ms.
 
-        It lasts from the end of the last parent, or the first job's submission, to the stage's submission. A list
-        schedule of the tasks lacks it: planning of jobs, broadcasts, start of stages.
+        The delay lasts from the end of the last parent, or the submission of the first job, to the stage's submission:
+        planning of jobs, broadcasts, start of stages. A list schedule of the tasks lacks it.
         """
         ready = np.full(len(self.stages), self.submitted_ms)
         for parent, child in self.edges.tolist():
@@ -164,7 +164,7 @@ class SparkQuery:
 
     @property
     def driver_lag_ms(self) -> float:
-        """Return the sum of the driver's delays along the path of stages where it is largest, ms."""
+        """Sum of the driver's delays along the path of stages with the largest sum, ms."""
         lag_ms = self.submission_lag_ms
         until = lag_ms.copy()
         # Spark numbers a stage after its parents.
@@ -175,20 +175,20 @@ class SparkQuery:
 
     @property
     def planning_ms(self) -> float:
-        """Return the time from the query's start to the submission of its first job, ms."""
+        """Time from the start of the query to the submission of its first job, ms."""
         return max(self.submitted_ms - self.start_ms, 0.0)
 
     @property
     def result_ms(self) -> float:
-        """Return the time from the end of the last job to the query's end, ms; 0 if it did not end."""
+        """Time from the end of the last job to the end of the query, ms; 0 if it did not end."""
         return max(self.end_ms - self.last_job_end_ms, 0.0) if self.end_ms == self.end_ms else 0.0
 
 
-# The DAG of one run
+# DAG of one run
 
 
 def stages_by_output(stages: Iterable[SparkStage]) -> dict[int, list[int]]:
-    """Return the ids of the stages, ascending, by their last RDD."""
+    """Return the ids of stages, ascending, by the number of their last RDD."""
     found: dict[int, list[int]] = {}
     for stage in sorted(stages, key=lambda stage: stage.stage_id):
         found.setdefault(stage.rdd, []).append(stage.stage_id)
@@ -201,16 +201,16 @@ def stage_dag(
     ran: frozenset[int],
     outputs: Mapping[int, Sequence[int]],
 ) -> StageDag:
-    """Return the DAG of one query.
+    """Build the DAG of one query.
 
     Args:
-        jobs: the query's jobs.
+        jobs: jobs of the query.
         stages: all stages of the application by id.
-        ran: the query's stages that ran and had tasks.
-        outputs: `stages_by_output` of all stages of the application that ran.
+        ran: stages of the query that ran and had tasks.
+        outputs: `stages_by_output` for all stages of the application that ran.
 
     Raises:
-        WorkloadError: the edges form a cycle, so the log is wrong.
+        WorkloadError: the edges form a cycle, so that the log must be wrong.
     """
     shuffle: set[_Edge] = set()
     reused: set[_Edge] = set()
@@ -225,8 +225,8 @@ def stage_dag(
             else:
                 num_outside += 1
     barrier = set(_barriers(jobs, stages, ran))
-    # RDDs are numbered as the driver makes them. Their numbers, unlike those of stages, are the same in every run of a
-    # query, and ascend along the edges.
+    # RDDs are numbered in the order in which the driver creates them. These numbers, unlike those of stages, are the
+    # same in every run of a query, and ascend along the edges.
     order = tuple(sorted(ran, key=lambda stage: (stages[stage].rdd, stage)))
     place = {stage: number for number, stage in enumerate(order)}
     kinds = (without_implied(shuffle, reused | barrier), shuffle, reused, barrier)
@@ -236,7 +236,7 @@ def stage_dag(
 def _renumbered(
     order: Iterable[int], place: Mapping[int, int], kinds: Sequence[Iterable[_Edge]], num_outside: int
 ) -> StageDag:
-    """Return the DAG of stages in an order, with all, shuffle, reused and barrier edges between their places."""
+    """Build the DAG of stages in a given order; ``kinds`` are all, shuffle, reused and barrier edges."""
     edges, shuffle, reused, barrier = (
         np.array(sorted((place[parent], place[child]) for parent, child in kind), np.int64).reshape(-1, 2)
         for kind in kinds
@@ -245,10 +245,10 @@ def _renumbered(
 
 
 def without_implied(shuffle: set[_Edge], others: set[_Edge]) -> set[_Edge]:
-    """Return all shuffle edges, and the other edges that no longer path implies.
+    """Return all shuffle edges, and the other edges that are not implied by a longer path.
 
     Raises:
-        WorkloadError: the edges form a cycle, so the log is wrong.
+        WorkloadError: the edges form a cycle, so that the log must be wrong.
     """
     try:
         needed = nx.transitive_reduction(nx.DiGraph([*shuffle, *others])).edges
@@ -258,7 +258,7 @@ def without_implied(shuffle: set[_Edge], others: set[_Edge]) -> set[_Edge]:
 
 
 def _parents(stage: SparkStage, stages: Mapping[int, SparkStage]) -> Iterator[SparkStage]:
-    """Yield a stage's parents. A parent without tasks (an empty RDD) is replaced by its own parents."""
+    """Yield the parents of a stage. A parent without tasks (an empty RDD) is replaced by its own parents."""
     for stage_id in stage.parents:
         parent = stages.get(stage_id)
         if parent is None:
@@ -272,16 +272,16 @@ def _parents(stage: SparkStage, stages: Mapping[int, SparkStage]) -> Iterator[Sp
 def _source(
     skipped: SparkStage, stages: Mapping[int, SparkStage], outputs: Mapping[int, Sequence[int]]
 ) -> int | None:
-    """Return the latest earlier stage with the RDD of a skipped one, preferably one that wrote a shuffle."""
+    """Return the latest earlier stage with the same RDD as a skipped stage, preferably one that wrote a shuffle."""
     earlier = [stage for stage in outputs.get(skipped.rdd, ()) if stage < skipped.stage_id]
     writers = [stage for stage in earlier if stages[stage].writes_shuffle]
     return max(writers or earlier, default=None)
 
 
 def _barriers(jobs: Sequence[Job], stages: Mapping[int, SparkStage], ran: frozenset[int]) -> Iterator[_Edge]:
-    """Yield edges from the last stage of a job to the first stages of the jobs that waited for it.
+    """Yield edges from the last stage of a job to the first stages of jobs that waited for this job.
 
-    A job waits for the jobs that ended before it was submitted, unless another such job is between them. A job that
+    A job waits for the jobs that ended before it was submitted, unless another such job lies between them. A job that
     only writes a shuffle (adaptive execution submits each stage as one) returns nothing to the driver.
     """
     own = _own_stages(jobs, ran)
@@ -298,7 +298,7 @@ def _barriers(jobs: Sequence[Job], stages: Mapping[int, SparkStage], ran: frozen
 
 
 def _own_stages(jobs: Sequence[Job], ran: frozenset[int]) -> dict[int, set[int]]:
-    """Return the stages that ran by the first job that listed them."""
+    """Return the stages that ran, by the first job that listed them."""
     own: dict[int, set[int]] = {}
     taken: set[int] = set()
     for job in sorted(jobs, key=lambda job: job.job_id):
@@ -312,37 +312,37 @@ def _own_stages(jobs: Sequence[Job], ran: frozenset[int]) -> dict[int, set[int]]
 
 @dataclass(frozen=True, eq=False)
 class QueryRuns:
-    """Runs of one query with matched stages: an index means the same stage in all of them.
+    """Runs of one query with matched stages: an index means the same stage in all runs.
 
     Args:
-        runs: at least one, as `matched` and `alike` return them.
+        runs: at least one run, as returned by `matched` and `alike`.
     """
 
     runs: tuple[SparkQuery, ...]
 
     @cached_property
     def tasks(self) -> pd.DataFrame:
-        """Return a row for each task of all runs.
+        """Table with a row per task of all runs.
 
         ====================== ======== ============================================================
-        run                    int64    place in ``runs``
-        stage, partition       int64    place of the stage; number of the task in it
+        run                    int64    index in ``runs``
+        stage, partition       int64    index of the stage; number of the task in the stage
         wave                   int64    `workloads.Wave`
-        level                  int64    executors held
+        level                  int64    executors that the application held
         duration_ms            float64  launch to finish
         input_mb, shuffle_mb   float64  read from storage and from other stages
-        size_gb                float64  of the run
+        size_gb                float64  input size of the run
         num_tasks              int64    tasks of the stage in the run
-        reads_shuffle          bool     the stage reads shuffle files of others
+        reads_shuffle          bool     whether the stage reads shuffle files of other stages
         ====================== ======== ============================================================
         """
         return pd.concat([_tasks(*each) for each in enumerate(self.runs)], ignore_index=True)
 
     @cached_property
     def edges(self) -> NDArray[np.int64]:
-        """Return the data edges, and the barriers common to all runs, int64 [num_edges, 2], ascending.
+        """Data edges, and the barriers common to all runs, int64 [num_edges, 2], ascending.
 
-        Barriers in some runs only are accidental: of jobs submitted at once, one may end before another begins.
+        Barriers in only some runs are accidental: of jobs submitted together, one may end before another begins.
         """
         graphs = [stage_graph(run, run.edges) for run in self.runs]
         barriers = {edge for run in self.runs for edge in _pairs(run.dag.barrier_edges)}
@@ -360,11 +360,8 @@ def _tasks(number: int, run: SparkQuery) -> pd.DataFrame:
     tasks = {str(name): column.to_numpy() for name, column in run.tasks.items()}
     stage, num_tasks = tasks["stage"], np.array([stage.num_tasks for stage in run.stages])
     reads_shuffle = np.zeros(len(run.stages), dtype=bool)
-    for reader in (
-        run.dag.shuffle_edges[:, 1],
-        run.dag.reused_edges[:, 1],
-        stage[tasks["shuffle_read_bytes"] > 0],
-    ):
+    dag = run.dag
+    for reader in (dag.shuffle_edges[:, 1], dag.reused_edges[:, 1], stage[tasks["shuffle_read_bytes"] > 0]):
         reads_shuffle[reader] = True
     return pd.DataFrame(
         {
@@ -380,11 +377,11 @@ def _tasks(number: int, run: SparkQuery) -> pd.DataFrame:
 
 
 def matched(runs: Iterable[SparkQuery], *, same_tasks: bool = True) -> QueryRuns:
-    """Match the stages of runs of one query, by operators, numbers of tasks and data edges.
+    """Match the stages of runs of one query by operators, numbers of tasks and data edges.
 
     Args:
-        runs: at least one.
-        same_tasks: matched stages have equally many tasks; False if the runs read different data.
+        runs: at least one run.
+        same_tasks: whether matched stages must have equally many tasks; False for runs on different data.
 
     Raises:
         WorkloadError: there are no runs, or their DAGs differ.
@@ -401,7 +398,7 @@ def matched(runs: Iterable[SparkQuery], *, same_tasks: bool = True) -> QueryRuns
 
 
 def alike(runs: Iterable[SparkQuery], *, same_tasks: bool = True) -> list[QueryRuns]:
-    """Group runs by their DAG and match the stages of each group; arguments as in `matched`."""
+    """Group runs by their DAG, and match the stages of each group; for the arguments see `matched`."""
     groups: list[list[SparkQuery]] = []
     for run in runs:
         add_run(groups, run, same_tasks=same_tasks)
@@ -409,7 +406,7 @@ def alike(runs: Iterable[SparkQuery], *, same_tasks: bool = True) -> list[QueryR
 
 
 def add_run(groups: list[list[SparkQuery]], run: SparkQuery, *, same_tasks: bool = True) -> SparkQuery:
-    """Add a run to the group with its DAG, or to a new group; return it with its stages in that group's order."""
+    """Add a run to the group with its DAG, or to a new group; return the run with its stages in the group's order."""
     for group in groups:
         if (found := _in_order_of(group[0], run, same_tasks)) is not None:
             group.append(found)
@@ -419,11 +416,11 @@ def add_run(groups: list[list[SparkQuery]], run: SparkQuery, *, same_tasks: bool
 
 
 def _in_order_of(first: SparkQuery, run: SparkQuery, same_tasks: bool) -> SparkQuery | None:
-    """Return a run with its stages in the order of another run's; None if their DAGs differ."""
+    """Return a run with its stages in the order of the run ``first``; None if their DAGs differ."""
     ours, theirs = _data_graph(run, same_tasks), _data_graph(first, same_tasks)
     if ours.nodes.data() == theirs.nodes.data() and ours.edges == theirs.edges:
         return run
-    # Jobs that are submitted at the same time (broadcasts) number their RDDs by chance.
+    # Jobs that are submitted together (broadcasts) number their RDDs in random order.
     place: dict[int, int] | None = nx.vf2pp_isomorphism(ours, theirs, node_label="shape")
     if place is None:
         return None
@@ -435,7 +432,7 @@ def _in_order_of(first: SparkQuery, run: SparkQuery, same_tasks: bool) -> SparkQ
 
 
 def _data_graph(query: SparkQuery, with_tasks: bool) -> nx.DiGraph[int]:
-    """Return the graph of shuffle and reused edges; barriers depend on timing."""
+    """Return the graph of shuffle and reused edges, without barriers, which depend on timing."""
     graph = stage_graph(query, np.concatenate([query.dag.shuffle_edges, query.dag.reused_edges]))
     for place, stage in enumerate(query.stages):
         graph.nodes[place]["shape"] = stage.name, stage.num_tasks if with_tasks else None
@@ -443,7 +440,7 @@ def _data_graph(query: SparkQuery, with_tasks: bool) -> nx.DiGraph[int]:
 
 
 def stage_graph(query: SparkQuery, edges: NDArray[np.int64]) -> nx.DiGraph[int]:
-    """Return a graph over the indices of a query's stages."""
+    """Return a graph whose nodes are the indices of a query's stages."""
     graph: nx.DiGraph[int] = nx.DiGraph()
     graph.add_nodes_from(range(len(query.stages)))
     graph.add_edges_from(edges.tolist())

@@ -1,8 +1,8 @@
-"""Gather the events of one Spark application into tables: jobs, stages, runs of tasks, executors, SQL executions.
+"""Collect the events of one Spark application in tables: jobs, stages, task runs, executors, SQL executions.
 
-A run of a task is a row of compact arrays (about 120 bytes) and everything else a small object, so that logs of many
+A task run is a row of compact arrays (about 120 bytes), and everything else a small object, so that logs of many
 gigabytes fit into memory. Field names of events are those of Spark's ``JsonProtocol`` (3.0 to 4.x). All times are ms
-since the epoch, and NaN if the log does not hold them.
+since the epoch, and NaN if they are not in the log.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ __all__ = [
 ]
 
 NAN = float("nan")
-#: Characters that are kept of an operator's name in a plan.
+#: Maximum length of an operator's name in a plan; longer names are cut.
 LONGEST_OPERATOR = 1024
 _Event = Mapping[str, Any]
 _SQL = "org.apache.spark.sql.execution.ui.SparkListenerSQLExecution"
@@ -50,16 +50,17 @@ class TaskOutcome(IntEnum):
 
 @dataclass(frozen=True)
 class SparkExecutor:
-    """One executor process.
+    """One executor process of an application.
 
     Args:
         name: Spark's executor id.
-        place: index in the application.
-        slots: number of tasks that it can run at once; 0 if it failed to start.
-        host: its machine; empty if unknown.
-        requested_ms: time of its request, or of its grant by the cluster.
-        registered_ms: time at which it was ready for tasks.
-        removed_ms: time at which it left; NaN if it stayed to the end.
+        place: index of the executor in the application.
+        cores: number of cores.
+        slots: number of tasks that the executor can run at once; 0 if it failed to start.
+        host: machine of the executor; empty if unknown.
+        requested_ms: time when the executor was requested, or granted by the cluster.
+        registered_ms: time when it was ready for tasks.
+        removed_ms: time when it left; NaN if it stayed to the end.
         lost: whether it left although the driver did not end it.
     """
 
@@ -81,16 +82,19 @@ class SparkExecutor:
 
 @dataclass(frozen=True)
 class SparkStage:
-    """One stage, all attempts together.
+    """One stage, with all its attempts.
 
     Args:
-        stage_id: Spark's number.
-        submitted_ms: when its first attempt was submitted.
-        completed_ms: when its last attempt completed.
-        rdd: its last RDD.
+        stage_id: Spark's number of the stage.
+        name: operators that the stage runs, or Spark's name of it.
+        num_tasks: number of tasks.
+        submitted_ms: time when its first attempt was submitted.
+        completed_ms: time when its last attempt completed.
+        rdd: number of its last RDD.
         parents: numbers of its parent stages.
-        completed: an attempt completed.
-        writes_shuffle: its tasks write a shuffle; else they return a result to the driver.
+        attempts: number of attempts.
+        completed: whether an attempt completed.
+        writes_shuffle: whether its tasks write a shuffle; else they return a result to the driver.
     """
 
     stage_id: int
@@ -107,7 +111,7 @@ class SparkStage:
 
 @dataclass(frozen=True)
 class Job:
-    """One Spark job; ``execution`` is its root SQL execution, None outside of SQL."""
+    """One Spark job; ``execution`` is the number of its root SQL execution, None outside of SQL."""
 
     job_id: int
     execution: int | None
@@ -122,7 +126,7 @@ class Job:
 
 @dataclass(frozen=True)
 class Execution:
-    """One root SQL execution; ``plan`` has the operators of its first physical plan, each before its children."""
+    """One root SQL execution; ``plan`` lists the operators of its first physical plan, each before its children."""
 
     description: str
     started_ms: float
@@ -131,7 +135,7 @@ class Execution:
     failed: bool = False
 
 
-#: Column of every task run, each an int64; times in ms since the epoch, sizes in bytes.
+#: Columns of the table of task runs, int64 each; times in ms since the epoch, sizes in bytes.
 _TASK_COLUMNS = (
     "stage_id", "partition", "executor", "launch_ms", "finish_ms", "outcome", "run_ms", "cpu_ns",
     "input_bytes", "shuffle_read_bytes", "shuffle_write_bytes",
@@ -142,8 +146,8 @@ _TASK_COLUMNS = (
 class EventTables:
     """Tables of the events of one application.
 
-    `add` raises ArithmeticError, LookupError, TypeError or ValueError if an event lacks a field or has one of a
-    wrong type.
+    `add` raises ArithmeticError, LookupError, TypeError or ValueError if an event lacks a field, or a field has a wrong
+    type.
     """
 
     name: str = ""
@@ -164,7 +168,7 @@ class EventTables:
     _tasks: tuple[array[int], ...] = field(default_factory=lambda: tuple(array("q") for _ in _TASK_COLUMNS))
 
     def add(self, name: str, event: _Event | None) -> None:
-        """Add one event; None is the content of an event that is only counted by name."""
+        """Add one event; the content None stands for an event that is only counted by name."""
         if event is None:
             self.ignored[name] += 1
         else:
@@ -172,23 +176,23 @@ class EventTables:
 
     @property
     def started(self) -> bool:
-        """Whether the event of the application's start has been added."""
+        """Whether the start event of the application has been added."""
         return self.started_ms == self.started_ms
 
     def task_runs(self) -> pd.DataFrame:
-        """Return a row for each run of a task that ended, in order of its end; columns as in ``_TASK_COLUMNS``.
+        """Return a table with a row per task run that ended, in order of the ends; see ``_TASK_COLUMNS``.
 
-        ``executor`` is an executor's ``place``; ``outcome`` a `TaskOutcome`.
+        ``executor`` is the ``place`` of an executor, ``outcome`` a `TaskOutcome`.
         """
         pairs = zip(_TASK_COLUMNS, self._tasks, strict=True)
         return pd.DataFrame({name: np.array(values, dtype=np.int64) for name, values in pairs})
 
     def num_slots(self, executor: SparkExecutor) -> int:
-        """Return how many tasks an executor can run at once."""
+        """Return the number of tasks that an executor can run at once."""
         return max(executor.cores // self.cores_per_task, 1)
 
     def _add_recording(self, event: _Event) -> None:
-        """Add the recorder's own line, which also holds when executors were requested."""
+        """Add the recorder's own line, which has the times when executors were granted."""
         self.recording = {key: value for key, value in event.items() if key != "Event"}
         for executor_id, times in self.recording.get("executors", {}).items():
             self._update_executor(executor_id, requested_ms=float(times.get("granted", NAN)))
@@ -283,7 +287,7 @@ class EventTables:
 
     def _end_task(self, event: _Event) -> None:
         reason = event["Task End Reason"]["Reason"]
-        if reason == "Resubmitted":  # not an end: the output of a task that had succeeded was lost
+        if reason == "Resubmitted":  # not an end: the output of a successful task was lost
             self.tally["resubmitted_tasks"] += 1
             return
         info, metrics = event["Task Info"], event.get("Task Metrics") or {}
@@ -293,7 +297,7 @@ class EventTables:
             raise ValueError("Finish Time: it is before the Launch Time")
         row = (
             stage_id,
-            # A later attempt of a stage numbers only the tasks that it repeats; partitions keep their number.
+            # A later attempt of a stage only numbers the tasks that it repeats; partitions keep their numbers.
             int(info.get("Partition ID", info["Index"])),
             self._executor(info["Executor ID"]).place,
             int(info["Launch Time"]),
@@ -305,7 +309,7 @@ class EventTables:
             int(read.get("Remote Bytes Read", 0)) + int(read.get("Local Bytes Read", 0)),
             int(metrics.get("Shuffle Write Metrics", {}).get("Shuffle Bytes Written", 0)),
         )
-        # A row with a value outside int64 is left out.
+        # A row with a value outside of int64 is left out.
         for column, value in zip(self._tasks, array("q", row), strict=True):
             column.append(value)
         self.tally["ended_tasks"] += 1
@@ -329,7 +333,7 @@ class EventTables:
                 raise ValueError("Parent IDs: a stage is made after its parents")
             if not 0 <= int(info["Number of Tasks"]) <= MOST_TASKS:
                 raise ValueError(f"Number of Tasks: {info['Number of Tasks']}")
-            # The stage's own RDD comes first, then those that it is computed from within the stage.
+            # The stage's own RDD comes first, then the RDDs from which it is computed within the stage.
             rdds = info.get("RDD Info") or [{"RDD ID": -1 - stage_id}]
             self.stages[stage_id] = SparkStage(
                 stage_id=stage_id,
@@ -342,14 +346,14 @@ class EventTables:
 
 
 def _ms(value: Any) -> float:
-    """Return a time, ms; raise ValueError for one that no calendar has."""
+    """Convert a time, ms; raise ValueError if it is far outside of any calendar."""
     if not abs(time := float(value)) < 2.5e14:
         raise ValueError(f"time: {value}")
     return time
 
 
 def _plan(root: _Event | None) -> tuple[str, ...]:
-    """Return the operators of a physical plan, each before its children; none without a plan."""
+    """Return the operators of a physical plan, each before its children; empty without a plan."""
     found, pending = [], [root] if root else []
     while pending:
         node = pending.pop()
@@ -359,7 +363,7 @@ def _plan(root: _Event | None) -> tuple[str, ...]:
 
 
 def _operators(rdds: list[dict[str, Any]]) -> str:
-    """Return the operators that made a stage's RDDs, in order of execution: ``Scan parquet > Exchange``."""
+    """Return the operators that made a stage's RDDs, in order of execution, such as ``Scan parquet > Exchange``."""
     names: dict[str, None] = {}
     for rdd in sorted(rdds, key=lambda rdd: int(rdd["RDD ID"])):
         scope = str(rdd.get("Scope", ""))
@@ -387,15 +391,15 @@ _HANDLERS: dict[str, Callable[[EventTables, _Event], None]] = {
     "SparkListenerTaskEnd": EventTables._end_task,
 }
 
-#: The events that `EventTables` understands.
+#: Names of the events that `EventTables` uses.
 EVENT_NAMES = frozenset(_HANDLERS)
 _OUTCOMES = {"Success": TaskOutcome.SUCCESS, "TaskKilled": TaskOutcome.KILLED}
 
 
 def measured_runs(tables: EventTables) -> pd.DataFrame:
-    """Return every run of a task that ended, in order of launch.
+    """Return a table with a row per task run that ended, in order of launch.
 
-    Columns beside those of `EventTables.task_runs`: duration_ms and cpu_ms (float64), slot, wave and level (int64); see
+    Columns besides `EventTables.task_runs`: duration_ms and cpu_ms (float64), slot, wave and level (int64); see
     `workloads.spark.query.SparkQuery`.
     """
     runs = tables.task_runs().sort_values("launch_ms", kind="stable", ignore_index=True)
@@ -407,14 +411,14 @@ def measured_runs(tables: EventTables) -> pd.DataFrame:
 
 
 def successful_tasks(runs: pd.DataFrame) -> pd.DataFrame:
-    """Return a row for each task, its first successful run, in order of launch."""
+    """Return a table with a row per task, its first successful run, in order of launch."""
     succeeded = runs[runs["outcome"] == TaskOutcome.SUCCESS].sort_values("finish_ms", kind="stable")
     first = succeeded.drop_duplicates(["stage_id", "partition"])
     return first.sort_values("launch_ms", kind="stable", ignore_index=True)
 
 
 def _slots_and_waves(runs: pd.DataFrame, num_slots: list[int]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Assign each run to the slot of its executor that became free last, since the driver refills a slot at once."""
+    """Assign each run to the slot of its executor that became free last, as the driver refills a slot at once."""
     busy_until = [[-1] * count for count in num_slots]
     seen: set[tuple[int, int, int]] = set()
     slot_of = np.zeros(len(runs), dtype=np.int64)
@@ -435,12 +439,12 @@ def _slots_and_waves(runs: pd.DataFrame, num_slots: list[int]) -> tuple[NDArray[
 
 
 def _levels(runs: pd.DataFrame, tables: EventTables) -> NDArray[np.int64]:
-    """Return how many slots the application held when each run was launched, at least 1."""
+    """Return the number of slots that the application held when each run was launched, at least 1, int64 [runs]."""
     launch = runs["launch_ms"].to_numpy()
     first_launch = runs.groupby("executor")["launch_ms"].min()
     held = np.zeros(len(runs), dtype=np.int64)
     for executor in tables.executors.values():
-        # An executor without an event of its registration joined at its first task.
+        # An executor without a registration event joined at its first task.
         joined = np.nanmin([executor.registered_ms, first_launch.get(executor.place, np.inf)])
         held += tables.num_slots(executor) * ((launch >= joined) & ~(launch >= executor.removed_ms))
     return np.maximum(held, 1)

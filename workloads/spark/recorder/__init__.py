@@ -1,1 +1,1 @@
-"""Record TPC-H on a real Spark cluster: ``python -m workloads.spark.recorder``."""
+"""Record TPC-H queries on a real Spark cluster: ``python -m workloads.spark.recorder``."""

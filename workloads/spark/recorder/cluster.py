@@ -1,7 +1,7 @@
-"""A real Spark standalone cluster on loopback: one master, and a worker for each one-core executor slot.
+"""Real Spark standalone cluster on loopback: one master, and a worker for each one-core executor slot.
 
-Since every slot has its own worker, it can be bound to one core of the machine: the compiler and garbage collector
-of an executor then slow down that executor only.
+As every slot has its own worker, it can be bound to one core of the machine: the compiler and garbage collector of an
+executor then only slow down this executor.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Self
@@ -29,7 +29,7 @@ __all__ = ["StandaloneCluster", "free_port", "java_version", "spark_home", "star
 MIN_JAVA = 17
 _START_TIMEOUT_S = 60.0
 
-# Times in ms since the epoch: only the driver's log has the time when an executor was granted.
+# With times in ms since the epoch: only the driver's log has the time when an executor was granted.
 _LOGGING = """\
 rootLogger.level = warn
 rootLogger.appenderRef.stderr.ref = stderr
@@ -50,7 +50,7 @@ logger.decima.level = info
 
 
 def java_version() -> str:
-    """Return the version of the Java that Spark will use, such as ``17.0.15``.
+    """Return the version of the Java that Spark uses, such as ``17.0.15``.
 
     Raises:
         RecorderError: Java is not installed, or too old.
@@ -87,7 +87,7 @@ def free_port() -> int:
 
 @dataclass
 class StandaloneCluster:
-    """A cluster as a context manager, which stops all its processes at the end, also on Ctrl-C.
+    """Standalone cluster as a context manager, which stops all its processes at the end, also on Ctrl-C.
 
     Args:
         folder: folder of configuration, logs and scratch files; emptied at the start.
@@ -95,10 +95,10 @@ class StandaloneCluster:
         slot_memory_mb: memory of a slot, MB.
         pin: bind slot i to core i of the machine (modulo the number of cores).
         workers: number of workers, which share the slots evenly; by default one for each slot.
-        settings: entries of ``spark-defaults.conf`` beside ``spark.master``.
+        settings: entries of ``spark-defaults.conf`` besides ``spark.master``.
 
     Raises:
-        RecorderError: on entry: no Java, no pyspark, or a process that does not start.
+        RecorderError: on entry: Java or pyspark is not installed, or a process does not start.
     """
 
     folder: Path
@@ -134,11 +134,11 @@ class StandaloneCluster:
 
     @property
     def events_folder(self) -> Path:
-        """Folder of the applications' event logs."""
+        """Folder of the event logs of applications."""
         return self.folder / "events"
 
     def environment(self) -> dict[str, str]:
-        """Return environment variables for every process of Spark, including drivers."""
+        """Return environment variables for all processes of Spark, including drivers."""
         return {
             **os.environ,
             "SPARK_HOME": str(spark_home()),
@@ -151,7 +151,7 @@ class StandaloneCluster:
         }
 
     def stop(self) -> None:
-        """Stop the workers with their executors, and the master."""
+        """Stop the workers with their executors, then the master."""
         while self._processes:
             stop_process(self._processes.pop())
 
@@ -173,17 +173,10 @@ class StandaloneCluster:
                 "Successfully registered with master",
             )
 
-    def _start(
-        self,
-        name: str,
-        java_class: str,
-        arguments: list[str],
-        sign_of_life: str,
-        prefix: Sequence[str] = (),
-    ) -> None:
-        """Start a program of Spark and wait for a line in its log; ``prefix`` is the beginning of the command."""
+    def _start(self, name: str, java_class: str, arguments: list[str], sign_of_life: str) -> None:
+        """Start a program of Spark, and wait for a line in its log that contains ``sign_of_life``."""
         log = self.folder / "logs" / f"{name}.log"
-        command = [*prefix, str(spark_home() / "bin" / "spark-class"), java_class, *arguments]
+        command = [str(spark_home() / "bin" / "spark-class"), java_class, *arguments]
         process = start_process(command, log, self.environment())
         self._processes.append(process)
         deadline = time.monotonic() + _START_TIMEOUT_S
@@ -197,10 +190,12 @@ class StandaloneCluster:
 def start_process(
     command: list[str], log: Path, environment: dict[str, str], *, piped: bool = False
 ) -> subprocess.Popen[bytes]:
-    """Start a process in its own session, so that Ctrl-C reaches only this process, which stops others in order.
+    """Start a process in its own session, so that Ctrl-C only reaches this process, which stops others in order.
 
     Args:
+        command: the command line.
         log: file for stderr, and for stdout unless it is piped.
+        environment: environment variables.
         piped: use pipes for stdin and stdout.
     """
     with log.open("wb") as file:

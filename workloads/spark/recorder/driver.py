@@ -1,8 +1,8 @@
-"""The driver of one recorded application: a process that runs one query for `workloads.spark.recorder`.
+"""Driver of one recorded application: a process that runs one query for `workloads.spark.recorder`.
 
-It writes JSON lines to the recorder. When its JVM is up, it writes ``{"state": "ready"}`` and waits for a line. Then
-it registers with the cluster, runs the query and writes its measurements. So many drivers can be prepared in advance,
-and measurements do not include the start of a JVM.
+The driver writes JSON lines to the recorder. When its JVM is up, it writes ``{"state": "ready"}`` and waits for a line.
+Then it registers with the cluster, runs the query and writes its measurements. So many drivers can be prepared in
+advance, and measurements do not include the start of a JVM.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ __all__ = ["main"]
 
 
 def main(arguments: list[str]) -> int:
-    """Run the application that is described by a JSON file, the only argument.
+    """Run the application that a JSON file, the only argument, describes.
 
-    Keys of the file: conf (Spark's settings), tables (folder of parquet files), description and text (of the query).
+    Keys of the file: conf (Spark's settings), tables (folder of parquet files), description and text of the query.
     """
-    # Spark and its JVM may write to stdout, so the recorder's channel is another descriptor.
+    # Spark and its JVM may write to stdout, so the recorder's channel gets another descriptor.
     channel = os.fdopen(os.dup(1), "w", buffering=1, encoding="utf-8")
     os.dup2(2, 1)
     application = json.loads(Path(arguments[0]).read_text(encoding="utf-8"))
@@ -35,13 +35,13 @@ def main(arguments: list[str]) -> int:
     SparkContext._ensure_initialized(conf=conf)
     print(json.dumps({"state": "ready"}), file=channel)
     if not sys.stdin.readline():
-        return 1  # the recorder is gone
+        return 1  # the recorder has ended
     print(json.dumps({"state": "done", **_run(conf, application)}), file=channel)
     return 0
 
 
 def _run(conf: Any, application: dict[str, Any]) -> dict[str, Any]:
-    """Open a session, run the query, close; return measurements: times in s, clock times since the epoch."""
+    """Open a session, run the query and close; return the measurements: times in s, clock times since the epoch."""
     from pyspark.sql import SparkSession
 
     opened = time.time()
@@ -91,7 +91,7 @@ def _cpu_seconds(application_id: str) -> dict[str, float]:
         try:
             used = process.cpu_times()
         except psutil.Error:
-            continue  # it ended meanwhile
+            continue  # the process has ended meanwhile
         seconds += used.user + used.system
     return {"busy_cpu_s": busy, "our_cpu_s": seconds, "steal_s": steal}
 

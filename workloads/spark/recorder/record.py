@@ -2,15 +2,16 @@
 
     python -m workloads.spark.recorder --scale-factors 0.5,1,2 --executors 1,2 --runs 2 --out DIR
 
-Every query is an application of its own, with new executors, and begins when all of them have registered.
-Adaptive execution and broadcast joins are off, and the numbers of tasks depend on the data only, so that all
-runs of a query have the same DAG, as in the profiles that Decima's authors published.
+Every query is an application of its own, with new executors, and begins when all executors have registered. Adaptive
+execution and broadcast joins are off, and numbers of tasks depend on the data only, so that all runs of a query have
+the same DAG, as in the profiles that Decima's authors published.
 
 With ``--mixtures`` several applications share the cluster, submitted at given times. An application may hold
-``--mixture-executors``: if that is all executors, the cluster runs one application after the other, first come,
-first served; if fewer, applications run side by side.
+``--mixture-executors``: if this is all executors, the cluster runs one application after the other, first come, first
+served; if fewer, applications run side by side.
 
-The machine should be idle. Run the command again to continue after a stop. Needs the extra ``[spark]`` and Java 17.
+The machine should be idle. Run the command again to continue after an interruption. Needs the extra ``[spark]`` and
+Java 17.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ class Mixture:
     Args:
         name: name of the mixture; a part of the applications' names.
         applications: applications in order of submission.
-        submit_s: time of each submission, s, ascending from 0.
+        submit_s: submission time of each application, s, ascending from 0.
     """
 
     name: str
@@ -68,7 +69,7 @@ def single_runs(
     layouts: Sequence[Layout],
     repetitions: int,
 ) -> list[Application]:
-    """List applications that run alone: all combinations of the arguments, once before any is repeated."""
+    """List applications that run alone: all combinations of the arguments, each once before any is repeated."""
     rounds = itertools.product(range(1, repetitions + 1), scale_factors, layouts, executors, queries)
     return [
         Application(
@@ -94,15 +95,16 @@ def random_mixtures(
     layout: Layout,
     executors: Sequence[int],
 ) -> list[Mixture]:
-    """Draw mixtures of ``size`` applications, uniformly, submitted in a Poisson process.
+    """Draw mixtures of ``size`` applications uniformly, submitted in a Poisson process.
 
     Args:
-        count: number of draws; each is then recorded with every number of ``executors``.
+        count: number of draws; each draw is recorded with every number in ``executors``.
         size: number of applications in a mixture.
         mean_interval_s: mean time between submissions, s.
         seed: seed of the draws; a mixture does not depend on ``count``.
         queries: numbers of queries to draw from.
         scale_factors: scale factors to draw from.
+        layout: settings for the numbers of tasks.
         executors: maximum numbers of executors of an application.
     """
     mixtures = []
@@ -128,7 +130,7 @@ def random_mixtures(
 def record_run(
     application: Application, cluster: StandaloneCluster, *, tables: Path, logs: Path, timeout_s: float
 ) -> dict[str, Any]:
-    """Run one application alone; return its driver's measurements.
+    """Run one application alone; return the measurements of its driver.
 
     Raises:
         RecorderError: the application failed, or took too long.
@@ -141,7 +143,7 @@ def record_run(
 def record_mixture(
     mixture: Mixture, cluster: StandaloneCluster, *, tables: Path, logs: Path, timeout_s: float
 ) -> dict[str, Any]:
-    """Run applications together; all drivers are ready before the first is submitted.
+    """Run applications together; all drivers are ready before the first application is submitted.
 
     Raises:
         RecorderError: an application failed, or took too long.
@@ -241,7 +243,7 @@ def _check_programs() -> None:
 
 
 def _read_once(tables: Path) -> None:
-    """Read the tables into the page cache, so that the first run of a query is not slower than the others."""
+    """Read the tables into the page cache, so that the first run of a query is not slower than later ones."""
     for table in tables.iterdir():
         with table.open("rb") as file:
             while file.read(2**24):
@@ -297,7 +299,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _list_of(parse: Callable[[str], _T]) -> Callable[[str], list[_T]]:
-    """Return a parser of comma-separated values; argparse reports the messages of its errors."""
+    """Return a parser of comma-separated values, whose errors argparse reports."""
 
     def parse_list(text: str) -> list[_T]:
         try:
@@ -321,7 +323,7 @@ def _positive_float(text: str) -> float:
 
 
 def _queries(text: str) -> list[int]:
-    """Parse numbers and ranges of TPC-H queries."""
+    """Parse numbers and ranges of TPC-H queries, such as 1,3,5-9."""
     bounds = [part.partition("-") for part in text.split(",")]
     try:
         found = [query for first, _, last in bounds for query in range(int(first), int(last or first) + 1)]
@@ -336,26 +338,26 @@ def _file_part(layout: Layout) -> str:
     return str(layout).replace("/", "x")
 
 
-# The manifest
+# Manifest
 
 
 class Manifest:
-    """A JSON file beside the event logs, with the recordings, machine and versions.
+    """JSON file beside the event logs that lists the recordings, the machine and versions.
 
     Its content:
 
     * format: 1
-    * campaigns: one for each start of the recorder: date, command, machine, versions
+    * campaigns: one entry for each start of the recorder: date, command, machine, versions
     * runs: name -> measurements of the driver (see `workloads.spark.recorder.driver`), log, campaign
-    * mixtures: name -> number, executors, makespan_s, campaign, and applications: as a run, with ``submit_s`` and
-      ``done_s``, times of its submission and the end of its query since the first submission
+    * mixtures: name -> number of executors, makespan_s, campaign, and applications: like runs, with ``submit_s`` and
+      ``done_s``, times of the submission and of the end of the query since the first submission
     """
 
     def __init__(self, path: Path) -> None:
         """Load the file if it exists.
 
         Raises:
-            RecorderError: the file is no manifest.
+            RecorderError: the file is not a manifest.
         """
         self.path = path
         self.content: dict[str, Any] = {"format": 1, "campaigns": [], "runs": {}, "mixtures": {}}
@@ -368,7 +370,7 @@ class Manifest:
                 raise RecorderError(f"{path}: not a manifest of recordings; move it away") from None
 
     def begin_campaign(self, command: Sequence[str]) -> None:
-        """Add command, machine and versions of the next recordings."""
+        """Add command, machine and versions for the next recordings."""
         campaign = {
             "date": datetime.now(UTC).isoformat(timespec="seconds"),
             "command": shlex.join(command),
@@ -378,11 +380,11 @@ class Manifest:
         self.content["campaigns"].append(campaign)
 
     def has(self, kind: str, name: str) -> bool:
-        """Whether a run or mixture (``kind``: "runs" or "mixtures") is recorded."""
+        """Return whether a run or mixture (``kind``: "runs" or "mixtures") is recorded."""
         return name in self.content[kind]
 
     def add(self, kind: str, name: str, record: dict[str, Any]) -> None:
-        """Add a record and write the file atomically."""
+        """Add a record, and write the file atomically."""
         self.content[kind][name] = {**record, "campaign": len(self.content["campaigns"]) - 1}
         unfinished = self.path.with_name(self.path.name + ".part")
         unfinished.write_text(json.dumps(self.content, indent=1) + "\n", encoding="utf-8")

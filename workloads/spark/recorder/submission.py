@@ -31,8 +31,8 @@ class Layout:
     """Settings that determine the numbers of tasks of a query.
 
     Args:
-        split: maximum input of a task of a scan, such as ``12m``.
-        shuffle_partitions: tasks of a stage that reads shuffles.
+        split: maximum input of a scan task, such as ``12m``.
+        shuffle_partitions: number of tasks of a stage that reads shuffles.
     """
 
     split: str
@@ -40,7 +40,7 @@ class Layout:
 
     @classmethod
     def parse(cls, text: str) -> Layout:
-        """Parse a text such as ``12m/16``; raise ValueError if it has another form."""
+        """Parse a layout such as ``12m/16``; raise ValueError if the text has another form."""
         match = re.fullmatch(r"(\d+[kmg])/([1-9]\d*)", text)
         if not match:
             raise ValueError(f"a layout is written as in 12m/16, not {text!r}")
@@ -52,15 +52,15 @@ class Layout:
 
 @dataclass(frozen=True)
 class Application:
-    """One query as an application.
+    """Application that runs one query.
 
     Args:
         name: name of the application and its log.
         query: number of the query, 1 to 22.
         scale_factor: scale factor of the tables.
-        executors: maximum number of its one-core executors.
-        layout: settings for its numbers of tasks.
-        wait_for_executors: start the query when all executors have registered, else at once.
+        executors: maximum number of one-core executors.
+        layout: settings for the numbers of tasks.
+        wait_for_executors: start the query when all executors have registered; else at once.
     """
 
     name: str
@@ -71,7 +71,7 @@ class Application:
     wait_for_executors: bool
 
     def conf(self, cluster: StandaloneCluster) -> dict[str, str]:
-        """Return Spark's settings."""
+        """Return Spark's settings for the application."""
         partitions = str(self.layout.shuffle_partitions)
         return {
             "spark.master": cluster.master_url,
@@ -104,14 +104,15 @@ class Application:
 
 
 class Driver:
-    """The driver process of an application: started in advance, submitted, finished."""
+    """Driver process of an application: started in advance, submitted, finished."""
 
     def __init__(self, application: Application, cluster: StandaloneCluster, tables: Path) -> None:
-        """Start the process, without waiting for its JVM.
+        """Start the process without waiting for its JVM.
 
         Args:
-            cluster: a cluster that has been started.
-            tables: the folder of all tables.
+            application: the application to run.
+            cluster: a cluster that is running.
+            tables: folder of all tables.
         """
         self.application = application
         self._cluster = cluster
@@ -130,7 +131,7 @@ class Driver:
     @classmethod
     @contextlib.contextmanager
     def started(cls, application: Application, cluster: StandaloneCluster, tables: Path) -> Iterator[Driver]:
-        """Start a driver and wait until it is ready to be submitted; stop it at the end of the context."""
+        """Start a driver, and wait until it is ready to be submitted; stop it at the end of the context."""
         driver = cls(application, cluster, tables)
         try:
             driver._answer("ready", _READY_TIMEOUT_S)
@@ -171,7 +172,7 @@ class Driver:
         return record
 
     def _answer(self, state: str, timeout_s: float) -> dict[str, Any]:
-        """Return the driver's next message, which must have this ``state``."""
+        """Return the driver's next message, which must have the given ``state``."""
         assert self._process.stdout
         readable, _, _ = select.select([self._process.stdout], [], [], timeout_s)
         if not readable:
@@ -192,34 +193,15 @@ class Driver:
 
 # Smaller event logs
 
-_BULKY = frozenset(
-    {
-        "Accumulables",
-        "Attributes",
-        "Callsite",
-        "Classpath Entries",
-        "Details",
-        "Hadoop Properties",
-        "JVM Information",
-        "Log Urls",
-        "Metrics Properties",
-        "Storage Level",
-        "System Properties",
-        "Task Executor Metrics",
-        "Updated Blocks",
-        "details",
-        "modifiedConfigs",
-        "physicalPlanDescription",
-        "sparkPlanInfo",
-    }
-)
+_BULKY = frozenset({
+    "Accumulables", "Attributes", "Callsite", "Classpath Entries", "Details", "Hadoop Properties", "JVM Information",
+    "Log Urls", "Metrics Properties", "Storage Level", "System Properties", "Task Executor Metrics", "Updated Blocks",
+    "details", "modifiedConfigs", "physicalPlanDescription", "sparkPlanInfo",
+})  # fmt: skip
 _PROPERTIES = (
-    "spark.sql.execution.id",
-    "spark.sql.execution.root.id",
-    "spark.jobGroup.id",
-    "spark.job.description",
+    "spark.sql.execution.id", "spark.sql.execution.root.id", "spark.jobGroup.id", "spark.job.description",
     "spark.scheduler.pool",
-)
+)  # fmt: skip
 
 
 def slim_event_log(source: Path, target: Path, recording: Mapping[str, Any]) -> None:
@@ -232,7 +214,7 @@ def slim_event_log(source: Path, target: Path, recording: Mapping[str, Any]) -> 
     """
     unfinished = target.with_name(target.name + ".part")
     [log] = find_event_logs(source)
-    # Without a time stamp in the header, equal logs give equal files.
+    # Without a time stamp in the gzip header, equal logs give equal files.
     with unfinished.open("wb") as file, gzip.GzipFile("", "wb", 9, file, mtime=0) as packed:
         packed.write(_line({"Event": "RunMeta", **recording}))
         for _, _, event in events(log, EVENT_NAMES, Problems(partial=False)):
@@ -246,7 +228,7 @@ def _line(event: Mapping[str, Any]) -> bytes:
 
 
 def _slim(value: Any) -> Any:
-    """Return the value without bulky entries, at any depth."""
+    """Return a value without bulky entries, at any depth."""
     if isinstance(value, list):
         return [_slim(item) for item in value]
     if not isinstance(value, dict):
