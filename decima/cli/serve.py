@@ -126,10 +126,11 @@ def serve(
 
     from decima.policy.shipped import SHIPPED
     from decima.registry import LEARNED, SchedulerError, make_scheduler
+    from decima.service.answering import Setup, run
     from decima.service.history import History
     from decima.service.log import DecisionLog
     from decima.service.pools import read_pools
-    from decima.service.running import DEFAULT_TOKEN_FILE, logging_to_stderr, read_token, run, warm_up
+    from decima.service.running import DEFAULT_TOKEN_FILE, logging_to_stderr, read_token
     from decima.service.service import Service, Watcher
     from decima.service.tls import load_certificate
     from decima.service.tokens import Token, Tokens, read_tokens
@@ -171,7 +172,6 @@ def serve(
     certificate = None if tls_cert is None or tls_key is None else (tls_cert, tls_key)
     tls = None if certificate is None else load_certificate(*certificate)
     readers = Tokens([Token.of("the token file", token)]) if tls is not None and token else tokens
-    warm_up(lambda: make_scheduler(spec))
 
     def ready(where: str) -> None:
         what = f"{spec}, in the shadow" if shadow else spec
@@ -204,17 +204,19 @@ def serve(
                 page.listen, http, host, lambda at: click.echo(f"page: {at}"), readers, certificate
             )
             watchers.append(page)
-        service = Service(
-            lambda: make_scheduler(spec),
+        new_scheduler = partial(make_scheduler, spec)
+        make_service = partial(
+            Service,
+            new_scheduler,
             known,
             token=token,
             tokens=tokens,
             pools=None if pools is None else pools.tenants,
             shadow=shadow,
             slots=slots,
-            watchers=watchers,
         )
-        asyncio.run(run(service, address, host, ready, beside, tls))
+        setup = Setup(make_service, new_scheduler, address, host, certificate, json_logs)
+        asyncio.run(run(setup, ready, watchers, beside))
 
 
 @contextmanager

@@ -25,7 +25,7 @@ from workloads.arrivals import WorkPrior
 from workloads.errors import DecimaError
 from workloads.job import JobProfile, StageProfile, TaskDurations, WorkloadError
 
-__all__ = ["LiveJob", "LiveJobs", "QuestionError", "check_question"]
+__all__ = ["LiveJob", "LiveJobs", "QuestionError", "check_question", "estimated_profile"]
 
 #: Jobs that arrive within this time after a batch's first job belong to the batch, ms: threads submit in sequence.
 TOGETHER_MS = 1000.0
@@ -331,13 +331,13 @@ def _reported_profile(job: Job, future: Sequence[_FutureStage]) -> JobProfile:
     }
     tasks = (*(max(each.tasks, 1) for each in job.stages), *(max(each.tasks, 1) for each in future))
     try:
-        return _profile(tasks, tuple(sorted(edges)))
+        return estimated_profile(tasks, tuple(sorted(edges)))
     except WorkloadError as error:
         raise QuestionError(f"job {job.id!r}: {error}") from None
 
 
 @lru_cache(maxsize=2_000)
-def _profile(tasks: tuple[int, ...], edges: tuple[tuple[int, int], ...]) -> JobProfile:
+def estimated_profile(tasks: tuple[int, ...], edges: tuple[tuple[int, int], ...]) -> JobProfile:
     """Return the same profile object for equal stages and edges."""
     return JobProfile(
         "estimated",
@@ -347,4 +347,4 @@ def _profile(tasks: tuple[int, ...], edges: tuple[tuple[int, int], ...]) -> JobP
 
 
 #: Placeholder of a job that has no profile yet.
-_NO_PROFILE = _profile((1,), ())
+_NO_PROFILE = estimated_profile((1,), ())

@@ -1,7 +1,7 @@
 """The live page: jobs and their DAGs, executors by job, last decisions. One HTML file, updated by server-sent events.
 
-The web server has its own thread and event loop, so that slow clients never delay an answer to a driver. While a page
-is open, the event loop that answers drivers captures each driver's state between two answers.
+The web server has its own thread and event loop, so that slow clients never delay the events of the service. While a
+page is open, the event loop that receives the events captures each driver's state between two events.
 
 Data from drivers is never used as markup: the page receives JSON and writes it to text nodes.
 """

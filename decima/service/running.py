@@ -7,19 +7,15 @@ file that belongs to another user, which may occur under sudo if it keeps ``$HOM
 
 from __future__ import annotations
 
-import asyncio
-import gc
 import itertools
 import json
 import logging
 import os
 import secrets
-import signal
-import ssl
 import stat
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractAsyncContextManager, contextmanager, nullcontext
+from contextlib import contextmanager
 from io import TextIOWrapper
 from pathlib import Path
 from typing import Any
@@ -28,12 +24,10 @@ from decima.service.driver import Driver
 from decima.service.errors import ServeError
 from decima.service.history import History
 from decima.service.protocol import Executor, Job, Stage, State
-from decima.service.server import listen
-from decima.service.service import Service
 from simulator.cluster.episode import DecidesStages
 from workloads.reading import open_regular
 
-__all__ = ["DEFAULT_TOKEN_FILE", "JsonLines", "logging_to_stderr", "read_token", "run", "warm_up"]
+__all__ = ["DEFAULT_TOKEN_FILE", "JsonLines", "logging_to_stderr", "read_token", "warm_up"]
 
 DEFAULT_TOKEN_FILE = Path("~/.decima/token")
 #: Maximum length of a token, characters.
@@ -132,36 +126,3 @@ def warm_up(make_scheduler: Callable[[], DecidesStages]) -> None:
     executors = tuple(Executor(id=str(number), slots=1, running=number % 2, job="0") for number in range(4))
     state = State(type="state", seq=0, time_ms=1e5, executors=executors, jobs=jobs)
     Driver(make_scheduler(), History(), itertools.count(), itertools.count()).decide(state)
-
-
-async def run(
-    service: Service,
-    address: str,
-    host: str,
-    ready: Callable[[str], None],
-    beside: Callable[[], AbstractAsyncContextManager[object]] = nullcontext,
-    tls: ssl.SSLContext | None = None,
-) -> None:
-    """Serve until SIGTERM or SIGINT.
-
-    Args:
-        service: answers drivers.
-        address: see ``listen``.
-        host: see ``listen``.
-        ready: called with the address for drivers.
-        beside: returns a context manager that serves page and metrics.
-        tls: see ``listen``.
-
-    Raises:
-        ServeError: an address is in use or invalid.
-    """
-    loop, ended = asyncio.get_running_loop(), asyncio.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, ended.set)
-    # Exempt imported and compiled objects from garbage collection, which would delay an answer.
-    gc.collect()
-    gc.freeze()
-    async with beside(), listen(service, address, host, tls) as where:
-        ready(where)
-        await ended.wait()
-        logging.getLogger("decima.service").info("ending")

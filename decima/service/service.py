@@ -22,7 +22,7 @@ from simulator.cluster.episode import DecidesStages
 from workloads.attributes import Tenant
 from workloads.errors import DecimaError
 
-__all__ = ["Connected", "RefusedError", "Service", "Watcher", "one_line"]
+__all__ = ["Connected", "RefusedError", "Service", "Watcher", "notify", "one_line"]
 
 _HELLO, _STATE = TypeAdapter(Hello), TypeAdapter(State)
 #: Maximum lengths of a field path and of a text that a reason quotes, characters.
@@ -49,7 +49,7 @@ class Connected:
     Attributes:
         number: number of the connection, ascending.
         hello: first message.
-        driver: object that decides the driver's questions.
+        line: line of the last question.
         state: last question.
         decided: decisions and answer of the last question.
         took_ms: time from the question to the answer, ms.
@@ -59,7 +59,7 @@ class Connected:
 
     number: int
     hello: Hello
-    driver: Driver
+    line: bytes = b""
     state: State | None = None
     decided: Decided | None = None
     took_ms: float = 0.0
@@ -127,6 +127,7 @@ class Service:
         self._applications = (
             None if slots is None else Applications(make_scheduler(), slots, clock, self._history.prior)
         )
+        self._drivers: dict[int, Driver] = {}
         self._connections = itertools.count(1)
         self._jobs, self._ready_ranks = itertools.count(), itertools.count()
 
@@ -152,8 +153,9 @@ class Service:
                 self._tokens.count(token)
             except DeniedError as error:
                 raise RefusedError(str(error)) from None
-        connected = Connected(next(self._connections), hello, self._new_driver(hello), token=token)
-        self._notify(lambda watcher: watcher.welcomed(connected))
+        connected = Connected(next(self._connections), hello, token=token)
+        self._drivers[connected.number] = self._new_driver(hello)
+        notify(self._watchers, lambda watcher: watcher.welcomed(connected))
         return connected, Welcome(shadow=self._shadow)
 
     def answer(self, connected: Connected, line: bytes) -> Answer:
@@ -175,10 +177,10 @@ class Service:
             raise RefusedError(f"no question: {_first(error)}") from None
         if connected.state is not None and state.seq <= connected.state.seq:
             raise RefusedError(f"question {state.seq} comes after question {connected.state.seq}")
-        connected.state = state
-        self._notify(lambda watcher: watcher.asked(connected))
+        connected.line, connected.state = line, state
+        notify(self._watchers, lambda watcher: watcher.asked(connected))
         try:
-            decided = connected.driver.decide(state)
+            decided = self._drivers[connected.number].decide(state)
             if self._applications is not None and connected.hello.moves_executors:
                 target = self._applications.target(connected.hello.application, state, decided.jobs)
                 decided = replace(decided, answer=decided.answer.model_copy(update={"executors": target}))
@@ -200,7 +202,7 @@ class Service:
             exc_info=None if connected.failures else error,  # one traceback per connection
         )  # fmt: skip
         connected.failures += 1
-        connected.driver = self._new_driver(hello)
+        self._drivers[connected.number] = self._new_driver(hello)
         if self._applications is not None:
             self._applications.scheduler = self._make_scheduler()
         return Decided(Answer(seq=state.seq), (), (), state.slots, failure=failure)
@@ -214,25 +216,27 @@ class Service:
 
     def answered(self, connected: Connected) -> None:
         """Notify watchers after an answer has been sent."""
-        self._notify(lambda watcher: watcher.answered(connected))
+        notify(self._watchers, lambda watcher: watcher.answered(connected))
 
     def leave(self, connected: Connected) -> None:
         """Remove a driver that has disconnected."""
+        del self._drivers[connected.number]
         if self._applications is not None and connected.hello.moves_executors:
             self._applications.leave(connected.hello.application)
-        self._notify(lambda watcher: watcher.left(connected))
+        notify(self._watchers, lambda watcher: watcher.left(connected))
 
     def refuse(self, reason: str) -> None:
         """Notify watchers of a refusal."""
-        self._notify(lambda watcher: watcher.refused(reason))
+        notify(self._watchers, lambda watcher: watcher.refused(reason))
 
-    def _notify(self, event: Callable[[Watcher], None]) -> None:
-        """Pass an event to all watchers. An exception in a watcher is logged and never delays an answer."""
-        for watcher in self._watchers:
-            try:
-                event(watcher)
-            except Exception:
-                log.exception("%s failed", type(watcher).__name__)
+
+def notify(watchers: Sequence[Watcher], event: Callable[[Watcher], None]) -> None:
+    """Pass an event to all watchers. An exception in a watcher must not cost a driver its answer."""
+    for watcher in watchers:
+        try:
+            event(watcher)
+        except Exception:
+            log.exception("%s failed", type(watcher).__name__)
 
 
 def _first(error: ValidationError) -> str:

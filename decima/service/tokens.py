@@ -80,6 +80,10 @@ class Tokens:
         # Token bucket of each token: number of requests that are still allowed, and time of the last update, s.
         self._left = {token.name: (_burst(token), clock()) for token in tokens}
 
+    def __reduce__(self) -> tuple[type[Tokens], tuple[Sequence[Token]]]:
+        """Return a pickle. Each process counts its own requests."""
+        return Tokens, (self._tokens,)
+
     def find(self, secret: str) -> Token:
         """Return the token with this text, in a time that does not depend on the correct characters.
 

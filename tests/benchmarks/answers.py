@@ -2,7 +2,7 @@
 
 ``python -m tests.benchmarks.answers`` starts the service, busy loops, readers of page and metrics, and drivers, which
 ask in turn. A driver measures the time from its question to the answer. As root it has a high priority, so that its
-own waits for a CPU do not count. On a machine with other load, ``nice -n -15`` gives all of this priority over it.
+own waits for a CPU do not count.
 """
 
 from __future__ import annotations
@@ -21,8 +21,9 @@ from tempfile import TemporaryDirectory
 import numpy as np
 
 from decima.service.log import Answered, read_log
+from decima.service.protocol import State
 from tests.benchmarks.test_service_speed import question
-from tests.decima.service.serving import Client
+from tests.decima.service.serving import Client, a_stage
 
 #: Reads the page's state twice a second, and the metrics every second; follows the page's updates.
 READER = """
@@ -44,18 +45,20 @@ while True:
 
 @contextmanager
 def running(*command: str, **options: object) -> Iterator[subprocess.Popen[str]]:
-    """Run a program inside the block."""
-    with subprocess.Popen(command, text=True, **options) as process:  # type: ignore[call-overload]
+    """Run a program inside the block, in a session of its own, between which Linux divides the CPUs."""
+    with subprocess.Popen(command, text=True, start_new_session=True, **options) as process:  # type: ignore[call-overload]
         try:
             yield process
         finally:
             process.terminate()
 
 
-def measure(folder: Path, drivers: int, questions: int, every_s: float, busy: int, watched: bool) -> None:
+def measure(
+    folder: Path, drivers: int, questions: int, every_s: float, stages: int, busy: int, readers: int
+) -> None:
     """Print p50, p99 and maximum of the times of answers, as drivers and as the service measured them."""
     log = folder / "live.jsonl"
-    options = ["--metrics", "0", "--http", "0", "--log", str(log)] if watched else []
+    options = ["--metrics", "0", "--http", "0", "--log", str(log)] if readers else []
     command = [sys.executable, "-m", "decima", "serve", "--spark", "0", "--no-token", *options]
     random = np.random.default_rng(0)
     took_ms = []
@@ -69,16 +72,19 @@ def measure(folder: Path, drivers: int, questions: int, every_s: float, busy: in
             if found := re.fullmatch(r"serving .+ on (\S+)", line.strip()):
                 break
         assert found is not None
-        if watched:
+        for _ in range(readers):
             stack.enter_context(running(sys.executable, "-c", READER, said["page"], said["metrics"]))
         for _ in range(busy):
             stack.enter_context(running(sys.executable, "-c", "while True: pass"))
         clients = [
             stack.enter_context(Client(found[1], application=f"app-{number}")) for number in range(drivers)
         ]
-        with suppress(PermissionError):
+        with suppress(OSError):
             os.setpriority(os.PRIO_PROCESS, 0, -20)
-        lines = [question(seq).model_dump_json().encode() + b"\n" for seq in range(questions)]
+            Path("/proc/self/autogroup").write_text("-20")
+        lines = [
+            with_stages(question(seq), stages).model_dump_json().encode() + b"\n" for seq in range(questions)
+        ]
         for seq, line in enumerate(lines):
             client = clients[seq % drivers]
             time.sleep(random.exponential(every_s))
@@ -91,8 +97,18 @@ def measure(folder: Path, drivers: int, questions: int, every_s: float, busy: in
         f"{questions} questions of {len(lines[0])} bytes, {drivers} drivers, {busy} busy loops, load {load:.1f}"
     )
     show("seen by the drivers", took_ms)
-    if watched:
+    if readers:
         show("in the service", [line.took_ms for line in read_log(log) if isinstance(line, Answered)])
+
+
+def with_stages(state: State, stages: int) -> State:
+    """Add waiting stages to jobs of two stages."""
+    jobs = []
+    for place, job in enumerate(state.jobs):
+        ids = [1000 * (place + 1) + number for number in range(stages - 2)]
+        more = [a_stage(number, "waiting", 20, parents=(job.stages[1].id,)) for number in ids]
+        jobs.append(job.model_copy(update={"stages": (*job.stages, *more)}))
+    return state.model_copy(update={"jobs": tuple(jobs)})
 
 
 def show(name: str, took_ms: Sequence[float]) -> None:
@@ -115,16 +131,13 @@ def main(words: Sequence[str] | None = None) -> None:
         "--every-ms", type=float, default=15.0, help="mean time between an answer and a question"
     )
     parser.add_argument("--busy", type=int, default=2, help="number of busy loops")
-    parser.add_argument("--unwatched", action="store_true", help="no page, no metrics, no log")
+    parser.add_argument("--stages", type=int, default=2, help="stages of each of the 20 jobs of a question")
+    parser.add_argument("--readers", type=int, default=1, help="readers; 0: no page, no metrics, no log")
     given = parser.parse_args(words)
     with TemporaryDirectory() as folder:
         measure(
             Path(folder),
-            given.drivers,
-            given.questions,
-            given.every_ms / 1000,
-            given.busy,
-            not given.unwatched,
+            *(given.drivers, given.questions, given.every_ms / 1000, given.stages, given.busy, given.readers),
         )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import ssl
 from pathlib import Path
 from typing import Any
@@ -20,13 +21,13 @@ def served(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, str, str]]:
     """Capture service, address and host instead of serving."""
     calls = []
 
-    async def run(service: Any, address: str, host: str, ready: Any, beside: Any, tls: Any) -> None:
-        calls.append((service, address, host))
+    async def run(setup: Any, ready: Any, watchers: Any, beside: Any) -> None:
+        setup = pickle.loads(pickle.dumps(setup))
+        calls.append((setup.make_service(), setup.address, setup.host))
         async with beside():
             ready("HERE")
 
-    monkeypatch.setattr("decima.service.running.run", run)
-    monkeypatch.setattr("decima.service.running.warm_up", lambda make: make())
+    monkeypatch.setattr("decima.service.answering.run", run)
     return calls
 
 

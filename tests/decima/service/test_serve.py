@@ -9,9 +9,10 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 import urllib.request
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -159,7 +160,8 @@ class Crashing(PricedSrpt):
 """
 
 
-def test_a_crash_leaves_a_traceback_and_the_question(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_after_a_crash_drivers_are_answered_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The crash leaves a traceback and the question that caused it."""
     (tmp_path / "crashing.py").write_text(CRASHING)
     log = tmp_path / "log.jsonl"
     monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
@@ -170,13 +172,45 @@ def test_a_crash_leaves_a_traceback_and_the_question(tmp_path: Path, monkeypatch
             STATE.model_copy(update={"seq": 2, "time_ms": 666.0}).model_dump_json().encode() + b"\n"
         )
         assert client.is_closed()
-        _, text = process.communicate(timeout=600)
-    assert process.returncode == -signal.SIGSEGV
+        with connected_again(said["spark"]) as again:
+            assert again.ask(STATE).stages
+            status, text = end(process, signal.SIGTERM)
+    assert status == 0
     assert "Fatal Python error: Segmentation fault" in text
     assert "in decide" in text
-    *_, last = read_log(log)
-    assert isinstance(last, Question)
-    assert (last.seq, last.time_ms) == (2, 666.0)
+    assert text.count("the process that answers drivers ended (SIGSEGV) and is started again") == 1
+    lines = list(read_log(log))
+    assert [line.event for line in lines] == [
+        *("started", "welcomed", "question", "answered", "question", "left"),
+        *("welcomed", "question", "answered", "left"),
+    ]
+    crashed = lines[4]
+    assert isinstance(crashed, Question)
+    assert (crashed.seq, crashed.time_ms) == (2, 666.0)
+
+
+def connected_again(where: str) -> Client:
+    """Try to connect every 0.1 s."""
+    while True:
+        with suppress(ConnectionError):
+            return Client(where)
+        time.sleep(0.1)
+
+
+def test_a_process_that_is_killed_leaves_no_other_behind() -> None:
+    with decima_serve("--no-token", "--policy", "fifo") as (process, said), Client(said["spark"]) as client:
+        assert client.ask(STATE).stages
+        process.kill()
+        assert client.is_closed()
+        while is_open(said["spark"]):
+            time.sleep(0.1)
+
+
+def is_open(where: str) -> bool:
+    with suppress(ConnectionError):
+        Client(where).close()
+        return True
+    return False
 
 
 def test_the_unit_of_the_guide_keeps_its_token_where_drivers_look(tmp_path: Path) -> None:
