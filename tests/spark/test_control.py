@@ -96,6 +96,12 @@ def seen(server: PolicyServer, name: str) -> list[Job]:
     return [job for state in server.states for job in state.jobs if job.name == name]
 
 
+def test_a_healthy_start_only_names_the_policy(sleeper: Sleeper, server: PolicyServer) -> None:
+    """First, since the log grows."""
+    [line] = [line for line in sleeper.log().splitlines() if " spark: " in line]
+    assert f"INFO spark: policy at {server.address}" in line
+
+
 def test_jobs_run_in_the_order_that_the_policy_says(sleeper: Sleeper, server: PolicyServer) -> None:
     server.policy = ordered("before ABC", "C", "A", "B")
     assert run_behind_another(sleeper, "ABC") == "C" * 8 + "A" * 8 + "B" * 8

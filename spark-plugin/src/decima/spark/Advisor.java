@@ -21,7 +21,7 @@ import org.slf4j.LoggerFactory;
  * job ended, an executor came or went; and every second while slots are free and tasks wait. While an answer is under way Spark launches nothing, for at most {@code timeoutMs}: then it goes
  * on by the last answer, or in its own order. The answer calls for another round of offers.
  */
-final class Advisor {
+class Advisor {
   /** What to do in a round of offers. */
   enum Round { OBEY, USUAL, HOLD }
 

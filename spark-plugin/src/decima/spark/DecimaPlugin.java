@@ -93,7 +93,12 @@ public final class DecimaPlugin implements SparkPlugin {
       }
       try {
         TaskSchedulerImpl scheduler = (TaskSchedulerImpl) context.taskScheduler();
-        DecimaPool pool = new DecimaPool(context, settings, jobs, executors);
+        String failure = SelfCheck.failure(context, settings);
+        if (failure != null) {
+          leave("the self-check failed with Spark " + context.version() + ": " + failure);
+          return;
+        }
+        DecimaPool pool = new DecimaPool(context, scheduler, settings, jobs, executors);
         installed = pool;
         client = new PolicyClient(settings, token -> hello(application, token), this::policyChanged, clock);
         Mover moving = moves ? new Mover(context, settings, client, jobs, trouble) : null;
@@ -117,12 +122,24 @@ public final class DecimaPlugin implements SparkPlugin {
               settings.heartbeatMs / 4 + 1, TimeUnit.MILLISECONDS);
         }
       } catch (Throwable e) {
+        leave(e.toString());
+      }
+    }
+
+    /** Leaves the application to Spark's own scheduler. */
+    private void leave(String why) {
+      LOG.warn("not installed, Spark schedules as usual: {}", why);
+      try {
         context.listenerBus().removeListener(watcher);
         if (moves) {   // it has no executors, and nothing else would request any
           Mover.stopAllocation(context);
           Mover.requestAll(context);
         }
-        LOG.warn("not installed, Spark schedules as usual: {}", e.toString());
+        if (!settings.fair && advisor == null) {
+          Reflect.restoreFifo((TaskSchedulerImpl) context.taskScheduler());
+        }
+      } catch (Throwable e) {
+        LOG.debug("not all was restored", e);
       }
     }
 

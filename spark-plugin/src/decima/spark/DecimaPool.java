@@ -100,15 +100,16 @@ public final class DecimaPool extends Pool {
   private TaskSetManager current;
   private TaskSetManager blocked;
 
-  DecimaPool(SparkContext context, Settings settings, JobGraph jobs, Executors executors) {
-    this(context, settings, jobs, executors, own(context, settings));
+  DecimaPool(SparkContext context, TaskSchedulerImpl scheduler, Settings settings, JobGraph jobs, Executors executors) {
+    this(context, scheduler, settings, jobs, executors, own(scheduler, settings));
   }
 
   /** @param own the pool that this one replaces: the root of all pools, or the default pool */
-  private DecimaPool(SparkContext context, Settings settings, JobGraph jobs, Executors executors, Pool own) {
+  private DecimaPool(SparkContext context, TaskSchedulerImpl scheduler, Settings settings, JobGraph jobs, Executors executors,
+      Pool own) {
     super(own.name().isEmpty() ? ROOT : own.name(), own.schedulingMode(), own.minShare(), Math.max(1, own.weight()));
     this.context = context;
-    this.scheduler = (TaskSchedulerImpl) context.taskScheduler();
+    this.scheduler = scheduler;
     this.allPools = settings.allPools;
     this.nested = own.name().isEmpty();
     this.jobs = jobs;
@@ -119,8 +120,8 @@ public final class DecimaPool extends Pool {
    * Returns the pool whose order is Spark's own. If the application uses FAIR mode, that is Spark's, with the pools of its
    * fairscheduler.xml; else all jobs are in one pool.
    */
-  private static Pool own(SparkContext context, Settings settings) {
-    Pool root = ((TaskSchedulerImpl) context.taskScheduler()).rootPool();
+  private static Pool own(TaskSchedulerImpl scheduler, Settings settings) {
+    Pool root = scheduler.rootPool();
     if (settings.ownPools) {
       return settings.allPools ? root : (Pool) root.getSchedulableByName(DEFAULT);
     }
@@ -362,7 +363,7 @@ public final class DecimaPool extends Pool {
 
   private Turn turn(int place) throws ReflectiveOperationException {
     while (turns.size() <= place) {
-      turns.add(new Turn(turns.size(), Reflect.emptyTaskSet()));
+      turns.add(new Turn(turns.size(), Reflect.taskSet(-1, 0, 1)));
     }
     return turns.get(place);
   }

@@ -1,15 +1,22 @@
 package decima.spark;
 
 import java.lang.reflect.Constructor;
+import java.lang.reflect.Field;
 import java.lang.reflect.Method;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.Properties;
 import org.apache.spark.scheduler.ExecutorDecommissionInfo;
+import org.apache.spark.scheduler.FIFOSchedulableBuilder;
+import org.apache.spark.scheduler.Pool;
+import org.apache.spark.scheduler.Schedulable;
+import org.apache.spark.scheduler.SchedulingMode;
 import org.apache.spark.scheduler.ShuffleMapTask;
 import org.apache.spark.scheduler.Task;
+import org.apache.spark.scheduler.TaskSchedulerImpl;
 import org.apache.spark.scheduler.TaskSet;
 import org.apache.spark.scheduler.TaskSetManager;
+import org.apache.spark.scheduler.WorkerOffer;
 import org.apache.spark.scheduler.cluster.CoarseGrainedSchedulerBackend;
 import scala.Option;
 import scala.Tuple2;
@@ -49,20 +56,66 @@ final class Reflect {
     return out;
   }
 
-  /** A task set with one task that never runs, since TaskSetManager needs at least one. */
-  static TaskSet emptyTaskSet() throws ReflectiveOperationException {
+  /** A task set whose tasks never run; TaskSetManager needs at least one. */
+  static TaskSet taskSet(int stage, int job, int tasks) throws ReflectiveOperationException {
+    Task<?>[] all = new Task<?>[tasks];
+    for (int i = 0; i < tasks; i++) {
+      all[i] = new ShuffleMapTask(0);
+    }
     Constructor<?> made = TaskSet.class.getConstructors()[0];
     Object[] arguments = new Object[made.getParameterCount()];
     for (int i = 0; i < arguments.length; i++) {
       Class<?> type = made.getParameterTypes()[i];
-      arguments[i] = type.isArray() ? new Task<?>[] {new ShuffleMapTask(0)}
-          : type == int.class ? (Object) (i == 1 ? -1 : 0)   // the second is the stage's id
+      arguments[i] = type.isArray() ? all
+          : type == int.class ? (Object) (i == 1 ? stage : i == 3 ? job : 0)
           : type == boolean.class ? (Object) false
           : type == Properties.class ? new Properties()
           : type == Option.class ? Option.empty()
           : null;
     }
     return (TaskSet) made.newInstance(arguments);
+  }
+
+  /** Offers a scheduler the cores for this number of tasks, on an executor that need not exist. */
+  static void offer(TaskSchedulerImpl scheduler, String executor, int tasks, double cpusPerTask)
+      throws ReflectiveOperationException {
+    Constructor<?> made = WorkerOffer.class.getConstructors()[0];
+    Object[] arguments = new Object[made.getParameterCount()];
+    for (int i = 0; i < arguments.length; i++) {
+      arguments[i] = i < 2 ? executor : i == 2 ? cores(made.getParameterTypes()[i], tasks * cpusPerTask)
+          : WorkerOffer.class.getMethod("$lessinit$greater$default$" + (i + 1)).invoke(null);
+    }
+    ArrayBuffer<Object> offers = new ArrayBuffer<>();
+    APPEND.invoke(offers, made.newInstance(arguments));
+    boolean allResources = true;
+    method(TaskSchedulerImpl.class, "resourceOffers", 2).invoke(scheduler, get(offers, "toVector"), allResources);
+  }
+
+  /** A number of cores, which is a decimal from Spark 4.3 on. */
+  private static Object cores(Class<?> type, double number) {
+    return type == int.class ? (Object) (int) number : scala.math.BigDecimal$.MODULE$.apply(Double.toString(number));
+  }
+
+  /** Lets a scheduler in FAIR mode, which has no jobs yet, run all jobs in FIFO order, whatever pools they name. */
+  static void restoreFifo(TaskSchedulerImpl scheduler) throws ReflectiveOperationException {
+    Pool fifo = new Pool("default", SchedulingMode.FIFO(), 0, 1);
+    synchronized (scheduler) {
+      for (Schedulable each : scheduler.rootPool().schedulableQueue().toArray(new Schedulable[0])) {
+        scheduler.rootPool().removeSchedulable(each);
+      }
+      scheduler.rootPool().addSchedulable(fifo);
+    }
+    Field builder = TaskSchedulerImpl.class.getDeclaredField("schedulableBuilder");
+    builder.setAccessible(true);
+    builder.set(scheduler, new FIFOSchedulableBuilder(fifo));
+  }
+
+  static void stop(TaskSchedulerImpl scheduler) throws ReflectiveOperationException {
+    for (Method each : TaskSchedulerImpl.class.getMethods()) {
+      if (each.getName().equals("stop") && each.getParameterCount() <= 1) {
+        each.invoke(scheduler, each.getParameterCount() == 0 ? new Object[0] : new Object[] {0});
+      }
+    }
   }
 
   /** Marks executors: the driver makes no more offers of them; the executors are not notified. */

@@ -33,6 +33,8 @@ final class Settings {
   final boolean everyOffer;
   /** Schedule jobs that name another pool, too. */
   final boolean allPools;
+  /** Whether the application has chosen Spark's FAIR mode. */
+  final boolean fair;
   /** Order without an answer: FIFO or FAIR. */
   final String fallback;
   /** Without an answer, the order of Spark's FAIR mode with all its pools, which the application has chosen. */
@@ -58,7 +60,7 @@ final class Settings {
     sync = choice(conf, "spark.decima.mode", "async", "sync").equals("sync");
     everyOffer = choice(conf, "spark.decima.ask", "event", "offer").equals("offer");
     allPools = conf.getBoolean("spark.decima.allPools", true);
-    boolean fair = conf.get("spark.scheduler.mode", "FIFO").equalsIgnoreCase("FAIR");
+    fair = conf.get("spark.scheduler.mode", "FIFO").equalsIgnoreCase("FAIR");
     fallback = fair ? choice(conf, "spark.decima.fallback", "FAIR", "FIFO")
         : choice(conf, "spark.decima.fallback", "FIFO", "FAIR");
     ownPools = fair && fallback.equals("FAIR");
