@@ -35,7 +35,7 @@ from decima.learning.config import TRAINING, Progress, silent
 from decima.learning.metrics import IterationReport, MetricsLog, TrainingResult, Validation
 from decima.outputs import atomic_path, make_folder, uninterrupted
 from decima.policy.errors import NotFiniteError
-from decima.policy.threads import one_thread
+from decima.policy.threads import keep_memory, one_thread
 from decima.settings import DivergedError, TrainingError
 from decima.workers.pool import Workers, check_workers, make_workers, map_in_order
 from workloads.reading import read_bytes
@@ -256,6 +256,7 @@ class TrainingLoop(ABC, Generic[Config]):
         self._begun_s = time.process_time()
         with atomic_path(self.out / CONFIG) as path:
             path.write_text(f"{self._comment()}{self.config.to_yaml()}", encoding="utf-8")
+        keep_memory()
         with one_thread(), MetricsLog(self.out, self.iteration, self.METRICS) as log:
             try:
                 with closing(self._iterations()) as iterations:

@@ -31,7 +31,7 @@ __all__ = ["Evaluation", "Policy"]
 
 #: Maximum number of stages in one pass through the network with gradients. With PyTorch it limits memory to about a
 #: gigabyte; with compiled code it keeps activations in the processor's cache.
-MOST_ROWS, MOST_COMPILED_ROWS = 500_000, 8_000
+MOST_ROWS, MOST_COMPILED_ROWS = 500_000, 16_000
 
 
 @dataclass(frozen=True, eq=False)

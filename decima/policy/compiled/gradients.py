@@ -25,7 +25,7 @@ from decima.policy.compiled.layers import (
     STAGE_INPUT,
 )
 from decima.policy.compiled.network import check_graphs
-from decima.policy.compiled.passes import Pass, Rows, add, find_rows, make_pass, run, run_back, take
+from decima.policy.compiled.passes import UNSIGNED, Pass, Rows, add, find_rows, make_pass, run, run_back, take
 from simulator.compiled import ANY_ORDER, compiled, inner
 
 __all__ = ["differentiate", "evaluate"]
@@ -229,8 +229,9 @@ def _of_step(rows, step):
 
 @inner(fastmath=ANY_ORDER)
 def _add_row(source, row, target, to):
-    for place in range(target.shape[1]):
-        target[to, place] += source[row, place]
+    here, there = UNSIGNED(row), UNSIGNED(to)
+    for place in range(UNSIGNED(target.shape[1])):
+        target[there, place] += source[here, place]
 
 
 # Heads.

@@ -113,14 +113,10 @@ class Graphs(NamedTuple):
         arrays: dict[str, NDArray[Any]] = {}
         for pointer, names in _POINTERS.items():
             first = getattr(self, pointer)
-            new = np.zeros(chosen.size + 1, dtype=np.int64)
-            np.cumsum(first[chosen + 1] - first[chosen], out=new[1:])
-            arrays[pointer] = new
-            for name in names:
-                rows = getattr(self, name)
-                out = np.empty((int(new[-1]), *rows.shape[1:]), dtype=rows.dtype)
-                _select(chosen, first, new, rows, out)
-                arrays[name] = out
+            sizes = first[chosen + 1] - first[chosen]
+            arrays[pointer] = np.concatenate([[0], sizes.cumsum()])
+            rows = np.arange(arrays[pointer][-1]) + (first[chosen] - arrays[pointer][:-1]).repeat(sizes)
+            arrays |= {name: getattr(self, name).take(rows, axis=0) for name in names}
         return Graphs(**arrays)
 
 
@@ -129,15 +125,6 @@ _POINTERS = {
     "first_job": ("job_features",),
     "first_message": ("messages",),
 }
-
-
-@compiled
-def _select(chosen, first, first_new, rows, out):
-    """Copy the rows of the chosen graphs."""
-    for i in range(chosen.size):
-        start = first[chosen[i]]
-        for row in range(first_new[i + 1] - first_new[i]):
-            out[first_new[i] + row] = rows[start + row]
 
 
 class Profiles(NamedTuple):

@@ -242,8 +242,8 @@ def run_back(network, passes, part, begin, end, gradient, first, needed, total):
 @inner(fastmath=ANY_ORDER)
 def _multiply_slope(out, slope, gradient):
     """Multiply the gradient of an activation's outputs ``out`` by the activation's derivative."""
-    for row in range(out.shape[0]):
-        for column in range(out.shape[1]):
+    for row in range(UNSIGNED(out.shape[0])):
+        for column in range(UNSIGNED(out.shape[1])):
             gradient[row, column] *= LINEAR if out[row, column] > 0 else slope
 
 
@@ -264,12 +264,12 @@ def _add_products(x, gradient, total):
 @inner(fastmath=ANY_ORDER)
 def _add_block(products, gradient, sums, total):
     """Add ``products``, and the sum of the rows of ``gradient`` for the bias, to ``total``."""
-    num_in, num_out = products.shape
+    num_in, num_out = UNSIGNED(products.shape[0]), UNSIGNED(products.shape[1])
     for row in range(num_in):
         for column in range(num_out):
             total[row, column] += products[row, column]
     sums[:] = 0
-    for row in range(gradient.shape[0]):
+    for row in range(UNSIGNED(gradient.shape[0])):
         for column in range(num_out):
             sums[column] += gradient[row, column]
     for column in range(num_out):
