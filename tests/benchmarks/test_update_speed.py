@@ -1,4 +1,4 @@
-"""CPU time of PPO's update with compiled gradients against PyTorch's, on samples of the recipe ``batch``.
+"""CPU time of PPO's update as in a training, with compiled gradients and memory that is kept, against PyTorch alone.
 
 Run alone: ``pytest -n 0 -m benchmark -s tests/benchmarks/test_update_speed.py``.
 """
@@ -16,17 +16,17 @@ from decima.learning.cluster.config import read_config
 from decima.learning.cluster.ppo import PPO
 from decima.learning.cluster.rollout import plan_iteration, roll_out, start_episodes
 from decima.policy.policy import Policy
-from decima.policy.threads import one_thread
+from decima.policy.threads import keep_memory, one_thread
 
 pytestmark = pytest.mark.benchmark
 
 CONFIG = read_config("batch")
 REPEATS = 4
-#: CPU time with PyTorch over that with compiled code.
-AT_LEAST = 1.5
+#: CPU time with PyTorch alone over that of a training's update.
+AT_LEAST = 1.6
 
 
-def test_compiled_gradients_are_faster_than_those_of_pytorch() -> None:
+def test_an_update_is_faster_than_with_pytorch_alone() -> None:
     policy = Policy(CONFIG.policy.build())
     plans = [plan for group in plan_iteration(CONFIG, 0) for plan in group]
 
@@ -45,14 +45,13 @@ def test_compiled_gradients_are_faster_than_those_of_pytorch() -> None:
         )
         return time.process_time() - begun
 
-    compiled_s, torch_s = [], []
     with one_thread():
         samples = roll_out(policy, start_episodes(policy.config, CONFIG.conditions(), plans))
         advantage = np.random.default_rng(0).standard_normal(len(samples))
-        for _ in range(REPEATS):
-            compiled_s.append(update())
-            with patch.object(Policy, "_has_compiled_gradients", PropertyMock(return_value=False)):
-                torch_s.append(update())
+        with patch.object(Policy, "_has_compiled_gradients", PropertyMock(return_value=False)):
+            torch_s = [update() for _ in range(REPEATS)]
+        keep_memory()  # for the rest of the process, so PyTorch came first
+        compiled_s = [update() for _ in range(REPEATS + 1)]
     ratio = min(torch_s) / min(compiled_s)
     print(f"\n{min(compiled_s):.2f} s, with PyTorch {min(torch_s):.2f} s: {ratio:.2f} times as fast", end="")
     assert ratio >= AT_LEAST
