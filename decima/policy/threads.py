@@ -28,7 +28,7 @@ def one_thread() -> Iterator[None]:
 def keep_memory() -> None:
     """Keep freed memory in the process, where the C library is glibc; elsewhere do nothing.
 
-    By default glibc returns the memory of large arrays to the system, which must clear it before the next array uses it.
+    By default glibc returns the memory of large arrays to the system, which has to clear it for the next array.
     That took a fifth of the time of an update.
     """
     with suppress(AttributeError, OSError, TypeError):  # no glibc
