@@ -30,6 +30,8 @@ import org.slf4j.LoggerFactory;
  */
 public final class DecimaPlugin implements SparkPlugin {
   private static final Logger LOG = LoggerFactory.getLogger("decima.spark");
+  /** Interval of checks for jobs that have ended unheard. */
+  private static final int SWEEP_MS = 2_000;
 
   @Override public DriverPlugin driverPlugin() {
     return new Driver();
@@ -112,6 +114,7 @@ public final class DecimaPlugin implements SparkPlugin {
         pool.install(made);
         advisor = made;
         register(plugin.metricRegistry(), pool);
+        clock.scheduleWithFixedDelay(this::sweep, SWEEP_MS, SWEEP_MS, TimeUnit.MILLISECONDS);
         client.start();
         if (moving != null) {
           Mover.stopAllocation(context);
@@ -170,6 +173,17 @@ public final class DecimaPlugin implements SparkPlugin {
           .put("spark", context.version()).put("moves_executors", moves);
       installed.writePools(hello);
       return Advisor.bytes(hello);
+    }
+
+    /** Ends jobs whose end the listener bus has dropped. */
+    private void sweep() {
+      try {
+        if (!jobs.isEmpty() && jobs.endMissed(new Running(context))) {
+          changed();
+        }
+      } catch (Throwable e) {
+        trouble.warn("jobs could not be compared with Spark's", e);
+      }
     }
 
     private void changed() {

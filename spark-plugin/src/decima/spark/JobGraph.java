@@ -3,6 +3,7 @@ package decima.spark;
 import com.fasterxml.jackson.databind.node.ArrayNode;
 import java.util.ArrayList;
 import java.util.Comparator;
+import java.util.HashSet;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
@@ -24,8 +25,16 @@ import scala.Option;
 final class JobGraph {
   private static final Logger LOG = LoggerFactory.getLogger("decima.spark");
   private static final String[] QUERY = {"spark.sql.execution.root.id", "spark.sql.execution.id"};
+  private static final String SQL = "sql-";
   private static final int LONGEST_ID = 256;
   private static final int ENDED_QUERIES = 1000;
+
+  /** What Spark itself knows of Spark jobs and queries. */
+  interface Alive {
+    boolean sparkJob(int id);
+
+    boolean query(long id);
+  }
 
   /** By their keys. */
   private final Map<String, Job> jobs = new LinkedHashMap<>();
@@ -37,6 +46,9 @@ final class JobGraph {
       return size() > ENDED_QUERIES;
     }
   };
+
+  /** Spark jobs (by id) and queries (by key) that Spark did not know at the last call of {@link #endMissed}. */
+  private Set<Object> unknown = new HashSet<>();
 
   // ---- called by the scheduler, in the DAG scheduler's thread, so that its tables may be read
 
@@ -80,7 +92,7 @@ final class JobGraph {
   // ---- called by the listener
 
   synchronized void queryStarted(long query, String description, long timeMs, SqlPlan plan) {
-    Job job = job("sql-" + query, -1, timeMs);
+    Job job = job(SQL + query, -1, timeMs);
     job.plan = plan;
     job.submittedMs = Math.min(job.submittedMs, timeMs);
     if (job.name == null && description != null && !description.isEmpty()) {
@@ -89,7 +101,7 @@ final class JobGraph {
   }
 
   synchronized void queryEnded(long query) {
-    String key = "sql-" + query;
+    String key = SQL + query;
     endedQueries.put(key, true);
     Job job = jobs.get(key);
     if (job != null && job.sparkJobs.isEmpty()) {
@@ -102,7 +114,7 @@ final class JobGraph {
     if (job != null) {
       job.ended(sparkJob);
       String key = job.key;
-      if (job.sparkJobs.isEmpty() && (!key.startsWith("sql-") || endedQueries.containsKey(key))) {
+      if (job.sparkJobs.isEmpty() && (!key.startsWith(SQL) || endedQueries.containsKey(key))) {
         forget(key, job);
       }
     }
@@ -115,6 +127,32 @@ final class JobGraph {
       node.timed++;
       node.totalMs += durationMs;
     }
+  }
+
+  /**
+   * Ends Spark jobs and queries whose end was not reported: Spark's listener bus drops events when a queue is full. An entry
+   * ends if Spark does not know it in two calls in a row, since Spark's table of jobs is read while another thread writes it.
+   *
+   * @return whether any has ended
+   */
+  synchronized boolean endMissed(Alive alive) {
+    Set<Object> now = new HashSet<>();
+    for (int sparkJob : new ArrayList<>(bySparkJob.keySet())) {
+      if (!alive.sparkJob(sparkJob) && now.add(sparkJob) && unknown.contains(sparkJob)) {
+        sparkJobEnded(sparkJob);
+      }
+    }
+    for (Job each : new ArrayList<>(jobs.values())) {
+      if (each.key.startsWith(SQL) && each.sparkJobs.isEmpty()) {
+        long query = Long.parseLong(each.key.substring(SQL.length()));
+        if (!alive.query(query) && now.add(each.key) && unknown.contains(each.key)) {
+          queryEnded(query);
+        }
+      }
+    }
+    boolean any = now.stream().anyMatch(unknown::contains);
+    unknown = now;
+    return any;
   }
 
   synchronized boolean isEmpty() {
@@ -165,7 +203,7 @@ final class JobGraph {
     if (properties != null) {
       for (String each : QUERY) {
         if (properties.getProperty(each) != null) {
-          return "sql-" + properties.getProperty(each);
+          return SQL + properties.getProperty(each);
         }
       }
       if (properties.getProperty("spark.jobGroup.id") != null) {
@@ -177,7 +215,7 @@ final class JobGraph {
 
   /** A user may reuse a name after the job has ended: the id of the first Spark job makes it unique. */
   private static String unique(String key, int sparkJob) {
-    if (key.startsWith("sql-") || key.startsWith("job-")) {
+    if (key.startsWith(SQL) || key.startsWith("job-")) {
       return key;
     }
     String suffix = "@" + sparkJob;
