@@ -1,1 +1,1 @@
-"""The command line ``decima``: one command a module, or few of one subject; ``options`` and ``console`` are shared."""
+"""The command line ``decima``: a module for each command or group, and shared ``options`` and ``console``."""

@@ -8,11 +8,7 @@ from typing import Any, Literal
 
 import click
 
-from decima.cli.conditions import (
-    conditions_named,
-    conditions_options,
-    options_without_effect,
-)
+from decima.cli.conditions import conditions_named, conditions_options, options_without_effect
 from decima.cli.console import (
     INTERRUPTED,
     PATIENCE_S,
@@ -44,20 +40,20 @@ from decima.evaluation import DEFAULT_SCHEDULERS, MOVING_DELAY, SCHEDULERS_THAT_
 
 DEFAULT = click.core.ParameterSource.DEFAULT
 MEASURED_DELAY = (
-    "Executors take {delay_s:g} s to move to another job, as {workload} says that they took to start. Where the jobs "
-    "share one application, they take none: --moving-delay 0."
+    "Executors take {delay_s:g} s to move to another job, their start-up time in {workload}. If the jobs share one "
+    "application, executors move without delay: --moving-delay 0."
 )
-#: Errors of estimates in the event logs in recordings/first, as ``decima workload import spark`` measures them.
+#: Estimation errors in the event logs in recordings/first, as measured by ``decima workload import spark``.
 RECORDED_ERRORS = {"job_error": 0.196, "stage_error": 0.103, "task_count_error": 0.173}
-#: Schedulers that are compared with these errors, too, if no options but ``BESIDE`` are given.
+#: Schedulers of a second comparison with these errors, which runs if only options of ``BESIDE`` are given.
 WITH_ERRORS = ("priced-srpt", "adaptive-srpt", "decima")
 BESIDE = {
     *("seeds", "seed", "training", "workers"),
     *("json_file", "csv_file", "report_file", "trace_file", "animation_file", "out"),
 }
 ERRORS_NOTE = (
-    "Second table: the same batches, but estimates have errors as in Spark's event logs (in recordings/first); vs best "
-    "is the difference from {best}. The policy {policy} was trained with exact estimates."
+    "Second table: the same batches with estimation errors as in Spark's event logs (in recordings/first); vs best is "
+    "the difference from {best}. The policy {policy} was trained with exact estimates."
 )
 
 
@@ -67,24 +63,26 @@ ERRORS_NOTE = (
     "--schedulers",
     "scheduler_names",
     metavar="A,B,..",
-    help="Schedulers to compare: names of 'decima schedulers', or module:Class for your own.  "
-    f"[default: {DEFAULT_SCHEDULERS}; with --classes {SCHEDULERS_THAT_PACK}; decima where a shipped policy fits; "
+    help="Schedulers to compare: names of 'decima schedulers', or module:Class for a custom scheduler.  "
+    f"[default: {DEFAULT_SCHEDULERS}; with --classes {SCHEDULERS_THAT_PACK}; decima if a shipped policy fits; "
     "rules for the objective, if there are any]",
 )
 @click.option(
     "--checkpoint",
     type=FILE,
-    help="Compare decima too, with the policy in this file.  [default: a shipped policy, by workload and arrivals]",
+    help="Also compare decima with the policy in this file.  [default: a shipped policy, by workload and arrivals]",
 )
 @click.option(*SEEDS, "seeds", type=AT_LEAST_ONE, default=20, help="Number of experiments.")
 @click.option(
     "--seed",
     type=SEED,
     default=0,
-    help="Seed of the first experiment, or number of its window.",
+    help="Seed of the first experiment, or with --window the number of its window.",
 )
-@guarantee_options("each scheduler, which is compared with and without")
-@click.option("--training", type=AT_LEAST_ONE, default=6, help="Sequences to tune weighted-fair on.")
+@guarantee_options("each scheduler, which is compared with and without guarantees")
+@click.option(
+    "--training", type=AT_LEAST_ONE, default=6, help="Number of sequences for the tuning of weighted-fair."
+)
 @click.option(
     "--show",
     type=MetricNames(),
@@ -92,28 +90,28 @@ ERRORS_NOTE = (
     help="Columns of the table, with intervals: mean, p50, p95, p99, makespan, slowdown, worst-slowdown, weighted (mean"
     " JCT by weight), misses (share of missed deadlines), tardiness, unfairness, jain (between tenants), hours (of "
     "executors), energy (kWh), carbon (g, or the price), utilised, load, unused; with guarantees also overruled "
-    "(decisions), late (jobs), latest (JCT over that under fair sharing), lateness, below-floor and above-ceiling. The "
-    "first one decides which scheduler is the best.",
+    "(decisions), late (jobs), latest (JCT over JCT under fair sharing), lateness, below-floor and above-ceiling. The "
+    "first column determines the best scheduler.",
 )
 @click.option(
     "--objective",
     type=MetricNames(with_signal=True),
     metavar="NAME",
-    help="The same as NAME before the other columns of --show, which is mean by default: it decides which scheduler is "
-    "the best, and decima is a policy that was trained for it where one fits. carbon:FILE also gives --carbon FILE.",
+    help="First column, before those of --show (by default mean). It determines the best scheduler, and decima is a "
+    "policy trained for this objective, if one fits. carbon:FILE also sets --carbon FILE.",
 )
 @click.option(
     "--by",
     cls=SecondaryOption,
     type=click.Choice(["query", "tenant"]),
-    help="Show the mean JCT of each query's or tenant's jobs too.",
+    help="Also show the mean JCT of each query's or tenant's jobs.",
 )
 @click.option(
     "--csv",
     "csv_file",
     cls=SecondaryOption,
     type=PATH,
-    help="Write all jobs under all schedulers to this file.",
+    help="Write the results of all jobs under all schedulers to this CSV file.",
 )
 @click.option(
     "--report",
@@ -159,9 +157,9 @@ def compare(
     """Compare schedulers on the same job sequences with the same task noise.
 
     Shows the mean job completion time (JCT) with its 95 % confidence interval, the p95 JCT, the slowdown (JCT over the
-    job's time alone), the utilisation, and the difference of the mean JCT from that of the best heuristic, which is the
-    best scheduler that is not learned, your own included. Saves pictures of schedules and results. Ctrl-C ends it early
-    and keeps the finished experiments.
+    job's time alone), the utilisation, and the difference of the mean JCT from that of the best heuristic (the best
+    scheduler that is not learned, including custom schedulers). Saves pictures of schedules and results. Ctrl-C ends
+    the comparison early and keeps the finished experiments.
     """
     from decima.evaluation.comparison import Comparison, run_comparisons
     from decima.evaluation.options import choose_schedulers, make_conditions
@@ -185,7 +183,7 @@ def compare(
         show=metrics,
         guarantees=guarantees,
     )
-    # Without options, the same batches with wrong estimates show what learning gains there.
+    # Without options, a second comparison of the same batches shows the gain of learning with estimation errors.
     given = {name for name in context.params if context.get_parameter_source(name) is not DEFAULT}
     comparisons = [comparison]
     if given <= BESIDE and chosen.policy is not None:
@@ -242,14 +240,14 @@ def compare(
 
 
 def on_compile(update: OnProgress, done: int, total: int) -> None:
-    """Say that code is compiled, and show how far it is; see ``compile_parts``."""
+    """Print that code is being compiled, and show the progress of the compilation; see ``compile_parts``."""
     if done == 0:
         print_line("Compiling the simulator and the schedulers, once after an installation.", err=True)
     update("Compiling", done, total)
 
 
 def take_signal(objective: str | None, options: dict[str, Any]) -> str | None:
-    """Return the objective without a signal; one behind ``carbon:`` becomes the option ``--carbon``."""
+    """Return the objective without a signal; a signal after ``carbon:`` becomes the option ``--carbon``."""
     names = [] if objective is None else objective.split(",")
     for place, name in enumerate(names):
         metric, colon, signal = name.partition(":")
@@ -262,7 +260,7 @@ def take_signal(objective: str | None, options: dict[str, Any]) -> str | None:
 
 @click.command()
 def schedulers() -> None:
-    """List the schedulers that come with the project."""
+    """List the built-in schedulers."""
     from rich.table import Table
 
     from decima.evaluation.options import scheduler_summaries

@@ -28,55 +28,54 @@ from decima.evaluation import MOVING_DELAY
 if TYPE_CHECKING:
     from decima.evaluation.conditions import Conditions
 
-#: Options of ``knowledge_options``, by the names of the fields of ``Knowledge``.
-#: Options of ``carbon_options``.
+#: Names of the options of ``carbon_options``, and of ``knowledge_options`` (fields of ``Knowledge``).
 CARBON = ("carbon", "carbon_start", "executor_watts", "idle_watts")
 KNOWLEDGE = ("job_error", "stage_error", "task_count_error", "unknown")
 
 
 def conditions_options() -> Option:
-    """Options for cluster and jobs; see ``conditions_named``."""
+    """Return the options for cluster and jobs; see ``conditions_named``."""
     return with_options(
         workload_options(),
         drawn_jobs_options(),
         click.option(
             "--classes",
             metavar="COUNTxMEMORY,..",
-            help="Executors of several classes instead, such as 25x0.5,25x1; COUNTxCPU:MEMORY if they have another "
-            "number of cores than one.",
+            help="Executors of several classes instead, such as 25x0.5,25x1; COUNTxCPU:MEMORY for executors with "
+            "another number of cores than one.",
         ),
         click.option(
             "--memory-demand",
             type=click.Choice(["own", "uniform"]),
             default="own",
-            help="Memory demand of tasks: that of the workload, or for each stage a number drawn from (0, 1].",
+            help="Memory demand of tasks: the workload's own, or uniformly drawn from (0, 1] for each stage.",
         ),
         click.option(
             "--moving-delay",
             type=NOT_NEGATIVE,
-            help="Seconds that an executor needs to move to another job.  [default: as measured in a workload file "
+            help="Delay of an executor that moves to another job, seconds.  [default: as measured in a workload file "
             f"from event logs; else {MOVING_DELAY:g}]",
         ),
         click.option(
             "--semantics",
             type=click.Choice(["paper", "decima-sim", "trace", "spark"]),
             default="paper",
-            help="Semantics of the simulator: of the Decima paper, or of its published simulator; trace: as the paper, "
-            "but no executor waits for a stage that is not ready; spark: as trace, and executors are offered after "
-            "each task, as Spark does.",
+            help="Semantics of the simulator: of the Decima paper, or of its published simulator; trace: like paper, "
+            "but no executor waits for a stage that is not ready; spark: like trace, and executors are offered after "
+            "each task, as in Spark.",
         ),
         click.option(
             "--window",
             type=ABOVE_ZERO,
             metavar="SECONDS",
-            help="Cut the jobs of a workload file into windows of this length; each experiment is the next window that "
-            "has jobs.  [default: each experiment has all jobs]",
+            help="Split the jobs of a workload file into windows of this length; each experiment is the next window "
+            "with jobs.  [default: each experiment has all jobs]",
         ),
         click.option(
             "--drift",
             metavar="AT:RATE[:WORKLOAD]",
-            help="Change of Poisson arrivals: from AT seconds on, RATE times as many jobs arrive per time, drawn from "
-            "WORKLOAD (any form of --workload) if it is given.",
+            help="Change of Poisson arrivals: from AT seconds on, the arrival rate is multiplied by RATE, and jobs are "
+            "drawn from WORKLOAD (any form of --workload) if it is given.",
         ),
         attributes_options(),
         knowledge_options(),
@@ -87,7 +86,7 @@ def conditions_options() -> Option:
             cls=SecondaryOption,
             type=click.Choice(["compiled", "simpy"]),
             default="compiled",
-            help="Simulator: compiled, or readable, which is slower and has the same results.",
+            help="Simulator: compiled, or the readable reference in SimPy, which is slower and has the same results.",
         ),
     )
 
@@ -96,94 +95,97 @@ SLACK, WEIGHTS = Numbers("one slack or two, such as 3 or 2,4"), Numbers("weights
 
 
 def attributes_options() -> Option:
-    """Options for drawn attributes of jobs."""
+    """Return the options for randomly drawn attributes of jobs."""
     return with_options(
         click.option(
             "--deadlines",
             type=SLACK,
             metavar="SLACK[,MOST]",
-            help="Give each job a deadline: SLACK times its time alone after its arrival; with MOST, a slack "
-            "drawn between both.  [default: deadlines of the workload file]",
+            help="Deadline of each job: arrival plus SLACK times the job's time alone; with MOST, the slack is drawn "
+            "between both.  [default: deadlines of the workload file]",
         ),
         click.option(
             "--tenants",
             type=AT_LEAST_ONE,
             metavar="N",
-            help="Draw the tenant of each job from N.  [default: tenants of the workload file]",
+            help="Draw the tenant of each job from N tenants.  [default: tenants of the workload file]",
         ),
         click.option(
             "--weights",
             type=WEIGHTS,
             metavar="A,B,..",
-            help="Draw the weight of each job from these, such as 1,4,16.  [default: weights of the workload file]",
+            help="Draw the weight of each job from a list, such as 1,4,16.  [default: weights of the workload file]",
         ),
     )
 
 
 def knowledge_options() -> Option:
-    """Options for errors of the estimates that schedulers see; names are the fields of ``Knowledge``."""
+    """Return the options for errors of the schedulers' estimates; names are the fields of ``Knowledge``."""
     measured = "  [default: as measured in a workload file from event logs; else 0]"
     return with_options(
         click.option(
             "--job-error",
             type=LOG_ERROR,
             metavar="SIGMA",
-            help="Error of the task times that schedulers see: a log-normal factor of each job. SIGMA is the standard "
-            f"deviation of its logarithm; at 0.5, one job in six is off by a factor of two.{measured}",
+            help="Error of estimated task times: a log-normal factor for each job. SIGMA is the standard deviation of "
+            f"its logarithm; at 0.5, the times of one job in six are wrong by a factor of two or more.{measured}",
         ),
         click.option(
-            "--stage-error", type=LOG_ERROR, metavar="SIGMA", help=f"The same for each stage.{measured}"
+            "--stage-error",
+            type=LOG_ERROR,
+            metavar="SIGMA",
+            help=f"Error of estimated task times: a log-normal factor for each stage.{measured}",
         ),
         click.option(
             "--task-count-error",
             type=LOG_ERROR,
             metavar="SIGMA",
-            help=f"The same for the number of tasks of each stage, until the stage is ready.{measured}",
+            help=f"Error of the estimated number of tasks of each stage, until the stage is ready.{measured}",
         ),
         click.option(
             "--unknown",
             type=SHARE,
             metavar="SHARE",
-            help="Share of jobs without history, 0 to 1: schedulers see the workload's typical task time.  "
+            help="Share of jobs without history, 0 to 1; their estimate is the workload's typical task time.  "
             "[default: 0]",
         ),
     )
 
 
 def faults_options() -> Option:
-    """Options for faults of a cluster; see ``faults_named``."""
+    """Return the options for faults of a cluster; see ``faults_named``."""
     return with_options(
         click.option(
             "--executor-lifetime",
             type=ABOVE_ZERO,
             metavar="SECONDS",
-            help="Mean time until an executor is lost, with the task that it runs; exponential.  [default: as measured "
-            "in a workload file from event logs; else never]",
+            help="Mean time until an executor and its running task are lost; exponential.  [default: as measured in a "
+            "workload file from event logs; else never]",
         ),
         click.option(
             "--executor-return",
             type=ABOVE_ZERO_OR_NEVER,
             metavar="SECONDS|never",
             default=60.0,
-            help="Mean time until a lost executor is replaced; exponential. never: it is not replaced.",
+            help="Mean time until a lost executor is replaced; exponential. never: no replacement.",
         ),
         click.option(
             "--capacity",
             type=FILE,
             metavar="FILE",
-            help="Number of executors over time: lines of a time in seconds and a number.",
+            help="File of the number of executors over time: each line has a time in seconds and a number.",
         ),
         click.option(
             "--lost-output",
             is_flag=True,
-            help="Outputs of finished tasks are lost with their executor; the tasks run again if a stage needs them, "
-            "as in Spark without an external shuffle service.",
+            help="Outputs of finished tasks are lost with their executor, and the tasks run again if a stage needs "
+            "their outputs, as in Spark without an external shuffle service.",
         ),
         click.option(
             "--task-failures",
             type=SHARE,
             metavar="P",
-            help="Probability that a run of a task fails; the task runs again, and its fourth failure fails its job.  "
+            help="Probability that a run of a task fails. The task runs again; after four failures its job fails.  "
             "[default: as measured in a workload file from event logs; else 0]",
         ),
         click.option(
@@ -196,15 +198,15 @@ def faults_options() -> Option:
             is_flag=False,
             flag_value="0.75:1.5",
             metavar="[QUANTILE:MULTIPLIER]",
-            help="Copy tasks that run long to idle executors of their job, as Spark does: when QUANTILE of the tasks "
-            "of a stage have finished, those that have run for MULTIPLIER times the median, and 100 ms. Without a "
+            help="Copy slow tasks to idle executors of their job, as in Spark: after QUANTILE of a stage's tasks have "
+            "finished, tasks that have run for MULTIPLIER times the median duration, and at least 100 ms. Without a "
             "value 0.75:1.5, as in Spark 3; Spark 4 has 0.9:3.  [default: never]",
         ),
     )
 
 
 def carbon_options() -> Option:
-    """Options for the carbon intensity or price of electricity."""
+    """Return the options for the carbon intensity or price of electricity."""
     return with_options(
         click.option(
             "--carbon",
@@ -217,17 +219,20 @@ def carbon_options() -> Option:
             "--carbon-start",
             type=NOT_NEGATIVE,
             metavar="SECONDS",
-            help="Place in the signal at the beginning of each experiment, after SCALE.  [default: drawn from its "
+            help="Time in the scaled signal at which each experiment starts.  [default: drawn by the experiment's "
             "seed]",
         ),
         click.option(
             "--executor-watts",
             type=NOT_NEGATIVE,
             default=100.0,
-            help="With --carbon: watts of an executor that runs a task or moves.",
+            help="With --carbon: power of an executor that runs a task or moves, watts.",
         ),
         click.option(
-            "--idle-watts", type=NOT_NEGATIVE, default=0.0, help="With --carbon: watts of an idle executor."
+            "--idle-watts",
+            type=NOT_NEGATIVE,
+            default=0.0,
+            help="With --carbon: power of an idle executor, watts.",
         ),
     )
 
@@ -236,10 +241,8 @@ def faults_named(options: dict[str, Any]) -> dict[str, Any]:
     """Return the values of ``faults_options`` by the fields of ``Faults``."""
     from simulator.cluster.faults import parse_speculation, parse_stragglers, read_capacity
 
-    lifetime, returns, stragglers, capacity, speculation = (
-        options[name]
-        for name in ("executor_lifetime", "executor_return", "stragglers", "capacity", "speculation")
-    )
+    names = ("executor_lifetime", "executor_return", "stragglers", "capacity", "speculation")
+    lifetime, returns, stragglers, capacity, speculation = (options[name] for name in names)
     given = {
         "executor_lifetime_ms": None if lifetime is None else lifetime * 1000,
         "executor_return_ms": math.inf if returns == "never" else returns * 1000,
@@ -253,7 +256,7 @@ def faults_named(options: dict[str, Any]) -> dict[str, Any]:
 
 
 def conditions_named(options: dict[str, Any], seeds: int) -> Conditions:
-    """Return the evaluation setting of ``conditions_options`` and ``--seed``, with this number of experiments."""
+    """Return the evaluation setting of ``conditions_options`` and ``--seed``; ``seeds``: number of experiments."""
     from decima.evaluation.options import make_conditions
     from workloads.sources.open import EMBEDDED
 
@@ -272,18 +275,18 @@ def conditions_named(options: dict[str, Any], seeds: int) -> Conditions:
 
 
 def options_without_effect(conditions: Conditions, options: dict[str, Any]) -> dict[str, str]:
-    """Return the options that have no effect on these experiments -> the reason."""
-    ignored = {} if options["classes"] is None else {"executors": "--classes says how many there are"}
+    """Return options that have no effect in an evaluation setting, as name -> reason."""
+    ignored = {} if options["classes"] is None else {"executors": "--classes sets the number of executors"}
     if conditions.workload.sequence is not None:
         ignored |= dict.fromkeys(
-            ("jobs", "arrivals", "interval"), "the workload file says which jobs arrive when"
+            ("jobs", "arrivals", "interval"), "the workload file contains jobs and arrivals"
         )
     elif conditions.arrivals != "poisson":
-        ignored["interval"] = "it is for --arrivals poisson"
+        ignored["interval"] = "it needs --arrivals poisson"
     if math.isinf(conditions.cluster.faults.executor_lifetime_ms):
-        ignored["executor_return"] = "it is for --executor-lifetime"
+        ignored["executor_return"] = "it needs --executor-lifetime"
         if options["capacity"] is None:
-            ignored["lost_output"] = "no executor is lost: it is for --executor-lifetime or --capacity"
+            ignored["lost_output"] = "no executor is lost: it needs --executor-lifetime or --capacity"
     if options["carbon"] is None:
-        ignored |= dict.fromkeys(CARBON[1:], "it is for --carbon")
+        ignored |= dict.fromkeys(CARBON[1:], "it needs --carbon")
     return ignored

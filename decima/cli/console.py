@@ -1,4 +1,4 @@
-"""Output of commands: errors in one line, progress, results, and the command line that repeats them."""
+"""Output of commands: errors in one line, progress, results, and the command line that reproduces results."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from decima.show.tables import Report
 
-#: Time before a command that is mostly quick prints progress without a terminal, s.
+#: Time before a usually fast command prints progress without a terminal, s.
 PATIENCE_S = 15.0
 #: Progress callback, see ``progress``.
 OnProgress = Callable[..., None]
@@ -45,7 +45,7 @@ class OneLineErrors(click.Group):
         standalone_mode: bool = True,
         **extra: Any,
     ) -> Any:
-        """Run as ``click.Group.main``; an expected error ends the command with one line, a bug with a traceback."""
+        """Run like ``click.Group.main``; an expected error ends the command with one line, a bug with a traceback."""
         run = partial(super().main, args, prog_name, complete_var, standalone_mode=False, **extra)
         if not standalone_mode:
             return run()
@@ -59,14 +59,14 @@ class OneLineErrors(click.Group):
             if error.code:
                 raise
             place = extract_tb(error.__traceback__)[-1]  # a custom scheduler
-            end(f"error: {place.filename}, line {place.lineno}: ends the program, SystemExit", 1)
-        except BrokenPipeError:  # the reader of the output has closed it
-            sys.stdout = None  # so that Python does not flush it
+            end(f"error: {place.filename}, line {place.lineno}: raises SystemExit", 1)
+        except BrokenPipeError:  # the reader of the output has closed the pipe
+            sys.stdout = None  # so that Python does not flush the pipe
             sys.exit(1)
         except MemoryError:
-            end("error: this needs more memory than there is", 1)
+            end("error: not enough memory", 1)
         except Exception as error:
-            from workloads.errors import DecimaError  # loaded already if one was raised
+            from workloads.errors import DecimaError  # already loaded if such an error was raised
 
             if not isinstance(error, DecimaError | OSError):
                 raise
@@ -74,7 +74,7 @@ class OneLineErrors(click.Group):
         sys.exit(status if isinstance(status, int) else 0)
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run as ``click.Group.invoke``; after Ctrl-C, only a terminal, which shows ``^C``, gets an empty line."""
+        """Run like ``click.Group.invoke``; print an empty line after Ctrl-C on a terminal, which shows ``^C``."""
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt:
@@ -92,17 +92,17 @@ def _commands(error: click.ClickException) -> str:
 
 
 def _what(error: Exception) -> str:
-    """Return an error's message; errors of the operating system without their number."""
+    """Return an error's message, without the number of an error of the operating system."""
     if not isinstance(error, OSError) or error.strerror is None:
         return str(error)
     return f"{error.filename}: {error.strerror}" if error.filename is not None else error.strerror
 
 
 def end(message: str, status: int) -> NoReturn:
-    """End the program with a line on stderr, whose middle is cut if it is longer than ``LONGEST``."""
+    """End the program with a line on stderr; a line longer than ``LONGEST`` loses its middle."""
     line = f"decima: {' '.join(message.split())}"
     if len(line) > LONGEST:
-        head = LONGEST * 2 // 3  # files and places are at the beginning
+        head = LONGEST * 2 // 3  # names of files and lines are at the beginning
         line = f"{line[:head]}{CUT}{line[head + len(CUT) - LONGEST :]}"
     print_line(line, err=True)
     sys.exit(status)
@@ -116,11 +116,11 @@ def print_line(text: str, err: bool = False) -> None:
 
 
 def command_line(context: click.Context, **instead: object) -> str:
-    """Return the command line with all options that the results depend on, including defaults.
+    """Return the command line that reproduces results: all options that affect them, including defaults.
 
     Args:
         context: context of the command.
-        instead: parameter -> another value; None omits the parameter.
+        instead: other values, by the name of the parameter; None omits the parameter.
     """
     words = ["decima"]
     for module in context.find_root().params.get("allow_parts", ()):
@@ -128,10 +128,8 @@ def command_line(context: click.Context, **instead: object) -> str:
     words += context.command_path.split()[1:]
     for parameter in context.command.params:
         name = str(parameter.name)
-        value = instead.get(
-            name, None if isinstance(parameter, SecondaryOption) else context.params.get(name)
-        )
-        if value is None:
+        usual = None if isinstance(parameter, SecondaryOption) else context.params.get(name)
+        if (value := instead.get(name, usual)) is None:
             continue
         if isinstance(parameter, click.Option) and parameter.is_flag:
             words += parameter.opts[:1] if value else parameter.secondary_opts[:1]
@@ -142,7 +140,7 @@ def command_line(context: click.Context, **instead: object) -> str:
 
 
 def make_console() -> Console:
-    """Return a console for stdout of at least 80 columns, 120 in a file; it interprets no markup or emoji codes."""
+    """Return a console for stdout without markup and emoji codes, at least 80 columns wide, 120 without a terminal."""
     from rich.console import Console
 
     console = Console(markup=False, emoji=False)
@@ -151,12 +149,12 @@ def make_console() -> Console:
 
 
 def report(shown: Report, out: Path | None, json_file: Path | None) -> None:
-    """Save and print results; the JSON first, so that an error in a picture loses nothing.
+    """Save and print results. The JSON is saved first, so that no error in a picture can lose it.
 
     Args:
         shown: the results.
-        out: folder for pictures; None if there are none.
-        json_file: file for the JSON.
+        out: folder for pictures; None for a report without pictures.
+        json_file: file for the JSON; None: no file.
     """
     from decima.outputs import atomic_path
 
@@ -170,7 +168,7 @@ def report(shown: Report, out: Path | None, json_file: Path | None) -> None:
         print_line(note)
     if out is None:
         return
-    from decima.show.style import save_figure  # matplotlib takes a moment
+    from decima.show.style import save_figure  # the import of matplotlib is slow
 
     files = []
     for name, plot in shown.pictures.items():
@@ -185,14 +183,15 @@ def report(shown: Report, out: Path | None, json_file: Path | None) -> None:
 
 @contextmanager
 def progress(patience_s: float = 0.0) -> Iterator[OnProgress]:
-    """Show progress with the estimated time left: a bar on a terminal, otherwise a line on stderr now and then.
-
-    Yields a callback of the phase, the number of finished steps and of all steps. Its options: ``note``, text beside a
-    bar; ``line``, text that replaces a line; ``now``, whether to print the line at once; ``within``, whether the phase
-    is a part of the current one, which has a second bar and no line.
+    """Show progress with the estimated remaining time: a bar on a terminal, otherwise occasional lines on stderr.
 
     Args:
         patience_s: time before the first line, s.
+
+    Yields:
+        A callback whose arguments are the name of the phase and the numbers of finished and of all steps. Options:
+        ``note``: text beside the bar; ``line``: text of the line; ``now``: whether to print the line immediately;
+        ``within``: whether the phase is a part of the current phase, with a second bar and no line.
     """
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
@@ -239,7 +238,7 @@ def progress(patience_s: float = 0.0) -> Iterator[OnProgress]:
 
 
 class _Phase:
-    """Phase of a command without a terminal: time of the last line, and estimate of the time left."""
+    """Phase of a command without a terminal: time of the last line, and estimate of the remaining time."""
 
     def __init__(self, what: str, done: int) -> None:
         self.what, self._first = what, done
@@ -248,16 +247,16 @@ class _Phase:
 
     @property
     def is_quiet(self) -> bool:
-        """Whether a line is due; the first estimate comes sooner."""
+        """Whether a line is due. The first estimate comes sooner than later lines."""
         return time.monotonic() - self._told_s >= (PATIENCE_S if self._lines == 1 else QUIET_S)
 
     def told(self) -> None:
-        """Note that a line was printed."""
+        """Record that a line was printed."""
         self._told_s = time.monotonic()
         self._lines += 1
 
     def left(self, done: int, total: int) -> str:
-        """Return the estimated time left as text; empty as long as it is unknown."""
+        """Return the estimated remaining time as text; empty while it is unknown."""
         elapsed_s = time.monotonic() - self._began_s
         if not self._first < done < total or elapsed_s < 1:
             return ""

@@ -1,4 +1,4 @@
-"""The commands ``decima deeprm``: comparison of schedulers on grids of resources, and training of networks."""
+"""The commands ``decima deeprm``: comparison of schedulers on grids of resources, and training of policies."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ NUMBERS = Numbers()
 
 @click.group()
 def deeprm() -> None:
-    """Book jobs on a grid of resources and time: DeepRM, its CNN variant, A2cScheduler."""
+    """Schedule jobs on a grid of resources and time: DeepRM, its CNN variant, A2cScheduler."""
 
 
 @deeprm.command(context_settings={"show_default": True})
@@ -49,39 +49,39 @@ def deeprm() -> None:
     "--loads",
     type=NUMBERS,
     metavar="A,B,..",
-    help="Loads, in percent of the capacity.  [default: 10, 30, .. up to the highest that jobs can give]",
+    help="Loads, in percent of the capacity.  [default: 10, 30, .. up to the maximum load of the jobs]",
 )
 @click.option(
     "--rates",
     type=NUMBERS,
     metavar="A,B,..",
-    help="Probabilities that a job enters in a step, each above 0 and at most 1, instead of loads.",
+    help="Arrival probabilities of a job in a step, each above 0 and at most 1, instead of loads.",
 )
-@click.option("--sets", type=AT_LEAST_ONE, default=100, help="Sets of jobs at each load.")
-@click.option("--steps", type=AT_LEAST_ONE, default=50, help="Steps in which jobs of a set enter.")
+@click.option("--sets", type=AT_LEAST_ONE, default=100, help="Number of job sets at each load.")
+@click.option("--steps", type=AT_LEAST_ONE, default=50, help="Number of steps in which jobs of a set arrive.")
 @click.option("--seed", type=COMPARISON_SEED, default=0, help="Seed of the sets.")
 @click.option(
     "--distribution",
     type=click.Choice(["code", "paper", "coarse"]),
     default="code",
-    help="DeepRM's jobs: of its code, of its paper, or nearly those of its paper on 10 units.",
+    help="Distribution of DeepRM's jobs: of its code, of its paper, or an approximation of its paper's on 10 units.",
 )
 @click.option(
     "--log",
     type=FILE,
     help="Draw jobs from this log in Standard Workload Format (FILE.swf or FILE.swf.gz) instead.",
 )
-@click.option("--machines", type=WholeRange(1, 100), default=1, help="Machines.")
+@click.option("--machines", type=WholeRange(1, 100), default=1, help="Number of machines.")
 @click.option(
     "--heuristics",
     default="sjf,packer,tetris*,random",
     metavar="A,B,..",
-    help="Heuristics: sjf, packer, tetris* (its knob tuned at each load), tetris:KNOB, random, random:SEED.",
+    help="Heuristics: sjf, packer, tetris* (with a knob tuned at each load), tetris:KNOB, random, random:SEED.",
 )
 @click.option(
     "--checkpoint",
     type=FILE,
-    help="Policy file of decima deeprm train, compared as deeprm.  [default: the shipped one]",
+    help="Policy file of decima deeprm train, compared as deeprm.  [default: the shipped policy]",
 )
 @click.option(
     "--semantics",
@@ -94,7 +94,7 @@ def deeprm() -> None:
     cls=SecondaryOption,
     type=click.Choice(["slowdown", "completion", "waiting", "makespan", "utilisation"]),
     default="slowdown",
-    help="Measure to show; --json has all.",
+    help="Measure to show; --json contains all measures.",
 )
 @JSON
 @out_option("deeprm-compare")
@@ -102,10 +102,10 @@ def deeprm() -> None:
 def compare(
     context: click.Context, /, measure: str, json_file: Path | None, out: Path, **options: Any
 ) -> None:
-    """Compare schedulers on DeepRM's grid as the load grows.
+    """Compare schedulers on DeepRM's grid at several loads.
 
-    Shows the mean slowdown (completion time over duration) of jobs in held-out sets, with its 95 %
-    confidence interval, as DeepRM's Figure 4, and draws it.
+    Shows and draws the mean slowdown (completion time over duration) of jobs in held-out sets with its 95 % confidence
+    interval, as in DeepRM's Figure 4.
     """
     from decima.evaluation.grid_comparison import GridComparison
     from decima.outputs import prepare_outputs
@@ -113,7 +113,7 @@ def compare(
     from decima.show.tables import Report
 
     ignored = () if options["log"] is None else ("distribution", "rates")
-    refuse_without_effect(context, dict.fromkeys(ignored, "jobs are drawn from a log, by load"))
+    refuse_without_effect(context, dict.fromkeys(ignored, "jobs are drawn from a log by load"))
     settings = _settings(options)
     prepare_outputs(out, json_file)
     comparison = GridComparison(settings)
@@ -122,7 +122,7 @@ def compare(
     notes = list(comparison_notes(comparison, measure))
     if settings.network is None:
         notes.append(
-            "deeprm is left out: no network that ships is for these jobs; --checkpoint FILE names another."
+            "deeprm is omitted: no shipped policy fits these jobs; --checkpoint FILE adds another policy."
         )
     shown = Report(
         tables=[comparison_table(comparison, measure)],
@@ -143,7 +143,7 @@ def _settings(options: dict[str, Any]) -> GridSettings:
         raise click.UsageError("--loads and --rates exclude each other")
     loads = [percent / 100 for percent in NUMBERS.parse(options["loads"])]
     loads += [DISTRIBUTIONS[distribution].load(rate) / machines for rate in NUMBERS.parse(options["rates"])]
-    # The shipped network is for one machine of ten units.
+    # The shipped policy is for one machine of ten units.
     fits = machines == 1 and (log is not None or distribution != "paper") and SHIPPED_NETWORK.is_file()
     return GridSettings(
         loads=tuple(loads),
@@ -169,11 +169,11 @@ def _settings(options: dict[str, Any]) -> GridSettings:
 @workers_option("1")
 @click.pass_context
 def train(context: click.Context, /, device: str, workers: int | str | None, **options: Any) -> None:
-    """Learn to book jobs from a stream of them (DeepRM, HotNets 2016).
+    """Learn a policy on a grid from a stream of jobs (DeepRM, HotNets 2016).
 
-    Writes to the folder: the best network on validation sets (policy.npz), all settings (config.yaml), metrics
-    (metrics.jsonl, TensorBoard) and a checkpoint. The same settings give the same network, bit for bit on a CPU, with
-    any number of workers and interruptions. Ctrl-C ends it early.
+    Writes to the folder: the best policy on validation sets (policy.npz), all settings (config.yaml), metrics
+    (metrics.jsonl, TensorBoard) and a checkpoint. The same settings give the same policy, bit for bit on a CPU, with
+    any number of workers and interruptions. Ctrl-C ends the training early.
     """
     from decima.learning.grid.config import RECIPES, DeepRMConfig
     from decima.settings import read_settings
@@ -203,15 +203,15 @@ def train(context: click.Context, /, device: str, workers: int | str | None, **o
     show_training(
         result,
         _table(result),
-        ("deeprm is the network", "sets"),
-        "tetris* has the knob that is best on the training sets.",
+        ("deeprm is the policy", "sets"),
+        "tetris* has the best knob on the training sets.",
         ["decima", "deeprm", "compare", "--checkpoint", str(result.policy_file)],
         context,
     )
 
 
 def _describe(metrics: Mapping[str, float]) -> Sequence[str]:
-    """Describe an iteration in words."""
+    """Describe the metrics of an iteration as text."""
     parts = []
     if "slowdown" in metrics:
         parts.append(f"training slowdown {metrics['slowdown']:.2f}, entropy {metrics['entropy']:.2f}")

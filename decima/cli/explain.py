@@ -28,21 +28,26 @@ from decima.cli.options import (
 @click.option(
     "--differing",
     is_flag=True,
-    help="Explain the first decision from there on where the rule decides differently.",
+    help="Explain the first decision from that point on in which the rule decides differently.",
 )
 @click.option(
-    "--policy", default="general", metavar="NAME|FILE", help="Policy file of decima train, or one that ships."
+    "--policy",
+    default="general",
+    metavar="NAME|FILE",
+    help="Policy file of decima train, or a shipped policy.",
 )
-@click.option("--rule", default="priced-srpt", metavar="SCHEDULER", help="Scheduler to compare with.")
+@click.option("--rule", default="priced-srpt", metavar="SCHEDULER", help="Scheduler for the comparison.")
 @click.option(
     "--futures",
     type=WholeRange(0, 10_000),
     default=16,
-    help="Other futures in which both decisions are compared: other task noise, the same arrivals.",
+    help="Number of futures in which both decisions are compared: other task noise, the same arrivals.",
 )
 @guarantee_options("the policy")
 @click.option(
-    "--overruled", is_flag=True, help="Explain the first decision from there on that a guarantee changed."
+    "--overruled",
+    is_flag=True,
+    help="Explain the first decision from that point on that a guarantee changed.",
 )
 @conditions_options()
 @click.option("--seed", type=SEED, default=0, help="Seed of the episode.")
@@ -63,8 +68,8 @@ def explain(
 ) -> None:
     """Explain a decision of a policy.
 
-    Shows what the policy saw, the probability of each stage and limit, the influence of features, what a rule would
-    have decided, and the outcomes of both. The episode is the first experiment of decima compare with the same options.
+    Shows the policy's observation, the probability of each stage and limit, the influence of features, the decision of
+    a rule, and the outcomes of both. The episode is the first experiment of decima compare with the same options.
     """
     from decima.evaluation.explain import explain as explained
     from decima.outputs import check_file
@@ -76,7 +81,7 @@ def explain(
         raise click.UsageError("--decision and --at exclude each other")
     guarantees = guarantees_named(options)
     if overruled and not guarantees:
-        raise click.UsageError("--overruled: there is no guarantee, such as --no-later-than 1.5")
+        raise click.UsageError("--overruled needs a guarantee, such as --no-later-than 1.5")
     if overruled and differing:
         raise click.UsageError("--overruled and --differing exclude each other")
     if json_file is not None:

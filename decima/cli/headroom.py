@@ -11,15 +11,7 @@ import click
 from decima.cli.compare import on_compile
 from decima.cli.conditions import conditions_named, conditions_options, options_without_effect
 from decima.cli.console import PATIENCE_S, command_line, progress, report
-from decima.cli.options import (
-    AT_LEAST_ONE,
-    JSON,
-    SEED,
-    SEEDS,
-    WORKERS,
-    out_option,
-    refuse_without_effect,
-)
+from decima.cli.options import AT_LEAST_ONE, JSON, SEED, SEEDS, WORKERS, out_option, refuse_without_effect
 
 
 @click.command(context_settings={"show_default": True})
@@ -29,10 +21,10 @@ from decima.cli.options import (
 @click.option(
     "--rules",
     metavar="A,B,..",
-    help="Rules whose best the search is compared with.  [default: the strongest ones]",
+    help="Rules; the best of them is compared with the search.  [default: the strongest rules]",
 )
 @click.option(
-    "--budget", type=AT_LEAST_ONE, default=3000, help="Episodes that the search runs on each sequence."
+    "--budget", type=AT_LEAST_ONE, default=3000, help="Number of episodes of the search on each sequence."
 )
 @WORKERS
 @JSON
@@ -48,11 +40,11 @@ def headroom(
     out: Path,
     **options: Any,
 ) -> None:
-    """Estimate the largest possible gain over the best rule, before training a policy.
+    """Estimate the maximum possible gain over the best rule, before the training of a policy.
 
     On each sequence a search (CMA-ES) with hindsight of arrivals and task noise changes the order and the limits of
-    jobs under the rule priced-srpt. Shows its gain, the gain under other task noise, and lower
-    bounds. About a minute of CPU time for a batch of 20 jobs. Needs pip install -e '.[tune]'.
+    jobs under the rule priced-srpt. Shows the gain of the search, its gain under other task noise, and lower bounds.
+    Takes about a minute of CPU time for a batch of 20 jobs. Needs pip install -e '.[tune]'.
     """
     from decima.outputs import prepare_outputs
     from decima.registry import split_names

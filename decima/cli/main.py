@@ -1,6 +1,6 @@
-"""Entry point of the command line ``decima``, which parses options and prints or saves results of the library.
+"""Entry point of the command line ``decima``. Commands parse options, and print or save results of the library.
 
-Slow modules are imported inside the commands, so that ``decima --help`` is quick.
+Commands import slow modules when they run, so that ``decima --help`` is fast.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from decima.cli.train import train
 from decima.cli.tune import tune
 from decima.cli.workload import workload
 
-#: Time after which a signal that cannot be handled is sent again, s.
+#: Time before a signal that cannot be handled now is sent again, s.
 RETRY_S = 0.02
 
 
@@ -38,11 +38,11 @@ RETRY_S = 0.02
     "--allow-parts",
     multiple=True,
     metavar="MODULE",
-    help="Permit policy files to load classes of this module or package; may be given several times.",
+    help="Allow policy files to load classes of this module or package; may be given several times.",
 )
 @click.pass_context
 def cli(context: click.Context, allow_parts: tuple[str, ...]) -> None:
-    """Schedule data-processing clusters: simulate them, compare schedulers, learn better ones."""
+    """Schedule data-processing clusters: simulate clusters, compare schedulers, learn better schedulers."""
     if allow_parts:
         from decima.policy import parts
 
@@ -70,7 +70,7 @@ for _command in (
     workload,
 ):
     cli.add_command(_command)
-cli.add_command(reproduce.commands.pop("benchmark"))  # a study, but of no paper
+cli.add_command(reproduce.commands.pop("benchmark"))  # this study reproduces no paper
 
 
 def main() -> NoReturn:
@@ -79,21 +79,21 @@ def main() -> NoReturn:
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, _interrupt)
     for stream in (sys.stdout, sys.stderr):
-        stream.reconfigure(errors="replace")  # type: ignore[union-attr]  # not all encodings have all characters
+        stream.reconfigure(errors="replace")  # type: ignore[union-attr]  # some encodings lack some characters
     sys.exit(cli(prog_name="decima"))
 
 
 def _as_ctrl_c(number: int, frame: FrameType | None) -> None:
-    """Handle SIGTERM, which cluster managers and ``timeout`` send, as Ctrl-C, even if Ctrl-C is ignored."""
+    """Handle SIGTERM, the signal of cluster managers and ``timeout``, like Ctrl-C, even if Ctrl-C is ignored."""
     handler = signal.getsignal(signal.SIGINT)
     (handler if callable(handler) else _interrupt)(number, frame)
 
 
 def _interrupt(number: int, frame: FrameType | None) -> None:
-    """Raise ``KeyboardInterrupt``, or send the signal again later if the exception would be lost here.
+    """Raise ``KeyboardInterrupt``, or send the signal again later if the exception would be lost now.
 
-    LLVM calls Python while it compiles. An exception inside such a call, or in a finaliser, is printed and dropped, and
-    the compiler continues without the result of the call.
+    LLVM calls Python during compilation. An exception inside such a call, or in a finaliser, is printed and ignored,
+    and the compiler continues without the result of the call.
     """
     inner = frame
     while inner is not None:

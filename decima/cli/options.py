@@ -1,4 +1,4 @@
-"""Options that commands share, and their types."""
+"""Shared options of commands, and types of option values."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Option = Callable[[Any], Any]
 
 
 def _plain(value: Any) -> bool:
-    """Return whether a number has ASCII digits and no underscores; Python also reads 1_0 and other scripts."""
+    """Return whether a number has only ASCII digits and no underscores; Python also accepts 1_0 and other scripts."""
     return not isinstance(value, str) or (value.isascii() and "_" not in value)
 
 
@@ -43,7 +43,7 @@ class RangeOrNever(FiniteRange):
 
 
 class WholeRange(click.IntRange):
-    """Range of whole numbers, by default up to the largest number of anything that memory can hold."""
+    """Range of integers; the default maximum exceeds any number of objects that memory can hold."""
 
     def __init__(self, least: int = 0, most: int = 10**8) -> None:
         super().__init__(least, most)
@@ -55,25 +55,25 @@ class WholeRange(click.IntRange):
         return super().convert(value, param, ctx)
 
 
-#: Maximum time, s: three hundred years, whose sums are still exact to the millisecond.
+#: Maximum time, s: three hundred years, at which sums are still exact to the millisecond.
 MOST_S = 10**10
 AT_LEAST_ONE = WholeRange(1)
-#: Seeds of sequences; those of evaluations on grids are below those of trainings.
+#: Seeds of sequences, and seeds of evaluations on grids, which are below the seeds of trainings.
 SEED, COMPARISON_SEED = WholeRange(0, 2**63 - 1), WholeRange(0, 999_999)
 ANY_NUMBER = FiniteRange(-MOST_S, MOST_S)
 NOT_NEGATIVE = FiniteRange(0, MOST_S)
 ABOVE_ZERO = FiniteRange(0, MOST_S, min_open=True)
 ABOVE_ZERO_OR_NEVER = RangeOrNever(0, MOST_S, min_open=True)
-#: Ranges of the standard deviation of an error's logarithm, and of shares.
+#: Range of the standard deviation of an error's logarithm, and range of shares.
 LOG_ERROR, SHARE = FiniteRange(0, 5), FiniteRange(0, 1)
-#: Files and folders to read must exist; ``PATH`` to write is checked before the work begins.
+#: Existing files and folders to read, and paths to write, which commands check before their work.
 FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 FOLDER = click.Path(exists=True, file_okay=False, path_type=Path)
 PATH = click.Path(path_type=Path)
 
 
 class Named(click.Path):
-    """Path of a file to write; its name must have one of these endings."""
+    """Path of a file to write, whose name must have one of some endings."""
 
     def __init__(self, *endings: str) -> None:
         super().__init__(path_type=Path)
@@ -83,16 +83,16 @@ class Named(click.Path):
         """Convert a value, see ``click.Path``."""
         path = Path(str(super().convert(value, param, ctx)))
         if not path.name.lower().endswith(self.endings):
-            self.fail(f"{str(value)!r}: expected a name that ends in {' or '.join(self.endings)}", param, ctx)
+            self.fail(f"{str(value)!r}: expected a name ending in {' or '.join(self.endings)}", param, ctx)
         return path
 
 
 class SecondaryOption(click.Option):
-    """Option for secondary outputs, files or speed, which never changes the results."""
+    """Option for secondary outputs, files or speed. It never changes the results."""
 
 
 def with_options(*options: Option) -> Option:
-    """Combine several options, in this order."""
+    """Return a decorator that adds several options in this order."""
 
     def decorate(command: Any) -> Any:
         for option in reversed(options):
@@ -103,7 +103,7 @@ def with_options(*options: Option) -> Option:
 
 
 JSON = click.option(
-    "--json", "json_file", cls=SecondaryOption, type=PATH, help="Write the results to this file too."
+    "--json", "json_file", cls=SecondaryOption, type=PATH, help="Also write the results to this file."
 )
 
 
@@ -115,7 +115,7 @@ class WorkersType(click.ParamType):  # type: ignore[type-arg]  # generic in newe
     def convert(
         self, value: int | str, param: click.Parameter | None, ctx: click.Context | None
     ) -> int | str:
-        """Return a number of processes, or the text that specifies actors of Ray."""
+        """Return a number of processes, or a text that specifies Ray actors."""
         from decima.workers.pool import WorkerError, check_workers
 
         try:
@@ -125,7 +125,7 @@ class WorkersType(click.ParamType):  # type: ignore[type-arg]  # generic in newe
 
 
 def workers_option(default: str) -> Option:
-    """Return the option ``--workers``, None by default; ``default`` is the meaning of None in its help."""
+    """Return the option ``--workers``, None by default; ``default``: meaning of None, for the help."""
     return click.option(
         "--workers",
         "--processes",
@@ -133,8 +133,9 @@ def workers_option(default: str) -> Option:
         cls=SecondaryOption,
         type=WorkersType(),
         metavar="N|ray[:N]|ray://HOST:PORT",
-        help="Workers: N processes here; or N actors, by default one for each CPU, of a Ray cluster: the one that "
-        f"RAY_ADDRESS names, one that is started here, or that at HOST:PORT.  [default: {default}]",
+        help="Workers: N processes on this machine; or N actors (by default one for each CPU) of a Ray cluster: the "
+        "cluster at HOST:PORT or in RAY_ADDRESS, otherwise a new one on this machine.  "
+        f"[default: {default}]",
     )
 
 
@@ -149,19 +150,19 @@ BUDGET = click.option(
     "--budget",
     type=ABOVE_ZERO,
     default=1.0,
-    help="Size of training and comparison; 1 is full size, 0.01 takes minutes and shows that everything works.",
+    help="Size of training and comparison: 1 is full size, 0.01 a test run of minutes.",
 )
 POLICIES = click.option(
     "--policies",
     cls=SecondaryOption,
     type=click.Path(file_okay=False, path_type=Path),
-    help="Folder of trained policies; finished ones are not trained again, interrupted trainings resume.  "
+    help="Folder of trained policies; finished trainings are not repeated, interrupted trainings resume.  "
     "[default: policies-BUDGET in the folder for pictures]",
 )
 
 
 def out_option(default: str) -> Option:
-    """Return the option for the folder of pictures."""
+    """Return the option ``--out``, the folder for pictures."""
     return click.option(
         "--out",
         cls=SecondaryOption,
@@ -173,7 +174,7 @@ def out_option(default: str) -> Option:
 
 
 def workload_options(default: str = "tpch") -> Option:
-    """Return both options for a workload, see ``workload_named``; ``default`` is shown in their help."""
+    """Return both options for a workload, see ``workload_named``; ``default``: default value, for the help."""
     return with_options(
         click.option(
             "--workload",
@@ -182,7 +183,9 @@ def workload_options(default: str = "tpch") -> Option:
             "published TPC-H profiles, or a workload file; if the file has arrival times, each experiment replays them "
             f"with other task noise.  [default: {default}]",
         ),
-        click.option("--profiles", type=FOLDER, help="The same as --workload DIR."),
+        click.option(
+            "--profiles", type=FOLDER, help="Folder of the published TPC-H profiles, same as --workload DIR."
+        ),
     )
 
 
@@ -190,33 +193,35 @@ def drawn_jobs_options() -> Option:
     """Return options for the number and arrivals of jobs, and the number of executors."""
     return with_options(
         click.option(
-            "--arrivals", type=click.Choice(["batch", "poisson"]), default="batch", help="When jobs arrive."
+            "--arrivals", type=click.Choice(["batch", "poisson"]), default="batch", help="Arrivals of jobs."
         ),
         click.option(
-            "--interval", type=ABOVE_ZERO, default=25.0, help="Mean seconds between Poisson arrivals."
+            "--interval", type=ABOVE_ZERO, default=25.0, help="Mean time between Poisson arrivals, seconds."
         ),
-        click.option("--jobs", type=AT_LEAST_ONE, default=20, help="Jobs in each experiment."),
-        click.option("--executors", type=AT_LEAST_ONE, default=50, help="Executors of the cluster."),
+        click.option("--jobs", type=AT_LEAST_ONE, default=20, help="Number of jobs in each experiment."),
+        click.option(
+            "--executors", type=AT_LEAST_ONE, default=50, help="Number of executors of the cluster."
+        ),
     )
 
 
 def guarantee_options(what: str) -> Option:
-    """Return options for guarantees, see ``guarantees_named``; ``what`` gets them, in their help."""
+    """Return options for guarantees, see ``guarantees_named``; ``what``: the guaranteed object, for the help."""
     return with_options(
         click.option(
             "--floor",
             metavar="TENANT=SHARE,..",
-            help=f"Least share of the executors of a tenant while it has work that could use them, for {what}.",
+            help=f"Minimum share of the executors for a tenant while it has enough work; a guarantee for {what}.",
         ),
         click.option(
-            "--ceiling", metavar="TENANT=SHARE,..", help="Largest share of the executors of a tenant."
+            "--ceiling", metavar="TENANT=SHARE,..", help="Maximum share of the executors for a tenant."
         ),
         click.option(
             "--no-later-than",
             type=FiniteRange(1, MOST_S),
             metavar="FACTOR",
-            help="No job is to complete later than FACTOR times its JCT under fair sharing, at least 1. It holds but "
-            "for an additive term, see the guide on guarantees.",
+            help="Maximum ratio of a job's JCT and its JCT under fair sharing, at least 1. The guarantee has an "
+            "additive term, see the guide on guarantees.",
         ),
     )
 
@@ -225,16 +230,14 @@ def guarantees_named(options: dict[str, Any]) -> Guarantees:
     """Remove the values of ``guarantee_options`` from the options of a command, and return the guarantees."""
     from decima.schedulers.guarantees.spec import Guarantees, parse_shares
 
-    shares = {
-        what: {} if (text := options.pop(what)) is None else parse_shares(text, what)
-        for what in ("floor", "ceiling")
-    }
+    given = {what: options.pop(what) for what in ("floor", "ceiling")}
+    shares = {what: {} if text is None else parse_shares(text, what) for what, text in given.items()}
     factor = options.pop("no_later_than")
     return Guarantees(**shares, no_later_than=math.inf if factor is None else factor)
 
 
 def workload_named(workload: str | None, profiles: Path | None) -> str | Path | None:
-    """Return the value of ``--workload`` or ``--profiles``, for ``open_workload``; None if neither is given."""
+    """Return the value of ``--workload`` or ``--profiles`` for ``open_workload``; None without both options."""
     if workload == "":
         raise click.UsageError("--workload: expected a name, a folder or a file")
     if workload is not None and profiles is not None:
@@ -243,12 +246,12 @@ def workload_named(workload: str | None, profiles: Path | None) -> str | Path | 
 
 
 class Numbers(click.ParamType):  # type: ignore[type-arg]  # generic in newer releases only
-    """Numbers with commas between them. The value remains a text, as the command line repeats it.
+    """Numbers separated by commas. The value remains a text for the command line that reproduces results.
 
     Args:
         expected: description of a valid value, for the error message.
         kind: converts a text to a number.
-        count: number of numbers; 0 for any.
+        count: number of numbers; 0: any number.
         least: minimum of each number.
     """
 
@@ -256,7 +259,7 @@ class Numbers(click.ParamType):  # type: ignore[type-arg]  # generic in newer re
 
     def __init__(
         self,
-        expected: str = "numbers with commas between them",
+        expected: str = "numbers separated by commas",
         kind: Callable[[str], float] = float,
         count: int = 0,
         least: float = -math.inf,
@@ -264,7 +267,7 @@ class Numbers(click.ParamType):  # type: ignore[type-arg]  # generic in newer re
         self.expected, self.kind, self.count, self.least = expected, kind, count, least
 
     def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        """Return the text if it is valid."""
+        """Return the text after a check."""
         try:
             if not _plain(value):
                 raise ValueError(value)
@@ -274,20 +277,19 @@ class Numbers(click.ParamType):  # type: ignore[type-arg]  # generic in newer re
         return value
 
     def parse(self, text: str | None) -> tuple[Any, ...]:
-        """Return the numbers; none without a text."""
+        """Return the numbers in a text; an empty tuple for None."""
         numbers = () if text is None else tuple(self.kind(part) for part in text.split(","))
-        if any(number < self.least or not math.isfinite(number) for number in numbers):
-            raise ValueError(text)
-        if self.count not in (0, len(numbers)):
+        is_valid = all(number >= self.least and math.isfinite(number) for number in numbers)
+        if not is_valid or self.count not in (0, len(numbers)):
             raise ValueError(text)
         return numbers
 
 
 class MetricNames(click.ParamType):  # type: ignore[type-arg]  # generic in newer releases only
-    """Names of metrics with commas between them, see ``decima.evaluation.metrics.SHOWN``; the value remains a text.
+    """Names of metrics separated by commas, see ``decima.evaluation.metrics.SHOWN``; the value remains a text.
 
     Args:
-        with_signal: whether ``carbon`` may have a signal behind it, ``carbon:FILE``.
+        with_signal: whether a signal may follow ``carbon``, as in ``carbon:FILE``.
     """
 
     name = "metrics"
@@ -296,7 +298,7 @@ class MetricNames(click.ParamType):  # type: ignore[type-arg]  # generic in newe
         self.with_signal = with_signal
 
     def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        """Return the text if all names are known and different."""
+        """Return the text after a check that all names are known and distinct."""
         from decima.evaluation.metrics import SHOWN
         from workloads.errors import did_you_mean
 
@@ -304,14 +306,22 @@ class MetricNames(click.ParamType):  # type: ignore[type-arg]  # generic in newe
         for name in names:
             if name not in SHOWN and not (self.with_signal and name.startswith("carbon:")):
                 hint = did_you_mean(name, SHOWN)
-                self.fail(f"no metric named {name!r}{hint}, expected some of {', '.join(SHOWN)}", param, ctx)
+                self.fail(f"no metric named {name!r}{hint}, expected names of {', '.join(SHOWN)}", param, ctx)
         if len(set(names)) < len(names):
-            self.fail(f"{value!r}: a metric is named twice", param, ctx)
+            self.fail(f"{value!r}: the same metric twice", param, ctx)
         return value
 
 
 def refuse_without_effect(context: click.Context, why: Mapping[str, str]) -> None:
-    """Raise if an option was given that has no effect; ``why`` is option -> reason."""
+    """Check that no given option is without effect.
+
+    Args:
+        context: context of the command.
+        why: options without effect, as name -> reason.
+
+    Raises:
+        click.UsageError: such an option was given.
+    """
     for name, reason in why.items():
         if context.get_parameter_source(name) is not click.core.ParameterSource.DEFAULT:
             raise click.UsageError(f"--{name.replace('_', '-')} has no effect: {reason}")
@@ -360,20 +370,20 @@ def training_options(recipes: str, default: str, *jobs: Option) -> Option:
             "--resume",
             cls=SecondaryOption,
             is_flag=True,
-            help="Resume the run in that folder, by default with its settings.",
+            help="Resume the training in the folder --out, by default with its settings.",
         ),
         click.option(
             "--explain",
             cls=SecondaryOption,
             is_flag=True,
             is_eager=True,
-            help="Show all settings, with their values in that file or recipe, and all metrics, and end.",
+            help="Show all settings with their values in the file or recipe, and all metrics, then exit.",
         ),
     )
 
 
 def settings_source(options: Mapping[str, Any], default: str) -> str | Path:
-    """Return the source of the settings: the named one, the folder of a run to resume, or the default recipe."""
+    """Return the source of the settings: ``--config``, the folder of a training to resume, or the default recipe."""
     if options["config"] is not None or not options["resume"]:
         return default if options["config"] is None else options["config"]
     from decima.learning.loop import CONFIG
@@ -385,5 +395,5 @@ def settings_source(options: Mapping[str, Any], default: str) -> str | Path:
 
 
 def override(key: str, value: object) -> str:
-    """Return a value for ``--set``, quoted so that a text may have any characters."""
+    """Return a value of ``--set``, quoted so that a text may contain any characters."""
     return f"{key}={json.dumps(None if value is None else str(value))}"

@@ -15,15 +15,15 @@ from decima.cli.options import ABOVE_ZERO, FILE, JSON, PATH, out_option
     "--weights",
     metavar="FILE.npz",
     type=FILE,
-    help="The network whose decisions were recorded: a policy file.",
+    help="Policy file of the network whose decisions were recorded.",
 )
 @click.argument("files", nargs=-1, required=True, type=PATH)
 def replay(weights: Path | None, files: tuple[Path, ...]) -> int:
-    """Replay recorded episodes, and count those that match.
+    """Replay recorded episodes, and count the episodes that match.
 
-    FILES (JSON, gzipped or not) are episodes of the published Decima simulator, of its trained agent (with
-    --weights; the network must make the same decisions) or of the public DeepRM code. Shows the first difference of
-    each episode that does not match; the status is 0 only if all match.
+    FILES (JSON, gzipped or not) are episodes of the published Decima simulator, of its trained agent (with --weights;
+    the network must make the same decisions) or of the public DeepRM code. Shows the first difference of each episode
+    that does not match. The exit status is 0 only if all episodes match.
     """
     from simulator.parity.replay import first_difference_in
 
@@ -41,7 +41,7 @@ def replay(weights: Path | None, files: tuple[Path, ...]) -> int:
             print_line(f"{path}: {difference}")
     print_line(f"{matching} of {len(files)} episodes match")
     if agent is not None and agent.largest_difference >= 0:
-        print_line(f"largest difference of a probability: {agent.largest_difference:.2g}")
+        print_line(f"largest difference between probabilities: {agent.largest_difference:.2g}")
     return 0 if matching == len(files) else 1
 
 
@@ -52,8 +52,8 @@ def replay(weights: Path | None, files: tuple[Path, ...]) -> int:
 def replay_live(log: Path, out: Path, json_file: Path | None) -> None:
     """Show the jobs of the drivers of decima serve.
 
-    LOG is the file of decima serve --log. Each driver that had jobs is shown as an episode: a row of the table, its
-    schedule, and the number of its live jobs over time.
+    LOG is the file of decima serve --log. Each driver with jobs is one episode: a row of the table, a picture of its
+    schedule, and a picture of the number of its live jobs over time.
     """
     from decima.cli.console import report
     from decima.outputs import prepare_outputs
@@ -76,14 +76,15 @@ def replay_live(log: Path, out: Path, json_file: Path | None) -> None:
     metavar="MS",
     default=200.0,
     show_default=True,
-    help="Timeout of drivers, spark.decima.timeoutMs: later answers count as late.",
+    help="Timeout of drivers (spark.decima.timeoutMs); answers that take longer count as late.",
 )
 @JSON
 def report_live(log: Path, timeout_ms: float, json_file: Path | None) -> None:
     """Summarise the log of decima serve.
 
-    LOG is the file of decima serve --log. Shows answers per minute, the time of answers, late and failed ones, refused
-    connections, completion times of jobs, and how often the policy served another job first than FIFO would.
+    LOG is the file of decima serve --log. Shows answers per minute, times of answers, late and failed answers, refused
+    connections, completion times of jobs, and the share of decisions in which the policy served another job first than
+    FIFO would.
     """
     from decima.cli.console import report
     from decima.outputs import check_file

@@ -1,4 +1,4 @@
-"""The commands ``decima reproduce NAME``: one for each study of ``decima.studies.catalogue``."""
+"""The commands ``decima reproduce NAME``, one for each study of ``decima.studies.catalogue``."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ from decima.cli.options import (
 from decima.cli.options import Option as Decorator
 from decima.studies.catalogue import STUDIES, Entry, Option, run_study
 
-WEIGHTS = Numbers("three numbers, none of them negative, with commas between them", count=3, least=0)
-#: Kind of an option's values -> click's type.
+WEIGHTS = Numbers("three numbers separated by commas, each at least 0", count=3, least=0)
+#: Kind of option values -> type for click.
 KINDS: dict[str, Any] = {
     "above 0": ABOVE_ZERO,
     "at least 1": AT_LEAST_ONE,
@@ -45,7 +45,7 @@ KINDS: dict[str, Any] = {
     "text": None,
     "weights": WEIGHTS,
 }
-#: Options that other commands have too; the default in the help follows the colon.
+#: Shared options of several commands. The part after the colon is the default in the help.
 SHARED = {
     "budget": BUDGET,
     "policies": POLICIES,

@@ -12,14 +12,7 @@ from typing import Any
 import click
 
 from decima.cli.console import print_line
-from decima.cli.options import (
-    AT_LEAST_ONE,
-    FILE,
-    PATH,
-    WholeRange,
-    guarantee_options,
-    guarantees_named,
-)
+from decima.cli.options import AT_LEAST_ONE, FILE, PATH, WholeRange, guarantee_options, guarantees_named
 
 PORT = WholeRange(0, 65535)
 
@@ -30,7 +23,7 @@ PORT = WholeRange(0, 65535)
     metavar="NAME|FILE",
     default="decima",
     show_default=True,
-    help="Scheduler: one of decima schedulers, a shipped policy or a policy file, or rule for the best rule, "
+    help="Scheduler: a name of decima schedulers, a shipped policy, a policy file, or 'rule' for the best rule, "
     "priced-srpt.",
 )
 @guarantee_options("the scheduler; tenants are Spark's pools")
@@ -40,21 +33,21 @@ PORT = WholeRange(0, 65535)
     metavar="PORT|unix:PATH",
     default="7733",
     show_default=True,
-    help="Address for drivers: a port, 0 for any free one, or a Unix socket.",
+    help="Address for drivers: a port (0: any free port), or a Unix socket.",
 )
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
 @click.option(
     "--history",
     type=FILE,
-    help="Durations of earlier jobs: a workload file of decima workload import spark.",
+    help="Profiles of earlier jobs: a workload file of decima workload import spark.",
 )
 @click.option(
-    "--shadow", is_flag=True, help="Spark keeps its own order; the policy's decisions are logged only."
+    "--shadow", is_flag=True, help="Spark keeps its own order; the policy's decisions are only logged."
 )
 @click.option(
     "--slots",
     type=AT_LEAST_ONE,
-    help="Slots of a standalone cluster whose executors may move between applications.",
+    help="Number of slots of a cluster whose executors may move between applications.",
 )
 @click.option(
     "--pools",
@@ -69,20 +62,20 @@ PORT = WholeRange(0, 65535)
     type=PATH,
     help="File with the token that drivers must send; created if it is missing.  [default: ~/.decima/token]",
 )
-@click.option("--no-token", is_flag=True, help="Serve every driver that connects.")
+@click.option("--no-token", is_flag=True, help="Serve drivers without a token.")
 @click.option(
     "--tokens",
     "tokens_file",
     type=PATH,
     metavar="FILE",
-    help="Several tokens instead of one. Each line has a token, a name, requests per second and the last day of "
-    "validity (or -). Page and metrics need a token, too.",
+    help="File of several tokens instead of one. Each line has a token, a name, requests per second and the last day "
+    "of validity (or -). Page and metrics need a token too.",
 )
 @click.option(
     "--tls-cert",
     type=PATH,
     metavar="FILE.pem",
-    help="Certificate chain: all ports use TLS, and page and metrics need the token, too.",
+    help="Certificate chain; all ports use TLS, and page and metrics need the token too.",
 )
 @click.option("--tls-key", type=PATH, metavar="FILE.pem", help="Private key of the certificate.")
 @click.option(
@@ -116,9 +109,9 @@ def serve(
 ) -> None:
     """Schedule the jobs of a live Spark with a policy.
 
-    Spark needs a plugin, see decima spark jar. The plugin asks this service, over TCP or a Unix socket, which stage to
-    run next on how many task slots. If the service stops or hangs, Spark continues by itself. Ctrl-C or SIGTERM ends
-    the service.
+    Spark needs a plugin, see decima spark jar. The plugin asks this service over TCP or a Unix socket for the next
+    stages and their numbers of task slots. If the service stops or hangs, Spark continues by itself. Ctrl-C or SIGTERM
+    ends the service.
     """
     import asyncio
     import contextlib
@@ -154,16 +147,16 @@ def serve(
     spec += guarantees_named(options).suffix
 
     try:
-        make_scheduler(spec)  # raises before anything else is done
+        make_scheduler(spec)  # raises before any other work
     except SchedulerError as error:
         ships = "" if ":" in policy else f"; or a policy file, or one of {', '.join(SHIPPED)}"
         raise click.ClickException(f"{error}{ships}") from None
     pools = None if pools_file is None else read_pools(pools_file)
     if pools_file is not None and slots is not None:
-        raise click.UsageError("--pools has no effect with --slots: pools are those of one application")
+        raise click.UsageError("--pools has no effect with --slots: pools belong to one application")
     for pool in () if pools is None else pools.fair:
         print_line(
-            f"pool {pool}: its jobs are in the policy's order, its schedulingMode FAIR has no effect",
+            f"pool {pool}: schedulingMode FAIR has no effect, the pool's jobs are in the policy's order",
             err=True,
         )
     known = History.of(open_workload(history)) if history is not None else History()
@@ -221,7 +214,7 @@ def serve(
 
 @contextmanager
 def _extra(option: str) -> Iterator[None]:
-    """Report a missing library of an optional feature that is imported inside."""
+    """Report a missing library of an optional feature that the block imports."""
     try:
         yield
     except ImportError as error:

@@ -1,4 +1,4 @@
-"""The commands ``decima spark``: predictions for a real Spark, and its plugin."""
+"""The commands ``decima spark``: predictions for a real Spark, and the plugin for Spark."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from decima.cli.options import AT_LEAST_ONE, JSON, NOT_NEGATIVE, PATH, SEED, out
 
 @click.group()
 def spark() -> None:
-    """Predict the gain of other schedulers on a real Spark, and install a policy in it."""
+    """Predict the gain of other schedulers on a real Spark, and install the plugin for a policy."""
 
 
 @spark.command()
 def jar() -> None:
-    """Print the path of the plugin for Spark 3.3 to 4.x, for spark.jars."""
+    """Print the path of the plugin for Spark 3.3 to 4.x, a value for spark.jars."""
     from decima.service.plugin import JAR
 
     click.echo(JAR)
@@ -32,7 +32,7 @@ def jar() -> None:
     required=True,
     type=click.Path(exists=True, file_okay=False, path_type=Path),
     metavar="HOME",
-    help="Spark to compile for: the folder that has the folder jars.",
+    help="Home folder of the Spark to compile for, with a folder jars.",
 )
 @click.option(
     "--out",
@@ -43,7 +43,7 @@ def jar() -> None:
     help="File to write.",
 )
 def build_(home: Path, out: Path) -> None:
-    """Compile the plugin for a Spark that the shipped plugin does not support. Needs a JDK, 9 or later."""
+    """Compile the plugin for a Spark that the shipped plugin does not support. Needs a JDK, version 9 or later."""
     from decima.service.plugin import build
 
     build(home, out)
@@ -55,24 +55,27 @@ def build_(home: Path, out: Path) -> None:
 @click.option(
     "--executors",
     type=AT_LEAST_ONE,
-    help="Task slots of the cluster.  [default: the largest number at any time in the logs]",
+    help="Number of task slots of the cluster.  [default: the largest number at any time in the logs]",
 )
 @click.option(
     "--moving-delay",
     type=NOT_NEGATIVE,
-    help="Seconds to give a slot to another job.  [default: 0 if one application ran all jobs, else the executors' "
-    "start-up time]",
+    help="Delay of a slot that moves to another job, seconds.  [default: 0 if one application ran all jobs, else the "
+    "executors' start-up time]",
 )
 @click.option(
-    "--policy", default="general", metavar="NAME|FILE", help="Policy file of decima train, or one that ships."
+    "--policy",
+    default="general",
+    metavar="NAME|FILE",
+    help="Policy file of decima train, or a shipped policy.",
 )
-@click.option("--draws", type=AT_LEAST_ONE, default=20, help="Simulations of each scheduler.")
+@click.option("--draws", type=AT_LEAST_ONE, default=20, help="Number of simulations of each scheduler.")
 @click.option("--seed", type=SEED, default=0, help="Seed of the first simulation.")
 @click.option(
     "--keep-warm-up",
     "keep",
     is_flag=True,
-    help="Keep the jobs that an application ran one by one before the first two that overlapped.",
+    help="Keep the jobs that an application ran one by one before the first two overlapping jobs.",
 )
 @click.option("--partial", "damaged", is_flag=True, help="Keep the readable part of damaged logs.")
 @JSON
@@ -94,10 +97,10 @@ def what_if(
 ) -> None:
     """Predict the completion times of your jobs under other schedulers.
 
-    Reads Spark's event logs in LOGS (files, folders, rolled logs) and simulates their jobs at their real times of
-    arrival: under Spark's FIFO and FAIR, weighted fair sharing, the rule priced-srpt and decima. The gain is shown with
-    its uncertainty. Applications that ran at the same time under one master shared a cluster; all others are predicted
-    separately.
+    Reads Spark's event logs in LOGS (files, folders, rolled logs) and simulates their jobs at their real arrival times
+    under Spark's FIFO and FAIR, weighted fair sharing, the rule priced-srpt and decima. Shows the gain with its
+    uncertainty. Applications that ran at the same time under one master shared a cluster; all other applications are
+    predicted separately.
     """
     from decima.evaluation.spark.held_out import predict_held_out
     from decima.evaluation.spark.logged_jobs import logged_jobs

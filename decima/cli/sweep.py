@@ -1,4 +1,4 @@
-"""The commands ``decima sweep`` and ``decima plot``: several trainings."""
+"""The commands ``decima sweep`` and ``decima plot`` for several trainings."""
 
 from __future__ import annotations
 
@@ -46,9 +46,9 @@ def sweep(
 ) -> None:
     """Train with several settings and seeds, and compare the policies.
 
-    The file has candidate settings, all combinations of lists or samples from ranges, and seeds. Every training has a
-    folder in --out. The same command resumes an interrupted sweep, with the same results, bit for bit on a CPU.
-    Ctrl-C shows the finished trials.
+    The file contains seeds and candidate settings: all combinations of lists, or samples from ranges. Each training has
+    a folder in --out. The same command resumes an interrupted sweep, with the same results, bit for bit on a CPU.
+    Ctrl-C ends the sweep early and shows the finished trials.
     """
     from decima.learning.sweep_config import read_sweep
 
@@ -88,18 +88,12 @@ def _shown(result: SweepResult, out: Path, command: str) -> Report:
         name = ", ".join(f"{key}={setting_text(value)}" for key, value in trial.settings.items())
         curves[name if name not in curves else f"{name} (trial {trial.number})"] = curve_of(runs, metric)
     notes = [
-        "Objective: of the best policy, on the validation set; smaller is better. "
+        "Objective: value for the best policy on the validation set; smaller is better. "
         "± is half a 95 % confidence interval over seeds (Student's t).",
-        "Better by: relative to the reference scheduler of the training, on the same set.",
+        "Better by: improvement over the reference scheduler of the training, on the same set.",
     ]
-    return Report(
-        tables=[sweep_table(result)],
-        notes=notes,
-        json=sweep_json(result, command),
-        pictures={"learning-curves": lambda: plot_curves(curves, metric, reference_of(found, metric))}
-        if curves
-        else {},
-    )
+    drawn = {"learning-curves": lambda: plot_curves(curves, metric, reference_of(found, metric))}
+    return Report([sweep_table(result)], notes, sweep_json(result, command), drawn if curves else {})
 
 
 @click.command(context_settings={"show_default": True})
@@ -107,14 +101,15 @@ def _shown(result: SweepResult, out: Path, command: str) -> Report:
 @click.option(
     "--metric",
     metavar="NAME",
-    help="Metric to draw, one of decima train --explain.  [default: the first run's objective on its validation set]",
+    help="Metric to draw, a name of decima train --explain.  [default: the first run's objective on its validation "
+    "set]",
 )
 @out_option("plot")
 def plot(runs: tuple[Path, ...], metric: str | None, out: Path) -> None:
     """Compare trainings by their learning curves.
 
-    Each RUN is the folder of a training, or a folder of such folders, as of decima sweep. Runs that differ only by seed
-    are one curve, with a 95 % confidence interval.
+    Each RUN is the folder of a training, or a folder of such folders, such as --out of decima sweep. Runs that differ
+    only by seed are one curve with a 95 % confidence interval.
     """
     from decima.learning.curves import (
         curve_of,

@@ -1,4 +1,4 @@
-"""The command ``decima train``, and functions that all training commands share."""
+"""The command ``decima train``, and shared functions of all training commands."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ Config = TypeVar("Config", bound="RunConfig")
 @training_options(
     "quick, batch, stream, makespan, deadlines, weights, paper, general, packing, trace",
     DEFAULT_RECIPE,
-    workload_options("what the settings say"),
+    workload_options("the workload of the settings"),
 )
 @DEVICE
 @WORKERS
@@ -50,8 +50,8 @@ def train(context: click.Context, /, device: str, workers: int | str | None, **o
 
     Writes to the folder: the best policy on validation sequences (policy.npz), all settings (config.yaml), metrics
     (metrics.jsonl, TensorBoard) and a checkpoint. The same settings give the same policy, bit for bit on a CPU, with
-    any number of workers and interruptions. Ctrl-C ends it early, and --resume continues. The recipe quick takes two
-    minutes.
+    any number of workers and interruptions. Ctrl-C ends the training early, and --resume continues it. The recipe quick
+    takes two minutes.
     """
     from decima.learning.cluster.config import read_config, workload_overrides
 
@@ -71,11 +71,13 @@ def train(context: click.Context, /, device: str, workers: int | str | None, **o
     against, note = (
         "tuned weighted fair",
         "tuned-weighted-fair has the best alpha of each sequence, known only in hindsight; ± is half a 95 % confidence "
-        "interval (Student's t), of differences in pairs.",
+        "interval (Student's t) of paired differences.",
     )
     if config.settings is not None:
         against = f"{config.validation.against} over the settings"
-        note = "The policy was kept that is best on average and nowhere worse for certain."
+        note = (
+            "The kept policy is the best on average among policies without a significant loss in any setting."
+        )
     out = options["out"]
     train_this = partial(
         train_policy,
@@ -98,7 +100,7 @@ def train(context: click.Context, /, device: str, workers: int | str | None, **o
 
 
 def _describe(config: TrainingConfig, metrics: Mapping[str, float]) -> Sequence[str]:
-    """Describe an iteration, or an epoch of behaviour cloning, in words."""
+    """Describe the metrics of an iteration, or of an epoch of behaviour cloning, as text."""
     from decima.learning.metrics import validation_metric
 
     parts = []
@@ -130,7 +132,7 @@ def _table(result: TrainingResult[TrainingConfig]) -> Table:
 
 
 def _change_text(result: TrainingResult[TrainingConfig], name: str) -> str:
-    """Describe the relative change of decima's results against a scheduler's, in pairs; empty for decima."""
+    """Describe the relative change of decima's paired results against a scheduler's; empty for decima."""
     import numpy as np
 
     from decima.evaluation.metrics import mean_interval
@@ -139,7 +141,7 @@ def _change_text(result: TrainingResult[TrainingConfig], name: str) -> str:
     if name == "decima":
         return ""
     own, theirs = np.array(result.results["decima"]), np.array(result.results[name])
-    if not theirs.mean():  # a cost of deadlines, of which none is missed
+    if not theirs.mean():  # the cost of missed deadlines is 0 if no deadline is missed
         return ""
     change = mean_interval((own - theirs) / theirs.mean())
     size = interval_text(change._replace(mean=abs(change.mean)), ".1%")
@@ -158,9 +160,8 @@ def _grid_table(result: TrainingResult[TrainingConfig]) -> Table:
     what = objective_title(result.config.cluster.reward)
     title = f"{validation.cells} settings, {validation.sequences} sequences each: {what}, s"
     table = new_table(title, "Setting", validation.against, "decima", "Change")
-    reference, own = (
-        by_cell(result.results[name], validation.cells) / 1000 for name in (validation.against, "decima")
-    )
+    names = (validation.against, "decima")
+    reference, own = (by_cell(result.results[name], validation.cells) / 1000 for name in names)
     for setting, theirs, ours in zip(settings.cells(validation.cells), reference, own, strict=True):
         table.add_row(str(setting), f"{theirs:.2f}", f"{ours:.2f}", f"{ours / theirs - 1:+.1%}")
     return table
@@ -190,7 +191,7 @@ def _compare_command(result: TrainingResult[TrainingConfig]) -> list[str]:
         if value != default:
             words += [option, str(value)]
     if workload.file is not None and workload.read().sequence is not None:
-        return words  # the file has the arrivals
+        return words  # the file contains the arrivals
     if workload.arrivals == "poisson":
         words += ["--arrivals", "poisson", "--interval", f"{fmean(workload.intervals):g}"]
         words += [] if workload.drift is None else ["--drift", workload.drift]
@@ -201,7 +202,7 @@ def _compare_command(result: TrainingResult[TrainingConfig]) -> list[str]:
 
 
 def training_command(context: click.Context, source: object) -> str:
-    """Return the command line that is kept in the policy file.
+    """Return the command line for the policy file.
 
     Args:
         context: context of the command.
@@ -213,7 +214,7 @@ def training_command(context: click.Context, source: object) -> str:
 
 
 def explain(settings: Section, source: object, metrics: Mapping[str, str]) -> None:
-    """Print all settings, with their values in a file or recipe, and all metrics."""
+    """Print all settings with their values in a file or recipe, and all metrics."""
     from rich.table import Table
 
     from decima.outputs import visible
@@ -242,10 +243,10 @@ def watch(
     """Run a training and show its progress; Ctrl-C before the first iteration ends the program.
 
     Args:
-        train: runs the training with the callbacks ``on_iteration`` and ``on_progress``.
+        train: function that runs the training with the callbacks ``on_iteration`` and ``on_progress``.
         context: context of the command.
         against: name of the reference scheduler.
-        describe: describes the metrics of an iteration in words.
+        describe: returns a text for the metrics of an iteration.
     """
     from decima.learning.config import TRAINING, VALIDATION
     from decima.learning.loop import CONFIG
@@ -286,9 +287,7 @@ def watch(
 def _place(report: IterationReport) -> str:
     if report.iteration >= 0:
         return f"{report.iteration}/{report.iterations}"
-    return (
-        f"{-report.iteration} {'epoch' if report.iteration == -1 else 'epochs'} of behaviour cloning to come"
-    )
+    return f"{-report.iteration} {'epoch' if report.iteration == -1 else 'epochs'} of behaviour cloning left"
 
 
 def _how_to_resume(context: click.Context) -> str:
@@ -304,14 +303,14 @@ def show_training(
     command: Sequence[str],
     context: click.Context,
 ) -> None:
-    """Show the result of a training; the program ends if the training was interrupted.
+    """Show the result of a training, and end the program if the training was interrupted.
 
     Args:
         result: result of the training.
         table: results of schedulers on the validation set.
         names: description of the policy, and name of the validation set.
-        note: note about the schedulers in the table.
-        command: command for a comparison on other jobs.
+        note: note on the schedulers in the table.
+        command: command that compares the policy on other jobs.
         context: context of the command.
     """
     from decima.outputs import atomic_path
@@ -333,7 +332,7 @@ def show_training(
         with atomic_path(curve) as path:
             figure.savefig(path, format="png")
         print_line(f"Learning curve: {curve}")
-    print_line(f"On {judges} that had no say in the choice:\n  {shlex.join(command)}")
+    print_line(f"To compare the policy on other {judges}:\n  {shlex.join(command)}")
     if result.interrupted:
         done = f"{result.iteration} of {result.config.iterations} iterations"
         end(f"interrupted after {done}; {_how_to_resume(context)}", INTERRUPTED)

@@ -36,14 +36,14 @@ if TYPE_CHECKING:
     "texts",
     multiple=True,
     metavar="OPTIONS",
-    help="A setting to tune on, as options in one text (for example '--arrivals poisson --interval 14'); options "
-    "outside of it are those of all settings. May be given several times.  [default: one setting]",
+    help="A setting for the tuning, as options in one text (for example '--arrivals poisson --interval 14'). Other "
+    "options apply to all settings. May be given several times.  [default: one setting]",
 )
 @click.option(
     "--config",
     metavar="FILE.yaml|RECIPE",
-    help="Tune on the jobs of a training instead (for example the recipe general): a cluster and jobs for each "
-    "sequence.",
+    help="Tune on the clusters and jobs of a training instead (for example the recipe general), which each sequence "
+    "draws.",
 )
 @click.option(
     "--set",
@@ -52,11 +52,13 @@ if TYPE_CHECKING:
     metavar="KEY=VALUE",
     help="Override a setting of --config (for example settings.job_error=1); may be given several times.",
 )
-@click.option(*SEEDS, "seeds", type=AT_LEAST_ONE, default=200, help="Sequences of each setting to tune on.")
-@click.option("--seed", type=SEED, default=0, help="Seed of the first of them, and of the search.")
-@click.option("--judged", type=WholeRange(2), default=40, help="Sequences of each setting to judge on.")
 @click.option(
-    "--judged-seed", type=SEED, help="Seed of the first of them.  [default: 1,000,000 above that to tune on]"
+    *SEEDS, "seeds", type=AT_LEAST_ONE, default=200, help="Number of tuning sequences of each setting."
+)
+@click.option("--seed", type=SEED, default=0, help="Seed of the first tuning sequence, and of the search.")
+@click.option("--judged", type=WholeRange(2), default=40, help="Number of test sequences of each setting.")
+@click.option(
+    "--judged-seed", type=SEED, help="Seed of the first test sequence.  [default: --seed plus 1,000,000]"
 )
 @click.option(
     "--objective",
@@ -64,9 +66,9 @@ if TYPE_CHECKING:
     metavar="NAME",
     help="Metric to minimise, a name of decima compare --show, such as misses or weighted.",
 )
-@click.option("--generations", type=AT_LEAST_ONE, default=60, help="Generations of the search.")
+@click.option("--generations", type=AT_LEAST_ONE, default=60, help="Number of generations of the search.")
 @click.option(
-    "--sequences", type=AT_LEAST_ONE, default=4, help="Sequences of each setting that a generation runs."
+    "--sequences", type=AT_LEAST_ONE, default=4, help="Number of sequences of each setting per generation."
 )
 @WORKERS
 @JSON
@@ -89,13 +91,12 @@ def tune(
     out: Path,
     **options: Any,
 ) -> None:
-    """Tune the constants of a rule: priced-srpt, adaptive-srpt, packed-srpt, gamma-boost or
-    atc.
+    """Tune the constants of a rule: priced-srpt, adaptive-srpt, packed-srpt, gamma-boost or atc.
 
-    A search (CMA-ES) changes all of them at once, and candidates run the same sequences with the same task noise. The
-    result is judged on other seeds. Schedulers take the constants by name, or from the file of --json as
-    priced-srpt:FILE.json. A generation has about ten candidates: by default a setting with batches of 20 jobs takes
-    less than a minute of CPU time, one with streams of 100 jobs five. Needs pip install -e '.[tune]'.
+    A search (CMA-ES) changes all constants together. All candidates run the same sequences with the same task noise.
+    The result is evaluated on other seeds. Schedulers take the constants by name, or from the file of --json as
+    priced-srpt:FILE.json. A generation has about ten candidates. By default a setting with batches of 20 jobs takes
+    less than a minute of CPU time, a setting with streams of 100 jobs five minutes. Needs pip install -e '.[tune]'.
     """
     from decima.outputs import prepare_outputs
     from decima.studies.tune import outcome, tune_rule
@@ -103,7 +104,7 @@ def tune(
     if config is not None:
         settings, unused = _of_training(context, config, overrides, options)
     elif overrides:
-        raise click.UsageError("--set has no effect: it is for --config")
+        raise click.UsageError("--set has no effect: it needs --config")
     elif texts:
         settings, unused = {text or "as given": _of_text(text, options) for text in texts}, {}
     else:
@@ -125,13 +126,8 @@ def tune(
             on_step=update,
             on_compile=partial(on_compile, update),
         )
-    report(
-        outcome(tuned, settings, str(json_file or "FILE.json")).shown(
-            command_line(context, **dict.fromkeys(unused))
-        ),
-        out,
-        json_file,
-    )
+    found = outcome(tuned, settings, str(json_file or "FILE.json"))
+    report(found.shown(command_line(context, **dict.fromkeys(unused))), out, json_file)
 
 
 @click.command("--setting", add_help_option=False)
@@ -141,7 +137,7 @@ def _setting(**options: Any) -> None:
 
 
 def _of_text(text: str, options: dict[str, Any]) -> Conditions:
-    """Return the setting of the options in a text, and of those that are given for all settings."""
+    """Return the setting of the options in a text, completed by the options of all settings."""
     try:
         context = _setting.make_context("--setting", shlex.split(text))
         given = {name for name in context.params if _is_given(context, name)}
@@ -161,7 +157,7 @@ def _is_given(context: click.Context, name: str) -> bool:
 def _of_training(
     context: click.Context, config: str, overrides: tuple[str, ...], options: dict[str, Any]
 ) -> tuple[dict[str, Conditions], dict[str, str]]:
-    """Return the jobs of a training as the only setting, and the options that have no effect."""
+    """Return the jobs of a training as the only setting, and options without effect as name -> reason."""
     from decima.learning.cluster.config import read_config
 
     names = [*(str(parameter.name) for parameter in _setting.params), "texts"]
@@ -170,5 +166,5 @@ def _of_training(
             option = "setting" if name == "texts" else name.replace("_", "-")
             raise click.UsageError(f"--config and --{option} exclude each other")
     conditions = read_config(config, overrides).conditions()
-    unused = dict.fromkeys(names, "it is not for --config")
+    unused = dict.fromkeys(names, "--config replaces it")
     return {config: replace(conditions, seed=options["seed"], num_experiments=options["seeds"])}, unused

@@ -1,4 +1,4 @@
-"""The commands ``decima workload``: import workload files from event logs and traces, and show them."""
+"""The commands ``decima workload``: import workload files from event logs and traces, and show workloads."""
 
 from __future__ import annotations
 
@@ -47,12 +47,12 @@ OUT = click.option(
 
 @click.group()
 def workload() -> None:
-    """Import workload files from event logs and traces, and show them."""
+    """Import workload files from event logs and traces, and show workloads."""
 
 
 @workload.group(name="import")
 def import_() -> None:
-    """Make a workload file from recordings of a cluster."""
+    """Create a workload file from recordings of a cluster."""
 
 
 def _parameters(texts: Sequence[str]) -> dict[str, float]:
@@ -80,13 +80,13 @@ def _parameters(texts: Sequence[str]) -> dict[str, float]:
     type=LEVELS,
     default="5,10,20,40,50,60,80,100",
     metavar="A,B,..",
-    help="Numbers of executors for which every profile has durations, by the model where none were measured.",
+    help="Numbers of executors for which each profile gets durations, measured or else from the model.",
 )
 @click.option(
     "--shared-machine/--separate-machines",
     default=None,
-    help="The executors shared the cores of one machine: remove the slow-down of scans by that.  "
-    "[default: if the logs show it]",
+    help="The executors shared the cores of one machine: remove the resulting slow-down of scans.  "
+    "[default: detected in the logs]",
 )
 @click.option(
     "--tenants",
@@ -98,14 +98,14 @@ def _parameters(texts: Sequence[str]) -> dict[str, float]:
     "parameters",
     multiple=True,
     metavar="NAME=VALUE",
-    help="Parameter of the model to use instead of the fitted one; may be given several times.",
+    help="Value of a parameter of the model, instead of the fitted value; may be given several times.",
 )
 def spark(logs: Sequence[Path], out: Path, levels: str, parameters: Sequence[str], **options: Any) -> None:
     """Spark's event logs: a profile for each query in LOGS (files, folders, rolled logs).
 
-    Runs of the same query are pooled. Durations on numbers of executors that were not measured follow a model of task
-    durations, whose parameters are fitted to the logs and shown. Runs that are predicted from the other runs of their
-    query show its error.
+    Runs of the same query are pooled. Durations on other numbers of executors than in the logs follow a model of task
+    durations, whose parameters are fitted to the logs and shown. The command also shows the error of predictions of
+    runs from the other runs of their query.
     """
     from decima.evaluation.spark.held_out import predict_held_out
     from decima.outputs import check_file
@@ -127,31 +127,31 @@ def spark(logs: Sequence[Path], out: Path, levels: str, parameters: Sequence[str
     print_line(f"{len(imported.workload.profiles)} profiles from {count} runs of queries{came} in {out}")
 
 
-#: Error of predictions, as a fraction, from which it is explained.
+#: Minimum error of predictions, as a fraction, that is explained.
 MUCH_OFF = 0.3
-#: Share of the driver's own time from which it is shown.
+#: Minimum share of the driver's own time that is shown.
 TELLING = 0.05
 
 
 def _trust(predicted: HeldOut) -> str:
     if predicted.runs.empty:
-        return "no run could be predicted from others: no query ran alone twice"
+        return "no run could be predicted from other runs: no query ran alone twice"
     error, bias = (f"{value.mean:.1%}" for value in (predicted.error, predicted.bias))
     runs = f"{len(predicted.runs)} runs predicted from the other runs of their query"
-    text = f"{runs}: off by {error} on average, bias {bias}"
+    text = f"{runs}: mean error {error}, bias {bias}"
     if predicted.driver_share > TELLING:
         text += f"; {predicted.driver_share:.0%} of a run was the driver's own time, which profiles do not contain"
     if predicted.error.mean > MUCH_OFF:
         text += (
-            ". So large an error means that runs of the same query differed as much: the machine was loaded, it was "
-            "their first run, or the data had grown. Compare schedulers with these jobs, but do not trust the seconds; "
-            "leave such logs out, or log more runs"
+            ". Such a large error means that runs of the same query differed as much: other programs used the machine, "
+            "some runs were the first after a start, or the data had grown. Comparisons of schedulers with these jobs "
+            "are useful, but their times in seconds are not reliable; omit such logs, or log more runs"
         )
     return text
 
 
 def trace_options(clock: str) -> Option:
-    """Return options for an excerpt of a trace, see ``_write_trace``; ``clock`` says when time 0 is."""
+    """Return options for an excerpt of a trace, see ``_write_trace``; ``clock``: the origin of times, for the help."""
     return with_options(
         OUT,
         click.option(
@@ -159,29 +159,24 @@ def trace_options(clock: str) -> Option:
             "from_s",
             type=ANY_NUMBER,
             metavar="SECONDS",
-            help=f"Leave out jobs that arrive earlier, {clock}.",
+            help=f"Omit jobs that arrive earlier, {clock}.",
         ),
         click.option(
-            "--until", "until_s", type=ANY_NUMBER, metavar="SECONDS", help="Leave out jobs that arrive later."
+            "--until", "until_s", type=ANY_NUMBER, metavar="SECONDS", help="Omit jobs that arrive later."
         ),
-        click.option("--sample", type=AT_LEAST_ONE, metavar="N", help="Draw this number of jobs."),
-        click.option(
-            "--seed",
-            type=SEED,
-            default=0,
-            help="Seed of the draw and of the task noise.",
-        ),
-        click.option("--speed-up", type=ABOVE_ZERO, default=1.0, help="Divide the times of arrival."),
+        click.option("--sample", type=AT_LEAST_ONE, metavar="N", help="Number of jobs to draw at random."),
+        click.option("--seed", type=SEED, default=0, help="Seed of the random draw and of the task noise."),
+        click.option("--speed-up", type=ABOVE_ZERO, default=1.0, help="Divisor of arrival times."),
         click.option(
             "--scale-tasks",
             type=ABOVE_ZERO,
             default=1.0,
-            help="Divide the number of tasks of each stage, for a smaller cluster; at least one remains.",
+            help="Divisor of the number of tasks of each stage, for a smaller cluster; each stage keeps at least one.",
         ),
         click.option(
             "--library",
             is_flag=True,
-            help="Leave out the times of arrival, for a file of profiles to draw jobs from.",
+            help="Omit arrival times: the file contains only profiles from which jobs can be drawn.",
         ),
     )
 
@@ -189,7 +184,7 @@ def trace_options(clock: str) -> Option:
 def _write_trace(
     out: Path, library: bool, options: dict[str, Any], read: Callable[[Excerpt], Workload]
 ) -> None:
-    """Read a trace and write a workload file."""
+    """Read an excerpt of a trace and write a workload file."""
     from decima.outputs import check_file
     from workloads.excerpt import Excerpt
     from workloads.sources.workload_file import write_workload
@@ -200,34 +195,34 @@ def _write_trace(
     sequence = None if library else taken.sequence
     write_workload(out, replace(taken, name=out.name.split(".")[0], sequence=sequence))
     _tell(taken)
-    stages, tasks = (
-        sum(getattr(profile, count) for profile in taken.profiles) for count in ("num_stages", "num_tasks")
-    )
+    counts = ("num_stages", "num_tasks")
+    stages, tasks = (sum(getattr(profile, count) for profile in taken.profiles) for count in counts)
     arrivals = "without their arrivals" if library else f"which arrive in {arrival_ms / 60_000:.1f} minutes"
     print_line(f"{len(taken.profiles)} jobs of {stages} stages and {tasks} tasks, {arrivals}, in {out}")
 
 
 @import_.command(context_settings={"show_default": True})
 @click.argument("table", type=FILE)
-@trace_options("since the trace began")
+@trace_options("since the start of the trace")
 @click.option(
     "--executor",
     type=SIZE,
     default="96,100",
     metavar="CORES,PERCENT",
-    help="Executor that demands are shares of: cores, and percent of a machine's memory.",
+    help="Size of the executor whose shares are the demands: cores, and percent of a machine's memory.",
 )
 @click.option(
     "--priority",
     metavar="COLUMN",
-    help="Further column of TABLE with priorities of tasks: a job's weight is 1 + its highest.  [default: weight 1]",
+    help="Further column of TABLE with priorities of tasks; a job's weight is 1 + its highest priority.  "
+    "[default: weight 1]",
 )
 def alibaba(
     table: Path, out: Path, library: bool, executor: str, priority: str | None, **options: Any
 ) -> None:
     """Alibaba's cluster trace of 2018: the jobs in TABLE, which is batch_task.csv or batch_task.csv.gz.
 
-    Jobs that failed, or whose tasks cannot be ordered, are dropped and counted. The instances of a task are assumed to
+    Failed jobs, and jobs whose tasks cannot be ordered, are omitted and counted. Each instance of a task is assumed to
     take as long as the task.
     """
     from workloads.sources.alibaba import read_alibaba
@@ -238,15 +233,15 @@ def alibaba(
 
 @import_.command(context_settings={"show_default": True})
 @click.argument("files", nargs=-1, required=True, type=FILE)
-@trace_options("since the first workflow ran")
+@trace_options("since the start of the first workflow")
 @click.option(
     "--executor",
     type=SIZE,
     metavar="CORES,GIB",
-    help="Executor that demands are shares of: cores, and GiB of memory.  [default: leave demands out]",
+    help="Size of the executor whose shares are the demands: cores, and GiB of memory.  [default: omit demands]",
 )
 def wfcommons(files: Sequence[Path], out: Path, library: bool, executor: str | None, **options: Any) -> None:
-    """Scientific workflows: a job for each of FILES in WfFormat 1.5 (.json, .json.gz), as of WfCommons."""
+    """Scientific workflows: a job for each of FILES in WfFormat 1.5 (.json, .json.gz), the format of WfCommons."""
     from workloads.sources.wfcommons import read_wfcommons
 
     size = None if executor is None else SIZE.parse(executor)
@@ -255,19 +250,19 @@ def wfcommons(files: Sequence[Path], out: Path, library: bool, executor: str | N
 
 @import_.command(context_settings={"show_default": True})
 @click.argument("log", type=FILE)
-@trace_options("since the first job was submitted")
+@trace_options("since the submission of the first job")
 @click.option(
     "--executor",
     type=SIZE,
     metavar="PROCESSORS,GIB",
-    help="Executor that demands are shares of: processors, and GiB of memory.  "
+    help="Size of the executor whose shares are the demands: processors, and GiB of memory.  "
     "[default: in processors, without memory]",
 )
 @click.option(
     "--gang",
     is_flag=True,
     help="A job is one task that needs all its processors at once, on one executor of that size.  [default: a task for "
-    "each processor; tasks need not run at once]",
+    "each processor; tasks may run one after the other]",
 )
 @click.option(
     "--tenants",
@@ -285,8 +280,8 @@ def swf(
 ) -> None:
     """Job logs: the jobs in LOG, in Standard Workload Format, as in the Parallel Workloads Archive.
 
-    A job of n processors for t seconds is a stage of n tasks of t seconds. Jobs that did not run, or have unknown times
-    or sizes, are dropped and counted.
+    A job of n processors for t seconds is a stage of n tasks of t seconds. Jobs that did not run, and jobs with unknown
+    times or sizes, are omitted and counted.
     """
     from workloads.sources.swf import read_swf_workload
 
@@ -298,10 +293,10 @@ def swf(
 @click.argument("log", type=FILE)
 @OUT
 def live(log: Path, out: Path) -> None:
-    """Log of decima serve: the complete jobs in LOG, a profile each.
+    """Log of decima serve: a profile for each complete job in LOG.
 
-    LOG is the file of decima serve --log. All tasks of a stage have its mean duration on the executors that it had, so
-    these profiles know less than those of Spark's event logs. Jobs that are not complete are left out and counted.
+    LOG is the file of decima serve --log. All tasks of a stage have the mean duration on the stage's executors, so
+    these profiles contain less information than those from Spark's event logs. Incomplete jobs are omitted and counted.
     """
     from decima.outputs import check_file
     from decima.service.harvest import live_workload
@@ -312,7 +307,7 @@ def live(log: Path, out: Path) -> None:
     check_file(out)
     found, left_out = live_workload(replayed(read_log(log)), out.name.split(".")[0])
     write_workload(out, found)
-    print_line(f"{len(found.profiles)} profiles in {out}, {left_out} jobs left out that are not complete")
+    print_line(f"{len(found.profiles)} profiles in {out}, {left_out} incomplete jobs omitted")
 
 
 @workload.command()
@@ -322,17 +317,17 @@ def live(log: Path, out: Path) -> None:
     "names",
     multiple=True,
     metavar="NAME",
-    help="Show only this one; may be given several times.",
+    help="Show only this profile; may be given several times.",
 )
-@click.option("--out", type=Named(".png"), metavar="FILE.png", help="Draw the DAGs into this PNG file.")
+@click.option("--out", type=Named(".png"), metavar="FILE.png", help="Draw the DAGs in this PNG file.")
 def show(workload: str, names: Sequence[str], out: Path | None) -> None:
     """Show the job profiles of WORKLOAD.
 
-    WORKLOAD is tpch, extrapolated from Spark at 1 and 2 GB (the default), a folder of the published TPC-H profiles, or
+    WORKLOAD is tpch (the default, extrapolated from Spark at 1 and 2 GB), a folder of the published TPC-H profiles, or
     a workload file. Columns: stages, tasks, total work (executor time; on 50 executors, unless the profile has means),
     path of work (the paper's critical path: the longest path by total work of stages), least time (the longest path by
-    mean task time, a bound for any number of executors), the range of the tasks' demands, and the numbers of executors
-    with known durations.
+    mean task time, a lower bound for any number of executors), the range of the tasks' demands, and the numbers of
+    executors with known durations.
     """
     from decima.outputs import atomic_path, check_file
     from workloads.sources.open import open_workload
@@ -343,14 +338,14 @@ def show(workload: str, names: Sequence[str], out: Path | None) -> None:
         check_file(out)
     make_console().print(_profile_table(profiles[:MOST_ROWS]))
     if len(profiles) > MOST_ROWS:
-        print_line(f"the first {MOST_ROWS} of {len(profiles)} profiles; --profile shows others")
+        print_line(f"the first {MOST_ROWS} of {len(profiles)} profiles; --profile shows other profiles")
     if shown.sequence is not None:
         print_line(f"{len(shown.sequence)} jobs arrive")
     _tell(shown)
     measured = shown.about.get("measured_levels")
     if isinstance(measured, list) and "model" in shown.about:
         print_line(
-            f"durations on {_told(measured)} executors were measured, those on others follow the model"
+            f"durations on {_told(measured)} executors were measured, other durations follow the model"
         )
     if out is not None:
         from decima.show.dags import FEW_DAGS, MOST_DAGS, plot_dags
@@ -366,10 +361,8 @@ def _chosen(shown: Workload, names: Sequence[str]) -> tuple[JobProfile, ...]:
     profiles = {profile.name: profile for profile in shown.profiles}
     for name in names:
         if name not in profiles:
-            raise click.BadParameter(
-                f"no profile named {name!r}; without --profile all of them are shown",
-                param_hint="'--profile'",
-            )
+            message = f"no profile named {name!r}; without --profile the command shows all profiles"
+            raise click.BadParameter(message, param_hint="'--profile'")
     return tuple(profiles[name] for name in dict.fromkeys(names)) if names else shown.profiles
 
 
@@ -408,7 +401,7 @@ def _plain_table(name: str, values: Sequence[str], texts: Sequence[str]) -> Tabl
 
 
 def _range(demands: Sequence[float]) -> str:
-    """Format the range of numbers; one number if all are equal."""
+    """Format the range of numbers, or one number if all numbers are equal."""
     least, most = (f"{value:.3g}" for value in (min(demands), max(demands)))
     return least if least == most else f"{least}-{most}"
 
@@ -424,7 +417,7 @@ def _model_table(model: SparkModel) -> Table:
     for parameter in model.parameters():
         table.add_row(parameter.name, f"{parameter.value:.3g}", parameter.unit, parameter.meaning)
     for level, factor in model.contention.items():
-        table.add_row(f"contention at {level}", f"{factor:.3g}", "", "how many times slower the machine was")
+        table.add_row(f"contention at {level}", f"{factor:.3g}", "", "slow-down factor of the machine")
     return table
 
 

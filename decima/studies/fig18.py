@@ -66,7 +66,7 @@ def fig18(
         why = "with --live, Spark runs now and durations are measured"
         part.refuse(dict.fromkeys(("recordings", "seeds"), why))
         return _live(part, executors, batches)
-    part.refuse({"batches": "it is for --live"})
+    part.refuse({"batches": "it needs --live"})
     if not recordings:
         raise OptionError(
             "fig18 needs runs on a real Spark: --recordings DIR names recordings of python -m "

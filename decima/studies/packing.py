@@ -71,7 +71,7 @@ def packing(
     if (instances is None) == (workload is None):
         raise OptionError("expected either --instances or a workload")
     if instances is not None:
-        part.refuse(dict.fromkeys(("classes", "memory_demand", "sample"), "it is for a workload"))
+        part.refuse(dict.fromkeys(("classes", "memory_demand", "sample"), "it needs a workload"))
         projects, best_known, reference = of_projects(instances, best)
     else:
         part.refuse({"best": "jobs are compared with lower bounds"})

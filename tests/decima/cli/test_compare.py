@@ -166,9 +166,9 @@ def test_the_objective_carbon_brings_its_signal(run: Compare, tmp_path: Path) ->
 
 def test_columns_tenants_and_attributes_that_do_not_exist(run: Compare) -> None:
     assert_one_line_error(
-        run("--show", "p98"), "no metric named 'p98' (did you mean 'p99'?), expected some of mean,"
+        run("--show", "p98"), "no metric named 'p98' (did you mean 'p99'?), expected names of mean,"
     )
-    assert_one_line_error(run("--show", "p99,mean,p99"), "'p99,mean,p99': a metric is named twice")
+    assert_one_line_error(run("--show", "p99,mean,p99"), "'p99,mean,p99': the same metric twice")
     assert_one_line_error(
         run("--by", "tenant"), "--by tenant: the jobs have no tenants; --tenants draws them"
     )
@@ -241,7 +241,7 @@ def test_executors_take_as_long_to_move_as_was_measured(run: Compare, tmp_path: 
     write_workload(tmp_path / "night.json", measured)
     small = shlex.split("--workload night.json --executors 2 --seeds 2 --jobs 3 --processes 1")
     result = run("--schedulers", "fair", "--json", "r.json", base=small)
-    assert "Executors take 3.5 s to move to another job, as night.json says" in result.stdout
+    assert "Executors take 3.5 s to move to another job, their start-up time in night.json" in result.stdout
     [own] = json.loads((tmp_path / "r.json").read_text())["schedulers"].values()
     same = run("--schedulers", "fair", "--moving-delay", "3.5", "--json", "s.json", base=small)
     assert "as night.json says" not in same.stdout

@@ -47,7 +47,7 @@ def raised(error: BaseException) -> Result:
         ),
         (OSError(28, "No space left on device"), "error: No space left on device", 1),
         (OSError("a reason without a number"), "error: a reason without a number", 1),
-        (MemoryError(), "error: this needs more memory than there is", 1),
+        (MemoryError(), "error: not enough memory", 1),
         (click.UsageError("it is odd"), "error: it is odd", 2),
         (click.ClickException("it is odd"), "error: it is odd", 1),
         (KeyboardInterrupt(), "interrupted", 130),

@@ -37,7 +37,7 @@ def test_train_shows_the_network_against_the_heuristics(train: Train, tmp_path: 
     for name, measures in results.items():
         assert rows[name][:3] == [f"{measures[each]:.2f}" for each in rows["Scheduler"]]
     assert (
-        f"deeprm is the network after {about['iteration']} of 2 iterations, the best on these sets;"
+        f"deeprm is the policy after {about['iteration']} of 2 iterations, the best on these sets;"
         in lines[-5]
     )
     assert lines[-1].strip() == "decima deeprm compare --checkpoint out/policy.npz"

@@ -63,7 +63,7 @@ def test_it_shows_a_table_and_saves_json_and_a_picture(run: Compare, tmp_path: P
         assert entry["tetris_knob"] > 0
     assert (tmp_path / "deeprm-compare" / "deeprm-slowdown.png").stat().st_size > 1000
     assert "picture: deeprm-compare/deeprm-slowdown.png" in result.stdout
-    assert "deeprm is left out" in result.stdout
+    assert "deeprm is omitted" in result.stdout
     words = shlex.split(document["command"])
     assert words[:5] == ["decima", "deeprm", "compare", "--loads", "50,150"]
     assert words[words.index("--seed") + 1] == "5"
@@ -121,7 +121,7 @@ def test_the_network_that_ships(
     assert "deeprm: the network" in run("--heuristics", "sjf").stdout
     small = ("--sets", "2", "--loads", "50", "--heuristics", "sjf")
     for other in (("--distribution", "paper"), ("--machines", "2")):
-        assert "deeprm is left out" in run(*other, base=small).stdout
+        assert "deeprm is omitted" in run(*other, base=small).stdout
 
 
 def test_a_network_for_another_grid_is_refused(run: Compare, network: Callable[..., Path]) -> None:

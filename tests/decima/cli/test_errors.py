@@ -151,7 +151,7 @@ class Ends(Scheduler):
         ("def f(): f()\nf()", "compare --schedulers MODULE:Own,fair", "cannot be loaded: RecursionError"),
         ("raise BaseException('x')", "explain --rule MODULE:Own", "cannot be loaded: BaseException: x"),
         ("x = 1 +", "compare --schedulers MODULE:Own", "cannot be loaded: SyntaxError"),
-        (OWN, "explain --jobs 2 --executors 5 --rule MODULE:Ends", "line 6: ends the program"),
+        (OWN, "explain --jobs 2 --executors 5 --rule MODULE:Ends", "line 6: raises SystemExit"),
     ],
     ids=["exits", "recurses", "raises", "syntax", "exits later"],
 )

@@ -108,5 +108,5 @@ def test_a_guarantee_that_changed_the_decision_is_named(tmp_path: Path) -> None:
 
 
 def test_there_may_be_nothing_to_explain() -> None:
-    assert "--overruled: there is no guarantee" in explain("--overruled").stderr
+    assert "--overruled needs a guarantee" in explain("--overruled").stderr
     assert "no guarantee changes a later decision" in explain("--overruled", "--no-later-than", "1000").stderr

@@ -28,7 +28,7 @@ def test_all_recorded_episodes_match(shared: Shared) -> None:
     result = replay("--weights", shared(WEIGHTS), *paths)
     matching, largest = result.output.splitlines()
     assert matching == "137 of 137 episodes match"
-    assert float(largest.removeprefix("largest difference of a probability: ")) <= 1e-4
+    assert float(largest.removeprefix("largest difference between probabilities: ")) <= 1e-4
     assert result.exit_code == 0
 
 

@@ -113,7 +113,7 @@ def test_a_file_of_pools_is_read(served: list[tuple[Any, str, str]], tmp_path: P
     options = ("--policy", "fair-pools", "--no-token", "--pools", str(pools))
     result = serve(*options)
     assert result.exit_code == 0
-    assert result.stderr.startswith("pool a: its jobs are in the policy's order")
+    assert result.stderr.startswith("pool a: schedulingMode FAIR has no effect")
     assert list(served[0][0]._pools) == ["a"]
     assert_one_line_error(serve(*options, "--slots", "3"), "--pools has no effect with --slots")
     pools.write_text("<!DOCTYPE a><allocations/>")

@@ -140,8 +140,8 @@ def test_behaviour_cloning_is_shown_and_ctrl_c_in_it_says_how_to_resume(
     for start in ("episodes of fair to clone: 0 of 2", "behaviour cloning, gradient steps: 0 of "):
         assert any(line.startswith(start) for line in lines)
     begins = [line.split(";")[0] for line in lines if "validation JCT" in line]
-    left = [f"{count} epochs of behaviour cloning to come" for count in (3, 2)]
-    assert begins == [*left, "1 epoch of behaviour cloning to come", "0/1", "1/1"]
+    left = [f"{count} epochs of behaviour cloning left" for count in (3, 2)]
+    assert begins == [*left, "1 epoch of behaviour cloning left", "0/1", "1/1"]
 
     interrupted = []
 

@@ -176,7 +176,7 @@ def test_the_command(folder: Path, tmp_path: Path) -> None:
         ("--instances {folder} --workload tpch", "expected either --instances or a workload"),
         (
             "--instances {folder} --memory-demand uniform",
-            "--memory-demand has no effect: it is for a workload",
+            "--memory-demand has no effect: it needs a workload",
         ),
         ("--workload tpch --best {folder}/few.csv", "--best has no effect"),
         ("--workload tpch --memory-demand uniform --classes 4x0.5", "no executor class can run stage"),

@@ -573,10 +573,10 @@ def test_deeprm_fig5_uses_the_network_of_fig4(policies: Path, tmp_path: Path) ->
         ("fig18", "--recordings DIR"),
         ("fig18 --live --seeds 3", "--seeds has no effect: with --live"),
         ("fig18 --live --recordings .", "--recordings has no effect: with --live"),
-        ("fig18 --batches 3", "--batches has no effect: it is for --live"),
+        ("fig18 --batches 3", "--batches has no effect: it needs --live"),
         ("packing", "expected either --instances or a workload"),
         ("packing --workload synthetic --best {tiny}", "--best has no effect: jobs are compared"),
-        ("packing --instances {folder} --sample 3", "--sample has no effect: it is for a workload"),
+        ("packing --instances {folder} --sample 3", "--sample has no effect: it needs a workload"),
         (
             "packing --workload tpch --memory-demand uniform --classes 4x0.5",
             "no executor class can run stage",

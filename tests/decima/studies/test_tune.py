@@ -238,13 +238,13 @@ def test_the_command_and_its_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         (["--setting", "--job-error '"], "No closing quotation"),
         (
             ["--setting", "--interval 3"],
-            "'--interval 3': --interval has no effect: it is for --arrivals poisson",
+            "'--interval 3': --interval has no effect: it needs --arrivals poisson",
         ),
         (["--interval", "3"], "--interval has no effect"),
         (["--config", "general", "--jobs", "3"], "--config and --jobs exclude each other"),
         (["--config", "general", "--setting", ""], "--config and --setting exclude each other"),
         (["--config", "nope"], "unknown recipe 'nope'"),
-        (["--set", "a=1"], "--set has no effect: it is for --config"),
+        (["--set", "a=1"], "--set has no effect: it needs --config"),
         (
             ["--seed", "4", "--judged-seed", "5"],
             "seeds to judge on, 5 to 44, overlap those to tune on, 4 to 203",
