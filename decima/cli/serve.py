@@ -208,7 +208,7 @@ def serve(
             shadow=shadow,
             slots=slots,
         )
-        setup = Setup(make_service, new_scheduler, address, host, certificate, json_logs)
+        setup = Setup(make_service, new_scheduler, address, host, certificate)
         asyncio.run(run(setup, ready, watchers, beside))
 
 

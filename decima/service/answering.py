@@ -20,8 +20,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from decima.service.errors import ServeError
-from decima.service.relay import Relay, Repeater, received
-from decima.service.running import logging_to_stderr, warm_up
+from decima.service.relay import Relay, RelayHandler, Repeater, received
+from decima.service.running import logging_to, warm_up
 from decima.service.server import listen
 from decima.service.service import Service, Watcher
 from decima.service.tls import load_certificate
@@ -47,7 +47,6 @@ class Setup:
         address: see ``listen``.
         host: see ``listen``.
         certificate: files of certificate and key; None: connections are not encrypted.
-        json_logs: whether the log on stderr consists of JSON lines.
     """
 
     make_service: Callable[..., Service]
@@ -55,7 +54,6 @@ class Setup:
     address: str
     host: str
     certificate: tuple[Path, Path] | None = None
-    json_logs: bool = False
 
 
 async def run(
@@ -147,8 +145,7 @@ def _answer(setup: Setup, address: str, channel: socket.socket) -> None:
     with suppress(OSError):  # already a session's leader
         os.setsid()  # Linux divides the CPUs between sessions, then between the processes of a session
     faulthandler.enable(sys.__stderr__ or 2)
-    with logging_to_stderr(setup.json_logs):
-        asyncio.run(_serve(setup, address, channel))
+    asyncio.run(_serve(setup, address, channel))
 
 
 class _Channel(asyncio.Protocol):
@@ -167,19 +164,20 @@ async def _serve(setup: Setup, address: str, channel: socket.socket) -> None:
     loop.add_signal_handler(signal.SIGTERM, ended.set)
     stream, _ = await loop.create_connection(lambda: _Channel(ended, closed), sock=channel)
     relay = Relay(stream)
-    try:
-        warm_up(setup.make_scheduler)
-        tls = None if setup.certificate is None else load_certificate(*setup.certificate)
-        # Exempt imported and compiled objects from garbage collection, which would delay an answer.
-        gc.collect()
-        gc.freeze()
-        async with listen(setup.make_service(watchers=[relay]), address, setup.host, tls) as where:
-            relay.send("ready", where)
-            await ended.wait()
-            log.info("ending")
-    except DecimaError as error:
-        relay.send("failed", str(error))
-    finally:
-        stream.close()
-        with suppress(TimeoutError):
-            await asyncio.wait_for(closed.wait(), END_S)
+    with logging_to(RelayHandler(relay)):
+        try:
+            warm_up(setup.make_scheduler)
+            tls = None if setup.certificate is None else load_certificate(*setup.certificate)
+            # Exempt imported and compiled objects from garbage collection, which would delay an answer.
+            gc.collect()
+            gc.freeze()
+            async with listen(setup.make_service(watchers=[relay]), address, setup.host, tls) as where:
+                relay.send("ready", where)
+                await ended.wait()
+                log.info("ending")
+        except DecimaError as error:
+            relay.send("failed", str(error))
+        finally:
+            stream.close()
+            with suppress(TimeoutError):
+                await asyncio.wait_for(closed.wait(), END_S)

@@ -1,4 +1,4 @@
-"""Pass the events of a service to watchers in another process, over a stream of pickles."""
+"""Pass events and log records of a service to watchers and handlers in another process, over a stream of pickles."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import pickle
 import struct
 from collections.abc import AsyncIterator, Sequence
 from contextlib import suppress
+from copy import copy
 from dataclasses import replace
 from typing import Any
 
@@ -16,7 +17,7 @@ from decima.service.jobs import LiveJob, estimated_profile
 from decima.service.protocol import Hello, Job, State
 from decima.service.service import Connected, Watcher, notify
 
-__all__ = ["Relay", "Repeater", "received"]
+__all__ = ["Relay", "RelayHandler", "Repeater", "received"]
 
 #: Number of unread bytes from which questions and answers are not passed on.
 MOST_UNREAD = 64 << 20
@@ -76,6 +77,23 @@ class Relay(Watcher):
         self.send("refused", reason)
 
 
+class RelayHandler(logging.Handler):
+    """Sends log records to another process, which writes them: a full pipe or disk delays no answer."""
+
+    def __init__(self, relay: Relay) -> None:
+        super().__init__()
+        self._relay = relay
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Send a record."""
+        sent = copy(record)
+        sent.msg, sent.args = record.getMessage(), None
+        if record.exc_info:
+            sent.exc_text = logging.Formatter().formatException(record.exc_info)
+        sent.exc_info = None  # tracebacks have no pickles
+        self._relay.send("logged", sent)
+
+
 async def received(stream: asyncio.StreamReader) -> AsyncIterator[tuple[Any, ...]]:
     """Yield the events of a relay until the stream ends. The other process must be trusted."""
     with suppress(asyncio.IncompleteReadError, ConnectionError):
@@ -98,7 +116,9 @@ class Repeater:
 
     def repeat(self, kind: str, *content: Any) -> None:
         """Pass on one event."""
-        if kind == "refused":
+        if kind == "logged":
+            log.handle(*content)
+        elif kind == "refused":
             notify(self._watchers, lambda watcher: watcher.refused(*content))
         elif kind == "welcomed":
             self._welcome(*content)

@@ -15,7 +15,7 @@ import secrets
 import stat
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from io import TextIOWrapper
 from pathlib import Path
 from typing import Any
@@ -27,7 +27,7 @@ from decima.service.protocol import Executor, Job, Stage, State
 from simulator.cluster.episode import DecidesStages
 from workloads.reading import open_regular
 
-__all__ = ["DEFAULT_TOKEN_FILE", "JsonLines", "logging_to_stderr", "read_token", "warm_up"]
+__all__ = ["DEFAULT_TOKEN_FILE", "JsonLines", "logging_to", "logging_to_stderr", "read_token", "warm_up"]
 
 DEFAULT_TOKEN_FILE = Path("~/.decima/token")
 #: Maximum length of a token, characters.
@@ -88,15 +88,22 @@ class JsonLines(logging.Formatter):
         }
         if record.exc_info:
             line["error"] = self.formatException(record.exc_info)
+        elif record.exc_text:  # of another process
+            line["error"] = record.exc_text
         return json.dumps(line, default=str)
 
 
-@contextmanager
-def logging_to_stderr(json_lines: bool) -> Iterator[None]:
-    """Write the service's log to stderr inside the block: one line of text or one JSON object per record."""
+def logging_to_stderr(json_lines: bool) -> AbstractContextManager[None]:
+    """Write the service's log to stderr inside the block: a line of text or a JSON object for each record."""
     handler = logging.StreamHandler()
     text = logging.Formatter("%(asctime)s %(levelname)s %(message)s")
     handler.setFormatter(JsonLines() if json_lines else text)
+    return logging_to(handler)
+
+
+@contextmanager
+def logging_to(handler: logging.Handler) -> Iterator[None]:
+    """Pass the service's log to a handler inside the block."""
     logger = logging.getLogger("decima.service")
     level, propagate = logger.level, logger.propagate
     logger.addHandler(handler)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 from collections.abc import Iterable, Sequence
 from functools import partial
 from pathlib import Path
@@ -19,7 +20,8 @@ from decima.service.history import History
 from decima.service.log import DecisionLog
 from decima.service.page import Page
 from decima.service.protocol import State
-from decima.service.relay import MOST_UNREAD, Relay, Repeater, received
+from decima.service.relay import MOST_UNREAD, Relay, RelayHandler, Repeater, received
+from decima.service.running import JsonLines
 from decima.service.service import Connected, Service, Watcher
 from tests.decima.service.serving import a_hello, a_job, a_stage, a_state, executors
 from tests.decima.service.test_driver import PROFILES
@@ -104,6 +106,21 @@ def test_log_and_page_are_those_of_the_same_process(tmp_path: Path) -> None:
 
     assert lines("theirs") == lines("ours")
     assert [line["event"] for line in lines("theirs")].count("answered") == 3
+
+
+def test_records_are_logged_in_the_other_process(caplog: pytest.LogCaptureFixture) -> None:
+    stream, logger = Stream(), logging.Logger("decima.service")
+    logger.addHandler(RelayHandler(Relay(stream)))
+    try:
+        raise ValueError("a reason")
+    except ValueError as error:
+        logger.error("%d failed", 3, exc_info=error, extra={"peer": "here"})
+    stream.repeated([])
+    [record] = caplog.records
+    line = json.loads(JsonLines().format(record))
+    assert (line["level"], line["message"], line["peer"]) == ("error", "3 failed", "here")
+    assert line["error"].endswith("ValueError: a reason")
+    assert "ValueError: a reason" in caplog.text
 
 
 def test_a_slow_reader_misses_questions_and_the_answering_process_does_not_wait(
