@@ -67,12 +67,8 @@ def check_file(path: Path) -> None:
     # Pipes of a shell (process substitution) have a reader.
     if path.is_fifo() and path.parts[:2] not in (("/", "dev"), ("/", "proc")):
         raise OutputError(f"cannot write {path}: it is a named pipe, which may have no reader")
-    try:
+    with writing(path):
         _prove_writable(path)
-    except OutputError:
-        raise
-    except OSError as error:
-        raise OutputError(f"cannot write {path}: {error.strerror}") from None
 
 
 def prepare_outputs(folder: Path, *files: Path | None) -> None:

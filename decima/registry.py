@@ -234,12 +234,8 @@ def split_names(text: str) -> list[str]:
 
 def parameters(name: str) -> dict[str, float]:
     """Return all parameters of a heuristic in ``PARAMETERS``, with their defaults."""
-    found = inspect.signature(SCHEDULERS[name]).parameters
-    defaults = {
-        each: found[each].default
-        for each in found
-        if found[each].default not in (inspect.Parameter.empty, None)
-    }
+    found = inspect.signature(SCHEDULERS[name]).parameters.items()
+    defaults = {key: one.default for key, one in found if one.default not in (inspect.Parameter.empty, None)}
     return defaults | CONSTANTS.get(name, {})
 
 

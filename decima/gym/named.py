@@ -47,8 +47,7 @@ def tpch_batch(**options: Any) -> ClusterEnv:
 
 def tpch_batch_vector(num_envs: int, **options: Any) -> ClusterVectorEnv:
     """Vector environment of ``decima/TPCHBatch-v0``."""
-    options = {"view": FlatView, **options}
-    return ClusterVectorEnv(num_envs, make_sequence=_batch, config=CLUSTER, **options)
+    return ClusterVectorEnv(num_envs, make_sequence=_batch, config=CLUSTER, **{"view": FlatView, **options})
 
 
 def tpch_stream(**options: Any) -> ClusterEnv:
@@ -58,8 +57,7 @@ def tpch_stream(**options: Any) -> ClusterEnv:
 
 def tpch_stream_vector(num_envs: int, **options: Any) -> ClusterVectorEnv:
     """Vector environment of ``decima/TPCHStream-v0``."""
-    options = {"view": FlatView, **options}
-    return ClusterVectorEnv(num_envs, make_sequence=_stream, config=CLUSTER, **options)
+    return ClusterVectorEnv(num_envs, make_sequence=_stream, config=CLUSTER, **{"view": FlatView, **options})
 
 
 def deeprm(**options: Any) -> GridEnv:

@@ -193,18 +193,14 @@ class PolicyConfig(BaseModel):
     @property
     def custom_parts(self) -> list[CustomPart]:
         """Custom classes of the policy."""
-        parts = [
-            CustomPart("stage_features", feature.name, "decima.policy.features:StageFeature")
-            for feature in self.stage_features
+        parts = [("stage_features", feature.name, "features:StageFeature") for feature in self.stage_features]
+        parts += [("job_features", feature.name, "features:JobFeature") for feature in self.job_features]
+        parts += [("encoder", self.encoder, "encoder:Encoder")]
+        parts += [("stage_head", self.stage_head, "heads:StageHead")]
+        parts += [("limit_head", self.limit_head, "heads:LimitHead")]
+        return [
+            CustomPart(key, name, f"decima.policy.{base}") for key, name, base in parts if is_custom(name)
         ]
-        parts += [
-            CustomPart("job_features", feature.name, "decima.policy.features:JobFeature")
-            for feature in self.job_features
-        ]
-        parts.append(CustomPart("encoder", self.encoder, "decima.policy.encoder:Encoder"))
-        parts.append(CustomPart("stage_head", self.stage_head, "decima.policy.heads:StageHead"))
-        parts.append(CustomPart("limit_head", self.limit_head, "decima.policy.heads:LimitHead"))
-        return [part for part in parts if is_custom(part.name)]
 
     @property
     def is_compiled(self) -> bool:
@@ -247,12 +243,9 @@ class PolicyConfig(BaseModel):
         if not is_custom(self.stage_head):
             nets["stage_head"] = (seen["stage_head"], *self.head_hidden, 1)
         if self.limit != "none" and not is_custom(self.limit_head):
-            inputs, outputs = seen["limit_head"], 1
-            if self.limit == "outputs":
-                outputs = self.num_limits
-            else:
-                inputs += 1
-            nets["limit_head"] = (inputs, *self.head_hidden, outputs)
+            is_input = self.limit != "outputs"
+            outputs = 1 if is_input else self.num_limits
+            nets["limit_head"] = (seen["limit_head"] + is_input, *self.head_hidden, outputs)
         return nets
 
     @property
@@ -267,8 +260,7 @@ class PolicyConfig(BaseModel):
 
 
 def _place(name: str, features: tuple[Feature, ...]) -> int:
-    places = [place for place, feature in enumerate(features) if feature.name == name and not feature.log]
-    return places[0] if places else -1
+    return next((at for at, each in enumerate(features) if each.name == name and not each.log), -1)
 
 
 def _features(

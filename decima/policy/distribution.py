@@ -98,9 +98,7 @@ class Distribution(BaseModel):
         for name, spread in self.spreads():
             if not spread.low <= spread.middle <= spread.high:
                 raise ValueError(f"{name}: expected ascending numbers, got {list(spread)}")
-        if (self.jobs is None) != (self.arrivals == "stream") or (self.load is None) != (
-            self.arrivals == "batch"
-        ):
+        if (self.jobs is None, self.load is None) != (self.arrivals == "stream", self.arrivals == "batch"):
             raise ValueError("expected jobs for batches, load for streams")
         return self
 

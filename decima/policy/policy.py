@@ -229,11 +229,8 @@ class Policy(nn.Module):
         embeddings = self._embed(batch)
         candidates = np.flatnonzero(graphs.high > graphs.low)
         owner = np.repeat(np.arange(graphs.num_graphs), np.diff(graphs.first_stage))
-        logits = torch.full(
-            (owner.size,), -torch.inf, dtype=batch.features.dtype, device=batch.features.device
-        )
         scores = self._stage_scores(batch, embeddings, candidates)
-        logits = logits.index_put((self._move(candidates),), scores)
+        logits = scores.new_full((owner.size,), -torch.inf).index_put((self._move(candidates),), scores)
         stages = softmax(logits, self._move(owner), num_nodes=graphs.num_graphs)
         limits = []
         for stage in candidates:

@@ -171,8 +171,7 @@ class Featurizer:
             config.num_limits,
         )
         entries = [FEATURES[feature.name] for feature in features if feature.name in FEATURES]
-        asks_rule = any(entry.asks_rule for entry in entries)
-        self._rule = make_rule(config) if asks_rule else None
+        self._rule = make_rule(config) if any(entry.asks_rule for entry in entries) else None
         self._asks_useful = any("useful" in entry.arguments for entry in entries)
 
     def _of_profile(self, profile: JobProfile, cluster: ClusterConfig) -> _Known:
@@ -216,8 +215,7 @@ class Featurizer:
 
     def graph_and_answers(self, observation: Observation) -> tuple[Graphs, int]:
         """Return the graph of an observation, and the number of different decisions that it allows."""
-        graph, num_answers, _ = self._build(observation)
-        return graph, num_answers
+        return self._build(observation)[:2]
 
     def graph_and_guard(self, observation: Observation) -> tuple[Graphs, Guard]:
         """Return the graph of an observation, and the guard's mask, see ``Actor.act``."""

@@ -1,4 +1,4 @@
-"""Policies of other libraries as schedulers, and registered environments."""
+"""Policies of other RL libraries as schedulers, and registered Gymnasium environments."""
 
 from __future__ import annotations
 
@@ -245,7 +245,7 @@ def test_a_policy_takes_part_in_a_comparison(tmp_path: Path, monkeypatch: pytest
     assert_one_line_error(refused, "expected an action of MultiDiscrete")
 
 
-# Environments with names.
+# Registered environments.
 
 
 def test_a_name_is_enough_and_what_is_behind_it_is_imported_late() -> None:
@@ -263,7 +263,7 @@ def test_a_name_is_enough_and_what_is_behind_it_is_imported_late() -> None:
     assert "WARN" not in done.stderr
 
 
-#: What must not change while a name does not: of the first episode, the choices and the sum of rewards.
+#: Number of choices and sum of rewards of the first episode, which must not change while the id is the same.
 PINNED = {
     "decima/TPCHBatch-v0": (374, -15.646610000000003),
     "decima/TPCHStream-v0": (3260, -26.64767577085396),
@@ -275,7 +275,7 @@ PINNED = {
     "name", [pytest.param(name, marks=pytest.mark.slow) if "Stream" in name else name for name in PINNED]
 )
 def test_an_episode_that_a_name_and_a_seed_stand_for_is_always_the_same(name: str) -> None:
-    """With the first valid stage, or the first bookable job, and all executors."""
+    """Choose the first valid stage with all executors, or the first bookable job."""
     env: Any = gymnasium.make(name).unwrapped
     _, info = env.reset(seed=0)
     steps, total, over = 0, 0.0, False

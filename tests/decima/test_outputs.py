@@ -124,7 +124,7 @@ def test_control_characters_are_seen_and_do_nothing(text: str, shown: str) -> No
 
 
 def test_json_has_neither_infinity_nor_nan() -> None:
-    """Both become null at any depth; other values stay."""
+    """NaN and infinity become null at any depth; other values stay."""
     unknown = [math.inf, -math.inf, math.nan]
     content = {
         "a": unknown,

@@ -109,7 +109,7 @@ def test_parameters_go_by_their_names() -> None:
     ],
 )
 def test_each_parameter_changes_decisions(name: str, constant: str) -> None:
-    """In a stream and a batch on executors of two classes, with uncertain estimates; the jitter is 0.25."""
+    """Parameters change decisions in a stream and a batch, with two executor classes and uncertain estimates."""
     stream = poisson_arrivals(synthetic_profiles()[:8], 30, 10_000.0, 2)
     batch = replace(stream, arrival_ms=np.zeros(30))
     config = ClusterConfig(
@@ -177,7 +177,7 @@ def test_names_with_commas_between_them() -> None:
 
 
 def test_commands_without_training_do_not_load_pytorch(tmp_path: Path) -> None:
-    """Such as help, a list, a comparison, or a decision of a trained policy."""
+    """PyTorch is not imported for help, a list, a comparison, or a decision of a trained policy."""
     code = """
 import sys
 import decima, decima.cli.main, decima.evaluation.comparison, decima.policy.shipped, decima.show.report

@@ -7,10 +7,11 @@ are files that ship with the project. Times are in seconds.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from pydantic import model_validator
@@ -174,25 +175,19 @@ class TrainingConfig(RunConfig):
         reward, seeds = self.cluster.reward, self.validation_seeds
         attributes = objective_named(reward).attributes
         here = "workload" if self.settings is None else "settings"
-        if "deadline" in attributes and not any(
-            np.isfinite(deadlines_ms(conditions.sequence(seed), conditions.cluster_of(seed))).any()
-            for seed in seeds
-        ):
-            raise WorkloadError(
-                f"cluster.reward {reward!r}: no job has a deadline, expected {here}.deadlines"
-            )
-        if "tenant" in attributes and not any(
-            np.unique(conditions.sequence(seed).tenant).size > 1 for seed in seeds
-        ):
-            raise WorkloadError(
-                f"cluster.reward {reward!r}: all jobs have one tenant, expected {here}.tenants"
-            )
-        if "weight" in attributes and not any(
-            (conditions.sequence(seed).weight != 1).any() for seed in seeds
-        ):
-            raise WorkloadError(
-                f"cluster.reward {reward!r}: all jobs have the weight 1, expected {here}.weights"
-            )
+        problems: dict[str, tuple[str, Callable[..., Any]]] = {
+            "deadline": (
+                "no job has a deadline",
+                lambda jobs, cluster: np.isfinite(deadlines_ms(jobs, cluster)),
+            ),
+            "tenant": ("all jobs have one tenant", lambda jobs, _: np.diff(jobs.tenant)),
+            "weight": ("all jobs have the weight 1", lambda jobs, _: jobs.weight != 1),
+        }
+        for name, (problem, found) in problems.items():
+            if name in attributes and not any(
+                found(conditions.sequence(seed), conditions.cluster_of(seed)).any() for seed in seeds
+            ):
+                raise WorkloadError(f"cluster.reward {reward!r}: {problem}, expected {here}.{name}s")
 
 
 def workload_overrides(name: str | Path) -> list[str]:

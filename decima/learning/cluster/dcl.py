@@ -108,14 +108,8 @@ def label_plans(
         assert episode.random is not None
         while (graph := episode.advance()) is not None:
             if episode.takes_sample:
-                futures = random_stream(
-                    plan.run_seed,
-                    RandomStream.TRAINING,
-                    FUTURES,
-                    plan.iteration,
-                    plan.episode,
-                    len(episode.samples),
-                )
+                key = plan.iteration, plan.episode, len(episode.samples)
+                futures = random_stream(plan.run_seed, RandomStream.TRAINING, FUTURES, *key)
                 labels.append(labeller.label(episode, graph, futures))
             choice = actor.act(graph, episode.random.random((1, 2)))
             episode.choose(

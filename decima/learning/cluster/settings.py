@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from functools import cached_property, partial
 from typing import Annotated, Any
@@ -89,6 +89,10 @@ def _drawn(quantity: _Quantity, uniform: float) -> float:
     low, high = numbers
     between = low * (high / low) ** uniform if kind == "log_uniform" else low + (high - low) * uniform
     return min(max(between, low), high)  # rounding may leave the range
+
+
+def _largest(quantity: _Quantity) -> float:
+    return max(map(max, quantity.values())) if isinstance(quantity, dict) else quantity
 
 
 @dataclass(frozen=True)
@@ -209,16 +213,11 @@ class SettingsSection(AttributesSection):
     def _check_errors(self) -> SettingsSection:
         _ = self.attributes  # raises if out of range
         for name in ERRORS:
-            quantity = getattr(self, name)
-            [numbers] = quantity.values() if isinstance(quantity, dict) else [[quantity]]
-            Knowledge(**{name: max(numbers)})
+            Knowledge(**{name: _largest(getattr(self, name))})
         for name, most in FAULTS.items():
-            quantity = getattr(self, name)
-            [numbers] = quantity.values() if isinstance(quantity, dict) else [[quantity]]
-            if max(numbers) > most:
-                raise ValueError(f"{name} must be at most {most:g}, got {max(numbers):g}")
-        [numbers] = self.night.values() if isinstance(self.night, dict) else [[self.night]]
-        ArrivalPattern(night=max(numbers))
+            if (largest := _largest(getattr(self, name))) > most:
+                raise ValueError(f"{name} must be at most {most:g}, got {largest:g}")
+        ArrivalPattern(night=_largest(self.night))
         return self
 
     def draw(self, seed: int) -> Setting:
@@ -239,23 +238,22 @@ class SettingsSection(AttributesSection):
             load=None if is_batch else _drawn(self.load, load),
             durations=_drawn(self.durations, durations),
             tasks=_drawn(self.tasks, tasks),
-            knowledge=Knowledge(
-                **{name: _drawn(getattr(self, name), each) for name, each in zip(ERRORS, errors, strict=True)}
-            ),
+            knowledge=Knowledge(**self._quantities(ERRORS, errors)),
             faults=self._faults(faults, losing, _drawn(self.durations, durations)),
             pattern=STEADY if is_batch else self._pattern(pattern),
         )
 
+    def _quantities(self, names: Iterable[str], uniform: list[float]) -> dict[str, float]:
+        """Draw quantities from uniform random numbers, by name."""
+        return {name: _drawn(getattr(self, name), each) for name, each in zip(names, uniform, strict=True)}
+
     def _pattern(self, uniform: list[float]) -> ArrivalPattern:
-        """Draw an arrival pattern from uniform random numbers, one for each of ``PATTERN``."""
-        burst, drift, night = (
-            _drawn(getattr(self, name), each) for name, each in zip(PATTERN, uniform, strict=True)
-        )
+        burst, drift, night = self._quantities(PATTERN, uniform).values()
         return ArrivalPattern(round(burst), drift, night)
 
     def _faults(self, uniform: list[float], losing: float, durations: float) -> Faults:
         """Draw faults from uniform random numbers, one for each of ``FAULTS``, and ``losing`` for lost outputs."""
-        drawn = {name: _drawn(getattr(self, name), each) for name, each in zip(FAULTS, uniform, strict=True)}
+        drawn = self._quantities(FAULTS, uniform)
         rate = drawn["losses_per_hour"] / durations
         return Faults(
             executor_lifetime_ms=3_600_000 / rate if rate else math.inf,

@@ -48,15 +48,11 @@ def evaluate_policy(
     if not all(np.isfinite(array).all() for array in policy.arrays.values()):
         raise NotFiniteError("the policy has weights that are not finite")
     scheduler = NeuralScheduler(policy)
-    records = [
-        run_episode(conditions.cluster_of(seed), conditions.sequence(seed), scheduler) for seed in seeds
-    ]
-    return np.array(
-        [
-            (record.mean_jct_ms, record.makespan_ms, objective_ms(record, conditions.cluster.reward))
-            for record in records
-        ]
-    )
+    rows = []
+    for seed in seeds:
+        record = run_episode(conditions.cluster_of(seed), conditions.sequence(seed), scheduler)
+        rows.append((record.mean_jct_ms, record.makespan_ms, objective_ms(record, conditions.cluster.reward)))
+    return np.array(rows)
 
 
 def evaluate_weights(

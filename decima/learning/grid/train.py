@@ -96,10 +96,8 @@ class GridTraining(TrainingLoop[DeepRMConfig]):
 
     def _rates(self, iteration: int) -> dict[str, float]:
         """Return the learning rates of an iteration by optimiser."""
-        update = self.config.update
-        decay: float = (update.final_learning_rate / update.learning_rate) ** (
-            iteration / self.config.iterations
-        )
+        update, progress = self.config.update, iteration / self.config.iterations
+        decay: float = (update.final_learning_rate / update.learning_rate) ** progress
         return {"actor": update.learning_rate * decay, "critic": update.critic_learning_rate * decay}
 
     # An iteration.

@@ -198,19 +198,8 @@ def build(jobs, stages, classes, offer, rule_price, rule_limits, rule_away, prof
             guarded_low, guarded_high = np.empty_like(low), np.empty_like(high)
             if _limit(stages, offer, work, spec, place, masked, False, guarded_low, guarded_high) == 0:
                 guarded_low, guarded_high = np.empty(0, np.int32), np.empty(0, np.int32)
-    graph = Graphs(
-        np.array([0, place.size]),
-        np.array([0, len(jobs)]),
-        np.array([0, len(messages)]),
-        features,
-        job_features,
-        stage_job,
-        unfinished,
-        place,
-        low,
-        high,
-        messages,
-    )
+    first = np.array([0, place.size]), np.array([0, len(jobs)]), np.array([0, len(messages)])
+    graph = Graphs(*first, features, job_features, stage_job, unfinished, place, low, high, messages)
     return graph, num_answers, guarded_low, guarded_high
 
 

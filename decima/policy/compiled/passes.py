@@ -96,19 +96,8 @@ def find_rows(graphs, network, chosen, limit):
             limits[count:end] = chosen[graph]
             count = end
     senders, receivers, links, ends = _find_steps(graphs)
-    unfinished = np.flatnonzero(graphs.unfinished)
-    return Rows(
-        stage_job,
-        job_graph,
-        senders,
-        receivers,
-        links,
-        ends,
-        unfinished,
-        candidates[:num_candidates],
-        limits,
-        choices,
-    )
+    unfinished, valid = np.flatnonzero(graphs.unfinished), candidates[:num_candidates]
+    return Rows(stage_job, job_graph, senders, receivers, links, ends, unfinished, valid, limits, choices)
 
 
 @inner(arrays=True)

@@ -93,11 +93,8 @@ class Resources(nn.Module):
     def __init__(self, config: GridConfig) -> None:
         super().__init__()
         self.resources, self.width = config.num_resources, config.resource_width
-        self.shape = (
-            self.resources,
-            config.horizon,
-            config.picture_shape[1] - (self.resources - 1) * self.width,
-        )
+        columns = config.picture_shape[1] - (self.resources - 1) * self.width
+        self.shape = self.resources, config.horizon, columns
 
     def forward(self, pictures: Tensor) -> Tensor:
         """Map pictures, [n, H, W], to R channels, float32 [n, R, H, W']."""

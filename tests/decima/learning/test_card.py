@@ -107,7 +107,7 @@ def test_a_card_says_what_the_policy_was_trained_on_if_the_file_does() -> None:
 
 
 def test_a_card_has_the_spread_over_seeds_if_the_file_has() -> None:
-    """By hand: the mean is 70, half the interval 4.303 x 2 / sqrt(3)."""
+    """Computed by hand: the mean is 70, half the interval is 4.303 x 2 / sqrt(3)."""
     assert "seeds" not in policy_card("mine", ABOUT)
     card = policy_card("mine", {**ABOUT, "seeds": [[0, 68.0, 0.15], [1, 70.0, 0.125], [2, 72.0, 0.1]]})
     assert "## With 3 seeds\n" in card

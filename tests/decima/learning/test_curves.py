@@ -20,7 +20,7 @@ SETTINGS = {"seed": 0, "cluster": {"reward": "jct", "executors": 5}, "update": {
 def run(
     folder: Path, values: list[float | None], name: str = "validation_mean_jct_s", **settings: Any
 ) -> Path:
-    """Return a folder as trainings leave it."""
+    """Return the folder of a training run."""
     folder.mkdir(parents=True)
     (folder / "config.yaml").write_text(yaml.safe_dump(SETTINGS | settings))
     rows = [{"iteration": k} | ({} if value is None else {name: value}) for k, value in enumerate(values)]

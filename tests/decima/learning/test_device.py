@@ -18,7 +18,7 @@ from decima.settings import TrainingError
 from tests.decima.learning.examples import Runs, assert_same_run
 
 GPU = torch.device("cuda:0")
-#: What may be called with tensors of several devices; the first is where it was.
+#: Methods that accept tensors of several devices; the first tensor keeps its device.
 CROSSING = ("copy_", "_has_compatible_shallow_copy_type")
 
 

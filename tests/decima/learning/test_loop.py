@@ -35,11 +35,11 @@ def runs(request: pytest.FixtureRequest, tmp_path: Path) -> Runs:
 
 @pytest.fixture
 def grid_runs(tmp_path: Path) -> Runs:
-    """Small runs, for behaviour that all trainings share."""
+    """Run small trainings of each kind, for behaviour that all trainings share."""
     return Runs("grid", tmp_path)
 
 
-#: Every setting that takes another way through the code.
+#: Settings that together reach every branch of the trainings.
 WAYS: dict[str, dict[str, dict[str, Any]]] = {
     "cluster": {
         "ppo": {},
@@ -287,7 +287,7 @@ def test_a_training_begins_with_the_policy_of_another(runs: Runs) -> None:
     first = runs.about("first")
     told = {name: first[name] for name in ("command", "seed", "iterations_trained", "training_cpu_s")}
     assert runs.about()["before"] == [told]
-    start.unlink()  # a checkpoint holds all that is needed
+    start.unlink()  # a resumed run needs only its checkpoint
     assert runs.train(config, resume=True).results == result.results
     assert runs.about()["before"] == [told]
     further = runs.config(iterations=1, start=str(result.policy_file), behaviour_cloning=None)
@@ -308,7 +308,7 @@ def test_a_folder_that_holds_a_run_is_left_alone(grid_runs: Runs) -> None:
     assert before == {path: path.read_bytes() for path in out.iterdir() if path.is_file()}
 
 
-#: Settings of which another run is told by name, and the name.
+#: Settings of another run, and the setting that the error message names.
 OTHERS: dict[str, tuple[tuple[dict[str, Any], str], ...]] = {
     "cluster": (({"cluster": {"executors": 5}}, "cluster.executors"), ({"curriculum": {}}, "curriculum")),
     "grid": (({"grid": {"units": 12}}, "grid.units"), ({"update": {"algorithm": "a2c"}}, "update.algorithm")),
@@ -336,7 +336,7 @@ def test_what_was_measured_after_the_checkpoint_is_measured_again(grid_runs: Run
     grid_runs.train(config, "whole")
     with pytest.raises(ZeroDivisionError):
         grid_runs.trainer(config).run(stop_after(2, ZeroDivisionError))
-    # What a killed run leaves: more than its checkpoint knows, the last line in part.
+    # A killed run leaves rows after its checkpoint, and an incomplete last line.
     with (grid_runs.folder / "out" / "metrics.jsonl").open("a") as log:
         log.write(json.dumps({"iteration": 3, "return": -1.0}) + "\n" + '{"iteration": 4, "ret')
     grid_runs.train(config, resume=True)
@@ -351,7 +351,7 @@ def test_metrics_are_in_tensorboard_too(
     config = grid_runs.config()
     with pytest.raises(ZeroDivisionError):
         grid_runs.trainer(config).run(stop_after(1, ZeroDivisionError))
-    # TensorBoard orders its files by the second.
+    # TensorBoard orders files by their time in whole seconds.
     monkeypatch.setattr(time, "time", lambda now=time.time: now() + 2)
     grid_runs.train(config, resume=True)
     board = EventAccumulator(str(tmp_path / "out" / "tensorboard"))

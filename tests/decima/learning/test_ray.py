@@ -28,7 +28,7 @@ from tests.programs import PATIENCE_S
 pytestmark = [pytest.mark.slow, NEEDS_RAY]
 
 ITERATIONS = 10
-#: The recipes, less of them.
+#: Recipes with fewer iterations and episodes.
 BATCH = ["behaviour_cloning.sequences=4", "validation.sequences=4", "validation.every=2", "workload.jobs=5"]
 DEEPRM = [
     "episodes.sets=20",
@@ -91,7 +91,7 @@ def test_four_trainings_are_one(make: MakeTraining, tmp_path: Path) -> None:
 
 
 def test_a_training_through_the_client_server_gives_the_same_bits(tmp_path: Path) -> None:
-    """From another process, as from another machine, with a common token."""
+    """A client in another process, as on another machine, connects with a common token."""
     train = [sys.executable, "-m", "decima", "train", "--config", "batch"]
     for setting in ("iterations=2", *BATCH):
         train += ["--set", setting]

@@ -142,7 +142,7 @@ def test_samples_lie_in_their_ranges_and_follow_from_the_seed(
 def test_a_sweep_that_was_cut_off_goes_on_and_ends_the_same(
     tmp_path: Path, whole: tuple[Path, list[Any]], cuts: tuple[int, ...]
 ) -> None:
-    """Interrupted after a number of progress reports, within a training or between two."""
+    """The sweep is interrupted after a number of progress reports, within a training or between two trainings."""
     config = config_of(tmp_path, SAMPLED)
     for cut in cuts:
         told = 0

@@ -1,4 +1,4 @@
-"""Policies of every shape, and observations for them."""
+"""Policy configurations of every kind, random policies, and observations for them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def changed(config: PolicyConfig, **changes: object) -> PolicyConfig:
     return PolicyConfig.model_validate({**config.model_dump(), **changes})
 
 
-#: Every way in which policies differ.
+#: Policy configurations that together have every value of every setting.
 VARIANTS: dict[str, PolicyConfig] = {
     **PRESETS,
     "outputs": changed(PAPER_POLICY, limit="outputs", num_limits=7),
@@ -44,7 +44,7 @@ VARIANTS: dict[str, PolicyConfig] = {
 
 
 def policy_of(config: PolicyConfig, seed: int = 0) -> Policy:
-    """Return a policy with biases and with heads that are not zero beside a rule, as after training."""
+    """Return a policy as after training: with biases, and with heads that are not zero beside a rule."""
     policy = Policy(config, seed)
     with torch.no_grad():
         random = torch.Generator().manual_seed(seed)

@@ -54,7 +54,7 @@ class NaiveNetwork:
         self.stages = dict(zip(allowed, scores, strict=True))
         self.limits = {place: self.limit_probabilities(place) for place in allowed}
 
-    # What is seen.
+    # Inputs: features.
 
     def feature(self, feature: Feature, job: int, place: int | None = None) -> float:
         value = self.values(job, place)[feature.name] / feature.scale
@@ -136,10 +136,10 @@ class NaiveNetwork:
         edges = self.seen.profiles[job].edges
         return [first + int(child) for parent, child in edges if first + int(parent) == place]
 
-    # What is made of it.
+    # Network: embeddings and probabilities.
 
     def net(self, name: str, x: Vector) -> Vector:
-        """Apply a network; the identity if the policy has none of that name."""
+        """Apply a network by name; the identity if the policy has no such network."""
         layers = self.weights.get(name, [])
         for number, (weight, bias) in enumerate(layers, start=1):
             x = weight @ x + bias
@@ -169,12 +169,12 @@ class NaiveNetwork:
         return np.concatenate([*shortcut, self.embedding(place)])
 
     def job_embedding(self, job: int) -> Vector:
-        """y_i."""
+        """Return the job embeddings y_i."""
         parts = [self.net("job_summary", self.seen_of(place)) for place in self.unfinished(job)]
         return self.net("job_aggregate", sum(parts))
 
     def stage_score(self, place: int) -> float:
-        """q(e_v, y_i, z)."""
+        """Return the stage scores q(e_v, y_i, z)."""
         job = int(self.seen.stage_job[place])
         score = float(self.net("stage_head", np.concatenate([self.seen_of(place), self.y[job], self.z]))[0])
         return score + self.config.rule_stage_weight * self.by_the_rule(place)
@@ -191,7 +191,7 @@ class NaiveNetwork:
         return range(least, held + min(self.seen.offered, int(self.seen.unclaimed_tasks[place])) + 1)
 
     def limit_probabilities(self, place: int) -> Vector:
-        """Softmax of w(y_i, z, l) over the limits l."""
+        """Return the probabilities of limits: the softmax of w(y_i, z, l) over the limits l."""
         job = int(self.seen.stage_job[place])
         shortcut = [self.job_features(job)] if self.config.shortcut else []
         scores = [

@@ -22,7 +22,7 @@ from simulator.cluster.observation import CLASS, JOB, NO_ATTRIBUTES, STAGE
 from tests.decima.policy.examples import VARIANTS, graphs_of, policy_of, probabilities
 from tests.simulator.cluster.build import chain, stage
 
-# Of (job, tasks, remaining, unclaimed, running, finished, rank, schedulable, mean ms, cpu, memory).
+# Columns of a stage: (job, tasks, remaining, unclaimed, running, finished, rank, schedulable, mean ms, cpu, memory).
 COMPLETE, READY, LATER = (2, 0, 0, 0, 2, -1, 0), (4, 4, 4, 0, 0, 5, 1), (3, 3, 3, 0, 0, -1, 0)
 
 
@@ -57,7 +57,7 @@ def seen(*of_jobs: tuple[tuple[int, ...], ...], executors: int = 2) -> Observati
 
 #: More jobs than unfinished stages, limits and messages together: the buffers of the network have a row for each.
 MOSTLY_COMPLETE = seen(*[(COMPLETE, COMPLETE)] * 40, (READY, LATER))
-#: Of a stage that is run again, the child has long been complete.
+#: A stage runs again after its child is complete.
 AGAIN = seen((READY, COMPLETE), (LATER, READY))
 
 

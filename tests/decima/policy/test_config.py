@@ -28,5 +28,5 @@ def test_bounds_of_settings(name: str, largest: object, too_much: object) -> Non
 
 
 def test_a_network_is_a_learned_scheduler() -> None:
-    """So it is never the best heuristic of a comparison."""
+    """So a rule with these constants is never the best heuristic of a comparison."""
     assert NeuralScheduler.learned

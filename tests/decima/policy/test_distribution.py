@@ -33,14 +33,14 @@ CLUSTER = ClusterConfig(num_executors=10, moving_delay_ms=2000.0)
 #: Two stages, 30 tasks, 40 s of work.
 JOB = chain(stage(10, 1000.0), stage(20, 1500.0))
 
-#: Errors that estimates of a policy's training had.
+#: Errors of estimates in a policy's training.
 ERRORS = {
     "job_error": (0, 1, 2),
     "stage_error": (0, 0.5, 1),
     "task_count_error": (0, 0.1, 0.2),
     "unknown": (0, 0.3, 1),
 }
-#: Faults of a policy's training, far beyond what every policy is allowed to meet.
+#: Faults in a policy's training, far beyond those that are inside any training distribution.
 FAULTS = {
     "losses_per_hour": (0, 40, 80),
     "task_failures": (0, 0.1, 0.2),
@@ -156,7 +156,7 @@ def test_the_same_jobs_give_the_same_numbers() -> None:
     assert one == other
 
 
-# ---- what lies outside ---------------------------------------------------------------------------------------
+# ---- out of distribution -------------------------------------------------------------------------------------
 
 _SPREADS = st.lists(st.floats(0, 1e9), min_size=3, max_size=3).map(sorted)
 

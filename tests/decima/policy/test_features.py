@@ -187,7 +187,7 @@ def test_limits_begin_above_what_the_job_holds_without_the_offered() -> None:
     assert limits(limit="outputs", num_limits=3) == expected(held, [3] * 3)
     of_stages = [have + gets for have, gets in zip(running, gets, strict=True)]
     assert limits(limit="stage", all_limits=False) == expected(running, of_stages)
-    # To wait is the limit that the job holds already.
+    # Waiting is the limit that equals the job's number of executors.
     assert limits(all_limits=False, wait=True) == expected([have - 1 for have in held], able)
 
 

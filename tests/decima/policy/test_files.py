@@ -134,7 +134,7 @@ def test_double_precision_is_stored_in_single(tmp_path: Path) -> None:
 
 
 def test_the_published_weights_need_no_text(tmp_path: Path) -> None:
-    """Their layout is that of the published network."""
+    """The published weights have the layout of the published network."""
     policy = policy_of(DECIMA_SIM_POLICY)
     save_policy(tmp_path / "policy.npz", policy)
     rewrite(tmp_path / "policy.npz", lambda arrays: arrays.pop("policy"))
@@ -197,7 +197,7 @@ def entry(name: str, value: object) -> Callable[[Arrays], object]:
     return lambda arrays: arrays.update({name: value})
 
 
-#: What -> (damage, what is said of it).
+#: Name of the damage -> (damage, expected message).
 DAMAGES: dict[str, tuple[Callable[[Arrays], object], str]] = {
     "version": (head(version=2), "format version 1 expected, got 2"),
     "version that is true": (head(version=True), "format version 1 expected, got True"),

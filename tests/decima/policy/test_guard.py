@@ -21,7 +21,7 @@ from workloads import JobProfile
 from workloads.arrivals import RandomStream, random_stream
 
 PLAIN, GUARDED = Featurizer(PACKING_POLICY), Featurizer(changed(PACKING_POLICY, guard=True))
-#: With a moving delay of 2 s and a cold start of 1 s, longer waits are long, ms.
+#: Longest wait that the guard accepts, with a moving delay of 2 s and a cold start of 1 s, ms.
 PATIENCE_MS = 8 * 3000.0
 
 
@@ -44,7 +44,7 @@ def choices(featurizer: Featurizer, seen: Observation) -> list[int]:
 def test_no_executor_waits_for_a_late_stage_beside_work(parent_ms: float, may_wait: bool) -> None:
     seen = after(parent_ms=parent_ms, other=job(stage(8, 50_000.0)))
     assert choices(PLAIN, seen) == [0, 4, 4]
-    # To wait is no choice at any stage: of each, one to three executors.
+    # Waiting is no choice at any stage: each has limits for one to three executors.
     assert choices(GUARDED, seen) == [0, 3 if may_wait else 0, 3]
 
 
@@ -90,8 +90,8 @@ def seen_by_hand(*stages: tuple[float, ...], executors: int, source: int = -1) -
     )
 
 
-#: Of (job, tasks, remaining, unclaimed, running, finished, rank, schedulable, mean ms, cpu, memory, uncertainty,
-#: finished ms).
+#: Columns of a stage: (job, tasks, remaining, unclaimed, running, finished, rank, schedulable, mean ms, cpu, memory,
+#: uncertainty, finished ms).
 DONE, AT_WORK = (0, 1, 0, 0, 0, 1, -1, 0, 90_000.0, 1, 0, 0, 0), (0, 1, 0, 0, 1, 0, -1, 0, 9000.0, 1, 0, 0, 0)
 LATER, READY = (0, 4, 4, 4, 0, 0, -1, 1, 9000.0, 1, 0, 0, 0), (1, 4, 4, 4, 0, 0, 5, 1, 9000.0, 1, 0, 0, 0)
 
@@ -184,7 +184,7 @@ def guarded_decision(
 @settings(max_examples=10, deadline=None)
 @given(seed=st.integers(0, 2**32 - 1), waits=st.booleans(), draws=st.booleans())
 def test_one_pass_decides_as_two_would(is_compiled: bool, seed: int, waits: bool, draws: bool) -> None:
-    """Also with the same random numbers, two for each pass."""
+    """Sampled decisions are equal, too, with the same random numbers, two for each pass."""
     own = {} if is_compiled else {"stage_head": "tests.example_parts.network:LayersHead"}
     policy = policy_of(changed(PACKING_POLICY, wait=waits, **own), seed % 100)
     plain, guarded = (Featurizer(changed(policy.config, guard=guard)) for guard in (False, True))

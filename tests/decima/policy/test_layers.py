@@ -47,7 +47,7 @@ def test_it_is_a_product_and_an_activation(
 
 @pytest.mark.parametrize("num_out", [1, 8, 16, 35])
 def test_a_row_does_not_depend_on_which_others_there_are(num_out: int) -> None:
-    """Bit for bit: decisions of an episode must not depend on episodes in the same batch."""
+    """Outputs are equal bit for bit: decisions must not depend on other episodes in the same batch."""
     x, weights = drawn(19, num_out)
     together = np.empty((10, num_out), np.float32)
     layer(x, 10, together, weights, np.float32(SLOPE))
@@ -72,7 +72,7 @@ def test_what_is_no_number_stays_none(num_out: int) -> None:
     ("of", "rows", "columns"), [("x", 4, 7), ("x", 5, 3), ("out", 4, 16), ("out", 5, 0), ("weights", 0, 0)]
 )
 def test_arrays_that_are_too_small_are_refused(num_out: int, of: str, rows: int, columns: int) -> None:
-    """Blocks are written through unchecked pointers."""
+    """A block is written through unchecked pointers, so sizes are checked before."""
     x, weights = drawn(4, num_out)
     arrays = {"x": x, "out": np.zeros((5, num_out), np.float32), "weights": weights}
     arrays[of] = np.ascontiguousarray(arrays[of][:rows, : columns or None if of == "weights" else columns])

@@ -47,7 +47,7 @@ def test_as_a_scheduler_it_reaches_the_same_completions(shared: Shared, name: st
 
 
 def test_messages_are_sent_in_the_recorded_order(shared: Shared) -> None:
-    """Except in DAGs with paths of more than 8 edges, where the order was arbitrary."""
+    """In DAGs with paths of more than 8 edges, the published order was arbitrary."""
     compared = 0
     for path in shared(RECORDINGS).glob("*.json.gz"):
         recording = published(shared, path.name)
@@ -222,7 +222,7 @@ def but(**changes: Any) -> Callable[[Content], None]:
     return lambda decision: decision.update(changes)
 
 
-#: What -> (damage to the first decision, what is said of it).
+#: Name of the damage -> (damage to the first decision, expected message).
 DAMAGES: dict[str, tuple[Callable[[Content], None], str]] = {
     "stage probability": (
         moved("stage_probabilities", 1.1e-4),
@@ -324,7 +324,7 @@ def test_messages_in_deep_dags_are_those_recorded(weights: Path, tmp_path: Path)
     order = published_message_order(sequence.profiles[0]).tolist()
     paths = [[pair for at, *pair in order if at == step] for step in range(8)]
     assert_matches(weights, write(tmp_path / "ours.json", {**episode, "msg_paths": [paths, []]}))
-    # The other way round stage 7 hears again in the second step.
+    # In the other order, stage 7 receives again in the second step.
     again = [paths[0], [[7, 8], *paths[1]], *paths[2:]]
     line = refused(weights, write(tmp_path / "other.json", {**episode, "msg_paths": [again, []]}))
     assert re.match(r"decision \d+ .* the probability of", line), line
@@ -356,7 +356,7 @@ def test_in_deeper_dags_they_are_checked_as_well(weights: Path, tmp_path: Path) 
 
 
 def test_in_flat_dags_messages_follow_from_the_dag(weights: Path, episode: Content, tmp_path: Path) -> None:
-    """Independent of the recording."""
+    """The order does not depend on the recording."""
     assert_matches(weights, write(tmp_path / "none.json", {**episode, "msg_paths": [[], []]}))
 
 

@@ -30,7 +30,7 @@ from tests.example_parts import LeftToStart, ShortestFirst
 from tests.simulator.cluster.build import chain, jobs, stage
 
 PARTS = "tests.example_parts"
-#: A policy whose network is all the user's own.
+#: A policy with custom encoder and heads.
 NETWORK = {
     "encoder": f"{PARTS}:MeanEncoder",
     "stage_head": f"{PARTS}:LayersHead",
@@ -122,7 +122,7 @@ def test_without_random_numbers_pytorch_takes_the_median_limit_where_waiting_is_
 
 
 def test_what_pytorch_decides_does_not_depend_on_who_else_asks() -> None:
-    """Bit for bit, so that the number of processes does not matter."""
+    """Decisions are equal bit for bit, so that the number of processes does not matter."""
     policy = Policy(changed(SHORTCUT_POLICY, **NETWORK), seed=1)
     graphs = graphs_of(policy.config, SEEN)
     uniforms = np.random.default_rng(0).random((len(graphs), 2))
@@ -158,7 +158,7 @@ def test_an_own_network_with_the_weights_of_another_is_refused(tmp_path: Path) -
         load_actor(tmp_path / "own.npz")
 
 
-# Who may name them.
+# Permission to load custom parts.
 
 #: A module that leaves a trace if it is imported.
 MODULE = """

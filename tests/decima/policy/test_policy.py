@@ -27,20 +27,20 @@ from tests.decima.policy.examples import (
 from tests.decima.policy.naive import NaiveNetwork
 from tests.simulator.cluster.build import chain, job, jobs, stage
 
-#: The variants whose equations are those of the paper.
+#: Variants with the equations of the paper.
 PLAIN = [
     name
     for name, config in VARIANTS.items()
     if config.graph and config.limit == "input" and name != "activated"
 ]
 
-#: Variants that choose stages and limits in ways of their own: kinds of limits, a shortcut, waiting, a rule, a guard.
-#: All variants are held against the paper's equations, and compiled code against tensors.
+#: Variants with different choices of stage and limit: kinds of limits, a shortcut, waiting, a rule, a guard.
+#: All variants are compared with the paper's equations, and compiled code with tensors.
 CHOOSING = (
     "paper", "few-outputs", "stage-limits", "stage-limits-with-shortcut", "no-limits", "no-graph", "no-graph-outputs",
     "packing-told", "general",
 )  # fmt: skip
-#: Variants with layers and messages of their own.
+#: Variants with different layers and messages.
 ENCODING = (
     "decima-sim", "no-aggregate", "no-summary-aggregate", "activated", "finished", "one-layer", "attention",
     "attention-in-published-order",
@@ -191,7 +191,7 @@ def test_samples_follow_the_probabilities(name: str) -> None:
     np.testing.assert_allclose(frequencies, stages, atol=1.01 / size)
     assert frequencies[stages == 0].sum() == 0
     for node, of_limits in zip(np.flatnonzero(graph.high > graph.low), limits, strict=True):
-        # The same random number for every stage but one, so that this one's limits are drawn evenly.
+        # A fixed random number chooses this stage; evenly spaced ones draw its limits.
         begin = stages[:node].sum() + stages[node] / 2
         choices = policy.act(many, np.stack([np.full(size, begin), even], axis=1))
         assert (choices.stage == graph.place[node]).all()
@@ -222,7 +222,7 @@ def test_gradients_are_those_of_finite_differences(name: str) -> None:
         evaluation = torch.func.functional_call(policy, weights, (graphs, choices.stage, choices.limit))
         return torch.stack([evaluation.log_probability, evaluation.entropy]).sum(0)
 
-    # Along random directions, which takes a few passes instead of two a parameter.
+    # Differences along random directions take a few passes, not two per parameter.
     assert torch.autograd.gradcheck(loss, tuple(policy.parameters()), eps=1e-6, atol=1e-5, fast_mode=True)
 
 
@@ -235,7 +235,7 @@ def test_every_parameter_learns(name: str) -> None:
     weights = torch.linspace(-1, 1, graphs.num_graphs)
     (evaluation.log_probability @ weights + evaluation.entropy.sum()).backward()
     dead = {each for each, it in policy.named_parameters() if it.grad is None or not it.grad.abs().sum() > 0}
-    # What a head adds to all scores changes no probability.
+    # A constant that a head adds to all scores changes no probability.
     assert all(name.endswith(".bias") and policy.get_parameter(name).numel() == 1 for name in dead), dead
 
 
@@ -249,7 +249,7 @@ def test_the_order_of_jobs_and_the_numbers_of_stages_mean_nothing(name: str, see
     observation = seen[random.integers(len(seen))]
     sizes = [observation.stages_of(place) for place in range(observation.jobs.size)]
     number = [random.permutation(each.stop - each.start) for each in sizes]
-    # How a job does alone depends on the numbers of its stages, which break ties.
+    # A job's time alone depends on the order of its stages, which breaks ties.
     if name in ("profiled", "packing", "packing-told", "general"):
         number = [np.arange(each.size) for each in number]
     other, from_ = reordered(observation, random.permutation(len(sizes)), number)
@@ -324,7 +324,7 @@ def test_weights_that_changed_are_noticed() -> None:
 @settings(max_examples=3, deadline=None)
 @given(seed=seeds)
 def test_gradients_are_those_of_double_precision(name: str, seed: int) -> None:
-    """Those of single precision are computed by compiled code, those of double precision by PyTorch."""
+    """Compiled code computes gradients in single precision, PyTorch in double precision."""
     policy = policy_of(VARIANTS[name], seed % 100)
     graphs = Graphs.concatenate(some_graphs(policy.config, seed))
     choices = policy.act(graphs, np.random.default_rng(seed).random((graphs.num_graphs, 2)))
@@ -337,7 +337,7 @@ def test_gradients_are_those_of_double_precision(name: str, seed: int) -> None:
         )
 
     single, double = gradient(policy), gradient(copy.deepcopy(policy).double())
-    # Where the gradients of samples cancel, their sum is smaller than what was rounded.
+    # If the gradients of samples cancel, their sum is smaller than rounding errors.
     assert (single - double).norm() < 1e-5 * (1 + double.norm())
 
 

@@ -31,7 +31,7 @@ from workloads.attribute_distribution import AttributeDistribution
 def test_a_policy_whose_networks_say_next_to_nothing_decides_as_the_rule(
     seed: int, executors: int, delay_ms: float
 ) -> None:
-    """Before training, for any jobs, cluster and delay."""
+    """With large weights of the rule, a new policy decides as the rule, for any jobs, cluster and delay."""
     config = changed(GENERAL_POLICY, rule_stage_weight=1e4, rule_limit_weight=1e4)
     cluster_config = ClusterConfig(executors, moving_delay_ms=delay_ms, warmup_delay_ms=0.0)
     cluster = Cluster(cluster_config, random_sequence(np.random.default_rng(seed), max_jobs=6))
@@ -90,7 +90,7 @@ def test_weights_that_nothing_can_be_added_by_are_refused(
 
 
 def test_a_policy_that_has_learned_nothing_decides_as_the_rule() -> None:
-    """The heads of a new policy return 0: the rule's scores alone decide."""
+    """The heads of a new policy return 0, so that only the rule's scores count."""
     config = ClusterConfig(12, moving_delay_ms=50.0, warmup_delay_ms=0.0)
     sequence = random_sequence(np.random.default_rng(3), max_jobs=9)
     assert_same_episode(config, sequence, PricedSrpt(), GENERAL_POLICY)

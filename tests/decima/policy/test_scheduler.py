@@ -34,7 +34,7 @@ def test_every_policy_brings_all_jobs_to_an_end(name: str, seed: int) -> None:
 def test_any_cluster_and_any_jobs_will_do(
     config: PolicyConfig, cluster: ClusterConfig, sequence: JobSequence
 ) -> None:
-    """Several executor classes, zero durations, disconnected DAGs, any mixture of the semantics."""
+    """Episodes have several executor classes, zero durations, disconnected DAGs and any mixture of semantics."""
     record = run_episode(cluster, sequence, NeuralScheduler(policy_of(config)))
     assert np.isfinite(record.completion_ms).all()
 
@@ -57,7 +57,7 @@ def test_one_seed_gives_one_trajectory() -> None:
 
 
 def test_it_can_be_asked_without_an_episode() -> None:
-    """A single observation without ``reset``."""
+    """A policy decides in a single observation without ``reset``."""
     sequence = batch_arrivals(synthetic_profiles(5), 4, seed=1)
     observation = Cluster(ClusterConfig(10), sequence).observe()
     scheduler = NeuralScheduler(policy_of(PAPER_POLICY))
@@ -67,7 +67,7 @@ def test_it_can_be_asked_without_an_episode() -> None:
 
 
 def test_where_there_is_nothing_to_schedule_it_chooses_nothing() -> None:
-    """Before the first job arrives."""
+    """A policy decides nothing before the first job arrives."""
     sequence = jobs(chain(stage(1, 10)), at=[5])
     cluster = Cluster(ClusterConfig(2, semantics=DECIMA_SIM), sequence)
     observation = cluster.observe()

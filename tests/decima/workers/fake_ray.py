@@ -1,4 +1,4 @@
-"""A stand-in for the package ``ray``: actors live in this process, and run when their result is fetched."""
+"""Fake of the package ``ray``: actors live in this process, and run when their result is fetched."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Ray workers on a stand-in for Ray: distribution and repetition of work, and connections."""
+"""Ray workers on a fake Ray: distribution and repetition of work items, and connections."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_actors_share_the_work_and_are_used_again(ray: FakeRay) -> None:
         assert dict(workers.map(scaled, range(5))) == {0: 0, 1: 10, 2: 20, 3: 30, 4: 40}
         assert dict(workers.map(scaled, [7])) == {7: 70}
         assert list(workers.map(scaled, [])) == []
-    # Nothing is sent more than once to each; and each uses a CPU, and one thread.
+    # Each actor receives data only once, and uses one CPU and one thread.
     assert {actor.num_cpus for actor in ray.actors} == {1}
     assert ray.fetched == {10: 2, scaled: 2 + 1}
     assert os.environ["OMP_NUM_THREADS"] == "1"
@@ -124,13 +124,13 @@ def test_where_no_actor_begins_the_wait_has_an_end(ray: FakeRay) -> None:
         with pytest.raises(WorkerError, match=r"^no Ray worker started within 300 s; is a CPU free\?$"):
             list(workers.map(scaled, [1]))
         assert ray.timeouts == [300.0]
-        # Work itself may take as long as it likes.
+        # Work items have no time limit.
         ray.cpus = 2
         assert list(workers.map(scaled, [1])) == [(1, 1)]
         assert None in ray.timeouts[1:]
 
 
-# What goes wrong
+# Failures
 
 
 def test_what_an_actor_had_begun_is_done_again_first(ray: FakeRay) -> None:
@@ -164,7 +164,7 @@ def test_an_error_in_the_work_is_raised_as_it_was_and_the_pool_goes_on(ray: Fake
     with make_workers(3, "ray") as workers:
         with pytest.raises(ValueError, match=r"^it was lost\nhere$"):
             list(workers.map(Dying({1: 1}, ValueError), range(5)))
-        # Actors that were busy are replaced: their answers would be taken for those of other work.
+        # Busy actors are replaced, since their answers would be taken for results of other work items.
         assert sorted(workers.map(scaled, range(3))) == [(0, 0), (1, 3), (2, 6)]
         assert len(ray.alive) == 2
     assert not ray.alive
@@ -195,7 +195,7 @@ def test_a_ray_that_is_started_here_is_quiet_and_for_this_machine_only(ray: Fake
     before = signal.getsignal(signal.SIGTERM)
 
     def init(**options: Any) -> None:
-        """As the real one, it replaces a signal handler and reads the environment."""
+        """Replace a signal handler and read the environment, as Ray does."""
         assert {name: os.environ[name] for name in VARIABLES} == QUIET | LOOPBACK_ONLY | NOT_NICE
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         ray.options = options
@@ -249,7 +249,7 @@ def test_a_cluster_elsewhere_is_reached_by_its_address(
         assert workers.count == 2
         assert list(workers.map(scaled, [1])) == [(1, 1)]
     assert ray.options == {"address": address, "log_to_driver": False, "logging_level": logging.ERROR}
-    # Its settings are its own; nothing is told of a token if there is none.
+    # An existing Ray keeps its settings; without a token, no authentication is set.
     assert {name: os.environ.get(name) for name in VARIABLES} == QUIET | dict.fromkeys(
         (*LOOPBACK_ONLY, *NOT_NICE)
     )

@@ -17,7 +17,7 @@ from decima.workers.pool import WorkerError, check_workers, make_workers, map_in
 from tests.decima.workers.ray_cluster import NEEDS_RAY, check_that_silence_is_refused, ray_cluster
 from tests.programs import started
 
-#: What is asked of all workers, is asked of these.
+#: Workers of each kind, for tests of behaviour that all kinds share.
 WORKERS = [1, 2, pytest.param("ray:2", marks=[pytest.mark.slow, NEEDS_RAY])]
 SEVERAL = WORKERS[1:]
 
@@ -157,7 +157,7 @@ def threads(shared: None, item: int) -> int:
 
 @pytest.mark.parametrize("spec", SEVERAL)
 def test_a_worker_has_one_thread_of_pytorch(spec: int | str, monkeypatch: pytest.MonkeyPatch) -> None:
-    _shut_down()  # it is to see the variable
+    _shut_down()  # so that a new Ray reads the variable
     monkeypatch.setenv("OMP_NUM_THREADS", "2")
     with make_workers(None, spec) as workers:
         assert list(workers.map(threads, range(2))) == [1, 1]

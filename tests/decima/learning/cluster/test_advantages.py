@@ -276,7 +276,7 @@ def test_a_td_error_counts_by_a_factor_of_e_less_a_horizon_later(returns: Return
     np.testing.assert_allclose(found / earned, np.exp([-3.0, -2.0, -0.5, 0.0]))
 
 
-# ---- all of it ----------------------------------------------------------------------------------------------
+# ---- advantages ---------------------------------------------------------------------------------------------
 
 
 def made_up(
@@ -322,7 +322,7 @@ def made_up(
 def test_a_critic_knows_what_the_load_is_worth_whatever_its_sequences_had_to_come(
     tmp_path: Path, of_sequence: float
 ) -> None:
-    """No decision was good or bad: episodes of a sequence differ only by their load."""
+    """Advantages are 0 if episodes of a sequence differ only by their load, not by the quality of decisions."""
     config = small(
         tmp_path, critic={"gae_horizon": 1e9}, episodes={"sequences": SEQUENCES, "per_sequence": PER_SEQUENCE}
     )
@@ -336,7 +336,7 @@ def test_a_critic_knows_what_the_load_is_worth_whatever_its_sequences_had_to_com
 
 
 def test_the_average_reward_is_that_of_all_samples_so_far(tmp_path: Path) -> None:
-    """Subtracted from each sample, it makes returns of constant rewards 0."""
+    """Differential returns of constant rewards are 0."""
     config = small(
         tmp_path,
         returns={"kind": "differential"},

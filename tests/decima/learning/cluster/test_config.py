@@ -27,7 +27,7 @@ def test_the_general_recipe_has_settings_instead_of_one_cluster(tmp_path: Path) 
 
 @pytest.mark.parametrize("name", ["batch", "makespan", "paper", "stream"])
 def test_recipes_are_complete_settings(name: str, tmp_path: Path) -> None:
-    """They are unchanged when written and read again."""
+    """Recipes can be read; their settings are unchanged when written and read again."""
     assert name in RECIPES.names()
     config = read_config(name)
     conditions = config.conditions()
@@ -191,7 +191,7 @@ def test_a_bad_file_is_refused_in_one_line_that_names_the_place(
     assert refusal(read_config, TrainingError, written(tmp_path, text)).startswith(message)
 
 
-#: What YAML takes for something else than was meant.
+#: Values that YAML reads as another type than intended.
 ODD = (
     "iterations: 2001-13-45", "iterations: !!timestamp x", "? [a]\n: b", "? {a: 1}\n: b", "iterations: 1_0",
     "iterations: !!int ''", "iterations: " + "9" * 5000, "iterations: &a [*a]", "iterations: true", "a: *b",
@@ -274,7 +274,7 @@ def test_no_growth_at_all_is_the_end_at_once() -> None:
 
 
 def test_each_sequence_has_one_of_several_intervals() -> None:
-    """For any distance between the seeds of an iteration; a seed always has the same interval."""
+    """Seeds of an iteration draw all intervals, at any distance; a seed always draws the same interval."""
     several = read_config("stream", ["workload.interval=[2, 20, 200]", "workload.jobs=400"]).conditions()
     found = {2.0: 0, 20.0: 0, 200.0: 0}
     for seed in range(0, 240, 4):

@@ -92,7 +92,7 @@ def test_the_label_is_the_policys_choice_where_it_begins_with_the_short_one() ->
 
 
 def test_the_cost_is_the_time_that_jobs_spend_in_the_system() -> None:
-    """Without noise it is that of the episode; a job that arrives later counts from then on."""
+    """Without noise the cost is that of the episode; a job that arrives later counts from its arrival on."""
     counts, sequence = Counts(), jobs(LONG, SHORT, at=[0, 5000])
     episode, _ = at_the_start(sequence)
     record = run_episode(ClusterConfig(num_executors=2), sequence, _First())

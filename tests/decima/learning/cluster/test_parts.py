@@ -86,7 +86,7 @@ def test_a_training_with_all_parts_of_ones_own_and_a_comparison(recipe: str) -> 
 
 
 def test_parts_of_the_current_folder(recipe: str) -> None:
-    """As for schedulers. A user who received only the policy file must allow the module."""
+    """Modules of the current folder are found, as for schedulers; a user of the policy file must allow the module."""
     Path("mine.py").write_text("from tests.example_parts import LayersHead\nclass Own(LayersHead): pass\n")
     done = invoke(
         "train", "--config", recipe, "--set", "policy.overrides.stage_head=mine:Own", "--out", "out"

@@ -20,7 +20,7 @@ from tests.decima.learning.cluster.updates import (
 
 
 def test_the_first_step_of_ppo_is_that_of_reinforce() -> None:
-    """Before the first step all ratios are 1."""
+    """Before the first step all probability ratios are 1."""
     policies = [Policy(SHORTCUT_POLICY, seed=2) for _ in range(2)]
     samples, before = sampled(policies[0]), weights(policies[0])
     run_reinforce(policies[0], samples, entropy_weight=0.1)

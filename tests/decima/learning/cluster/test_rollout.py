@@ -154,7 +154,7 @@ def test_episodes_end_in_time_and_say_what_was_left() -> None:
     assert (cut.num_completed < whole.num_completed).all()
     assert (cut.end_load[:, 1] == 5 - cut.num_completed).all()
     assert (whole.end_load == 0).all()
-    for number in range(2):  # it is the same episode, only shorter
+    for number in range(2):  # the same episode, but shorter
         times = cut.time_ms[cut.samples(number)]
         np.testing.assert_array_equal(times, whole.time_ms[whole.samples(number)][: times.size])
 
@@ -188,7 +188,7 @@ def test_the_load_is_sums_over_the_live_jobs() -> None:
     np.testing.assert_allclose(load, expected)
 
 
-# ---- which episodes an iteration has ------------------------------------------------------------------------
+# ---- plans of an iteration's episodes -----------------------------------------------------------------------
 
 
 def config(**changes: object) -> TrainingConfig:

@@ -101,7 +101,7 @@ def test_a_seed_names_a_setting_within_the_bounds() -> None:
     executors = np.array([each.executors for each in drawn])
     assert executors.min() >= 5
     assert executors.max() <= 200
-    assert 20 < np.median(executors) < 50  # of a logarithm, not of the range
+    assert 20 < np.median(executors) < 50  # median of the logarithm, not of the range
     for each in drawn:
         low, high = (2, 10) if each.load is None else (200, 300)
         assert low <= each.jobs <= high
@@ -267,7 +267,7 @@ def test_relative_advantages_do_not_hang_on_the_unit_of_time(tmp_path: Path, who
         for factor in (1.0, 10.0):
             advantages = Advantages(chosen, chosen.conditions())
             samples = runs(policy, factor, ("fair", "fifo"), whole=whole)
-            # Twice, so that the critic has learned.
+            # Two iterations, so that the critic has learned.
             found.append([advantages(policy, samples, groups) for _ in range(2)])
         assert np.std(found[0]) > 1e-4
         if relative:

@@ -46,7 +46,7 @@ def test_the_classic_schedulers_are_judged_by_what_is_rewarded(reward: str) -> N
 
 
 def test_simulating_loads_no_pytorch() -> None:
-    """Workers start in two seconds instead of six."""
+    """Without PyTorch, workers start in two seconds instead of six."""
     code = """
 import sys
 from decima.evaluation.conditions import Conditions

@@ -24,7 +24,7 @@ from workloads.grid_jobs import JobDistribution, JobSets, draw_jobs
 #: Three units of two resources for five steps, two visible jobs.
 TINY: dict[str, Any] = {"units": 3, "visible_jobs": 2, "slot_width": 3, "horizon": 5, "backlog": 4}
 
-#: Jobs of which two seldom run at once on that.
+#: Jobs so large that two rarely run at the same time on this grid.
 TINY_JOBS = JobDistribution(slots=3, short=(1, 2), long=(4, 5), dominant=(2, 3), other=(1, 1))
 
 #: A training of a fraction of a second, on the public code's jobs.
@@ -41,7 +41,7 @@ SMALL: dict[str, Any] = {
 
 
 def small(**changes: Any) -> DeepRMConfig:
-    """Return the settings of that training with changes."""
+    """Return the settings of the small training with changes."""
     return parse_settings(DeepRMConfig, merged(SMALL, changes), "small")
 
 

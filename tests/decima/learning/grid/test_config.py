@@ -26,7 +26,7 @@ def test_one_load_or_several(load: str, loads: tuple[float, ...]) -> None:
 
 @pytest.mark.parametrize("recipe", RECIPES.names())
 def test_recipes_are_complete_settings(recipe: str, tmp_path: Path) -> None:
-    """Their jobs fit their grid, their network its picture; they are unchanged when written and read again."""
+    """In recipes, jobs fit the grid and the network fits the picture; settings are unchanged when read again."""
     config = read(recipe)
     grid = config.grid.build()
     Grid(grid, config.jobs.draw(grid, 3, 1))

@@ -155,7 +155,7 @@ def descending(start: Start, config: DeepRMConfig) -> tuple[GridTraining, dict[s
 def test_reinforce_follows_the_gradient_of_its_advantages(
     changes: dict[str, Any], at_once: int, start: Start
 ) -> None:
-    """Against a slow computation, sample by sample."""
+    """The gradient equals a slow computation, sample by sample."""
     config = small(**merged(changes, {"update": DESCENT, "episodes": {"at_once": at_once, "per_set": 2}}))
     learner, before = descending(start, config)
     actor = Actor(
@@ -290,7 +290,7 @@ def test_rates_fall_geometrically(start: Start) -> None:
     assert rates == pytest.approx({"actor": 0.02, "critic": 0.001 / 2})
 
 
-# A grid on which the best that can be done is known.
+# A grid with a known optimal policy.
 
 
 @pytest.fixture
@@ -328,7 +328,7 @@ def slowdowns(learner: GridTraining, *schedulers: GridScheduler) -> list[np.ndar
 def test_both_algorithms_find_the_best_policy_of_a_single_server(
     one_server: dict[str, Any], algorithm: str, start: Start
 ) -> None:
-    """A paired t of 6 against the initial policy is no chance."""
+    """The policy improves on the initial policy (paired t above 6)."""
     config = small(**merged(one_server, {"seed": 1, "update": {"algorithm": algorithm}}))
     learner = start(config)
     best, untrained = slowdowns(
@@ -354,7 +354,7 @@ def test_behaviour_cloning_makes_the_choices_of_a_heuristic_likely(
 
     @torch.no_grad()
     def agreement() -> float:
-        """How likely the same choice is, where shortest job first has one."""
+        """Return the mean probability of the choices of shortest job first."""
         assert choices.action is not None
         scores = scores_of(learner.networks["actor"], choices).exp()
         return float(scores.gather(1, torch.from_numpy(choices.action)[:, None]).mean())

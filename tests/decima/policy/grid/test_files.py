@@ -93,7 +93,7 @@ def config(**changes: Any) -> Damage:
 NO_NETWORK = "not a network for a grid: expected the text 'network'"
 WRONG_HEAD = "the text 'network' is not that of a policy file"
 
-#: What -> (damage, what is said of it); the archive and its text are read as those of policies for a cluster are.
+#: Name of the damage -> (damage, expected message); archives are read as those of policies for clusters.
 DAMAGES: dict[str, tuple[Damage, str]] = {
     "version": (head(version=1), "format version 2 expected, got 1"),
     "no config": (head(config=None), f"{WRONG_HEAD}: config: expected an object"),

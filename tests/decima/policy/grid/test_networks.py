@@ -37,7 +37,7 @@ def pictures(config: GridConfig, number: int, seed: int = 0) -> Tensor:
 
 
 def test_deeprm_has_as_many_parameters_as_the_paper_says() -> None:
-    """The published code has those of one more column."""
+    """The published code has the parameters of one more column."""
     assert count(build_network(GridConfig(), 11)) == 89_451
     assert count(build_network(GridConfig(arrival_column=True), 11)) == 89_851
 
@@ -153,7 +153,7 @@ def test_filters_that_are_larger_than_the_picture_are_refused(kernel: int, pooli
 
 
 def test_pictures_of_another_size_are_refused() -> None:
-    """Compiled code would read beyond the weights."""
+    """Without the check, compiled code would read beyond the weights."""
     layer = PictureLinear(6, 2)
     for shape in ((1, 1, 5), (2, 2, 4)):
         with pytest.raises(ValueError, match="not of the same cells"):

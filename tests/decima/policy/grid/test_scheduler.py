@@ -73,7 +73,7 @@ def test_what_is_not_allowed_has_a_probability_of_zero_and_no_gradient() -> None
 
 @pytest.mark.parametrize(("mask", "likely"), [("all", [0, 1, 2]), ("startable", [0, 2])])
 def test_actions_are_drawn_as_often_as_they_are_likely(mask: Mask, likely: list[int]) -> None:
-    """In episodes with a job in slot 0 only."""
+    """Episodes have a job in slot 0 only."""
     number, scores = 4000, np.array([0.5, -0.3, 1.1])
     grid = grid_of(*[BUSY[:1]] * number)
     actions = Actor(Fixed(*scores), np.random.default_rng(1), mask=mask)(grid)
