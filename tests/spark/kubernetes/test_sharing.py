@@ -16,6 +16,8 @@ from typing import Any
 import pytest
 
 from decima.service.live_spark import LEAN, LOCAL, LOGGING, with_plugin
+from decima.service.log import Answered, read_log
+from tests.decima.service.test_serve import decima_serve
 from tests.spark.eventlog import events_of
 from tests.spark.harness import PATIENCE_S, spark_environment, until, why_not
 from tests.spark.kubernetes.cluster import Kubernetes
@@ -27,6 +29,8 @@ pytestmark = [pytest.mark.slow, pytest.mark.skipif(why_not() is not None, reason
 SLOTS = 8
 #: (tasks, ms) of the stages of each job: the second reads what the first has written.
 STAGES = ((10, 250), (6, 250))
+#: Stages of jobs that are worth many executors.
+LONG = ((120, 1000), (40, 1000))
 SHARES = ("332", "611", "161", "116", "440", "044", "404", "332", "233", "521")
 SHARES_AFTER_CRASH = ("44", "62", "26", "71", "17", "80", "08", "44", "35", "53")
 
@@ -196,3 +200,49 @@ def test_shares_change_again_and_again(tmp_path, cleanup) -> None:
     posts = sum(call.method == "POST" and call.path.endswith("/pods") for call in cluster.calls)
     print(f"{posts} pods created, {len(cluster.calls)} requests")
     assert not server.problems
+
+
+def test_a_service_shares_the_slots(tmp_path, cleanup) -> None:
+    """``decima serve --slots``, as the guide has it: three applications come and go; each gets executors."""
+    token = tmp_path / "token"
+    _, said = cleanup.enter_context(
+        decima_serve("--slots", str(SLOTS), "--token-file", str(token), "--log", str(tmp_path / "live.jsonl"))
+    )
+    cluster = cleanup.enter_context(Kubernetes(tmp_path / "kubernetes", SLOTS))
+    drivers = Drivers(
+        tmp_path / "spark", cluster.master, said["spark"], **{"spark.decima.tokenFile": str(token)}
+    )
+    cleanup.callback(drivers.close)
+
+    def pods(name: str) -> int:
+        return sum(pod["metadata"]["labels"]["spark-app-name"] == name.lower() for pod in cluster.pods())
+
+    def gets_executors(name: str) -> None:
+        begin = time.monotonic()
+        until(lambda: pods(name) > 0)
+        print(
+            f"\n{name} has its first pod after {time.monotonic() - begin:.1f} s; load {os.getloadavg()[0]:.0f}",
+            end="",
+            flush=True,
+        )
+
+    drivers.start("A", *LONG)
+    gets_executors("A")
+    until(lambda: pods("A") > 1)
+    for name, stages in (("B", LONG), ("C", STAGES)):
+        drivers.start(name, *stages)
+        gets_executors(name)
+    drivers.stop("A")
+    until(lambda: pods("B") > 1)
+    drivers.stop("B", "C")
+    until(lambda: not cluster.pods())
+    for name in "ABC":
+        summary = drivers.summary(name)
+        print(f"\n{name} {summary}", end="")
+        assert summary.tasks > 0
+        assert (summary.failed, summary.repeated, summary.stages_repeated) == (0, 0, 0)
+    assert drivers.summary("A").left > 0
+    assert max(change.pods for change in cluster.changes) <= SLOTS
+    answers = [line for line in read_log(tmp_path / "live.jsonl") if isinstance(line, Answered)]
+    assert not any(line.failure for line in answers)
+    print(f"\n{len(answers)} answers, the slowest in {max(line.took_ms for line in answers):.0f} ms")
