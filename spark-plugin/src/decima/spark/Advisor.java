@@ -15,17 +15,17 @@ import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
 /**
- * Decides when to ask the policy, and keeps its last answer. Guarded by the scheduler's lock.
+ * Decides when to ask the policy, and keeps the policy's last answer. Guarded by the lock of the task scheduler.
  *
- * <p>It is asked when something has happened that bears on the choice: a stage came, ended or launched its last task, a
- * job ended, an executor came or went; and every second while slots are free and tasks wait. While an answer is under way Spark launches nothing, for at most {@code timeoutMs}: then it goes
- * on by the last answer, or in its own order. The answer calls for another round of offers.
+ * <p>The advisor asks after each event that may change the answer: a stage appeared, ended or launched its last task, a
+ * job ended, an executor joined or left. It also asks every second while slots are free and tasks wait. While an answer is pending Spark launches no task, for at most {@code timeoutMs}; then it
+ * continues by the last answer, or in its own order. The arrival of the answer requests another round of offers.
  */
 class Advisor {
-  /** What to do in a round of offers. */
+  /** Action in a round of offers: obey the answer, keep Spark's own order, or launch no task. */
   enum Round { OBEY, USUAL, HOLD }
 
-  /** A question of this number, with the plans of queries or without. */
+  /** Returns the question with this number, with or without the plans of queries. */
   interface Question {
     ObjectNode of(long number, boolean plans);
   }
@@ -51,20 +51,20 @@ class Advisor {
   private long askedNanos = System.nanoTime();
   private boolean holding;
   private long heldNanos;
-  /** Time since which nothing runs because the policy holds back all stages; 0 if something may run. */
+  /** Time since which no task runs because the policy holds back all stages; 0 if a task may run. */
   private long stillNanos;
   private long usualUntilMs;
   private boolean said;
-  // figures
+  // counts for the log and Spark's metrics
   private long rounds;
-  private volatile long usual;   // written under the lock only
+  private volatile long usual;   // written only under the lock
   private long held;
   private long stalls;
   private long stateNanos;
   private long stateBytes;
 
   /**
-   * @param onAnswer hears each answer, outside of the lock
+   * @param onAnswer called with each answer, outside of the lock
    */
   Advisor(Settings settings, TaskSchedulerImpl scheduler, PolicyClient client, ScheduledExecutorService clock,
       Question state, Consumer<Answer> onAnswer, Trouble trouble) {
@@ -77,12 +77,12 @@ class Advisor {
     this.onAnswer = onAnswer;
   }
 
-  /** Requests a question about an event; called from any thread. */
+  /** Requests a question after an event. May be called from any thread. */
   void changed() {
     dirty = true;
   }
 
-  /** The answer to obey; null in all rounds but {@link Round#OBEY}. */
+  /** Returns the answer to obey; null in all rounds except {@link Round#OBEY}. */
   Answer answer() {
     return answer;
   }
@@ -136,7 +136,7 @@ class Advisor {
     }
   }
 
-  /** @param waitMs time to wait for the answer; null: do not wait, the answer requests another round */
+  /** @param waitMs maximum time to wait for the answer; null: do not wait, as the answer requests another round */
   private void ask(Integer waitMs) {
     dirty = false;
     askedNanos = System.nanoTime();
@@ -184,7 +184,7 @@ class Advisor {
     }
   }
 
-  /** Heartbeat: asks outside of rounds after a pause. Throws nothing, since an exception would end the timer. */
+  /** Heartbeat: asks outside of rounds after a pause. Catches all exceptions, since an exception would end the timer. */
   void beat(long everyMs) {
     try {
       askIfSilent(everyMs);
@@ -193,14 +193,14 @@ class Advisor {
     }
   }
 
-  /** A round without tasks to launch; the policy is still told when a job has ended, even the last one. */
+  /** Called in a round without tasks to launch. It asks too, so that the policy knows the end of each job, even the last. */
   void idle() {
     if (client.up && pending == null && dirty) {
       ask(null);
     }
   }
 
-  /** Slots are free while tasks wait: asks again, since the policy may decide differently. */
+  /** Called when slots are free while tasks wait. Requests a question, since the policy may decide differently. */
   void spare() {
     dirty |= System.nanoTime() - askedNanos >= TimeUnit.MILLISECONDS.toNanos(SPARE_MS);
   }
@@ -214,14 +214,14 @@ class Advisor {
     }
   }
 
-  /** The answer lets something run. */
+  /** Called when the answer allows a task to run. */
   void moving() {
     stillNanos = 0;
   }
 
   /**
-   * The policy holds back all stages and nothing runs. This is allowed while the next stage of a job is about to appear,
-   * so the policy is asked again. But a policy cannot stop Spark: after {@code timeoutMs} Spark uses its own order for a while.
+   * Called when the policy holds back all stages and no task runs. This is allowed while the next stage of a job is about to
+   * appear, so the advisor asks again. But a policy cannot stop Spark: after {@code timeoutMs} Spark uses its own order for a while.
    *
    * @return whether Spark uses its own order
    */
@@ -246,7 +246,7 @@ class Advisor {
     }
     usualUntilMs = System.currentTimeMillis() + settings.retryMs;
     dirty = true;
-    revive();   // this round may have offered one core only
+    revive();   // this round may have offered only one core
     return true;
   }
 
@@ -254,7 +254,7 @@ class Advisor {
   void revive() {
     try {
       scheduler.backend().reviveOffers();
-    } catch (Throwable e) {   // not only those that Scala's methods declare
+    } catch (Throwable e) {   // also exceptions that Scala's methods do not declare
       LOG.debug("Spark stops", e);
     }
   }
@@ -272,7 +272,7 @@ class Advisor {
     }
   }
 
-  /** Rounds of offers in Spark's own order. */
+  /** Returns the number of rounds of offers in Spark's own order. */
   long fallbackRounds() {
     return usual;
   }

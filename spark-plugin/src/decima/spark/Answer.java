@@ -6,23 +6,23 @@ import java.util.Iterator;
 import java.util.LinkedHashMap;
 import java.util.Map;
 
-/** Answer of the policy: order of stages, and limits of tasks at once. */
+/** Answer of the policy: order of stages, and maximum numbers of running tasks. */
 final class Answer {
   /** No limit. */
   static final int ALL = Integer.MAX_VALUE;
 
-  /** Stage to its maximum number of tasks at once, in order of priority. */
+  /** Maps each stage to its maximum number of running tasks, in order of priority. */
   private final Map<Integer, Integer> stages = new LinkedHashMap<>();
   private final Map<String, Integer> limits = new HashMap<>();
-  /** Whether other stages are held back instead of launched after the named ones. */
+  /** Whether stages that are not named are held back, instead of launched after the named stages. */
   final boolean hold;
   /** Target number of executors of the application; -1: no change. */
   final int executors;
 
   /**
-   * Parses an answer. Unknown fields are ignored; a field of a wrong type is an error.
+   * Parses an answer. Unknown fields are ignored; a field of another type is an error.
    *
-   * @throws IllegalArgumentException if this is not an answer to question {@code seq}
+   * @throws IllegalArgumentException if the message is not an answer to question {@code seq}
    */
   Answer(JsonNode message, long seq) {
     if (!message.path("type").asText().equals("answer") || message.path("seq").asLong(-1) != seq) {

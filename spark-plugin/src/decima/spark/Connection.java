@@ -16,15 +16,15 @@ import javax.net.ssl.SSLSocket;
 import javax.net.ssl.SSLSocketFactory;
 
 /**
- * Lines over TCP ({@code HOST:PORT}), with or without TLS, or a Unix socket ({@code unix:/path}, from Java 16). A caller that must not block for
- * ever lets another thread close the connection, which ends any pending read or write.
+ * Sends and receives lines over TCP ({@code HOST:PORT}), with or without TLS, or a Unix socket ({@code unix:/path}, from Java 16). If a caller must
+ * not block forever, another thread closes the connection, which ends a pending read or write.
  */
 final class Connection implements Closeable {
-  /** Maximum length of a line, bytes, its end included. */
+  /** Maximum length of a line, bytes, including its end. */
   static final int LONGEST_LINE = 4 << 20;
 
   private final SocketChannel channel;
-  /** With TLS; reads and writes go through it, and closing goes to the channel, since its own close may block. */
+  /** Socket with TLS, for reads and writes; null without TLS. The channel is closed instead, as this socket's close may block. */
   private SSLSocket tls;
   private volatile boolean closed;
   private ByteBuffer read = ByteBuffer.allocate(1 << 14);
@@ -35,7 +35,7 @@ final class Connection implements Closeable {
     read.flip();
   }
 
-  /** Refuses an invalid address before connecting. */
+  /** Throws IllegalArgumentException if the address is invalid, before any connection. */
   static void checkAddress(String address) {
     if (!address.startsWith("unix:")) {
       tcp(address);
@@ -62,7 +62,7 @@ final class Connection implements Closeable {
     return new Connection(channel);
   }
 
-  /** Establishes TLS and verifies the certificate and its host name. */
+  /** Establishes TLS, and verifies the certificate and its host name. */
   void secure(SSLSocketFactory factory, String address) throws IOException {
     InetSocketAddress where = tcp(address);
     try {
@@ -97,7 +97,7 @@ final class Connection implements Closeable {
     }
   }
 
-  /** The next line, without its end. */
+  /** Returns the next line, without its end. */
   String line() throws IOException {
     while (true) {
       for (; searched < read.limit(); searched++) {
@@ -112,7 +112,7 @@ final class Connection implements Closeable {
     }
   }
 
-  /** Fails if the other side has closed the connection; does not block. */
+  /** Throws an exception if the other side has closed the connection. Does not block. */
   void check() throws IOException {
     if (tls != null) {
       checkTls();
@@ -143,7 +143,7 @@ final class Connection implements Closeable {
     throw new EOFException("the policy closed the connection, or speaks without being asked");
   }
 
-  /** Sockets do not tell apart whether this side or the other one has closed them. */
+  /** Errors of sockets do not show whether this side or the other side has closed the connection. */
   private IOException closedOr(IOException error) {
     return closed ? new ClosedChannelException() : error;
   }
@@ -193,7 +193,7 @@ final class Connection implements Closeable {
     }
   }
 
-  /** By reflection, since this is compiled for Java 8. */
+  /** Uses reflection, since the plugin is compiled for Java 8. */
   private static SocketAddress unix(String path) throws IOException {
     try {
       Class<?> type = Class.forName("java.net.UnixDomainSocketAddress");

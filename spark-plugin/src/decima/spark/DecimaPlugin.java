@@ -24,9 +24,9 @@ import org.slf4j.LoggerFactory;
  *   spark.plugins         decima.spark.DecimaPlugin
  *   spark.decima.address  127.0.0.1:7733
  * </pre>
- * Spark calls {@code init} before it makes its task scheduler, and {@code registerMetrics} when that has started and before
- * any job: so the first can choose FAIR mode, the only one with pools, and the second can install a pool. After an error in
- * either, the application runs as without the plugin.
+ * Spark calls {@code init} before it creates its task scheduler, and {@code registerMetrics} after the task scheduler has
+ * started and before any job. So {@code init} can choose FAIR mode, the only mode with pools, and {@code registerMetrics} can
+ * install a pool. After an error in either method, the application runs as without the plugin.
  */
 public final class DecimaPlugin implements SparkPlugin {
   private static final Logger LOG = LoggerFactory.getLogger("decima.spark");
@@ -134,7 +134,7 @@ public final class DecimaPlugin implements SparkPlugin {
       LOG.warn("not installed, Spark schedules as usual: {}", why);
       try {
         context.listenerBus().removeListener(watcher);
-        if (moves) {   // it has no executors, and nothing else would request any
+        if (moves) {   // the application has no executors, and no other code would request any
           Mover.stopAllocation(context);
           Mover.requestAll(context);
         }
@@ -146,7 +146,7 @@ public final class DecimaPlugin implements SparkPlugin {
       }
     }
 
-    /** Gauges of Spark's metrics system. */
+    /** Registers gauges with Spark's metrics system. */
     private void register(MetricRegistry registry, DecimaPool pool) {
       registry.register("answers", (Gauge<Long>) client::answers);
       registry.register("timeouts", (Gauge<Long>) client::timeouts);

@@ -21,17 +21,17 @@ import scala.Option;
 import scala.collection.mutable.ArrayBuffer;
 
 /**
- * A pool of Spark's FAIR scheduler that sorts task sets in the policy's order, and enforces its limits. Spark requests
+ * A pool of Spark's FAIR scheduler that sorts task sets in the policy's order, and enforces the policy's limits. Spark requests
  * the sorted task sets whenever cores are free. All methods run under TaskSchedulerImpl's lock.
  *
- * <p>How the limit is exact: Spark takes the sorted queue once in a round of offers, and lets each task set in turn fill all
- * free cores. The queue alone could therefore only let a task set in or keep it out. So between the task sets lie
- * {@link Turn}s, task sets that accept no offer and tell whose turn begins, and Spark tells the pool of each task that it
- * launches. A task set that has launched what it may is marked a zombie, which makes Spark offer it nothing more, until
- * its turn ends: that is before Spark releases the lock, so that no other code sees the mark.
+ * <p>Exact limits: Spark reads the sorted queue once in a round of offers, and lets each task set in turn fill all
+ * free cores. So the queue alone could only admit a task set or exclude it. Therefore the queue contains
+ * {@link Turn}s between task sets: dummy task sets that accept no offer and mark the start of the next turn. Spark reports each launched
+ * task to the pool. A task set at its limit is marked as a zombie, so that Spark makes it no further offers, until
+ * its turn ends. This is before Spark releases the lock, so no other code sees the mark.
  */
 public final class DecimaPool extends Pool {
-  /** Stands before the task set number {@code place} of the queue, or behind the last one. */
+  /** Dummy task set before task set number {@code place} of the queue, or after the last one. */
   private final class Turn extends TaskSetManager {
     private final int place;
 
@@ -41,7 +41,7 @@ public final class DecimaPool extends Pool {
       parent_$eq(DecimaPool.this);
     }
 
-    /** The first thing that Spark asks of a task set in its turn. */
+    /** The first method of a task set that Spark calls in the turn. */
     @Override public boolean isBarrier() {
       beginTurn(place);
       return false;
@@ -62,7 +62,7 @@ public final class DecimaPool extends Pool {
     }
   }
 
-  /** One of Spark's pools, which keeps its place: Spark's FAIR algorithm sorts between pools and inside of one. */
+  /** One of Spark's pools, which keeps its place: Spark's FAIR algorithm sorts pools, and task sets within a pool. */
   private final class Inner extends Pool {
     Inner(String name, Enumeration.Value mode, int minShare, int weight) {
       super(name, mode, minShare, weight);
@@ -80,13 +80,13 @@ public final class DecimaPool extends Pool {
   }
 
   private static final String DEFAULT = "default";
-  /** No name that a program would give a pool. */
+  /** Name of a pool that no program would choose. */
   private static final String ROOT = "decima: all pools";
 
   private final SparkContext context;
   private final TaskSchedulerImpl scheduler;
   private final boolean allPools;
-  /** Whether Spark's own pools are inside of this one. */
+  /** Whether this pool contains Spark's own pools. */
   private final boolean nested;
   /** Pools of the application's fairscheduler.xml. */
   private final List<Pool> declared = new ArrayList<>();
@@ -104,7 +104,7 @@ public final class DecimaPool extends Pool {
     this(context, scheduler, settings, jobs, executors, own(scheduler, settings));
   }
 
-  /** @param own the pool that this one replaces: the root of all pools, or the default pool */
+  /** @param own the pool that this pool replaces: the root of all pools, or the default pool */
   private DecimaPool(SparkContext context, TaskSchedulerImpl scheduler, Settings settings, JobGraph jobs, Executors executors,
       Pool own) {
     super(own.name().isEmpty() ? ROOT : own.name(), own.schedulingMode(), own.minShare(), Math.max(1, own.weight()));
@@ -117,8 +117,8 @@ public final class DecimaPool extends Pool {
   }
 
   /**
-   * Returns the pool whose order is Spark's own. If the application uses FAIR mode, that is Spark's, with the pools of its
-   * fairscheduler.xml; else all jobs are in one pool.
+   * Returns the pool with Spark's own order. If the application uses FAIR mode, this is Spark's pool, with the pools of its
+   * fairscheduler.xml; otherwise all jobs are in one pool.
    */
   private static Pool own(TaskSchedulerImpl scheduler, Settings settings) {
     Pool root = scheduler.rootPool();
@@ -152,7 +152,7 @@ public final class DecimaPool extends Pool {
     }
   }
 
-  /** Adds the pools of the application's file to the first message, if it has any. */
+  /** Adds the pools of the application's file, if it has any, to the first message. */
   void writePools(ObjectNode hello) {
     if (declared.isEmpty()) {
       return;
@@ -164,9 +164,9 @@ public final class DecimaPool extends Pool {
     }
   }
 
-  // ---- what Spark calls
+  // ---- methods that Spark calls
 
-  /** Also receives jobs that name another pool. As in Spark, a pool that no file names is made when it is first named. */
+  /** Also receives jobs that name another pool. As in Spark, a pool that is not in the file is created when a job first names it. */
   @Override public Schedulable getSchedulableByName(String name) {
     Schedulable found = super.getSchedulableByName(name);
     if (found == null && nested) {
@@ -186,7 +186,7 @@ public final class DecimaPool extends Pool {
     closed(removed);
   }
 
-  /** A stage has tasks to run. In the DAG scheduler's thread. */
+  /** Called in the DAG scheduler's thread when a stage has tasks to run. */
   private void opened(Schedulable added) {
     if (added instanceof TaskSetManager) {
       try {
@@ -199,7 +199,7 @@ public final class DecimaPool extends Pool {
   }
 
   private void closed(Schedulable removed) {
-    if (removed == blocked) {   // aborted by Spark in its turn
+    if (removed == blocked) {   // Spark has aborted it in its turn
       blocked = null;
     }
     if (removed instanceof TaskSetManager) {
@@ -232,7 +232,7 @@ public final class DecimaPool extends Pool {
     if (allowance(current) <= 0) {
       block();
     }
-    if (!Job.hasPending(current)) {   // its last task has gone
+    if (!Job.hasPending(current)) {   // its last task has been launched
       advisor.changed();
       advisor.revive();
     }
@@ -263,7 +263,7 @@ public final class DecimaPool extends Pool {
     }
   }
 
-  // ---- a round by the policy's answer
+  // ---- a round of offers in the order of the policy's answer
 
   private ArrayBuffer<TaskSetManager> arrange(ArrayBuffer<TaskSetManager> usual, Answer by)
       throws ReflectiveOperationException {
@@ -274,7 +274,7 @@ public final class DecimaPool extends Pool {
       waiting.put(((TaskSetManager) each).stageId(), (TaskSetManager) each);
     }
     for (TaskSetManager each : new ArrayList<>(waiting.values())) {
-      if (wantsCopies(each)) {   // first, as Spark would for the oldest job: the stage waits for its slowest task
+      if (wantsCopies(each)) {   // first, as in Spark for the oldest job: the stage waits for its slowest task
         queue.add(waiting.remove(each.stageId()));
       }
     }
@@ -287,7 +287,7 @@ public final class DecimaPool extends Pool {
     if (!by.hold) {
       queue.addAll(waiting.values());
     }
-    // Limits only fall in a round. Spark aborts a set whose tasks may run nowhere; a mark would hide that it has.
+    // Limits only fall in a round. Spark aborts a task set whose tasks cannot run on any executor; a mark would hide this.
     queue.removeIf(each -> allowance(each) <= 0);
     if (runningTasks() == 0 && executors.count() > 0 && queue.isEmpty()) {
       return advisor.stalled() ? usual : new ArrayBuffer<>();
@@ -302,25 +302,25 @@ public final class DecimaPool extends Pool {
     return Reflect.buffer(out);
   }
 
-  /** Whether Spark asks for second copies of running tasks of a stage that has launched all others. */
+  /** Whether Spark requests speculative copies of running tasks of a stage that has launched all its tasks. */
   private static boolean wantsCopies(TaskSetManager set) {
     try {
       return !set.speculatableTasks().isEmpty() && !Job.hasPending(set);
-    } catch (LinkageError e) {   // this Spark names them differently
+    } catch (LinkageError e) {   // this version of Spark has other names
       return false;
     }
   }
 
-  /** How many tasks of the stage may be launched now. */
+  /** Returns the number of tasks of the stage that may be launched now. */
   private int allowance(TaskSetManager set) {
     Job job = jobs.of(set);
     if (job == null || set.isBarrier() || wantsCopies(set)) {
-      return Answer.ALL;   // a barrier stage starts whole or not at all; Spark limits copies itself
+      return Answer.ALL;   // a barrier stage starts all its tasks or none; Spark itself limits copies
     }
     return Math.min(answer.slots(set.stageId()) - set.runningTasks(), answer.limit(job.id) - job.running);
   }
 
-  /** Tasks that the last answer holds back: of stages at a limit, and of those that it does not name if it says so. */
+  /** Number of tasks that the last answer holds back: of stages at a limit and, with "hold", of stages that it does not name. */
   int heldTasks() {
     synchronized (scheduler) {
       int held = 0;
@@ -386,7 +386,7 @@ public final class DecimaPool extends Pool {
 
   // ---- questions
 
-  /** Returns the question with this number; under the scheduler's lock and outside of any turn. */
+  /** Returns the question with this number. Called under the scheduler's lock and outside of any turn. */
   ObjectNode state(long number, boolean plans, Double moveMs) {
     List<TaskSetManager> sets = taskSets();
     Map<Integer, TaskSetManager> latest = new HashMap<>();

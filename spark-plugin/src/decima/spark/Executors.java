@@ -12,7 +12,7 @@ final class Executors {
   private static final class Executor {
     final int slots;
     String job;
-    /** Time until which the end of its pod is awaited; 0 before the driver has killed it. */
+    /** Latest time at which the end of the executor's pod is awaited; 0 before the driver has killed the executor. */
     long endsMs;
 
     Executor(int slots) {
@@ -45,7 +45,7 @@ final class Executors {
     }
   }
 
-  /** Notes that the executor runs a task of the job. */
+  /** Records that the executor runs a task of the job. */
   synchronized void ran(String id, String job) {
     Executor executor = executors.get(id);
     if (executor != null && job != null) {
@@ -57,12 +57,12 @@ final class Executors {
     return (int) executors.values().stream().filter(each -> each.endsMs == 0).count();
   }
 
-  /** Number of task slots. */
+  /** Returns the number of task slots. */
   synchronized int slots() {
     return executors.values().stream().filter(each -> each.endsMs == 0).mapToInt(each -> each.slots).sum();
   }
 
-  /** Under the scheduler's lock. */
+  /** Writes the executors to a question. Called under the scheduler's lock. */
   synchronized void write(ArrayNode out, TaskSchedulerImpl scheduler, Set<String> jobs) {
     scala.collection.immutable.Map<String, Object> running = scheduler.runningTasksByExecutors();
     long now = System.currentTimeMillis();

@@ -17,8 +17,8 @@ import org.apache.spark.scheduler.TaskInfo;
 import org.apache.spark.scheduler.TaskSetManager;
 
 /**
- * One job of Decima: a SQL query, a job group or a single Spark job, with the stages of all Spark jobs that it has
- * started. Guarded by {@link JobGraph}.
+ * One job of Decima: a SQL query, a job group or a single Spark job, with the stages of all its Spark jobs that have
+ * started. Guarded by the lock of {@link JobGraph}.
  */
 final class Job {
   /** A stage, over all its attempts. */
@@ -28,12 +28,12 @@ final class Job {
     final int tasks;
     /** Parent stages; all have lower ids. */
     final SortedSet<Integer> parents = new TreeSet<>();
-    /** Spark jobs that need it. */
+    /** Spark jobs that need the stage. */
     final Set<Integer> sparkJobs = new HashSet<>();
     int attempt;
     /** Number of tasks that succeeded in earlier attempts and will not run again. */
     int before;
-    /** Whether no task is left to run; Spark may run tasks again later, when output is lost. */
+    /** Whether all tasks have run. Spark may run tasks again later if their output is lost. */
     boolean over;
     /** Number of successful tasks, for their mean duration. */
     long timed;
@@ -46,13 +46,13 @@ final class Job {
     }
   }
 
-  /** Common key of its Spark jobs; a later job may have the same key. */
+  /** Common key of the job's Spark jobs; a later job may have the same key. */
   final String key;
   final String id;
-  /** Time of its first submission. */
+  /** Time of the job's first submission. */
   long submittedMs;
   String name;
-  /** Its pool in FAIR mode; null if it names none. */
+  /** Pool in FAIR mode; null if the job names no pool. */
   String pool;
   SqlPlan plan;
   /** Spark jobs that may still run. */
@@ -60,11 +60,11 @@ final class Job {
   /** Number of running tasks, counted in each round of offers. */
   int running;
   final Map<Integer, Node> stages = new TreeMap<>();
-  /** Shuffle to the stage that writes it. */
+  /** Maps each shuffle to the stage that writes it. */
   private final Map<Integer, Integer> writers = new HashMap<>();
-  /** Spark job to its last stage, if that writes no shuffle: those of a broadcast, of a sample, of a subquery. */
+  /** Maps a Spark job to its last stage, if this stage writes no shuffle: jobs of a broadcast, a sample or a subquery. */
   private final Map<Integer, Integer> results = new HashMap<>();
-  /** Shuffles without parent shuffle that were separate Spark jobs, as under adaptive execution. */
+  /** Shuffles without a parent shuffle that were separate Spark jobs, as under adaptive execution. */
   private int firstShuffles;
 
   Job(String key, String id, long submittedMs) {
@@ -74,13 +74,13 @@ final class Job {
   }
 
   /**
-   * Adds the stages of a Spark job that has just been submitted. To be called in the DAG scheduler's thread.
+   * Adds the stages of a Spark job that has just been submitted. Called in the DAG scheduler's thread.
    *
-   * <p>Spark reports which stages read which shuffles. It does not report that a stage waits for a broadcast, for the
-   * sample of a sort or for a subquery: those are separate Spark jobs, and the driver submits the stage when they have
+   * <p>Spark reports the shuffles that each stage reads. It does not report that a stage waits for a broadcast, for the
+   * sample of a sort or for a subquery. These are separate Spark jobs, and the driver submits the stage after they have
    * ended. So a stage without parents in its own Spark job is assumed to wait for the Spark jobs of the same Decima job that
-   * had ended by then, wrote no shuffle, and have no other child. Adaptive execution begins with
-   * shuffles without parent shuffle, which wait for nothing.
+   * have ended before, write no shuffle, and have no other child. Adaptive execution starts with
+   * shuffles without a parent shuffle, which do not wait.
    *
    * @param active running Spark jobs of the DAG scheduler
    */
@@ -115,8 +115,8 @@ final class Job {
   }
 
   /**
-   * Adds the stage and its ancestors; returns its id in the job. If an earlier Spark job of this job has written
-   * the same shuffle, Spark skips the stage, and the id is that of the earlier stage.
+   * Adds a stage and its ancestors, and returns its id in the job. If an earlier Spark job of this job has written
+   * the same shuffle, Spark skips the stage, and the result is the id of the earlier stage.
    */
   private int walk(Stage stage, int sparkJob, boolean skipped, Map<Integer, Integer> walked) {
     if (walked.containsKey(stage.id())) {
@@ -142,7 +142,7 @@ final class Job {
     return node.id;
   }
 
-  /** A stage has tasks to run. */
+  /** Called when a stage has tasks to run. */
   void opened(TaskSetManager set) {
     Node node = stages.computeIfAbsent(set.stageId(), id -> new Node(id, "", set.numTasks()));
     node.attempt = set.taskSet().stageAttemptId();
@@ -150,7 +150,7 @@ final class Job {
     node.over = false;
   }
 
-  /** An attempt of a stage has ended: complete, or failed and to be repeated. */
+  /** Called when an attempt of a stage has ended: complete, or failed and to be repeated. */
   void closed(TaskSetManager set) {
     Node node = stages.get(set.stageId());
     if (node != null && node.attempt == set.taskSet().stageAttemptId()) {
@@ -159,7 +159,7 @@ final class Job {
     }
   }
 
-  /** A Spark job has ended: its remaining stages will not run. */
+  /** Called when a Spark job has ended, so that its remaining stages will not run. */
   void ended(int sparkJob) {
     sparkJobs.remove(sparkJob);
     for (Node each : stages.values()) {
@@ -170,7 +170,7 @@ final class Job {
   }
 
   /**
-   * @param nowMs the time of the question
+   * @param nowMs time of the question
    * @param sets current task sets by stage
    * @param plans whether to include the query's plan
    */
@@ -192,10 +192,10 @@ final class Job {
     }
   }
 
-  /** Whether a task of the set has not started. Spark's own queue removes started tasks only when it is read. */
+  /** Whether a task of the task set has not started. Spark's own queue removes started tasks only when it is read. */
   static boolean hasPending(TaskSetManager set) {
     int task = set.numTasks() - 1;
-    while (task >= 0 && !isPending(set, task)) {   // the first ones start first
+    while (task >= 0 && !isPending(set, task)) {   // tasks start in this order
       task--;
     }
     return task >= 0;
@@ -213,7 +213,7 @@ final class Job {
     return count;
   }
 
-  /** Sum of the elapsed times of running tasks; copies of a task count once, from the start of the first. */
+  /** Returns the sum of the elapsed times of running tasks; copies of a task count once, from the start of the first copy. */
   private static long runningMs(TaskSetManager set, long nowMs) {
     Map<Integer, Long> launched = new HashMap<>();
     for (Object each : Reflect.list(set.runningTasksSet())) {

@@ -19,8 +19,8 @@ import org.slf4j.LoggerFactory;
 import scala.Option;
 
 /**
- * The incomplete jobs in order of arrival. The scheduler reports stages; the listener reports queries, ends
- * of Spark jobs and tasks. It has its own lock and calls no other class, so that both may call it at any time.
+ * The incomplete jobs in order of arrival. The scheduler reports stages. The listener reports queries, tasks, and ends
+ * of Spark jobs. This class has its own lock and calls no other class, so both may call it at any time.
  */
 final class JobGraph {
   private static final Logger LOG = LoggerFactory.getLogger("decima.spark");
@@ -36,7 +36,7 @@ final class JobGraph {
     boolean query(long id);
   }
 
-  /** By their keys. */
+  /** Jobs by their keys. */
   private final Map<String, Job> jobs = new LinkedHashMap<>();
   private final Map<Integer, Job> bySparkJob = new ConcurrentHashMap<>();
   private final Map<Integer, Job> byStage = new ConcurrentHashMap<>();
@@ -77,7 +77,7 @@ final class JobGraph {
     job.opened(set);
   }
 
-  /** A stage that several jobs share has ended for all of them. */
+  /** Called when a stage has ended. A stage that several jobs share has ended for all of them. */
   synchronized void stageClosed(TaskSetManager set) {
     for (Job each : jobs.values()) {
       each.closed(set);
@@ -179,7 +179,7 @@ final class JobGraph {
     }
   }
 
-  /** Returns the ids of the written jobs; the listener may end one at any moment. */
+  /** Writes the jobs to a question and returns their ids. The listener may end a job at any moment. */
   synchronized Set<String> write(ArrayNode out, long nowMs, Map<Integer, TaskSetManager> sets, boolean plans) {
     List<Job> arrived = new ArrayList<>(jobs.values());
     arrived.sort(Comparator.comparingLong(each -> each.submittedMs));
@@ -198,7 +198,7 @@ final class JobGraph {
     byStage.values().removeIf(each -> each == job);
   }
 
-  /** Returns the key of a Spark job's Decima job. */
+  /** Returns the key of the job to which a Spark job belongs. */
   private static String key(Properties properties, int sparkJob) {
     if (properties != null) {
       for (String each : QUERY) {
@@ -213,7 +213,7 @@ final class JobGraph {
     return "job-" + sparkJob;
   }
 
-  /** A user may reuse a name after the job has ended: the id of the first Spark job makes it unique. */
+  /** Adds the id of the first Spark job to the key, since a program may reuse a name after the job has ended. */
   private static String unique(String key, int sparkJob) {
     if (key.startsWith(SQL) || key.startsWith("job-")) {
       return key;

@@ -29,13 +29,13 @@ import org.slf4j.LoggerFactory;
 /**
  * Changes the number of executors of a running application on a standalone cluster or Kubernetes to the policy's target.
  *
- * <p>More: the application's limit at Spark's master is raised, which starts executors where slots are free. Fewer: the
- * limit is lowered, which starts nothing new and stops nothing; executors beyond it are marked, so that they get no further
+ * <p>More executors: the mover raises the application's limit at Spark's master, which starts executors on free slots. Fewer: it
+ * lowers the limit, which stops no executor. It marks executors beyond the limit, so that they get no further
  * tasks, finish their running tasks, and are killed when they are idle. The external shuffle service keeps their
- * output. So no task fails or runs twice. Spark's own decommissioning, and killing busy executors, would repeat tasks.
+ * output, so no task fails or runs twice. Spark's own decommissioning, and killing busy executors, would repeat tasks.
  *
  * <p>On Kubernetes there is no external shuffle service: marked executors also wait until no incomplete job can read their
- * map outputs. The last executor leaves between two jobs only, so that these jobs complete.
+ * map outputs. The last executor leaves only between two jobs, so that both jobs complete.
  *
  * <p>Everything except calls of the listener runs in a separate thread.
  */
@@ -45,9 +45,9 @@ final class Mover extends SparkListener {
   private static final int NONE = -1;
   private static final int ALL = Integer.MAX_VALUE;
   private static final String MOST = "spark.dynamicAllocation.maxExecutors";
-  /** Executors whose first task starts later after registration waited for work, which is not moving delay. */
+  /** Executors whose first task starts later than this after registration waited for work; that is not moving delay. */
   private static final long MOST_IDLE_MS = 2_000;
-  /** Executors that register later after the request waited for a slot of another application. */
+  /** Executors that register later than this after the request waited for a slot of another application. */
   private static final long LONGEST_MOVE_MS = 60_000;
   private static final int SAMPLES = 15;
 
@@ -58,7 +58,7 @@ final class Mover extends SparkListener {
   private final PolicyClient client;
   private final JobGraph jobs;
   private final Trouble trouble;
-  /** On Kubernetes; else null. */
+  /** Map outputs of executors on Kubernetes; otherwise null. */
   private final Outputs outputs;
   private final ScheduledThreadPoolExecutor thread = new ScheduledThreadPoolExecutor(1, task -> {
     Thread made = new Thread(task, "decima-mover");
@@ -70,9 +70,9 @@ final class Mover extends SparkListener {
   private long seenMs = System.currentTimeMillis();
   private final Set<String> marked = ConcurrentHashMap.newKeySet();
   // measurement of the moving delay
-  /** Request times of executors that have not registered, the earliest first. */
+  /** Request times of executors that have not registered, in ascending order. */
   private final Deque<Long> requests = new ArrayDeque<>();
-  /** Executor without a first task to its times of request and registration. */
+  /** Maps an executor without a first task to its times of request and registration. */
   private final Map<String, long[]> joined = new HashMap<>();
   private final Deque<Long> delays = new ArrayDeque<>();
 
@@ -88,10 +88,10 @@ final class Mover extends SparkListener {
   }
 
   /**
-   * Lets the application start without executors: this requires Spark's dynamic allocation, which is switched on but
-   * decides nothing.
+   * Configures the application to start without executors. This requires Spark's dynamic allocation, which is enabled but
+   * makes no decisions.
    *
-   * @return why executors cannot be moved; null if they can
+   * @return reason why executors cannot be moved; null if they can
    */
   static String prepare(SparkConf conf) {
     boolean kubernetes = onKubernetes(conf);
@@ -113,7 +113,7 @@ final class Mover extends SparkListener {
         .set("spark.dynamicAllocation.initialExecutors", "0").remove("spark.executor.instances")
         .set("spark.dynamicAllocation.schedulerBacklogTimeout", never)
         .set("spark.dynamicAllocation.sustainedSchedulerBacklogTimeout", never)
-        // On Kubernetes also the age at which surplus pods that have not started are deleted.
+        // On Kubernetes this is also the age at which surplus pods that have not started are deleted.
         .set("spark.dynamicAllocation.executorIdleTimeout", kubernetes ? "1s" : never)
         .set("spark.dynamicAllocation.cachedExecutorIdleTimeout", never);
     // By default the driver notices a killed executor 5 s late.
@@ -125,7 +125,7 @@ final class Mover extends SparkListener {
     return conf.get("spark.master", "").startsWith("k8s://");
   }
 
-  /** Requests all executors. Kubernetes has no upper bound of its own: there, the application's. */
+  /** Requests all executors. On Kubernetes, which has no upper bound, the application's maximum is the bound. */
   static void requestAll(SparkContext context) {
     boolean bounded = onKubernetes(context.conf());
     context.requestTotalExecutors(bounded ? context.conf().getInt(MOST, 2) : ALL, 0, Reflect.emptyMap());
@@ -151,7 +151,7 @@ final class Mover extends SparkListener {
     }
   }
 
-  /** From any thread. */
+  /** Sets the target of an answer. May be called from any thread. */
   void obey(Answer answer) {
     run(() -> {
       if (answer.executors != NONE) {
@@ -160,7 +160,7 @@ final class Mover extends SparkListener {
     });
   }
 
-  /** Median of the last executors, from the request to their first task; null before the first. */
+  /** Returns the median time from the request of an executor to its first task; null before the first. */
   synchronized Double moveMs() {
     if (delays.isEmpty()) {
       return null;
@@ -170,7 +170,7 @@ final class Mover extends SparkListener {
     return sorted.length % 2 == 1 ? sorted[half] : (sorted[half - 1] + sorted[half]) / 2.0;
   }
 
-  // ---- in its own thread
+  // ---- in the mover's own thread
 
   private void target(int executors) throws ReflectiveOperationException {
     if (executors != target) {
@@ -186,7 +186,7 @@ final class Mover extends SparkListener {
     enforce();
   }
 
-  /** Without a policy the number of executors stays; but an application must not wait for a policy for ever. */
+  /** Without a policy the number of executors is constant, but an application must not wait for a policy forever. */
   private void sweep() throws ReflectiveOperationException {
     long now = System.currentTimeMillis();
     if (client.up && !client.shadow && target != NONE) {
@@ -199,7 +199,7 @@ final class Mover extends SparkListener {
     enforce();
   }
 
-  /** Marks executors beyond the target: those without needed outputs first, then idle ones, then the newest. */
+  /** Marks executors beyond the target: first executors without needed outputs, then idle ones, then the newest. */
   private void enforce() throws ReflectiveOperationException {
     List<String> active = active();
     int keep = target == 0 && outputs != null && !jobs.isEmpty() ? 1 : target;
@@ -244,7 +244,7 @@ final class Mover extends SparkListener {
           joined.put(event.executorId(), new long[] {asked, event.time()});
         }
       }
-      run(this::enforce);   // it may have been on its way when the target fell
+      run(this::enforce);   // the executor may have been starting when the target fell
     }).run();
   }
 
@@ -294,7 +294,7 @@ final class Mover extends SparkListener {
     jobEnded();
   }
 
-  /** Between two jobs, the last executor of an application on Kubernetes may leave. */
+  /** Called between two jobs, when the last executor of an application on Kubernetes may leave. */
   private void jobEnded() {
     guarded(() -> {
       if (outputs != null) {

@@ -12,7 +12,7 @@ public final class Nap implements Function2<Integer, Iterator<Object>, Iterator<
 
   private final long[] ms;
 
-  /** @param ms sleeping time of each task, ms, comma-separated */
+  /** @param ms sleeping times of the tasks, ms, comma-separated */
   public Nap(String ms) {
     this.ms = Arrays.stream(ms.split(",")).mapToLong(Long::parseLong).toArray();
   }

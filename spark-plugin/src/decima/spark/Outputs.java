@@ -6,15 +6,15 @@ import java.util.Set;
 import java.util.concurrent.ConcurrentHashMap;
 
 /**
- * Knows which executors hold map outputs that an incomplete job may still read. Without an external shuffle service, map
- * outputs go with their executor, and their stages would be computed again.
+ * Tracks executors with map outputs that an incomplete job may still read. Without an external shuffle service, map
+ * outputs are lost with their executor, and their stages would run again.
  */
 final class Outputs {
-  /** The listener hears of the last output of an executor at most this long after the executor became idle. */
+  /** The listener receives the last output of an executor at most this long after the executor became idle. */
   private static final int SETTLED_MS = 1_000;
 
   private final JobGraph jobs;
-  /** Executor to the stages of which it ran map tasks. */
+  /** Maps an executor to the stages whose map tasks it ran. */
   private final Map<String, Set<Integer>> stages = new ConcurrentHashMap<>();
   private final Map<String, Long> idleMs = new ConcurrentHashMap<>();
 

@@ -22,11 +22,11 @@ import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
 /**
- * Sends one line of JSON to the policy and receives one. A separate thread owns the connection; {@link #up} says whether
- * the policy is available.
+ * Sends one line of JSON to the policy and receives one line. A separate thread owns the connection; {@link #up} is true while
+ * the policy is connected.
  *
- * <p>A timeout closes the connection: this covers a policy that hangs, one that sends half a message, and one that
- * reads nothing, so that writing blocks. Then the client tries the next address at once. When all have failed in a row, it
+ * <p>A timeout closes the connection: this covers a policy that hangs, a policy that sends half a message, and a policy that
+ * reads nothing, so that writing blocks. Then the client tries the next address immediately. When all addresses have failed, it
  * pauses for {@code retryMs}; if services accept connections but do not answer, the pauses grow to 30 s.
  */
 final class PolicyClient extends Thread {
@@ -34,7 +34,7 @@ final class PolicyClient extends Thread {
   private static final Logger LOG = LoggerFactory.getLogger("decima.spark");
   private static final int MOST_BAD = 3;
   private static final int LONGEST_PAUSE_MS = 30_000;
-  /** Timeout for connecting and the answer to hello; no scheduling decision waits for these. */
+  /** Timeout for the connection and the answer to hello; no scheduling decision waits for these. */
   private static final int HELLO_MS = 5_000;
   /** Interval of checks of the connection while there are no questions. */
   private static final int CHECK_MS = 200;
@@ -60,11 +60,11 @@ final class PolicyClient extends Thread {
   private final LinkedBlockingQueue<Call> calls = new LinkedBlockingQueue<>();
   private volatile Connection connection;
   private volatile boolean closed;
-  /** Place of the current address. */
+  /** Index of the current address. */
   private volatile int place;
-  /** Reasons that were logged since the last connection. */
+  /** Reasons logged since the last connection. */
   private final Set<String> said = new HashSet<>();
-  /** Kinds of errors that were logged. */
+  /** Classes of errors that have been logged. */
   private final Set<Class<?>> errors = new HashSet<>();
   private int badInARow;
 
@@ -83,7 +83,7 @@ final class PolicyClient extends Thread {
 
   /**
    * @param hello maps a token to the first line
-   * @param onChange runs when the policy has connected or disconnected
+   * @param onChange called when the policy has connected or disconnected
    */
   PolicyClient(Settings settings, Function<String, byte[]> hello, Runnable onChange, ScheduledExecutorService clock) {
     super("decima-policy");
@@ -127,7 +127,7 @@ final class PolicyClient extends Thread {
   @Override public void run() {
     long pause = settings.retryMs;
     int failed = 0;
-    boolean mute = false;   // a service since the last pause accepted the connection and answered nothing
+    boolean mute = false;   // since the last pause a service accepted the connection and did not answer
     while (!closed) {
       long before = answered;
       boolean refused = false;
@@ -150,7 +150,7 @@ final class PolicyClient extends Thread {
         gone(e.getMessage() == null ? e.toString() : e.getMessage());
       } catch (InterruptedException e) {
         break;
-      } catch (Throwable e) {   // an Error, too, must not end this thread
+      } catch (Throwable e) {   // no Error may end this thread either
         failed(e);
       }
       up = false;
@@ -224,7 +224,7 @@ final class PolicyClient extends Thread {
       answer = new Answer(message, call.seq);
       badInARow = 0;
       if (System.nanoTime() - call.start > TimeUnit.MILLISECONDS.toNanos(settings.timeoutMs)) {
-        answer = null;   // the clock's thread is late, too
+        answer = null;   // the clock's thread is late as well
         expire(call, connection);
         return;
       }
@@ -264,7 +264,7 @@ final class PolicyClient extends Thread {
     }
   }
 
-  /** Logs the reason once, not at every attempt. */
+  /** Logs each reason once, not at every attempt. */
   private synchronized void gone(String reason) {
     String line = "no policy at " + settings.addresses[place] + ", Spark's own order until there is one: "
         + reason.replaceAll("\\s+", " ");
@@ -273,7 +273,7 @@ final class PolicyClient extends Thread {
     }
   }
 
-  /** Logs each kind of {@code Error} once, since a connection would clear the other reasons. */
+  /** Logs each class of {@code Error} once, since a connection would clear the other reasons. */
   private void failed(Throwable error) {
     if (errors.add(error.getClass())) {
       gone(error.toString());
@@ -308,12 +308,12 @@ final class PolicyClient extends Thread {
     return late;
   }
 
-  /** Time since the last answer, -1 before the first. */
+  /** Returns the time since the last answer; -1 before the first. */
   long lastAnswerAgeMs() {
     return answered == 0 ? -1 : TimeUnit.NANOSECONDS.toMillis(System.nanoTime() - answeredNanos);
   }
 
-  /** Counts so far, and times of answers in microseconds. */
+  /** Writes the counts so far, and the times of answers in microseconds. */
   void figures(ObjectNode out) {
     long[] times = Arrays.copyOf(micros, (int) Math.min(answered, micros.length));
     Arrays.sort(times);

@@ -28,7 +28,7 @@ import scala.collection.mutable.ArrayBuffer;
 
 /**
  * Calls whose signatures differ between Spark 3.3 (Scala 2.12) and 4.x (Scala 2.13): methods that take or return a Seq,
- * and constructors with new parameters. Everything else is called directly, so that one jar serves all versions.
+ * and constructors with new parameters. All other methods are called directly, so one jar runs in all versions.
  */
 final class Reflect {
   private static final Method APPEND = method(ArrayBuffer.class, "$plus$eq", 1);
@@ -118,7 +118,7 @@ final class Reflect {
     }
   }
 
-  /** Marks executors: the driver makes no more offers of them; the executors are not notified. */
+  /** Marks executors: the driver makes no further offers of them. The executors are not notified. */
   @SuppressWarnings("unchecked")
   static void decommission(CoarseGrainedSchedulerBackend backend, List<String> ids, String why)
       throws ReflectiveOperationException {
@@ -131,7 +131,7 @@ final class Reflect {
     method(backend.getClass(), "decommissionExecutors", 3).invoke(backend, all, adjustTarget, triggeredByExecutor);
   }
 
-  /** Kills the idle ones of these executors. */
+  /** Kills those of the executors that are idle. */
   static void killIdle(CoarseGrainedSchedulerBackend backend, List<String> ids) throws ReflectiveOperationException {
     scala.collection.immutable.List<Object> all = noList();
     for (String id : ids) {

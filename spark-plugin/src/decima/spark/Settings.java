@@ -31,13 +31,13 @@ final class Settings {
   final boolean sync;
   /** Ask whenever cores are offered, not only when a stage appears, ends or has launched its last task. */
   final boolean everyOffer;
-  /** Schedule jobs that name another pool, too. */
+  /** Also schedule jobs that name another pool. */
   final boolean allPools;
   /** Whether the application has chosen Spark's FAIR mode. */
   final boolean fair;
   /** Order without an answer: FIFO or FAIR. */
   final String fallback;
-  /** Without an answer, the order of Spark's FAIR mode with all its pools, which the application has chosen. */
+  /** Without an answer, keep the order of Spark's FAIR mode with all pools of the application, which uses this mode. */
   final boolean ownPools;
   /** The policy decides on the number of executors of the application. */
   final boolean executors;
@@ -74,8 +74,8 @@ final class Settings {
   }
 
   /**
-   * The token; empty if no file is configured and the default file is missing or belongs to another
-   * user. It is read for each connection, since a service that restarts may have created a new one.
+   * Returns the token; empty if no file is configured and the default file is missing or belongs to another
+   * user. The token is read for each connection, since a restarted service may have created a new one.
    */
   String token() throws IOException {
     Path file = tokenFile.isEmpty() ? home().resolve(".decima").resolve("token") : Paths.get(tokenFile);
@@ -90,7 +90,7 @@ final class Settings {
   }
 
   /**
-   * TLS with the certificate authorities of {@code spark.decima.tlsCa} alone, or with those of this Java; null without TLS.
+   * Returns TLS sockets that trust the certificate authorities of {@code spark.decima.tlsCa}, or of this Java; null without TLS.
    * The file is read for each connection, since it may have been replaced.
    */
   SSLSocketFactory tlsFactory() throws IOException {
@@ -119,18 +119,18 @@ final class Settings {
     }
   }
 
-  /** Home folder as the service finds it: $HOME, else the home of the user; Java's user.home ignores $HOME. */
+  /** Returns the home folder by the rule of the service: $HOME, else the user's home. Java's user.home ignores $HOME. */
   private static Path home() {
     String home = System.getenv("HOME");
     return Paths.get(home == null || home.isEmpty() ? System.getProperty("user.home") : home);
   }
 
-  /** Whether the file belongs to the user of this process: under sudo, $HOME may be that of another user. */
+  /** Whether the file belongs to the user of this process. Under sudo, $HOME may belong to another user. */
   private static boolean isOurs(Path file) throws IOException {
     try {
       Object user = Files.getAttribute(Paths.get("/proc/self"), "unix:uid");
       return user.equals(Files.getAttribute(file, "unix:uid"));
-    } catch (IOException | UnsupportedOperationException | IllegalArgumentException e) {   // no Linux
+    } catch (IOException | UnsupportedOperationException | IllegalArgumentException e) {   // not Linux
       return Files.getOwner(file).getName().equals(System.getProperty("user.name"));
     }
   }

@@ -21,18 +21,18 @@ final class SqlPlan {
   private static final Pattern PARTITIONS = Pattern.compile("[pP]artitioning\\((?:.*, ?)?(\\d+)\\)");
   static final int LONGEST_NAME = 1024;
 
-  /** Names of the operators, an operator before its children. */
+  /** Names of the operators, each before its children. */
   private final ArrayNode operators = JsonNodeFactory.instance.arrayNode();
   private final ArrayNode exchanges = JsonNodeFactory.instance.arrayNode();
-  /** Description of each exchange, by which reused ones are recognised. */
+  /** Description of each exchange, which identifies reused exchanges. */
   private final Map<String, Integer> texts = new LinkedHashMap<>();
-  /** Shuffles without parent shuffle under adaptive execution, which creates stages of these first. */
+  /** Shuffles without a parent shuffle under adaptive execution, whose stages are created first. */
   final int first;
   /** Operators and exchanges as JSON, cached since each question contains them. */
   final String operatorsJson;
   final String exchangesJson;
 
-  /** @param root Spark's SparkPlanInfo, whose Scala collections differ between versions: read by reflection. */
+  /** @param root Spark's SparkPlanInfo, read by reflection because its Scala collections differ between versions */
   SqlPlan(Object root) throws ReflectiveOperationException {
     visit(root);
     int free = 0;
@@ -48,7 +48,7 @@ final class SqlPlan {
     exchangesJson = exchanges.toString();
   }
 
-  /** Adds an operator and its descendants; returns the exchanges that its parent reads. */
+  /** Adds an operator and its descendants, and returns the exchanges that the operator's parent reads. */
   private TreeSet<Integer> visit(Object node) throws ReflectiveOperationException {
     String name = (String) Reflect.get(node, "nodeName");
     String text = (String) Reflect.get(node, "simpleString");

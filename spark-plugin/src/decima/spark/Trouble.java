@@ -6,15 +6,15 @@ import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
 /**
- * Logs errors of the plugin's own code. Spark calls that code in threads in which an {@code Error} would end the scheduler, the
- * listener bus or the application, so every entry catches {@code Throwable} and lets Spark continue.
+ * Logs errors of the plugin's own code. Spark calls this code in threads in which an {@code Error} would end the scheduler, the
+ * listener bus or the application. So each method that Spark calls catches {@code Throwable}, and Spark continues.
  */
 class Trouble {
   private static final Logger LOG = LoggerFactory.getLogger("decima.spark");
 
   private final Set<String> said = new HashSet<>();
 
-  /** Warns of the first error of each kind, with its stack trace; later ones are logged at DEBUG. */
+  /** Logs the first error of each class as a warning with its stack trace, and later ones at DEBUG. */
   synchronized void warn(String what, Throwable why) {
     if (why instanceof InterruptedException) {
       Thread.currentThread().interrupt();

@@ -16,7 +16,7 @@ final class Watcher extends SparkListener {
   private final JobGraph jobs;
   private final Executors executors;
   private final double cpusPerTask;
-  /** Called on events that the policy should know. */
+  /** Called after events that may change the policy's answer. */
   private final Runnable onEvent;
   private final Trouble trouble;
 
@@ -70,7 +70,7 @@ final class Watcher extends SparkListener {
     }
   }
 
-  /** SQL events, read by reflection, since Spark's SQL module may be absent and its events differ between versions. */
+  /** Reads SQL events by reflection, since Spark's SQL module may be absent and its events differ between versions. */
   @Override public void onOtherEvent(SparkListenerEvent event) {
     String type = event.getClass().getName();
     try {
@@ -94,7 +94,7 @@ final class Watcher extends SparkListener {
     jobs.queryStarted(id, (String) Reflect.get(event, "description"), (Long) Reflect.get(event, "time"), plan);
   }
 
-  /** The query that started this one; known from Spark 3.4 on. */
+  /** Returns the query that started this query; known from Spark 3.4 on. */
   private static boolean isPartOfAnother(SparkListenerEvent event, long id) throws ReflectiveOperationException {
     try {
       Option<?> root = (Option<?>) Reflect.get(event, "rootExecutionId");
