@@ -28,7 +28,7 @@ MOST_DAGS, FEW_DAGS = 150, 40
 #: DAGs with more stages are drawn as points and lines, without arrows and text.
 MOST_STAGES = 120
 DPI = 100
-#: Size of a DAG's field, and height of the legend, inches.
+#: Width and height of a DAG's panel, and height of the legend, inches.
 WIDTH, HEIGHT, LEGEND_HEIGHT = 4.0, 2.6, 0.4
 #: Maximum length of a job's name.
 LONGEST_JOB = 48
@@ -40,13 +40,13 @@ def plot_dag(profile: JobProfile) -> Figure:
 
 
 def plot_dags(profiles: Sequence[JobProfile]) -> Figure:
-    """Draw each job's DAG in its own field, from left to right.
+    """Draw the DAG of each job in its own panel, from left to right.
 
-    A circle is a stage: its area grows with the stage's work, the number is its number of tasks, and stages on the
-    critical path (the path with the most work) are orange. Below is the stage's name.
+    A circle is a stage, with its name below. The area grows with the work of the stage, the number is its number of
+    tasks, and stages on the critical path (the path with the most work) are orange.
 
     Args:
-        profiles: at least one; if there are more than ``MOST_DAGS``, the first ``FEW_DAGS`` are drawn.
+        profiles: at least one job profile; of more than ``MOST_DAGS``, only the first ``FEW_DAGS`` are drawn.
     """
     drawn = profiles if len(profiles) <= MOST_DAGS else profiles[:FEW_DAGS]
     columns = min(COLUMNS, len(drawn))
@@ -116,7 +116,7 @@ def _draw_with_texts(
     colours: list[str],
     size: int,
 ) -> None:
-    """Draw stages as circles of given areas (square points), with arrows, numbers of tasks, and names."""
+    """Draw stages as circles with numbers of tasks and names, and edges as arrows; ``area`` is in square points."""
     nx.draw_networkx(
         profile.graph(),
         pos=dict(enumerate(places)),

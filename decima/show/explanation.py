@@ -106,12 +106,12 @@ def _first(table: pd.DataFrame, needed: pd.Series[bool] | None = None) -> list[d
 
 
 def _choices(found: Explanation) -> dict[str, tuple[int, int, int] | None]:
-    """Return scheduler -> decision."""
+    """Return the decisions of policy and rule, by displayed name."""
     return {"policy": found.chosen, found.rule: found.by_rule}
 
 
 def notes(found: Explanation) -> list[str]:
-    """Return sentences on the decisions of policy and rule, and on their outcomes."""
+    """Return notes on the decisions of policy and rule, and on their outcomes, one sentence each."""
     what = [
         f"The policy: {_decision(found, found.chosen)}.",
         f"{found.rule}: {_decision(found, found.by_rule)}.",
@@ -141,7 +141,7 @@ def notes(found: Explanation) -> list[str]:
 
 
 def overruled_text(overruled: Sequence[Overruled]) -> str:
-    """Return the numbers, times and guarantees of the first decisions that guarantees changed."""
+    """Format number, time and guarantee of the first decisions that guarantees changed."""
     texts = [
         f"{each.decision} at {each.time_ms / 1000:.1f} s ({each.guarantee})"
         for each in overruled[:MOST_NAMED]

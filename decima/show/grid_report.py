@@ -49,7 +49,7 @@ _JOBS = {
 def table_by_row(
     title: str, corner: str, rows: Mapping[str, Mapping[str, Evaluation]], measure: str
 ) -> Table:
-    """Return a table of one measure: a row per setting, a column per scheduler; the best of a row is bold.
+    """Return a table of one metric; rows are settings, columns are schedulers, the best value of a row is bold.
 
     Args:
         title: title of the table.
@@ -70,7 +70,7 @@ def table_by_row(
 
 
 def measure_text(interval: Interval, bold: bool = False) -> Text:
-    """Format a mean and half of its confidence interval: two decimals, from 100 on one."""
+    """Format a mean with half of its confidence interval: two decimals, or one if the mean is at least 100."""
     text = interval_text(interval, ".1f" if abs(interval.mean) >= 100 else ".2f")
     return Text(text, style="bold" if bold else "")
 
@@ -141,7 +141,7 @@ def _trained_on(settings: GridSettings) -> str:
     return f"{source}, load {low}" + ("" if low == high else f" to {high}")
 
 
-#: Measure with a logarithmic axis -> its lower bound. On a linear axis one bad heuristic would compress the others.
+#: Metric with a logarithmic axis -> lower bound of the axis. On a linear axis, one bad heuristic would compress others.
 _LEAST = {"slowdown": 1.0}
 _TICKS = (1, 1.5, 2, 3, 5, 7, 10, 15, 20, 30, 50, 70, 100)
 

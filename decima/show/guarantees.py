@@ -1,4 +1,4 @@
-"""Notes on guarantees: how often they changed decisions, what they cost, and whether they were kept."""
+"""Notes on guarantees: number of changed decisions, cost, and violations."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ __all__ = ["guarantee_notes"]
 
 
 def guarantee_notes(comparison: Comparison, scheduler: str, runs: pd.DataFrame) -> list[str]:
-    """Return notes on a scheduler's guarantees; none without.
+    """Return notes on a scheduler's guarantees, one sentence each; empty for a scheduler without guarantees.
 
     Args:
-        comparison: the comparison.
+        comparison: comparison with at least one finished experiment.
         scheduler: displayed name of the scheduler.
-        runs: its rows of ``comparison.runs``.
+        runs: rows of the scheduler in ``comparison.runs``.
     """
     base, guarantees = split_guarantees(comparison.schedulers[scheduler])
     if not guarantees:
@@ -63,7 +63,7 @@ def _change(comparison: Comparison, scheduler: str, plain: str) -> Interval:
 
 
 def _lateness(comparison: Comparison, scheduler: str, factor: float, runs: pd.DataFrame) -> str:
-    """Say whether jobs are later than the factor allows."""
+    """Describe the number and lateness of jobs that are later than the factor allows."""
     late, rule = int(runs["late_jobs"].sum()), fair_rule(comparison.conditions.cluster)
     jobs = sum(len(comparison.conditions.sequence(seed)) for seed in comparison.finished)
     allowed = f"{factor:g} times their JCT under {rule}"

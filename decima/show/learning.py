@@ -1,4 +1,4 @@
-"""Pictures and tables of trainings: learning curves with confidence intervals over seeds, and results of a sweep."""
+"""Pictures and tables of training: learning curves with confidence intervals over seeds, and sweeps."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ if TYPE_CHECKING:
 
 __all__ = ["curves_table", "plot_curves", "setting_text", "sweep_csv", "sweep_json", "sweep_table"]
 
-#: Style of curves beyond the palette, which are not in the legend.
+#: Style of curves that exceed the palette; they are not in the legend.
 _OTHERS: dict[str, Any] = {"color": "0.8", "linewidth": 0.8, "zorder": 1}
-#: Style of text above a part of the axes.
+#: Style of text above the axes.
 _ABOVE: dict[str, Any] = {
     "xycoords": ("data", "axes fraction"),
     "textcoords": "offset points",
@@ -100,7 +100,7 @@ def plot_curves(
     """Plot a metric against iterations: one line per group of runs, with its confidence interval over seeds.
 
     Args:
-        curves: name -> curve; the first ones have colours.
+        curves: name -> learning curve; only the first ones have colours.
         metric: name of the metric.
         reference: reference scheduler and its value, drawn as a horizontal line; see ``curves.reference_of``.
     """
@@ -167,7 +167,7 @@ def _short(name: str) -> str:
 
 
 def curves_table(curves: Mapping[str, LearningCurve], metric: str) -> Table:
-    """Return a table of learning curves: one row per group of runs with its last, lowest and highest value."""
+    """Return the table of learning curves; rows are groups of runs, columns are last, lowest and highest value."""
     table = new_table(
         f"{metric}: mean over runs that differ only by seed", "Runs", "Number", "Last", "Lowest", "Highest"
     )
@@ -181,7 +181,7 @@ def curves_table(curves: Mapping[str, LearningCurve], metric: str) -> Table:
 
 
 def _form(values: Sequence[float] | np.ndarray[Any, Any]) -> str:
-    """Return a number format with enough digits to distinguish these values."""
+    """Return a number format with three or four significant digits for values of this size."""
     largest = float(np.max(np.abs(values), initial=0.0))
     if not 1e-3 <= largest < 1e6:
         return ".3g"
@@ -194,7 +194,7 @@ def setting_text(value: Any) -> str:
 
 
 def sweep_table(result: SweepResult) -> Table:
-    """Return the table of a sweep: one row per trial, the best first."""
+    """Return the table of a sweep, one row per trial, best trial first."""
     keys = list(result.config.vary)
     seeds = len(result.config.all_seeds)
     table = new_table(
@@ -243,7 +243,7 @@ def sweep_json(result: SweepResult, command: str) -> str:
 
 
 def sweep_csv(result: SweepResult) -> str:
-    """Return a sweep as CSV: one row per training with trial, settings and results."""
+    """Return a sweep as CSV, one row per training run, with trial, settings and results."""
     keys = list(result.config.vary)
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")

@@ -35,7 +35,7 @@ MOST_NAMES = 30
 LONGEST_NAME, LONGEST_TITLE = 20, 44
 #: Schedules share a time axis unless more than this fraction of it would be empty.
 MOST_WHITE = 1 / 3
-#: Frames of an animation, frames per second, inches of a schedule in it, and dots per inch.
+#: Animation: number of frames, frames per second; width and height of a schedule, inches; dots per inch.
 FRAMES, FRAMES_PER_SECOND = 80, 10
 WIDTH, HEIGHT, DPI = 8.0, 2.8, 80
 
@@ -56,7 +56,7 @@ def plot_schedule(
         record: the episode.
         title: name of the scheduler; the average JCT is added.
         end_s: right end of the time axis, s, to compare pictures; by default the episode's end.
-        colours: RGBA of each job, float64 [num_jobs, 4]; by default such that neighbours differ.
+        colours: RGBA of each job, float64 [num_jobs, 4]; by default, neighbours have different colours.
     """
     figure, axes = new_axes(8, 4)
     if colours is None:
@@ -126,7 +126,7 @@ def plot_jobs_in_system(records: Mapping[str, EpisodeRecord]) -> Figure:
 
 
 def _widths(lines: int) -> NDArray[np.float64]:
-    """Return line widths, widest first, so that lines below others remain visible."""
+    """Return descending line widths, so that lines below others stay visible."""
     return np.linspace(1.2 + 0.25 * (lines - 1), 1.2, lines)
 
 
@@ -166,7 +166,7 @@ def comparison_pictures(comparison: Comparison) -> dict[str, Callable[[], Figure
 
 
 def _shared_end_s(record: EpisodeRecord, ends_s: Sequence[float]) -> float:
-    """Return the right end of a schedule's time axis: the latest end that does not leave too much of it empty."""
+    """Return the right end of a schedule's time axis, s: the latest end that leaves at most ``MOST_WHITE`` empty."""
     own_s = record.end_ms / 1000
     return max(end for end in ends_s if (1 - MOST_WHITE) * end <= own_s)
 
@@ -185,7 +185,7 @@ def write_animation(path: Path, episodes: Mapping[str, EpisodeRecord]) -> None:
         axes = figure.add_subplot(len(episodes), 1, place)
         draw_schedule(axes, record, end_s, colours)
         for line in axes.lines:
-            line.set_clip_on(True)  # else it would be visible outside of the axes
+            line.set_clip_on(True)  # otherwise it would be visible outside the axes
         curtain = Rectangle((0, 0), end_s, record.config.num_executors, color="white", zorder=5)
         axes.add_patch(curtain)
         title = axes.set_title("-", loc="left")
@@ -202,7 +202,7 @@ def write_animation(path: Path, episodes: Mapping[str, EpisodeRecord]) -> None:
             )
         return [artist for _, _, *artists in panels for artist in artists]
 
-    # The last picture stays for two seconds.
+    # The last frame stays for two seconds.
     seconds = np.append(np.linspace(0, end_s, FRAMES), [end_s] * 2 * FRAMES_PER_SECOND)
     animation = FuncAnimation(figure, draw, seconds.tolist())
     animation.save(path, PillowWriter(fps=FRAMES_PER_SECOND))

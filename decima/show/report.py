@@ -93,7 +93,7 @@ def comparison_table(comparison: Comparison) -> Table:
 
 
 def _shown_table(comparison: Comparison) -> Table:
-    """Return the chosen metrics with intervals, and the difference of the first from the best heuristic's."""
+    """Return the table of chosen metrics with intervals; the last column compares the first metric."""
     best, first = comparison.best_heuristic, METRICS[comparison.compared_by]
     headings = (METRICS[name].heading for name in comparison.shown)
     table = new_table(_title(comparison), "Scheduler", *headings, "vs best")
@@ -243,7 +243,7 @@ RECIPES = {
 
 
 def left_out_note(policy: str, found: list[str], conditions: Conditions, options: Mapping[str, Any]) -> str:
-    """Return a note why decima is left out by default, with a command that trains a fitting policy.
+    """Return a note that explains why decima is left out, with a command that trains a fitting policy.
 
     Args:
         policy: shipped policy that fits best.
@@ -318,7 +318,7 @@ def _one_setting(conditions: Conditions, options: Mapping[str, Any]) -> dict[str
 
 
 def _packing(recipe: str, conditions: Conditions, options: Mapping[str, Any]) -> dict[str, object]:
-    """Return the settings that differ from the recipe's."""
+    """Return the settings of a packing recipe that this evaluation setting needs to change."""
     settings = read_config(recipe)
     wanted: list[tuple[str, object, object]] = [
         ("cluster.classes", settings.cluster.classes, options["classes"]),

@@ -1,4 +1,4 @@
-"""Style of all pictures: colours of schedulers, axes, bars, legends, short names. Needs no pyplot and no display."""
+"""Style of all pictures: colours of schedulers, axes, bars, legends and short names, without pyplot and display."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ STYLES: dict[str, tuple[str, str]] = {
     "profiled-srpt": (ORANGE, "--"),
     "capped-srpt": (ORANGE, ":"),
     "lookahead": (SKY, "-."),
-    # orders by uncertain estimates
+    # for uncertain estimates
     "gittins": (RED, "-"),
     "sjf-estimate": (SKY, "-"),
     "srpt-bounce": (SKY, ":"),
@@ -46,13 +46,13 @@ STYLES: dict[str, tuple[str, str]] = {
     "las": (ORANGE, "-"),
     "hesrpt": (PINK, "--"),
     "inelastic-first": (RED, "--"),
-    # where carbon counts
+    # for carbon
     "cap": (SKY, "-"),
     "carbon-price": (BLUE, "-"),
     "carbon-slack": (BLACK, "--"),
     "pcaps": (PINK, "-"),
     "greenest-first": (ORANGE, "-"),
-    # where executors are of several sizes
+    # for several executor classes
     "tetris": (SKY, "--"),
     "graphene-star": (PINK, "--"),
     "graphene": (ORANGE, "-."),
@@ -75,9 +75,11 @@ DPI = 120
 
 
 def styles(names: Iterable[str], others: Sequence[tuple[str, str]] = COLOURED) -> dict[str, dict[str, Any]]:
-    """Return colour and line style of each name: from ``STYLES``, or an unused one of ``others``.
+    """Return keyword arguments ``color`` and ``linestyle`` for each name.
 
-    If there are too few, they are repeated with dots.
+    Args:
+        names: names of schedulers or others.
+        others: colours and dashes for names that are not in ``STYLES``; if they are too few, dotted lines follow.
     """
     names = list(names)
     taken = {STYLES[name][0] for name in names if name in STYLES} - {BLACK}
@@ -108,7 +110,7 @@ def new_axes(width: float, height: float) -> tuple[Figure, Axes]:
 
 
 def save_figure(figure: Figure, path: Path) -> None:
-    """Write a figure as a PNG. Letters without a font are drawn as boxes, without a warning."""
+    """Write a figure as a PNG file. Characters without a font are drawn as boxes, without a warning."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", r"Glyph \d+ .* missing from font")
         figure.savefig(path, format="png")
@@ -175,10 +177,10 @@ def plain(text: str) -> str:
 
 
 def shortened(names: Sequence[str], width: int) -> list[str]:
-    """Cut names to at most ``width`` (at least 8) letters such that different names remain different.
+    """Cut names to at most ``width`` (at least 8) characters, such that different names stay different.
 
-    Cut names keep their beginning and end. Where these are equal they keep the part that differs instead; if the
-    names are still equal, they are numbered.
+    A cut name keeps its beginning and its end. Names with equal beginning and end keep the part that differs. Names
+    that are still equal are numbered.
     """
     cut = {name: _middle_cut(name, width) for name in names}
     for alike in _alike(cut):

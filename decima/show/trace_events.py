@@ -1,7 +1,7 @@
 """Schedules in Chrome's trace event format, for Perfetto and ``chrome://tracing``.
 
-Source: "Trace Event Format" of the Chromium project. A scheduler is a process, an executor one of its threads. Tasks
-and moves are complete events, jobs asynchronous ones, decisions instant ones on their own thread.
+Source: "Trace Event Format" of the Chromium project. A scheduler is a process, and an executor is one of its threads.
+Tasks and moves are complete events, jobs are asynchronous events, and decisions are instant events on a further thread.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def write_trace_events(
         path: the file.
         episodes: scheduler -> episode.
         decisions: scheduler -> decisions, see ``decima.evaluation.run.decisions``; schedulers may be missing.
-        compress: whether to use gzip, which both programs open too.
+        compress: whether to compress with gzip, which both programs read.
     """
     events = chain.from_iterable(
         trace_events(number, name, record, decisions.get(name, ()))
@@ -60,10 +60,10 @@ def write_trace_events(
 def trace_events(
     process: int, scheduler: str, record: EpisodeRecord, decisions: Sequence[Decided] = ()
 ) -> Iterator[Event]:
-    """Yield the events of an episode: names of process and threads, then all others in order of time.
+    """Yield the events of an episode: names of process and threads, then all other events in order of time.
 
-    Times are integer microseconds. The name of each job begins with distinct letters, because Perfetto derives
-    colours from the non-digits of a name.
+    Times are integer microseconds. Each job's name starts with distinct letters, as Perfetto derives colours from the
+    characters of a name that are no digits.
 
     Args:
         process: process number in the trace, at least 1.
@@ -86,7 +86,7 @@ def trace_events(
         *_jobs(process, record, labels),
         *_decisions(process, decisions, labels),
     ]
-    # The sort is stable, so that a job of zero length begins before it ends.
+    # The sort is stable, so a job of zero length begins before it ends.
     yield from sorted(events, key=lambda event: event["ts"])
 
 

@@ -1,4 +1,4 @@
-"""Report on predictions of a cluster's jobs under other schedulers: tables, notes and a picture."""
+"""Report on predicted JCTs of a cluster's jobs under other schedulers: tables, notes and a picture."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ def _notes(found: WhatIf) -> list[str]:
 
 
 def plot_what_if(found: WhatIf) -> Figure:
-    """Draw the mean JCT under each scheduler, and the change of each job's JCT under the best one."""
+    """Draw the mean JCT under each scheduler, and the change of each job's JCT under the best scheduler."""
     figure = new_figure(10, 4)
     left, right = figure.subplots(1, 2)
     _means(left, found)

@@ -26,7 +26,7 @@ from decima.show.style import BLACK, BLUE, GREY, finish_axes, new_axes
 from decima.show.tables import interval_text, new_table
 from decima.studies.catalogue import FOUR_SIZES
 from decima.studies.cells import Source
-from decima.studies.compared import change, choose_settings, jct_s, tidy
+from decima.studies.compared import change, choose_settings, gains_table, jct_s, tidy
 from decima.studies.outcome import FULL, Outcome, Part
 from decima.workers.pool import available_cpus
 from simulator.cluster.config import Knowledge
@@ -166,9 +166,9 @@ def outcome(
     schedulers, settings = runs["scheduler"].unique(), runs["condition"].unique().tolist()
     scores = {name: score(runs, name) for name in schedulers}
     order = sorted(schedulers, key=lambda name: scores[name].mean)
-    changes = {
-        (setting, name): change(runs, name, FAIR, setting) for setting in settings for name in schedulers
-    }
+    changes = {each: {name: change(runs, name, FAIR, each) for name in order} for each in settings}
+    best = [name for name in order if name != FAIR][:SHOWN]
+    shown = {each: {name: row[name] for name in best} for each, row in changes.items()}
     whole = len(settings) == len(SETTINGS)
     notes = [
         f"Benchmark version {VERSION}, {len(settings)} of {len(SETTINGS)} settings, "
@@ -184,7 +184,7 @@ def outcome(
     return Outcome(
         "benchmark",
         runs,
-        [_scores_table(order, scores, runs), _settings_table(order, changes, settings)],
+        [_scores_table(order, scores, runs), gains_table("Mean JCT against fair", "Setting", shown)],
         notes,
         extra={
             "version": VERSION,
@@ -196,7 +196,7 @@ def outcome(
             "settings": [
                 {"name": name, "meaning": SETTINGS[name].meaning}
                 | ({"conditions": conditions[name].to_dict()} if conditions else {})
-                | {"changes": {each: changes[name, each]._asdict() for each in order}}
+                | {"changes": {each: interval._asdict() for each, interval in changes[name].items()}}
                 for name in settings
             ],
             "left_out": list(left_out),
@@ -274,14 +274,4 @@ def _scores_table(order: Sequence[str], scores: Mapping[str, Interval], runs: pd
         worst = max(ratios, key=ratios.__getitem__)
         cells = name, interval_text(scores[name], ".3f"), f"{worst} ({ratios[worst]:.2f})"
         table.add_row(*cells, style="bold" if name == FULL else None)
-    return table
-
-
-def _settings_table(
-    order: Sequence[str], changes: Mapping[tuple[str, str], Interval], settings: Sequence[str]
-) -> Table:
-    shown = [name for name in order if name != FAIR][:SHOWN]
-    table = new_table("Mean JCT against fair", "Setting", *shown)
-    for setting in settings:
-        table.add_row(setting, *(interval_text(changes[setting, name], "+.1%") for name in shown))
     return table

@@ -1,6 +1,6 @@
-"""All studies: functions, help texts and options. ``decima reproduce`` has a command for each.
+"""Catalogue of all studies, each with function, help text and options of its command ``decima reproduce NAME``.
 
-The module imports nothing that takes long, so that ``decima --help`` is quick.
+The module has no slow imports, so that ``decima --help`` is fast.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ __all__ = ["ERRORS", "FAULTS", "STUDIES", "Entry", "Option", "run_study"]
 
 
 def _found(place: str) -> Any:
-    """Import a function or class of ``decima.studies`` by module and name."""
+    """Import a function or class of ``decima.studies`` from a text ``module:name``."""
     module, _, name = place.partition(":")
     return getattr(import_module(f"decima.studies.{module}"), name)
 
@@ -35,10 +35,10 @@ def run_study(
 
     Args:
         name: key of ``STUDIES``.
-        values: values of all options of its command, by name.
-        command: command line, which the results contain.
-        tell: progress callback: the activity, the number of steps done, the number of all steps.
-        given: names of the options that the caller gave.
+        values: values of all options of the command, by argument name.
+        command: command line, which the results record.
+        tell: progress callback: activity, number of steps done, number of all steps.
+        given: names of options that the user gave.
 
     Returns:
         Tables, notes, JSON and pictures.
@@ -53,24 +53,27 @@ GRID_STUDY, PART = "grid.study:GridStudy", "outcome:Part"
 SEEDS = "--seeds --experiments"
 CHECKPOINT = Option(
     "--checkpoint", "file",
-    "Policy file of decima train, used as the full policy instead of training one.",
+    "Policy file of decima train that replaces the training of the full policy.",
 )  # fmt: skip
 BUSY = "Target share of time that executors are busy"
+STREAM_INTERVAL = Option(
+    "--interval", "above 0", "Mean seconds between the jobs of a stream.", 14.0, "interval_s"
+)
 LOAD = Option("--load", "share", f"{BUSY}; sets the time between arrivals.", 0.85)
-#: Of section 7.3 of the Decima paper, either workload.
+# Options of section 7.3 of the Decima paper: TPC-H jobs, a trace.
 INTERVAL = Option("--interval", "above 0", "Mean seconds between TPC-H jobs.", 4.0, "interval_s")
 WINDOW = Option("--window", "above 0", "Seconds of the trace in each experiment.", 6480.0, "window_s")
-#: Executors of section 7.3.
+#: Executor classes of section 7.3, as the option ``--classes``.
 FOUR_SIZES = "50x0.25,50x0.5,50x0.75,50x1"
 #: Sequences in each cell of ``grid`` at full size.
 SEQUENCES = 10
-#: Errors of estimates in ``estimates``: their kind and size.
+#: Estimation errors of the study ``estimates``: kind, and standard deviation of the logarithm or share of jobs.
 ERRORS = (
     "exact",
     *(f"{kind}-{sigma:g}" for kind in ("job", "stage") for sigma in (0.25, 0.5, 1, 2)),
     *("unknown-0.3", "unknown-1"),
 )
-#: Faults in ``faults``, see ``decima.studies.robustness.faults_named``.
+#: Faults of the study ``faults``, see ``decima.studies.robustness.faults_named``.
 FAULTS = (
     *("none", "losses-mild", "losses-heavy", "lost-output"),
     *("failures", "stragglers", "speculation", "nights", "all"),
@@ -78,15 +81,25 @@ FAULTS = (
 
 
 def _cluster(executors: int = 50) -> tuple[Option | str, ...]:
-    """Return the options that make a ``Study``."""
+    """Return the options of ``Study``; ``executors`` is the default number."""
     return (
         "workload",
         Option("--executors", "at least 1", "Executors of the cluster.", executors),
         "budget",
         Option(
-            SEEDS, "at least 1", "Experiments, instead of the study's own number.", None, "num_experiments"
+            SEEDS,
+            "at least 1",
+            "Number of experiments, instead of the study's own number.",
+            None,
+            "num_experiments",
         ),
-        Option("--jobs", "at least 1", "Jobs in each, instead of the study's own number.", None, "num_jobs"),
+        Option(
+            "--jobs",
+            "at least 1",
+            "Jobs in each experiment, instead of the study's own number.",
+            None,
+            "num_jobs",
+        ),
         Option("--seed", "seed", "Seed of the first experiment.", 0),
         "policies",
         "workers",
@@ -94,18 +107,18 @@ def _cluster(executors: int = 50) -> tuple[Option | str, ...]:
 
 
 CLUSTER, CLASSES = _cluster(), _cluster(200)
-#: The options that make a ``GridStudy``.
+#: Options of ``GridStudy``.
 GRID: tuple[Option | str, ...] = (
     "budget",
-    Option("--sets", "at least 2", "Unseen sets of jobs to compare on.", 100),
-    Option("--seed", "comparison seed", "Seed of the unseen sets and of trainings.", 0),
+    Option("--sets", "at least 2", "Number of unseen job sets in the comparison.", 100),
+    Option("--seed", "comparison seed", "Seed of the unseen job sets and of training.", 0),
     "policies",
     "workers: 1",
 )
 
 
 def _on_spark(executors: str, jobs: tuple[str, int], batches: tuple[str, int]) -> tuple[Option | str, ...]:
-    """Return the options of studies on a real Spark: workload and size."""
+    """Return workload and size options of studies on a real Spark; arguments are help texts and defaults."""
     return (
         "workload",
         Option("--executors", "at least 1", executors, 8),
@@ -115,10 +128,11 @@ def _on_spark(executors: str, jobs: tuple[str, int], batches: tuple[str, int]) -
 
 
 def _naps(scale: float, tasks: float) -> tuple[Option, ...]:
+    """Return the options of sleeping tasks, with defaults."""
     return (
         Option("--scale", "above 0", "Factor on the durations of tasks.", scale),
         Option("--tasks", "above 0", "Factor on the number of tasks of each stage.", tasks),
-        Option("--seed", "seed", "Of the first batch.", 0),
+        Option("--seed", "seed", "Seed of the first batch.", 0),
     )
 
 
@@ -167,19 +181,20 @@ STUDIES: dict[str, Entry] = {
         (CHECKPOINT, *CLUSTER)),
     "high-load": Entry("streams:high_load", """Show which jobs and decisions make the difference at high load.
 
-        On streams as those of Figure 9b: JCT by the work of jobs, and executors of a job by the number of jobs in
-        the system, under rules with a fixed cost exponent, a policy trained on batches, and priced-srpt. Nothing is
+        On the streams of Figure 9b: JCT by the work of jobs, and executors of a job by the number of jobs in the
+        system, under rules with a fixed cost exponent, a policy trained on batches, and priced-srpt. Nothing is
         trained. About 5 minutes.""", (LOAD, CHECKPOINT, *CLUSTER)),
-    "guarantees": Entry("guarantees:guarantees", """Show what guarantees against late jobs cost.
+    "guarantees": Entry("guarantees:guarantees", """Measure the cost of guarantees against late jobs.
 
-        Streams of 200 jobs under rules and policies, alone and with a guarantee: mean JCT, tails, and how often it is
-        not kept. Nothing is trained. About 8 minutes.""", (
+        Streams of 200 jobs under rules and policies, without and with a guarantee: mean JCT, tails, and violations.
+        Nothing is trained. About 8 minutes.""", (
             LOAD, Option("--factor", "above 0", "Factor on the JCT under fair sharing; may be given several times.  "
             "[default: 1.5, 2 and 3]", (), "factors", multiple=True), CHECKPOINT, *CLUSTER,
         )),
     "carbon": Entry("carbon:carbon", """Compare carbon and completion time of rules that shift work.
 
-        Streams under a carbon intensity that changes; with deadlines, too. Nothing is trained. About 4 minutes.""", (
+        Streams under a changing carbon intensity, without and with deadlines. Nothing is trained. About 4
+        minutes.""", (
             Option("--carbon", "text", "Signal: FILE[:SCALE].", "synthetic-solar:60", "signal", "FILE[:SCALE]"),
             Option("--interval", "above 0", "Mean seconds between the jobs.", 30.0, "interval_s"), *_cluster(100))),
     "algorithms": Entry("algorithms:algorithms", """Compare algorithms that train policies, at equal CPU time.
@@ -202,30 +217,27 @@ STUDIES: dict[str, Entry] = {
 
         More arrivals, bursts, days and nights, and a rate that triples: mean JCT against the rule. Nothing is trained.
         About 5 minutes.""", (
-            Option("--interval", "above 0", "Mean seconds between jobs in the training.", 25.0, "interval_s"),
+            Option("--interval", "above 0", "Mean seconds between jobs in training.", 25.0, "interval_s"),
             CHECKPOINT, *CLUSTER,
         )),
     "estimates": Entry("robustness:estimates", """Compare schedulers whose estimates of task durations are wrong.
 
         Batches and streams, with errors per job and per stage, and with jobs without history: mean JCT against fair
-        sharing, for rules with and without a model of uncertainty, and for a policy. Nothing is trained. About 20
+        sharing, of rules with and without a model of uncertainty, and of a policy. Nothing is trained. About 20
         minutes of CPU time.""", (
             Option("--errors", ERRORS,
                 f"Only these errors, besides exact; may be given several times. There are {', '.join(ERRORS)}.",
                 metavar="NAME", multiple=True),
-            Option("--interval", "above 0", "Mean seconds between the jobs of a stream.", 14.0, "interval_s"),
-            CHECKPOINT, *CLUSTER,
+            STREAM_INTERVAL, CHECKPOINT, *CLUSTER,
         )),
     "faults": Entry("robustness:faults", """Compare schedulers on a cluster with faults.
 
-        Batches and streams where executors are lost and return, where outputs are lost with them, where tasks fail or
-        are slow, where executors leave at night, and with all of that: mean JCT against fair sharing. Nothing is
-        trained. About 10 minutes of CPU time.""", (
+        Batches and streams with lost executors, lost outputs, failing or slow tasks, executors that leave at night, and
+        all of these: mean JCT against fair sharing. Nothing is trained. About 10 minutes of CPU time.""", (
             Option("--faults", FAULTS,
                 f"Only these faults, besides none; may be given several times. There are {', '.join(FAULTS)}.",
                 name="names", metavar="NAME", multiple=True),
-            Option("--interval", "above 0", "Mean seconds between the jobs of a stream.", 14.0, "interval_s"),
-            CHECKPOINT, *CLUSTER,
+            STREAM_INTERVAL, CHECKPOINT, *CLUSTER,
         )),
     "objectives": Entry("objectives:objectives", """Compare schedulers by missed deadlines, weighted mean and p99.
 
@@ -289,7 +301,7 @@ STUDIES: dict[str, Entry] = {
         """Compare a convolution, the reshaped state and reward weights with DeepRM.
 
         On jobs at a load of 70 % (Chen, Xu and Wu, 2017, Figure 2). About 10 minutes of CPU time.""", (
-            Option("--weights", "weights", "alpha, beta and gamma of a reward to try; may be given several times.",
+            Option("--weights", "weights", "Weights alpha, beta and gamma of a reward; may be given several times.",
                 ("1,1,2", "0.5,1,1"), metavar="A,B,C", multiple=True),
             *GRID,
         ), GRID_STUDY),
@@ -301,8 +313,8 @@ STUDIES: dict[str, Entry] = {
 
         Slowdown, completion and waiting time; architectures; a real log (A2cScheduler, 2020). About 25 minutes of
         CPU time.""", (
-            Option("--log", "file", "Compare on this log in Standard Workload Format too."),
-            Option("--log-load", "above 0", "Load in percent that the log is resampled to.", 70.0),
+            Option("--log", "file", "Also compare on this log in Standard Workload Format."),
+            Option("--log-load", "above 0", "Load in percent to which the log is resampled.", 70.0),
             *GRID,
         ), GRID_STUDY),
     "critical-path": Entry("critical_path:critical_path", """Show which graph neural networks find critical paths.
@@ -322,7 +334,7 @@ STUDIES: dict[str, Entry] = {
                 "Folder that python -m workloads.spark.recorder wrote, or of event logs of single runs; may be "
                 "given several times.", metavar="DIR", multiple=True),
             Option("--live", "flag",
-                "Run jobs of the embedded TPC-H set, whose tasks sleep, on a real Spark with Decima in charge. "
+                "Run jobs of the embedded TPC-H set, whose tasks sleep, on a real Spark under Decima. "
                 "Needs pip install -e '.[spark]'."),
             Option("--executors", "at least 1",
                 "Executors for a single query; with --live, of Spark.  [default: 2; with --live 8]"),
@@ -330,19 +342,19 @@ STUDIES: dict[str, Entry] = {
             Option("--batches", "at least 1",
                 "With --live: mixtures of 10 jobs; twice as many jobs run alone.  [default: 3]"),
         ), PART),
-    "fig9-spark": Entry("on_spark:fig9_spark", """Put Decima in charge of a real Spark.
+    "fig9-spark": Entry("on_spark:fig9_spark", """Schedule a real Spark with Decima.
 
-        Starts Spark on this machine and runs jobs on it whose tasks sleep for the durations in their profiles: in
-        Spark's FIFO and FAIR mode, and under tuned weighted fair sharing and Decima, which schedule through the plugin
-        and decima serve. Shows measured and predicted mean job completion times. Needs a Java runtime
+        Starts Spark on this machine, and runs jobs whose tasks sleep for the durations in their profiles: in Spark's
+        FIFO and FAIR mode, and under tuned weighted fair sharing and Decima, which schedule through the plugin and
+        decima serve. Shows measured and predicted mean job completion times. Needs a Java runtime
         and pyspark: pip install -e '.[spark]' brings both. About half an hour.""", (
             *_on_spark(
-                "Executors, of one slot each.",
-                ("Jobs in a batch, or in a stream.", 10),
-                ("Batches, or streams.", 5),
+                "Executors, with one slot each.",
+                ("Jobs in a batch or stream.", 10),
+                ("Number of batches or streams.", 5),
             ),
             Option("--arrivals", ("batch", "poisson"),
-                "All jobs at once, or a stream that keeps the executors busy for 85 % of the time.", "batch"),
+                "All jobs at once, or a stream that keeps executors busy for 85 % of the time.", "batch"),
             *_naps(4.0, 0.05),
         ), PART),
     "spark-applications": Entry(
@@ -353,7 +365,7 @@ STUDIES: dict[str, Entry] = {
         for the durations in its profile. Compares Spark's master (first come, first served), equal static shares, and
         Decima, which moves executors from one application to another. Needs a Java runtime
         and pyspark: pip install -e '.[spark]' brings both. About 20 minutes.""", (
-            *_on_spark("Slots of the cluster.", ("Applications in a batch.", 4), ("Batches.", 3)),
+            *_on_spark("Slots of the cluster.", ("Applications in a batch.", 4), ("Number of batches.", 3)),
             *_naps(10.0, 0.1),
         ), PART),
     "packing": Entry("packing:packing", """Compare how compactly Graphene and simpler planners pack tasks.

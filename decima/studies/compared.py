@@ -27,7 +27,7 @@ from workloads.arrivals import JobSequence
 from workloads.errors import did_you_mean
 
 __all__ = [
-    *("GROUPS", "change", "change_text", "choose_settings", "compared"),
+    *("GROUPS", "change", "change_text", "choose_settings", "compared", "gains_table"),
     *("jct_s", "jobs_by_work", "summary", "tidy"),
 ]
 
@@ -86,6 +86,24 @@ def summary(runs: pd.DataFrame, reference: str = HINDSIGHT) -> Means:
         for condition, mine in runs.groupby("condition", sort=False)
         for name, row in summarise(mine, mine["scheduler"].unique(), reference).items()
     }
+
+
+def gains_table(
+    title: str, corner: str, rows: Mapping[str, Mapping[str, Interval]], form: str = "+.1%"
+) -> Table:
+    """Return a table of relative changes with intervals.
+
+    Args:
+        title: title of the table.
+        corner: heading of the first column.
+        rows: name of the row -> heading of the column -> change; all rows have the same columns.
+        form: format of a change.
+    """
+    columns = list(next(iter(rows.values())))
+    table = new_table(title, corner, *columns)
+    for name, row in rows.items():
+        table.add_row(name, *(interval_text(row[column], form) for column in columns))
+    return table
 
 
 def jobs_by_work(sequence: JobSequence) -> list[NDArray[np.int64]]:

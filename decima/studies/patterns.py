@@ -7,8 +7,7 @@ from dataclasses import dataclass, fields
 
 from decima.evaluation.conditions import Conditions
 from decima.registry import DEFAULT_POLICY, LEARNED
-from decima.show.tables import interval_text, new_table
-from decima.studies.compared import change, compared, tidy
+from decima.studies.compared import change, compared, gains_table, tidy
 from decima.studies.outcome import RULE, Outcome
 from decima.studies.study import Study
 from workloads.arrival_patterns import STEADY, ArrivalPattern
@@ -51,15 +50,13 @@ def patterns(study: Study, interval_s: float) -> Outcome:
         conditions[name] = _Patterned(**values, pattern=pattern), schedulers
     comparisons = study.compare(conditions)
     runs, others = tidy(comparisons), [name for name in schedulers if name != RULE]
-    table = new_table(f"Mean JCT against {RULE}", "Arrivals", *others)
-    for name in PATTERNS:
-        table.add_row(name, *(interval_text(change(runs, each, RULE, name), "+.1%") for each in others))
+    gains = {name: {each: change(runs, each, RULE, name) for each in others} for name in PATTERNS}
     return compared(
         "patterns",
         f"{next(iter(conditions.values()))[0].num_jobs} {study.workload.name} jobs, {study.executors} executors",
         comparisons,
         reference=RULE,
-        tables=[table],
+        tables=[gains_table(f"Mean JCT against {RULE}", "Arrivals", gains)],
         notes=[
             f"{name}: {each.interval_ms / 1000:g} s apart{', ' * bool(str(each.pattern))}{each.pattern}."
             for name, (each, _) in conditions.items()

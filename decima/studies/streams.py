@@ -23,7 +23,7 @@ from decima.evaluation.metrics import Interval, mean_interval, paired_change
 from decima.registry import DEFAULT_POLICY, LEARNED
 from decima.show.style import GREY, LEGEND, finish_axes, new_figure, styles
 from decima.show.tables import interval_text, new_table
-from decima.studies.compared import GROUPS, compared, jobs_by_work
+from decima.studies.compared import GROUPS, compared, gains_table, jobs_by_work
 from decima.studies.outcome import FULL, RULE, UNKNOWN, Outcome
 from decima.studies.study import Study
 from simulator.cluster.record import EpisodeRecord
@@ -66,16 +66,16 @@ def high_load(study: Study, load: float) -> Outcome:
         if name != RULE
     }
     executors = {name: _mean(np.array([each for _, each in found])) for name, found in looks.items()}
-    changes = new_table(f"JCT by the work of jobs, against {RULE}", "Jobs", *by_work)
-    for group, fifth in enumerate(FIFTHS):
-        changes.add_row(fifth, *(interval_text(each[group], "+.0%") for each in by_work.values()))
+    gains = {
+        fifth: {name: each[group] for name, each in by_work.items()} for group, fifth in enumerate(FIFTHS)
+    }
     return compared(
         "high-load",
         study.title(conditions),
         comparisons,
         reference=RULE,
         tables=(
-            changes,
+            gains_table(f"JCT by the work of jobs, against {RULE}", "Jobs", gains, "+.0%"),
             _load_table(f"Executors of {OTHERS} of the jobs", executors, 0),
             _load_table(f"Executors of {LARGEST}", executors, 1),
         ),

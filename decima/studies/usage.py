@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 from decima.evaluation.comparison import Comparison
 from decima.evaluation.metrics import Interval, paired_change
 from decima.show.style import GREY, LEGEND, finish_axes, new_figure, styles
-from decima.show.tables import interval_text, new_table
-from decima.studies.compared import GROUPS, compared, jobs_by_work, tidy
+from decima.show.tables import interval_text
+from decima.studies.compared import GROUPS, compared, gains_table, jobs_by_work, tidy
 from decima.studies.multi_resource import (
     GRAPHENE_STAR,
     MEMORY,
@@ -102,11 +102,11 @@ def fig12(study: Study, interval_s: float = 4.0, window_s: float = 6480.0) -> Ou
         ]
         for group in range(GROUPS)
     ]
-    table = new_table(
-        f"By work, {FULL} against {GRAPHENE_STAR}", "Jobs", "JCT", *(f"Memory {size}" for size in SIZES)
-    )
-    for name, change, classes in zip(FIFTHS, jct, executors, strict=True):
-        table.add_row(name, *(interval_text(each, "+.0%") for each in (change, *classes)))
+    headings = ("JCT", *(f"Memory {size}" for size in SIZES))
+    gains = {
+        name: dict(zip(headings, (change, *classes), strict=True))
+        for name, change, classes in zip(FIFTHS, jct, executors, strict=True)
+    }
     return compared(
         "fig12",
         f"{study.workload.name} jobs by their work, {study.executors} executors of {len(MEMORY)} sizes",
@@ -114,7 +114,7 @@ def fig12(study: Study, interval_s: float = 4.0, window_s: float = 6480.0) -> Ou
         columns=("fragmentation",),
         reference=GRAPHENE_STAR,
         claims=(*_claims(jct, executors[0][-1]), fragmentation_claim(tidy(comparisons))),
-        tables=(table,),
+        tables=(gains_table(f"By work, {FULL} against {GRAPHENE_STAR}", "Jobs", gains, "+.0%"),),
         notes=(
             f"By work: fifths of each experiment's jobs, {FULL} against {GRAPHENE_STAR}, paired by experiment; of "
             "executors, how many ran a task of a job.",

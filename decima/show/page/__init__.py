@@ -1,4 +1,4 @@
-"""A comparison as one self-contained HTML page: table, distributions, two schedules, and each job's progress."""
+"""Interactive HTML page of a comparison: table, distributions, two schedules, and progress of each job."""
 
 from __future__ import annotations
 
@@ -51,14 +51,14 @@ def comparison_page(
 ) -> str:
     """Return the page as HTML.
 
-    The page loads nothing. Data are JSON text, never markup or code, and the content security policy allows only the
-    page's two scripts. If there is a learned policy, one of its decisions is explained.
+    The page is self-contained and loads no other file. Data are JSON text, never markup or code. The content security
+    policy allows only the two scripts of the page. One decision of the first learned policy is explained.
 
     Args:
         comparison: comparison with at least one finished experiment, run with episodes kept.
-        tables: tables at the top, at least one. The title of the first is the page's title.
-        notes: sentences below the tables.
-        made: command that made the page.
+        tables: tables at the top, at least one. The title of the first table is the title of the page.
+        notes: notes below the tables, one sentence each.
+        made: command line that made the page.
     """
     policies = filter(None, map(policy_named, comparison.schedulers.values()))
     explained = [
@@ -220,16 +220,17 @@ def _resource(name: str) -> str:
     return files("decima.show.page").joinpath(name).read_text(encoding="utf-8")
 
 
-#: Times are whole multiples of 1 / TICKS of the episode: 4 microseconds for a quarter of an hour.
+#: Resolution of times: 1 / TICKS of the length of the episode, 4 microseconds for a quarter of an hour.
 TICKS = 2**28
 
 
 def packed_schedule(record: EpisodeRecord) -> str:
-    """Return tasks and moves of all executors, in order of executor and time, as base64 of gzip of uint32.
+    """Encode tasks and moves of all executors, called spans, as base64 of gzip of little-endian uint32.
 
-    Little endian, column by column: number of spans of each executor; then for each span the time since the previous
-    one on the same executor (or since 0) and its length (both in 1 / ``TICKS`` of the episode), its kind (0 for a
-    move, 2 + the stage's index over all jobs for a task), the job, the parallelism and the wave (0 for a move).
+    Spans are in order of executor and start time. Columns follow each other: the number of spans of each executor, and
+    for each span the time since the previous span of the executor (or since 0) and its length (in 1 / ``TICKS`` of the
+    episode), its kind (0 for a move, 2 + the index of the stage over all jobs for a task), the job, the parallelism and
+    the wave (both 0 for a move).
     """
     ran, end_ms = np.flatnonzero(record.task_executor >= 0), record.end_ms
     sizes = [profile.num_stages for profile in record.sequence.profiles]

@@ -40,22 +40,12 @@ LOAD = 0.7
 def fig2(study: GridStudy, weights: Sequence[Weights]) -> Outcome:
     """Compare a convolution, the reshaped state and other reward weights with DeepRM."""
     variants: dict[str, dict[str, Any]] = {
-        LEARNED: FLAT,
-        "cnn": {"network__reshape": False},
-        "cnn, reshaped": {},
+        **{LEARNED: FLAT, "cnn": {"network__reshape": False}, "cnn, reshaped": {}}
     }
-    for each in weights:
-        alpha, beta, gamma = each
-        variants[f"weights {_text(each)}"] = {
-            **FLAT,
-            "grid__machine_weights": [alpha],
-            "grid__queue_weight": beta,
-            "grid__backlog_weight": gamma,
-        }
-    configs = {
-        f"cnn-fig2-{name.replace(', ', '-').replace(' ', '-')}": study.config("cnn", **settings)
-        for name, settings in variants.items()
-    }
+    for alpha, beta, gamma in weights:
+        reward = {"grid__machine_weights": [alpha], "grid__queue_weight": beta, "grid__backlog_weight": gamma}
+        variants[f"weights {alpha:g}, {beta:g}, {gamma:g}"] = {**FLAT, **reward}
+    configs = {_folder("cnn-fig2", name): study.config("cnn", **each) for name, each in variants.items()}
     files = study.train(configs)
     networks = dict(zip(variants, files.values(), strict=True))
     learned = next(iter(configs.values()))
@@ -66,9 +56,9 @@ def fig2(study: GridStudy, weights: Sequence[Weights]) -> Outcome:
         "cnn-fig2",
         [Measured(f"Load {load_name(LOAD)}, {config.grid.visible_jobs} visible jobs", results, MEASURES)],
         [
-            better(f"{name}: improves on DeepRM.", results, name, [LEARNED])
-            for name in variants
-            if name != LEARNED
+            better(f"{each}: improves on DeepRM.", results, each, [LEARNED])
+            for each in variants
+            if each != LEARNED
         ],
         [
             "weights A, B, C: of jobs on the machine, in the visible slots and in the backlog in the reward, with "
@@ -91,9 +81,7 @@ def fig3(study: GridStudy) -> Outcome:
     return compared(
         "cnn-fig3",
         [Measured(f"Two machines, load {load_name(LOAD)}", results, MEASURES)],
-        [
-            better("On two machines it is better than SJF and Packer.", results, "cnn", ["sjf", "packer"]),
-        ],
+        [better("On two machines it is better than SJF and Packer.", results, "cnn", ["sjf", "packer"])],
         ["Its actions are pairs of a visible job and a machine. The paper gives pictures."],
         networks,
         {"cnn-fig3": partial(plot_bars, results, MEASURES)},
@@ -112,8 +100,9 @@ def plot_curves(curves: Mapping[str, Sequence[Mapping[str, float]]]) -> Figure:
     return figure
 
 
-def _text(weights: Weights) -> str:
-    return ", ".join(f"{weight:g}" for weight in weights)
+def _folder(prefix: str, name: str) -> str:
+    """Return the name of the training folder of a variant."""
+    return f"{prefix}-{name.replace(', ', '-').replace(' ', '-')}"
 
 
 # ---- actor-critic ------------------------------------------------------------------------------------------
@@ -155,14 +144,9 @@ def a2c_tables(study: GridStudy, log: Path | None, log_load: float) -> Outcome:
         for rate, each in at_rates.items()
     }
     sets = max(2, round(config.episodes.sets * ARCHITECTURE_SETS))
+    size = {"episodes__sets": sets, "episodes__at_once": ARCHITECTURE_AT_ONCE}
     shapes = {
-        f"a2c-{name.replace(', ', '-').replace(' ', '-')}": study.config(
-            "a2c",
-            share=ARCHITECTURE_ITERATIONS,
-            episodes__sets=sets,
-            episodes__at_once=ARCHITECTURE_AT_ONCE,
-            **settings,
-        )
+        _folder("a2c", name): study.config("a2c", share=ARCHITECTURE_ITERATIONS, **size, **settings)
         for name, settings in ARCHITECTURES.items()
     }
     files = dict(zip(ARCHITECTURES, study.train(shapes).values(), strict=True))

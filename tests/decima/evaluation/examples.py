@@ -1,4 +1,4 @@
-"""A tiny workload, and comparisons on it."""
+"""Tiny workload and comparisons for tests."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from simulator.cluster.config import ClusterConfig
 from workloads.job import JobProfile, StageProfile, TaskDurations
 from workloads.sources.workload_file import Workload
 
-#: Begins the names of schedulers that a user might have written.
+#: Prefix of the names of custom schedulers, as a user writes them.
 OWN = "tests.decima.schedulers.own_schedulers:"
 
 

@@ -1,4 +1,4 @@
-"""Explained decisions."""
+"""Explanation of decisions: tables, counterfactual outcomes, guards and guarantees."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_what_comes_of_it_is_what_the_episodes_say(policy: Path) -> None:
 
 
 class RuleFirst:
-    """Decides as a rule once, then as the policy."""
+    """Scheduler whose first decision is that of a rule, and whose other decisions are those of a policy."""
 
     def __init__(self, policy: Path, rule: str) -> None:
         self.schedulers = [load_policy(policy), make_scheduler(rule)]
@@ -78,7 +78,7 @@ class RuleFirst:
 
 
 def test_both_decisions_are_compared_in_other_futures(policy: Path) -> None:
-    """From the first decision on, futures are episodes of the same jobs with other task noise."""
+    """Futures of the first decision equal episodes of the same jobs with other task noise."""
     found = explain(conditions(seed=SEED), policy, rule="fair", futures=3)
     assert found.differs
     assert found.futures == 3
@@ -159,7 +159,7 @@ def test_what_was_chosen_is_in_the_tables_though_they_are_cut(
     found = explain(conditions(seed=SEED), policy, differing=True)
     name = "Scan parquet > WholeStageCodegen ({}) > Exchange hashpartitioning"
     found.stages["name"] = [name.format(number) for number in range(len(found.stages))]
-    # The jobs and stages that were chosen are the last ones, were nothing else asked for.
+    # Without further requirements, the chosen jobs and stages would be the last rows.
     assert found.chosen is not None
     assert found.by_rule is not None
     chosen = [choice[:2] for choice in (found.chosen, found.by_rule)]

@@ -21,7 +21,7 @@ from workloads.attribute_distribution import AttributeDistribution
 from workloads.attributes import JobAttributes, Tenant
 from workloads.job import JobProfile, StageProfile, TaskDurations
 
-#: Without delays, tasks of 100 ms.
+#: Cluster without delays; tasks take 100 ms.
 CLUSTER = ClusterConfig(num_executors=4, moving_delay_ms=0.0, warmup_delay_ms=0.0)
 JOB = JobProfile("job", (StageProfile(8, TaskDurations.constant(100.0)),))
 
@@ -34,7 +34,7 @@ def shared(scheduler: str, *names: str, tenants: tuple[Tenant, ...] = ()) -> Epi
 
 
 def test_who_waits_is_treated_unfairly() -> None:
-    """With a half of the cluster, each job takes 400 ms. In turn, they take 200 and 400 ms."""
+    """On half of the cluster, each job takes 400 ms. One after the other, the jobs end after 200 and 400 ms."""
     first, second = finish_time_fairness(shared("fifo", "a", "b"))
     assert (first, second) == (0.5, 1)
     assert finish_time_fairness(shared("fair", "a", "b")).tolist() == [1, 1]
@@ -44,7 +44,7 @@ def test_who_waits_is_treated_unfairly() -> None:
 
 
 def test_a_share_is_by_weight_and_of_tenants_that_have_jobs() -> None:
-    """One executor and three: 800 ms and 300 ms alone."""
+    """Dedicated clusters of one and three executors: jobs take 800 ms and 300 ms."""
     tenants = (Tenant("idle", weight=100), Tenant("a"), Tenant("b", weight=3))
     idle, first, second = finish_time_fairness(shared("fair", "a", "b", tenants=tenants))
     assert math.isnan(idle)

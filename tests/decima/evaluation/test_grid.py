@@ -50,7 +50,7 @@ def test_means_are_over_jobs_or_sets_that_have_some(by_hand: Evaluation) -> None
 
 
 def test_the_interval_is_from_the_sets(by_hand: Evaluation) -> None:
-    # The means of the sets, and their jobs.
+    # Means of the sets, weighted by their numbers of jobs.
     assert by_hand.interval("slowdown") == mean_interval([1.25, 1], [2, 1])
     assert by_hand.interval("makespan") == pytest.approx(mean_interval([3, 4]))  # sets count alike
 
@@ -133,7 +133,7 @@ def test_a_summary_tells_each_measure_with_its_interval_and_sets(by_hand: Evalua
 
 
 def test_what_is_withheld() -> None:
-    """A scheduler that waits for two steps and then books the shortest job first."""
+    """The scheduler withholds all jobs for two steps, and then books the shortest job first."""
 
     def late(grid: Grid) -> NDArray[np.int64]:
         return np.where(grid.clock < 2, wait(grid), ShortestJobFirst()(grid))

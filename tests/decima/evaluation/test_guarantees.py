@@ -1,4 +1,4 @@
-"""Guarantees in comparisons: schedulers with and without them, and whether they were kept."""
+"""Guarantees in comparisons: variants of schedulers with guarantees, and metrics of violations."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.simulator.cluster.build import job, stage
 from workloads.arrivals import JobSequence
 from workloads.attributes import JobAttributes
 
-#: The second job waits for the first, under FIFO.
+#: Two jobs; under FIFO, the second job waits for the first.
 SEQUENCE = JobSequence(
     (job(stage(8, 100.0)), job(stage(2, 100.0))),
     np.array([0.0, 50.0]),

@@ -1,4 +1,4 @@
-"""A comparison from Python, by the options of the command."""
+"""Comparisons from Python, with the options of ``decima compare``."""
 
 from __future__ import annotations
 

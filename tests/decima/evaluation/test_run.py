@@ -36,7 +36,7 @@ def test_a_scheduler_that_fails_is_named_in_one_line(own: str, message: str) -> 
 
 
 class Half(Scheduler):
-    """Gives the last schedulable stage two executors; the other two idle until the next event."""
+    """Scheduler that gives two executors to the last schedulable stage, and leaves the other two idle."""
 
     def decide(self, observation: Observation) -> Decision | None:
         stage = int(observation.schedulable.nonzero()[0][-1])

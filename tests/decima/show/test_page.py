@@ -22,7 +22,7 @@ from tests.browser import CHROMIUM, Page, visit
 from tests.decima.episodes import episode
 from workloads import JobProfile, StageProfile, TaskDurations, Workload
 
-#: Names that would do something, were they taken for markup or code.
+#: Names that would have an effect if the page treated them as markup or code.
 EVIL = "</script><script>document.title='owned'</script><img src=x onerror=\"document.title='owned'\">"
 STAGE = "<b>map</b> & </script>"
 
@@ -89,7 +89,7 @@ def test_a_packed_schedule_holds_every_task_and_move() -> None:
 
 def test_names_are_text_and_nothing_is_loaded_from_elsewhere(comparison: Comparison, page: Path) -> None:
     text = page.read_text(encoding="utf-8")
-    # The parts of a page that are ours; Plotly's own source is long and known.
+    # Parts of the page without the source of Plotly, which is long and known.
     ours = re.sub(r"<script>/\*\*\n\* plotly.*?</script>", "", text, flags=re.DOTALL)
     assert len(ours) < 100_000
     assert EVIL not in ours
@@ -137,7 +137,7 @@ def test_the_page_draws_zooms_and_answers_the_mouse(
             "menu.selectedIndex = [...menu.options].findIndex(each => each.text === name); menu.onchange(); }"
         )
         await tab.run("document.getElementById('schedules').scrollIntoView()")
-        # A task is pointed at and clicked.
+        # The pointer moves to a task and clicks it.
         where = (
             "(() => { const graph = document.getElementById('schedules'), box = graph.getBoundingClientRect(), "
             f"{{xaxis: x, yaxis: y}} = graph._fullLayout; return [box.left + x._offset + x.d2p({middle_s}), "
@@ -200,7 +200,7 @@ def test_the_page_draws_zooms_and_answers_the_mouse(
     assert seen["title at the end"] == seen["title"]
     assert seen["images"] == 0
     assert seen["cells"][0] == "fifo"
-    # None that sends anything away.
+    # No button sends data to a server.
     own = {"Download plot as a PNG", "Zoom", "Pan", "Zoom in", "Zoom out", "Reset axes"}
     assert set(seen["buttons"]) == own
     assert seen["plots"] >= 4

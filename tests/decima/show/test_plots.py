@@ -180,7 +180,7 @@ def test_schedules_grow_until_they_are_whole(tmp_path: Path, monkeypatch: pytest
     path = tmp_path / "two.gif"
     plots.write_animation(path, {"fair": episode(), "\x1b[31m": episode()})
     with Image.open(path) as picture:
-        # Equal pictures in a row are one that stays.
+        # The file stores consecutive equal frames as one frame that stays longer.
         assert picture.n_frames == 4
         coloured = []
         for number in range(picture.n_frames):

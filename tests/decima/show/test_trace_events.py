@@ -20,7 +20,7 @@ from simulator.cluster.episode import run_episode
 from tests.decima.episodes import episode
 from tests.decima.evaluation.examples import run
 
-#: What an event of each phase must have, beside ``ph``, ``pid`` and ``tid``; "Trace Event Format", Chromium project.
+#: Phase -> required fields of its events besides ``ph``, ``pid`` and ``tid``. Source: "Trace Event Format", Chromium.
 REQUIRED = {
     "M": {"name", "args"},
     "X": {"name", "cat", "ts", "dur"},
@@ -58,7 +58,7 @@ def written(comparison: Comparison, path: Path) -> Events:
 
 
 def check(events: Events) -> None:
-    """Check the requirements of the format, and of viewers."""
+    """Check the requirements of the format and of its viewers."""
     last: dict[int, int] = {}
     busy: dict[tuple[int, int], int] = defaultdict(int)
     open_jobs = set()
@@ -109,7 +109,7 @@ def test_a_trace_is_what_the_format_asks_for(comparison: Comparison, tmp_path: P
 
 
 def test_decisions_are_those_of_the_episode(comparison: Comparison) -> None:
-    """Executors go where decisions sent them; a tuned scheduler's setting reproduces its episode."""
+    """Executors move to the jobs of decisions, and the setting of a tuned scheduler reproduces its episode."""
     for scheduler, record in comparison.episodes.items():
         taken = decisions(comparison, scheduler)
         times = [each.time_ms for each in taken]

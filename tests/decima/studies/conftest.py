@@ -1,4 +1,4 @@
-"""A workload so small that policies are trained on it in a second."""
+"""Fixtures of studies: a workload so small that training takes a second."""
 
 from __future__ import annotations
 
@@ -39,12 +39,12 @@ CLONING = ("behaviour_cloning", {"epochs": 2})
 
 @pytest.fixture(autouse=True)
 def _short_streams(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Measure loads on fewer jobs."""
+    """Measure loads on streams of fewer jobs."""
     monkeypatch.setattr("decima.studies.study.LOAD_JOBS", 200)
 
 
 def shorter(config: Any) -> Any:
-    """Return the settings of a training with two epochs of cloning on a cluster, three episodes per set on a grid."""
+    """Shorten a training configuration: two epochs of cloning on a cluster, three episodes per set on a grid."""
     section, few = ("episodes", {"per_set": 3}) if isinstance(config, DeepRMConfig) else CLONING
     full = getattr(config, section)
     return config if full is None else config.model_copy(update={section: full.model_copy(update=few)})
@@ -52,7 +52,7 @@ def shorter(config: Any) -> Any:
 
 @pytest.fixture(autouse=True)
 def _one_trains(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Train the policies of a folder shortly, in one test process; tune their reference once per sequence."""
+    """Train the policies of a folder in one test process only, shorter, with one reference setting per sequence."""
 
     def locked(configs: Mapping[str, Any], folder: Path, *others: Any) -> dict[str, Path]:
         folder.mkdir(parents=True, exist_ok=True)
@@ -75,7 +75,7 @@ def workload_file(run_folder: Path) -> Path:
 
 @pytest.fixture(scope="session")
 def trace_file(workload_file: Path) -> Path:
-    """60 jobs with arrival times: ten windows of 10 s with six jobs each."""
+    """Return the file of a trace of 60 jobs: ten windows of 10 s with six jobs each."""
     names, file = list(PROFILES), workload_file.with_name("trace.json")
     jobs = [{"profile": names[job % 3], "arrival_ms": 1667 * job} for job in range(60)]
     file.write_text(json.dumps(json.loads(workload_file.read_text()) | {"jobs": jobs}))
@@ -84,7 +84,7 @@ def trace_file(workload_file: Path) -> Path:
 
 @pytest.fixture(scope="session")
 def make_study(workload_file: Path) -> Callable[..., Study]:
-    """``make_study(policies, **others)``: 2 experiments of 4 jobs on 5 executors, a few iterations."""
+    """Return ``make_study(policies, **others)``: two experiments of four jobs on five executors, few iterations."""
 
     def make(policies: Path, **others: Any) -> Study:
         return Study(
@@ -105,7 +105,7 @@ def make_study(workload_file: Path) -> Callable[..., Study]:
 
 @pytest.fixture(scope="session")
 def policies(run_folder: Path) -> Path:
-    """The folder of policies that all tests share, as studies do."""
+    """Return the folder of trained policies, which all tests share."""
     return run_folder / "policies"
 
 

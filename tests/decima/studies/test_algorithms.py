@@ -1,4 +1,4 @@
-"""Settings and learning curves of the comparison of algorithms, from made-up files."""
+"""Comparison of training algorithms: settings and learning curves, from synthetic files."""
 
 from __future__ import annotations
 

@@ -19,12 +19,12 @@ from decima.studies.study import LOAD_SEED
 from simulator.cluster.faults import Faults
 from workloads.sources.open import open_workload
 
-#: Hash of all settings of version 1. A new one is a new version.
+#: Hash of all settings of version 1. Another hash requires a new version.
 VERSION_1 = "cdc420b63abc3339"
 
 
 def described() -> str:
-    """Return every setting as JSON, on one workload, with its first sequence."""
+    """Return each setting as JSON, on one workload, with its first sequence."""
     workload, usual = open_workload("tpch"), Faults().to_dict()
     settings = []
     for setting in SETTINGS.values():
@@ -58,7 +58,7 @@ def test_seeds_are_used_by_nothing_else() -> None:
 
 
 def runs(**jct_s: dict[str, list[float]]) -> pd.DataFrame:
-    """Return results: setting -> scheduler -> mean JCT of each seed."""
+    """Return tidy results from setting -> scheduler -> mean JCT of each seed, s."""
     rows = [
         {"condition": setting.replace("_", "-"), "scheduler": name, "seed": SEED + place, "mean_jct_s": value}
         for setting, schedulers in jct_s.items()

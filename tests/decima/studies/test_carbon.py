@@ -1,4 +1,4 @@
-"""Savings of carbon from made-up runs."""
+"""Carbon study: savings, and comparison at equal misses, from synthetic results."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_the_settings_of_a_rule_are_one_line() -> None:
 
 
 def test_carbon_is_compared_at_equal_misses() -> None:
-    """Half of 100 and half of 60 g is 80 g at 2 % of misses; of 100 and 20 g in the shares 5/6 and 1/6, 87 g."""
+    """At 2 % misses, equal shares of 100 and 60 g give 80 g; shares 5/6 and 1/6 of 100 and 20 g give 87 g."""
     carbon_and_misses = {
         "least-slack": (100, 0.01),
         "carbon-price:5": (60, 0.03),

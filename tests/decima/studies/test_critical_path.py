@@ -35,7 +35,7 @@ PROFILES = synthetic_profiles(30, seed=4)
 
 
 def graphs_of(profiles: tuple[JobProfile, ...]) -> GraphTensors:
-    """Return graphs of whole jobs, with the works of their stages."""
+    """Return graphs of jobs without complete stages; the feature is the work of a stage."""
     messages = [message_order(profile) for profile in profiles]
     work = np.array([stage.work_ms for profile in profiles for stage in profile.stages], np.float32)
     zeros = np.zeros(work.size, np.int32)
@@ -99,7 +99,7 @@ def test_one_seed_draws_the_same() -> None:
 
 
 def test_accuracy_counts_dags() -> None:
-    """Two DAGs without edges; works 1 3 2 and 5 4."""
+    """Two DAGs without edges have stages with work 1, 3, 2 and 5, 4."""
     work = torch.tensor([[1.0], [3.0], [2.0], [5.0], [4.0]])
     nothing = torch.zeros(0, dtype=torch.int64)
     graphs = GraphTensors(
@@ -119,7 +119,7 @@ def test_accuracy_counts_dags() -> None:
 
 
 def test_the_networks_differ_by_g_alone() -> None:
-    """Both have the paper's f of 16 x 32 x 16 x 16 and a lift of the one feature; one has g in addition."""
+    """Both networks have the paper's f (16 x 32 x 16 x 16) and an input layer; only one has g."""
     sizes = {}
     for network, aggregate in LEVELS.items():
         encoder = StagePaths(aggregate, seed=0).encoder

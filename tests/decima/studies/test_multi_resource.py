@@ -1,4 +1,4 @@
-"""Section 7.3 of the Decima paper: its policy, counted executors, claims, pictures."""
+"""Section 7.3 of the Decima paper: choice of the policy, executors of jobs, claims and pictures."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_executors_that_a_job_used_are_counted_once() -> None:
 
 
 def test_executors_of_a_job_by_the_jobs_in_the_system() -> None:
-    """Four executors, tasks of 10 ms. They stay with job 0, which is alone at first; then the others share."""
+    """Four executors run tasks of 10 ms: of job 0, which is alone at first, then of the other jobs."""
     config = ClusterConfig(4, moving_delay_ms=0.0, warmup_delay_ms=0.0)
     large, small = job(stage(10, 10.0)), job(stage(4, 10.0))
     record = run_episode(config, jobs(large, small, small, at=[0.0, 5.0, 6.0]), Fair())

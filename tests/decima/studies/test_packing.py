@@ -59,7 +59,7 @@ def test_plans_are_compared_with_the_best_that_is_known(folder: Path) -> None:
 
 
 def test_where_the_best_makespans_are(folder: Path) -> None:
-    """In the folder or above it; without the file there are lower bounds."""
+    """The file is in the folder or its parent; without the file, references are lower bounds."""
 
     def worst(best: Path | None = None) -> float:
         return float(summary(plans_of(folder, best)).loc["graphene", "worst_deviation"])
@@ -74,7 +74,7 @@ def test_where_the_best_makespans_are(folder: Path) -> None:
 
 
 def test_processes_and_seeds(folder: Path) -> None:
-    """Processes change nothing, seeds change only the random order."""
+    """Processes do not change results; seeds change only the random order."""
     columns = ["instance", "planner", "makespan", "reference", "deviation"]
     one, two = (plans_of(folder, workers=workers)[columns] for workers in (1, 2))
     assert one.equals(two)
@@ -102,7 +102,7 @@ def test_the_table(folder: Path) -> None:
 
 
 def test_plans_of_graphene_are_compared_with_those_of_others(folder: Path) -> None:
-    """13 and 12 instead of 21 and 12."""
+    """Makespans are 13 and 12 with Graphene, 21 and 12 with Tetris."""
     plans = plans_of(folder)
     makespan = plans.set_index(["instance", "planner"])["makespan"]
     expected = 100 * (2 - 13 / makespan["a", "tetris"] - 12 / makespan["b", "tetris"]) / 2
@@ -111,7 +111,7 @@ def test_plans_of_graphene_are_compared_with_those_of_others(folder: Path) -> No
 
 
 def test_jobs_are_planned_alone_on_a_cluster() -> None:
-    """Two sequential stages that only the large executor can run, and a short job; none without work."""
+    """One job has two sequential stages for the large executor, one is short, one without work is left out."""
     classes = (ExecutorClass(3, memory=0.5), ExecutorClass(1, memory=1.0))
     large, small = stage(2, 1000.0, memory=1.0), stage(4, 1000.0, memory=0.5)
     sequence = jobs(job(large, large), job(small), job(stage(1, 0.0)))

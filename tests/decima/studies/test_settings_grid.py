@@ -1,4 +1,4 @@
-"""A policy in a grid of settings: the cells, and conclusions from synthetic results."""
+"""Grid of settings: choice of cells, and verdicts on synthetic results."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from workloads import Workload, batch_arrivals, read_workload, synthetic_profile
 
 TINY = Workload((job(stage(4, 100.0)),), None, "made up")
 SEEDS = 4
-#: Differ by seed, and not all alike.
+#: Factors on the JCT by seed.
 LUCK = np.array([0.9, 1.0, 1.2, 0.9])
 BETTER, WORSE, NOISY, NONE = "tpch-batch-5", "embedded-stream-4s", "embedded-batch-20", "trace-batch-20"
 #: Cell -> scheduler -> average JCT on each sequence, s, or its mean.
@@ -90,7 +90,7 @@ def test_the_worst_cell_is_one_where_the_policy_is_worse() -> None:
 
 
 def test_the_average_over_cells_counts_each_the_same() -> None:
-    """The cells share noise, which does not average out."""
+    """Cells share their noise, which therefore does not average out over cells."""
     average = cells(BETTER, WORSE, NONE).average
     assert average.mean == pytest.approx((-0.1 + 0.05) / 2)
     half_width = 3.182446 * (0.025 * LUCK).std(ddof=1) / np.sqrt(SEEDS)
@@ -156,7 +156,7 @@ def test_the_json() -> None:
 
 
 def test_the_picture(tmp_path: Path) -> None:
-    """Synthetic results beyond the colour scale, a policy that is worse, and missing ones."""
+    """Results contain changes beyond the colour scale, a policy that is worse, and cells without policy."""
     jct_s: dict[str, dict[str, float | list[float]]] = {}
     for place, name in enumerate(CELLS):
         jct_s[name] = {"fair": 12.0 + place / 3, HINDSIGHT: 10.0 + place / 8, RULE: 11.0}

@@ -1,4 +1,4 @@
-"""Each study that needs no Spark, from training to table, by its command, on a tiny workload."""
+"""Commands of all studies that need no Spark, from training to table, on a tiny workload."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from tests.decima.cli.commands import assert_same_again
 from tests.simulator.cluster.build import chain, jobs, stage
 from workloads import DISTRIBUTIONS, draw_jobs
 
-#: On the tiny workload; ``{tiny}``, ``{trace}`` and others are files of the fixture ``places``.
+#: Options for the tiny workload; ``{tiny}``, ``{trace}`` and others are files of the fixture ``places``.
 TINY = "--workload {tiny} --executors 5 --budget 0.0025 --seeds 2 --jobs 4 --policies {policies} --workers 1"
 PACK = "--workload {tiny} --executors 8 --seeds 2 --jobs 10 --interval 3 --checkpoint {general} --workers 1"
 TRACE = "--workload {trace} --executors 8 --seeds 2 --window 10 --checkpoint {general} --workers 1"
@@ -144,7 +144,7 @@ def check_fig22(found: Found) -> None:
 
 
 def sees_durations(shape: PolicyConfig) -> bool:
-    """Return whether a job of quick tasks has other features than one of slow tasks."""
+    """Return whether features of a job with short tasks differ from those of a job with long tasks."""
     seen = []
     for task_ms in (200.0, 7000.0):
         sequence = jobs(chain(stage(5, task_ms), stage(30, 2 * task_ms)))
@@ -223,7 +223,7 @@ def check_estimates(found: Found) -> None:
     for arrival in arrivals:
         exact, wrong = cells[arrival, "exact"], cells[arrival, "job-1"]
         assert exact["fair"] == wrong["fair"] == [0, 0]
-        # Where estimates are exact, orders by the estimate are alike; errors set them apart.
+        # With exact estimates, all orders by the estimate are equal; with errors, they differ.
         assert exact["gittins"] == exact[RULE]
     assert any(cells[each, "exact"][RULE] != cells[each, "job-1"][RULE] for each in arrivals)
 

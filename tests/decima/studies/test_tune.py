@@ -125,7 +125,7 @@ def test_a_generation_runs_the_next_sequences_and_all_candidates_the_same(
 
 
 def test_each_setting_counts_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Half the JCT in one of two settings outweighs a third more in the other, however long its jobs take."""
+    """Half the JCT in one setting outweighs a third more in the other, independent of the length of jobs."""
     told = []
 
     class Search:
@@ -175,7 +175,7 @@ def test_changes_are_paired_and_averaged_over_settings() -> None:
 
 
 def test_settings_that_are_drawn_have_a_row_for_each_kind() -> None:
-    """Whatever their lengths are, each sequence counts the same."""
+    """All sequences have equal weight, independent of the length of jobs."""
     conditions = read_config("general", DRAWN).conditions()
     settings = {"general": replace(conditions, num_experiments=4)}
     found = tuned(settings, generations=1, judged=4)

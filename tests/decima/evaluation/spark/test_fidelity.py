@@ -26,7 +26,7 @@ from tests.workloads.spark.recordings import WALL_MS, recording, write_recording
 from workloads import WorkloadError
 
 KEY = QueryKey(1, 2.0, "12m/16")
-#: Of the query that all recordings here are of, once its job is submitted.
+#: Time of the query in all recordings of this module, from the submission of its job, ms.
 SPAN_MS = 480.0
 
 
@@ -91,7 +91,7 @@ def test_a_run_is_predicted_from_another(recordings: Recordings) -> None:
 
 
 def test_mixtures_are_predicted_from_single_runs(recordings: Recordings) -> None:
-    """Registration takes 500 ms, moving 500 ms; the driver takes no longer than the executors."""
+    """Registration and moving take 500 ms each; the driver is ready no later than the executors."""
     alone, run, _ = recordings.runs
     fair, fifo = recordings.mixtures
 
@@ -107,7 +107,7 @@ def test_mixtures_are_predicted_from_single_runs(recordings: Recordings) -> None
 
 
 def test_where_no_run_tells_what_executors_took_to_start_they_take_no_time(recordings: Recordings) -> None:
-    """The driver's preparation is unknown too; applications register after 500 ms as before."""
+    """The preparation time of the driver is unknown, too; applications register after 500 ms."""
     alone, run, _ = recordings.runs
     sources = [Source([replace(run, startup_ms=float("nan"))], [alone])] * 2
     predicted = predict_mixture(recordings.mixtures[1], sources, Effects(), num_seeds=2, alone=True)
@@ -115,7 +115,7 @@ def test_where_no_run_tells_what_executors_took_to_start_they_take_no_time(recor
 
 
 def test_mixtures_are_predicted_from_other_recordings_of_them(recordings: Recordings) -> None:
-    """Here the drivers needed 500 ms longer than the executors."""
+    """In these recordings, drivers were ready 500 ms after the executors."""
     _, fifo = recordings.mixtures
     sources = [Source([run], ()) for run in fifo.runs]
     predicted = predict_mixture(fifo, sources, Effects(), num_seeds=2, alone=False)
@@ -123,7 +123,7 @@ def test_mixtures_are_predicted_from_other_recordings_of_them(recordings: Record
 
 
 def test_replaying_a_mixture(recordings: Recordings) -> None:
-    """Each application as if alone, which it was here; the driver was 500 ms later than the executors."""
+    """Applications have their own task durations; their drivers are ready 500 ms after the executors."""
     fair, fifo = recordings.mixtures
     on_one = 300 + 3 * 100 + 20 + 60 + 100
     assert replay_mixture(fair).tolist() == [1500 + on_one] * 2
@@ -166,7 +166,7 @@ def test_nothing_to_predict(recordings: Recordings) -> None:
 
 
 def test_without_a_query_that_ran_twice_there_are_mixtures(folder: Path, tmp_path: Path) -> None:
-    """As in the recordings of the repository."""
+    """The recordings of the repository are such a case."""
     again = Path(shutil.copytree(folder, folder / "again"))
     both = load_recordings([folder, again])
     fidelity = measure_fidelity(both, executors=7, num_seeds=1)

@@ -47,7 +47,7 @@ def test_a_run_that_was_slower_than_all_others_is_off_by_as_much(tmp_path: Path)
 
 
 def test_a_machine_that_was_slower_with_so_many_executors_is_told(tmp_path: Path) -> None:
-    """Executors slowed each other down: the model removes this from durations, and a prediction adds it again."""
+    """The model removes the contention of executors from task durations, and the prediction adds it again."""
     for app in ("one", "two"):
         night(1, app).write(tmp_path / "logs" / app)
     imported = import_event_logs([tmp_path / "logs"])
@@ -69,7 +69,7 @@ def test_one_run_of_each_query_predicts_nothing(tmp_path: Path) -> None:
 
 
 def test_the_drivers_own_time_is_told_apart(tmp_path: Path) -> None:
-    """Half a second of planning, 0.3 s between two stages, 0.2 s for the result; the executor has run other jobs."""
+    """The driver plans for 0.5 s, waits 0.3 s between stages and fetches the result in 0.2 s; executors are warm."""
     log = LogBuilder().executor("0")
     log.job(90, [stage_info(90, 1)], at=1500).run(90, 1500, 1600).job_end(90, 1600)
     for job in range(3):

@@ -25,7 +25,7 @@ from workloads.spark.importing import SparkImport, import_event_logs
 
 
 def night(rounds: int = 1) -> LogBuilder:
-    """On two executors, repeatedly: a long job, and a moment later a short one, which waits for it as under FIFO."""
+    """Return logs of pairs of jobs on two executors: a long job, and a short job that waits for it under FIFO."""
     log = LogBuilder(name="night").executor("0").executor("1")
     for job in range(0, 2 * rounds, 2):
         at, scan = 10_000 + 100_000 * job, 2 * job
@@ -81,7 +81,7 @@ def test_a_short_job_need_not_wait_for_a_long_one(tmp_path: Path) -> None:
 
 
 def test_what_the_model_is_off_by_shows_in_the_range(tmp_path: Path) -> None:
-    """Runs of the same query that took twice as long as others."""
+    """Some runs of the query take twice as long as others."""
     log = LogBuilder().executor("0")
     for job, duration in enumerate((1000, 2000, 1000, 2000)):
         at = 10_000 + 50_000 * job
@@ -206,7 +206,7 @@ def batches(
 
 @pytest.mark.parametrize("mode", ["FIFO", "FAIR"])
 def test_one_application_is_predicted_under_what_it_ran_under(mode: str, tmp_path: Path) -> None:
-    """Queue, order of Spark jobs and the driver's time together."""
+    """The prediction combines queueing, the order of Spark jobs, and the time of the driver."""
     _, found = simulated(batches(mode).write(tmp_path / "log"))
     assert len(found.jobs) == 8  # without the two that warmed up
     assert found.logged[0].ran_under == mode
@@ -233,7 +233,7 @@ def test_jobs_that_warm_up_are_kept_if_wanted(tmp_path: Path) -> None:
 
 
 def test_applications_on_clusters_of_their_own_are_predicted_one_by_one(tmp_path: Path) -> None:
-    """As alone, whether they ran one after the other, or at the same time with private masters."""
+    """Applications that ran one after the other, or under private masters, are predicted as if alone."""
     alone = simulated(batches("FIFO").write(tmp_path / "alone"))[1]
     for folder, apart, master in (("later", 10**6, "spark://h:7077"), ("own", 0, "local[4]")):
         for app in range(3):
@@ -263,7 +263,7 @@ def test_an_executor_that_never_came_has_no_slot(tmp_path: Path) -> None:
 
 
 def test_queries_without_adaptive_execution_keep_their_place() -> None:
-    """Under FIFO: two jobs of two stages on one executor, one Spark job each, or one for each stage."""
+    """FIFO, one executor, two jobs of two stages; a job is one Spark job, or one Spark job per stage."""
     stage = StageProfile(2, TaskDurations.constant(1000.0))
     job = JobProfile("q", (stage, stage), np.array([(0, 1)]))
     cluster = ClusterConfig(1, moving_delay_ms=0.0, warmup_delay_ms=0.0, semantics=SPARK)
