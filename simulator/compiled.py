@@ -49,10 +49,10 @@ def compiled(function: Callable[..., Any] | None = None, /, **options: Any) -> A
     options |= {"no_cfunc_wrapper": True}
     dispatcher = numba.njit(**options)(function)
     if dispatcher is not function:  # without NUMBA_DISABLE_JIT
-        _compile_less(dispatcher)
+        _compile_once(dispatcher)
         with suppress(RuntimeError):  # no folder is writable: each process compiles
             dispatcher.enable_caching()
-            _keep(dispatcher, _digest(Path(function.__code__.co_filename).parent))
+            _cache_code(dispatcher, _digest(Path(function.__code__.co_filename).parent))
     return dispatcher
 
 
@@ -94,7 +94,7 @@ def inner(function: Callable[..., Any] | None = None, /, *, arrays: bool = False
     return dispatcher
 
 
-def _compile_less(dispatcher: Any) -> None:
+def _compile_once(dispatcher: Any) -> None:
     """Make a dispatcher compile once for all constant arguments, and assemble only functions that Python calls."""
     template, compile_one = dispatcher.get_call_template, dispatcher.compile
     codegen = dispatcher.targetctx.codegen()
@@ -168,7 +168,7 @@ class _Library(JITCodeLibrary):
             self._codegen.set_env(name, environment)  # type: ignore[attr-defined]
 
 
-def _keep(dispatcher: Any, stamp: bytes) -> None:
+def _cache_code(dispatcher: Any, stamp: bytes) -> None:
     """Cache the code that a dispatcher compiles, until the digest of its sources (``stamp``) changes."""
     kept, compile_one = dispatcher._cache, dispatcher.compile
     kept._cache_file = file = _CacheFile(kept.cache_path, kept._impl.filename_base, stamp)

@@ -23,7 +23,7 @@ class RenderedEnv(gymnasium.Env[_Observation, _Action]):
     """Environment that renders frames as arrays or in a window. Matplotlib is imported for the first window.
 
     Args:
-        render_mode: ``"human"``: a window, updated by ``_follow``; ``"rgb_array"``: arrays; None: no frames.
+        render_mode: ``"human"``: a window, updated by ``_show``; ``"rgb_array"``: arrays; None: no frames.
 
     Raises:
         ConfigError: the mode is unknown.
@@ -51,7 +51,7 @@ class RenderedEnv(gymnasium.Env[_Observation, _Action]):
         """
         if self.render_mode == "rgb_array":
             return self._frame()
-        self._follow()
+        self._show()
         return None
 
     def close(self) -> None:
@@ -62,7 +62,7 @@ class RenderedEnv(gymnasium.Env[_Observation, _Action]):
             pyplot.close(self._figure)
             self._figure = self._image = None
 
-    def _follow(self) -> None:
+    def _show(self) -> None:
         """Show the current frame in the window, if ``render_mode`` is ``"human"``."""
         if self.render_mode != "human":
             return

@@ -157,7 +157,7 @@ class BaseCluster(ABC):
         """Return the current observation, also while no executors are offered and after the end of the episode."""
         if self._observation is not None:
             return self._observation
-        observation = self._look()
+        observation = self._build_observation()
         if self.offered:  # the state does not change until the decision
             self._observation = observation
         return observation
@@ -259,7 +259,7 @@ class BaseCluster(ABC):
         Raises:
             SchedulingError: executors are lost too often; the episode is over.
         """
-        if self._num_losses > MOST_LOSSES * self.config.num_executors and len(self._look().jobs):
+        if self._num_losses > MOST_LOSSES * self.config.num_executors and len(self._build_observation().jobs):
             self._done = True
             raise SchedulingError(
                 f"{self._first_job()} cannot complete: executors were lost {self._num_losses:,} times since a job"
@@ -267,7 +267,7 @@ class BaseCluster(ABC):
             )
 
     @property
-    def _may_call(self) -> bool:
+    def _may_offer_again(self) -> bool:
         """Whether free executors are offered once more before the cluster stalls."""
         config = self.config
         return config.semantics.offer_idle_executors or config.faults.active or config.signal is not None
@@ -277,21 +277,21 @@ class BaseCluster(ABC):
         self._num_waits += 1
         return self.config.signal is not None and self._num_waits <= 1 + len(self.config.signal.value)
 
-    def _stands_still(self) -> SchedulingError:
+    def _stalled(self) -> SchedulingError:
         """End the stalled episode; return the error to raise, as jobs are left and no event is pending."""
         self._done = True
         lost = self.config.num_executors - int(self._classes["executors"].sum())
         if not lost:
             return SchedulingError(
                 "all executors are idle and nothing is pending, but"
-                f" {len(self._look().jobs)} jobs are not complete"
+                f" {len(self._build_observation().jobs)} jobs are not complete"
             )
         return SchedulingError(
             f"{self._first_job()} cannot complete: {lost} executors are lost, and the others are idle"
         )
 
     def _first_job(self) -> str:
-        job = int(self._look().job_id[0])
+        job = int(self._build_observation().job_id[0])
         return f"job {job} ({self.sequence.profiles[job].name})"
 
     @abstractmethod
@@ -299,7 +299,7 @@ class BaseCluster(ABC):
         """Return the total time of executors in pools since the beginning of the episode, ms."""
 
     @abstractmethod
-    def _look(self) -> Observation:
+    def _build_observation(self) -> Observation:
         """Return a new observation."""
 
     @abstractmethod
@@ -381,13 +381,13 @@ class RewardMeter:
         """Add the cost from the last count until now."""
         if now_ms > self._counted_ms:
             if self._emissions is not None:
-                self._live_jobs.carbon = self._emitted(now_ms)
+                self._live_jobs.carbon = self._new_emissions(now_ms)
             self._cost_ms += self._objective.cost_ms(
                 self._counted_ms, now_ms, self._live_jobs, self._scale_ms
             )
             self._counted_ms = now_ms
 
-    def _emitted(self, now_ms: float) -> float:
+    def _new_emissions(self, now_ms: float) -> float:
         """Return the emissions since the last count, g."""
         assert self._emissions is not None
         assert self._cluster is not None

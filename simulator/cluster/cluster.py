@@ -51,7 +51,7 @@ class Cluster(BaseCluster):
 
     def __init__(self, config: ClusterConfig, sequence: JobSequence):
         super().__init__(config, sequence)
-        self._use(allocate(config, self._known, self._estimates, self._deadline_ms))
+        self._attach(allocate(config, self._known, self._estimates, self._deadline_ms))
         self._first_stage: list[int] = self._state.jobs["first_stage"].tolist()
         self._profiles: tuple[JobProfile, ...] = ()  # profiles of the live jobs, in order of arrival
         #: Pending arrivals of jobs and executors. Events of other processes do not keep an episode going.
@@ -67,7 +67,7 @@ class Cluster(BaseCluster):
         self._late_ms = np.zeros(len(self._state.stages) if config.faults.speculation else 0)
         self._reset()
 
-    def _use(self, memory: Memory) -> None:
+    def _attach(self, memory: Memory) -> None:
         """Attach engine memory, and create a clock that runs on it."""
         self._memory, self._state = memory, state_of(memory)
         names = ("num_departures", "num_running", "num_lost", "num_rows", "offered", "offered_class")
@@ -85,7 +85,7 @@ class Cluster(BaseCluster):
 
     def fork(self, futures: int | None = None, *, arrivals: bool = True, log: bool = True) -> Cluster:
         """See ``BaseCluster.fork``."""
-        if self.clock.has_company:
+        if self.clock.has_other_events:
             raise SchedulingError("processes of your own wait on the cluster's clock: it cannot be forked")
         records, values = self._memory
         if log or self._faults:
@@ -95,7 +95,7 @@ class Cluster(BaseCluster):
             forks.copy_without_log(self._memory, records)
         fork = copy(self)
         fork._late_ms = self._late_ms.copy()
-        fork._use((records, values))
+        fork._attach((records, values))
         fork.clock.follow(self.clock)
         for log_of in ("_moves", "_lost_runs", "_changes", "_failed"):
             setattr(fork, log_of, getattr(self, log_of).copy())
@@ -159,7 +159,7 @@ class Cluster(BaseCluster):
             return job, stage - self._first_stage[job]
         return (job if job >= 0 else None), None
 
-    def _look(self) -> Observation:
+    def _build_observation(self) -> Observation:
         classes = self._classes.copy()
         source, num_schedulable, is_rescaled = engine.observe(self._memory, classes, self.clock.now)
         if is_rescaled:
@@ -229,12 +229,12 @@ class Cluster(BaseCluster):
 
     def _commit(self, target: tuple[int, int] | None, count: int) -> float:
         stage = IDLE if target is None else self._first_stage[target[0]] + target[1]
-        self._carried_out(engine.commit(self._memory, stage, count, self.keeps_executors, self.clock.now))
+        self._after_decisions(engine.commit(self._memory, stage, count, self.keeps_executors, self.clock.now))
         if not self._budget[0]:
             self._run()
         return self._reward.step(self.clock.now)
 
-    def _carried_out(self, decisions: int) -> None:
+    def _after_decisions(self, decisions: int) -> None:
         """Count decisions taken on the scheduler's behalf, and schedule arrivals of executors."""
         if decisions:
             self._num_decisions += decisions
@@ -256,7 +256,7 @@ class Cluster(BaseCluster):
         if not self._profiles:
             self._done = True
             return
-        if self._may_call and not self._last_call:
+        if self._may_offer_again and not self._last_call:
             # Offer idle executors once more before the cluster stalls.
             self._last_call = True
             self._offer_free()
@@ -264,7 +264,7 @@ class Cluster(BaseCluster):
                 return
         if not self._budget[0]:
             if not (self._has_end or self._waits_for_executors() or self._waits_for_signal()):
-                raise self._stands_still()
+                raise self._stalled()
             self.clock.step()
 
     def _waits_for_executors(self) -> bool:
@@ -275,7 +275,7 @@ class Cluster(BaseCluster):
 
     def _offer_free(self) -> None:
         """Offer all free executors that some stage could use; no round is open."""
-        self._carried_out(engine.offer_free(self._memory, self.keeps_executors, self.clock.now))
+        self._after_decisions(engine.offer_free(self._memory, self.keeps_executors, self.clock.now))
 
     # Events.
 
@@ -313,7 +313,7 @@ class Cluster(BaseCluster):
     def _job_arrives(self, job: int) -> None:
         self._num_pending -= 1
         self._add_job(job)
-        self._carried_out(engine.offer_pools(self._memory, -1, self.keeps_executors, self.clock.now))
+        self._after_decisions(engine.offer_pools(self._memory, -1, self.keeps_executors, self.clock.now))
 
     def _signal_changes(self, number: int) -> None:
         assert self.config.signal
@@ -371,7 +371,7 @@ class Cluster(BaseCluster):
                 self._failed.append((job, now))
             self._reward.end_job(now, job, self.sequence.arrival_ms[job])
             self._profiles = self._profiles[:place] + self._profiles[place + 1 :]
-        self._carried_out(decisions)
+        self._after_decisions(decisions)
 
     # Faults.
 

@@ -203,8 +203,8 @@ class ClusterEnv(RenderedEnv[Any, NDArray[np.int64]]):
         self.view.check(sequence)
         self._cluster = make_cluster(self.config, sequence)
         self._over, self._reward = False, 0.0
-        found = self._go_on()
-        self._follow()
+        found = self._advance()
+        self._show()
         return found
 
     def step(self, action: ArrayLike) -> tuple[Any, float, bool, bool, dict[str, Any]]:
@@ -221,7 +221,7 @@ class ClusterEnv(RenderedEnv[Any, NDArray[np.int64]]):
             raise InvalidAction(f"expected an action of {self.action_space}, got {action!r}")
         if not cluster.done:  # the episode may have ended before the first decision
             self._reward += cluster.decide(self.view.decision(cluster.observe(), self._seen, action))
-        observation, info = self._go_on()
+        observation, info = self._advance()
         reward, self._reward = self._reward, 0.0
         terminated = truncated = False
         if cluster.done:
@@ -229,13 +229,13 @@ class ClusterEnv(RenderedEnv[Any, NDArray[np.int64]]):
             info["record"] = cluster.record()
             terminated = not np.isnan(info["record"].completion_ms).any()
             truncated = not terminated
-        self._follow()
+        self._show()
         return observation, reward, terminated, truncated, info
 
     def _frame(self) -> NDArray[np.uint8]:
         return frame(self.cluster.record())
 
-    def _go_on(self) -> tuple[Any, dict[str, Any]]:
+    def _advance(self) -> tuple[Any, dict[str, Any]]:
         """Skip decisions without a choice; return observation and info of the next decision, or at the end."""
         while not self.cluster.done:
             observation = self.cluster.observe()
@@ -296,10 +296,10 @@ class ClusterVectorEnv(SeededVectorEnv):
             ConfigError: an option is unknown, or for the reasons of ``ClusterEnv.reset``.
         """
         for place, (env, each) in enumerate(zip(self.envs, self._seeds(seed, options), strict=True)):
-            self._keep(place, *env.reset(seed=each))
+            self._write_row(place, *env.reset(seed=each))
         self._begun = True
         self._over[:] = False
-        return self._shown(), self._results({})
+        return self._observations(), self._results({})
 
     def step(
         self, actions: ArrayLike
@@ -320,20 +320,20 @@ class ClusterVectorEnv(SeededVectorEnv):
         records: dict[int, Any] = {}
         for place, env in enumerate(self.envs):
             if self._over[place]:
-                self._keep(place, *env.reset())
+                self._write_row(place, *env.reset())
                 continue
             shown, rewards[place], terminated[place], truncated[place], info = env.step(chosen[place])
-            self._keep(place, shown, info)
+            self._write_row(place, shown, info)
             if "record" in info:
                 records[place] = info["record"]
         self._over = terminated | truncated
-        return self._shown(), rewards, terminated, truncated, self._results(records)
+        return self._observations(), rewards, terminated, truncated, self._results(records)
 
     def action_masks(self) -> NDArray[np.bool_]:
         """Return the masks of stages, idling and limits, bool [N, stages + 1 + limits]."""
         return np.concatenate(self._masks, axis=1).astype(np.bool_)
 
-    def _keep(self, place: int, shown: Any, info: dict[str, Any]) -> None:
+    def _write_row(self, place: int, shown: Any, info: dict[str, Any]) -> None:
         """Write the observation and masks of one environment into its row."""
         if isinstance(shown, dict):
             for name, values in shown.items():
@@ -343,7 +343,7 @@ class ClusterVectorEnv(SeededVectorEnv):
         for all_masks, mask in zip(self._masks, info["action_mask"], strict=True):
             all_masks[place] = mask
 
-    def _shown(self) -> Any:
+    def _observations(self) -> Any:
         if not self._copy:
             return self._arrays
         if isinstance(self._arrays, dict):

@@ -80,12 +80,12 @@ def draw_estimates(sequence: JobSequence, knowledge: Knowledge) -> list[Estimate
     typical = typical_durations(sequence.profiles) if knowledge.unknown else None
     for job, profile in enumerate(sequence.profiles):
         uniform, log_factor, variant = _draws(sequence.seed, job)
-        is_unknown = uniform < knowledge.unknown
-        told = _told(profile, knowledge.stage_error, knowledge.task_count_error, variant)
-        if is_unknown:
-            estimates.append(without_history(told, prior, typical))
+        noisy = _noisy(profile, knowledge.stage_error, knowledge.task_count_error, variant)
+        if uniform < knowledge.unknown:
+            estimates.append(without_history(noisy, prior, typical))
         else:
-            estimates.append(from_history(told, prior, knowledge, math.exp(knowledge.job_error * log_factor)))
+            factor = math.exp(knowledge.job_error * log_factor)
+            estimates.append(from_history(noisy, prior, knowledge, factor))
     return estimates
 
 
@@ -136,7 +136,7 @@ def from_history(
     job_var, stage_var = knowledge.job_error**2, knowledge.stage_error**2
     if prior is not None and stage_var > 0:
         weight = stage_var / (stage_var + prior.stage_sd_log**2)
-        profile, stage_var = _evened(profile, weight), weight * prior.stage_sd_log**2
+        profile, stage_var = _shrunk(profile, weight), weight * prior.stage_sd_log**2
     num_tasks, task_ms = _tasks(profile)
     work_ms = max(float(num_tasks @ task_ms) * factor, SHORTEST_MS)
     log_work, is_scaled = math.log(work_ms), job_var + stage_var > 0
@@ -198,7 +198,7 @@ def _with_durations(profile: JobProfile, durations: TaskDurations) -> JobProfile
 
 
 @lru_cache(maxsize=5_000)
-def _told(profile: JobProfile, stage_error: float, task_count_error: float, variant: int) -> JobProfile:
+def _noisy(profile: JobProfile, stage_error: float, task_count_error: float, variant: int) -> JobProfile:
     """Return a profile with errors of its stages' task times and numbers of tasks."""
     if stage_error == task_count_error == 0:
         return profile
@@ -207,20 +207,20 @@ def _told(profile: JobProfile, stage_error: float, task_count_error: float, vari
     logs = random.standard_normal((2, profile.num_stages))
     stages = []
     for stage, (log_ms, log_tasks) in zip(profile.stages, logs.T.tolist(), strict=True):
-        durations = _times(stage.durations, math.exp(stage_error * log_ms))
+        durations = _multiplied(stage.durations, math.exp(stage_error * log_ms))
         tasks = round(stage.num_tasks * math.exp(task_count_error * log_tasks))
         stages.append(replace(stage, num_tasks=min(max(tasks, 1), MOST_TASKS), durations=durations))
     return replace(profile, stages=tuple(stages))
 
 
 @lru_cache(maxsize=5_000)
-def _evened(profile: JobProfile, weight: float) -> JobProfile:
+def _shrunk(profile: JobProfile, weight: float) -> JobProfile:
     """Return a profile whose stages have task times moved towards the job's mean, with a weight from 0 to 1."""
     num_tasks, task_ms = _tasks(profile)
     apart = np.log(np.maximum(task_ms, SHORTEST_MS) / max(num_tasks @ task_ms / num_tasks.sum(), SHORTEST_MS))
     factors = np.exp(-weight * apart).tolist()
     stages = [
-        replace(stage, durations=_times(stage.durations, factor))
+        replace(stage, durations=_multiplied(stage.durations, factor))
         for stage, factor in zip(profile.stages, factors, strict=True)
     ]
     return replace(profile, stages=tuple(stages))
@@ -239,19 +239,19 @@ def _tasks(profile: JobProfile) -> tuple[NDArray[np.float64], NDArray[np.float64
 @lru_cache(maxsize=10_000)
 def _scaled(profile: JobProfile, scale: int) -> JobProfile:
     factor = STEP**scale / max(profile.work_ms, SHORTEST_MS)
-    stages = [replace(stage, durations=_times(stage.durations, factor)) for stage in profile.stages]
+    stages = [replace(stage, durations=_multiplied(stage.durations, factor)) for stage in profile.stages]
     return replace(profile, stages=tuple(stages))
 
 
-def _times(durations: TaskDurations, factor: float) -> TaskDurations:
+def _multiplied(durations: TaskDurations, factor: float) -> TaskDurations:
     """Return durations times a factor, reduced to a few values."""
-    durations = _moments(durations)
+    durations = _condensed(durations)
     values = np.minimum(np.append(durations.values, durations.mean_ms) * factor, LONGEST_MS)
     return TaskDurations(durations.levels, values[:-1], durations.cells, float(values[-1]))
 
 
 @lru_cache(maxsize=4096)
-def _moments(durations: TaskDurations) -> TaskDurations:
+def _condensed(durations: TaskDurations) -> TaskDurations:
     """Reduce durations to few values with the same means and variances, as thousands of profiles are kept."""
     values: list[float] = []
     cells = np.zeros_like(durations.cells)

@@ -96,9 +96,9 @@ class EpisodeRecord(EpisodeLog):
 
         A job that is still running has missed its deadline if the deadline is before the episode's end.
         """
-        gone_ms = np.where(np.isnan(self.completion_ms), np.inf, self.completion_ms)
-        missed = gone_ms > self.deadline_ms
-        waits = np.isnan(self._gone_ms)
+        ended_ms = np.where(np.isnan(self.completion_ms), np.inf, self.completion_ms)
+        missed = ended_ms > self.deadline_ms
+        waits = np.isnan(self._ended_ms)
         missed[waits] = self.deadline_ms[waits] < self.end_ms
         return missed
 
@@ -189,12 +189,12 @@ class EpisodeRecord(EpisodeLog):
         """
         if self.config.signal is None or not self.config.idle_watts:
             return float(self.job_carbon.sum())
-        return self._emitted(float(self.sequence.arrival_ms[0]), self.end_ms)
+        return self._emissions(float(self.sequence.arrival_ms[0]), self.end_ms)
 
     @property
     def makespan_ms(self) -> float:
         """Makespan: last end of a job - first arrival, ms; NaN if a job has not ended."""
-        return float(self._gone_ms.max() - self.sequence.arrival_ms[0])
+        return float(self._ended_ms.max() - self.sequence.arrival_ms[0])
 
     def cost_ms(self, objective: str) -> float:
         """Return the cost by an objective since the first arrival, which minus the rewards add up to, ms.
@@ -211,18 +211,18 @@ class EpisodeRecord(EpisodeLog):
         if cost.uses_carbon and self.config.signal is None:
             raise ConfigError(f"reward {objective!r}: the cluster has no signal")
         arrival_ms = self.sequence.arrival_ms
-        left_ms = np.where(np.isnan(self._gone_ms), self.end_ms, self._gone_ms)
+        left_ms = np.where(np.isnan(self._ended_ms), self.end_ms, self._ended_ms)
         known = AllJobs.of(self.sequence, self.deadline_ms)
         times_ms = np.unique(np.concatenate([arrival_ms[arrival_ms <= self.end_ms], left_ms])).tolist()
         total_ms = 0.0
         for begin_ms, end_ms in pairwise(times_ms):
             live = LiveJobs(np.flatnonzero((arrival_ms <= begin_ms) & (end_ms <= left_ms)).tolist(), known)
             if cost.uses_carbon:  # executors may still move when the last job has ended
-                live.carbon = self._emitted(begin_ms, self.end_ms if end_ms == times_ms[-1] else end_ms)
+                live.carbon = self._emissions(begin_ms, self.end_ms if end_ms == times_ms[-1] else end_ms)
             total_ms += cost.cost_ms(begin_ms, end_ms, live, self.config.reward_scale_ms)
         return total_ms
 
-    def _emitted(self, begin_ms: float, end_ms: float) -> float:
+    def _emissions(self, begin_ms: float, end_ms: float) -> float:
         """Return the emissions between two times, not before the first arrival, g; see ``carbon``."""
         signal = self.config.signal
         assert signal is not None
@@ -246,7 +246,7 @@ class EpisodeRecord(EpisodeLog):
     @property
     def observed_ms(self) -> float:
         """Time from the first arrival to the last end of a job, or to the episode's end if jobs are left, ms."""
-        last = self.end_ms if np.isnan(self._gone_ms).any() else float(self._gone_ms.max())
+        last = self.end_ms if np.isnan(self._ended_ms).any() else float(self._ended_ms.max())
         return float(last - self.sequence.arrival_ms[0])
 
     @property
@@ -265,7 +265,7 @@ class EpisodeRecord(EpisodeLog):
     @property
     def mean_jobs_in_system(self) -> float:
         """Time average of the number of jobs that have arrived and not ended, over the observed time."""
-        left_ms = np.where(np.isnan(self._gone_ms), self.end_ms, self._gone_ms)
+        left_ms = np.where(np.isnan(self._ended_ms), self.end_ms, self._ended_ms)
         time_in_system = left_ms - np.minimum(self.sequence.arrival_ms, self.end_ms)
         return float(time_in_system.sum() / self.observed_ms) if self.observed_ms else float("nan")
 
@@ -306,7 +306,7 @@ class EpisodeRecord(EpisodeLog):
         A value holds from its index to the next one. If all jobs complete, the area below is the sum of their JCTs
         (Little's law).
         """
-        ended = np.sort(self._gone_ms[~np.isnan(self._gone_ms)])
+        ended = np.sort(self._ended_ms[~np.isnan(self._ended_ms)])
         arrived = self.sequence.arrival_ms[self.sequence.arrival_ms <= self.end_ms]
         times = np.unique(np.concatenate([arrived, ended]))
         counts = np.searchsorted(arrived, times, "right") - np.searchsorted(ended, times, "right")
@@ -342,15 +342,15 @@ class EpisodeRecord(EpisodeLog):
                 "busy_ms": float(self.busy_ms.sum()),
                 "moving_ms": float(self.moving_ms.sum()),
                 "completed_jobs": float(self._completed_jct_ms.size),
-                **self._losses,
-                **self._asked,
-                **self._emissions,
+                **self._fault_metrics,
+                **self._attribute_metrics,
+                **self._energy_metrics,
             },
             name="metrics",
         )
 
     @property
-    def _losses(self) -> dict[str, float]:
+    def _fault_metrics(self) -> dict[str, float]:
         """Metrics of lost and failed task runs; empty without faults."""
         if not self.config.faults.active:
             return {}
@@ -360,13 +360,13 @@ class EpisodeRecord(EpisodeLog):
         return counts | {"lost_ms": lost_ms}
 
     @property
-    def _emissions(self) -> dict[str, float]:
+    def _energy_metrics(self) -> dict[str, float]:
         """Metrics of energy and emissions; empty without a signal."""
         names = ("executor_hours", "energy_kwh", "carbon")
         return {name: getattr(self, name) for name in names} if self.config.signal else {}
 
     @property
-    def _asked(self) -> dict[str, float]:
+    def _attribute_metrics(self) -> dict[str, float]:
         """Metrics of weights and deadlines; empty without attributes of jobs."""
         names = ("weighted_mean_jct_ms", "deadline_misses", "mean_tardiness_ms")
         return {name: getattr(self, name) for name in names} if self.sequence.attributes else {}
@@ -378,11 +378,11 @@ class EpisodeRecord(EpisodeLog):
         return self.jct_ms[~np.isnan(self.jct_ms)]
 
     @cached_property
-    def _gone_ms(self) -> NDArray[np.float64]:
+    def _ended_ms(self) -> NDArray[np.float64]:
         """Time at which each job completed or failed, float64 [num_jobs], ms; NaN for other jobs."""
-        gone_ms = self.completion_ms.copy()
-        gone_ms[self.failed_job] = self.failed_ms
-        return gone_ms
+        ended_ms = self.completion_ms.copy()
+        ended_ms[self.failed_job] = self.failed_ms
+        return ended_ms
 
     def _per_job(self, value: Callable[[JobProfile], float]) -> NDArray[np.float64]:
         """Return a value of each job's profile, computed once per distinct profile, float64 [num_jobs]."""

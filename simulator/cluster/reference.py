@@ -245,7 +245,7 @@ class ReferenceCluster(ReferenceExecutors):
         return True
 
     def _lose_run(self, stage: Stage, task: int, outcome: Outcome) -> None:
-        start_ms, finish_ms, executor, wave, parallelism = stage.give_back(task)
+        start_ms, finish_ms, executor, wave, parallelism = stage.requeue(task)
         run = start_ms, min(finish_ms, self.clock.now), executor, wave, parallelism
         self._lost_runs.append((stage, task, run, outcome))
 
@@ -423,7 +423,7 @@ class ReferenceCluster(ReferenceExecutors):
                 self._step()
             elif not self._live:
                 self._done = True
-            elif self._may_call and not self._last_call:
+            elif self._may_offer_again and not self._last_call:
                 # Offer idle executors once more before the cluster stalls.
                 self._last_call = True
                 self._offer_free()
@@ -431,7 +431,7 @@ class ReferenceCluster(ReferenceExecutors):
                 self._pass_until(self.clock.peek())
                 self.clock.step()
             else:
-                raise self._stands_still()
+                raise self._stalled()
             self._check_losses()
 
     def _waits_for_executors(self) -> bool:

@@ -329,7 +329,7 @@ class ReferenceExecutors(BaseCluster):
 
     # Observations.
 
-    def _look(self) -> Observation:
+    def _build_observation(self) -> Observation:
         class_id = self._acting[0].class_id if self._acting else 0
         jobs: list[tuple[float, ...]] = []
         stages: list[tuple[float, ...]] = []

@@ -121,7 +121,7 @@ class Stage:
         before = sum(stage.num_tasks for stage in self.job.profile.stages[: self.number])
         return chance(key, before + task, self.attempts[task], purpose)
 
-    def give_back(self, task: int) -> TaskRun:
+    def requeue(self, task: int) -> TaskRun:
         """Queue a task to run again; return its lost run."""
         self.attempts[task] += 1
         self.copied.discard(task)

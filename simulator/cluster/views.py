@@ -323,24 +323,24 @@ class FlatView(View):
         arrays = np.zeros(self.observation_space.shape or (), dtype=np.float32)
         arrays[: self.GENERAL] = (
             observation.offered / executors,
-            _graded(len(observation.jobs)),
-            _graded(left_out),
-            _graded(work.sum()),
+            _log_scaled(len(observation.jobs)),
+            _log_scaled(left_out),
+            _log_scaled(work.sum()),
             allowed[-1],
         )
         rows = arrays[self.GENERAL :].reshape(self.stages, self.each)[: len(places)]
         mean_s = observation.mean_task_ms[places] / 1000
         rows[:, 0] = 1
-        rows[:, 1] = _graded(work[jobs])
-        rows[:, 2] = _graded(observation.remaining_tasks[places] * mean_s)
+        rows[:, 1] = _log_scaled(work[jobs])
+        rows[:, 2] = _log_scaled(observation.remaining_tasks[places] * mean_s)
         rows[:, 3] = observation.unclaimed_tasks[places] / executors
-        rows[:, 4] = _graded(mean_s)
+        rows[:, 4] = _log_scaled(mean_s)
         rows[:, 5] = observation.job_executors[jobs] / executors
         rows[:, 6] = jobs == observation.source
         rows[:, 7] = observation.ready_rank[places] >= 0
         if self.attributes:
-            rows[:, 8] = _graded(observation.job_weight[jobs])
-            rows[:, 9] = _graded(_deadline_left_ms(observation)[jobs] / 1000)
+            rows[:, 8] = _log_scaled(observation.job_weight[jobs])
+            rows[:, 9] = _log_scaled(_deadline_left_ms(observation)[jobs] / 1000)
         np.clip(arrays, 0, self.MOST, out=arrays)
         stages = np.full(self.stages, -1, dtype=np.int64)
         stages[: len(places)] = places
@@ -353,7 +353,7 @@ def _deadline_left_ms(observation: Observation) -> NDArray[np.float64]:
     return left_ms
 
 
-def _graded(value: Any) -> Any:
+def _log_scaled(value: Any) -> Any:
     return np.log1p(value) / 5
 
 

@@ -116,7 +116,7 @@ class GridEnv(RenderedEnv[Observation, np.int64]):
         if len(jobs) != 1:
             raise WorkloadError(f"expected one set of jobs, got {len(jobs)}")
         self._begun = Grid(self.config, jobs)
-        self._follow()
+        self._show()
         return self._picture(), self._info()
 
     def step(self, action: np.int64) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
@@ -138,7 +138,7 @@ class GridEnv(RenderedEnv[Observation, np.int64]):
         info["outcome"] = _OUTCOMES[int(self._grid.outcomes[0])]
         if done:
             info["record"] = self._grid.record()
-        self._follow()
+        self._show()
         return self._picture(), reward, done and not truncated, truncated, info
 
     def action_masks(self) -> NDArray[np.bool_]:

@@ -26,7 +26,7 @@ def begin(state, settings):
     """Let the jobs of step 0 enter."""
     for episode in range(len(state.clock)):
         if settings.first_step:
-            _let_in(state, settings, episode)
+            _enter_jobs(state, settings, episode)
         else:
             job = 0
             while job < state.num_jobs[episode] and state.enter[episode, job] == 0:
@@ -157,7 +157,7 @@ def _pass_time(state, settings, episode):
         _set_since_arrival(state, settings, episode, state.since_arrival[episode] + 1)
     state.done[episode] = _is_over(state, settings, episode)
     if not state.done[episode]:
-        _let_in(state, settings, episode)
+        _enter_jobs(state, settings, episode)
     return reward if settings.reward_passed_step else _reward(state, settings, episode)
 
 
@@ -221,7 +221,7 @@ def _any_job(state, episode):
 
 
 @inner(arrays=True)
-def _let_in(state, settings, episode):
+def _enter_jobs(state, settings, episode):
     """Let the jobs of this step enter: into the first empty slot, else into the backlog; else drop them."""
     slots = state.slots[episode]
     job = state.next_job[episode]

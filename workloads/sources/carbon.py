@@ -72,7 +72,7 @@ def synthetic_signal(name: str, scale: float = 1.0) -> Signal:
     for hour in range(1, hours.size):
         weather[hour] = 0.95 * weather[hour - 1] + math.sqrt(1 - 0.95**2) * steps[hour]
     values = np.maximum(mean + daily * (curve - curve.mean()) + noise * weather, 0.05 * mean)
-    return _made(name, (hours * HOUR_MS).tolist(), values.round().tolist(), HOUR_MS, scale)
+    return _build_signal(name, (hours * HOUR_MS).tolist(), values.round().tolist(), HOUR_MS, scale)
 
 
 def read_signal(path: str | Path, scale: float = 1.0) -> Signal:
@@ -107,7 +107,7 @@ def read_signal(path: str | Path, scale: float = 1.0) -> Signal:
     times_ms: list[float] = []
     values: list[float] = []
     for number, row in rows:
-        time_ms, value = _parsed(path, number, row, columns, is_export)
+        time_ms, value = _parse_line(path, number, row, columns, is_export)
         if times_ms and time_ms <= times_ms[-1]:
             raise WorkloadError(
                 f"{path}, line {number}: the time is not after the one before it, got {row[0]!r}"
@@ -124,7 +124,7 @@ def read_signal(path: str | Path, scale: float = 1.0) -> Signal:
             f"{path}: {count_text(len(values), 'line')} of values, at least 2 expected; {_EXPECTED}"
         )
     begins = [time_ms - times_ms[0] for time_ms in times_ms]
-    return _made(str(path), begins, values, begins[-1] - begins[-2], scale)
+    return _build_signal(str(path), begins, values, begins[-1] - begins[-2], scale)
 
 
 def _columns(path: Path, headings: list[str]) -> tuple[int, int]:
@@ -138,7 +138,7 @@ def _columns(path: Path, headings: list[str]) -> tuple[int, int]:
     )
 
 
-def _parsed(
+def _parse_line(
     path: Path, number: int, row: list[str], columns: tuple[int, int], is_export: bool
 ) -> tuple[float, float]:
     """Parse a line: time, ms, and value."""
@@ -161,7 +161,7 @@ def _parsed(
     return time_ms, found
 
 
-def _made(
+def _build_signal(
     name: str, begins_ms: Sequence[float], values: Sequence[float], last_ms: float, scale: float
 ) -> Signal:
     """Return a signal whose times are divided by the scale, and rounded to whole ms."""

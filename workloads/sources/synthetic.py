@@ -68,9 +68,9 @@ def random_dag(num_stages: int, random: np.random.Generator) -> NDArray[np.int64
         if stage == num_stages - 1 and random.random() < 0.9:
             parents.update(unread)
         elif random.random() >= source:
-            parents.add(_one_of(unread, random))
+            parents.add(_choice(unread, random))
             if random.random() < join:
-                parents.add(_one_of(unread, random))
+                parents.add(_choice(unread, random))
             if random.random() < reread:
                 parents.add(int(random.integers(stage)))
         edges.extend((parent, stage) for parent in parents)
@@ -78,7 +78,7 @@ def random_dag(num_stages: int, random: np.random.Generator) -> NDArray[np.int64
     return np.array(sorted(edges), dtype=np.int64).reshape(-1, 2)
 
 
-def _one_of(stages: list[int], random: np.random.Generator) -> int:
+def _choice(stages: list[int], random: np.random.Generator) -> int:
     return stages[int(random.integers(len(stages)))]
 
 

@@ -241,7 +241,7 @@ def _queries(
         own = {stage for job in jobs for stage in job.stage_ids} - listed
         listed |= own
         ran = frozenset(
-            stage for stage in own if stage in rows and (_done(tables.stages[stage], rows) or not complete)
+            stage for stage in own if stage in rows and (_ended(tables.stages[stage], rows) or not complete)
         )
         if not ran or not (complete or problems.partial):
             continue
@@ -290,7 +290,7 @@ def _execution(jobs: list[Job]) -> Execution:
     return Execution(name, float(submitted.min()), ended_ms=float(ended.max()))
 
 
-def _done(stage: SparkStage, rows: Mapping[int, NDArray[np.int64]]) -> bool:
+def _ended(stage: SparkStage, rows: Mapping[int, NDArray[np.int64]]) -> bool:
     """Return whether a stage completed; Spark may have dropped the completion event under load."""
     return stage.completed or len(rows[stage.stage_id]) >= stage.num_tasks
 

@@ -112,7 +112,7 @@ def import_event_logs(
         if not arrivals:
             raise WorkloadError("tenants are those of the jobs that arrive: they need arrivals")
     places = check_paths(paths, "paths", WorkloadError)
-    applications, notes = _once([app for path in places for app in read_event_log(path, partial=partial)])
+    applications, notes = _unique([app for path in places for app in read_event_log(path, partial=partial)])
     if not warm_ups:
         applications, left_out = _without_warm_ups(applications)
         notes += left_out
@@ -120,7 +120,7 @@ def import_event_logs(
     if not queries:
         raise WorkloadError("the logs hold no query of which a task ended")
     ended = [group for group in queries.values() if group.runs[0].complete]
-    model, contention_note = _fitted(ended or list(queries.values()), applications, shared_machine)
+    model, contention_note = _fit_model(ended or list(queries.values()), applications, shared_machine)
     model = model.having(parameters or {})
     profiles = [modelled_profile(model, group, levels=levels, name=name) for name, group in queries.items()]
     sequence, measured_ms = _arrivals(queries, profiles, tenants) if arrivals else (None, np.zeros(0))
@@ -130,7 +130,7 @@ def import_event_logs(
     return SparkImport(workload, model, applications, queries, measured_ms, tuple(notes), tuple(variation))
 
 
-def _once(applications: Sequence[SparkApplication]) -> tuple[tuple[SparkApplication, ...], list[str]]:
+def _unique(applications: Sequence[SparkApplication]) -> tuple[tuple[SparkApplication, ...], list[str]]:
     """Return each application once, from the log with the most of its queries, and notes about the other logs."""
     found: dict[tuple[str, str, float], SparkApplication] = {}
     notes = []
@@ -171,7 +171,7 @@ def _warm_ups(queries: Sequence[SparkQuery]) -> int:
     return 0
 
 
-def _fitted(
+def _fit_model(
     queries: Sequence[QueryRuns], applications: Sequence[SparkApplication], shared: bool | None
 ) -> tuple[SparkModel, list[str]]:
     """Fit the model; return it, with a note if the logs show that the executors shared a machine."""

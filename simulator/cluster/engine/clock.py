@@ -91,7 +91,7 @@ class Clock(simpy.Environment):
         return before - len(self._queue)
 
     @property
-    def has_company(self) -> bool:
+    def has_other_events(self) -> bool:
         """Whether the queue has events of processes other than the cluster."""
         return not all(isinstance(entry[3], ClusterEvent) for entry in self._queue)
 

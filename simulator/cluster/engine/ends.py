@@ -14,10 +14,10 @@ __all__ = [
     "RUN_KILLED",
     "RUN_OUTPUT_LOST",
     "become_idle",
-    "give_back",
     "goes_on",
     "lose_run",
     "other_run",
+    "requeue",
     "retry",
     "run_tasks",
 ]
@@ -34,7 +34,7 @@ def lose_run(state, executor, now, outcome):
     runner, other = state.executors[executor], other_run(state, executor)
     run_of(state, executor).outcome = 0
     if other < 0:
-        give_back(state, runner.task, runner.stage, now, outcome)
+        requeue(state, runner.task, runner.stage, now, outcome)
         return
     task, run = state.tasks[runner.task], run_of(state, executor)
     if task.executor == executor:  # the log of the other run takes its place
@@ -62,7 +62,7 @@ def other_run(state, executor):
 
 
 @inner
-def give_back(state, number, stage_id, now, outcome):
+def requeue(state, number, stage_id, now, outcome):
     """Log a lost run of a task, and queue the task to run again with new noise."""
     cluster, task, stage = state.cluster[0], state.tasks[number], state.stages[stage_id]
     lost = state.lost[cluster.num_lost]
@@ -98,7 +98,7 @@ def retry(state, executor, now):
     ):
         return False
     state.tasks[number].failures += 1
-    give_back(state, number, stage, now, RUN_FAILED)
+    requeue(state, number, stage, now, RUN_FAILED)
     tasks.next_task(state, stage, now)
     return True
 

@@ -251,5 +251,5 @@ def _rerun(state, stage_id, now):
         if task.next == tasks.OUTPUT_LOST:
             stage.finished -= 1
             stage.finished_ms -= task.finish - task.start
-            ends.give_back(state, number, stage_id, now, ends.RUN_OUTPUT_LOST)
+            ends.requeue(state, number, stage_id, now, ends.RUN_OUTPUT_LOST)
     stage.lost_outputs = 0

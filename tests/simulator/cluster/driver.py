@@ -75,7 +75,7 @@ class Both(BaseCluster):
     def _idle_ms(self) -> float:
         return self.engine._idle_ms()
 
-    def _look(self) -> Observation:
+    def _build_observation(self) -> Observation:
         return self.engine.snapshot()
 
     def _commit(self, target: tuple[int, int] | None, count: int) -> float:
