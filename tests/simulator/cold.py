@@ -1,7 +1,7 @@
-"""Two processes that start simultaneously with an empty cache; a program, since they inherit an imported Numba.
+"""Two processes that start simultaneously with an empty cache. This is a program, as forks inherit imported modules.
 
-``python -m tests.simulator.cold FOLDER TIMES`` prints a line for each repetition: the number of compilations of the
-two, of a third process after them, and whether all results were right.
+``python -m tests.simulator.cold FOLDER TIMES`` prints a line for each repetition: the number of compilations of the two
+processes, and of a third one after them, and whether all results were right.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from simulator.compiled import _alone_in
 
 FUNCTIONS = 20
 HEADER = "from simulator.compiled import compiled, inner\n"
-#: Each calls the one before, so that compiling one compiles others.
+#: Source of a function, which calls the function before it, so that compiling one compiles others.
 FUNCTION = """
 @{kind}
 def function_{number}(value):

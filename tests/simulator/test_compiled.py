@@ -78,7 +78,7 @@ def test_compiled_code_is_kept_until_a_source_in_its_folder_changes(
 
 
 def test_two_processes_that_begin_at_once_compile_nothing_twice_and_keep_everything(tmp_path: Path) -> None:
-    """Even if one was killed while it compiled."""
+    """The result is right even if one process was killed while it compiled."""
     (tmp_path / "__pycache__").mkdir()
     program = [sys.executable, "-m", "tests.simulator.cold", str(tmp_path), "2"]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "NUMBA_CACHE_DIR": ""}
@@ -89,7 +89,7 @@ def test_two_processes_that_begin_at_once_compile_nothing_twice_and_keep_everyth
 def test_what_is_kept_waits_for_no_process_that_compiles(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nor for ever for a process that was suspended."""
+    """A process does not wait for ever for one that was suspended."""
     assert call(monkeypatch) == (2, False)
     monkeypatch.setattr(module, "PATIENCE_S", 0.0)
     monkeypatch.setattr(module, "_occupied", set())
@@ -97,7 +97,7 @@ def test_what_is_kept_waits_for_no_process_that_compiles(
     with FileLock(Path(kept, "compiling.lock")):
         (folder / "callee.py").write_text(CALLEE.format(21))
         assert call(monkeypatch) == (42, False)
-        assert module._occupied == {kept}  # it waited, and will not again
+        assert module._occupied == {kept}  # it has waited, and will not wait again
         monkeypatch.setattr(module, "_alone_in", None)
         assert call(monkeypatch) == (42, True)
 
@@ -116,7 +116,7 @@ def test_what_was_kept_half_is_compiled_anew(folder: Path, monkeypatch: pytest.M
 
 
 def test_an_index_of_other_sources_is_not_read(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It may name a class that no longer exists and cannot be read."""
+    """The index of other sources may name a class that no longer exists and cannot be read."""
     assert call(monkeypatch) == (2, False)
     index = Path(imported(monkeypatch)._cache._cache_file._index_path)
     index.write_bytes(index.read_bytes()[:-1])
@@ -196,7 +196,7 @@ def plus_two(number):  # type: ignore[no-untyped-def]
 
 
 def test_python_cannot_call_what_only_compiled_code_can() -> None:
-    """Neither before nor after compiled code has called it."""
+    """Python can call it neither before nor after compiled code has called it."""
     for _ in range(2):
         with pytest.raises(TypeError, match="only compiled code can call plus_one"):
             plus_one(1)
@@ -215,7 +215,7 @@ def sum_and_one(array):  # type: ignore[no-untyped-def]
 
 
 def test_only_with_arrays_may_compiled_code_return_some() -> None:
-    """Without a reference count the caller would release a returned array, which is then freed twice."""
+    """Without a reference count the caller would release a returned array, which would then be freed twice."""
     with pytest.raises((TypeError, NumbaError), match="with_one returns an array"):
         sum_and_one(np.ones(3))
 
@@ -227,7 +227,7 @@ def one_and_two():  # type: ignore[no-untyped-def]
 
 def test_other_constants_do_not_compile_a_function_again() -> None:
     assert one_and_two() == 5
-    assert len(plus_one.nopython_signatures) <= 1  # none where the caller comes from the cache
+    assert len(plus_one.nopython_signatures) <= 1  # 0 if the caller comes from the cache
 
 
 def test_only_functions_that_python_calls_are_assembled() -> None:
@@ -276,7 +276,7 @@ def test_compiled_code_does_what_numba_makes_of_it(
     capfd: pytest.CaptureFixture[str],
     is_kept: bool,
 ) -> None:
-    """Including text, arrays, errors with values and printing, which need more than machine code."""
+    """This includes text, arrays, errors with values and printing, which need more than machine code."""
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setattr(sys, "dont_write_bytecode", True)
     (tmp_path / "plain.py").write_text(WITH_CALLS.format(PLAIN))
@@ -295,7 +295,7 @@ def test_compiled_code_does_what_numba_makes_of_it(
     assert seen[0][2:] == ("2 of 4", ("negative", -1), "place 0\nplace 1\nplace 1\nplace 1\n")
 
 
-#: Runs an episode of a few jobs under each of two rules, and prints when they were done.
+#: Program that runs an episode of a few jobs under each of two schedulers, and prints the completion times.
 EPISODES = """
 from decima.registry import make_scheduler
 from simulator import ClusterConfig, run_episode
@@ -309,7 +309,7 @@ for name in ("fair", "priced-srpt"):
 
 @pytest.mark.slow
 def test_fifty_times_two_processes_begin_with_nothing_compiled(tmp_path: Path) -> None:
-    """They and later ones get the same results; about 25 s of CPU time each."""
+    """All processes get the same results; about 25 s of CPU time each."""
     root = Path(__file__).parents[2]
     results = set()
     for number in range(50):

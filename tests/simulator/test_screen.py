@@ -14,7 +14,7 @@ from simulator.cluster.env import ClusterEnv
 from simulator.grid.env import GridEnv
 from workloads.errors import ConfigError
 
-#: Name, shape of a frame, and steps after which there is something else to see.
+#: Name, shape of a frame, and number of steps after which the frame changes.
 ENVIRONMENTS = [("decima/Cluster-v0", (320, 640, 3), 4), ("decima/Grid-v0", (160, 1784, 3), 20)]
 
 

@@ -35,7 +35,7 @@ def some_jobs(seed: int) -> JobSets:
 
 GRID = GridConfig(max_steps=12, picture="coloured", arrival_column=True)
 CLUSTER = ClusterConfig(num_executors=5, max_time_ms=300_000.0)
-#: Name -> many, one.
+#: Vector environment and single environment by name.
 KINDS: dict[str, tuple[Callable[[int], VectorEnv[Any, Any, Any]], Callable[[], gymnasium.Env[Any, Any]]]] = {
     "grid": (lambda n: GridVectorEnv(n, some_jobs, GRID), lambda: GridEnv(some_jobs, GRID)),
     "padded cluster": (
@@ -82,7 +82,7 @@ def test_each_place_is_the_single_environment_step_by_step(kind: str) -> None:
         actions = np.array([ones[0].action_space.sample(each[-1]["action_mask"]) for each in last])
         shown, rewards, terminated, truncated, infos = many.step(actions)
         for place, one in enumerate(ones):
-            if over[place]:  # the action is not looked at
+            if over[place]:  # the action is ignored
                 last[place] = one.reset()  # type: ignore[assignment]
                 assert (rewards[place], terminated[place], truncated[place]) == (0.0, False, False)
                 continue
@@ -114,7 +114,7 @@ def test_what_is_shown_keeps_its_memory_and_a_seed_names_all_that_follows(kind: 
     again = many.reset(seed=5)
     assert data_equivalence(first, [again[0], again[1]["action_mask"]], exact=True)
     assert data_equivalence(then, many.step(actions)[:2], exact=True)
-    many.reset()  # others, of the same generators
+    many.reset()  # other episodes, from the same generators
     assert many.metadata["autoreset_mode"] is AutoresetMode.NEXT_STEP
 
 

@@ -1,4 +1,4 @@
-"""A value of a wrong type is refused with its field's name, in one line; NumPy's numbers are numbers."""
+"""A value of a wrong type raises a one-line error that names its field; NumPy numbers are numbers."""
 
 from __future__ import annotations
 
@@ -70,19 +70,19 @@ JOBS = batch_arrivals([JOB], 2, seed=0)
 
 
 class Decides:
-    """Makes a constant decision of any type."""
+    """Scheduler that makes a constant decision of any type."""
 
     def __init__(self, decision: Any) -> None:
         self.decision = decision
 
     def reset(self, config: ClusterConfig) -> None:
-        """Nothing to reset."""
+        """Keep no state."""
 
     def decide(self, observation: Any) -> Any:
         return self.decision
 
 
-#: Of each kind of check one; what has no check at all is found below.
+#: One example of each kind of check; arguments without any check are found below.
 WORKLOADS: dict[str, Callable[[], Any]] = {
     "rest_ms must be a number, got '2'": lambda: TaskDurations.constant("2"),
     "fresh_ms must be a number, got True": lambda: TaskDurations.constant(1, fresh_ms=True),
@@ -170,7 +170,7 @@ def test_a_wrong_type_is_refused_with_its_field(
 
 
 LOG = "tests/no-such-log"
-#: What there is in public, with arguments that are right or lack a file only.
+#: Public functions and classes, with arguments that are right or only lack a file.
 CALLS: dict[Callable[..., Any], dict[str, Any]] = {
     batch_arrivals: {"profiles": [JOB], "num_jobs": 2, "seed": 0},
     poisson_arrivals: {"profiles": [JOB], "num_jobs": 2, "mean_interval_ms": 3.0, "seed": 0},

@@ -1,7 +1,7 @@
 """Hypothesis strategies for small workloads with all corner cases.
 
-They draw chains, forks, triangles (a parent that is also a grandparent) and edges that skip levels, stages in any
-order, waves and levels without measurements, zero durations and many ties.
+The strategies draw chains, forks, triangles (a parent that is also a grandparent) and edges that skip levels, stages in
+any order, waves and levels without measurements, zero durations and many ties.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from workloads.arrivals import JobSequence
 from workloads.attributes import DEFAULT_TENANT, JobAttributes
 from workloads.job import JobProfile, StageProfile, TaskDurations
 
-#: Sets of parallelism levels: none that matters, one, the published simulator's, others.
+#: Sets of parallelism levels: independent of parallelism, one level, the published simulator's levels, others.
 LEVEL_SETS = ((1,), (5,), (5, 10), (2, 3, 7), (5, 10, 20, 40, 50, 60, 80, 100))
 
 
@@ -44,7 +44,7 @@ def task_durations(draw: st.DrawFn) -> TaskDurations:
 
 
 def stage_profiles(max_tasks: int = 6) -> st.SearchStrategy[StageProfile]:
-    """One stage of 1 to ``max_tasks`` tasks, sometimes with unusual demands."""
+    """Draw one stage of 1 to ``max_tasks`` tasks, sometimes with unusual demands."""
     return st.builds(
         StageProfile,
         num_tasks=st.integers(1, max_tasks),
@@ -59,7 +59,7 @@ def stage_profiles(max_tasks: int = 6) -> st.SearchStrategy[StageProfile]:
 def job_profiles(
     draw: st.DrawFn, max_stages: int = 6, max_tasks: int = 6, name: str | None = None
 ) -> JobProfile:
-    """One job of 1 to ``max_stages`` stages; any DAG, also one in several parts."""
+    """Draw one job of 1 to ``max_stages`` stages; any DAG, also one in several parts."""
     stages = draw(st.lists(stage_profiles(max_tasks), min_size=1, max_size=max_stages))
     forward = [(parent, child) for child in range(len(stages)) for parent in range(child)]
     chosen = draw(st.lists(st.sampled_from(forward), unique=True)) if forward else []
@@ -73,7 +73,7 @@ def job_profiles(
 
 
 def job_attributes() -> st.SearchStrategy[JobAttributes]:
-    """Attributes of a job, without an absolute deadline, which would depend on its arrival."""
+    """Draw attributes of a job, without an absolute deadline, which would depend on its arrival."""
     return st.builds(
         JobAttributes,
         weight=st.sampled_from((1.0, 0.25, 16.0)),
@@ -84,7 +84,7 @@ def job_attributes() -> st.SearchStrategy[JobAttributes]:
 
 @st.composite
 def job_sequences(draw: st.DrawFn, max_jobs: int = 4, max_stages: int = 6, max_tasks: int = 6) -> JobSequence:
-    """One to ``max_jobs`` jobs, some of the same profile, some arriving together."""
+    """Draw one to ``max_jobs`` jobs, some of the same profile, some arriving together."""
     names = [f"job-{index}" for index in range(draw(st.integers(1, 3)))]
     library = [draw(job_profiles(max_stages, max_tasks, name=name)) for name in names]
     profiles = draw(st.lists(st.sampled_from(library), min_size=1, max_size=max_jobs))

@@ -1,4 +1,4 @@
-"""Job sequences: arrivals, and that a seed determines a sequence."""
+"""Job sequences: arrivals; a seed determines a sequence."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_one_seed_names_one_sequence(seed: int) -> None:
     assert one.arrival_ms.tolist() == other.arrival_ms.tolist()
 
 
-#: Other jobs than ``JOBS``.
+#: Jobs other than ``JOBS``.
 OTHERS = tuple(JobProfile(name, JOBS[0].stages) for name in "xyz")
 
 
@@ -158,7 +158,7 @@ def test_uniform_memory_differs_by_job_and_seed_and_changes_nothing_else() -> No
 def test_windows_are_cut_from_the_first_arrival_on() -> None:
     sequence = trace_arrivals(JOBS, [7.0, 16.9, 17.0, 40.0, 46.0], seed=8)
     windows = sequence.windows(10.0)
-    assert [names(window) for window in windows] == ["ab", "c", "de"]  # none of jobs from 27 to 37
+    assert [names(window) for window in windows] == ["ab", "c", "de"]  # no jobs from 27 to 37
     assert [window.arrival_ms.tolist() for window in windows] == [[0, pytest.approx(9.9)], [0], [0, 6]]
     assert {window.seed for window in windows} == {8}
     assert [names(window) for window in sequence.windows(np.inf)] == ["abcde"]

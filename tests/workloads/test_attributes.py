@@ -1,4 +1,4 @@
-"""Attributes of jobs: what is valid, how they follow their jobs, and what is drawn."""
+"""Attributes of jobs: valid values, order along with the jobs, and random draws."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ def test_no_attributes_and_attributes_that_ask_for_nothing_are_the_same() -> Non
 
 
 def test_attributes_follow_their_jobs() -> None:
-    """Into the order of arrival, and into windows, whose clocks begin anew."""
+    """Attributes follow the order of arrival, and windows, whose clocks start at 0."""
     attributes = [JobAttributes(weight=2, deadline_ms=9_000), JobAttributes(weight=3, tenant="a")]
     jobs = trace_arrivals((JOB, JOB), [5_000, 100], 0, attributes)
     assert jobs.weight.tolist() == [3, 2]

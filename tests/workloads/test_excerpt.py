@@ -1,4 +1,4 @@
-"""Parts of recorded sequences."""
+"""Excerpts of recorded job sequences."""
 
 from __future__ import annotations
 

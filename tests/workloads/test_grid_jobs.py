@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from workloads.grid_jobs import DISTRIBUTIONS, JobDistribution, JobSets, draw_jobs
 from workloads.job import WorkloadError
 
-#: Jobs written out: enter, duration, demand of each resource.
+#: Jobs as tuples: enter, duration, demand of each resource.
 Written = list[list[tuple[int, int, tuple[int, ...]]]]
 
 SETS: Written = [[(0, 2, (1, 3)), (0, 1, (0, 2)), (4, 10, (5, 1))], [], [(3, 1, (2, 0))]]
@@ -131,7 +131,7 @@ def test_load_and_rate_of_the_three_versions(name: str, slope: float) -> None:
     assert distribution.load(0.4) == pytest.approx(0.4 * slope)
     assert distribution.rate(0.7) == pytest.approx(0.7 / slope)
     assert distribution.rate(slope) == distribution.rate(slope * (1 + 1e-12)) == 1.0
-    # What is drawn has that load: here within four standard errors.
+    # Drawn jobs have this load, here within four standard errors.
     load = draw_jobs(distribution, rate=0.6, sets=600, seed=4).load(distribution.slots)
     error = 4 * load.std(axis=0) / np.sqrt(len(load))
     assert (np.abs(load.mean(axis=0) - 0.6 * slope) < error).all()
@@ -176,7 +176,7 @@ def test_jobs_are_drawn_as_the_paper_says(name: str) -> None:
     least, most = distribution.other
     expected = dict.fromkeys(range(least, most + 1), 1 / (most - least + 1))
     assert frequencies(demand[~dominant]) == pytest.approx(expected, abs=error / 2)
-    # Neither has to do with how long the job is, nor with when it enters.
+    # Both are independent of the job's duration and of the step in which it enters.
     long = jobs.duration[job] >= 10
     assert demand[long].max(axis=1).mean() == pytest.approx(demand[~long].max(axis=1).mean(), rel=0.05)
     assert np.corrcoef(jobs.enter[job], jobs.duration[job])[0, 1] == pytest.approx(0, abs=error)

@@ -1,4 +1,4 @@
-"""Jobs, stages and durations: derived values, and refused arguments."""
+"""Jobs, stages and durations: derived values, and invalid arguments."""
 
 from __future__ import annotations
 

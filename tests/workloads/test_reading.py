@@ -21,12 +21,12 @@ from workloads.sources.swf import read_swf_workload
 from workloads.sources.wfcommons import read_wfcommons
 from workloads.sources.workload_file import Workload, read_workload
 
-#: Three jobs of four tasks: when they arrive, s, in the order of the file.
+#: Three jobs of four tasks: arrival times, s, in the order of the file.
 ARRIVALS_S = (10, 0, 40)
 
 
 class Kind(NamedTuple):
-    """A kind of file; ``read`` takes its path, and options of trace readers."""
+    """A file format; ``read`` takes a path, and options of trace readers."""
 
     suffix: str
     texts: tuple[str, ...]

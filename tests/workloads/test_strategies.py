@@ -8,7 +8,7 @@ from hypothesis import Phase, find, settings
 from tests.workloads.strategies import job_profiles, job_sequences
 from workloads.job import JobProfile
 
-#: Finding one is enough; making it small is not needed.
+#: Settings to find one example, without making it small.
 FAST = settings(phases=[Phase.generate], max_examples=500, database=None)
 
 

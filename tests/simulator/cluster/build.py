@@ -1,4 +1,4 @@
-"""Jobs, clusters and decisions for tests, in few words."""
+"""Builders of jobs, clusters and decisions for tests."""
 
 from __future__ import annotations
 
@@ -27,31 +27,31 @@ def stage(
 
 
 def job(*stages: StageProfile, edges: Sequence[tuple[int, int]] = (), name: str = "job") -> JobProfile:
-    """A job; ``edges`` are (parent, child)."""
+    """Return a job; ``edges`` are (parent, child)."""
     return JobProfile(name, stages, np.array(edges, dtype=np.int64).reshape(-1, 2))
 
 
 def chain(*stages: StageProfile, name: str = "chain") -> JobProfile:
-    """Stages that run one after the other."""
+    """Return a job whose stages run one after the other."""
     return job(*stages, edges=[(parent, parent + 1) for parent in range(len(stages) - 1)], name=name)
 
 
 def inflating(tasks: int, levels: dict[int, float]) -> JobProfile:
-    """A job whose tasks take longer the more executors it holds: level -> ms."""
+    """Return a job whose tasks take longer the more executors it holds (work inflation); level -> ms."""
     table = {level: [ms] for level, ms in levels.items()}
     return job(StageProfile(tasks, TaskDurations.from_tables(table, table, table)))
 
 
 def jobs(*profiles: JobProfile, at: Sequence[float] | None = None, seed: int = 0) -> JobSequence:
-    """Return jobs that arrive at 0, or at the given times."""
+    """Return a sequence of jobs that arrive at 0, or at the given times."""
     return JobSequence(profiles, np.zeros(len(profiles)) if at is None else np.array(at, float), seed)
 
 
 def by_hand() -> Observation:
-    """Return an observation as the service builds it: two jobs, one running task, five executors of two classes,
-    four free.
+    """Return an observation as the service builds it.
 
-    The first stage of job 7 has three tasks, one more than in its profile.
+    It has two jobs, one running task, and five executors of two classes, four of which are free. The first stage of
+    job 7 has three tasks, one more than in its profile.
     """
     return Observation(
         ClusterConfig(num_executors=4),
@@ -81,10 +81,10 @@ def by_hand() -> Observation:
 
 
 class Greedy:
-    """Gives all offered executors to the first schedulable stage, in order of arrival."""
+    """Scheduler that gives all offered executors to the first schedulable stage, in order of arrival."""
 
     def reset(self, config: ClusterConfig) -> None:
-        """Nothing to reset."""
+        """Keep no state."""
 
     def decide(self, observation: Observation) -> Decision:
         """Return the first schedulable stage."""

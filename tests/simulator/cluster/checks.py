@@ -1,4 +1,4 @@
-"""Invariants of the record of any episode."""
+"""Invariants that the record of any episode must satisfy."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from workloads.job import Wave
 
 
 def check_record(record: EpisodeRecord) -> None:
-    """Check that a record is consistent with the rules."""
+    """Check that a record is consistent with the rules of the simulator."""
     tasks, profiles = record.tasks(), record.sequence.profiles
     started = tasks[tasks["executor"] >= 0]
     assert (started["start_ms"].notna()).all()
@@ -51,7 +51,7 @@ def _check_parents(record: EpisodeRecord) -> None:
 
 
 def _check_executors(record: EpisodeRecord) -> None:
-    """Check that tasks and moves of an executor do not overlap, and each task comes after a move to its job."""
+    """Check that tasks and moves of an executor do not overlap, and that each task follows a move to its job."""
     delay_ms = record.config.moving_delay_ms
     tasks, moves = record.tasks(), record.moves()
     assert (moves["arrive_ms"] == moves["depart_ms"] + delay_ms).all()
@@ -74,9 +74,7 @@ def _check_executors(record: EpisodeRecord) -> None:
 
 
 def check_waves(record: EpisodeRecord) -> None:
-    """Check waves: fresh after a move (and, if waiting loses the JVM, perhaps after a wait), rest after another task
-    of the stage, else first.
-    """
+    """Check waves: fresh after a move (or after a wait, if waiting loses the JVM), rest after a task of the stage."""
     waits_cold = not record.config.semantics.waiting_keeps_jvm
     tasks, moves = record.tasks(), record.moves()
     for executor in range(record.config.num_executors):
@@ -86,7 +84,7 @@ def check_waves(record: EpisodeRecord) -> None:
             mine["start_ms"] == mine["finish_ms"]
         ).any()
         if instant or mine["start_ms"].duplicated().any():
-            continue  # the order of moves and tasks is not known
+            continue  # the order of moves and tasks is unknown
         previous = None
         for run in mine.itertuples():
             since = -1.0 if previous is None else previous.finish_ms

@@ -1,4 +1,4 @@
-"""Random decisions for one engine, or for both at once, whose visible states must agree."""
+"""Random decisions on one engine, or on both engines at once, whose visible states must agree."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def assert_same(one: Any, other: Any) -> None:
 
 
 class Both(BaseCluster):
-    """The compiled engine and the reference with the same calls; all visible states are compared.
+    """Both engines, compiled and reference, which get the same calls; all visible states are compared.
 
     Args:
         config: the cluster.
@@ -105,14 +105,14 @@ class Both(BaseCluster):
 
 @dataclass
 class Driver:
-    """Drives an episode with random decisions.
+    """Runs an episode with random decisions.
 
     Args:
         config: the cluster.
         sequence: the jobs.
         seed: seed of the decisions.
-        idle: probability of leaving executors idle although there is work.
-        make: the engine, or both.
+        idle: probability of leaving executors idle although some stage is schedulable.
+        make: the engine, or ``Both``.
     """
 
     config: ClusterConfig
@@ -134,7 +134,7 @@ class Driver:
         self.cluster = self.make(self.config, self.sequence)
 
     def go_on(self, decisions: float = math.inf) -> None:
-        """Decide this number of times, or until the end."""
+        """Make this number of decisions, or decide until the end of the episode."""
         before_ms = self.cluster.clock.now
         while not self.cluster.done and decisions > 0:
             decisions -= 1
@@ -177,9 +177,7 @@ class Driver:
 
 
 def may_stand_still(driver: Driver) -> bool:
-    """Return whether the cluster may stall: by semantics that forget idle executors, or since no other class can
-    take over.
-    """
+    """Return whether the cluster may stall: idle executors are not offered again, or no other class can help."""
     return not driver.config.semantics.offer_idle_executors and (
         driver.idle > 0 or len(driver.config.executor_classes) > 1
     )

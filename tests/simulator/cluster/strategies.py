@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from simulator import DECIMA_SIM, PAPER, ClusterConfig, ExecutorClass, Faults, Semantics
 from simulator.cluster.config import EXACT, Knowledge
 
-#: For random episodes; as plain Python some show that the code is the same, and where it goes.
+#: Settings for random episodes. A few of them as plain Python show that the code is the same and measure coverage.
 MANY = settings(
     max_examples=10 if numba.config.DISABLE_JIT else 60,
     deadline=None,
@@ -20,16 +20,16 @@ MANY = settings(
     phases=[Phase.explicit, Phase.generate, Phase.shrink],
 )
 
-#: Of decisions, and how likely executors are left idle although there is work.
+#: Random decisions: their seed, and the probability of leaving executors idle although some stage is schedulable.
 seeds = st.integers(0, 2**32)
 idleness = st.sampled_from((0.0, 0.1, 0.5))
 
-#: Larger than all demands that the strategies for workloads draw.
+#: A size larger than all demands that the strategies for workloads draw.
 LARGE = {"cpu": 4.0, "memory": 4.0}
 
 
 def semantics() -> st.SearchStrategy[Semantics]:
-    """The paper's, the published simulator's, or any mixture of the switches."""
+    """Draw the paper's semantics, the published simulator's, or any mixture of the switches."""
     switches = {switch.name: st.booleans() for switch in fields(Semantics)}
     return st.one_of(st.just(PAPER), st.just(DECIMA_SIM), st.builds(Semantics, **switches))
 
@@ -47,9 +47,7 @@ def executor_classes(draw: st.DrawFn) -> tuple[ExecutorClass, ...]:
 
 @st.composite
 def clusters(draw: st.DrawFn, max_time: bool = False, errors: bool = False) -> ClusterConfig:
-    """Draw small clusters, with and without delays; ``max_time``: some episodes are truncated; ``errors``: of
-    estimates.
-    """
+    """Draw small clusters, with and without delays; ``max_time``: truncate some episodes; ``errors``: of estimates."""
     error = st.sampled_from((0.0, 0.5, 2.0))
     knowledge = st.builds(Knowledge, error, error, error, st.sampled_from((0.0, 0.3, 1.0)))
     max_time_ms = st.one_of(st.just(math.inf), st.sampled_from((1.0, 1000.0)), st.floats(0.5, 20_000.0))

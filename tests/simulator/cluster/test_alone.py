@@ -1,4 +1,4 @@
-"""Useful parallelism of a job: known answers, and episodes of the job alone."""
+"""Useful parallelism of a job: known results, and simulated episodes of the job alone."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ LIMITS = np.array([limit for limit in PARALLELISM if limit <= 50])
 
 
 def episodes_ms(profile: JobProfile, config: ClusterConfig, num_seeds: int = 1) -> NDArray[np.float64]:
-    """Return the simulated time of the job with each limit, mean over the seeds, ms."""
+    """Return the mean simulated time of the job with each limit over the seeds, ms."""
     limits = [limit for limit in PARALLELISM if limit <= config.num_executors]
     records = [[alone(profile, config, limit, seed) for seed in range(num_seeds)] for limit in limits]
     return np.array([np.mean([record.mean_jct_ms for record in of_limit]) for of_limit in records])
@@ -71,7 +71,7 @@ def test_the_longer_a_move_the_fewer_are_worth_it() -> None:
 
 
 def test_stages_are_served_as_they_open() -> None:
-    """Two stages at once, then a common child, then the child of the shorter one."""
+    """Two stages run at once, then a common child, then the child of the shorter one."""
     profile = job(stage(6, 100), stage(3, 500), stage(4, 200), stage(2, 50), edges=[(0, 2), (1, 2), (0, 3)])
     np.testing.assert_allclose(alone_ms(profile, CLUSTER)[:8], episodes_ms(profile, CLUSTER)[:8])
 
@@ -129,7 +129,7 @@ def test_tasks_may_take_no_time() -> None:
     ids=["embedded", "synthetic"],
 )
 def test_the_limit_is_that_of_episodes(library: tuple[JobProfile, ...], same: float, near: float) -> None:
-    """About as often as two episodes with different noise agree; and the times differ by a few percent."""
+    """Estimates find the best limit about as often as episodes with different noise agree; times differ by a few %."""
     real = [episodes_ms(profile, CLUSTER) for profile in library]
     estimates = [alone_ms(profile, CLUSTER) for profile in library]
     apart = np.array(

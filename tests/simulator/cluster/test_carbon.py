@@ -72,7 +72,7 @@ def test_a_constant_signal_changes_no_episode_of_a_rule_that_leaves_nothing_idle
 
 
 class Waits(Fair):
-    """Leaves everything idle until the value is low, or for ever."""
+    """Scheduler that leaves all executors idle until the value is low, or for ever."""
 
     def __init__(self, most: float) -> None:
         super().__init__()

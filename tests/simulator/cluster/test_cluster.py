@@ -1,6 +1,4 @@
-"""The public interface of the cluster: decisions, observations, errors, executor classes, other processes on the
-clock.
-"""
+"""Public interface of the cluster: decisions, observations, errors, executor classes, other processes on the clock."""
 
 from __future__ import annotations
 
@@ -39,7 +37,7 @@ def cluster(executors: int, *profiles: Any, at: list[float] | None = None, **set
 
 
 def everything(cluster: Cluster) -> list[bytes]:
-    """Return the whole compiled state, and the round."""
+    """Return the whole compiled state, and the open round."""
     state = [part.tobytes() for part in cluster._memory]
     return [*state, repr((cluster.offered, cluster.acting, cluster.source, cluster.clock.now)).encode()]
 
@@ -110,7 +108,7 @@ def test_a_stage_can_be_chosen_once_in_a_round() -> None:
     with pytest.raises(SchedulingError, match=r"^stage 0 is not schedulable$"):
         subject.decide(Decision(0, 5))
     subject.decide(Decision(1, 3))
-    # In the next round, when the second executor of stage 1 runs dry, it can be chosen again.
+    # In the next round, when the second executor of stage 1 becomes idle, the stage can be chosen again.
     assert subject.clock.now == 20.0
     assert subject.observe().schedulable.tolist() == [True, False]
 
@@ -128,7 +126,7 @@ def test_after_the_end_there_is_nothing_to_decide(semantics: Semantics) -> None:
     assert subject.record().end_ms == 10.0
 
 
-# Schedulers that idle for ever.
+# Schedulers that leave executors idle for ever.
 
 
 @BOTH
@@ -184,7 +182,7 @@ def test_idling_with_a_time_limit_ends_at_the_limit() -> None:
 
 
 def test_an_episode_waits_for_executors_that_are_on_their_way_in_vain() -> None:
-    """Executor 1 leaves for job 0 at 55 ms, whose last task executor 0 takes before it arrives, at 105 ms."""
+    """Executor 1 departs for job 0 at 55 ms; executor 0 takes the last task before executor 1 arrives at 105 ms."""
     profiles = job(stage(3, 10.0)), job(stage(1, 5.0))
     subject = cluster(2, *profiles, moving_delay_ms=50.0, reward="makespan", reward_scale_ms=1.0)
     rewards = [subject.decide(Decision(0, 1)), subject.decide(Decision(1, 1))]
@@ -195,7 +193,7 @@ def test_an_episode_waits_for_executors_that_are_on_their_way_in_vain() -> None:
     assert sum([*rewards, *more]) == -105.0
 
 
-# Clusters that cannot be.
+# Clusters that cannot be simulated.
 
 
 @pytest.mark.parametrize(
@@ -271,15 +269,17 @@ def test_classes_count_for_the_number_of_executors() -> None:
     assert ClusterConfig(num_executors=7).executor_classes == (ExecutorClass(7),)
 
 
-# Simultaneous events keep the order in which they were caused.
+# Simultaneous events are processed in the order in which they were scheduled.
 
 
 @BOTH
 def test_an_executor_that_finds_its_stage_full_takes_the_one_that_has_been_ready_longest(
     semantics: Semantics,
 ) -> None:
-    """Stage 3 opens at 15 ms, stage 2 at 25 ms. Executor 3 leaves for stage 4 at 28 ms, whose last task executor 2
-    takes at 30 ms; at 33 ms it finds no task and takes another stage. The others are left idle.
+    """Stage 3 opens at 15 ms, stage 2 at 25 ms. Executor 3 departs for stage 4 at 28 ms.
+
+    Executor 2 takes the last task of stage 4 at 30 ms. Executor 3 arrives at 33 ms, finds no task there and takes
+    another stage. The other executors stay idle.
     """
     sizes_and_times = ((1, 10.0), (1, 20.0), (3, 7.0), (3, 7.0), (2, 25.0))
     first = job(*(stage(size, time_ms) for size, time_ms in sizes_and_times), edges=[(1, 2), (0, 3)])
@@ -302,9 +302,7 @@ def test_an_executor_that_finds_its_stage_full_takes_the_one_that_has_been_ready
 def test_an_executor_that_finds_nothing_in_its_job_goes_where_there_is_work(
     semantics: Semantics,
 ) -> None:
-    """Executor 1 leaves for job 0 at 60 ms; at 110 ms nothing is left there. It moves on to job 2 without a
-    decision.
-    """
+    """Executor 1 departs for job 0 at 60 ms; at 110 ms no task is left there. It moves on to job 2, undecided."""
     profiles = job(stage(2, 40.0)), job(stage(1, 10.0)), job(stage(2, 500.0))
     subject = cluster(2, *profiles, moving_delay_ms=50.0, semantics=semantics)
     subject.decide(Decision(0, 1))
@@ -319,7 +317,7 @@ def test_an_executor_that_finds_nothing_in_its_job_goes_where_there_is_work(
 
 @BOTH
 def test_an_executor_on_its_way_to_a_job_when_that_ends_is_free_for_the_next(semantics: Semantics) -> None:
-    """Executor 1 leaves for job 0 at 110 ms, which executor 0 completes at 200 ms; no other job has work then."""
+    """Executor 1 departs for job 0 at 110 ms; executor 0 completes the job at 200 ms; no other job has work then."""
     profiles = job(stage(2, 50.0)), job(stage(1, 10.0)), job(stage(2, 10.0))
     subject = cluster(2, *profiles, at=[0.0, 0.0, 1000.0], moving_delay_ms=100.0, semantics=semantics)
     subject.decide(Decision(0, 1))
@@ -334,7 +332,7 @@ def test_an_executor_on_its_way_to_a_job_when_that_ends_is_free_for_the_next(sem
 
 
 def test_a_class_takes_the_stages_that_it_covers() -> None:
-    """Stage 0 fits on any executor, stage 1 only on the large one, number 2; the small ones share stage 0."""
+    """Stage 0 fits all executors, stage 1 only the large one, number 2; the small ones share stage 0."""
     classes = (ExecutorClass(2, cpu=1, memory=1), ExecutorClass(1, cpu=2, memory=4))
     profile = job(stage(4, 10.0), stage(3, 20.0, memory=2.0))
     record, _ = finish(
@@ -368,7 +366,7 @@ def test_a_stage_that_opens_is_offered_to_all_classes_that_wait_in_its_job(seman
     assert runs(record) == [(0, 0, 0, 0, 5.0, 15.0), (0, 1, 0, 1, 15.0, 35.0), (0, 1, 1, 2, 15.0, 35.0)]
 
 
-# What a scheduler sees.
+# Observations.
 
 
 def test_an_observation_is_the_same_until_the_decision_and_a_copy_for_ever() -> None:
@@ -383,7 +381,7 @@ def test_an_observation_is_the_same_until_the_decision_and_a_copy_for_ever() -> 
         arrays = [array.tobytes() for array in (kept.jobs, kept.stages, kept.classes)]
         subject.decide(greedy(observation) if observation.schedulable.any() else None)
         assert [array.tobytes() for array in (kept.jobs, kept.stages, kept.classes)] == arrays
-        kept.jobs[:], kept.stages[:] = -5, 77  # does no harm
+        kept.jobs[:], kept.stages[:] = -5, 77  # has no effect on the cluster
     assert runs(subject.record()) == expected
 
 
@@ -430,7 +428,7 @@ def test_a_process_can_wait_for_what_happens_in_the_cluster() -> None:
 
 
 def test_a_process_that_is_started_begins_at_once() -> None:
-    """Before the task that ends at the same time, although that event is older."""
+    """A timeout comes before a task that ends at the same time, although the task's event is older."""
     subject, seen = cluster(1, job(stage(2, 10.0))), []
 
     def look() -> Iterator[Event]:
@@ -443,13 +441,13 @@ def test_a_process_that_is_started_begins_at_once() -> None:
         subject.clock.process(look())
 
     subject.clock.process(start())
-    subject.clock.step()  # its timeout comes before the task
+    subject.clock.step()  # the timeout comes before the task
     finish(subject)
     assert seen == [(10.0, 0), (10.0, 1)]
 
 
 def test_a_large_cluster() -> None:
-    """A thousand executors, 40,000 tasks of 100 ms; the last ends as soon as possible."""
+    """A thousand executors run 40,000 tasks of 100 ms; the last task ends as soon as possible."""
     profile = chain(stage(20_000, 100.0), stage(20_000, 100.0))
     record = run_episode(ClusterConfig(num_executors=1000), jobs(profile), Fifo())
     assert record.completion_ms.tolist() == [2000.0 + 2 * 20 * 100.0]

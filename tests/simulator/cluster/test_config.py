@@ -11,7 +11,7 @@ from simulator.cluster.config import parse_classes
 
 
 def test_by_default_it_is_the_papers_cluster() -> None:
-    """Decima, sections 6.2 and 7.2, and its published simulator; a change would be another experiment."""
+    """Defaults are those of Decima, sections 6.2 and 7.2, and its published simulator."""
     config = ClusterConfig()
     assert config.executor_classes == (ExecutorClass(50, 1.0, 1.0),)
     assert (config.moving_delay_ms, config.warmup_delay_ms, config.max_time_ms) == (2000, 1000, math.inf)

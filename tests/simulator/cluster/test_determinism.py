@@ -1,4 +1,4 @@
-"""One seed is one trajectory; task noise is the same for all schedulers."""
+"""One seed gives one trajectory; task noise is the same for all schedulers (common random numbers)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from simulator import DECIMA_SIM, PAPER, ClusterConfig, EpisodeRecord, Semantics
 from workloads import poisson_arrivals, synthetic_profiles
 from workloads.arrivals import JobSequence
 
-#: Prints the fingerprint of an episode, for a process of its own.
+#: Program for a process of its own that prints the fingerprint of an episode.
 PROGRAM = """
 from tests.simulator.cluster.test_determinism import Fair, episode, fingerprint
 print(fingerprint(episode(Fair())))

@@ -1,4 +1,4 @@
-"""Task durations by stage, wave and number of executors, against a plain implementation."""
+"""Task durations by stage, wave and number of executors, compared with a plain implementation."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ LEVELS = (5, 10, 20, 40, 50, 60, 80, 100)
 
 
 def alone(durations: TaskDurations, num_tasks: int, executors: int, **config: object) -> EpisodeRecord:
-    """Return one stage alone on a cluster without moving delay."""
+    """Return a cluster without moving delay with one stage."""
     settings = {"moving_delay_ms": 0.0, "warmup_delay_ms": 0.0, **config}
     cluster = ClusterConfig(num_executors=executors, **settings)  # type: ignore[arg-type]
     return run_episode(cluster, jobs(job(StageProfile(num_tasks, durations)), seed=1), Greedy())
@@ -32,7 +32,7 @@ LEVEL_IS_DURATION = TaskDurations.from_tables({}, {}, {level: [float(level)] for
 
 def test_executors_count_when_they_are_there_not_when_they_are_on_their_way() -> None:
     record = alone(LEVEL_IS_DURATION, 100, 20)
-    # All arrive at 0, one by one; each meets those before it.
+    # All executors arrive at 0, one by one; each one meets the executors before it.
     assert record.task_parallelism[:20].tolist() == list(range(1, 21))
     assert (record.task_parallelism[20:] == 20).all()
 
@@ -40,7 +40,7 @@ def test_executors_count_when_they_are_there_not_when_they_are_on_their_way() ->
 @pytest.mark.parametrize(
     ("tables", "expected"),
     [
-        # What is measured -> what fresh, first-wave and rest tasks take; the warm-up takes 7.
+        # Measured waves -> durations of fresh, first-wave and rest tasks; the warm-up delay is 7.
         (("fresh", "first", "rest"), (1.0, 2.0, 3.0)),
         (("first", "rest"), (2.0 + 7.0, 2.0, 3.0)),
         (("rest",), (3.0 + 7.0, 3.0, 3.0)),
@@ -57,7 +57,7 @@ def test_a_wave_without_measurements_takes_those_of_another(
     holes = TaskDurations.from_tables(
         *({4: [value[name]]} if name in tables else {} for name in ("fresh", "first", "rest"))
     )
-    # One executor: fresh on the first stage; then first wave and rest on the second.
+    # One executor: a fresh task on the first stage; then first wave and rest on the second.
     config = ClusterConfig(num_executors=1, moving_delay_ms=0.0, warmup_delay_ms=7.0)
     profile = chain(StageProfile(1, holes), StageProfile(2, holes))
     record = run_episode(config, jobs(profile), Greedy())

@@ -1,4 +1,4 @@
-"""The Gymnasium environment: its interface, and consistency with the cluster."""
+"""Gymnasium environment of the cluster: its interface, and consistency with the cluster."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ SYNTHETIC = synthetic_profiles(10)
 
 Dict = dict[str, Any]
 
-#: Environment, observation and info -> action.
+#: Functions from environment, observation and info to an action.
 Choose = Callable[[ClusterEnv, Dict, Dict], Any]
 
 
@@ -58,7 +58,7 @@ def idle(env: ClusterEnv, observation: Dict, info: Dict) -> list[int]:
 
 
 def anything(env: ClusterEnv, observation: Dict, info: Dict) -> NDArray[np.int64]:
-    """Choose any action; most are invalid."""
+    """Choose any action; most actions are invalid."""
     return env.action_space.sample()
 
 
@@ -75,7 +75,7 @@ class Episode(NamedTuple):
 
 
 def play(env: ClusterEnv, choose: Choose, **reset: Any) -> Episode:
-    """Run an episode from reset to end; check all observations."""
+    """Run an episode from reset to its end; check all observations."""
     observation, info = env.reset(**reset)
     rewards = []
     while True:
@@ -174,7 +174,7 @@ def test_whatever_is_done_episodes_end_and_rewards_add_up(
     if config.reward == "jct":
         departure_ms = np.where(np.isnan(record.completion_ms), record.end_ms, record.completion_ms)
         lost_ms = np.maximum(departure_ms - sequence.arrival_ms, 0.0).sum()
-    # The published simulator leaves jobs out of its rewards that come and go between two decisions.
+    # The published simulator leaves out of its rewards jobs that arrive and complete between two decisions.
     if config.reward == "makespan" or config.semantics.reward_short_jobs:
         assert -sum(rewards) == pytest.approx(lost_ms / config.reward_scale_ms, rel=1e-9, abs=1e-9)
     assert truncated == bool(np.isnan(record.completion_ms).any())
@@ -235,7 +235,7 @@ def test_classes_and_demands_are_shown() -> None:
         config=ClusterConfig(executor_classes=classes),
     )
     observation, _ = env.reset(seed=0)
-    # First the small executors, which one of the stages fits; then all of the large ones' class wait still.
+    # First the small executors, which fit one of the stages; all of the large class are still waiting then.
     assert observation["action_mask"][:2].tolist() == [0, 1]
     assert observation["cpu"][:3].tolist() == [1.0, 0.5, 0.0]
     assert observation["memory"][:3].tolist() == [0.75, 0.0, 0.0]
@@ -273,7 +273,7 @@ def test_a_limit_that_the_job_holds_already_gives_one_executor() -> None:
 
 
 def test_forced_decisions_are_passed_over() -> None:
-    # The lone job arrives late, and its two tasks leave the other executors nothing to do.
+    # The only job arrives late, and its two tasks leave no work for the other executors.
     env = ClusterEnv(
         lambda seed: jobs(job(stage(2, 100.0)), at=[500.0]), ClusterConfig(num_executors=4, reward="makespan")
     )
@@ -354,7 +354,7 @@ def test_a_later_job_does_not_overtake_one_in_the_backlog() -> None:
 
 
 def test_without_idling_the_backlog_gets_what_is_left() -> None:
-    # Only the first class of executors is of use to the first job. The second would never be offered again.
+    # Only the first executor class fits the first job. The second class would never be offered again.
     classes = (ExecutorClass(1, memory=1.0), ExecutorClass(1, memory=0.0))
     config = ClusterConfig(executor_classes=classes, moving_delay_ms=10.0, semantics=DECIMA_SIM)
     env = environment(job(stage(9, 100.0, memory=1.0)), job(stage(9, 10.0)), config=config, max_jobs=1)

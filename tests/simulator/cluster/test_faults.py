@@ -1,4 +1,4 @@
-"""Executors that are lost and return, tasks that fail, stragglers and lost outputs, in both engines."""
+"""Lost and returning executors, failing tasks, stragglers and lost outputs, in both engines."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ anywhere = st.one_of(faulty_clusters(), faulty_clusters(max_time=True))
 
 @pytest.fixture(autouse=True, scope="module")
 def few_losses() -> Iterator[None]:
-    """Give up jobs early that never end."""
+    """Give up early on jobs that never end."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(base, "MOST_LOSSES", 20)
         yield
@@ -70,7 +70,7 @@ def go_on(driver: Driver) -> None:
 
 
 def check(record: EpisodeRecord) -> None:
-    """Check that no task is lost or done twice, and executors outside the cluster do nothing."""
+    """Check that no task is lost or done twice, and that executors outside of the cluster do nothing."""
     tasks, config = record.tasks(), record.config
     lost, first = len(record.lost_task), len(tasks) - len(record.lost_task)
     assert (tasks["outcome"].iloc[:first] == Outcome.FINISHED).all()
@@ -87,7 +87,7 @@ def check(record: EpisodeRecord) -> None:
     failed = np.unique(record.task_job[:first][failures == faults.MOST_FAILURES])
     assert failed.tolist() == sorted(record.failed_job.tolist())
     assert np.isnan(record.completion_ms[failed]).all()
-    # A run of a task comes after the one before it, but for copies, and an executor has one at a time.
+    # A run of a task follows the run before it, except for copies, and an executor has one run at a time.
     for keys in (["job", "stage", "task"], ["executor"])[config.faults.speculation is not None :]:
         ran = tasks[tasks["executor"] >= 0].sort_values([*keys, "start_ms", "finish_ms"], kind="stable")
         for _, group in ran.groupby(keys):
@@ -104,7 +104,7 @@ def check(record: EpisodeRecord) -> None:
 
 @pytest.mark.parametrize("engine", ["compiled", "simpy"])
 def test_a_stage_that_lost_outputs_has_no_more_tasks_to_start_than_are_left(engine: str) -> None:
-    """Where task times are estimated, too: the number of its tasks is known since it became ready."""
+    """Also where task times are estimated: the number of tasks is known since the stage became ready."""
     lossy = Faults(executor_lifetime_ms=1500.0, executor_return_ms=500.0, lost_output=True)
     config = ClusterConfig(
         5,
@@ -228,7 +228,7 @@ def test_a_lost_executor_gives_its_task_back() -> None:
 
 @pytest.mark.parametrize(("lost_output", "completion_ms"), [(False, 600.0), (True, 700.0)])
 def test_lost_outputs_run_again_where_a_child_needs_them(lost_output: bool, completion_ms: float) -> None:
-    """The second executor leaves when both tasks of the parent are done; its output is one of the two."""
+    """The second executor leaves when both tasks of the parent are done; one of the two outputs is lost with it."""
     config = ClusterConfig(
         2, moving_delay_ms=0.0, faults=Faults(capacity=((150.0, 1),), lost_output=lost_output)
     )
@@ -244,7 +244,7 @@ def test_lost_outputs_run_again_where_a_child_needs_them(lost_output: bool, comp
 
 
 def first_copied(seed: int, *stages: StageProfile) -> JobSequence | None:
-    """Return a job of which only the first attempt of task 0, of five, is slow, and its copy is not."""
+    """Return a job of five tasks of which only the first attempt of task 0 is slow, and its copy is not."""
     key = job_key(seed, 0)
     slow = [chance(key, task, 0, Purpose.STRAGGLES) < 0.2 for task in range(9)]
     quick = chance(key, 0, 0, Purpose.STRAGGLES + COPY) >= 0.2
@@ -252,7 +252,7 @@ def first_copied(seed: int, *stages: StageProfile) -> JobSequence | None:
 
 
 def test_a_task_that_runs_long_is_copied_and_the_slower_run_killed() -> None:
-    """Five executors, four tasks of 100 ms and one of 1,000 ms; the others wait for the next stage."""
+    """Five executors, four tasks of 100 ms and one of 1,000 ms; idle executors wait for the next stage."""
     stages = stage(5, 100.0), stage(4, 100.0)
     sequence = next(filter(None, (first_copied(seed, *stages) for seed in range(1000))))
     found = {}

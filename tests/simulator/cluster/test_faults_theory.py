@@ -1,4 +1,4 @@
-"""Faults against queueing theory: breakdowns, failures and stragglers."""
+"""Faults compared with queueing theory: breakdowns, failures and stragglers."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def mean_times_ms(
 
 
 def mean_jobs_with_breakdowns(arrivals: float, servers: int, loss: float, repair: float, most: int) -> float:
-    """Return the mean number in M/M/k whose servers break down and are repaired, idle or not; the service rate is 1."""
+    """Return the mean number of jobs in M/M/k whose servers break down and are repaired; the service rate is 1."""
     up = np.arange(servers + 1)
     jobs = np.arange(most + 1)[:, None]
     rates = np.zeros((most + 1, servers + 1, most + 1, servers + 1))
@@ -56,7 +56,7 @@ def mean_jobs_with_breakdowns(arrivals: float, servers: int, loss: float, repair
 
 
 def test_one_server_has_a_closed_form() -> None:
-    """White and Christie (1958)."""
+    """The formula is by White and Christie (1958)."""
     arrivals, loss, repair = 0.4, 0.2, 0.5
     both = loss + repair
     expected = arrivals * (both**2 + loss) / (both * (repair - arrivals * both))
@@ -84,7 +84,7 @@ def test_executors_that_are_lost_serve_as_long_as_theory_says() -> None:
 
 @COMPILED
 def test_failures_and_stragglers_lengthen_service_as_theory_says() -> None:
-    """M/G/1 by Pollaczek and Khinchine: a job's service is the sum of its attempts, at most four."""
+    """M/G/1 by Pollaczek and Khinchine: the service of a job is the sum of its attempts, at most four."""
     fails, (slow, factor) = 0.3, (0.2, 3.0)
     first = MEAN_SERVICE_MS * (1 - slow + slow * factor)
     second = MEAN_SERVICE_MS**2 * (1 - slow + slow * factor**2)

@@ -1,4 +1,4 @@
-"""A fork continues as its original, or has another future; the original does not change."""
+"""A fork continues like its original, or has another future; the original does not change."""
 
 from __future__ import annotations
 
@@ -51,9 +51,9 @@ def same(one: EpisodeRecord | str, other: EpisodeRecord | str) -> None:
 
 
 def until(driver: Driver, decisions: int) -> Driver:
-    """Start, and decide this number of times if the episode is long enough."""
+    """Start an episode, and make this number of decisions if it is long enough."""
     driver.begin()
-    with suppress(SchedulingError):  # it stands still
+    with suppress(SchedulingError):  # the cluster stalls
         driver.go_on(decisions)
     return driver
 
@@ -63,7 +63,7 @@ def until(driver: Driver, decisions: int) -> Driver:
 def test_a_fork_has_the_future_of_its_original(
     config: ClusterConfig, sequence: JobSequence, seed: int, idle: float, moment: int, fork_first: bool
 ) -> None:
-    """In either order; ``Both`` compares the engines after every decision."""
+    """Fork and original may continue in either order; ``Both`` compares the engines after every decision."""
     driver = until(Driver(config, sequence, seed, idle, make=Both), moment)
     driver.rewards.clear()
     fork = driver.fork()
@@ -91,7 +91,7 @@ def test_both_engines_fork_to_the_same_other_future(
     futures: int,
     arrivals: bool,
 ) -> None:
-    """And from there to a third; the past is the same, and the original keeps its future."""
+    """A fork of a fork: the past is the same, and the original keeps its future."""
     driver = until(Driver(config, sequence, seed, idle, make=Both), moment)
     now, before, original = driver.cluster.clock.now, driver.cluster.record(), driver.fork()
     fork = driver.fork(futures, arrivals=arrivals)
@@ -155,7 +155,7 @@ def test_a_fork_without_the_log_goes_the_same_way(
     bare = driver.fork(futures, log=False)
     twin, whole = bare.fork(), driver.fork(futures)
     for each in (bare, twin, whole):
-        with suppress(SchedulingError):  # it stands still
+        with suppress(SchedulingError):  # the cluster stalls
             each.go_on()
     assert bare.rewards == twin.rewards == whole.rewards
     completed = [each.cluster.completion_ms.tobytes() for each in (bare, twin, whole)]
@@ -198,7 +198,7 @@ def running(engine: type[Cluster], durations: TaskDurations, first: int = 1, **s
 
 
 def finish_ms(cluster: Cluster, task: int = 0) -> float:
-    """Return the finish time of a task."""
+    """Return the finish time of a task, ms."""
     while not cluster.done:
         seen = cluster.observe()
         cluster.decide(greedy(seen) if seen.num_schedulable else None)

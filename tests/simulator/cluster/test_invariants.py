@@ -1,4 +1,4 @@
-"""Invariants on any cluster, for any jobs, under any decisions."""
+"""Invariants on any cluster, for any jobs and any decisions."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_an_episode_that_ends_early_is_the_beginning_of_the_whole(
     check_record(record)
     limit_ms = config.max_time_ms if config.semantics.honour_max_time else math.inf
     assert record.end_ms == min(whole.end_ms, limit_ms)
-    # At the very end some of what happens at that time may be missing.
+    # At the end of the episode, some events of that time may be missing.
     begun = whole.task_start_ms < record.end_ms
     for name in ("task_start_ms", "task_executor", "task_wave", "task_parallelism"):
         assert (getattr(record, name)[begun] == getattr(whole, name)[begun]).all()

@@ -1,4 +1,4 @@
-"""Schedulers see estimates with their uncertainty, and nothing of the truth that was not observed."""
+"""Schedulers see estimates with their uncertainty, and no true value that was not observed."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def observations(config: ClusterConfig, sequence: JobSequence) -> list[Observati
 def test_the_posterior_is_that_of_a_linear_gaussian_model(
     job_var: float, stage_var: float, seen: list[tuple[int, float]]
 ) -> None:
-    """Against the joint distribution of all logarithms, conditioned on observations by general linear algebra."""
+    """Compare with the joint distribution of all logarithms, conditioned on observations by general linear algebra."""
     size = len(seen)
     profile = job(*(stage(40, 100.0) for _ in seen))
     belief, rows = records(Estimate(profile, np.full(size, 100.0), 0.0, job_var, stage_var, is_scaled=True))
@@ -55,7 +55,7 @@ def test_the_posterior_is_that_of_a_linear_gaussian_model(
         row["finished"], row["finished_ms"] = tasks, tasks * factor * 100.0
     posterior(belief, rows)
 
-    prior = np.full((size + 1, size + 1), job_var)  # of the factors of the stages, and of the job
+    prior = np.full((size + 1, size + 1), job_var)  # covariance of the factors of the stages, and of the job
     prior[:size, :size] += np.eye(size) * stage_var
     known = [place for place, (tasks, _) in enumerate(seen) if tasks]
     noise = np.diag([TASK_VAR / seen[place][0] for place in known])
@@ -90,7 +90,7 @@ def test_the_prior_is_the_distribution_of_the_workload() -> None:
     work, task = np.log([1000.0, 100.0]), np.log([100.0, 25.0])
     assert [prior.mean_log_ms, prior.task_log_ms] == pytest.approx([work.mean(), task.mean()])
     apart = (np.log([0.4, 1.2]) ** 2 @ [1, 3]) / 4
-    # As if a third job stood a factor of e away.
+    # As if there were a third job, a factor of e away.
     variances = [(2 * each.var() + 1) / 3 for each in (work, task)] + [(apart + 1) / 3]
     found = np.array([prior.sd_log, prior.task_sd_log, prior.stage_sd_log])
     assert found**2 == pytest.approx(variances)
@@ -117,7 +117,7 @@ def test_all_schedulers_meet_the_same_errors() -> None:
 
 def test_a_larger_error_is_the_same_error_enlarged() -> None:
     sequence = batch_arrivals(synthetic_profiles(6), 40, seed=4)
-    sequence = replace(sequence, prior=WorkPrior(8.0, 1e6))  # it tells nothing
+    sequence = replace(sequence, prior=WorkPrior(8.0, 1e6))  # an uninformative prior
     true = np.array([profile.work_ms for profile in sequence.profiles])
     small, large = (
         np.log([each.first_work_ms for each in draw_estimates(sequence, Knowledge(job_error=sigma))] / true)
@@ -141,7 +141,7 @@ def test_certainty_grows_with_each_finished_task() -> None:
         assert now[1] < before[1]
         before = now
     assert rows["mean_ms"][0] == pytest.approx(300.0, rel=0.02)
-    assert rows["mean_ms"][1] > told.task_ms[1]  # what is true of the first stage is likely for the second
+    assert rows["mean_ms"][1] > told.task_ms[1]  # a slow first stage makes a slow second one likely
 
 
 def test_tasks_that_run_longer_than_expected_make_the_estimate_longer() -> None:
@@ -275,7 +275,7 @@ def redrawn_ms(cluster: Cluster, futures: int) -> np.ndarray:
 
 
 def with_history(knowledge: Knowledge = ERRORS) -> Cluster:
-    """Return a cluster at 450 ms, where the first of three like stages has finished eight tasks; a job arrives."""
+    """Return a cluster at 450 ms: the first of three equal stages has finished eight tasks, and a job arrives."""
     like = job(*[stage(12, 100.0)] * 3)
     config = ClusterConfig(3, moving_delay_ms=0.0, knowledge=knowledge)
     sequence = replace(jobs(like, job(stage(3, 40.0)), at=[0.0, 450.0], seed=5), prior=PRIOR)
@@ -286,7 +286,7 @@ def with_history(knowledge: Knowledge = ERRORS) -> Cluster:
 
 
 def test_forks_have_task_times_of_the_posterior_and_not_the_true_ones() -> None:
-    """In logarithms: mean, variance and covariance, given eight tasks of the first stage."""
+    """Mean, variance and covariance of logarithms, given eight tasks of the first stage."""
     cluster = with_history(Knowledge(job_error=0.8, stage_error=0.4))
     seen = cluster.observe()
     assert seen.finished_tasks.tolist() == [8, 0, 0, 0]

@@ -1,4 +1,4 @@
-"""Objectives: the rewards of an episode add up to what the record says about its jobs."""
+"""Objectives: the rewards of an episode add up to the cost computed from its record."""
 
 from __future__ import annotations
 
@@ -208,7 +208,7 @@ def test_unequal_service_of_tenants_costs_more() -> None:
 
 
 class Twice(Objective):
-    """Twice the time that jobs spend in the system."""
+    """Objective: twice the time that jobs spend in the system."""
 
     def cost_ms(self, begin_ms: float, end_ms: float, jobs: LiveJobs, scale_ms: float) -> float:
         """Return the cost."""

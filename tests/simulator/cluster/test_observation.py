@@ -1,4 +1,4 @@
-"""Observations: rows from any source, and values derived from profiles of the live jobs."""
+"""Observations: rows from any source, and values derived from the profiles of live jobs."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def test_it_needs_no_simulator() -> None:
 
 
 def test_executors_that_wait_are_free() -> None:
-    """At 15 ms one of two executors has finished its task and is committed to the second stage, for which it waits."""
+    """At 15 ms one of two executors has finished its task, and waits for the second stage, to which it is committed."""
     config = ClusterConfig(executor_classes=(ExecutorClass(3), ExecutorClass(1)), moving_delay_ms=5.0)
     cluster = Cluster(config, jobs(chain(stage(3, 10.0), stage(1, 10.0))))
     seen = [cluster.observe()]
@@ -46,7 +46,7 @@ def test_only_rows_of_jobs_that_changed_are_written() -> None:
     seen = cluster.observe()
     seen.stages["finished_tasks"] = 77
     seen.jobs["arrival_ms"] = 88.0
-    cluster.decide(Decision(2, 1))  # of the second job
+    cluster.decide(Decision(2, 1))  # a stage of the second job
     after = cluster.observe()
     assert after.finished_tasks.tolist() == [77, 77, 0, 0, 77, 77]
     assert after.job_arrival_ms.tolist() == [88.0, 0.0, 88.0]

@@ -1,4 +1,4 @@
-"""The simulator against queueing theory, and schedules of one executor worked out by hand."""
+"""The simulator compared with queueing theory, and schedules of one executor computed by hand."""
 
 from __future__ import annotations
 
@@ -26,20 +26,20 @@ COMPILED = pytest.mark.skipif(
     numba.config.DISABLE_JIT, reason="means over many jobs take too long as plain Python"
 )
 
-#: The first jobs of each replication, when the queue is still shorter than it will be, are left out.
+#: Number of first jobs of each replication that are left out, as the queue is still short.
 NUM_JOBS, WARM_UP, REPLICATIONS = 2000, 400, 12
 MEAN_SERVICE_MS = 1000.0
 
-#: Quantile of Student's t with 11 degrees of freedom: 99 % two-sided.
+#: Two-sided 99 % quantile of Student's t with 11 degrees of freedom.
 STUDENT_T = 3.106
 
-#: The exponential distribution as so many equally likely durations.
+#: Number of equally likely durations that represent the exponential distribution.
 NUM_QUANTILES = 2000
 
 
 @cache
 def customer(service_ms: float) -> JobProfile:
-    """A job of one task."""
+    """Return a job of one task."""
     return job(stage(1, service_ms))
 
 
@@ -92,7 +92,7 @@ def mean_waits_ms(
 
 
 def assert_mean(values: Times, expected: float) -> None:
-    """Assert that the mean is in the confidence interval, which must be narrow."""
+    """Assert that the mean lies in the confidence interval, which must be narrow."""
     half_width = STUDENT_T * values.std(ddof=1) / math.sqrt(values.size)
     assert values.mean() == pytest.approx(expected, abs=half_width)
     assert half_width < 0.4 * expected
@@ -152,7 +152,7 @@ def test_littles_law_holds_in_every_episode(sequence: JobSequence) -> None:
             assert record.mean_jobs_in_system == pytest.approx(rate * record.mean_jct_ms, rel=1e-9)
 
 
-# One executor: what takes how long, and what comes after what.
+# One executor: durations and order of tasks.
 
 WAVES = {"first_ms": 20.0, "fresh_ms": 300.0}
 

@@ -1,4 +1,4 @@
-"""The metrics of a record, worked out by hand on small episodes."""
+"""Metrics of a record, computed by hand on small episodes."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def test_tasks_carry_their_job_stage_and_number_and_moves_end_after_the_delay() 
 def test_jobs_in_system_is_a_step_function_of_time() -> None:
     steps = record().jobs_in_system()
     assert steps.to_dict() == {10.0: 1, 40.0: 2, 200.0: 1, 290.0: 0}
-    # Arrivals and completions at one time make one step.
+    # Arrivals and completions at the same time make one step.
     together = record(sequence=JobSequence((CHAIN, SINGLE), np.array([10.0, 200.0])))
     assert together.jobs_in_system().to_dict() == {10.0: 1, 200.0: 1, 290.0: 0}
 

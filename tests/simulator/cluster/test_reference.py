@@ -1,4 +1,4 @@
-"""The compiled engine equals the reference, event by event."""
+"""The compiled engine agrees with the reference, event by event."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ anywhere = st.one_of(clusters(), clusters(max_time=True), clusters(errors=True))
 
 
 def compare(config: ClusterConfig, sequence: JobSequence, seed: int, idle: float) -> None:
-    """Compare episodes with four series of decisions, since drawing jobs takes much longer than running them."""
+    """Compare episodes with four series of decisions, as drawing jobs takes much longer than running them."""
     for number in range(4):
         driver = Driver(config, sequence, seed + number, idle, make=Both)
         run(driver)
@@ -57,7 +57,7 @@ def test_both_engines_agree_event_by_event(
 
 
 class AskedAlways(Fair):
-    """Decides as its base, without declaring that executors stay with their job."""
+    """Decides like its base class, without declaring that executors stay with their job."""
 
     keeps_executors = False
 
@@ -85,7 +85,7 @@ def test_schedulers_that_keep_executors_need_not_be_asked(
 
 @pytest.mark.parametrize("semantics", [PAPER, DECIMA_SIM])
 def test_executors_that_stay_are_settled_without_asking(semantics: Semantics) -> None:
-    """Wide stages after narrow ones: most executors wait in their job, event after event."""
+    """Wide stages follow narrow ones: most executors wait in their job, event after event."""
     config = ClusterConfig(
         executor_classes=(ExecutorClass(15, memory=0.5), ExecutorClass(25)), semantics=semantics
     )
@@ -136,7 +136,7 @@ def test_both_engines_agree_on_a_larger_cluster(semantics: Semantics) -> None:
 
 
 def test_simultaneous_events_happen_in_the_order_in_which_they_were_caused() -> None:
-    """At 15 ms executors 0 and 2 leave, and between them 1 starts a task; at 20 ms all three arrive or finish."""
+    """At 15 ms executors 0 and 2 depart, and between them 1 starts a task; at 20 ms all three arrive or finish."""
     first, second = chain(stage(4, 10.0), stage(1, 5.0)), job(stage(9, 10.0), stage(9, 10.0))
     both = Both(ClusterConfig(4, moving_delay_ms=5.0, semantics=DECIMA_SIM), jobs(first, second))
     both.commit(0, 0, 4)
@@ -170,7 +170,7 @@ def test_the_reference_replays_the_recorded_episodes(shared: Callable[[str], Pat
     ],
 )
 def test_a_difference_is_noticed(kind: str, field: str, place: int) -> None:
-    """A counter of the compiled state is changed directly."""
+    """The test changes a counter of the compiled state directly."""
     config, sequence = ClusterConfig(2), jobs(chain(stage(2, 10.0), stage(2, 10.0)))
     finish(Both(config, sequence))
     both = Both(config, sequence)

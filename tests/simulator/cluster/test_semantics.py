@@ -1,4 +1,4 @@
-"""Each difference between the paper and the published simulator, one switch at a time, worked out by hand."""
+"""Differences between the paper and the published simulator, one switch at a time, computed by hand."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_the_paper_has_all_switches_on_and_the_published_simulator_all_off() -> 
 
 
 def one_by_one(observation: Observation) -> Decision | None:
-    """Give one executor to each stage that can start at once, none to stages whose parents still run."""
+    """Give one executor to each stage that can start at once, and none to stages whose parents still run."""
     ready = np.flatnonzero(observation.schedulable & (observation.ready_rank >= 0))
     if not ready.size:
         return None
@@ -51,7 +51,7 @@ def one_by_one(observation: Observation) -> Decision | None:
 
 @pytest.mark.parametrize(("semantics", "on"), with_and_without("offer_idle_executors"))
 def test_executors_in_the_common_pool_are_offered_when_a_stage_opens(semantics: Semantics, on: bool) -> None:
-    """The second executor has nothing to do at 0; four tasks open at 11 s."""
+    """The second executor has no work at 0; four tasks open at 11 s."""
     profile = chain(stage(1, 10_000.0), stage(4, 10_000.0))
     config = ClusterConfig(num_executors=2, moving_delay_ms=1000.0, semantics=semantics)
     record, _ = finish(Cluster(config, jobs(profile)), one_by_one)
@@ -70,14 +70,14 @@ def test_executors_in_the_common_pool_are_offered_when_a_stage_opens(semantics: 
         assert runs(record) == [first, *later]
 
 
-#: One executor needs 5 s, two at once 5 s and 9 s.
+#: One executor needs 5 s; two executors at once need 5 s and 9 s.
 UNEVEN = TaskDurations.from_tables({1: [5000.0], 2: [9000.0]}, {}, {})
 
 Offer = tuple[float, list[int], int, tuple[int | None, int | None]]
 
 
 def asked_before(cluster: Cluster, end_ms: float) -> list[Offer]:
-    """Idle from now on; return (time, acting executors, number offered, source) of all offers."""
+    """Leave all executors idle from now on; return (time, acting executors, number offered, source) of all offers."""
     offers = []
     while not cluster.done and cluster.clock.now < end_ms:
         offers.append((cluster.clock.now, cluster.acting, cluster.offered, cluster.source))
@@ -89,7 +89,7 @@ def asked_before(cluster: Cluster, end_ms: float) -> list[Offer]:
 def test_executors_in_the_common_pool_are_offered_whenever_any_becomes_idle(
     semantics: Semantics, on: bool
 ) -> None:
-    """Executor 2 is done with job 1 at 2 s, executor 0 becomes idle at 5 s; job 0's stage 1 may be chosen."""
+    """Executor 2 leaves job 1 at 2 s, executor 0 becomes idle at 5 s; stage 1 of job 0 can be chosen."""
     config = ClusterConfig(num_executors=3, moving_delay_ms=0.0, warmup_delay_ms=0.0, semantics=semantics)
     first = chain(StageProfile(2, UNEVEN), stage(3, 100.0))
     cluster = Cluster(config, jobs(first, job(stage(1, 2000.0))))
@@ -134,7 +134,7 @@ def test_an_executor_that_waited_in_its_job_is_warm(semantics: Semantics, on: bo
 
 @pytest.mark.parametrize(("semantics", "on"), with_and_without("waiting_keeps_jvm"))
 def test_an_executor_that_arrived_early_and_never_worked_is_cold(semantics: Semantics, on: bool) -> None:
-    """Executor 1 is sent to stage 1 ahead of time and waits there: no JVM has run yet."""
+    """Executor 1 is sent to stage 1 ahead of time and waits there: its JVM has not run a task yet."""
     waves = {"first_ms": 50.0, "fresh_ms": 100.0}
     config = ClusterConfig(num_executors=2, moving_delay_ms=0.0, semantics=semantics)
     record, _ = finish(Cluster(config, jobs(chain(stage(1, 10.0, **waves), stage(2, 10.0, **waves)))))
@@ -144,7 +144,7 @@ def test_an_executor_that_arrived_early_and_never_worked_is_cold(semantics: Sema
 
 @pytest.mark.parametrize("on", [True, False])
 def test_an_executor_too_small_for_what_is_left_of_its_job_is_free(on: bool) -> None:
-    """The small one finishes the first stage at 110 ms; the second stage needs the large one only."""
+    """The small executor finishes the first stage at 110 ms; the second stage only needs the large one."""
     profile = chain(stage(1, 10.0, memory=0.5), stage(1, 1000.0, memory=1.0))
     classes = (ExecutorClass(1, memory=0.5), ExecutorClass(1, memory=1.0))
     semantics = replace(PAPER, release_misfits=on)
@@ -174,7 +174,7 @@ def test_executors_are_sent_ahead_to_stages_that_are_not_ready_or_not(semantics:
 
 @pytest.mark.parametrize("on", [True, False])
 def test_executors_that_could_only_wait_are_not_offered(on: bool) -> None:
-    """Executor 2 is done with job 1 at 500 ms, when the remaining two stages of job 0 are not ready."""
+    """Executor 2 leaves job 1 at 500 ms, when the remaining two stages of job 0 are not ready."""
     fan = job(*(stage(1, 1000.0) for _ in range(3)), edges=[(0, 1), (0, 2)])
     semantics = replace(PAPER, ready_stages_only=on)
     config = ClusterConfig(num_executors=3, moving_delay_ms=0.0, semantics=semantics)
@@ -222,7 +222,7 @@ def test_a_job_that_ends_before_the_second_decision_is_rewarded(semantics: Seman
 
 @pytest.mark.parametrize(("semantics", "on"), with_and_without("reward_short_jobs"))
 def test_the_reward_of_a_job_that_arrives_and_ends_within_a_step(semantics: Semantics, on: bool) -> None:
-    """The job is present for 20 ms of the step from 100 to 200 ms; another job for all of it."""
+    """The job is in the system for 20 ms of the step from 100 to 200 ms; another job for the whole step."""
     meter = RewardMeter(
         ClusterConfig(semantics=semantics, reward_scale_ms=1.0),
         jobs(job(stage(1, 10)), job(stage(1, 10)), at=[40, 150]),
@@ -241,9 +241,9 @@ def test_the_reward_of_a_job_that_arrives_and_ends_within_a_step(semantics: Sema
 def test_the_head_job_goes_before_the_job_whose_executors_are_offered(semantics: Semantics, on: bool) -> None:
     """Executor 1 waits in job 0 for its second stage. At 5 s executor 2 opens the second stage of job 1.
 
-    As far as is known, the head job could use it, and gets it. Then executor 1 is superfluous: it takes executor 2's
-    place if free executors are offered, else executor 2 returns at 10 s. The published simulator's FIFO keeps
-    executors in their job.
+    By the observation, the head job could use executor 2, and gets it. Then executor 1 is superfluous: it takes
+    executor 2's place if free executors are offered, else executor 2 returns at 10 s. The published simulator's FIFO
+    keeps executors in their job.
     """
     config = ClusterConfig(num_executors=3, moving_delay_ms=0.0, semantics=semantics)
     sequence = jobs(chain(stage(1, 10_000.0), stage(1, 1000.0)), chain(stage(1, 5000.0), stage(1, 5000.0)))

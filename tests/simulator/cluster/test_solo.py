@@ -1,4 +1,4 @@
-"""A job alone: slowdown and work against simulated runs."""
+"""Time of a job alone: slowdown and work compared with simulated runs."""
 
 from __future__ import annotations
 
@@ -46,13 +46,13 @@ SHARED = Path(os.environ.get("DECIMA_SHARED", Path(__file__).parents[4] / "share
 
 
 class Limited:
-    """Runs the only job with a limit, which it exceeds only if the cluster would stall for ever."""
+    """Runs the only job with a limit, which the job only exceeds if the cluster would stall."""
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
 
     def reset(self, config: ClusterConfig) -> None:
-        """Nothing to reset."""
+        """Keep no state."""
 
     def decide(self, observation: Observation) -> Decision | None:
         """Give all executors within the limit to the next stage."""
@@ -120,7 +120,7 @@ def test_slowdown_is_1_for_every_job_alone_under_its_best_limit(source: str, exe
 
 
 def test_what_a_job_needs_alone_counts_the_delays() -> None:
-    """Eight tasks of a second each: two executors if moves and fresh JVMs are expensive, else all."""
+    """Eight tasks of a second each: two executors are best if moves and fresh JVMs are expensive, else all."""
     short, long = job(stage(8, 10, fresh_ms=900, first_ms=900)), job(stage(8, 1000))
     assert time_alone(long, ClusterConfig(8)) == (8, 3000.0)
     assert time_alone(short, ClusterConfig(8)) == (8, 2900.0)
@@ -145,7 +145,7 @@ def test_many_stages_and_many_tasks_cost_little() -> None:
     assert time_alone(wide, ClusterConfig(50)).mean_ms == pytest.approx(2000 + 150_000, rel=0.01)
 
 
-#: These take a minute each, most of it to compile or to plan.
+#: Cases that take a minute each, mostly for compiling or planning.
 COSTLY = ("lookahead", "graphene")
 
 
@@ -206,7 +206,7 @@ def test_work_and_slowdown_do_not_depend_on_how_often_values_are_typed(executors
 
 
 def test_schedulers_see_the_means_of_the_cluster_unless_the_profile_gives_them() -> None:
-    """On both engines, in rows and profiles; a given mean stays, and so does the profile."""
+    """On both engines, in rows and profiles; a given mean is kept, and so is the profile."""
     profile, given_ms = job(typed(40)), embedded_tpch()[0]
     assert known_profile(given_ms, ClusterConfig(10)) is given_ms
     seen = []

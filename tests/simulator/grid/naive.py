@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from simulator.grid import GridConfig
 
-#: A job written out: enter, duration, demand of each resource.
+#: A job as a tuple: step in which it enters, duration, demand of each resource.
 Written = tuple[int, int, tuple[int, ...]]
 
 
@@ -29,7 +29,7 @@ class NaiveJob:
 
 @dataclass
 class Naive:
-    """An episode of the jobs, ordered by arrival, in ``steps`` steps."""
+    """One episode of jobs, ordered by arrival, in ``steps`` steps."""
 
     config: GridConfig
     written: Sequence[Written]
@@ -38,7 +38,7 @@ class Naive:
     since_arrival: int = 0
     done: bool = False
     running: list[NaiveJob] = field(default_factory=list)
-    """In order of booking."""
+    """Running jobs in order of booking."""
     backlog: list[NaiveJob] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -99,7 +99,7 @@ class Naive:
         else:
             for job in self.running:
                 if job.finish <= self.clock:
-                    self.running.remove(job)  # as the public code does
+                    self.running.remove(job)  # like the public code
         self.since_arrival = min(10, self.since_arrival + 1)
         self.done = self._is_over()
         if not self.done:
@@ -167,7 +167,7 @@ class Naive:
         return cells
 
     def _cluster(self, row: int, machine: int, resource: int) -> list[float]:
-        """Return the units by job; rows fill up only, so jobs are side by side in order of booking."""
+        """Return the units by job; as rows only fill up, jobs are side by side in order of booking."""
         time = self.clock + row
         cells: list[float] = []
         for job in self.running:

@@ -19,16 +19,14 @@ MANY = settings(cluster_strategies.MANY, max_examples=200)
 
 
 def semantics() -> st.SearchStrategy[GridSemantics]:
-    """The paper's, the public code's, or any mixture of the switches."""
+    """Draw the paper's semantics, the public code's, or any mixture of the switches."""
     switches = {switch.name: st.booleans() for switch in fields(GridSemantics)}
     return st.one_of(st.just(PAPER), st.just(DEEPRM), st.builds(GridSemantics, **switches))
 
 
 @st.composite
 def grids(draw: st.DrawFn, *, whole: bool = False) -> GridConfig:
-    """Draw small grids of all kinds; ``whole``: in the paper's semantics, without weights, until all jobs are
-    finished.
-    """
+    """Draw small grids of all kinds; ``whole``: paper's semantics, no weights, until all jobs are finished."""
     units = draw(st.integers(1, 6))
     config = GridConfig(
         num_resources=draw(st.integers(1, 3)),
@@ -71,7 +69,7 @@ def job_sets(config: GridConfig, steps: int) -> st.SearchStrategy[list[list[Writ
     return st.lists(jobs_for(config, steps, min_size=0), min_size=1, max_size=3).filter(any)
 
 
-#: Gives an action for each episode of a grid.
+#: Functions that give an action for each episode of a grid.
 Choose = Callable[[Grid], NDArray[np.int64]]
 
 

@@ -1,4 +1,4 @@
-"""The Gymnasium environment: its interface, and consistency with the grid."""
+"""Gymnasium environment of the grid: its interface, and consistency with the grid."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from workloads.grid_jobs import JobSets
 
 
 def environment(*jobs: Written, steps: int = 10, **changes: Any) -> GridEnv:
-    """Return the small grid, with changes, with the same jobs for any seed."""
+    """Return the environment of a small grid with the same jobs for any seed; options are changes."""
     return GridEnv(lambda seed: JobSets.of([jobs], steps), GridConfig(**SMALL | changes))
 
 
 def do(env: GridEnv, *actions: int) -> tuple[NDArray[Any], float, bool, bool, dict[str, Any]]:
-    """Return the last step of some actions."""
+    """Return the result of the last of some actions."""
     for action in actions:
         step = env.step(np.int64(action % env.config.num_actions))
     return step

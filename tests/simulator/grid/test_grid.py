@@ -1,4 +1,4 @@
-"""Many episodes at once: masks, independence, reset, and refused arguments."""
+"""Many episodes at once: masks, independence, reset, and invalid arguments."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def played(grid: Grid, choose: Choose, most: int = 60) -> list[NDArray[np.int64]
 def test_masks_say_which_actions_book_a_job_and_which_of_them_at_once(
     data: st.DataObject, config: GridConfig, steps: int, num_actions: int, seed: int
 ) -> None:
-    """All actions are tried, each in its own episode in the same state."""
+    """All actions are tried, each in its own episode with the same state."""
     grid = Grid(
         config, JobSets.of([data.draw(jobs_for(config, steps, min_size=3))] * config.num_actions, steps)
     )

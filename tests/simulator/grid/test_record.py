@@ -1,4 +1,4 @@
-"""Records of episodes, and that rewards add up to their metrics."""
+"""Records of grid episodes; rewards add up to their metrics."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ NONE = float("nan")
 
 
 def test_the_times_of_jobs_and_none_for_those_never_booked() -> None:
-    """One unit: a job of two steps, then one of three, and a third that is never booked."""
+    """One unit: a job of two steps, then a job of three, and a third job that is never booked."""
     grid = small((0, 2, (1,)), (0, 3, (1,)), (1, 1, (1,)), units=1, slot_width=1, horizon=6, max_steps=3)
     act(grid, 0, 1, VOID, VOID, VOID, VOID)
     record = grid.record()

@@ -1,4 +1,4 @@
-"""Effects of actions: the compiled rules against plain ones, and by hand."""
+"""Effects of actions: the compiled rules compared with plain ones, and computed by hand."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def test_whatever_is_done_everything_is_as_in_the_plain_rules(
 
 
 def test_a_job_is_booked_from_the_first_step_on_at_which_it_fits_until_its_end() -> None:
-    # The second fits beside the first only once that is finished; its gap of one step before is too short.
+    # The second job fits beside the first only once that is finished; the gap of one step before is too short.
     grid = small((0, 2, (2,)), (0, 2, (2,)), (0, 1, (1,)))
     assert act(grid, 0, 1, 2) == [0, 0, 0]
     assert grid.outcomes.tolist() == [BOOKED]

@@ -1,4 +1,4 @@
-"""Recordings, and ways to damage them, for tests of all kinds of recordings."""
+"""Recordings, and ways to damage them, for tests of all formats of recordings."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Recording = dict[str, Any]
 Shared = Callable[[str], Path]
 Damage = Callable[[Recording], object]
 
-#: Where a number is in a recording.
+#: Path of a number in a recording.
 Place = tuple[str | int, ...]
 
 
@@ -56,7 +56,7 @@ def damaged(episode: Recording, damage: Damage) -> Recording:
 
 
 def write(path: Path, content: Recording) -> Path:
-    text = json.dumps(content, default=int).encode()  # without the compiler, some are NumPy's integers
+    text = json.dumps(content, default=int).encode()  # without the compiler, some integers are NumPy's
     path.write_bytes(gzip.compress(text) if path.suffix == ".gz" else text)
     return path
 
@@ -82,14 +82,14 @@ def numbers(value: Any, place: Place = (), aside: frozenset[str] = frozenset()) 
 
 
 def last_of_each_kind(places: list[Place]) -> list[Place]:
-    """Return one path of each kind; paths that differ only in list indices are of one kind."""
+    """Return one path of each kind; paths of one kind differ only in list indices."""
     kinds = {tuple(part for part in place if isinstance(part, str)): place for place in places}
     assert len(kinds) > 10
     return list(kinds.values())
 
 
 def unnoticed(good: Recording, places: list[Place], path: Path) -> list[Place]:
-    """Return the numbers whose increase by one causes no difference."""
+    """Return the paths of numbers whose increase by one causes no difference."""
     found = []
     for place in places:
         line = first_difference_in(write(path, damaged(good, at_place(place, lambda value: value + 1))))
@@ -99,7 +99,7 @@ def unnoticed(good: Recording, places: list[Place], path: Path) -> list[Place]:
 
 
 def malformed(good: Recording, *optional: str) -> dict[str, tuple[bytes, str]]:
-    """Return name of a file -> its bytes and the expected message; for any recording with required keys."""
+    """Return contents and expected message by file name, for any recording with required keys."""
     text = json.dumps(good).encode()
     packed = gzip.compress(text)
     required = {key: json.dumps(damaged(good, without(key))).encode() for key in good if key not in optional}

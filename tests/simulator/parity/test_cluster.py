@@ -35,11 +35,11 @@ def features(
     jobs: dict[int, tuple[int, int]],
     stages: dict[tuple[int, int], tuple[int, str]],
 ) -> Recording:
-    """Return observation and outputs of the published agent.
+    """Return inputs and outputs of the published agent.
 
     Args:
-        offered: number of executors.
-        source: job that held them.
+        offered: number of offered executors.
+        source: job whose executors are offered.
         jobs: number of executors and smallest limit of each live job.
         stages: remaining tasks of each stage, and whether it is valid ("v") and unfinished ("u").
     """
@@ -181,7 +181,7 @@ def test_durations_show_in_what_happens_too(tmp_path: Path, stage: int, wave: st
     assert refused(write(tmp_path / "damaged.json", episode)) == message
 
 
-#: Name -> (damage, what is said about it); a test below has each single number.
+#: Damage and expected message by name; a test below changes each single number.
 DAMAGES: dict[str, tuple[Damage, str]] = {
     # Decision points.
     "time": (at("decisions.1.time_ms", 41), "decision 1 at 41 ms: the time in ms is 40.0, recorded 41.0"),
@@ -222,7 +222,7 @@ DAMAGES: dict[str, tuple[Damage, str]] = {
         "decision 1 at 0 ms: the time",
     ),
     "swapped decisions": (swap("decisions", 1, 2), "decision 1 .* executors offered is 2, recorded 1"),
-    # What the agent saw.
+    # Inputs of the agent.
     "live jobs": (at("decisions.1.features.jobs", [0]), "decision 1 .* live jobs"),
     "order of live jobs": (at("decisions.1.features.jobs", [1, 0]), "decision 1 .* live jobs"),
     "order": (at("decisions.0.features.node_order", [[0, 1], [0, 0]]), "decision 0 .* the order of stages"),
@@ -238,7 +238,7 @@ DAMAGES: dict[str, tuple[Damage, str]] = {
     "dropped event": (lambda e: e["events"].pop(2), "events"),
     "extra event": (lambda e: e["events"].append([57, "executor", 0]), "events"),
     "order of events": (swap("events", 2, 5), "events: they are not in order of time"),
-    # What was run.
+    # Task runs and events.
     "fresh duration": (at("jobs.0.stages.0.fresh_ms", 31), "decision 0 .* input of the stages"),
     "first-wave duration": (at("jobs.0.stages.1.first_ms", 5), "decision 0 .* input of the stages"),
     "duration of the rest": (at("jobs.0.stages.0.rest_ms", 9), "decision 0 .* input of the stages"),
@@ -250,8 +250,8 @@ DAMAGES: dict[str, tuple[Damage, str]] = {
 }
 
 
-#: Not replayed: how the recording was made, and message paths, which follow from the DAG. What is asked for may be
-#: clipped; whether the duration of a wave, an arrival or a number of tasks matters depends on the episode.
+#: Numbers that need not matter: how the recording was made, and message paths, which follow from the DAG; requested
+#: executors, which may be clipped; in some episodes the duration of a wave, an arrival or a number of tasks.
 ASIDE = frozenset({"stats", "generator_seed", "p_null", "msg_paths", "num_executors"})
 ASIDE |= {"fresh_ms", "first_ms", "rest_ms", "arrival_ms", "num_tasks"}
 
@@ -271,7 +271,7 @@ def test_every_kind_of_number_of_a_real_episode_counts(shared: Shared, tmp_path:
 
 GOOD = gzip.compress(json.dumps(recording()).encode())
 
-#: Name of the file -> (its bytes, what is said about it).
+#: Contents and expected message by file name.
 MALFORMED: dict[str, tuple[bytes, str]] = {
     **malformed(recording(), "tasks", "events"),
     "checksum.json.gz": (GOOD[:-8] + b"\0" * 8, "cannot be read: CRC check failed"),
@@ -282,7 +282,7 @@ MALFORMED: dict[str, tuple[bytes, str]] = {
     "nested.json": (b"[" * 100_000, "Invalid JSON"),
 }
 
-#: What is impossible -> (damage, what is said about it).
+#: Damage and expected message by name, for episodes that cannot be simulated.
 IMPOSSIBLE: dict[str, tuple[Damage, str]] = {
     "format": (at("format", 2), "format: Input should be 1"),
     "type": (at("decisions.0.time_ms", "noon"), "decisions.0.time_ms: Input should be a valid number"),

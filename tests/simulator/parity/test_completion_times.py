@@ -1,4 +1,4 @@
-"""Completion times on the published TPC-H profiles, against the published simulator and the paper."""
+"""Completion times on the published TPC-H profiles, compared with the published simulator and the paper."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ pytestmark = pytest.mark.skipif(
 
 Shared = Callable[[str], Path]
 
-#: The published simulator's names of what we have too.
+#: The published simulator's names of schedulers that this project also has.
 AGENTS: dict[str, type[Scheduler]] = {"dynamic_partition": Fair, "spark_fifo": Fifo}
 
 
 @pytest.fixture(scope="module")
 def profile(shared: Shared) -> Callable[[str, int], JobProfile]:
-    """``profile("10g", 7)``, read once."""
+    """Return a profile such as ``profile("10g", 7)``; it is read once."""
     known: dict[tuple[str, int], JobProfile] = {}
 
     def read(size: str, query: int) -> JobProfile:
@@ -47,7 +47,7 @@ def reference(shared: Shared, name: str) -> Any:
 def test_single_jobs_take_as_long_as_in_the_published_simulator(
     shared: Shared, profile: Callable[[str, int], JobProfile]
 ) -> None:
-    """Each query and size alone on 10 executors: within 2 %, or 3 standard errors, for at least 150 of 154."""
+    """Each query and size alone on 10 executors is within 2 %, or 3 standard errors, for at least 150 of 154."""
     recorded = reference(shared, "single_jobs_10_executors")
     config = ClusterConfig(num_executors=10, semantics=DECIMA_SIM)
     assert len(recorded["jobs"]) == 154
@@ -89,13 +89,13 @@ def average_jct_s(
 def test_jobs_take_as_long_as_in_the_published_simulator(
     shared: Shared, profile: Callable[[str, int], JobProfile], name: str, repeats: int, place: int, agent: str
 ) -> None:
-    """In streams medians, since executors forgotten in the common pool sometimes delay one job a lot."""
+    """Compares medians for streams, as executors left in the common pool sometimes delay one job a lot."""
     experiment = reference(shared, name)["seeds"][place]
     ours = average_jct_s(experiment["jobs"], profile, AGENTS[agent](), repeats)
     theirs = experiment["agents"][agent]["avg_jct_s"]
     middle = np.median if "stream" in name else np.mean
     assert middle(ours) == pytest.approx(middle(theirs), rel=0.015)
-    if "batch" in name:  # luck plays as large a part as it does there
+    if "batch" in name:  # task noise has as large an effect as in the published simulator
         assert 0.3 < np.std(ours, ddof=1) / np.std(theirs, ddof=1) < 3
 
 

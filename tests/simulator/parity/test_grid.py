@@ -32,7 +32,7 @@ from tests.simulator.parity.damage import (
     write,
 )
 
-#: Enter, duration, demand. The first one is never seen, the fifth is dropped.
+#: Enter, duration, demand. The first job never enters, the fifth is dropped.
 JOBS: list[Written] = [(0, 1, (1, 1)), (1, 2, (2, 1)), (1, 1, (2, 0))]
 JOBS += [(1, 2, (1, 1)), (1, 4, (1, 1)), (3, 4, (2, 2))]
 ACTIONS = [2, 0, 0, 1, 1, 2, 0, 0, 2, 2, 2, 2]
@@ -40,7 +40,7 @@ ACTIONS = [2, 0, 0, 1, 1, 2, 0, 0, 2, 2, 2, 2]
 
 @lru_cache
 def hashes() -> list[dict[str, str]]:
-    """Return hashes of the pictures by the plain rules: the first one, and that after each action."""
+    """Return hashes of the pictures by the plain rules: the first picture, and the picture after each action."""
     sizes = {"units": 3, "visible_jobs": 2, "slot_width": 2, "horizon": 5, "backlog": 1}
     config = GridConfig(**sizes, picture="coloured", arrival_column=True, semantics=DEEPRM)
     naive = Naive(config, JOBS, 4)
@@ -137,9 +137,9 @@ def test_recordings_without_pictures_are_replayed_too(tmp_path: Path, change: Da
 LAST = "the replay is over, the recording goes on"
 LENGTHS = ("rewards", "clock_after", "running_list_after", "slots_filled_after", "backlog_after")
 
-#: Name -> (damage, what is said about it).
+#: Damage and expected message by name.
 DAMAGES: dict[str, tuple[Damage, str]] = {
-    # What happened.
+    # Actions and states.
     "action": (at("actions.6", 2), "action 6: the outcome: V, recorded F"),
     "other action": (at("actions.2", 1), "action 2: .*"),
     "no action": (at("actions.3", 3), "action 3: there is no action 3"),
@@ -182,7 +182,7 @@ DAMAGES: dict[str, tuple[Damage, str]] = {
         r".* \(3, 3, 4, 2, 2, 4, 8\), recorded \(3, 3, 4, 2, 2, -1, -1\)",
     ),
     "swapped jobs": (swap("jobs_out", 0, 1), r".*: \(0, .*\), recorded \(1, .*"),
-    # What was run.
+    # Jobs.
     "dropped arrival": (lambda e: e["jobs_in"].pop(1), "action 0: .*"),
     "end": (at("params.end", "no_new_job"), f"action 7: {LAST}"),
     "cut": (at("params.episode_max_length", 6), f"action 11: {LAST}"),
@@ -195,7 +195,7 @@ def test_damage_is_noticed_where_it_is(tmp_path: Path, damage: Damage, message: 
     assert re.fullmatch(message, line), line
 
 
-#: Need not show: jobs that are never seen, how long jobs might enter, and when an episode would be cut.
+#: Numbers that need not matter: of jobs that never enter, how long jobs may enter, and when an episode is truncated.
 UNSEEN = {("jobs_in", 0), ("jobs_in", 4), ("params", "simu_len"), ("params", "episode_max_length")}
 
 
@@ -205,7 +205,7 @@ def test_every_single_number_of_an_episode_counts(tmp_path: Path) -> None:
     assert unnoticed(recording(), places, tmp_path / "damaged.json") == []
 
 
-#: What follows from the rest, and what need not show in an episode.
+#: Numbers that follow from others, or need not matter in an episode.
 ASIDE = frozenset({"return", "n_actions", "params"})
 
 
@@ -216,18 +216,18 @@ def test_every_kind_of_number_of_a_real_episode_counts(shared: Shared, tmp_path:
     assert unnoticed(good, places, tmp_path / "damaged.json") == []
 
 
-#: Name of the file -> (its bytes, what is said about it).
+#: Contents and expected message by file name.
 MALFORMED: dict[str, tuple[bytes, str]] = {
     **malformed(recording(), "name", "obs_hashes", "jobs_in"),
     "only-jobs.json": (b'{"jobs_in": []}', "params: Field required"),
-    # So it is taken for an episode of the other kind.
+    # It is taken for a recording of a cluster.
     "without-jobs_in.json": (
         json.dumps(damaged(recording(), without("jobs_in"))).encode(),
         "format: Field required",
     ),
 }
 
-#: What is impossible -> (damage, what is said about it).
+#: Damage and expected message by name, for episodes that cannot be simulated.
 IMPOSSIBLE: dict[str, tuple[Damage, str]] = {
     "action": (at("actions.0", -1), "actions.0: Input should be greater than or equal to 0"),
     "word": (at("rewards.0", "much"), "rewards.0: Input should be a valid number"),

@@ -1,4 +1,4 @@
-"""Alibaba's trace of 2018: parsing of names, dropped jobs, refused files, and memory."""
+"""Alibaba's trace of 2018: parsing of names, dropped jobs, rejected files, and memory."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def refused(folder: Path, *rows: str, name: str = "batch_task.csv") -> str:
     return refusal(read_alibaba, WorkloadError, write(folder, *rows, name=name))
 
 
-# What jobs are
+# Jobs of the table
 
 
 @pytest.mark.parametrize("name", ["batch_task.csv", "batch_task.csv.gz"])
@@ -155,13 +155,13 @@ def test_a_piece_of_a_number_is_no_parent(tmp_path: Path) -> None:
     assert read(tmp_path, *others, row(f"{name}_2")).about["task names cut at 50 characters"] == 1
     assert read(tmp_path, *others, row(f"{name[:-1]}_2")).about["task names cut at 50 characters"] == 0
     ascending = f"J9_{'_'.join(map(str, range(100, 111)))}_25"
-    assert len(ascending) == 49  # so its last parent stays
+    assert len(ascending) == 49  # so its last parent is kept
     (job,) = read(
         tmp_path, *(row(f"M{number}") for number in (*range(100, 111), 25)), row(ascending)
     ).profiles
     assert ("M25", ascending) in edges(job)
     ascending = f"J9_{'_'.join(map(str, range(100, 112)))}"
-    assert len(ascending) == 50  # and its last parent need not be cut: it stays
+    assert len(ascending) == 50  # and its last parent may be complete: it is kept
     (job,) = read(tmp_path, *(row(f"M{number}") for number in range(100, 112)), row(ascending)).profiles
     assert ("M111", ascending) in edges(job)
 
@@ -193,7 +193,7 @@ def test_any_dag_is_read_from_names(
         assert sorted(stage.name for stage in job.stages) == sorted(names.values())
 
 
-# What is dropped
+# Dropped jobs
 
 
 @pytest.mark.parametrize(
@@ -220,7 +220,7 @@ def test_any_dag_is_read_from_names(
 def test_jobs_that_cannot_be_run_again_are_dropped_and_counted(
     tmp_path: Path, rows: list[str], why: str
 ) -> None:
-    # Others before and behind it, whose tasks have the numbers that it lacks.
+    # Jobs before and after it have tasks with the numbers that it lacks.
     others = [row(f"M{number}", job) for number in (1, 2, 3) for job in ("a", "b")]
     workload = read(tmp_path, *others[:3], *rows, *others[3:])
     assert [job.name for job in workload.profiles] == ["a", "b"]
@@ -267,7 +267,7 @@ def test_nothing_is_dropped_of_tasks_without_a_number(tmp_path: Path) -> None:
     assert workload.about["dropped"] == {}
 
 
-# Columns, and what is refused
+# Columns, and rejected files
 
 
 def test_a_header_names_the_columns(tmp_path: Path) -> None:
@@ -340,7 +340,7 @@ HEADER = ",".join(COLUMNS)
         ([row(), row()[:20], row()], "line 2: expected 9 fields, got 5"),
         ([HEADER, row(), row() + ",1"], "line 3: expected 9 fields, got 10"),
         ([row(), "", row()], "line 2: expected 9 fields, got 1"),
-        # Two mistakes that make up for each other.
+        # Two mistakes that compensate each other.
         ([row(), row() + ",1", row()[:-4]], "line 2: expected 9 fields, got 10"),
         ([row(), row(start="soon")], "line 2: start_time: expected a number, got 'soon'"),
         ([HEADER, row(), row(memory="0.5.")], "line 3: plan_mem: expected a number, got '0.5.'"),
@@ -382,7 +382,7 @@ def test_whatever_is_no_table_is_refused_in_one_line(
 
 
 def test_the_sample_of_the_trace(shared: Shared) -> None:
-    """All cycles in it come from names that were cut."""
+    """All cycles in the sample come from names that were cut."""
     workload = read_alibaba(shared("traces/alibaba2018_dag_tasks/selected_DAGs.csv.gz"))
     assert workload.about["jobs in the table"] == 2120
     assert workload.about["dropped"] == {"an unfinished task": 42}

@@ -1,4 +1,4 @@
-"""Job logs in Standard Workload Format: reading, refused files, and jobs for a grid and a cluster."""
+"""Job logs in Standard Workload Format: reading, rejected files, and jobs for a grid and a cluster."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def line(
     group: Any = -1,
     queue: Any = -1,
 ) -> str:
-    """Return a job of 18 fields."""
+    """Return the line of a job, 18 fields."""
     known = (1, submit, 5, run, allocated, -1, used_memory, processors, 200, memory, status)
     fields = (*known, user, group, -1, queue, -1, -1, -1)
     return " ".join(str(each) for each in fields)
@@ -345,7 +345,7 @@ def test_impossible_logs(changes: dict[str, Any], message: str) -> None:
 
 
 def jobs_of(jobs: JobSets, row: int = 0) -> list[tuple[int, int, tuple[int, ...]]]:
-    """Return arrival step, duration and demand of one set's jobs."""
+    """Return arrival step, duration and demand of the jobs of one set."""
     count = jobs.num_jobs[row]
     demand = [tuple(each) for each in jobs.demand[row, :count].tolist()]
     return list(

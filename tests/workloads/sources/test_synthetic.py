@@ -87,7 +87,7 @@ def test_size_and_work(jobs: tuple[JobProfile, ...]) -> None:
     work_s = np.sort([job.work_ms / 1000 for job in jobs])[::-1]
     assert 1000 < work_s.mean() < 1500
     assert work_s[: len(work_s) * 23 // 100].sum() > 0.6 * work_s.sum()
-    # The default jobs are few: chance must not have made them unlike the rest.
+    # The default jobs are few: they must not differ from the rest by chance.
     assert np.mean([job.work_ms / 1000 for job in synthetic_profiles()]) == pytest.approx(1200, rel=0.1)
 
 
@@ -104,7 +104,7 @@ def test_waves_and_levels(jobs: tuple[JobProfile, ...]) -> None:
             inflation.append(means[Wave.REST] / means[Wave.REST, 0])
     at_most = np.quantile(inflation, [0.1, 0.9], axis=0)[:, -1]
     assert 1.2 < at_most[0] < at_most[1] - 0.5
-    # Twice the executors do less than twice the work, the less so the more there are.
+    # Twice the executors do less than twice the work, and the gain falls with their number.
     speed_up = LEVELS / np.mean(inflation, axis=0)
     gain = np.diff(speed_up) / np.diff(LEVELS)
     assert (gain > 0).all()

@@ -101,7 +101,7 @@ def test_it_is_like_the_published_set(shared):
 
 @pytest.fixture(scope="session")
 def few_recordings(shared, tmp_path_factory) -> Path:
-    """The runs of three queries, as links in a folder."""
+    """Return a folder with links to the runs of three queries."""
     folder = tmp_path_factory.mktemp("recordings")
     (folder / "eventlogs").mkdir()
     for query in (1, 9, 22):

@@ -1,4 +1,4 @@
-"""The reader of the published TPC-H profiles: results and refused files."""
+"""The reader of the published TPC-H profiles: results and rejected files."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def write_pickle(directory: Path, pickled: bytes, header: bytes | None = None) -
 
 
 def refused(directory: Path) -> str:
-    """Return the one-line message with which the profile is refused, without the directory."""
+    """Return the one-line message with which the profile is rejected, without the directory."""
     with pytest.raises(WorkloadError) as caught:
         load_tpch_job(directory, "2g", 1)
     message = str(caught.value)
@@ -69,7 +69,7 @@ def refused(directory: Path) -> str:
     return message.removeprefix(str(directory / "2g") + "/")
 
 
-# What the published profiles say
+# Contents of the published profiles
 
 
 @pytest.fixture(scope="module")
@@ -78,7 +78,7 @@ def jobs(shared: Find) -> dict[str, Any]:
 
 
 def raw(directory: Path, size: str, query: int) -> dict[int, Tables]:
-    """Return the published file as NumPy reads it. It is trusted here only."""
+    """Return the published file as NumPy reads it. Only this test trusts the file."""
     file = directory / size / f"task_duration_{query}.npy"
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the pickle is of an older NumPy
@@ -193,7 +193,7 @@ def test_an_empty_first_wave_is_filled_from_below_and_counts_again(tmp_path: Pat
     assert read.durations.values.size == 4 + 1 + 1  # copies share their storage, level 2 is not drawn from
 
 
-# What is refused
+# Rejected files
 
 
 def test_missing_directory(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Workflows in WfFormat: jobs, arrivals, and refused files."""
+"""Workflows in WfFormat: jobs, arrivals, and rejected files."""
 
 from __future__ import annotations
 
@@ -24,9 +24,7 @@ def document(
     executed: str | None = None,
     **measured: Any,
 ) -> dict[str, Any]:
-    """Return a workflow. The words after a task are its parents; runtimes are 1 s; further measurements may be
-    added.
-    """
+    """Return a workflow; words after a task are its parents, runtimes are 1 s, measurements may be added."""
     children = {task: [other for other in parents if task in parents[other].split()] for task in parents}
     execution = {
         "makespanInSeconds": 1,
@@ -62,7 +60,7 @@ def read(folder: Path, content: object, **options: Any) -> JobProfile:
 
 
 def stages(job: JobProfile) -> list[tuple[str, int, tuple[str, ...]]]:
-    """Return names, numbers of tasks, names of parents."""
+    """Return names of stages, numbers of tasks, names of parents."""
     return [
         (stage.name, stage.num_tasks, tuple(job.stages[parent].name for parent in parents))
         for stage, parents in zip(job.stages, job.parents, strict=True)
@@ -101,7 +99,7 @@ def test_tasks_of_a_program_with_the_same_neighbours_are_a_stage(tmp_path: Path,
     [
         {"a_1": "", "a_2": "", "b_1": "a_1", "b_2": "a_2"},  # chains side by side
         {"a_1": "", "a_2": "", "b_1": "a_1 a_2", "b_2": "a_1"},
-        {"a_1": "", "b_2": ""},  # another program
+        {"a_1": "", "b_2": ""},  # different programs
         {"a_1": "", "a_2": "a_1"},
     ],
 )
@@ -171,7 +169,7 @@ def test_jobs_arrive_when_they_ran_or_were_written(
     arrival_s: list[float],
     names: str,
 ) -> None:
-    monkeypatch.setenv("TZ", "Asia/Tokyo")  # where it is read does not matter
+    monkeypatch.setenv("TZ", "Asia/Tokyo")  # the reader's time zone does not matter
     time.tzset()
     paths = []
     for second, (name, text) in enumerate(zip("abc", executed, strict=True)):
@@ -195,7 +193,7 @@ def test_jobs_without_times_arrive_at_once(tmp_path: Path) -> None:
     assert workload.about["arrivals"] == "all at once"
 
 
-# Refused
+# Rejected files
 
 
 def changed(change: Callable[[dict[str, Any]], object]) -> dict[str, Any]:

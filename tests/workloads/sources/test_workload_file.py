@@ -1,4 +1,4 @@
-"""Workload files: meaning, round trip, and refused files."""
+"""Workload files: meaning, round trip, and rejected files."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ TASK = TaskDurations.constant(1.0)
 
 
 def minimal(**changed: Any) -> dict[str, Any]:
-    """Return the smallest file, with top-level keys replaced; None removes one."""
+    """Return the smallest file, with replaced top-level keys; None removes a key."""
     file = {"format": "decima-workload", "version": 1, "profiles": {"etl": {"stages": [stage()]}}} | changed
     return {key: value for key, value in file.items() if value is not None}
 
@@ -67,7 +67,7 @@ def refused(path: Path) -> str:
 
 
 def documented(language: str) -> str:
-    """Return the example in the module's docstring in that language."""
+    """Return the example in the docstring of the module, in JSON or TOML."""
     blocks = (workloads.sources.workload_file.__doc__ or "").split("::\n\n")[1:]
     [text] = [
         block for block in blocks if block.lstrip().startswith({"json": "{", "toml": "format"}[language])
@@ -88,7 +88,7 @@ def assert_same(left: JobProfile, right: JobProfile) -> None:
         assert tables(one.durations) == tables(other.durations)
 
 
-# What a file means
+# Meaning of a file
 
 
 def test_the_documented_example(tmp_path: Path) -> None:
@@ -178,7 +178,7 @@ def test_the_moving_delay_is_the_measured_time_to_start(startup_ms: Any, delay_m
     assert Workload(profiles).measured_moving_delay_ms is None
 
 
-# There and back
+# Round trip
 
 
 @settings(max_examples=50)
@@ -298,7 +298,7 @@ def test_measured_errors_are_kept(tmp_path: Path) -> None:
         Workload(profiles, imperfections={"job_error": 1})  # type: ignore[arg-type]
 
 
-# What cannot be written
+# Workloads that cannot be written
 
 
 def test_a_failed_write_leaves_the_old_file_and_nothing_else(
@@ -397,7 +397,7 @@ def test_round_trip_of_attributes(
     assert again.tenants == again.sequence.tenants == tenants
 
 
-# What is refused
+# Rejected files
 
 
 @pytest.mark.parametrize(

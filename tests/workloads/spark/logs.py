@@ -1,4 +1,4 @@
-"""Writes small Spark event logs, event by event, for tests of the reader."""
+"""Builder of small Spark event logs, event by event, for tests of the reader."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def stage_info(
 
 
 class LogBuilder:
-    """Collects events; every method returns the builder, so that calls can be chained."""
+    """Collects events; each method returns the builder, so that calls can be chained."""
 
     def __init__(self, *, app: str = "app-1", name: str = "test", version: str = "3.5.1") -> None:
         self.events: list[dict[str, Any]] = []
@@ -103,7 +103,7 @@ class LogBuilder:
         metrics: dict[str, Any] | None = None,
         **info: Any,
     ) -> LogBuilder:
-        """Add one task attempt; ``end=None``: it never ended. ``info`` has Spark's names in lower case."""
+        """Add one task attempt; ``end=None``: it has no end. ``info`` has Spark's names in lower case."""
         task = {
             "Task ID": self._task_id,
             "Index": index,

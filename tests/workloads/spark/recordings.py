@@ -1,4 +1,4 @@
-"""Writes small event logs as the recorder does: one query per application, with the driver's measurements."""
+"""Writer of small event logs like the recorder's: one query per application, with the driver's measurements."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 from tests.workloads.spark.logs import LogBuilder, stage_info
 
-#: Of the query below on two executors, with the default durations.
+#: Measurements of the query below on two executors, with the default durations.
 WALL_MS = 580.0
 
 

@@ -40,9 +40,9 @@ class Stage:
 def make_run(
     model: SparkModel, stages: list[Stage], executors: int = 1, *, slower: float = 1.0, name: str = "q"
 ) -> SparkQuery:
-    """Return one run: every executor's first task of a stage is in the first wave, in the first stage fresh.
+    """Return one run: each executor's first task of a stage is in the first wave, in the first stage fresh.
 
-    These tasks read as much as the stage's do on average.
+    These tasks read the mean amount of their stage.
     """
     tables = [_tasks(model, place, stage, executors, slower) for place, stage in enumerate(stages)]
     return _query(stages, pd.concat(tables, ignore_index=True), name)

@@ -66,7 +66,7 @@ def slots_of_three(read, *runs: tuple[int, int]) -> list[int]:
 
 
 def test_a_task_takes_the_slot_that_became_free_last(read):
-    """So a slot that never worked comes last."""
+    """A slot that never worked comes last."""
     assert slots_of_three(read, (2000, 2100), (2100, 2200), (2200, 2300)) == [0, 0, 0]
     together = (2000, 2100), (2000, 2300), (2000, 2200)
     assert slots_of_three(read, *together, (2300, 2400), (2350, 2400), (2390, 2400)) == [0, 1, 2, 1, 2, 0]
@@ -141,7 +141,7 @@ def test_bytes_and_times_of_tasks(read):
 
 
 def two_job_query(kind: str) -> LogBuilder:
-    """Return job 0 with stages 0 -> 1, and job 1 that reads the shuffle of 0 (as the skipped 2) in 3, followed by 4."""
+    """Return job 0 with stages 0 -> 1, and job 1 in which stage 3 reads the shuffle of 0 (as the skipped 2), then 4."""
     log = LogBuilder().executor("0").sql(5, 1900, "count it")
     log.job(0, [stage_info(0, 2, rdd=3), stage_info(1, 1, (0,), rdd=8)], at=2000, sql=5)
     log.run(0, 2000, 2200, "ShuffleMapTask").run(1, 2210, 2300, kind).job_end(0, 2310)
@@ -159,7 +159,7 @@ def test_jobs_of_one_query_are_merged(read):
     assert query.dag.shuffle_edges.tolist() == [[0, 1], [2, 3]]
     assert query.dag.reused_edges.tolist() == [[0, 2]]
     assert query.dag.barrier_edges.tolist() == [[1, 2]]
-    assert query.edges.tolist() == [[0, 1], [1, 2], [2, 3]]  # 0 -> 2 is implied
+    assert query.edges.tolist() == [[0, 1], [1, 2], [2, 3]]  # 0 -> 2 is implied by a longer path
     assert (query.start_ms, query.submitted_ms, query.wall_ms, query.span_ms) == (1900, 2000, 800, 600)
     assert query.submission_lag_ms.tolist() == [0, 10, 100, 0]
 
@@ -283,9 +283,7 @@ def test_a_report_names_the_most_frequent_kinds_of_ignored_events():
 
 
 def test_executors_that_failed_to_start_were_never_there(read):
-    """Spark reports only their removal; they ran nothing. An executor that runs tasks existed, even without an
-    event.
-    """
+    """Spark only reports their removal; they ran no task. An executor that runs tasks exists without an event, too."""
     log = small_log().remove("7", 3000, "worker lost").remove("0", 3000, "worker lost")
     log.job(1, [stage_info(2, 1)], at=4000).run(2, 4000, 4100, executor="5").job_end(1, 4100)
     found = read(log)

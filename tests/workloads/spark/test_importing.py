@@ -1,4 +1,4 @@
-"""Event logs as a workload; differences between runs of a query, and failures of tasks and executors."""
+"""Event logs as a workload; variation between runs of a query, and failures of tasks and executors."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_the_tenant_of_a_query_is_its_pool_or_its_job_group(tmp_path, tenants, n
 
 @pytest.mark.parametrize("order", [(1, 3), (3, 1), (2, 3, 1)])
 def test_of_an_application_that_is_given_twice_the_fuller_log_counts(tmp_path, order):
-    """As when a log was copied during the run, and again at its end; in any order."""
+    """As if a log was copied during the run, and again at its end; in any order."""
     for number, queries in enumerate(order):
         log = LogBuilder(name="nightly").executor("0")
         for job in range(queries):
@@ -140,7 +140,7 @@ def test_a_log_without_queries(tmp_path):
 
 
 def jobs(*spans: tuple[int, int], host: str = "h", **names: str) -> LogBuilder:
-    """Return an application with jobs of one task in given intervals, one executor each."""
+    """Return an application whose jobs have one task in given intervals, and one executor each."""
     log = LogBuilder(**names)
     for job, (start, end) in enumerate(spans):
         log.executor(str(job), Host=host).sql(job, start, f"q{job}").job(
@@ -155,14 +155,14 @@ def jobs(*spans: tuple[int, int], host: str = "h", **names: str) -> LogBuilder:
     [
         ([(2000, 3000), (3000, 4000), (5000, 6000), (5500, 7000), (5600, 7000)], 2),
         ([(2000, 3000), (2999, 4000), (5000, 6000)], 0),
-        ([(2000, 3000), (3000, 4000), (5000, 6000), (6000, 7000)], 0),  # none ran beside another
+        ([(2000, 3000), (3000, 4000), (5000, 6000), (6000, 7000)], 0),  # no two jobs overlap
         ([(2000, 3000), (3000, 4000), (5000, 6000), (5500, 7000)], 2),
         ([(2000, 3000), (3000, 4000), (4000, 5000), (5000, 6000), (5500, 7000)], 0),  # more than half
         ([(2000, 3000)], 0),
     ],
 )
 def test_jobs_that_warm_an_application_up(tmp_path, spans, warm):
-    """They ran one by one before the first two that overlapped."""
+    """Warm-up jobs ran one by one before the first two that overlapped."""
     applications = read_event_log(jobs(*spans, name="app").write(tmp_path / "log"))
     [kept], notes = _without_warm_ups(applications)
     assert kept.queries == applications[0].queries[warm:]
@@ -296,7 +296,7 @@ def errors(*queries: QueryRuns) -> list[float | None]:
 def drawn(
     seed: int, job: float, stage: float, task: float, runs: int = 4, queries: int = 40
 ) -> list[QueryRuns]:
-    """Draw queries of five stages whose tasks differ a lot, and whose runs have errors of these sizes."""
+    """Draw queries of five stages whose tasks differ a lot, and whose runs have errors of the given sizes."""
     random, groups = np.random.default_rng(seed), []
     for _ in range(queries):
         means = random.uniform(500, 1000, (5, 1)) * np.exp(random.normal(0, 0.5, (5, 20)))
@@ -371,9 +371,7 @@ def test_numbers_of_tasks_differ_between_runs_of_a_name():
 
 
 def failing(tmp_path, **options):
-    """Return an application: executor 0 lives 8 s, and 1 is lost after 2 s; two of five attempts fail, and one is
-    killed.
-    """
+    """Return an application: executor 0 lives 8 s, 1 is lost after 2 s; two of five attempts fail, one is killed."""
     log = (
         LogBuilder()
         .executor("0")

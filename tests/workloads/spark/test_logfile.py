@@ -221,7 +221,7 @@ def test_logs_in_progress(tmp_path, name, running):
 
 
 def refused(path: Path) -> str:
-    """Return the one-line message about a log that is refused."""
+    """Return the one-line message about a rejected log."""
     with pytest.raises(WorkloadError) as caught:
         read_event_log(path)
     message = str(caught.value)

@@ -40,7 +40,7 @@ def stages_of(*runs: SparkQuery, reads: bool = False) -> profiles._Stage:
     return profiles._stages(MODEL, matched(runs, same_tasks=False))[-1 if reads else 0]
 
 
-# How a stage differs from the model.
+# Differences of a stage from the model.
 
 
 def test_the_rate_of_a_stage_is_what_its_bytes_take():
@@ -92,7 +92,7 @@ def test_surpluses_are_the_stages_own():
     shorter = stage_of((REST, 1, 50.0, 0.0), (FIRST, 1, 40.0, 0.0), (FRESH, 1, 30.0, 0.0))
     assert (shorter.first_ms, shorter.fresh_ms) == (0.0, 0.0)
     odd = stage_of((REST, 1, 50.0, 0.0), (FIRST, 1, 80.0, 0.0), (FRESH, 1, 60.0, 0.0))
-    assert (odd.first_ms, odd.fresh_ms) == (30.0, 30.0)  # a new JVM is never the quicker one
+    assert (odd.first_ms, odd.fresh_ms) == (30.0, 30.0)  # a new JVM is never faster
 
 
 def test_a_task_of_no_time_is_as_short_as_the_clock_can_tell():
@@ -146,7 +146,7 @@ def test_contention_of_a_level_is_taken_out_of_what_stages_tell():
     assert stage.factors.tolist() == pytest.approx([1.0, 1.0])
 
 
-# What a stage has to do on other inputs.
+# Load of a stage on other inputs.
 
 
 def measured(num_tasks: int, mb: float, reads: bool = False, **changes: float) -> profiles._Stage:
@@ -163,7 +163,7 @@ def measured(num_tasks: int, mb: float, reads: bool = False, **changes: float) -
         (measured(4, 3.0, split_mb=10.0), (2.0, 10.0), 4, 3.0),  # 3.5 splits
         (measured(4, 3.0, split_mb=10.0), (4.0, 10.0), 7, 3.0 * 2 * 4 / 7),
         (measured(4, 3.0, split_mb=10.0), (2.0, 5.0), 7, 3.0 * 4 / 7),
-        (measured(4, 3.0), (2.0, 5.0), 3, 4.0),  # 12 MB, if nothing is known of splits
+        (measured(4, 3.0), (2.0, 5.0), 3, 4.0),  # 12 MB, if splits are unknown
         (measured(1, 8.0, split_mb=10.0), (2.0, 10.0), 1, 8.0),
         (measured(1, 8.0, split_mb=10.0), (8.0, 10.0), 4, 8.0),
         (measured(2, 3.0, split_mb=10.0, growth=0.5), (8.0, 10.0), 3, 3.0 * 2 * 2 / 3),
@@ -202,7 +202,7 @@ def test_tables_of_durations_are_whole_and_spread():
     ("values", "found"),
     [
         ([4.0], [1.0]),
-        ([1.0, 3.0], [0.75, 1.25]),  # the quarters of the line between them
+        ([1.0, 3.0], [0.75, 1.25]),  # quartiles of the line between the two
         ([0.0, 0.0, 0.0], [1.0]),
         ([2.0] * 9, [1.0] * 8),
     ],
@@ -217,7 +217,7 @@ def test_the_spread_is_relative_to_the_level():
     spread = stage_of(*rows).spread
     once = np.quantile(np.repeat([0.5, 1.0, 1.5], 2), (np.arange(6) + 0.5) / 6)
     assert spread.tolist() == pytest.approx(once / once.mean())
-    short = stage_of((REST, 1, 0.0, 0.0), (REST, 1, 1.0, 0.0)).spread  # of a mean of half a millisecond
+    short = stage_of((REST, 1, 0.0, 0.0), (REST, 1, 1.0, 0.0)).spread  # the mean is half a millisecond
     assert short.tolist() == pytest.approx([0.5, 1.5])
 
 
@@ -286,7 +286,7 @@ def test_a_parameter_may_be_small(value):
 
 
 def test_a_fit_makes_relative_absolute_errors_small():
-    """Of values around several lines, the line nearest to most, in units of each scale."""
+    """Several lines: the line nearest to most of the values, in units of each scale."""
     one = {"a": np.ones(5)}
     assert spark_model._fit_terms(one, np.array([1.0, 2.0, 3.0, 4.0, 1000.0]), np.ones(5)) == pytest.approx(
         {"a": 3.0}, abs=0.1

@@ -124,7 +124,7 @@ def names(run: SparkQuery) -> list[tuple[str, int]]:
 
 
 def test_stages_are_put_into_the_order_of_the_first_run():
-    """With all indices; the first run is unchanged."""
+    """All indices change along; the first run stays the same."""
     other = a_run(Stage(3, name="b"), Stage(1, name="d", parents=(0,)), Stage(2, name="a", parents=(1,)))
     first = a_run(Stage(2, name="a"), Stage(3, name="b"), Stage(1, name="d"))
     dag = replace(first.dag, **dict.fromkeys(("edges", "shuffle_edges"), np.array([[1, 2], [2, 0]])))

@@ -58,7 +58,7 @@ def test_stages_by_their_output():
 
 
 def test_parents_that_did_not_run():
-    """Stage 3 reads the skipped 2, which stage 0 had written; 5 reads output of no stage in the log."""
+    """Stage 3 reads the skipped 2, which stage 0 had written; 5 reads the output of no stage in the log."""
     stages = [stage(0, writes=True), stage(2, rdd=0), stage(3, 2), stage(4, rdd=99), stage(5, 4)]
     dag = dag_of([job(0, 0, 1, 0), job(1, 0, 2, 2, 3, 4, 5)], stages, {0, 3, 5})
     assert (named(dag, "reused_edges"), named(dag, "shuffle_edges"), dag.num_outside) == ([[0, 3]], [], 1)
@@ -105,7 +105,7 @@ def test_a_barrier_is_from_the_last_stage_of_a_job_to_the_first_ones_of_the_next
     dag = dag_of([job(0, 1, 2, 0, 1), job(1, 3, 4, 2, 3, 4)], stages)
     assert named(dag, "barrier_edges") == [[1, 2], [1, 4]]
     skipped = dag_of([job(0, 1, 2, 0, 1), job(1, 3, 4, 2)], stages, {0, 2})
-    assert named(skipped, "barrier_edges") == []  # what the first job would have returned did not run
+    assert named(skipped, "barrier_edges") == []  # the stage that returns the first job's result did not run
     assert named(dag_of([job(0, 1, 2), job(1, 3, 4, 2)], stages), "barrier_edges") == []
 
 

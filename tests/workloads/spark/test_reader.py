@@ -1,4 +1,4 @@
-"""Fields of Spark's events: parsed values, ranges, and refused ones."""
+"""Fields of Spark's events: parsed values, ranges, and rejected values."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def tables(log: LogBuilder) -> EventTables:
 
 
 def last(log: LogBuilder, name: str) -> dict[str, Any]:
-    """Return the last event of this name, to be changed."""
+    """Return the last event of the given name, to be changed."""
     return [event for event in log.events if event["Event"].endswith(name)][-1]
 
 
@@ -127,7 +127,7 @@ def test_a_stage_is_made_after_its_parents(parent):
 
 
 def test_stages_without_rdds_are_told_apart():
-    """By negative numbers, as outputs are distinguished by RDD numbers; the name is Spark's."""
+    """RDDs get negative numbers, as outputs are distinguished by RDD numbers; the name is Spark's."""
     infos = [stage_info(0, 1) | {"RDD Info": [], "Stage Name": "collect"}, stage_info(1, 1), stage_info(2, 1)]
     del infos[2]["RDD Info"]
     stages = tables(LogBuilder().job(0, infos, at=2000)).stages

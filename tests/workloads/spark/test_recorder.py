@@ -173,7 +173,7 @@ def test_cpu_time_is_told_apart(monkeypatch):
         cpu_times=lambda: CpuTimes(50.0, 20.0, 100.0, iowait=7.0, steal=3.0, guest=10.0, guest_nice=1.0),
     )
     monkeypatch.setitem(sys.modules, "psutil", fake)
-    busy = 50 + 20 + 3  # a guest's time is in the user's
+    busy = 50 + 20 + 3  # the user's time includes the guest's
     assert spark_driver._cpu_seconds("app-7") == {
         "busy_cpu_s": busy,
         "our_cpu_s": 1.5 + 2.5 + 3.5,
@@ -190,7 +190,7 @@ ECHO = 'echo "$@" >&2\nenv | grep SPARK | sort >&2\n' + STAY
 
 @pytest.fixture
 def fake_spark(tmp_path, monkeypatch):
-    """A Spark of shell scripts, whose processes run the given one; returns the folder of a cluster."""
+    """Make a Spark of shell scripts, whose processes run the given script; return the folder of a cluster."""
     program = tmp_path / "spark" / "bin" / "spark-class"
     program.parent.mkdir(parents=True)
 
@@ -490,7 +490,7 @@ sys.exit(1)
 
 @pytest.fixture
 def fake_driver(tmp_path, monkeypatch):
-    """A cluster in which drivers are the given script."""
+    """Return a cluster in which drivers are the given script."""
     cluster = StandaloneCluster(tmp_path / "cluster", num_slots=2)
     for folder in (cluster.folder / "logs", cluster.events_folder, tmp_path / "eventlogs"):
         folder.mkdir(parents=True)
@@ -530,7 +530,7 @@ def test_a_mixture(fake_driver, tmp_path):
     for application, planned in zip(applications, mixture.submit_s, strict=True):
         assert planned <= application["submit_s"] < planned + 60
     assert record["makespan_s"] == applications[-1]["done_s"]
-    # The driver reports 2 s; times are rounded, and of two clocks.
+    # The driver reports 2 s; times are rounded, and from two clocks.
     assert 1.9 < applications[-1]["done_s"] - applications[-1]["submit_s"] < 62
     assert [log.name for log in sorted((tmp_path / "eventlogs").iterdir())] == [
         application["log"] for application in applications

@@ -108,7 +108,7 @@ def test_a_recording_with_failures_says_how_many_and_repeats_them(calls, tmp_pat
         "2/3 failed: q13 is unlucky",
         "error: 1 of 3 failed; run the command again to repeat them",
     ]
-    assert (tmp_path / "cluster").is_dir()  # its logs say why
+    assert (tmp_path / "cluster").is_dir()  # its logs show the reason
     (tmp_path / "cluster").rmdir()
     calls.clear()
     assert main(command) == 1

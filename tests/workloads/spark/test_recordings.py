@@ -16,7 +16,7 @@ from workloads.spark.query import SparkQuery, matched
 
 @pytest.fixture(scope="module")
 def recordings(shared):
-    """Application name -> the application."""
+    """Return the applications by name."""
     applications = read_event_log(shared("spark/eventlogs"))
     return {application.name: application for application in applications}
 
