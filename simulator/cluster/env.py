@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import lru_cache
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -19,20 +19,16 @@ from simulator.cluster.views import MakeView, PaddedView, without_choice
 from simulator.environments import RenderedEnv, SeededVectorEnv
 from workloads.arrivals import JobSequence, batch_arrivals
 from workloads.errors import ConfigError, check_callable
-from workloads.job import JobProfile
 from workloads.sources.synthetic import synthetic_profiles
 
 __all__ = ["ClusterEnv", "ClusterVectorEnv", "synthetic_batch"]
 
+_cached_profiles = cache(synthetic_profiles)
+
 
 def synthetic_batch(seed: int) -> JobSequence:
     """Return ten synthetic jobs that arrive at time 0: the default workload of ``ClusterEnv``."""
-    return batch_arrivals(_synthetic_profiles(), 10, seed)
-
-
-@lru_cache(maxsize=1)
-def _synthetic_profiles() -> tuple[JobProfile, ...]:
-    return synthetic_profiles()
+    return batch_arrivals(_cached_profiles(), 10, seed)
 
 
 class ClusterEnv(RenderedEnv[Any, NDArray[np.int64]]):

@@ -329,6 +329,11 @@ class EpisodeRecord(EpisodeLog):
         runs. With attributes also ``weighted_mean_jct_ms``, ``deadline_misses``, ``mean_tardiness_ms``. With a signal
         also ``executor_hours``, ``energy_kwh``, ``carbon``.
         """
+        optional: list[str] = []
+        if self.sequence.attributes:
+            optional += ["weighted_mean_jct_ms", "deadline_misses", "mean_tardiness_ms"]
+        if self.config.signal:
+            optional += ["executor_hours", "energy_kwh", "carbon"]
         return pd.Series(
             {
                 "mean_jct_ms": self.mean_jct_ms,
@@ -343,8 +348,7 @@ class EpisodeRecord(EpisodeLog):
                 "moving_ms": float(self.moving_ms.sum()),
                 "completed_jobs": float(self._completed_jct_ms.size),
                 **self._fault_metrics,
-                **self._attribute_metrics,
-                **self._energy_metrics,
+                **{name: getattr(self, name) for name in optional},
             },
             name="metrics",
         )
@@ -358,18 +362,6 @@ class EpisodeRecord(EpisodeLog):
         lost_ms = float((self.task_finish_ms[first:] - self.task_start_ms[first:]).sum())
         counts = {"failed_jobs": float(self.failed_job.size), "lost_runs": float(self.lost_task.size)}
         return counts | {"lost_ms": lost_ms}
-
-    @property
-    def _energy_metrics(self) -> dict[str, float]:
-        """Metrics of energy and emissions; empty without a signal."""
-        names = ("executor_hours", "energy_kwh", "carbon")
-        return {name: getattr(self, name) for name in names} if self.config.signal else {}
-
-    @property
-    def _attribute_metrics(self) -> dict[str, float]:
-        """Metrics of weights and deadlines; empty without attributes of jobs."""
-        names = ("weighted_mean_jct_ms", "deadline_misses", "mean_tardiness_ms")
-        return {name: getattr(self, name) for name in names} if self.sequence.attributes else {}
 
     # ---- helpers ---------------------------------------------------------------------------------------
 

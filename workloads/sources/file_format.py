@@ -51,13 +51,13 @@ class _Model(BaseModel):
 _TAGS: dict[type, str] = {int: "<number>", float: "<number>", str: "<name>", list: "<list>", dict: "<object>"}
 
 
-def _kind(value: object) -> str | None:
-    """Return the tag for the type of a value; None for other types."""
-    return _TAGS.get(type(value))
-
-
 def _one_of(expected: str) -> Discriminator:
-    return Discriminator(_kind, custom_error_type="kind", custom_error_message=f"expected {expected}")
+    """Return a discriminator by the type of a value, whose error names the expected types."""
+    return Discriminator(
+        lambda value: _TAGS.get(type(value)),
+        custom_error_type="kind",
+        custom_error_message=f"expected {expected}",
+    )
 
 
 _Duration = Annotated[float, Field(ge=0)]

@@ -190,10 +190,10 @@ def read_workload(path: str | Path) -> Workload:
             expected value.
     """
     path = check_path(path, "path", WorkloadError)
-    parse = tomllib.loads if _suffix(path) == ".toml" else parse_json
-    document = read_document(path, "a workload file", parse)
+    suffix = _suffix(path)
+    document = read_document(path, "a workload file", tomllib.loads if suffix == ".toml" else parse_json)
     try:
-        return _build_workload(WorkloadFile.model_validate(document), default_name=_stem(path))
+        return _build_workload(WorkloadFile.model_validate(document), path.name[: -len(suffix)])
     except ValidationError as error:
         raise WorkloadError(f"{path}: {first_error(error)}") from None
     except WorkloadError as error:
@@ -256,10 +256,6 @@ def _suffix(path: Path) -> str:
         if path.name.lower().endswith(suffix):
             return suffix
     raise WorkloadError(f"{path}: expected a name that ends in {', '.join(_SUFFIXES)}")
-
-
-def _stem(path: Path) -> str:
-    return path.name[: -len(_suffix(path))]
 
 
 # Writing
