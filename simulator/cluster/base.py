@@ -214,7 +214,7 @@ class BaseCluster(ABC):
         if not (0 <= job < len(self.sequence) and 0 <= stage < self.sequence.profiles[job].num_stages):
             raise SchedulingError(f"there is no stage {stage} of job {job}")
         if not 0 < count <= self.offered:
-            raise SchedulingError(f"{count} executors asked for, {self.offered} offered")
+            raise SchedulingError(f"{count} executors requested, {self.offered} offered")
         observation = self.observe()
         first = observation.job_first_stage[observation.job_id == job]
         if not first.size or not observation.stages["schedulable"][first[0] + stage]:

@@ -86,7 +86,7 @@ class Cluster(BaseCluster):
     def fork(self, futures: int | None = None, *, arrivals: bool = True, log: bool = True) -> Cluster:
         """See ``BaseCluster.fork``."""
         if self.clock.has_other_events:
-            raise SchedulingError("processes of your own wait on the cluster's clock: it cannot be forked")
+            raise SchedulingError("the cluster cannot be forked: processes of your own wait on its clock")
         records, values = self._memory
         if log or self._faults:
             records = records.copy()

@@ -243,9 +243,7 @@ class ClusterConfig:
         if self.signal is None:
             raise ConfigError(f"reward {self.reward!r}: the cluster has no signal")
         if named not in (None, self.signal.name, f"{self.signal.name}:1"):
-            raise ConfigError(
-                f"reward {self.reward!r}: the signal of the cluster is another one, {self.signal.name}"
-            )
+            raise ConfigError(f"reward {self.reward!r}: the cluster has another signal, {self.signal.name}")
 
     def __repr__(self) -> str:
         """Show the settings that differ from the defaults."""

@@ -322,9 +322,7 @@ class PerJob(Generic[_Whole]):
     """
 
     def __init__(
-        self,
-        of_profile: Callable[[JobProfile, ClusterConfig], Any],
-        join: Callable[[list[Any]], _Whole],
+        self, of_profile: Callable[[JobProfile, ClusterConfig], Any], join: Callable[[list[Any]], _Whole]
     ) -> None:
         self._of_profile = of_profile
         self._join = join

@@ -62,10 +62,7 @@ def frame(record: EpisodeRecord) -> NDArray[np.uint8]:
 
 
 def draw_schedule(
-    axes: Axes,
-    record: EpisodeRecord,
-    end_s: float | None = None,
-    colours: NDArray[np.float64] | None = None,
+    axes: Axes, record: EpisodeRecord, end_s: float | None = None, colours: NDArray[np.float64] | None = None
 ) -> list[Artist]:
     """Draw the tasks and moves of each executor over time (Gantt chart), like Decima's Figure 3, without a title.
 

@@ -138,7 +138,7 @@ class PaddedView(View):
         self.edges = 2 * max_stages if max_edges is None else check_whole(max_edges, "max_edges", ConfigError)
         if min(self.jobs, self.stages, self.edges) < 1:
             room = f"max_jobs={self.jobs}, max_stages={self.stages}, max_edges={self.edges}"
-            raise ConfigError(f"there must be room for at least one job, stage and edge, got {room}")
+            raise ConfigError(f"expected room for at least one job, stage and edge, got {room}")
         self.attributes = attributes
         super().__init__(config, max_stages, config.num_executors)
         self.observation_space = self._space()

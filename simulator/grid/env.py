@@ -127,7 +127,7 @@ class GridEnv(RenderedEnv[Observation, np.int64]):
             InvalidAction: the action is not in the action space.
         """
         if bool(self._grid.done[0]):
-            raise ResetNeeded("no episode is under way")
+            raise ResetNeeded("the episode is over: call reset() first")
         if not self.action_space.contains(action):
             raise InvalidAction(f"expected an action of {self.action_space}, got {action!r}")
         reward = float(self._grid.step(np.array([int(action)]))[0])
@@ -153,7 +153,7 @@ class GridEnv(RenderedEnv[Observation, np.int64]):
     @property
     def _grid(self) -> Grid:
         if self._begun is None:
-            raise ResetNeeded("no episode is under way")
+            raise ResetNeeded("there is no episode yet: call reset() first")
         return self._begun
 
     def _frame(self) -> NDArray[np.uint8]:
@@ -208,10 +208,7 @@ class GridVectorEnv(SeededVectorEnv):
         self._begun: GridState | None = None
 
     def reset(
-        self,
-        *,
-        seed: int | Sequence[int | None] | None = None,
-        options: dict[str, Any] | None = None,
+        self, *, seed: int | Sequence[int | None] | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Observation, dict[str, Any]]:
         """Begin all episodes.
 
@@ -273,7 +270,7 @@ class GridVectorEnv(SeededVectorEnv):
     @property
     def _state(self) -> GridState:
         if self._begun is None:
-            raise ResetNeeded("no episode is under way")
+            raise ResetNeeded("there is no episode yet: call reset() first")
         return self._begun
 
     def _draw(self, place: int) -> JobSets:

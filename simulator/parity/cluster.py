@@ -200,7 +200,7 @@ def differences(
     cluster = make_cluster(replace(recording.config(), engine=engine), recording.sequence)
     for number, decision in enumerate(recording.decisions):
         if cluster.done:
-            yield f"decision {number}: the replay is over, the recording goes on"
+            yield f"decision {number}: the replay is over, the recording continues"
             return
         if number == fork_at:
             cluster = cluster.fork()
@@ -220,7 +220,7 @@ def differences(
             yield f"decision {number}: reward {reward:.12g}, recorded {decision.reward:.12g}"
             return
     if not cluster.done:
-        yield f"after {len(recording.decisions)} decisions: the recording is over, the replay goes on"
+        yield f"after {len(recording.decisions)} decisions: the recording is over, the replay continues"
         return
     yield from _outcome(cluster.record(), recording)
 
@@ -234,7 +234,7 @@ def _decision_point(cluster: BaseCluster, decision: RecordedDecision) -> Iterato
     yield "the source job", decision.source_job, source_job
     yield "the source stage", decision.source_stage, source_stage
     yield "the number of executors offered", decision.num_source_executors, observation.offered
-    yield "the executors in turn", decision.executors_now, list(cluster.acting)
+    yield "the acting executors", decision.executors_now, list(cluster.acting)
     schedulable = [names[place] for place in np.flatnonzero(observation.schedulable)]
     yield "the list of schedulable stages", decision.schedulable, schedulable
     if decision.features is not None:
@@ -247,7 +247,7 @@ def _features(observation: Observation, features: _Features) -> Iterator[tuple[s
     limits = [observation.held(job) + 1 for job in live]
     yield "the list of live jobs", features.jobs, observation.job_id.tolist()
     yield "the executors of the jobs", features.exec_map, observation.job_executors.tolist()
-    yield "the least limit of the jobs", features.min_level_per_job, limits
+    yield "the smallest limit of the jobs", features.min_level_per_job, limits
     yield "the order of stages", features.node_order, stage_names(observation)
     left = observation.remaining_tasks
     held = observation.job_executors / 20
@@ -351,4 +351,4 @@ def first_difference(recorded: Any, replayed: Any) -> str:
     for one, other in zip(recorded, replayed, strict=False):
         if one != other:
             return f"{other}, recorded {one}"
-    return f"{len(replayed)} of them, recorded {len(recorded)}"
+    return f"{len(replayed)} entries, recorded {len(recorded)}"

@@ -128,14 +128,14 @@ def differences(recording: GridRecording) -> Iterator[str]:
         columns["obs_hashes"] = hashes[1:]
     for name, column in columns.items():
         if len(column) != len(recording.actions):
-            yield f"{name}: {len(column)} of them after {len(recording.actions)} actions"
+            yield f"{name}: {len(column)} entries after {len(recording.actions)} actions"
             return
     rows = zip(*(columns[name] for name in _STATE), strict=True)
     for number, (action, reward, row) in enumerate(
         zip(recording.actions, recording.rewards, rows, strict=True)
     ):
         if grid.done[0]:
-            yield f"action {number}: the replay is over, the recording goes on"
+            yield f"action {number}: the replay is over, the recording continues"
             return
         if action >= grid.config.num_actions:
             yield f"action {number}: there is no action {action}"
@@ -159,8 +159,8 @@ def differences(recording: GridRecording) -> Iterator[str]:
             yield f"action {number}: {difference}"
             return
     if bool(grid.done[0]) != recording.done:
-        over = "over" if recording.done else "not over"
-        yield f"after {len(recording.actions)} actions: the recording is {over}, the replay is otherwise"
+        one, other = ("over", "not over") if recording.done else ("not over", "over")
+        yield f"after {len(recording.actions)} actions: the recording is {one}, the replay is {other}"
     jobs = _jobs_out(grid)
     recorded_jobs = [
         (job.id, job.enter, job.duration, *job.res, job.start, job.finish) for job in recording.jobs_out

@@ -56,8 +56,8 @@ def test_an_export_of_electricity_maps(tmp_path: Path) -> None:
     [
         ("", "0 lines of values"),
         ("0,1\n", "1 line of values"),
-        ("0,1\n0,2\n", "line 2: the time is not after the one before it"),
-        ("60,1\n0,2\n", "line 2: the time is not after the one before it"),
+        ("0,1\n0,2\n", "line 2: the time is not after the previous one"),
+        ("60,1\n0,2\n", "line 2: the time is not after the previous one"),
         ("0,1\n60,-2\n", "line 2: the value must be a finite number and not negative, got '-2'"),
         ("0,1\n60,nan\n", "line 2: the value must be a finite number"),
         ("0,1\n60,inf\n", "line 2: the value must be a finite number"),

@@ -110,7 +110,7 @@ def read_signal(path: str | Path, scale: float = 1.0) -> Signal:
         time_ms, value = _parse_line(path, number, row, columns, is_export)
         if times_ms and time_ms <= times_ms[-1]:
             raise WorkloadError(
-                f"{path}, line {number}: the time is not after the one before it, got {row[0]!r}"
+                f"{path}, line {number}: the time is not after the previous one, got {row[0]!r}"
             )
         if is_export and len(times_ms) > 1 and time_ms - times_ms[-1] != times_ms[1] - times_ms[0]:
             step_s = (times_ms[1] - times_ms[0]) / 1000

@@ -269,7 +269,7 @@ def swf_jobs(
     stops = _stops(duration[:, None] * demand, load * slots * steps)
     if not stops.size:
         offered = (duration @ demand).max() / (slots * steps)
-        raise WorkloadError(f"{log.name}: all its jobs are a load of {offered:.4g}, too few for {load}")
+        raise WorkloadError(f"{log.name}: all its jobs have a load of {offered:.4g}, too few for {load}")
 
     runs = []
     for number in range(sets):

@@ -244,13 +244,13 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--sizes", type=_sizes, default=[2.0, 5.0, 10.0, 20.0, 50.0, 100.0], help="GB, such as 2,5,10"
     )
-    parser.add_argument("--split", default="32m", help="most that a task of a scan reads")
+    parser.add_argument("--split", default="32m", help="maximum input of a scan task")
     parser.add_argument("--partitions", type=int, default=200, help="tasks of a stage that reads shuffles")
     parser.add_argument(
-        "--most-executors", type=int, default=1, help="runs with more are used for work inflation only"
+        "--most-executors", type=int, default=1, help="runs with more executors only give work inflation"
     )
     parser.add_argument(
-        "--set", type=_parameter, action="append", default=[], metavar="NAME=VALUE", help="of the model"
+        "--set", type=_parameter, action="append", default=[], metavar="NAME=VALUE", help="model parameter"
     )
     parser.add_argument("--note", action="append", default=[], help="comment that is kept in the file")
     return parser

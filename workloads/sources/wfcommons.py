@@ -161,7 +161,7 @@ def _profile(path: Path, file: _File, excerpt: Excerpt, executor: tuple[float, f
     number = {task.id: place for place, task in enumerate(tasks)}
     if len(number) < len(tasks):
         repeated = next(place for place, task in enumerate(tasks) if number[task.id] != place)
-        raise WorkloadError(f"{path}: workflow.specification.tasks[{repeated}].id: another task has it, too")
+        raise WorkloadError(f"{path}: workflow.specification.tasks[{repeated}].id: another task has this id")
     measured = {task.id: task for task in file.workflow.execution.tasks}
     parents: list[set[int]] = [set() for _ in tasks]
     children: list[set[int]] = [set() for _ in tasks]

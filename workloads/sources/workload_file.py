@@ -215,9 +215,9 @@ def write_workload(path: str | Path, workload: Workload) -> None:
     try:
         data = _layout(workload).encode()
     except UnicodeEncodeError:
-        raise WorkloadError(f"{path}: a name holds a character that UTF-8 cannot write") from None
+        raise WorkloadError(f"{path}: a name has a character that UTF-8 cannot encode") from None
     except (TypeError, ValueError) as error:
-        raise WorkloadError(f"{path}: about: expected what JSON can hold: {error}") from None
+        raise WorkloadError(f"{path}: about: expected JSON values: {error}") from None
     _replace(path, gzip.compress(data, mtime=0) if _suffix(path) == ".json.gz" else data)
 
 

@@ -89,7 +89,7 @@ class LogReport:
             )
             more = f" and {len(kinds) - MOST_IGNORED} other kinds" if len(kinds) > MOST_IGNORED else ""
             total = sum(count for _, count in kinds)
-            counts.append(f"{total} events that say nothing of durations ({named}{more})")
+            counts.append(f"{total} events without information on durations ({named}{more})")
         return [*self.problems, *([", ".join(counts)] if counts else [])]
 
 
@@ -171,7 +171,7 @@ def _application(log: EventLog, tables: EventTables, problems: Problems) -> Spar
             f"{log.path}: no SparkListenerApplicationEnd: the application died, or is still running"
         )
     if not tables.jobs:
-        problems.report(f"{log.path}: the log holds no Spark jobs")
+        problems.report(f"{log.path}: the log contains no Spark jobs")
     runs = measured_runs(tables)
     tasks = successful_tasks(runs)
     queries, tally = _queries(tables, tasks, problems)

@@ -30,13 +30,7 @@ from workloads.spark.model import SparkModel, fit
 from workloads.spark.profiles import modelled_profile
 from workloads.spark.query import QueryRuns, SparkQuery, add_run, alike
 
-__all__ = [
-    "MUCH_SLOWER",
-    "SparkImport",
-    "import_event_logs",
-    "measure_imperfections",
-    "median_startup_ms",
-]
+__all__ = ["MUCH_SLOWER", "SparkImport", "import_event_logs", "measure_imperfections", "median_startup_ms"]
 
 #: Executors of one host compete for its cores if scans are slower by this factor.
 MUCH_SLOWER = 1.2
@@ -110,7 +104,7 @@ def import_event_logs(
     if tenants is not None:
         check_one_of(tenants, ("pool", "group"), "tenants", WorkloadError)
         if not arrivals:
-            raise WorkloadError("tenants are those of the jobs that arrive: they need arrivals")
+            raise WorkloadError("tenants need arrivals, as they belong to arriving jobs")
     places = check_paths(paths, "paths", WorkloadError)
     applications, notes = _unique([app for path in places for app in read_event_log(path, partial=partial)])
     if not warm_ups:
@@ -118,7 +112,7 @@ def import_event_logs(
         notes += left_out
     applications, queries = _matched(applications)
     if not queries:
-        raise WorkloadError("the logs hold no query of which a task ended")
+        raise WorkloadError("the logs contain no query with a finished task")
     ended = [group for group in queries.values() if group.runs[0].complete]
     model, contention_note = _fit_model(ended or list(queries.values()), applications, shared_machine)
     model = model.having(parameters or {})
@@ -184,7 +178,7 @@ def _fit_model(
         return fit(queries), []
     note = (
         f"all executors were on one machine, where scans took {factor:.2g} times as long on {slowest} executors as on "
-        "the fewest: taken out of all durations"
+        "the fewest: removed from all durations"
     )
     return model, [note]
 

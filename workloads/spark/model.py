@@ -78,14 +78,14 @@ class SparkModel:
         WorkloadError: a parameter is negative or not finite.
     """
 
-    scan_overhead_ms: float = _parameter(30.0, "ms", "a scan's task that reads nothing")
-    scan_ms_per_mb: float = _parameter(12.0, "ms/MB", "a scan's task, for its input")
+    scan_overhead_ms: float = _parameter(30.0, "ms", "a scan task that reads no bytes")
+    scan_ms_per_mb: float = _parameter(12.0, "ms/MB", "time of a scan task for its input")
     shuffle_overhead_ms: float = _parameter(22.0, "ms", "a task that reads an empty shuffle")
-    shuffle_ms_per_mb: float = _parameter(29.0, "ms/MB", "a task, for the shuffle that it reads")
-    remote_ms_per_mb: float = _parameter(2.0, "ms/MB", "more for shuffle read that other executors hold")
-    connection_ms: float = _parameter(1.4, "ms", "more for each further executor, if a task reads a shuffle")
-    first_ms: float = _parameter(110.0, "ms", "more for the first task of a stage on an executor")
-    fresh_ms: float = _parameter(1300.0, "ms", "more for the first task in a new JVM")
+    shuffle_ms_per_mb: float = _parameter(29.0, "ms/MB", "time of a task for the shuffle that it reads")
+    remote_ms_per_mb: float = _parameter(2.0, "ms/MB", "additional time for shuffle files of other executors")
+    connection_ms: float = _parameter(1.4, "ms", "additional time per further executor, for shuffle reads")
+    first_ms: float = _parameter(110.0, "ms", "additional time of the first task of a stage on an executor")
+    fresh_ms: float = _parameter(1300.0, "ms", "additional time of the first task in a new JVM")
     contention: Mapping[int, float] = field(default_factory=dict)
     """Slowdown of a shared machine by level; 1 for missing levels."""
 

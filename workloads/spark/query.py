@@ -392,7 +392,7 @@ def matched(runs: Iterable[SparkQuery], *, same_tasks: bool = True) -> QueryRuns
     if len(groups) > 1:
         first, other = groups[0].runs[0], groups[1].runs[0]
         raise WorkloadError(
-            f"{other.name} of {other.application_id} has another DAG than {first.name} of {first.application_id}"
+            f"{other.name} of {other.application_id} has a different DAG than {first.name} of {first.application_id}"
         )
     return groups[0]
 

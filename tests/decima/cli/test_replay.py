@@ -39,7 +39,7 @@ def test_recordings_of_clusters_and_grids_are_replayed_in_one_go(tmp_path: Path)
     result = replay(*paths)
     assert result.stdout.splitlines() == [
         f"{paths[0]}: makespan: 57 ms, recorded 58 ms",
-        f"{paths[1]}: after 12 actions: the recording is not over, the replay is otherwise",
+        f"{paths[1]}: after 12 actions: the recording is not over, the replay is over",
         "2 of 4 episodes match",
     ]
     assert result.exit_code == 1

@@ -248,7 +248,7 @@ def test_a_cluster_with_processes_of_your_own_is_not_forked() -> None:
         yield cluster.clock.timeout(5.0)
 
     cluster.clock.process(wait())
-    with pytest.raises(SchedulingError, match="processes of your own wait on the cluster's clock"):
+    with pytest.raises(SchedulingError, match="cannot be forked: processes of your own wait on its clock"):
         cluster.fork()
 
 

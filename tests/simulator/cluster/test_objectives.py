@@ -123,7 +123,7 @@ def test_a_sum_with_carbon_and_a_signal_by_name() -> None:
     expected = record.jct_ms.sum() + 500 * record.carbon
     assert -100_000 * sum(rewards) == pytest.approx(expected)
     assert record.cost_ms(reward) == pytest.approx(expected)
-    with pytest.raises(ConfigError, match="the signal of the cluster is another one, steps"):
+    with pytest.raises(ConfigError, match="the cluster has another signal, steps"):
         ClusterConfig(reward=reward, signal=STEPS)
     with pytest.raises(ConfigError, match="the cluster has no signal"):
         episode(ClusterConfig(4), jobs)[1].cost_ms("carbon")

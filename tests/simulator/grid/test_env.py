@@ -141,7 +141,7 @@ def test_an_episode_is_truncated_when_its_steps_are_over_and_else_terminates(
     *_, info = step = do(env, VOID)
     assert step[2:4] == (terminated, not terminated)
     assert info["record"].start.tolist() == [[1]]
-    with pytest.raises(ResetNeeded, match="no episode is under way"):
+    with pytest.raises(ResetNeeded, match="the episode is over"):
         do(env, VOID)
     env.reset()
     do(env, VOID)
@@ -149,9 +149,9 @@ def test_an_episode_is_truncated_when_its_steps_are_over_and_else_terminates(
 
 def test_steps_and_masks_before_an_episode_are_refused() -> None:
     env = GridEnv()
-    with pytest.raises(ResetNeeded, match="no episode is under way"):
+    with pytest.raises(ResetNeeded, match="there is no episode yet"):
         env.step(np.int64(0))
-    with pytest.raises(ResetNeeded, match="no episode is under way"):
+    with pytest.raises(ResetNeeded, match="there is no episode yet"):
         env.action_masks()
 
 

@@ -134,7 +134,7 @@ def test_recordings_without_pictures_are_replayed_too(tmp_path: Path, change: Da
     assert first_difference_in(write(tmp_path / "short.json", damaged(recording(), change))) is None
 
 
-LAST = "the replay is over, the recording goes on"
+LAST = "the replay is over, the recording continues"
 LENGTHS = ("rewards", "clock_after", "running_list_after", "slots_filled_after", "backlog_after")
 
 #: Damage and expected message by name.
@@ -149,19 +149,19 @@ DAMAGES: dict[str, tuple[Damage, str]] = {
     "reward that is none": (at("rewards.0", float("nan")), "action 0: reward -2, recorded nan"),
     "clock": (at("clock_after.7", 5), "action 7: the clock: 4, recorded 5"),
     "swapped actions": (swap("actions", 0, 1), "action 0: the outcome: E, recorded V"),
-    "dropped action": (lambda e: e["actions"].pop(), "rewards: 12 of them after 11 actions"),
-    "extra action": (lambda e: e["actions"].append(2), "rewards: 12 of them after 13 actions"),
-    "dropped outcome": (at("status", lambda s: s[:-1]), "status: 11 of them after 12 actions"),
-    "extra outcome": (at("status", lambda s: s + "V"), "status: 13 of them after 12 actions"),
-    "dropped picture": (lambda e: e["obs_hashes"].pop(), "obs_hashes: 11 of them after 12 actions"),
-    "extra picture": (lambda e: e["obs_hashes"].append({}), "obs_hashes: 13 of them after 12 actions"),
+    "dropped action": (lambda e: e["actions"].pop(), "rewards: 12 entries after 11 actions"),
+    "extra action": (lambda e: e["actions"].append(2), "rewards: 12 entries after 13 actions"),
+    "dropped outcome": (at("status", lambda s: s[:-1]), "status: 11 entries after 12 actions"),
+    "extra outcome": (at("status", lambda s: s + "V"), "status: 13 entries after 12 actions"),
+    "dropped picture": (lambda e: e["obs_hashes"].pop(), "obs_hashes: 11 entries after 12 actions"),
+    "extra picture": (lambda e: e["obs_hashes"].append({}), "obs_hashes: 13 entries after 12 actions"),
     "no pictures": (at("obs_hashes", []), "at the start: the picture 'f32' differs"),
     **{
-        f"dropped entry of {name}": (at(name, lambda c: c[1:]), f"{name}: 11 of them after 12 actions")
+        f"dropped entry of {name}": (at(name, lambda c: c[1:]), f"{name}: 11 entries after 12 actions")
         for name in LENGTHS
     },
     **{
-        f"extra entry of {name}": (at(name, lambda c: [*c, 0]), f"{name}: 13 of them after 12 actions")
+        f"extra entry of {name}": (at(name, lambda c: [*c, 0]), f"{name}: 13 entries after 12 actions")
         for name in LENGTHS
     },
     **{
@@ -174,9 +174,9 @@ DAMAGES: dict[str, tuple[Damage, str]] = {
         "action 11: the picture 'f32_colour' differs",
     ),
     # The outcome.
-    "done": (at("done", False), "after 12 actions: the recording is not over, the replay is otherwise"),
-    "dropped job": (lambda e: e["jobs_out"].pop(), "a job's number, .*: 4 of them, recorded 3"),
-    "extra job": (lambda e: e["jobs_out"].append(e["jobs_out"][0]), ".* 4 of them, recorded 5"),
+    "done": (at("done", False), "after 12 actions: the recording is not over, the replay is over"),
+    "dropped job": (lambda e: e["jobs_out"].pop(), "a job's number, .*: 4 entries, recorded 3"),
+    "extra job": (lambda e: e["jobs_out"].append(e["jobs_out"][0]), ".* 4 entries, recorded 5"),
     "job not booked": (
         at("jobs_out.3", lambda job: job | {"start": -1, "finish": -1}),
         r".* \(3, 3, 4, 2, 2, 4, 8\), recorded \(3, 3, 4, 2, 2, -1, -1\)",

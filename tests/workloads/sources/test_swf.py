@@ -446,7 +446,7 @@ def test_sets_are_runs_of_jobs_that_just_reach_the_load(data: st.DataObject) -> 
     )
     steps, slots = 6, 4
     options: dict[str, Any] = {"steps": steps, "slots": slots, "max_duration": 5, "seed": 3}
-    with pytest.raises(WorkloadError, match="all its jobs are a load of") as error:
+    with pytest.raises(WorkloadError, match="all its jobs have a load of") as error:
         swf_jobs(log, load=1e6, sets=1, **options)
     most = 0.999 * float(str(error.value).split("load of ")[1].split(",")[0])
     every = [job[1:] for job in jobs_of(swf_jobs(log, load=most, sets=1, **options))]
@@ -474,7 +474,7 @@ def test_a_seed_names_the_sets_however_many_are_drawn() -> None:
     [
         ({"load": 0.0}, "load must be above 0 and finite, got 0.0"),
         ({"load": float("nan")}, "load must be above 0 and finite, got nan"),
-        ({"load": 4.0}, "toy: all its jobs are a load of 3.85, too few for 4.0"),
+        ({"load": 4.0}, "toy: all its jobs have a load of 3.85, too few for 4.0"),
         ({"step_s": 0.0}, "step_s must be above 0 and finite, got 0.0"),
         ({"machine_memory_kb": -1.0}, "machine_memory_kb must be above 0 and finite, got -1.0"),
         ({"sets": 0}, "sets must be a whole number of at least 1, got 0"),

@@ -236,7 +236,7 @@ PLACE = "workflow.specification.tasks"
         (changed(lambda each: tasks(each)[0]["parents"].append("split")), "the stages form a cycle: 0"),
         (
             changed(lambda each: tasks(each)[2].update(id="work_1")),
-            f"{PLACE}[1].id: another task has it, too",
+            f"{PLACE}[1].id: another task has this id",
         ),
         (
             changed(lambda each: measured(each).pop(0)),

@@ -221,7 +221,7 @@ def test_round_trip_of_what_a_workload_says_about_itself(tmp_path: Path) -> None
     write_workload(tmp_path / "w.json", Workload(profiles, about=about))
     assert read_workload(tmp_path / "w.json").about == about
     for wrong in (object(), float("nan")):
-        with pytest.raises(WorkloadError, match=r"w.json: about: expected what JSON can hold: "):
+        with pytest.raises(WorkloadError, match=r"w.json: about: expected JSON values: "):
             write_workload(tmp_path / "w.json", Workload(profiles, about={"a": wrong}))
     assert read_workload(tmp_path / "w.json").about == about
 
@@ -325,7 +325,7 @@ def test_where_nothing_can_be_written(tmp_path: Path) -> None:
         write_workload(tmp_path / "w.toml", workload)
     with pytest.raises(WorkloadError, match=r"w.yaml: expected a name that ends in .json, .json.gz, .toml"):
         write_workload(tmp_path / "w.yaml", workload)
-    with pytest.raises(WorkloadError, match="a character that UTF-8 cannot write"):
+    with pytest.raises(WorkloadError, match="a character that UTF-8 cannot encode"):
         write_workload(tmp_path / "w.json", Workload(workload.profiles, name="\ud800"))
     assert not list(tmp_path.iterdir())
 

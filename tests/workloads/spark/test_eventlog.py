@@ -276,9 +276,11 @@ def test_a_report_counts_in_words():
 def test_a_report_names_the_most_frequent_kinds_of_ignored_events():
     ignored = {"SparkListenerA": 1, "org.x.SparkListenerB": 5, "C": 4, "D": 3, "E": 2, "F": 1}
     kinds = "5 B, 4 C, 3 D, 2 E and 2 other kinds"
-    assert LogReport(ignored_events=ignored).lines() == [f"16 events that say nothing of durations ({kinds})"]
+    assert LogReport(ignored_events=ignored).lines() == [
+        f"16 events without information on durations ({kinds})"
+    ]
     four = dict.fromkeys("abcd", 1)
-    line = "1 failed tasks, 4 events that say nothing of durations (1 a, 1 b, 1 c, 1 d)"
+    line = "1 failed tasks, 4 events without information on durations (1 a, 1 b, 1 c, 1 d)"
     assert LogReport(failed_tasks=1, ignored_events=four).lines() == [line]
 
 

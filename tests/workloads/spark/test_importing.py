@@ -55,7 +55,7 @@ def test_the_tenant_of_a_query_is_its_pool_or_its_job_group(tmp_path, tenants, n
     write_workload(tmp_path / "w.json", found)
     assert read_workload(tmp_path / "w.json").sequence.attributes == found.sequence.attributes
     for wrong, message in (
-        ({}, "they need arrivals"),
+        ({}, "tenants need arrivals"),
         ({"tenants": "queue"}, "tenants must be 'pool' or 'group'"),
     ):
         with pytest.raises(WorkloadError, match=message):
@@ -108,7 +108,7 @@ def test_what_was_counted_is_told(tmp_path):
     log = small_log(name="nightly")
     log.events.insert(-1, {"Event": "SparkListenerUnheardOf"})
     [note] = import_event_logs([log.write(tmp_path / "log")]).notes
-    assert note == "nightly: 1 events that say nothing of durations (1 UnheardOf)"
+    assert note == "nightly: 1 events without information on durations (1 UnheardOf)"
 
 
 def test_parameters_set_by_hand(tmp_path):
@@ -135,7 +135,7 @@ def test_a_log_without_queries(tmp_path):
     path = LogBuilder().end().write(tmp_path / "log")
     with pytest.raises(WorkloadError, match="no Spark jobs"):
         import_event_logs([path])
-    with pytest.raises(WorkloadError, match="no query of which a task ended"):
+    with pytest.raises(WorkloadError, match="no query with a finished task"):
         import_event_logs([path], partial=True)
 
 
@@ -200,7 +200,7 @@ def test_executors_of_one_machine_slow_each_other_down(tmp_path):
     [note] = [note for note in found.notes if "machine" in note]
     assert note == (
         "all executors were on one machine, where scans took 1.8 times as long on 2 executors as on the fewest: "
-        "taken out of all durations"
+        "removed from all durations"
     )
     assert import_event_logs([path], shared_machine=False).model.contention == {}
     asked = import_event_logs([path], shared_machine=True)

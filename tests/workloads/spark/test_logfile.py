@@ -278,7 +278,7 @@ def test_unknown_events_are_ignored_and_counted(tmp_path):
     log = small_log().add("FromTheFuture", x=1).add("FromTheFuture", x=2)
     [application] = read_event_log(log.write(tmp_path / "log"))
     assert application.report.ignored_events == {"SparkListenerFromTheFuture": 2}
-    assert application.report.lines() == ["2 events that say nothing of durations (2 FromTheFuture)"]
+    assert application.report.lines() == ["2 events without information on durations (2 FromTheFuture)"]
 
 
 NO_EVENT = 'log:1: not a Spark event log (expected {"Event":...})'
@@ -343,8 +343,8 @@ def test_an_application_that_died(tmp_path):
 
 def test_a_log_without_jobs(tmp_path):
     path = LogBuilder().executor("0").end().write(tmp_path / "log")
-    assert refused(path) == "log: the log holds no Spark jobs"
-    assert read(path, partial=True) == ([], ["log: the log holds no Spark jobs"])
+    assert refused(path) == "log: the log contains no Spark jobs"
+    assert read(path, partial=True) == ([], ["log: the log contains no Spark jobs"])
 
 
 def test_a_large_log_takes_little_memory(tmp_path):

@@ -76,7 +76,7 @@ def test_stages_that_were_numbered_otherwise_are_matched(run):
 
 
 def test_runs_that_do_not_match(run):
-    with pytest.raises(WorkloadError, match="q of app-1 has another DAG than q of app-1"):
+    with pytest.raises(WorkloadError, match="q of app-1 has a different DAG than q of app-1"):
         matched([run(), run(tasks=(1, 3, 1))])
 
 
@@ -162,7 +162,7 @@ def test_runs_are_grouped_by_operators_tasks_and_edges():
     assert [len(group.runs) for group in groups] == [3, 1, 1, 1]
     assert names(groups[0].runs[1]) == [("a", 2), ("b", 4), ("c", 1)]
     for other in different:
-        with pytest.raises(WorkloadError, match="q of app-q has another DAG than q of app-q"):
+        with pytest.raises(WorkloadError, match="q of app-q has a different DAG than q of app-q"):
             matched([ONE, other], same_tasks=False)
 
 

@@ -282,7 +282,7 @@ def test_each_slot_has_a_worker_that_is_bound_to_a_core(fake_spark):
 def test_a_cluster_that_does_not_come_up(fake_spark, monkeypatch, script, last):
     monkeypatch.setattr(spark_cluster, "_START_TIMEOUT_S", 0.3 if "sleep" in script else 600.0)
     cluster, started = StandaloneCluster(fake_spark(script), num_slots=1), time.monotonic()
-    with pytest.raises(RecorderError, match=f"Spark's master did not come up: {last}"), cluster:
+    with pytest.raises(RecorderError, match=f"Spark's master did not start: {last}"), cluster:
         pass
     assert time.monotonic() - started < 500
 

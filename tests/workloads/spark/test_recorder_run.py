@@ -122,7 +122,7 @@ def test_a_recording_can_be_stopped(calls, tmp_path, monkeypatch, capsys):
 
     monkeypatch.setattr(recorder, "record_run", stop)
     assert main(["--out", str(tmp_path)]) == 130
-    assert capsys.readouterr().err == "stopped; run the command again to go on\n"
+    assert capsys.readouterr().err == "stopped; run the command again to continue\n"
 
 
 def test_defaults_of_the_command_line():

@@ -183,7 +183,7 @@ class StandaloneCluster:
         while sign_of_life not in log.read_text(errors="replace"):
             if process.poll() is not None or time.monotonic() > deadline:
                 last = log.read_text(errors="replace").strip().splitlines()[-1:] or ["no output"]
-                raise RecorderError(f"Spark's {name} did not come up: {last[0]}")
+                raise RecorderError(f"Spark's {name} did not start: {last[0]}")
             time.sleep(0.05)
 
 

@@ -179,7 +179,7 @@ def main(arguments: Sequence[str]) -> int:
         print(f"error: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
-        print("stopped; run the command again to go on", file=sys.stderr)
+        print("stopped; run the command again to continue", file=sys.stderr)
         return 130
 
 
@@ -279,19 +279,19 @@ def _parser() -> argparse.ArgumentParser:
         "--layouts",
         type=_list_of(Layout.parse),
         default=[Layout("12m", 16)],
-        help="most bytes of a scan's task / tasks after a shuffle (default: 12m/16)",
+        help="maximum bytes of a scan task / tasks after a shuffle (default: 12m/16)",
     )
     parser.add_argument("--mixtures", type=int, default=0, help="mixtures of applications to record as well")
     parser.add_argument("--applications", type=_positive_int, default=5, help="applications of a mixture")
-    parser.add_argument("--mean-interval", type=_positive_float, default=10.0, help="between submissions, s")
-    parser.add_argument("--seed", type=int, default=1, help="of the mixtures")
+    parser.add_argument("--mean-interval", type=_positive_float, default=10.0, help="mean interval, s")
+    parser.add_argument("--seed", type=int, default=1, help="seed of the mixtures")
     parser.add_argument(
         "--mixture-executors",
         type=_list_of(_positive_int),
         default=[1, 2],
-        help="that an application of a mixture may hold",
+        help="executors that an application of a mixture may hold",
     )
-    parser.add_argument("--timeout", type=_positive_float, default=900.0, help="of one application, s")
+    parser.add_argument("--timeout", type=_positive_float, default=900.0, help="limit of an application, s")
     parser.add_argument(
         "--pin", action=argparse.BooleanOptionalAction, default=True, help="bind each executor to one core"
     )
