@@ -297,7 +297,11 @@ class Drift:
 
 
 def batch_arrivals(profiles: Sequence[JobProfile], num_jobs: int, seed: int) -> JobSequence:
-    """Draw ``num_jobs`` jobs uniformly from ``profiles``; all arrive at time 0 (Decima, section 7.2)."""
+    """Draw ``num_jobs`` jobs uniformly from ``profiles``; all arrive at time 0 (Decima, section 7.2).
+
+    Raises:
+        WorkloadError: there are no profiles or no jobs.
+    """
     return _sampled(profiles, num_jobs, seed, mean_interval_ms=0.0)
 
 
@@ -311,7 +315,10 @@ def poisson_arrivals(
     """Draw jobs uniformly from ``profiles``; the first arrives at time 0, further ones in a Poisson process.
 
     Args:
+        profiles: job profiles to draw from.
+        num_jobs: number of jobs, at least 1.
         mean_interval_ms: mean time between arrivals, ms (Decima, section 7.2: 45 s; its code: 25 s).
+        seed: seed of the draws and of the task noise.
         drift: change of rate and jobs; earlier jobs are the same with and without it.
 
     Raises:

@@ -112,7 +112,7 @@ class TaskDurations:
     def constant(
         cls, rest_ms: float, *, first_ms: float | None = None, fresh_ms: float | None = None
     ) -> TaskDurations:
-        """Return constant durations for each wave, at any parallelism; an omitted wave equals the next one."""
+        """Return constant durations for each wave, ms, at any parallelism; an omitted wave equals the next one."""
         rest_ms = check_number(rest_ms, "rest_ms", WorkloadError)
         first_ms = rest_ms if first_ms is None else check_number(first_ms, "first_ms", WorkloadError)
         fresh_ms = first_ms if fresh_ms is None else check_number(fresh_ms, "fresh_ms", WorkloadError)
@@ -133,7 +133,7 @@ class TaskDurations:
         *,
         mean_ms: float = float("nan"),
     ) -> TaskDurations:
-        """Build durations from a dict ``{level: durations}`` for each wave; missing levels are empty cells."""
+        """Build durations from a dict ``{level: [ms, ..]}`` for each wave; missing levels are empty cells."""
         for name, table in (("fresh", fresh), ("first", first), ("rest", rest)):
             check_instance(table, dict, name, WorkloadError)
             for level in table:

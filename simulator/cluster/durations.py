@@ -35,7 +35,16 @@ def duration_ms(
     level_noise: float,
     value_noise: float,
 ) -> float:
-    """Return the duration, ms, of a task that starts while its job has ``parallelism`` executors."""
+    """Return the duration of a task, ms.
+
+    Args:
+        config: the cluster, with its semantics and warm-up delay.
+        durations: measured durations of the task's stage.
+        wave: wave of the task.
+        parallelism: number of executors of the job when the task starts.
+        level_noise: random number that chooses the parallelism level, in [0, 1).
+        value_noise: random number that chooses a duration of the cell (wave, level), in [0, 1).
+    """
     column, chance_of_low = _level(config, durations, parallelism)
     cell = _cell(config, durations, wave, column - (level_noise < chance_of_low))
     return float(cell[int(value_noise * len(cell))])
@@ -52,7 +61,7 @@ def longer_ms(
 ) -> float | None:
     """Return the duration, ms, of a task that started at ``start_ms``, given that it ends after ``now_ms``.
 
-    None if no measured duration is long enough.
+    None if no measured duration is long enough. For the other arguments see ``duration_ms``.
     """
     level_noise, value_noise = noise
     column, chance_of_low = _level(config, durations, parallelism)

@@ -36,7 +36,7 @@ def begin(state, settings):
 
 @compiled
 def act(state, settings, actions, rewards, outcomes):
-    """Carry out one action in each episode, and fill in rewards and outcomes."""
+    """Carry out one action in each episode, int64 [N]; fill in rewards, float64 [N], and outcomes, int8 [N]."""
     for episode in range(len(actions)):
         if state.done[episode]:
             rewards[episode], outcomes[episode] = 0.0, OVER

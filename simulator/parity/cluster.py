@@ -156,7 +156,7 @@ class Recording(BaseModel):
 
 
 def carry_out(cluster: BaseCluster, decision: RecordedDecision) -> tuple[float, int]:
-    """Carry out a recorded decision.
+    """Carry out a recorded decision on a cluster, the default ``decide`` of :func:`differences`.
 
     Returns:
         The reward, and the number of committed executors.

@@ -35,6 +35,10 @@ _NUM_SAMPLES = 12
 def synthetic_profiles(num_profiles: int = 100, seed: int = 0) -> tuple[JobProfile, ...]:
     """Generate the first ``num_profiles`` jobs, of 2 to 18 stages, of the infinite list of jobs of a seed.
 
+    Args:
+        num_profiles: number of jobs, at least 1.
+        seed: seed of the random jobs.
+
     Raises:
         WorkloadError: ``num_profiles`` is below 1, or the seed is negative.
     """

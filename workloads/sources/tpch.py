@@ -148,8 +148,13 @@ def load_tpch(
 def load_tpch_job(directory: str | Path, size: str, query: int) -> JobProfile:
     """Read one published profile; ``load_tpch_job(directory, "10g", 7)`` is query 7 on 10 GB, ``tpch-q7-10g``.
 
-    Its durations have the eight ``LEVELS``; a level without measurements of a stage repeats the stage's largest one.
-    A stage's mean duration is that of all preprocessed measurements, whatever their level.
+    Durations have the eight ``LEVELS``; a level at which a stage was not measured repeats the stage's largest level.
+    The mean duration of a stage is the mean of all preprocessed measurements, at all levels.
+
+    Args:
+        directory: folder with one folder per size.
+        size: name of the folder, such as ``10g``.
+        query: number of the query, 1 to 22.
 
     Raises:
         WorkloadError: a file is missing or malformed. The message names file and place.
