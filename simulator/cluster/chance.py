@@ -54,7 +54,7 @@ def outage_ms(faults: Faults, key: int, number: int) -> float:
     """Return the time from change ``number`` - 1 of an executor to change ``number``, ms; infinite if none comes.
 
     Args:
-        faults: mean time between losses of an executor, and mean time to its return.
+        faults: mean times until an executor is lost, and until it returns.
         key: hash key of the executor, from ``executor_keys``.
         number: number of the change: even for a loss, odd for a return.
     """
