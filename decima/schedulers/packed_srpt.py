@@ -14,9 +14,7 @@ from decima.schedulers.srpt import (
     check_positive,
     lasting_executors,
 )
-from simulator.cluster.config import ClusterConfig
 from simulator.cluster.observation import Decision, Observation, PerJob
-from workloads.job import JobProfile
 
 __all__ = ["PackedSrpt", "covering"]
 
@@ -55,7 +53,7 @@ class PackedSrpt(ProfiledSrpt):
         check_positive(staying=staying, worth_leaving=worth_leaving, worth_moving=worth_moving)
         self.waste, self.staying = waste, staying
         self.worth_leaving, self.worth_moving = worth_leaving, worth_moving
-        self._height_ms: PerJob[NDArray[np.float64]] = PerJob(_height_ms, np.concatenate)
+        self._height_ms = PerJob(lambda profile, _: profile.height_ms, np.concatenate)
 
     def decide(self, observation: Observation) -> Decision | None:
         """Choose the stage with the least key, see the class; stages of jobs below their limits come first."""
@@ -103,10 +101,6 @@ class PackedSrpt(ProfiledSrpt):
         limits = np.where(going, held + np.maximum(bound - busy, 0), held)
         stage = int(order[0]) if len(order) and kinds.min() < 2 else -1
         return Rule(stage, limits, 0.0, away)
-
-
-def _height_ms(profile: JobProfile, _: ClusterConfig) -> NDArray[np.float64]:
-    return profile.height_ms
 
 
 def covering(observation: Observation) -> NDArray[np.int64]:

@@ -21,13 +21,10 @@ class RandomChoice(Scheduler):
 
     def __init__(self, seed: int = 0):
         self._seed = seed
-        self._begin()
+        self._random = random_stream(seed, RandomStream.POLICY, seed)
 
     def reset(self, config: ClusterConfig) -> None:
         """Restart the sequence of random numbers."""
-        self._begin()
-
-    def _begin(self) -> None:
         self._random = random_stream(self._seed, RandomStream.POLICY, self._seed)
 
     def decide(self, observation: Observation) -> Decision | None:

@@ -6,10 +6,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from decima.schedulers.base import Scheduler, all_offered
-from simulator.cluster.config import ClusterConfig
 from simulator.cluster.observation import Decision, Observation, PerJob
 from simulator.compiled import compiled
-from workloads.job import JobProfile
 
 __all__ = ["SjfCp", "first_job", "on_critical_path"]
 
@@ -22,16 +20,12 @@ class SjfCp(Scheduler):
     """
 
     def __init__(self) -> None:
-        self._work_ms: PerJob[NDArray[np.float64]] = PerJob(_work_ms, np.array)
+        self._work_ms: PerJob[NDArray[np.float64]] = PerJob(lambda profile, _: profile.work_ms, np.array)
 
     def decide(self, observation: Observation) -> Decision | None:
         """Choose the smallest job's stage on its critical path, for all offered executors."""
         job = first_job(observation.jobs, observation.stages, self._work_ms(observation), True)
         return on_critical_path(observation, job)
-
-
-def _work_ms(profile: JobProfile, _: ClusterConfig) -> float:
-    return profile.work_ms
 
 
 def on_critical_path(observation: Observation, job: int) -> Decision:

@@ -70,6 +70,19 @@ class CarbonAware(Scheduler):
     def adapt(self, observation: Observation, signal: Signal) -> Decision | None:
         """Return the rule's decision under a signal."""
 
+    def decide_within(
+        self, observation: Observation, waits: NDArray[np.bool_], limits: NDArray[np.int64]
+    ) -> Decision | None:
+        """Return the other scheduler's decision for jobs that do not wait and are below their limits, [J] each."""
+        held = observation.job_executors.copy()
+        if observation.source >= 0:
+            held[observation.source] -= observation.offered
+        shown = without(observation, waits | (held >= limits))
+        if not shown.num_schedulable or (decision := self.base.decide(shown)) is None:
+            return None
+        job = observation.stage_job[decision.stage]
+        return Decision(decision.stage, min(decision.limit, int(limits[job])))
+
     def busy(self, observation: Observation) -> int:
         """Return the number of executors that run, move, or are committed in this round, without offered executors.
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from decima.schedulers.carbon.base import CarbonAware, join_times, times_of, window_ms, without
+from decima.schedulers.carbon.base import CarbonAware, join_times, times_of, window_ms
 from simulator.cluster.alone import PARALLELISM
 from simulator.cluster.observation import Decision, Observation, PerJob
 from workloads.carbon import Signal
@@ -47,15 +47,9 @@ class CarbonPrice(CarbonAware):
         """Return the other scheduler's decision for the jobs that do not wait."""
         if not self.seconds:
             return self.base.decide(observation)
-        limits = self._limits(observation, signal)
-        held = observation.job_executors.copy()
-        if observation.source >= 0:
-            held[observation.source] -= observation.offered
-        shown = without(observation, self._waits(observation, signal) | (held >= limits))
-        if not shown.num_schedulable or (decision := self.base.decide(shown)) is None:
-            return None
-        job = observation.stage_job[decision.stage]
-        return Decision(decision.stage, min(decision.limit, int(limits[job])))
+        return self.decide_within(
+            observation, self._waits(observation, signal), self._limits(observation, signal)
+        )
 
     def _kilowatts(self, observation: Observation) -> float:
         return observation.config.executor_watts / 1000

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from decima.schedulers.base import check_positive
-from decima.schedulers.carbon.base import CarbonAware, join_times, times_of, window_ms, without
+from decima.schedulers.carbon.base import CarbonAware, join_times, times_of, window_ms
 from decima.schedulers.objectives import LeastSlack
 from simulator.cluster.alone import PARALLELISM
 from simulator.cluster.config import ClusterConfig
@@ -91,15 +91,7 @@ class CarbonSlack(CarbonAware):
         now = observation.time_ms, observation.profiles
         if self._planned is None or self._planned[0] != now[0] or self._planned[1] is not now[1]:
             self._planned, self._plan = now, self._choose(observation, signal)
-        waits, limits = self._plan
-        held = observation.job_executors.copy()
-        if observation.source >= 0:
-            held[observation.source] -= observation.offered
-        shown = without(observation, waits | (held >= limits))
-        if not shown.num_schedulable or (decision := self.base.decide(shown)) is None:
-            return None
-        job = observation.stage_job[decision.stage]
-        return Decision(decision.stage, min(decision.limit, int(limits[job])))
+        return self.decide_within(observation, *self._plan)
 
     def _choose(
         self, observation: Observation, signal: Signal

@@ -9,10 +9,8 @@ from numpy.typing import NDArray
 
 from decima.schedulers.carbon.base import CarbonAware, window_ms, without
 from simulator.cluster.alone import alone_ms
-from simulator.cluster.config import ClusterConfig
 from simulator.cluster.observation import Decision, Observation, PerJob
 from workloads.carbon import Signal
-from workloads.job import JobProfile
 
 if TYPE_CHECKING:
     from simulator.cluster.episode import DecidesStages
@@ -43,7 +41,7 @@ class GreenestFirst(CarbonAware):
             raise ValueError(f"the patience must be from 0 to 48, got {patience:g}")
         super().__init__(base)
         self.patience = patience
-        self._alone = PerJob(_alone, np.array)
+        self._alone = PerJob(lambda profile, config: float(alone_ms(profile, config).min()), np.array)
 
     def adapt(self, observation: Observation, signal: Signal) -> Decision | None:
         """Return the other scheduler's decision for the jobs that do not wait."""
@@ -67,7 +65,3 @@ class GreenestFirst(CarbonAware):
             lengths = np.maximum(ends - begins, 0.0)
             waits[job] = lengths[values < value].sum() >= needed[job] > 0
         return waits
-
-
-def _alone(profile: JobProfile, config: ClusterConfig) -> float:
-    return float(alone_ms(profile, config).min())
