@@ -125,9 +125,9 @@ def _checked(values: object, count: int, of: str) -> NDArray[np.float64]:
 
 @lru_cache(maxsize=10_000)
 def message_order(profile: JobProfile) -> NDArray[np.int32]:
-    """Return the messages of a job's DAG: each stage receives once, from all its children, in step height - 1.
+    """Return the messages of a job's DAG for message passing: each stage receives once, from all its children.
 
-    The height of a stage is the number of edges on its longest path to a leaf.
+    Its step is its height minus 1; the height of a stage is the number of edges on its longest path to a leaf.
 
     Returns:
         int32 [number of edges, 3]: step, receiver (parent), sender (child).

@@ -26,9 +26,9 @@ def one_thread() -> Iterator[None]:
 
 
 def keep_memory() -> None:
-    """Keep freed memory in the process, where the C library is glibc; elsewhere do nothing.
+    """Keep freed memory in the process if the C library is glibc; do nothing with other libraries.
 
-    By default glibc returns the memory of large arrays to the system, which has to clear it for the next array.
+    By default glibc returns the memory of large arrays to the system, which clears it before the next array uses it.
     That took a fifth of the time of an update.
     """
     with suppress(AttributeError, OSError, TypeError):  # no glibc

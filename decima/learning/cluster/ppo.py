@@ -1,4 +1,4 @@
-"""Proximal policy optimisation (PPO; Schulman et al., 2017): loss and update."""
+"""Proximal policy optimisation (PPO; Schulman et al., 2017): clipped loss, entropy bonus and update."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ __all__ = ["PPO"]
 
 
 class PPO(Reinforce):
-    """PPO: several epochs of minibatch gradient steps with a clipped probability ratio.
+    """Proximal policy optimisation (PPO): epochs of minibatch gradient steps with a clipped probability ratio.
 
     Args:
         clip: distance from 1 at which the probability ratio is clipped.
-        epochs: maximum number of epochs.
-        minibatches: gradient steps per epoch.
-        max_kl: no further epoch starts after one with a larger mean KL divergence from the acting policy, nats.
+        epochs: maximum number of epochs over the samples.
+        minibatches: number of minibatches, and so of gradient steps, per epoch.
+        max_kl: largest mean KL divergence from the acting policy after which a further epoch starts, nats.
     """
 
     def __init__(
@@ -46,7 +46,7 @@ class PPO(Reinforce):
         entropy_weight: float,
         max_gradient_norm: float,
     ) -> dict[str, float]:
-        """See ``Reinforce.update``; metrics are means over the gradient steps, ``kl`` that of the last step."""
+        """See ``Reinforce.update``; metrics are means over the gradient steps, except ``kl``, that of the last step."""
         rows, size = [], advantage.size
         for _ in range(self.epochs):
             divergence = []
@@ -55,9 +55,8 @@ class PPO(Reinforce):
                 sums = np.zeros(4)
                 for piece in samples.pieces(policy, part):
                     log_probability, entropies = samples.evaluate(policy, piece)
-                    device, dtype = log_probability.device, log_probability.dtype
-                    old = torch.from_numpy(samples.log_probability[piece]).to(device, dtype)
-                    gain = torch.from_numpy(advantage[piece]).to(device, dtype)
+                    old = torch.from_numpy(samples.log_probability[piece]).to(log_probability)
+                    gain = torch.from_numpy(advantage[piece]).to(log_probability)
                     log_ratio = log_probability - old
                     ratio = log_ratio.exp()
                     clipped_ratio = ratio.clamp(1 - self.clip, 1 + self.clip)

@@ -82,7 +82,7 @@ def policy_gradient(
     Returns:
         The loss without the bonus, and the entropy.
     """
-    gain = torch.from_numpy(advantage).to(log_probability.device, log_probability.dtype)
+    gain = torch.from_numpy(advantage).to(log_probability)
     loss = -(log_probability * gain).sum() / count
     spread = entropy.sum() / count
     (loss - entropy_weight * spread).backward()  # type: ignore[no-untyped-call]

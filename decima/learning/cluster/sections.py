@@ -262,7 +262,7 @@ class EpisodesSection(Section):
 
 
 class CurriculumSection(Section):
-    """Curriculum: episodes are truncated at memoryless times, later and later (Decima, section 5.3, challenge 1)."""
+    """Curriculum: episodes are truncated at memoryless times, whose mean grows (Decima, section 5.3, challenge 1)."""
 
     start: Positive = Field(default=500.0, description="mean truncation time at the beginning, s")
     end: Positive = Field(default=5000.0, description="mean truncation time after the growth, s")

@@ -303,13 +303,13 @@ class ClusterTraining(TrainingLoop[TrainingConfig]):
         return Shared(self._conditions, self.policy.config, self.config.seed)
 
     def state(self) -> dict[str, Any]:
-        """See ``TrainingLoop``."""
+        """See ``TrainingLoop.state``."""
         own = self._algorithm.state()
         state = {**super().state(), "advantages": self.advantages.state(), **self._limits.state()}
         return {**state, "algorithm": own} if own else state
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """See ``TrainingLoop``."""
+        """See ``TrainingLoop.restore``."""
         super().restore(state)
         self.advantages.restore(state["advantages"])
         self._limits.restore(state)

@@ -246,7 +246,7 @@ def job_weight(job):
 
 @feature("ms", 10_000, log=True)
 def deadline_left_ms(job, offer):
-    """Time until the job's deadline; 0 if it has passed, and at most 1e7, also without a deadline."""
+    """Time until the job's deadline: 0 after the deadline, at most 1e7; 1e7 without a deadline."""
     return min(max(job.deadline_ms - offer.time_ms, 0.0), 1e7)
 
 
@@ -277,7 +277,7 @@ def lasting_executors(work, offer):
 
 @feature("executors", 4)
 def busy_executors(work):
-    """Executors of the job that run a task or are committed to one, without the offered ones."""
+    """Executors of the job that run a task or are committed to a task, without the offered executors."""
     return min(work.busy, work.held)
 
 
@@ -289,7 +289,7 @@ def fitting_share(work):
 
 @feature("executors", 4)
 def rule_executors(number, work, offer, rule_limits):
-    """Executors that the rule would give the job, between those it holds and those plus the offered ones."""
+    """Executors that the rule would give the job: at least those it holds, at most those plus the offered ones."""
     limit = rule_limits[number] if len(rule_limits) else work.held
     return min(max(limit, work.held), work.held + offer.offered)
 

@@ -1,6 +1,6 @@
-"""Compiled: log-probabilities and entropies of choices with their gradients, for training on a CPU.
+"""Compiled: log-probabilities and entropies of choices with their gradients (backpropagation), for training on a CPU.
 
-The same network as in ``encoder.py`` and ``policy.py``, where single operations on tensors are limited by memory. Here
+The same network as in ``encoder.py`` and ``policy.py``, where memory limits the speed of operations on tensors. Here
 activations stay in the processor's cache if callers pass few stages at a time. Tests compare both.
 """
 
@@ -30,35 +30,35 @@ from simulator.compiled import ANY_ORDER, compiled, inner
 
 __all__ = ["differentiate", "evaluate"]
 
-#: Smallest probability of a choice, as in ``policy.py``.
+#: Smallest probability of a choice, as in ``policy.py``, and its logarithm.
 TINY = float(np.finfo(np.float32).tiny)
 SMALLEST_LOG = np.float32(math.log(TINY))
 
 
 class Kept(NamedTuple):
-    """What ``differentiate`` needs of ``evaluate``."""
+    """Intermediate results of ``evaluate`` that ``differentiate`` needs."""
 
     rows: Rows
     passes: tuple[Pass, ...]
-    """A ``Pass`` for each of ``layers.PARTS``."""
+    """Activations, a ``Pass`` for each of ``layers.PARTS``."""
     logs: tuple[NDArray[np.float32], NDArray[np.float32]]
-    """Log-probabilities of the scores of stages and of limits."""
+    """Log-probabilities of stages, and of limits, one for each score."""
     entropies: NDArray[np.float32]
-    """[B, 2]."""
+    """[B, 2], entropies of stages and of limits, nats."""
 
 
 @compiled
 def evaluate(graphs, network, chosen, limit):
-    """Compute log-probability and entropy of the choices in B graphs.
+    """Forward pass: compute log-probability and entropy of one choice in each of B graphs.
 
     Args:
         graphs: :class:`graphs.Graphs`.
         network: :class:`layers.Network`, without attention.
-        chosen: int64 [B], row of the chosen stage among all stages.
+        chosen: int64 [B], row of the chosen stage in the batch.
         limit: int32 [B], chosen limit.
 
     Returns:
-        Log-probability and entropy, float32 [B], and the last argument of ``differentiate``.
+        Log-probability, float32 [B]; entropy, float32 [B], nats; :class:`Kept`.
 
     Raises:
         ValueError: graphs and network are inconsistent, or a choice is not possible.
@@ -130,10 +130,10 @@ def evaluate(graphs, network, chosen, limit):
 
 @compiled
 def differentiate(network, kept, of_log_probability, of_entropy):
-    """Compute the gradient of the weights, float32, in the order of ``network.weights``.
+    """Backward pass: compute the gradient of the weights, float32, in the order of ``network.weights``.
 
     Args:
-        network: see ``evaluate``.
+        network: network of ``evaluate``.
         kept: third result of ``evaluate``.
         of_log_probability: float32 [B], gradient of the log-probabilities.
         of_entropy: float32 [B], gradient of the entropies.
@@ -183,7 +183,7 @@ def differentiate(network, kept, of_log_probability, of_entropy):
 
 @inner(arrays=True)
 def _embed_stages(graphs, network, rows, passes, embedding):
-    """Fill in the embeddings of stages: message passing step by step."""
+    """Compute the embeddings of stages by message passing, step by step."""
     passes[STAGE_INPUT].x[:] = graphs.features
     embedding[:] = run(network, passes, STAGE_INPUT, 0, len(embedding))
     heard = passes[AGGREGATE].x
@@ -202,7 +202,11 @@ def _embed_stages(graphs, network, rows, passes, embedding):
 
 @inner(arrays=True)
 def _embed_back(network, rows, passes, gradient, total):
-    """Add the gradients of the weights to ``total``, given that of the embeddings, [S + 1, D], which is overwritten."""
+    """Backward pass of message passing: add the gradients of weights to ``total``.
+
+    Args:
+        gradient: float32 [S + 1, D], gradient of the stage embeddings; overwritten.
+    """
     width = network.width
     of_sent = np.zeros((len(rows.senders), width), np.float32)
     for step in range(len(rows.ends) - 2, -1, -1):
@@ -222,7 +226,7 @@ def _embed_back(network, rows, passes, gradient, total):
 
 @inner(arrays=True)
 def _of_step(rows, step):
-    """Return the senders, receivers and links of a step."""
+    """Return the senders, receivers and links of one step of message passing."""
     begin, end = rows.ends[step], rows.ends[step + 1]
     return rows.senders[begin[0] : end[0]], rows.receivers[begin[1] : end[1]], rows.links[begin[2] : end[2]]
 
@@ -258,7 +262,7 @@ def _describe(network, rows, stages, sources, has_stage, x):
 
 @inner
 def _return(rows, stages, has_stage, gradient, of_stages, of_jobs, of_clusters):
-    """Add the gradient of a head's inputs to those of the embeddings."""
+    """Add the gradient of a head's inputs to the gradients of stage, job and cluster embeddings."""
     width = of_jobs.shape[1]
     for k in range(len(stages)):
         stage = stages[k]
@@ -275,7 +279,7 @@ def _return(rows, stages, has_stage, gradient, of_stages, of_jobs, of_clusters):
 
 @inner
 def _append_limits(graphs, network, rows, chosen, x):
-    """Fill in the last input of the limit head."""
+    """Fill in the last input of the limit head: the scaled limit."""
     for graph in range(len(chosen)):
         begin, end = rows.choices[graph, 1, 0], rows.choices[graph, 1, 1]
         for k in range(begin, end):
@@ -285,7 +289,7 @@ def _append_limits(graphs, network, rows, chosen, x):
 
 @inner
 def _add_rule(graphs, network, rows, x, scores):
-    """Subtract the penalty for the difference to the rule's limit from the scores of limits."""
+    """Subtract the penalty for the distance to the rule's limit from the scores of limits."""
     for k in range(len(scores)):
         job = rows.stage_job[rows.limits[k]]
         ruled = graphs.job_features[job, network.rule_limit_column] * (
@@ -296,7 +300,7 @@ def _add_rule(graphs, network, rows, x, scores):
 
 @inner
 def _choose(choices, scores, log_probability, entropy):
-    """Replace scores by log-probabilities; add those of the choices, and fill in entropies."""
+    """Softmax: replace scores by log-probabilities, add those of the choices, and fill in the entropies."""
     for graph in range(len(choices)):
         begin, end, chosen = choices[graph]
         if begin == end:
@@ -317,12 +321,12 @@ def _choose(choices, scores, log_probability, entropy):
 
 @inner
 def _differentiate_choices(choices, logs, entropy, of_log_probability, of_entropy, of_scores):
-    """Fill in the gradients of the scores."""
+    """Backward pass of the softmax: fill in the gradients of the scores."""
     for graph in range(len(choices)):
         begin, end, chosen = choices[graph]
         if begin == end:
             continue
-        # The logarithm of a smaller probability is that of ``TINY``, a constant.
+        # A probability below ``TINY`` has the logarithm of ``TINY``, a constant without gradient.
         of_log = of_log_probability[graph] if logs[chosen] > SMALLEST_LOG else np.float32(0)
         for k in range(begin, end):
             probability = math.exp(logs[k])

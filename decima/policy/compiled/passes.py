@@ -31,7 +31,7 @@ class Pass(NamedTuple):
 
 
 class Rows(NamedTuple):
-    """Which stages, jobs and graphs are the rows of each part of the network; indices count over the whole batch."""
+    """Rows of each part of the network: indices of stages, jobs and graphs, int64, counted over the whole batch."""
 
     stage_job: NDArray[np.int64]
     """[S], job of each stage."""
