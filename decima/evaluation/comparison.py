@@ -38,16 +38,8 @@ __all__ = ["PAPER_SCHEDULERS", "Comparison", "run_comparisons"]
 PAPER_SCHEDULERS = ("fifo", "sjf-cp", "fair", "naive-weighted-fair", TUNED_ONCE, HINDSIGHT)
 #: Columns of a comparison's JSON for each scheduler, see ``summarise``.
 SUMMARY = (
-    "mean_jct_s",
-    "mean_jct_ci95_s",
-    "p95_jct_s",
-    "makespan_s",
-    "utilisation",
-    "slowdown",
-    "difference_s",
-    "difference_ci95_s",
-    "difference",
-    "difference_ci95",
+    *("mean_jct_s", "mean_jct_ci95_s", "p95_jct_s", "makespan_s", "utilisation", "slowdown"),
+    *("difference_s", "difference_ci95_s", "difference", "difference_ci95"),
 )
 
 #: Progress callback: number of finished work items, number of all.
@@ -178,12 +170,8 @@ class Comparison:
     def add(self, scheduler: str, mean_jct_s: Mapping[int, float]) -> None:
         """Add results of a scheduler that was run elsewhere: seed -> mean JCT, s."""
         self.schedulers[scheduler] = scheduler
-        unknown = dict.fromkeys(METRICS, math.nan) | {
-            "decisions": 0,
-            "guarded": 0,
-            "failed_jobs": 0,
-            "overruled": 0,
-        }
+        counts = ("decisions", "guarded", "failed_jobs", "overruled")
+        unknown = dict.fromkeys(METRICS, math.nan) | dict.fromkeys(counts, 0)
         for seed, value in mean_jct_s.items():
             self._add(seed, {scheduler: Result("", unknown | {"mean_jct_s": value})})
 

@@ -22,19 +22,9 @@ from workloads.arrivals import RandomStream, random_stream
 from workloads.grid_jobs import JobSets
 
 __all__ = [
-    "HEURISTIC_NAMES",
-    "MEASURES",
-    "TRAINING_SEED",
-    "TUNED",
-    "Evaluation",
-    "GridConditions",
-    "Withholding",
-    "best_of",
-    "evaluate",
-    "heuristics_for",
-    "network_actor",
-    "relative_change",
-]
+    "HEURISTIC_NAMES", "MEASURES", "TRAINING_SEED", "TUNED", "Evaluation", "GridConditions",
+    "Withholding", "best_of", "evaluate", "heuristics_for", "network_actor", "relative_change",
+]  # fmt: skip
 
 #: Offset of the seed of training sets from that of evaluation sets.
 TRAINING_SEED = 1_000_000

@@ -19,14 +19,9 @@ if TYPE_CHECKING:
     from simulator.cluster.record import EpisodeRecord
 
 __all__ = [
-    "GUARANTEE_METRICS",
-    "check_tenants",
-    "fair_rule",
-    "guarantee_entry",
-    "guarantee_metrics",
-    "most_executors",
-    "with_guarantees",
-]
+    "GUARANTEE_METRICS", "check_tenants", "fair_rule", "guarantee_entry", "guarantee_metrics",
+    "most_executors", "with_guarantees",
+]  # fmt: skip
 
 #: Metrics of schedulers with guarantees, NaN for others; see ``guarantee_metrics``.
 GUARANTEE_METRICS = ("late_jobs", "latest_ratio", "lateness_s", "below_floor_s", "above_ceiling")

@@ -23,19 +23,9 @@ if TYPE_CHECKING:
     from simulator.cluster.record import EpisodeRecord
 
 __all__ = [
-    "METRICS",
-    "SHOWN",
-    "Interval",
-    "Metric",
-    "ShownMetric",
-    "bootstrap_interval",
-    "ci95",
-    "compare_metrics",
-    "mean_interval",
-    "measure",
-    "paired_change",
-    "summarise",
-]
+    "METRICS", "SHOWN", "Interval", "Metric", "ShownMetric", "bootstrap_interval", "ci95",
+    "compare_metrics", "mean_interval", "measure", "paired_change", "summarise",
+]  # fmt: skip
 
 CONFIDENCE = 0.95
 

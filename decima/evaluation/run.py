@@ -33,21 +33,9 @@ if TYPE_CHECKING:
     from simulator.cluster.record import EpisodeRecord
 
 __all__ = [
-    "Decided",
-    "Plan",
-    "Result",
-    "best_for_all",
-    "best_settings",
-    "decisions",
-    "objective_ms",
-    "replay",
-    "run_item",
-    "run_scheduler",
-    "sweep",
-    "sweep_item",
-    "sweep_ms",
-    "tune",
-]
+    "Decided", "Plan", "Result", "best_for_all", "best_settings", "decisions", "objective_ms", "replay",
+    "run_item", "run_scheduler", "sweep", "sweep_item", "sweep_ms", "tune",
+]  # fmt: skip
 
 
 def objective_ms(record: EpisodeRecord, objective: str) -> float:

@@ -14,9 +14,9 @@ from itertools import product
 from typing import NamedTuple
 
 __all__ = [
-    *("ALPHAS", "GRIDS", "HINDSIGHT", "MAKESPAN_HINDSIGHT", "TUNED", "TUNED_ONCE"),
-    *("Tuned", "tuned_once", "weighted_fair"),
-]
+    "ALPHAS", "GRIDS", "HINDSIGHT", "MAKESPAN_HINDSIGHT", "TUNED", "TUNED_ONCE", "Tuned", "tuned_once",
+    "weighted_fair",
+]  # fmt: skip
 
 #: Default candidate values of alpha: -2, -1.9, .., 2.
 ALPHAS: tuple[float, ...] = tuple(tenths / 10 for tenths in range(-20, 21))

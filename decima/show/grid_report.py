@@ -21,15 +21,9 @@ from decima.show.style import draw_bars, finish_axes, legend_beside, new_axes, n
 from decima.show.tables import interval_text, new_table
 
 __all__ = [
-    "HEADINGS",
-    "comparison_notes",
-    "comparison_table",
-    "load_name",
-    "measure_text",
-    "plot_bars",
-    "plot_by_load",
-    "table_by_row",
-]
+    "HEADINGS", "comparison_notes", "comparison_table", "load_name", "measure_text", "plot_bars",
+    "plot_by_load", "table_by_row",
+]  # fmt: skip
 
 #: Measure -> name in tables and pictures.
 HEADINGS = {
