@@ -159,12 +159,13 @@ def test_a_service_is_verified(case: str, classes: str, folder: Path) -> None:
     tls = None if name is None else load_certificate(folder / f"{name}.pem", folder / f"{name}.key")
     service = Service(PricedSrpt, tokens=Tokens([Token.of("etl", TOKEN, expires=expires)]))
     settings = {key: folder / value if key == "tlsCa" else value for key, value in given.items()}
-    with (
-        serving(service, tls=tls) as where,
-        asking(classes, 1.5, 20, [where], tokenFile=folder / "token", **settings) as client,
-    ):
-        client.wait()
-    answered = [each for each in client.settled if each.stage >= 0]
+    with serving(service, tls=tls) as where:
+        for seconds in (1.5, 15):  # a busy machine needs longer for the first connection
+            with asking(classes, seconds, 20, [where], tokenFile=folder / "token", **settings) as client:
+                client.wait()
+            answered = [each for each in client.settled if each.stage >= 0]
+            if len(answered) > 10 or (complaint and client.log):
+                break
     if not complaint:
         assert len(answered) > 10
         assert all(each.stage == each.seq for each in answered)
