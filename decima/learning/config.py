@@ -20,6 +20,7 @@ __all__ = [
     "TRAINING",
     "VALIDATION",
     "VALIDATION_SEEDS",
+    "WARM_UPS",
     "CloningSection",
     "Progress",
     "RunConfig",
@@ -34,7 +35,7 @@ VALIDATION_SEEDS = 5_000_000
 RUN_SEEDS = 1_000_000_000
 CLONING_OFFSET = 900_000_000
 #: Keys of random streams besides the policy's choices: truncation times, minibatches, cloning, settings, dcl's futures.
-ENDS, SHUFFLE, CLONING, SETTINGS, FUTURES = range(5)
+ENDS, SHUFFLE, CLONING, SETTINGS, FUTURES, WARM_UPS = range(6)
 
 #: Progress callback, called with the name of the phase, the finished part and the total.
 Progress = Callable[[str, int, int], None]

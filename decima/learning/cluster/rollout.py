@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from decima.learning.cluster.load import NUM_LOADS, load_of
-from decima.learning.config import ENDS, RUN_SEEDS
+from decima.learning.config import ENDS, RUN_SEEDS, WARM_UPS
 from decima.policy.compiled.graphs import Graphs
 from decima.policy.errors import NotFiniteError
 from decima.policy.files import make_actor
@@ -58,6 +58,8 @@ __all__ = [
 
 #: Maximum number of stages in all samples of an episode; limits memory to about 100 MB.
 MOST_SAMPLED = 1_000_000
+#: Scheduler that decides during the warm-up.
+WARM_UP = "priced-srpt"
 
 
 # Plans of episodes.
@@ -74,6 +76,7 @@ class EpisodePlan:
         iteration: index of the iteration.
         episode: index of the episode in the iteration.
         share: fraction of the choices that become samples, evenly spaced.
+        start_ms: end of the warm-up, ms.
     """
 
     sequence_seed: int
@@ -82,28 +85,34 @@ class EpisodePlan:
     iteration: int
     episode: int
     share: float = 1.0
+    start_ms: float = 0.0
 
 
 def plan_iteration(config: TrainingConfig, iteration: int) -> list[list[EpisodePlan]]:
     """Plan the episodes of an iteration, in groups with a common baseline.
 
-    A group has a common truncation time, so that its episodes are comparable (Decima, section 5.3).
+    A group has a common truncation time, so that its episodes are comparable (Decima, section 5.3). With a warm-up of
+    exponentially distributed duration, that time counts from the end of the warm-up.
     """
     episodes = config.episodes
     groups = []
     for group in range(episodes.sequences):
-        end_ms = math.inf
+        start_ms, end_ms = 0.0, math.inf
+        if episodes.warm_up:
+            stream = random_stream(config.seed, RandomStream.TRAINING, WARM_UPS, iteration, group)
+            start_ms = float(stream.exponential(1000 * episodes.warm_up))
         if config.curriculum is not None:
             mean_ms = 1000 * config.curriculum.mean_end_s(iteration / config.iterations)
             stream = random_stream(config.seed, RandomStream.TRAINING, ENDS, iteration, group)
-            end_ms = max(float(stream.exponential(mean_ms)), 1.0)
+            end_ms = start_ms + max(float(stream.exponential(mean_ms)), 1.0)
         plans = []
         for place in range(episodes.per_sequence):
             number = group * episodes.per_sequence + place
             first = iteration * episodes.sequences * episodes.per_sequence
             own = first + (group * episodes.per_sequence if episodes.fixed_sequences else number)
             seed = (1 + config.seed) * RUN_SEEDS + own
-            plans.append(EpisodePlan(seed, end_ms, config.seed, iteration, number, episodes.share))
+            plan = EpisodePlan(seed, end_ms, config.seed, iteration, number, episodes.share, start_ms)
+            plans.append(plan)
         groups.append(plans)
     return groups
 
@@ -131,6 +140,7 @@ class Episode:
         end_ms: truncation time, ms; by default the episode ends when all jobs are complete.
         random: generator of the policy's choices; None for greedy choices, see ``Policy.act``.
         share: fraction of the choices that become samples, evenly spaced.
+        start_ms: end of the warm-up, in which ``WARM_UP`` decides and no decision becomes a sample, ms.
     """
 
     def __init__(
@@ -141,6 +151,7 @@ class Episode:
         end_ms: float = math.inf,
         random: np.random.Generator | None = None,
         share: float = 1.0,
+        start_ms: float = 0.0,
     ) -> None:
         self.config, self.sequence = cluster, sequence
         self.random, self.share = random, share
@@ -151,6 +162,18 @@ class Episode:
         self.rewards: list[float] = []
         self.num_decisions = 0
         self._num_choices = self._num_rows = 0
+        if start_ms:
+            self._warm_up(start_ms)
+
+    def _warm_up(self, start_ms: float) -> None:
+        """Let ``WARM_UP`` decide until this time."""
+        scheduler = make_scheduler(WARM_UP)
+        scheduler.reset(self.config)
+        while not self.cluster.done:
+            observation = self.cluster.observe()
+            if observation.time_ms >= start_ms:
+                break
+            self.decide(scheduler.decide(observation) if observation.num_schedulable else None)
 
     def advance(self) -> Graphs | None:
         """Run to the next decision with a choice, and return its graph; None at the end of the episode."""
@@ -215,6 +238,7 @@ def start_episodes(
             plan.end_ms,
             random_stream(plan.run_seed, RandomStream.POLICY, plan.iteration, plan.episode),
             plan.share,
+            plan.start_ms,
         )
         for plan in plans
     ]

@@ -251,13 +251,16 @@ class EpisodesSection(Section):
         default=1.0,
         gt=0,
         le=1,
-        description="share of the decisions that become samples, evenly spaced; fewer samples take less time and "
-        "memory, and consecutive decisions are similar if jobs have many stages",
+        description="share of the decisions that become samples, evenly spaced; fewer take less time and memory",
     )
     fixed_sequences: bool = Field(
         default=True,
         description="input-dependent baseline; false: each episode draws its own job sequence, and the baseline "
         "averages over per_sequence such episodes (the ablation of Figure 14)",
+    )
+    warm_up: Weight = Field(
+        default=0.0,
+        description="mean warm-up: first priced-srpt decides, without samples, to fill the cluster, s",
     )
 
 

@@ -112,6 +112,24 @@ def test_a_long_episode_keeps_every_second_sample_and_all_rewards(monkeypatch: p
     np.testing.assert_allclose(fewer.reward, rewards)
 
 
+def test_a_warm_up_is_decided_by_the_rule_and_gives_no_samples() -> None:
+    jobs, expected = sequence(2, 8), run_episode(CLUSTER, sequence(2, 8), make_scheduler("priced-srpt"))
+    middle_ms = float(np.median(expected.jct_ms))
+    warm, whole = (
+        Episode(POLICY.config, CLUSTER, jobs, random=np.random.default_rng(0), start_ms=start_ms)
+        for start_ms in (middle_ms, math.inf)
+    )
+    samples = roll_out(POLICY, [warm])
+    assert samples.time_ms[0] >= middle_ms
+    jct_ms = warm.cluster.record().jct_ms
+    early = expected.jct_ms < middle_ms
+    np.testing.assert_array_equal(jct_ms[early], expected.jct_ms[early])
+    left_ms = np.clip(jct_ms - samples.time_ms[0], 0, None)
+    np.testing.assert_allclose(-samples.reward.sum() * CLUSTER.reward_scale_ms, left_ms.sum())
+    assert len(roll_out(POLICY, [whole])) == 0
+    np.testing.assert_array_equal(whole.cluster.record().jct_ms, expected.jct_ms)
+
+
 def test_a_sample_knows_how_many_jobs_had_arrived() -> None:
     stream = poisson_arrivals(LIBRARY.profiles, 12, 2_000.0, seed=1)
     samples = roll_out(POLICY, [episode(stream, seed=0)])
@@ -227,6 +245,22 @@ def test_ends_grow_and_are_memoryless() -> None:
         drawn = [next(iter(group)) for seed in range(300) for group in ends(iteration, seed=seed)]
         assert abs(np.mean(drawn) / 1000 / mean_s - 1) < 0.15
         assert abs(np.std(drawn) / 1000 / mean_s - 1) < 0.2
+
+
+def test_warm_ups_are_memoryless_and_common_to_a_group() -> None:
+    episodes = {"sequences": 3, "per_sequence": 4, "warm_up": 20.0}
+    drawn = []
+    for seed in range(300):
+        for cold, group in zip(
+            plan_iteration(config(curriculum=CURRICULUM, seed=seed), 50),
+            plan_iteration(config(curriculum=CURRICULUM, seed=seed, episodes=episodes), 50),
+            strict=True,
+        ):
+            [start_ms] = {plan.start_ms for plan in group}
+            drawn.append(start_ms)
+            assert [plan.end_ms - start_ms for plan in group] == pytest.approx([plan.end_ms for plan in cold])
+    assert abs(np.mean(drawn) / 20_000 - 1) < 0.15
+    assert abs(np.std(drawn) / 20_000 - 1) < 0.2
 
 
 def test_without_a_curriculum_episodes_run_to_their_end() -> None:
