@@ -251,7 +251,7 @@ class EpisodeRecord(EpisodeLog):
 
     @property
     def utilisation(self) -> float:
-        """Fraction of the time of executors in the cluster that they run tasks, 0 to 1."""
+        """Fraction of the time of executors in the cluster that is spent on tasks, 0 to 1."""
         capacity = self.capacity_ms
         return float(self.busy_ms.sum() / capacity) if capacity else float("nan")
 

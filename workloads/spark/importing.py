@@ -125,7 +125,7 @@ def import_event_logs(
 
 
 def _unique(applications: Sequence[SparkApplication]) -> tuple[tuple[SparkApplication, ...], list[str]]:
-    """Return each application once, from the log with the most of its queries, and notes about the other logs."""
+    """Return each application once, from the log with most of its queries, and notes about the other logs."""
     found: dict[tuple[str, str, float], SparkApplication] = {}
     notes = []
     for app in applications:

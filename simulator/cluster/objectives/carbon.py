@@ -22,5 +22,5 @@ class Carbon(Objective):
         self.signal = signal
 
     def cost_ms(self, begin_ms: float, end_ms: float, jobs: LiveJobs, scale_ms: float) -> float:
-        """Return the emissions of the interval, times 1000."""
+        """Return the emissions of the interval, g, times 1000 ms."""
         return 1000 * jobs.carbon
