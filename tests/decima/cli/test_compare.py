@@ -141,7 +141,7 @@ def test_an_objective_is_the_first_column(run: Compare, tmp_path: Path) -> None:
 def test_by_default_rules_for_the_objective_take_part(
     run: Compare, shipped: dict[str, Path], objective: str, rules: set[str], is_learned: bool
 ) -> None:
-    """``decima`` takes part if a policy is for the objective, and fits."""
+    """``decima`` is compared if a policy was trained for the objective, and fits."""
     words = ("--deadlines", "2,4", "--objective", objective, "--json", "r.json", "--seeds", "1")
     result = run(*words)
     assert result.exit_code == 0, result.stderr
@@ -319,7 +319,7 @@ def test_the_installed_command_ends_errors_with_a_status(library: Path, tmp_path
 
 
 def assert_group_ends(group: int) -> None:
-    """Assert that no process of the group remains after a moment."""
+    """Assert that no process of the group remains after a short time."""
     deadline = time.monotonic() + 120
     while time.monotonic() < deadline:
         try:

@@ -60,7 +60,7 @@ def test_a_run_is_gone_on_with_its_own_settings(train: Train, tmp_path: Path) ->
 
 
 def test_jobs_may_come_from_a_log(train: Train, tmp_path: Path) -> None:
-    """A log of a machine with 8 processors; one line is dropped and reported."""
+    """The log is of a machine with 8 processors; one line is omitted and reported."""
     jobs = [line(submit=60 * n, run=60 + 40 * (n % 5), allocated=1 + n % 4) for n in range(40)]
     write(tmp_path, *jobs, line(run=-1), header="; MaxProcs: 8\n", name="my log.swf")
     result = train("--config", "small.yaml", "--log", "my log.swf", "--set", "iterations=1", "--out", "out")

@@ -1,4 +1,4 @@
-"""Every refusal ends a command with one line, whatever file it is; all errors have one base class."""
+"""Every refusal of any file ends a command with one line; all errors have one base class."""
 
 from __future__ import annotations
 

@@ -132,7 +132,7 @@ def lines() -> Iterator[tuple[Path, str]]:
 @pytest.mark.usefixtures("no_files")
 @pytest.mark.parametrize(("page", "line"), [pytest.param(page, line, id=line) for page, line in lines()])
 def test_a_command_on_a_page_is_one(page: Path, line: str) -> None:
-    """It can be parsed, and nothing is refused except missing files."""
+    """The command can be parsed, and only missing files are refused."""
     words = shlex.split(re.split(r"\s(?:#|&&|\||>|&$)", line)[0])
     while words[0] in options(cli):  # of all commands, with a value each
         words = words[2:]

@@ -724,7 +724,7 @@ def test_an_output_that_cannot_be_written(line: str, named: str) -> None:
     ],
 )
 def test_three_gigabytes_in_a_small_file(command: str, name: str, content: bytes) -> None:
-    """The same megabytes, packed and concatenated, since gzip files may have several members."""
+    """The file contains the same compressed megabytes repeatedly, since gzip files may have several members."""
     Path(name).write_bytes(gzip.compress(content * (2**26 // len(content)), 9, mtime=0) * 48)
     if command.startswith("replay "):
         result = CliRunner().invoke(cli, shlex.split(command))

@@ -325,7 +325,7 @@ def wait_for_rows(process: subprocess.Popen[str], count: int) -> None:
 
 @pytest.mark.slow
 def test_a_training_may_be_killed_at_any_moment(config: Path, tmp_path: Path) -> None:
-    """Killed after some rows and seconds; after resuming it ends with the same bits as an uninterrupted one."""
+    """A training killed after some rows and seconds gives the same bits after resuming as an uninterrupted one."""
     settings = small(tmp_path, iterations=40, checkpoint_every=3, critic={}, validation={"every": 7})
     config.write_text(settings.to_yaml())
     cluster_train.ClusterTraining(settings, tmp_path / "whole").run()
@@ -341,7 +341,7 @@ def test_a_training_may_be_killed_at_any_moment(config: Path, tmp_path: Path) ->
 
 
 def test_ctrl_c_ends_in_one_line_and_keeps_the_policy(config: Path, tmp_path: Path) -> None:
-    """SIGTERM is handled alike for all commands, see ``test_compare``. No temporary file of PyG remains."""
+    """All commands handle SIGTERM in the same way, see ``test_compare``. No temporary file of PyG remains."""
     config.write_text(small(tmp_path, iterations=100_000, validation={"every": 50_000}).to_yaml())
     (tmp_path / "temporary").mkdir()
     with start(TMPDIR=str(tmp_path / "temporary")) as process:

@@ -18,7 +18,7 @@ class Greedy(Scheduler):
 
 
 class Idle(Scheduler):
-    """Leaves all executors idle for ever."""
+    """Leaves all executors idle forever."""
 
     def decide(self, observation: Observation) -> Decision | None:
         return None

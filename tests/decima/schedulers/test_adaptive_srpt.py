@@ -52,7 +52,7 @@ def test_the_learned_weights_need_wrong_estimates(seed: int) -> None:
 
 
 def test_constants_follow_the_features_of_the_state() -> None:
-    """Four jobs that want many executors; the delay is e - 1 mean task times."""
+    """Four jobs need many executors; the delay is e - 1 mean task times."""
     sequence = batch_arrivals((inflating(200, {1: 800.0, 20: 1600.0}),), 4, seed=0)
     without_delay = observed(ClusterConfig(20, moving_delay_ms=0.0), sequence)
     task_ms = float(without_delay.stages["mean_task_ms"][0])

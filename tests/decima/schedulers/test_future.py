@@ -1,4 +1,4 @@
-"""Schedulers know no future jobs: observations do not depend on these. And no scheduler needs a simulator."""
+"""Observations do not depend on future jobs, and no scheduler needs a simulator."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ UNTIL_MS = float(KNOWN.arrival_ms[-1]) + 1.0
 
 
 def futures() -> list[JobSequence]:
-    """Return sequences with the same jobs until then, followed by none, many tiny ones, or a huge one."""
+    """Return sequences with the same jobs until a time, followed by no job, many tiny jobs, or a huge job."""
     tiny, huge = job(stage(1, 1.0)), chain(*(stage(500, 60_000.0) for _ in range(12)))
     return [
         JobSequence(
@@ -69,7 +69,7 @@ def test_jobs_to_come_change_nothing_that_is_seen(semantics: Semantics) -> None:
 
 
 def test_a_leak_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A snapshot that contains the work of all jobs."""
+    """The leak is an observation that contains the work of all jobs."""
     snapshot = Cluster.snapshot
 
     def leaking(cluster: Cluster) -> Observation:

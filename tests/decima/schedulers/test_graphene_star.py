@@ -33,7 +33,7 @@ def test_long_stages_and_those_that_pack_badly_are_troublesome(
 
 
 def test_how_well_a_stage_packs_depends_on_the_executors_that_fit() -> None:
-    """Four tasks at once on two of six executors, those of memory 1; they need 4 x 0.8 of 4 units of memory."""
+    """Four tasks run on two of six executors, those with memory 1; they need 4 x 0.8 of 4 units of memory."""
     config = ClusterConfig(executor_classes=(ExecutorClass(4, 1, 0.5), ExecutorClass(2, 1, 1)))
     profile = job(stage(4, 10.0, cpu=0.1, memory=0.8))
     packs = 4 * 0.8 / 4 / 2
@@ -42,7 +42,7 @@ def test_how_well_a_stage_packs_depends_on_the_executors_that_fit() -> None:
 
 
 def test_troublesome_stages_wait_until_all_of_them_can_start_and_then_go_first() -> None:
-    """Stage 2 could start at once, but stage 3 only after stage 0; then both go before stage 1."""
+    """Stage 2 could start immediately, but stage 3 only after stage 0. Then both start before stage 1."""
     profile = job(stage(2, 100.0), stage(8, 10.0), stage(4, 1000.0), stage(4, 1000.0), edges=[(0, 3)])
     cluster, scheduler = Cluster(CONFIG, jobs(profile)), GrapheneStar(long=0.9, fragmented=-1)
     assert scheduler.decide(cluster.observe()) == Decision(0, 4)

@@ -33,7 +33,7 @@ def test_the_shortest_job_goes_first() -> None:
 
 
 def test_the_best_aligned_job_goes_first_by_what_is_free() -> None:
-    """The last two jobs need the same number of units; one unit of the first resource is taken by then."""
+    """The last two jobs need the same number of units; one unit of the first resource is occupied at that time."""
     grid = queue((1, (4, 1)), (1, (1, 3)), (1, (3, 1)))
     actions = []
     for _ in range(3):
@@ -60,7 +60,7 @@ def test_among_equals_the_lowest_number_is_chosen(heuristic: ShortestJobFirst) -
 
 @pytest.mark.parametrize("name", ["sjf", "packer", "tetris"])
 def test_time_passes_where_no_job_can_start(name: str) -> None:
-    """The job could be booked ahead; an episode without jobs is independent."""
+    """The job could be booked for a later time. Another episode without jobs is independent."""
     grid = grid_of([(0, 2, (3, 3)), (0, 1, (1, 1))], [(5, 1, (1, 1))])
     grid.step([0, 2])
     assert grid.action_mask()[0].tolist() == [False, True, True]

@@ -90,7 +90,7 @@ def test_they_are_at_every_load(row: str) -> None:
 
 
 def test_other_schedulers_would_be_noticed() -> None:
-    """Longest job first, and the best aligned job instead of the shortest."""
+    """The other schedulers are longest job first, and best alignment instead of shortest job first."""
     jobs = draw_jobs(DISTRIBUTIONS["code"], load=1.3, sets=100, seed=1)
     expected = float(ROWS["A 130.0"][3])
 

@@ -1,4 +1,4 @@
-"""Guarantees around schedulers: theorems on random episodes, and what they change."""
+"""Guarantees around schedulers: theorems on random episodes, and changed decisions."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def fluid(semantics: Semantics = SPARK, executors: int = EXECUTORS) -> ClusterCo
 
 
 class LargestFirst(Scheduler):
-    """Starves short jobs as far as it can."""
+    """Serves the largest job first, which starves short jobs."""
 
     def decide(self, observation: Observation) -> Decision | None:
         work = np.where(observation.next_stage >= 0, observation.work_ms(observation.remaining_tasks), -1.0)
@@ -41,7 +41,7 @@ class LargestFirst(Scheduler):
 
 
 class Waits(Scheduler):
-    """Leaves executors idle as long as something runs."""
+    """Leaves executors idle as long as a task runs."""
 
     def decide(self, observation: Observation) -> Decision | None:
         if not observation.last_call and observation.running_executors.any():
@@ -92,14 +92,14 @@ def test_the_virtual_cluster_is_processor_sharing(seed: int) -> None:
 
 
 def test_executors_stay_with_their_job_under_the_paper_semantics() -> None:
-    """The second job waits for the first, which has all executors, and has them all from then on."""
+    """The first job has all executors. The second job waits for them, and then has all executors."""
     sequence = jobs(job(stage(40, TASK_MS)), job(stage(8, TASK_MS)), at=[0.0, 20.0])
     assert virtual_ms(fluid(PAPER), sequence).tolist() == [100.0, 120.0]
     assert virtual_ms(fluid(SPARK), sequence).tolist() == [120.0, 60.0]
 
 
 def test_a_job_uses_no_more_executors_than_make_it_faster() -> None:
-    """A chain of single tasks uses one executor: the other job has the rest."""
+    """A chain of single tasks uses one executor; the other job has the other executors."""
     sequence = jobs(chain(*(stage(1, TASK_MS) for _ in range(6))), job(stage(30, TASK_MS)))
     assert virtual_ms(fluid(), sequence).tolist() == [60.0, 90.0]
 
@@ -132,7 +132,7 @@ def test_no_job_is_later_than_in_theory_in_a_thousand_episodes() -> None:
 
 
 def test_the_scheduler_alone_is_later() -> None:
-    """A short job waits for a long one; under fair sharing it has half of the executors."""
+    """A short job waits for a long job; under fair sharing it has half of the executors."""
     sequence = jobs(job(stage(400, TASK_MS)), job(stage(4, TASK_MS)), at=[0.0, 5.0])
     alone = run_episode(fluid(), sequence, LargestFirst())
     kept = run_episode(fluid(), sequence, Guarded(LargestFirst(), Guarantees(no_later_than=1.0)))
@@ -190,7 +190,7 @@ def test_an_overruled_decision_is_named() -> None:
 
 
 def test_a_guard_that_starts_late_counts_what_is_left() -> None:
-    """Half of the first job is done; the second one arrives now. Each has half of the executors."""
+    """Half of the first job is done, and the second job arrives now. Each job has half of the executors."""
     cluster = VirtualCluster(fluid())
     long = job(stage(40, TASK_MS))
     cluster.arrive(7, 50.0, speed_of(long, fluid()), 0.5)
@@ -275,7 +275,7 @@ def test_a_ceiling_is_never_exceeded(seed: int, semantics: Semantics, delay_ms: 
 def test_executors_that_come_too_late_exceed_a_ceiling(
     engine: Literal["compiled", "simpy"], semantics: Semantics, above: int
 ) -> None:
-    """Nine executors move to the second job, which ends before they come; the third job is all that is left."""
+    """Nine executors move to the second job, which ends before they arrive. Only the third job is left."""
     sequence = JobSequence(
         (job(stage(9, 30.0)), job(stage(41, 1.0)), job(stage(100, 1000.0))),
         np.array([0.0, 0.0, 62.0]),
@@ -288,7 +288,7 @@ def test_executors_that_come_too_late_exceed_a_ceiling(
 
 @pytest.mark.parametrize("name", ["fifo", "priced-srpt", "las", "decima:general"])
 def test_a_tenant_has_its_floor_as_soon_as_tasks_end(name: str) -> None:
-    """The long job came first and has all executors; the floor is met when its tasks end."""
+    """The long job arrived first and has all executors. The tenant has its floor when tasks of this job end."""
     sequence = JobSequence(
         (job(stage(400, TASK_MS)), job(stage(800, TASK_MS))),
         np.array([0.0, 5.0]),
@@ -317,7 +317,7 @@ def test_two_tenants_below_their_floors_share_what_is_free() -> None:
 
 
 def test_a_sparing_scheduler_gives_a_tenant_its_floor_too() -> None:
-    """It gives each stage an executor, and a stage is chosen once a round."""
+    """The scheduler gives each stage one executor, and a stage can be chosen once per round."""
 
     def sparing(observation: Observation) -> Decision:
         stage_ = int(observation.schedulable.argmax())

@@ -19,7 +19,7 @@ CONFIG = ClusterConfig(15)
 
 
 class LongestFirst(Scheduler):
-    """Serves the job with the most remaining work with all executors: a bad rule."""
+    """Gives all executors to the job with the most remaining work, which is a bad rule."""
 
     def decide(self, observation: Observation) -> Decision | None:
         work = observation.work_ms(observation.remaining_tasks)
@@ -39,7 +39,7 @@ def test_the_same_episode_has_the_same_decisions() -> None:
 
 
 def test_the_cost_is_the_time_that_live_jobs_spend_in_the_system() -> None:
-    """One executor, tasks of one duration: jobs of 7 s and 9 s, shortest first, with a move of 0.01 s before each."""
+    """One executor runs jobs of 7 s and 9 s, shortest first, with a move of 0.01 s before each job."""
     cluster = Cluster(
         ClusterConfig(1, moving_delay_ms=10.0), jobs(job(stage(9, 1000.0)), job(stage(7, 1000.0)))
     )
@@ -88,7 +88,7 @@ def test_it_plans_when_a_job_arrives_or_completes_and_never_without_a_simulator(
 
 
 def test_it_does_not_know_the_noise_and_the_jobs_to_come() -> None:
-    """Episodes with the same first jobs and other noise or arrivals: decisions are equal while observations are."""
+    """With the same first jobs and other noise or arrivals, decisions are equal as long as observations are equal."""
     sequence = batch_arrivals(synthetic_profiles(6), 6, seed=3)
     later = batch_arrivals(synthetic_profiles(4), 2, seed=5)
     more = replace(

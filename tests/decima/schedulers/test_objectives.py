@@ -28,7 +28,7 @@ UNIT_MS = 100.0
 def sequence(
     tasks: list[int], arrivals: list[int], attributes: list[JobAttributes], tenants: tuple[Tenant, ...] = ()
 ) -> JobSequence:
-    """Jobs of one stage with tasks of a unit, in order of arrival, which is in units."""
+    """Return jobs of one stage with tasks of unit length, in order of arrival; arrivals are in units."""
     profiles = {count: job(stage(count, UNIT_MS)) for count in set(tasks)}
     return JobSequence(
         tuple(profiles[count] for count in tasks),
@@ -39,7 +39,7 @@ def sequence(
 
 
 def is_feasible(tasks: list[int], arrivals: list[int], deadlines: list[int]) -> bool:
-    """Whether some schedule of one executor meets all deadlines: no interval has more work than time."""
+    """Return whether some schedule on one executor meets all deadlines, so that no interval has more work than time."""
     jobs = list(zip(tasks, arrivals, deadlines, strict=True))
     return all(
         sum(work for work, arrival, deadline in jobs if arrival >= begin and deadline <= end) <= end - begin
@@ -63,7 +63,7 @@ def is_feasible(tasks: list[int], arrivals: list[int], deadlines: list[int]) -> 
 def test_on_one_executor_all_deadlines_are_met_if_they_can_be(
     name: str, drawn: list[tuple[int, int, int]]
 ) -> None:
-    """Liu and Layland (1973), Mok (1983), with tasks of a unit."""
+    """The theorems are by Liu and Layland (1973) and Mok (1983), for tasks of unit length."""
     drawn = sorted(drawn, key=lambda each: each[1])
     tasks, arrivals, spans = (list(each) for each in zip(*drawn, strict=True))
     deadlines = [
@@ -77,7 +77,7 @@ def test_on_one_executor_all_deadlines_are_met_if_they_can_be(
 @given(st.lists(st.tuples(st.integers(1, 9), st.sampled_from((0.5, 1.0, 4.0, 16.0))), min_size=1, max_size=5))
 @settings(max_examples=40, deadline=None)
 def test_smiths_ratio_has_the_least_weighted_mean(drawn: list[tuple[int, float]]) -> None:
-    """Smith (1956): the best of all orders of jobs that arrive together on one executor."""
+    """Smith (1956): it is the best of all orders of jobs that arrive together, on one executor."""
     tasks, weights = [work for work, _ in drawn], [weight for _, weight in drawn]
     attributes = [JobAttributes(weight=weight) for weight in weights]
     jobs = sequence(tasks, [0] * len(tasks), attributes)
@@ -144,7 +144,7 @@ def test_jobs_without_a_deadline_come_last_and_the_shortest_of_them_first() -> N
 
 
 def test_the_least_slack_counts_the_time_that_the_rest_takes() -> None:
-    """The second job has a later deadline and more work: 300 and 200 ms to spare."""
+    """The second job has a later deadline and more work: the slacks are 300 and 200 ms."""
     attributes = [JobAttributes(deadline_ms=500), JobAttributes(deadline_ms=1_000)]
     jobs = sequence([2, 8], [0, 0], attributes)
     first = {
@@ -159,7 +159,7 @@ def test_the_least_slack_counts_the_time_that_the_rest_takes() -> None:
 
 
 def completions(load: float) -> list[int]:
-    """Order of completion of a long job and ten short ones that arrive one after the other while it waits."""
+    """Return the order of completion of a long job and ten short jobs that arrive one by one while it waits."""
     jobs = sequence([1, 12, *[3] * 10], [0, 0, *range(1, 11)], [JobAttributes()] * 12)
     record = run_episode(ONE, jobs, make_scheduler(f"gamma-boost:{load}"))
     return np.argsort(record.completion_ms, kind="stable").tolist()
@@ -173,7 +173,7 @@ def test_gamma_boost_lies_between_the_order_of_arrival_and_the_shortest_first() 
 
 
 def test_the_boost_is_that_of_the_paper() -> None:
-    """Of two waiting jobs the one with the earlier boosted arrival is first, whichever arrived first."""
+    """Of two waiting jobs the job with the earlier boosted arrival is first, in either order of arrival."""
     scheduler = make_scheduler("gamma-boost:0.5")
     jobs = sequence([4, 9, 2], [0, 0, 3], [JobAttributes()] * 3)
     cluster = Cluster(ONE, jobs)
@@ -189,7 +189,7 @@ def test_the_boost_is_that_of_the_paper() -> None:
 
 
 def test_the_decay_of_the_boost_is_a_factor_on_that_of_the_load() -> None:
-    """A hundred times the decay at 99 % load is that without load."""
+    """A factor of 100 at 99 % load gives the same decay as no load."""
     jobs = sequence([1, 12, *[3] * 10], [0, 0, *range(1, 11)], [JobAttributes()] * 12)
     ends = {
         name: run_episode(ONE, jobs, make_scheduler(f"gamma-boost:{name}")).completion_ms.tolist()
@@ -211,7 +211,7 @@ def test_a_load_that_a_boost_cannot_have(load: str) -> None:
 
 
 def running(record: EpisodeRecord, time_ms: float) -> list[int]:
-    """Running tasks of each tenant at a time."""
+    """Return the number of running tasks of each tenant at a time."""
     runs = (record.task_start_ms <= time_ms) & (time_ms < record.task_finish_ms)
     tenants = record.sequence.tenant[record.task_job[runs]]
     return np.bincount(tenants, minlength=len(record.sequence.tenants)).tolist()
@@ -228,7 +228,7 @@ def running(record: EpisodeRecord, time_ms: float) -> list[int]:
     ],
 )
 def test_pools_share_as_in_spark(tenants: tuple[Tenant, ...], shares: list[int]) -> None:
-    """Twelve executors, and more work in both pools than they can do at once."""
+    """Both pools have more tasks than the twelve executors can run."""
     config = ClusterConfig(num_executors=12, moving_delay_ms=0.0, warmup_delay_ms=0.0, semantics=SPARK)
     named = [JobAttributes(tenant="a"), JobAttributes(tenant="b"), JobAttributes(tenant="a")]
     jobs = sequence([60, 60, 60], [0, 0, 0], named, tenants)

@@ -84,7 +84,7 @@ def test_six_published_jobs(shared: Callable[[str], Path], seed: int, ahead: boo
 
 
 def test_of_jobs_that_fill_the_cluster_the_shortest_goes_first() -> None:
-    """Then the bound is exact, and few evaluations settle all n! orders."""
+    """Then the bound is exact, and few evaluations suffice for all n! orders."""
     sizes = [5, 3, 9, 1, 8, 2, 7, 4, 6, 10]
     found = search_orders(jobs(*(job(stage(2 * size, 1000.0)) for size in sizes)), 2)
     assert found.order == tuple(np.argsort(sizes).tolist())
@@ -96,7 +96,7 @@ def test_of_jobs_that_fill_the_cluster_the_shortest_goes_first() -> None:
 
 
 def test_the_shortest_job_need_not_go_first() -> None:
-    """Two narrow jobs with less work, in parallel, leave no executors idle beside the wide one."""
+    """Two narrow jobs in parallel, with less work than the wide job, leave no executor idle."""
     narrow = chain(*(stage(1, 1000.0) for _ in range(6)))
     wide = job(stage(8, 1000.0))
     sequence = jobs(narrow, narrow, wide)

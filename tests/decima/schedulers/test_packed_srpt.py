@@ -30,7 +30,7 @@ def test_covering_counts_executors_that_are_large_enough() -> None:
 
 @pytest.mark.parametrize(("times", "goes_to_the_small"), [(1.9, True), (2.1, False)])
 def test_a_large_executor_goes_to_what_only_it_can_run(times: float, goes_to_the_small: bool) -> None:
-    """Half of the executors are large: with exponent 1, a stage that needs none seems twice as long."""
+    """Half of the executors are large. With exponent 1, a stage that needs no large executor has twice the key."""
     small, large = job(stage(2, 1000.0, memory=0.5)), job(stage(2, 1000.0 * times, memory=1.0))
     cluster = cluster_of(jobs(small, large, small))
     scheduler = PackedSrpt(waste=1.0)
@@ -65,7 +65,7 @@ def test_inside_a_job_the_stage_farthest_from_its_end_comes_first() -> None:
 
 
 def test_no_executor_moves_to_another_job_to_wait_there() -> None:
-    """The first job's second stage is not ready; executors that its first stage does not need would only wait."""
+    """The first job's second stage is not ready, so executors that the first stage does not need would only wait."""
     cluster = cluster_of(jobs(chain(stage(1, 1000.0), stage(4, 1000.0)), job(stage(1, 10.0))))
     scheduler = PackedSrpt()
     for expected in (Decision(2, 1), Decision(0, 1), None):
@@ -76,7 +76,7 @@ def test_no_executor_moves_to_another_job_to_wait_there() -> None:
 
 
 def test_executors_too_small_for_what_is_left_do_not_count_in_the_limit() -> None:
-    """The job's small executors wait for its last stage, which the stage before keeps closed."""
+    """The job's small executors wait for its last stage, which is not ready before the previous stage ends."""
     sequence = jobs(
         chain(stage(2, 10.0, memory=0.5), stage(2, 1000.0, memory=1.0), stage(2, 10.0, memory=0.5)),
         job(stage(50, 300.0, memory=1.0)),
@@ -92,7 +92,7 @@ def test_executors_too_small_for_what_is_left_do_not_count_in_the_limit() -> Non
 
 @pytest.mark.parametrize("name", ["packed-srpt", "profiled-srpt", "capped-srpt"])
 def test_no_class_is_waited_for_for_ever(name: str) -> None:
-    """A job holds as many small executors as its limit, and needs a large one."""
+    """A job holds as many small executors as its limit allows, and needs a large executor."""
     sequence = jobs(chain(stage(1, 10.0, memory=0.5), stage(1, 10.0, memory=1.0), stage(9, 10.0, memory=0.5)))
     classes = (ExecutorClass(20, memory=0.5), ExecutorClass(1, memory=1.0))
     record = run_scheduler(ClusterConfig(executor_classes=classes), sequence, name)

@@ -69,7 +69,7 @@ def test_where_jobs_keep_coming_executors_are_dear_at_once() -> None:
 
 @pytest.mark.parametrize("claimed", [10, 20, 30, 35, 38])
 def test_executors_go_where_a_job_uses_them_well_even_if_each_finds_little_there(claimed: int) -> None:
-    """Tasks as long as a moving delay: three of them would be worth a move."""
+    """Tasks are as long as a moving delay, so three of them would justify a move."""
     profile, long = job(stage(40, DELAY_MS)), job(stage(1000, 100 * DELAY_MS))
     config = ClusterConfig(80, moving_delay_ms=DELAY_MS)
     cluster, scheduler = asked(config, jobs(profile, *[long] * 3))
@@ -84,7 +84,7 @@ def test_executors_go_where_a_job_uses_them_well_even_if_each_finds_little_there
 
 @pytest.mark.parametrize("executors", [45, 60, 100, 400])
 def test_the_more_unwanted_executors_the_more_of_them_a_job_may_have(executors: int) -> None:
-    """Two jobs with twenty executors each, and twenty tasks, barely worth a move."""
+    """Two jobs have twenty executors and twenty tasks each, which barely justify a move."""
     config = ClusterConfig(executors, moving_delay_ms=DELAY_MS)
     profile = job(stage(40, DELAY_MS))
     cluster, scheduler = asked(config, jobs(profile, profile))
@@ -100,7 +100,7 @@ def test_the_more_unwanted_executors_the_more_of_them_a_job_may_have(executors: 
 
 
 def test_unwanted_executors_of_all_classes_count() -> None:
-    """Five of 45 are offered; the 355 of another class are free, too."""
+    """Five of 45 executors are offered; 355 executors of another class are also free."""
     classes = (ExecutorClass(45), ExecutorClass(355, cpu=2.0))
     config = ClusterConfig(executor_classes=classes, moving_delay_ms=DELAY_MS)
     profile = job(stage(40, DELAY_MS))
@@ -116,7 +116,7 @@ def test_unwanted_executors_of_all_classes_count() -> None:
 
 
 def test_work_of_less_than_a_millisecond_counts_as_a_millisecond() -> None:
-    """Forty tasks of 0.4 ms in total: the job may have 0.4 of the executors of one with 1 ms."""
+    """Forty tasks take 0.4 ms in total: the job may have 0.4 times the executors of a job with 1 ms."""
     config = ClusterConfig(80, moving_delay_ms=DELAY_MS)
     profile = job(stage(40, 0.01))
     cluster, scheduler = asked(config, jobs(profile))
@@ -180,7 +180,7 @@ def test_jobs_below_their_limits_come_before_others_and_each_kind_by_the_work_le
 
 
 def test_no_executor_idles_that_would_not_be_offered_again() -> None:
-    """In the published simulator idle executors are forgotten."""
+    """The published simulator never offers idle executors again."""
     config = ClusterConfig(12, moving_delay_ms=DELAY_MS, semantics=DECIMA_SIM)
     cluster, scheduler = asked(config, jobs(job(stage(7, 0.01))))
     assert scheduler.decide(cluster.observe()) == Decision(0, 12)

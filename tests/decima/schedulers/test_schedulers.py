@@ -95,7 +95,7 @@ def test_fifo_asks_who_came_first_not_who_is_short() -> None:
 
 
 def test_the_published_fifo_counts_grants_and_never_takes_them_back() -> None:
-    """A job of one stage is offered three executors repeatedly: after as many grants it gets none."""
+    """A job of one stage is repeatedly offered three executors. After three grants it gets no executor."""
     config = ClusterConfig(num_executors=3, semantics=DECIMA_SIM)
     sequence = one_stage(50, 50)
     observation = Cluster(config, sequence).observe()
@@ -115,7 +115,7 @@ def test_the_published_fifo_counts_grants_and_never_takes_them_back() -> None:
 
 
 def test_the_published_fifo_keeps_executors_with_their_job_beyond_its_grants() -> None:
-    """Stage 0 waits for stage 1; the job's only grant is used up by then."""
+    """Stage 0 waits for stage 1. At that time the job has used its only grant."""
     config = ClusterConfig(1, moving_delay_ms=0.0, semantics=DECIMA_SIM)
     cluster, fifo = (
         Cluster(config, jobs(job(stage(1, 10.0), stage(1, 10.0), edges=[(1, 0)]), job(stage(5, 10.0)))),
@@ -130,7 +130,7 @@ def test_the_published_fifo_keeps_executors_with_their_job_beyond_its_grants() -
 
 
 def test_of_paths_of_no_length_only_what_can_be_scheduled_is_taken() -> None:
-    """Stage 0 has no unclaimed tasks; stage 1, its child, takes no time either."""
+    """Stage 0 has no unclaimed tasks; its child, stage 1, also has duration 0."""
     cluster = Cluster(ClusterConfig(2, moving_delay_ms=0.0), jobs(chain(stage(1, 0.0), stage(1, 0.0))))
     assert SjfCp().decide(cluster.observe()) == Decision(0, 2)
     cluster.decide(Decision(0, 1))
@@ -177,7 +177,7 @@ def test_fair_gives_every_job_an_equal_share_rounded_up() -> None:
 
 
 def test_an_executor_that_would_idle_exceeds_the_share() -> None:
-    """Two jobs, 2 of 4 executors each; but job 1 can only use the large one. So job 0 gets all three small ones."""
+    """Both shares are 2 of 4 executors, but job 1 can only use the large one. So job 0 gets all three small ones."""
     sequence = jobs(job(stage(9, 1000.0), stage(9, 1000.0)), job(stage(9, 1000.0, memory=4.0)))
     config = ClusterConfig(executor_classes=(ExecutorClass(3), ExecutorClass(1, memory=4.0)))
     assert grants(Fair(), config, sequence) == [(0, 0, 2), (0, 1, 1), (1, 0, 1)]

@@ -15,7 +15,7 @@ def config(executors: int) -> ClusterConfig:
 
 
 def test_executors_are_shared_equally_and_given_on_after_each_task() -> None:
-    """Four executors, tasks of 10 ms: two each until 20 ms, when the second job has one task left."""
+    """Each job has two of four executors until 20 ms, when the second job has one of its tasks of 10 ms left."""
     record = run_episode(config(4), jobs(job(stage(9, 10.0)), job(stage(5, 10.0))), SparkFair())
     assert record.completion_ms.tolist() == [40.0, 30.0]
     at_once = np.bincount((record.task_start_ms[:9] / 10).astype(int)).tolist()
@@ -39,7 +39,7 @@ def test_all_offered_executors_are_handed_out_at_once(
 
 
 def test_of_jobs_with_equally_many_the_first_by_name_goes_first() -> None:
-    """Eleven jobs, one executor: number 10 goes before number 2, and no job gets a second task before its turn."""
+    """With eleven jobs and one executor, job 10 comes before job 2, and no job gets a second task before its turn."""
     record = run_episode(config(1), jobs(*(job(stage(2, 10.0)) for _ in range(11))), SparkFair())
     order = np.argsort(record.completion_ms).tolist()
     assert order == [0, 1, 10, 2, 3, 4, 5, 6, 7, 8, 9]

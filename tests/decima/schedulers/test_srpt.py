@@ -35,7 +35,7 @@ def test_the_job_with_the_least_work_comes_first() -> None:
 
 
 def test_an_executor_moves_only_to_where_it_finds_work() -> None:
-    """Ten tasks are work for as many executors as get three moving delays each; the rest stays free."""
+    """Ten tasks are enough work for executors with three moving delays of work each; other executors stay free."""
     task_ms = WORTH_MOVING * DELAY_MS / 2
     made = first_decisions(CappedSrpt(coefficient=1000), 8, jobs(job(stage(10, task_ms))))
     assert made == [Decision(0, 5), None]
@@ -69,7 +69,7 @@ def test_executors_leave_their_job_only_for_a_clearly_shorter_one(share: float, 
 
 @pytest.mark.parametrize(("left", "leaves"), [(15, False), (16, True)])
 def test_an_executor_leaves_its_job_for_eight_moving_delays_of_work(left: int, leaves: bool) -> None:
-    """Executor 0 finishes the first stage of a long job; the short one, with executor 1, has some tasks left."""
+    """Executor 0 finishes the first stage of a long job; the short job, with executor 1, has some tasks left."""
     long, short = chain(stage(1, 50), stage(10, 10_000)), job(stage(1 + left, DELAY_MS))
     cluster = Cluster(ClusterConfig(2, moving_delay_ms=DELAY_MS), jobs(long, short))
     cluster.decide(Decision(0, 1))

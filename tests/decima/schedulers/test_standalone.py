@@ -46,7 +46,7 @@ def test_a_grant_that_is_partly_there_grows_when_another_application_ends() -> N
 
 
 def test_of_the_ready_stages_the_lowest_is_next() -> None:
-    """Not the stage that became ready first."""
+    """The next stage is not the stage that became ready first."""
     late = job(stage(1, 100), stage(1, 100), stage(2, 100), edges=[(0, 1)])
     record = run(jobs(late), executors_max=1)
     assert_array_equal(record.task_start_ms, [0, 100, 200, 300])

@@ -26,7 +26,7 @@ def chosen(scheduler: Tetris, sequence: JobSequence, config: ClusterConfig = CLA
 
 
 def test_the_largest_demand_that_fits_goes_first() -> None:
-    """On the small class 0.4 of 0.5; on the large one 0.9."""
+    """On the small class this is 0.4 of 0.5, on the large class 0.9."""
     sequence = jobs(*(job(stage(9, 100.0, memory=memory)) for memory in (0.1, 0.9, 0.4, 0.6)))
     assert chosen(Tetris(), sequence) == [2, 1]
 
@@ -41,7 +41,7 @@ def test_a_stage_gets_all_the_executors_that_its_tasks_need() -> None:
 
 
 def test_demands_are_shares_of_the_largest_class() -> None:
-    """Ten times the unit of memory changes nothing, though cpu then counts less than memory in plain numbers."""
+    """A unit of memory ten times as small changes no decision, though memory then has larger numbers than CPU."""
     sizes = ((2.0, 0.2), (1.0, 0.4))
     plain = jobs(*(job(stage(9, 100.0, cpu=cpu, memory=memory)) for cpu, memory in sizes))
     tenfold = jobs(*(job(stage(9, 100.0, cpu=cpu, memory=10 * memory)) for cpu, memory in sizes))
@@ -67,7 +67,7 @@ def test_little_remaining_work_outweighs_a_better_fit(remaining: float, first: i
 
 
 def test_jobs_that_hold_much_are_passed_over() -> None:
-    """Job 0 fits best and holds an executor when the other one becomes free."""
+    """Job 0 fits best and holds an executor when another executor becomes free."""
     fits, other = (job(*[stage(9, 100.0, memory=memory)] * 2) for memory in (0.9, 0.1))
     sequence = jobs(fits, other)
     config = ClusterConfig(executor_classes=(ExecutorClass(2),), moving_delay_ms=0)

@@ -1,4 +1,4 @@
-"""Rules for uncertain estimates: known theory on tiny cases."""
+"""Rules for uncertain estimates: results of theory in small cases."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def test_an_uncertain_job_has_a_better_index_than_a_certain_one_with_the_same_me
 
 
 def test_hesrpt_shares_as_the_theorem_says() -> None:
-    """Three jobs and p = 1/2: fractions 1/9, 3/9 and 5/9, the smallest job has the most."""
+    """For three jobs and p = 1/2, the fractions are 1/9, 3/9 and 5/9; the smallest job has the largest fraction."""
     np.testing.assert_allclose(fractions(3, 0.5), [1 / 9, 3 / 9, 5 / 9])
     np.testing.assert_allclose(fractions(4, 0.0), 0.25)
     seen, config = three_jobs(9)
@@ -143,7 +143,7 @@ def test_limits_shrink_towards_equal_shares_as_uncertainty_grows(log_sd: float, 
 
 
 def test_executors_hesitate_to_leave_an_uncertain_job() -> None:
-    """Executor 0 finishes a stage of a long job; a shorter one has enough work for a move."""
+    """Executor 0 finishes a stage of a long job; a shorter job has enough work to justify a move."""
     config = ClusterConfig(1, moving_delay_ms=100.0)
     long = job(stage(1, 50.0), stage(10, 60_000.0), edges=[(0, 1)])
     cluster = Cluster(config, jobs(long, job(stage(10, 3000.0))))

@@ -75,7 +75,7 @@ KILLED = st.one_of(st.just(float("inf")), st.floats(0.0, 60_000.0))
 def test_there_are_never_more_executors_than_slots_and_every_task_runs_once(
     drawn: list[tuple[int, list[JobProfile], float]], slots: int, delay_ms: float, policy: str
 ) -> None:
-    """Only the service limits the slots; applications arrive, end and die."""
+    """The service alone limits the slots, while applications arrive, end and die."""
     applications = [
         Application(f"app-{number}", float(arrival_ms), profiles, dies_ms=dies_ms)
         for number, (arrival_ms, profiles, dies_ms) in enumerate(drawn)
@@ -95,7 +95,7 @@ def test_there_are_never_more_executors_than_slots_and_every_task_runs_once(
 
 
 def test_the_mean_completion_is_below_that_of_fifo_and_of_equal_shares() -> None:
-    """Standalone Spark runs one application after the other, or gives each its share from the start."""
+    """Standalone Spark runs one application after the other, or gives each application a constant share."""
     means: Counter[str] = Counter()
     for seed in range(3):
         profiles = [ALL[place] for place in np.random.default_rng(seed).integers(0, len(ALL), 4)]
@@ -133,7 +133,7 @@ def test_no_application_gets_an_executor_only_to_lose_it_again() -> None:
 
 
 class Shares:
-    """A service whose applications ask by hand."""
+    """A service, and questions of applications that the test writes itself."""
 
     def __init__(
         self, scheduler: Callable[[], Any] = Fair, slots: int = 4, history: History | None = None
@@ -183,7 +183,7 @@ def work(tasks: int = 100, ms: float = 10_000.0, **changes: Any) -> Job:
 
 
 def test_an_application_alone_gets_all_and_keeps_it_while_no_other_wants_it() -> None:
-    """Also at the end of a job: shrinking would only cost restarts."""
+    """This also holds at the end of a job, since releasing executors would only cost restarts."""
     shares = Shares()
     assert shares.ask("one", work()) == 4
     assert shares.ask("one", work(3, running=1), running=1, idle=3) == 4
@@ -212,7 +212,7 @@ def test_slots_of_another_are_given_away_only_when_they_are_free() -> None:
 
 
 def test_a_move_must_be_worth_its_delay() -> None:
-    """Two tasks: very short ones, for which one executor is enough, or of a minute."""
+    """The job has two very short tasks, for which one executor is enough, or two tasks of a minute."""
     for ms, executors in ((10.0, 1), (60_000.0, 2)):
         assert Shares(slots=2).ask("one", work(3, ms), move_ms=3000.0) == executors
 
@@ -286,7 +286,7 @@ def test_the_measured_delay_is_what_the_policy_sees() -> None:
 
 
 def test_the_policy_knows_the_distribution_of_jobs_to_come() -> None:
-    """As for a single application; none without history."""
+    """The distribution is that of a single application; without history it is None."""
     priors: dict[int, set[WorkPrior | None]] = {}
 
     class Sees(Scheduler):
@@ -310,7 +310,7 @@ def test_an_application_that_does_not_move_executors_keeps_them() -> None:
 
 
 def test_an_application_alone_is_never_left_without_any() -> None:
-    """Whatever the policy decides."""
+    """This holds for all decisions of the policy."""
     assert Shares(lambda: make_scheduler(lambda seen: None)).ask("one", work()) == 1
 
 

@@ -85,7 +85,7 @@ def test_served_jobs_take_as_long_as_in_the_simulator(scheduler: str, arrivals: 
     ],
 )  # fmt: skip
 def test_every_scheduler_can_serve(scheduler: str) -> None:
-    """Also schedulers that need profiles, without any history."""
+    """This includes schedulers that need profiles, without any history."""
     sequence = batch_arrivals(PROFILES, 3, seed=5)
     for history in ((), PROFILES):
         serving = driver(scheduler, *history)
@@ -155,7 +155,7 @@ def test_free_slots_are_committed_up_to_the_limit() -> None:
 
 
 def test_an_executor_stays_with_its_stage_while_that_has_tasks() -> None:
-    """Spark refills the slot without asking; no other job gets it."""
+    """Spark refills the slot without a question, and no other job gets it."""
     first, second = a_job("a", a_stage(7, running=4)), a_job("b", a_stage(8))
     answer = driver("fair").decide(a_state(1, first, second, having=executors(2, *"aaaa"))).answer
     assert slots(answer) == {7: 4, 8: 2}
@@ -168,7 +168,7 @@ def test_executors_on_the_last_tasks_of_a_stage_are_told_where_they_go_next() ->
 
 
 def test_they_are_not_told_while_slots_wait_for_a_stage_of_their_own_job() -> None:
-    """Spark cannot distinguish a waiting slot from a free one, and would reassign it."""
+    """Spark cannot distinguish a waiting slot from a free slot, and would assign it to another job."""
     parent, child = a_stage(7, tasks=4, done=2, running=2), a_stage(9, "waiting", parents=(7,))
     waiting = Executor(id="waits", slots=1, running=0, job="a")
     other = a_job("b", a_stage(8, tasks=9, done=7, running=2), a_stage(10, tasks=50), submitted_time_ms=9e4)
@@ -211,7 +211,7 @@ def test_where_there_is_nothing_to_decide_spark_does_as_it_likes(state: State) -
 
 
 def test_slots_wait_for_the_next_stage_of_their_job_between_its_stages() -> None:
-    """The last task of one stage has ended, and Spark is about to submit the next: the slots must stay."""
+    """The last task of a stage has ended, and Spark is about to submit the next stage, so the slots must wait."""
     done, child = a_stage(7, "done", 4, mean_ms=9.0), a_stage(9, "waiting", parents=(7,))
     waiting = tuple(Executor(id=str(number), slots=1, running=0, job="a") for number in range(4))
     jobs = a_job("a", done, child), a_job("b", a_stage(8, tasks=50), submitted_time_ms=9e4)
@@ -220,7 +220,7 @@ def test_slots_wait_for_the_next_stage_of_their_job_between_its_stages() -> None
 
 
 def test_no_slot_waits_for_a_stage_that_spark_has_not_made_while_the_job_is_idle() -> None:
-    """Under adaptive execution a stage may come late, and the driver would not ask again."""
+    """Under adaptive execution Spark may create a stage late, and the driver would not ask again."""
     exchanges = (Exchange(id=0, kind="Exchange", partitions=4),)
     waiting = tuple(Executor(id=str(number), slots=1, running=0, job="a") for number in range(4))
     query = a_job("a", a_stage(7, "done", 4, mean_ms=9.0), plan=("Exchange",), exchanges=exchanges)

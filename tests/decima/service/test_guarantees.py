@@ -60,7 +60,7 @@ def guard_of(serving: Driver) -> Guarded:
 
 
 def test_the_virtual_cluster_follows_the_questions() -> None:
-    """The scheduler serves small jobs first, until others are due."""
+    """The scheduler serves small jobs first, until other jobs are due."""
     sequence = poisson_arrivals(PROFILES, 25, 3_000.0, 3)
     alone, kept = driver("sjf-cp"), driver("sjf-cp,no-later-than=1.2")
     reasons: set[str] = set()
@@ -83,7 +83,7 @@ def test_the_virtual_cluster_follows_the_questions() -> None:
 
 @pytest.mark.parametrize("after", [5, 40])
 def test_a_service_that_starts_again_takes_the_jobs_as_they_are(after: int) -> None:
-    """A new driver meets jobs that are under way, or virtually complete."""
+    """A new driver reports jobs that are running, or complete in the virtual cluster."""
     sequence = poisson_arrivals(PROFILES, 10, 8_000.0, 3)
     count = itertools.count()
     drivers = [driver("sjf-cp,no-later-than=1.2"), driver("sjf-cp,no-later-than=1.2")]

@@ -1,4 +1,4 @@
-"""Lookup of a live job in history, and estimates of jobs without history."""
+"""Look-up of a live job in history, and estimates of jobs without history."""
 
 from __future__ import annotations
 
@@ -173,7 +173,7 @@ def test_jobs_that_come_together_arrive_together() -> None:
 
 
 def test_stages_to_come_are_those_of_the_plan() -> None:
-    """Under adaptive execution; the last stage returns the result."""
+    """This is the case under adaptive execution. The last stage returns the result."""
     exchanges = (
         Exchange(id=0, kind="Exchange", partitions=20),
         Exchange(id=1, kind="BroadcastExchange", parents=()),

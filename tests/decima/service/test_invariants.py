@@ -29,7 +29,7 @@ from tests.decima.service.test_server import listen_briefly
 
 
 class Checked(Scheduler):
-    """Decides as another scheduler, and checks its observations."""
+    """Checks the observations of another scheduler, and returns its decisions."""
 
     def __init__(self, name: str) -> None:
         self.scheduler, self.asked, self.sources = make_scheduler(name), 0, set[int]()
@@ -96,7 +96,7 @@ def test_where_applications_share_slots_each_is_shown_once_too(
 
 
 def test_stages_are_ranked_in_the_order_in_which_they_became_ready() -> None:
-    """Over all jobs, not by stage number; a stage that is not ready or does not exist yet has no rank."""
+    """The ranks are over all jobs, not by stage number. A stage that is not ready or does not exist yet has no rank."""
     live = LiveJobs(History(), itertools.count(), itertools.count())
 
     def ranks(seq: int, *states: str) -> list[list[int]]:
@@ -113,7 +113,7 @@ def test_stages_are_ranked_in_the_order_in_which_they_became_ready() -> None:
 
 
 def test_executors_on_their_way_are_waited_for_before_any_is_given_up() -> None:
-    """One of four has registered, and there is work for one only: the final number is not known yet."""
+    """One of four executors has registered, and there is work for only one: the final number is still unknown."""
     shares = Shares()
     assert shares.ask("one", work()) == 4
     last = a_job("a", a_stage(1, tasks=2, done=1, running=1))
@@ -146,7 +146,7 @@ def answered(*orders: tuple[int, int]) -> Answered:
 
 
 def test_what_was_answered_and_did_not_happen_is_not_replayed() -> None:
-    """Two slots should run the stage, and one does: at 200 ms only one task has started."""
+    """The answer gives the stage two slots, but at 200 ms only one task has started."""
 
     def having(*running: int) -> tuple[Executor, ...]:
         return tuple(Executor(id=f"{number}", slots=1, running=each) for number, each in enumerate(running))
@@ -171,7 +171,7 @@ def test_a_job_is_called_by_its_name_or_else_by_its_id() -> None:
 
 
 def test_stages_that_no_question_shows_running_ran_on_executors_all_the_same() -> None:
-    """Between two questions; each task has one executor, and the job holds as many as run then, at least one."""
+    """The stages ran between two questions. Each task has one executor; the job holds those that ran, at least one."""
     found = by_hand(
         asked(100.0, a_job("a", a_stage(1, tasks=4)), having=executors(2)),
         asked(300.0, a_job("a", a_stage(1, "done", 4, mean_ms=100.0), a_stage(2, tasks=1))),
@@ -185,7 +185,7 @@ def test_stages_that_no_question_shows_running_ran_on_executors_all_the_same() -
 
 
 def test_executors_that_come_take_the_places_of_those_that_went() -> None:
-    """The lowest index first, so that a schedule has as many rows as there were executors at a time."""
+    """The lowest index is first, so that a schedule has as many rows as simultaneous executors."""
 
     def three(*names: str) -> tuple[Executor, ...]:
         return tuple(Executor(id=name, slots=1, running=1, job="a") for name in names)
@@ -205,7 +205,7 @@ def test_executors_that_come_take_the_places_of_those_that_went() -> None:
 
 
 def test_a_busy_executor_runs_what_its_driver_says() -> None:
-    """Of two free executors and one that runs a task, the busy one started it."""
+    """Of two free executors and a busy one, the replay assigns the running task to the busy executor."""
     some = (*executors(2), Executor(id="z", slots=1, running=1, job="a"))
     found = by_hand(
         asked(
@@ -248,7 +248,7 @@ def test_a_port_that_is_none_is_refused(address: str) -> None:
 
 
 def test_a_driver_of_many_executors_is_answered() -> None:
-    """More than fit into small integers; each stage gets as many as it has tasks."""
+    """The number of executors exceeds small integers; each stage gets one executor per task."""
     serving = Driver(make_scheduler("fifo"), History(), itertools.count(), itertools.count())
     job = a_job("a", a_stage(1, tasks=300))
     decided = serving.decide(a_state(1, job, having=executors(300)))

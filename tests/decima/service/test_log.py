@@ -164,7 +164,7 @@ def test_a_log_that_cannot_be_written_is_refused_or_ends(
 
 
 def test_replay_live_draws_it(tmp_path: Path) -> None:
-    """With any names."""
+    """Names may contain any characters."""
     logged(tmp_path / "log.jsonl", name="[bold]$\\frac{1}{0}$\x1b[31m")
     result = CliRunner().invoke(
         cli,
@@ -190,7 +190,7 @@ def test_replay_live_draws_it(tmp_path: Path) -> None:
 
 
 def test_a_log_of_version_1_is_read(tmp_path: Path) -> None:
-    """A question and its answer are one line there."""
+    """A question and its answer are one line in version 1."""
     path = tmp_path / "log.jsonl"
     driver = {"driver": 1, "time_ms": 5.0}
     lines = [
@@ -258,7 +258,7 @@ BOUNDS = {"ge": "min_value", "le": "max_value", "min_length": "min_size", "max_l
 @settings(max_examples=30, deadline=None)
 @given(data=st.data())
 def test_every_message_can_be_read_as_it_is_sent(kind: Any, data: st.DataObject) -> None:
-    """With null fields and, as the server sends them, without."""
+    """Messages may contain null fields, or omit them as the server does."""
     message = data.draw(values(kind))
     assert kind.model_validate_json(message.model_dump_json()) == message
     assert kind.model_validate_json(message.model_dump_json(exclude_none=True)) == message
@@ -279,7 +279,7 @@ def test_every_line_can_be_read_as_it_is_written(kind: Any, data: st.DataObject)
 
 
 def test_a_stage_that_is_to_come_is_in_the_log_and_in_what_is_replayed(tmp_path: Path) -> None:
-    """Under adaptive execution, with history: the policy may choose a stage that Spark has not created yet."""
+    """Under adaptive execution and with history, the policy may choose a stage that Spark has not created yet."""
     sequence = SEQUENCES["batch"][0]
     path = tmp_path / "log.jsonl"
     log = DecisionLog(path, "priced-srpt")

@@ -91,7 +91,7 @@ def test_a_missing_or_too_large_file_is_refused(tmp_path: Path) -> None:
 def test_fair_pools_keeps_weights_and_minimum_shares(
     weight: float | None, min_share: int, slots: dict[int, int]
 ) -> None:
-    """Eight free slots, and two pools with more tasks than that."""
+    """Two pools have more tasks than the eight free slots."""
     known = None if weight is None else {"b": Tenant("b", weight, min_share)}
     jobs = (a_job("1", a_stage(1, tasks=20), pool="a"), a_job("2", a_stage(2, tasks=20), pool="b"))
     service = Service(lambda: make_scheduler("fair-pools"), pools=known)
@@ -123,7 +123,7 @@ def two_jobs(running: int = 0) -> tuple[Job, Job]:
     ids=["free", "busy", "between", "only the minimum share"],
 )
 def test_shares_hold_under_any_policy(policy: str, free: int, running: int, slots: dict[int, int]) -> None:
-    """Tasks of a pool above its share are not followed by others, and the other pool has the limits already."""
+    """A pool above its share does not refill slots, and the other pool already has its limits."""
     service = Service(lambda: make_scheduler(policy), pools={"b": Tenant("b", 1.0, 5)})
     answer = ask(service, *two_jobs(running), free=free, running=running)
     found = slots_of(answer)
@@ -144,7 +144,7 @@ def test_pools_are_those_that_the_driver_reports() -> None:
 
 
 def test_a_pool_that_is_alone_has_all_slots() -> None:
-    """The answer is that without pools, to the bit."""
+    """The answer is identical to the answer without pools."""
     jobs = [replace_pool(job) for job in two_jobs(2)]
     answers = [
         ask(Service(lambda: make_scheduler("priced-srpt"), pools=pools), *jobs, free=6, running=2)
@@ -158,7 +158,7 @@ def replace_pool(job: Job) -> Job:
 
 
 def test_slots_are_divided_as_spark_does() -> None:
-    """In order of need, one slot at a time; no pool gets more than its demand."""
+    """Slots are assigned one by one in order of need; no pool gets more than its demand."""
     pools = [Tenant("adhoc"), Tenant("etl", 3.0), Tenant("prod", 1.0, 4)]
     assert divide(pools, [99, 99, 99], 8) == [1, 3, 4]
     assert divide(pools, [99, 99, 2], 8) == [2, 4, 2]

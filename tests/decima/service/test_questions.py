@@ -1,4 +1,4 @@
-"""For all questions, compiled code stays inside its memory, and decides as plain Python does."""
+"""For all questions, compiled code stays inside its memory, and decides like plain Python."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ def test_random_observations_are_decided(seed: int, name: str) -> None:
 
 @pytest.mark.slow
 def test_ten_thousand_questions(checked: dict[str, str]) -> None:
-    """To all policies and rules."""
+    """The questions go to all policies and rules."""
     assert len(decided(2, 10_000, **checked).splitlines()) == len(SHIPPED) + len(RULES)
 
 

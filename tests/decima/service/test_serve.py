@@ -49,14 +49,14 @@ def decima_serve(*options: str) -> Iterator[tuple[subprocess.Popen[str], dict[st
 
 
 def end(process: subprocess.Popen[str], number: signal.Signals) -> tuple[int, str]:
-    """Stop it; return exit status and stderr."""
+    """Stop the program; return exit status and stderr."""
     process.send_signal(number)
     _, text = process.communicate(timeout=600)
     return process.returncode, text
 
 
 def test_from_the_first_line_to_a_clean_end(tmp_path: Path) -> None:
-    """Including metrics, the log and JSON lines."""
+    """The run includes metrics, the log and JSON lines."""
     log, token = tmp_path / "log.jsonl", tmp_path / "token"
     options = ("--log", str(log), "--token-file", str(token), "--metrics", "0", "--json-logs", "--shadow")
     with decima_serve(*options) as (process, said):
@@ -214,7 +214,7 @@ def is_open(where: str) -> bool:
 
 
 def test_the_unit_of_the_guide_keeps_its_token_where_drivers_look(tmp_path: Path) -> None:
-    """With the environment that systemd and the unit set."""
+    """The environment is that of systemd and the unit."""
     guide = (Path(__file__).parents[3] / "docs" / "guides" / "spark.md").read_text()
     unit = guide.partition("[Service]")[2].partition("```")[0]
     program, *options = unit.partition("ExecStart=")[2].partition("\n")[0].split()

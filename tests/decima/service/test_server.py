@@ -90,7 +90,7 @@ HELLO = line(a_hello())
 
 
 def test_a_driver_is_served_from_beginning_to_end() -> None:
-    """The schedule over the socket is the same as without."""
+    """The schedule over the socket is the same as without a socket."""
     sequence = SEQUENCES["batch"][0]
     with serving(service(history=History(PROFILES))) as where, Client(where) as client:
         assert client.greeting == Welcome()
@@ -113,7 +113,7 @@ def test_over_a_unix_socket_of_the_owner_only(tmp_path: Path) -> None:
 
 
 def test_fifty_drivers_at_once() -> None:
-    """Each has its own scheduler and jobs."""
+    """Each driver has its own scheduler and jobs."""
     jobs = arriving(SEQUENCES["batch"][0])[:4]
     results: list[tuple[int, list[float]]] = []
 
@@ -169,7 +169,7 @@ def malformed(seed: int) -> Iterator[bytes]:
 
 
 def test_a_thousand_malformed_messages_harm_no_other_driver(caplog: pytest.LogCaptureFixture) -> None:
-    """Each closes its own connection with a line on both sides; other drivers are served in between."""
+    """Each message closes only its own connection, with a line on both sides; other drivers are served in between."""
     caplog.set_level(logging.WARNING)
     told = Told()
     messages = malformed(seed=0)
@@ -224,7 +224,7 @@ def test_a_refusal_has_a_reason(lines: tuple[bytes, ...], reason: str) -> None:
     [None, "", " ", TOKEN[:-1], TOKEN + "x", TOKEN + " ", TOKEN + "\0", TOKEN.upper(), "\u00e9", "x" * 200],
 )
 def test_a_driver_with_no_token_or_another_one_is_refused(token: str | None) -> None:
-    """If the service has a token; no scheduler is created for the driver."""
+    """The service has a token, and creates no scheduler for such a driver."""
     hello = json.loads(HELLO) | {"token": token}
     if token is None:
         del hello["token"]
@@ -256,7 +256,7 @@ def test_the_right_token_is_welcome() -> None:
 
 
 def test_half_a_line_is_not_waited_for_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nor for a line that arrives byte by byte; a pause between two questions may be long."""
+    """The same holds for a line that arrives byte by byte. A pause between two questions may be long."""
     told = Told()
     with serving(service(watchers=[told])) as where, Client(where) as good, Client(where) as half:
         monkeypatch.setattr(server, "PATIENCE_S", 0.5)
@@ -365,7 +365,7 @@ def test_a_watcher_that_fails_costs_no_answer(caplog: pytest.LogCaptureFixture) 
 
 
 def test_a_slow_reader_of_the_metrics_delays_no_answer() -> None:
-    """Half of a request arrives before drivers are answered; then it is served, too."""
+    """Half of a request arrives before drivers are answered. Afterwards the request is answered too."""
     metrics = Metrics()
     address, end = metrics.listen(0, "127.0.0.1")
     try:
@@ -447,7 +447,7 @@ def test_a_token_is_made_for_its_owner_only(tmp_path: Path) -> None:
 def test_the_default_token_is_in_home_and_of_this_user(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As in the plugin for Spark; another configured file may belong to another user, such as root."""
+    """The plugin for Spark has the same rule. Another configured file may belong to another user, such as root."""
     monkeypatch.setenv("HOME", str(tmp_path))
     token = read_token(DEFAULT_TOKEN_FILE)
     path = tmp_path / ".decima" / "token"

@@ -38,7 +38,7 @@ def test_each_task_has_a_duration_of_its_own_the_same_for_all() -> None:
 
 
 def test_what_takes_longer_than_tasks_sleep_is_predicted() -> None:
-    """One executor, stages of two tasks of 100 ms; under Spark's own scheduler no task waits for a stage to start."""
+    """One executor runs stages of two tasks of 100 ms. Under Spark's own scheduler no task waits for a stage."""
     jobs = JobSequence((a_job([2, 2], [(0, 1)]),), np.zeros(1))
     setting, overhead = Setting(executors=1), Overhead(20.0, 50.0)
     assert setting.predicted_ms(jobs, "decima", "fifo", overhead) == 2 * (170 + 120)

@@ -33,7 +33,7 @@ from workloads.sources.workload_file import read_workload
 
 
 def lines() -> list[Line]:
-    """Two jobs: b is served before a, which FIFO would not do; b completes, a does not."""
+    """Return lines of two jobs. Job b is served before a, unlike under FIFO; b completes, a does not."""
     a = a_job("a", a_stage(0, tasks=4), submitted_time_ms=0.0)
     b = a_job("b", a_stage(1, tasks=2), submitted_time_ms=10.0)
     b_runs = a_job("b", a_stage(1, tasks=2, running=2), submitted_time_ms=10.0)

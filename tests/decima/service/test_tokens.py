@@ -119,7 +119,7 @@ def limited_and_free() -> tuple[Tokens, list[datetime.date]]:
 
 
 def test_a_driver_is_refused_in_one_line_at_both_ends(caplog: pytest.LogCaptureFixture) -> None:
-    """Wrong, expired before and while it is connected, too many questions; another driver is served all the time."""
+    """The token is wrong, expires before or during the connection, or has too many questions."""
     caplog.set_level(logging.WARNING)
     tokens, today = limited_and_free()
     reasons = []

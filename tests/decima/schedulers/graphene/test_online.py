@@ -1,4 +1,4 @@
-"""Graphene as a scheduler: its plans, and that it follows them."""
+"""Graphene as a scheduler: plans, and decisions that follow the plans."""
 
 from __future__ import annotations
 

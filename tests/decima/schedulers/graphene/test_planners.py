@@ -83,7 +83,7 @@ def test_graphene_finds_what_greedy_planners_miss() -> None:
 
 
 def test_the_longest_path_comes_first() -> None:
-    """0 is longer, but 3 waits for 1, and the longest path through 2 is that through both."""
+    """Stage 0 is longer, but stage 3 waits for stage 1, which is on the longest path."""
     assert critical_path_first(project([4, 1, 2, 6], [1] * 4, 1, [[], [], [1], [2]])).start.tolist() == [
         9,
         0,
@@ -93,7 +93,7 @@ def test_the_longest_path_comes_first() -> None:
 
 
 def test_what_aligns_best_comes_first() -> None:
-    """In shares of the capacity: the second resource is scarce."""
+    """Alignment is in shares of the capacity, and the second resource is scarce."""
     plan = tetris(project([1, 1], [[60, 0.1], [50, 0.6]], [100, 1]))
     assert plan.start.tolist() == [1, 0]
 
@@ -144,7 +144,7 @@ def test_frag_scores_are_of_stages() -> None:
 @given(projects())
 @settings(deadline=None)
 def test_parts_lie_between_barriers(project: Project) -> None:
-    """As many parts as possible."""
+    """The number of parts is as large as possible."""
     parts = _parts(project)
     assert sorted(np.concatenate(parts)) == list(range(len(project)))
     for number in range(1, len(parts)):
@@ -158,7 +158,7 @@ def test_parts_lie_between_barriers(project: Project) -> None:
 
 
 def test_parts_are_planned_one_behind_the_other() -> None:
-    """The troublesome case twice, with interleaved stage numbers and a barrier between."""
+    """The project contains the troublesome case twice, with interleaved stage numbers and a barrier in between."""
     twice = project(
         np.repeat(TROUBLE.durations, 2).tolist(),
         np.repeat(TROUBLE.demands[:, 0], 2).tolist(),

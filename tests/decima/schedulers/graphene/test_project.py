@@ -87,12 +87,12 @@ def test_what_cannot_be_carried_out_is_no_plan(start: list[float], message: str)
 
 
 def test_of_tasks_that_start_together_parents_come_first() -> None:
-    """The parent takes no time, and has the larger index."""
+    """The parent has duration 0 and the larger index."""
     assert Plan(project([1, 0], [1, 1], 1, [[1], []]), np.zeros(2)).priority.tolist() == [0.5, 1.0]
 
 
 def test_sums_may_be_rounded() -> None:
-    """Ten times a tenth in parallel, then three times 0.1 in sequence."""
+    """Ten demands of a tenth are in parallel, then three durations of 0.1 in sequence."""
     tenths = project([0.1, 0.1, 0.1], [0.1] * 3, 1.0, [[], [0], [1]], [10, 10, 10])
     Plan(tenths, np.repeat([0.0, 0.1, 0.2], 10))
     with pytest.raises(PlanError):
@@ -100,7 +100,7 @@ def test_sums_may_be_rounded() -> None:
 
 
 def test_tasks_of_no_duration_hold_nothing() -> None:
-    """In the middle of a task that takes the whole capacity; with a duration, the task would not fit there."""
+    """A task of duration 0 starts during a task that takes the whole capacity; with a duration, it would not fit."""
     start = np.array([0.5, 0.0])
     assert Plan(project([0.0, 1.0], [1.0, 1.0], 1.0), start).makespan == 1.0
     with pytest.raises(PlanError, match=r"at time 0\.5, tasks hold 2 of resource 0"):

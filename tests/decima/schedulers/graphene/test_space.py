@@ -17,7 +17,7 @@ FORWARD, BACKWARD = 0, 1
 @given(projects(whole=True), st.randoms(use_true_random=False))
 @settings(deadline=None)
 def test_tasks_are_placed_in_the_first_gap(project: Project, random: object) -> None:
-    """Tasks of several stages take turns."""
+    """Tasks of several stages are placed alternately."""
     tasks = list(project.stage_of)
     sequence: list[int] = []
     while tasks:
@@ -40,7 +40,7 @@ def longest_first(project: Project, chosen: set[int]) -> list[int]:
 @given(projects(whole=True))
 @settings(deadline=None)
 def test_of_a_set_the_longest_task_comes_first(project: Project) -> None:
-    """A project in one set, forward."""
+    """The whole project is one set, placed forward."""
     sets = np.zeros(len(project), np.int64)
     start = surrounded(project.dag, mirrored(project.dag), sets, np.array([(0, FORWARD)]))
     order = longest_first(project, set(range(len(project))))
@@ -127,7 +127,7 @@ def events(project: Project, priority: list[float] | None) -> list[float]:
 @given(projects(whole=True), st.data())
 @settings(deadline=None)
 def test_lists_are_worked_off_event_by_event(project: Project, data: st.DataObject) -> None:
-    """Tasks take time here: zero durations would need another clock in plain Python."""
+    """All durations are positive, since zero durations would need another clock in plain Python."""
     project = Project(
         project.durations + 1, project.demands, project.capacity, project.parents, project.num_tasks
     )
