@@ -129,6 +129,12 @@ def legend_beside(axes: Axes) -> None:
     axes.legend(loc="upper left", bbox_to_anchor=(1, 1), **LEGEND)
 
 
+def draw_curve(axes: Axes, rows: Iterable[Mapping[str, float]], metric: str, **look: Any) -> None:
+    """Draw a metric over iterations, from those rows of ``metrics.jsonl`` that contain it."""
+    points = [(row["iteration"], row[metric]) for row in rows if metric in row]
+    axes.plot(*zip(*points, strict=True), **look)
+
+
 def draw_bars(axes: Axes, groups: Mapping[str, Mapping[str, Interval]], ylabel: str) -> None:
     """Draw means with confidence intervals: one group of bars per setting, one colour per scheduler.
 

@@ -42,7 +42,7 @@ IN_TIME = (
     *(RULE, "least-slack", "cap:minimum=0.4,base=least-slack", "greenest-first:patience=3,base=least-slack"),
     *(f"carbon-price:{seconds}" for seconds in (5, 8, 12, 16, 20, 30, 40)),
 )
-#: This project's rule for jobs with deadlines.
+#: Rule of this project for jobs with deadlines.
 OURS = "carbon-slack"
 
 

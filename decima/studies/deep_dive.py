@@ -16,7 +16,7 @@ from matplotlib.ticker import LogFormatter, MaxNLocator
 
 from decima.evaluation.tuning import HINDSIGHT, MAKESPAN_HINDSIGHT
 from decima.learning.metrics import read_metrics
-from decima.show.style import LEGEND, finish_axes, legend_beside, new_axes, new_figure, styles
+from decima.show.style import LEGEND, draw_curve, finish_axes, legend_beside, new_axes, new_figure, styles
 from decima.studies.compared import compared, tidy
 from decima.studies.outcome import FULL, RULE, Outcome
 from decima.studies.study import Study, Variant
@@ -259,9 +259,7 @@ def plot_fig15a(curves: Mapping[str, Sequence[Mapping[str, float]]]) -> Figure:
     figure, axes = new_axes(7, 4)
     looks = styles([*curves, HINDSIGHT])
     for name, rows in curves.items():
-        judged = [row for row in rows if "validation_mean_jct_s" in row]
-        iterations = [row["iteration"] for row in judged]
-        axes.plot(iterations, [row["validation_mean_jct_s"] for row in judged], label=name, **looks[name])
+        draw_curve(axes, rows, "validation_mean_jct_s", label=name, **looks[name])
     first = next(row for rows in curves.values() for row in rows if "improvement" in row)
     # improvement = 1 - JCT / JCT of tuned weighted fair, which is equal for all policies: same sequences
     tuned = first["validation_mean_jct_s"] / (1 - first["improvement"])

@@ -13,14 +13,15 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pandas as pd
+from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from decima.evaluation.compiling import compile_parts
-from decima.evaluation.conditions import CompareError
+from decima.evaluation.conditions import CompareError, Conditions
 from decima.evaluation.metrics import Interval, mean_interval, paired_change
 from decima.evaluation.run import run_scheduler
 from decima.schedulers.priced_srpt import PricedSrpt
@@ -29,17 +30,11 @@ from decima.show.tables import interval_text, new_table
 from decima.studies.compared import jct_s
 from decima.studies.outcome import RULE, UNKNOWN, Outcome
 from decima.workers.pool import available_cpus, make_workers
+from simulator.cluster.config import ClusterConfig
 from simulator.cluster.episode import run_episode
-from workloads.job import Wave
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
-    from decima.evaluation.conditions import Conditions
-    from simulator.cluster.config import ClusterConfig
-    from simulator.cluster.observation import Observation
-    from workloads.arrivals import JobSequence
-    from workloads.job import JobProfile
+from simulator.cluster.observation import Observation
+from workloads.arrivals import JobSequence
+from workloads.job import JobProfile, Wave
 
 __all__ = ["RULES", "FactorSrpt", "headroom", "outcome", "srpt_flow_ms"]
 

@@ -10,14 +10,15 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
+from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from decima.evaluation.compiling import compile_parts
-from decima.evaluation.conditions import TRAINING_OFFSET, CompareError
+from decima.evaluation.conditions import TRAINING_OFFSET, CompareError, Conditions
 from decima.evaluation.metrics import METRICS, SHOWN, Interval, mean_interval, paired_change
 from decima.evaluation.run import run_scheduler
 from decima.learning.cluster.settings import SettingsConditions
@@ -27,11 +28,6 @@ from decima.show.tables import interval_text, new_table
 from decima.studies.outcome import RULE, Outcome
 from decima.workers.pool import Workers, available_cpus, make_workers, map_in_order
 from workloads.errors import check_one_of
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
-    from decima.evaluation.conditions import Conditions
 
 __all__ = ["RULES", "Tuned", "outcome", "scheduler_name", "tune_rule"]
 

@@ -21,7 +21,17 @@ from decima.policy.grid.files import read_about
 from decima.policy.threads import one_thread
 from decima.schedulers.grid import play
 from decima.show.grid_report import load_name, plot_bars, plot_by_load
-from decima.show.style import BLACK, BLUE, LEGEND, RED, finish_axes, legend_beside, new_figure, styles
+from decima.show.style import (
+    BLACK,
+    BLUE,
+    LEGEND,
+    RED,
+    draw_curve,
+    finish_axes,
+    legend_beside,
+    new_figure,
+    styles,
+)
 from decima.show.tables import new_table
 from decima.studies.grid.study import GridStudy, Measured, better, compared
 from decima.studies.outcome import Claim, Outcome
@@ -190,21 +200,14 @@ def plot_learning(curve: Sequence[Mapping[str, float]], heuristics: Mapping[str,
     """Draw slowdowns on training and validation sets, and the total reward in training, over iterations."""
     figure = new_figure(10, 4)
     left, right = figure.subplots(1, 2)
-    judged = [row for row in curve if "validation_slowdown" in row]
     learned = [row for row in curve if "return" in row]
-    iterations = [row["iteration"] for row in learned]
-    left.plot(
-        [row["iteration"] for row in judged],
-        [row["validation_slowdown"] for row in judged],
-        label=f"{LEARNED}, unseen sets",
-        color=BLACK,
-    )
-    left.plot(iterations, [row["slowdown"] for row in learned], label=f"{LEARNED}, training sets", color=RED)
+    draw_curve(left, curve, "validation_slowdown", label=f"{LEARNED}, unseen sets", color=BLACK)
+    draw_curve(left, learned, "slowdown", label=f"{LEARNED}, training sets", color=RED)
     for name, look in styles(list(heuristics)).items():
         left.axhline(heuristics[name], label=name, linewidth=1, **{**look, "linestyle": "--"})
     finish_axes(left, xlabel="Iterations", ylabel="Slowdown", ylim=(0, None))
-    right.plot(iterations, [row["return_best"] for row in learned], label="best of each set", color=BLUE)
-    right.plot(iterations, [row["return"] for row in learned], label="mean", color=BLACK)
+    draw_curve(right, learned, "return_best", label="best of each set", color=BLUE)
+    draw_curve(right, learned, "return", label="mean", color=BLACK)
     finish_axes(right, xlabel="Iterations", ylabel="Total reward of an episode")
     right.legend(loc="lower right", **LEGEND)
     legend_beside(left)

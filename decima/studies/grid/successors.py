@@ -18,7 +18,7 @@ from decima.evaluation.grid import HEURISTIC_NAMES, TUNED
 from decima.evaluation.grid_comparison import LEARNED
 from decima.learning.metrics import read_metrics
 from decima.show.grid_report import load_name, plot_bars
-from decima.show.style import finish_axes, legend_beside, new_axes, styles
+from decima.show.style import draw_curve, finish_axes, legend_beside, new_axes, styles
 from decima.studies.grid.study import GridStudy, Measured, better, compared
 from decima.studies.outcome import Outcome
 from workloads.sources.swf import read_swf
@@ -92,9 +92,7 @@ def plot_curves(curves: Mapping[str, Sequence[Mapping[str, float]]]) -> Figure:
     """Draw the slowdown on validation sets over iterations, one line per network."""
     figure, axes = new_axes(7, 4)
     for name, look in styles(list(curves)).items():
-        judged = [row for row in curves[name] if "validation_slowdown" in row]
-        iterations = [row["iteration"] for row in judged]
-        axes.plot(iterations, [row["validation_slowdown"] for row in judged], label=name, **look)
+        draw_curve(axes, curves[name], "validation_slowdown", label=name, **look)
     finish_axes(axes, xlabel="Iterations", ylabel="Slowdown on unseen sets", ylim=(0, None))
     legend_beside(axes)
     return figure
