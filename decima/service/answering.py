@@ -1,4 +1,4 @@
-"""Answer drivers in a process of its own, so that page, metrics and log never delay an answer.
+"""Answer drivers in a separate process, so that page, metrics and log never delay an answer.
 
 The calling process starts the answering process, restarts it after a crash, and passes its events to watchers.
 """
@@ -39,11 +39,11 @@ log = logging.getLogger("decima.service")
 
 @dataclass(frozen=True)
 class Setup:
-    """What the answering process needs; picklable.
+    """Picklable parameters of the answering process.
 
     Attributes:
-        make_service: returns the service, given `watchers`.
-        make_scheduler: returns a scheduler like those of the service, to compile its code.
+        make_service: returns the service; its argument `watchers` are receivers of events.
+        make_scheduler: returns a scheduler as in the service, for the compilation of its code.
         address: see ``listen``.
         host: see ``listen``.
         certificate: files of certificate and key; None: connections are not encrypted.
@@ -65,7 +65,7 @@ async def run(
     """Serve until SIGTERM or SIGINT.
 
     Args:
-        setup: for the answering process.
+        setup: parameters of the answering process.
         ready: called with the address for drivers.
         watchers: receivers of the service's events, in this process.
         beside: returns a context manager that serves the page.

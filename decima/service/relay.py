@@ -19,7 +19,7 @@ from decima.service.service import Connected, Watcher, notify
 
 __all__ = ["Relay", "RelayHandler", "Repeater", "received"]
 
-#: Number of unread bytes from which questions and answers are not passed on.
+#: Minimum number of unread bytes at which questions and answers are omitted.
 MOST_UNREAD = 64 << 20
 _SIZE = struct.Struct("!I")
 
@@ -27,7 +27,7 @@ log = logging.getLogger("decima.service")
 
 
 class Relay(Watcher):
-    """Sends events to another process, and never waits for it.
+    """Sends events to another process, without waiting for the process.
 
     Args:
         stream: stream to the other process.
@@ -48,7 +48,7 @@ class Relay(Watcher):
         self.send("welcomed", driver.number, driver.hello.model_copy(update={"token": ""}))
 
     def asked(self, driver: Connected) -> None:
-        """Send the question; omit it with its answer if too much is unread."""
+        """Send the question. Omit it and its answer if the other process has too many unread bytes."""
         if self._stream.get_write_buffer_size() <= MOST_UNREAD:
             self.send("asked", driver.number, driver.line)
             return
@@ -78,7 +78,7 @@ class Relay(Watcher):
 
 
 class RelayHandler(logging.Handler):
-    """Sends log records to another process, which writes them: a full pipe or disk delays no answer."""
+    """Sends log records to another process, which writes them, so that a full pipe or disk delays no answer."""
 
     def __init__(self, relay: Relay) -> None:
         super().__init__()
@@ -103,7 +103,7 @@ async def received(stream: asyncio.StreamReader) -> AsyncIterator[tuple[Any, ...
 
 
 class Repeater:
-    """Passes received events to watchers; drivers get new numbers, as the other process may be a new one.
+    """Passes received events to watchers. Drivers get new numbers, since the other process may have been restarted.
 
     Args:
         watchers: receivers of events.
@@ -150,7 +150,7 @@ class Repeater:
 
 
 def _pack(job: LiveJob) -> tuple[object, ...]:
-    """Return what watchers need of a live job: without estimates, which are large."""
+    """Return the attributes of a live job that watchers need, without estimates, which are large."""
     return (
         *(job.message.id, job.number, job.arrival_ms, job.recognised, job.profile.parents, job.ids),
         *(job.tasks, job.pending, job.running, job.done, job.ready, job.complete),
