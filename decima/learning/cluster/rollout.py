@@ -111,8 +111,7 @@ def plan_iteration(config: TrainingConfig, iteration: int) -> list[list[EpisodeP
             first = iteration * episodes.sequences * episodes.per_sequence
             own = first + (group * episodes.per_sequence if episodes.fixed_sequences else number)
             seed = (1 + config.seed) * RUN_SEEDS + own
-            plan = EpisodePlan(seed, end_ms, config.seed, iteration, number, episodes.share, start_ms)
-            plans.append(plan)
+            plans.append(EpisodePlan(seed, end_ms, config.seed, iteration, number, episodes.share, start_ms))
         groups.append(plans)
     return groups
 
@@ -166,7 +165,7 @@ class Episode:
             self._warm_up(start_ms)
 
     def _warm_up(self, start_ms: float) -> None:
-        """Let ``WARM_UP`` decide until this time."""
+        """Run the episode with the scheduler ``WARM_UP`` until this time, without samples."""
         scheduler = make_scheduler(WARM_UP)
         scheduler.reset(self.config)
         while not self.cluster.done:

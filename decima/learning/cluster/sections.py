@@ -255,12 +255,12 @@ class EpisodesSection(Section):
     )
     fixed_sequences: bool = Field(
         default=True,
-        description="input-dependent baseline; false: each episode draws its own job sequence, and the baseline "
-        "averages over per_sequence such episodes (the ablation of Figure 14)",
+        description="true: per_sequence episodes share a job sequence (input-dependent baseline); false: each episode "
+        "draws its own sequence, and the baseline averages over per_sequence of them (the ablation of Figure 14)",
     )
     warm_up: Weight = Field(
         default=0.0,
-        description="mean warm-up: first priced-srpt decides, without samples, to fill the cluster, s",
+        description="mean time for which priced-srpt decides first, without samples, so that the cluster is busy, s",
     )
 
 
