@@ -1,8 +1,8 @@
 """The same jar on other versions of Spark.
 
 ``DECIMA_SPARKS`` is a folder with a folder per version, made by ``pip install --target FOLDER/3.3.4
-pyspark==3.3.4``. Spark 4 needs a module that the Java of the wheel lacks (jdk.incubator.vector): it runs on the Java
-of the compiler.
+pyspark==3.3.4`` (``pyspark[connect]`` from 4.0 on, for Spark Connect). Spark 4 needs a module that the Java of the
+wheel lacks (jdk.incubator.vector): it runs on the Java of the compiler.
 """
 
 from __future__ import annotations
@@ -46,11 +46,11 @@ def test_all_that_control_means_holds_there(spark: Path) -> None:
         "-m",
         "slow",
         "-k",
-        "cluster",
+        "cluster or servers",
         "-o",
         "filterwarnings=",
     ]
-    command += [str(Path(__file__).with_name("test_control.py"))]
+    command += [str(Path(__file__).with_name(name)) for name in ("test_control.py", "test_servers.py")]
     environment = os.environ | {"PYTHONPATH": str(spark.parent), "DECIMA_JAVA_HOME": str(java)}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     print(f"\n{spark.parent.name}: {done.stdout.splitlines()[-1]}")
