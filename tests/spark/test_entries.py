@@ -1,18 +1,45 @@
-"""Ways into Spark besides a batch application: structured streaming, and several applications in one JVM."""
+"""Ways into Spark: structured streaming, several applications in one JVM, and a driver on a worker (cluster mode)."""
 
 from __future__ import annotations
 
+import subprocess
+import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from decima.service.live_spark import LEAN, with_plugin
+from decima.service.plugin import PluginError, javac
+from decima.service.protocol import Job
+from decima.service.standalone_spark import Standalone
 from tests.spark.eventlog import most_at_once
-from tests.spark.harness import Sleeper, application, until, why_not
+from tests.spark.harness import (
+    PATIENCE_S,
+    Sleeper,
+    application,
+    spark_environment,
+    spark_home,
+    until,
+    why_not,
+)
 from tests.spark.policy import PolicyServer, ordered
 
 pytestmark = pytest.mark.skipif(why_not() is not None, reason=str(why_not()))
 BATCHES = 3
+#: Spark 3.5 does not open these packages of Java 17 to a driver on a worker.
+OPENS = " ".join(
+    f"--add-opens=java.base/{package}=ALL-UNNAMED"
+    for package in (
+        "java.lang",
+        "java.lang.invoke",
+        "java.net",
+        "java.nio",
+        "java.util",
+        "java.util.concurrent",
+        "sun.nio.ch",
+    )
+)
 
 
 @pytest.fixture(scope="module")
@@ -88,3 +115,42 @@ def test_a_second_application_in_the_same_jvm_has_a_policy_too(
         assert max(job.running for job in jobs) == 1
     finally:
         spark.stop()
+
+
+@pytest.mark.slow
+def test_a_driver_on_a_worker_asks_the_policy(tmp_path: Path) -> None:
+    """``spark-submit --deploy-mode cluster`` on a standalone cluster, which takes no Python applications."""
+    jar = application_jar(tmp_path)
+    server = PolicyServer(ordered(limits={"sleeps": 1}))
+    settings = with_plugin(server.address, timeoutMs="30000") | {
+        "spark.driver.extraJavaOptions": f"{LEAN} {OPENS}"
+    }
+    with Standalone(tmp_path / "cluster", 3, settings, spark_environment()) as cluster:
+        submit = str(spark_home() / "bin" / "spark-submit")
+        cluster.submit("submit", [submit, "--deploy-mode", "cluster", "--class", "Sleeps", str(jar)])
+        assert cluster.applications["submit"].wait(PATIENCE_S) == 0, cluster.log("submit")
+        until(lambda: any(job.name == "sleeps" and job.stages[0].done > 4 for job in jobs(server)))
+        [stderr] = (cluster.folder / "work").rglob("driver-*/stderr")
+        until(lambda: "asked and answered" in stderr.read_text())
+    server.close()
+    assert not server.problems
+    assert max(job.running for job in jobs(server)) == 1
+
+
+def jobs(server: PolicyServer) -> list[Job]:
+    return [job for state in list(server.states) for job in state.jobs]
+
+
+def application_jar(folder: Path) -> Path:
+    """Compile the Java application."""
+    try:
+        compiler = javac()
+    except PluginError as error:
+        pytest.skip(str(error))
+    source = Path(__file__).with_name("application") / "Sleeps.java"
+    options = ("--release", "8", "-nowarn", "-Xlint:none", "-cp", f"{spark_home()}/jars/*", "-d", str(folder))
+    subprocess.run([str(compiler), *options, str(source)], check=True)
+    with zipfile.ZipFile(folder / "sleeps.jar", "w") as jar:
+        for file in folder.glob("*.class"):
+            jar.write(file, file.name)
+    return folder / "sleeps.jar"
