@@ -78,10 +78,10 @@ class Section(BaseModel):
                     continue
                 kinds = _kinds(field.annotation)
                 if isinstance(value, bool) and bool not in kinds:
-                    raise ValueError(f"{name}: expected no true or false, got {str(value).lower()}")
+                    raise ValueError(f"{name}: must not be a Boolean, got {str(value).lower()}")
                 for each in value if isinstance(value, list | tuple) else (value,):
                     if isinstance(each, str) and not kinds & {str, Path} and _is_quoted(each, kinds):
-                        raise ValueError(f"{name}: expected no text, got {each!r:.60}")
+                        raise ValueError(f"{name}: must not be text, got {each!r:.60}")
         return values
 
     def to_yaml(self) -> str:
@@ -264,7 +264,7 @@ class _Loader(yaml.SafeLoader):
             return super().construct_object(node, deep)
         except (AttributeError, IndexError, TypeError, ValueError):  # 2001-13-45, or thousands of digits
             raise yaml.constructor.ConstructorError(
-                None, None, "this value means nothing", node.start_mark
+                None, None, "this value is invalid", node.start_mark
             ) from None
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:

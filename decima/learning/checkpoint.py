@@ -66,7 +66,7 @@ class TrainingPart:
             expected: description of the expected result and of the actual result.
         """
         kind = type(self)
-        return PartError(f"{key}: {f'{kind.__module__}:{kind.__name__}'!r} has to give {expected}")
+        return PartError(f"{key}: {f'{kind.__module__}:{kind.__name__}'!r} must return {expected}")
 
 
 @dataclass(frozen=True, eq=False)
@@ -133,7 +133,7 @@ def load_checkpoint(path: Path) -> Checkpoint:
     try:
         document = torch.load(io.BytesIO(data), map_location="cpu", weights_only=True)
     except Exception:  # PyTorch tries several formats, which raise errors of any type
-        raise TrainingError(f"{path}: not a checkpoint, or cut off") from None
+        raise TrainingError(f"{path}: not a checkpoint, or truncated") from None
     if not isinstance(document, dict) or document.pop("format", None) != FORMAT:
         raise TrainingError(f"{path}: not a checkpoint of a training run")
     if (found := document.pop("version", None)) != VERSION:

@@ -73,7 +73,7 @@ def find_runs(place: Path) -> list[Path]:
         return [place]
     found = sorted(path.parent for path in place.rglob(METRICS_FILE))
     if not found:
-        raise TrainingError(f"{place}: holds no training run, nor do folders in it ({METRICS_FILE})")
+        raise TrainingError(f"{place}: no training run here or in folders below ({METRICS_FILE})")
     return found
 
 
@@ -88,9 +88,9 @@ def read_run(folder: Path) -> TrainingRun:
         document = yaml.safe_load(config.read_text(encoding="utf-8"))
         rows = read_metrics(folder / METRICS_FILE)
     except OSError as error:
-        raise TrainingError(f"{error.filename}: {error.strerror}, expected that of a training") from None
+        raise TrainingError(f"{error.filename}: {error.strerror}, expected a training run") from None
     except (UnicodeDecodeError, yaml.YAMLError):
-        raise TrainingError(f"{folder}: {CONFIG} or {METRICS_FILE} is not that of a training") from None
+        raise TrainingError(f"{folder}: {CONFIG} or {METRICS_FILE} is malformed") from None
     if not isinstance(document, dict):
         raise TrainingError(f"{config}: expected keys and values")
     return TrainingRun(folder, dict(_flat(document)), rows)
@@ -169,6 +169,6 @@ def curve_of(runs: Sequence[TrainingRun], metric: str) -> LearningCurve:
     iterations = sorted(set.intersection(*map(set, measured)))
     if not iterations:
         known = ", ".join(sorted({name for run in runs for row in run.rows for name in row} - {"iteration"}))
-        raise TrainingError(f"{runs[0].folder}: has no metric {metric}; measured were {known or 'none'}")
+        raise TrainingError(f"{runs[0].folder}: has no metric {metric}; it has {known or 'none'}")
     points = np.array([mean_interval([each[at] for each in measured]) for at in iterations])
     return LearningCurve(np.array(iterations), points[:, 0], points[:, 1], len(runs))

@@ -375,7 +375,7 @@ class TrainingLoop(ABC, Generic[Config]):
         if self._checkpoint is None:
             return "there is no checkpoint yet"
         if self.iteration < 0:
-            return f"{self._checkpoint_file} keeps what was cloned, {-self.iteration} epochs are left"
+            return f"{self._checkpoint_file} keeps behaviour cloning, with {-self.iteration} epochs left"
         return f"{self._checkpoint_file} keeps iteration {self.iteration}"
 
     def _save(self, checkpoint: Checkpoint) -> None:

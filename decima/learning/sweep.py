@@ -168,7 +168,7 @@ def _take(config: SweepConfig, out: Path) -> None:
         before = read_settings(SweepConfig, RECIPES, path)
         for name in SweepConfig.model_fields:
             if name not in MAY_CHANGE and getattr(before, name) != getattr(config, name):
-                raise TrainingError(f"{path}: is of a sweep with other {name}; expected another folder")
+                raise TrainingError(f"{path}: belongs to a sweep with other {name}; expected another folder")
     with atomic_path(path) as partial_path:
         partial_path.write_text(config.to_yaml(), encoding="utf-8")
 
@@ -186,7 +186,7 @@ def _open(path: Path) -> optuna.Study:
     except OSError:
         raise
     except Exception as error:  # Optuna raises exceptions of any type for damaged lines
-        raise TrainingError(f"{path}: is no journal of a sweep: {type(error).__name__}: {error}") from None
+        raise TrainingError(f"{path}: not the journal of a sweep: {type(error).__name__}: {error}") from None
 
 
 def _next(config: SweepConfig, number: int, study: optuna.Study) -> dict[str, Any]:
@@ -216,7 +216,7 @@ def _distributions(config: SweepConfig) -> dict[str, BaseDistribution]:
 
 def _settings(config: SweepConfig, params: Mapping[str, Any]) -> dict[str, Any]:
     if params.keys() != config.vary.keys():
-        raise TrainingError(f"{JOURNAL}: has a trial of {', '.join(params) or 'nothing'}: is another sweep's")
+        raise TrainingError(f"{JOURNAL}: belongs to another sweep, of {', '.join(params) or 'nothing'}")
     return {
         key: json.loads(params[key]) if isinstance(given, list) else params[key]
         for key, given in config.vary.items()

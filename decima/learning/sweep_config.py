@@ -62,20 +62,20 @@ class SweepConfig(Section):
     @classmethod
     def _check_seeds(cls, seeds: int | tuple[int, ...]) -> int | tuple[int, ...]:
         if isinstance(seeds, tuple) and (not seeds or len({*seeds}) < len(seeds)):
-            raise ValueError(f"expected at least one, each once, got {list(seeds)}")
+            raise ValueError(f"expected at least one seed, without repetition, got {list(seeds)}")
         return seeds
 
     @model_validator(mode="after")
     def _check(self) -> SweepConfig:
         for key in (*self.fixed, *self.vary):
             if key == "seed":
-                raise ValueError("seed: is no setting to fix or vary; seeds says which there are")
+                raise ValueError("seed: cannot be fixed or varied; expected the setting seeds")
         if both := self.fixed.keys() & self.vary.keys():
             raise ValueError(f"{min(both)}: is fixed and varied")
         if self.is_grid and self.trials is not None:
             raise ValueError("trials: expected none without a range; all combinations are tried")
         if not self.is_grid and self.trials is None:
-            raise ValueError("trials: expected how many settings are sampled, as vary has a range")
+            raise ValueError("trials: expected the number of sampled trials, since vary has a range")
         if self.is_grid and self.num_trials > MOST:
             raise ValueError(f"vary: {self.num_trials} combinations are more than {MOST}; a range is sampled")
         return self

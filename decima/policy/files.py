@@ -74,7 +74,7 @@ def policy_path(name: str | Path) -> Path:
     path = SHIPPED.get(name, Path(name))
     if path.is_file():
         return path
-    what = "does not come with this installation" if name in SHIPPED else "is no file, nor does it ship"
+    what = "is missing in this installation" if name in SHIPPED else "is neither a file nor a shipped policy"
     raise PolicyFileError(
         f"the policy {name!r} {what}{did_you_mean(name, SHIPPED)}: expected a policy file or one of "
         + ", ".join(SHIPPED)
@@ -259,7 +259,7 @@ def read_archive(path: Path) -> dict[str, NDArray[Any]]:
         if isinstance(error, OSError) and error.strerror:
             raise PolicyFileError(f"{path}: {error.strerror}") from None
         raise PolicyFileError(
-            f"{path}: not a policy, or cut off: expected a NumPy archive of arrays"
+            f"{path}: not a policy, or truncated: expected a NumPy archive of arrays"
         ) from None
 
 
@@ -281,7 +281,7 @@ def read_head(
         PolicyFileError: the text is missing, or is not a JSON object of this format version.
     """
     text = arrays.get(name, np.zeros(0))
-    expected = f"{path}: the text {name!r} is not that of a policy file"
+    expected = f"{path}: the text {name!r} is malformed"
     if text.shape or text.dtype.kind != "U":
         raise PolicyFileError(f"{expected}: expected a single text")
     try:

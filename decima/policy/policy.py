@@ -150,15 +150,15 @@ class Policy(nn.Module):
     def _check(self, key: str, is_right: bool, expected: str, found: object) -> None:
         if not is_right:
             name = getattr(self.config, key)
-            raise PartError(f"{key}: {name!r} has to give {expected}, gave {type(found).__name__}")
+            raise PartError(f"{key}: {name!r} must return {expected}, returned {type(found).__name__}")
 
     def _check_shape(self, key: str, found: object, shape: tuple[int, ...], what: str) -> None:
         if isinstance(found, Tensor) and (found.shape != shape or not found.is_floating_point()):
             name = getattr(self.config, key)
             kind = str(found.dtype).removeprefix("torch.")
             raise PartError(
-                f"{key}: {name!r} has to give {what} as floating-point numbers of shape {list(shape)}, "
-                f"gave {kind} of shape {list(found.shape)}"
+                f"{key}: {name!r} must return {what} as floating-point numbers of shape {list(shape)}, "
+                f"returned {kind} of shape {list(found.shape)}"
             )
         self._check(key, isinstance(found, Tensor), "tensors", found)
 

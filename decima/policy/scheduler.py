@@ -61,7 +61,7 @@ def make_rule(config: PolicyConfig) -> PricedSrpt | PackedSrpt:
         return RULES[config.rule](**config.rule_constants)
     except TypeError:
         raise PolicyFileError(
-            f"rule_constants: {config.rule} has not all of {', '.join(config.rule_constants)}"
+            f"rule_constants: {config.rule} does not have all constants {', '.join(config.rule_constants)}"
         ) from None
 
 

@@ -60,16 +60,16 @@ def test_a_policy_is_read_once_unless_it_changes(policy: Path, monkeypatch: pyte
 @pytest.mark.parametrize(
     ("spec", "message"),
     [
-        ("decima", "the policy 'general' does not come with this installation"),
-        ("decima:packing-tpch", "the policy 'packing-tpch' does not come with this installation"),
+        ("decima", "the policy 'general' is missing in this installation"),
+        ("decima:packing-tpch", "the policy 'packing-tpch' is missing in this installation"),
         (
             "decima:",
-            "the policy '' is no file, nor does it ship: expected a policy file or one of general, packing-tpch",
+            "the policy '' is neither a file nor a shipped policy: expected a policy file or one of general",
         ),
-        ("decima:batch", "the policy 'batch' is no file, nor does it ship"),
-        ("decima:no/such.npz", "the policy 'no/such.npz' is no file, nor does it ship"),
-        ("decima:.", "the policy '.' is no file, nor does it ship"),
-        ("decima:text.npz", "text.npz: not a policy, or cut off: expected a NumPy archive of arrays"),
+        ("decima:batch", "the policy 'batch' is neither a file nor a shipped policy"),
+        ("decima:no/such.npz", "the policy 'no/such.npz' is neither a file nor a shipped policy"),
+        ("decima:.", "the policy '.' is neither a file nor a shipped policy"),
+        ("decima:text.npz", "text.npz: not a policy, or truncated: expected a NumPy archive of arrays"),
         ("Decima", "unknown scheduler 'Decima' (did you mean 'decima'?): expected one of random, fifo"),
     ],
 )

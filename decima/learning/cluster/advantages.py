@@ -82,7 +82,7 @@ class Returns(TrainingPart):
         shapes = [np.shape(each) for each in found] if isinstance(found, tuple) else []
         if shapes != [reward.shape] * 2:
             got = ", ".join(str(list(shape)) for shape in shapes) or type(found).__name__
-            raise self.wrong("returns.kind", f"two arrays of shape {list(reward.shape)}, gave {got}")
+            raise self.wrong("returns.kind", f"two arrays of shape {list(reward.shape)}, returned {got}")
         return found
 
 

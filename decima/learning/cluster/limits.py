@@ -171,7 +171,7 @@ class Limits:
         """
         if self.limits:
             if state["limits"].shape != self.multipliers.shape:
-                raise ValueError("the limits are others")
+                raise ValueError("the state is of a training with other limits")
             self.multipliers = state["limits"].numpy().astype(np.float64)
 
 

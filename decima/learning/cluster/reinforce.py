@@ -117,7 +117,7 @@ def take_step(
             parameter.grad /= count
     norm = float(torch.nn.utils.clip_grad_norm_(network.parameters(), max_gradient_norm))
     if not (math.isfinite(loss) and math.isfinite(norm)):
-        raise NotFiniteError(f"the loss is {loss}, the length of its gradient {norm}")
+        raise NotFiniteError(f"the loss is {loss}, the norm of its gradient {norm}")
     optimiser.step()
     optimiser.zero_grad()
     return norm

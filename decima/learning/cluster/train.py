@@ -205,10 +205,10 @@ class ClusterTraining(TrainingLoop[TrainingConfig]):
         """Raise if a metric of a custom algorithm is not a number or has an unknown name."""
         expected = "metrics by name, such as loss, entropy, gradient_norm and steps"
         if not isinstance(updated, dict):
-            raise self._algorithm.wrong("update.algorithm", f"{expected}, gave {type(updated).__name__}")
+            raise self._algorithm.wrong("update.algorithm", f"{expected}, returned {type(updated).__name__}")
         for name, value in updated.items():
             if name not in self.METRICS or not isinstance(value, int | float):
-                raise self._algorithm.wrong("update.algorithm", f"{expected}, gave {name}: {value!r:.60}")
+                raise self._algorithm.wrong("update.algorithm", f"{expected}, returned {name}: {value!r:.60}")
 
     # Before the first iteration.
 

@@ -472,9 +472,9 @@ def test_without_checkpoint_a_fitting_policy_is_taken(run: Compare, shipped: dic
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (("--schedulers", "decima"), "the policy 'general' does not come with this installation"),
-        (("--schedulers", "fair,decima:packing-tpch"), "the policy 'packing-tpch' does not come with"),
-        (("--schedulers", "decima:missing.npz"), "the policy 'missing.npz' is no file"),
+        (("--schedulers", "decima"), "the policy 'general' is missing in this installation"),
+        (("--schedulers", "fair,decima:packing-tpch"), "the policy 'packing-tpch' is missing"),
+        (("--schedulers", "decima:missing.npz"), "the policy 'missing.npz' is neither a file"),
     ],
 )
 @pytest.mark.usefixtures("not_shipped")

@@ -568,7 +568,7 @@ SLIPS = {
         ("train --out run --resume", "run: contains no training run to resume"),
         (f"{SWEEP} list.yaml", "list.yaml: expected keys and values"),
         (f"{SWEEP} cut.yaml", "cut.yaml: line "),
-        (f"{SWEEP} seed.yaml", "seed.yaml: seed: is no setting to fix or vary"),
+        (f"{SWEEP} seed.yaml", "seed.yaml: seed: cannot be fixed or varied"),
         (f"{SWEEP} grid.yaml --set iterations", "not of the form section.key=value"),
         (f"{SWEEP} grid.yaml --set update.learning_rate=1", "grid.yaml varies update.learning_rate"),
         (f"{SWEEP} grid.yaml --set iterations={{", "line 1, column 2: expected the node content"),

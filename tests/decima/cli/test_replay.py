@@ -66,4 +66,4 @@ def test_after_bad_files_the_others_are_replayed(tmp_path: Path) -> None:
 
 def test_weights_are_a_policy_file(tmp_path: Path) -> None:
     good = write(tmp_path / "good.json", test_cluster.recording())
-    assert_one_line_error(replay("--weights", good, good), "good.json: not a policy, or cut off")
+    assert_one_line_error(replay("--weights", good, good), "good.json: not a policy, or truncated")

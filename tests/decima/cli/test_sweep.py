@@ -74,10 +74,10 @@ def test_a_sweep_is_shown_saved_and_drawn_and_its_trainings_can_be_plotted(folde
     assert "update.learning_rate=0.01" in plotted.stdout
     assert Path("pictures/entropy.png").read_bytes().startswith(b"\x89PNG")
     assert "picture: plot/validation_slowdown.png" in invoke("plot", "out/trial-000").stdout
-    assert_one_line_error(invoke("plot", "out", "--metric", "jct"), "has no metric jct; measured were ")
-    assert_one_line_error(invoke("plot", "pictures"), "pictures: holds no training run")
+    assert_one_line_error(invoke("plot", "out", "--metric", "jct"), "has no metric jct; it has ")
+    assert_one_line_error(invoke("plot", "pictures"), "pictures: no training run")
     assert_one_line_error(
-        invoke("sweep", "--config", "grid.yaml", "--out", "out"), "is of a sweep with other fixed"
+        invoke("sweep", "--config", "grid.yaml", "--out", "out"), "belongs to a sweep with other fixed"
     )
 
 

@@ -65,7 +65,7 @@ def test_a_checkpoint_comes_back_as_it_was(tmp_path: Path) -> None:
 def test_a_file_that_was_cut_off_is_refused(path: Path, share: float) -> None:
     data = path.read_bytes()
     path.write_bytes(data[: int(share * len(data))])
-    assert refused(path) == "not a checkpoint, or cut off"
+    assert refused(path) == "not a checkpoint, or truncated"
 
 
 @pytest.mark.parametrize("data", [b"", b"iteration: 3", bytes(1000), b"PK\x03\x04 but no archive"])
@@ -83,7 +83,7 @@ def test_missing_files_and_folders_are_refused(tmp_path: Path) -> None:
 def test_a_checkpoint_executes_nothing(tmp_path: Path, write: Any) -> None:
     path, proof = tmp_path / "checkpoint.pt", tmp_path / "executed"
     write({"format": "decima-checkpoint", "version": 1, "config": Malicious(proof)}, path)
-    assert refused(path) == "not a checkpoint, or cut off"
+    assert refused(path) == "not a checkpoint, or truncated"
     assert not proof.exists()
 
 

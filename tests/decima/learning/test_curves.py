@@ -67,15 +67,15 @@ def test_the_metric_is_what_the_run_was_to_make_small(
 
 
 def test_what_is_no_run_is_refused_in_one_line(tmp_path: Path) -> None:
-    with pytest.raises(TrainingError, match="holds no training run"):
+    with pytest.raises(TrainingError, match="no training run"):
         find_runs(tmp_path)
     good = read_run(run(tmp_path / "a", [1.0]))
-    with pytest.raises(TrainingError, match="has no metric entropy; measured were validation_mean_jct_s"):
+    with pytest.raises(TrainingError, match="has no metric entropy; it has validation_mean_jct_s"):
         curve_of([good], "entropy")
     for name, text, message in (
         ("config.yaml", "- 1", "expected keys and values"),
-        ("config.yaml", "{", "is not that of a training"),
-        ("config.yaml", "!!python/object/apply:os.getcwd []", "is not that of a training"),
+        ("config.yaml", "{", "is malformed"),
+        ("config.yaml", "!!python/object/apply:os.getcwd []", "is malformed"),
         ("metrics.jsonl", "[1]\n", "line 1: expected metrics of an iteration"),
         ("metrics.jsonl", '{"iteration": 1, "x": "1"}\n', "line 1: expected numbers by name"),
         ("metrics.jsonl", '{"x": 1}\n', "line 1: expected metrics of an iteration"),

@@ -295,7 +295,7 @@ def test_a_training_begins_with_the_policy_of_another(runs: Runs) -> None:
     assert [each["seed"] for each in runs.about("third")["before"]] == [4, 5]
     card = (runs.folder / "third" / CARD).read_text()
     assert "Its initial policy is that of `decima train --out DIR`, seed 4: " in card
-    with pytest.raises(PolicyFileError, match=r"policy\.npz.* No such file|policy\.npz' is no file"):
+    with pytest.raises(PolicyFileError, match=r"policy\.npz.* No such file|policy\.npz' is neither a file"):
         runs.trainer(config, "gone")
 
 
@@ -372,7 +372,7 @@ def test_a_gradient_that_is_no_number_stops_the_training(runs: Runs, monkeypatch
         if iteration == 2:
             for parameter in training.networks.parameters():
                 parameter.data.fill_(torch.nan)  # in the middle of an update
-            raise NotFiniteError("the loss is nan, the length of its gradient nan")
+            raise NotFiniteError("the loss is nan, the norm of its gradient nan")
         return dict(real(training, iteration))
 
     monkeypatch.setattr(kind, "learn", fails_later)
@@ -380,7 +380,7 @@ def test_a_gradient_that_is_no_number_stops_the_training(runs: Runs, monkeypatch
     with pytest.raises(TrainingError) as stopped:
         runs.train(config)
     assert str(stopped.value) == (
-        f"iteration 3: the loss is nan, the length of its gradient nan; {runs.path()} keeps iteration 2"
+        f"iteration 3: the loss is nan, the norm of its gradient nan; {runs.path()} keeps iteration 2"
     )
     assert load_checkpoint(runs.path()).iteration == 2
     monkeypatch.undo()

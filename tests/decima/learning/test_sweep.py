@@ -240,12 +240,12 @@ def test_the_training_of_clusters_is_swept(tmp_path: Path) -> None:
         ({"vary": {"update.learning_rate": 0.1}}, "expected a list of values, or exactly one of"),
         ({"vary": {"update.learning_rate": [0.1, 0.1]}}, "a value is given more than once"),
         ({"vary": {"update.learning_rate": {"uniform": [-1, 1]}}, "trials": 2}, "greater than 0"),
-        ({"vary": {"update.learning_rate": {"uniform": [0.1, 1]}}}, "trials: expected how many"),
+        ({"vary": {"update.learning_rate": {"uniform": [0.1, 1]}}}, "trials: expected the number"),
         ({"trials": 3}, "trials: expected none without a range"),
         ({"seeds": []}, "seeds: expected at least one"),
-        ({"seeds": [1, 1]}, "each once, got [1, 1]"),
+        ({"seeds": [1, 1]}, "without repetition, got [1, 1]"),
         ({"seeds": 0}, "seeds"),
-        ({"vary": {"seed": [1, 2]}}, "seeds says which"),
+        ({"vary": {"seed": [1, 2]}}, "expected the setting seeds"),
         ({"vary": {"iterations": [1, 2]}}, "iterations: is fixed and varied"),
         ({"config": "bach"}, "unknown recipe 'bach'"),
         ({"settings": {}}, "settings: unknown key"),
@@ -263,7 +263,7 @@ def test_what_is_wrong_is_said_in_one_line(tmp_path: Path, changes: dict[str, An
 def test_another_sweep_in_the_folder_is_refused(tmp_path: Path) -> None:
     config = config_of(tmp_path, GRID | {"seeds": 1})
     run_sweep(config, tmp_path / "out")
-    with pytest.raises(TrainingError, match=r"out/sweep\.yaml: is of a sweep with other seeds"):
+    with pytest.raises(TrainingError, match=r"out/sweep\.yaml: belongs to a sweep with other seeds"):
         run_sweep(config_of(tmp_path, GRID), tmp_path / "out")
     training = tmp_path / "out" / seed_folder(0, 0)
     shutil.rmtree(training)
@@ -278,5 +278,5 @@ def test_a_journal_that_is_none_is_refused(tmp_path: Path) -> None:
     config = config_of(tmp_path, GRID)
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "study.log").write_text("no journal\nat all\n")
-    with pytest.raises(TrainingError, match=r"study\.log: is no journal of a sweep"):
+    with pytest.raises(TrainingError, match=r"study\.log: not the journal of a sweep"):
         run_sweep(config, tmp_path / "out")

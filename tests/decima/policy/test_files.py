@@ -72,7 +72,7 @@ def test_a_text_names_a_file_or_a_policy_that_ships(path: Path) -> None:
     assert read_trained_on("general") is not None
     save_policy(str(path), policy_of(SMALL), {"made by": "somebody else"})
     assert read_about(path) == {"made by": "somebody else"}
-    with pytest.raises(PolicyFileError, match="the policy 'missing' is no file, nor does it ship"):
+    with pytest.raises(PolicyFileError, match="the policy 'missing' is neither a file nor a shipped policy"):
         load_policy("missing")
 
 
@@ -163,8 +163,8 @@ def test_a_failed_write_leaves_the_old_file_alone(path: Path, monkeypatch: pytes
     assert [each.name for each in path.parent.iterdir()] == ["policy.npz"]
 
 
-NO_ARCHIVE = "not a policy, or cut off: expected a NumPy archive of arrays"
-WRONG_HEAD = "the text 'policy' is not that of a policy file"
+NO_ARCHIVE = "not a policy, or truncated: expected a NumPy archive of arrays"
+WRONG_HEAD = "the text 'policy' is malformed"
 
 
 def rewrite(path: Path, damage: Callable[[Arrays], object]) -> None:

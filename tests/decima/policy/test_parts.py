@@ -349,10 +349,10 @@ class Whole(LimitHead):
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"encoder": f"{HERE}:Narrow"}, "has to give jobs as floating-point numbers of shape "),
-        ({"encoder": f"{HERE}:Silent"}, "has to give Embeddings, gave NoneType"),
-        ({"stage_head": f"{HERE}:Columnar"}, "has to give scores as floating-point numbers of shape "),
-        ({"limit_head": f"{HERE}:Whole"}, "has to give scores as floating-point numbers of shape "),
+        ({"encoder": f"{HERE}:Narrow"}, "must return jobs as floating-point numbers of shape "),
+        ({"encoder": f"{HERE}:Silent"}, "must return Embeddings, returned NoneType"),
+        ({"stage_head": f"{HERE}:Columnar"}, "must return scores as floating-point numbers of shape "),
+        ({"limit_head": f"{HERE}:Whole"}, "must return scores as floating-point numbers of shape "),
     ],
 )
 def test_a_part_that_gives_the_wrong_shape_is_named_in_one_line(fields: dict[str, str], message: str) -> None:

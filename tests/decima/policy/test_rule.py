@@ -65,7 +65,8 @@ def test_a_policy_knows_atc_with_constants_of_its_own() -> None:
 
 
 @pytest.mark.parametrize(
-    ("constants", "message"), [({"patience": 1.0}, "atc has not all of"), ({"given_up": 0.0}, "above 0")]
+    ("constants", "message"),
+    [({"patience": 1.0}, "atc does not have all constants"), ({"given_up": 0.0}, "above 0")],
 )
 def test_constants_of_the_rule_that_are_refused(constants: dict[str, float], message: str) -> None:
     with pytest.raises(ValueError, match=message):

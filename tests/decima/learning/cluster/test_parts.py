@@ -237,16 +237,16 @@ class Wordy(Reinforce):
     [
         ("baseline.kind", "OneForAll", "an array like the values of each episode"),
         ("returns.kind", "Rewards", "two arrays of shape ["),
-        ("update.algorithm", "Quiet", f"{METRICS_BY_NAME}, gave NoneType"),
-        ("update.algorithm", "Inventive", f"{METRICS_BY_NAME}, gave beauty: 2.0"),
-        ("update.algorithm", "Wordy", f"{METRICS_BY_NAME}, gave loss: 'small'"),
+        ("update.algorithm", "Quiet", f"{METRICS_BY_NAME}, returned NoneType"),
+        ("update.algorithm", "Inventive", f"{METRICS_BY_NAME}, returned beauty: 2.0"),
+        ("update.algorithm", "Wordy", f"{METRICS_BY_NAME}, returned loss: 'small'"),
     ],
 )
 def test_a_part_that_gives_something_else_is_named_in_one_line(
     key: str, kind: str, expected: str, recipe: str
 ) -> None:
     done = invoke("train", "--config", recipe, "--set", f"{key}={HERE}:{kind}", "--out", "out")
-    assert_ended(done, f"{key}: '{HERE}:{kind}' has to give {expected}")
+    assert_ended(done, f"{key}: '{HERE}:{kind}' must return {expected}")
 
 
 def test_a_policy_file_with_parts_is_refused_by_commands_unless_they_are_allowed(recipe: str) -> None:
@@ -268,4 +268,4 @@ def test_a_policy_file_with_parts_is_refused_by_commands_unless_they_are_allowed
 def test_a_policy_that_gives_no_scores_ends_a_training_in_one_line(recipe: str) -> None:
     name = "tests.decima.policy.test_parts:Columnar"
     done = invoke("train", "--config", recipe, "--set", f"policy.overrides.stage_head={name}", "--out", "out")
-    assert_ended(done, f"stage_head: '{name}' has to give scores as floating-point numbers of shape ")
+    assert_ended(done, f"stage_head: '{name}' must return scores as floating-point numbers of shape ")

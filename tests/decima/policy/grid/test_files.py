@@ -91,7 +91,7 @@ def config(**changes: Any) -> Damage:
 
 
 NO_NETWORK = "not a network for a grid: expected the text 'network'"
-WRONG_HEAD = "the text 'network' is not that of a policy file"
+WRONG_HEAD = "the text 'network' is malformed"
 
 #: Name of the damage -> (damage, expected message); archives are read as those of policies for clusters.
 DAMAGES: dict[str, tuple[Damage, str]] = {
