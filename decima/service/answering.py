@@ -76,6 +76,7 @@ async def run(
     loop, ended = asyncio.get_running_loop(), asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, ended.set)
+    _schedule("SCHED_BATCH")  # an event that this process receives never interrupts the answering process
     repeater, where = Repeater(watchers), ""
     async with beside():
         stopped = loop.create_task(ended.wait())
@@ -144,8 +145,16 @@ def _answer(setup: Setup, address: str, channel: socket.socket) -> None:
     """Run the answering process."""
     with suppress(OSError):  # already a session's leader
         os.setsid()  # Linux divides the CPUs between sessions, then between the processes of a session
+    _schedule("SCHED_OTHER")
     faulthandler.enable(sys.__stderr__ or 2)
     asyncio.run(_serve(setup, address, channel))
+
+
+def _schedule(policy: str) -> None:
+    """Set the policy by which Linux gives this process a CPU; other systems have none."""
+    if hasattr(os, "sched_setscheduler"):
+        with suppress(OSError):
+            os.sched_setscheduler(0, getattr(os, policy), os.sched_param(0))
 
 
 class _Channel(asyncio.Protocol):

@@ -96,6 +96,10 @@ def test_ctrl_c_ends_it_too() -> None:
         assert said["policy"] == "priced-srpt"
         with Client(said["spark"]) as client:
             assert client.ask(STATE).stages
+            if hasattr(os, "sched_getscheduler"):
+                children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+                policies = [os.sched_getscheduler(int(each)) for each in (process.pid, children[-1])]
+                assert policies == [os.SCHED_BATCH, os.SCHED_OTHER], "page and log delay no answer"
             status, text = end(process, signal.SIGINT)
     assert status == 0
     assert "Traceback" not in text
