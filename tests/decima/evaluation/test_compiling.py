@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numba
 import pytest
 
@@ -10,7 +12,9 @@ from decima.evaluation.comparison import Comparison
 from decima.evaluation.conditions import Conditions
 from decima.policy.compiled import network
 from decima.schedulers import priced_srpt
+from simulator.cluster.config import ClusterConfig
 from simulator.cluster.engine import commands
+from simulator.cluster.faults import Faults
 from workloads import Workload, synthetic_profiles
 
 CONDITIONS = Conditions(Workload(synthetic_profiles(), None, "synthetic"), num_jobs=3, num_experiments=1)
@@ -36,6 +40,12 @@ def test_parts_that_are_not_compiled_are_compiled_before_the_episodes(compiled: 
     assert compiled == [compiling.ENGINE, "decima", "priced-srpt"]
     runs = [("run", done, 3) for done in (1, 2, 3)]
     assert steps == [*(("compile", done, 3) for done in range(4)), *runs, *runs]
+
+
+def test_code_is_compiled_also_where_no_job_can_complete(compiled: list[str]) -> None:
+    cluster = ClusterConfig(faults=Faults(capacity=((0.0, 0),)))
+    compiling.compile_parts(replace(CONDITIONS, cluster=cluster), ["fifo"], 1)
+    assert compiled == [compiling.ENGINE]
 
 
 @pytest.mark.usefixtures("compiled")
