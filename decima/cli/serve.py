@@ -37,9 +37,7 @@ PORT = WholeRange(0, 65535)
 )
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
 @click.option(
-    "--history",
-    type=FILE,
-    help="Profiles of earlier jobs: a workload file of decima workload import spark.",
+    "--history", type=FILE, help="Profiles of earlier jobs: a workload file of decima workload import spark."
 )
 @click.option(
     "--shadow", is_flag=True, help="Spark keeps its own order; the policy's decisions are only logged."

@@ -17,13 +17,7 @@ if TYPE_CHECKING:
 
 
 @click.command(context_settings={"show_default": True})
-@click.option(
-    "--config",
-    type=FILE,
-    required=True,
-    metavar="FILE.yaml",
-    help="Settings of the sweep.",
-)
+@click.option("--config", type=FILE, required=True, metavar="FILE.yaml", help="Settings of the sweep.")
 @click.option(
     "--set",
     "overrides",

@@ -37,11 +37,7 @@ LEVELS = Numbers("whole numbers from 1, such as 5,10,20", int, least=1)
 MOST_ROWS = 500
 SIZE = Numbers("two numbers, such as 4,16", count=2)
 OUT = click.option(
-    "--out",
-    required=True,
-    type=Named(".json", ".json.gz"),
-    metavar="FILE.json[.gz]",
-    help="File to write.",
+    "--out", required=True, type=Named(".json", ".json.gz"), metavar="FILE.json[.gz]", help="File to write."
 )
 
 
@@ -69,11 +65,7 @@ def _parameters(texts: Sequence[str]) -> dict[str, float]:
 @import_.command(context_settings={"show_default": True})
 @click.argument("logs", nargs=-1, required=True, type=click.Path(exists=True, path_type=Path))
 @OUT
-@click.option(
-    "--partial",
-    is_flag=True,
-    help="Keep the readable part of damaged logs and failed queries.",
-)
+@click.option("--partial", is_flag=True, help="Keep the readable part of damaged logs and failed queries.")
 @click.option("--arrivals", is_flag=True, help="Keep the arrival time of each query, to replay the logs.")
 @click.option(
     "--levels",

@@ -16,9 +16,7 @@ from decima.schedulers.base import (
     last_resort,
 )
 from simulator.cluster.alone import useful_executors
-from simulator.cluster.config import ClusterConfig
 from simulator.cluster.observation import Decision, Observation, PerJob
-from workloads.job import JobProfile
 
 __all__ = [
     "STAYING",
@@ -136,10 +134,9 @@ class ProfiledSrpt(LimitedSrpt):
     def __init__(self, thrift: float = 2.5) -> None:
         check_positive(thrift=thrift)
         self.thrift = thrift
-        self._used_well: PerJob[NDArray[np.float64]] = PerJob(self._best, np.array)
-
-    def _best(self, profile: JobProfile, config: ClusterConfig) -> float:
-        return float(useful_executors(profile, config, self.thrift))
+        self._used_well: PerJob[NDArray[np.float64]] = PerJob(
+            lambda profile, config: float(useful_executors(profile, config, thrift)), np.array
+        )
 
     def limits(self, observation: Observation, work: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return the useful parallelism of each live job, at least an equal share."""

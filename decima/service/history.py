@@ -85,9 +85,9 @@ class History:
         if not candidates and job.name:
             candidates = self._by_name.get(_base_name(job.name), [])
         if not candidates and not job.name and job.plan is None:
-            candidates = [
-                profile for profile in self._by_size.get(len(made), ()) if _same_tasks(made, profile)
-            ]
+            tasks = sorted(stage.tasks for stage in made)
+            same_size = self._by_size.get(len(made), ())
+            candidates = [each for each in same_size if sorted(s.num_tasks for s in each.stages) == tasks]
         fitting = [(_task_difference(made, profile), profile) for profile in candidates]
         known = [(difference, profile) for difference, profile in fitting if difference is not None]
         return min(known, key=lambda each: each[0])[1] if known else None
@@ -150,10 +150,6 @@ def _task_difference(stages: Sequence[Stage], profile: JobProfile) -> int | None
         return None
     pairs = zip(stages, places, strict=True)
     return sum(abs(profile.stages[place].num_tasks - stage.tasks) for stage, place in pairs)
-
-
-def _same_tasks(stages: Sequence[Stage], profile: JobProfile) -> bool:
-    return sorted(stage.tasks for stage in stages) == sorted(stage.num_tasks for stage in profile.stages)
 
 
 def _base_name(name: str) -> str:

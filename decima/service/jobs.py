@@ -36,7 +36,7 @@ UNKNOWN_MS = 1000.0
 #: Spread of jobs without history, as standard deviations of logarithms: work of a job, task time of a job, and of a
 #: stage within the job. Source: the embedded TPC-H set, measured on Spark.
 UNKNOWN_WORK_SD, UNKNOWN_TASK_SD, UNKNOWN_STAGE_SD = 0.95, 0.54, 0.68
-#: Largest number of stages over all live jobs, and of task slots, that a question may have.
+#: Maximum numbers of stages over all live jobs, and of task slots, in a question.
 MOST_STAGES, MOST_SLOTS = 5_000, 20_000
 
 

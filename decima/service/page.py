@@ -46,13 +46,9 @@ MOST_DRIVERS, MOST_JOBS, MOST_STAGES, MOST_EXECUTORS, MOST_DECISIONS = 10, 20, 6
 MIN_UPDATE_S, KEEPALIVE_S = 0.5, 15.0
 #: Time limit for the web server to stop after the service, s; afterwards its thread ends with the process.
 SHUTDOWN_S = 3.0
-#: Largest number of open pages.
+#: Maximum number of open pages.
 MOST_READERS = 20
-HEADERS = {
-    "Cache-Control": "no-store",
-    "Referrer-Policy": "no-referrer",
-    "X-Content-Type-Options": "nosniff",
-}
+HEADERS = {"Cache-Control": "no-store", "Referrer-Policy": "no-referrer", "X-Content-Type-Options": "nosniff"}
 #: Content security policy: only the page's own script and style, no foreign content, no embedding in other pages.
 CONTENT_POLICY = (
     "default-src 'none'; script-src 'nonce-{nonce}'; style-src 'nonce-{nonce}'; connect-src 'self'; "

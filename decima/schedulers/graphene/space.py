@@ -90,9 +90,9 @@ def surrounded(dag, mirror, sets, passes):
     space = _empty(dag)
     for row in range(len(passes)):
         if passes[row, 1]:
-            _turn(dag, space)
+            _turn(space)
             _place_set(mirror, space, sets == passes[row, 0])
-            _turn(dag, space)
+            _turn(space)
         else:
             _place_set(dag, space, sets == passes[row, 0])
     return space.start - np.nanmin(space.start)
@@ -183,7 +183,7 @@ def _empty(dag):
 
 
 @inner(arrays=True)
-def _turn(dag, space):
+def _turn(space):
     """Reverse the time of a space in place."""
     size = space.size[0]
     space.times[1:size] = -space.times[1:size][::-1].copy()
