@@ -143,7 +143,7 @@ final class PolicyClient extends Thread {
         }
       } catch (ConnectException e) {
         refused = true;
-        gone("nobody listens: " + e.getMessage());
+        gone("no service listens: " + e.getMessage());
       } catch (ClosedChannelException e) {
         LOG.debug("closed for a reason that was logged", e);
       } catch (IOException | RuntimeException e) {
