@@ -124,6 +124,8 @@ def test_a_policy_in_the_shadow_is_asked_and_not_obeyed(sleeper: Sleeper, server
 
 
 def test_spark_s_metrics_system_has_the_plugin_s_figures(sleeper: Sleeper, server: PolicyServer) -> None:
+    if sleeper.spark.version.startswith("4.3."):
+        pytest.skip("Py4J cannot look into SparkEnv, since classes of protobuf are missing in the wheel")
     env = sleeper.spark.sparkContext._jvm.org.apache.spark.SparkEnv.get()
     gauges = (
         env.metricsSystem()
