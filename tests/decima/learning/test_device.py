@@ -57,7 +57,8 @@ class PretendedGpu(TorchFunctionMode):
                 here = [torch.device("cpu") if self._is_device(each) else each for each in args]
                 moved = func(*here, **{key: each for key, each in kwargs.items() if key != "device"})
                 moved = moved.view_as(moved) if moved is args[0] else moved
-                moved.pretended = wanted[0].type == "cuda" if wanted else there[0]
+                # Without a device, the last tensor decides: the one to move, or one that it is to match.
+                moved.pretended = wanted[0].type == "cuda" if wanted else there[-1]
                 self.sent += moved.pretended
                 return moved
             if func in (Tensor.numpy, Tensor.__array__) and there[0]:

@@ -125,7 +125,7 @@ def test_a_missing_library_is_named(
     ("options", "message"),
     [
         (("--policy", "nonsense"), "unknown scheduler 'nonsense'"),
-        (("--policy", "decima:none.npz"), "no file"),
+        (("--policy", "decima:none.npz"), "neither a file nor a shipped policy"),
         (("--spark", "PORT"), "address already in use"),
         (("--metrics", "PORT", "--spark", "0"), "address already in use"),
         (("--spark", "x"), "expected a port or unix:PATH"),
