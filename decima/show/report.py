@@ -235,6 +235,7 @@ RECIPES = {
     "embedded-stream": "stream",
     "tpch-misses": "deadlines",
     "tpch-weighted": "weights",
+    "paper-batch": "paper",
 }
 
 

@@ -135,8 +135,8 @@ def test_as_many_sequences_are_looked_at_as_have_jobs_enough() -> None:
 def test_every_policy_that_ships_says_what_it_was_trained_on(name: str) -> None:
     trained = read_trained_on(SHIPPED[name])
     assert trained is not None
-    kinds = {"general": "both", "tpch-batch": "batch", "embedded-batch": "batch"}
-    assert trained.arrivals == kinds.get(name, "stream")
+    expected = "both" if name == "general" else "batch" if name.endswith("-batch") else "stream"
+    assert trained.arrivals == expected
     assert (trained.executors.high > 20 * trained.executors.low) == (name == "general")
 
 
