@@ -12,7 +12,7 @@ import itertools
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from decima.service.protocol import Answer, Executor, Hello, State
+from decima.service.protocol import Answer, Executor, Hello, Job, State
 from decima.service.service import Connected, Service
 from tests.decima.service.scripted_spark import RunningJob, RunningStage, running_job
 from workloads.job import JobProfile
@@ -40,12 +40,14 @@ class Application:
         arrival_ms: arrival time.
         profiles: profiles of its jobs.
         dies_ms: time at which its driver is killed, with its executors; None: never.
+        clock_ms: difference of its driver's clock from the cluster's, ms.
     """
 
     name: str
     arrival_ms: float
     profiles: list[JobProfile]
     dies_ms: float = float("inf")
+    clock_ms: float = 0.0
     executors: list[Place] = field(default_factory=list)
     starting: int = 0
     target: int = 0
@@ -136,13 +138,18 @@ class ScriptedCluster:
             )
             for place in app.executors
         )
+
+        def message(job: RunningJob) -> Job:
+            sent = job.message(False)
+            return sent.model_copy(update={"submitted_time_ms": sent.submitted_time_ms + app.clock_ms})
+
         state = State(
             type="state",
             seq=app.questions,
-            time_ms=self.now,
+            time_ms=self.now + app.clock_ms,
             move_ms=self.delay_ms,
             executors=executors,
-            jobs=tuple(job.message(False) for job in app.live),
+            jobs=tuple(map(message, app.live)),
         )
         app.answer = self.service.answer(app.connected, state.model_dump_json().encode())
         assert app.answer.executors is not None
