@@ -16,7 +16,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Self
@@ -173,10 +173,12 @@ class StandaloneCluster:
                 "Successfully registered with master",
             )
 
-    def _start(self, name: str, java_class: str, arguments: list[str], sign_of_life: str) -> None:
-        """Start a program of Spark, and wait for a line in its log that contains ``sign_of_life``."""
+    def _start(
+        self, name: str, java_class: str, arguments: list[str], sign_of_life: str, prefix: Sequence[str] = ()
+    ) -> None:
+        """Start a program of Spark by a command that begins with ``prefix``, and wait for a line in its log."""
         log = self.folder / "logs" / f"{name}.log"
-        command = [str(spark_home() / "bin" / "spark-class"), java_class, *arguments]
+        command = [*prefix, str(spark_home() / "bin" / "spark-class"), java_class, *arguments]
         process = start_process(command, log, self.environment())
         self._processes.append(process)
         deadline = time.monotonic() + _START_TIMEOUT_S
