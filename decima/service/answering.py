@@ -25,6 +25,7 @@ from decima.service.running import logging_to, warm_up
 from decima.service.server import listen
 from decima.service.service import Service, Watcher
 from decima.service.tls import load_certificate
+from decima.workers.processes import children_ignore
 from simulator.cluster.episode import DecidesStages
 from workloads.errors import DecimaError
 
@@ -127,12 +128,10 @@ async def _start(
     ours, theirs = socket.socketpair()
     address = where if where.startswith("unix:") else where.rpartition(":")[2]
     process = _SPAWN.Process(target=_answer, args=(setup, address or setup.address, theirs), daemon=True)
-    # The process must never see Ctrl-C, not even while it starts.
-    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
-        process.start()
+        with children_ignore(signal.SIGINT):
+            process.start()
     finally:
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
         theirs.close()
     stream = asyncio.StreamReader()
     await asyncio.get_running_loop().create_connection(

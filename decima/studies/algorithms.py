@@ -42,8 +42,12 @@ RECORDINGS, RECORDED_EXECUTORS = "recordings", 10
 #: Standard deviations of estimation errors that a workload file may contain.
 ERRORS = ("job_error", "stage_error", "task_count_error")
 CLONING = {
-    **{"scheduler": RULE, "sequences": 40, "epochs": 8, "minibatch": 128},
-    **{"learning_rate": 0.003, "entropy": 0.005},
+    "scheduler": RULE,
+    "sequences": 40,
+    "epochs": 8,
+    "minibatch": 128,
+    "learning_rate": 0.003,
+    "entropy": 0.005,
 }
 #: Metric of the learning curves, in ``metrics.jsonl``.
 METRIC = "validation_change_mean"
@@ -173,8 +177,12 @@ def algorithms(study: Study, recordings: Path | None, num_seeds: int) -> Outcome
                 for (name, algorithm), each in changes.items()
             ],
             "curves": [
-                {"setting": name, "algorithm": algorithm}
-                | {"cpu_s": curve.cpu_s.tolist(), "change": curve.change.tolist()}
+                {
+                    "setting": name,
+                    "algorithm": algorithm,
+                    "cpu_s": curve.cpu_s.tolist(),
+                    "change": curve.change.tolist(),
+                }
                 for (name, algorithm), curve in curves.items()
             ],
         },

@@ -38,8 +38,12 @@ PAPER_MEAN_ERROR = {"alone": 0.05, "sharing": 0.09}
 _LATER = {"No waves": "no waves", "No par.": "no parallelism", "No driver": "no driver"}
 QUERY_ERRORS = {"Error": ALL, "Rerun": "rerun", "Replay": "replay", **_LATER}
 MIXTURE_ERRORS = {
-    **{"Error": ALL, "Mean JCT": "mean JCT", "Rerun": "rerun", "Replay": "replay"},
-    **{"From alone": FROM_ALONE, "No moving": "no moving"},
+    "Error": ALL,
+    "Mean JCT": "mean JCT",
+    "Rerun": "rerun",
+    "Replay": "replay",
+    "From alone": FROM_ALONE,
+    "No moving": "no moving",
     **_LATER,
 }
 #: Spark's scheduling mode -> marker and colour; kind of run -> colour.

@@ -15,7 +15,7 @@ from typing import Any, Self, TypeVar
 
 from workloads.errors import DecimaError
 
-__all__ = ["Processes", "WorkerError", "available_cpus"]
+__all__ = ["Processes", "WorkerError", "available_cpus", "children_ignore"]
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -88,7 +88,7 @@ class Processes:
                 yield function(self._shared, item)
             return
         try:
-            with _children_leave_signals():  # submitting starts the processes
+            with children_ignore(signal.SIGINT, signal.SIGTERM):  # submitting starts the processes
                 futures = [self._pool.submit(_work, function, item) for item in items]
             for future in as_completed(futures):
                 yield future.result()
@@ -99,8 +99,8 @@ class Processes:
 
 
 @contextmanager
-def _children_leave_signals() -> Iterator[None]:
-    """Block Ctrl-C and SIGTERM in processes started inside the block, from their first instruction on.
+def children_ignore(*signals: signal.Signals) -> Iterator[None]:
+    """Block signals in processes started inside the block, from their first instruction on.
 
     In the calling process, signals wait until the end of the block. Windows has no signal masks: workers there ignore
     signals only after ``_start_worker``.
@@ -108,7 +108,7 @@ def _children_leave_signals() -> Iterator[None]:
     if not hasattr(signal, "pthread_sigmask"):
         yield
         return
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, signals)
     try:
         yield
     finally:
