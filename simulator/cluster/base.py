@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from copy import copy
 from operator import index
 from typing import TYPE_CHECKING, Any, Self
 
@@ -13,18 +12,16 @@ from numpy.typing import NDArray
 
 from simulator.cluster.alone import deadlines_ms, known_sequence
 from simulator.cluster.config import ClusterConfig, ConfigError
-from simulator.cluster.emissions import Emissions
 from simulator.cluster.estimates import Estimate, draw_estimates
-from simulator.cluster.objectives.base import AllJobs, LiveJobs
-from simulator.cluster.objectives.named import objective_named
 from simulator.cluster.observation import CLASS, Decision, Observation
+from simulator.cluster.reward import RewardMeter
 from workloads.arrivals import JobSequence
 from workloads.errors import DecimaError, check_instance
 
 if TYPE_CHECKING:
     from simulator.cluster.record import EpisodeRecord
 
-__all__ = ["BaseCluster", "RewardMeter", "SchedulingError"]
+__all__ = ["BaseCluster", "SchedulingError"]
 
 
 #: Losses per executor after which the episode ends with an error, if no job has arrived or ended meanwhile.
@@ -305,95 +302,6 @@ class BaseCluster(ABC):
     @abstractmethod
     def _commit(self, target: tuple[int, int] | None, count: int) -> float:
         """Commit offered executors to a schedulable (job, stage), or leave them idle (None). Returns the reward."""
-
-
-class RewardMeter:
-    """Rewards from decision to decision (Decima, section 5.3). A shallow copy is independent of the original.
-
-    The rewards of an episode add up to minus the objective's cost, divided by ``reward_scale_ms``: with ``"jct"`` the
-    sum of job completion times (of incomplete jobs: times since arrival); with ``"makespan"`` the elapsed time.
-
-    Args:
-        config: the cluster, which names the objective.
-        sequence: the jobs.
-        deadline_ms: deadline of each job, float64 [jobs], ms.
-    """
-
-    def __init__(
-        self, config: ClusterConfig, sequence: JobSequence, deadline_ms: NDArray[np.float64]
-    ) -> None:
-        self._scale_ms = config.reward_scale_ms
-        self._objective = objective_named(config.reward)
-        self._all_jobs = config.semantics.reward_short_jobs
-        self._known = AllJobs.of(sequence, deadline_ms)
-        self._live: frozenset[int] = frozenset()
-        self._live_jobs = LiveJobs((), self._known)
-        self._seen: frozenset[int] = frozenset()  # live at the last step
-        self._step_ms = 0.0
-        self._counted_ms = 0.0
-        self._cost_ms = 0.0
-        self._num_arrived, self._num_ended = 0, 0
-        self._emissions = Emissions(config) if self._objective.uses_carbon else None
-        self._cluster: BaseCluster | None = None
-
-    def follow(self, cluster: BaseCluster) -> None:
-        """Measure the emissions of ``cluster`` from now on, if the objective uses them."""
-        if self._emissions is not None:
-            self._cluster, self._emissions = cluster, copy(self._emissions)
-
-    def settle(self, now_ms: float) -> None:
-        """Count emissions until now, before the signal or the number of executors in the cluster changes."""
-        if self._emissions is not None:
-            self._count(now_ms)
-
-    def add_job(self, now_ms: float, job: int) -> None:
-        """Start counting a job that arrives."""
-        self._count(now_ms)
-        self._live |= {job}
-        self._num_arrived += 1
-        self._live_jobs = LiveJobs(self._live, self._known)
-
-    def end_job(self, now_ms: float, job: int, arrival_ms: float) -> None:
-        """Stop counting a job that has ended."""
-        self._count(now_ms)
-        self._live -= {job}
-        self._num_ended += 1
-        self._live_jobs = LiveJobs(self._live, self._known)
-        if not self._all_jobs and job not in self._seen:
-            begin_ms = max(arrival_ms, self._step_ms)
-            ended = LiveJobs((job,), self._known)
-            self._cost_ms -= self._objective.cost_ms(begin_ms, now_ms, ended, self._scale_ms)
-
-    def step(self, now_ms: float) -> float:
-        """Return the reward since the last step."""
-        if now_ms == self._step_ms and not self._cost_ms:
-            self._seen = self._live
-            return -0.0
-        self._count(now_ms)
-        cost_ms = self._cost_ms
-        if not self._objective.depends_on_jobs:  # rounding: the sum of the parts is not exactly the whole
-            cost_ms = self._objective.cost_ms(self._step_ms, now_ms, self._live_jobs, self._scale_ms)
-        self._step_ms, self._cost_ms = now_ms, 0.0
-        self._seen = self._live
-        return -cost_ms / self._scale_ms
-
-    def _count(self, now_ms: float) -> None:
-        """Add the cost from the last count until now."""
-        if now_ms > self._counted_ms:
-            if self._emissions is not None:
-                self._live_jobs.carbon = self._new_emissions(now_ms)
-            self._cost_ms += self._objective.cost_ms(
-                self._counted_ms, now_ms, self._live_jobs, self._scale_ms
-            )
-            self._counted_ms = now_ms
-
-    def _new_emissions(self, now_ms: float) -> float:
-        """Return the emissions since the last count, g."""
-        assert self._emissions is not None
-        assert self._cluster is not None
-        present = int(self._cluster._classes["executors"].sum())
-        observed = self._num_arrived > 0 and self._num_ended < len(self._known.arrival_ms)
-        return self._emissions.add(now_ms, self._cluster._idle_ms(), present, observed)
 
 
 def _whole_numbers(what: str, *values: int) -> tuple[int, ...]:

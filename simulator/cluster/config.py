@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Literal
 
 from simulator.cluster.faults import NO_FAULTS, Faults
-from simulator.cluster.objectives.named import objective_named
+from simulator.cluster.objectives import objective_named
 from workloads.carbon import Signal
 from workloads.errors import ConfigError, check_all, check_instance, check_number, check_one_of, check_whole
 from workloads.job import LONGEST_MS
@@ -170,7 +170,7 @@ class ClusterConfig:
         max_time_ms: end of the episode, ms; infinite: the episode ends when all jobs are complete.
         reward: ``jct`` or ``mean`` (minus the time of all jobs in the system), ``makespan`` (minus elapsed time), or
             another objective or a sum, such as ``weighted`` or ``jct+0.5*deadline:60``, see
-            ``simulator.cluster.objectives.named``. ``carbon`` needs a signal.
+            ``simulator.cluster.objectives``. ``carbon`` needs a signal.
         reward_scale_ms: divisor of rewards, ms.
         engine: ``compiled``, or ``simpy``: the reference in plain Python, with the same results.
         knowledge: errors of the estimates that schedulers see.

@@ -16,8 +16,7 @@ from simulator.cluster.alone import deadlines_ms, work_ms
 from simulator.cluster.config import ConfigError
 from simulator.cluster.engine.solo import time_alone
 from simulator.cluster.log import EpisodeLog
-from simulator.cluster.objectives.base import AllJobs, LiveJobs
-from simulator.cluster.objectives.named import objective_named
+from simulator.cluster.objectives import AllJobs, LiveJobs, objective_named
 from workloads.display import count_text, html_table
 from workloads.job import JobProfile
 

@@ -22,7 +22,7 @@ from simulator.cluster.chance import COPY
 from simulator.cluster.config import ClusterConfig, check_demands
 from simulator.cluster.durations import duration_ms
 from simulator.cluster.estimates import redrawn_factors
-from simulator.cluster.objectives.named import objective_named
+from simulator.cluster.objectives import objective_named
 from simulator.cluster.observation import JOB, STAGE, Observation
 from simulator.cluster.reference_state import (
     Executor,

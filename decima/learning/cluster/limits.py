@@ -34,7 +34,7 @@ from decima.policy.scheduler import NeuralScheduler
 from decima.registry import make_scheduler
 from decima.settings import TrainingError
 from simulator.cluster.episode import run_episode
-from simulator.cluster.objectives.named import objective_named
+from simulator.cluster.objectives import objective_named
 
 __all__ = ["Limit", "Limits", "parse_limits"]
 

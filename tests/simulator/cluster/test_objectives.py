@@ -11,9 +11,7 @@ from hypothesis import strategies as st
 
 from decima.schedulers import Fair
 from simulator import DECIMA_SIM, PAPER, SPARK, ClusterConfig, ConfigError, Faults, Semantics, make_cluster
-from simulator.cluster.objectives.base import AllJobs, LiveJobs, Objective
-from simulator.cluster.objectives.deadline import Deadline
-from simulator.cluster.objectives.named import objective_named
+from simulator.cluster.objectives import AllJobs, Deadline, LiveJobs, Objective, objective_named
 from simulator.cluster.record import EpisodeRecord
 from tests.workloads.strategies import job_sequences
 from workloads import batch_arrivals, poisson_arrivals, synthetic_profiles

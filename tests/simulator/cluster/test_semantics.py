@@ -20,7 +20,7 @@ from simulator import (
     Semantics,
     run_episode,
 )
-from simulator.cluster.base import RewardMeter
+from simulator.cluster.reward import RewardMeter
 from tests.simulator.cluster.build import chain, finish, give, job, jobs, runs, stage
 from workloads.job import StageProfile, TaskDurations
 

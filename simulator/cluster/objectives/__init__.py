@@ -1,1 +1,0 @@
-"""Scheduling objectives: costs that accrue while jobs are in the system. The reward is minus the cost."""

@@ -1,0 +1,141 @@
+"""Rewards of a running cluster, from decision to decision, and its carbon emissions."""
+
+from __future__ import annotations
+
+from copy import copy
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simulator.cluster.config import ClusterConfig
+from simulator.cluster.objectives import AllJobs, LiveJobs, objective_named
+from workloads.arrivals import JobSequence
+
+if TYPE_CHECKING:
+    from simulator.cluster.base import BaseCluster
+
+__all__ = ["Emissions", "RewardMeter"]
+
+
+class RewardMeter:
+    """Rewards from decision to decision (Decima, section 5.3). A shallow copy is independent of the original.
+
+    The rewards of an episode add up to minus the objective's cost, divided by ``reward_scale_ms``: with ``"jct"`` the
+    sum of job completion times (of incomplete jobs: times since arrival); with ``"makespan"`` the elapsed time.
+
+    Args:
+        config: the cluster, which names the objective.
+        sequence: the jobs.
+        deadline_ms: deadline of each job, float64 [jobs], ms.
+    """
+
+    def __init__(
+        self, config: ClusterConfig, sequence: JobSequence, deadline_ms: NDArray[np.float64]
+    ) -> None:
+        self._scale_ms = config.reward_scale_ms
+        self._objective = objective_named(config.reward)
+        self._all_jobs = config.semantics.reward_short_jobs
+        self._known = AllJobs.of(sequence, deadline_ms)
+        self._live: frozenset[int] = frozenset()
+        self._live_jobs = LiveJobs((), self._known)
+        self._seen: frozenset[int] = frozenset()  # live at the last step
+        self._step_ms = 0.0
+        self._counted_ms = 0.0
+        self._cost_ms = 0.0
+        self._num_arrived, self._num_ended = 0, 0
+        self._emissions = Emissions(config) if self._objective.uses_carbon else None
+        self._cluster: BaseCluster | None = None
+
+    def follow(self, cluster: BaseCluster) -> None:
+        """Measure the emissions of ``cluster`` from now on, if the objective uses them."""
+        if self._emissions is not None:
+            self._cluster, self._emissions = cluster, copy(self._emissions)
+
+    def settle(self, now_ms: float) -> None:
+        """Count emissions until now, before the signal or the number of executors in the cluster changes."""
+        if self._emissions is not None:
+            self._count(now_ms)
+
+    def add_job(self, now_ms: float, job: int) -> None:
+        """Start counting a job that arrives."""
+        self._count(now_ms)
+        self._live |= {job}
+        self._num_arrived += 1
+        self._live_jobs = LiveJobs(self._live, self._known)
+
+    def end_job(self, now_ms: float, job: int, arrival_ms: float) -> None:
+        """Stop counting a job that has ended."""
+        self._count(now_ms)
+        self._live -= {job}
+        self._num_ended += 1
+        self._live_jobs = LiveJobs(self._live, self._known)
+        if not self._all_jobs and job not in self._seen:
+            begin_ms = max(arrival_ms, self._step_ms)
+            ended = LiveJobs((job,), self._known)
+            self._cost_ms -= self._objective.cost_ms(begin_ms, now_ms, ended, self._scale_ms)
+
+    def step(self, now_ms: float) -> float:
+        """Return the reward since the last step."""
+        if now_ms == self._step_ms and not self._cost_ms:
+            self._seen = self._live
+            return -0.0
+        self._count(now_ms)
+        cost_ms = self._cost_ms
+        if not self._objective.depends_on_jobs:  # rounding: the sum of the parts is not exactly the whole
+            cost_ms = self._objective.cost_ms(self._step_ms, now_ms, self._live_jobs, self._scale_ms)
+        self._step_ms, self._cost_ms = now_ms, 0.0
+        self._seen = self._live
+        return -cost_ms / self._scale_ms
+
+    def _count(self, now_ms: float) -> None:
+        """Add the cost from the last count until now."""
+        if now_ms > self._counted_ms:
+            if self._emissions is not None:
+                self._live_jobs.carbon = self._new_emissions(now_ms)
+            self._cost_ms += self._objective.cost_ms(
+                self._counted_ms, now_ms, self._live_jobs, self._scale_ms
+            )
+            self._counted_ms = now_ms
+
+    def _new_emissions(self, now_ms: float) -> float:
+        """Return the emissions since the last count, g."""
+        assert self._emissions is not None
+        assert self._cluster is not None
+        present = int(self._cluster._classes["executors"].sum())
+        observed = self._num_arrived > 0 and self._num_ended < len(self._known.arrival_ms)
+        return self._emissions.add(now_ms, self._cluster._idle_ms(), present, observed)
+
+
+class Emissions:
+    """Emissions accumulated during an episode; at its end, they equal ``EpisodeRecord.carbon``.
+
+    Between two calls of ``add``, neither the signal nor the number of executors in the cluster may change. A shallow
+    copy is independent of the original.
+
+    Args:
+        config: the cluster, which must have a signal.
+    """
+
+    def __init__(self, config: ClusterConfig) -> None:
+        assert config.signal is not None
+        self._signal = config.signal
+        self._busy, self._idle = (
+            watts / 1000 / 3_600_000 for watts in (config.executor_watts, config.idle_watts)
+        )
+        self._until_ms, self._idle_ms = 0.0, 0.0
+
+    def add(self, now_ms: float, idle_ms: float, present: int, observed: bool) -> float:
+        """Return the emissions since the last call, g.
+
+        Args:
+            now_ms: current time, ms.
+            idle_ms: total idle time of executors since the beginning of the episode, ms.
+            present: number of executors in the cluster since the last call.
+            observed: count idle executors, which is done from the first arrival to the end of the last job.
+        """
+        waited_ms = idle_ms - self._idle_ms
+        busy_ms = max(present * (now_ms - self._until_ms) - waited_ms, 0.0)
+        value = self._signal.at(self._until_ms)
+        self._until_ms, self._idle_ms = now_ms, idle_ms
+        return value * (self._busy * busy_ms + (self._idle * waited_ms if observed else 0.0))
