@@ -253,15 +253,22 @@ def _multiplied(durations: TaskDurations, factor: float) -> TaskDurations:
 @lru_cache(maxsize=4096)
 def _condensed(durations: TaskDurations) -> TaskDurations:
     """Reduce durations to few values with the same means and variances, as thousands of profiles are kept."""
-    values: list[float] = []
-    cells = np.zeros_like(durations.cells)
-    for wave in Wave:
-        for place, (start, stop) in enumerate(durations.cells[wave].tolist()):
-            first, cell = len(values), durations.values[start:stop]
-            if stop > start:
-                mean_ms, sd_ms = float(cell.mean()), float(cell.std())
-                short = max(math.ceil((sd_ms / mean_ms) ** 2), 1) if mean_ms > 0 else 1
-                values += [max(mean_ms - sd_ms / math.sqrt(short), 0.0)] * short
-                values += [mean_ms + sd_ms * math.sqrt(short)]
-            cells[wave, place] = first, len(values)
-    return TaskDurations(durations.levels, np.minimum(values, LONGEST_MS), cells, durations.mean_ms)
+    spans = durations.cells.reshape(-1, 2)
+    start, count = spans[:, 0], spans[:, 1] - spans[:, 0]
+    filled = count > 0
+    start, count = start[filled], count[filled]
+    # Cells may overlap, so their values are gathered first.
+    first = np.cumsum(count) - count
+    values = durations.values[np.repeat(start - first, count) + np.arange(count.sum())]
+    mean_ms = np.add.reduceat(values, first) / count
+    sd_ms = np.sqrt(np.add.reduceat((values - np.repeat(mean_ms, count)) ** 2, first) / count)
+    # Several short values and a long one: one short value would be negative if the deviation exceeds the mean.
+    relative = np.divide(sd_ms, mean_ms, out=np.zeros_like(mean_ms), where=mean_ms > 0)
+    short = np.maximum(np.ceil(relative**2), 1)
+    size = np.zeros(len(spans), dtype=np.int64)
+    size[filled] = short + 1
+    end = np.cumsum(size)
+    few = np.repeat(np.maximum(mean_ms - sd_ms / np.sqrt(short), 0.0), size[filled])
+    few[end[filled] - 1] = mean_ms + sd_ms * np.sqrt(short)
+    cells = np.stack([end - size, end], axis=1).reshape(durations.cells.shape)
+    return TaskDurations(durations.levels, np.minimum(few, LONGEST_MS), cells, durations.mean_ms)
