@@ -118,9 +118,7 @@ def print_line(text: str, err: bool = False) -> None:
 def command_line(context: click.Context, **instead: object) -> str:
     """Return the command line that reproduces results: all options that affect them, including defaults.
 
-    Args:
-        context: context of the command.
-        instead: other values, by the name of the parameter; None omits the parameter.
+    ``instead`` has other values by name of the parameter; None omits the parameter.
     """
     words = ["decima"]
     for module in context.find_root().params.get("allow_parts", ()):
@@ -149,12 +147,9 @@ def make_console() -> Console:
 
 
 def report(shown: Report, out: Path | None, json_file: Path | None) -> None:
-    """Save and print results. The JSON is saved first, so that no error in a picture can lose it.
+    """Save and print results; without ``out`` there are no pictures.
 
-    Args:
-        shown: the results.
-        out: folder for pictures; None for a report without pictures.
-        json_file: file for the JSON; None: no file.
+    The JSON is saved first, so that no error in a picture can lose it.
     """
     from decima.outputs import atomic_path
 

@@ -18,14 +18,13 @@ from decima.cli.compare import compare, schedulers
 from decima.cli.console import OneLineErrors
 from decima.cli.deeprm import deeprm
 from decima.cli.explain import explain
-from decima.cli.headroom import headroom
 from decima.cli.replay import replay, replay_live, report_live
 from decima.cli.reproduce import reproduce
 from decima.cli.serve import serve
 from decima.cli.spark import spark
 from decima.cli.sweep import plot, sweep
 from decima.cli.train import train
-from decima.cli.tune import tune
+from decima.cli.tune import headroom, tune
 from decima.cli.workload import workload
 
 #: Time before a signal that cannot be handled now is sent again, s.

@@ -288,8 +288,7 @@ class Numbers(click.ParamType):  # type: ignore[type-arg]  # generic in newer re
 class MetricNames(click.ParamType):  # type: ignore[type-arg]  # generic in newer releases only
     """Names of metrics separated by commas, see ``decima.evaluation.metrics.SHOWN``; the value remains a text.
 
-    Args:
-        with_signal: whether a signal may follow ``carbon``, as in ``carbon:FILE``.
+    If ``with_signal``, a signal may follow ``carbon``, as in ``carbon:FILE``.
     """
 
     name = "metrics"
@@ -313,15 +312,7 @@ class MetricNames(click.ParamType):  # type: ignore[type-arg]  # generic in newe
 
 
 def refuse_without_effect(context: click.Context, why: Mapping[str, str]) -> None:
-    """Check that no given option is without effect.
-
-    Args:
-        context: context of the command.
-        why: options without effect, as name -> reason.
-
-    Raises:
-        click.UsageError: such an option was given.
-    """
+    """Raise ``UsageError`` if an option without effect was given; ``why``: name -> reason."""
     for name, reason in why.items():
         if context.get_parameter_source(name) is not click.core.ParameterSource.DEFAULT:
             raise click.UsageError(f"--{name.replace('_', '-')} has no effect: {reason}")
@@ -337,12 +328,8 @@ def _needed_to_train(context: click.Context, option: click.Parameter, value: Pat
 
 
 def training_options(recipes: str, default: str, *jobs: Option) -> Option:
-    """Return the options ``--config``, ``--set``, ``--resume``, ``--out``, ``--explain`` of a training.
-
-    Args:
-        recipes: names of recipes, for the help.
-        default: default recipe.
-        jobs: options for the jobs.
+    """Return the options ``--config``, ``--set``, ``--resume``, ``--out``, ``--explain`` of a training, and those for
+    jobs.
     """
     return with_options(
         click.option(

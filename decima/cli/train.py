@@ -202,12 +202,7 @@ def _compare_command(result: TrainingResult[TrainingConfig]) -> list[str]:
 
 
 def training_command(context: click.Context, source: object) -> str:
-    """Return the command line for the policy file.
-
-    Args:
-        context: context of the command.
-        source: recipe or file of the settings.
-    """
+    """Return the command line for the policy file; ``source``: recipe or file of the settings."""
     if context.params["resume"] and context.params["config"] is None:
         return command_line(context, resume=True, out="DIR")
     return command_line(context, config=source, resume=context.params["resume"], out="DIR")
@@ -242,11 +237,8 @@ def watch(
 ) -> TrainingResult[Config]:
     """Run a training and show its progress; Ctrl-C before the first iteration ends the program.
 
-    Args:
-        train: function that runs the training with the callbacks ``on_iteration`` and ``on_progress``.
-        context: context of the command.
-        against: name of the reference scheduler.
-        describe: returns a text for the metrics of an iteration.
+    ``train`` takes the callbacks ``on_iteration`` and ``on_progress``; ``describe`` returns texts for metrics of an
+    iteration, and ``against`` names the reference scheduler.
     """
     from decima.learning.config import TRAINING, VALIDATION
     from decima.learning.loop import CONFIG
@@ -305,13 +297,7 @@ def show_training(
 ) -> None:
     """Show the result of a training, and end the program if the training was interrupted.
 
-    Args:
-        result: result of the training.
-        table: results of schedulers on the validation set.
-        names: description of the policy, and name of the validation set.
-        note: note on the schedulers in the table.
-        command: command that compares the policy on other jobs.
-        context: context of the command.
+    ``names`` describe the policy and the validation set; ``command`` compares the policy on other jobs.
     """
     from decima.outputs import atomic_path
     from decima.settings import TrainingError

@@ -390,13 +390,9 @@ def run_comparisons(
     on_step: OnStep = lambda done, total: None,
     on_compile: OnStep = lambda done, total: None,
 ) -> None:
-    """Run the unfinished experiments of several comparisons on shared workers.
+    """Run the unfinished experiments of several comparisons on shared workers, by default one process per CPU.
 
-    Args:
-        comparisons: comparisons that receive the results.
-        workers: see ``check_workers``; by default one process per CPU.
-        on_step: progress callback, called in this process after each work item.
-        on_compile: progress callback of compilation, see ``compile_parts``.
+    ``on_step`` is called in this process after each work item; for ``on_compile`` see ``compile_parts``.
 
     Raises:
         CompareError: a scheduler failed.

@@ -43,17 +43,11 @@ def compile_parts(
     workers: int | str,
     on_step: Callable[[int, int], None] = lambda done, total: None,
 ) -> None:
-    """Compile the engine and the schedulers, unless they are cached.
+    """Compile the engine and the schedulers, unless they are cached, in at most ``workers`` processes.
 
-    A short episode compiles the functions for the types of their arguments. Schedulers decide in the uncompiled
-    reference simulator, so that they compile in parallel with the engine.
-
-    Args:
-        conditions: evaluation setting; the episode has its cluster and smallest jobs.
-        schedulers: names of schedulers, see ``decima.registry.make_scheduler``.
-        workers: maximum number of processes that compile; with Ray, workers compile for themselves.
-        on_step: progress callback, called with the number of compiled parts and of all parts; not called if
-            everything is cached.
+    A short episode of the setting's smallest jobs compiles the functions for the types of their arguments. Schedulers
+    decide in the uncompiled reference simulator, so that they compile in parallel with the engine. With Ray, workers
+    compile for themselves. ``on_step``, with the numbers of compiled parts and of all, is not called if all are cached.
     """
     named = {each.partition(":")[0].partition(",")[0]: each for each in schedulers}
     parts = {ENGINE: "fair", **{name: named[name] for name in COMPILED if name in named}}

@@ -225,9 +225,7 @@ JOBS = 1000
 def evaluation_setting(conditions: Conditions, seeds: Iterable[int] | None = None) -> Distribution:
     """Summarise cluster and workload of a comparison as quantiles (number of tasks, task time, load, ...).
 
-    Args:
-        conditions: evaluation setting.
-        seeds: seeds of the sequences, at least one; by default the first seeds, even beyond those of experiments.
+    At least one seed; by default the first seeds, even beyond those of experiments.
     """
     if seeds is None:
         return conditions.summary
@@ -250,11 +248,7 @@ def best_fit(conditions: Conditions, metric: str = "mean") -> tuple[str, list[st
     """Return the best fitting shipped policy, with the quantities that are out of its training distribution.
 
     Specialists and policies for other objectives are candidates only if ``conditions`` are similar to their training.
-    None if no policy ships for this number of executor classes.
-
-    Args:
-        conditions: evaluation setting.
-        metric: metric to compare by, a name of ``decima compare --show``.
+    None if no policy ships for this number of executor classes. ``metric`` is a name of ``decima compare --show``.
     """
     here = evaluation_setting(conditions)
     if (own := objective_policy(metric)) is not None:
@@ -286,8 +280,7 @@ def misfits(policy: str | Path, conditions: Conditions, metric: str = "mean") ->
         PolicyFileError: the file cannot be read.
 
     Example:
-        >>> from decima.evaluation.conditions import Conditions
-        >>> from decima.evaluation.conditions import misfits
+        >>> from decima.evaluation.conditions import Conditions, misfits
         >>> from simulator import ClusterConfig
         >>> from workloads.sources.tpch import embedded_workload
         >>> cluster = ClusterConfig(num_executors=5000)

@@ -48,9 +48,6 @@ class Evaluation:
     """Results of one scheduler on N job sets.
 
     Jobs that are not booked when the episode ends count as finished at that time.
-
-    Attributes:
-        record: the episodes.
     """
 
     record: GridRecord
@@ -98,7 +95,6 @@ class GridConditions:
     """Evaluation setting: a grid, a distribution of jobs, and schedulers.
 
     Attributes:
-        grid: machines and queue.
         draw: function of a number of job sets and a seed that returns the sets.
         heuristics: see ``heuristics_for``.
         networks: displayed name -> policy file.
@@ -163,15 +159,9 @@ def relative_change(one: Evaluation, other: Evaluation, measure: str) -> Interva
 def heuristics_for(
     config: GridConfig, training: JobSets, names: Sequence[str] = HEURISTIC_NAMES
 ) -> dict[str, GridScheduler]:
-    """Create heuristics by name.
+    """Create heuristics by name: ``tetris*``, with its knob tuned on training sets, and names for ``make_heuristic``.
 
-    Args:
-        config: the grid.
-        training: job sets for tuning the knob of Tetris*.
-        names: ``tetris*``, and names for ``make_heuristic``.
-
-    Raises:
-        SchedulerError: an unknown name.
+    Raises ``SchedulerError`` for an unknown name.
     """
     return {
         name: Tetris(tune_tetris(Grid(config, training))) if name == TUNED else make_heuristic(name)

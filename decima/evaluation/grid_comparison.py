@@ -157,7 +157,6 @@ class GridComparison:
     """Schedulers on the same job sets at each load.
 
     Attributes:
-        settings: the settings.
         results: load -> scheduler -> results.
         knobs: load -> tuned knob of Tetris*, if it is compared.
     """
@@ -168,10 +167,7 @@ class GridComparison:
         self.knobs: dict[float, float] = {}
 
     def run(self, on_step: Callable[[int, int], None] = lambda done, total: None) -> None:
-        """Run all schedulers at all loads.
-
-        Args:
-            on_step: progress callback, called with the number of finished loads and of all.
+        """Run all schedulers at all loads; ``on_step`` gets the number of finished loads and of all.
 
         Raises:
             SchedulerError: an unknown heuristic.

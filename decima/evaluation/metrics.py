@@ -233,9 +233,7 @@ def summarise(
     Returns:
         Scheduler -> means; NaN if undefined:
 
-        * the metrics, some with half of a confidence interval, such as ``mean_jct_ci95_s`` (95 %, Student's t over
-        the
-          experiments; NaN with one experiment).
+        * the metrics, some with half of a confidence interval, such as ``mean_jct_ci95_s`` (95 %, Student's t).
         * ``difference_s``, ``difference_ci95_s``: mean JCT minus that of the reference, paired by experiment.
         * ``difference``, ``difference_ci95``: the same as fractions of the reference's mean JCT.
     """
@@ -272,13 +270,7 @@ class ShownMetric(NamedTuple):
 def compare_metrics(
     runs: pd.DataFrame, schedulers: Iterable[str], reference: str | None, columns: Iterable[str]
 ) -> dict[str, dict[str, ShownMetric]]:
-    """Average metrics over experiments, and compare them with those of a reference scheduler.
-
-    Args:
-        runs: see ``summarise``.
-        schedulers: names to summarise, in order.
-        reference: scheduler to compare with.
-        columns: metrics, names in ``METRICS``.
+    """Average metrics over experiments, and compare them with those of a reference scheduler; see ``summarise``.
 
     Returns:
         Scheduler -> metric -> its values.

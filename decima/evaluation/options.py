@@ -233,32 +233,10 @@ def compare(
     training: int = 6,
     show: str | Sequence[str] | None = None,
     workers: int | str = 1,
-    workload: Jobs = EMBEDDED,
-    arrivals: Arrivals = "batch",
-    interval: float = 25.0,
-    jobs: int = 20,
-    executors: int = 50,
-    classes: str | None = None,
-    memory_demand: Literal["own", "uniform"] = "own",
-    moving_delay: float | None = None,
-    semantics: str = "paper",
-    engine: Literal["compiled", "simpy"] = "compiled",
-    window: float | None = None,
-    drift: str | Drift | None = None,
-    deadlines: float | tuple[float, float] | None = None,
-    tenants: int | None = None,
-    weights: Sequence[float] | None = None,
-    faults: Faults | Mapping[str, Any] | None = None,
-    knowledge: Knowledge | Mapping[str, float] | None = None,
-    carbon: str | Signal | None = None,
-    carbon_start: float | None = None,
-    executor_watts: float = 100.0,
-    idle_watts: float = 0.0,
     floor: Mapping[str, float] | None = None,
     ceiling: Mapping[str, float] | None = None,
     no_later_than: float | None = None,
-    seeds: int = 20,
-    seed: int = 0,
+    **setting: Any,
 ) -> pd.DataFrame:
     """Compare schedulers on the same job sequences with the same task noise, as ``decima compare`` does.
 
@@ -273,7 +251,7 @@ def compare(
         floor: tenant -> least share of the executors while it has work; schedulers are compared with and without.
         ceiling: tenant -> largest share of the executors.
         no_later_than: largest JCT over that under fair sharing.
-        workload: for this and all further options see ``make_conditions``.
+        setting: the evaluation setting, options of ``make_conditions``, such as ``workload``, ``jobs`` and ``seeds``.
 
     Returns:
         ``Comparison.runs``, a tidy table with one row per scheduler and seed; columns ``scheduler``, ``seed``,
@@ -290,31 +268,7 @@ def compare(
         >>> table.groupby("scheduler").mean_jct_s.mean().idxmin()
         'fair'
     """
-    conditions = make_conditions(
-        workload=workload,
-        arrivals=arrivals,
-        interval=interval,
-        jobs=jobs,
-        executors=executors,
-        classes=classes,
-        memory_demand=memory_demand,
-        moving_delay=moving_delay,
-        semantics=semantics,
-        engine=engine,
-        window=window,
-        drift=drift,
-        deadlines=deadlines,
-        tenants=tenants,
-        weights=weights,
-        knowledge=knowledge,
-        faults=faults,
-        carbon=carbon,
-        carbon_start=carbon_start,
-        executor_watts=executor_watts,
-        idle_watts=idle_watts,
-        seeds=seeds,
-        seed=seed,
-    )
+    conditions = make_conditions(**setting)
     metrics = show.split(",") if isinstance(show, str) else show or ()
     chosen = choose_schedulers(conditions, schedulers, checkpoint, metrics[0] if metrics else "mean")
     comparison = Comparison(

@@ -39,12 +39,7 @@ __all__ = [
 
 
 def objective_ms(record: EpisodeRecord, objective: str) -> float:
-    """Return the objective to minimise, ms: mean JCT (``jct``), ``makespan``, or mean cost of a job.
-
-    Args:
-        record: complete episode.
-        objective: name of the objective, see ``ClusterConfig.reward``.
-    """
+    """Return the objective to minimise, ms: mean JCT (``jct``), ``makespan``, or mean cost of a job by a reward."""
     if objective == "jct":
         return record.mean_jct_ms
     return record.makespan_ms if objective == "makespan" else record.cost_ms(objective) / len(record.sequence)
@@ -53,16 +48,9 @@ def objective_ms(record: EpisodeRecord, objective: str) -> float:
 def run_scheduler(
     cluster: ClusterConfig, sequence: JobSequence, scheduler: str, instead: SchedulerLike | None = None
 ) -> EpisodeRecord:
-    """Run a job sequence under a scheduler.
+    """Run a job sequence under a named scheduler; with ``instead``, the name is only for messages.
 
-    Args:
-        cluster: the cluster.
-        sequence: job sequence.
-        scheduler: name of the scheduler.
-        instead: scheduler that runs in place of the named one; the name is then only for messages.
-
-    Raises:
-        CompareError: the scheduler failed; one line with its name, the seed and the reason.
+    Raises ``CompareError`` if the scheduler failed: one line with its name, the seed and the reason.
     """
     try:
         return run_episode(cluster, sequence, make_scheduler(instead or scheduler, sequence.seed))
@@ -83,16 +71,9 @@ def sweep(
     settings: Sequence[str] = GRIDS["weighted-fair"],
     known: Mapping[str, EpisodeRecord] | None = None,
 ) -> Iterator[tuple[str, EpisodeRecord]]:
-    """Run candidate settings on one sequence, and yield each with its episode.
+    """Run candidate settings, as scheduler names, on one sequence, and yield each with its episode.
 
-    Args:
-        cluster: the cluster.
-        sequence: job sequence.
-        settings: candidate settings, as scheduler names.
-        known: setting -> episode on this sequence, for settings that were already run.
-
-    Raises:
-        CompareError: see ``run_scheduler``.
+    ``known`` has episodes of settings that were already run. For errors see ``run_scheduler``.
     """
     for setting in settings:
         yield setting, (known or {}).get(setting) or run_scheduler(cluster, sequence, setting)
@@ -156,9 +137,7 @@ def tune(
 def best_for_all(sweeps_ms: NDArray[np.float64], settings: Sequence[Any] = ALPHAS) -> Any:
     """Return the setting that is best on average over sequences; the first one on a tie.
 
-    Args:
-        sweeps_ms: float64 [n, len(settings)], one row of ``sweep_ms`` per sequence.
-        settings: setting of each column.
+    ``sweeps_ms``, float64 [n, len(settings)], has one row of ``sweep_ms`` per sequence.
     """
     return settings[int(sweeps_ms.mean(axis=0).argmin())]
 
@@ -171,7 +150,6 @@ class Result(NamedTuple):
 
     Attributes:
         setting: chosen setting of a tuned scheduler; empty for other schedulers.
-        metrics: see ``METRICS``.
         jct_ms: float64 [num_jobs]; empty if unknown.
         alone_ms: expected JCT of each job alone on this cluster, float64 [num_jobs].
     """
@@ -187,7 +165,6 @@ class Plan:
     """Data of a comparison for workers.
 
     Attributes:
-        conditions: cluster and jobs.
         schedulers: displayed name -> scheduler's name.
         objects: schedulers given as objects, by their names in ``schedulers``.
         settings: family -> candidate settings.
@@ -275,15 +252,7 @@ def replay(
 
 
 class Decided(NamedTuple):
-    """One decision.
-
-    Attributes:
-        time_ms: simulated time, ms.
-        offered: number of offered executors.
-        job: number of the job in the sequence; -1 if the executors are left idle.
-        stage: number of the stage in the job; -1 if the executors are left idle.
-        limit: parallelism limit of the job; 0 if the executors are left idle.
-    """
+    """One decision; job and stage are -1, and the limit is 0, if the ``offered`` executors are left idle."""
 
     time_ms: float
     offered: int

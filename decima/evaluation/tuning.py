@@ -46,12 +46,9 @@ GRIDS: dict[str, tuple[str, ...]] = {
 
 
 class Tuned(NamedTuple):
-    """A tuned scheduler.
+    """A tuned scheduler of ``GRIDS``, with the objective to minimise (see ``run.objective_ms``).
 
-    Attributes:
-        name: name of the scheduler, one of ``GRIDS``.
-        objective: quantity to minimise, see ``run.objective_ms``.
-        once: whether to tune once on training sequences; by default, each evaluation sequence has its own parameters.
+    If ``once``, it is tuned on training sequences; by default, each evaluation sequence has its own parameters.
     """
 
     name: str

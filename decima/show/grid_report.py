@@ -17,7 +17,7 @@ from decima.evaluation.metrics import Interval
 from decima.learning.grid.config import DeepRMConfig
 from decima.policy.grid.files import read_about
 from decima.settings import parse_settings
-from decima.show.style import draw_bars, finish_axes, legend_beside, new_axes, new_figure, styles
+from decima.show.style import draw_band, draw_bars, finish_axes, legend_beside, new_axes, new_figure, styles
 from decima.show.tables import interval_text, new_table
 
 __all__ = [
@@ -43,23 +43,18 @@ _JOBS = {
 def table_by_row(
     title: str, corner: str, rows: Mapping[str, Mapping[str, Evaluation]], measure: str
 ) -> Table:
-    """Return a table of one metric; rows are settings, columns are schedulers, the best value of a row is bold.
-
-    Args:
-        title: title of the table.
-        corner: heading of the column of settings.
-        rows: setting -> scheduler -> results.
-        measure: one of ``MEASURES``.
-    """
+    """Return a table of one measure; rows are settings, columns are schedulers, the best of a row is bold."""
     names = list(dict.fromkeys(name for row in rows.values() for name in row))
     table = new_table(title, corner, *names)
     for condition, row in rows.items():
         best = best_of(row, measure)
-        cells = {
-            name: measure_text(evaluation.interval(measure), bold=name == best)
-            for name, evaluation in row.items()
-        }
-        table.add_row(condition, *(cells.get(name, "") for name in names))
+        table.add_row(
+            condition,
+            *(
+                measure_text(row[name].interval(measure), bold=name == best) if name in row else ""
+                for name in names
+            ),
+        )
     return table
 
 
@@ -141,20 +136,14 @@ _TICKS = (1, 1.5, 2, 3, 5, 7, 10, 15, 20, 30, 50, 70, 100)
 
 
 def plot_by_load(results: Mapping[float, Mapping[str, Evaluation]], measure: str) -> Figure:
-    """Plot a measure against the load, one line per scheduler, as in DeepRM's Figure 4.
-
-    Args:
-        results: load, as a fraction -> scheduler -> results.
-        measure: one of ``MEASURES``.
-    """
+    """Plot a measure against the load, a fraction, one line per scheduler, as in DeepRM's Figure 4."""
     figure, axes = new_axes(7, 4)
     for name, look in styles(dict.fromkeys(name for row in results.values() for name in row)).items():
         loads = sorted(load for load, row in results.items() if name in row)
         points = np.array([results[load][name].interval(measure) for load in loads])
-        percent = 100 * np.array(loads)
-        axes.plot(percent, points[:, 0], label=name, marker="o", markersize=3, linewidth=1.4, **look)
-        low, high = points[:, 0] - points[:, 1], points[:, 0] + points[:, 1]
-        axes.fill_between(percent, low, high, color=look["color"], alpha=0.15, linewidth=0)
+        mean, half = points.T
+        look |= {"label": name, "marker": "o", "markersize": 3, "linewidth": 1.4}
+        draw_band(axes, 100 * np.array(loads), mean, mean - half, mean + half, **look)
     finish_axes(axes, xlabel="Load (%)", ylabel=HEADINGS[measure], xlim=(0, None))
     if measure in _LEAST:
         _logarithmic(axes, _LEAST[measure])
@@ -165,12 +154,7 @@ def plot_by_load(results: Mapping[float, Mapping[str, Evaluation]], measure: str
 
 
 def plot_bars(results: Mapping[str, Mapping[str, Evaluation]], measures: Sequence[str]) -> Figure:
-    """Plot means with confidence intervals: one panel per measure, one group of bars per setting.
-
-    Args:
-        results: setting -> scheduler -> results.
-        measures: some of ``MEASURES``.
-    """
+    """Plot means with confidence intervals: one panel per measure, one group of bars per setting."""
     bars = sum(len(row) + 1 for row in results.values())
     figure = new_figure(len(measures) * min(max(2.2, 0.25 * bars + 0.8), 5.0) + 2, 3.6)
     panels = figure.subplots(1, len(measures), squeeze=False)[0]

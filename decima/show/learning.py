@@ -18,7 +18,7 @@ from rich.table import Table
 
 from decima.evaluation.metrics import Interval
 from decima.outputs import json_text, versions, visible
-from decima.show.style import BLACK, COLOURED, LEGEND, finish_axes, new_axes
+from decima.show.style import BLACK, COLOURED, LEGEND, draw_band, finish_axes, new_axes
 from decima.show.tables import interval_text, new_table
 
 if TYPE_CHECKING:
@@ -99,10 +99,7 @@ def plot_curves(
 ) -> Figure:
     """Plot a metric against iterations: one line per group of runs, with its confidence interval over seeds.
 
-    Args:
-        curves: name -> learning curve; only the first ones have colours.
-        metric: name of the metric.
-        reference: reference scheduler and its value, drawn as a horizontal line; see ``curves.reference_of``.
+    Only the first curves have colours. A horizontal line is the reference scheduler, see ``curves.reference_of``.
     """
     figure, axes = new_axes(7, 4.2)
     for (name, curve), colour in zip(
@@ -111,12 +108,9 @@ def plot_curves(
         if colour is None:
             axes.plot(curve.iterations, curve.mean, **_OTHERS)
             continue
-        marker = "o" if len(curve.iterations) < 30 else None
-        axes.plot(curve.iterations, curve.mean, color=colour, marker=marker, markersize=3, label=_short(name))
-        half = np.nan_to_num(curve.half_width)
-        axes.fill_between(
-            curve.iterations, curve.mean - half, curve.mean + half, color=colour, alpha=0.15, linewidth=0
-        )
+        marker, half = "o" if len(curve.iterations) < 30 else None, np.nan_to_num(curve.half_width)
+        look: dict[str, Any] = {"color": colour, "marker": marker, "markersize": 3, "label": _short(name)}
+        draw_band(axes, curve.iterations, curve.mean, curve.mean - half, curve.mean + half, **look)
     if reference is not None:
         axes.axhline(reference[1], color=BLACK, linestyle="--", linewidth=1, label=_short(reference[0]))
     first = min(int(curve.iterations[0]) for curve in curves.values())

@@ -13,11 +13,13 @@ from rich.table import Table
 
 from decima.evaluation.comparison import Comparison
 from decima.evaluation.conditions import Conditions, evaluation_setting
-from decima.evaluation.metrics import METRICS, Interval
+from decima.evaluation.guarantees import fair_rule
+from decima.evaluation.metrics import METRICS, Interval, paired_change
 from decima.evaluation.tuning import TUNED
 from decima.learning.cluster.config import read_config
 from decima.registry import ANY_POLICY, LEARNED, PARAMETERS
-from decima.show.guarantees import guarantee_notes
+from decima.schedulers.guarantees.spec import split_guarantees
+from decima.show.explanation import overruled_text
 from decima.show.plots import comparison_pictures
 from decima.show.tables import Report, interval_text, metric_text, new_table
 from simulator.cluster.config import ClusterConfig, ExecutorClass
@@ -43,15 +45,10 @@ def comparison_report(
     by: Literal["query", "tenant"] | None = None,
     others: Sequence[Comparison] = (),
 ) -> Report:
-    """Return tables, notes, JSON and pictures of a comparison.
+    """Return tables, notes, JSON and pictures of a comparison with at least one finished experiment.
 
-    Args:
-        comparison: comparison with at least one finished experiment.
-        command: command line that repeats it.
-        left_out: policy that is left out -> quantities that are out of its training distribution.
-        notes: further notes.
-        by: groups of jobs for a table of the mean JCT; by default there is none.
-        others: complete comparisons whose tables are shown, too.
+    ``left_out``: omitted policy -> quantities out of its training distribution. ``by`` adds a table of the mean JCT of
+    groups of jobs; ``others`` are complete comparisons whose tables are shown, too.
     """
     entries = [
         {"scheduler": f"{LEARNED}:{policy}", "outside_training": found} for policy, found in left_out.items()
@@ -158,7 +155,7 @@ def comparison_notes(comparison: Comparison) -> list[str]:
                 f"{name}: its guard changed {guarded:,} of {decisions:,} decisions, which would have left executors "
                 "idle while work waits."
             )
-        notes += guarantee_notes(comparison, name, mine)
+        notes += _guarantee_notes(comparison, name, mine)
         if failed := int(mine["failed_jobs"].sum()):
             jobs = sum(len(comparison.conditions.sequence(seed)) for seed in comparison.finished)
             notes.append(f"{name}: {failed:,} of {jobs:,} jobs failed; the times are those of the others.")
@@ -168,6 +165,52 @@ def comparison_notes(comparison: Comparison) -> list[str]:
         if found
     ]
     return notes
+
+
+def _guarantee_notes(comparison: Comparison, scheduler: str, runs: pd.DataFrame) -> list[str]:
+    """Return notes on a scheduler's guarantees, one sentence each; empty for a scheduler without guarantees.
+
+    ``runs`` are its rows in the comparison's, which has at least one finished experiment.
+    """
+    base, guarantees = split_guarantees(comparison.schedulers[scheduler])
+    if not guarantees:
+        return []
+    changed, decisions = int(runs["overruled"].sum()), int(runs["decisions"].sum())
+    text = f"{scheduler}: guarantees changed {changed:,} of {decisions:,} decisions"
+    if episode := comparison.episodes.get(scheduler):
+        where = overruled_text(episode.kept.overruled)
+        text += f" (in the first experiment {where})" if where else ""
+    plain = next((name for name, spec in comparison.schedulers.items() if spec == base), None)
+    if plain is not None:
+        jct_s = comparison.runs.set_index("scheduler")["mean_jct_s"]
+        cost = paired_change(jct_s[[scheduler]], jct_s[[plain]])
+        text += f"; mean JCT {interval_text(cost, '+.1%')} against {plain}"
+    notes = [f"{text}."]
+    if math.isfinite(guarantees.no_later_than):
+        notes.append(_lateness(comparison, scheduler, guarantees.no_later_than, runs))
+    if guarantees.floor:
+        below_s = runs["below_floor_s"].max()
+        notes.append(
+            f"{scheduler}: a tenant that could use executors had fewer than its floor for at most {below_s:.1f} s."
+        )
+    if guarantees.ceiling:
+        above = int(runs["above_ceiling"].max())
+        kept = f"was exceeded by at most {above} executors" if above else "was never exceeded"
+        notes.append(f"{scheduler}: the ceiling {kept}.")
+    return notes
+
+
+def _lateness(comparison: Comparison, scheduler: str, factor: float, runs: pd.DataFrame) -> str:
+    """Describe the number and lateness of jobs that are later than the factor allows."""
+    late, rule = int(runs["late_jobs"].sum()), fair_rule(comparison.conditions.cluster)
+    jobs = sum(len(comparison.conditions.sequence(seed)) for seed in comparison.finished)
+    allowed = f"{factor:g} times their JCT under {rule}"
+    if not late:
+        return f"{scheduler}: none of {jobs:,} jobs is later than {allowed}."
+    return (
+        f"{scheduler}: the guarantee is not kept for {late:,} of {jobs:,} jobs, which are later than {allowed}: by at "
+        f"most {runs['lateness_s'].max():.1f} s, at worst {runs['latest_ratio'].max():.2f} times that JCT."
+    )
 
 
 def _tuning(comparison: Comparison, scheduler: str, runs: pd.DataFrame) -> str:
@@ -242,11 +285,8 @@ RECIPES = {
 def left_out_note(policy: str, found: list[str], conditions: Conditions, options: Mapping[str, Any]) -> str:
     """Return a note that explains why decima is left out, with a command that trains a fitting policy.
 
-    Args:
-        policy: shipped policy that fits best.
-        found: quantities of ``conditions`` that are out of its training distribution.
-        conditions: evaluation setting.
-        options: options of ``decima compare``.
+    ``found`` are quantities out of the training distribution of the best fitting ``policy``; ``options``: of the
+    command.
     """
     return (
         f"decima is left out, its policy {policy} is out of its training distribution: {'; '.join(found)}. "

@@ -5,11 +5,12 @@ from __future__ import annotations
 import itertools
 import math
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.font_manager import fontManager
 
@@ -17,6 +18,7 @@ from decima.outputs import visible
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from numpy.typing import ArrayLike
 
     from decima.evaluation.metrics import Interval
 
@@ -77,9 +79,7 @@ DPI = 120
 def styles(names: Iterable[str], others: Sequence[tuple[str, str]] = COLOURED) -> dict[str, dict[str, Any]]:
     """Return keyword arguments ``color`` and ``linestyle`` for each name.
 
-    Args:
-        names: names of schedulers or others.
-        others: colours and dashes for names that are not in ``STYLES``; if they are too few, dotted lines follow.
+    Names not in ``STYLES`` take ``others``, then dotted lines.
     """
     names = list(names)
     taken = {STYLES[name][0] for name in names if name in STYLES} - {BLACK}
@@ -135,14 +135,37 @@ def draw_curve(axes: Axes, rows: Iterable[Mapping[str, float]], metric: str, **l
     axes.plot(*zip(*points, strict=True), **look)
 
 
-def draw_bars(axes: Axes, groups: Mapping[str, Mapping[str, Interval]], ylabel: str) -> None:
-    """Draw means with confidence intervals: one group of bars per setting, one colour per scheduler.
+def draw_band(
+    axes: Axes, places: ArrayLike, middle: ArrayLike, low: ArrayLike, high: ArrayLike, **look: Any
+) -> None:
+    """Draw a curve, float [n], with the band between two others; ``look``: arguments of ``plot`` with a colour."""
+    axes.plot(places, middle, **look)
+    axes.fill_between(places, low, high, color=look["color"], alpha=0.15, linewidth=0)
 
-    Args:
-        axes: empty axes.
-        groups: setting -> scheduler -> mean and half of its confidence interval.
-        ylabel: label of the y axis.
-    """
+
+def draw_dots(axes: Axes, rows: Mapping[str, Interval], colour: Callable[[str], str]) -> None:
+    """Draw means with confidence intervals as dots with bars, one row per name, from top to bottom."""
+    places = range(len(rows))[::-1]
+    for place, (name, (mean, half_width)) in zip(places, rows.items(), strict=True):
+        error = None if math.isnan(half_width) else half_width
+        axes.errorbar(mean, place, xerr=error, fmt="o", color=colour(name), capsize=3)
+    axes.set_yticks(places, rows)
+
+
+def draw_pairs(axes: Axes, real: ArrayLike, simulated: ArrayLike) -> None:
+    """Draw real and simulated values, float [n] each, as pairs of bars."""
+    places = np.arange(np.size(real))
+    axes.bar(places - 0.2, real, 0.4, label="real", color=BLUE)
+    axes.bar(places + 0.2, simulated, 0.4, label="simulated", color=ORANGE)
+
+
+def label_point(axes: Axes, text: str, place: tuple[float, float]) -> None:
+    """Write a small text beside a point."""
+    axes.annotate(text, place, (4, 4), textcoords="offset points", fontsize="x-small")
+
+
+def draw_bars(axes: Axes, groups: Mapping[str, Mapping[str, Interval]], ylabel: str) -> None:
+    """Draw means with confidence intervals: one group of bars per setting, one colour per scheduler."""
     looks = styles(dict.fromkeys(name for group in groups.values() for name in group))
     place, ticks, drawn = 0.0, [], set[str]()
     for condition, group in groups.items():

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -41,13 +42,47 @@ def new_table(title: str, *headings: str, names: int = 1) -> Table:
     return table
 
 
-def interval_text(interval: Interval, form: str = ".1f", unknown: str = "-") -> str:
-    """Format a mean and half of its confidence interval, which is left out if NaN.
+def table_of(
+    title: str,
+    headings: Sequence[str],
+    rows: Iterable[Sequence[Any]],
+    forms: str | Sequence[str] = "",
+    *,
+    names: int = 1,
+    bold: Container[str] = (),
+    unknown: str = "-",
+) -> Table:
+    """Make a table from rows of values: texts, numbers, ``Interval``, or None for an empty cell.
 
-    Args:
-        interval: mean and half width.
-        form: format of the mean, such as ``+.1%``; the half width has no sign.
-        unknown: text for a mean that is NaN.
+    The first ``names`` columns contain text. With two of them, rows with the same first name are a group: the name is
+    shown once, and a line follows the group. ``forms`` are formats such as ``+.1%``, one for each column of numbers or
+    one for all. Rows whose last name is in ``bold`` are bold. ``unknown`` replaces NaN.
+    """
+    table, above = new_table(title, *headings, names=names), None
+    each_form = itertools.repeat(forms) if isinstance(forms, str) else forms
+    for row in rows:
+        texts = [str(name) for name in row[:names]]
+        style = "bold" if texts[-1] in bold else None
+        if names > 1 and texts[0] == above:
+            texts[0] = ""
+        elif names > 1:
+            table.add_section()
+            above = texts[0]
+        cells = zip(row[names:], each_form, strict=False)
+        table.add_row(*texts, *(_cell(value, form, unknown) for value, form in cells), style=style)
+    return table
+
+
+def _cell(value: Any, form: str, unknown: str) -> str:
+    if value is None or isinstance(value, str):
+        return value or ""
+    interval = value if isinstance(value, tuple) else (value, math.nan)
+    return interval_text(Interval(*interval), form, unknown)
+
+
+def interval_text(interval: Interval, form: str = ".1f", unknown: str = "-") -> str:
+    """Format a mean, and half of its confidence interval without sign, which is left out if NaN; ``unknown`` is for no
+    mean.
     """
     mean, half_width = interval
     if math.isnan(mean):
@@ -64,14 +99,7 @@ def metric_text(row: Mapping[str, float], name: str, unknown: str = "-") -> str:
 
 @dataclass(frozen=True, eq=False)
 class Report:
-    """All outputs of a command.
-
-    Attributes:
-        tables: rich tables.
-        notes: sentences below the tables.
-        json: all results as JSON.
-        pictures: file name -> function that draws the picture.
-    """
+    """All outputs of a command: tables, notes below them, JSON, and functions that draw pictures by file name."""
 
     tables: Sequence[Table]
     notes: Sequence[str]

@@ -37,13 +37,10 @@ def write_trace_events(
     *,
     compress: bool = False,
 ) -> None:
-    """Write episodes of one job sequence to a file.
+    """Write episodes of one job sequence, by scheduler, with decisions if known (see
+    ``decima.evaluation.run.decisions``).
 
-    Args:
-        path: the file.
-        episodes: scheduler -> episode.
-        decisions: scheduler -> decisions, see ``decima.evaluation.run.decisions``; schedulers may be missing.
-        compress: whether to compress with gzip, which both programs read.
+    Both programs that show such files also read them compressed with gzip.
     """
     events = chain.from_iterable(
         trace_events(number, name, record, decisions.get(name, ()))
@@ -63,13 +60,7 @@ def trace_events(
     """Yield the events of an episode: names of process and threads, then all other events in order of time.
 
     Times are integer microseconds. Each job's name starts with distinct letters, as Perfetto derives colours from the
-    characters of a name that are no digits.
-
-    Args:
-        process: process number in the trace, at least 1.
-        scheduler: name of the scheduler.
-        record: the episode.
-        decisions: its decisions.
+    characters of a name that are no digits. Process numbers begin at 1.
     """
     names = [profile.name for profile in record.sequence.profiles]
     labels = [f"{_letters(job)} {name}".strip() for job, name in enumerate(names)]

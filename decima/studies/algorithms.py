@@ -23,8 +23,8 @@ from decima.evaluation.metrics import Interval, mean_interval
 from decima.learning.cluster.config import TrainingConfig
 from decima.learning.curves import read_run
 from decima.registry import LEARNED
-from decima.show.style import BLACK, GREY, LEGEND, ORANGE, finish_axes, new_figure
-from decima.show.tables import interval_text, new_table
+from decima.show.style import BLACK, GREY, LEGEND, ORANGE, draw_band, finish_axes, new_figure
+from decima.show.tables import table_of
 from decima.studies.compared import change, tidy
 from decima.studies.outcome import RULE, Outcome
 from decima.studies.study import Study, Variant
@@ -99,12 +99,7 @@ class Curve:
 def settings_of(study: Study, recordings: Path | None) -> dict[str, dict[str, Any]]:
     """Return the section ``settings`` of the training configuration in each setting.
 
-    Args:
-        study: size and workload.
-        recordings: workload file of recorded jobs; None leaves their setting out.
-
-    Raises:
-        WorkloadError: the recordings cannot be read.
+    Without ``recordings``, a workload file, their setting is left out. Raises ``WorkloadError`` if it cannot be read.
     """
     found: dict[str, dict[str, Any]] = {}
     if recordings is not None:
@@ -231,25 +226,15 @@ def _table(
     changes: Mapping[tuple[str, str], Sequence[Interval]],
     curves: Mapping[tuple[str, str], Curve],
 ) -> Table:
-    seeds = range(len(next(iter(changes.values()))))
-    names = ("Setting", "Policy", "CPU (s)", *(f"seed {seed}" for seed in seeds), "mean")
-    table = new_table(f"Mean JCT against {RULE}", *names, names=2)
+    seeds, rows = range(len(next(iter(changes.values())))), list[tuple[object, ...]]()
     for name in settings:
-        for place, scheduler in enumerate(("fair", "cloned")):
-            text = interval_text(change(runs, scheduler, RULE, name), "+.1%")
-            table.add_row(name * (not place), scheduler, *[""] * (1 + len(seeds)), text)
-        for algorithm in ALGORITHMS:
-            each, cpu_s = changes[name, algorithm], curves[name, algorithm].cpu_s[-1]
-            mean = mean_interval([seed.mean for seed in each])
-            table.add_row(
-                "",
-                algorithm,
-                f"{cpu_s:.0f}",
-                *(interval_text(seed, "+.1%") for seed in each),
-                interval_text(mean, "+.1%"),
-                end_section=algorithm == list(ALGORITHMS)[-1],
-            )
-    return table
+        for each in ("fair", "cloned"):
+            rows.append((name, each, None, *[None] * len(seeds), change(runs, each, RULE, name)))
+        for each in ALGORITHMS:
+            by_seed, mean = changes[name, each], mean_interval([seed.mean for seed in changes[name, each]])
+            rows.append((name, each, f"{curves[name, each].cpu_s[-1]:.0f}", *by_seed, mean))
+    headings = ("Setting", "Policy", "CPU (s)", *(f"seed {seed}" for seed in seeds), "mean")
+    return table_of(f"Mean JCT against {RULE}", headings, rows, "+.1%", names=2)
 
 
 def plot_algorithms(curves: Mapping[tuple[str, str], Curve]) -> Figure:
@@ -259,11 +244,8 @@ def plot_algorithms(curves: Mapping[tuple[str, str], Curve]) -> Figure:
     for axes, name in zip(np.atleast_1d(figure.subplots(1, len(settings))), settings, strict=True):
         for algorithm, colour in COLOURS.items():
             curve = curves[name, algorithm]
-            percent = 100 * curve.change
-            axes.plot(curve.cpu_s, np.median(percent, axis=0), color=colour, marker=".", label=algorithm)
-            axes.fill_between(
-                curve.cpu_s, percent.min(axis=0), percent.max(axis=0), color=colour, alpha=0.15, linewidth=0
-            )
+            middle, low, high = np.quantile(100 * curve.change, (0.5, 0, 1), axis=0)
+            draw_band(axes, curve.cpu_s, middle, low, high, color=colour, marker=".", label=algorithm)
         axes.axhline(0, color=GREY, linewidth=0.8)
         finish_axes(
             axes, title=name, xlabel="CPU time (s)", ylabel=f"Mean JCT against {RULE} (%)", xlim=(0, None)

@@ -22,8 +22,8 @@ from decima.evaluation.comparison import Comparison, run_comparisons
 from decima.evaluation.conditions import CompareError, Conditions
 from decima.evaluation.metrics import Interval, mean_interval
 from decima.evaluation.options import choose_schedulers, make_conditions
-from decima.show.style import BLACK, BLUE, GREY, finish_axes, new_axes
-from decima.show.tables import interval_text, new_table
+from decima.show.style import BLACK, BLUE, GREY, draw_dots, finish_axes, new_axes
+from decima.show.tables import table_of
 from decima.studies.catalogue import FOUR_SIZES
 from decima.studies.cells import Source
 from decima.studies.compared import change, choose_settings, gains_table, jct_s, tidy
@@ -65,13 +65,9 @@ FINGERPRINTS: dict[Source, str] = {
 
 @dataclass(frozen=True)
 class Setting:
-    """An evaluation setting of the benchmark.
+    """An evaluation setting of the benchmark: unique short name, description, and source of the jobs.
 
-    Attributes:
-        name: unique short name.
-        meaning: description.
-        source: source of the jobs.
-        options: arguments of ``make_conditions``; by default estimates are exact and there are no faults.
+    ``options`` are arguments of ``make_conditions``; by default estimates are exact and there are no faults.
     """
 
     name: str
@@ -123,17 +119,7 @@ def benchmark(
     seeds: int = SEQUENCES,
     workers: int | str | None = None,
 ) -> Outcome:
-    """Run schedulers in the benchmark's settings.
-
-    Args:
-        part: setup with the progress callback.
-        scheduler_names: schedulers in the form of ``decima compare``; by default ``SCHEDULERS``. ``fair`` is added.
-        checkpoint: policy file of ``decima``; by default the shipped policy that fits each setting best.
-        profiles: folder of the published TPC-H profiles.
-        trace: workload file with DAGs of a trace.
-        settings: names of settings; by default all settings whose jobs are available.
-        seeds: number of sequences in each setting; scores are comparable only with ``SEQUENCES``.
-        workers: see ``check_workers``.
+    """Run schedulers, and ``fair``, in the benchmark's settings; scores need ``SEQUENCES`` sequences to be comparable.
 
     Raises:
         CompareError: unknown setting, setting without jobs, jobs of another version, or scheduler that failed.
@@ -156,13 +142,7 @@ def benchmark(
 def outcome(
     runs: pd.DataFrame, conditions: Mapping[str, Conditions] | None = None, left_out: Sequence[str] = ()
 ) -> Outcome:
-    """Return scores, tables and JSON of the benchmark.
-
-    Args:
-        runs: tidy results; columns ``condition`` (name of the setting), ``scheduler``, ``seed``, ``mean_jct_s``.
-        conditions: evaluation setting by name, for the JSON.
-        left_out: names of settings that were not run.
-    """
+    """Return scores, tables and JSON of the benchmark from tidy results; ``condition`` is the name of the setting."""
     schedulers, settings = runs["scheduler"].unique(), runs["condition"].unique().tolist()
     scores = {name: score(runs, name) for name in schedulers}
     order = sorted(schedulers, key=lambda name: scores[name].mean)
@@ -223,18 +203,15 @@ def score(runs: pd.DataFrame, scheduler: str) -> Interval:
 def plot_scores(runs: pd.DataFrame) -> Figure:
     """Draw scores with intervals, and ticks at the relative mean JCT in each setting."""
     scores = {name: score(runs, name) for name in runs["scheduler"].unique()}
-    names = sorted(scores, key=lambda name: scores[name].mean, reverse=True)
-    means = runs.pivot_table("mean_jct_s", "condition", "scheduler")
-    figure, axes = new_axes(7, 0.35 * len(names) + 1.5)
-    for place, name in enumerate(names):
-        ratios = means[name] / means[FAIR]
-        axes.plot(ratios, np.full(len(ratios), place), "|", color=GREY)
-        mean, half_width = scores[name]
-        axes.errorbar(mean, place, xerr=half_width, fmt="o", color=BLACK if name == FULL else BLUE, capsize=3)
+    scores = dict(sorted(scores.items(), key=lambda item: item[1].mean))
+    ratios = _ratios(runs)
+    figure, axes = new_axes(7, 0.35 * len(scores) + 1.5)
+    for place, name in enumerate(reversed(scores)):
+        axes.plot(ratios[name], np.full(len(ratios), place), "|", color=GREY)
+    draw_dots(axes, scores, lambda name: BLACK if name == FULL else BLUE)
     axes.set_xscale("log")
     axes.set_xticks(TICKS, map(str, TICKS))
     axes.xaxis.set_minor_locator(NullLocator())
-    axes.set_yticks(range(len(names)), names)
     finish_axes(axes, xlabel="Mean JCT relative to fair (log scale); bars: each setting")
     return figure
 
@@ -267,11 +244,13 @@ def _sources(profiles: Path | None, trace: Path | None) -> dict[Source, Workload
 
 
 def _scores_table(order: Sequence[str], scores: Mapping[str, Interval], runs: pd.DataFrame) -> Table:
-    settings = runs["condition"].unique()
-    table = new_table(f"Score over {len(settings)} settings", "Scheduler", "Score", "Slowest setting")
-    for name in order:
-        ratios = {each: jct_s(runs, name, each).mean() / jct_s(runs, FAIR, each).mean() for each in settings}
-        worst = max(ratios, key=ratios.__getitem__)
-        cells = name, interval_text(scores[name], ".3f"), f"{worst} ({ratios[worst]:.2f})"
-        table.add_row(*cells, style="bold" if name == FULL else None)
-    return table
+    ratios = _ratios(runs)
+    rows = ((name, scores[name], f"{ratios[name].idxmax()} ({ratios[name].max():.2f})") for name in order)
+    headings = ("Scheduler", "Score", "Slowest setting")
+    return table_of(f"Score over {len(ratios)} settings", headings, rows, ".3f", bold={FULL})
+
+
+def _ratios(runs: pd.DataFrame) -> pd.DataFrame:
+    """Return mean JCTs relative to fair sharing; rows are settings, columns are schedulers."""
+    means = runs.pivot_table("mean_jct_s", "condition", "scheduler", sort=False)
+    return means.div(means[FAIR], axis=0)

@@ -14,8 +14,8 @@ from matplotlib.figure import Figure
 from rich.table import Table
 
 from decima.evaluation.metrics import Interval, mean_interval, paired_change
-from decima.show.style import LEGEND, finish_axes, new_axes, styles
-from decima.show.tables import interval_text, new_table
+from decima.show.style import LEGEND, finish_axes, label_point, new_axes, styles
+from decima.show.tables import interval_text, table_of
 from decima.studies.compared import tidy
 from decima.studies.outcome import RULE, Outcome
 from decima.studies.study import Study
@@ -94,20 +94,16 @@ def carbon(study: Study, signal: str, interval_s: float) -> Outcome:
     runs, (_, *with_deadlines) = tidy(study.compare(conditions)), conditions
     found = savings(runs[runs["condition"] == ""])
     equal = {name: at_equal_misses(runs[runs["condition"] == name]) for name in with_deadlines}
-    table = new_table(
+    table = table_of(
         f"{study.title(plain)}, carbon of {signal}, {plain.num_experiments} experiments",
-        *("Scheduler", "Carbon (g)", f"vs {RULE}", "Mean JCT (s)", f"vs {RULE}", "vs CAP", "Executor h"),
+        ("Scheduler", "Carbon (g)", f"vs {RULE}", "Mean JCT (s)", f"vs {RULE}", "vs CAP", "Executor h"),
+        (
+            (name, *((each.carbon, None, each.jct_s, None, *each[4:]) if name == RULE else each))
+            for name, each in found.items()
+        ),
+        (".0f", "+.1%", ".1f", "+.1%", "+.0%", ".1f"),
+        unknown="",
     )
-    for name, each in found.items():
-        table.add_row(
-            name,
-            interval_text(each.carbon, ".0f"),
-            "" if name == RULE else interval_text(each.saved, "+.1%"),
-            interval_text(each.jct_s, ".1f"),
-            "" if name == RULE else interval_text(each.slower, "+.1%"),
-            f"{each.versus_cap:+.0%}" if np.isfinite(each.versus_cap) else "",
-            f"{each.hours:.1f}",
-        )
     return Outcome(
         "carbon",
         runs,
@@ -131,9 +127,7 @@ def carbon(study: Study, signal: str, interval_s: float) -> Outcome:
 def savings(runs: pd.DataFrame) -> dict[str, Saving]:
     """Return carbon and JCT of each rule, relative to ``priced-srpt`` and to CAP.
 
-    Args:
-        runs: one row per rule and seed; columns ``scheduler``, ``seed``, ``carbon`` (g), ``mean_jct_s`` and
-            ``executor_hours``.
+    ``runs`` has columns ``scheduler``, ``seed``, ``carbon`` (g), ``mean_jct_s`` and ``executor_hours``.
     """
     by_name = _by_name(runs)
     blind = by_name[RULE]
@@ -157,8 +151,7 @@ def savings(runs: pd.DataFrame) -> dict[str, Saving]:
 def at_equal_misses(runs: pd.DataFrame) -> EqualMisses:
     """Compare the carbon of ``carbon-slack`` with mixtures of other rules that miss as many deadlines.
 
-    Args:
-        runs: one row per rule and seed; columns ``scheduler``, ``seed``, ``carbon`` (g) and ``deadline_misses``.
+    ``runs`` has columns ``scheduler``, ``seed``, ``carbon`` (g) and ``deadline_misses``.
     """
     by_name = _by_name(runs)
     ours = by_name.pop(OURS)
@@ -181,17 +174,11 @@ def _by_name(runs: pd.DataFrame) -> dict[str, pd.DataFrame]:
 
 
 def _deadlines_table(runs: pd.DataFrame, condition: str) -> Table:
-    table = new_table(f"Deadlines, {condition}", "Scheduler", "Carbon (g)", "Misses", "Mean JCT (s)")
-    for name in (*IN_TIME, OURS):
-        mine = runs[(runs["condition"] == condition) & (runs["scheduler"] == name)]
-        table.add_row(
-            name,
-            interval_text(mean_interval(mine["carbon"]), ".0f"),
-            interval_text(mean_interval(mine["deadline_misses"]), ".1%"),
-            interval_text(mean_interval(mine["mean_jct_s"]), ".1f"),
-            style="bold" if name == OURS else None,
-        )
-    return table
+    columns = {"carbon": ".0f", "deadline_misses": ".1%", "mean_jct_s": ".1f"}
+    mine = _by_name(runs[runs["condition"] == condition])
+    rows = ((name, *(mean_interval(mine[name][each]) for each in columns)) for name in (*IN_TIME, OURS))
+    headings = ("Scheduler", "Carbon (g)", "Misses", "Mean JCT (s)")
+    return table_of(f"Deadlines, {condition}", headings, rows, (*columns.values(),), bold={OURS})
 
 
 def _verdict(condition: str, found: EqualMisses) -> str:
@@ -208,16 +195,12 @@ def _family(name: str) -> str:
 def plot_front(found: Mapping[str, Saving]) -> Figure:
     """Draw the mean JCT over the carbon; a line joins the settings of a rule."""
     figure, axes = new_axes(7, 4.5)
-    families: dict[str, list[str]] = {}
-    for name in found:
-        families.setdefault(_family(name), []).append(name)
-    looks = styles(families)
-    for family, names in families.items():
-        points = [(found[name].carbon.mean, found[name].jct_s.mean) for name in names]
-        axes.plot(*zip(*points, strict=True), marker="o", label=family, **looks[family])
-        for name, point in zip(names, points, strict=True):
-            value = name.partition(":")[2]
-            axes.annotate(value, point, (4, 4), textcoords="offset points", fontsize="x-small")
+    points = {name: (each.carbon.mean, each.jct_s.mean) for name, each in found.items()}
+    for family, look in styles(dict.fromkeys(map(_family, found))).items():
+        mine = [point for name, point in points.items() if _family(name) == family]
+        axes.plot(*zip(*mine, strict=True), marker="o", label=family, **look)
+    for name, point in points.items():
+        label_point(axes, name.partition(":")[2], point)
     axes.set_yscale("log")
     axes.yaxis.set_major_formatter("{x:g}")
     axes.yaxis.set_minor_formatter("{x:g}")

@@ -31,17 +31,9 @@ def run_study(
     tell: Callable[[str, int, int], None] = lambda what, done, total: None,
     given: Collection[str] = (),
 ) -> Report:
-    """Run a study.
+    """Run the study ``name`` with the values of all options of its command, by argument name.
 
-    Args:
-        name: key of ``STUDIES``.
-        values: values of all options of the command, by argument name.
-        command: command line, which the results record.
-        tell: progress callback: activity, number of steps done, number of all steps.
-        given: names of options that the user gave.
-
-    Returns:
-        Tables, notes, JSON and pictures.
+    ``given`` names the options that the user gave; ``command`` is recorded, ``tell`` shows progress.
     """
     entry, left = STUDIES[name], dict(values)
     setup = _found(entry.setup).of_options(left, command=command, tell=tell, given=frozenset(given))
@@ -213,7 +205,7 @@ STUDIES: dict[str, Entry] = {
         it, against fair sharing. Nothing is trained. About 3 minutes.""", (
             Option("--load", "share", f"{BUSY} in the busier half of a stream.", 0.85), CHECKPOINT, *CLUSTER,
         )),
-    "patterns": Entry("patterns:patterns", """Compare shipped policies on other arrival patterns than in training.
+    "patterns": Entry("streams:patterns", """Compare shipped policies on other arrival patterns than in training.
 
         More arrivals, bursts, days and nights, and a rate that triples: mean JCT against the rule. Nothing is trained.
         About 5 minutes.""", (

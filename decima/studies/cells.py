@@ -16,15 +16,8 @@ OPTIONS: dict[Source, str] = {"published": "--profiles DIR", "trace": "--trace F
 
 @dataclass(frozen=True)
 class Cell:
-    """An evaluation setting of the grid.
-
-    Attributes:
-        name: unique name.
-        source: source of the jobs.
-        num_jobs: number of jobs in each sequence.
-        interval_s: mean time between Poisson arrivals, s; None for a batch.
-        num_executors: number of executors, all of one class.
-        moving_delay_s: time to move an executor to another job, s.
+    """An evaluation setting of the grid. ``interval_s`` is the mean time between Poisson arrivals, None for a batch;
+    all executors are of one class and take ``moving_delay_s`` to move to another job.
     """
 
     name: str

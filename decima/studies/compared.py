@@ -20,7 +20,7 @@ from decima.evaluation.tuning import HINDSIGHT
 from decima.policy.files import policy_path, read_about
 from decima.registry import policy_named
 from decima.show.style import draw_bars, legend_beside, new_axes
-from decima.show.tables import interval_text, metric_text, new_table
+from decima.show.tables import interval_text, metric_text, table_of
 from decima.studies.cells import OPTIONS, Source
 from decima.studies.outcome import FULL, UNKNOWN, Claim, Outcome
 from workloads.arrivals import JobSequence
@@ -91,26 +91,14 @@ def summary(runs: pd.DataFrame, reference: str = HINDSIGHT) -> Means:
 def gains_table(
     title: str, corner: str, rows: Mapping[str, Mapping[str, Interval]], form: str = "+.1%"
 ) -> Table:
-    """Return a table of relative changes with intervals.
-
-    Args:
-        title: title of the table.
-        corner: heading of the first column.
-        rows: name of the row -> heading of the column -> change; all rows have the same columns.
-        form: format of a change.
-    """
-    columns = list(next(iter(rows.values())))
-    table = new_table(title, corner, *columns)
-    for name, row in rows.items():
-        table.add_row(name, *(interval_text(row[column], form) for column in columns))
-    return table
+    """Return a table of relative changes: row -> column -> change; all rows have the same columns in order."""
+    headings = (corner, *next(iter(rows.values())))
+    return table_of(title, headings, ((name, *row.values()) for name, row in rows.items()), form)
 
 
 def jobs_by_work(sequence: JobSequence) -> list[NDArray[np.int64]]:
-    """Split job indices into ``GROUPS`` groups of equal size by total work, smallest jobs first.
-
-    Raises:
-        CompareError: fewer jobs than groups.
+    """Split job indices into ``GROUPS`` equal groups by total work, smallest jobs first; too few jobs:
+    ``CompareError``.
     """
     if len(sequence) < GROUPS:
         raise CompareError(
@@ -123,16 +111,9 @@ def jobs_by_work(sequence: JobSequence) -> list[NDArray[np.int64]]:
 def choose_settings(
     settings: Mapping[str, _S], names: Sequence[str], sources: Container[Source], noun: str
 ) -> tuple[list[_S], list[str]]:
-    """Choose evaluation settings to run, by name or by the available jobs.
+    """Choose evaluation settings to run by name, by default all whose ``sources`` of jobs are available.
 
-    Args:
-        settings: all settings by name.
-        names: names of settings; if empty, all settings whose jobs are available.
-        sources: available sources of jobs.
-        noun: word for a setting in error messages.
-
-    Returns:
-        Chosen settings, and names of all others, in order.
+    ``noun`` stands for a setting in errors. Also returns the names of all others, in order.
 
     Raises:
         CompareError: unknown setting, or setting whose jobs are not available.
@@ -164,7 +145,7 @@ def compared(
     extra: Mapping[str, Any] | None = None,
     pictures: Mapping[str, Callable[[], Figure]] | None = None,
 ) -> Outcome:
-    """Return the outcome of a study that compared schedulers.
+    """Return the outcome of a study that compared schedulers, with table, notes on it and on training, and JSON.
 
     Args:
         name: name of the study.
@@ -173,12 +154,8 @@ def compared(
         reference: scheduler that others are compared with.
         columns: further columns of the table, names in ``METRICS``.
         paper: results of the paper.
-        notes: notes of the study; notes on the table and on training are added.
-        claims: claims of the paper.
-        tables: further tables.
+        notes, claims, tables, extra, pictures: see ``Outcome``; by default the picture is a bar chart of the mean JCT.
         curves: displayed name of a policy -> rows of its ``metrics.jsonl``.
-        extra: further entries of the JSON.
-        pictures: file name -> function that draws the picture; by default a bar chart of the mean JCT.
     """
     runs = tidy(comparisons)
     means, policies = summary(runs, reference), _policies(comparisons)
@@ -214,22 +191,15 @@ def study_table(
     metrics = [name for name in METRICS if name in (*COLUMNS, *columns)]
     names = [*["Condition"] * several, "Scheduler"]
     versus = "vs tuned" if reference == HINDSIGHT else "vs reference"
-    table = new_table(title, *names, *(METRICS[name].heading for name in metrics), versus, names=len(names))
-    table.add_column("Paper", justify="right")
-    above: str | None = None
+    headings = (*names, *(METRICS[name].heading for name in metrics), versus, "Paper")
+    rows = []
     for (condition, scheduler), row in means.items():
-        if several and above not in (None, condition):
-            table.add_section()
         change = interval_text(Interval(row["difference"], row["difference_ci95"]), "+.1%", unknown="")
-        table.add_row(
-            *[condition if condition != above else ""] * several,
-            scheduler,
-            *(metric_text(row, name, UNKNOWN) for name in metrics),
-            "" if scheduler == reference else change,
-            paper.get((condition, scheduler), UNKNOWN),
-            style="bold" if scheduler == FULL else None,
-        )
-        above = condition
+        cells = *(metric_text(row, name, UNKNOWN) for name in metrics), change * (scheduler != reference)
+        known = paper.get((condition, scheduler), UNKNOWN)
+        rows.append((*[condition] * several, scheduler, *cells, known))
+    table = table_of(title, headings, rows, names=len(names), bold={FULL})
+    table.columns[-1].no_wrap = False  # results of papers may be sentences
     return table
 
 

@@ -29,8 +29,8 @@ from decima.policy.config import Feature, PolicyConfig
 from decima.policy.encoder import GraphTensors, SumEncoder
 from decima.policy.policy import Policy
 from decima.policy.threads import one_thread
-from decima.show.style import BLUE, GREY, LEGEND, RED, new_axes
-from decima.show.tables import new_table
+from decima.show.style import BLUE, GREY, LEGEND, RED, draw_band, finish_axes, new_axes
+from decima.show.tables import table_of
 from decima.studies.outcome import Outcome, Part
 from workloads.sources.synthetic import random_dag
 
@@ -70,13 +70,7 @@ class Dags:
 
 
 def draw_dags(num_dags: int, stages: tuple[int, int], random: np.random.Generator) -> Dags:
-    """Draw random DAGs with random work.
-
-    Args:
-        num_dags: number of DAGs, B.
-        stages: least and largest number of stages, including complete stages.
-        random: random generator.
-    """
+    """Draw random DAGs with random work; ``stages``: least and largest number, with complete stages."""
     drawn = [_draw_dag(stages, random) for _ in range(num_dags)]
     sizes = [frontier.size for frontier, _ in drawn]
     total, nothing = sum(sizes), np.zeros(sum(sizes), np.int32)
@@ -101,11 +95,8 @@ def draw_dags(num_dags: int, stages: tuple[int, int], random: np.random.Generato
 def _draw_dag(
     stages: tuple[int, int], random: np.random.Generator
 ) -> tuple[NDArray[np.bool_], NDArray[np.int32]]:
-    """Draw one DAG.
-
-    Returns:
-        Whether each incomplete stage is in the frontier, bool [stages], and messages (step, receiver, sender) between
-        incomplete stages, int32 [edges, 3].
+    """Draw one DAG: whether each incomplete stage is in the frontier, bool [stages], and messages (step, receiver,
+    sender) between incomplete stages, int32 [edges, 3].
     """
     while True:
         size = int(random.integers(stages[0], stages[1] + 1))
@@ -144,13 +135,7 @@ def critical_paths(graphs: GraphTensors) -> Tensor:
 
 
 class StagePaths(nn.Module):
-    """The encoder of a policy, with a linear readout of stage embeddings.
-
-    Args:
-        aggregate: whether g follows the sum over children.
-        seed: seed of the initial weights.
-        embedding: size of an embedding; hidden layers have the sizes of the paper.
-    """
+    """The encoder of a policy, with or without g, and a linear readout of stage embeddings."""
 
     def __init__(self, aggregate: bool, seed: int, embedding: int = 16) -> None:
         super().__init__()
@@ -170,12 +155,7 @@ class StagePaths(nn.Module):
 
 
 def accuracy(estimates: Tensor, dags: Dags) -> float:
-    """Return the share of DAGs in which the frontier stage with the largest estimate has the longest critical path.
-
-    Args:
-        estimates: estimated critical paths, float [S].
-        dags: DAGs with S stages in total.
-    """
+    """Return the share of DAGs whose frontier stage with the largest estimate, float [S], has the longest path."""
     right = _is_longest(estimates, dags) & _is_longest(critical_paths(dags.graphs), dags)
     return float(right.sum()) / dags.graphs.num_graphs
 
@@ -199,10 +179,8 @@ def _loss(estimates: Tensor, dags: Dags) -> Tensor:
 
 
 def train(model: StagePaths, iterations: int, seed: int) -> Iterator[int]:
-    """Train a model in place, on DAGs with newly drawn work in each iteration.
-
-    Yields:
-        Number of iterations done, before the first iteration (0) and after each.
+    """Train a model in place, on DAGs with newly drawn work in each iteration; yield the number of iterations done,
+    from 0.
     """
     random = np.random.default_rng((seed, 0))
     batches = [draw_dags(BATCH, LEARN_STAGES, random) for _ in range(min(NUM_BATCHES, iterations))]
@@ -228,12 +206,6 @@ def measure(
     on_step: Callable[[int, int], None] = lambda done, total: None,
 ) -> tuple[pd.DataFrame, float]:
     """Train both networks with each seed, on one thread, as more threads slow such small networks down.
-
-    Args:
-        seeds: seeds of initial weights and DAGs.
-        iterations: number of gradient steps, at least 1.
-        num_measurements: points of each learning curve besides the initial one.
-        on_step: progress callback: number of iterations done, number of all.
 
     Returns:
         Learning curves, one row per measurement; columns ``iteration`` (int64), ``accuracy`` (float64, fraction of
@@ -300,14 +272,11 @@ _LOOKS = {"two-level": ("two-level: g of the sum", BLUE), "single-level": ("sing
 def accuracy_table(curves: pd.DataFrame, chance: float) -> Table:
     """Return the table of accuracies after training, percent."""
     accuracies = final(curves)
+    found = accuracies.agg(["mean", "min", "max"], axis=1)
     title = f"Critical paths in DAGs of {_range(TEST_STAGES)} stages, {len(accuracies.columns)} seeds"
-    table = new_table(title, "Aggregation", "Mean", "Lowest", "Highest")
-    for network, row in accuracies.iterrows():
-        table.add_row(
-            _LOOKS[str(network)][0], *(f"{each:.1%}" for each in (row.mean(), row.min(), row.max()))
-        )
-    table.add_row("chance", f"{chance:.1%}", "", "")
-    return table
+    rows = ((_LOOKS[str(name)][0], *row) for name, row in found.iterrows())
+    headings = ("Aggregation", "Mean", "Lowest", "Highest")
+    return table_of(title, headings, (*rows, ("chance", chance, None, None)), ".1%")
 
 
 def plot_accuracy(curves: pd.DataFrame, chance: float) -> Figure:
@@ -316,13 +285,11 @@ def plot_accuracy(curves: pd.DataFrame, chance: float) -> Figure:
     for network, rows in curves.groupby("network", sort=False):
         points = 100 * rows.groupby("iteration")["accuracy"].agg(["mean", "min", "max"])
         label, colour = _LOOKS[str(network)]
-        axes.plot(points.index, points["mean"], label=label, color=colour)
-        axes.fill_between(points.index, points["min"], points["max"], color=colour, alpha=0.2, linewidth=0)
+        draw_band(axes, points.index, *(points[each] for each in points), label=label, color=colour)
     axes.axhline(100 * chance, color=GREY, linestyle="dotted", label="chance")
-    axes.set(xlabel="Iteration", ylabel="Accuracy on larger, unseen DAGs (%)", ylim=(0, 100))
+    finish_axes(axes, xlabel="Iteration", ylabel="Accuracy on larger, unseen DAGs (%)", ylim=(0, 100))
     axes.margins(x=0)
     axes.legend(loc="lower right", **LEGEND)
-    axes.spines[["top", "right"]].set_visible(False)
     return figure
 
 

@@ -12,12 +12,8 @@ class Option:
     """An option of a study's command, which is an argument of the study's function.
 
     Attributes:
-        flags: flags such as ``--load``, separated by blanks.
+        flags: flags such as ``--load``, separated by blanks; the first gives the default of ``name``.
         kind: type of values: a key of ``decima.cli.reproduce.KINDS``, ``flag``, or the choices.
-        help: help text.
-        default: default value.
-        name: argument name; by default derived from the first flag.
-        metavar: placeholder of the value in the help text.
         multiple: whether the option may be repeated; its value is then a tuple, by default empty.
     """
 
@@ -32,14 +28,11 @@ class Option:
 
 @dataclass(frozen=True)
 class Entry:
-    """A study and its command.
-
-    Help texts of options document the arguments of the study's function.
+    """A study and its command; help texts of options document the arguments of the study's function.
 
     Attributes:
         run: module in ``decima.studies`` and function, such as ``single_resource:fig9a``. The function receives a
             setup and the option values, and returns an ``Outcome``.
-        help: help text; its first line is a sentence.
         options: options in order; a string is a key of ``decima.cli.reproduce.SHARED``.
         setup: module and class of the setup, which takes some of the options.
     """

@@ -24,8 +24,8 @@ from decima.evaluation.spark.fidelity import ALL, FROM_ALONE, PREDICTIONS, Fidel
 from decima.evaluation.spark.recordings import load_recordings
 from decima.registry import LEARNED
 from decima.service.sleeping import Setting
-from decima.show.style import BLUE, GREEN, GREY, LEGEND, ORANGE, PINK, RED, SKY, finish_axes, new_figure
-from decima.show.tables import interval_text, new_table
+from decima.show.style import GREEN, GREY, LEGEND, PINK, RED, SKY, draw_pairs, finish_axes, new_figure
+from decima.show.tables import table_of
 from decima.studies.on_spark import compare_live, needs_spark
 from decima.studies.outcome import OptionError, Outcome, Part
 from workloads.sources.open import EMBEDDED, open_workload
@@ -61,10 +61,7 @@ def fig18(
 ) -> Outcome:
     """Compare real and predicted times, of recorded runs or, with ``live``, of new runs on a real Spark.
 
-    Raises:
-        OptionError: options of the other mode, no recordings, or no pyspark.
-        WorkloadError: see ``load_recordings`` and ``measure_fidelity``.
-        LiveSparkError: Spark or the service does not start, or a job fails.
+    Raises ``OptionError`` for options of the other mode, without recordings or without pyspark.
     """
     if live:
         why = "with --live, Spark runs now and durations are measured"
@@ -119,16 +116,12 @@ def _table(
     title: str, heading: str, labels: list[str], results: pd.DataFrame, errors: Mapping[str, str]
 ) -> Table:
     columns = [f"{name} error" for name in errors.values()]
-
-    def cells(row: pd.Series[Any]) -> list[str]:
-        times = [f"{row[name] / 1000:.1f}" for name in ("real", ALL)]
-        return [*times, *("-" if np.isnan(row[column]) else f"{row[column]:.1%}" for column in columns)]
-
-    table = new_table(title, heading, "Real", "Sim.", *errors)
-    for label, (_, row) in zip(labels, results.iterrows(), strict=True):
-        table.add_row(label, *cells(row))
-    table.add_section()
-    table.add_row("Mean", *cells(results[["real", ALL, *columns]].mean()))
+    shown = results[["real", ALL, *columns]] / [1000, 1000, *[1] * len(columns)]
+    rows = [(label, *row) for label, row in zip(labels, shown.to_numpy(), strict=True)]
+    rows.append(("Mean", *shown.mean()))
+    forms = (".1f", ".1f", *[".1%"] * len(columns))
+    table = table_of(title, (heading, "Real", "Sim.", *errors), rows, forms)
+    table.rows[-2].end_section = True
     return table
 
 
@@ -168,8 +161,8 @@ def notes(fidelity: Fidelity) -> list[str]:
 def plot(fidelity: Fidelity) -> Figure:
     """Draw real and simulated times and their errors, as Figure 18 of the paper.
 
-    The upper panels, one per data set, have two bars per query. The lower panels show the simulated over the real JCT
-    of applications in mixtures, and mean errors without each effect that the simulator models.
+    Above are two bars per query, a panel per data set; below the simulated over the real JCT of applications in
+    mixtures, and mean errors without each effect that the simulator models.
     """
     queries, mixed = fidelity.queries(), not fidelity.applications.empty
     panels = [] if queries.empty else queries.index.unique("data").tolist()
@@ -191,15 +184,13 @@ def plot(fidelity: Fidelity) -> Figure:
 
 
 def _plot_queries(axes: Axes, queries: pd.DataFrame) -> None:
-    place = np.arange(len(queries))
-    real, simulated = queries["real"] / 1000, queries[ALL] / 1000
-    axes.bar(place - 0.2, real, 0.4, label="real", color=BLUE)
-    axes.bar(place + 0.2, simulated, 0.4, label="simulated", color=ORANGE)
-    for number, error in enumerate(queries[f"{ALL} error"]):
-        height = max(real.iloc[number], simulated.iloc[number])
-        axes.text(number, height, f"{error:.0%}", ha="center", va="bottom", fontsize="x-small")
-    axes.set(ylabel="Wall time (s)", xlim=(-0.6, len(queries) - 0.4), ylim=(0, 1.15 * real.max()))
-    axes.set_xticks(place, queries.index, fontsize="small")
+    times_s = queries[["real", ALL]] / 1000
+    draw_pairs(axes, times_s["real"], times_s[ALL])
+    for place, (height, error) in enumerate(zip(times_s.max(axis=1), queries[f"{ALL} error"], strict=True)):
+        axes.text(place, height, f"{error:.0%}", ha="center", va="bottom", fontsize="x-small")
+    highest = 1.15 * times_s["real"].max()
+    axes.set(ylabel="Wall time (s)", xlim=(-0.6, len(queries) - 0.4), ylim=(0, highest))
+    axes.set_xticks(range(len(queries)), queries.index, fontsize="small")
 
 
 def _plot_mixtures(axes: Axes, applications: pd.DataFrame) -> None:
@@ -265,29 +256,21 @@ def _live(part: Part, executors: int | None, batches: int | None) -> Outcome:
 
 
 def live_outcome(runs: pd.DataFrame, setting: Setting) -> Outcome:
-    """Return the outcome of live runs.
-
-    Args:
-        runs: one row per run; columns ``kind`` (``alone`` or ``mixtures``), ``run`` (int64), and ``real_ms`` and
-            ``predicted_ms`` (float64, mean JCT).
-        setting: size of the mixtures; single jobs have the same executors and durations.
+    """Return the outcome of live runs, one row each; columns ``kind`` (``alone`` or ``mixtures``), ``run`` (int64), and
+    ``real_ms`` and ``predicted_ms`` (float64, mean JCT). ``setting`` is the size of the mixtures.
     """
     errors = _errors(runs)
-    table = new_table(
-        f"Decima in charge of Spark, {setting.executors} executors",
-        *("", "Runs", "Mean JCT", "Predicted", "Error", "Bias", "Paper"),
-    )
+    rows = []
     for kind, words in {ALONE: "a job alone", MIXTURES: f"mixtures of {setting.jobs} jobs"}.items():
-        mine = runs[runs["kind"] == kind]
-        table.add_row(
-            words,
-            str(len(mine)),
-            interval_text(mean_interval(mine["real_ms"].to_numpy() / 1000)),
-            f"{mine['predicted_ms'].mean() / 1000:.1f}",
-            f"{errors[kind]['error']:.1%}",
-            f"{errors[kind]['bias']:+.1%}",
-            f"{PAPER[kind]:.0%}",
-        )
+        mine = runs.loc[runs["kind"] == kind, ["real_ms", "predicted_ms"]] / 1000
+        means = mean_interval(mine["real_ms"]), mine["predicted_ms"].mean()
+        rows.append((words, str(len(mine)), *means, *errors[kind].values(), PAPER[kind]))
+    table = table_of(
+        f"Decima in charge of Spark, {setting.executors} executors",
+        ("", "Runs", "Mean JCT", "Predicted", "Error", "Bias", "Paper"),
+        rows,
+        ("", ".1f", ".1f", ".1%", "+.1%", ".0%"),
+    )
     return Outcome(
         "fig18",
         runs,
@@ -314,10 +297,10 @@ def plot_live_fidelity(runs: pd.DataFrame, setting: Setting) -> Figure:
     titles = {ALONE: "A job alone", MIXTURES: f"Mixtures of {setting.jobs} jobs"}
     for axes, (kind, title) in zip(figure.subplots(1, 2), titles.items(), strict=True):
         mine = runs[runs["kind"] == kind]
-        places, highest = np.arange(len(mine)), mine[["real_ms", "predicted_ms"]].to_numpy().max() / 1000
-        axes.bar(places - 0.2, mine["real_ms"] / 1000, 0.38, color=BLUE, label="real")
-        axes.bar(places + 0.2, mine["predicted_ms"] / 1000, 0.38, color=ORANGE, label="simulated")
-        axes.set_xticks(places, mine["run"].astype(str))
+        times_s = mine[["real_ms", "predicted_ms"]] / 1000
+        draw_pairs(axes, times_s["real_ms"], times_s["predicted_ms"])
+        highest = times_s.to_numpy().max()
+        axes.set_xticks(range(len(mine)), mine["run"].astype(str))
         axes.legend(**LEGEND)
         title = f"{title}: off by {errors[kind]['error']:.1%}"
         finish_axes(axes, xlabel="Run", ylabel="Average JCT (s)", title=title, ylim=(0, 1.2 * highest))

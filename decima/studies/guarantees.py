@@ -16,7 +16,7 @@ from decima.evaluation.metrics import Interval, bootstrap_interval, mean_interva
 from decima.registry import LEARNED
 from decima.schedulers.guarantees.spec import Guarantees
 from decima.show.style import LEGEND, finish_axes, new_figure, styles
-from decima.show.tables import interval_text, new_table
+from decima.show.tables import table_of
 from decima.studies.compared import compared
 from decima.studies.outcome import FULL, RULE, Outcome
 from decima.studies.study import Study
@@ -63,32 +63,25 @@ def guarantees(study: Study, load: float, factors: Sequence[float]) -> Outcome:
     }
     comparisons = study.compare({"": (conditions, schedulers)})
     found = {name: {factor: costs(comparisons[""], name, factor) for factor in factors} for name in alone}
-    table = new_table(
-        f"No later than a factor times the JCT under {fair_rule(conditions.cluster)}",
-        *(
-            "Scheduler",
-            "Factor",
-            "Mean JCT",
-            "p99 JCT",
-            "Worst slowdown",
-            "Late jobs",
-            "Latest (s)",
-            "Changed",
-        ),
+    headings = ("Mean JCT", "p99 JCT", "Worst slowdown", "Late jobs", "Latest (s)", "Changed")
+    rows = (
+        (
+            *(name, f"{factor:g}", each.mean, each.p99, each.worst_slowdown),
+            " to ".join(f"{rate.mean:.1%}" for rate in each.late),
+            " to ".join(f"{latest.mean:.0f}" for latest in each.latest_s),
+            each.changed,
+        )
+        for name, by_factor in found.items()
+        for factor, each in by_factor.items()
     )
-    for name, by_factor in found.items():
-        for place, (factor, each) in enumerate(by_factor.items()):
-            table.add_row(
-                name * (not place),
-                f"{factor:g}",
-                interval_text(each.mean, "+.1%"),
-                interval_text(each.p99, "+.1%"),
-                interval_text(each.worst_slowdown, "+.1f"),
-                " to ".join(f"{rate.mean:.1%}" for rate in each.late),
-                " to ".join(f"{latest.mean:.0f}" for latest in each.latest_s),
-                f"{each.changed:.1%}",
-                end_section=place == len(by_factor) - 1,
-            )
+    table = table_of(
+        f"No later than a factor times the JCT under {fair_rule(conditions.cluster)}",
+        ("Scheduler", "Factor", *headings),
+        rows,
+        ("+.1%", "+.1%", "+.1f", "", "", ".1%"),
+        names=2,
+    )
+    table.columns[1].justify = "right"
     return compared(
         "guarantees",
         study.title(conditions),

@@ -25,8 +25,8 @@ from decima.evaluation.conditions import CompareError, Conditions
 from decima.evaluation.metrics import Interval, mean_interval, paired_change
 from decima.evaluation.run import run_scheduler
 from decima.schedulers.priced_srpt import PricedSrpt
-from decima.show.style import BLACK, BLUE, GREY, finish_axes, new_axes
-from decima.show.tables import interval_text, new_table
+from decima.show.style import BLACK, BLUE, GREY, draw_dots, finish_axes, new_axes
+from decima.show.tables import interval_text, table_of
 from decima.studies.compared import jct_s
 from decima.studies.outcome import RULE, UNKNOWN, Outcome
 from decima.workers.pool import available_cpus, make_workers
@@ -51,10 +51,8 @@ FIRST_STEP = 0.3
 
 
 class FactorSrpt(PricedSrpt):
-    """``PricedSrpt`` with two factors for each job: on its rank in the order, and on its parallelism limit.
-
-    Args:
-        logs: logarithms of both factors, float64 [2, jobs of the sequence].
+    """``PricedSrpt`` with two factors for each job: on its rank in the order, and on its parallelism limit; ``logs``
+    are their logarithms, float64 [2, jobs of the sequence].
     """
 
     def __init__(self, logs: NDArray[np.float64]) -> None:
@@ -77,16 +75,8 @@ def headroom(
 ) -> pd.DataFrame:
     """Run heuristics and a search in hindsight on each sequence, and compute lower bounds.
 
-    The search is CMA-ES with a diagonal covariance matrix (Ros and Hansen, PPSN 2008).
-
-    Args:
-        conditions: evaluation setting: cluster, jobs and seeds.
-        rules: names of heuristics.
-        budget: number of episodes of the search on each sequence, at least 1.
-        noises: number of draws of other task noise, at least 1.
-        workers: see ``check_workers``; by default one process per CPU.
-        on_step: progress callback: number of sequences done, number of all.
-        on_compile: progress callback of the first compilation of code.
+    The search is CMA-ES with a diagonal covariance matrix (Ros and Hansen, PPSN 2008), with ``budget`` episodes on each
+    sequence. ``noises`` is the number of draws of other task noise.
 
     Returns:
         One row per sequence and scheduler; columns ``seed``, ``scheduler`` and ``mean_jct_s``. Besides heuristics, the
@@ -123,11 +113,14 @@ def outcome(runs: pd.DataFrame, conditions: Conditions) -> Outcome:
     changes = {name: paired_change(jct[name], jct[best]) for name in names}
     drawn = {name: changes[name] for name in (*rules, HINDSIGHT, *BOUNDS)}
     held = paired_change(jct[f"{OTHER_NOISE}: {HINDSIGHT}"], jct[f"{OTHER_NOISE}: {RULE}"])
-    table = new_table(f"Headroom, {len(jct[best])} sequences", "Scheduler", "Mean JCT", f"vs {best}")
-    for name in drawn:
-        change = UNKNOWN if name == best else interval_text(changes[name], "+.1%")
-        mean = interval_text(mean_interval(jct[name]))
-        table.add_row(name, mean, change, end_section=name in (rules[-1], HINDSIGHT))
+    table = table_of(
+        f"Headroom, {len(jct[best])} sequences",
+        ("Scheduler", "Mean JCT", f"vs {best}"),
+        ((each, mean_interval(jct[each]), UNKNOWN if each == best else drawn[each]) for each in drawn),
+        (".1f", "+.1%"),
+    )
+    for place in (len(rules) - 1, len(rules)):  # lines below the rules and below the search
+        table.rows[place].end_section = True
     gain = paired_change(jct[HINDSIGHT], jct[RULE])
     return Outcome(
         "headroom",
@@ -156,11 +149,9 @@ def plot_headroom(changes: Mapping[str, Interval], best: str) -> Figure:
     """Draw changes of the mean JCT against the best heuristic: heuristics, search, and lower bounds."""
     figure, axes = new_axes(7, 0.35 * len(changes) + 1.5)
     axes.axvline(0, color=GREY)
-    for place, (name, (mean, half_width)) in enumerate(list(changes.items())[::-1]):
-        colour = BLUE if name == HINDSIGHT else GREY if name in BOUNDS else BLACK
-        error = None if math.isnan(half_width) else 100 * half_width
-        axes.errorbar(100 * mean, place, xerr=error, fmt="o", color=colour, capsize=3)
-    axes.set_yticks(range(len(changes)), list(changes)[::-1])
+    percent = {name: Interval(100 * mean, 100 * half) for name, (mean, half) in changes.items()}
+    colours = {HINDSIGHT: BLUE} | dict.fromkeys(BOUNDS, GREY)
+    draw_dots(axes, percent, lambda name: colours.get(name, BLACK))
     finish_axes(axes, xlabel=f"Change of the mean JCT against {best} (%)")
     return figure
 
@@ -213,16 +204,10 @@ def _least_work_ms(profile: JobProfile) -> float:
 
 
 def srpt_flow_ms(arrival_ms: NDArray[np.float64], size_ms: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return flow times of jobs on one machine under preemptive shortest remaining processing time (SRPT).
+    """Return times from arrival to completion of jobs on one machine under preemptive shortest remaining processing
+    time.
 
-    No other order of service has a lower mean flow time (Schrage, 1968).
-
-    Args:
-        arrival_ms: arrival times, float64 [n], ascending, ms.
-        size_ms: processing times, float64 [n], ms.
-
-    Returns:
-        Time from arrival to completion of each job, float64 [n], ms.
+    No other order has a lower mean (Schrage, 1968). Arrays are float64 [n], ms; arrivals ascend.
     """
     completion_ms, waiting = np.zeros(len(size_ms)), list[tuple[float, int]]()
     arrivals = [*arrival_ms.tolist(), math.inf]

@@ -8,7 +8,6 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, NullFormatter
@@ -18,7 +17,7 @@ from decima.evaluation.metrics import mean_interval
 from decima.evaluation.tuning import HINDSIGHT
 from decima.policy.shipped import SHIPPED
 from decima.registry import LEARNED
-from decima.show.style import BLACK, GREY, RED, finish_axes, new_axes
+from decima.show.style import BLACK, GREY, RED, draw_dots, finish_axes, new_axes
 from decima.studies.compared import change, change_text, compared, jct_s, tidy
 from decima.studies.outcome import FULL, Claim, Outcome
 from decima.studies.study import Study, Variant
@@ -46,14 +45,8 @@ def experiments(
 ) -> Conditions:
     """Return the evaluation setting of section 7.3: streams of 200 TPC-H jobs, or windows of a trace.
 
-    Stages of TPC-H jobs demand memory drawn uniformly from (0, 1].
-
-    Args:
-        study: size and workload.
-        trace: whether to replay a trace.
-        interval_s: mean time between TPC-H jobs, s; with 4 s, 200 executors are busy for about 80 % of the time.
-        window_s: length of a window of the trace, s; 6480 s cuts the excerpt in docs/studies.md into twelve windows.
-        num_experiments: number of experiments at full size.
+    Stages of TPC-H jobs demand memory drawn uniformly from (0, 1]. Jobs 4 s apart keep 200 executors busy for about 80
+    % of the time; windows of 6480 s cut the excerpt in docs/studies.md into twelve.
 
     Raises:
         CompareError: the executors cannot be divided among the classes.
@@ -69,11 +62,7 @@ def experiments(
 
 
 def four_sizes(executors: int) -> tuple[ExecutorClass, ...]:
-    """Divide executors equally among classes, one class for each entry of ``MEMORY``.
-
-    Raises:
-        CompareError: the number of executors is not a multiple of the number of classes.
-    """
+    """Divide executors equally among classes, one for each of ``MEMORY``; a remainder: ``CompareError``."""
     count, rest = divmod(executors, len(MEMORY))
     if rest or not count:
         raise CompareError(f"{executors} executors: expected a multiple of {len(MEMORY)}, the classes")
@@ -88,10 +77,8 @@ def _as_option(classes: tuple[ExecutorClass, ...]) -> str:
 def learned(study: Study, conditions: Conditions) -> str:
     """Return the policy as a scheduler: the checkpoint, else the shipped policy, else a newly trained policy.
 
-    The shipped policy for traces was trained on jobs of other windows than those of the comparison.
-
-    Raises:
-        CompareError: the installation has no policy for traces.
+    The shipped policy for traces was trained on other windows; without it, a trace needs a checkpoint
+    (``CompareError``).
     """
     if study.checkpoint is not None:
         return f"{LEARNED}:{study.checkpoint}"
@@ -179,14 +166,10 @@ def _lower(paper: str, runs: pd.DataFrame, other: str, by: float = 0.0) -> Claim
 
 def plot_fig11(runs: pd.DataFrame) -> Figure:
     """Draw mean JCTs with intervals on a logarithmic axis, one row per scheduler."""
-    names = runs["scheduler"].unique()
-    means, half_widths = np.array([mean_interval(jct_s(runs, name)) for name in names]).T
-    figure, axes = new_axes(7, 0.3 * len(names) + 1)
-    for place, name in enumerate(names):
-        colour = BLACK if name == FULL else RED if name in HEURISTICS else GREY
-        axes.errorbar(means[place], place, xerr=half_widths[place], fmt="o", color=colour, capsize=2)
-    axes.set_yticks(range(len(names)), names)
-    axes.invert_yaxis()
+    means = {name: mean_interval(jct_s(runs, name)) for name in runs["scheduler"].unique()}
+    figure, axes = new_axes(7, 0.3 * len(means) + 1)
+    colours = {FULL: BLACK} | dict.fromkeys(HEURISTICS, RED)
+    draw_dots(axes, means, lambda name: colours.get(name, GREY))
     finish_axes(axes, xlabel="Average job completion time (s)", xscale="log")
     axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
     axes.xaxis.set_major_formatter("{x:g}")

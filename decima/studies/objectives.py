@@ -15,8 +15,8 @@ from matplotlib.figure import Figure
 from decima.evaluation.metrics import METRICS, SHOWN, ShownMetric, compare_metrics
 from decima.policy.shipped import objective_policy
 from decima.registry import DEFAULT_POLICY, LEARNED
-from decima.show.style import finish_axes, new_figure, styles
-from decima.show.tables import interval_text, new_table
+from decima.show.style import finish_axes, label_point, new_figure, styles
+from decima.show.tables import table_of
 from decima.studies.compared import tidy
 from decima.studies.outcome import RULE, Outcome
 from decima.studies.study import Study
@@ -26,13 +26,7 @@ __all__ = ["objectives", "plot_fronts"]
 
 
 class Goal(NamedTuple):
-    """An objective.
-
-    Attributes:
-        metric: name of the metric, as in ``decima compare --show``.
-        rules: heuristics for the objective, besides ``fair`` and ``priced-srpt``.
-        attributes: distribution of deadlines and weights of jobs.
-    """
+    """An objective: metric (a name of ``--show``), heuristics for it, and attributes of jobs."""
 
     metric: str
     rules: tuple[str, ...]
@@ -69,13 +63,14 @@ def objectives(study: Study, load: Sequence[float]) -> Outcome:
         best = str(mine.groupby("scheduler")[column].mean()[rules].idxmin())
         columns = list(dict.fromkeys([column, *(SHOWN[each] for each in OTHERS)]))
         shown = compare_metrics(mine, mine["scheduler"].unique(), best, columns)
+        rows = (
+            (each, *(row[metric].mean for metric in columns), None if each == best else row[column].change)
+            for each, row in shown.items()
+        )
         headings = ("Scheduler", *(METRICS[each].heading for each in columns), f"vs {best}")
-        table = new_table(f"{name}, {experiments.num_experiments} experiments", *headings)
-        for scheduler, row in shown.items():
-            cells = (interval_text(row[each].mean, METRICS[each].form) for each in columns)
-            change = "" if scheduler == best else interval_text(row[column].change, "+.1%")
-            table.add_row(scheduler, *cells, change, style="bold" if scheduler.startswith(LEARNED) else None)
-        tables.append(table)
+        forms = (*(METRICS[each].form for each in columns), "+.1%")
+        title = f"{name}, {experiments.num_experiments} experiments"
+        tables.append(table_of(title, headings, rows, forms, bold=shown.keys() - set(rules)))
         entries = {each: _entry(row) for each, row in shown.items()}
         found[name] = {"best_rule": best, "schedulers": entries}
         notes.append(f"{name}: {_verdict(goal, shown, column, best)}.")
@@ -140,7 +135,7 @@ def plot_fronts(runs: pd.DataFrame, load: float) -> Figure:
             places.setdefault((float(rows["mean_jct_s"].mean()), value), []).append(str(scheduler))
         for place, names in places.items():
             axes.plot(*place, marker="o", **{**looks[names[0]], "linestyle": ""})
-            axes.annotate(", ".join(names), place, (4, 4), textcoords="offset points", fontsize="x-small")
+            label_point(axes, ", ".join(names), place)
         heading = METRICS[column].heading
         ylabel = f"{heading} ({'%' if share else 's'})"
         finish_axes(axes, title=_name(goal, load), xlabel="Mean JCT (s)", ylabel=ylabel)

@@ -31,7 +31,7 @@ from decima.service.live_spark import LiveSparkError, live_spark, serving, with_
 from decima.service.sleeping import Setting, sleeping_history, sleeping_jobs
 from decima.service.standalone_spark import Standalone
 from decima.show.style import LEGEND, finish_axes, new_axes, new_figure, styles
-from decima.show.tables import interval_text, new_table
+from decima.show.tables import table_of
 from decima.studies.outcome import OptionError, Outcome, Part
 from workloads.arrivals import JobSequence
 from workloads.job import JobProfile
@@ -80,9 +80,9 @@ def _entries(runs: pd.DataFrame, others: Sequence[str]) -> dict[str, dict[str, A
     }
 
 
-def _change_cells(runs: pd.DataFrame, name: str, others: Sequence[str]) -> list[str]:
-    """Format changes of the mean JCT against others; empty for the scheduler itself."""
-    return ["" if name == other else interval_text(change(runs, name, other), "+.1%") for other in others]
+def _changes(runs: pd.DataFrame, name: str, others: Sequence[str]) -> list[Interval | None]:
+    """Return changes of the mean JCT against others; None for the scheduler itself."""
+    return [None if name == other else change(runs, name, other) for other in others]
 
 
 # ---- Figure 9: jobs of one application ---------------------------------------------------------------------
@@ -94,13 +94,7 @@ TRAINING = 20
 
 
 def fig9_spark(part: Part, workload: str | Path | None, **setting: Any) -> Outcome:
-    """Compare schedulers on a real Spark; ``setting`` has the fields of ``Setting``.
-
-    Raises:
-        OptionError: pyspark is not installed.
-        LiveSparkError: see ``compare_live``.
-        WorkloadError: see ``compare_live``.
-    """
+    """Compare schedulers on a real Spark; ``setting`` has the fields of ``Setting``, see ``compare_live``."""
     profiles, size = open_workload(workload or EMBEDDED).profiles, Setting(**setting)
     with needs_spark("fig9-spark"):
         runs, alpha = compare_live(profiles, size, tell=partial(part.tell, "running"))
@@ -117,13 +111,7 @@ def compare_live(
     """Run batches of jobs on a real Spark under each scheduler, and predict their JCT.
 
     All schedulers run a batch before the next batch starts, so that other load of the machine affects them equally.
-
-    Args:
-        profiles: job profiles to draw from, see ``sleeping_jobs``.
-        setting: size of the runs.
-        schedulers: displayed name -> scheduler.
-        tell: progress callback: number of runs done, number of all.
-        elsewhere: see ``live_spark``.
+    ``elsewhere``: see ``live_spark``.
 
     Returns:
         One row per batch and scheduler; columns ``batch`` (int64), ``scheduler`` (str), ``real_ms`` and
@@ -176,13 +164,21 @@ def fig9_outcome(runs: pd.DataFrame, alpha: str, setting: Setting) -> Outcome:
         predicted_ms = float(_column(runs, name, "predicted_ms").mean())
         entry |= {"predicted_ms": predicted_ms, "error": predicted_ms / entry["mean_jct_ms"]["mean"] - 1}
     batch, batches = ("Batch", "batches") if setting.arrivals == "batch" else ("Stream", "streams")
-    table = new_table(
+    table = table_of(
         f"{setting.batches} {batches} of {setting.jobs} jobs on Spark, {setting.executors} executors",
-        *("Scheduler", "Mean JCT", "Predicted", "Error", *(f"vs {name}" for name in own)),
+        ("Scheduler", "Mean JCT", "Predicted", "Error", *(f"vs {name}" for name in own)),
+        (
+            (
+                name,
+                _mean_s(runs, name),
+                each["predicted_ms"] / 1000,
+                each["error"],
+                *_changes(runs, name, own),
+            )
+            for name, each in entries.items()
+        ),
+        (".1f", ".1f", *["+.1%"] * (1 + len(own))),
     )
-    for name, entry in entries.items():
-        errors = (f"{entry['predicted_ms'] / 1000:.1f}", f"{entry['error']:+.1%}")
-        table.add_row(name, interval_text(_mean_s(runs, name)), *errors, *_change_cells(runs, name, own))
     ranges = {
         name: f"{runs[name].mean():.0f} ms ({runs[name].min():.0f} to {runs[name].max():.0f})"
         for name in ("task_ms", "stage_ms")
@@ -203,12 +199,11 @@ def fig9_outcome(runs: pd.DataFrame, alpha: str, setting: Setting) -> Outcome:
 
 
 def _batches(runs: pd.DataFrame, batch: str) -> Table:
-    names = runs["scheduler"].unique()
-    table = new_table("Mean JCT of each, real and predicted", batch, *names)
-    for number, rows in runs.groupby("batch"):
-        by_name = rows.set_index("scheduler")[["real_ms", "predicted_ms"]] / 1000
-        table.add_row(str(number), *("{:.1f}  {:.1f}".format(*by_name.loc[name]) for name in names))
-    return table
+    times_s = (runs[["real_ms", "predicted_ms"]] / 1000).to_numpy()
+    texts = runs.assign(text=[f"{real:.1f}  {predicted:.1f}" for real, predicted in times_s])
+    by_batch = texts.pivot_table("text", "batch", "scheduler", aggfunc="first")[runs["scheduler"].unique()]
+    headings = (batch, *by_batch)
+    return table_of("Mean JCT of each, real and predicted", headings, by_batch.itertuples(name=None))
 
 
 def plot_live(runs: pd.DataFrame, batch: str) -> Figure:
@@ -220,11 +215,10 @@ def plot_live(runs: pd.DataFrame, batch: str) -> Figure:
     for place, name in enumerate(names):
         look, real = looks[LOOKS.get(name, name)], _mean_s(runs, name)
         predicted = _mean_s(runs, name, "predicted_ms")
-        first = {"real": "real", "simulated": "simulated"} if not place else {}
+        labels = ("real", "simulated") if not place else (None, None)
         bars: dict[str, Any] = {"width": 0.38, "color": look["color"]}
-        error = real.half_width if several else None
-        left.bar(place - 0.2, real.mean, yerr=error, label=first.get("real"), **bars)
-        left.bar(place + 0.2, predicted.mean, alpha=0.4, label=first.get("simulated"), **bars)
+        left.bar(place - 0.2, real.mean, yerr=real.half_width if several else None, label=labels[0], **bars)
+        left.bar(place + 0.2, predicted.mean, alpha=0.4, label=labels[1], **bars)
         right.plot(_column(runs, name).to_numpy() / 1000, marker="o", label=name, **look)
     left.set_xticks(range(len(names)), [name.replace(" ", "\n") for name in names])
     left.legend(**LEGEND)
@@ -252,14 +246,7 @@ TIMEOUT_S = 300.0
 
 
 def spark_applications(part: Part, workload: str | Path | None, **setting: Any) -> Outcome:
-    """Compare ways to share a standalone cluster; ``setting`` has the fields of ``Setting``, executors are slots.
-
-    Raises:
-        OptionError: pyspark is not installed.
-        LiveSparkError: see ``compare_applications``.
-        RecorderError: see ``compare_applications``.
-        WorkloadError: see ``compare_applications``.
-    """
+    """Compare ways to share a standalone cluster; executors of ``Setting`` are slots."""
     profiles, size = open_workload(workload or EMBEDDED).profiles, Setting(**setting)
     with needs_spark("spark-applications"):
         runs = compare_applications(profiles, size, partial(part.tell, "running"))
@@ -270,11 +257,6 @@ def compare_applications(
     profiles: Sequence[JobProfile], setting: Setting, tell: Callable[[int, int], None]
 ) -> pd.DataFrame:
     """Run batches of applications with one job each on a real cluster, each batch in all ways to share the cluster.
-
-    Args:
-        profiles: job profiles to draw from, see ``sleeping_jobs``.
-        setting: size of the runs; executors are slots of the cluster.
-        tell: progress callback: number of runs done, number of all.
 
     Returns:
         One row per batch and way; columns ``batch`` (int64), ``scheduler`` (str, key of ``WAYS``), ``real_ms``
@@ -342,13 +324,12 @@ def applications_outcome(runs: pd.DataFrame, setting: Setting) -> Outcome:
     """Return the outcome for runs of ``compare_applications``."""
     others = (FIFO, SHARES)
     title = f"{setting.batches} batches of {setting.jobs} applications on Spark, {setting.executors} slots"
-    table = new_table(title, "Scheduler", "Mean completion time", *(f"vs {name}" for name in others))
-    for name in WAYS:
-        table.add_row(name, interval_text(_mean_s(runs, name)), *_change_cells(runs, name, others))
-    batches = new_table("Mean completion time of each", "Batch", *WAYS)
-    for batch, rows in runs.groupby("batch"):
-        by_name = rows.set_index("scheduler")["real_ms"] / 1000
-        batches.add_row(str(batch), *(f"{by_name[name]:.1f}" for name in WAYS))
+    rows = ((name, _mean_s(runs, name), *_changes(runs, name, others)) for name in WAYS)
+    headings = ("Scheduler", "Mean completion time", *(f"vs {name}" for name in others))
+    table = table_of(title, headings, rows, (".1f", "+.1%", "+.1%"))
+    by_batch = runs.pivot_table("real_ms", "batch", "scheduler")[[*WAYS]] / 1000
+    each = by_batch.itertuples(name=None)
+    batches = table_of("Mean completion time of each", ("Batch", *WAYS), each, ".1f")
     return Outcome(
         "spark-applications",
         runs,

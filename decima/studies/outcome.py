@@ -36,11 +36,8 @@ class OptionError(DecimaError, ValueError):
 
 @dataclass(frozen=True)
 class Part:
-    """Setup of a study that does not use ``Study``: progress and given options alone.
-
-    Attributes:
-        tell: progress callback: activity, number of steps done, number of all steps.
-        given: names of options that the user gave.
+    """Setup of a study that does not use ``Study``: a progress callback (activity, number of steps done, of all
+    steps), and the names of options that the user gave.
     """
 
     tell: Callable[..., None] = lambda what, done, total: None
@@ -61,13 +58,7 @@ class Part:
 
 @dataclass(frozen=True)
 class Claim:
-    """A claim of a paper and its check.
-
-    Attributes:
-        paper: claim of the paper.
-        here: measured value of the same quantity.
-        holds: whether the results agree with the claim; None if they cannot decide it.
-    """
+    """A claim of a paper, the measured value, and whether it holds; None if the results cannot decide it."""
 
     paper: str
     here: str
@@ -81,9 +72,7 @@ class Outcome:
     Attributes:
         name: name of the study, such as ``fig9a``.
         runs: tidy results, one row per run; columns such as ``condition``, ``scheduler``, ``seed``, ``mean_jct_s``.
-        tables: tables of the report.
         notes: notes below the tables, one sentence each.
-        claims: claims of the paper and their checks.
         extra: further entries of the JSON.
         pictures: file name -> function that draws the picture.
     """

@@ -23,7 +23,7 @@ from decima.schedulers.graphene import Plan, Project, critical_path_first, graph
 from decima.schedulers.graphene.online import project_of
 from decima.schedulers.graphene.psplib import ProjectFileError, read_best, read_projects
 from decima.show.style import finish_axes, legend_beside, new_axes, styles
-from decima.show.tables import interval_text, new_table
+from decima.show.tables import interval_text, table_of
 from decima.studies.catalogue import FOUR_SIZES
 from decima.studies.outcome import OptionError, Outcome, Part
 from decima.workers.pool import available_cpus, make_workers, map_in_order
@@ -90,7 +90,7 @@ def packing(
     return Outcome(
         "packing",
         plans,
-        [table_of(plans, reference)],
+        [planners_table(plans, reference)],
         [
             "Means with half a 95 % confidence interval (Student's t).",
             f"Met: how many plans are as short as {met}.",
@@ -127,13 +127,8 @@ Known = tuple[dict[str, Project], dict[str, float], str]
 def of_projects(instances: Path, best: Path | None = None) -> Known:
     """Read the projects of a folder of ``.sm`` files, and their reference makespans.
 
-    Args:
-        instances: folder.
-        best: file of best known makespans; by default ``best.csv`` in the folder or its parent. Without a file,
-            references are lower bounds.
-
-    Raises:
-        ProjectFileError: a file is malformed, or has no makespan for one of the projects.
+    These are in the file ``best``, by default ``best.csv`` in the folder or its parent; without it, they are lower
+    bounds. Raises ``ProjectFileError`` if a file is malformed, or has no makespan for one of the projects.
     """
     known = {} if best is None else read_best(best)
     projects = read_projects(instances)
@@ -150,12 +145,9 @@ def of_projects(instances: Path, best: Path | None = None) -> Known:
 
 
 def of_jobs(jobs: JobSequence, cluster: ClusterConfig) -> Known:
-    """Turn each job into a project, alone on a cluster, whose tasks take the mean duration of their stage.
+    """Turn each job with work into a project, alone on a cluster, whose tasks take the mean duration of their stage.
 
-    Jobs without work are left out. Arrival times are ignored.
-
-    Raises:
-        ConfigError: no executor class can run a stage.
+    Raises ``ConfigError`` if no executor class can run a stage.
     """
     check_demands(cluster, jobs)
     return _with_bounds(
@@ -178,14 +170,8 @@ def measure(
     workers: int | str = 1,
     on_step: Callable[[int, int], None] = lambda done, total: None,
 ) -> pd.DataFrame:
-    """Plan projects with all planners.
-
-    Args:
-        projects: projects by name.
-        references: reference makespans by name, above 0.
-        seed: seed of the random order.
-        workers: see ``check_workers``.
-        on_step: progress callback: number of projects done, number of all.
+    """Plan projects with all planners; ``references`` are makespans above 0 by project, ``seed`` is of the random
+    order.
 
     Returns:
         One row per plan; columns ``instance``, ``planner``, ``makespan``, ``cpu_s``, ``reference``, and ``deviation``
@@ -227,42 +213,32 @@ def shorter_by(plans: pd.DataFrame, than: str, planner: str = "graphene") -> Int
 
 
 def summary(plans: pd.DataFrame) -> pd.DataFrame:
-    """Summarise the result of ``measure`` by planner.
-
-    Returns:
-        One row per planner; columns ``mean_deviation`` (percent), ``ci95`` (half its confidence interval),
-        ``median_deviation``, ``worst_deviation``, ``optimal`` (number of plans no longer than the reference) and
-        ``cpu_s`` (sum).
+    """Summarise the result of ``measure``, one row per planner: ``mean_deviation`` (percent), ``ci95`` (half its
+    interval), ``median_deviation``, ``worst_deviation``, ``optimal`` (plans no longer than the reference) and
+    ``cpu_s`` (sum).
     """
-    rows = {}
-    for planner, each in plans.groupby("planner", sort=False):
-        mean, half_width = mean_interval(each["deviation"])
-        rows[planner] = {
-            "mean_deviation": mean,
-            "ci95": half_width,
-            "median_deviation": each["deviation"].median(),
-            "worst_deviation": each["deviation"].max(),
-            "optimal": (each["deviation"] <= 100 * TOLERANCE).sum(),
-            "cpu_s": each["cpu_s"].sum(),
-        }
-    return pd.DataFrame.from_dict(rows, orient="index").astype({"optimal": int})
+    groups = plans.assign(optimal=plans["deviation"] <= 100 * TOLERANCE).groupby("planner", sort=False)
+    return groups.agg(
+        mean_deviation=("deviation", "mean"),
+        ci95=("deviation", lambda each: mean_interval(each).half_width),
+        median_deviation=("deviation", "median"),
+        worst_deviation=("deviation", "max"),
+        optimal=("optimal", "sum"),
+        cpu_s=("cpu_s", "sum"),
+    )
 
 
-def table_of(plans: pd.DataFrame, reference: str) -> Table:
+def planners_table(plans: pd.DataFrame, reference: str) -> Table:
     """Return the table of deviations (percent), numbers of optimal plans, and CPU times (s), one row per planner."""
-    title = f"Percent above the {reference}, {plans['instance'].nunique()} DAGs"
-    table, rows = new_table(title, "Planner", "Mean", "Median", "Worst", "Met", "CPU (s)"), summary(plans)
-    for planner, row in rows.iterrows():
-        table.add_row(
-            str(planner),
-            interval_text(Interval(row["mean_deviation"], row["ci95"]), ".2f"),
-            f"{row['median_deviation']:.2f}",
-            f"{row['worst_deviation']:.1f}",
-            f"{row['optimal']:.0f}",
-            f"{row['cpu_s']:.2f}",
-            style="bold" if row["mean_deviation"] == rows["mean_deviation"].min() else None,
-        )
-    return table
+    found = summary(plans)
+    rows = ((name, Interval(*row.iloc[:2]), *row.iloc[2:]) for name, row in found.iterrows())
+    return table_of(
+        f"Percent above the {reference}, {plans['instance'].nunique()} DAGs",
+        ("Planner", "Mean", "Median", "Worst", "Met", "CPU (s)"),
+        rows,
+        (".2f", ".2f", ".1f", ".0f", ".2f"),
+        bold=found.index[found["mean_deviation"] == found["mean_deviation"].min()],
+    )
 
 
 def plot_packing(plans: pd.DataFrame, reference: str) -> Figure:

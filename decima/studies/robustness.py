@@ -40,13 +40,8 @@ Cells = Mapping[tuple[str, str], Mapping[str, tuple[Interval, Interval]]]
 def _compare(
     study: Study, rules: Iterable[str], settings: Mapping[str, Mapping[str, Any]], interval_s: float
 ) -> tuple[pd.DataFrame, list[Conditions]]:
-    """Compare heuristics and a policy on batches and streams in several settings.
-
-    Args:
-        study: size and workload.
-        rules: names of heuristics.
-        settings: name -> settings of ``ClusterConfig``.
-        interval_s: mean time between jobs of a stream, s.
+    """Compare heuristics and a policy on batches and streams in several settings, name -> settings of
+    ``ClusterConfig``.
 
     Returns:
         Tidy results, with conditions such as ``batches, NAME``; and evaluation settings, batches before streams.
@@ -83,11 +78,8 @@ def _tables(
 ) -> list[Table]:
     """Return tables for each kind of arrivals; rows are schedulers, columns are settings.
 
-    Args:
-        cells: results.
-        title: title after the kind of arrivals.
-        group: function of index and name of a setting; consecutive settings with equal value share a table.
-        text: function of scheduler, mean JCT and change against ``fair`` that returns the text of a table cell.
+    Consecutive settings with equal ``group`` (of index and name) share a table. ``text`` formats a table cell from
+    scheduler, mean JCT and change against ``fair``.
     """
     tables = []
     for arrivals in dict.fromkeys(arrivals for arrivals, _ in cells):

@@ -53,11 +53,7 @@ STRONGEST = 0.3
 
 
 class Cells:
-    """Results of all cells.
-
-    Args:
-        runs: tidy results; columns ``condition`` (name of the cell), ``scheduler``, ``seed``, ``mean_jct_s``.
-        policies: cell -> shipped policy or policy file; None if no policy fits the cell.
+    """Results of all cells: tidy runs, and the policy of each cell; None if no policy fits.
 
     Attributes:
         jct: cell -> scheduler -> mean JCT on each sequence, s.
@@ -156,13 +152,9 @@ def outcome(
     left_out: Sequence[str] = (),
     conditions: Mapping[str, Conditions] | None = None,
 ) -> Outcome:
-    """Return verdicts, table and JSON of the grid.
+    """Return verdicts, table and JSON of the grid; for ``runs`` and ``policies`` see ``Cells``.
 
-    Args:
-        runs: see ``Cells``.
-        policies: see ``Cells``.
-        left_out: one sentence for each source of jobs that is not available.
-        conditions: evaluation setting of each cell, for the JSON.
+    ``left_out`` has one sentence for each missing source of jobs; ``conditions`` are the cells' evaluation settings.
     """
     cells = Cells(runs, policies)
     worst = cells.worst
@@ -190,11 +182,7 @@ def outcome(
 
 
 def workloads(profiles: Path | None = None, trace: Path | None = None) -> dict[Source, Workload]:
-    """Return the available sources of jobs, without arrival times.
-
-    Raises:
-        WorkloadError: a file is malformed.
-    """
+    """Return the available sources of jobs, without arrival times; malformed files: ``WorkloadError``."""
     found: dict[Source, Workload] = {
         "embedded": open_workload(EMBEDDED),
         "random": (random := open_workload(SYNTHETIC)),

@@ -1,4 +1,4 @@
-"""Streams at high load, and streams whose arrivals change in the middle: differences by job and by decision.
+"""Streams at high load, streams that change in the middle, and arrival patterns that differ from training.
 
 At high load, a policy trained on batches and rules with one cost exponent are worse than ``priced-srpt``. The study
 ``high-load`` shows which jobs and decisions make the difference.
@@ -7,7 +7,7 @@ At high load, a policy trained on batches and rules with one cost exponent are w
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, fields, replace
 from functools import partial
 from itertools import pairwise
 from typing import Any
@@ -22,15 +22,20 @@ from decima.evaluation.conditions import Conditions
 from decima.evaluation.metrics import Interval, mean_interval, paired_change
 from decima.registry import DEFAULT_POLICY, LEARNED
 from decima.show.style import GREY, LEGEND, finish_axes, new_figure, styles
-from decima.show.tables import interval_text, new_table
-from decima.studies.compared import GROUPS, compared, gains_table, jobs_by_work
+from decima.show.tables import table_of
+from decima.studies.compared import GROUPS, compared, gains_table, jobs_by_work, tidy
+from decima.studies.compared import change as change_of
 from decima.studies.outcome import FULL, RULE, UNKNOWN, Outcome
 from decima.studies.study import Study
 from simulator.cluster.record import EpisodeRecord
-from workloads.arrivals import Drift
+from workloads.arrival_patterns import STEADY, ArrivalPattern
+from workloads.arrivals import Drift, JobSequence
 from workloads.sources.workload_file import Workload
 
-__all__ = ["LEVELS", "changes", "drift", "executors_by_load", "high_load", "plot_drift", "plot_high_load"]
+__all__ = [
+    "LEVELS", "PATTERNS", "changes", "drift", "executors_by_load", "high_load", "patterns", "plot_drift",
+    "plot_high_load",
+]  # fmt: skip
 
 # ---- high load ---------------------------------------------------------------------------------------------
 
@@ -46,11 +51,7 @@ ONE_PRICE = ("profiled-srpt:2.5", "profiled-srpt:6")
 
 
 def high_load(study: Study, load: float) -> Outcome:
-    """Compare rules and a policy trained on batches with ``priced-srpt``, on streams of 1,000 jobs.
-
-    Raises:
-        CompareError: an experiment has fewer than 5 jobs.
-    """
+    """Compare rules and a policy trained on batches with ``priced-srpt``, on streams of 1,000 jobs."""
     interval_s = study.interval_for_load(load)
     conditions = study.conditions(num_experiments=10, num_jobs=1000, interval_s=interval_s)
     learned = {name: name for name in study.specialists("batch")}
@@ -106,12 +107,8 @@ def executors_by_load(record: EpisodeRecord, largest: NDArray[np.int64]) -> NDAr
 
     The number of executors of a job is its work over the time from its first task to its last.
 
-    Args:
-        record: complete episode.
-        largest: indices of the largest jobs, int64 [n].
-
     Returns:
-        Means over all other jobs (first row) and over the largest jobs, float64 [2, LEVELS]; NaN for levels without
+        Means over all other jobs (first row) and over the jobs ``largest``, float64 [2, LEVELS]; NaN for levels without
         jobs.
     """
     job, num_jobs = record.task_job, len(record.sequence)
@@ -137,11 +134,8 @@ def _ratio(total: NDArray[Any], count: NDArray[Any]) -> NDArray[np.float64]:
 
 
 def _load_table(title: str, executors: Mapping[str, NDArray[np.float64]], row: int) -> Table:
-    table = new_table(title, "Jobs when it comes", *executors)
-    for place, name in enumerate(LEVEL_NAMES):
-        values = [each[row, place] for each in executors.values()]
-        table.add_row(name, *(UNKNOWN if np.isnan(value) else f"{value:.1f}" for value in values))
-    return table
+    rows = zip(LEVEL_NAMES, *(each[row] for each in executors.values()), strict=True)
+    return table_of(title, ("Jobs when it comes", *executors), rows, ".1f", unknown=UNKNOWN)
 
 
 def plot_high_load(
@@ -189,19 +183,17 @@ def drift(study: Study, load: float) -> Outcome:
     rules = {name: name for name in (FAIR, "weighted-fair:-1", "profiled-srpt:2.5", RULE)}
     comparisons = study.compare({name: (each, rules | learned) for name, each in conditions.items()})
     found = {name: changes(each) for name, each in comparisons.items()}
-    table = new_table(
+    table = table_of(
         "Jobs that arrive before the change, and after it",
-        *("Change", "Scheduler", "JCT before", "vs fair", "JCT after", "vs fair"),
+        ("Change", "Scheduler", "JCT before", "vs fair", "JCT after", "vs fair"),
+        (
+            (name, each, *(phases if each != FAIR else (phases[0], None, phases[2], None)))
+            for name, row in found.items()
+            for each, phases in row.items()
+        ),
+        (".1f", "+.1%") * 2,
         names=2,
     )
-    for change, rows in found.items():
-        for place, (name, phases) in enumerate(rows.items()):
-            cells = [
-                interval_text(each, form) for each, form in zip(phases, (".1f", "+.1%") * 2, strict=True)
-            ]
-            if name == FAIR:
-                cells[1] = cells[3] = ""
-            table.add_row(change * (not place), name, *cells, end_section=place == len(rows) - 1)
     number = next(iter(conditions.values())).num_jobs
     streams = (
         f"{name}: {each.interval_ms / 1000:g} s apart, {each.drift}" for name, each in conditions.items()
@@ -253,12 +245,10 @@ def _conditions(study: Study, load: float) -> dict[str, Conditions]:
 
 
 def changes(comparison: Comparison) -> dict[str, _Phases]:
-    """Return mean JCTs of jobs that arrive before and after the change, and paired changes against ``fair``.
+    """Return, by scheduler, mean JCT before the change, s; relative change against ``fair``; the same two after the
+    change.
 
-    Experiments without jobs in a phase are ignored in that phase.
-
-    Returns:
-        Scheduler -> mean JCT before the change, s; relative change against ``fair``; the same two after the change.
+    Changes are paired. Experiments without jobs in a phase are ignored in that phase.
     """
     jobs = comparison.jobs
     late = jobs["arrival_s"] >= _at_s(comparison)
@@ -296,3 +286,54 @@ def plot_drift(comparisons: Mapping[str, Comparison]) -> Figure:
         )
     figure.axes[0].legend(**LEGEND)
     return figure
+
+
+# ---- arrival patterns --------------------------------------------------------------------------------------
+
+#: Displayed name -> factor on the mean time between arrivals, and arrival pattern.
+PATTERNS: Mapping[str, tuple[float, ArrivalPattern]] = {
+    "as trained": (1.0, STEADY),
+    "more arrivals": (0.56, STEADY),
+    "bursts": (1.0, ArrivalPattern(burst=8)),
+    "day and night": (1.0, ArrivalPattern(night=0.8)),
+    "half, then double": (1.5, ArrivalPattern(drift=3.0)),
+    "bursts by day": (0.8, ArrivalPattern(burst=5, night=0.8)),
+}
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class _Patterned(Conditions):
+    """An evaluation setting whose streams have an arrival pattern."""
+
+    pattern: ArrivalPattern
+
+    def sequence(self, seed: int) -> JobSequence:
+        """Return the job sequence of a seed, with the arrival pattern."""
+        return self.pattern.applied(super().sequence(seed))
+
+
+def patterns(study: Study, interval_s: float) -> Outcome:
+    """Compare shipped policies with ``priced-srpt`` on streams of each arrival pattern."""
+    policies = [f"{LEARNED}:{study.checkpoint or DEFAULT_POLICY}"]
+    if study.checkpoint is None:
+        policies += study.specialists("stream", "batch")
+    schedulers = {name: name for name in ("fair", RULE, *policies)}
+    conditions = {}
+    for name, (factor, pattern) in PATTERNS.items():
+        plain = study.conditions(num_experiments=20, num_jobs=100, interval_s=round(factor * interval_s, 3))
+        values = {each.name: getattr(plain, each.name) for each in fields(plain)}
+        conditions[name] = _Patterned(**values, pattern=pattern), schedulers
+    comparisons = study.compare(conditions)
+    runs, others = tidy(comparisons), [name for name in schedulers if name != RULE]
+    gains = {name: {each: change_of(runs, each, RULE, name) for each in others} for name in PATTERNS}
+    return compared(
+        "patterns",
+        f"{next(iter(conditions.values()))[0].num_jobs} {study.workload.name} jobs, {study.executors} executors",
+        comparisons,
+        reference=RULE,
+        tables=[gains_table(f"Mean JCT against {RULE}", "Arrivals", gains)],
+        notes=[
+            f"{name}: {each.interval_ms / 1000:g} s apart{', ' * bool(str(each.pattern))}{each.pattern}."
+            for name, (each, _) in conditions.items()
+        ],
+    )

@@ -50,12 +50,7 @@ LOAD_JOBS, LOAD_ROUNDS = 1000, 5
 
 @dataclass(frozen=True, eq=False)
 class Variant:
-    """A policy to train.
-
-    Attributes:
-        name: name of the training folder, unique among all studies.
-        config: training configuration.
-    """
+    """A policy to train; the name is that of its training folder, unique among all studies."""
 
     name: str
     config: TrainingConfig
@@ -69,15 +64,11 @@ class Study:
         workload: job profiles to draw from, or a trace.
         source: workload of training runs: ``profiles`` or ``file`` in the section ``workload`` of a training
             configuration; empty for the embedded TPC-H jobs.
-        executors: number of executors.
         budget: factor on iterations, validation sequences, experiments and length of streams. The factor on sequences
             of behaviour cloning is four times the budget, at most 1.
-        seed: seed of the first experiment.
-        num_experiments: number of experiments; by default the study's own number.
-        num_jobs: number of jobs in each experiment; by default the study's own number.
+        num_experiments: number of experiments; by default the study's own number. Likewise ``num_jobs``.
         policies: folder of trained policies.
         checkpoint: policy file that replaces the training of the full policy.
-        workers: see ``check_workers``.
         command: command line, which training folders record.
         tell: progress callback: activity, number of steps done, number of all steps.
     """
@@ -99,9 +90,7 @@ class Study:
     def of_options(cls, values: dict[str, Any], *, given: object = (), **others: Any) -> Study:
         """Make a study from option values of its command, and remove these from ``values``.
 
-        Raises:
-            PolicyFileError: the checkpoint is not a policy file.
-            WorkloadError: the workload cannot be read.
+        Raises ``PolicyFileError`` for a bad checkpoint, ``WorkloadError`` for a workload that cannot be read.
         """
         size = {each.name: values.pop(each.name) for each in fields(cls) if each.name in values}
         name, size["workers"] = size["workload"] or EMBEDDED, size["workers"] or available_cpus()
@@ -127,9 +116,7 @@ class Study:
     def config(self, recipe: str, **settings: Any) -> TrainingConfig:
         """Adapt a training recipe to the cluster, workload and size of this study.
 
-        Args:
-            recipe: name of the recipe.
-            settings: further settings by dotted key, with ``__`` for each dot.
+        Further settings have dotted keys, with ``__`` for each dot.
 
         Raises:
             TrainingError: unknown recipe or setting.
@@ -187,13 +174,7 @@ class Study:
         return Variant(f"stream-{interval_s:g}s", self.config("stream", workload__interval=interval_s))
 
     def train(self, variants: Mapping[_K, Variant]) -> dict[_K, str]:
-        """Train missing policies, and return all policies as schedulers.
-
-        Args:
-            variants: displayed name -> policy to train.
-
-        Returns:
-            Displayed name -> scheduler, in the same order.
+        """Train missing policies, and return all policies as schedulers, by the same displayed names.
 
         Raises:
             TrainingError: a folder contains a policy of other settings.
@@ -205,12 +186,8 @@ class Study:
         return {key: f"{LEARNED}:{files[variant.name]}" for key, variant in variants.items()}
 
     def full_policy(self, variant: Variant, *, shipped_for: Conditions | None = None) -> str:
-        """Return the study's main policy as a scheduler.
-
-        Args:
-            variant: training of the policy, if there is no checkpoint.
-            shipped_for: evaluation setting whose best fitting shipped policy replaces the training; by default the
-                policy is trained.
+        """Return the study's main policy as a scheduler: the checkpoint, the shipped policy that fits ``shipped_for``
+        best, or a newly trained policy.
         """
         if self.checkpoint is not None:
             return f"{LEARNED}:{self.checkpoint}"
@@ -246,17 +223,10 @@ class Study:
         memory_demand: Literal["own", "uniform"] = "own",
         **cluster: Any,
     ) -> Conditions:
-        """Return an evaluation setting of this study's size.
+        """Return an evaluation setting of this study's size; numbers are those at full size.
 
-        Args:
-            num_experiments: number of experiments at full size.
-            num_jobs: number of jobs at full size; the budget scales only streams.
-            interval_s: mean time between Poisson arrivals, s; None for a batch.
-            memory_demand: see ``Conditions``.
-            cluster: further settings of ``ClusterConfig``.
-
-        Raises:
-            WorkloadError: the workload has arrival times.
+        The budget scales numbers of jobs only of streams. Jobs arrive in a batch, or ``interval_s`` apart on average.
+        Further settings are those of ``ClusterConfig``. A workload with arrival times raises ``WorkloadError``.
         """
         self._check_drawn()
         jobs = num_jobs if interval_s is None else self.scaled(num_jobs, least=20)
@@ -267,8 +237,7 @@ class Study:
     def replay(self, *, num_experiments: int, window_s: float, **cluster: Any) -> Conditions:
         """Return an evaluation setting that replays windows of a trace, one for each experiment.
 
-        Raises:
-            WorkloadError: the workload has no arrival times.
+        Raises ``WorkloadError`` if the workload has no arrival times.
         """
         if self.workload.sequence is None:
             raise WorkloadError(
@@ -293,16 +262,11 @@ class Study:
         num_training: int = 6,
         keep: bool = False,
     ) -> dict[str, Comparison]:
-        """Compare schedulers in each evaluation setting.
+        """Compare schedulers, by displayed name or a list of names, in each evaluation setting; return complete
+        comparisons.
 
-        Args:
-            conditions: name of the setting -> setting, and schedulers by displayed name.
-            alphas: candidate exponents of weighted fair sharing.
-            num_training: number of sequences on which schedulers are tuned in advance.
-            keep: whether to keep the episodes of the first seed.
-
-        Returns:
-            Name of the setting -> complete comparison.
+        ``alphas`` are candidate exponents of weighted fair sharing. Schedulers are tuned in advance on
+        ``num_training`` sequences. With ``keep``, the episodes of the first seed are kept.
         """
         comparisons = {
             name: Comparison(each, schedulers, alphas=alphas, num_training=num_training, keep=keep)
@@ -314,15 +278,11 @@ class Study:
     def look_at(
         self, comparison: Comparison, look: Callable[[EpisodeRecord], _T], what: str
     ) -> dict[str, list[_T]]:
-        """Re-run each scheduler of a complete comparison, and apply a function to each episode.
+        """Re-run each scheduler of a complete comparison, and return a function's values of the episodes, in order of
+        seeds.
 
-        Args:
-            comparison: complete comparison; schedulers tuned in hindsight run again in the setting of that sequence.
-            look: function of an episode, at module level (it is pickled).
-            what: activity for the progress callback.
-
-        Returns:
-            Scheduler -> values of the function, in the order of seeds.
+        Schedulers tuned in hindsight run again in the setting of that sequence. ``look`` is pickled: it is at module
+        level.
         """
         runs = comparison.runs
         specs = runs["setting"].where(runs["setting"] != "", runs["scheduler"].map(comparison.schedulers))
@@ -336,14 +296,10 @@ class Study:
         }
 
     def interval_for_load(self, load: float, workload: Workload | None = None) -> float:
-        """Find the mean time between Poisson arrivals, s, that gives a load; three significant digits.
+        """Find the mean time between Poisson arrivals, s, that gives a load between 0 and 1; three significant digits.
 
         The work of a job depends on its number of executors. Hence the load is measured under fair sharing: executor
         time spent on tasks over the time of all executors until the last arrival.
-
-        Args:
-            load: fraction between 0 and 1, exclusive.
-            workload: job profiles, drawn uniformly; by default the study's workload.
         """
         profiles = (workload or self.workload).profiles
         interval_ms = float(np.mean([profile.work_ms for profile in profiles])) / (load * self.executors)

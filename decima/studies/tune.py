@@ -24,7 +24,7 @@ from decima.evaluation.run import run_scheduler
 from decima.learning.cluster.settings import SettingsConditions
 from decima.registry import parameters
 from decima.show.style import BLUE, GREY, finish_axes, legend_beside, new_axes
-from decima.show.tables import interval_text, new_table
+from decima.show.tables import table_of
 from decima.studies.outcome import RULE, Outcome
 from decima.workers.pool import Workers, available_cpus, make_workers, map_in_order
 from workloads.errors import check_one_of
@@ -56,8 +56,6 @@ class Tuned(NamedTuple):
     """Constants of a rule found by a search, with results of default and tuned constants.
 
     Attributes:
-        rule: name of the rule.
-        constants: tuned constants by name.
         runs: one row per sequence and set of constants; columns ``seeds`` (``tuned on`` or ``other seeds``),
             ``condition`` (name of the setting), ``seed``, ``scheduler`` (name of the rule, alone or with constants),
             and the metric, such as ``mean_jct_s``.
@@ -106,15 +104,11 @@ def tune_rule(
         settings: name -> evaluation setting with the sequences to tune on.
         rule: one of ``RULES``.
         objective: metric to minimise, a name of ``decima compare --show``.
-        generations: number of generations.
         sequences: number of sequences of each setting in a generation.
         judged: number of other sequences of each setting for the evaluation, at least 2. The evaluation on the
             sequences tuned on uses at most as many.
         judged_seed: first seed of the other sequences; by default 1,000,000 above the first seed to tune on.
-        seed: random seed of the search.
         workers: see ``check_workers``; by default one process per CPU.
-        on_step: progress callback: activity, number of steps done, number of all steps.
-        on_compile: progress callback of the first compilation of code.
 
     Raises:
         CompareError: the package cma is not installed, unknown rule or metric, no job has the attributes that the
@@ -173,13 +167,7 @@ def tune_rule(
 
 
 def outcome(tuned: Tuned, settings: Mapping[str, Conditions], json_file: str = "FILE.json") -> Outcome:
-    """Return the outcome for a result of ``tune_rule``.
-
-    Args:
-        tuned: result of the search.
-        settings: evaluation settings of the search.
-        json_file: file with the JSON of the result, for the notes.
-    """
+    """Return the outcome for a result of ``tune_rule``; notes name the file with its JSON."""
     drawn = any(isinstance(each, SettingsConditions) for each in settings.values())
     drawn &= tuned.metric == SHOWN[MEAN]  # other metrics may be 0, which has no ratio
     changes = {
@@ -188,16 +176,14 @@ def outcome(tuned: Tuned, settings: Mapping[str, Conditions], json_file: str = "
         for which in (TUNED_ON, JUDGED_ON)
     }
     averages = {which: _average(tuned, which, drawn) for which in (TUNED_ON, JUDGED_ON)}
-    table = new_table(f"Constants of {tuned.rule}, tuned", "Setting", "Tuned on", "Other seeds")
-    rows = list(dict.fromkeys(row for row, _ in changes))
-    for row in rows:
-        cells = (interval_text(changes[row, which], "+.1%") for which in (TUNED_ON, JUDGED_ON))
-        table.add_row(row, *cells, end_section=row == rows[-1])
-    table.add_row("all", *(interval_text(averages[which], "+.1%") for which in (TUNED_ON, JUDGED_ON)))
+    rows, headings = list(dict.fromkeys(row for row, _ in changes)), ("Setting", "Tuned on", "Other seeds")
+    cells = [(row, *(changes[row, which] for which in averages)) for row in rows]
+    cells.append(("all", *averages.values()))
+    table = table_of(f"Constants of {tuned.rule}, tuned", headings, cells, "+.1%")
+    table.rows[-2].end_section = True
     defaults = parameters(tuned.rule)
-    constants = new_table("Constants", "Constant", "Default", "Tuned")
-    for name, value in tuned.constants.items():
-        constants.add_row(name, f"{defaults[name]:g}", f"{value:g}")
+    values = ((name, defaults[name], value) for name, value in tuned.constants.items())
+    constants = table_of("Constants", ("Constant", "Default", "Tuned"), values, "g")
     heading = _heading(tuned)
     kind = "mean of the ratio on each sequence" if drawn else heading
     return Outcome(

@@ -64,11 +64,7 @@ class Usage(NamedTuple):
 
 
 def usage(study: Study, comparison: Comparison) -> dict[str, Usage]:
-    """Re-run a complete comparison, and return the usage under each scheduler.
-
-    Raises:
-        CompareError: there are fewer jobs than groups.
-    """
+    """Re-run a complete comparison, and return the usage under each scheduler."""
     found = study.look_at(comparison, _usage, "looking at jobs by their work")
     return {name: Usage(*map(np.array, zip(*each, strict=True))) for name, each in found.items()}
 
@@ -83,11 +79,7 @@ def _usage(record: EpisodeRecord) -> tuple[NDArray[np.float64], NDArray[np.float
 
 
 def fig12(study: Study, interval_s: float = 4.0, window_s: float = 6480.0) -> Outcome:
-    """Compare Decima with Graphene* by total work of jobs, on a trace or on TPC-H jobs.
-
-    Raises:
-        CompareError: an experiment has fewer than 5 jobs.
-    """
+    """Compare Decima with Graphene* by total work of jobs, on a trace or on TPC-H jobs."""
     trace = study.workload.sequence is not None
     conditions = experiments(study, trace=trace, interval_s=interval_s, window_s=window_s)
     schedulers = {**PURE, GRAPHENE_STAR: GRAPHENE_STAR, FULL: learned(study, conditions)}
@@ -235,14 +227,9 @@ def fig19(study: Study, interval_s: float = 4.0, window_s: float = 6480.0) -> Ou
 
 
 def over_time(steps: pd.Series[Any], edges_ms: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Average a step function over time windows; it is 0 before its first step.
+    """Average a step function over time windows: values by start time, ms; it is 0 before its first step.
 
-    Args:
-        steps: values by start time, ms; each value holds until the next start time.
-        edges_ms: edges of time windows, float64, ascending, ms.
-
-    Returns:
-        Mean in each window, float64 [len(edges_ms) - 1].
+    Returns float64 [len(edges_ms) - 1]; the edges of windows ascend.
     """
     index = steps.index.to_numpy()
     times = np.unique(np.concatenate([index, edges_ms]))

@@ -27,10 +27,7 @@ TRAINING_SEEDS = 1_000_000
 def as_simulated(cluster: ClusterConfig, name: str, spec: str) -> tuple[ClusterConfig, str]:
     """Return the simulated cluster and scheduler that reproduce a scheduler on Spark.
 
-    Args:
-        cluster: cluster with the moving delay of executors between jobs of one application, or between applications.
-        name: displayed name of the scheduler.
-        spec: the scheduler.
+    The moving delay of ``cluster`` is between jobs of one application, or between applications.
     """
     if name not in SPARKS_OWN or cluster.moving_delay_ms > 0:
         return cluster, spec
@@ -40,12 +37,7 @@ def as_simulated(cluster: ClusterConfig, name: str, spec: str) -> tuple[ClusterC
 def tuned(
     schedulers: Mapping[str, str], cluster: ClusterConfig, training: Iterable[JobSequence]
 ) -> tuple[dict[str, str], str]:
-    """Tune weighted fair sharing on training sequences.
-
-    Args:
-        schedulers: displayed name -> scheduler.
-        cluster: the cluster.
-        training: the sequences; not read if no scheduler is tuned.
+    """Tune weighted fair sharing on training sequences, which are not read if no scheduler is tuned.
 
     Returns:
         The schedulers with the best alpha, and that setting; empty if no scheduler is tuned.

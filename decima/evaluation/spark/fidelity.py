@@ -133,16 +133,10 @@ def measure_fidelity(
     num_seeds: int = 10,
     on_step: Callable[[int, int], None] = lambda done, total: None,
 ) -> Fidelity:
-    """Predict all runs that have a counterpart, and all mixtures.
+    """Predict all runs that have a counterpart, and all mixtures; a prediction averages ``num_seeds`` simulations.
 
-    Args:
-        recordings: at least two runs of a query with ``executors`` executors, or a mixture.
-        executors: number of executors of a query alone.
-        num_seeds: number of simulations that a prediction averages, at least 1.
-        on_step: progress callback, called with the number of finished steps and of all.
-
-    Raises:
-        WorkloadError: nothing can be predicted, or a mixture was recorded once and one of its queries never alone.
+    Raises ``WorkloadError`` if nothing can be predicted, or if a mixture was recorded once and one of its queries never
+    alone on ``executors``.
     """
     by_query = recordings.by_query()
     pairs = [

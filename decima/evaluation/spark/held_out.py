@@ -59,10 +59,8 @@ def predict_held_out(
 ) -> HeldOut:
     """Predict each run that was alone on its executors, from a workload of the query's other runs.
 
-    Args:
-        imported: event logs; their model supplies task durations for numbers of executors without other runs.
-        num_seeds: number of simulations that a prediction averages.
-        on_step: progress callback, called with the number of finished runs and of all.
+    The model of the logs supplies task durations for numbers of executors without other runs. A prediction averages
+    ``num_seeds`` simulations.
     """
     alone = {id(run) for app in imported.applications for run in _alone(app.queries)}
     pairs = [

@@ -31,8 +31,6 @@ class LoggedJobs:
     """Jobs of applications that shared a cluster, in order of the submission of their first Spark job.
 
     Attributes:
-        applications: the applications.
-        cluster: the cluster on which they ran.
         runs: measurements of each job.
         names: query of each job.
         profiles: profile of each job, with the durations of its own run. Schedulers see means over all runs of the
@@ -78,16 +76,7 @@ class LoggedJobs:
 def logged_jobs(
     imported: SparkImport, executors: int | None = None, moving_delay_ms: float | None = None
 ) -> list[LoggedJobs]:
-    """Group the jobs of event logs by cluster.
-
-    Args:
-        imported: the logs.
-        executors: number of task slots of each cluster; by default the largest number at any time.
-        moving_delay_ms: see ``cluster_of_logs``.
-
-    Raises:
-        CompareError: the logs of a cluster have no executor.
-    """
+    """Group the jobs of event logs by cluster; for further arguments and errors see ``cluster_of_logs``."""
     name_of = {id(run): name for name, group in imported.queries.items() for run in group.runs}
     means = dict(zip(imported.queries, imported.workload.profiles, strict=True))
     jobs = []
@@ -145,13 +134,10 @@ def cluster_of_logs(
     executors: int | None = None,
     moving_delay_ms: float | None = None,
 ) -> ClusterConfig:
-    """Return the cluster of applications.
+    """Return the cluster of applications that shared one.
 
-    Args:
-        applications: applications that shared a cluster.
-        executors: number of task slots; by default the largest number at any time.
-        moving_delay_ms: moving delay, ms. By default 0 if one application ran all jobs, else the median start-up
-            time of executors.
+    By default it has the largest number of task slots at any time. The default moving delay is 0 if one application ran
+    all jobs, else the median start-up time of executors.
 
     Raises:
         CompareError: the logs have no executor.

@@ -41,11 +41,8 @@ class Effects:
 
 
 class Source(NamedTuple):
-    """Runs of one query that a prediction uses.
-
-    Args:
-        same: at least one run with the number of executors to predict.
-        others: runs with other numbers of executors, for durations that do not depend on the number.
+    """Runs of one query that a prediction uses: at least one with the number of executors to predict, and others, for
+    durations that do not depend on the number.
     """
 
     same: Sequence[Run]
@@ -77,13 +74,8 @@ def replay_mixture(mixture: Mixture) -> NDArray[np.float64]:
 
 
 def predict_run(source: Source, executors: int, effects: Effects, num_seeds: int) -> float:
-    """Predict the time of a query whose executors are all present at its start, ms.
-
-    Args:
-        source: other runs of the query.
-        executors: number of executors, at least 1.
-        effects: modelled effects; no executor moves here.
-        num_seeds: number of simulations that the prediction averages.
+    """Predict the time of a query whose executors are all present at its start, ms; the mean of ``num_seeds``
+    simulations.
     """
     setting = _Setting(executors, executors, warmup_ms=_warmup_ms(source.same))
     profile = _profile(source, effects)
@@ -93,20 +85,12 @@ def predict_run(source: Source, executors: int, effects: Effects, num_seeds: int
 def predict_mixture(
     mixture: Mixture, sources: Sequence[Source], effects: Effects, num_seeds: int, *, alone: bool
 ) -> NDArray[np.float64]:
-    """Predict the JCTs of a mixture's applications from other runs of their queries.
+    """Predict the JCTs of a mixture's applications from other runs of their queries, float64 [num_applications], ms.
 
     An application arrives when it has registered with the master, and its executors take the moving delay; meanwhile
-    its driver prepares the first job. Both delays are those of the other runs.
-
-    Args:
-        mixture: the mixture, of which only submission times are used.
-        sources: other runs of each application's query.
-        effects: modelled effects.
-        num_seeds: number of simulations that the prediction averages.
-        alone: whether the other runs were alone on the cluster and started with executors, or were parts of mixtures.
-
-    Returns:
-        float64 [num_applications], ms.
+    its driver prepares the first job. Both delays are those of the other runs. Of the mixture, only submission times
+    are used. ``alone``: the other runs were alone on the cluster and started with executors, or were parts of
+    mixtures.
     """
     used = list(dict.fromkeys(run for source in sources for run in source.same))
     moving_ms = float(np.mean(_known(run.startup_ms for run in used) or 0.0)) if effects.moving else 0.0

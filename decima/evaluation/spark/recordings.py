@@ -35,10 +35,7 @@ class Run:
     """An application that ran one query.
 
     Args:
-        name: name of the application.
-        key: its query.
         executors: largest number of executors that it held.
-        query: its measurements.
         startup_ms: time from the request of the first executor to the registration of the last, ms; NaN if unknown.
         opened_ms: time at which the driver began to register with the cluster, ms since the epoch; NaN if unknown.
         requested_ms: time at which the first executor was granted, ms since the epoch; NaN if unknown.
@@ -67,13 +64,11 @@ class Run:
 
 @dataclass(frozen=True, eq=False)
 class Mixture:
-    """Applications that shared the cluster.
+    """Applications that shared the cluster, in order of submission.
 
     Args:
-        name: name of the mixture.
         slots: number of executors of the cluster.
         executors_max: maximum number of executors that an application could hold.
-        runs: the applications, in order of submission.
         submit_ms: time of each submission, float64 [num_applications], ms since the first.
         done_ms: time of each result, float64 [num_applications], ms since the first submission.
     """

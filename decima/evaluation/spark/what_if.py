@@ -66,7 +66,6 @@ class WhatIf:
     """Results of the simulations.
 
     Attributes:
-        logged: jobs of each cluster.
         jobs: one row per job, by cluster and in order of arrival; columns ``query`` (str), ``cluster`` (int64, index
             in ``logged``), ``arrival_ms`` (float64, since the first job of all) and ``measured_ms`` (float64, from
             start to end in the log; NaN if it did not end).
@@ -196,16 +195,10 @@ def simulate_what_if(
     seed: int = 0,
     on_step: Callable[[int, int], None] = lambda done, total: None,
 ) -> WhatIf:
-    """Run the jobs of event logs again under each scheduler.
+    """Run the jobs of event logs again under each scheduler, at least one of which is Spark's own.
 
-    Args:
-        imported: the logs.
-        held_out: cross-validated predictions of their runs.
-        logged: their jobs, see ``logged_jobs``; at least one.
-        schedulers: displayed name -> scheduler; at least one of Spark's own.
-        num_draws: number of simulations of each scheduler, at least 1.
-        seed: seed of the first simulation.
-        on_step: progress callback, called with the number of finished simulations and of all.
+    ``held_out`` are cross-validated predictions of the logs' runs. ``seed`` is of the first of ``num_draws``
+    simulations of each scheduler.
 
     Raises:
         CompareError: there are no jobs, a scheduler fails, or none is Spark's own.

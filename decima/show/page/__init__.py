@@ -49,16 +49,11 @@ FRAME = (-0.1, 1.1)
 def comparison_page(
     comparison: Comparison, tables: Sequence[Table], notes: Sequence[str], made: str = ""
 ) -> str:
-    """Return the page as HTML.
+    """Return the page as HTML, for a comparison with at least one finished experiment, run with episodes kept.
 
     The page is self-contained and loads no other file. Data are JSON text, never markup or code. The content security
-    policy allows only the two scripts of the page. One decision of the first learned policy is explained.
-
-    Args:
-        comparison: comparison with at least one finished experiment, run with episodes kept.
-        tables: tables at the top, at least one. The title of the first table is the title of the page.
-        notes: notes below the tables, one sentence each.
-        made: command line that made the page.
+    policy allows only the two scripts of the page. One decision of the first learned policy is explained. The title of
+    the first table is the title of the page.
     """
     policies = filter(None, map(policy_named, comparison.schedulers.values()))
     explained = [

@@ -32,7 +32,7 @@ from decima.show.style import (
     new_figure,
     styles,
 )
-from decima.show.tables import new_table
+from decima.show.tables import table_of
 from decima.studies.grid.study import GridStudy, Measured, better, compared
 from decima.studies.outcome import Claim, Outcome
 from simulator.grid.grid import Grid
@@ -252,11 +252,7 @@ def fig7(study: GridStudy) -> Outcome:
 
 
 def by_length(results: Mapping[str, Evaluation], watched: Mapping[str, Withholding]) -> pd.DataFrame:
-    """Summarise jobs by duration.
-
-    Args:
-        results: scheduler -> evaluation.
-        watched: scheduler -> record of withheld jobs.
+    """Summarise jobs by duration, from evaluations and records of withheld jobs by scheduler.
 
     Returns:
         One row per duration, steps; columns ``jobs`` (number of jobs) and, for each scheduler, ``NAME slowdown`` (mean)
@@ -309,17 +305,10 @@ def _claims(lengths: pd.DataFrame, share: float) -> list[Claim]:
 
 
 def _table(lengths: pd.DataFrame) -> Table:
-    headings = (f"Withheld by {LEARNED}", f"Slowdown {LEARNED}", f"Slowdown {TUNED}")
-    table = new_table("By length of job", "Steps", "Jobs", *headings)
-    for length, row in lengths.iterrows():
-        table.add_row(
-            str(length),
-            f"{row['jobs']:.0f}",
-            f"{row[f'{LEARNED} withheld']:.0f}",
-            f"{row[f'{LEARNED} slowdown']:.2f}",
-            f"{row[f'{TUNED} slowdown']:.2f}",
-        )
-    return table
+    columns = ["jobs", f"{LEARNED} withheld", f"{LEARNED} slowdown", f"{TUNED} slowdown"]
+    headings = ("Steps", "Jobs", f"Withheld by {LEARNED}", f"Slowdown {LEARNED}", f"Slowdown {TUNED}")
+    rows = ((length, *row) for length, row in lengths[columns].iterrows())
+    return table_of("By length of job", headings, rows, (".0f", ".0f", ".2f", ".2f"))
 
 
 def plot_lengths(lengths: pd.DataFrame) -> Figure:

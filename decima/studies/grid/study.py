@@ -44,17 +44,13 @@ FEWER_SETS = 0.1
 
 @dataclass(frozen=True, eq=False)
 class GridStudy:
-    """Size, trained networks and workers of a study on the grid.
+    """Size, trained networks and workers of a study on the grid; see ``Study``.
 
     Attributes:
         budget: factor on iterations. Below 0.1, the factor on numbers of training and validation sets is ten times
             the budget.
         seed: seed of job sets and training.
         sets: number of unseen job sets in a comparison.
-        policies: folder of trained networks.
-        workers: workers of training, see ``check_workers``.
-        command: command line, which training folders record.
-        tell: progress callback: activity, number of steps done, number of all steps.
     """
 
     budget: float = 1.0
@@ -72,15 +68,9 @@ class GridStudy:
         return cls(**size | others | {"workers": size["workers"] or 1})
 
     def config(self, recipe: str, *, share: float = 1.0, **settings: Any) -> DeepRMConfig:
-        """Adapt a training recipe to the size of this study.
+        """Adapt a training recipe to the size of this study; ``share`` is a further factor on iterations.
 
-        Args:
-            recipe: name of the recipe.
-            share: further factor on iterations.
-            settings: further settings by dotted key, with ``__`` for each dot.
-
-        Raises:
-            TrainingError: unknown setting.
+        Further settings have dotted keys, with ``__`` for each dot; unknown settings raise ``TrainingError``.
         """
         full = read_settings(DeepRMConfig, RECIPES, recipe)
         fewer = min(1.0, self.budget / FEWER_SETS)
@@ -103,13 +93,7 @@ class GridStudy:
     def conditions(
         self, config: DeepRMConfig, networks: Mapping[str, Path], heuristics: Sequence[str] = HEURISTIC_NAMES
     ) -> GridConditions:
-        """Return the evaluation setting with grid and jobs of a training configuration.
-
-        Args:
-            config: training configuration.
-            networks: displayed name -> policy file.
-            heuristics: names of heuristics.
-        """
+        """Return the evaluation setting with grid and jobs of a training configuration."""
         grid = config.grid.build()
         draw = partial(config.jobs.draw, grid)
         return GridConditions(grid, draw, heuristics, networks, self.sets, self.seed)
@@ -128,8 +112,6 @@ class Measured:
     """Evaluations of schedulers, and the layout of their table.
 
     Attributes:
-        title: title of the table.
-        results: evaluations.
         measures: measures of the table, keys of ``MEASURES``.
         corner: heading of the column of conditions; empty for a single condition.
         paper: (condition, scheduler, measure) -> result of the paper.
@@ -179,9 +161,8 @@ class Measured:
         }
 
     def tidy(self) -> pd.DataFrame:
-        """Return tidy results, one row per condition, scheduler and job set that is not empty.
-
-        Columns are ``part`` (the title), ``condition``, ``scheduler``, ``set``, and the mean of each of ``MEASURES``.
+        """Return one row per condition, scheduler and job set that is not empty: ``part`` (the title), ``condition``,
+        ``scheduler``, ``set``, and the mean of each of ``MEASURES``.
         """
         tables = []
         for condition, row in self.results.items():
@@ -202,17 +183,9 @@ def compared(
     tables: Sequence[Table] = (),
     extra: Mapping[str, Any] | None = None,
 ) -> Outcome:
-    """Return the outcome of a study that compared schedulers on a grid.
+    """Return the outcome of a study that compared schedulers on a grid, with one table for each of ``parts``.
 
-    Args:
-        name: name of the study.
-        parts: evaluations, with one table each.
-        claims: claims of the paper and their checks.
-        notes: notes of the study; notes on the tables and on training are added.
-        networks: displayed name or training condition of a network -> policy file.
-        pictures: file name -> function that draws the picture.
-        tables: further tables.
-        extra: further entries of the JSON.
+    Notes on the tables and on the training of ``networks``, policy files by name, are added; see ``Outcome``.
     """
     about = {each: read_about(path) for each, path in networks.items()}
     count = len(next(iter(next(iter(parts[0].results.values())).values())).record.jobs)
@@ -249,15 +222,8 @@ def better(
     *,
     or_equal: bool = False,
 ) -> Claim:
-    """Check the claim that a scheduler has a lower mean than other schedulers in all conditions.
-
-    Args:
-        paper: claim in the words of the paper.
-        results: evaluations.
-        one: scheduler of the claim.
-        others: schedulers to compare with.
-        measure: key of ``MEASURES``.
-        or_equal: whether the claim also holds if the interval of the difference includes 0.
+    """Check the claim that a scheduler has a lower mean of a measure than others in all conditions; with ``or_equal``
+    it also holds if the interval of the difference includes 0.
     """
     told, failed = [], []
     for condition, row in results.items():

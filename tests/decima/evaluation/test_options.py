@@ -154,52 +154,22 @@ def test_the_moving_delay_is_what_the_workload_measured_or_two_seconds() -> None
 
 
 def test_the_options_are_those_of_the_command() -> None:
-    of_command = {parameter.name for parameter in cli.commands["compare"].params}
-    shown = {
-        "by",
-        "objective",
-        "csv_file",
-        "report_file",
-        "trace_file",
-        "animation_file",
-        "json_file",
-        "out",
-        "profiles",
+    of_command = {parameter.name: parameter.default for parameter in cli.commands["compare"].params}
+    not_settings = {
+        *("scheduler_names", "by", "objective", "profiles", "out"),
+        *("csv_file", "report_file", "trace_file", "animation_file", "json_file"),
+        *("executor_lifetime", "executor_return", "capacity", "lost_output", "task_failures"),
+        *("stragglers", "speculation", *KNOWLEDGE),
     }
-    faults = {
-        "executor_lifetime",
-        "executor_return",
-        "capacity",
-        "lost_output",
-        "task_failures",
-        "stragglers",
-        "speculation",
-    }
-    grouped = {"scheduler_names", *KNOWLEDGE, *faults}
-    annotated = set(compare.__annotations__) - {"return"}
-    assert annotated == of_command - shown - grouped | {"schedulers", "knowledge", "faults"}
-    assert compare.__kwdefaults__ == {
-        parameter.name: parameter.default
-        for parameter in cli.commands["compare"].params
-        if parameter.name in compare.__kwdefaults__
-    } | {
-        **dict.fromkeys(("floor", "ceiling", "no_later_than")),
-        "workers": 1,
-        "workload": "tpch",
-        "checkpoint": None,
-        "classes": None,
-        "moving_delay": None,
-        "window": None,
-        "drift": None,
-        "deadlines": None,
-        "tenants": None,
-        "weights": None,
-        "show": None,
-        "knowledge": None,
-        "faults": None,
-        "carbon": None,
-        "carbon_start": None,
-    }
+    given = make_conditions.__kwdefaults__ | compare.__kwdefaults__
+    assert given.keys() == of_command.keys() - not_settings | {"knowledge", "faults"}
+    expected = {name: value for name, value in of_command.items() if name in given}
+    for unset in (
+        *("floor", "ceiling", "no_later_than", "checkpoint", "classes", "moving_delay", "window", "drift"),
+        *("deadlines", "tenants", "weights", "show", "knowledge", "faults", "carbon", "carbon_start"),
+    ):
+        expected[unset] = None
+    assert given == expected | {"workers": 1, "workload": "tpch"}
 
 
 def test_jobs_may_be_given_themselves() -> None:

@@ -20,10 +20,10 @@ from decima.studies.packing import (
     measure,
     of_jobs,
     of_projects,
+    planners_table,
     plot_packing,
     shorter_by,
     summary,
-    table_of,
 )
 from simulator.cluster.config import ClusterConfig, ExecutorClass
 from tests.decima.cli.commands import assert_one_line_error
@@ -92,7 +92,7 @@ def test_processes_and_seeds(folder: Path) -> None:
 
 
 def test_the_table(folder: Path) -> None:
-    table = table_of(plans_of(folder), BEST)
+    table = planners_table(plans_of(folder), BEST)
     title, *lines = printed(table)
     assert title.strip() == "Percent above the best known makespan, 2 DAGs"
     [tetris] = [line.split() for line in lines if "tetris" in line]
@@ -121,18 +121,6 @@ def test_jobs_are_planned_alone_on_a_cluster() -> None:
     assert makespan["0 job", "graphene"] == 4000
     assert makespan["1 job", "graphene"] == 1000
     assert plans["instance"].nunique() == 2
-
-
-def test_the_command_plans_the_jobs_of_a_workload(tmp_path: Path) -> None:
-    results = tmp_path / "results.json"
-    options = ["--workload", "tpch", "--sample", "4", "--memory-demand", "uniform", "--processes", "1"]
-    shown = CliRunner().invoke(
-        cli, ["reproduce", "packing", *options, "--json", str(results), "--out", str(tmp_path / "out")]
-    )
-    assert shown.exit_code == 0, shown.output
-    content = json.loads(results.read_text())
-    assert (content["reference"], content["instances"]) == (BOUND, 4)
-    assert content["planners"]["graphene"]["mean_deviation"] >= 0
 
 
 def test_the_picture(tmp_path: Path) -> None:
@@ -178,7 +166,8 @@ def test_the_command(folder: Path, tmp_path: Path) -> None:
             "--instances {folder} --memory-demand uniform",
             "--memory-demand has no effect: it needs a workload",
         ),
-        ("--workload tpch --best {folder}/few.csv", "--best has no effect"),
+        ("--workload tpch --best {folder}/few.csv", "--best has no effect: jobs are compared"),
+        ("--instances {folder} --sample 3", "--sample has no effect: it needs a workload"),
         ("--workload tpch --memory-demand uniform --classes 4x0.5", "no executor class can run stage"),
         ("--instances {folder}/nowhere", "does not exist"),
         ("--instances {folder} --best {folder}/nowhere.csv", "does not exist"),
