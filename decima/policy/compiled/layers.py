@@ -1,6 +1,6 @@
 """Compiled: linear layers on rows of inputs, most of the arithmetic of a decision; weights of the network.
 
-Sums of four rows times sixteen outputs stay in registers while the inputs are read. Numba alone loads and stores the
+Sums of some rows times sixteen outputs stay in registers while the inputs are read. Numba alone loads and stores the
 sums at every input, which is two to three times slower; so the innermost loop is written as LLVM code.
 """
 
@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from llvmlite import ir
+from llvmlite.binding import get_host_cpu_features
 from numba.core import cgutils, config, types
 from numba.extending import intrinsic
 from numpy.typing import NDArray
@@ -19,8 +20,9 @@ from simulator.compiled import ANY_ORDER, inner
 
 __all__ = ["PARTS", "SLOPE", "Network", "add_rows", "apply_layer", "apply_part", "put_rows", "take_rows"]
 
-#: Number of rows of a block.
-ROWS = 4
+#: Numbers of rows of a block. A block of eight rows hides the time that an addition takes, but its sums need more
+#: registers than processors without AVX-512 have.
+MANY, FEW = 8 if get_host_cpu_features().get("avx512f") else 4, 4
 #: LLVM flag that allows fused multiply-add.
 CONTRACT = ("contract",)
 
@@ -91,8 +93,8 @@ class _Array:
         return builder.bitcast(found, kind.as_pointer())
 
 
-_four_by_16, _one_by_16 = _block(ROWS, 16), _block(1, 16)
-_four_by_8, _one_by_8 = _block(ROWS, 8), _block(1, 8)
+_many_by_16, _few_by_16, _one_by_16 = (_block(rows, 16) for rows in (MANY, FEW, 1))
+_many_by_8, _few_by_8, _one_by_8 = (_block(rows, 8) for rows in (MANY, FEW, 1))
 
 
 @inner(fastmath=set(CONTRACT))
@@ -102,7 +104,8 @@ def apply_layer(x, num_rows, out, weights, slope):
     Args:
         x: float32 [at least num_rows, at least inputs], inputs.
         num_rows: number of rows to compute.
-        out: float32 [at least num_rows, at least outputs], C order; its first rows and columns are overwritten.
+        out: float32 [at least num_rows, at least outputs], C order; its first rows and columns are overwritten. It
+            must not share memory with ``x``.
         weights: float32 [inputs + 1, outputs], C order; the last row is the bias.
         slope: float32, slope of the activation (leaky ReLU) below 0; 1 is no activation.
 
@@ -114,17 +117,25 @@ def apply_layer(x, num_rows, out, weights, slope):
         raise ValueError("a layer has fewer inputs or rows than its weights need")
     if out.shape[0] < num_rows or out.shape[1] < num_out:
         raise ValueError("a layer has too small an output array")
-    blocks, wide, narrow = num_rows - num_rows % ROWS, num_out - num_out % 16, num_out - num_out % 8
-    for column in range(0, wide, 16):
-        for row in range(0, blocks, ROWS):
-            _four_by_16(x, row, weights, column, out, slope)
-        for row in range(blocks, num_rows):
-            _one_by_16(x, row, weights, column, out, slope)
-    for column in range(wide, narrow, 8):
-        for row in range(0, blocks, ROWS):
-            _four_by_8(x, row, weights, column, out, slope)
-        for row in range(blocks, num_rows):
-            _one_by_8(x, row, weights, column, out, slope)
+    wide, narrow = num_out - num_out % 16, num_out - num_out % 8
+    size = MANY if num_rows >= MANY else FEW if num_rows >= FEW else 1
+    for begin in range(0, num_rows, size):
+        row = min(begin, num_rows - size)  # the last block may compute rows of the block before again
+        if size == MANY:
+            for column in range(0, wide, 16):
+                _many_by_16(x, row, weights, column, out, slope)
+            for column in range(wide, narrow, 8):
+                _many_by_8(x, row, weights, column, out, slope)
+        elif size == FEW:
+            for column in range(0, wide, 16):
+                _few_by_16(x, row, weights, column, out, slope)
+            for column in range(wide, narrow, 8):
+                _few_by_8(x, row, weights, column, out, slope)
+        else:
+            for column in range(0, wide, 16):
+                _one_by_16(x, row, weights, column, out, slope)
+            for column in range(wide, narrow, 8):
+                _one_by_8(x, row, weights, column, out, slope)
     for row in range(num_rows):
         for column in range(narrow, num_out):
             total = weights[num_in, column]
