@@ -94,9 +94,7 @@ class SeededVectorEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
     metadata = {"autoreset_mode": AutoresetMode.NEXT_STEP}  # noqa: RUF012
 
     def __init__(self, num_envs: int, copy: bool) -> None:
-        if check_whole(num_envs, "num_envs", ConfigError) < 1:
-            raise ConfigError(f"expected at least one environment, got {num_envs}")
-        self.num_envs, self._copy = num_envs, copy
+        self.num_envs, self._copy = check_whole(num_envs, "num_envs", ConfigError, 1), copy
 
     def _seeds(
         self, seed: int | Sequence[int | None] | None, options: dict[str, Any] | None

@@ -35,8 +35,7 @@ class ArrivalPattern:
     night: float = 0.0
 
     def __post_init__(self) -> None:
-        if check_whole(self.burst, "burst", WorkloadError) < 1:
-            raise WorkloadError(f"burst must be at least 1, got {self.burst}")
+        check_whole(self.burst, "burst", WorkloadError, 1)
         if check_number(self.drift, "drift", WorkloadError) <= 0:
             raise WorkloadError(f"drift must be positive, got {self.drift:g}")
         if not 0 <= check_number(self.night, "night", WorkloadError) < 1:

@@ -380,10 +380,7 @@ def _sampled(
     profiles = check_all(profiles, JobProfile, "profiles", WorkloadError)
     if not profiles:
         raise WorkloadError("there are no job profiles to draw from")
-    if check_whole(num_jobs, "num_jobs", WorkloadError) < 1:
-        raise WorkloadError(f"a job sequence needs at least one job, got {num_jobs}")
-    if num_jobs > MOST_JOBS:
-        raise WorkloadError(f"a job sequence has at most {MOST_JOBS:,} jobs, got {num_jobs:,}")
+    check_whole(num_jobs, "num_jobs", WorkloadError, 1, MOST_JOBS)
     random = random_stream(seed, RandomStream.ARRIVALS)
     chosen = random.integers(len(profiles), size=num_jobs)
     intervals = random.exponential(mean_interval_ms, size=num_jobs)

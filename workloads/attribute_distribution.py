@@ -52,9 +52,7 @@ class AttributeDistribution:
                     f"the slack of deadlines must be above 0, finite and ascending, got {low:g} to {high:g}"
                 )
             object.__setattr__(self, "slack", (low, high))
-        tenants = check_whole(self.tenants, "the number of tenants", WorkloadError, 0)
-        if tenants > MOST_TENANTS:
-            raise WorkloadError(f"at most {MOST_TENANTS} tenants, got {tenants}")
+        tenants = check_whole(self.tenants, "the number of tenants", WorkloadError, 0, MOST_TENANTS)
         object.__setattr__(self, "tenants", tenants)
         weights = tuple(JobAttributes(weight=weight).weight for weight in self.weights)
         object.__setattr__(self, "weights", weights)

@@ -46,18 +46,22 @@ _LONGEST_NAME = 60
 _NOT_PLAIN = re.compile(r"[_\s]")
 
 
-def check_whole(value: Any, field: str, error: type[DecimaError], least: int | None = None) -> int:
+def check_whole(
+    value: Any, field: str, error: type[DecimaError], least: float = -math.inf, most: float = math.inf
+) -> int:
     """Return an integer as ``int``; raise ``error`` on any other value.
 
     Args:
         field: name of the argument in the error message.
         error: exception class.
         least: minimum value.
+        most: maximum value.
     """
-    if type(value) is int and (least is None or value >= least):
+    if type(value) is int and least <= value <= most:
         return value
-    if isinstance(value, bool) or not isinstance(value, Integral) or (least is not None and value < least):
-        bound = "" if least is None else f" of at least {least}"
+    if isinstance(value, bool) or not isinstance(value, Integral) or not least <= int(value) <= most:
+        bound = f" of at least {least}" if least > -math.inf else ""
+        bound = f" of {least} to {most:,}" if most < math.inf else bound
         raise error(f"{field} must be a whole number{bound}, got {_described(value)}")
     return int(value)
 

@@ -212,14 +212,10 @@ class StageProfile:
     memory: float = 0.0
 
     def __post_init__(self) -> None:
-        num_tasks = check_whole(self.num_tasks, "the number of tasks", WorkloadError)
+        num_tasks = check_whole(self.num_tasks, "the number of tasks", WorkloadError, 1, MOST_TASKS)
         object.__setattr__(self, "num_tasks", num_tasks)
         check_instance(self.durations, TaskDurations, "durations", WorkloadError)
         check_instance(self.name, str, "name", WorkloadError)
-        if self.num_tasks < 1:
-            raise WorkloadError(f"a stage needs at least one task, got {self.num_tasks}")
-        if self.num_tasks > MOST_TASKS:
-            raise WorkloadError(f"a stage has at most {MOST_TASKS:,} tasks, got {self.num_tasks:,}")
         for name in ("cpu", "memory"):
             demand = check_number(getattr(self, name), f"the {name} demand", WorkloadError)
             if not math.isfinite(demand) or demand < 0:

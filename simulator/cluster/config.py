@@ -53,9 +53,8 @@ class ExecutorClass:
     memory: float = 1.0
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "count", check_whole(self.count, "the number of executors", ConfigError, 1))
-        if self.count > MOST_EXECUTORS:
-            raise ConfigError(f"a cluster has at most {MOST_EXECUTORS:,} executors, got {self.count:,}")
+        count = check_whole(self.count, "the number of executors", ConfigError, 1, MOST_EXECUTORS)
+        object.__setattr__(self, "count", count)
         for name in ("cpu", "memory"):
             size = check_number(getattr(self, name), f"an executor's {name}", ConfigError)
             object.__setattr__(self, name, size)

@@ -133,12 +133,10 @@ class PaddedView(View):
         attributes: bool = False,
     ) -> None:
         check_instance(config, ClusterConfig, "config", ConfigError)
-        self.jobs = check_whole(max_jobs, "max_jobs", ConfigError)
-        self.stages = check_whole(max_stages, "max_stages", ConfigError)
-        self.edges = 2 * max_stages if max_edges is None else check_whole(max_edges, "max_edges", ConfigError)
-        if min(self.jobs, self.stages, self.edges) < 1:
-            room = f"max_jobs={self.jobs}, max_stages={self.stages}, max_edges={self.edges}"
-            raise ConfigError(f"expected room for at least one job, stage and edge, got {room}")
+        self.jobs = check_whole(max_jobs, "max_jobs", ConfigError, 1)
+        self.stages = check_whole(max_stages, "max_stages", ConfigError, 1)
+        max_edges = 2 * self.stages if max_edges is None else max_edges
+        self.edges = check_whole(max_edges, "max_edges", ConfigError, 1)
         self.attributes = attributes
         super().__init__(config, max_stages, config.num_executors)
         self.observation_space = self._space()
@@ -294,10 +292,10 @@ class FlatView(View):
         idle: bool = True,
         attributes: bool = False,
     ) -> None:
-        if min(stages, limits) < 1:
-            raise ConfigError(f"expected at least one stage and limit, got {stages=} and {limits=}")
+        self.stages = check_whole(stages, "stages", ConfigError, 1)
+        self.limits = check_whole(limits, "limits", ConfigError, 1)
         super().__init__(config, stages, limits)
-        self.stages, self.limits, self.idle, self.attributes = stages, limits, idle, attributes
+        self.idle, self.attributes = idle, attributes
         self.each = self.EACH + 2 * attributes
         shape = (self.GENERAL + self.each * stages,)
         self.observation_space = spaces.Box(0.0, self.MOST, shape, np.float32)

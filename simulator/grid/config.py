@@ -6,9 +6,7 @@ import math
 from dataclasses import dataclass, fields
 from typing import Literal, get_args
 
-import numpy as np
-
-from workloads.errors import ConfigError, check_all, check_instance, check_number
+from workloads.errors import ConfigError, check_all, check_instance, check_number, check_one_of, check_whole
 
 __all__ = ["DEEPRM", "PAPER", "GridConfig", "GridSemantics", "Objective", "Picture"]
 
@@ -93,20 +91,16 @@ class GridConfig:
 
     def __post_init__(self) -> None:
         for name in _SIZES:
-            size, least = getattr(self, name), 0 if name == "backlog" else 1
-            if isinstance(size, bool) or not isinstance(size, int | np.integer) or not least <= size <= _MOST:
-                raise ConfigError(f"{name} must be a whole number of {least} to {_MOST}, got {size!r}")
-            object.__setattr__(self, name, int(size))
-        most = self.max_steps
-        if most is not None and (type(most) is bool or not isinstance(most, int | np.integer) or most < 1):
-            raise ConfigError(f"max_steps must be a whole number of at least 1 or None, got {most!r}")
+            size = check_whole(getattr(self, name), name, ConfigError, int(name != "backlog"), _MOST)
+            object.__setattr__(self, name, size)
+        if self.max_steps is not None:
+            check_whole(self.max_steps, "max_steps", ConfigError, 1)
         if self.slot_width > self.units:
             raise ConfigError(
                 f"slot_width must be at most the {self.units} units of a machine, got {self.slot_width}"
             )
         for name, kinds in (("objective", Objective), ("picture", Picture)):
-            if (given := getattr(self, name)) not in get_args(kinds):
-                raise ConfigError(f"{name} must be one of {', '.join(get_args(kinds))}, got {given!r}")
+            check_one_of(getattr(self, name), get_args(kinds), name, ConfigError)
         for name in ("drain", "arrival_column"):
             check_instance(getattr(self, name), bool, name, ConfigError)
         check_instance(self.semantics, GridSemantics, "semantics", ConfigError)

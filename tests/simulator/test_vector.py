@@ -139,7 +139,7 @@ def test_a_set_with_more_jobs_than_any_before_finds_room() -> None:
 @pytest.mark.parametrize("kind", KINDS)
 def test_wrong_calls_are_refused(kind: str) -> None:
     make = KINDS[kind][0]
-    with pytest.raises(ConfigError, match="at least one environment, got 0"):
+    with pytest.raises(ConfigError, match="num_envs must be a whole number of at least 1, got 0"):
         make(0)
     many = make(2)
     with pytest.raises(ResetNeeded):

@@ -89,7 +89,9 @@ WORKLOADS: dict[str, Callable[[], Any]] = {
     "durations must be an array of float64, got bool": lambda: TaskDurations.sampled([True]),
     "fresh must be of the type dict, got 3": lambda: TaskDurations.from_tables(3, {}, {}),
     "durations at level 1 must be an array of numbers": lambda: TaskDurations.from_tables({}, {}, {1: 2.0}),
-    "the number of tasks must be a whole number, got '2'": lambda: StageProfile("2", TASKS),
+    "the number of tasks must be a whole number of 1 to 200,000,000, got '2'": lambda: StageProfile(
+        "2", TASKS
+    ),
     "name must be of the type str, got None": lambda: StageProfile(2, TASKS, None),
     "the memory demand must be a number, got False": lambda: StageProfile(2, TASKS, memory=False),
     "name must be of the type str, got 3": lambda: JobProfile(3, (STAGE,)),
@@ -97,13 +99,15 @@ WORKLOADS: dict[str, Callable[[], Any]] = {
     "profiles[0] must be of the type JobProfile, got 1": lambda: JobSequence([1], [0.0]),
     "arrival_ms must be numbers, got ['0']": lambda: JobSequence([JOB], ["0"]),
     "the seed must be a whole number that is not negative, got '0'": lambda: JobSequence([JOB], [0], "0"),
-    "num_jobs must be a whole number, got '2'": lambda: batch_arrivals([JOB], "2", seed=0),
-    "num_jobs must be a whole number, got True": lambda: batch_arrivals([JOB], True, seed=0),
+    "num_jobs must be a whole number of 1 to 10,000,000, got '2'": lambda: batch_arrivals([JOB], "2", seed=0),
+    "num_jobs must be a whole number of 1 to 10,000,000, got True": lambda: batch_arrivals(
+        [JOB], True, seed=0
+    ),
     "profiles must be several of the type JobProfile, got 'tpch'": lambda: batch_arrivals("tpch", 2, seed=0),
     "mean_interval_ms must be a number, got '3'": lambda: poisson_arrivals([JOB], 2, "3", seed=0),
     "the length of a window must be a number, got '2'": lambda: JOBS.windows("2"),
     "profile must be of the type JobProfile, got 5": lambda: scaled(5),
-    "num_profiles must be a whole number, got '5'": lambda: synthetic_profiles("5"),
+    "num_profiles must be a whole number of at least 1, got '5'": lambda: synthetic_profiles("5"),
     "profiles[0] must be of the type JobProfile, got 'x'": lambda: Workload(["x"]),
     "from_s must be a number, got '2'": lambda: Excerpt(from_s="2"),
     "speed_up must be a number, got True": lambda: Excerpt(speed_up=True),
@@ -115,7 +119,7 @@ WORKLOADS: dict[str, Callable[[], Any]] = {
 CLUSTERS: dict[str, Callable[[], Any]] = {
     "moving_delay_ms must be a number, got '2'": lambda: ClusterConfig(moving_delay_ms="2"),
     "max_time_ms must be a number, got True": lambda: ClusterConfig(max_time_ms=True),
-    "the number of executors must be a whole number of at least 1, got '5'": lambda: ClusterConfig("5"),
+    "the number of executors must be a whole number of 1 to 1,000,000, got '5'": lambda: ClusterConfig("5"),
     "executor_classes[0] must be of the type ExecutorClass, got '5'": lambda: ClusterConfig(
         executor_classes=["5"]
     ),

@@ -55,7 +55,7 @@ def test_patterns_say_what_they_change() -> None:
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        ({"burst": 0}, "burst must be at least 1, got 0"),
+        ({"burst": 0}, "burst must be a whole number of at least 1, got 0"),
         ({"drift": 0.0}, "drift must be positive, got 0"),
         ({"night": 1.0}, "night must be at least 0 and below 1, got 1"),
     ],

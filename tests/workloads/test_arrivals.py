@@ -216,7 +216,7 @@ def test_impossible_sequences(profiles: Any, arrival_ms: Any, seed: Any, message
     ("arguments", "message"),
     [
         ({"profiles": ()}, "no job profiles to draw from"),
-        ({"num_jobs": 0}, "at least one job, got 0"),
+        ({"num_jobs": 0}, "num_jobs must be a whole number of 1 to 10,000,000, got 0"),
         ({"mean_interval_ms": 0.0}, "must be positive, got 0.0 ms"),
         ({"mean_interval_ms": float("nan")}, "must be positive, got nan ms"),
         ({"mean_interval_ms": float("inf")}, "must be positive, got inf ms"),

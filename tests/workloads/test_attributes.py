@@ -177,8 +177,8 @@ def test_no_draw_of_jobs_and_arrivals_has_changed() -> None:
     [
         ({"slack": (0, 1)}, "the slack of deadlines must be above 0, finite and ascending, got 0 to 1"),
         ({"slack": (3, 2)}, "the slack of deadlines must be above 0, finite and ascending, got 3 to 2"),
-        ({"tenants": -1}, "the number of tenants must be a whole number of at least 0, got -1"),
-        ({"tenants": 1001}, "at most 1000 tenants, got 1001"),
+        ({"tenants": -1}, "the number of tenants must be a whole number of 0 to 1,000, got -1"),
+        ({"tenants": 1001}, "the number of tenants must be a whole number of 0 to 1,000, got 1001"),
         ({"weights": (1, 0)}, "weight must be between 1e-09 and 1e+09, got 0"),
     ],
 )

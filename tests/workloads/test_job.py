@@ -118,9 +118,9 @@ def test_the_work_of_a_stage() -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"num_tasks": 0}, "at least one task, got 0"),
-        ({"num_tasks": 2.0}, "must be a whole number, got 2.0"),
-        ({"num_tasks": True}, "must be a whole number, got True"),
+        ({"num_tasks": 0}, "must be a whole number of 1 to 200,000,000, got 0"),
+        ({"num_tasks": 2.0}, "must be a whole number of 1 to 200,000,000, got 2.0"),
+        ({"num_tasks": True}, "must be a whole number of 1 to 200,000,000, got True"),
         ({"cpu": -1}, "the cpu demand must be finite and not negative, got -1"),
         ({"memory": float("nan")}, "the memory demand must be finite and not negative, got nan"),
     ],

@@ -42,8 +42,7 @@ def synthetic_profiles(num_profiles: int = 100, seed: int = 0) -> tuple[JobProfi
     Raises:
         WorkloadError: ``num_profiles`` is below 1, or the seed is negative.
     """
-    if check_whole(num_profiles, "num_profiles", WorkloadError) < 1:
-        raise WorkloadError(f"expected at least one profile to generate, got {num_profiles}")
+    check_whole(num_profiles, "num_profiles", WorkloadError, 1)
     return tuple(_job(index, seed) for index in range(num_profiles))
 
 

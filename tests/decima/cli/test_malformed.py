@@ -455,8 +455,11 @@ SLIPS = {
         (f"{SMALL} --classes 4x0.5:1", "no executor class can run stage 0"),
         ("compare --memory-demand uniform --classes 4x0.5", "no executor class has the memory 1"),
         ("compare --executors 10 --classes 5x1", "--executors has no effect"),
-        ("compare --executors 1000001", "a cluster has at most 1,000,000 executors, got 1,000,001"),
-        ("compare --jobs 10000001", "a job sequence has at most 10,000,000 jobs, got 10,000,001"),
+        (
+            "compare --executors 1000001",
+            "the number of executors must be a whole number of 1 to 1,000,000, got 1000001",
+        ),
+        ("compare --jobs 10000001", "num_jobs must be a whole number of 1 to 10,000,000, got 10000001"),
         ("compare --interval 3", "--interval has no effect: it needs --arrivals poisson"),
         ("compare --window 10", "no windows, it does not say which jobs arrive when"),
         (

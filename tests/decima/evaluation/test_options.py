@@ -193,7 +193,7 @@ def test_jobs_may_be_given_themselves() -> None:
         (
             {"executors": "5"},
             ConfigError,
-            "the number of executors must be a whole number of at least 1, got '5'",
+            "the number of executors must be a whole number of 1 to 1,000,000, got '5'",
         ),
         (
             {"semantics": "papr"},
@@ -275,7 +275,7 @@ def test_attributes_that_cannot_be_drawn() -> None:
         ({"deadlines": (1, 2, 3)}, "deadlines must be one slack or two, got (1, 2, 3)"),
         ({"deadlines": 0}, "the slack of deadlines must be above 0, finite and ascending, got 0 to 0"),
         ({"weights": [4, -1]}, "weight must be between 1e-09 and 1e+09, got -1"),
-        ({"tenants": -1}, "the number of tenants must be a whole number of at least 0, got -1"),
+        ({"tenants": -1}, "the number of tenants must be a whole number of 0 to 1,000, got -1"),
     ):
         with pytest.raises(DecimaError) as caught:
             make_conditions(**options)  # type: ignore[arg-type]

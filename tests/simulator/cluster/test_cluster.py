@@ -199,10 +199,13 @@ def test_an_episode_waits_for_executors_that_are_on_their_way_in_vain() -> None:
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"num_executors": 0}, "the number of executors must be a whole number of at least 1, got 0"),
-        ({"num_executors": -3}, "the number of executors must be a whole number of at least 1, got -3"),
-        ({"num_executors": 2.5}, "the number of executors must be a whole number of at least 1, got 2.5"),
-        ({"num_executors": True}, "the number of executors must be a whole number of at least 1, got True"),
+        ({"num_executors": 0}, "the number of executors must be a whole number of 1 to 1,000,000, got 0"),
+        ({"num_executors": -3}, "the number of executors must be a whole number of 1 to 1,000,000, got -3"),
+        ({"num_executors": 2.5}, "the number of executors must be a whole number of 1 to 1,000,000, got 2.5"),
+        (
+            {"num_executors": True},
+            "the number of executors must be a whole number of 1 to 1,000,000, got True",
+        ),
         (
             {"moving_delay_ms": -1.0},
             "moving_delay_ms must be finite and not negative, got -1.0",
@@ -239,7 +242,7 @@ def test_a_cluster_that_cannot_be_is_refused(settings: dict[str, Any], message: 
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"count": 0}, "the number of executors must be a whole number of at least 1, got 0"),
+        ({"count": 0}, "the number of executors must be a whole number of 1 to 1,000,000, got 0"),
         ({"cpu": -1.0}, "an executor's cpu must be finite and not negative, got -1.0"),
         ({"memory": math.nan}, "an executor's memory must be finite and not negative, got nan"),
     ],

@@ -126,22 +126,22 @@ SIZES = ("num_resources", "units", "visible_jobs", "slot_width", "horizon", "mac
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        *[({name: 0}, f"{name} must be a whole number of 1 to 10000, got 0") for name in SIZES],
-        ({"backlog": -1}, "backlog must be a whole number of 0 to 10000, got -1"),
-        ({"horizon": 10_001}, "horizon must be a whole number of 1 to 10000, got 10001"),
-        ({"units": 2.5}, "units must be a whole number of 1 to 10000, got 2.5"),
-        ({"machines": True}, "machines must be a whole number of 1 to 10000, got True"),
+        *[({name: 0}, f"{name} must be a whole number of 1 to 10,000, got 0") for name in SIZES],
+        ({"backlog": -1}, "backlog must be a whole number of 0 to 10,000, got -1"),
+        ({"horizon": 10_001}, "horizon must be a whole number of 1 to 10,000, got 10001"),
+        ({"units": 2.5}, "units must be a whole number of 1 to 10,000, got 2.5"),
+        ({"machines": True}, "machines must be a whole number of 1 to 10,000, got True"),
         *[
-            ({"max_steps": most}, f"max_steps must be a whole number of at least 1 or None, got {most!r}")
+            ({"max_steps": most}, f"max_steps must be a whole number of at least 1, got {most!r}")
             for most in (0, 2.5, True, "9")
         ],
         ({"slot_width": 11}, "slot_width must be at most the 10 units of a machine, got 11"),
         ({"horizon": 10_000, "machines": 1_000}, "a picture of 10000 x 20201 has more than 100000000 cells"),
         (
             {"objective": "fun"},
-            "objective must be one of slowdown, completion, makespan, utilisation, got 'fun'",
+            "objective must be 'slowdown', 'completion', 'makespan' or 'utilisation', got 'fun'",
         ),
-        ({"picture": "grey"}, "picture must be one of binary, coloured, got 'grey'"),
+        ({"picture": "grey"}, "picture must be 'binary' or 'coloured', got 'grey'"),
         ({"machines": 2, "machine_weights": (1.0,)}, "machine_weights must be 2 numbers, got 1"),
         (
             {"machine_weights": (float("nan"),)},

@@ -240,7 +240,7 @@ IMPOSSIBLE: dict[str, tuple[Damage, str]] = {
     "demands": (at("jobs_in.1.res", [1]), "expected .* demands of the same resources from each"),
     "resources": (at("params.num_res", 3), "the jobs need 2 resources, the grid has 3"),
     "large": (at("jobs_in.5.res.0", 4), "job 5 of set 0 needs 4 units of a resource, a machine has 3"),
-    "slots": (at("params.num_nw", 0), "visible_jobs must be a whole number of 1 to 10000, got 0"),
+    "slots": (at("params.num_nw", 0), "visible_jobs must be a whole number of 1 to 10,000, got 0"),
     "weight": (
         at("params.hold_penalty", float("inf")),
         "machine_weights, queue_weight and backlog_weight must be finite and not negative",

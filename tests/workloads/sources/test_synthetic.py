@@ -121,9 +121,9 @@ def test_durations_are_whole_and_positive(jobs: tuple[JobProfile, ...]) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"num_profiles": 0}, "expected at least one profile to generate, got 0"),
-        ({"num_profiles": -1}, "expected at least one profile to generate, got -1"),
-        ({"num_profiles": 2.5}, "num_profiles must be a whole number, got 2.5"),
+        ({"num_profiles": 0}, "num_profiles must be a whole number of at least 1, got 0"),
+        ({"num_profiles": -1}, "num_profiles must be a whole number of at least 1, got -1"),
+        ({"num_profiles": 2.5}, "num_profiles must be a whole number of at least 1, got 2.5"),
         ({"seed": -1}, "the seed must be a whole number that is not negative, got -1"),
     ],
 )

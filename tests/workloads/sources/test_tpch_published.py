@@ -323,7 +323,11 @@ def changed(**replaced: Any) -> dict[int, Any]:
         (changed(first={5: [10**5000]}), "stage 0: first_wave, level 5: ", "finite and not negative"),
         (changed(first={5: ["3"]}), "stage 0: first_wave, level 5: ", "finite and not negative"),
         (changed(first={5: [True]}), "stage 0: first_wave, level 5: ", "finite and not negative"),
-        (changed(first={5: []}, rest={5: []}), "stage 0: ", "a stage needs at least one task, got 0"),
+        (
+            changed(first={5: []}, rest={5: []}),
+            "stage 0: ",
+            "the number of tasks must be a whole number of 1 to 200,000,000, got 0",
+        ),
         (
             changed(fresh={5: [], 10: []}, first={5: [], 10: []}, rest={5: [1], 10: []}),
             "stage 0: ",

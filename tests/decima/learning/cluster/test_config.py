@@ -116,7 +116,10 @@ def test_the_policy_has_the_fields_of_its_preset_and_those_given() -> None:
         ("settings: {deadlines: [4, 2]}", "settings: the slack of deadlines must be above 0, finite and asc"),
         ("workload: {deadlines: 0}", "workload.deadlines"),
         ("workload: {weights: [1, 0]}", "workload.weights[1]: expected greater than 0, got 0"),
-        ("workload: {tenants: 2000}", "workload: at most 1000 tenants, got 2000"),
+        (
+            "workload: {tenants: 2000}",
+            "workload: the number of tenants must be a whole number of 0 to 1,000, got 2000",
+        ),
         (
             "cluster: {reward: weightd}",
             "cluster: reward 'weightd': unknown objective 'weightd' (did you",
