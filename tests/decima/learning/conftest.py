@@ -1,8 +1,11 @@
-"""One PyTorch thread, as in training; the reference scheduler is tuned once."""
+"""One PyTorch thread, as in training; the reference scheduler is tuned once; workers start once."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import multiprocessing
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from typing import Any, Self
 
 import pytest
 
@@ -15,3 +18,34 @@ def _one_thread_tunes_once(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr("decima.learning.cluster.validation.sweep_ms", sweep_once)
     with one_thread():
         yield
+
+
+@pytest.fixture(scope="session")
+def _other_process() -> Iterator[ProcessPoolExecutor]:
+    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
+        yield pool
+
+
+@pytest.fixture
+def other_process(_other_process: ProcessPoolExecutor, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Make pools of several workers run all work items in one other process, which takes seconds to start."""
+
+    class Pool:
+        def __init__(self, shared: Any, count: int) -> None:
+            self.shared, self.count = shared, count
+
+        def __enter__(self) -> Self:
+            return self
+
+        def __exit__(self, *_: object) -> None:
+            pass
+
+        def map(self, function: Callable[[Any, Any], Any], items: Iterable[Any]) -> Iterator[Any]:
+            if self.count == 1:
+                yield from (function(self.shared, item) for item in items)
+                return
+            futures = [_other_process.submit(function, self.shared, item) for item in items]
+            for future in reversed(futures):  # an order that the results must not depend on
+                yield future.result()
+
+    monkeypatch.setattr("decima.workers.pool.Processes", Pool)

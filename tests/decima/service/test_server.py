@@ -487,7 +487,7 @@ def grown_bytes(blocks: int, hours: float) -> int:
 
 
 def test_memory_does_not_grow() -> None:
-    assert grown_bytes(blocks=4, hours=0.5) < 500_000
+    assert grown_bytes(blocks=4, hours=0.25) < 250_000
 
 
 @pytest.mark.slow

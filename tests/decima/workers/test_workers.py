@@ -160,7 +160,7 @@ def test_a_worker_has_one_thread_of_pytorch(spec: int | str, monkeypatch: pytest
     _shut_down()  # so that a new Ray reads the variable
     monkeypatch.setenv("OMP_NUM_THREADS", "2")
     with make_workers(None, spec) as workers:
-        assert list(workers.map(threads, range(2))) == [1, 1]
+        assert list(workers.map(threads, [0])) == [1]
 
 
 @pytest.mark.slow

@@ -193,8 +193,15 @@ def test_the_labels_are_learned(tmp_path: Path) -> None:
     assert rows[-1]["validation_mean_jct_s"] < 0.97 * rows[0]["validation_mean_jct_s"]
 
 
+@pytest.mark.usefixtures("other_process")
 def test_workers_do_not_change_the_result(tmp_path: Path) -> None:
-    config = small(tmp_path, iterations=1, update={"algorithm": "dcl"}, dcl={"futures": 2})
+    config = small(
+        tmp_path,
+        iterations=1,
+        update={"algorithm": "dcl"},
+        dcl={"futures": 2},
+        episodes={"sequences": 1, "per_sequence": 2},
+    )
     ClusterTraining(config, tmp_path / "one").run()
     ClusterTraining(config, tmp_path / "two", workers=2).run()
     assert_same_run(tmp_path / "one", tmp_path / "two")

@@ -364,6 +364,7 @@ def test_a_policy_that_loses_a_setting_for_certain_is_not_kept(
     assert rows[1]["validation_change_mean"] == pytest.approx(-0.01)
 
 
+@pytest.mark.usefixtures("other_process")
 def test_the_number_of_processes_does_not_show(tmp_path: Path) -> None:
     config = small(tmp_path, iterations=1)
     for workers in (1, 2):

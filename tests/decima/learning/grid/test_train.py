@@ -372,6 +372,7 @@ def test_behaviour_cloning_leaves_no_gradient_behind(start: Start) -> None:
     assert all(parameter.grad is None for parameter in learner.networks["actor"].parameters())
 
 
+@pytest.mark.usefixtures("other_process")
 def test_the_number_of_workers_does_not_show(tmp_path: Path) -> None:
     config = small(iterations=2, update={"algorithm": "a2c"}, episodes={"at_once": 3, "lockstep": 1})
     for workers in (1, 2):
