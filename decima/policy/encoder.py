@@ -7,12 +7,16 @@ are graph attention networks?".
 from __future__ import annotations
 
 import itertools
+import sys
+import tempfile
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch_geometric.nn import MessagePassing
 from torch_geometric.utils import scatter, softmax
 
 from decima.policy.compiled.graphs import Graphs
@@ -134,7 +138,7 @@ def make_network(widths: tuple[int, ...], *, activate_last: bool = False) -> nn.
     return nn.Sequential(*layers)
 
 
-class StageMessages(nn.Module):
+class StageMessages(MessagePassing):  # type: ignore[misc]  # PyG has no types
     """Message passing with sums: ``g(sum over children of f(e_child))`` for every receiver of a step.
 
     Args:
@@ -143,16 +147,28 @@ class StageMessages(nn.Module):
     """
 
     def __init__(self, message: nn.Module, aggregate: nn.Module) -> None:
-        super().__init__()
+        super().__init__(aggr="sum")
+        _remove_generated_code()
         self.transform = message
         self.combine = aggregate
 
     def forward(self, embeddings: Tensor, step: Step) -> Tensor:
         """Return the terms that the step adds to the receivers' embeddings, float [receivers, D]."""
-        source, to = step.edges
-        sent = self.transform(embeddings.index_select(0, step.senders)).index_select(0, source)
-        heard = scatter(sent, to, dim_size=step.receivers.numel(), reduce="sum")
+        sent = self.transform(embeddings.index_select(0, step.senders))
+        size = (step.senders.numel(), step.receivers.numel())
+        heard: Tensor = self.propagate(step.edges, x=(sent, None), size=size)
         return self.combine(heard)  # type: ignore[no-any-return]
+
+    def message(self, x_j: Tensor) -> Tensor:
+        """Return the messages unchanged."""
+        return x_j
+
+
+def _remove_generated_code() -> None:
+    """Remove the temporary file into which PyTorch Geometric writes the code of ``propagate``."""
+    file = Path(sys.modules[StageMessages.propagate.__module__].__file__ or "")
+    if file.parent == Path(tempfile.gettempdir()):
+        file.unlink(missing_ok=True)
 
 
 class AttentiveMessages(nn.Module):

@@ -341,9 +341,10 @@ def test_a_training_may_be_killed_at_any_moment(config: Path, tmp_path: Path) ->
 
 
 def test_ctrl_c_ends_in_one_line_and_keeps_the_policy(config: Path, tmp_path: Path) -> None:
-    """All commands handle SIGTERM in the same way, see ``test_compare``."""
+    """All commands handle SIGTERM in the same way, see ``test_compare``. No temporary file of PyG remains."""
     config.write_text(small(tmp_path, iterations=100_000, validation={"every": 50_000}).to_yaml())
-    with start() as process:
+    (tmp_path / "temporary").mkdir()
+    with start(TMPDIR=str(tmp_path / "temporary")) as process:
         wait_for_rows(process, 4)
         process.send_signal(signal.SIGINT)
         errors = process.communicate()[1].splitlines()
@@ -356,3 +357,4 @@ def test_ctrl_c_ends_in_one_line_and_keeps_the_policy(config: Path, tmp_path: Pa
     about = read_about(tmp_path / "out" / "policy.npz")
     assert about["iterations_trained"] == done
     assert read_metrics(tmp_path / "out" / "metrics.jsonl")[-1]["iteration"] == done
+    assert not list((tmp_path / "temporary").glob("*propagate*"))
