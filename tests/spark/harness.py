@@ -73,11 +73,13 @@ class Sleeper:
 
     Attributes:
         spark: the session.
+        conf: settings of the application.
         folder: folder with the event log and the driver's log.
     """
 
     def __init__(self, spark: Any, folder: Path) -> None:
         self.spark, self.folder = spark, folder
+        self.conf: dict[str, str] = dict(spark.sparkContext.getConf().getAll())
         self.durations: dict[str, float] = {}
 
     def start(self, name: str, *stages: tuple[int, float], frame: Any = None) -> threading.Thread:

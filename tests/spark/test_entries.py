@@ -1,10 +1,14 @@
-"""Ways into Spark: structured streaming, several applications in one JVM, and a driver on a worker (cluster mode)."""
+"""Ways into Spark: structured streaming, several applications in one JVM, and a driver on a worker (cluster mode).
+
+An application with a short queue of events is the last in the same JVM, as a JVM starts slowly.
+"""
 
 from __future__ import annotations
 
 import subprocess
 import zipfile
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -27,6 +31,8 @@ from tests.spark.policy import PolicyServer, ordered
 
 pytestmark = pytest.mark.skipif(why_not() is not None, reason=str(why_not()))
 BATCHES = 3
+#: Waves of queries, and queries at the same time.
+WAVES, AT_ONCE = 3, 8
 #: Spark 3.5 does not open these packages of Java 17 to a driver on a worker.
 OPENS = " ".join(
     f"--add-opens=java.base/{package}=ALL-UNNAMED"
@@ -91,30 +97,57 @@ def test_each_micro_batch_of_a_stream_is_a_job(
     server.policy = ordered()
 
 
-def test_a_second_application_in_the_same_jvm_has_a_policy_too(
-    sleeper: Sleeper, server: PolicyServer
-) -> None:
-    """Last, since the first application ends."""
+@contextmanager
+def next_application(sleeper: Sleeper, server: PolicyServer, name: str, **conf: object) -> Iterator[Sleeper]:
+    """End the application and run another one in the same JVM."""
     from pyspark.sql import SparkSession
 
-    settings = dict(sleeper.spark.sparkContext.getConf().getAll())
-    for name in ("spark.app.id", "spark.app.startTime", "spark.driver.port"):
-        settings.pop(name, None)
-    settings["spark.app.name"] = "second"
+    settings = dict(sleeper.conf)
+    for key in ("spark.app.id", "spark.app.startTime", "spark.driver.port"):
+        settings.pop(key, None)
+    settings |= {"spark.app.name": name} | {key.replace("__", "."): str(conf[key]) for key in conf}
     sleeper.spark.stop()
     server.states.clear()
     builder = SparkSession.builder
-    for name, value in settings.items():
-        builder = builder.config(name, value)
+    for key, value in settings.items():
+        builder = builder.config(key, value)
     spark = builder.getOrCreate()
     try:
-        until(lambda: [hello.name for hello in server.hellos] == ["app", "second"])
-        server.policy = ordered(limits={"L": 1})
-        Sleeper(spark, sleeper.folder).start("L", (4, 100)).join()
-        jobs = [job for state in server.states for job in state.jobs if job.name == "L"]
-        assert max(job.running for job in jobs) == 1
+        until(lambda: server.hellos[-1].name == name)
+        yield Sleeper(spark, sleeper.folder)
     finally:
         spark.stop()
+
+
+def test_a_second_application_in_the_same_jvm_has_a_policy_too(
+    sleeper: Sleeper, server: PolicyServer
+) -> None:
+    with next_application(sleeper, server, "second") as second:
+        assert [hello.name for hello in server.hellos[-2:]] == ["app", "second"]
+        server.policy = ordered(limits={"L": 1})
+        second.start("L", (4, 100)).join()
+        jobs = [job for state in server.states for job in state.jobs if job.name == "L"]
+        assert max(job.running for job in jobs) == 1
+
+
+def test_a_job_ends_whose_end_was_dropped(sleeper: Sleeper, server: PolicyServer) -> None:
+    """The queue of the plugin has room for one event; queries and Spark jobs without a query end at the same time."""
+    conf = {"spark__scheduler__listenerbus__eventqueue__decima__capacity": 1}
+    server.policy = ordered()
+    with next_application(sleeper, server, "dropping", **conf) as dropping:
+        context = dropping.spark.sparkContext
+        jvm = context._jvm.org.apache.spark.api.java.JavaSparkContext(context._jsc.sc())
+        for _ in range(WAVES):
+            threads = [dropping.start(f"query {number}", (8, 1)) for number in range(AT_ONCE)]
+            for _ in range(AT_ONCE):
+                assert jvm.parallelize(list(range(8)), 8).count() == 8
+            for thread in threads:
+                thread.join()
+        ended = len(server.states)
+        until(lambda: not server.states[-1].jobs)
+        assert "Dropping event from queue decima" in dropping.log()
+    left = {job.id for state in server.states[ended:] for job in state.jobs}
+    print(f"{len(left)} jobs were left")
 
 
 @pytest.mark.slow
