@@ -13,6 +13,7 @@ from decima.policy.errors import PolicyFileError
 from decima.policy.files import load_actor, policy_path
 from decima.policy.parts import PartError, build_part, is_custom
 from decima.policy.scheduler import NeuralScheduler
+from decima.schedulers.adaptive_packed_srpt import PACKED_WEIGHTS, AdaptivePackedSrpt
 from decima.schedulers.adaptive_srpt import WEIGHTS, AdaptiveSrpt
 from decima.schedulers.base import Decide, FunctionScheduler, Scheduler, SchedulerError
 from decima.schedulers.carbon.cap import Cap
@@ -87,6 +88,7 @@ SCHEDULERS: dict[str, type[Scheduler]] = {
     "priced-srpt": PricedSrpt,
     "adaptive-srpt": AdaptiveSrpt,
     "packed-srpt": PackedSrpt,
+    "adaptive-packed-srpt": AdaptivePackedSrpt,
     "sjf-estimate": SjfEstimate,
     "srpt-bounce": SrptBounce,
     "seh": Seh,
@@ -122,6 +124,7 @@ PARAMETERS: dict[str, tuple[str, ...]] = {
     "priced-srpt": ("jitter",),
     "adaptive-srpt": ("jitter",),
     "packed-srpt": ("thrift", "waste"),
+    "adaptive-packed-srpt": ("thrift", "waste"),
     "seh": ("frozen",),
     "gamma-boost": ("load",),
     "atc": ("lookahead",),
@@ -141,6 +144,7 @@ WITH_BASE = ("cap", "pcaps", "greenest-first", "carbon-price", "carbon-slack")
 CONSTANTS: dict[str, dict[str, float]] = {
     "priced-srpt": PricedConstants()._asdict(),
     "adaptive-srpt": PricedConstants()._asdict() | WEIGHTS,
+    "adaptive-packed-srpt": PACKED_WEIGHTS,
     "gamma-boost": PricedConstants()._asdict(),
     "atc": AtcConstants()._asdict() | PricedConstants()._asdict(),
     "carbon-slack": CarbonSlackConstants()._asdict(),

@@ -91,7 +91,9 @@ def tune(
     out: Path,
     **options: Any,
 ) -> None:
-    """Tune the constants of a rule: priced-srpt, adaptive-srpt, packed-srpt, gamma-boost or atc.
+    """Tune the constants of a rule.
+
+    Rules: priced-srpt, adaptive-srpt, packed-srpt, adaptive-packed-srpt, gamma-boost and atc.
 
     A search (CMA-ES) changes all constants together. All candidates run the same sequences with the same task noise.
     The result is evaluated on other seeds. Schedulers take the constants by name, or from the file of --json as

@@ -36,6 +36,7 @@ RULES = {
     RULE: ("jitter",),
     "adaptive-srpt": ("jitter",),
     "packed-srpt": (),
+    "adaptive-packed-srpt": (),
     "gamma-boost": ("load",),
     "atc": (),
 }
@@ -97,7 +98,7 @@ def tune_rule(
     """Tune the constants of a rule for the mean JCT or another metric.
 
     The search is CMA-ES with a diagonal covariance matrix (Ros and Hansen, PPSN 2008). Its variables are logarithms of
-    constants, and weights of ``adaptive-srpt``. The objective is the mean over sequences of the logarithm of the mean
+    constants, and weights of adaptive rules. The objective is the mean over sequences of the logarithm of the mean
     JCT, or of another metric; all settings have equal weight. The result is the mean of the final search distribution.
 
     Args:

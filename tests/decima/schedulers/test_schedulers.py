@@ -374,6 +374,7 @@ def test_every_name_makes_its_scheduler() -> None:
         "profiled-srpt",
         "priced-srpt",
         "packed-srpt",
+        "adaptive-packed-srpt",
         *PRICED,
         "hesrpt",
         "lookahead",

@@ -232,7 +232,8 @@ def test_the_command_and_its_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     [
         (
             ["fifo"],
-            "rule must be 'priced-srpt', 'adaptive-srpt', 'packed-srpt', 'gamma-boost' or 'atc', got 'fifo'",
+            "rule must be 'priced-srpt', 'adaptive-srpt', 'packed-srpt', 'adaptive-packed-srpt', 'gamma-boost' or "
+            "'atc', got 'fifo'",
         ),
         (["--setting", "--nope 1"], "--setting '--nope 1': No such option '--nope'"),
         (["--setting", "--job-error '"], "No closing quotation"),
