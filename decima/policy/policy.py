@@ -7,6 +7,7 @@ policy is a softmax over the stages that may be chosen, then a softmax over the 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,7 +22,7 @@ from decima.policy.compiled.graphs import NO_GUARD, Graphs, Guard
 from decima.policy.compiled.network import pick
 from decima.policy.config import PolicyConfig
 from decima.policy.encoder import Embeddings, Encoder, GraphTensors, SumEncoder, make_network
-from decima.policy.gradients import CompiledEvaluation
+from decima.policy.gradients import CompiledEvaluation, FlatWeights
 from decima.policy.heads import LimitHead, StageHead
 from decima.policy.parts import PartError, build_part, is_custom
 from decima.policy.scheduler import Actor, Choices
@@ -96,6 +97,7 @@ class Policy(nn.Module):
             )
         self._actor: Actor | None = None
         self._actor_version: tuple[int, ...] = ()
+        self._flat_weights: Tensor | None = None
 
     def _custom_part(self, key: str, base: type[nn.Module], *values: object) -> Any:
         """Build and register the custom module that ``config`` names under ``key``; None if the part is built in."""
@@ -172,9 +174,28 @@ class Policy(nn.Module):
         """
         if self._has_compiled_gradients:
             rows, network = graphs.rows_of(stage), self._current_actor().network
-            found = CompiledEvaluation.apply(network, graphs, rows, limit, *self._weights)  # type: ignore[no-untyped-call]
-            return Evaluation(*found)
+            if (weights := self._flat_weights) is None:
+                weights = FlatWeights.apply(network, *self._weights)  # type: ignore[no-untyped-call]
+            return Evaluation(*CompiledEvaluation.apply(network, graphs, rows, limit, weights))  # type: ignore[no-untyped-call]
         return self._evaluate(graphs, stage, limit)
+
+    @contextmanager
+    def accumulate_gradients(self) -> Iterator[None]:
+        """Add the gradients of all passes in the block to the gradients of the parameters at the end of the block.
+
+        This is faster for many small passes. The weights must not change in the block.
+        """
+        if not self._has_compiled_gradients:
+            yield
+            return
+        weights = FlatWeights.apply(self._current_actor().network, *self._weights)  # type: ignore[no-untyped-call]
+        self._flat_weights = flat = weights.detach().requires_grad_()
+        try:
+            yield
+        finally:
+            self._flat_weights = None
+        if flat.grad is not None:
+            weights.backward(flat.grad)
 
     @property
     def most_rows(self) -> int:

@@ -53,20 +53,21 @@ class PPO(Reinforce):
             for part in np.array_split(random.permutation(size), min(self.minibatches, size)):
                 optimiser.zero_grad()
                 sums = np.zeros(4)
-                for piece in samples.pieces(policy, part):
-                    log_probability, entropies = samples.evaluate(policy, piece)
-                    old = torch.from_numpy(samples.log_probability[piece]).to(log_probability)
-                    gain = torch.from_numpy(advantage[piece]).to(log_probability)
-                    log_ratio = log_probability - old
-                    ratio = log_ratio.exp()
-                    clipped_ratio = ratio.clamp(1 - self.clip, 1 + self.clip)
-                    loss = -torch.minimum(ratio * gain, clipped_ratio * gain).sum() / part.size
-                    entropy = entropies.sum() / part.size
-                    (loss - entropy_weight * entropy).backward()  # type: ignore[no-untyped-call]
-                    with torch.no_grad():
-                        kl = (ratio - 1 - log_ratio).sum().item() / part.size
-                        clipped = ((ratio - 1).abs() > self.clip).float().sum().item() / part.size
-                    sums += loss.item(), entropy.item(), kl, clipped
+                with policy.accumulate_gradients():
+                    for piece in samples.pieces(policy, part):
+                        log_probability, entropies = samples.evaluate(policy, piece)
+                        old = torch.from_numpy(samples.log_probability[piece]).to(log_probability)
+                        gain = torch.from_numpy(advantage[piece]).to(log_probability)
+                        log_ratio = log_probability - old
+                        ratio = log_ratio.exp()
+                        clipped_ratio = ratio.clamp(1 - self.clip, 1 + self.clip)
+                        loss = -torch.minimum(ratio * gain, clipped_ratio * gain).sum() / part.size
+                        entropy = entropies.sum() / part.size
+                        (loss - entropy_weight * entropy).backward()  # type: ignore[no-untyped-call]
+                        with torch.no_grad():
+                            kl = (ratio - 1 - log_ratio).sum().item() / part.size
+                            clipped = ((ratio - 1).abs() > self.clip).float().sum().item() / part.size
+                        sums += loss.item(), entropy.item(), kl, clipped
                 loss_, entropy_, kl, clipped = sums.tolist()
                 norm = take_step(policy, optimiser, loss_, max_gradient_norm=max_gradient_norm)
                 divergence.append(kl)

@@ -53,12 +53,13 @@ class Reinforce(TrainingPart):
         """
         optimiser.zero_grad()
         loss = entropy = 0.0
-        for part in samples.pieces(policy, np.arange(advantage.size)):
-            own_loss, own_entropy = policy_gradient(
-                *samples.evaluate(policy, part), advantage[part], entropy_weight, advantage.size
-            )
-            loss += own_loss
-            entropy += own_entropy
+        with policy.accumulate_gradients():
+            for part in samples.pieces(policy, np.arange(advantage.size)):
+                own_loss, own_entropy = policy_gradient(
+                    *samples.evaluate(policy, part), advantage[part], entropy_weight, advantage.size
+                )
+                loss += own_loss
+                entropy += own_entropy
         norm = take_step(policy, optimiser, loss, max_gradient_norm=max_gradient_norm)
         return {"loss": loss, "entropy": entropy, "gradient_norm": norm, "steps": 1}
 

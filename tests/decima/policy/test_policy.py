@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from contextlib import AbstractContextManager, nullcontext
 
 import numpy as np
 import pytest
@@ -346,6 +347,26 @@ def test_gradients_are_those_of_double_precision(name: str, seed: int) -> None:
     assume(min(inputs, default=1.0) > 1e-6)  # at 0, rounding decides the slope of an activation
     # If the gradients of samples cancel, their sum is smaller than rounding errors.
     assert (single - double).norm() < 1e-5 * (1 + double.norm())
+
+
+@pytest.mark.parametrize("limits", ["all", "one"])
+def test_accumulated_gradients_are_those_of_separate_passes(limits: str) -> None:
+    policy = policy_of(PAPER_POLICY)
+    pieces = some_graphs(policy.config, seed=3)
+    if limits == "one":  # so that the limit head has no input
+        pieces = [each._replace(high=np.minimum(each.high, each.low + 1)) for each in pieces]
+    choices = [policy.act(piece) for piece in pieces]
+
+    def gradients(block: AbstractContextManager[None]) -> list[torch.Tensor | None]:
+        policy.zero_grad()
+        with block:
+            for piece, choice in zip(pieces, choices, strict=True):
+                policy(piece, choice.stage, choice.limit).log_probability.sum().backward()
+        return [weight.grad for weight in policy.parameters()]
+
+    expected = gradients(nullcontext())
+    assert any(each is None for each in expected) == (limits == "one")
+    torch.testing.assert_close(gradients(policy.accumulate_gradients()), expected)
 
 
 def test_choices_that_are_impossible_in_single_precision_teach_nothing() -> None:
