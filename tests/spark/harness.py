@@ -74,11 +74,13 @@ class Sleeper:
     Attributes:
         spark: the session.
         conf: settings of the application.
-        folder: folder with the event log and the driver's log.
+        folder: folder with the event log.
+        log_file: log of the driver's JVM, and the size that it had when the application started.
     """
 
-    def __init__(self, spark: Any, folder: Path) -> None:
+    def __init__(self, spark: Any, folder: Path, log_file: tuple[Path, int] | None = None) -> None:
         self.spark, self.folder = spark, folder
+        self.log_file = log_file or (folder / "driver.log", 0)
         self.conf: dict[str, str] = dict(spark.sparkContext.getConf().getAll())
         self.durations: dict[str, float] = {}
 
@@ -131,8 +133,9 @@ class Sleeper:
         return read_tasks(self.folder / "events")
 
     def log(self) -> str:
-        """Return the driver's log."""
-        return (self.folder / "driver.log").read_text()
+        """Return the driver's log since the start of the application."""
+        path, size = self.log_file
+        return path.read_bytes()[size:].decode()
 
 
 def nap(ms: float, name: str = "s") -> str:
@@ -141,12 +144,34 @@ def nap(ms: float, name: str = "s") -> str:
     return f"case when {first} then reflect('java.lang.Thread', 'sleep', {int(ms)}L) end as {name}"
 
 
+#: Log of the running JVM, which the next application uses, too, as a JVM starts slowly; None without a JVM.
+_jvm_log: Path | None = None
+
+
+def end_shared_jvm() -> None:
+    """End the JVM of earlier applications."""
+    global _jvm_log
+    if _jvm_log is not None:
+        from pyspark import SparkContext
+
+        end_jvm(SparkContext._gateway, PATIENCE_S)
+        _jvm_log = None
+
+
 @contextmanager
 def application(folder: Path, address: str, master: str = "local[4]", **conf: Any) -> Iterator[Sleeper]:
-    """Run Spark with the plugin, which asks at the address; dots in the names of ``conf`` are written ``__``."""
-    from pyspark import SparkContext
+    """Run Spark with the plugin, which asks at the address; dots in the names of ``conf`` are written ``__``.
+
+    Local applications with Spark's own classes share a JVM.
+    """
+    global _jvm_log
     from pyspark.sql import SparkSession
 
+    shares_jvm = master.startswith("local[") and "spark__driver__extraClassPath" not in conf
+    if not shares_jvm:
+        end_shared_jvm()
+    log = folder / "driver.log" if _jvm_log is None else _jvm_log
+    log_file = log, log.stat().st_size if log.exists() else 0
     (folder / "events").mkdir(parents=True)
     (folder / "log4j2.properties").write_text(LOGGING.format(path=folder / "driver.log"))
     settings = {
@@ -173,11 +198,13 @@ def application(folder: Path, address: str, master: str = "local[4]", **conf: An
     try:
         with mock.patch.dict(os.environ, spark_environment()):
             spark = builder.getOrCreate()
+            _jvm_log = log
             try:
-                yield Sleeper(spark, folder)
+                yield Sleeper(spark, folder, log_file)
             finally:
                 spark.stop()
-                end_jvm(SparkContext._gateway, PATIENCE_S)
+                if not shares_jvm:
+                    end_shared_jvm()
     finally:
         shutil.rmtree(folder / "local", ignore_errors=True)
 

@@ -114,7 +114,7 @@ def next_application(sleeper: Sleeper, server: PolicyServer, name: str, **conf: 
     spark = builder.getOrCreate()
     try:
         until(lambda: server.hellos[-1].name == name)
-        yield Sleeper(spark, sleeper.folder)
+        yield Sleeper(spark, sleeper.folder, sleeper.log_file)
     finally:
         spark.stop()
 

@@ -10,7 +10,7 @@ import pytest
 from decima.service.running import DEFAULT_TOKEN_FILE, read_token
 from decima.service.server import ServeError
 from tests.spark.eventlog import most_at_once
-from tests.spark.harness import application, until, why_not
+from tests.spark.harness import application, end_shared_jvm, until, why_not
 from tests.spark.policy import PolicyServer, ordered
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(why_not() is not None, reason=str(why_not()))]
@@ -42,6 +42,7 @@ def test_the_token_is_that_of_the_service_of_this_user(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """By default the file in $HOME, as for the service, if it belongs to this user."""
+    end_shared_jvm()  # the next JVM gets the variable
     monkeypatch.setenv("HOME", str(tmp_path))
     token = read_token(DEFAULT_TOKEN_FILE)
     server = PolicyServer(ordered(), token=token)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 
 import numpy as np
@@ -52,6 +52,7 @@ MAKERS: dict[str, Callable[[], Scheduler]] = {
 }
 
 
+@cache
 def sequence(uniform: bool) -> JobSequence:
     """Return ten small jobs, some of which arrive later; all stages fit on all executors if they are ``uniform``."""
     found = [random_sequence(np.random.default_rng(seed), 5, 5) for seed in range(8)]

@@ -7,6 +7,7 @@ import logging
 import tempfile
 import types
 import typing
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -220,6 +221,12 @@ MESSAGES = (Hello, Welcome, Refusal, State, Answer)
 LINES = (Started, Welcomed, Question, Answered, Left, Refused, Chosen)
 
 
+@cache
+def messages(kind: type[BaseModel]) -> st.SearchStrategy[Any]:
+    """Draw messages or lines of a type."""
+    return values(kind)
+
+
 def values(hint: Any, constraints: tuple[Any, ...] = ()) -> st.SearchStrategy[Any]:
     """Draw values of a field of this type."""
     kind, inner = typing.get_origin(hint), typing.get_args(hint)
@@ -259,7 +266,7 @@ BOUNDS = {"ge": "min_value", "le": "max_value", "min_length": "min_size", "max_l
 @given(data=st.data())
 def test_every_message_can_be_read_as_it_is_sent(kind: Any, data: st.DataObject) -> None:
     """Messages may contain null fields, or omit them as the server does."""
-    message = data.draw(values(kind))
+    message = data.draw(messages(kind))
     assert kind.model_validate_json(message.model_dump_json()) == message
     assert kind.model_validate_json(message.model_dump_json(exclude_none=True)) == message
 
@@ -268,7 +275,7 @@ def test_every_message_can_be_read_as_it_is_sent(kind: Any, data: st.DataObject)
 @settings(max_examples=30, deadline=None)
 @given(data=st.data())
 def test_every_line_can_be_read_as_it_is_written(kind: Any, data: st.DataObject) -> None:
-    line = data.draw(values(kind))
+    line = data.draw(messages(kind))
     if kind is Chosen:
         line = Answered(driver=1, choices=(line,), answer=Answer(seq=1), took_ms=1.0, policy_ms=0.0)
     with tempfile.TemporaryDirectory() as folder:

@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-import subprocess
-import sys
 from dataclasses import replace
 
 import numpy as np
@@ -43,23 +41,3 @@ def test_the_classic_schedulers_are_judged_by_what_is_rewarded(reward: str) -> N
     best = int(sweeps.mean(axis=0).argmin())
     assert results[f"weighted-fair:{ALPHAS[best]:g}"] == sweeps[:, best].tolist()
     assert results["tuned-weighted-fair"] == sweeps.min(axis=1).tolist()
-
-
-def test_simulating_loads_no_pytorch() -> None:
-    """Without PyTorch, workers start in two seconds instead of six."""
-    code = """
-import sys
-from decima.evaluation.conditions import Conditions
-from decima.learning.cluster.rollout import EpisodePlan, Shared, record_sequence, roll_out_plans
-from decima.learning.cluster.validation import evaluate_weights
-from decima.policy.files import load_actor
-from workloads.sources.open import SYNTHETIC, open_workload
-actor = load_actor("general")
-shared = Shared(Conditions(open_workload(SYNTHETIC), num_jobs=2), actor.config)
-samples = roll_out_plans(actor.arrays, shared, [EpisodePlan(0, 1e9, 0, 0, 0)])
-recorded = record_sequence("fair", None, 1.0, shared, 0)
-print(len(samples) > 0, len(recorded) > 0, evaluate_weights(actor.arrays, shared, [0]).shape)
-print([name for name in ("torch", "torch_geometric") if name in sys.modules])
-"""
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.splitlines() == ["True True (1, 3)", "[]"]
