@@ -19,11 +19,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simulator.cluster.base import BaseCluster, SchedulingError
-from simulator.cluster.chance import executor_keys, job_key, outage_ms
 from simulator.cluster.config import ClusterConfig
-from simulator.cluster.durations import task_noise
+from simulator.cluster.draws import executor_keys, job_key, outage_ms, task_noise
 from simulator.cluster.engine import commands as engine
-from simulator.cluster.engine import copies, forks
+from simulator.cluster.engine import copies
 from simulator.cluster.engine import faults as fault_engine
 from simulator.cluster.engine.clock import Clock
 from simulator.cluster.engine.executors import FAILED, IDLE, JOB_COMPLETE, JOB_FAILED
@@ -92,7 +91,7 @@ class Cluster(BaseCluster):
             records = records.copy()
         else:
             records = np.empty_like(records)
-            forks.copy_without_log(self._memory, records)
+            engine.copy_without_log(self._memory, records)
         fork = copy(self)
         fork._late_ms = self._late_ms.copy()
         fork._attach((records, values))
@@ -123,11 +122,11 @@ class Cluster(BaseCluster):
             noise["level"], noise["duration"] = task_noise(seed, job, profile.num_tasks)
             if self._faults:
                 state.jobs["key"][job] = job_key(seed, job)
-                forks.renew_noise(self._memory, job)
+                engine.renew_noise(self._memory, job)
             if self._redraws_task_times:
                 estimates = state.estimates[self._first_stage[job] :][: profile.num_stages]
                 self._redraw_task_times(job, state.beliefs[job : job + 1], estimates)
-        forks.redraw_running(self._memory, self.clock.now)
+        engine.redraw_running(self._memory, self.clock.now)
         if self._faults and self.clock.cancel(Cluster._executor_changes):
             self._schedule_outages()
 

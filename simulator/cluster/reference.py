@@ -23,8 +23,8 @@ from numpy.typing import NDArray
 from simpy.events import ProcessGenerator
 
 from simulator.cluster.base import SchedulingError
-from simulator.cluster.chance import COPY, Purpose, executor_keys, outage_ms
 from simulator.cluster.config import ClusterConfig
+from simulator.cluster.draws import COPY, Purpose, executor_keys, outage_ms
 from simulator.cluster.faults import MIN_LATE_MS, MOST_FAILURES, Outcome
 from simulator.cluster.record import EpisodeRecord
 from simulator.cluster.reference_executors import ReferenceExecutors

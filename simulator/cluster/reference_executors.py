@@ -18,9 +18,8 @@ from numpy.typing import NDArray
 from simpy.events import ProcessGenerator
 
 from simulator.cluster.base import BaseCluster
-from simulator.cluster.chance import COPY
 from simulator.cluster.config import ClusterConfig, check_demands
-from simulator.cluster.durations import duration_ms
+from simulator.cluster.draws import COPY, duration_ms
 from simulator.cluster.estimates import redrawn_factors
 from simulator.cluster.objectives import objective_named
 from simulator.cluster.observation import JOB, STAGE, Observation

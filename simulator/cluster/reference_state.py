@@ -10,9 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from simulator.cluster.chance import COPY, Purpose, chance, job_key
 from simulator.cluster.config import ClusterConfig
-from simulator.cluster.durations import longer_ms, task_noise
+from simulator.cluster.draws import COPY, Purpose, chance, job_key, longer_ms, task_noise
 from simulator.cluster.engine.posterior import posterior, records
 from simulator.cluster.estimates import Estimate
 from simulator.cluster.faults import Outcome

@@ -173,7 +173,7 @@ def compiled_code(module: ModuleType) -> dict[str, Path]:
     "name",
     [
         "simulator.cluster.engine.commands",
-        "simulator.cluster.engine.durations",
+        "simulator.cluster.engine.draws",
         "simulator.cluster.engine.executors",
         "simulator.cluster.engine.state",
         "simulator.cluster.engine.tasks",

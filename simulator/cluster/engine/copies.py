@@ -11,19 +11,21 @@ import math
 import numpy as np
 
 from simulator.cluster.engine import ends, executors, tasks
-from simulator.cluster.engine.attempts import COPY, DURATION, LEVEL, chance, delay_factor, run_of
-from simulator.cluster.engine.durations import draw_duration
+from simulator.cluster.engine.draws import (
+    COPY,
+    copy_noise,
+    delay_factor,
+    draw_duration,
+    run_of,
+)
 from simulator.cluster.engine.state import view
 from simulator.cluster.engine.tasks import COPIED, FINISHED, OUTPUT_LOST
 from simulator.compiled import compiled, inner
-from workloads.job import Wave
 
 __all__ = ["MIN_LATE_MS", "run_tasks"]
 
 #: A task that has run for less time is not copied (Spark's ``spark.speculation.minTaskRuntime``), ms.
 MIN_LATE_MS = 100.0
-
-_FRESH, _FIRST, _REST = int(Wave.FRESH), int(Wave.FIRST), int(Wave.REST)
 
 
 @compiled
@@ -115,22 +117,11 @@ def _copy(state, executor, late, now):
     cluster, stage = state.cluster[0], state.stages[stage_id]
     runner, run = state.executors[executor], run_of(state, executor)
     state.tasks[number].next = COPIED
-    wave = _FRESH if runner.warm_stage < 0 else _REST if runner.warm_stage == stage_id else _FIRST
+    wave = tasks.wave_of(runner, stage_id)
     runner.stage, runner.task, runner.start, runner.warm_stage = stage_id, number, now, stage_id
     run.outcome, run.wave, run.parallelism = COPY, wave, state.jobs[stage.job].attached
-    task_ms = draw_duration(
-        state.values,
-        state.levels,
-        stage.first_level,
-        stage.end_level,
-        wave,
-        run.parallelism,
-        chance(state, stage.job, number, LEVEL + COPY),
-        chance(state, stage.job, number, DURATION + COPY),
-        cluster.nearest_level == 1,
-        cluster.warmup_ms,
-    )
-    task_ms *= stage.factor
+    level, duration = copy_noise(state, stage.job, number)
+    task_ms = draw_duration(state, stage, wave, run.parallelism, level, duration)
     if cluster.straggler_share > 0:
         task_ms *= delay_factor(state, stage.job, number, COPY)
     run.finish = now + task_ms

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from simulator.cluster.engine import executors, tasks
-from simulator.cluster.engine.attempts import draw_noise, fails, run_of
+from simulator.cluster.engine.draws import draw_noise, fails, run_of
 from simulator.compiled import inner
 
 __all__ = [

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from simulator.cluster.engine import ends, executors, tasks
-from simulator.cluster.engine.attempts import FAILS, chance, run_of
+from simulator.cluster.engine.draws import FAILS, chance, run_of
 from simulator.cluster.engine.state import view
 from simulator.compiled import compiled, inner
 

@@ -16,7 +16,7 @@ import numpy as np
 
 from simulator.cluster.alone import ClusterKey, cluster_key, estimate
 from simulator.cluster.config import ClusterConfig
-from simulator.cluster.durations import task_noise
+from simulator.cluster.draws import task_noise
 from simulator.cluster.engine import ends, executors, rounds, tasks
 from simulator.cluster.engine.state import allocate, view
 from simulator.cluster.faults import NO_FAULTS

@@ -129,7 +129,7 @@ JOB = record(
     ("dirty", _INT),  # 1 if `awaited` and `first_open` of the job's pools are out of date
     ("first_stage", _INT),
     ("end_stage", _INT),
-    ("key", _INT),  # key of the random numbers of tasks, see `simulator.cluster.chance`
+    ("key", _INT),  # key of the random numbers of tasks, see `simulator.cluster.draws`
     ("arrival_ms", _FLOAT),
     ("completion_ms", _FLOAT),  # NaN until the job is complete
     ("first_work_ms", _FLOAT),  # work as estimated at the arrival

@@ -7,10 +7,14 @@ class covers its demand. It is ready if all its parents are complete and not all
 
 from __future__ import annotations
 
-import numpy as np
-
-from simulator.cluster.engine.attempts import COPY, DURATION, LEVEL, chance, delay_factor, run_of
-from simulator.cluster.engine.durations import draw_duration, draw_longer
+from simulator.cluster.engine.draws import (
+    COPY,
+    copy_noise,
+    delay_factor,
+    draw_duration,
+    draw_longer,
+    run_of,
+)
 from simulator.compiled import inner
 from workloads.job import Wave
 
@@ -37,6 +41,7 @@ __all__ = [
     "refresh",
     "remove",
     "start",
+    "wave_of",
 ]
 
 _FRESH, _FIRST, _REST = int(Wave.FRESH), int(Wave.FIRST), int(Wave.REST)
@@ -85,27 +90,21 @@ def next_task_number(state, stage):
 
 
 @inner
+def wave_of(executor, stage_id):
+    """Return the wave of the next task of a stage on an executor (a record)."""
+    return _FRESH if executor.warm_stage < 0 else _REST if executor.warm_stage == stage_id else _FIRST
+
+
+@inner
 def _run(state, executor, stage_id, now):
     """Start the next task of a stage on an executor; return the time at which it finishes, ms."""
     cluster, stage, runner = state.cluster[0], state.stages[stage_id], state.executors[executor]
     runner.task = next_task_number(state, stage)
     task, noise = state.tasks[runner.task], state.noise[runner.task]
-    wave = _FRESH if runner.warm_stage < 0 else _REST if runner.warm_stage == stage_id else _FIRST
+    wave = wave_of(runner, stage_id)
     task.parallelism, task.executor = state.jobs[stage.job].attached, executor
     task.wave, task.start = wave, now
-    task_ms = draw_duration(
-        state.values,
-        state.levels,
-        stage.first_level,
-        stage.end_level,
-        wave,
-        task.parallelism,
-        noise.level,
-        noise.duration,
-        cluster.nearest_level == 1,
-        cluster.warmup_ms,
-    )
-    task_ms *= stage.factor
+    task_ms = draw_duration(state, stage, wave, task.parallelism, noise.level, noise.duration)
     if cluster.straggler_share > 0:
         task_ms *= delay_factor(state, stage.job, runner.task, 0)
     task.finish = now + task_ms
@@ -139,27 +138,14 @@ def _redraw(state, executor, finish, now):
     if cluster.speculation_quantile > 0:
         run = run_of(state, executor)
         if run.outcome == COPY:
-            level = np.float32(chance(state, stage.job, number, LEVEL + COPY))
-            duration = np.float32(chance(state, stage.job, number, DURATION + COPY))
+            level, duration = copy_noise(state, stage.job, number)
             if cluster.straggler_share > 0:
                 delay = delay_factor(state, stage.job, number, COPY)
         if task.executor != executor:
             wave, parallelism = run.wave, run.parallelism
     factor = stage.factor * delay
-    task_ms = draw_longer(
-        state.values,
-        state.levels,
-        stage.first_level,
-        stage.end_level,
-        wave,
-        parallelism,
-        level,
-        duration,
-        cluster.nearest_level == 1,
-        cluster.warmup_ms,
-        start,
-        start + (now - start) / factor if factor != 1 else now,
-    )
+    since = start + (now - start) / factor if factor != 1 else now
+    task_ms = draw_longer(state, stage, wave, parallelism, level, duration, start, since)
     if task_ms > 0 and start + task_ms * factor > now:
         finish = start + task_ms * factor
         if task.executor == executor:

@@ -11,7 +11,7 @@ import math
 
 import numpy as np
 
-from simulator.cluster.engine.durations import level_above
+from simulator.cluster.engine.draws import level_above
 from simulator.cluster.engine.profiles import record
 from simulator.compiled import compiled, inner
 from workloads.job import Wave

@@ -7,7 +7,7 @@ from itertools import pairwise
 import numpy as np
 
 from simulator import EpisodeRecord
-from simulator.cluster.durations import duration_ms, task_noise
+from simulator.cluster.draws import duration_ms, task_noise
 from workloads.job import Wave
 
 

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from simulator import DECIMA_SIM, PAPER, ClusterConfig, EpisodeRecord, Semantics, run_episode
-from simulator.cluster.durations import duration_ms, task_noise
+from simulator.cluster.draws import duration_ms, task_noise
 from tests.simulator.cluster.build import Greedy, chain, job, jobs
 from tests.simulator.cluster.checks import check_durations
 from tests.workloads.strategies import task_durations

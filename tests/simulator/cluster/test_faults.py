@@ -25,9 +25,9 @@ from simulator import (
     run_episode,
 )
 from simulator.cluster import base, faults
-from simulator.cluster.chance import COPY, Purpose, chance, executor_keys, job_key
 from simulator.cluster.config import Knowledge
-from simulator.cluster.engine import attempts, copies
+from simulator.cluster.draws import COPY, Purpose, chance, executor_keys, job_key
+from simulator.cluster.engine import copies, draws
 from simulator.cluster.engine import ends as engine_faults
 from tests.simulator.cluster.build import Greedy, chain, greedy, job, jobs, stage
 from tests.simulator.cluster.driver import Both, Driver
@@ -185,7 +185,7 @@ def test_engines_agree_on_constants() -> None:
         Outcome.FAILED,
         Outcome.EXECUTOR_LOST,
     ]
-    assert (copies.MIN_LATE_MS, COPY) == (faults.MIN_LATE_MS, attempts.COPY)
+    assert (copies.MIN_LATE_MS, COPY) == (faults.MIN_LATE_MS, draws.COPY)
     assert engine_faults.RUN_KILLED == Outcome.KILLED
     assert [engine_faults.RUN_OUTPUT_LOST, engine_faults.RUN_JOB_FAILED] == [
         Outcome.OUTPUT_LOST,

@@ -18,7 +18,7 @@ from simpy.events import Event
 
 from decima.schedulers import Fair
 from simulator import Cluster, ClusterConfig, EpisodeRecord, ReferenceCluster, SchedulingError
-from simulator.cluster.durations import duration_ms, task_noise
+from simulator.cluster.draws import duration_ms, task_noise
 from simulator.parity.cluster import Recording, differences
 from simulator.parity.replay import read_recording
 from tests.simulator.cluster.build import give, greedy, job, jobs, stage

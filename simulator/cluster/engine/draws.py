@@ -1,0 +1,150 @@
+"""Compiled: random numbers of one attempt at a task (failure, delay, noise), and durations drawn from them.
+
+They are those of ``simulator.cluster.draws``. Durations come from tables in flat arrays.
+"""
+
+from __future__ import annotations
+
+from simulator.compiled import inner
+
+__all__ = [
+    "COPY",
+    "FAILS",
+    "chance",
+    "copy_noise",
+    "delay_factor",
+    "draw_duration",
+    "draw_longer",
+    "draw_noise",
+    "fails",
+    "level_above",
+    "run_of",
+]
+
+# Purposes of random numbers, see `simulator.cluster.draws.Purpose`.
+FAILS, STRAGGLES, LEVEL, DURATION = 0, 1, 2, 3
+COPY = 4  # added to the purpose for the speculative copy of a task
+
+
+@inner
+def _mix(key, number):
+    key = (key + (int(number) + 1) * 0x9E3779B1) & 0xFFFFFFFF
+    key = ((key >> 16) ^ key) * 0x45D9F3B & 0xFFFFFFFF
+    key = ((key >> 16) ^ key) * 0x45D9F3B & 0xFFFFFFFF
+    return (key >> 16) ^ key
+
+
+@inner
+def chance(state, job, task, purpose):
+    """Return the uniform random number for a purpose and the current attempt at a task of a job."""
+    owner = state.jobs[job]
+    number = task - state.stages[owner.first_stage].first_task
+    return (_mix(_mix(_mix(owner.key, number), state.tasks[task].attempt), purpose) >> 8) / 16777216.0
+
+
+@inner
+def run_of(state, executor):
+    """Return the record of an executor's run, ``LOST``; used if its task was copied and ``TASK`` has the other run.
+
+    ``outcome`` is ``COPY`` if the run began as a copy, else 0. These records are the last ones of the table ``lost``.
+    """
+    return state.lost[len(state.lost) - len(state.executors) + executor]
+
+
+@inner
+def fails(state, executor):
+    """Return whether the task run that ends on an executor has failed."""
+    runner, share = state.executors[executor], state.cluster[0].task_failures
+    return share > 0 and chance(state, runner.job, runner.task, FAILS) < share
+
+
+@inner
+def delay_factor(state, job, task, copy):
+    """Return the straggler factor of the current attempt at a task (``copy`` 0), or of its copy (``copy`` COPY)."""
+    cluster = state.cluster[0]
+    drawn = chance(state, job, task, STRAGGLES + copy)
+    return cluster.straggler_factor if drawn < cluster.straggler_share else 1.0
+
+
+@inner
+def draw_noise(state, job, task):
+    """Draw the noise of the current attempt at a task; the first attempt has the noise of ``task_noise``."""
+    state.noise[task].level = chance(state, job, task, LEVEL)
+    state.noise[task].duration = chance(state, job, task, DURATION)
+
+
+@inner
+def copy_noise(state, job, task):
+    """Return the noise of the copy of the current attempt at a task."""
+    level, duration = chance(state, job, task, LEVEL + COPY), chance(state, job, task, DURATION + COPY)
+    return level, duration
+
+
+# Durations.
+
+
+@inner
+def level_above(levels, first, end, parallelism, nearest):
+    """Choose the parallelism level for ``parallelism`` executors from ``levels[first:end]``, the levels of a stage.
+
+    Returns:
+        Index of the level in ``levels``; probability that the next lower level is used instead.
+    """
+    above = first
+    while above < end - 1 and levels[above].level < parallelism:
+        above += 1
+    high = levels[above].level
+    if above == first or high <= parallelism:
+        return above, 0.0
+    low = levels[above - 1].level
+    # The published simulator swaps the probabilities of the two levels.
+    return above, (high - parallelism if nearest else parallelism - low) / (high - low)
+
+
+@inner
+def draw_duration(state, stage, wave, parallelism, level_noise, value_noise):
+    """Draw the duration of a task of a stage (a record), ms, from the cell (level for ``parallelism``, wave)."""
+    cluster, levels = state.cluster[0], state.levels
+    above, chance_of_low = level_above(
+        levels, stage.first_level, stage.end_level, parallelism, cluster.nearest_level == 1
+    )
+    level = levels[above - 1 if level_noise < chance_of_low else above]
+    task_ms = state.values[level.first[wave] + int(value_noise * level.count[wave])]
+    return (task_ms + level.cold[wave] * cluster.warmup_ms) * stage.factor
+
+
+@inner
+def draw_longer(state, stage, wave, parallelism, level_noise, value_noise, start_ms, now_ms):
+    """Draw the duration, ms, of a task that started at ``start_ms`` and ends after ``now_ms``; 0 if none is so long."""
+    cluster, levels = state.cluster[0], state.levels
+    above, chance_of_low = level_above(
+        levels, stage.first_level, stage.end_level, parallelism, cluster.nearest_level == 1
+    )
+    since_ms, warmup_ms = (start_ms, now_ms), cluster.warmup_ms
+    high, low = levels[above], levels[max(above - 1, stage.first_level)]
+    num_high, _ = _longer(state.values, high, wave, warmup_ms, since_ms, -1)
+    num_low, _ = _longer(state.values, low, wave, warmup_ms, since_ms, -1)
+    weight_low = chance_of_low * num_low / low.count[wave]
+    weight = weight_low + (1.0 - chance_of_low) * num_high / high.count[wave]
+    if weight == 0:
+        return 0.0
+    if level_noise * weight < weight_low:
+        return _longer(state.values, low, wave, warmup_ms, since_ms, int(value_noise * num_low))[1]
+    return _longer(state.values, high, wave, warmup_ms, since_ms, int(value_noise * num_high))[1]
+
+
+@inner
+def _longer(values, level, wave, warmup_ms, since_ms, number):
+    """Find the durations of a level with which a task that started at ``since_ms[0]`` ends after ``since_ms[1]``.
+
+    Returns:
+        The number of these durations; duration ``number`` of them, ms, and 0 if there is none.
+    """
+    longer, found_ms = 0, 0.0
+    for place in range(level.first[wave], level.first[wave] + level.count[wave]):
+        task_ms = values[place] + level.cold[wave] * warmup_ms
+        if since_ms[0] + task_ms > since_ms[1]:
+            if longer == number:
+                found_ms = task_ms
+            longer += 1
+    return longer, found_ms
