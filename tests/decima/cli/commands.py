@@ -33,6 +33,12 @@ def results() -> dict[str, Any]:
     return json.loads(Path("r.json").read_text())  # type: ignore[no-any-return]
 
 
+def succeeded(result: Result) -> Result:
+    """Return the result of a command, which must not have failed."""
+    assert result.exit_code == 0, result.output
+    return result
+
+
 def assert_one_line_error(result: Result, message: str) -> None:
     """Assert that the command ended with one line on stderr that contains the message, and with an error status."""
     assert result.exit_code not in (0, 130), result.output
@@ -48,6 +54,5 @@ def assert_same_again(json_file: Path, *options: str) -> None:
     words = shlex.split(json.loads(before)["command"])
     assert words[0] == "decima"
     again = json_file.with_name("again.json")
-    result = CliRunner().invoke(cli, [*words[1:], "--json", str(again), *options])
-    assert result.exit_code == 0, result.stderr
+    succeeded(CliRunner().invoke(cli, [*words[1:], "--json", str(again), *options]))
     assert again.read_text() == before

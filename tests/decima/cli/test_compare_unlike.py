@@ -16,7 +16,14 @@ from decima.learning.cluster.config import read_config
 from decima.policy.files import load_actor, load_policy, read_trained_on, save_policy
 from decima.policy.shipped import SHIPPED
 from decima.show.report import RECIPES
-from tests.decima.cli.commands import SAVED, Compare, assert_one_line_error, assert_same_again, results
+from tests.decima.cli.commands import (
+    SAVED,
+    Compare,
+    assert_one_line_error,
+    assert_same_again,
+    results,
+    succeeded,
+)
 
 QUICK = ("--jobs", "2", "--seeds", "1", "--training", "1", "--processes", "1")
 #: Options of a setting out of distribution for all shipped policies.
@@ -34,8 +41,7 @@ def notices(done: Result) -> list[str]:
 
 
 def test_by_default_a_policy_that_does_not_fit_is_left_out_and_one_line_says_so(run: Compare) -> None:
-    done = run(*SAVED, base=UNLIKE)
-    assert done.exit_code == 0, done.stderr
+    done = succeeded(run(*SAVED, base=UNLIKE))
     assert list(results()["schedulers"]) == [*PAPER_SCHEDULERS, "priced-srpt"]
     assert results()["left_out"] == [{"scheduler": "decima:general", "outside_training": [WHY]}]
     assert notices(done) == [
@@ -54,8 +60,7 @@ def test_by_default_a_policy_that_does_not_fit_is_left_out_and_one_line_says_so(
 def test_a_named_policy_is_compared_with_a_warning(run: Compare) -> None:
     shutil.copy(SHIPPED["general"], "mine.npz")
     for name in ("decima", "decima:mine.npz", "decima,guard=off", "decima:mine.npz,guard=off"):
-        done = run(*SAVED, "--schedulers", f"fair,{name}", base=UNLIKE)
-        assert done.exit_code == 0, done.stderr
+        done = succeeded(run(*SAVED, "--schedulers", f"fair,{name}", base=UNLIKE))
         assert results()["left_out"] == []
         assert results()["schedulers"][name]["outside_training"] == [WHY]
         assert "outside_training" not in results()["schedulers"]["fair"]
@@ -66,15 +71,13 @@ def test_a_named_policy_is_compared_with_a_warning(run: Compare) -> None:
 
 def test_a_checkpoint_is_seen_too(run: Compare, tmp_path: Path) -> None:
     shutil.copy(SHIPPED["general"], tmp_path / "mine.npz")
-    done = run(*SAVED, "--checkpoint", "mine.npz", base=UNLIKE)
-    assert done.exit_code == 0, done.stderr
+    done = succeeded(run(*SAVED, "--checkpoint", "mine.npz", base=UNLIKE))
     assert [line.partition(",")[0] for line in notices(done)] == ["decima may do badly here"]
     assert results()["schedulers"]["decima"]["policy"] == "mine.npz"
 
 
 def test_where_it_fits_nothing_is_said(run: Compare) -> None:
-    done = run(*SAVED, base=QUICK)
-    assert done.exit_code == 0, done.stderr
+    done = succeeded(run(*SAVED, base=QUICK))
     assert notices(done) == results()["left_out"] == []
     assert results()["schedulers"]["decima"]["outside_training"] == []
 
@@ -82,8 +85,7 @@ def test_where_it_fits_nothing_is_said(run: Compare) -> None:
 def test_a_policy_that_does_not_say_what_it_was_trained_on_is_not_judged(
     run: Compare, shipped: dict[str, Path]
 ) -> None:
-    done = run(*SAVED, base=UNLIKE)
-    assert done.exit_code == 0, done.stderr
+    done = succeeded(run(*SAVED, base=UNLIKE))
     assert notices(done) == []
     assert "decima" in results()["schedulers"]
 
@@ -152,10 +154,8 @@ def test_the_command_that_trains_one_works(run: Compare) -> None:
     [line] = notices(run(base=UNLIKE))
     words = shlex.split(line.partition("fits: decima ")[2].partition(". To see")[0])
     few = ("iterations=1", "validation.sequences=1", "episodes.sequences=1", "update.epochs=1")
-    done = CliRunner().invoke(cli, [*words, *(word for each in few for word in ("--set", each))])
-    assert done.exit_code == 0, done.stderr
-    done = run("--schedulers", "decima", "--checkpoint", "DIR/policy.npz", base=UNLIKE)
-    assert done.exit_code == 0, done.stderr
+    done = succeeded(CliRunner().invoke(cli, [*words, *(word for each in few for word in ("--set", each))]))
+    done = succeeded(run("--schedulers", "decima", "--checkpoint", "DIR/policy.npz", base=UNLIKE))
     assert notices(done) == []
 
 

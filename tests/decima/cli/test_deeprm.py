@@ -9,6 +9,7 @@ from click.testing import CliRunner, Result
 from decima.cli.main import cli
 from decima.learning.metrics import read_metrics
 from decima.policy.grid.files import read_about
+from tests.decima.cli.commands import succeeded
 from tests.decima.learning.grid.examples import small
 from tests.workloads.sources.test_swf import line, write
 
@@ -23,8 +24,7 @@ def train(tmp_path: Path) -> Train:
 
 
 def test_train_shows_the_network_against_the_heuristics(train: Train, tmp_path: Path) -> None:
-    result = train("--config", "small.yaml", "--set", "iterations=2", "--out", "out")
-    assert result.exit_code == 0, result.stderr
+    result = succeeded(train("--config", "small.yaml", "--set", "iterations=2", "--out", "out"))
     about = read_about(tmp_path / "out" / "policy.npz")
     lines = result.stdout.splitlines()
     rows = {row.split()[0]: row.split()[1:] for row in reversed(lines) if row.strip()}  # notes come last
@@ -54,7 +54,7 @@ def test_train_shows_the_network_against_the_heuristics(train: Train, tmp_path: 
 def test_a_run_is_gone_on_with_its_own_settings(train: Train, tmp_path: Path) -> None:
     train("--config", "small.yaml", "--set", "seed=5", "--set", "iterations=2", "--out", "out")
     assert train("--resume", "--out", "out").exit_code == 0  # it is over
-    assert train("--resume", "--out", "out", "--set", "iterations=3").exit_code == 0
+    succeeded(train("--resume", "--out", "out", "--set", "iterations=3"))
     assert [row["iteration"] for row in read_metrics(tmp_path / "out" / "metrics.jsonl")] == [0, 1, 2, 3]
     assert read_about(tmp_path / "out" / "policy.npz")["seed"] == 5
 
@@ -63,8 +63,9 @@ def test_jobs_may_come_from_a_log(train: Train, tmp_path: Path) -> None:
     """The log is of a machine with 8 processors; one line is omitted and reported."""
     jobs = [line(submit=60 * n, run=60 + 40 * (n % 5), allocated=1 + n % 4) for n in range(40)]
     write(tmp_path, *jobs, line(run=-1), header="; MaxProcs: 8\n", name="my log.swf")
-    result = train("--config", "small.yaml", "--log", "my log.swf", "--set", "iterations=1", "--out", "out")
-    assert result.exit_code == 0, result.stderr
+    result = succeeded(
+        train("--config", "small.yaml", "--log", "my log.swf", "--set", "iterations=1", "--out", "out")
+    )
     assert result.stderr.startswith("my log.swf: 40 jobs on 8 processors; dropped 1 ")
     about = read_about(tmp_path / "out" / "policy.npz")
     assert about["config"]["jobs"]["log"] == "my log.swf"

@@ -17,7 +17,7 @@ from decima.evaluation.grid_comparison import MAX_STEPS
 from decima.schedulers.grid import ShortestJobFirst, play
 from simulator.grid.config import GridConfig
 from simulator.grid.grid import Grid
-from tests.decima.cli.commands import assert_one_line_error, assert_same_again
+from tests.decima.cli.commands import assert_one_line_error, assert_same_again, succeeded
 from workloads.sources.swf import read_swf, swf_jobs
 
 #: Invokes the command with the given options.
@@ -49,8 +49,7 @@ def rows(result: Result) -> list[list[str]]:
 
 @pytest.mark.usefixtures("pictures")
 def test_it_shows_a_table_and_saves_json_and_a_picture(run: Compare, tmp_path: Path) -> None:
-    result = run("--json", "r.json", "--seed", "5")
-    assert result.exit_code == 0, result.output
+    result = succeeded(run("--json", "r.json", "--seed", "5"))
     assert result.stderr == ""
     document = json.loads((tmp_path / "r.json").read_text())
     for row, entry in zip(rows(result), document["loads"], strict=True):
@@ -76,7 +75,7 @@ def test_the_command_gives_the_same_results_of_rates_and_logs(
 ) -> None:
     for options in (("--rates", "0.25,1"), ("--loads", "70", "--log", log, "--semantics", "deeprm")):
         base = ("--sets", "2", "--heuristics", "sjf,random:3")
-        assert run(*options, "--json", "r.json", base=base).exit_code == 0
+        succeeded(run(*options, "--json", "r.json", base=base))
         assert_same_again(tmp_path / "r.json")
 
 
@@ -87,15 +86,15 @@ def test_rates_stand_for_loads_and_the_highest_is_named(run: Compare) -> None:
 
 
 def test_another_measure_and_other_jobs(run: Compare, tmp_path: Path) -> None:
-    result = run("--measure", "completion", "--distribution", "coarse", "--out", "p", base=("--sets", "2"))
-    assert result.exit_code == 0, result.output
+    result = succeeded(
+        run("--measure", "completion", "--distribution", "coarse", "--out", "p", base=("--sets", "2"))
+    )
     assert "Completion time (steps): DeepRM's jobs on 10 units" in result.stdout
     assert (tmp_path / "p" / "deeprm-completion.png").exists()
 
 
 def test_jobs_of_a_log(run: Compare, log: Path, tmp_path: Path) -> None:
-    result = run("--log", log, "--json", "r.json", "--heuristics", "sjf")
-    assert result.exit_code == 0, result.output
+    result = succeeded(run("--log", log, "--json", "r.json", "--heuristics", "sjf"))
     assert "small.swf.gz: 299 jobs on 64 processors; dropped 1 with unknown run time" in result.stdout
     [low, _] = json.loads((tmp_path / "r.json").read_text())["loads"]
     jobs = swf_jobs(read_swf(log), load=0.5, sets=3, steps=50, slots=10, seed=0)
@@ -106,8 +105,7 @@ def test_jobs_of_a_log(run: Compare, log: Path, tmp_path: Path) -> None:
 
 def test_a_network(run: Compare, network: Callable[..., Path]) -> None:
     path = network()
-    result = run("--checkpoint", path, "--heuristics", "sjf")
-    assert result.exit_code == 0, result.output
+    result = succeeded(run("--checkpoint", path, "--heuristics", "sjf"))
     assert len(rows(result)[0]) == 1 + 2 * 2
     assert f"deeprm: the network {path}, trained on DeepRM's jobs as its code draws them, load 70 %." in (
         result.stdout

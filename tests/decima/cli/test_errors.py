@@ -19,35 +19,12 @@ import pytest
 from click.testing import CliRunner
 
 import decima
-from decima.cli.console import CUT, INTERRUPTED, LONGEST
+from decima.cli.console import INTERRUPTED
 from decima.cli.main import _interrupt, cli
 from tests.decima.cli.commands import assert_one_line_error, every_command
 from workloads import DecimaError
 
 ROOT = Path(decima.__file__).parents[1]
-
-
-@pytest.mark.parametrize(
-    ("command", "message"),
-    [
-        ("nonsense", "No such command"),
-        ("compare --nonsense", "No such option"),
-        ("compare --executors", "requires an argument"),
-        ("compare --executors 0", "is not in the range"),
-        ("spark what-if missing", "does not exist"),
-    ],
-)
-def test_a_usage_error_ends_with_status_2(command: str, message: str) -> None:
-    result = CliRunner().invoke(cli, command.split())
-    assert_one_line_error(result, message)
-    assert result.exit_code == 2
-
-
-def test_input_that_is_refused_ends_with_status_1(tmp_path: Path) -> None:
-    (tmp_path / "broken.json").write_text("{")
-    result = CliRunner().invoke(cli, ["workload", "show", str(tmp_path / "broken.json")])
-    assert_one_line_error(result, "broken.json")
-    assert result.exit_code == 1
 
 
 def test_what_is_not_refused_is_a_bug_with_its_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -121,14 +98,6 @@ def test_a_signal_while_something_is_compiled_is_one_line(
     said = process.communicate()[1]
     assert re.fullmatch(r"decima: interrupted(, 0 of 1 experiments finished)?\n", said), said
     assert process.returncode == INTERRUPTED
-
-
-def test_long_errors_lose_their_middle() -> None:
-    result = CliRunner().invoke(cli, ["workload", "show", "absent/" + "x" * 5000 + ".json"])
-    assert len(result.stderr.rstrip("\n")) == LONGEST
-    assert result.stderr.startswith("decima: error: absent/xxx")
-    assert CUT in result.stderr
-    assert result.stderr.endswith("xxx.json: File name too long\n")
 
 
 OWN = """

@@ -9,6 +9,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from decima.cli.main import cli
+from tests.decima.cli.commands import succeeded
 
 
 def explain(*arguments: str) -> Result:
@@ -17,8 +18,9 @@ def explain(*arguments: str) -> Result:
 
 
 def test_a_decision_is_explained(policy: Path, tmp_path: Path) -> None:
-    result = explain("--policy", str(policy), "--decision", "2", "--rule", "fair", "--json", "why.json")
-    assert result.exit_code == 0, result.stderr
+    result = succeeded(
+        explain("--policy", str(policy), "--decision", "2", "--rule", "fair", "--json", "why.json")
+    )
     assert result.stdout.startswith("Decision 2 at ")
     for heading in (
         "What it could run next",
@@ -29,8 +31,7 @@ def test_a_decision_is_explained(policy: Path, tmp_path: Path) -> None:
     document = json.loads((tmp_path / "why.json").read_text())
     assert document["decision"] == 2
     assert "--rule fair" in document["command"]
-    again = CliRunner().invoke(cli, [*document["command"].split()[1:], "--json", "again.json"])
-    assert again.exit_code == 0, again.stderr
+    succeeded(CliRunner().invoke(cli, [*document["command"].split()[1:], "--json", "again.json"]))
     assert (tmp_path / "again.json").read_text() == (tmp_path / "why.json").read_text()
 
 
@@ -41,11 +42,9 @@ def test_the_episode_is_the_first_of_a_comparison_with_the_same_options(policy: 
         "1",
     )
     small = ("--workload", "synthetic", "--jobs", "3", *given)
-    done = CliRunner().invoke(cli, ["explain", *small, "--policy", str(policy), "--json", "why.json"])
-    assert done.exit_code == 0, done.stderr
+    succeeded(CliRunner().invoke(cli, ["explain", *small, "--policy", str(policy), "--json", "why.json"]))
     compared = ["compare", *small, "--checkpoint", str(policy), "--schedulers", "decima", "--seeds", "1"]
-    done = CliRunner().invoke(cli, [*compared, "--processes", "1", "--json", "all.json"])
-    assert done.exit_code == 0, done.stderr
+    succeeded(CliRunner().invoke(cli, [*compared, "--processes", "1", "--json", "all.json"]))
     why, all_of = (json.loads((tmp_path / name).read_text()) for name in ("why.json", "all.json"))
     assert "--classes 2x0.5,3x1" in why["command"]
     assert "--executors" not in why["command"]
@@ -71,11 +70,9 @@ def test_compare_and_explain_have_the_same_options_of_what_runs() -> None:
 
 def test_uncertain_estimates_are_shown_with_their_uncertainty(policy: Path, tmp_path: Path) -> None:
     given = ("--policy", str(policy), "--rule", "fair", "--json", "why.json")
-    exact = explain(*given)
-    assert exact.exit_code == 0, exact.stderr
+    exact = succeeded(explain(*given))
     assert "factor of" not in exact.stdout
-    uncertain = explain(*given, "--job-error", "1", "--unknown", "0.3")
-    assert uncertain.exit_code == 0, uncertain.stderr
+    uncertain = succeeded(explain(*given, "--job-error", "1", "--unknown", "0.3"))
     assert "factor of" in uncertain.stdout
     document = json.loads((tmp_path / "why.json").read_text())
     assert "--job-error 1" in document["command"]
@@ -95,8 +92,7 @@ def test_a_guarantee_that_changed_the_decision_is_named(tmp_path: Path) -> None:
         "--json",
         "why.json",
     )
-    result = explain(*given, "--overruled", "--futures", "2")
-    assert result.exit_code == 0, result.stderr
+    result = succeeded(explain(*given, "--overruled", "--futures", "2"))
     assert "The guarantee no-later-than changed what the policy chose." in result.stdout
     found = json.loads((tmp_path / "why.json").read_text())
     assert found["guarantee"] == "no-later-than"

@@ -13,7 +13,7 @@ from click.testing import CliRunner, Result
 from decima.cli.main import cli
 from decima.policy.shipped import SHIPPED
 from tests.certificates import make_ca, needs_openssl
-from tests.decima.cli.commands import assert_one_line_error
+from tests.decima.cli.commands import assert_one_line_error, succeeded
 
 
 @pytest.fixture
@@ -54,8 +54,9 @@ def test_what_is_served_where_is_told(served: list[tuple[Any, str, str]], tmp_pa
 
 def test_a_log_and_a_page_stand_beside(served: list[tuple[Any, str, str]], tmp_path: Path) -> None:
     log = tmp_path / "log.jsonl"
-    result = serve("--policy", "fifo", "--no-token", "--log", str(log), "--http", "0", "--spark", "0")
-    assert result.exit_code == 0, result.output
+    result = succeeded(
+        serve("--policy", "fifo", "--no-token", "--log", str(log), "--http", "0", "--spark", "0")
+    )
     assert result.stdout.startswith("page: http://127.0.0.1:")
     assert result.stdout.endswith("serving fifo on HERE\n")
     assert log.exists()
@@ -63,7 +64,7 @@ def test_a_log_and_a_page_stand_beside(served: list[tuple[Any, str, str]], tmp_p
 
 @pytest.mark.parametrize("address", ["0", "65535", "unix:a"])
 def test_where_a_driver_can_connect_is_taken(served: list[tuple[Any, str, str]], address: str) -> None:
-    assert serve("--policy", "fifo", "--no-token", "--spark", address).exit_code == 0
+    succeeded(serve("--policy", "fifo", "--no-token", "--spark", address))
     assert served[0][1] == address
 
 
@@ -94,11 +95,11 @@ def test_with_a_certificate_page_and_metrics_need_the_token(
         lambda self, *arguments: given.extend(arguments) or ("AT", list),
     )
     options = ("--policy", "fifo", "--token-file", str(tmp_path / "token"), "--metrics", "0")
-    assert serve(*options, "--tls-cert", cert, "--tls-key", key).exit_code == 0
+    succeeded(serve(*options, "--tls-cert", cert, "--tls-key", key))
     *_, tokens, tls = given
     assert tokens.find((tmp_path / "token").read_text().strip()).name == "the token file"
     assert isinstance(tls, ssl.SSLContext)
-    assert serve(*options).exit_code == 0
+    succeeded(serve(*options))
     assert given[-2:] == [None, None]
     for one in (("--tls-cert", cert), ("--tls-key", key)):
         assert_one_line_error(serve(*options, *one), "--tls-cert and --tls-key need each other")
@@ -111,8 +112,7 @@ def test_a_file_of_pools_is_read(served: list[tuple[Any, str, str]], tmp_path: P
     pools = tmp_path / "pools.xml"
     pools.write_text('<allocations><pool name="a"><schedulingMode>FAIR</schedulingMode></pool></allocations>')
     options = ("--policy", "fair-pools", "--no-token", "--pools", str(pools))
-    result = serve(*options)
-    assert result.exit_code == 0
+    result = succeeded(serve(*options))
     assert result.stderr.startswith("pool a: schedulingMode FAIR has no effect")
     assert list(served[0][0]._pools) == ["a"]
     assert_one_line_error(serve(*options, "--slots", "3"), "--pools has no effect with --slots")

@@ -19,7 +19,7 @@ from click.testing import CliRunner, Result
 
 from decima.cli import sweep as command
 from decima.cli.main import cli
-from tests.decima.cli.commands import assert_one_line_error
+from tests.decima.cli.commands import assert_one_line_error, succeeded
 from tests.decima.learning.examples import assert_same_run
 from tests.decima.learning.test_sweep import GRID, SAMPLED
 from tests.programs import started
@@ -49,8 +49,7 @@ def results(out: str) -> Any:
 
 @pytest.mark.usefixtures("pictures")
 def test_a_sweep_is_shown_saved_and_drawn_and_its_trainings_can_be_plotted(folder: Path) -> None:
-    result = invoke("sweep", "--config", "grid.yaml", "--out", "out", "--set", "validation.sets=5")
-    assert result.exit_code == 0, result.stderr
+    result = succeeded(invoke("sweep", "--config", "grid.yaml", "--out", "out", "--set", "validation.sets=5"))
     found = results("out")
     assert found["command"] == "decima sweep --config grid.yaml --set validation.sets=5"
     assert found["sweep"]["fixed"]["validation.sets"] == 5
@@ -68,8 +67,7 @@ def test_a_sweep_is_shown_saved_and_drawn_and_its_trainings_can_be_plotted(folde
     assert float(table[2]["objective"]) == found["trials"][1]["seeds"][0]["objective"]
     assert Path("out/learning-curves.png").read_bytes().startswith(b"\x89PNG")
 
-    plotted = invoke("plot", "out", "--metric", "entropy", "--out", "pictures")
-    assert plotted.exit_code == 0, plotted.stderr
+    plotted = succeeded(invoke("plot", "out", "--metric", "entropy", "--out", "pictures"))
     assert "entropy: mean over runs that differ only by seed" in plotted.stdout
     assert "update.learning_rate=0.01" in plotted.stdout
     assert Path("pictures/entropy.png").read_bytes().startswith(b"\x89PNG")
@@ -121,7 +119,7 @@ def start(out: str) -> AbstractContextManager[subprocess.Popen[str]]:
 def test_a_sweep_that_is_ended_by_a_signal_goes_on_with_the_same_command(
     folder: Path, number: signal.Signals
 ) -> None:
-    assert invoke("sweep", "--config", "sampled.yaml", "--out", "whole").exit_code == 0
+    succeeded(invoke("sweep", "--config", "sampled.yaml", "--out", "whole"))
     for begun in ("trial-000/seed-1", "trial-001/seed-0"):
         with start("out") as process:
             while not Path("out", begun, "metrics.jsonl").exists():
@@ -131,7 +129,7 @@ def test_a_sweep_that_is_ended_by_a_signal_goes_on_with_the_same_command(
             errors = process.communicate()[1]
             assert "Traceback" not in errors
             assert process.returncode == (-9 if number == signal.SIGKILL else 130)
-    assert invoke("sweep", "--config", "sampled.yaml", "--out", "out").exit_code == 0
+    succeeded(invoke("sweep", "--config", "sampled.yaml", "--out", "out"))
     assert results("out") == results("whole")
     for run in Path("whole").glob("trial-*/seed-*"):
         assert_same_run(run, Path("out", *run.parts[1:]))

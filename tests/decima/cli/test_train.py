@@ -29,7 +29,7 @@ from decima.learning.metrics import CLUSTER_METRICS, GRID_METRICS, TrainingResul
 from decima.policy.files import read_about
 from decima.settings import describe_settings
 from decima.show.tables import interval_text
-from tests.decima.cli.commands import assert_one_line_error
+from tests.decima.cli.commands import assert_one_line_error, succeeded
 from tests.decima.evaluation.examples import LIBRARY
 from tests.decima.learning.cluster.examples import small
 from tests.decima.learning.examples import assert_same_run
@@ -56,8 +56,7 @@ def train(config: Path) -> Train:
 
 
 def test_train_shows_the_policy_against_the_classic_schedulers(train: Train, tmp_path: Path) -> None:
-    result = train("--config", "small.yaml", "--set", "iterations=2", "--out", "out")
-    assert result.exit_code == 0
+    result = succeeded(train("--config", "small.yaml", "--set", "iterations=2", "--out", "out"))
     rows = [line.split() for line in result.stdout.splitlines() if line.strip()]
     names = [row[0].split(":")[0] for row in rows]
     place = names.index("fair")
@@ -134,8 +133,7 @@ def test_behaviour_cloning_is_shown_and_ctrl_c_in_it_says_how_to_resume(
 ) -> None:
     cloning = "behaviour_cloning={scheduler: fair, sequences: 2, epochs: 3, minibatch: 8}"
     words = ("--config", "small.yaml", "--set", cloning, "--set", "iterations=1")
-    whole = train(*words, "--out", "whole")
-    assert whole.exit_code == 0, whole.stderr
+    whole = succeeded(train(*words, "--out", "whole"))
     lines = whole.stderr.splitlines()
     for start in ("episodes of fair to clone: 0 of 2", "behaviour cloning, gradient steps: 0 of "):
         assert any(line.startswith(start) for line in lines)
@@ -158,7 +156,7 @@ def test_behaviour_cloning_is_shown_and_ctrl_c_in_it_says_how_to_resume(
     assert result.stderr.splitlines()[-1] == (
         "decima: interrupted before the first iteration; to resume: decima train --resume --out out"
     )
-    assert train("--resume", "--out", "out").exit_code == 0
+    succeeded(train("--resume", "--out", "out"))
     assert_same_run(tmp_path / "whole", tmp_path / "out")
 
 
@@ -182,8 +180,7 @@ def test_a_training_over_settings_shows_the_policy_in_each(train: Train) -> None
         "episodes.per_sequence=2",
     )
     sets = [word for change in (*changes, *few, *judged) for word in ("--set", change)]
-    result = train("--config", "general", *sets, "--out", "out")
-    assert result.exit_code == 0, result.stderr
+    result = succeeded(train("--config", "general", *sets, "--out", "out"))
     assert "2 settings, 1 sequences each: mean JCT, s" in result.stdout
     assert "jobs of" in result.stdout
     assert result.stdout.splitlines()[-1].strip() == "decima compare --checkpoint out/policy.npz"
@@ -196,14 +193,14 @@ def test_the_command_that_a_policy_file_keeps_makes_the_same_policy(train: Train
     train("--config", "small.yaml", "--set", "seed=3", "--set", "iterations=1", "--out", "out")
     command = read_about(tmp_path / "out" / "policy.npz")["command"]
     assert command == "decima train --config small.yaml --set seed=3 --set iterations=1 --out DIR"
-    assert train(*command.split()[2:-1], "again").exit_code == 0
+    succeeded(train(*command.split()[2:-1], "again"))
     assert_same_run(tmp_path / "out", tmp_path / "again")
     train("--resume", "--set", "iterations=2", "--out", "out")
     command = read_about(tmp_path / "out" / "policy.npz")["command"]
     begun = "decima train --config small.yaml --set seed=3 --set iterations=1 --out DIR"
     assert command == f"{begun} && decima train --set iterations=2 --out DIR --resume"
     for line in command.split(" && "):
-        assert train(*line.replace("DIR", "third").split()[2:]).exit_code == 0
+        succeeded(train(*line.replace("DIR", "third").split()[2:]))
     assert_same_run(tmp_path / "out", tmp_path / "third")
     train("--resume", "--out", "out")
     assert read_about(tmp_path / "out" / "policy.npz")["command"] == command
@@ -262,21 +259,18 @@ def test_the_command_that_is_shown_at_the_end_works(train: Train, tmp_path: Path
         assert words[0] == "decima"
         assert (words[-6:] == asked) == (more == attributes)
         few = ("--seeds", "1", "--processes", "1", "--schedulers", "fair,decima")
-        result = CliRunner().invoke(cli, [*words[1:], *few])
-        assert result.exit_code == 0, result.stderr
+        result = succeeded(CliRunner().invoke(cli, [*words[1:], *few]))
         assert "decima" in result.stdout
 
 
 def test_a_run_is_gone_on_with_its_own_settings(train: Train, tmp_path: Path) -> None:
     train("--config", "small.yaml", "--out", "whole")
     train("--config", "small.yaml", "--set", "iterations=2", "--out", "out")
-    result = train("--resume", "--out", "out")
-    assert result.exit_code == 0
+    result = succeeded(train("--resume", "--out", "out"))
     assert "after" in result.stdout
-    again = train("--resume", "--out", "whole")
-    assert again.exit_code == 0
+    succeeded(train("--resume", "--out", "whole"))
     assert read_metrics(tmp_path / "whole" / "metrics.jsonl")[-1]["iteration"] == 3
-    assert train("--resume", "--out", "out", "--set", "iterations=3").exit_code == 0
+    succeeded(train("--resume", "--out", "out", "--set", "iterations=3"))
     assert read_metrics(tmp_path / "out" / "metrics.jsonl")[-1]["iteration"] == 3
 
 
@@ -287,8 +281,7 @@ def test_a_run_is_gone_on_with_its_own_settings(train: Train, tmp_path: Path) ->
 def test_every_setting_and_metric_is_explained(
     words: list[str], config: Any, metrics: dict[str, str]
 ) -> None:
-    result = CliRunner().invoke(cli, [*words, "--explain"])
-    assert result.exit_code == 0
+    result = succeeded(CliRunner().invoke(cli, [*words, "--explain"]))
     named = CliRunner().invoke(cli, [*words, "--explain", "--set", "seed=77"]).stdout
     assert next(line for line in named.splitlines() if line.startswith("seed ")).split()[1] == "77"
     shown = {line.split()[0] for line in result.stdout.splitlines() if line and not line.startswith(" ")}

@@ -9,6 +9,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from decima.cli.main import cli
+from tests.decima.cli.commands import succeeded
 from tests.decima.evaluation.spark.test_what_if import night
 from tests.workloads.spark.logs import LogBuilder, stage_info
 
@@ -20,8 +21,7 @@ def what_if(*arguments: str) -> Result:
 @pytest.mark.usefixtures("pictures")
 def test_it_tells_the_gain_and_how_uncertain_it_is(tmp_path: Path) -> None:
     night(2).write(tmp_path / "log")
-    result = what_if("log", "--draws", "2", "--json", "found.json", "--out", "pictures")
-    assert result.exit_code == 0, result.stderr
+    result = succeeded(what_if("log", "--draws", "2", "--json", "found.json", "--out", "pictures"))
     assert "4 jobs as they came, 2 executors" in result.stdout
     assert "no task fails and no executor is lost" in " ".join(result.stdout.split())
     assert "Measured in the logs, whatever scheduled there: 10.4 s on average." in result.stdout

@@ -13,7 +13,7 @@ from PIL import Image
 from decima.cli.main import cli
 from simulator import ClusterConfig
 from simulator.cluster.alone import known_profile
-from tests.decima.cli.commands import assert_one_line_error
+from tests.decima.cli.commands import assert_one_line_error, succeeded
 from tests.workloads.sources.test_wfcommons import document
 from tests.workloads.spark.logs import LogBuilder, small_log, stage_info
 from workloads import Workload, read_workload, synthetic_profiles, trace_arrivals, write_workload
@@ -32,8 +32,9 @@ def import_spark(*arguments: str) -> Result:
 def test_import_makes_a_workload_that_can_be_shown(tmp_path: Path) -> None:
     for number in range(2):
         small_log(app=f"app-{number}").write(tmp_path / "logs" / str(number))
-    result = import_spark("logs", "--out", "mine.json", "--set", "fresh_ms=1500", "--levels", "1,8")
-    assert result.exit_code == 0, result.stderr
+    result = succeeded(
+        import_spark("logs", "--out", "mine.json", "--set", "fresh_ms=1500", "--levels", "1,8")
+    )
     assert result.stderr == ""
     assert "fresh_ms" in result.stdout
     assert "1.5e+03" in result.stdout
@@ -42,8 +43,7 @@ def test_import_makes_a_workload_that_can_be_shown(tmp_path: Path) -> None:
     assert workload.name == "mine"
     assert workload.profiles[0].stages[0].durations.levels.tolist() == [1, 8]
 
-    shown = run("show", "mine.json", "--out", "dags.png")
-    assert shown.exit_code == 0, shown.stderr
+    shown = succeeded(run("show", "mine.json", "--out", "dags.png"))
     row = next(line.split() for line in shown.stdout.splitlines() if workload.profiles[0].name in line)
     known = known_profile(workload.profiles[0], ClusterConfig())
     times = [
@@ -58,8 +58,7 @@ def test_import_makes_a_workload_that_can_be_shown(tmp_path: Path) -> None:
 
 def test_real_recordings_are_imported(shared) -> None:
     logs = [str(path) for path in sorted(shared("spark/eventlogs").glob("q0[36]_*.json.gz"))]
-    result = import_spark(*logs, "--out", "mine.json.gz")
-    assert result.exit_code == 0, result.stderr
+    result = succeeded(import_spark(*logs, "--out", "mine.json.gz"))
     assert "contention at 2" in result.stdout
     assert "all executors were on one machine, where scans took" in result.stdout
     assert "s to start (median)" in result.stdout
@@ -90,8 +89,7 @@ def test_damaged_logs_are_refused_and_kept_in_part_on_request(tmp_path: Path) ->
     (tmp_path / "cut").write_bytes(text[: text.index(b"SparkListenerJobEnd")])
     assert_one_line_error(import_spark("cut", "--out", "mine.json"), "no query ran to its end")
     assert not (tmp_path / "mine.json").exists()
-    result = import_spark("cut", "--out", "mine.json", "--partial")
-    assert result.exit_code == 0, result.stderr
+    result = succeeded(import_spark("cut", "--out", "mine.json", "--partial"))
     assert "mid-line" in result.stdout
     assert read_workload("mine.json").profiles[0].num_tasks == 4
 
@@ -105,8 +103,7 @@ def test_arrivals_are_kept_and_what_is_given_twice_counts_once(tmp_path: Path) -
         night.run(number, start + 100, start + 500).job_end(number, start + 500).sql_end(number, start + 600)
     night.end().write(tmp_path / "night")
     night.write(tmp_path / "again")
-    result = import_spark("night", "again", "--out", "mine.json", "--arrivals")
-    assert result.exit_code == 0, result.stderr
+    result = succeeded(import_spark("night", "again", "--out", "mine.json", "--arrivals"))
     assert "night: app-1 is given twice, counted once" in result.stdout
     assert "2 profiles from 3 runs of queries, which arrive in 0.1 minutes, in mine.json" in result.stdout
     sequence = read_workload("mine.json").sequence
@@ -135,8 +132,7 @@ def trace(tmp_path: Path) -> str:
 
 
 def test_a_trace_of_alibaba_is_imported_shown_and_replayed(trace: str) -> None:
-    result = run("import", "alibaba", trace, "--out", "mine.json")
-    assert result.exit_code == 0, result.stderr
+    result = succeeded(run("import", "alibaba", trace, "--out", "mine.json"))
     assert result.stderr == ""
     assert "jobs in the table: 4\ndropped: an unfinished task 1\n" in result.stdout
     assert "3 jobs of 4 stages and 21 tasks, which arrive in 2.0 minutes, in mine.json\n" in result.stdout
@@ -145,16 +141,14 @@ def test_a_trace_of_alibaba_is_imported_shown_and_replayed(trace: str) -> None:
     assert workload.sequence.arrival_ms.tolist() == [0, 60_000, 120_000]
     assert workload.profiles[0].stages[0].cpu == 1 / 96
 
-    shown = run("show", "mine.json")
-    assert shown.exit_code == 0, shown.stderr
+    shown = succeeded(run("show", "mine.json"))
     rows = [line.split() for line in shown.stdout.splitlines()]
     place = rows.index(["j_1", "2", "11", "41.0", "41.0", "5.0", "0.00521-0.0104", "0.0025-0.005", "any"])
     assert [row[0] for row in rows[place - 1 : place + 3]] == ["profile", "j_1", "j_2", "j_4"]
     assert "3 jobs arrive" in shown.stdout
 
     line = "compare --workload mine.json --executors 3 --seeds 1 --schedulers fifo --processes 1"
-    compared = CliRunner().invoke(cli, shlex.split(line))
-    assert compared.exit_code == 0, compared.stderr
+    compared = succeeded(CliRunner().invoke(cli, shlex.split(line)))
     assert "the 3 jobs of mine" in compared.stdout
 
 
@@ -170,8 +164,7 @@ def test_priorities_of_a_trace_become_weights(trace: str) -> None:
 
 def test_a_part_of_a_trace_faster_and_smaller(trace: str) -> None:
     part = shlex.split("--from 1050 --until 1121 --speed-up 6 --scale-tasks 4 --seed 7 --executor 2,1")
-    result = run("import", "alibaba", trace, "--out", "mine.json", *part)
-    assert result.exit_code == 0, result.stderr
+    result = succeeded(run("import", "alibaba", trace, "--out", "mine.json", *part))
     workload = read_workload("mine.json")
     assert workload.sequence is not None
     assert [job.name for job in workload.profiles] == ["j_2", "j_4"]
@@ -183,8 +176,7 @@ def test_a_part_of_a_trace_faster_and_smaller(trace: str) -> None:
 
 
 def test_a_sample_as_a_library(trace: str) -> None:
-    result = run("import", "alibaba", trace, "--out", "mine.json", "--sample", "2", "--library")
-    assert result.exit_code == 0, result.stderr
+    result = succeeded(run("import", "alibaba", trace, "--out", "mine.json", "--sample", "2", "--library"))
     assert "2 jobs of" in result.stdout
     assert "without their arrivals, in mine.json" in result.stdout
     workload = read_workload("mine.json")
@@ -198,20 +190,20 @@ def test_workflows_are_imported(tmp_path: Path) -> None:
             {"a_1": "", "a_2": "", "b": "a_1 a_2"}, executed=f"2020-01-01T00:00:{second:02}Z", coreCount=2
         )
         (tmp_path / f"{name}.json").write_text(json.dumps(content))
-    result = run("import", "wfcommons", "late.json", "early.json", "--out", "mine.json", "--executor", "4,1")
-    assert result.exit_code == 0, result.stderr
+    result = succeeded(
+        run("import", "wfcommons", "late.json", "early.json", "--out", "mine.json", "--executor", "4,1")
+    )
     assert "arrivals: executedAt\n" in result.stdout
     assert "2 jobs of 4 stages and 6 tasks, which arrive in 0.5 minutes, in mine.json\n" in result.stdout
     workload = read_workload("mine.json")
     assert [job.name for job in workload.profiles] == ["early", "late"]
     assert workload.profiles[0].stages[0].cpu == 0.5
-    assert run("import", "wfcommons", "late.json", "--out", "mine.json").exit_code == 0
+    succeeded(run("import", "wfcommons", "late.json", "--out", "mine.json"))
     assert read_workload("mine.json").profiles[0].stages[0].cpu == 1
 
 
 def test_show_the_embedded_set() -> None:
-    result = run("show")
-    assert result.exit_code == 0, result.stderr
+    result = succeeded(run("show"))
     assert sum(line.startswith("tpch-q") for line in result.stdout.splitlines()) == 132
     assert "extrapolated: " in result.stdout
 
@@ -220,8 +212,9 @@ def test_show_the_embedded_set() -> None:
 def test_show_some_profiles_and_draw_them() -> None:
     profiles = synthetic_profiles(6)
     write_workload("w.json", Workload(profiles, trace_arrivals(profiles[:2], [0.0, 1.0])))
-    result = run("show", "w.json", "--profile", "synthetic-4", "--profile", "synthetic-0", "--out", "two.png")
-    assert result.exit_code == 0, result.stderr
+    result = succeeded(
+        run("show", "w.json", "--profile", "synthetic-4", "--profile", "synthetic-0", "--out", "two.png")
+    )
     names = [line.split()[0] for line in result.stdout.splitlines() if line.startswith("synthetic")]
     assert names == ["synthetic-4", "synthetic-0"]
     assert "2 jobs arrive" in result.stdout

@@ -14,7 +14,7 @@ from decima.cli.main import cli
 from decima.evaluation.spark.fidelity import ALL, VARIANTS, Fidelity
 from decima.service.sleeping import Setting
 from decima.studies.fig18 import live_outcome, notes, plot, tables
-from tests.decima.cli.commands import assert_same_again
+from tests.decima.cli.commands import assert_same_again, succeeded
 from tests.decima.evaluation.spark.test_fidelity import write_folder
 from tests.decima.show.test_plots import difference
 from tests.decima.studies.test_compared import printed
@@ -88,8 +88,7 @@ def test_the_command(tmp_path: Path) -> None:
     folder = write_folder(tmp_path)
     results, out = tmp_path / "results.json", tmp_path / "pictures"
     options = ["--recordings", str(folder), "--seeds", "2", "--json", str(results), "--out", str(out)]
-    shown = CliRunner().invoke(cli, ["reproduce", "fig18", *options])
-    assert shown.exit_code == 0, shown.output
+    shown = succeeded(CliRunner().invoke(cli, ["reproduce", "fig18", *options]))
     assert "Alone: mean error" in shown.stdout
     assert (out / "fig18.png").stat().st_size > 1000
     content = json.loads(results.read_text())
@@ -130,8 +129,7 @@ def test_on_a_real_spark(tmp_path: Path) -> None:
         "--json",
         str(tmp_path / "r.json"),
     ]
-    result = CliRunner().invoke(cli, ["reproduce", "fig18", "--live", *options])
-    assert result.exit_code == 0, result.output
+    succeeded(CliRunner().invoke(cli, ["reproduce", "fig18", "--live", *options]))
     content = json.loads((tmp_path / "r.json").read_text())
     assert [run["kind"] for run in content["runs"]] == ["alone", "alone", "mixtures"]
     assert (tmp_path / "fig18-live.png").exists()

@@ -18,6 +18,7 @@ from decima.schedulers.priced_srpt import PricedSrpt
 from decima.studies import headroom as study
 from decima.studies.headroom import FactorSrpt, headroom, outcome, srpt_flow_ms
 from simulator import ClusterConfig, run_episode
+from tests.decima.cli.commands import succeeded
 from tests.simulator.cluster.build import job, jobs, stage
 
 JOBS = st.lists(st.tuples(st.integers(0, 20), st.integers(1, 10)), min_size=1, max_size=6)
@@ -117,8 +118,7 @@ def test_the_command(tmp_path: Path) -> None:
     )
     rules = "fair, priced-srpt:steepness=1.5,used_well=3"
     words = ["headroom", *options.split(), "--rules", rules, "--workers", "1", "--out", str(tmp_path)]
-    result = CliRunner().invoke(cli, [*words, "--json", str(file)])
-    assert result.exit_code == 0, result.output
+    result = succeeded(CliRunner().invoke(cli, [*words, "--json", str(file)]))
     content = json.loads(file.read_text())
     assert content["study"] == "headroom"
     names = {row["scheduler"] for row in content["runs"]}

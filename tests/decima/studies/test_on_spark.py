@@ -13,6 +13,7 @@ from click.testing import CliRunner
 from decima.cli.main import cli
 from decima.service.sleeping import Setting
 from decima.studies.on_spark import FIFO, SHARES, applications_outcome, change, fig9_outcome
+from tests.decima.cli.commands import succeeded
 from tests.spark.harness import why_not
 
 
@@ -88,8 +89,7 @@ def test_changes_of_applications_are_paired_and_count_by_size() -> None:
 def test_on_a_real_spark(study: str, schedulers: list[str], tmp_path: Path) -> None:
     size = ["--batches", "1", "--jobs", "2", "--executors", "2", "--scale", "0.3", "--tasks", "0.005"]
     options = [*size, "--out", str(tmp_path), "--json", str(tmp_path / "found.json")]
-    result = CliRunner().invoke(cli, ["reproduce", study, *options])
-    assert result.exit_code == 0, result.output
+    succeeded(CliRunner().invoke(cli, ["reproduce", study, *options]))
     content = json.loads((tmp_path / "found.json").read_text())
     assert list(content["schedulers"]) == schedulers
     for run in content["runs"]:

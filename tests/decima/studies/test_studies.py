@@ -30,7 +30,7 @@ from decima.studies.outcome import RULE, Outcome
 from decima.studies.streams import LEVELS as LOAD_LEVELS
 from decima.studies.study import Study, Variant
 from simulator import Cluster, ClusterConfig
-from tests.decima.cli.commands import assert_same_again
+from tests.decima.cli.commands import assert_same_again, succeeded
 from tests.simulator.cluster.build import chain, jobs, stage
 from workloads import DISTRIBUTIONS, draw_jobs
 
@@ -515,8 +515,7 @@ def test_a_study(name: str, places: dict[str, Path], tmp_path: Path) -> None:
     options, check = CASES[name]
     results, pictures = tmp_path / "r.json", tmp_path / "pictures"
     words = options.format(**places).split()
-    result = run(name, *words, "--json", results, "--out", pictures)
-    assert result.exit_code == 0, result.stderr
+    result = succeeded(run(name, *words, "--json", results, "--out", pictures))
     assert [path.stat().st_size > 1000 for path in pictures.glob("*.png")]
     assert str(next(pictures.glob("*.png")).name) in result.stdout
     content = json.loads(results.read_text())
@@ -543,9 +542,9 @@ def test_a_study(name: str, places: dict[str, Path], tmp_path: Path) -> None:
 
 def test_deeprm_fig5_uses_the_network_of_fig4(policies: Path, tmp_path: Path) -> None:
     words = GRID.format(policies=policies).split()
-    assert run("deeprm-fig4", *words, "--load", "130", "--out", tmp_path).exit_code == 0
+    succeeded(run("deeprm-fig4", *words, "--load", "130", "--out", tmp_path))
     before = (policies / "deeprm-130" / "policy.npz").stat().st_mtime_ns
-    assert run("deeprm-fig5", *words, "--out", tmp_path).exit_code == 0
+    succeeded(run("deeprm-fig5", *words, "--out", tmp_path))
     assert (policies / "deeprm-130" / "policy.npz").stat().st_mtime_ns == before
 
 
