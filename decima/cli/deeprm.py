@@ -224,11 +224,8 @@ def _describe(metrics: Mapping[str, float]) -> Sequence[str]:
 
 
 def _table(result: TrainingResult[DeepRMConfig]) -> Table:
-    from decima.show.tables import new_table
+    from decima.show.tables import table_of
 
     title = f"{result.config.validation.sets} validation sets, means over their jobs; times are steps"
-    table = new_table(title, "Scheduler", *SHOWN)
-    for name, measures in result.results.items():
-        values = [f"{measures[measure]:.2f}" for measure in SHOWN]
-        table.add_row(name, *values, style="bold" if name == "deeprm" else None)
-    return table
+    rows = ((name, *(each[measure] for measure in SHOWN)) for name, each in result.results.items())
+    return table_of(title, ("Scheduler", *SHOWN), rows, ".2f", bold={"deeprm"})

@@ -120,15 +120,16 @@ def _table(result: TrainingResult[TrainingConfig]) -> Table:
 
     from decima.evaluation.metrics import mean_interval
     from decima.learning.metrics import objective_title
-    from decima.show.tables import interval_text, new_table
+    from decima.show.tables import table_of
 
     what = objective_title(result.config.cluster.reward)
     title = f"{result.config.validation.sequences} validation sequences, s"
-    table = new_table(title, "Scheduler", what[0].upper() + what[1:], f"decima's {what} is")
-    for name, values in result.results.items():
-        mean = interval_text(mean_interval(np.divide(values, 1000)))
-        table.add_row(name, mean, _change_text(result, name), style="bold" if name == "decima" else None)
-    return table
+    rows = (
+        (name, mean_interval(np.divide(values, 1000)), _change_text(result, name))
+        for name, values in result.results.items()
+    )
+    headings = ("Scheduler", what[0].upper() + what[1:], f"decima's {what} is")
+    return table_of(title, headings, rows, ".1f", bold={"decima"})
 
 
 def _change_text(result: TrainingResult[TrainingConfig], name: str) -> str:
@@ -153,18 +154,16 @@ def _change_text(result: TrainingResult[TrainingConfig], name: str) -> str:
 def _grid_table(result: TrainingResult[TrainingConfig]) -> Table:
     from decima.learning.cluster.settings import by_cell
     from decima.learning.metrics import objective_title
-    from decima.show.tables import new_table
+    from decima.show.tables import table_of
 
     validation, settings = result.config.validation, result.config.settings
     assert settings is not None
     what = objective_title(result.config.cluster.reward)
     title = f"{validation.cells} settings, {validation.sequences} sequences each: {what}, s"
-    table = new_table(title, "Setting", validation.against, "decima", "Change")
     names = (validation.against, "decima")
     reference, own = (by_cell(result.results[name], validation.cells) / 1000 for name in names)
-    for setting, theirs, ours in zip(settings.cells(validation.cells), reference, own, strict=True):
-        table.add_row(str(setting), f"{theirs:.2f}", f"{ours:.2f}", f"{ours / theirs - 1:+.1%}")
-    return table
+    rows = zip(settings.cells(validation.cells), reference, own, own / reference - 1, strict=True)
+    return table_of(title, ("Setting", *names, "Change"), rows, (".2f", ".2f", "+.1%"))
 
 
 def _joined(numbers: Sequence[float]) -> str:

@@ -9,7 +9,7 @@ import pandas as pd
 from rich.table import Table
 
 from decima.show.style import shortened
-from decima.show.tables import Report, interval_text, new_table
+from decima.show.tables import Report, interval_text, new_table, table_of
 from workloads.display import count_text
 
 if TYPE_CHECKING:
@@ -80,19 +80,19 @@ def _stages(found: Explanation) -> Table:
 
 
 def _limits(found: Explanation) -> Table:
-    table = new_table("Executors that its job may then hold", "Limit", "Probability")
     chosen = -1 if found.chosen is None else found.chosen[2]
-    for row in _first(found.limits, found.limits["limit"] == chosen):
-        table.add_row(f"{row['limit']:.0f}", f"{row['probability']:.1%}")
-    return table
+    rows = (row.values() for row in _first(found.limits, found.limits["limit"] == chosen))
+    headings = ("Limit", "Probability")
+    return table_of("Executors that its job may then hold", headings, map(tuple, rows), ".1%")
 
 
 def _influences(found: Explanation) -> Table:
-    title = "What speaks for that stage, and what against it"
-    table = new_table(title, "Feature", "Effect on log-probability")
-    for row in _first(found.influences):
-        table.add_row(str(row["feature"]), f"{row['effect']:+.2f}")
-    return table
+    rows = (tuple(row.values()) for row in _first(found.influences))
+    title, headings = (
+        "What speaks for that stage, and what against it",
+        ("Feature", "Effect on log-probability"),
+    )
+    return table_of(title, headings, rows, "+.2f")
 
 
 def _first(table: pd.DataFrame, needed: pd.Series[bool] | None = None) -> list[dict[str, object]]:

@@ -18,7 +18,7 @@ from decima.learning.grid.config import DeepRMConfig
 from decima.policy.grid.files import read_about
 from decima.settings import parse_settings
 from decima.show.style import draw_band, draw_bars, finish_axes, legend_beside, new_axes, new_figure, styles
-from decima.show.tables import interval_text, new_table
+from decima.show.tables import interval_text, table_of
 
 __all__ = [
     "HEADINGS", "comparison_notes", "comparison_table", "load_name", "measure_text", "plot_bars",
@@ -45,17 +45,18 @@ def table_by_row(
 ) -> Table:
     """Return a table of one measure; rows are settings, columns are schedulers, the best of a row is bold."""
     names = list(dict.fromkeys(name for row in rows.values() for name in row))
-    table = new_table(title, corner, *names)
-    for condition, row in rows.items():
-        best = best_of(row, measure)
-        table.add_row(
+    best = {condition: best_of(row, measure) for condition, row in rows.items()}
+    cells = (
+        (
             condition,
             *(
-                measure_text(row[name].interval(measure), bold=name == best) if name in row else ""
+                measure_text(row[name].interval(measure), bold=name == best[condition]) if name in row else ""
                 for name in names
             ),
         )
-    return table
+        for condition, row in rows.items()
+    )
+    return table_of(title, (corner, *names), cells)
 
 
 def measure_text(interval: Interval, bold: bool = False) -> Text:
@@ -72,7 +73,8 @@ def load_name(load: float) -> str:
 def comparison_table(comparison: GridComparison, measure: str) -> Table:
     """Return the table of a comparison, one row per load."""
     settings = comparison.settings
-    rows = {_row_name(settings, load): results for load, results in comparison.results.items()}
+    highest = {load: " (highest)" * _is_highest(settings, load) for load in comparison.results}
+    rows = {f"{load_name(load)}{highest[load]}": results for load, results in comparison.results.items()}
     return table_by_row(f"{HEADINGS[measure]}: {_title(settings)}", "Load", rows, measure)
 
 
@@ -110,10 +112,6 @@ def _title(settings: GridSettings) -> str:
     jobs = f"jobs of {settings.log.name}" if settings.log is not None else _JOBS[settings.distribution]
     machines = "" if settings.machines == 1 else f", {settings.machines} machines"
     return f"{jobs}{machines}, {settings.sets} unseen sets of {settings.steps} steps"
-
-
-def _row_name(settings: GridSettings, load: float) -> str:
-    return f"{load_name(load)} (highest)" if _is_highest(settings, load) else load_name(load)
 
 
 def _is_highest(settings: GridSettings, load: float) -> bool:

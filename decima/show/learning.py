@@ -19,7 +19,7 @@ from rich.table import Table
 from decima.evaluation.metrics import Interval
 from decima.outputs import json_text, versions, visible
 from decima.show.style import BLACK, COLOURED, LEGEND, draw_band, finish_axes, new_axes
-from decima.show.tables import interval_text, new_table
+from decima.show.tables import interval_text, new_table, table_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -162,16 +162,14 @@ def _short(name: str) -> str:
 
 def curves_table(curves: Mapping[str, LearningCurve], metric: str) -> Table:
     """Return the table of learning curves; rows are groups of runs, columns are last, lowest and highest value."""
-    table = new_table(
-        f"{metric}: mean over runs that differ only by seed", "Runs", "Number", "Last", "Lowest", "Highest"
-    )
+    rows = []
     for name, curve in curves.items():
-        form = _form(curve.mean)
-        last = Interval(float(curve.mean[-1]), float(curve.half_width[-1]))
-        low, high = int(np.argmin(curve.mean)), int(np.argmax(curve.mean))
-        points = (f"{curve.mean[at]:{form}} at {curve.iterations[at]}" for at in (low, high))
-        table.add_row(name, str(curve.runs), interval_text(last, form), *points)
-    return table
+        form, extremes = _form(curve.mean), (int(np.argmin(curve.mean)), int(np.argmax(curve.mean)))
+        last = interval_text(Interval(float(curve.mean[-1]), float(curve.half_width[-1])), form)
+        points = (f"{curve.mean[at]:{form}} at {curve.iterations[at]}" for at in extremes)
+        rows.append((name, str(curve.runs), last, *points))
+    headings = ("Runs", "Number", "Last", "Lowest", "Highest")
+    return table_of(f"{metric}: mean over runs that differ only by seed", headings, rows)
 
 
 def _form(values: Sequence[float] | np.ndarray[Any, Any]) -> str:

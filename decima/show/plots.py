@@ -150,7 +150,7 @@ def comparison_pictures(comparison: Comparison) -> dict[str, Callable[[], Figure
         if name in episodes
     }
     pictures: dict[str, Callable[[], Figure]] = {
-        f"schedule-{_file_name(name)}": partial(
+        "schedule-" + re.sub(r"[^\w.=-]+", "-", name): partial(
             plot_schedule,
             record,
             f"{name}, seed {min(comparison.finished)}",
@@ -169,11 +169,6 @@ def _shared_end_s(record: EpisodeRecord, ends_s: Sequence[float]) -> float:
     """Return the right end of a schedule's time axis, s: the latest end that leaves at most ``MOST_WHITE`` empty."""
     own_s = record.end_ms / 1000
     return max(end for end in ends_s if (1 - MOST_WHITE) * end <= own_s)
-
-
-def _file_name(scheduler: str) -> str:
-    """Remove characters that file systems refuse from a scheduler's name."""
-    return re.sub(r"[^\w.=-]+", "-", scheduler)
 
 
 def write_animation(path: Path, episodes: Mapping[str, EpisodeRecord]) -> None:

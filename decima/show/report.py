@@ -21,7 +21,7 @@ from decima.registry import ANY_POLICY, LEARNED, PARAMETERS
 from decima.schedulers.guarantees.spec import split_guarantees
 from decima.show.explanation import overruled_text
 from decima.show.plots import comparison_pictures
-from decima.show.tables import Report, interval_text, metric_text, new_table
+from decima.show.tables import Report, interval_text, metric_text, table_of
 from simulator.cluster.config import ClusterConfig, ExecutorClass
 
 if TYPE_CHECKING:
@@ -67,39 +67,22 @@ def comparison_report(
 def comparison_table(comparison: Comparison) -> Table:
     """Return a comparison as a table, in seconds; it fits 80 columns unless a scheduler's name is long.
 
-    Columns are ``COLUMNS``, or the metrics that the comparison shows.
+    Columns are ``COLUMNS``, or the metrics that the comparison shows with intervals. The last column compares the mean
+    JCT, or the first metric shown, with the best heuristic.
     """
-    if comparison.shown:
-        return _shown_table(comparison)
-    best = comparison.best_heuristic
-    headings = (METRICS[name].heading for name in COLUMNS)
-    table = new_table(_title(comparison), "Scheduler", *headings, "vs best")
-    for scheduler, row in comparison.summary.items():
-        versus = interval_text(Interval(row["difference"], row["difference_ci95"]), "+.1%")
-        table.add_row(
-            scheduler,
-            *(metric_text(row, name) for name in COLUMNS),
-            "best" if scheduler == best else versus,
-            style="bold" if scheduler == best else None,
-        )
-    return table
-
-
-def _shown_table(comparison: Comparison) -> Table:
-    """Return the table of chosen metrics with intervals; the last column compares the first metric."""
-    best, first = comparison.best_heuristic, METRICS[comparison.compared_by]
-    headings = (METRICS[name].heading for name in comparison.shown)
-    table = new_table(_title(comparison), "Scheduler", *headings, "vs best")
-    for scheduler, row in comparison.compared.items():
-        compared = row[comparison.compared_by]
-        versus = interval_text(compared.difference if first.is_share else compared.change, "+.1%")
-        table.add_row(
-            scheduler,
-            *(interval_text(each.mean, METRICS[name].form) for name, each in row.items()),
-            "best" if scheduler == best else versus,
-            style="bold" if scheduler == best else None,
-        )
-    return table
+    best, columns = comparison.best_heuristic, comparison.shown or COLUMNS
+    rows: dict[str, tuple[object, ...]] = {}
+    for name, row in comparison.compared.items() if comparison.shown else ():
+        first = row[comparison.compared_by]
+        versus = first.difference if METRICS[comparison.compared_by].is_share else first.change
+        rows[name] = (*(row[each].mean for each in columns), versus)
+    for name, means in () if comparison.shown else comparison.summary.items():
+        versus = Interval(means["difference"], means["difference_ci95"])
+        rows[name] = (*(metric_text(means, each) for each in columns), versus)
+    headings = ("Scheduler", *(METRICS[each].heading for each in columns), "vs best")
+    cells = ((name, *row[:-1], "best" if name == best else row[-1]) for name, row in rows.items())
+    forms = (*(METRICS[each].form for each in columns), "+.1%")
+    return table_of(_title(comparison), headings, cells, forms, bold={best})
 
 
 def group_table(comparison: Comparison, by: Literal["query", "tenant"] = "query") -> Table:
@@ -114,15 +97,20 @@ def group_table(comparison: Comparison, by: Literal["query", "tenant"] = "query"
     shown = ([] if best is None else [best]) + (learned or others)
     means = jobs.pivot_table(index=by, columns="scheduler", values="jct_s", observed=True)
     sizes = jobs.groupby(by, observed=True).size().sort_values(ascending=False, kind="stable")
-    table = new_table(f"Mean JCT by {by}, s", by.capitalize(), "Jobs", *shown)
-    for (group, row), size in zip(means.reindex(sizes.index).iterrows(), sizes, strict=True):
-        texts = [
-            f"{row[name]:.1f}"
-            + ("" if name == best or best is None else f" ({row[name] / row[best] - 1:+.0%})")
-            for name in shown
-        ]
-        table.add_row(str(group), f"{size // len(comparison.schedulers)}", *texts)
-    return table
+
+    def text(row: pd.Series[float], name: str) -> str:
+        versus = "" if name == best or best is None else f" ({row[name] / row[best] - 1:+.0%})"
+        return f"{row[name]:.1f}{versus}"
+
+    rows = (
+        (
+            str(group),
+            str(size // len(comparison.schedulers)),
+            *(text(means.loc[group], name) for name in shown),
+        )
+        for group, size in sizes.items()
+    )
+    return table_of(f"Mean JCT by {by}, s", (by.capitalize(), "Jobs", *shown), rows)
 
 
 def comparison_notes(comparison: Comparison) -> list[str]:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from rich.box import SIMPLE_HEAD
 from rich.console import RenderableType
 from rich.table import Table
+from rich.text import Text
 
 from decima.evaluation.metrics import METRICS, Interval, ci95
 from decima.outputs import visible
@@ -73,8 +74,8 @@ def table_of(
     return table
 
 
-def _cell(value: Any, form: str, unknown: str) -> str:
-    if value is None or isinstance(value, str):
+def _cell(value: Any, form: str, unknown: str) -> str | Text:
+    if value is None or isinstance(value, str | Text):
         return value or ""
     interval = value if isinstance(value, tuple) else (value, math.nan)
     return interval_text(Interval(*interval), form, unknown)

@@ -12,10 +12,10 @@ from matplotlib.ticker import LogFormatter, PercentFormatter
 from rich.table import Table
 
 from decima.evaluation.spark import LOOKS
-from decima.evaluation.spark.what_if import Range, WhatIf
+from decima.evaluation.spark.what_if import WhatIf
 from decima.registry import LEARNED
 from decima.show.style import BARS, GREY, finish_axes, new_figure, styles
-from decima.show.tables import Report, new_table
+from decima.show.tables import Report, table_of
 
 __all__ = ["plot_what_if", "shown"]
 
@@ -39,42 +39,33 @@ def _schedulers(found: WhatIf) -> Table:
         f"{slots} executors" if len(found.logged) == 1 else f"on {len(found.logged)} clusters, each by itself"
     )
     title = f"{len(found.jobs)} job{'s' * (len(found.jobs) > 1)} as they came, {where}"
-    table = new_table(title, "Scheduler", "Mean JCT (s)", "95 % of draws", f"vs {own}", "95 % of draws")
+    rows = []
     for name in found.jct_ms:
         jct, change = found.mean_jct_ms(name), found.change(name)
         between = f"{jct.low / 1000:.1f} to {jct.high / 1000:.1f}"
-        versus = ("", "") if name == own else (f"{change.mean:+.1%}", _between(change))
-        table.add_row(name, f"{jct.mean / 1000:.1f}", between, *versus)
-    return table
-
-
-def _between(change: Range) -> str:
-    return f"{change.low:+.1%} to {change.high:+.1%}"
+        versus = (change.mean, f"{change.low:+.1%} to {change.high:+.1%}") if name != own else (None, None)
+        rows.append((name, jct.mean / 1000, between, *versus))
+    headings = ("Scheduler", "Mean JCT (s)", "95 % of draws", f"vs {own}", "95 % of draws")
+    return table_of(title, headings, rows, (".1f", "", "+.1%", ""))
 
 
 def _clusters(found: WhatIf) -> Table:
-    table = new_table(
-        "Mean seconds by cluster", "Application", "Executors", "Jobs", "Ran under", "Measured", *found.jct_ms
+    headings = ("Application", "Executors", "Jobs", "Ran under", "Measured", *found.jct_ms)
+    rows = (
+        (
+            *(row["applications"], str(row["executors"]), str(row["jobs"]), row["ran_under"] or "-"),
+            *(row[name] for name in ("measured_s", *found.jct_ms)),
+        )
+        for _, row in found.by_cluster().head(MOST_ROWS).iterrows()
     )
-    for _, row in found.by_cluster().head(MOST_ROWS).iterrows():
-        values = (_seconds(row[name]) for name in ("measured_s", *found.jct_ms))
-        facts = (str(row["executors"]), str(row["jobs"]), row["ran_under"] or "-")
-        table.add_row(row["applications"], *facts, *values)
-    return table
-
-
-def _seconds(value: float) -> str:
-    return "-" if math.isnan(value) else f"{value:.1f}"
+    return table_of("Mean seconds by cluster", headings, rows, ".1f")
 
 
 def _queries(found: WhatIf) -> Table:
-    table = new_table(
-        "Mean seconds by query, those with most time first", "Query", "Jobs", "Measured", *found.jct_ms
-    )
-    for query, row in found.by_query().head(MOST_ROWS).iterrows():
-        values = (row["measured_s"], *(row[name] for name in found.jct_ms))
-        table.add_row(str(query), f"{row['jobs']:.0f}", *map(_seconds, values))
-    return table
+    shown = found.by_query().head(MOST_ROWS)[["jobs", "measured_s", *found.jct_ms]]
+    title, headings = "Mean seconds by query, those with most time first", ("Query", "Jobs", "Measured")
+    forms = (".0f", *[".1f"] * (1 + len(found.jct_ms)))
+    return table_of(title, (*headings, *found.jct_ms), shown.itertuples(name=None), forms)
 
 
 def _notes(found: WhatIf) -> list[str]:

@@ -87,10 +87,10 @@ def carbon(study: Study, signal: str, interval_s: float) -> Outcome:
         num_experiments=12, num_jobs=50, interval_s=interval_s, signal=open_signal(signal)
     )
     names = [*BLIND, *(f"{family}:{value}" for family, values in FAMILIES.items() for value in values)]
-    conditions = {"": (plain, {name: name for name in names})}
+    conditions = {"": (plain, names)}
     for least, most in SLACKS:
         drawn = replace(plain, attributes=AttributeDistribution(slack=(least, most)))
-        conditions[f"slack {least:g} to {most:g}"] = drawn, {name: name for name in (*IN_TIME, OURS)}
+        conditions[f"slack {least:g} to {most:g}"] = drawn, [*IN_TIME, OURS]
     runs, (_, *with_deadlines) = tidy(study.compare(conditions)), conditions
     found = savings(runs[runs["condition"] == ""])
     equal = {name: at_equal_misses(runs[runs["condition"] == name]) for name in with_deadlines}

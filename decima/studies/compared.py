@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Container, Mapping, Sequence
 from functools import partial
 from types import MappingProxyType
-from typing import Any, Protocol, TypeVar
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -37,13 +37,6 @@ Paper = Mapping[tuple[str, str], str]
 #: (condition, scheduler) -> row of ``summarise``.
 Means = Mapping[tuple[str, str], Mapping[str, float]]
 
-
-class _FromSource(Protocol):
-    @property
-    def source(self) -> Source: ...
-
-
-_S = TypeVar("_S", bound=_FromSource)
 
 #: Number of groups of jobs by total work; all groups have the same size.
 GROUPS = 5
@@ -109,8 +102,8 @@ def jobs_by_work(sequence: JobSequence) -> list[NDArray[np.int64]]:
 
 
 def choose_settings(
-    settings: Mapping[str, _S], names: Sequence[str], sources: Container[Source], noun: str
-) -> tuple[list[_S], list[str]]:
+    settings: Mapping[str, Any], names: Sequence[str], sources: Container[Source], noun: str
+) -> tuple[list[Any], list[str]]:
     """Choose evaluation settings to run by name, by default all whose ``sources`` of jobs are available.
 
     ``noun`` stands for a setting in errors. Also returns the names of all others, in order.
@@ -124,10 +117,10 @@ def choose_settings(
             raise CompareError(f"no {noun} is named {name!r}{known}")
         if settings[name].source not in sources:
             raise CompareError(f"the {noun} {name} needs {OPTIONS[settings[name].source]}")
-    chosen = {
-        name: each for name, each in settings.items() if (name in names if names else each.source in sources)
-    }
-    return list(chosen.values()), [name for name in settings if name not in chosen]
+    chosen = names or [name for name, each in settings.items() if each.source in sources]
+    return [settings[name] for name in settings if name in chosen], [
+        each for each in settings if each not in chosen
+    ]
 
 
 def compared(

@@ -54,7 +54,7 @@ def objectives(study: Study, load: Sequence[float]) -> Outcome:
     for share, goal in product(loads, GOALS):
         plain = study.conditions(num_experiments=20, num_jobs=100, interval_s=_interval_s(study, share))
         drawn = replace(plain, attributes=goal.attributes)
-        conditions[_name(goal, share)] = (drawn, {name: name for name in _schedulers(study, goal)})
+        conditions[_name(goal, share)] = (drawn, _schedulers(study, goal))
     runs, experiments = tidy(study.compare(conditions)), plain
     for share, goal in product(loads, GOALS):
         name, column = _name(goal, share), SHOWN[goal.metric]
@@ -71,7 +71,14 @@ def objectives(study: Study, load: Sequence[float]) -> Outcome:
         forms = (*(METRICS[each].form for each in columns), "+.1%")
         title = f"{name}, {experiments.num_experiments} experiments"
         tables.append(table_of(title, headings, rows, forms, bold=shown.keys() - set(rules)))
-        entries = {each: _entry(row) for each, row in shown.items()}
+        names = ("mean", "mean_ci95", "change", "change_ci95")
+        entries = {
+            each: {
+                metric: dict(zip(names, (*values.mean, *values.change), strict=True))
+                for metric, values in row.items()
+            }
+            for each, row in shown.items()
+        }
         found[name] = {"best_rule": best, "schedulers": entries}
         notes.append(f"{name}: {_verdict(goal, shown, column, best)}.")
     return Outcome(
@@ -103,11 +110,6 @@ def _schedulers(study: Study, goal: Goal) -> list[str]:
     mean = f"{LEARNED}:{study.checkpoint or DEFAULT_POLICY}"
     own = objective_policy(goal.metric)
     return ["fair", RULE, *goal.rules, mean, *([f"{LEARNED}:{own}"] if own else [])]
-
-
-def _entry(row: dict[str, ShownMetric]) -> dict[str, dict[str, float]]:
-    names = ("mean", "mean_ci95", "change", "change_ci95")
-    return {column: dict(zip(names, (*each.mean, *each.change), strict=True)) for column, each in row.items()}
 
 
 def _verdict(goal: Goal, shown: dict[str, dict[str, ShownMetric]], column: str, best: str) -> str:

@@ -17,7 +17,7 @@ from rich.table import Table
 
 import decima
 from decima.outputs import json_text
-from decima.show.tables import Report, new_table
+from decima.show.tables import Report, table_of
 from workloads.errors import DecimaError
 
 __all__ = ["FULL", "RULE", "UNKNOWN", "Claim", "OptionError", "Outcome", "Part"]
@@ -96,16 +96,11 @@ class Outcome:
             **self.extra,
             "runs": self.runs.to_dict("records"),
         }
-        claims = [_claims_table(self.claims)] if self.claims else []
-        return Report([*self.tables, *claims], self.notes, json_text(content), self.pictures)
-
-
-def _claims_table(claims: Sequence[Claim]) -> Table:
-    table = new_table("What the paper says", "Paper", "Here", "Holds", names=2)
-    for claim in claims:
-        holds = {True: "yes", False: "no", None: "?"}[claim.holds]
-        table.add_row(claim.paper, claim.here, holds, end_section=True)
-    return table
+        answers = {True: "yes", False: "no", None: "?"}
+        rows = ((claim.paper, claim.here, answers[claim.holds]) for claim in self.claims)
+        claims = table_of("What the paper says", ("Paper", "Here", "Holds"), rows, names=2)
+        tables = [*self.tables, *[claims] * bool(self.claims)]
+        return Report(tables, self.notes, json_text(content), self.pictures)
 
 
 def machine() -> dict[str, Any]:

@@ -19,7 +19,7 @@ from decima.evaluation.conditions import Conditions
 from decima.evaluation.metrics import Interval, mean_interval
 from decima.registry import DEFAULT_POLICY, LEARNED
 from decima.show.style import GREY, LEGEND, draw_bars, finish_axes, legend_beside, new_figure, styles
-from decima.show.tables import interval_text, new_table
+from decima.show.tables import interval_text, table_of
 from decima.studies.catalogue import ERRORS, FAULTS
 from decima.studies.compared import change, jct_s, tidy
 from decima.studies.outcome import FULL, RULE, Outcome
@@ -86,11 +86,12 @@ def _tables(
         rows = {name: row for (each, name), row in cells.items() if each == arrivals}
         for _, names in groupby(enumerate(rows), lambda item: group(*item)):
             part = [name for _, name in names]
-            table = new_table(f"{arrivals.capitalize()}: {title}", "Scheduler", *part)
-            for scheduler in rows[part[0]]:
-                values = (text(scheduler, *rows[name][scheduler]) for name in part)
-                table.add_row(scheduler, *values, style="bold" if scheduler == FULL else None)
-            tables.append(table)
+            texts = (
+                (scheduler, *(text(scheduler, *rows[name][scheduler]) for name in part))
+                for scheduler in rows[part[0]]
+            )
+            head = f"{arrivals.capitalize()}: {title}"
+            tables.append(table_of(head, ("Scheduler", *part), texts, bold={FULL}))
     return tables
 
 

@@ -23,7 +23,7 @@ from decima.evaluation.tuning import HINDSIGHT
 from decima.policy.files import load_actor
 from decima.registry import LEARNED
 from decima.show.style import BLACK, BLUE, GREY, RED, new_axes
-from decima.show.tables import interval_text, new_table
+from decima.show.tables import interval_text, table_of
 from decima.studies.catalogue import SEQUENCES
 from decima.studies.cells import CELLS, OPTIONS, Cell, Source
 from decima.studies.compared import change, choose_settings, jct_s, tidy
@@ -222,16 +222,16 @@ def _conditions(cell: Cell, workload: Workload, num_experiments: int, seed: int)
 def grid_table(cells: Cells, seeds: int) -> Table:
     """Return the table of mean JCTs, s, and changes of the policy, one row per cell."""
     title = f"Average JCT, {seeds} sequences in each cell"
-    table = new_table(title, "Cell", *COLUMNS, "vs best", "Not worse")
-    for above, cell in zip(("", *cells.policies), cells.policies, strict=False):
-        if above and CELLS[above].source != CELLS[cell].source:
-            table.add_section()
-        means = [f"{each.mean():.1f}" for each in cells.jct[cell].values()]
+    rows = []
+    for cell, jct in cells.jct.items():
+        ours = (UNKNOWN, UNKNOWN, "no policy")
         if cell in cells.judged:
-            versus = interval_text(cells.changes[cell][FULL], "+.1%")
-            table.add_row(cell, *means, versus, _yes(cells.not_worse(cell)))
-        else:
-            table.add_row(cell, *means, UNKNOWN, UNKNOWN, "no policy")
+            ours = (cells.changes[cell][FULL], _yes(cells.not_worse(cell)))
+        rows.append((cell, *(each.mean() for each in jct.values()), *ours))
+    forms = (*[".1f"] * len(COLUMNS), "+.1%", "")
+    table = table_of(title, ("Cell", *COLUMNS, "vs best", "Not worse"), rows, forms)
+    for row, (above, below) in zip(table.rows, pairwise(cells.jct), strict=False):
+        row.end_section = CELLS[above].source != CELLS[below].source
     return table
 
 

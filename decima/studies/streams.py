@@ -317,7 +317,7 @@ def patterns(study: Study, interval_s: float) -> Outcome:
     policies = [f"{LEARNED}:{study.checkpoint or DEFAULT_POLICY}"]
     if study.checkpoint is None:
         policies += study.specialists("stream", "batch")
-    schedulers = {name: name for name in ("fair", RULE, *policies)}
+    schedulers = ("fair", RULE, *policies)
     conditions = {}
     for name, (factor, pattern) in PATTERNS.items():
         plain = study.conditions(num_experiments=20, num_jobs=100, interval_s=round(factor * interval_s, 3))

@@ -256,7 +256,7 @@ class Study:
 
     def compare(
         self,
-        conditions: Mapping[str, tuple[Conditions, Mapping[str, str]]],
+        conditions: Mapping[str, tuple[Conditions, Mapping[str, str] | Sequence[str]]],
         *,
         alphas: Sequence[float] = ALPHAS,
         num_training: int = 6,

@@ -136,7 +136,8 @@ def tune_rule(
         for generation in range(generations):
             on_step("Tuning", generation, generations)
             candidates = search.ask()
-            specs = tuple(_named(rule, names, _constants(names, centre, each)) for each in candidates)
+            constants = [_constants(names, centre, each).tolist() for each in candidates]
+            specs = tuple(scheduler_name(rule, dict(zip(names, each, strict=True))) for each in constants)
             items = [
                 (False, name, each.seeds[(generation * sequences + number) % len(each.seeds)], specs)
                 for name, each in settings.items()
@@ -149,8 +150,8 @@ def tune_rule(
             search.tell(candidates, costs.mean(axis=0).tolist())
             path.append(_constants(names, centre, search.result.xfavorite))
         on_step("Tuning", generations, generations)
-        constants = {name: float(f"{value:.{DIGITS}g}") for name, value in zip(names, path[-1], strict=True)}
-        specs = (rule, scheduler_name(rule, constants))
+        tuned = {name: float(f"{value:.{DIGITS}g}") for name, value in zip(names, path[-1], strict=True)}
+        specs = (rule, scheduler_name(rule, tuned))
         items = [
             (judging, name, each, specs)
             for judging, known in ((False, settings), (True, others))
@@ -164,7 +165,7 @@ def tune_rule(
         for spec, value in zip(specs, row, strict=True)
     ]
     columns = ["seeds", "condition", "seed", "scheduler", metric]
-    return Tuned(rule, constants, pd.DataFrame(rows, columns=columns), np.array(path), metric)
+    return Tuned(rule, tuned, pd.DataFrame(rows, columns=columns), np.array(path), metric)
 
 
 def outcome(tuned: Tuned, settings: Mapping[str, Conditions], json_file: str = "FILE.json") -> Outcome:
@@ -185,7 +186,8 @@ def outcome(tuned: Tuned, settings: Mapping[str, Conditions], json_file: str = "
     defaults = parameters(tuned.rule)
     values = ((name, defaults[name], value) for name, value in tuned.constants.items())
     constants = table_of("Constants", ("Constant", "Default", "Tuned"), values, "g")
-    heading = _heading(tuned)
+    heading = METRICS[tuned.metric].heading
+    heading = heading if heading[0] == "p" else heading[0].lower() + heading[1:]  # within a sentence
     kind = "mean of the ratio on each sequence" if drawn else heading
     return Outcome(
         "tune",
@@ -211,12 +213,6 @@ def outcome(tuned: Tuned, settings: Mapping[str, Conditions], json_file: str = "
         },
         pictures={"tune": partial(plot_tuned, rows, changes, heading)},
     )
-
-
-def _heading(tuned: Tuned) -> str:
-    """Return the heading of the metric in the form for the middle of a sentence."""
-    heading = METRICS[tuned.metric].heading
-    return heading if heading[0] == "p" else heading[0].lower() + heading[1:]
 
 
 def plot_tuned(
@@ -255,10 +251,6 @@ def _constants(
     """Return constants and weights of the rule, from the variables of the search."""
     is_weight = np.array(["." in name for name in names])
     return np.where(is_weight, defaults + WEIGHT_SCALE * variables, defaults * np.exp(variables))
-
-
-def _named(rule: str, names: Sequence[str], values: NDArray[np.float64]) -> str:
-    return scheduler_name(rule, dict(zip(names, values.tolist(), strict=True)))
 
 
 _Item = tuple[bool, str, int, tuple[str, ...]]

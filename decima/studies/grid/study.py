@@ -12,7 +12,6 @@ from typing import Any
 import pandas as pd
 from matplotlib.figure import Figure
 from rich.table import Table
-from rich.text import Text
 
 from decima.evaluation.grid import (
     HEURISTIC_NAMES,
@@ -29,7 +28,7 @@ from decima.learning.trainings import train_all
 from decima.policy.grid.files import read_about
 from decima.settings import read_settings
 from decima.show.grid_report import HEADINGS, measure_text, table_by_row
-from decima.show.tables import new_table
+from decima.show.tables import table_of
 from decima.studies.outcome import UNKNOWN, Claim, Outcome
 
 __all__ = ["GridStudy", "Measured", "Results", "better", "compared"]
@@ -133,18 +132,16 @@ class Measured:
         names, headings = [*[self.corner] * bool(self.corner), "Scheduler"], []
         for measure in self.measures:
             headings += [HEADINGS[measure], *["Paper"] * (measure in quoted)]
-        table = new_table(self.title, *names, *headings, names=len(names))
+        rows = []
         for condition, row in self.results.items():
             best = {measure: best_of(row, measure) for measure in self.measures}
-            for place, (name, evaluation) in enumerate(row.items()):
-                cells: list[str | Text] = [*[condition if place == 0 else ""] * bool(self.corner), name]
+            for name, evaluation in row.items():
+                cells: list[object] = [*[condition] * bool(self.corner), name]
                 for measure in self.measures:
                     cells.append(measure_text(evaluation.interval(measure), bold=best[measure] == name))
-                    if measure in quoted:
-                        figure = self.paper.get((condition, name, measure))
-                        cells.append(UNKNOWN if figure is None else f"{figure:g}")
-                table.add_row(*cells, end_section=place == len(row) - 1 and bool(self.corner))
-        return table
+                    cells += [self.paper.get((condition, name, measure), UNKNOWN)] * (measure in quoted)
+                rows.append(cells)
+        return table_of(self.title, (*names, *headings), rows, "g", names=len(names))
 
     def content(self) -> dict[str, Any]:
         """Return the JSON."""
