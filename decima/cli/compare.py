@@ -27,14 +27,16 @@ from decima.cli.options import (
     PATH,
     SEED,
     SEEDS,
+    TEXT,
     WORKERS,
     MetricNames,
     Named,
-    SecondaryOption,
     guarantee_options,
     guarantees_named,
+    option,
     out_option,
     refuse_without_effect,
+    secondary,
 )
 from decima.evaluation import DEFAULT_SCHEDULERS, MOVING_DELAY, SCHEDULERS_THAT_PACK
 
@@ -59,81 +61,62 @@ ERRORS_NOTE = (
 
 @click.command(context_settings={"show_default": True})
 @conditions_options()
-@click.option(
-    "--schedulers",
-    "scheduler_names",
-    metavar="A,B,..",
-    help="Schedulers to compare: names of 'decima schedulers', or module:Class for a custom scheduler.  "
+@option(
+    "--schedulers A,B,..",
+    TEXT,
+    "Schedulers to compare: names of 'decima schedulers', or module:Class for a custom scheduler.  "
     f"[default: {DEFAULT_SCHEDULERS}; with --classes {SCHEDULERS_THAT_PACK}; decima if a shipped policy fits; "
     "rules for the objective, if there are any]",
+    name="scheduler_names",
 )
-@click.option(
+@option(
     "--checkpoint",
-    type=FILE,
-    help="Also compare decima with the policy in this file.  [default: a shipped policy, by workload and arrivals]",
+    FILE,
+    "Also compare decima with the policy in this file.  [default: a shipped policy, by workload and arrivals]",
 )
-@click.option(*SEEDS, "seeds", type=AT_LEAST_ONE, default=20, help="Number of experiments.")
-@click.option(
-    "--seed",
-    type=SEED,
-    default=0,
-    help="Seed of the first experiment, or with --window the number of its window.",
-)
+@option(SEEDS, AT_LEAST_ONE, "Number of experiments.", 20)
+@option("--seed", SEED, "Seed of the first experiment, or with --window the number of its window.", 0)
 @guarantee_options("each scheduler, which is compared with and without guarantees")
-@click.option(
-    "--training", type=AT_LEAST_ONE, default=6, help="Number of sequences for the tuning of weighted-fair."
-)
-@click.option(
-    "--show",
-    type=MetricNames(),
-    metavar="A,B,..",
-    help="Columns of the table, with intervals: mean, p50, p95, p99, makespan, slowdown, worst-slowdown, weighted (mean"
+@option("--training", AT_LEAST_ONE, "Number of sequences for the tuning of weighted-fair.", 6)
+@option(
+    "--show A,B,..",
+    MetricNames(),
+    "Columns of the table, with intervals: mean, p50, p95, p99, makespan, slowdown, worst-slowdown, weighted (mean"
     " JCT by weight), misses (share of missed deadlines), tardiness, unfairness, jain (between tenants), hours (of "
     "executors), energy (kWh), carbon (g, or the price), utilised, load, unused; with guarantees also overruled "
     "(decisions), late (jobs), latest (JCT over JCT under fair sharing), lateness, below-floor and above-ceiling. The "
     "first column determines the best scheduler.",
 )
-@click.option(
-    "--objective",
-    type=MetricNames(with_signal=True),
-    metavar="NAME",
-    help="First column, before those of --show (by default mean). It determines the best scheduler, and decima is a "
+@option(
+    "--objective NAME",
+    MetricNames(with_signal=True),
+    "First column, before those of --show (by default mean). It determines the best scheduler, and decima is a "
     "policy trained for this objective, if one fits. carbon:FILE also sets --carbon FILE.",
 )
-@click.option(
-    "--by",
-    cls=SecondaryOption,
-    type=click.Choice(["query", "tenant"]),
-    help="Also show the mean JCT of each query's or tenant's jobs.",
+@secondary(
+    "--by", click.Choice(["query", "tenant"]), "Also show the mean JCT of each query's or tenant's jobs."
 )
-@click.option(
-    "--csv",
-    "csv_file",
-    cls=SecondaryOption,
-    type=PATH,
-    help="Write the results of all jobs under all schedulers to this CSV file.",
+@secondary(
+    "--csv", PATH, "Write the results of all jobs under all schedulers to this CSV file.", name="csv_file"
 )
-@click.option(
+@secondary(
     "--report",
-    "report_file",
-    cls=SecondaryOption,
-    type=PATH,
-    help="Write an interactive page to this HTML file: the table, distributions, schedules and DAGs of one experiment.",
+    PATH,
+    "Write an interactive page to this HTML file: the table, distributions, schedules and DAGs of one experiment.",
+    name="report_file",
 )
-@click.option(
+@secondary(
     "--trace-events",
-    "trace_file",
-    cls=SecondaryOption,
-    type=PATH,
-    help="Write the schedules of one experiment to this file in Chrome's trace event format, for Perfetto; compressed "
+    PATH,
+    "Write the schedules of one experiment to this file in Chrome's trace event format, for Perfetto; compressed "
     "if the name ends in .gz.",
+    name="trace_file",
 )
-@click.option(
+@secondary(
     "--animation",
-    "animation_file",
-    cls=SecondaryOption,
-    type=Named(".gif"),
-    help="Animate the schedules of the first and the last scheduler in one experiment in this GIF file.",
+    Named(".gif"),
+    "Animate the schedules of the first and the last scheduler in one experiment in this GIF file.",
+    name="animation_file",
 )
 @WORKERS
 @JSON

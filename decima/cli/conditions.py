@@ -12,13 +12,16 @@ from decima.cli.options import (
     ABOVE_ZERO_OR_NEVER,
     AT_LEAST_ONE,
     FILE,
+    FLAG,
     LOG_ERROR,
     NOT_NEGATIVE,
     SHARE,
+    TEXT,
     Numbers,
     Option,
-    SecondaryOption,
     drawn_jobs_options,
+    option,
+    secondary,
     with_options,
     workload_named,
     workload_options,
@@ -38,55 +41,53 @@ def conditions_options() -> Option:
     return with_options(
         workload_options(),
         drawn_jobs_options(),
-        click.option(
-            "--classes",
-            metavar="COUNTxMEMORY,..",
-            help="Executors of several classes instead, such as 25x0.5,25x1; COUNTxCPU:MEMORY for executors with "
+        option(
+            "--classes COUNTxMEMORY,..",
+            TEXT,
+            "Executors of several classes instead, such as 25x0.5,25x1; COUNTxCPU:MEMORY for executors with "
             "another number of cores than one.",
         ),
-        click.option(
+        option(
             "--memory-demand",
-            type=click.Choice(["own", "uniform"]),
-            default="own",
-            help="Memory demand of tasks: the workload's own, or uniformly drawn from (0, 1] for each stage.",
+            click.Choice(["own", "uniform"]),
+            "Memory demand of tasks: the workload's own, or uniformly drawn from (0, 1] for each stage.",
+            "own",
         ),
-        click.option(
+        option(
             "--moving-delay",
-            type=NOT_NEGATIVE,
-            help="Delay of an executor that moves to another job, seconds.  [default: as measured in a workload file "
+            NOT_NEGATIVE,
+            "Delay of an executor that moves to another job, seconds.  [default: as measured in a workload file "
             f"from event logs; else {MOVING_DELAY:g}]",
         ),
-        click.option(
+        option(
             "--semantics",
-            type=click.Choice(["paper", "decima-sim", "trace", "spark"]),
-            default="paper",
-            help="Semantics of the simulator: of the Decima paper, or of its published simulator; trace: like paper, "
+            click.Choice(["paper", "decima-sim", "trace", "spark"]),
+            "Semantics of the simulator: of the Decima paper, or of its published simulator; trace: like paper, "
             "but no executor waits for a stage that is not ready; spark: like trace, and executors are offered after "
             "each task, as in Spark.",
+            "paper",
         ),
-        click.option(
-            "--window",
-            type=ABOVE_ZERO,
-            metavar="SECONDS",
-            help="Split the jobs of a workload file into windows of this length; each experiment is the next window "
+        option(
+            "--window SECONDS",
+            ABOVE_ZERO,
+            "Split the jobs of a workload file into windows of this length; each experiment is the next window "
             "with jobs.  [default: each experiment has all jobs]",
         ),
-        click.option(
-            "--drift",
-            metavar="AT:RATE[:WORKLOAD]",
-            help="Change of Poisson arrivals: from AT seconds on, the arrival rate is multiplied by RATE, and jobs are "
+        option(
+            "--drift AT:RATE[:WORKLOAD]",
+            TEXT,
+            "Change of Poisson arrivals: from AT seconds on, the arrival rate is multiplied by RATE, and jobs are "
             "drawn from WORKLOAD (any form of --workload) if it is given.",
         ),
         attributes_options(),
         knowledge_options(),
         faults_options(),
         carbon_options(),
-        click.option(
+        secondary(
             "--engine",
-            cls=SecondaryOption,
-            type=click.Choice(["compiled", "simpy"]),
-            default="compiled",
-            help="Simulator: compiled, or the readable reference in SimPy, which is slower and has the same results.",
+            click.Choice(["compiled", "simpy"]),
+            "Simulator: compiled, or the readable reference in SimPy, which is slower and has the same results.",
+            "compiled",
         ),
     )
 
@@ -97,24 +98,21 @@ SLACK, WEIGHTS = Numbers("one slack or two, such as 3 or 2,4"), Numbers("weights
 def attributes_options() -> Option:
     """Return the options for randomly drawn attributes of jobs."""
     return with_options(
-        click.option(
-            "--deadlines",
-            type=SLACK,
-            metavar="SLACK[,MOST]",
-            help="Deadline of each job: arrival plus SLACK times the job's time alone; with MOST, the slack is drawn "
+        option(
+            "--deadlines SLACK[,MOST]",
+            SLACK,
+            "Deadline of each job: arrival plus SLACK times the job's time alone; with MOST, the slack is drawn "
             "between both.  [default: deadlines of the workload file]",
         ),
-        click.option(
-            "--tenants",
-            type=AT_LEAST_ONE,
-            metavar="N",
-            help="Draw the tenant of each job from N tenants.  [default: tenants of the workload file]",
+        option(
+            "--tenants N",
+            AT_LEAST_ONE,
+            "Draw the tenant of each job from N tenants.  [default: tenants of the workload file]",
         ),
-        click.option(
-            "--weights",
-            type=WEIGHTS,
-            metavar="A,B,..",
-            help="Draw the weight of each job from a list, such as 1,4,16.  [default: weights of the workload file]",
+        option(
+            "--weights A,B,..",
+            WEIGHTS,
+            "Draw the weight of each job from a list, such as 1,4,16.  [default: weights of the workload file]",
         ),
     )
 
@@ -123,30 +121,26 @@ def knowledge_options() -> Option:
     """Return the options for errors of the schedulers' estimates; names are the fields of ``Knowledge``."""
     measured = "  [default: as measured in a workload file from event logs; else 0]"
     return with_options(
-        click.option(
-            "--job-error",
-            type=LOG_ERROR,
-            metavar="SIGMA",
-            help="Error of estimated task times: a log-normal factor for each job. SIGMA is the standard deviation of "
+        option(
+            "--job-error SIGMA",
+            LOG_ERROR,
+            "Error of estimated task times: a log-normal factor for each job. SIGMA is the standard deviation of "
             f"its logarithm; at 0.5, the times of one job in six are wrong by a factor of two or more.{measured}",
         ),
-        click.option(
-            "--stage-error",
-            type=LOG_ERROR,
-            metavar="SIGMA",
-            help=f"Error of estimated task times: a log-normal factor for each stage.{measured}",
+        option(
+            "--stage-error SIGMA",
+            LOG_ERROR,
+            f"Error of estimated task times: a log-normal factor for each stage.{measured}",
         ),
-        click.option(
-            "--task-count-error",
-            type=LOG_ERROR,
-            metavar="SIGMA",
-            help=f"Error of the estimated number of tasks of each stage, until the stage is ready.{measured}",
+        option(
+            "--task-count-error SIGMA",
+            LOG_ERROR,
+            f"Error of the estimated number of tasks of each stage, until the stage is ready.{measured}",
         ),
-        click.option(
-            "--unknown",
-            type=SHARE,
-            metavar="SHARE",
-            help="Share of jobs without history, 0 to 1; their estimate is the workload's typical task time.  "
+        option(
+            "--unknown SHARE",
+            SHARE,
+            "Share of jobs without history, 0 to 1; their estimate is the workload's typical task time.  "
             "[default: 0]",
         ),
     )
@@ -155,52 +149,44 @@ def knowledge_options() -> Option:
 def faults_options() -> Option:
     """Return the options for faults of a cluster; see ``faults_named``."""
     return with_options(
-        click.option(
-            "--executor-lifetime",
-            type=ABOVE_ZERO,
-            metavar="SECONDS",
-            help="Mean time until an executor and its running task are lost; exponential.  [default: as measured in a "
+        option(
+            "--executor-lifetime SECONDS",
+            ABOVE_ZERO,
+            "Mean time until an executor and its running task are lost; exponential.  [default: as measured in a "
             "workload file from event logs; else never]",
         ),
-        click.option(
-            "--executor-return",
-            type=ABOVE_ZERO_OR_NEVER,
-            metavar="SECONDS|never",
-            default=60.0,
-            help="Mean time until a lost executor is replaced; exponential. never: no replacement.",
+        option(
+            "--executor-return SECONDS|never",
+            ABOVE_ZERO_OR_NEVER,
+            "Mean time until a lost executor is replaced; exponential. never: no replacement.",
+            60.0,
         ),
-        click.option(
-            "--capacity",
-            type=FILE,
-            metavar="FILE",
-            help="File of the number of executors over time: each line has a time in seconds and a number.",
+        option(
+            "--capacity FILE",
+            FILE,
+            "File of the number of executors over time: each line has a time in seconds and a number.",
         ),
-        click.option(
+        option(
             "--lost-output",
-            is_flag=True,
-            help="Outputs of finished tasks are lost with their executor, and the tasks run again if a stage needs "
+            FLAG,
+            "Outputs of finished tasks are lost with their executor, and the tasks run again if a stage needs "
             "their outputs, as in Spark without an external shuffle service.",
         ),
-        click.option(
-            "--task-failures",
-            type=SHARE,
-            metavar="P",
-            help="Probability that a run of a task fails. The task runs again; after four failures its job fails.  "
+        option(
+            "--task-failures P",
+            SHARE,
+            "Probability that a run of a task fails. The task runs again; after four failures its job fails.  "
             "[default: as measured in a workload file from event logs; else 0]",
         ),
-        click.option(
-            "--stragglers",
-            metavar="P:FACTOR",
-            help="Probability that a run of a task takes FACTOR times as long.",
-        ),
-        click.option(
-            "--speculation",
-            is_flag=False,
-            flag_value="0.75:1.5",
-            metavar="[QUANTILE:MULTIPLIER]",
-            help="Copy slow tasks to idle executors of their job, as in Spark: after QUANTILE of a stage's tasks have "
+        option("--stragglers P:FACTOR", TEXT, "Probability that a run of a task takes FACTOR times as long."),
+        option(
+            "--speculation [QUANTILE:MULTIPLIER]",
+            TEXT,
+            "Copy slow tasks to idle executors of their job, as in Spark: after QUANTILE of a stage's tasks have "
             "finished, tasks that have run for MULTIPLIER times the median duration, and at least 100 ms. Without a "
             "value 0.75:1.5, as in Spark 3; Spark 4 has 0.9:3.  [default: never]",
+            is_flag=False,
+            flag_value="0.75:1.5",
         ),
     )
 
@@ -208,32 +194,26 @@ def faults_options() -> Option:
 def carbon_options() -> Option:
     """Return the options for the carbon intensity or price of electricity."""
     return with_options(
-        click.option(
-            "--carbon",
-            metavar="FILE[:SCALE]",
-            help="Carbon intensity (gCO2/kWh) or price of electricity over time: a CSV file of times in seconds and "
+        option(
+            "--carbon FILE[:SCALE]",
+            TEXT,
+            "Carbon intensity (gCO2/kWh) or price of electricity over time: a CSV file of times in seconds and "
             "values, an export of Electricity Maps, or a made-up sample: synthetic-solar, synthetic-wind or "
             "synthetic-coal. Times are divided by SCALE: 60 makes an hour a minute.",
         ),
-        click.option(
-            "--carbon-start",
-            type=NOT_NEGATIVE,
-            metavar="SECONDS",
-            help="Time in the scaled signal at which each experiment starts.  [default: drawn by the experiment's "
+        option(
+            "--carbon-start SECONDS",
+            NOT_NEGATIVE,
+            "Time in the scaled signal at which each experiment starts.  [default: drawn by the experiment's "
             "seed]",
         ),
-        click.option(
+        option(
             "--executor-watts",
-            type=NOT_NEGATIVE,
-            default=100.0,
-            help="With --carbon: power of an executor that runs a task or moves, watts.",
+            NOT_NEGATIVE,
+            "With --carbon: power of an executor that runs a task or moves, watts.",
+            100.0,
         ),
-        click.option(
-            "--idle-watts",
-            type=NOT_NEGATIVE,
-            default=0.0,
-            help="With --carbon: power of an idle executor, watts.",
-        ),
+        option("--idle-watts", NOT_NEGATIVE, "With --carbon: power of an idle executor, watts.", 0.0),
     )
 
 

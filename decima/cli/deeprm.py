@@ -15,12 +15,14 @@ from decima.cli.options import (
     DEVICE,
     FILE,
     JSON,
+    TEXT,
     Numbers,
-    SecondaryOption,
     WholeRange,
+    option,
     out_option,
     override,
     refuse_without_effect,
+    secondary,
     settings_source,
     training_options,
     workers_option,
@@ -45,56 +47,51 @@ def deeprm() -> None:
 
 
 @deeprm.command(context_settings={"show_default": True})
-@click.option(
-    "--loads",
-    type=NUMBERS,
-    metavar="A,B,..",
-    help="Loads, in percent of the capacity.  [default: 10, 30, .. up to the maximum load of the jobs]",
+@option(
+    "--loads A,B,..",
+    NUMBERS,
+    "Loads, in percent of the capacity.  [default: 10, 30, .. up to the maximum load of the jobs]",
 )
-@click.option(
-    "--rates",
-    type=NUMBERS,
-    metavar="A,B,..",
-    help="Arrival probabilities of a job in a step, each above 0 and at most 1, instead of loads.",
+@option(
+    "--rates A,B,..",
+    NUMBERS,
+    "Arrival probabilities of a job in a step, each above 0 and at most 1, instead of loads.",
 )
-@click.option("--sets", type=AT_LEAST_ONE, default=100, help="Number of job sets at each load.")
-@click.option("--steps", type=AT_LEAST_ONE, default=50, help="Number of steps in which jobs of a set arrive.")
-@click.option("--seed", type=COMPARISON_SEED, default=0, help="Seed of the sets.")
-@click.option(
+@option("--sets", AT_LEAST_ONE, "Number of job sets at each load.", 100)
+@option("--steps", AT_LEAST_ONE, "Number of steps in which jobs of a set arrive.", 50)
+@option("--seed", COMPARISON_SEED, "Seed of the sets.", 0)
+@option(
     "--distribution",
-    type=click.Choice(["code", "paper", "coarse"]),
-    default="code",
-    help="Distribution of DeepRM's jobs: of its code, of its paper, or an approximation of its paper's on 10 units.",
+    click.Choice(["code", "paper", "coarse"]),
+    "Distribution of DeepRM's jobs: of its code, of its paper, or an approximation of its paper's on 10 units.",
+    "code",
 )
-@click.option(
-    "--log",
-    type=FILE,
-    help="Draw jobs from this log in Standard Workload Format (FILE.swf or FILE.swf.gz) instead.",
+@option(
+    "--log", FILE, "Draw jobs from this log in Standard Workload Format (FILE.swf or FILE.swf.gz) instead."
 )
-@click.option("--machines", type=WholeRange(1, 100), default=1, help="Number of machines.")
-@click.option(
-    "--heuristics",
-    default="sjf,packer,tetris*,random",
-    metavar="A,B,..",
-    help="Heuristics: sjf, packer, tetris* (with a knob tuned at each load), tetris:KNOB, random, random:SEED.",
+@option("--machines", WholeRange(1, 100), "Number of machines.", 1)
+@option(
+    "--heuristics A,B,..",
+    TEXT,
+    "Heuristics: sjf, packer, tetris* (with a knob tuned at each load), tetris:KNOB, random, random:SEED.",
+    "sjf,packer,tetris*,random",
 )
-@click.option(
+@option(
     "--checkpoint",
-    type=FILE,
-    help="Policy file of decima deeprm train, compared as deeprm.  [default: the shipped policy]",
+    FILE,
+    "Policy file of decima deeprm train, compared as deeprm.  [default: the shipped policy]",
 )
-@click.option(
+@option(
     "--semantics",
-    type=click.Choice(["paper", "deeprm"]),
-    default="paper",
-    help="Semantics of the grid: of the DeepRM paper, or of its public code.",
+    click.Choice(["paper", "deeprm"]),
+    "Semantics of the grid: of the DeepRM paper, or of its public code.",
+    "paper",
 )
-@click.option(
+@secondary(
     "--measure",
-    cls=SecondaryOption,
-    type=click.Choice(["slowdown", "completion", "waiting", "makespan", "utilisation"]),
-    default="slowdown",
-    help="Measure to show; --json contains all measures.",
+    click.Choice(["slowdown", "completion", "waiting", "makespan", "utilisation"]),
+    "Measure to show; --json contains all measures.",
+    "slowdown",
 )
 @JSON
 @out_option("deeprm-compare")
@@ -163,7 +160,7 @@ def _settings(options: dict[str, Any]) -> GridSettings:
 @training_options(
     "deeprm, cnn, a2c",
     DEFAULT_RECIPE,
-    click.option("--log", type=FILE, help="Draw jobs from this log in Standard Workload Format (jobs.log)."),
+    option("--log", FILE, "Draw jobs from this log in Standard Workload Format (jobs.log)."),
 )
 @DEVICE
 @workers_option("1")

@@ -10,47 +10,39 @@ import click
 from decima.cli.conditions import conditions_named, conditions_options, options_without_effect
 from decima.cli.console import command_line, report
 from decima.cli.options import (
+    FLAG,
     JSON,
     NOT_NEGATIVE,
     SEED,
+    TEXT,
     WholeRange,
     guarantee_options,
     guarantees_named,
+    option,
     refuse_without_effect,
 )
 
 
 @click.command(context_settings={"show_default": True})
-@click.option("--decision", type=WholeRange(), help="Number of the decision in the episode, from 0.")
-@click.option(
-    "--at", type=NOT_NEGATIVE, metavar="SECONDS", help="Explain the first decision from this time on."
-)
-@click.option(
+@option("--decision", WholeRange(), "Number of the decision in the episode, from 0.")
+@option("--at SECONDS", NOT_NEGATIVE, "Explain the first decision from this time on.")
+@option(
     "--differing",
-    is_flag=True,
-    help="Explain the first decision from that point on in which the rule decides differently.",
+    FLAG,
+    "Explain the first decision from that point on in which the rule decides differently.",
 )
-@click.option(
-    "--policy",
-    default="general",
-    metavar="NAME|FILE",
-    help="Policy file of decima train, or a shipped policy.",
-)
-@click.option("--rule", default="priced-srpt", metavar="SCHEDULER", help="Scheduler for the comparison.")
-@click.option(
+@option("--policy NAME|FILE", TEXT, "Policy file of decima train, or a shipped policy.", "general")
+@option("--rule SCHEDULER", TEXT, "Scheduler for the comparison.", "priced-srpt")
+@option(
     "--futures",
-    type=WholeRange(0, 10_000),
-    default=16,
-    help="Number of futures in which both decisions are compared: other task noise, the same arrivals.",
+    WholeRange(0, 10_000),
+    "Number of futures in which both decisions are compared: other task noise, the same arrivals.",
+    16,
 )
 @guarantee_options("the policy")
-@click.option(
-    "--overruled",
-    is_flag=True,
-    help="Explain the first decision from that point on that a guarantee changed.",
-)
+@option("--overruled", FLAG, "Explain the first decision from that point on that a guarantee changed.")
 @conditions_options()
-@click.option("--seed", type=SEED, default=0, help="Seed of the episode.")
+@option("--seed", SEED, "Seed of the episode.", 0)
 @JSON
 @click.pass_context
 def explain(

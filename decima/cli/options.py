@@ -14,7 +14,9 @@ if TYPE_CHECKING:
     from decima.schedulers.guarantees.spec import Guarantees
 
 #: Both names of the option for the number of experiments.
-SEEDS = ("--seeds", "--experiments")
+SEEDS = "--seeds --experiments"
+#: Types of options with any text, and of options without value.
+TEXT, FLAG = click.STRING, "flag"
 #: Decorator that adds options to a command.
 Option = Callable[[Any], Any]
 
@@ -91,6 +93,31 @@ class SecondaryOption(click.Option):
     """Option for secondary outputs, files or speed. It never changes the results."""
 
 
+def option(
+    flags: str, kind: Any, help: str, default: Any = None, *, name: str | None = None, **others: Any
+) -> Option:
+    """Return a decorator that adds an option.
+
+    Args:
+        flags: flags separated by blanks, and a placeholder of the value for the help, as in ``--out FOLDER``.
+        kind: type of the value; ``FLAG`` for an option without value.
+        name: name of the parameter; by default that of the first flag.
+        others: further arguments of ``click.option``.
+    """
+    words = flags.split()
+    placeholders = [word for word in words if not word.startswith("-")]
+    others |= {"is_flag": True} if kind == FLAG else {"type": kind}
+    others |= {"metavar": placeholders[0]} if placeholders else {}
+    others |= {} if default is None else {"default": default}
+    names = [*words[: len(words) - len(placeholders)], *([name] if name else [])]
+    return click.option(*names, help=help, **others)
+
+
+def secondary(flags: str, kind: Any, help: str, default: Any = None, **others: Any) -> Option:
+    """Return a decorator that adds a ``SecondaryOption``; for the arguments see ``option``."""
+    return option(flags, kind, help, default, cls=SecondaryOption, **others)
+
+
 def with_options(*options: Option) -> Option:
     """Return a decorator that adds several options in this order."""
 
@@ -102,9 +129,7 @@ def with_options(*options: Option) -> Option:
     return decorate
 
 
-JSON = click.option(
-    "--json", "json_file", cls=SecondaryOption, type=PATH, help="Also write the results to this file."
-)
+JSON = secondary("--json", PATH, "Also write the results to this file.", name="json_file")
 
 
 class WorkersType(click.ParamType):  # type: ignore[type-arg]  # generic in newer releases only
@@ -126,101 +151,73 @@ class WorkersType(click.ParamType):  # type: ignore[type-arg]  # generic in newe
 
 def workers_option(default: str) -> Option:
     """Return the option ``--workers``, None by default; ``default``: meaning of None, for the help."""
-    return click.option(
-        "--workers",
-        "--processes",
-        "workers",
-        cls=SecondaryOption,
-        type=WorkersType(),
-        metavar="N|ray[:N]|ray://HOST:PORT",
-        help="Workers: N processes on this machine; or N actors (by default one for each CPU) of a Ray cluster: the "
+    return secondary(
+        "--workers --processes N|ray[:N]|ray://HOST:PORT",
+        WorkersType(),
+        "Workers: N processes on this machine; or N actors (by default one for each CPU) of a Ray cluster: the "
         "cluster at HOST:PORT or in RAY_ADDRESS, otherwise a new one on this machine.  "
         f"[default: {default}]",
     )
 
 
 WORKERS = workers_option("a process for each CPU")
-DEVICE = click.option(
-    "--device",
-    cls=SecondaryOption,
-    default="cpu",
-    help="Device for updates: cpu or cuda. Episodes run on CPUs.",
-)
-BUDGET = click.option(
+DEVICE = secondary("--device", TEXT, "Device for updates: cpu or cuda. Episodes run on CPUs.", "cpu")
+BUDGET = option(
     "--budget",
-    type=ABOVE_ZERO,
-    default=1.0,
-    help="Size of training and comparison: 1 is full size, 0.01 a test run of minutes.",
+    ABOVE_ZERO,
+    "Size of training and comparison: 1 is full size, 0.01 a test run of minutes.",
+    1.0,
 )
-POLICIES = click.option(
+POLICIES = secondary(
     "--policies",
-    cls=SecondaryOption,
-    type=click.Path(file_okay=False, path_type=Path),
-    help="Folder of trained policies; finished trainings are not repeated, interrupted trainings resume.  "
+    click.Path(file_okay=False, path_type=Path),
+    "Folder of trained policies; finished trainings are not repeated, interrupted trainings resume.  "
     "[default: policies-BUDGET in the folder for pictures]",
 )
 
 
 def out_option(default: str) -> Option:
     """Return the option ``--out``, the folder for pictures."""
-    return click.option(
-        "--out",
-        cls=SecondaryOption,
-        type=PATH,
-        metavar="FOLDER",
-        default=Path(default),
-        help="Folder for pictures.",
-    )
+    return secondary("--out FOLDER", PATH, "Folder for pictures.", Path(default))
 
 
 def workload_options(default: str = "tpch") -> Option:
     """Return both options for a workload, see ``workload_named``; ``default``: default value, for the help."""
     return with_options(
-        click.option(
-            "--workload",
-            metavar="NAME|DIR|FILE",
-            help="Jobs: tpch (extrapolated from Spark at 1 and 2 GB), synthetic (random DAGs), a folder of the "
+        option(
+            "--workload NAME|DIR|FILE",
+            TEXT,
+            "Jobs: tpch (extrapolated from Spark at 1 and 2 GB), synthetic (random DAGs), a folder of the "
             "published TPC-H profiles, or a workload file; if the file has arrival times, each experiment replays them "
             f"with other task noise.  [default: {default}]",
         ),
-        click.option(
-            "--profiles", type=FOLDER, help="Folder of the published TPC-H profiles, same as --workload DIR."
-        ),
+        option("--profiles", FOLDER, "Folder of the published TPC-H profiles, same as --workload DIR."),
     )
 
 
 def drawn_jobs_options() -> Option:
     """Return options for the number and arrivals of jobs, and the number of executors."""
     return with_options(
-        click.option(
-            "--arrivals", type=click.Choice(["batch", "poisson"]), default="batch", help="Arrivals of jobs."
-        ),
-        click.option(
-            "--interval", type=ABOVE_ZERO, default=25.0, help="Mean time between Poisson arrivals, seconds."
-        ),
-        click.option("--jobs", type=AT_LEAST_ONE, default=20, help="Number of jobs in each experiment."),
-        click.option(
-            "--executors", type=AT_LEAST_ONE, default=50, help="Number of executors of the cluster."
-        ),
+        option("--arrivals", click.Choice(["batch", "poisson"]), "Arrivals of jobs.", "batch"),
+        option("--interval", ABOVE_ZERO, "Mean time between Poisson arrivals, seconds.", 25.0),
+        option("--jobs", AT_LEAST_ONE, "Number of jobs in each experiment.", 20),
+        option("--executors", AT_LEAST_ONE, "Number of executors of the cluster.", 50),
     )
 
 
 def guarantee_options(what: str) -> Option:
     """Return options for guarantees, see ``guarantees_named``; ``what``: the guaranteed object, for the help."""
     return with_options(
-        click.option(
-            "--floor",
-            metavar="TENANT=SHARE,..",
-            help=f"Minimum share of the executors for a tenant while it has enough work; a guarantee for {what}.",
+        option(
+            "--floor TENANT=SHARE,..",
+            TEXT,
+            f"Minimum share of the executors for a tenant while it has enough work; a guarantee for {what}.",
         ),
-        click.option(
-            "--ceiling", metavar="TENANT=SHARE,..", help="Maximum share of the executors for a tenant."
-        ),
-        click.option(
-            "--no-later-than",
-            type=FiniteRange(1, MOST_S),
-            metavar="FACTOR",
-            help="Maximum ratio of a job's JCT and its JCT under fair sharing, at least 1. The guarantee has an "
+        option("--ceiling TENANT=SHARE,..", TEXT, "Maximum share of the executors for a tenant."),
+        option(
+            "--no-later-than FACTOR",
+            FiniteRange(1, MOST_S),
+            "Maximum ratio of a job's JCT and its JCT under fair sharing, at least 1. The guarantee has an "
             "additive term, see the guide on guarantees.",
         ),
     )
@@ -332,39 +329,31 @@ def training_options(recipes: str, default: str, *jobs: Option) -> Option:
     jobs.
     """
     return with_options(
-        click.option(
-            "--config",
-            metavar="FILE.yaml|RECIPE",
-            help=f"Settings of the training: a file, or a recipe ({recipes}).  [default: {default}]",
+        option(
+            "--config FILE.yaml|RECIPE",
+            TEXT,
+            f"Settings of the training: a file, or a recipe ({recipes}).  [default: {default}]",
         ),
-        click.option(
-            "--set",
-            "overrides",
+        option(
+            "--set KEY=VALUE",
+            TEXT,
+            "Override a setting, such as iterations=100; may be given several times.",
+            name="overrides",
             multiple=True,
-            metavar="KEY=VALUE",
-            help="Override a setting, such as iterations=100; may be given several times.",
         ),
         *jobs,
-        click.option(
-            "--out",
-            cls=SecondaryOption,
-            type=PATH,
-            metavar="FOLDER",
+        secondary(
+            "--out FOLDER",
+            PATH,
+            "Folder for policy, checkpoint, metrics.  [required]",
             callback=_needed_to_train,
-            help="Folder for policy, checkpoint, metrics.  [required]",
         ),
-        click.option(
-            "--resume",
-            cls=SecondaryOption,
-            is_flag=True,
-            help="Resume the training in the folder --out, by default with its settings.",
-        ),
-        click.option(
+        secondary("--resume", FLAG, "Resume the training in the folder --out, by default with its settings."),
+        secondary(
             "--explain",
-            cls=SecondaryOption,
-            is_flag=True,
+            FLAG,
+            "Show all settings with their values in the file or recipe, and all metrics, then exit.",
             is_eager=True,
-            help="Show all settings with their values in the file or recipe, and all metrics, then exit.",
         ),
     )
 

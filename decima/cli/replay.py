@@ -7,16 +7,11 @@ from pathlib import Path
 import click
 
 from decima.cli.console import print_line
-from decima.cli.options import ABOVE_ZERO, FILE, JSON, PATH, out_option
+from decima.cli.options import ABOVE_ZERO, FILE, JSON, PATH, option, out_option
 
 
 @click.command()
-@click.option(
-    "--weights",
-    metavar="FILE.npz",
-    type=FILE,
-    help="Policy file of the network whose decisions were recorded.",
-)
+@option("--weights FILE.npz", FILE, "Policy file of the network whose decisions were recorded.")
 @click.argument("files", nargs=-1, required=True, type=PATH)
 def replay(weights: Path | None, files: tuple[Path, ...]) -> int:
     """Replay recorded episodes, and count the episodes that match.
@@ -69,14 +64,13 @@ def replay_live(log: Path, out: Path, json_file: Path | None) -> None:
 
 @click.command("report")
 @click.argument("log", type=FILE)
-@click.option(
-    "--timeout",
-    "timeout_ms",
-    type=ABOVE_ZERO,
-    metavar="MS",
-    default=200.0,
+@option(
+    "--timeout MS",
+    ABOVE_ZERO,
+    "Timeout of drivers (spark.decima.timeoutMs); answers that take longer count as late.",
+    200.0,
+    name="timeout_ms",
     show_default=True,
-    help="Timeout of drivers (spark.decima.timeoutMs); answers that take longer count as late.",
 )
 @JSON
 def report_live(log: Path, timeout_ms: float, json_file: Path | None) -> None:

@@ -14,14 +14,17 @@ from decima.cli.options import (
     BUDGET,
     COMPARISON_SEED,
     FILE,
+    FLAG,
     FOLDER,
     JSON,
     POLICIES,
     SEED,
+    TEXT,
     WORKERS,
     FiniteRange,
     Numbers,
     WholeRange,
+    option,
     out_option,
     with_options,
     workers_option,
@@ -39,10 +42,11 @@ KINDS: dict[str, Any] = {
     "at least 2": WholeRange(2),
     "comparison seed": COMPARISON_SEED,
     "file": FILE,
+    "flag": FLAG,
     "folder": FOLDER,
     "seed": SEED,
     "share": FiniteRange(0, 1, min_open=True, max_open=True),
-    "text": None,
+    "text": TEXT,
     "weights": WEIGHTS,
 }
 #: Shared options of several commands. The part after the colon is the default in the help.
@@ -61,18 +65,11 @@ def reproduce() -> None:
     """Reproduce figures of the papers on Decima, DeepRM and its successors."""
 
 
-def _option(option: Option | str) -> Decorator:
-    if isinstance(option, str):
-        return SHARED[option]
-    settings: dict[str, Any] = {"help": option.help, "multiple": option.multiple, "metavar": option.metavar}
-    if option.kind == "flag":
-        settings["is_flag"] = True
-    else:
-        kind = option.kind
-        settings["type"] = KINDS[kind] if isinstance(kind, str) else click.Choice(kind)
-    if option.default is not None:
-        settings["default"] = option.default
-    return click.option(*option.flags.split(), *[option.name] * bool(option.name), **settings)
+def _option(given: Option | str) -> Decorator:
+    if isinstance(given, str):
+        return SHARED[given]
+    kind = KINDS[given.kind] if isinstance(given.kind, str) else click.Choice(given.kind)
+    return option(given.flags, kind, given.help, given.default, name=given.name, multiple=given.multiple)
 
 
 def _add(name: str, entry: Entry) -> None:

@@ -12,80 +12,80 @@ from typing import Any
 import click
 
 from decima.cli.console import print_line
-from decima.cli.options import AT_LEAST_ONE, FILE, PATH, WholeRange, guarantee_options, guarantees_named
+from decima.cli.options import (
+    AT_LEAST_ONE,
+    FILE,
+    FLAG,
+    PATH,
+    TEXT,
+    WholeRange,
+    guarantee_options,
+    guarantees_named,
+    option,
+)
 
 PORT = WholeRange(0, 65535)
 
 
 @click.command()
-@click.option(
-    "--policy",
-    metavar="NAME|FILE",
-    default="decima",
-    show_default=True,
-    help="Scheduler: a name of decima schedulers, a shipped policy, a policy file, or 'rule' for the best rule, "
+@option(
+    "--policy NAME|FILE",
+    TEXT,
+    "Scheduler: a name of decima schedulers, a shipped policy, a policy file, or 'rule' for the best rule, "
     "priced-srpt.",
+    "decima",
+    show_default=True,
 )
 @guarantee_options("the scheduler; tenants are Spark's pools")
-@click.option(
-    "--spark",
-    "address",
-    metavar="PORT|unix:PATH",
-    default="7733",
+@option(
+    "--spark PORT|unix:PATH",
+    TEXT,
+    "Address for drivers: a port (0: any free port), or a Unix socket.",
+    "7733",
+    name="address",
     show_default=True,
-    help="Address for drivers: a port (0: any free port), or a Unix socket.",
 )
-@click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
-@click.option(
-    "--history", type=FILE, help="Profiles of earlier jobs: a workload file of decima workload import spark."
+@option("--host", TEXT, "Address to listen on.", "127.0.0.1", show_default=True)
+@option("--history", FILE, "Profiles of earlier jobs: a workload file of decima workload import spark.")
+@option("--shadow", FLAG, "Spark keeps its own order; the policy's decisions are only logged.")
+@option(
+    "--slots", AT_LEAST_ONE, "Number of slots of a cluster whose executors may move between applications."
 )
-@click.option(
-    "--shadow", is_flag=True, help="Spark keeps its own order; the policy's decisions are only logged."
-)
-@click.option(
-    "--slots",
-    type=AT_LEAST_ONE,
-    help="Number of slots of a cluster whose executors may move between applications.",
-)
-@click.option(
-    "--pools",
-    "pools_file",
-    type=PATH,
-    metavar="FILE.xml",
-    help="Spark's fairscheduler.xml: weights and minimum shares of pools, which hold under any policy.  "
+@option(
+    "--pools FILE.xml",
+    PATH,
+    "Spark's fairscheduler.xml: weights and minimum shares of pools, which hold under any policy.  "
     "[default: the file that the driver reads]",
+    name="pools_file",
 )
-@click.option(
+@option(
     "--token-file",
-    type=PATH,
-    help="File with the token that drivers must send; created if it is missing.  [default: ~/.decima/token]",
+    PATH,
+    "File with the token that drivers must send; created if it is missing.  [default: ~/.decima/token]",
 )
-@click.option("--no-token", is_flag=True, help="Serve drivers without a token.")
-@click.option(
-    "--tokens",
-    "tokens_file",
-    type=PATH,
-    metavar="FILE",
-    help="File of several tokens instead of one. Each line has a token, a name, requests per second and the last day "
+@option("--no-token", FLAG, "Serve drivers without a token.")
+@option(
+    "--tokens FILE",
+    PATH,
+    "File of several tokens instead of one. Each line has a token, a name, requests per second and the last day "
     "of validity (or -). Page and metrics need a token too.",
+    name="tokens_file",
 )
-@click.option(
-    "--tls-cert",
-    type=PATH,
-    metavar="FILE.pem",
-    help="Certificate chain; all ports use TLS, and page and metrics need the token too.",
+@option(
+    "--tls-cert FILE.pem",
+    PATH,
+    "Certificate chain; all ports use TLS, and page and metrics need the token too.",
 )
-@click.option("--tls-key", type=PATH, metavar="FILE.pem", help="Private key of the certificate.")
-@click.option(
-    "--log",
-    "log_file",
-    type=PATH,
-    metavar="FILE.jsonl",
-    help="Write messages of drivers and decisions to this file, for decima replay-live.",
+@option("--tls-key FILE.pem", PATH, "Private key of the certificate.")
+@option(
+    "--log FILE.jsonl",
+    PATH,
+    "Write messages of drivers and decisions to this file, for decima replay-live.",
+    name="log_file",
 )
-@click.option("--metrics", metavar="PORT", type=PORT, help="Serve metrics for Prometheus on this port.")
-@click.option("--http", metavar="PORT", type=PORT, help="Serve a status page on this port.")
-@click.option("--json-logs", is_flag=True, help="Log to stderr as JSON lines.")
+@option("--metrics PORT", PORT, "Serve metrics for Prometheus on this port.")
+@option("--http PORT", PORT, "Serve a status page on this port.")
+@option("--json-logs", FLAG, "Log to stderr as JSON lines.")
 def serve(
     policy: str,
     address: str,

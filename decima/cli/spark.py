@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 
 from decima.cli.console import INTERRUPTED, PATIENCE_S, command_line, end, print_line, progress, report
-from decima.cli.options import AT_LEAST_ONE, JSON, NOT_NEGATIVE, PATH, SEED, out_option
+from decima.cli.options import AT_LEAST_ONE, FLAG, JSON, NOT_NEGATIVE, PATH, SEED, TEXT, option, out_option
 
 
 @click.group()
@@ -26,22 +26,14 @@ def jar() -> None:
 
 
 @spark.command(name="build")
-@click.option(
-    "--spark",
-    "home",
+@option(
+    "--spark HOME",
+    click.Path(exists=True, file_okay=False, path_type=Path),
+    "Home folder of the Spark to compile for, with a folder jars.",
+    name="home",
     required=True,
-    type=click.Path(exists=True, file_okay=False, path_type=Path),
-    metavar="HOME",
-    help="Home folder of the Spark to compile for, with a folder jars.",
 )
-@click.option(
-    "--out",
-    type=PATH,
-    metavar="FILE.jar",
-    default="decima-spark.jar",
-    show_default=True,
-    help="File to write.",
-)
+@option("--out FILE.jar", PATH, "File to write.", "decima-spark.jar", show_default=True)
 def build_(home: Path, out: Path) -> None:
     """Compile the plugin for a Spark that the shipped plugin does not support. Needs a JDK, version 9 or later."""
     from decima.service.plugin import build
@@ -52,32 +44,27 @@ def build_(home: Path, out: Path) -> None:
 
 @click.command(name="what-if", context_settings={"show_default": True})
 @click.argument("logs", nargs=-1, required=True, type=click.Path(exists=True, path_type=Path))
-@click.option(
+@option(
     "--executors",
-    type=AT_LEAST_ONE,
-    help="Number of task slots of the cluster.  [default: the largest number at any time in the logs]",
+    AT_LEAST_ONE,
+    "Number of task slots of the cluster.  [default: the largest number at any time in the logs]",
 )
-@click.option(
+@option(
     "--moving-delay",
-    type=NOT_NEGATIVE,
-    help="Delay of a slot that moves to another job, seconds.  [default: 0 if one application ran all jobs, else the "
+    NOT_NEGATIVE,
+    "Delay of a slot that moves to another job, seconds.  [default: 0 if one application ran all jobs, else the "
     "executors' start-up time]",
 )
-@click.option(
-    "--policy",
-    default="general",
-    metavar="NAME|FILE",
-    help="Policy file of decima train, or a shipped policy.",
-)
-@click.option("--draws", type=AT_LEAST_ONE, default=20, help="Number of simulations of each scheduler.")
-@click.option("--seed", type=SEED, default=0, help="Seed of the first simulation.")
-@click.option(
+@option("--policy NAME|FILE", TEXT, "Policy file of decima train, or a shipped policy.", "general")
+@option("--draws", AT_LEAST_ONE, "Number of simulations of each scheduler.", 20)
+@option("--seed", SEED, "Seed of the first simulation.", 0)
+@option(
     "--keep-warm-up",
-    "keep",
-    is_flag=True,
-    help="Keep the jobs that an application ran one by one before the first two overlapping jobs.",
+    FLAG,
+    "Keep the jobs that an application ran one by one before the first two overlapping jobs.",
+    name="keep",
 )
-@click.option("--partial", "damaged", is_flag=True, help="Keep the readable part of damaged logs.")
+@option("--partial", FLAG, "Keep the readable part of damaged logs.", name="damaged")
 @JSON
 @out_option("what-if")
 @click.pass_context

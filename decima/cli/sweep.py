@@ -9,7 +9,16 @@ from typing import TYPE_CHECKING
 import click
 
 from decima.cli.console import INTERRUPTED, command_line, end, progress, report
-from decima.cli.options import FILE, FOLDER, PATH, SecondaryOption, out_option, workers_option
+from decima.cli.options import (
+    FILE,
+    FOLDER,
+    PATH,
+    TEXT,
+    option,
+    out_option,
+    secondary,
+    workers_option,
+)
 
 if TYPE_CHECKING:
     from decima.learning.sweep import SweepResult
@@ -17,21 +26,16 @@ if TYPE_CHECKING:
 
 
 @click.command(context_settings={"show_default": True})
-@click.option("--config", type=FILE, required=True, metavar="FILE.yaml", help="Settings of the sweep.")
-@click.option(
-    "--set",
-    "overrides",
+@option("--config FILE.yaml", FILE, "Settings of the sweep.", required=True)
+@option(
+    "--set KEY=VALUE",
+    TEXT,
+    "Override a setting of all trainings, such as iterations=100; may be given several times.",
+    name="overrides",
     multiple=True,
-    metavar="KEY=VALUE",
-    help="Override a setting of all trainings, such as iterations=100; may be given several times.",
 )
-@click.option(
-    "--out",
-    cls=SecondaryOption,
-    required=True,
-    type=PATH,
-    metavar="FOLDER",
-    help="Folder for trainings, results and the picture of learning curves.",
+@secondary(
+    "--out FOLDER", PATH, "Folder for trainings, results and the picture of learning curves.", required=True
 )
 @workers_option("1")
 @click.pass_context
@@ -92,10 +96,10 @@ def _shown(result: SweepResult, out: Path, command: str) -> Report:
 
 @click.command(context_settings={"show_default": True})
 @click.argument("runs", metavar="RUN..", nargs=-1, required=True, type=FOLDER)
-@click.option(
-    "--metric",
-    metavar="NAME",
-    help="Metric to draw, a name of decima train --explain.  [default: the first run's objective on its validation "
+@option(
+    "--metric NAME",
+    TEXT,
+    "Metric to draw, a name of decima train --explain.  [default: the first run's objective on its validation "
     "set]",
 )
 @out_option("plot")

@@ -18,8 +18,10 @@ from decima.cli.options import (
     JSON,
     SEED,
     SEEDS,
+    TEXT,
     WORKERS,
     WholeRange,
+    option,
     out_option,
     refuse_without_effect,
 )
@@ -31,45 +33,39 @@ if TYPE_CHECKING:
 @click.command(context_settings={"show_default": True})
 @click.argument("rule", default="priced-srpt")
 @conditions_options()
-@click.option(
-    "--setting",
-    "texts",
-    multiple=True,
-    metavar="OPTIONS",
-    help="A setting for the tuning, as options in one text (for example '--arrivals poisson --interval 14'). Other "
+@option(
+    "--setting OPTIONS",
+    TEXT,
+    "A setting for the tuning, as options in one text (for example '--arrivals poisson --interval 14'). Other "
     "options apply to all settings. May be given several times.  [default: one setting]",
+    name="texts",
+    multiple=True,
 )
-@click.option(
-    "--config",
-    metavar="FILE.yaml|RECIPE",
-    help="Tune on the clusters and jobs of a training instead (for example the recipe general), which each sequence "
+@option(
+    "--config FILE.yaml|RECIPE",
+    TEXT,
+    "Tune on the clusters and jobs of a training instead (for example the recipe general), which each sequence "
     "draws.",
 )
-@click.option(
-    "--set",
-    "overrides",
+@option(
+    "--set KEY=VALUE",
+    TEXT,
+    "Override a setting of --config (for example settings.job_error=1); may be given several times.",
+    name="overrides",
     multiple=True,
-    metavar="KEY=VALUE",
-    help="Override a setting of --config (for example settings.job_error=1); may be given several times.",
 )
-@click.option(
-    *SEEDS, "seeds", type=AT_LEAST_ONE, default=200, help="Number of tuning sequences of each setting."
+@option(SEEDS, AT_LEAST_ONE, "Number of tuning sequences of each setting.", 200)
+@option("--seed", SEED, "Seed of the first tuning sequence, and of the search.", 0)
+@option("--judged", WholeRange(2), "Number of test sequences of each setting.", 40)
+@option("--judged-seed", SEED, "Seed of the first test sequence.  [default: --seed plus 1,000,000]")
+@option(
+    "--objective NAME",
+    TEXT,
+    "Metric to minimise, a name of decima compare --show, such as misses or weighted.",
+    "mean",
 )
-@click.option("--seed", type=SEED, default=0, help="Seed of the first tuning sequence, and of the search.")
-@click.option("--judged", type=WholeRange(2), default=40, help="Number of test sequences of each setting.")
-@click.option(
-    "--judged-seed", type=SEED, help="Seed of the first test sequence.  [default: --seed plus 1,000,000]"
-)
-@click.option(
-    "--objective",
-    default="mean",
-    metavar="NAME",
-    help="Metric to minimise, a name of decima compare --show, such as misses or weighted.",
-)
-@click.option("--generations", type=AT_LEAST_ONE, default=60, help="Number of generations of the search.")
-@click.option(
-    "--sequences", type=AT_LEAST_ONE, default=4, help="Number of sequences of each setting per generation."
-)
+@option("--generations", AT_LEAST_ONE, "Number of generations of the search.", 60)
+@option("--sequences", AT_LEAST_ONE, "Number of sequences of each setting per generation.", 4)
 @WORKERS
 @JSON
 @out_option("tune")
@@ -174,16 +170,14 @@ def _of_training(
 
 @click.command(context_settings={"show_default": True})
 @conditions_options()
-@click.option(*SEEDS, "seeds", type=AT_LEAST_ONE, default=5, help="Number of sequences.")
-@click.option("--seed", type=SEED, default=0, help="Seed of the first sequence.")
-@click.option(
-    "--rules",
-    metavar="A,B,..",
-    help="Rules; the best of them is compared with the search.  [default: the strongest rules]",
+@option(SEEDS, AT_LEAST_ONE, "Number of sequences.", 5)
+@option("--seed", SEED, "Seed of the first sequence.", 0)
+@option(
+    "--rules A,B,..",
+    TEXT,
+    "Rules; the best of them is compared with the search.  [default: the strongest rules]",
 )
-@click.option(
-    "--budget", type=AT_LEAST_ONE, default=3000, help="Number of episodes of the search on each sequence."
-)
+@option("--budget", AT_LEAST_ONE, "Number of episodes of the search on each sequence.", 3000)
 @WORKERS
 @JSON
 @out_option("headroom")

@@ -16,10 +16,13 @@ from decima.cli.options import (
     ANY_NUMBER,
     AT_LEAST_ONE,
     FILE,
+    FLAG,
     SEED,
+    TEXT,
     Named,
     Numbers,
     Option,
+    option,
     with_options,
 )
 
@@ -36,9 +39,7 @@ LEVELS = Numbers("whole numbers from 1, such as 5,10,20", int, least=1)
 #: Maximum number of profiles that ``show`` prints.
 MOST_ROWS = 500
 SIZE = Numbers("two numbers, such as 4,16", count=2)
-OUT = click.option(
-    "--out", required=True, type=Named(".json", ".json.gz"), metavar="FILE.json[.gz]", help="File to write."
-)
+OUT = option("--out FILE.json[.gz]", Named(".json", ".json.gz"), "File to write.", required=True)
 
 
 @click.group()
@@ -65,14 +66,13 @@ def _parameters(texts: Sequence[str]) -> dict[str, float]:
 @import_.command(context_settings={"show_default": True})
 @click.argument("logs", nargs=-1, required=True, type=click.Path(exists=True, path_type=Path))
 @OUT
-@click.option("--partial", is_flag=True, help="Keep the readable part of damaged logs and failed queries.")
-@click.option("--arrivals", is_flag=True, help="Keep the arrival time of each query, to replay the logs.")
-@click.option(
-    "--levels",
-    type=LEVELS,
-    default="5,10,20,40,50,60,80,100",
-    metavar="A,B,..",
-    help="Numbers of executors for which each profile gets durations, measured or else from the model.",
+@option("--partial", FLAG, "Keep the readable part of damaged logs and failed queries.")
+@option("--arrivals", FLAG, "Keep the arrival time of each query, to replay the logs.")
+@option(
+    "--levels A,B,..",
+    LEVELS,
+    "Numbers of executors for which each profile gets durations, measured or else from the model.",
+    "5,10,20,40,50,60,80,100",
 )
 @click.option(
     "--shared-machine/--separate-machines",
@@ -80,17 +80,17 @@ def _parameters(texts: Sequence[str]) -> dict[str, float]:
     help="The executors shared the cores of one machine: remove the resulting slow-down of scans.  "
     "[default: detected in the logs]",
 )
-@click.option(
+@option(
     "--tenants",
-    type=click.Choice(["pool", "group"]),
-    help="Tenant of a query with --arrivals: the pool of Spark's FAIR scheduler, or the job group.  [default: none]",
+    click.Choice(["pool", "group"]),
+    "Tenant of a query with --arrivals: the pool of Spark's FAIR scheduler, or the job group.  [default: none]",
 )
-@click.option(
-    "--set",
-    "parameters",
+@option(
+    "--set NAME=VALUE",
+    TEXT,
+    "Value of a parameter of the model, instead of the fitted value; may be given several times.",
+    name="parameters",
     multiple=True,
-    metavar="NAME=VALUE",
-    help="Value of a parameter of the model, instead of the fitted value; may be given several times.",
 )
 def spark(logs: Sequence[Path], out: Path, levels: str, parameters: Sequence[str], **options: Any) -> None:
     """Spark's event logs: a profile for each query in LOGS (files, folders, rolled logs).
@@ -146,29 +146,21 @@ def trace_options(clock: str) -> Option:
     """Return options for an excerpt of a trace, see ``_write_trace``; ``clock``: the origin of times, for the help."""
     return with_options(
         OUT,
-        click.option(
-            "--from",
-            "from_s",
-            type=ANY_NUMBER,
-            metavar="SECONDS",
-            help=f"Omit jobs that arrive earlier, {clock}.",
-        ),
-        click.option(
-            "--until", "until_s", type=ANY_NUMBER, metavar="SECONDS", help="Omit jobs that arrive later."
-        ),
-        click.option("--sample", type=AT_LEAST_ONE, metavar="N", help="Number of jobs to draw at random."),
-        click.option("--seed", type=SEED, default=0, help="Seed of the random draw and of the task noise."),
-        click.option("--speed-up", type=ABOVE_ZERO, default=1.0, help="Divisor of arrival times."),
-        click.option(
+        option("--from SECONDS", ANY_NUMBER, f"Omit jobs that arrive earlier, {clock}.", name="from_s"),
+        option("--until SECONDS", ANY_NUMBER, "Omit jobs that arrive later.", name="until_s"),
+        option("--sample N", AT_LEAST_ONE, "Number of jobs to draw at random."),
+        option("--seed", SEED, "Seed of the random draw and of the task noise.", 0),
+        option("--speed-up", ABOVE_ZERO, "Divisor of arrival times.", 1.0),
+        option(
             "--scale-tasks",
-            type=ABOVE_ZERO,
-            default=1.0,
-            help="Divisor of the number of tasks of each stage, for a smaller cluster; each stage keeps at least one.",
+            ABOVE_ZERO,
+            "Divisor of the number of tasks of each stage, for a smaller cluster; each stage keeps at least one.",
+            1.0,
         ),
-        click.option(
+        option(
             "--library",
-            is_flag=True,
-            help="Omit arrival times: the file contains only profiles from which jobs can be drawn.",
+            FLAG,
+            "Omit arrival times: the file contains only profiles from which jobs can be drawn.",
         ),
     )
 
@@ -196,17 +188,16 @@ def _write_trace(
 @import_.command(context_settings={"show_default": True})
 @click.argument("table", type=FILE)
 @trace_options("since the start of the trace")
-@click.option(
-    "--executor",
-    type=SIZE,
-    default="96,100",
-    metavar="CORES,PERCENT",
-    help="Size of the executor whose shares are the demands: cores, and percent of a machine's memory.",
+@option(
+    "--executor CORES,PERCENT",
+    SIZE,
+    "Size of the executor whose shares are the demands: cores, and percent of a machine's memory.",
+    "96,100",
 )
-@click.option(
-    "--priority",
-    metavar="COLUMN",
-    help="Further column of TABLE with priorities of tasks; a job's weight is 1 + its highest priority.  "
+@option(
+    "--priority COLUMN",
+    TEXT,
+    "Further column of TABLE with priorities of tasks; a job's weight is 1 + its highest priority.  "
     "[default: weight 1]",
 )
 def alibaba(
@@ -226,11 +217,10 @@ def alibaba(
 @import_.command(context_settings={"show_default": True})
 @click.argument("files", nargs=-1, required=True, type=FILE)
 @trace_options("since the start of the first workflow")
-@click.option(
-    "--executor",
-    type=SIZE,
-    metavar="CORES,GIB",
-    help="Size of the executor whose shares are the demands: cores, and GiB of memory.  [default: omit demands]",
+@option(
+    "--executor CORES,GIB",
+    SIZE,
+    "Size of the executor whose shares are the demands: cores, and GiB of memory.  [default: omit demands]",
 )
 def wfcommons(files: Sequence[Path], out: Path, library: bool, executor: str | None, **options: Any) -> None:
     """Scientific workflows: a job for each of FILES in WfFormat 1.5 (.json, .json.gz), the format of WfCommons."""
@@ -243,23 +233,22 @@ def wfcommons(files: Sequence[Path], out: Path, library: bool, executor: str | N
 @import_.command(context_settings={"show_default": True})
 @click.argument("log", type=FILE)
 @trace_options("since the submission of the first job")
-@click.option(
-    "--executor",
-    type=SIZE,
-    metavar="PROCESSORS,GIB",
-    help="Size of the executor whose shares are the demands: processors, and GiB of memory.  "
+@option(
+    "--executor PROCESSORS,GIB",
+    SIZE,
+    "Size of the executor whose shares are the demands: processors, and GiB of memory.  "
     "[default: in processors, without memory]",
 )
-@click.option(
+@option(
     "--gang",
-    is_flag=True,
-    help="A job is one task that needs all its processors at once, on one executor of that size.  [default: a task for "
+    FLAG,
+    "A job is one task that needs all its processors at once, on one executor of that size.  [default: a task for "
     "each processor; tasks may run one after the other]",
 )
-@click.option(
+@option(
     "--tenants",
-    type=click.Choice(["user", "group", "queue"]),
-    help="Field that becomes the tenant of a job.  [default: no tenants]",
+    click.Choice(["user", "group", "queue"]),
+    "Field that becomes the tenant of a job.  [default: no tenants]",
 )
 def swf(
     log: Path,
@@ -304,14 +293,10 @@ def live(log: Path, out: Path) -> None:
 
 @workload.command()
 @click.argument("workload", default="tpch")
-@click.option(
-    "--profile",
-    "names",
-    multiple=True,
-    metavar="NAME",
-    help="Show only this profile; may be given several times.",
+@option(
+    "--profile NAME", TEXT, "Show only this profile; may be given several times.", name="names", multiple=True
 )
-@click.option("--out", type=Named(".png"), metavar="FILE.png", help="Draw the DAGs in this PNG file.")
+@option("--out FILE.png", Named(".png"), "Draw the DAGs in this PNG file.")
 def show(workload: str, names: Sequence[str], out: Path | None) -> None:
     """Show the job profiles of WORKLOAD.
 

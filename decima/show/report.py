@@ -82,7 +82,7 @@ def comparison_table(comparison: Comparison) -> Table:
     headings = ("Scheduler", *(METRICS[each].heading for each in columns), "vs best")
     cells = ((name, *row[:-1], "best" if name == best else row[-1]) for name, row in rows.items())
     forms = (*(METRICS[each].form for each in columns), "+.1%")
-    return table_of(_title(comparison), headings, cells, forms, bold={best})
+    return table_of(_title(comparison), headings, cells, forms, bold={best or ""})
 
 
 def group_table(comparison: Comparison, by: Literal["query", "tenant"] = "query") -> Table:
@@ -103,12 +103,8 @@ def group_table(comparison: Comparison, by: Literal["query", "tenant"] = "query"
         return f"{row[name]:.1f}{versus}"
 
     rows = (
-        (
-            str(group),
-            str(size // len(comparison.schedulers)),
-            *(text(means.loc[group], name) for name in shown),
-        )
-        for group, size in sizes.items()
+        (str(group), str(size // len(comparison.schedulers)), *(text(row, name) for name in shown))
+        for (group, row), size in zip(means.reindex(sizes.index).iterrows(), sizes, strict=True)
     )
     return table_of(f"Mean JCT by {by}, s", (by.capitalize(), "Jobs", *shown), rows)
 

@@ -187,7 +187,7 @@ STUDIES: dict[str, Entry] = {
 
         Streams under a changing carbon intensity, without and with deadlines. Nothing is trained. About 4
         minutes.""", (
-            Option("--carbon", "text", "Signal: FILE[:SCALE].", "synthetic-solar:60", "signal", "FILE[:SCALE]"),
+            Option("--carbon FILE[:SCALE]", "text", "Signal: FILE[:SCALE].", "synthetic-solar:60", "signal"),
             Option("--interval", "above 0", "Mean seconds between the jobs.", 30.0, "interval_s"), *_cluster(100))),
     "algorithms": Entry("algorithms:algorithms", """Compare algorithms that train policies, at equal CPU time.
 
@@ -217,18 +217,18 @@ STUDIES: dict[str, Entry] = {
         Batches and streams, with errors per job and per stage, and with jobs without history: mean JCT against fair
         sharing, of rules with and without a model of uncertainty, and of a policy. Nothing is trained. About 20
         minutes of CPU time.""", (
-            Option("--errors", ERRORS,
+            Option("--errors NAME", ERRORS,
                 f"Only these errors, besides exact; may be given several times. There are {', '.join(ERRORS)}.",
-                metavar="NAME", multiple=True),
+                multiple=True),
             STREAM_INTERVAL, CHECKPOINT, *CLUSTER,
         )),
     "faults": Entry("robustness:faults", """Compare schedulers on a cluster with faults.
 
         Batches and streams with lost executors, lost outputs, failing or slow tasks, executors that leave at night, and
         all of these: mean JCT against fair sharing. Nothing is trained. About 10 minutes of CPU time.""", (
-            Option("--faults", FAULTS,
+            Option("--faults NAME", FAULTS,
                 f"Only these faults, besides none; may be given several times. There are {', '.join(FAULTS)}.",
-                name="names", metavar="NAME", multiple=True),
+                name="names", multiple=True),
             STREAM_INTERVAL, CHECKPOINT, *CLUSTER,
         )),
     "objectives": Entry("objectives:objectives", """Compare schedulers by missed deadlines, weighted mean and p99.
@@ -293,8 +293,9 @@ STUDIES: dict[str, Entry] = {
         """Compare a convolution, the reshaped state and reward weights with DeepRM.
 
         On jobs at a load of 70 % (Chen, Xu and Wu, 2017, Figure 2). About 10 minutes of CPU time.""", (
-            Option("--weights", "weights", "Weights alpha, beta and gamma of a reward; may be given several times.",
-                ("1,1,2", "0.5,1,1"), metavar="A,B,C", multiple=True),
+            Option("--weights A,B,C", "weights",
+                "Weights alpha, beta and gamma of a reward; may be given several times.", ("1,1,2", "0.5,1,1"),
+                multiple=True),
             *GRID,
         ), GRID_STUDY),
     "cnn-fig3": Entry("grid.successors:fig3", """Compare a network for two machines with heuristics.
@@ -322,9 +323,9 @@ STUDIES: dict[str, Entry] = {
         Runs of TPC-H queries on a real Spark cluster are predicted by the simulator from the durations in other
         runs, and mixtures of applications from runs of each alone. Shows the errors per query and per mixture, also
         without each of the effects that the simulator models. Seconds; with --live about 15 minutes.""", (
-            Option("--recordings", "folder",
+            Option("--recordings DIR", "folder",
                 "Folder that python -m workloads.spark.recorder wrote, or of event logs of single runs; may be "
-                "given several times.", metavar="DIR", multiple=True),
+                "given several times.", multiple=True),
             Option("--live", "flag",
                 "Run jobs of the embedded TPC-H set, whose tasks sleep, on a real Spark under Decima. "
                 "Needs pip install -e '.[spark]'."),
@@ -367,11 +368,10 @@ STUDIES: dict[str, Entry] = {
         The 240 projects of j30 take seconds.
         Needs the package psplib: pip install -e '.[packing]'. Or plans the jobs of a workload, each alone on a
         cluster, and compares with lower bounds.""", (
-            Option("--instances", "folder", "Folder of .sm files of PSPLIB.", metavar="DIR"),
+            Option("--instances DIR", "folder", "Folder of .sm files of PSPLIB."),
             "workload: none; instead of --instances",
-            Option("--classes", "text",
-                f"Executors for the jobs of a workload, as decima compare has them.  [default: {FOUR_SIZES}]",
-                metavar="COUNTxMEMORY,.."),
+            Option("--classes COUNTxMEMORY,..", "text",
+                f"Executors for the jobs of a workload, as decima compare has them.  [default: {FOUR_SIZES}]"),
             Option("--memory-demand", ("own", "uniform"),
                 "Memory that tasks of a workload need: its own values, or drawn from (0, 1] for each stage.  "
                 "[default: own]"),
@@ -389,14 +389,14 @@ STUDIES: dict[str, Entry] = {
         settings, called cells, are fixed. Nothing is trained. About 10 minutes on 2 cores.""", (
             Option("--checkpoint", "file",
                 "Policy file of decima train.  [default: in each cell the shipped policy of the most similar setting]"),
-            Option("--profiles", "folder",
-                "Folder of the published TPC-H profiles.  [default: their cells are left out]", metavar="DIR"),
+            Option("--profiles DIR", "folder",
+                "Folder of the published TPC-H profiles.  [default: their cells are left out]"),
             Option("--trace", "file",
                 "Workload file with DAGs of a trace, from decima workload import alibaba; arrival times are "
                 "ignored.  [default: their cells are left out]"),
-            Option("--cells", tuple(CELLS),
+            Option("--cells NAME", tuple(CELLS),
                 f"Only this cell; may be given several times. There are {', '.join(CELLS)}.",
-                metavar="NAME", multiple=True),
+                multiple=True),
             Option("--budget", "above 0",
                 f"Size of the comparison; 1 is full size, {SEQUENCES} sequences in each cell.", 1.0),
             Option(SEEDS, "at least 2", "Sequences in each cell; overrides --budget.", None, "seeds"),
@@ -410,19 +410,19 @@ STUDIES: dict[str, Entry] = {
         faults, on seeds that nothing is trained or tuned on. The score is the geometric mean of the mean JCT relative
         to fair sharing. docs/benchmark.md has the scores of all shipped schedulers, and the sources of the published
         jobs and the trace. Some 4 minutes of CPU time for a rule.""", (
-            Option("--schedulers", "text",
+            Option("--schedulers A,B,..", "text",
                 "Schedulers to measure: names that 'decima schedulers' lists, or module:Class for your own.  "
-                "[default: all shipped ones]", name="scheduler_names", metavar="A,B,.."),
+                "[default: all shipped ones]", name="scheduler_names"),
             Option("--checkpoint", "file",
                 "Policy file of decima train.  [default: in each setting the shipped policy of the most similar "
                 "setting]"),
-            Option("--profiles", "folder",
-                "Folder of the published TPC-H profiles.  [default: their settings are left out]", metavar="DIR"),
+            Option("--profiles DIR", "folder",
+                "Folder of the published TPC-H profiles.  [default: their settings are left out]"),
             Option("--trace", "file",
                 "Workload file with the DAGs of Alibaba's trace.  [default: their setting is left out]"),
-            Option("--settings", "text",
+            Option("--settings NAME", "text",
                 "Only this setting; may be given several times. A part of the settings gives no comparable score.",
-                metavar="NAME", multiple=True),
+                multiple=True),
             Option(SEEDS, "at least 2", "Sequences in each setting; version 1 has 20.", 20, "seeds"),
             "workers",
         ), PART),

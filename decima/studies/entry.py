@@ -12,7 +12,8 @@ class Option:
     """An option of a study's command, which is an argument of the study's function.
 
     Attributes:
-        flags: flags such as ``--load``, separated by blanks; the first gives the default of ``name``.
+        flags: flags separated by blanks, and a placeholder of the value, as in ``--loads A,B``; the first flag gives
+            the default of ``name``.
         kind: type of values: a key of ``decima.cli.reproduce.KINDS``, ``flag``, or the choices.
         multiple: whether the option may be repeated; its value is then a tuple, by default empty.
     """
@@ -22,7 +23,6 @@ class Option:
     help: str
     default: object = None
     name: str = ""
-    metavar: str | None = None
     multiple: bool = False
 
 

@@ -224,7 +224,7 @@ def grid_table(cells: Cells, seeds: int) -> Table:
     title = f"Average JCT, {seeds} sequences in each cell"
     rows = []
     for cell, jct in cells.jct.items():
-        ours = (UNKNOWN, UNKNOWN, "no policy")
+        ours: tuple[object, ...] = (UNKNOWN, UNKNOWN, "no policy")
         if cell in cells.judged:
             ours = (cells.changes[cell][FULL], _yes(cells.not_worse(cell)))
         rows.append((cell, *(each.mean() for each in jct.values()), *ours))
