@@ -286,6 +286,12 @@ def compare(
     return comparison.runs
 
 
+# Help texts and editors show the options of ``make_conditions`` in place of ``setting``.
+_own, _passed_on = (inspect.signature(each) for each in (compare, make_conditions))
+_parameters = [*list(_own.parameters.values())[:-1], *_passed_on.parameters.values()]
+compare.__signature__ = _own.replace(parameters=_parameters)  # type: ignore[attr-defined]
+
+
 def _slack(deadlines: float | Sequence[float] | None) -> tuple[float, float] | None:
     """Return the least and the largest slack of deadlines."""
     if deadlines is None:
