@@ -325,8 +325,9 @@ def _needed_to_train(context: click.Context, option: click.Parameter, value: Pat
 
 
 def training_options(recipes: str, default: str, *jobs: Option) -> Option:
-    """Return the options ``--config``, ``--set``, ``--resume``, ``--out``, ``--explain`` of a training, and those for
-    jobs.
+    """Return the options ``--config``, ``--set``, ``--resume``, ``--out`` and ``--explain`` of a training.
+
+    ``jobs`` are further options, for the jobs.
     """
     return with_options(
         option(

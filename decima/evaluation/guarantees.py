@@ -65,8 +65,9 @@ def fair_rule(config: ClusterConfig) -> str:
 def guarantee_metrics(
     record: EpisodeRecord, guarantees: Guarantees, fair: Callable[[], EpisodeRecord]
 ) -> dict[str, float]:
-    """Measure violations of guarantees in an episode; ``fair`` returns the episode of the same jobs under
-    ``fair_rule``.
+    """Measure violations of guarantees in an episode.
+
+    ``fair`` returns the episode of the same jobs and task noise under ``fair_rule``.
 
     Returns:
         Metrics of the given guarantees. ``no_later_than``: ``late_jobs``, number of jobs that are later than the factor

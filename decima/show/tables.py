@@ -82,8 +82,9 @@ def _cell(value: Any, form: str, unknown: str) -> str | Text:
 
 
 def interval_text(interval: Interval, form: str = ".1f", unknown: str = "-") -> str:
-    """Format a mean, and half of its confidence interval without sign, which is left out if NaN; ``unknown`` is for no
-    mean.
+    """Format a mean and half of its confidence interval.
+
+    The half width has no sign, and is left out if NaN; ``unknown`` replaces a mean that is NaN.
     """
     mean, half_width = interval
     if math.isnan(mean):

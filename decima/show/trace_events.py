@@ -37,10 +37,9 @@ def write_trace_events(
     *,
     compress: bool = False,
 ) -> None:
-    """Write episodes of one job sequence, by scheduler, with decisions if known (see
-    ``decima.evaluation.run.decisions``).
+    """Write episodes of one job sequence, by scheduler, with decisions if known.
 
-    Both programs that show such files also read them compressed with gzip.
+    For decisions see ``decima.evaluation.run.decisions``. Both programs that show such files also read gzip.
     """
     events = chain.from_iterable(
         trace_events(number, name, record, decisions.get(name, ()))

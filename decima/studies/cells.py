@@ -16,8 +16,10 @@ OPTIONS: dict[Source, str] = {"published": "--profiles DIR", "trace": "--trace F
 
 @dataclass(frozen=True)
 class Cell:
-    """An evaluation setting of the grid. ``interval_s`` is the mean time between Poisson arrivals, None for a batch;
-    all executors are of one class and take ``moving_delay_s`` to move to another job.
+    """An evaluation setting of the grid; all executors are of one class.
+
+    ``interval_s`` is the mean time between Poisson arrivals, None for a batch; ``moving_delay_s`` the time of an
+    executor to move to another job.
     """
 
     name: str

@@ -90,8 +90,9 @@ def gains_table(
 
 
 def jobs_by_work(sequence: JobSequence) -> list[NDArray[np.int64]]:
-    """Split job indices into ``GROUPS`` equal groups by total work, smallest jobs first; too few jobs:
-    ``CompareError``.
+    """Split job indices into ``GROUPS`` groups of equal size by total work, smallest jobs first.
+
+    Raises ``CompareError`` if there are fewer jobs than groups.
     """
     if len(sequence) < GROUPS:
         raise CompareError(

@@ -95,8 +95,10 @@ def draw_dags(num_dags: int, stages: tuple[int, int], random: np.random.Generato
 def _draw_dag(
     stages: tuple[int, int], random: np.random.Generator
 ) -> tuple[NDArray[np.bool_], NDArray[np.int32]]:
-    """Draw one DAG: whether each incomplete stage is in the frontier, bool [stages], and messages (step, receiver,
-    sender) between incomplete stages, int32 [edges, 3].
+    """Draw one DAG.
+
+    Returns whether each incomplete stage is in the frontier, bool [stages], and messages (step, receiver, sender)
+    between incomplete stages, int32 [edges, 3].
     """
     while True:
         size = int(random.integers(stages[0], stages[1] + 1))
@@ -179,8 +181,9 @@ def _loss(estimates: Tensor, dags: Dags) -> Tensor:
 
 
 def train(model: StagePaths, iterations: int, seed: int) -> Iterator[int]:
-    """Train a model in place, on DAGs with newly drawn work in each iteration; yield the number of iterations done,
-    from 0.
+    """Train a model in place, on DAGs with newly drawn work in each iteration.
+
+    Yields the number of iterations done, before the first iteration (0) and after each.
     """
     random = np.random.default_rng((seed, 0))
     batches = [draw_dags(BATCH, LEARN_STAGES, random) for _ in range(min(NUM_BATCHES, iterations))]

@@ -256,8 +256,10 @@ def _live(part: Part, executors: int | None, batches: int | None) -> Outcome:
 
 
 def live_outcome(runs: pd.DataFrame, setting: Setting) -> Outcome:
-    """Return the outcome of live runs, one row each; columns ``kind`` (``alone`` or ``mixtures``), ``run`` (int64), and
-    ``real_ms`` and ``predicted_ms`` (float64, mean JCT). ``setting`` is the size of the mixtures.
+    """Return the outcome of live runs, one row each; ``setting`` is the size of the mixtures.
+
+    Columns are ``kind`` (``alone`` or ``mixtures``), ``run`` (int64), ``real_ms`` and ``predicted_ms`` (float64, mean
+    JCT).
     """
     errors = _errors(runs)
     rows = []

@@ -51,8 +51,9 @@ FIRST_STEP = 0.3
 
 
 class FactorSrpt(PricedSrpt):
-    """``PricedSrpt`` with two factors for each job: on its rank in the order, and on its parallelism limit; ``logs``
-    are their logarithms, float64 [2, jobs of the sequence].
+    """``PricedSrpt`` with two factors for each job: on its rank in the order, and on its parallelism limit.
+
+    ``logs`` are logarithms of both factors, float64 [2, jobs of the sequence].
     """
 
     def __init__(self, logs: NDArray[np.float64]) -> None:
@@ -204,10 +205,10 @@ def _least_work_ms(profile: JobProfile) -> float:
 
 
 def srpt_flow_ms(arrival_ms: NDArray[np.float64], size_ms: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return times from arrival to completion of jobs on one machine under preemptive shortest remaining processing
-    time.
+    """Return flow times of jobs on one machine under preemptive shortest remaining processing time (SRPT).
 
-    No other order has a lower mean (Schrage, 1968). Arrays are float64 [n], ms; arrivals ascend.
+    A flow time is from arrival to completion. No other order of service has a lower mean (Schrage, 1968). All arrays
+    are float64 [n], ms; arrivals ascend.
     """
     completion_ms, waiting = np.zeros(len(size_ms)), list[tuple[float, int]]()
     arrivals = [*arrival_ms.tolist(), math.inf]

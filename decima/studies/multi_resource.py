@@ -62,7 +62,10 @@ def experiments(
 
 
 def four_sizes(executors: int) -> tuple[ExecutorClass, ...]:
-    """Divide executors equally among classes, one for each of ``MEMORY``; a remainder: ``CompareError``."""
+    """Divide executors equally among classes, one for each of ``MEMORY``.
+
+    Raises ``CompareError`` if the number of executors is not a multiple of the number of classes.
+    """
     count, rest = divmod(executors, len(MEMORY))
     if rest or not count:
         raise CompareError(f"{executors} executors: expected a multiple of {len(MEMORY)}, the classes")

@@ -36,8 +36,9 @@ class OptionError(DecimaError, ValueError):
 
 @dataclass(frozen=True)
 class Part:
-    """Setup of a study that does not use ``Study``: a progress callback (activity, number of steps done, of all
-    steps), and the names of options that the user gave.
+    """Setup of a study that does not use ``Study``: progress callback, and names of options that the user gave.
+
+    The callback takes an activity, the number of steps done, and the number of all steps.
     """
 
     tell: Callable[..., None] = lambda what, done, total: None

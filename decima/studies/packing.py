@@ -170,8 +170,11 @@ def measure(
     workers: int | str = 1,
     on_step: Callable[[int, int], None] = lambda done, total: None,
 ) -> pd.DataFrame:
-    """Plan projects with all planners; ``references`` are makespans above 0 by project, ``seed`` is of the random
-    order.
+    """Plan projects with all planners; ``seed`` is of the random order.
+
+    Args:
+        projects: projects by name.
+        references: reference makespans by name, above 0.
 
     Returns:
         One row per plan; columns ``instance``, ``planner``, ``makespan``, ``cpu_s``, ``reference``, and ``deviation``
@@ -213,9 +216,10 @@ def shorter_by(plans: pd.DataFrame, than: str, planner: str = "graphene") -> Int
 
 
 def summary(plans: pd.DataFrame) -> pd.DataFrame:
-    """Summarise the result of ``measure``, one row per planner: ``mean_deviation`` (percent), ``ci95`` (half its
-    interval), ``median_deviation``, ``worst_deviation``, ``optimal`` (plans no longer than the reference) and
-    ``cpu_s`` (sum).
+    """Summarise the result of ``measure``, one row per planner.
+
+    Columns are ``mean_deviation`` (percent), ``ci95`` (half its interval), ``median_deviation``, ``worst_deviation``,
+    ``optimal`` (number of plans no longer than the reference) and ``cpu_s`` (sum).
     """
     groups = plans.assign(optimal=plans["deviation"] <= 100 * TOLERANCE).groupby("planner", sort=False)
     return groups.agg(

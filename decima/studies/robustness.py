@@ -40,11 +40,10 @@ Cells = Mapping[tuple[str, str], Mapping[str, tuple[Interval, Interval]]]
 def _compare(
     study: Study, rules: Iterable[str], settings: Mapping[str, Mapping[str, Any]], interval_s: float
 ) -> tuple[pd.DataFrame, list[Conditions]]:
-    """Compare heuristics and a policy on batches and streams in several settings, name -> settings of
-    ``ClusterConfig``.
+    """Compare heuristics and a policy on batches and streams in several settings.
 
-    Returns:
-        Tidy results, with conditions such as ``batches, NAME``; and evaluation settings, batches before streams.
+    ``settings`` are settings of ``ClusterConfig`` by name. Returns tidy results, with conditions such as ``batches,
+    NAME``; and evaluation settings, batches before streams.
     """
     schedulers = {name: name for name in rules} | {FULL: f"{LEARNED}:{study.checkpoint or DEFAULT_POLICY}"}
     streams = f"streams {interval_s:g} s apart"

@@ -182,7 +182,10 @@ def outcome(
 
 
 def workloads(profiles: Path | None = None, trace: Path | None = None) -> dict[Source, Workload]:
-    """Return the available sources of jobs, without arrival times; malformed files: ``WorkloadError``."""
+    """Return the available sources of jobs, without arrival times.
+
+    Raises ``WorkloadError`` if a file is malformed.
+    """
     found: dict[Source, Workload] = {
         "embedded": open_workload(EMBEDDED),
         "random": (random := open_workload(SYNTHETIC)),

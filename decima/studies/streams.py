@@ -245,10 +245,10 @@ def _conditions(study: Study, load: float) -> dict[str, Conditions]:
 
 
 def changes(comparison: Comparison) -> dict[str, _Phases]:
-    """Return, by scheduler, mean JCT before the change, s; relative change against ``fair``; the same two after the
-    change.
+    """Compare jobs that arrive before and after the change with the same jobs under ``fair``, paired by experiment.
 
-    Changes are paired. Experiments without jobs in a phase are ignored in that phase.
+    Returns, by scheduler, the mean JCT before the change, s; its relative change against ``fair``; and the same two
+    after the change. Experiments without jobs in a phase are ignored in that phase.
     """
     jobs = comparison.jobs
     late = jobs["arrival_s"] >= _at_s(comparison)

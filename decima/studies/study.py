@@ -186,8 +186,9 @@ class Study:
         return {key: f"{LEARNED}:{files[variant.name]}" for key, variant in variants.items()}
 
     def full_policy(self, variant: Variant, *, shipped_for: Conditions | None = None) -> str:
-        """Return the study's main policy as a scheduler: the checkpoint, the shipped policy that fits ``shipped_for``
-        best, or a newly trained policy.
+        """Return the study's main policy as a scheduler.
+
+        It is the checkpoint, else the shipped policy that fits ``shipped_for`` best, else a newly trained policy.
         """
         if self.checkpoint is not None:
             return f"{LEARNED}:{self.checkpoint}"
@@ -262,11 +263,11 @@ class Study:
         num_training: int = 6,
         keep: bool = False,
     ) -> dict[str, Comparison]:
-        """Compare schedulers, by displayed name or a list of names, in each evaluation setting; return complete
-        comparisons.
+        """Compare schedulers in each evaluation setting; return complete comparisons.
 
-        ``alphas`` are candidate exponents of weighted fair sharing. Schedulers are tuned in advance on
-        ``num_training`` sequences. With ``keep``, the episodes of the first seed are kept.
+        Schedulers are names, or scheduler by displayed name. ``alphas`` are candidate exponents of weighted fair
+        sharing. Schedulers are tuned in advance on ``num_training`` sequences. With ``keep``, the episodes of the
+        first seed are kept.
         """
         comparisons = {
             name: Comparison(each, schedulers, alphas=alphas, num_training=num_training, keep=keep)
@@ -278,11 +279,11 @@ class Study:
     def look_at(
         self, comparison: Comparison, look: Callable[[EpisodeRecord], _T], what: str
     ) -> dict[str, list[_T]]:
-        """Re-run each scheduler of a complete comparison, and return a function's values of the episodes, in order of
+        """Re-run each scheduler of a complete comparison, and return a function's values by scheduler, in order of
         seeds.
 
-        Schedulers tuned in hindsight run again in the setting of that sequence. ``look`` is pickled: it is at module
-        level.
+        Schedulers tuned in hindsight run again in the setting of that sequence. ``look`` is a function of an episode
+        at module level, as it is pickled.
         """
         runs = comparison.runs
         specs = runs["setting"].where(runs["setting"] != "", runs["scheduler"].map(comparison.schedulers))

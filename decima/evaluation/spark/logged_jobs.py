@@ -76,7 +76,7 @@ class LoggedJobs:
 def logged_jobs(
     imported: SparkImport, executors: int | None = None, moving_delay_ms: float | None = None
 ) -> list[LoggedJobs]:
-    """Group the jobs of event logs by cluster; for further arguments and errors see ``cluster_of_logs``."""
+    """Group the jobs of event logs by cluster, see ``cluster_of_logs``."""
     name_of = {id(run): name for name, group in imported.queries.items() for run in group.runs}
     means = dict(zip(imported.queries, imported.workload.profiles, strict=True))
     jobs = []

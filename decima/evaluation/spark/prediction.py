@@ -41,8 +41,9 @@ class Effects:
 
 
 class Source(NamedTuple):
-    """Runs of one query that a prediction uses: at least one with the number of executors to predict, and others, for
-    durations that do not depend on the number.
+    """Runs of one query that a prediction uses: at least one with the number of executors to predict, and others.
+
+    Durations that do not depend on the number of executors are taken from both.
     """
 
     same: Sequence[Run]
@@ -74,8 +75,9 @@ def replay_mixture(mixture: Mixture) -> NDArray[np.float64]:
 
 
 def predict_run(source: Source, executors: int, effects: Effects, num_seeds: int) -> float:
-    """Predict the time of a query whose executors are all present at its start, ms; the mean of ``num_seeds``
-    simulations.
+    """Predict the time of a query whose executors are all present at its start, ms.
+
+    The prediction averages ``num_seeds`` simulations.
     """
     setting = _Setting(executors, executors, warmup_ms=_warmup_ms(source.same))
     profile = _profile(source, effects)

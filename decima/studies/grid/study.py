@@ -158,8 +158,9 @@ class Measured:
         }
 
     def tidy(self) -> pd.DataFrame:
-        """Return one row per condition, scheduler and job set that is not empty: ``part`` (the title), ``condition``,
-        ``scheduler``, ``set``, and the mean of each of ``MEASURES``.
+        """Return tidy results, one row per condition, scheduler and job set that is not empty.
+
+        Columns are ``part`` (the title), ``condition``, ``scheduler``, ``set``, and the mean of each of ``MEASURES``.
         """
         tables = []
         for condition, row in self.results.items():
@@ -219,8 +220,9 @@ def better(
     *,
     or_equal: bool = False,
 ) -> Claim:
-    """Check the claim that a scheduler has a lower mean of a measure than others in all conditions; with ``or_equal``
-    it also holds if the interval of the difference includes 0.
+    """Check the claim that a scheduler has a lower mean of a measure than others in all conditions.
+
+    With ``or_equal``, the claim also holds if the interval of the difference includes 0.
     """
     told, failed = [], []
     for condition, row in results.items():
