@@ -18,7 +18,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import NullLocator
 from rich.table import Table
 
-from decima.evaluation.comparison import Comparison, run_comparisons
+from decima.evaluation.comparison import Comparison
 from decima.evaluation.conditions import CompareError, Conditions
 from decima.evaluation.metrics import Interval, mean_interval
 from decima.evaluation.options import choose_schedulers, make_conditions
@@ -26,9 +26,8 @@ from decima.show.style import BLACK, BLUE, GREY, draw_dots, finish_axes, new_axe
 from decima.show.tables import table_of
 from decima.studies.catalogue import FOUR_SIZES
 from decima.studies.cells import Source
-from decima.studies.compared import change, choose_settings, gains_table, jct_s, tidy
+from decima.studies.compared import change, choose_settings, gains_table, jct_s, run_settings
 from decima.studies.outcome import FULL, Outcome, Part
-from decima.workers.pool import available_cpus
 from simulator.cluster.config import Knowledge
 from simulator.cluster.faults import Faults
 from workloads.sources.open import EMBEDDED, SYNTHETIC, open_workload
@@ -133,10 +132,8 @@ def benchmark(
         named, policy, _ = choose_schedulers(conditions, scheduler_names or SCHEDULERS, checkpoint)
         schedulers = tuple(dict.fromkeys((FAIR, *named)))
         comparisons[setting.name] = Comparison(conditions, schedulers, policy=policy, keep=False)
-    on_step = partial(part.tell, "running the benchmark")
-    run_comparisons(list(comparisons.values()), workers or available_cpus(), on_step)
-    conditions_of = {name: each.conditions for name, each in comparisons.items()}
-    return outcome(tidy(comparisons), conditions_of, left_out)
+    runs, conditions_of = run_settings(comparisons, part, "running the benchmark", workers)
+    return outcome(runs, conditions_of, left_out)
 
 
 def outcome(

@@ -13,8 +13,8 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 from rich.table import Table
 
-from decima.evaluation.comparison import Comparison
-from decima.evaluation.conditions import CompareError
+from decima.evaluation.comparison import Comparison, run_comparisons
+from decima.evaluation.conditions import CompareError, Conditions
 from decima.evaluation.metrics import METRICS, Interval, paired_change, summarise
 from decima.evaluation.tuning import HINDSIGHT
 from decima.policy.files import policy_path, read_about
@@ -22,13 +22,14 @@ from decima.registry import policy_named
 from decima.show.style import draw_bars, legend_beside, new_axes
 from decima.show.tables import interval_text, metric_text, table_of
 from decima.studies.cells import OPTIONS, Source
-from decima.studies.outcome import FULL, UNKNOWN, Claim, Outcome
+from decima.studies.outcome import FULL, UNKNOWN, Claim, Outcome, Part
+from decima.workers.pool import available_cpus
 from workloads.arrivals import JobSequence
 from workloads.errors import did_you_mean
 
 __all__ = [
     "GROUPS", "change", "change_text", "choose_settings", "compared", "gains_table", "jct_s",
-    "jobs_by_work", "summary", "tidy",
+    "jobs_by_work", "run_settings", "summary", "tidy",
 ]  # fmt: skip
 
 # A condition is the name of an evaluation setting; it is empty in studies with a single setting.
@@ -122,6 +123,17 @@ def choose_settings(
     return [settings[name] for name in settings if name in chosen], [
         each for each in settings if each not in chosen
     ]
+
+
+def run_settings(
+    comparisons: Mapping[str, Comparison], part: Part, activity: str, workers: int | str | None
+) -> tuple[pd.DataFrame, dict[str, Conditions]]:
+    """Run a comparison in each setting, all on the same workers, so that no worker is idle between settings.
+
+    Returns tidy results, and evaluation settings by name.
+    """
+    run_comparisons(list(comparisons.values()), workers or available_cpus(), partial(part.tell, activity))
+    return tidy(comparisons), {name: each.conditions for name, each in comparisons.items()}
 
 
 def compared(

@@ -16,7 +16,7 @@ from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure
 from rich.table import Table
 
-from decima.evaluation.comparison import Comparison, run_comparisons
+from decima.evaluation.comparison import Comparison
 from decima.evaluation.conditions import Conditions, best_fit
 from decima.evaluation.metrics import Interval, mean_interval
 from decima.evaluation.tuning import HINDSIGHT
@@ -26,9 +26,8 @@ from decima.show.style import BLACK, BLUE, GREY, RED, new_axes
 from decima.show.tables import interval_text, table_of
 from decima.studies.catalogue import SEQUENCES
 from decima.studies.cells import CELLS, OPTIONS, Cell, Source
-from decima.studies.compared import change, choose_settings, jct_s, tidy
+from decima.studies.compared import change, choose_settings, jct_s, run_settings
 from decima.studies.outcome import FULL, RULE, UNKNOWN, Outcome, Part
-from decima.workers.pool import available_cpus
 from simulator.cluster.config import ClusterConfig
 from workloads.job import JobProfile
 from workloads.scaling import scaled
@@ -139,11 +138,8 @@ def settings_grid(
         learned = {} if policy is None else {FULL: f"{LEARNED}:{policy}"}
         schedulers = {name: name for name in SCHEDULERS} | learned
         comparisons[cell.name] = Comparison(conditions, schedulers, keep=False)
-    # One call for all cells, so that no worker is idle between cells.
-    on_step = partial(part.tell, "comparing schedulers")
-    run_comparisons(list(comparisons.values()), workers or available_cpus(), on_step)
-    conditions_of = {name: each.conditions for name, each in comparisons.items()}
-    return outcome(tidy(comparisons), policies, [] if cells else left_out_notes(others), conditions_of)
+    runs, conditions_of = run_settings(comparisons, part, "comparing schedulers", workers)
+    return outcome(runs, policies, [] if cells else left_out_notes(others), conditions_of)
 
 
 def outcome(

@@ -279,11 +279,10 @@ class Study:
     def look_at(
         self, comparison: Comparison, look: Callable[[EpisodeRecord], _T], what: str
     ) -> dict[str, list[_T]]:
-        """Re-run each scheduler of a complete comparison, and return a function's values by scheduler, in order of
-        seeds.
+        """Re-run each scheduler of a complete comparison, and apply a function to each episode.
 
-        Schedulers tuned in hindsight run again in the setting of that sequence. ``look`` is a function of an episode
-        at module level, as it is pickled.
+        Returns the values by scheduler, in order of seeds. Schedulers tuned in hindsight run again in the setting of
+        that sequence. ``look`` is at module level, as it is pickled.
         """
         runs = comparison.runs
         specs = runs["setting"].where(runs["setting"] != "", runs["scheduler"].map(comparison.schedulers))
