@@ -30,8 +30,6 @@ from decima.studies.outcome import RULE, Outcome
 from decima.studies.study import Study, Variant
 from workloads.sources.open import EMBEDDED, open_workload
 
-__all__ = ["Curve", "algorithms", "curve_of_seeds", "plot_algorithms", "settings_of"]
-
 #: Settings that need no recordings -> section ``settings`` of the training configuration, without sources of jobs.
 SETTINGS: Mapping[str, Mapping[str, Any]] = {
     "batches, wrong estimates": {"job_error": 1.0},

@@ -33,8 +33,6 @@ from simulator.cluster.faults import Faults
 from workloads.sources.open import EMBEDDED, SYNTHETIC, open_workload
 from workloads.sources.workload_file import Workload
 
-__all__ = ["SEED", "SETTINGS", "VERSION", "Setting", "benchmark", "fingerprint", "score"]
-
 VERSION = 1
 #: Seed of the first sequence. Training, validation and tuning use no seed between ``SEED`` and ``SEED + 1_000_000``.
 SEED = 6_000_000

@@ -22,8 +22,6 @@ from decima.studies.study import Study
 from workloads.attribute_distribution import AttributeDistribution
 from workloads.sources.carbon import open_signal
 
-__all__ = ["EqualMisses", "Saving", "at_equal_misses", "carbon", "savings"]
-
 #: Carbon-aware rule -> candidate parameters; all rules extend ``priced-srpt``.
 FAMILIES = {
     "cap": ("0.8", "0.6", "0.4", "0.3"),

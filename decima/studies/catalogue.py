@@ -15,8 +15,6 @@ from decima.studies.entry import Entry, Option
 if TYPE_CHECKING:
     from decima.show.tables import Report
 
-__all__ = ["ERRORS", "FAULTS", "STUDIES", "Entry", "Option", "run_study"]
-
 
 def _found(place: str) -> Any:
     """Import a function or class of ``decima.studies`` from a text ``module:name``."""

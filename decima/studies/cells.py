@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-__all__ = ["CELLS", "OPTIONS", "Cell", "Source"]
-
 #: Jobs: published or embedded TPC-H profiles, DAGs of a trace, random DAGs, random DAGs with short tasks.
 Source = Literal["published", "embedded", "trace", "random", "short"]
 

@@ -27,11 +27,6 @@ from decima.workers.pool import available_cpus
 from workloads.arrivals import JobSequence
 from workloads.errors import did_you_mean
 
-__all__ = [
-    "GROUPS", "change", "change_text", "choose_settings", "compared", "gains_table", "jct_s",
-    "jobs_by_work", "run_settings", "summary", "tidy",
-]  # fmt: skip
-
 # A condition is the name of an evaluation setting; it is empty in studies with a single setting.
 #: (condition, scheduler) -> result of the paper, as text.
 Paper = Mapping[tuple[str, str], str]

@@ -34,8 +34,6 @@ from decima.show.tables import table_of
 from decima.studies.outcome import Outcome, Part
 from workloads.sources.synthetic import random_dag
 
-__all__ = ["accuracy", "critical_path", "critical_paths", "draw_dags", "final", "measure", "train"]
-
 #: Displayed name of a network -> whether g follows the sum over children.
 LEVELS = {"two-level": True, "single-level": False}
 

@@ -23,8 +23,6 @@ from decima.studies.study import Study, Variant
 from simulator.cluster.picture import draw_schedule
 from simulator.cluster.record import EpisodeRecord
 
-__all__ = ["fig13", "fig14", "fig15a", "fig22", "plot_fig13", "plot_fig14", "plot_fig15a", "table2"]
-
 # ---- Figure 13: objectives ---------------------------------------------------------------------------------
 
 MOVES_COST, MOVES_FREE = "moves take 2 s", "moves are free"

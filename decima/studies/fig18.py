@@ -30,8 +30,6 @@ from decima.studies.on_spark import compare_live, needs_spark
 from decima.studies.outcome import OptionError, Outcome, Part
 from workloads.sources.open import EMBEDDED, open_workload
 
-__all__ = ["fig18", "live_outcome", "notes", "plot", "tables"]
-
 #: Largest mean errors in the paper (Figure 18, appendix D), for a job alone on the cluster and for jobs sharing it.
 PAPER_MEAN_ERROR = {"alone": 0.05, "sharing": 0.09}
 # Heading of a column -> prediction, one of ``PREDICTIONS``.

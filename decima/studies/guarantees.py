@@ -21,8 +21,6 @@ from decima.studies.compared import compared
 from decima.studies.outcome import FULL, RULE, Outcome
 from decima.studies.study import Study
 
-__all__ = ["FACTORS", "Cost", "costs", "guarantees", "plot_guarantees"]
-
 #: Default bounds on the JCT, as factors on the JCT under fair sharing.
 FACTORS = (1.5, 2.0, 3.0)
 #: Heuristics; ``las`` starves large jobs.

@@ -36,8 +36,6 @@ from simulator.cluster.observation import Observation
 from workloads.arrivals import JobSequence
 from workloads.job import JobProfile, Wave
 
-__all__ = ["RULES", "FactorSrpt", "headroom", "outcome", "srpt_flow_ms"]
-
 #: Heuristics; the best of them is the reference.
 RULES = ("fair", "weighted-fair:-1", "profiled-srpt", "priced-srpt", "packed-srpt", "inelastic-first")
 #: Displayed names of the search result, of results under other task noise, and of lower bounds.

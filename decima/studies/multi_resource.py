@@ -23,11 +23,6 @@ from decima.studies.outcome import FULL, Claim, Outcome
 from decima.studies.study import Study, Variant
 from simulator.cluster.config import TRACE, ExecutorClass
 
-__all__ = [
-    "experiments", "fig11a", "fig11b", "four_sizes", "fragmentation_claim", "learned", "plot_fig11",
-    "table3",
-]  # fmt: skip
-
 #: Memory of an executor, by class; all classes have equally many executors, with one core each.
 MEMORY = (0.25, 0.5, 0.75, 1.0)
 TETRIS = "tetris"

@@ -22,8 +22,6 @@ from decima.studies.outcome import RULE, Outcome
 from decima.studies.study import Study
 from workloads.attribute_distribution import AttributeDistribution
 
-__all__ = ["objectives", "plot_fronts"]
-
 
 class Goal(NamedTuple):
     """An objective: metric (a name of ``--show``), heuristics for it, and attributes of jobs."""

@@ -38,8 +38,6 @@ from workloads.job import JobProfile
 from workloads.sources.open import EMBEDDED, open_workload
 from workloads.sources.workload_file import Workload, write_workload
 
-__all__ = ["FIFO", "SHARES", "change", "compare_live", "fig9_spark", "needs_spark", "spark_applications"]
-
 # ---- results of both studies -------------------------------------------------------------------------------
 
 

@@ -20,8 +20,6 @@ from decima.outputs import json_text
 from decima.show.tables import Report, table_of
 from workloads.errors import DecimaError
 
-__all__ = ["FULL", "RULE", "UNKNOWN", "Claim", "OptionError", "Outcome", "Part"]
-
 #: Text for a value that is missing in the paper or in the results.
 UNKNOWN = "—"
 #: Best heuristic for clusters with one executor class.

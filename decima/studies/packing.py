@@ -32,8 +32,6 @@ from workloads.arrivals import JobSequence, trace_arrivals, uniform_memory
 from workloads.excerpt import Excerpt
 from workloads.sources.open import open_workload
 
-__all__ = ["BEST", "BOUND", "PLANNERS", "measure", "of_jobs", "of_projects", "packing"]
-
 #: Displayed name -> planner, a function of a project and a random seed.
 PLANNERS: dict[str, Callable[[Project, int], Plan]] = {
     "random": random_order,

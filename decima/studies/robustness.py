@@ -27,8 +27,6 @@ from decima.studies.study import Study
 from simulator.cluster.config import Knowledge
 from simulator.cluster.faults import NO_FAULTS, SPECULATION, Faults
 
-__all__ = ["estimates", "faults", "faults_named", "plot_estimates", "plot_faults"]
-
 # ---- settings and results of both studies ------------------------------------------------------------------
 
 #: Reference scheduler, which uses no estimates.

@@ -34,8 +34,6 @@ from workloads.scaling import scaled
 from workloads.sources.open import EMBEDDED, SYNTHETIC, open_workload
 from workloads.sources.workload_file import Workload
 
-__all__ = ["PLAIN_RULE", "Cells", "left_out_notes", "settings_grid", "with_typical_task", "workloads"]
-
 #: Heuristic that limits parallelism by the profile of a job, with one cost exponent at any load.
 PLAIN_RULE = "profiled-srpt:2.5"
 #: The best of these schedulers in a cell is the reference of that cell.

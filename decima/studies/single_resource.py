@@ -29,8 +29,6 @@ from simulator.cluster.record import EpisodeRecord
 from workloads.scaling import simplified
 from workloads.sources.workload_file import Workload, write_workload
 
-__all__ = ["ALPHAS", "SEARCH", "busy_speedup", "fig9a", "fig9b", "fig21", "plot_fig9", "plot_fig10"]
-
 # ---- Figures 9 and 10: batches and streams -----------------------------------------------------------------
 
 #: Quantile of the number of jobs in the system at arrivals; jobs from this quantile on are in a busy period.

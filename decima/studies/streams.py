@@ -32,11 +32,6 @@ from workloads.arrival_patterns import STEADY, ArrivalPattern
 from workloads.arrivals import Drift, JobSequence
 from workloads.sources.workload_file import Workload
 
-__all__ = [
-    "LEVELS", "PATTERNS", "changes", "drift", "executors_by_load", "high_load", "patterns", "plot_drift",
-    "plot_high_load",
-]  # fmt: skip
-
 # ---- high load ---------------------------------------------------------------------------------------------
 
 #: Groups of jobs by total work.

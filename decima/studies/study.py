@@ -37,8 +37,6 @@ from workloads.job import WorkloadError
 from workloads.sources.open import EMBEDDED, open_workload
 from workloads.sources.workload_file import Workload
 
-__all__ = ["Study", "Variant"]
-
 _K = TypeVar("_K")
 _T = TypeVar("_T")
 

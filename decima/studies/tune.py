@@ -29,8 +29,6 @@ from decima.studies.outcome import RULE, Outcome
 from decima.workers.pool import Workers, available_cpus, make_workers, map_in_order
 from workloads.errors import check_one_of
 
-__all__ = ["RULES", "Tuned", "outcome", "scheduler_name", "tune_rule"]
-
 #: Rule with constants that can be tuned -> parameters that are not tuned.
 RULES = {
     RULE: ("jitter",),

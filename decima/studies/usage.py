@@ -33,8 +33,6 @@ from decima.studies.single_resource import busy_speedup
 from decima.studies.study import Study
 from simulator.cluster.record import EpisodeRecord
 
-__all__ = ["fig12", "fig19", "over_time", "plot_fig12", "plot_fig19", "plot_fig20", "usage", "used"]
-
 #: Groups of jobs by total work.
 FIFTHS = ("smallest", "second", "third", "fourth", "largest")
 #: Executor classes, by memory.

@@ -37,8 +37,6 @@ from decima.studies.grid.study import GridStudy, Measured, better, compared
 from decima.studies.outcome import Claim, Outcome
 from simulator.grid.grid import Grid
 
-__all__ = ["by_length", "fig4", "fig5", "fig6", "fig7", "plot_learning", "plot_lengths"]
-
 #: Loads of figures 5, 6 and 7.
 HIGH, MODERATE, BUSY = 1.3, 0.7, 1.1
 #: Learning rate of the warm start with another objective.

@@ -31,8 +31,6 @@ from decima.show.grid_report import HEADINGS, measure_text, table_by_row
 from decima.show.tables import table_of
 from decima.studies.outcome import UNKNOWN, Claim, Outcome
 
-__all__ = ["GridStudy", "Measured", "Results", "better", "compared"]
-
 #: Condition -> scheduler -> evaluation; the condition is empty in studies with a single condition.
 Results = Mapping[str, Mapping[str, Evaluation]]
 

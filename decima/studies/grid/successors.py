@@ -23,8 +23,6 @@ from decima.studies.grid.study import GridStudy, Measured, better, compared
 from decima.studies.outcome import Outcome
 from workloads.sources.swf import read_swf
 
-__all__ = ["a2c_tables", "fig2", "fig3", "plot_curves"]
-
 # ---- convolution, two machines -----------------------------------------------------------------------------
 
 #: Weights alpha, beta and gamma in the reward: of jobs on machines, in visible slots, and in the backlog.

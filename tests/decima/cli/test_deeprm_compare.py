@@ -17,7 +17,7 @@ from decima.evaluation.grid_comparison import MAX_STEPS
 from decima.schedulers.grid import ShortestJobFirst, play
 from simulator.grid.config import GridConfig
 from simulator.grid.grid import Grid
-from tests.decima.cli.commands import assert_one_line_error, assert_same_again, succeeded
+from tests.decima.cli.commands import assert_same_again, succeeded
 from workloads.sources.swf import read_swf, swf_jobs
 
 #: Invokes the command with the given options.
@@ -120,7 +120,3 @@ def test_the_network_that_ships(
     small = ("--sets", "2", "--loads", "50", "--heuristics", "sjf")
     for other in (("--distribution", "paper"), ("--machines", "2")):
         assert "deeprm is omitted" in run(*other, base=small).stdout
-
-
-def test_a_network_for_another_grid_is_refused(run: Compare, network: Callable[..., Path]) -> None:
-    assert_one_line_error(run("--checkpoint", network(), "--machines", "3"), "for 1 machines, not for 3")

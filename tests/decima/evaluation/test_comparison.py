@@ -186,19 +186,6 @@ def test_a_comparison_is_told_in_a_line_and_as_a_table() -> None:
     assert "<th>mean_jct_ci95_s</th>" in html
 
 
-def test_results_are_a_row_for_each_scheduler_and_seed() -> None:
-    table = finished({"fifo": [10.0, 20.0], "fair": [9.0, 17.0]}).runs
-    assert list(table)[:3] == ["scheduler", "seed", "mean_jct_s"]
-    assert table.iloc[:, :3].to_numpy().tolist() == [
-        ["fifo", 5, 10.0],
-        ["fifo", 6, 20.0],
-        ["fair", 5, 9.0],
-        ["fair", 6, 17.0],
-    ]
-    assert not [name for name in table if name.endswith("_ms")]
-    assert comparison().jobs.empty
-
-
 def test_nothing_is_told_of_an_experiment_that_has_not_finished() -> None:
     compared = comparison(seed=1)
     with pytest.raises(KeyboardInterrupt):

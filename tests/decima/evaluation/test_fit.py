@@ -148,31 +148,35 @@ def test_the_policy_that_fits_best_is_found() -> None:
     assert found[0] == "packing-tpch"
 
 
-@pytest.mark.parametrize("seed", range(0, 1000, 250))
-@pytest.mark.parametrize("changed", [{}, {"executors": 40}, {"jobs": 25}, {"delay_s": 1.6}])
-def test_a_specialist_is_meant_where_all_is_as_in_its_training(
-    changed: dict[str, Any], seed: int, published: Workload
-) -> None:
-    assert best_fit(here(seed=seed, **changed)) == ("embedded-batch", [])
-    assert best_fit(here(published, seed=seed, **changed)) == ("tpch-batch", [])
+#: Specialist, the workload and setting of its training, and small changes of the setting.
+SPECIALISTS: list[tuple[str, str, dict[str, Any], list[dict[str, Any]]]] = [
+    ("embedded-batch", "embedded", {}, [{"executors": 40}, {"jobs": 25}, {"delay_s": 1.6}]),
+    ("tpch-batch", "published", {}, [{"executors": 40}, {"jobs": 25}, {"delay_s": 1.6}]),
+    (
+        *("embedded-stream", "embedded", {"jobs": 60, "every_s": 4.0}),
+        [{"executors": 45}, {"every_s": 4.8}, {"delay_s": 1.6}, {"jobs": 200}],
+    ),
+    (
+        *("tpch-stream", "published", {"jobs": 200, "every_s": 25.0}),
+        [{"executors": 45}, {"every_s": 28.0}, {"delay_s": 2.2}],
+    ),
+]
 
 
 @pytest.mark.parametrize("seed", range(0, 1000, 250))
 @pytest.mark.parametrize(
-    "changed", [{}, {"executors": 45}, {"every_s": 4.8}, {"delay_s": 1.6}, {"jobs": 200}]
+    ("name", "jobs", "changed"),
+    [(name, jobs, setting | change) for name, jobs, setting, few in SPECIALISTS for change in ({}, *few)],
 )
-def test_a_specialist_for_busy_streams(changed: dict[str, Any], seed: int) -> None:
-    assert best_fit(here(**{"seed": seed, "jobs": 60, "every_s": 4.0, **changed})) == ("embedded-stream", [])
-
-
-@pytest.mark.parametrize("seed", range(0, 1000, 250))
-@pytest.mark.parametrize("changed", [{}, {"executors": 45}, {"every_s": 28.0}, {"delay_s": 2.2}])
-def test_a_specialist_for_streams_of_the_published_jobs(
-    changed: dict[str, Any], seed: int, published: Workload
+def test_a_specialist_is_meant_where_all_is_as_in_its_training(
+    name: str, jobs: str, changed: dict[str, Any], seed: int, request: pytest.FixtureRequest
 ) -> None:
-    stream = {"seed": seed, "jobs": 200, "every_s": 25.0, **changed}
-    assert best_fit(here(published, **stream)) == ("tpch-stream", [])
-    assert best_fit(here(published, **stream | {"every_s": 12.0})) == ("general", [])
+    workload = None if jobs == "embedded" else request.getfixturevalue("published")
+    assert best_fit(here(workload, seed=seed, **changed)) == (name, [])
+
+
+def test_busier_streams_of_the_published_jobs_are_not_a_specialists(published: Workload) -> None:
+    assert best_fit(here(published, jobs=200, every_s=12.0)) == ("general", [])
 
 
 def test_the_policy_for_an_objective(published: Workload) -> None:

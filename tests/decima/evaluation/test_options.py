@@ -34,6 +34,7 @@ SMALL: dict[str, Any] = {"workload": LIBRARY, "jobs": 4, "executors": 4, "seeds"
 def test_a_table_has_a_row_for_each_scheduler_and_seed() -> None:
     table = compare(["fifo", "weighted-fair"], training=1, **SMALL)
     assert list(table)[:3] == ["scheduler", "seed", "mean_jct_s"]
+    assert not [name for name in table if name.endswith("_ms")]
     assert table[["scheduler", "seed"]].to_numpy().tolist() == [
         ["fifo", 5],
         ["fifo", 6],
