@@ -142,7 +142,6 @@ def compared(
     notes: Sequence[str] = (),
     claims: Sequence[Claim] = (),
     tables: Sequence[Table] = (),
-    curves: Mapping[str, Sequence[Mapping[str, float]]] | None = None,
     extra: Mapping[str, Any] | None = None,
     pictures: Mapping[str, Callable[[], Figure]] | None = None,
 ) -> Outcome:
@@ -156,7 +155,6 @@ def compared(
         columns: further columns of the table, names in ``METRICS``.
         paper: results of the paper.
         notes, claims, tables, extra, pictures: see ``Outcome``; by default the picture is a bar chart of the mean JCT.
-        curves: displayed name of a policy -> rows of its ``metrics.jsonl``.
     """
     runs = tidy(comparisons)
     means, policies = summary(runs, reference), _policies(comparisons)
@@ -172,7 +170,7 @@ def compared(
             "title": title,
             "conditions": [_entry(name, each, runs, means, paper) for name, each in comparisons.items()],
             "policies": policies,
-            "learning_curves": {variant: list(rows) for variant, rows in (curves or {}).items()},
+            "learning_curves": {},
             "notes": list(notes),
             **(extra or {}),
         },

@@ -243,7 +243,7 @@ def fig15a(study: Study, load: float) -> Outcome:
             "The paper: separate outputs have more parameters and learn more slowly, as do limits of stages, which "
             "have more policies to explore; no figures.",
         ),
-        curves=curves,
+        extra={"learning_curves": curves},
         pictures={"fig15a": partial(plot_fig15a, curves)},
     )
 
