@@ -27,7 +27,7 @@ from decima.show.tables import table_of
 from decima.studies.catalogue import FOUR_SIZES
 from decima.studies.cells import Source
 from decima.studies.compared import change, choose_settings, gains_table, jct_s, run_settings
-from decima.studies.outcome import FULL, Outcome, Part
+from decima.studies.outcome import FULL, Outcome, Setup
 from simulator.cluster.config import Knowledge
 from simulator.cluster.faults import Faults
 from workloads.sources.open import EMBEDDED, SYNTHETIC, open_workload
@@ -107,7 +107,7 @@ SETTINGS: dict[str, Setting] = {
 
 
 def benchmark(
-    part: Part,
+    setup: Setup,
     scheduler_names: str | None,
     checkpoint: Path | None,
     profiles: Path | None,
@@ -130,7 +130,7 @@ def benchmark(
         named, policy, _ = choose_schedulers(conditions, scheduler_names or SCHEDULERS, checkpoint)
         schedulers = tuple(dict.fromkeys((FAIR, *named)))
         comparisons[setting.name] = Comparison(conditions, schedulers, policy=policy, keep=False)
-    runs, conditions_of = run_settings(comparisons, part, "running the benchmark", workers)
+    runs, conditions_of = run_settings(comparisons, setup, "running the benchmark", workers)
     return outcome(runs, conditions_of, left_out)
 
 

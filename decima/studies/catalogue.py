@@ -39,7 +39,7 @@ def run_study(
     return shown
 
 
-GRID_STUDY, PART = "grid.study:GridStudy", "outcome:Part"
+GRID_STUDY, SETUP = "grid.study:GridStudy", "outcome:Setup"
 SEEDS = "--seeds --experiments"
 CHECKPOINT = Option(
     "--checkpoint", "file",
@@ -314,7 +314,7 @@ STUDIES: dict[str, Entry] = {
         with and without a non-linearity after the sum over a stage's children (Decima, section 5.1 and appendix E).
         About 8 minutes of CPU time.""",
         (Option(SEEDS, "at least 1", "Networks of each kind that are trained.", 5, "seeds"), "budget"),
-        PART,
+        SETUP,
     ),
     "fig18": Entry("fig18:fig18", """Compare real with simulated runs of queries.
 
@@ -332,7 +332,7 @@ STUDIES: dict[str, Entry] = {
             Option(SEEDS, "at least 1", "Draws of the durations.", 10, "seeds"),
             Option("--batches", "at least 1",
                 "With --live: mixtures of 10 jobs; twice as many jobs run alone.  [default: 3]"),
-        ), PART),
+        ), SETUP),
     "fig9-spark": Entry("on_spark:fig9_spark", """Schedule a real Spark with Decima.
 
         Starts Spark on this machine, and runs jobs whose tasks sleep for the durations in their profiles: in Spark's
@@ -347,7 +347,7 @@ STUDIES: dict[str, Entry] = {
             Option("--arrivals", ("batch", "poisson"),
                 "All jobs at once, or a stream that keeps executors busy for 85 % of the time.", "batch"),
             *_naps(4.0, 0.05),
-        ), PART),
+        ), SETUP),
     "spark-applications": Entry(
         "on_spark:spark_applications",
         """Share a real standalone cluster of Spark among applications.
@@ -358,7 +358,7 @@ STUDIES: dict[str, Entry] = {
         and pyspark: pip install -e '.[spark]' brings both. About 20 minutes.""", (
             *_on_spark("Slots of the cluster.", ("Applications in a batch.", 4), ("Number of batches.", 3)),
             *_naps(10.0, 0.1),
-        ), PART),
+        ), SETUP),
     "packing": Entry("packing:packing", """Compare how compactly Graphene and simpler planners pack tasks.
 
         Plans projects of PSPLIB, whose best makespans are known: random order, Tetris, longest critical path first, and
@@ -379,7 +379,7 @@ STUDIES: dict[str, Entry] = {
                 "folder or the one above; without it, plans are compared with lower bounds]"),
             Option("--seed", "seed", "Seed of the random order.", 0),
             "workers",
-        ), PART),
+        ), SETUP),
     "grid": Entry("settings_grid:settings_grid", """Show in which settings a policy can be trusted.
 
         Compares it with the strongest rule, with weighted fair sharing tuned in each sequence, and with fair sharing:
@@ -401,7 +401,7 @@ STUDIES: dict[str, Entry] = {
             # Seeds of training begin above.
             Option("--seed", "comparison seed", "Seed of the first sequence.", 0),
             "workers",
-        ), PART),
+        ), SETUP),
     "benchmark": Entry("benchmark:benchmark", """Measure schedulers in twelve fixed settings, and give each a score.
 
         Batches and streams of TPC-H jobs, random DAGs, DAGs of a trace, executors of four sizes, wrong estimates and
@@ -423,6 +423,6 @@ STUDIES: dict[str, Entry] = {
                 multiple=True),
             Option(SEEDS, "at least 2", "Sequences in each setting; version 1 has 20.", 20, "seeds"),
             "workers",
-        ), PART),
+        ), SETUP),
 }  # fmt: skip
 STUDIES["fig10"], STUDIES["fig20"] = STUDIES["fig9b"], STUDIES["fig12"]

@@ -22,7 +22,7 @@ from decima.registry import policy_named
 from decima.show.style import draw_bars, legend_beside, new_axes
 from decima.show.tables import interval_text, metric_text, table_of
 from decima.studies.cells import OPTIONS, Source
-from decima.studies.outcome import FULL, UNKNOWN, Claim, Outcome, Part
+from decima.studies.outcome import FULL, UNKNOWN, Claim, Outcome, Setup
 from decima.workers.pool import available_cpus
 from workloads.arrivals import JobSequence
 from workloads.errors import did_you_mean
@@ -121,13 +121,13 @@ def choose_settings(
 
 
 def run_settings(
-    comparisons: Mapping[str, Comparison], part: Part, activity: str, workers: int | str | None
+    comparisons: Mapping[str, Comparison], setup: Setup, activity: str, workers: int | str | None
 ) -> tuple[pd.DataFrame, dict[str, Conditions]]:
     """Run a comparison in each setting, all on the same workers, so that no worker is idle between settings.
 
     Returns tidy results, and evaluation settings by name.
     """
-    run_comparisons(list(comparisons.values()), workers or available_cpus(), partial(part.tell, activity))
+    run_comparisons(list(comparisons.values()), workers or available_cpus(), partial(setup.tell, activity))
     return tidy(comparisons), {name: each.conditions for name, each in comparisons.items()}
 
 

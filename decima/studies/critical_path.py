@@ -31,7 +31,7 @@ from decima.policy.policy import Policy
 from decima.policy.threads import one_thread
 from decima.show.style import BLUE, GREY, LEGEND, RED, draw_band, finish_axes, new_axes
 from decima.show.tables import table_of
-from decima.studies.outcome import Outcome, Part
+from decima.studies.outcome import Outcome, Setup
 from workloads.sources.synthetic import random_dag
 
 #: Displayed name of a network -> whether g follows the sum over children.
@@ -241,10 +241,10 @@ def final(curves: pd.DataFrame) -> pd.DataFrame:
     return table
 
 
-def critical_path(part: Part, seeds: int, budget: float) -> Outcome:
+def critical_path(setup: Setup, seeds: int, budget: float) -> Outcome:
     """Measure which networks find critical paths; ``budget`` is the factor on iterations."""
     iterations = max(1, round(budget * ITERATIONS))
-    curves, chance = measure(range(seeds), iterations, on_step=partial(part.tell, "training"))
+    curves, chance = measure(range(seeds), iterations, on_step=partial(setup.tell, "training"))
     return Outcome(
         "critical-path",
         curves,

@@ -27,7 +27,7 @@ from decima.service.sleeping import Setting
 from decima.show.style import GREEN, GREY, LEGEND, PINK, RED, SKY, draw_pairs, finish_axes, new_figure
 from decima.show.tables import table_of
 from decima.studies.on_spark import compare_live, needs_spark
-from decima.studies.outcome import OptionError, Outcome, Part
+from decima.studies.outcome import OptionError, Outcome, Setup
 from workloads.sources.open import EMBEDDED, open_workload
 
 #: Largest mean errors in the paper (Figure 18, appendix D), for a job alone on the cluster and for jobs sharing it.
@@ -50,7 +50,7 @@ WHERE = {"alone": SKY, "sharing": RED}
 
 
 def fig18(
-    part: Part,
+    setup: Setup,
     recordings: Sequence[Path],
     live: bool = False,
     executors: int | None = None,
@@ -63,15 +63,15 @@ def fig18(
     """
     if live:
         why = "with --live, Spark runs now and durations are measured"
-        part.refuse(dict.fromkeys(("recordings", "seeds"), why))
-        return _live(part, executors, batches)
-    part.refuse({"batches": "it needs --live"})
+        setup.refuse(dict.fromkeys(("recordings", "seeds"), why))
+        return _live(setup, executors, batches)
+    setup.refuse({"batches": "it needs --live"})
     if not recordings:
         raise OptionError(
             "fig18 needs runs on a real Spark: --recordings DIR names recordings of python -m "
             "workloads.spark.recorder, and --live makes new runs"
         )
-    on_step = partial(part.tell, "predicting")
+    on_step = partial(setup.tell, "predicting")
     found = measure_fidelity(load_recordings(recordings), executors or 2, seeds, on_step)
     return Outcome(
         "fig18",
@@ -233,7 +233,7 @@ PAPER = dict(zip((ALONE, MIXTURES), PAPER_MEAN_ERROR.values(), strict=True))
 SETTING = Setting(batches=3, tasks=0.2)
 
 
-def _live(part: Part, executors: int | None, batches: int | None) -> Outcome:
+def _live(setup: Setup, executors: int | None, batches: int | None) -> Outcome:
     """Run single jobs and mixtures on a real Spark under Decima, and predict them.
 
     ``SETTING`` has the default numbers of executors and mixtures; there are two single jobs per mixture.
@@ -244,7 +244,7 @@ def _live(part: Part, executors: int | None, batches: int | None) -> Outcome:
     for kind, each, before in ((ALONE, alone, 0), (MIXTURES, setting, alone.batches)):
 
         def tell(done: int, _: int, before: int = before) -> None:
-            part.tell("running", before + done, alone.batches + setting.batches)
+            setup.tell("running", before + done, alone.batches + setting.batches)
 
         with needs_spark("fig18 --live"):
             runs, _ = compare_live(profiles, each, {LEARNED: LEARNED}, tell)

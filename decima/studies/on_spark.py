@@ -32,7 +32,7 @@ from decima.service.sleeping import Setting, sleeping_history, sleeping_jobs
 from decima.service.standalone_spark import Standalone
 from decima.show.style import LEGEND, finish_axes, new_axes, new_figure, styles
 from decima.show.tables import table_of
-from decima.studies.outcome import OptionError, Outcome, Part
+from decima.studies.outcome import OptionError, Outcome, Setup
 from workloads.arrivals import JobSequence
 from workloads.job import JobProfile
 from workloads.sources.open import EMBEDDED, open_workload
@@ -91,11 +91,11 @@ SCHEDULERS = {**SPARKS_OWN, **WEIGHTED_FAIR, LEARNED: LEARNED}
 TRAINING = 20
 
 
-def fig9_spark(part: Part, workload: str | Path | None, **setting: Any) -> Outcome:
+def fig9_spark(setup: Setup, workload: str | Path | None, **setting: Any) -> Outcome:
     """Compare schedulers on a real Spark; ``setting`` has the fields of ``Setting``, see ``compare_live``."""
     profiles, size = open_workload(workload or EMBEDDED).profiles, Setting(**setting)
     with needs_spark("fig9-spark"):
-        runs, alpha = compare_live(profiles, size, tell=partial(part.tell, "running"))
+        runs, alpha = compare_live(profiles, size, tell=partial(setup.tell, "running"))
     return fig9_outcome(runs, alpha, size)
 
 
@@ -243,11 +243,11 @@ APART_S = 0.5
 TIMEOUT_S = 300.0
 
 
-def spark_applications(part: Part, workload: str | Path | None, **setting: Any) -> Outcome:
+def spark_applications(setup: Setup, workload: str | Path | None, **setting: Any) -> Outcome:
     """Compare ways to share a standalone cluster; executors of ``Setting`` are slots."""
     profiles, size = open_workload(workload or EMBEDDED).profiles, Setting(**setting)
     with needs_spark("spark-applications"):
-        runs = compare_applications(profiles, size, partial(part.tell, "running"))
+        runs = compare_applications(profiles, size, partial(setup.tell, "running"))
     return applications_outcome(runs, size)
 
 

@@ -1,14 +1,14 @@
-"""Result of a study: tidy rows, tables, notes, checked claims of the paper, pictures, and their JSON."""
+"""Setup and result of a study: tidy rows, tables, notes, checked claims of the paper, pictures, and their JSON."""
 
 from __future__ import annotations
 
 import os
 import platform
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import pandas as pd
@@ -32,22 +32,25 @@ class OptionError(DecimaError, ValueError):
     """Raised, with a message of one line, if options of a study are missing or exclude each other."""
 
 
-@dataclass(frozen=True)
-class Part:
-    """Setup of a study that does not use ``Study``: progress callback, and names of options that the user gave.
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Setup:
+    """Setup of a study.
 
-    The callback takes an activity, the number of steps done, and the number of all steps.
+    Attributes:
+        command: command line, which training folders record.
+        tell: progress callback: activity, number of steps done, number of all steps.
+        given: names of options that the user gave.
     """
 
+    command: str = ""
     tell: Callable[..., None] = lambda what, done, total: None
     given: frozenset[str] = frozenset()
 
     @classmethod
-    def of_options(
-        cls, _: object, *, tell: Callable[..., None], given: frozenset[str], **others: object
-    ) -> Part:
-        """Make a setup, which takes none of the options."""
-        return cls(tell, given)
+    def of_options(cls, values: dict[str, Any], **others: Any) -> Self:
+        """Make a setup from the option values with names of its fields, and remove these from ``values``."""
+        taken = {each.name: values.pop(each.name) for each in fields(cls) if each.name in values}
+        return cls(**{name: value for name, value in taken.items() if value is not None} | others)
 
     def refuse(self, why: Mapping[str, str]) -> None:
         """Raise ``OptionError`` if the user gave an option without effect; ``why`` maps options to reasons."""

@@ -25,7 +25,7 @@ from decima.schedulers.graphene.psplib import ProjectFileError, read_best, read_
 from decima.show.style import finish_axes, legend_beside, new_axes, styles
 from decima.show.tables import interval_text, table_of
 from decima.studies.catalogue import FOUR_SIZES
-from decima.studies.outcome import OptionError, Outcome, Part
+from decima.studies.outcome import OptionError, Outcome, Setup
 from decima.workers.pool import available_cpus, make_workers, map_in_order
 from simulator.cluster.config import ClusterConfig, check_demands, parse_classes
 from workloads.arrivals import JobSequence, trace_arrivals, uniform_memory
@@ -49,7 +49,7 @@ TOLERANCE = 1e-9
 
 
 def packing(
-    part: Part,
+    setup: Setup,
     instances: Path | None,
     best: Path | None,
     workload: str | Path | None,
@@ -69,10 +69,10 @@ def packing(
     if (instances is None) == (workload is None):
         raise OptionError("expected either --instances or a workload")
     if instances is not None:
-        part.refuse(dict.fromkeys(("classes", "memory_demand", "sample"), "it needs a workload"))
+        setup.refuse(dict.fromkeys(("classes", "memory_demand", "sample"), "it needs a workload"))
         projects, best_known, reference = of_projects(instances, best)
     else:
-        part.refuse({"best": "jobs are compared with lower bounds"})
+        setup.refuse({"best": "jobs are compared with lower bounds"})
         assert workload is not None
         profiles = open_workload(workload).profiles
         chosen = Excerpt(sample=sample, seed=seed).choose([0.0] * len(profiles))
@@ -80,7 +80,7 @@ def packing(
         jobs = uniform_memory(jobs) if memory_demand == "uniform" else jobs
         cluster = ClusterConfig(executor_classes=parse_classes(classes or FOUR_SIZES))
         projects, best_known, reference = of_jobs(jobs, cluster)
-    plans = measure(projects, best_known, seed, workers or available_cpus(), partial(part.tell, "planning"))
+    plans = measure(projects, best_known, seed, workers or available_cpus(), partial(setup.tell, "planning"))
     saved = {rival: shorter_by(plans, rival) for rival in RIVALS}
     told = ", ".join(f"{interval_text(each, '.1f')} % than {rival}'s" for rival, each in saved.items())
     bound = "the lower bound (critical path, work over capacity), thus optimal"

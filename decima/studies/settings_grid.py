@@ -27,7 +27,7 @@ from decima.show.tables import interval_text, table_of
 from decima.studies.catalogue import SEQUENCES
 from decima.studies.cells import CELLS, OPTIONS, Cell, Source
 from decima.studies.compared import change, choose_settings, jct_s, run_settings
-from decima.studies.outcome import FULL, RULE, UNKNOWN, Outcome, Part
+from decima.studies.outcome import FULL, RULE, UNKNOWN, Outcome, Setup
 from simulator.cluster.config import ClusterConfig
 from workloads.job import JobProfile
 from workloads.scaling import scaled
@@ -102,7 +102,7 @@ class Cells:
 
 
 def settings_grid(
-    part: Part,
+    setup: Setup,
     checkpoint: Path | None,
     profiles: Path | None,
     trace: Path | None,
@@ -123,7 +123,7 @@ def settings_grid(
     needed = {CELLS[each].source for each in cells or CELLS}
     options = {"profiles": "published", "trace": "trace"}
     unused = [name for name, source in options.items() if source not in needed]
-    part.refuse(dict.fromkeys(unused, "no cell that is named needs it"))
+    setup.refuse(dict.fromkeys(unused, "no cell that is named needs it"))
     if checkpoint is not None:
         load_actor(checkpoint)  # fails before the work begins
     known = workloads(profiles, trace)
@@ -136,7 +136,7 @@ def settings_grid(
         learned = {} if policy is None else {FULL: f"{LEARNED}:{policy}"}
         schedulers = {name: name for name in SCHEDULERS} | learned
         comparisons[cell.name] = Comparison(conditions, schedulers, keep=False)
-    runs, conditions_of = run_settings(comparisons, part, "comparing schedulers", workers)
+    runs, conditions_of = run_settings(comparisons, setup, "comparing schedulers", workers)
     return outcome(runs, policies, [] if cells else left_out_notes(others), conditions_of)
 
 

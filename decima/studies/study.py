@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from statistics import fmean
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, Self, TypeVar
 
 import numpy as np
 
@@ -23,12 +23,11 @@ from decima.evaluation.run import run_scheduler
 from decima.evaluation.tuning import ALPHAS
 from decima.learning.cluster.config import TrainingConfig, read_config
 from decima.learning.cluster.train import ClusterTraining
-from decima.learning.config import Progress
 from decima.learning.trainings import train_all
 from decima.policy.files import load_actor
 from decima.policy.shipped import specialists
 from decima.registry import LEARNED
-from decima.studies.outcome import FULL
+from decima.studies.outcome import FULL, Setup
 from decima.workers.pool import available_cpus, make_workers, map_in_order
 from simulator.cluster.config import ClusterConfig
 from simulator.cluster.record import EpisodeRecord
@@ -55,7 +54,7 @@ class Variant:
 
 
 @dataclass(frozen=True, eq=False)
-class Study:
+class Study(Setup):
     """Size, workload, policies and workers of a study.
 
     Attributes:
@@ -67,8 +66,6 @@ class Study:
         num_experiments: number of experiments; by default the study's own number. Likewise ``num_jobs``.
         policies: folder of trained policies.
         checkpoint: policy file that replaces the training of the full policy.
-        command: command line, which training folders record.
-        tell: progress callback: activity, number of steps done, number of all steps.
     """
 
     workload: Workload
@@ -81,22 +78,20 @@ class Study:
     policies: Path = Path("reproduce/policies")
     checkpoint: Path | None = None
     workers: int | str = 1
-    command: str = ""
-    tell: Progress = lambda what, done, total: None
 
     @classmethod
-    def of_options(cls, values: dict[str, Any], *, given: object = (), **others: Any) -> Study:
-        """Make a study from option values of its command, and remove these from ``values``.
+    def of_options(cls, values: dict[str, Any], **others: Any) -> Self:
+        """Make a study from option values, see ``Setup``; by default one worker for each CPU.
 
         Raises ``PolicyFileError`` for a bad checkpoint, ``WorkloadError`` for a workload that cannot be read.
         """
-        size = {each.name: values.pop(each.name) for each in fields(cls) if each.name in values}
-        name, size["workers"] = size["workload"] or EMBEDDED, size["workers"] or available_cpus()
-        if size.get("checkpoint") is not None:
-            load_actor(size["checkpoint"])  # fails before the work begins
+        name = values["workload"] or EMBEDDED
+        if values.get("checkpoint") is not None:
+            load_actor(values["checkpoint"])  # fails before the work begins
         if name != EMBEDDED:
-            size["source"] = {"profiles" if Path(name).is_dir() else "file": str(name)}
-        return cls(**size | others | {"workload": open_workload(name)})
+            others["source"] = {"profiles" if Path(name).is_dir() else "file": str(name)}
+        values |= {"workload": open_workload(name), "workers": values["workers"] or available_cpus()}
+        return super().of_options(values, **others)
 
     def title(self, conditions: Conditions) -> str:
         """Return a table title that describes jobs and executors."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,6 @@ from decima.evaluation.grid import (
     best_of,
     relative_change,
 )
-from decima.learning.config import Progress
 from decima.learning.grid.config import RECIPES, DeepRMConfig
 from decima.learning.grid.train import GridTraining
 from decima.learning.trainings import train_all
@@ -29,7 +28,7 @@ from decima.policy.grid.files import read_about
 from decima.settings import read_settings
 from decima.show.grid_report import HEADINGS, measure_text, table_by_row
 from decima.show.tables import table_of
-from decima.studies.outcome import UNKNOWN, Claim, Outcome
+from decima.studies.outcome import UNKNOWN, Claim, Outcome, Setup
 
 #: Condition -> scheduler -> evaluation; the condition is empty in studies with a single condition.
 Results = Mapping[str, Mapping[str, Evaluation]]
@@ -40,7 +39,7 @@ FEWER_SETS = 0.1
 
 
 @dataclass(frozen=True, eq=False)
-class GridStudy:
+class GridStudy(Setup):
     """Size, trained networks and workers of a study on the grid; see ``Study``.
 
     Attributes:
@@ -55,14 +54,6 @@ class GridStudy:
     sets: int = 100
     policies: Path = Path("reproduce/policies")
     workers: int | str = 1
-    command: str = ""
-    tell: Progress = lambda what, done, total: None
-
-    @classmethod
-    def of_options(cls, values: dict[str, Any], *, given: object = (), **others: Any) -> GridStudy:
-        """Make a study from option values of its command, and remove these from ``values``."""
-        size = {each.name: values.pop(each.name) for each in fields(cls) if each.name in values}
-        return cls(**size | others | {"workers": size["workers"] or 1})
 
     def config(self, recipe: str, *, share: float = 1.0, **settings: Any) -> DeepRMConfig:
         """Adapt a training recipe to the size of this study; ``share`` is a further factor on iterations.

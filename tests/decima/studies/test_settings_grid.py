@@ -15,7 +15,7 @@ from decima.evaluation.tuning import HINDSIGHT
 from decima.registry import make_scheduler
 from decima.studies.cells import CELLS, Source
 from decima.studies.compared import choose_settings
-from decima.studies.outcome import RULE, Outcome, Part
+from decima.studies.outcome import RULE, Outcome, Setup
 from decima.studies.settings_grid import (
     PLAIN_RULE,
     Cells,
@@ -234,7 +234,7 @@ def test_only_the_profiles_of_a_trace_are_used(workload_file: Path, tmp_path: Pa
 
 def measured(cell: str, **options: Path | int | None) -> Outcome:
     given = {"checkpoint": None, "profiles": None, "trace": None, "seeds": 2, "workers": 1} | options
-    return settings_grid(Part(), cells=[cell], **given)  # type: ignore[arg-type]
+    return settings_grid(Setup(), cells=[cell], **given)  # type: ignore[arg-type]
 
 
 def test_a_cell_is_measured_in_its_setting(workload_file: Path, policy: Path) -> None:
