@@ -225,18 +225,9 @@ def test_the_training_of_clusters_is_swept(tmp_path: Path) -> None:
         ({"vary": {"update.lerning_rate": [1, 2]}}, "update.lerning_rate: unknown key"),
         ({"vary": {"update.learning_rate": {"uniform": [0.1, "one"]}}}, "uniform: expected two numbers"),
         ({"vary": {"update.learning_rate": []}}, "update.learning_rate: expected at least one value"),
-        (
-            {"vary": {"update.learning_rate": {"uniform": [0.1, 0.01]}}, "trials": 2},
-            "expected two ascending numbers",
-        ),
-        (
-            {"vary": {"update.learning_rate": {"log_uniform": [0, 1]}}, "trials": 2},
-            "expected positive numbers",
-        ),
-        (
-            {"vary": {"update.learning_rate": {"normal": [0, 1]}}},
-            "expected a list of values, or exactly one of",
-        ),
+        ({"vary": {"update.learning_rate": {"uniform": [0.1, 0.01]}}, "trials": 2}, "expected two ascending numbers"),
+        ({"vary": {"update.learning_rate": {"log_uniform": [0, 1]}}, "trials": 2}, "expected positive numbers"),
+        ({"vary": {"update.learning_rate": {"normal": [0, 1]}}}, "expected a list of values, or exactly one of"),
         ({"vary": {"update.learning_rate": 0.1}}, "expected a list of values, or exactly one of"),
         ({"vary": {"update.learning_rate": [0.1, 0.1]}}, "a value is given more than once"),
         ({"vary": {"update.learning_rate": {"uniform": [-1, 1]}}, "trials": 2}, "greater than 0"),
@@ -251,7 +242,7 @@ def test_the_training_of_clusters_is_swept(tmp_path: Path) -> None:
         ({"settings": {}}, "settings: unknown key"),
         ({"train": "spark"}, "train: "),
     ],
-)
+)  # fmt: skip
 def test_what_is_wrong_is_said_in_one_line(tmp_path: Path, changes: dict[str, Any], message: str) -> None:
     with pytest.raises(TrainingError) as caught:
         config_of(tmp_path, GRID | changes)

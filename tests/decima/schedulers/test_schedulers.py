@@ -398,18 +398,12 @@ def test_the_seed_is_for_those_who_draw() -> None:
         ("Fair", "unknown scheduler 'Fair'"),
         ("fair:2", "unknown scheduler 'fair:2'"),
         ("random:7", "unknown scheduler 'random:7'"),
-        (
-            "weighted-fair:",
-            "scheduler 'weighted-fair:': expected weighted-fair:ALPHA, numbers from -100 to 100",
-        ),
+        ("weighted-fair:", "scheduler 'weighted-fair:': expected weighted-fair:ALPHA, numbers from -100 to 100"),
         (
             "weighted-fair:much",
             "scheduler 'weighted-fair:much': expected weighted-fair:ALPHA, numbers from -100 to 100",
         ),
-        (
-            "weighted-fair:nan",
-            "scheduler 'weighted-fair:nan': expected weighted-fair:ALPHA, numbers from -100 to 100",
-        ),
+        ("weighted-fair:nan", "scheduler 'weighted-fair:nan': expected weighted-fair:ALPHA, numbers from -100 to 100"),
         ("tetris:x", "'tetris:x': expected tetris:REMAINING:FAIRNESS, numbers from -100 to 100"),
         ("tetris:1:inf", "'tetris:1:inf': expected tetris:REMAINING:FAIRNESS, numbers from -100 to 100"),
         ("tetris:1:0:0", "'tetris:1:0:0': expected tetris:REMAINING:FAIRNESS, numbers from -100 to 100"),
@@ -420,10 +414,7 @@ def test_the_seed_is_for_those_who_draw() -> None:
         ("lookahead:2:0", "expected lookahead:FUTURES, numbers from -100 to 100"),
         ("packed-srpt:2:-1", "waste must not be negative, got -1"),
         ("seh:2", "from 0 to 1, got 2"),
-        (
-            "no_such_module:Mine",
-            "scheduler 'no_such_module:Mine' cannot be loaded: ModuleNotFoundError: No module",
-        ),
+        ("no_such_module:Mine", "scheduler 'no_such_module:Mine' cannot be loaded: ModuleNotFoundError: No module"),
         ("json:Mine", "scheduler 'json:Mine' cannot be loaded: AttributeError: "),
         ("json:", "scheduler 'json:' cannot be loaded: "),
         (":Mine", "scheduler ':Mine' cannot be loaded: "),
@@ -431,7 +422,7 @@ def test_the_seed_is_for_those_who_draw() -> None:
         ("tests.decima.schedulers.own_schedulers:Undecided", "needs the methods decide and reset"),
         ("decima.schedulers:Scheduler", "cannot be loaded: TypeError: Can't instantiate abstract class"),
     ],
-)
+)  # fmt: skip
 def test_a_name_that_is_no_schedulers_is_refused_in_one_line(spec: str, message: str) -> None:
     with pytest.raises(SchedulerError) as error:
         make_scheduler(spec)

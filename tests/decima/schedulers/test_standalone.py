@@ -24,14 +24,12 @@ def run(
 NARROW_IN_THE_MIDDLE = chain(stage(2, 100), stage(1, 100), stage(2, 100))
 
 
-def test_an_application_with_the_whole_cluster_keeps_it_to_the_end() -> None:
-    record = run(jobs(NARROW_IN_THE_MIDDLE, job(stage(2, 100))), executors_max=2)
-    assert_array_equal(record.completion_ms, [300, 400])
-
-
-def test_smaller_applications_run_side_by_side() -> None:
-    record = run(jobs(NARROW_IN_THE_MIDDLE, job(stage(2, 100))), executors_max=1)
-    assert_array_equal(record.completion_ms, [500, 200])
+@pytest.mark.parametrize(("executors_max", "completion_ms"), [(2, [300, 400]), (1, [500, 200])])
+def test_an_application_keeps_the_whole_cluster_and_smaller_ones_run_side_by_side(
+    executors_max: int, completion_ms: list[int]
+) -> None:
+    record = run(jobs(NARROW_IN_THE_MIDDLE, job(stage(2, 100))), executors_max)
+    assert_array_equal(record.completion_ms, completion_ms)
 
 
 def test_an_application_without_executors_waits_for_the_end_of_another() -> None:

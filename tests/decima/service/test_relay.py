@@ -151,16 +151,10 @@ class NeverDecides(PricedSrpt):
 @pytest.mark.parametrize(
     ("setup", "reason"),
     [
-        (
-            Setup(partial(Service, PricedSrpt), NeverDecides, "0", "127.0.0.1"),
-            "ended before it was ready: status 7",
-        ),
-        (
-            Setup(partial(Service, PricedSrpt), PricedSrpt, "0", "nowhere.invalid"),
-            "cannot listen on nowhere.invalid",
-        ),
+        (Setup(partial(Service, PricedSrpt), NeverDecides, "0", "127.0.0.1"), "ended before it was ready: status 7"),
+        (Setup(partial(Service, PricedSrpt), PricedSrpt, "0", "nowhere.invalid"), "cannot listen on nowhere.invalid"),
     ],
-)
+)  # fmt: skip
 def test_a_service_that_cannot_start_ends(setup: Setup, reason: str) -> None:
     with pytest.raises(ServeError, match=reason):
         asyncio.run(run(setup, print))

@@ -244,14 +244,9 @@ def test_a_driver_with_no_token_or_another_one_is_refused(token: str | None) -> 
     assert not made
 
 
-@pytest.mark.parametrize("token", ["", "any"])
-def test_a_service_without_a_token_welcomes_all(token: str) -> None:
-    with serving(service()) as where, Client(where, token=token) as client:
-        assert client.ask(STATE).stages
-
-
-def test_the_right_token_is_welcome() -> None:
-    with serving(service(token=TOKEN)) as where, Client(where, token=TOKEN) as client:
+@pytest.mark.parametrize(("own", "token"), [("", ""), ("", "any"), (TOKEN, TOKEN)])
+def test_the_right_token_is_welcome_and_any_without_one(own: str, token: str) -> None:
+    with serving(service(token=own)) as where, Client(where, token=token) as client:
         assert client.ask(STATE).stages
 
 

@@ -85,20 +85,11 @@ def test_the_policy_has_the_fields_of_its_preset_and_those_given() -> None:
         ("dcl: {futures: 8}", "dcl: has no effect without update.algorithm=dcl"),
         ("dcl: {futures: 1}", "dcl.futures: expected greater than or equal to 2"),
         ("dcl: {rollout: nobody}", "dcl.rollout: unknown scheduler 'nobody'"),
-        (
-            "update: {algorithm: dcl}\ncluster: {reward: makespan}",
-            "update.algorithm: dcl expects the reward jct",
-        ),
-        (
-            "update: {algorithm: dcl}\ndcl: {decisions: 0, hold: 0}",
-            "dcl: expected decisions or a hold above 0",
-        ),
+        ("update: {algorithm: dcl}\ncluster: {reward: makespan}", "update.algorithm: dcl expects the reward jct"),
+        ("update: {algorithm: dcl}\ndcl: {decisions: 0, hold: 0}", "dcl: expected decisions or a hold above 0"),
         ("returns: {horizon: -1}", "returns.horizon: "),
         ("policy: {overrides: {embeding: 3}}", "policy.overrides: embeding: unknown key"),
-        (
-            "policy: {overrides: {hidden: [0]}}",
-            "policy.overrides: hidden[0]: expected greater than or equal to 1",
-        ),
+        ("policy: {overrides: {hidden: [0]}}", "policy.overrides: hidden[0]: expected greater than or equal to 1"),
         ("baseline: {kind: heuristic, scheduler: nobody}", "baseline.scheduler: unknown scheduler 'nobody'"),
         ("behaviour_cloning: {scheduler: 'weighted-fair:x'}", "behaviour_cloning.scheduler: "),
         ("workload: {profiles: a, file: b}", "workload: profiles and file exclude each other"),
@@ -109,67 +100,34 @@ def test_the_policy_has_the_fields_of_its_preset_and_those_given() -> None:
             "workload: {deadlines: [1, 2, 3]}",
             "workload.deadlines: expected a slack above 0, or the least and the most, got [",
         ),
-        (
-            "workload: {deadlines: soon}",
-            "workload.deadlines: expected a slack above 0, or the least and",
-        ),
+        ("workload: {deadlines: soon}", "workload.deadlines: expected a slack above 0, or the least and"),
         ("settings: {deadlines: [4, 2]}", "settings: the slack of deadlines must be above 0, finite and asc"),
         ("workload: {deadlines: 0}", "workload.deadlines"),
         ("workload: {weights: [1, 0]}", "workload.weights[1]: expected greater than 0, got 0"),
-        (
-            "workload: {tenants: 2000}",
-            "workload: the number of tenants must be a whole number of 0 to 1,000, got 2000",
-        ),
-        (
-            "cluster: {reward: weightd}",
-            "cluster: reward 'weightd': unknown objective 'weightd' (did you",
-        ),
-        (
-            "cluster: {reward: 'deadline:-1'}",
-            "cluster: reward 'deadline:-1': expected a number of at ",
-        ),
+        ("workload: {tenants: 2000}", "workload: the number of tenants must be a whole number of 0 to 1,000, got 2000"),
+        ("cluster: {reward: weightd}", "cluster: reward 'weightd': unknown objective 'weightd' (did you"),
+        ("cluster: {reward: 'deadline:-1'}", "cluster: reward 'deadline:-1': expected a number of at "),
         ("settings: {sources: []}", "settings.sources: expected at least one"),
-        (
-            "settings: {load: {normal: [1, 2]}}",
-            "settings.load: expected a number, or exactly one of uniform, ",
-        ),
-        (
-            "settings: {executors: {uniform: [5, 2]}}",
-            "settings.executors: uniform: expected two ascending numbers",
-        ),
+        ("settings: {load: {normal: [1, 2]}}", "settings.load: expected a number, or exactly one of uniform, "),
+        ("settings: {executors: {uniform: [5, 2]}}", "settings.executors: uniform: expected two ascending numbers"),
         ("settings: {executors: {uniform: 5}}", "settings.executors: uniform: expected numbers in a list"),
         ("settings: {unknown: {one_of: [0, 2]}}", "settings: unknown must be between 0 and 1, got 2"),
         ("settings: {task_failures: 1.5}", "settings: task_failures must be at most 1, got 1.5"),
-        (
-            "settings: {straggler_factor: 0.5}",
-            "settings.straggler_factor: expected a number of at least 1, got 0.5",
-        ),
+        ("settings: {straggler_factor: 0.5}", "settings.straggler_factor: expected a number of at least 1, got 0.5"),
         ("settings: {job_error: -1}", "settings.job_error: expected a number of at least 0, got -1"),
         ("settings: {executors: 0}", "settings.executors: expected a number of at least 1, got 0"),
         (
             "settings: {moving_delay: {log_uniform: [0, 2]}}",
             "settings.moving_delay: log_uniform: expected positive numbers, got [0, 2]",
         ),
-        (
-            "settings: {durations: {one_of: [1, 0]}}",
-            "settings.durations: expected a number greater than 0, got 0",
-        ),
+        ("settings: {durations: {one_of: [1, 0]}}", "settings.durations: expected a number greater than 0, got 0"),
         ("settings: {batches: 2}", "settings.batches: "),
         ("settings: {}\ncluster: {executors: 3}", "cluster.executors: has no effect beside settings"),
         ("settings: {}\ncluster: {moving_delay: 3}", "cluster.moving_delay: has no effect beside settings"),
         ("settings: {}\nworkload: {jobs: 3}", "workload: has no effect beside settings"),
-        (
-            "settings: {}\nbehaviour_cloning: {jobs: 3}",
-            "behaviour_cloning.jobs: has no effect beside settings",
-        ),
-        (
-            "settings: {}\nepisodes: {fixed_sequences: false}",
-            "episodes.fixed_sequences: expected true beside settings",
-        ),
-        (
-            "returns: {relative: true}\ncluster: {reward: makespan}",
-            "returns.relative: expected the reward jct",
-        ),
+        ("settings: {}\nbehaviour_cloning: {jobs: 3}", "behaviour_cloning.jobs: has no effect beside settings"),
+        ("settings: {}\nepisodes: {fixed_sequences: false}", "episodes.fixed_sequences: expected true beside settings"),
+        ("returns: {relative: true}\ncluster: {reward: makespan}", "returns.relative: expected the reward jct"),
         ("validation: {against: nobody}", "validation.against: unknown scheduler 'nobody'"),
         ("curriculum: {start: 5}\ncluster: {semantics: decima-sim}", "curriculum: no episode ends early"),
         ("start: general\nbehaviour_cloning: {}", "start: expected behaviour_cloning=null beside it"),
@@ -182,12 +140,9 @@ def test_the_policy_has_the_fields_of_its_preset_and_those_given() -> None:
         ("- 1\n- 2", "expected keys and values"),
         ("a: [1,\nb: 2", "line 2, column 5: expected ',' or ']'"),
         ("seed: 1\nseed: 2", "line 2, column 1: the key 'seed' is given more than once"),
-        (
-            "seed: !!python/object/apply:os.system ['true']",
-            "line 1, column 7: could not determine a constructor",
-        ),
+        ("seed: !!python/object/apply:os.system ['true']", "line 1, column 7: could not determine a constructor"),
     ],
-)
+)  # fmt: skip
 def test_a_bad_file_is_refused_in_one_line_that_names_the_place(
     tmp_path: Path, text: str, message: str
 ) -> None:

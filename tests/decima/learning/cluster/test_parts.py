@@ -153,10 +153,7 @@ def test_a_policy_learns_from_its_own_feature(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("override", "message"),
     [
-        (
-            "returns.kind=gone:Own",
-            "returns: kind: 'gone:Own' cannot be loaded: ModuleNotFoundError: No module",
-        ),
+        ("returns.kind=gone:Own", "returns: kind: 'gone:Own' cannot be loaded: ModuleNotFoundError: No module"),
         (f"baseline.kind={PARTS}:Gone", f"baseline: kind: '{PARTS}:Gone' cannot be loaded: AttributeError"),
         (
             f"update.algorithm={PARTS}:PastMean",
@@ -167,21 +164,12 @@ def test_a_policy_learns_from_its_own_feature(tmp_path: Path) -> None:
             f"returns={{kind: '{PARTS}:Forgetful', options: {{horizon: 3}}}}",
             f"returns: kind: '{PARTS}:Forgetful' cannot be loaded: TypeError: ",
         ),
-        (
-            "returns.options={factor: 1}",
-            "returns: options: have no effect without a custom kind, module:Class",
-        ),
-        (
-            "returns.kind=all",
-            "returns.kind: expected 'total', 'discounted', 'differential' or module:Class, got",
-        ),
-        (
-            "update.algorithm=PPO",
-            "update.algorithm: expected 'ppo', 'reinforce', 'dcl' or module:Class, got 'PPO'",
-        ),
+        ("returns.options={factor: 1}", "returns: options: have no effect without a custom kind, module:Class"),
+        ("returns.kind=all", "returns.kind: expected 'total', 'discounted', 'differential' or module:Class, got"),
+        ("update.algorithm=PPO", "update.algorithm: expected 'ppo', 'reinforce', 'dcl' or module:Class, got 'PPO'"),
         ("policy.overrides.encoder=gone:Own", "policy: encoder: 'gone:Own' cannot be loaded: ModuleNotFound"),
     ],
-)
+)  # fmt: skip
 def test_a_part_that_cannot_be_used_is_refused_in_one_line(override: str, message: str) -> None:
     with pytest.raises(TrainingError) as refused:
         read_config("batch", [override])

@@ -394,7 +394,7 @@ def test_batches_are_held_against_batches_and_streams_against_streams() -> None:
     large, dense = (
         evaluation_setting(conditions(MANY.model_copy(update=changes)), range(60))
         for changes in (
-            {"batches": 1.0, "batch_jobs": 2000.0},
+            {"batches": 1.0, "batch_jobs": 300.0},
             {"batches": 0.0, "stream_jobs": 20.0, "load": 100.0},
         )
     )

@@ -97,24 +97,18 @@ def test_loads_of_rates() -> None:
         ({"jobs": {"rate": 0.5}}, "jobs: expected either load or rate; the other must be null"),
         ({"jobs": {"load": None}}, "jobs: expected either load or rate; the other must be null"),
         ({"jobs": {"load": -1}}, "jobs.load"),
-        (
-            {"jobs": {"log": "a.swf", "load": None, "rate": 0.5}},
-            "jobs: load: a log is drawn from by one load",
-        ),
+        ({"jobs": {"log": "a.swf", "load": None, "rate": 0.5}}, "jobs: load: a log is drawn from by one load"),
         ({"network": {"hidden": []}}, "network.hidden: "),
         ({"episodes": {"per_set": 1}}, "episodes.per_set: expected greater than or equal to 2"),
         ({"episodes": {"mask": "none"}}, "episodes.mask: expected 'all', 'bookable' or 'startable'"),
         ({"update": {"algorithm": "ppo"}}, "update.algorithm: expected 'reinforce' or 'a2c'"),
         ({"update": {"learning_rate": float("nan")}}, "update.learning_rate: "),
-        (
-            {"behaviour_cloning": {"heuristic": "random"}},
-            "behaviour_cloning.heuristic: expected 'sjf', 'packer'",
-        ),
+        ({"behaviour_cloning": {"heuristic": "random"}}, "behaviour_cloning.heuristic: expected 'sjf', 'packer'"),
         ({"start": "a.npz", "behaviour_cloning": {}}, "start: expected behaviour_cloning=null beside it"),
         ({"imitation": None}, "imitation is called behaviour_cloning now"),
         ({"seed": 1_000_000}, "seed: expected less than 1000000"),
     ],
-)
+)  # fmt: skip
 def test_bad_settings_are_refused_in_one_line_that_names_the_place(
     changes: dict[str, Any], message: str
 ) -> None:
