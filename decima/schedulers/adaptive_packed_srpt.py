@@ -80,33 +80,33 @@ GROUPS = {
 # fmt: off
 CHOSEN = {
     "order": {
-        "size": 0.02, "width": 0.07, "done": 0.04, "scarce": -0.1, "path": -0.06, "ready": -0.03, "fits": -0.05,
-        "held": 0.11, "source": -0.12, "needing": -0.18, "size_demand": -0.02, "width_demand": 0.22,
-        "path_demand": 0.02, "source_demand": -0.14, "source_class": 0.18, "covered": -0.01, "height": -0.17,
-        "lasts": 0.06, "unready": -0.03, "smaller": -0.04, "exact": -0.12, "move": 0.02, "last": -0.14,
-        "covered_demand": -0.05, "covered_scarcity": 0.1, "source_lasts": -0.07,
+        "size": 0.03, "width": 0.04, "done": 0.04, "scarce": -0.09, "path": -0.14, "ready": -0.03, "fits": -0.08,
+        "held": 0.1, "source": -0.11, "needing": -0.2, "size_demand": -0.02, "width_demand": 0.24,
+        "path_demand": 0.04, "source_demand": -0.13, "source_class": 0.21, "covered": -0.05, "height": -0.19,
+        "lasts": 0.08, "unready": -0.04, "smaller": -0.07, "exact": -0.12, "last": -0.13, "covered_demand": -0.06,
+        "covered_scarcity": 0.09, "source_lasts": -0.09,
     },
     "limit": {
-        "one": -0.03, "demand": 0.07, "jobs": 0.18, "class": 0.15, "scarcity": 0.02, "free": 0.05, "size": 0.11,
-        "width": 0.06, "done": -0.15, "scarce": -0.14, "path": 0.06, "ready": -0.09, "fits": -0.07, "covered": 0.11,
-        "covered_scarcity": -0.02, "exact": 0.11,
+        "one": -0.04, "demand": 0.17, "jobs": 0.25, "class": 0.16, "scarcity": 0.04, "free": -0.01, "size": 0.12,
+        "width": 0.11, "done": -0.17, "scarce": -0.15, "path": 0.04, "ready": -0.14, "fits": -0.08, "covered": 0.12,
+        "covered_scarcity": -0.04, "exact": 0.21,
     },
     "price": {
-        "one": -0.09, "demand": -0.1, "jobs": -0.02,
+        "one": -0.12, "demand": -0.13, "jobs": -0.01,
     },
     "share": {
         "one": 0.12,
     },
     "leaving": {
-        "one": 0.11, "demand": 0.19, "class": -0.23, "scarcity": 0.09, "free": -0.12, "later": 0.17, "offered": -0.22,
-        "waste": 0.16, "waste_scarcity": -0.06,
+        "one": 0.1, "demand": 0.21, "jobs": -0.01, "class": -0.25, "scarcity": 0.14, "free": -0.12, "later": 0.18,
+        "offered": -0.26, "waste": 0.19, "waste_scarcity": -0.06, "waste_free": 0.06,
     },
     "moving": {
-        "one": 0.15, "demand": -0.03, "class": -0.15, "scarcity": -0.24, "free": -0.14, "waste": 0.02,
-        "waste_scarcity": -0.12, "waste_free": 0.1,
+        "one": 0.18, "demand": -0.06, "jobs": 0.01, "class": -0.15, "scarcity": -0.24, "free": -0.12, "waste": 0.01,
+        "waste_scarcity": -0.12, "waste_free": 0.16,
     },
     "counting": {
-        "other": -0.53, "later": -0.25,
+        "other": -0.65, "later": -0.31,
     },
 }
 # fmt: on
