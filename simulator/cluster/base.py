@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from operator import index
 from typing import TYPE_CHECKING, Any, Self
@@ -20,6 +21,7 @@ from workloads.errors import DecimaError, check_instance
 
 if TYPE_CHECKING:
     from simulator.cluster.record import EpisodeRecord
+    from workloads.job import JobProfile
 
 __all__ = ["BaseCluster", "SchedulingError"]
 
@@ -69,7 +71,10 @@ class BaseCluster(ABC):
         self._classes = np.array(
             [(each.count, 0, each.cpu, each.memory) for each in config.executor_classes], dtype=CLASS
         )
+        self._profiles: tuple[JobProfile, ...] = ()  # profiles of the live jobs, in order of arrival
+        self._has_end = math.isfinite(config.max_time_ms) and config.semantics.honour_max_time
         self._capacity, self._num_capacities = config.num_executors, len(config.faults.capacity)
+        self._outages: frozenset[Any] = frozenset()  # executors that are lost
         self._num_losses = 0  # lost executors since a job arrived or ended
         self._num_waits = 0  # changes of the signal that all executors idled for, since the last commitment
         self._failed: list[tuple[int, float]] = []  # failed jobs and times of their failures, ms
@@ -263,11 +268,33 @@ class BaseCluster(ABC):
                 " arrived or ended"
             )
 
-    @property
-    def _may_offer_again(self) -> bool:
-        """Whether free executors are offered once more before the cluster stalls."""
+    def _nothing_pending(self) -> None:
+        """Continue without a pending event: end the episode, offer idle executors once more, or wait.
+
+        Raises:
+            SchedulingError: the cluster stalls; the episode is over.
+        """
         config = self.config
-        return config.semantics.offer_idle_executors or config.faults.active or config.signal is not None
+        offers = config.semantics.offer_idle_executors or config.faults.active or config.signal is not None
+        if not self._profiles:
+            self._done = True
+        elif offers and not self._last_call:
+            self._last_call = True
+            self._offer_free()
+        elif self._has_end or self._waits_for_executors() or self._waits_for_signal():
+            self._step()
+        else:
+            raise self._stalled()
+
+    def _waits_for_executors(self) -> bool:
+        """Return whether executors may return, and no stage could use an idle one."""
+        returns = bool(self._outages) and math.isfinite(self.config.faults.executor_return_ms)
+        return (returns or self._num_capacities > 0) and not self._is_wanted()
+
+    def _offer_recovered(self) -> None:
+        """Offer free executors after a failure, as tasks with lost outputs may have to run again."""
+        if self.config.faults.lost_output:
+            self._offer_free()
 
     def _waits_for_signal(self) -> bool:
         """Return whether all executors may idle until the signal changes, which they may for one period of it."""
@@ -290,6 +317,18 @@ class BaseCluster(ABC):
     def _first_job(self) -> str:
         job = int(self._build_observation().job_id[0])
         return f"job {job} ({self.sequence.profiles[job].name})"
+
+    @abstractmethod
+    def _step(self) -> None:
+        """Process the next event."""
+
+    @abstractmethod
+    def _offer_free(self) -> None:
+        """Offer all free executors that some stage could use; no round is open."""
+
+    @abstractmethod
+    def _is_wanted(self) -> bool:
+        """Return whether some stage could use an executor that is in a pool; no round is open."""
 
     @abstractmethod
     def _idle_ms(self) -> float:

@@ -32,7 +32,6 @@ from simulator.cluster.estimates import redrawn_factors
 from simulator.cluster.observation import Observation
 from simulator.cluster.record import EpisodeRecord
 from workloads.arrivals import JobSequence
-from workloads.job import JobProfile
 
 __all__ = ["Cluster"]
 
@@ -52,16 +51,13 @@ class Cluster(BaseCluster):
         super().__init__(config, sequence)
         self._attach(allocate(config, self._known, self._estimates, self._deadline_ms))
         self._first_stage: list[int] = self._state.jobs["first_stage"].tolist()
-        self._profiles: tuple[JobProfile, ...] = ()  # profiles of the live jobs, in order of arrival
         #: Pending arrivals of jobs and executors. Events of other processes do not keep an episode going.
         self._num_pending = 0
-        self._has_end = math.isfinite(config.max_time_ms) and config.semantics.honour_max_time
         self._moves: list[tuple[NDArray[np.int64], NDArray[np.float64]]] = []
         self._has_log = True
         self._noise_seed = sequence.seed
         self._redraws_task_times = False
         self._faults = config.faults if config.faults.active else None
-        self._outages: frozenset[int] = frozenset()  # executors that are lost
         self._lost_runs: list[NDArray[np.void]] = []
         self._late_ms = np.zeros(len(self._state.stages) if config.faults.speculation else 0)
         self._reset()
@@ -250,30 +246,13 @@ class Cluster(BaseCluster):
             if self._faults:
                 self._check_losses()
 
-    def _nothing_pending(self) -> None:
-        """Continue without a pending event: end the episode, or offer idle executors once more."""
-        if not self._profiles:
-            self._done = True
-            return
-        if self._may_offer_again and not self._last_call:
-            # Offer idle executors once more before the cluster stalls.
-            self._last_call = True
-            self._offer_free()
-            if not self._last_call:
-                return
-        if not self._budget[0]:
-            if not (self._has_end or self._waits_for_executors() or self._waits_for_signal()):
-                raise self._stalled()
-            self.clock.step()
+    def _step(self) -> None:
+        self.clock.step()
 
-    def _waits_for_executors(self) -> bool:
-        """Return whether executors may return, and no stage could use an idle one."""
-        faults = self.config.faults
-        may_return = self._num_capacities or (self._outages and math.isfinite(faults.executor_return_ms))
-        return bool(may_return) and not engine.is_wanted(self._memory)
+    def _is_wanted(self) -> bool:
+        return bool(engine.is_wanted(self._memory))
 
     def _offer_free(self) -> None:
-        """Offer all free executors that some stage could use; no round is open."""
         self._after_decisions(engine.offer_free(self._memory, self.keeps_executors, self.clock.now))
 
     # Events.
@@ -421,11 +400,6 @@ class Cluster(BaseCluster):
         classes = self._state.executors["class_id"][executors]
         self._change_executors(executors, classes.tolist(), joins)
         self._offer_free()
-
-    def _offer_recovered(self) -> None:
-        """Offer free executors after a failure, as tasks with lost outputs may have to run again."""
-        if self.config.faults.lost_output:
-            self._offer_free()
 
     def _run_and_copy_tasks(self, limit_ms: float, limit_order: int) -> tuple[float, int, int, int, int]:
         result: tuple[float, int, int, int, int] = copies.run_tasks(

@@ -41,7 +41,6 @@ class ReferenceCluster(ReferenceExecutors):
         super().__init__(config, sequence)
         for executor in self._executors:
             self._go_to_common_pool(executor)
-        self._has_end = config.semantics.honour_max_time and math.isfinite(config.max_time_ms)
         if self._has_end:
             self.clock.process(self._end_of_time())
         for time_ms, number in config.faults.capacity:
@@ -343,11 +342,6 @@ class ReferenceCluster(ReferenceExecutors):
                     child.rank = math.inf
         return bool(lost)
 
-    def _offer_recovered(self) -> None:
-        """Offer free executors after a failure, as tasks with lost outputs may have to run again."""
-        if self.config.faults.lost_output:
-            self._offer_free()
-
     # Speculation: copies of tasks that run long.
 
     def _free_killed(self, executor: Executor, stage: Stage) -> bool:
@@ -421,23 +415,12 @@ class ReferenceCluster(ReferenceExecutors):
             to_come = self._arrivals and self._num_arrived < len(self._jobs)
             if to_come or self._num_on_the_way or any(executor.stage for executor in self._executors):
                 self._step()
-            elif not self._live:
-                self._done = True
-            elif self._may_offer_again and not self._last_call:
-                # Offer idle executors once more before the cluster stalls.
-                self._last_call = True
-                self._offer_free()
-            elif self._has_end or self._waits_for_executors() or self._waits_for_signal():
-                self._pass_until(self.clock.peek())
-                self.clock.step()
             else:
-                raise self._stalled()
+                self._nothing_pending()
             self._check_losses()
 
-    def _waits_for_executors(self) -> bool:
-        """Return whether executors may return, and no stage could use an idle one."""
-        returns = bool(self._outages) and math.isfinite(self.config.faults.executor_return_ms)
-        return (returns or self._num_capacities > 0) and not any(self._free_places())
+    def _is_wanted(self) -> bool:
+        return any(self._free_places())
 
     @property
     def completion_ms(self) -> NDArray[np.float64]:

@@ -36,7 +36,7 @@ from simulator.cluster.reference_state import (
 )
 from workloads.arrivals import JobSequence
 from workloads.carbon import Signal
-from workloads.job import JobProfile, Wave
+from workloads.job import Wave
 
 __all__ = ["ReferenceExecutors"]
 
@@ -50,7 +50,6 @@ class ReferenceExecutors(BaseCluster):
         self.clock = simpy.Environment(initial_time=0.0)
         self._jobs = jobs_of(self._known)
         self._live: list[Job] = []
-        self._profiles: tuple[JobProfile, ...] = ()  # profiles of the live jobs
         self._num_arrived = 0
         self._next_rank = count()
         self._class_ids = range(len(config.executor_classes))
@@ -67,7 +66,6 @@ class ReferenceExecutors(BaseCluster):
         self._history: list[tuple[Any, ...]] = []  # methods that decisions and forks called, with arguments
         self._given_ms: dict[tuple[int, int, int, int, bool], float] = {}  # redrawn durations of tasks
         self._num_on_the_way = 0  # moves that have not ended, including moves of lost executors
-        self._outages: set[Executor] = set()
         self._idle_total_ms = 0.0
         self._outage_keys: list[int] = []
         self._lost_runs: list[LostRun] = []
@@ -257,7 +255,6 @@ class ReferenceExecutors(BaseCluster):
         yield from (place for place in places if self._is_free(*place))
 
     def _offer_free(self) -> None:
-        """Offer all free executors that some stage could use; no round is open."""
         self._offers = self._free_places()
         self._open_next_round()
 

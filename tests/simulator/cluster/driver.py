@@ -72,6 +72,9 @@ class Both(BaseCluster):
         assert_same(record, self.reference.record())
         return record
 
+    #: The engines themselves advance time.
+    _step = _offer_free = _is_wanted = lambda self: None
+
     def _idle_ms(self) -> float:
         return self.engine._idle_ms()
 

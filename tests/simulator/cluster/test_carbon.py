@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from decima.schedulers import Fair
 from simulator import ClusterConfig, ConfigError, Decision, Faults, Observation, SchedulingError, run_episode
+from tests.simulator.cluster.build import finish
 from tests.simulator.cluster.driver import Both, Driver, run
 from tests.simulator.cluster.strategies import MANY, clusters, idleness, seeds
 from tests.workloads.strategies import job_sequences
@@ -114,10 +115,5 @@ def test_a_fork_has_the_same_future() -> None:
     for _ in range(10):
         seen = cluster.observe()
         cluster.decide(rule.decide(seen) if seen.num_schedulable else None)
-    ends = []
-    for each in (cluster.fork(), cluster):
-        while not each.done:
-            seen = each.observe()
-            each.decide(rule.decide(seen) if seen.num_schedulable else None)
-        ends.append(each.record().carbon)
-    assert ends[0] == ends[1]
+    fork = cluster.fork()
+    assert finish(fork, rule.decide)[0].carbon == finish(cluster, rule.decide)[0].carbon

@@ -29,7 +29,7 @@ from simulator.cluster.config import Knowledge
 from simulator.cluster.draws import COPY, Purpose, chance, executor_keys, job_key
 from simulator.cluster.engine import copies, draws
 from simulator.cluster.engine import ends as engine_faults
-from tests.simulator.cluster.build import Greedy, chain, greedy, job, jobs, stage
+from tests.simulator.cluster.build import Greedy, chain, finish, job, jobs, stage
 from tests.simulator.cluster.driver import Both, Driver
 from tests.simulator.cluster.strategies import MANY, faulty_clusters, idleness, seeds
 from tests.workloads.strategies import job_sequences
@@ -181,16 +181,9 @@ def test_random_numbers_are_uniform_and_depend_on_their_keys_only() -> None:
 
 def test_engines_agree_on_constants() -> None:
     assert engine_faults.MOST_FAILURES == faults.MOST_FAILURES
-    assert [engine_faults.RUN_FAILED, engine_faults.RUN_EXECUTOR_LOST] == [
-        Outcome.FAILED,
-        Outcome.EXECUTOR_LOST,
-    ]
     assert (copies.MIN_LATE_MS, COPY) == (faults.MIN_LATE_MS, draws.COPY)
-    assert engine_faults.RUN_KILLED == Outcome.KILLED
-    assert [engine_faults.RUN_OUTPUT_LOST, engine_faults.RUN_JOB_FAILED] == [
-        Outcome.OUTPUT_LOST,
-        Outcome.JOB_FAILED,
-    ]
+    for outcome in list(Outcome)[1:]:
+        assert getattr(engine_faults, f"RUN_{outcome.name}") == outcome
 
 
 def test_all_schedulers_meet_the_same_outages() -> None:
@@ -233,11 +226,7 @@ def test_lost_outputs_run_again_where_a_child_needs_them(lost_output: bool, comp
         2, moving_delay_ms=0.0, faults=Faults(capacity=((150.0, 1),), lost_output=lost_output)
     )
     first = jobs(chain(stage(2, 100.0), stage(5, 100.0)))
-    both = Both(config, first)
-    while not both.done:
-        seen = both.observe()
-        both.decide(greedy(seen) if seen.num_schedulable else None)
-    record = both.record()
+    record, _ = finish(Both(config, first))
     assert record.completion_ms.tolist() == [completion_ms]
     expected = [Outcome.EXECUTOR_LOST, Outcome.OUTPUT_LOST] if lost_output else [Outcome.EXECUTOR_LOST]
     assert record.lost_outcome.tolist() == expected
@@ -258,11 +247,8 @@ def test_a_task_that_runs_long_is_copied_and_the_slower_run_killed() -> None:
     found = {}
     for speculation in (None, (0.75, 1.5), (0.75, 3.0), (0.9, 1.5)):
         slow = Faults(stragglers=(0.2, 10.0), speculation=speculation)
-        both = Both(ClusterConfig(5, moving_delay_ms=0.0, faults=slow), sequence)
-        while not both.done:
-            seen = both.observe()
-            both.decide(greedy(seen) if seen.num_schedulable else None)
-        found[speculation] = both.record()
+        config = ClusterConfig(5, moving_delay_ms=0.0, faults=slow)
+        found[speculation], _ = finish(Both(config, sequence))
     assert {each: record.completion_ms[0] for each, record in found.items()} == {
         None: 1100.0,
         (0.75, 1.5): 150.0 + 100.0 + 100.0,
@@ -291,11 +277,8 @@ def test_copies_change_nothing_where_no_task_runs_long() -> None:
 
 def test_a_job_fails_with_the_fourth_failure_of_a_task() -> None:
     config = ClusterConfig(3, faults=Faults(task_failures=1.0))
-    both = Both(config, jobs(chain(stage(5, 10.0), stage(2, 10.0)), job(stage(1, 5.0), name="other")))
-    while not both.done:
-        seen = both.observe()
-        both.decide(greedy(seen) if seen.num_schedulable else None)
-    record = both.record()
+    two = jobs(chain(stage(5, 10.0), stage(2, 10.0)), job(stage(1, 5.0), name="other"))
+    record, _ = finish(Both(config, two))
     assert record.failed_job.tolist() == [0, 1]
     assert np.isnan(record.completion_ms).all()
     assert np.bincount(record.lost_task[record.lost_outcome == Outcome.FAILED]).max() == 4

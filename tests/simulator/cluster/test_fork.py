@@ -21,7 +21,7 @@ from simulator import Cluster, ClusterConfig, EpisodeRecord, ReferenceCluster, S
 from simulator.cluster.draws import duration_ms, task_noise
 from simulator.parity.cluster import Recording, differences
 from simulator.parity.replay import read_recording
-from tests.simulator.cluster.build import give, greedy, job, jobs, stage
+from tests.simulator.cluster.build import finish, give, job, jobs, stage
 from tests.simulator.cluster.driver import Both, Driver, assert_same
 from tests.simulator.cluster.strategies import MANY, clusters, idleness, seeds
 from tests.workloads.strategies import job_sequences
@@ -181,10 +181,7 @@ def test_a_fork_keeps_executors_with_their_job_as_its_original_does(engine: type
         cluster.decide(scheduler.decide(seen) if seen.num_schedulable else None)
     assert len(forks) > 1
     for fork in forks:
-        while not fork.done:
-            seen = fork.observe()
-            fork.decide(scheduler.decide(seen) if seen.num_schedulable else None)
-        assert_same(fork.record(), cluster.record())
+        assert_same(finish(fork, scheduler.decide)[0], cluster.record())
 
 
 def running(engine: type[Cluster], durations: TaskDurations, first: int = 1, **settings: Any) -> Cluster:
@@ -199,10 +196,7 @@ def running(engine: type[Cluster], durations: TaskDurations, first: int = 1, **s
 
 def finish_ms(cluster: Cluster, task: int = 0) -> float:
     """Return the finish time of a task, ms."""
-    while not cluster.done:
-        seen = cluster.observe()
-        cluster.decide(greedy(seen) if seen.num_schedulable else None)
-    return float(cluster.record().task_finish_ms[task])
+    return float(finish(cluster)[0].task_finish_ms[task])
 
 
 @BOTH

@@ -13,6 +13,7 @@ from decima.schedulers import Fair
 from simulator import DECIMA_SIM, PAPER, SPARK, ClusterConfig, ConfigError, Faults, Semantics, make_cluster
 from simulator.cluster.objectives import AllJobs, Deadline, LiveJobs, Objective, objective_named
 from simulator.cluster.record import EpisodeRecord
+from tests.simulator.cluster.build import finish
 from tests.workloads.strategies import job_sequences
 from workloads import batch_arrivals, poisson_arrivals, synthetic_profiles
 from workloads.arrivals import JobSequence
@@ -25,12 +26,10 @@ SCALE_MS = 1000.0
 
 def episode(config: ClusterConfig, jobs: JobSequence) -> tuple[list[float], EpisodeRecord]:
     """Return the rewards of an episode of fair sharing, and its record."""
-    cluster, scheduler, rewards = make_cluster(config, jobs), Fair(), []
+    scheduler = Fair()
     scheduler.reset(config)
-    while not cluster.done:
-        seen = cluster.observe()
-        rewards.append(cluster.decide(scheduler.decide(seen) if seen.num_schedulable else None))
-    return rewards, cluster.record()
+    record, rewards = finish(make_cluster(config, jobs), scheduler.decide)
+    return rewards, record
 
 
 def cost_ms(name: str, record: EpisodeRecord) -> float:
@@ -138,11 +137,8 @@ def test_a_fork_measures_its_own_emissions() -> None:
     for _ in range(20):
         before += cluster.decide(scheduler.decide(cluster.observe()))
     for each in (cluster.fork(), cluster):
-        total = before
-        while not each.done:
-            seen = each.observe()
-            total += each.decide(scheduler.decide(seen) if seen.num_schedulable else None)
-        assert -total == pytest.approx(each.record().carbon, rel=1e-9)
+        record, rewards = finish(each, scheduler.decide)
+        assert -before - sum(rewards) == pytest.approx(record.carbon, rel=1e-9)
 
 
 def test_a_deadline_that_passes_at_an_event_is_penalised_once() -> None:
