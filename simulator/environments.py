@@ -3,20 +3,30 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 import gymnasium
 import numpy as np
+from gymnasium.error import InvalidAction, ResetNeeded
 from gymnasium.vector import AutoresetMode
-from numpy.typing import NDArray
+from gymnasium.vector.utils import batch_space
+from numpy.typing import ArrayLike, NDArray
 
 from workloads.errors import ConfigError, check_whole
 
-__all__ = ["RenderedEnv", "SeededVectorEnv"]
+__all__ = ["RenderedEnv", "SeededVectorEnv", "begun"]
 
+_Kind = TypeVar("_Kind")
 _Observation = TypeVar("_Observation")
 _Action = TypeVar("_Action")
+
+
+def begun(episode: _Kind | None) -> _Kind:
+    """Return the current episode; raise ``ResetNeeded`` if there is none."""
+    if episode is None:
+        raise ResetNeeded("there is no episode yet: call reset() first")
+    return episode
 
 
 class RenderedEnv(gymnasium.Env[_Observation, _Action]):
@@ -38,6 +48,29 @@ class RenderedEnv(gymnasium.Env[_Observation, _Action]):
         self.render_mode = render_mode
         self._figure: Any = None
         self._image: Any = None
+
+    def _to_run(
+        self, options: dict[str, Any] | None, name: str, kind: type[_Kind], make: Callable[[], Any]
+    ) -> _Kind:
+        """Return the jobs to run: the option ``name`` of ``reset``, the only one that is known, else ``make()``.
+
+        Raises:
+            ConfigError: another option is given, or the jobs are not of the class ``kind``.
+        """
+        given = dict(options or {})
+        jobs = given.pop(name, None)
+        if given:
+            raise ConfigError(f"unknown option {next(iter(given))!r} of reset, expected {name!r}")
+        if not isinstance(jobs := make() if jobs is None else jobs, kind):
+            raise ConfigError(f"expected {kind.__name__} to run, got {type(jobs).__name__}")
+        return jobs
+
+    def _check_action(self, action: Any, over: bool) -> None:
+        """Raise if an action is not in the action space, or the episode is over."""
+        if over:
+            raise ResetNeeded("the episode is over: call reset() first")
+        if not self.action_space.contains(action):
+            raise InvalidAction(f"expected an action of {self.action_space}, got {action!r}")
 
     @abstractmethod
     def _frame(self) -> NDArray[np.uint8]:
@@ -86,6 +119,7 @@ class SeededVectorEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
     Args:
         num_envs: number of environments, N.
         copy: whether observations are copies; else the next step overwrites them.
+        single: an environment with the same spaces.
 
     Raises:
         ConfigError: ``num_envs`` is below 1.
@@ -93,8 +127,20 @@ class SeededVectorEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
 
     metadata = {"autoreset_mode": AutoresetMode.NEXT_STEP}  # noqa: RUF012
 
-    def __init__(self, num_envs: int, copy: bool) -> None:
+    def __init__(self, num_envs: int, copy: bool, single: gymnasium.Env[Any, Any]) -> None:
         self.num_envs, self._copy = check_whole(num_envs, "num_envs", ConfigError, 1), copy
+
+        self.single_observation_space = single.observation_space
+        self.single_action_space = single.action_space
+        self.observation_space = batch_space(self.single_observation_space, num_envs)
+        self.action_space = batch_space(self.single_action_space, num_envs)
+
+    def _checked(self, actions: ArrayLike) -> NDArray[np.integer[Any]]:
+        """Return an action for each environment as an array; raise ``InvalidAction`` on another shape or type."""
+        chosen, shape = np.asarray(actions), (self.num_envs, *(self.single_action_space.shape or ()))
+        if chosen.shape != shape or not np.issubdtype(chosen.dtype, np.integer):
+            raise InvalidAction(f"expected actions {shape}, got {chosen.dtype} {chosen.shape}")
+        return chosen
 
     def _seeds(
         self, seed: int | Sequence[int | None] | None, options: dict[str, Any] | None

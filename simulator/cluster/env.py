@@ -7,8 +7,8 @@ from functools import cache
 from typing import Any
 
 import numpy as np
-from gymnasium.error import InvalidAction, ResetNeeded
-from gymnasium.vector.utils import batch_space, create_empty_array
+from gymnasium.error import ResetNeeded
+from gymnasium.vector.utils import create_empty_array
 from numpy.typing import ArrayLike, NDArray
 
 from simulator.cluster.base import BaseCluster
@@ -16,7 +16,7 @@ from simulator.cluster.config import ClusterConfig
 from simulator.cluster.episode import make_cluster
 from simulator.cluster.picture import frame
 from simulator.cluster.views import MakeView, PaddedView, without_choice
-from simulator.environments import RenderedEnv, SeededVectorEnv
+from simulator.environments import RenderedEnv, SeededVectorEnv, begun
 from workloads.arrivals import JobSequence, batch_arrivals
 from workloads.errors import ConfigError, check_callable
 from workloads.sources.synthetic import synthetic_profiles
@@ -161,9 +161,7 @@ class ClusterEnv(RenderedEnv[Any, NDArray[np.int64]]):
         Raises:
             ResetNeeded: no episode has begun.
         """
-        if self._cluster is None:
-            raise ResetNeeded("there is no episode yet: call reset() first")
-        return self._cluster
+        return begun(self._cluster)
 
     def action_masks(self) -> NDArray[np.bool_]:
         """Return the masks of stages, idling and limits, bool [max_stages + 1 + num_executors].
@@ -188,14 +186,11 @@ class ClusterEnv(RenderedEnv[Any, NDArray[np.int64]]):
             ConfigError: a job is too large for the view or the cluster, or an option is unknown.
         """
         super().reset(seed=seed)
-        options = dict(options or {})
-        sequence = options.pop("sequence", None)
-        if options:
-            raise ConfigError(f"unknown option {next(iter(options))!r} of reset, expected 'sequence'")
-        if sequence is None:
-            sequence = self._make_sequence(int(self.np_random.integers(2**31)) if seed is None else seed)
-        if not isinstance(sequence, JobSequence):
-            raise ConfigError(f"expected a JobSequence to run, got {type(sequence).__name__}")
+
+        def make() -> Any:
+            return self._make_sequence(int(self.np_random.integers(2**31)) if seed is None else seed)
+
+        sequence = self._to_run(options, "sequence", JobSequence, make)
         self.view.check(sequence)
         self._cluster = make_cluster(self.config, sequence)
         self._over, self._reward = False, 0.0
@@ -211,10 +206,7 @@ class ClusterEnv(RenderedEnv[Any, NDArray[np.int64]]):
             InvalidAction: the action is not in the action space.
         """
         cluster = self.cluster
-        if self._over:
-            raise ResetNeeded("the episode is over: call reset() first")
-        if not self.action_space.contains(action):
-            raise InvalidAction(f"expected an action of {self.action_space}, got {action!r}")
+        self._check_action(action, self._over)
         if not cluster.done:  # the episode may have ended before the first decision
             self._reward += cluster.decide(self.view.decision(cluster.observe(), self._seen, action))
         observation, info = self._advance()
@@ -266,13 +258,8 @@ class ClusterVectorEnv(SeededVectorEnv):
     """
 
     def __init__(self, num_envs: int, *, copy: bool = True, **options: Any) -> None:
-        super().__init__(num_envs, copy)
+        super().__init__(num_envs, copy, ClusterEnv(**options))
         self.envs = [ClusterEnv(**options) for _ in range(num_envs)]
-        self.single_observation_space = self.envs[0].observation_space
-        self.single_action_space = self.envs[0].action_space
-        self.observation_space = batch_space(self.single_observation_space, num_envs)
-        self.action_space = batch_space(self.single_action_space, num_envs)
-        self._shape = (num_envs, *(self.single_action_space.shape or ()))
         self._over = np.zeros(num_envs, dtype=np.bool_)
         self._begun = False
         self._arrays: Any = create_empty_array(self.single_observation_space, num_envs)
@@ -308,9 +295,7 @@ class ClusterVectorEnv(SeededVectorEnv):
         """
         if not self._begun:
             raise ResetNeeded("there is no episode yet: call reset() first")
-        chosen = np.asarray(actions)
-        if chosen.shape != self._shape or not np.issubdtype(chosen.dtype, np.integer):
-            raise InvalidAction(f"expected actions {self._shape}, got {chosen.dtype} {chosen.shape}")
+        chosen = self._checked(actions)
         rewards = np.zeros(self.num_envs)
         terminated, truncated = np.zeros((2, self.num_envs), dtype=np.bool_)
         records: dict[int, Any] = {}

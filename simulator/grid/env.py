@@ -7,12 +7,11 @@ from typing import Any
 
 import numpy as np
 from gymnasium import spaces
-from gymnasium.error import InvalidAction, ResetNeeded
+from gymnasium.error import InvalidAction
 from gymnasium.utils import seeding
-from gymnasium.vector.utils import batch_space
 from numpy.typing import ArrayLike, NDArray
 
-from simulator.environments import RenderedEnv, SeededVectorEnv
+from simulator.environments import RenderedEnv, SeededVectorEnv, begun
 from simulator.grid import rules
 from simulator.grid.config import GridConfig
 from simulator.grid.grid import Grid, GridState, action_mask, check_jobs, record_of, settings_of, state_of
@@ -105,14 +104,9 @@ class GridEnv(RenderedEnv[Observation, np.int64]):
             ConfigError: an option is unknown, or the jobs are not ``JobSets``.
         """
         super().reset(seed=seed)
-        options = dict(options or {})
-        jobs = options.pop("jobs", None)
-        if options:
-            raise ConfigError(f"unknown option {next(iter(options))!r} of reset, expected 'jobs'")
-        if jobs is None:
-            jobs = self._make_jobs(int(self.np_random.integers(2**31)))
-        if not isinstance(jobs, JobSets):
-            raise ConfigError(f"expected JobSets to run, got {type(jobs).__name__}")
+        jobs = self._to_run(
+            options, "jobs", JobSets, lambda: self._make_jobs(int(self.np_random.integers(2**31)))
+        )
         if len(jobs) != 1:
             raise WorkloadError(f"expected one set of jobs, got {len(jobs)}")
         self._begun = Grid(self.config, jobs)
@@ -126,10 +120,7 @@ class GridEnv(RenderedEnv[Observation, np.int64]):
             ResetNeeded: no episode is running.
             InvalidAction: the action is not in the action space.
         """
-        if bool(self._grid.done[0]):
-            raise ResetNeeded("the episode is over: call reset() first")
-        if not self.action_space.contains(action):
-            raise InvalidAction(f"expected an action of {self.action_space}, got {action!r}")
+        self._check_action(action, bool(self._grid.done[0]))
         reward = float(self._grid.step(np.array([int(action)]))[0])
         done = bool(self._grid.done[0])
         most = self.config.max_steps
@@ -152,9 +143,7 @@ class GridEnv(RenderedEnv[Observation, np.int64]):
 
     @property
     def _grid(self) -> Grid:
-        if self._begun is None:
-            raise ResetNeeded("there is no episode yet: call reset() first")
-        return self._begun
+        return begun(self._begun)
 
     def _frame(self) -> NDArray[np.uint8]:
         grey = np.rint(255 * (1 - self._picture().astype(np.float64))).astype(np.uint8)
@@ -196,13 +185,9 @@ class GridVectorEnv(SeededVectorEnv):
         *,
         copy: bool = True,
     ) -> None:
-        super().__init__(num_envs, copy)
         single = GridEnv(make_jobs, config)
+        super().__init__(num_envs, copy, single)
         self.config, self._make_jobs = single.config, make_jobs
-        self.single_observation_space = single.observation_space
-        self.single_action_space = single.action_space
-        self.observation_space = batch_space(self.single_observation_space, num_envs)
-        self.action_space = batch_space(self.single_action_space, num_envs)
         self._randoms: list[np.random.Generator] = []
         self._jobs: list[JobSets] = []
         self._begun: GridState | None = None
@@ -242,9 +227,7 @@ class GridVectorEnv(SeededVectorEnv):
             InvalidAction: the number of actions is not N, or an action is out of range.
         """
         state = self._state
-        chosen = np.asarray(actions)
-        if chosen.shape != (self.num_envs,) or not np.issubdtype(chosen.dtype, np.integer):
-            raise InvalidAction(f"expected {self.num_envs} actions, got {chosen.dtype} {chosen.shape}")
+        chosen = self._checked(actions)
         if not 0 <= chosen.min() <= chosen.max() < self.config.num_actions:
             raise InvalidAction(f"expected actions of {self.single_action_space}, got {chosen.tolist()}")
         rewards = np.zeros(self.num_envs)
@@ -269,9 +252,7 @@ class GridVectorEnv(SeededVectorEnv):
 
     @property
     def _state(self) -> GridState:
-        if self._begun is None:
-            raise ResetNeeded("there is no episode yet: call reset() first")
-        return self._begun
+        return begun(self._begun)
 
     def _draw(self, place: int) -> JobSets:
         jobs = self._make_jobs(int(self._randoms[place].integers(2**31)))

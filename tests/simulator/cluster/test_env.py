@@ -422,7 +422,7 @@ def test_steps_outside_of_an_episode_are_refused() -> None:
     ("options", "message"),
     [
         ({"jobs": 3}, "unknown option 'jobs' of reset, expected 'sequence'"),
-        ({"sequence": (CHAIN,)}, "expected a JobSequence to run, got tuple"),
+        ({"sequence": (CHAIN,)}, "expected JobSequence to run, got tuple"),
     ],
 )
 def test_options_that_mean_nothing_are_refused(options: dict[str, Any], message: str) -> None:
