@@ -199,28 +199,19 @@ def test_an_episode_waits_for_executors_that_are_on_their_way_in_vain() -> None:
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"num_executors": 0}, "the number of executors must be a whole number of 1 to 1,000,000, got 0"),
-        ({"num_executors": -3}, "the number of executors must be a whole number of 1 to 1,000,000, got -3"),
-        ({"num_executors": 2.5}, "the number of executors must be a whole number of 1 to 1,000,000, got 2.5"),
-        (
-            {"num_executors": True},
-            "the number of executors must be a whole number of 1 to 1,000,000, got True",
+        *(
+            (
+                {"num_executors": count},
+                f"the number of executors must be a whole number of 1 to 1,000,000, got {count}",
+            )
+            for count in (0, -3, 2.5, True)
         ),
-        (
-            {"moving_delay_ms": -1.0},
-            "moving_delay_ms must be finite and not negative, got -1.0",
-        ),
-        (
-            {"moving_delay_ms": math.nan},
-            "moving_delay_ms must be finite and not negative, got nan",
-        ),
-        (
-            {"moving_delay_ms": math.inf},
-            "moving_delay_ms must be finite and not negative, got inf",
-        ),
-        (
-            {"warmup_delay_ms": -0.5},
-            "warmup_delay_ms must be finite and not negative, got -0.5",
+        *(
+            ({name: delay}, f"{name} must be finite and not negative, got {delay}")
+            for name, delay in (
+                ("warmup_delay_ms", -0.5),
+                *(("moving_delay_ms", each) for each in (-1.0, math.nan, math.inf)),
+            )
         ),
         ({"max_time_ms": 0.0}, "max_time_ms must be positive, got 0.0"),
         ({"max_time_ms": math.nan}, "max_time_ms must be positive, got nan"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 from dataclasses import replace
 from typing import Any
 
@@ -143,17 +144,13 @@ SIZES = ("num_resources", "units", "visible_jobs", "slot_width", "horizon", "mac
         ),
         ({"picture": "grey"}, "picture must be 'binary' or 'coloured', got 'grey'"),
         ({"machines": 2, "machine_weights": (1.0,)}, "machine_weights must be 2 numbers, got 1"),
-        (
-            {"machine_weights": (float("nan"),)},
-            "machine_weights, queue_weight and backlog_weight must be finite and not negative",
-        ),
-        (
-            {"queue_weight": float("inf")},
-            "machine_weights, queue_weight and backlog_weight must be finite and not negative",
-        ),
-        (
-            {"backlog_weight": float("-inf")},
-            "machine_weights, queue_weight and backlog_weight must be finite and not negative",
+        *(
+            (wrong, "machine_weights, queue_weight and backlog_weight must be finite and not negative")
+            for wrong in (
+                {"machine_weights": (math.nan,)},
+                {"queue_weight": math.inf},
+                {"backlog_weight": -math.inf},
+            )
         ),
     ],
 )
