@@ -14,8 +14,15 @@ from .carbon import Signal
 from .errors import DecimaError
 from .excerpt import Excerpt
 from .grid_jobs import DISTRIBUTIONS, JobDistribution, JobSets, draw_jobs
-from .job import JobProfile, StageProfile, TaskDurations, Wave, WorkloadError
-from .scaling import scaled, simplified
+from .job import (
+    JobProfile,
+    StageProfile,
+    TaskDurations,
+    Wave,
+    WorkloadError,
+    scaled,
+    simplified,
+)
 from .sources.alibaba import read_alibaba
 from .sources.carbon import open_signal, read_signal, synthetic_signal
 from .sources.open import open_workload

@@ -1,4 +1,4 @@
-"""Base class of all errors, checks of arguments, and parsing of numbers.
+"""Base class of all errors, checks of arguments, parsing of numbers, and custom classes of users.
 
 A check returns the value, or raises ``error`` with a message that names the field. NumPy numbers count as numbers,
 booleans do not.
@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable
+import sys
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from difflib import get_close_matches
 from numbers import Integral, Real
 from os import PathLike
@@ -26,7 +28,9 @@ __all__ = [
     "check_path",
     "check_paths",
     "check_whole",
+    "custom_code",
     "did_you_mean",
+    "is_custom",
     "number_in",
 ]
 
@@ -44,6 +48,8 @@ _Kind = TypeVar("_Kind")
 #: Longer texts are not compared with known names, and are cut in messages.
 _LONGEST_NAME = 60
 _NOT_PLAIN = re.compile(r"[_\s]")
+#: Name of a user's class, ``module:Class``.
+_CUSTOM = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*")
 
 
 def check_whole(
@@ -142,6 +148,33 @@ def did_you_mean(name: Any, known: Iterable[str]) -> str:
         return ""
     near = get_close_matches(name.lower(), list(known), n=1)
     return f" (did you mean {near[0]!r}?)" if near else ""
+
+
+def is_custom(name: str) -> bool:
+    """Return whether a name has the form ``module:Class``."""
+    return _CUSTOM.fullmatch(name) is not None
+
+
+@contextmanager
+def custom_code(failure: str, error: type[DecimaError]) -> Iterator[None]:
+    """Run a user's code. Modules in the current folder can be imported; exceptions become one-line errors.
+
+    Args:
+        failure: beginning of the error message.
+        error: exception class.
+    """
+    folder = str(Path.cwd())
+    sys.path.insert(0, folder)
+    try:
+        yield
+    except BaseException as raised:  # including SystemExit, which would end the program silently
+        if isinstance(raised, KeyboardInterrupt):
+            raise
+        reason = (str(raised).splitlines() or [""])[0]
+        raise error(f"{failure}: {type(raised).__name__}: {reason}") from None
+    finally:
+        with suppress(ValueError):  # the code may have changed the path
+            sys.path.remove(folder)
 
 
 def _described(value: Any) -> str:

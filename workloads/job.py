@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from functools import cached_property, lru_cache
 from typing import TypeVar
@@ -20,7 +20,15 @@ from numpy.typing import ArrayLike, NDArray
 from workloads.display import count_text, html_table, plain_text
 from workloads.errors import DecimaError, check_all, check_instance, check_number, check_whole
 
-__all__ = ["JobProfile", "StageProfile", "TaskDurations", "Wave", "WorkloadError"]
+__all__ = [
+    "JobProfile",
+    "StageProfile",
+    "TaskDurations",
+    "Wave",
+    "WorkloadError",
+    "scaled",
+    "simplified",
+]
 
 #: Parallelism level of durations that do not depend on the parallelism.
 ANY_LEVEL = 1
@@ -363,3 +371,59 @@ def _frozen_array(value: ArrayLike, dtype: type[_Number], what: str) -> NDArray[
         raise WorkloadError(f"{what} must be an array of {np.dtype(dtype).name}, got {array.dtype}")
     result.setflags(write=False)
     return result
+
+
+# Jobs derived from other jobs.
+
+
+def scaled(profile: JobProfile, durations: float = 1.0, tasks: float = 1.0) -> JobProfile:
+    """Return a job with the same DAG, demands and name, but longer tasks or more of them.
+
+    Args:
+        durations: factor on all task durations.
+        tasks: factor on the number of tasks of each stage, rounded to at least 1 task.
+
+    Raises:
+        WorkloadError: a factor is not positive and finite, or durations become too long.
+
+    Example:
+        >>> from workloads import scaled, synthetic_profiles
+        >>> [job] = synthetic_profiles(1)
+        >>> round(scaled(job, durations=10).work_ms / job.work_ms)
+        10
+    """
+    check_instance(profile, JobProfile, "profile", WorkloadError)
+    for name, factor in (("durations", durations), ("tasks", tasks)):
+        check_number(factor, f"the factor on {name}", WorkloadError)
+        if not (math.isfinite(factor) and factor > 0):
+            raise WorkloadError(f"the factor on {name} must be positive and finite, got {factor}")
+    return profile if durations == tasks == 1 else _scaled_job(profile, durations, tasks)
+
+
+# Cached, as simulator and policies cache values by the identity of a profile.
+@lru_cache(maxsize=4096)
+def _scaled_job(profile: JobProfile, durations: float, tasks: float) -> JobProfile:
+    return replace(profile, stages=tuple(_scaled(stage, durations, tasks) for stage in profile.stages))
+
+
+def _scaled(stage: StageProfile, durations: float, tasks: float) -> StageProfile:
+    known = stage.durations
+    if durations != 1:
+        known = replace(known, values=durations * known.values, mean_ms=durations * known.given_mean_ms)
+    return replace(stage, num_tasks=max(1, round(tasks * stage.num_tasks)), durations=known)
+
+
+def simplified(profile: JobProfile) -> JobProfile:
+    """Return a job in which each task takes the mean duration of its stage, for studies of job order alone.
+
+    DAG, numbers of tasks, demands and total work stay the same. Durations depend neither on the wave nor on the number
+    of executors, and are not random. On a cluster without moving delay this is the setting in which Decima is compared
+    with exhaustive search.
+
+    Source: Decima, appendix "Optimality of Decima" (Figure 21).
+    """
+    check_instance(profile, JobProfile, "profile", WorkloadError)
+    stages = (
+        replace(stage, durations=TaskDurations.constant(stage.durations.mean_ms)) for stage in profile.stages
+    )
+    return replace(profile, stages=tuple(stages))

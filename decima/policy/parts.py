@@ -13,8 +13,7 @@ from typing import Any
 
 from pydantic import AfterValidator
 
-from workloads.custom import custom_code, is_custom
-from workloads.errors import DecimaError
+from workloads.errors import DecimaError, custom_code, is_custom
 
 __all__ = [
     "ALLOWED",

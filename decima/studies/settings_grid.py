@@ -29,8 +29,7 @@ from decima.studies.cells import CELLS, OPTIONS, Cell, Source
 from decima.studies.compared import change, choose_settings, jct_s, run_settings
 from decima.studies.outcome import FULL, RULE, UNKNOWN, Outcome, Setup
 from simulator.cluster.config import ClusterConfig
-from workloads.job import JobProfile
-from workloads.scaling import scaled
+from workloads.job import JobProfile, scaled
 from workloads.sources.open import EMBEDDED, SYNTHETIC, open_workload
 from workloads.sources.workload_file import Workload
 

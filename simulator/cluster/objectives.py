@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from workloads.custom import custom_code, is_custom
-from workloads.errors import ConfigError, did_you_mean, number_in
+from workloads.errors import ConfigError, custom_code, did_you_mean, is_custom, number_in
 
 if TYPE_CHECKING:
     from workloads.arrivals import JobSequence

@@ -31,7 +31,7 @@ from decima.schedulers.base import Scheduler
 from decima.schedulers.spark import SparkFifo, SparkPools
 from simulator.cluster.episode import run_episode
 from workloads.arrivals import JobSequence, RandomStream, random_stream, trace_arrivals
-from workloads.scaling import scaled
+from workloads.job import scaled
 from workloads.sources.workload_file import Workload
 from workloads.spark.importing import SparkImport
 from workloads.spark.query import SparkQuery
