@@ -39,6 +39,11 @@ def succeeded(result: Result) -> Result:
     return result
 
 
+def told(result: Result) -> tuple[str, dict[str, Any]]:
+    """Return words and JSON of a command with the options ``SAVED``, which must not have failed."""
+    return " ".join(succeeded(result).stdout.split()), results()
+
+
 def assert_one_line_error(result: Result, message: str) -> None:
     """Assert that the command ended with one line on stderr that contains the message, and with an error status."""
     assert result.exit_code not in (0, 130), result.output

@@ -29,6 +29,7 @@ from tests.decima.cli.commands import (
     assert_same_again,
     results,
     succeeded,
+    told,
 )
 from tests.decima.evaluation.examples import LIBRARY, OWN
 from tests.programs import started
@@ -55,13 +56,11 @@ def test_compare_shows_a_table_and_saves_json_and_pictures(run: Compare, tmp_pat
     assert {path.name for path in (tmp_path / "compare").iterdir() if path.stat().st_size > 1000} == pictures
 
 
-def test_faults_are_told_and_failed_jobs_counted(run: Compare, tmp_path: Path) -> None:
-    (tmp_path / "nights.csv").write_text("# time, executors\n0,4\n\n5 2\n8, 4\n")
+def test_faults_are_told_and_failed_jobs_counted(run: Compare) -> None:
+    Path("nights.csv").write_text("# time, executors\n0,4\n\n5 2\n8, 4\n")
     faults = ("--task-failures", "0.3", "--stragglers", "0.5:2", "--capacity", "nights.csv")
-    result = succeeded(run("--schedulers", "fair", "--json", "r.json", *faults, "--executors", "4"))
-    text = " ".join(result.stdout.split())
+    text, document = told(run("--schedulers", "fair", *SAVED, *faults, "--executors", "4"))
     assert "3 changes of capacity, 0.3 of runs fail, 0.5 of runs take 2 times as long" in text
-    document = json.loads((tmp_path / "r.json").read_text())
     assert document["faults"]["capacity"] == [[0.0, 4], [5.0, 2], [8.0, 4]]
     failed = sum(document["schedulers"]["fair"]["per_seed_failed_jobs"])
     assert failed > 0
@@ -112,14 +111,12 @@ def test_winners_and_losers_are_told_by_query_and_all_jobs_are_written(run: Comp
 def test_columns_are_chosen_and_the_first_one_compared(run: Compare, tmp_path: Path) -> None:
     drawn = ("--deadlines", "2,4", "--tenants", "2", "--weights", "1,4")
     options = ("--schedulers", "fifo,fair", "--show", "misses,p99,jain", *drawn, "--by", "tenant")
-    result = succeeded(run(*options, "--json", "r.json", "--csv", "jobs.csv"))
-    words = " ".join(result.stdout.split())
+    words, report = told(run(*options, *SAVED, "--csv", "jobs.csv"))
     assert "deadlines at slack 2 to 4, 2 tenants, weights 1, 4" in words
     assert "Scheduler Misses p99 JCT Jain vs best" in words
     assert "Mean JCT by tenant, s" in words
     assert "(Student's t, for quantiles and maxima a bootstrap)" in words
     assert "vs best: difference of the Misses in percentage points from that of" in words
-    report = json.loads((tmp_path / "r.json").read_text())
     assert report["attributes"] == {"slack": [2, 4], "tenants": 2, "weights": [1, 4]}
     jobs = pd.read_csv(tmp_path / "jobs.csv")
     missed = jobs["tardiness_s"] > 0
@@ -130,12 +127,13 @@ def test_columns_are_chosen_and_the_first_one_compared(run: Compare, tmp_path: P
     assert "--show misses,p99,jain" in report["command"]
 
 
-def test_an_objective_is_the_first_column(run: Compare, tmp_path: Path) -> None:
+def test_an_objective_is_the_first_column(run: Compare) -> None:
     found = []
     for options in ("--objective misses", "--show misses,mean", "--objective misses --show mean,misses"):
         words = ("--schedulers", "fifo,fair", "--deadlines", "1.5,2", *options.split())
-        assert "Scheduler Misses Mean JCT vs best" in " ".join(run(*words, "--json", "r.json").stdout.split())
-        found.append(json.loads((tmp_path / "r.json").read_text())["schedulers"])
+        text, document = told(run(*words, *SAVED))
+        assert "Scheduler Misses Mean JCT vs best" in text
+        found.append(document["schedulers"])
     assert found[0] == found[1] == found[2]
 
 
@@ -147,19 +145,18 @@ def test_by_default_rules_for_the_objective_take_part(
     run: Compare, shipped: dict[str, Path], objective: str, rules: set[str], is_learned: bool
 ) -> None:
     """``decima`` is compared if a policy was trained for the objective, and fits."""
-    words = ("--deadlines", "2,4", "--objective", objective, "--json", "r.json", "--seeds", "1")
-    succeeded(run(*words))
-    names = set(json.loads(Path("r.json").read_text())["schedulers"])
+    _, document = told(run("--deadlines", "2,4", "--objective", objective, *SAVED, "--seeds", "1"))
+    names = set(document["schedulers"])
     assert names >= {"fair", "priced-srpt", *rules}
     assert "decima" not in names or is_learned
 
 
-def test_the_objective_carbon_brings_its_signal(run: Compare, tmp_path: Path) -> None:
+def test_the_objective_carbon_brings_its_signal(run: Compare) -> None:
     found = []
     for options in ("--objective carbon:synthetic-wind:60", "--objective carbon --carbon synthetic-wind:60"):
-        result = run("--schedulers", "fair,carbon-price:5", *options.split(), "--json", "r.json")
-        assert "Scheduler Carbon Mean JCT vs best" in " ".join(result.stdout.split()), result.stderr
-        found.append(json.loads((tmp_path / "r.json").read_text()))
+        text, document = told(run("--schedulers", "fair,carbon-price:5", *options.split(), *SAVED))
+        assert "Scheduler Carbon Mean JCT vs best" in text
+        found.append(document)
     assert found[0]["schedulers"] == found[1]["schedulers"]
     assert "--objective carbon:synthetic-wind:60" in found[0]["command"]
     assert_one_line_error(
@@ -181,14 +178,13 @@ def test_columns_tenants_and_attributes_that_do_not_exist(run: Compare) -> None:
     )
 
 
-def test_classes_are_told(run: Compare, tmp_path: Path) -> None:
+def test_classes_are_told(run: Compare) -> None:
     named = "graphene-star:-1:0.5"  # no picture of a thumb
-    result = run("--schedulers", named, "--classes", "2x1,3x0.5:1", "--json", "r.json")
-    words = " ".join(result.stdout.split())
+    words, document = told(run("--schedulers", named, "--classes", "2x1,3x0.5:1", *SAVED))
     assert named in words
     assert "5 executors (3 of cpu 0.5, memory 1; 2 of cpu 1, memory 1)" in words
     assert "No stage fits executors of cpu 0.5, memory 1." in words
-    assert json.loads((tmp_path / "r.json").read_text())["executor_classes"] == [
+    assert document["executor_classes"] == [
         {"count": 3, "cpu": 0.5, "memory": 1.0},
         {"count": 2, "cpu": 1.0, "memory": 1.0},
     ]
@@ -204,8 +200,7 @@ def test_a_workload_file_with_jobs_is_replayed_exactly(run: Compare, tmp_path: P
     sequence = trace_arrivals(LIBRARY.profiles[:2], [0.0, 500.0])
     write_workload(tmp_path / "exact.json", Workload(LIBRARY.profiles, sequence, "exact"))
     exact = ("--workload", "exact.json", "--executors", "2", "--seeds", "2", "--processes", "1")
-    succeeded(run("--schedulers", "fair", "--json", "r.json", base=exact))
-    document = json.loads((tmp_path / "r.json").read_text())
+    _, document = told(run("--schedulers", "fair", *SAVED, base=exact))
     assert (document["jobs"], document["arrivals"]) == (2, "exact")
     assert_one_line_error(run("--jobs", "5", base=exact), "--jobs has no effect")
 
@@ -213,23 +208,19 @@ def test_a_workload_file_with_jobs_is_replayed_exactly(run: Compare, tmp_path: P
 def test_faults_are_as_measured(run: Compare, tmp_path: Path) -> None:
     measured = Imperfections(task_failures=0.05, executor_lifetime_s=500)
     write_workload(tmp_path / "night.json", Workload(LIBRARY.profiles, imperfections=measured))
-    small = (
-        "--workload",
-        "night.json",
-        *["--executors", "2", "--seeds", "1", "--jobs", "3", "--processes", "1"],
-    )
+    small = shlex.split("--workload night.json --executors 2 --seeds 1 --jobs 3 --processes 1")
     for options, failures, lifetime_s in (((), 0.05, 500.0), (("--task-failures", "0"), 0.0, 500.0)):
-        result = succeeded(run("--schedulers", "fair", "--json", "r.json", *options, base=small))
-        assert ("0.05 of runs fail" in " ".join(result.stdout.split())) == (failures > 0)
-        found = json.loads((tmp_path / "r.json").read_text())["faults"]
+        text, document = told(run("--schedulers", "fair", *SAVED, *options, base=small))
+        assert ("0.05 of runs fail" in text) == (failures > 0)
+        found = document["faults"]
         assert (found["task_failures"], found["executor_lifetime_s"]) == (failures, lifetime_s)
 
 
-def test_executors_that_never_come_back(run: Compare, tmp_path: Path) -> None:
+def test_executors_that_never_come_back(run: Compare) -> None:
     lost = ("--schedulers", "fair", "--executor-return", "never", "--executor-lifetime")
-    result = succeeded(run(*lost, "500", "--json", "r.json"))
-    assert "executors lost after 500 s, never back" in " ".join(result.stdout.split())
-    assert json.loads((tmp_path / "r.json").read_text())["faults"]["executor_return_s"] is None
+    text, document = told(run(*lost, "500", *SAVED))
+    assert "executors lost after 500 s, never back" in text
+    assert document["faults"]["executor_return_s"] is None
     assert_one_line_error(run(*lost, "0.001"), "cannot complete: 4 executors are lost")
 
 
@@ -237,12 +228,11 @@ def test_executors_take_as_long_to_move_as_was_measured(run: Compare, tmp_path: 
     measured = Workload(LIBRARY.profiles, name="night", about={"executor_startup_ms": 3500})
     write_workload(tmp_path / "night.json", measured)
     small = shlex.split("--workload night.json --executors 2 --seeds 2 --jobs 3 --processes 1")
-    result = run("--schedulers", "fair", "--json", "r.json", base=small)
-    assert "Executors take 3.5 s to move to another job, their start-up time in night.json" in result.stdout
-    [own] = json.loads((tmp_path / "r.json").read_text())["schedulers"].values()
-    same = run("--schedulers", "fair", "--moving-delay", "3.5", "--json", "s.json", base=small)
-    assert "as night.json says" not in same.stdout
-    assert [own] == list(json.loads((tmp_path / "s.json").read_text())["schedulers"].values())
+    text, own = told(run("--schedulers", "fair", *SAVED, base=small))
+    assert "Executors take 3.5 s to move to another job, their start-up time in night.json" in text
+    text, same = told(run("--schedulers", "fair", "--moving-delay", "3.5", *SAVED, base=small))
+    assert "start-up time" not in text
+    assert own["schedulers"] == same["schedulers"]
 
 
 def test_windows_of_a_workload_file_are_the_experiments(run: Compare, tmp_path: Path) -> None:
@@ -250,9 +240,8 @@ def test_windows_of_a_workload_file_are_the_experiments(run: Compare, tmp_path: 
     write_workload(tmp_path / "exact.json", Workload(LIBRARY.profiles, sequence, "exact"))
     windows = ("--workload", "exact.json", "--executors", "2", "--window", "30", "--processes", "1")
     few = ("--schedulers", "weighted-fair,fifo", "--seeds", "2", "--training", "1")
-    result = succeeded(run(*few, "--json", "r.json", base=windows))
-    assert "windows of 30 s of exact, 2 executors, 2 experiments" in result.stdout
-    document = json.loads((tmp_path / "r.json").read_text())
+    text, document = told(run(*few, *SAVED, base=windows))
+    assert "windows of 30 s of exact, 2 executors, 2 experiments" in text
     assert (document["window_s"], document["jobs"], document["seeds"]) == (30, 2, [0, 1])
     one, other = document["schedulers"]["fifo"]["per_seed_mean_jct_s"]
     assert one != other
