@@ -141,7 +141,9 @@ class PolicyConfig(BaseModel):
     all_limits: bool = False
     wait: bool = False
     guard: bool = False
-    rule: Literal["priced-srpt", "adaptive-srpt", "packed-srpt", "atc"] = "priced-srpt"
+    rule: Literal["priced-srpt", "adaptive-srpt", "packed-srpt", "adaptive-packed-srpt", "atc"] = (
+        "priced-srpt"
+    )
     rule_constants: dict[str, float] = Field(default={}, max_length=128)
     rule_stage_weight: float = Field(default=0.0, ge=0, allow_inf_nan=False, strict=True)
     rule_limit_weight: float = Field(default=0.0, ge=0, allow_inf_nan=False, strict=True)

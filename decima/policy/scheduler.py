@@ -20,6 +20,7 @@ from decima.policy.compiled.graphs import LIMIT_KINDS, NO_GUARD, Graphs, GraphSp
 from decima.policy.config import PolicyConfig
 from decima.policy.errors import PolicyFileError
 from decima.policy.features import custom_columns, fill_columns, message_order, published_message_order
+from decima.schedulers.adaptive_packed_srpt import AdaptivePackedSrpt
 from decima.schedulers.adaptive_srpt import AdaptiveSrpt
 from decima.schedulers.base import NO_RULE
 from decima.schedulers.objectives import Atc
@@ -41,17 +42,18 @@ LASTING_MOVES = 8.0
 #: executor; and of a free executor, as in the rule profiled-srpt.
 WORTH_WAITING, WORTH_LEAVING, WORTH_MOVING = 8.0, 8.0, 3.0
 #: Rules that a policy can know, by name.
-RULES: dict[str, type[PricedSrpt] | type[PackedSrpt]] = {
+RULES: dict[str, type[PricedSrpt] | type[PackedSrpt] | type[AdaptivePackedSrpt]] = {
     "priced-srpt": PricedSrpt,
     "adaptive-srpt": AdaptiveSrpt,
     "packed-srpt": PackedSrpt,
+    "adaptive-packed-srpt": AdaptivePackedSrpt,
     "atc": Atc,
 }
 #: Per-profile cache: messages, and useful parallelism at each of ``COST_EXPONENTS`` (0 if no feature needs that).
 _Known = tuple[NDArray[np.int32], tuple[int, ...]]
 
 
-def make_rule(config: PolicyConfig) -> PricedSrpt | PackedSrpt:
+def make_rule(config: PolicyConfig) -> PricedSrpt | PackedSrpt | AdaptivePackedSrpt:
     """Make the rule whose decisions are features of a policy.
 
     Raises:

@@ -13,9 +13,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from decima.schedulers.base import (
+    AWAY_BY_RANK,
+    FARTHEST_AWAY,
+    NO_RULE,
     STAYING,
     WORTH_LEAVING,
     WORTH_MOVING,
+    Rule,
     Scheduler,
     check_positive,
 )
@@ -122,6 +126,12 @@ N_STATE, N_JOB, N_ORDER, N_STAGE = len(STATE), len(OF_JOB), len(OF_ORDER), len(O
 MOST_LOG, MOST_RATIO = 3.0, 2.0
 #: Added to work before logarithms, ms.
 LITTLE_MS = 1000.0
+#: Columns of ranks. Stages are sorted by the first five: group of the job (0: below its limit, 1: with lasting work,
+#: 2: other), key, 1 if the stage is not ready, executors that can run it, negative time to the job's end. The last
+#: column is the job's limit.
+RANKS = ("group", "key", "unready", "covered", "height", "limit")
+#: Value in ranks of a stage that cannot be chosen, and ranks for a decision alone.
+NOT_RANKED, NO_RANKS = 3.0, np.zeros((0, len(RANKS)))
 #: Added to limits before they are rounded down, because logarithms of whole numbers are not exact.
 ROUNDING = 1e-9
 
@@ -197,8 +207,32 @@ class AdaptivePackedSrpt(Scheduler):
 
     def decide(self, observation: Observation) -> Decision | None:
         """Choose the stage with the least key, see the class; stages of jobs below their limits come first."""
+        stage, limit = self._choose(observation, NO_RANKS)
+        return Decision(stage, limit) if stage >= 0 else None
+
+    def ask(self, observation: Observation) -> Rule:
+        """Return the decision, each job's limit and each stage's distance from the decision.
+
+        A job's limit is that of its first stage in the order, see ``PackedSrpt.ask``.
+        """
         if not len(observation.jobs):
-            return None
+            return NO_RULE
+        ranks = np.full((len(observation.stages), len(RANKS)), NOT_RANKED)
+        stage, _ = self._choose(observation, ranks)
+        order = np.lexsort(ranks[:, len(RANKS) - 2 :: -1].T)
+        order = order[ranks[order, 0] < NOT_RANKED]
+        limits = observation.job_executors.copy()
+        if observation.source >= 0:
+            limits[observation.source] -= observation.offered
+        backwards = order[::-1]  # the first stage of a job comes last, and overwrites the others
+        limits[observation.stage_job[backwards]] = ranks[backwards, -1].astype(np.int64)
+        away = np.full(len(ranks), FARTHEST_AWAY)
+        away[order] = np.minimum(AWAY_BY_RANK * np.arange(len(order)), FARTHEST_AWAY)
+        return Rule(stage, limits, 0.0, away)
+
+    def _choose(self, observation: Observation, ranks: NDArray[np.float64]) -> tuple[int, int]:
+        if not len(observation.jobs):
+            return -1, 0
         delay_ms = float(observation.config.moving_delay_ms)
         # Idle executors must be offered again later, which the published simulator does not do.
         if not observation.config.semantics.offer_idle_executors:
@@ -207,9 +241,9 @@ class AdaptivePackedSrpt(Scheduler):
             *(observation.jobs, observation.stages, observation.classes, observation.source),
             *(observation.offered, observation.executor_class, observation.num_executors),
             *(self._log_useful(observation), self._height_ms(observation), delay_ms, observation.last_call),
-            *(self.constants, self._rows),
+            *(self.constants, self._rows, ranks),
         )
-        return Decision(stage, limit) if stage >= 0 else None
+        return stage, limit
 
 
 def _log_useful(profile: JobProfile, config: ClusterConfig) -> NDArray[np.float64]:
@@ -231,11 +265,13 @@ def _choose(  # type: ignore[no-untyped-def]
     last_call,
     constants,
     weights,
+    ranks,
 ):
     """Return the stage that runs next, -1 for none, and its job's limit.
 
     ``useful``: logarithm of the useful parallelism of each job at each price, float64 [J, len(PRICES)]; ``height_ms``:
-    minimum time from the start of each stage to the job's end, float64 [S].
+    minimum time from the start of each stage to the job's end, float64 [S]; ``ranks``: output, see ``RANKS``, float64
+    [S, len(RANKS)]; without rows, no output.
     """
     num_jobs, own, each_offered = len(jobs), classes[own_class], max(offered, 1)
     most = max(num_executors, 1)  # all may have left
@@ -351,7 +387,9 @@ def _choose(  # type: ignore[no-untyped-def]
         bound, kind = int(min(limit, lasting)), 0
         if counted[job] >= bound:
             bound, kind = int(min(most, lasting)), 1
-        if kind > best_kind or counted[job] >= bound:
+        if counted[job] >= bound:
+            kind = 2
+        if (kind > best_kind or kind == 2) and len(ranks) == 0:
             continue
         wanted = stage.unclaimed_tasks * stage.mean_task_ms
         lasts = _bounded(math.log(wanted / max(delay_ms, 1.0) / each_offered + 0.01), MOST_LOG)
@@ -367,7 +405,11 @@ def _choose(  # type: ignore[no-untyped-def]
             + _dot(weights.order, features, N_JOB + N_ORDER)
         )
         rank = (float(kind), value, 0.0 if is_ready else 1.0, covered[index], -height_ms[index])
-        if best < 0 or rank < least_rank:
+        if len(ranks):
+            for place in range(len(rank)):
+                ranks[index, place] = rank[place]
+            ranks[index, len(rank)] = held[job] + max(bound - counted[job], 0)
+        if kind < 2 and (best < 0 or rank < least_rank):
             best, best_bound, best_kind, least_rank = index, bound, kind, rank
     if best < 0:
         return -1, 0

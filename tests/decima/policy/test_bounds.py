@@ -15,6 +15,7 @@ import torch
 from decima.policy.compiled.graphs import NO_GUARD, Graphs
 from decima.policy.config import GENERAL_POLICY, PACKING_POLICY, PAPER_POLICY, TOLD_PACKING_POLICY
 from decima.policy.scheduler import Featurizer, NeuralScheduler
+from decima.schedulers.adaptive_packed_srpt import AdaptivePackedSrpt
 from decima.schedulers.packed_srpt import PackedSrpt
 from decima.schedulers.priced_srpt import PricedSrpt
 from simulator import ClusterConfig, Observation
@@ -94,10 +95,10 @@ def test_a_message_of_a_finished_stage_is_none() -> None:
     assert Featurizer(VARIANTS["finished"]).graph(AGAIN).messages.tolist() == [[0, 0, 1], [0, 2, 3]]
 
 
-@pytest.mark.parametrize("rule", [PricedSrpt(), PackedSrpt()])
+@pytest.mark.parametrize("rule", [PricedSrpt(), PackedSrpt(), AdaptivePackedSrpt()])
 @pytest.mark.parametrize("executors", [2, 0], ids=["here", "all left"])
 def test_rules_and_the_guard_pass_over_jobs_without_unfinished_stages(
-    rule: PricedSrpt | PackedSrpt, executors: int
+    rule: PricedSrpt | PackedSrpt | AdaptivePackedSrpt, executors: int
 ) -> None:
     observation = seen(*[(COMPLETE, COMPLETE)] * 40, (READY, LATER), executors=executors)
     asked = rule.ask(observation)

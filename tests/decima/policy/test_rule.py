@@ -13,6 +13,7 @@ from pydantic import ValidationError
 from decima.policy.config import GENERAL_POLICY, PAPER_POLICY, TOLD_PACKING_POLICY, PolicyConfig
 from decima.policy.policy import Policy
 from decima.policy.scheduler import NeuralScheduler, make_rule
+from decima.schedulers.adaptive_packed_srpt import AdaptivePackedSrpt
 from decima.schedulers.base import Scheduler
 from decima.schedulers.objectives import Atc
 from decima.schedulers.packed_srpt import PackedSrpt
@@ -106,6 +107,8 @@ def test_a_policy_that_packs_and_has_learned_nothing_decides_as_the_rule(
     config = ClusterConfig(executor_classes=classes, moving_delay_ms=50.0, semantics=semantics)
     sequence = uniform_memory(random_sequence(np.random.default_rng(seed), max_jobs=9))
     assert_same_episode(config, sequence, PackedSrpt(), TOLD_PACKING_POLICY)
+    adaptive = changed(TOLD_PACKING_POLICY, rule="adaptive-packed-srpt")
+    assert_same_episode(config, sequence, AdaptivePackedSrpt(), adaptive)
 
 
 def assert_same_episode(
