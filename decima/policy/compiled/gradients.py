@@ -92,21 +92,24 @@ def evaluate(graphs, network, chosen, limit):
             raw = graphs.features.shape[1]
             take(graphs.features, rows.unfinished, x, 0)
         take(embedding, rows.unfinished, x, raw)
-        summaries = run(network, passes, JOB_SUMMARY, 0, len(rows.unfinished))
+        run(network, passes[JOB_SUMMARY], JOB_SUMMARY, 0, len(rows.unfinished))
         x = passes[JOB_AGGREGATE].x
         x[:] = 0
-        add(summaries, 0, x, rows.stage_job[rows.unfinished])
-        jobs[:] = run(network, passes, JOB_AGGREGATE, 0, num_jobs)
+        add(passes[JOB_SUMMARY].out, 0, x, rows.stage_job[rows.unfinished])
+        run(network, passes[JOB_AGGREGATE], JOB_AGGREGATE, 0, num_jobs)
+        jobs = passes[JOB_AGGREGATE].out
         passes[GLOBAL_SUMMARY].x[:] = jobs
-        summaries = run(network, passes, GLOBAL_SUMMARY, 0, num_jobs)
+        run(network, passes[GLOBAL_SUMMARY], GLOBAL_SUMMARY, 0, num_jobs)
         x = passes[GLOBAL_AGGREGATE].x
         x[:] = 0
-        add(summaries, 0, x, rows.job_graph)
-        clusters[:] = run(network, passes, GLOBAL_AGGREGATE, 0, size)
+        add(passes[GLOBAL_SUMMARY].out, 0, x, rows.job_graph)
+        run(network, passes[GLOBAL_AGGREGATE], GLOBAL_AGGREGATE, 0, size)
+        clusters = passes[GLOBAL_AGGREGATE].out
 
     of_stage = (graphs.features, embedding, jobs, clusters)
     _describe(network, rows, rows.candidates, of_stage, True, passes[STAGE_HEAD].x)
-    scores = run(network, passes, STAGE_HEAD, 0, len(rows.candidates)).copy().reshape(-1)
+    run(network, passes[STAGE_HEAD], STAGE_HEAD, 0, len(rows.candidates))
+    scores = passes[STAGE_HEAD].out.copy().reshape(-1)
     if network.rule_weight:
         for k in range(len(scores)):
             scores[k] += network.rule_weight * graphs.features[rows.candidates[k], network.rule_column]
@@ -117,7 +120,8 @@ def evaluate(graphs, network, chosen, limit):
         _describe(network, rows, rows.limits, (raw, embedding, jobs, clusters), is_stage, x)
         if network.limit_kind != OUTPUTS:
             _append_limits(graphs, network, rows, chosen, x)
-        limit_scores = run(network, passes, LIMIT_HEAD, 0, len(rows.limits)).copy().reshape(-1)
+        run(network, passes[LIMIT_HEAD], LIMIT_HEAD, 0, len(rows.limits))
+        limit_scores = passes[LIMIT_HEAD].out.copy().reshape(-1)
         if network.rule_limit_weight:
             _add_rule(graphs, network, rows, x, limit_scores)
 
@@ -158,21 +162,25 @@ def differentiate(network, kept, of_log_probability, of_entropy):
         )
         needed = (3 if has_stage else 2) * width
         first = raw if has_stage else passes[part].x.shape[1] - needed - (network.limit_kind != OUTPUTS)
-        found = run_back(network, passes, part, 0, len(passes[part].x), scores, first, needed, total)
+        found = run_back(network, passes[part], part, 0, len(passes[part].x), scores, first, needed, total)
         if width:
             of_rows = rows.candidates if level == 0 else rows.limits
             _return(rows, of_rows, has_stage, found, of_stages, of_jobs, of_clusters)
     if width:
-        found = run_back(network, passes, GLOBAL_AGGREGATE, 0, size, of_clusters, 0, width, total)
+        found = run_back(
+            network, passes[GLOBAL_AGGREGATE], GLOBAL_AGGREGATE, 0, size, of_clusters, 0, width, total
+        )
         of_summaries = np.empty((num_jobs + 1, width), np.float32)
         take(found, rows.job_graph, of_summaries, 0)
-        found = run_back(network, passes, GLOBAL_SUMMARY, 0, num_jobs, of_summaries, 0, width, total)
+        found = run_back(
+            network, passes[GLOBAL_SUMMARY], GLOBAL_SUMMARY, 0, num_jobs, of_summaries, 0, width, total
+        )
         of_jobs[:num_jobs] += found[:num_jobs]
-        found = run_back(network, passes, JOB_AGGREGATE, 0, num_jobs, of_jobs, 0, width, total)
+        found = run_back(network, passes[JOB_AGGREGATE], JOB_AGGREGATE, 0, num_jobs, of_jobs, 0, width, total)
         count = len(rows.unfinished)
         of_summaries = np.empty((count + 1, width), np.float32)
         take(found, rows.stage_job[rows.unfinished], of_summaries, 0)
-        found = run_back(network, passes, JOB_SUMMARY, 0, count, of_summaries, raw, width, total)
+        found = run_back(network, passes[JOB_SUMMARY], JOB_SUMMARY, 0, count, of_summaries, raw, width, total)
         add(found, 0, of_stages, rows.unfinished)
         _embed_back(network, rows, passes, of_stages, total)
     return total.astype(np.float32)
@@ -185,19 +193,20 @@ def differentiate(network, kept, of_log_probability, of_entropy):
 def _embed_stages(graphs, network, rows, passes, embedding):
     """Compute the embeddings of stages by message passing, step by step."""
     passes[STAGE_INPUT].x[:] = graphs.features
-    embedding[:] = run(network, passes, STAGE_INPUT, 0, len(embedding))
+    run(network, passes[STAGE_INPUT], STAGE_INPUT, 0, len(embedding))
+    embedding[:] = passes[STAGE_INPUT].out
     heard = passes[AGGREGATE].x
     heard[:] = 0
     for step in range(len(rows.ends) - 1):
         senders, receivers, links = _of_step(rows, step)
         begin, end = rows.ends[step, 0], rows.ends[step + 1, 0]
         take(embedding, senders, passes[MESSAGE].x[begin:end], 0)
-        sent = run(network, passes, MESSAGE, begin, end)
+        run(network, passes[MESSAGE], MESSAGE, begin, end)
         for message in range(len(links)):
-            _add_row(sent, links[message, 0], heard, links[message, 1])
+            _add_row(passes[MESSAGE].out, links[message, 0], heard, links[message, 1])
         begin, end = rows.ends[step, 1], rows.ends[step + 1, 1]
-        updates = run(network, passes, AGGREGATE, begin, end)
-        add(updates, begin, embedding, receivers)
+        run(network, passes[AGGREGATE], AGGREGATE, begin, end)
+        add(passes[AGGREGATE].out, begin, embedding, receivers)
 
 
 @inner(arrays=True)
@@ -214,14 +223,15 @@ def _embed_back(network, rows, passes, gradient, total):
         begin, end = rows.ends[step, 1], rows.ends[step + 1, 1]
         of_updates = np.empty((end - begin + 1, width), np.float32)
         take(gradient, receivers, of_updates, 0)
-        of_heard = run_back(network, passes, AGGREGATE, begin, end, of_updates, 0, width, total)
+        of_heard = run_back(network, passes[AGGREGATE], AGGREGATE, begin, end, of_updates, 0, width, total)
         for message in range(len(links)):
             _add_row(of_heard, links[message, 1] - begin, of_sent, links[message, 0])
         begin, end = rows.ends[step, 0], rows.ends[step + 1, 0]
         own = np.empty((end - begin + 1, width), np.float32)
         own[: end - begin] = of_sent[begin:end]
-        add(run_back(network, passes, MESSAGE, begin, end, own, 0, width, total), 0, gradient, senders)
-    run_back(network, passes, STAGE_INPUT, 0, len(rows.stage_job), gradient, 0, 0, total)
+        of_senders = run_back(network, passes[MESSAGE], MESSAGE, begin, end, own, 0, width, total)
+        add(of_senders, 0, gradient, senders)
+    run_back(network, passes[STAGE_INPUT], STAGE_INPUT, 0, len(rows.stage_job), gradient, 0, 0, total)
 
 
 @inner(arrays=True)

@@ -13,8 +13,11 @@ from simulator.compiled import ANY_ORDER, inner
 
 __all__ = ["Pass", "Rows", "add", "find_rows", "make_pass", "run", "run_back", "take"]
 
-#: Number of rows over which weight gradients are summed in single precision.
+#: Number of rows that go through all layers of a part before the next ones, so that their activations stay in the
+#: processor's cache; over these rows, weight gradients are summed in single precision.
 BLOCK = 512
+#: Number of rows whose gradients are added before their sum is stored.
+TERMS = 8
 #: Slope of a layer without activation.
 LINEAR = np.float32(1.0)
 #: Type of loop indices: unsigned indices cannot count from the end of an array, so loops are compiled to vectors.
@@ -28,6 +31,8 @@ class Pass(NamedTuple):
     """[n, inputs], inputs of the first layer."""
     between: NDArray[np.float32]
     """Outputs of all layers, flat, one layer after the other, each [n, outputs]."""
+    out: NDArray[np.float32]
+    """[n, outputs], outputs of the last layer; ``x`` without layers."""
 
 
 class Rows(NamedTuple):
@@ -161,20 +166,12 @@ def make_pass(network, part, num_rows):
     end = network.first_layer[part + 1]
     for layer in range(first, end):
         outputs += network.layers[layer, 1]
-    inputs = network.layers[first, 0] if first < end else network.width
-    return Pass(np.empty((num_rows, inputs), np.float32), np.empty(num_rows * outputs, np.float32))
-
-
-@inner(arrays=True)
-def _values(network, passes, part, layer):
-    """Return the inputs of a layer, [n, inputs]; for the layer after the last, the outputs of the part."""
-    found, first, start = passes[part], network.first_layer[part], 0
-    if layer == first:
-        return found.x
-    for before in range(first, layer - 1):
-        start += len(found.x) * network.layers[before, 1]
-    width = network.layers[layer - 1, 1]
-    return found.between[start : start + len(found.x) * width].reshape(len(found.x), width)
+    x = np.empty((num_rows, network.layers[first, 0] if first < end else network.width), np.float32)
+    between = np.empty(num_rows * outputs, np.float32)
+    if first == end:
+        return Pass(x, between, x)
+    last = network.layers[end - 1, 1]
+    return Pass(x, between, between[num_rows * (outputs - last) :].reshape(num_rows, last))
 
 
 @inner
@@ -185,20 +182,22 @@ def _slope(network, part, layer):
     return LINEAR if part >= STAGE_HEAD else network.embedding_slope
 
 
-@inner(arrays=True)
-def run(network, passes, part, begin, end):
-    """Forward pass of the rows ``begin`` to ``end`` through a part; return the outputs of all rows."""
-    first, last = network.first_layer[part], network.first_layer[part + 1]
-    for layer in range(first, last):
-        num_in, num_out, offset = network.layers[layer]
-        matrix = network.weights[offset : offset + (num_in + 1) * num_out].reshape(num_in + 1, num_out)
-        x, out = _values(network, passes, part, layer), _values(network, passes, part, layer + 1)
-        apply_layer(x[begin:end], end - begin, out[begin:end], matrix, _slope(network, part, layer))
-    return _values(network, passes, part, last)
+@inner
+def run(network, found, part, begin, end):
+    """Forward pass of the rows ``begin`` to ``end`` of a :class:`Pass` through a part."""
+    for row in range(begin, end, BLOCK):
+        stop, x, place = min(row + BLOCK, end), found.x, 0
+        for layer in range(network.first_layer[part], network.first_layer[part + 1]):
+            num_in, num_out, offset = network.layers[layer]
+            matrix = network.weights[offset : offset + (num_in + 1) * num_out].reshape(num_in + 1, num_out)
+            size = len(found.x) * num_out
+            out = found.between[place : place + size].reshape(len(found.x), num_out)
+            apply_layer(x[row:stop], stop - row, out[row:stop], matrix, _slope(network, part, layer))
+            x, place = out, place + size
 
 
 @inner(arrays=True)
-def run_back(network, passes, part, begin, end, gradient, first, needed, total):
+def run_back(network, found, part, begin, end, gradient, first, needed, total):
     """Backward pass: add the gradient of a part's weights to ``total``, and return the gradient of its inputs.
 
     Args:
@@ -209,23 +208,55 @@ def run_back(network, passes, part, begin, end, gradient, first, needed, total):
     Returns:
         float32 [rows + 1, needed], gradient of the inputs; the last row is scratch space.
     """
-    rows, start = end - begin, network.first_layer[part]
-    for layer in range(network.first_layer[part + 1] - 1, start - 1, -1):
+    start, stop = network.first_layer[part], network.first_layer[part + 1]
+    if start == stop:
+        return gradient
+    widest, size = 1, 0
+    for layer in range(start, stop):
+        num_in, num_out, _ = network.layers[layer]
+        widest, size = max(widest, num_in, num_out), size + (num_out + 1) * num_in
+    turned, before = np.zeros(size, np.float32), np.empty((end - begin + 1, needed), np.float32)
+    buffers = np.empty((2, (BLOCK + 1) * widest), np.float32)
+    products, sums = np.empty(widest * widest, np.float32), np.empty(widest, np.float32)
+    _turn(network, start, stop, first, needed, turned)
+    for row in range(0, end - begin, BLOCK):
+        count = min(BLOCK, end - begin - row)
+        rows, after = slice(begin + row, begin + row + count), gradient[row : row + count + 1]
+        place, at = len(found.between), 0
+        for layer in range(stop - 1, start - 1, -1):
+            num_in, num_out, offset = network.layers[layer]
+            place -= len(found.x) * num_out
+            out = found.between[place : place + len(found.x) * num_out].reshape(len(found.x), num_out)
+            x, width, into = found.x, needed, before[row : row + count + 1]
+            if layer > start:
+                x = found.between[place - len(found.x) * num_in : place].reshape(len(found.x), num_in)
+                width = num_in
+                into = buffers[layer % 2, : (count + 1) * num_in].reshape(count + 1, num_in)
+            slope = _slope(network, part, layer)
+            if slope != LINEAR:
+                _multiply_slope(out[rows], slope, after)
+            of_layer = total[offset : offset + (num_in + 1) * num_out].reshape(num_in + 1, num_out)
+            product = products[: num_in * num_out].reshape(num_in, num_out)
+            _add_products(x[rows], after, product, sums[:num_out], of_layer)
+            matrix = turned[at : at + (num_out + 1) * width].reshape(num_out + 1, width)
+            apply_layer(after, count, into, matrix, LINEAR)
+            after, at = into, at + (num_out + 1) * width
+    return before
+
+
+@inner
+def _turn(network, start, stop, first, needed, turned):
+    """Fill in the transposed weights of layers, with zero biases, from the last layer to the first."""
+    at = 0
+    for layer in range(stop - 1, start - 1, -1):
         num_in, num_out, offset = network.layers[layer]
-        slope = _slope(network, part, layer)
-        if slope != LINEAR:
-            _multiply_slope(_values(network, passes, part, layer + 1)[begin:end], slope, gradient)
-        x = _values(network, passes, part, layer)[begin:end]
-        parameters = slice(offset, offset + (num_in + 1) * num_out)
-        _add_products(x, gradient, total[parameters].reshape(num_in + 1, num_out))
-        from_, count = (first, needed) if layer == start else (0, num_in)
-        turned = np.zeros((num_out + 1, count), np.float32)
-        weights = network.weights[parameters].reshape(num_in + 1, num_out)
-        turned[:num_out] = weights[from_ : from_ + count].T
-        before = np.empty((rows + 1, count), np.float32)
-        apply_layer(gradient, rows, before, turned, LINEAR)
-        gradient = before
-    return gradient
+        from_, width = (first, needed) if layer == start else (0, num_in)
+        for column in range(num_out):
+            for place in range(width):
+                turned[at + column * width + place] = network.weights[
+                    offset + (from_ + place) * num_out + column
+                ]
+        at += (num_out + 1) * width
 
 
 @inner(fastmath=ANY_ORDER)
@@ -236,29 +267,34 @@ def _multiply_slope(out, slope, gradient):
             gradient[row, column] *= LINEAR if out[row, column] > 0 else slope
 
 
-@inner(arrays=True)
-def _add_products(x, gradient, total):
-    """Add the gradients of a layer's weights and bias, [inputs + 1, outputs], to ``total``."""
-    num_in, num_out, rows = x.shape[1], gradient.shape[1], x.shape[0]
-    products, kept = np.empty((num_in, num_out), np.float32), np.empty(num_out, np.float32)
-    for begin in range(0, rows, BLOCK):
-        end = min(begin + BLOCK, rows)
-        kept[:] = gradient[end]
-        gradient[end] = 0  # ``apply_layer`` takes this row for the bias
-        apply_layer(x[begin:end].T, num_in, products, gradient[begin : end + 1], LINEAR)
-        gradient[end] = kept
-        _add_block(products, gradient[begin:end], kept, total)
-
-
 @inner(fastmath=ANY_ORDER)
-def _add_block(products, gradient, sums, total):
-    """Add ``products``, and the sum of the rows of ``gradient`` for the bias, to ``total``."""
-    num_in, num_out = UNSIGNED(products.shape[0]), UNSIGNED(products.shape[1])
+def _add_products(x, gradient, products, sums, total):
+    """Add the gradients of a layer's weights and bias, [inputs + 1, outputs], to ``total``.
+
+    Args:
+        x: float32 [rows, inputs], inputs.
+        gradient: float32 [rows + 1, outputs], gradient of the outputs.
+        products: float32 [inputs, outputs], scratch space.
+        sums: float32 [outputs], scratch space.
+        total: float64 [inputs + 1, outputs].
+    """
+    num_in, num_out, num_rows = UNSIGNED(x.shape[1]), UNSIGNED(gradient.shape[1]), x.shape[0]
+    for column in range(num_out):  # ``apply_layer`` takes the last row for the bias
+        sums[column], gradient[num_rows, column] = gradient[num_rows, column], 0
+    apply_layer(x.T, x.shape[1], products, gradient, LINEAR)
+    for column in range(num_out):
+        gradient[num_rows, column], sums[column] = sums[column], 0
     for row in range(num_in):
         for column in range(num_out):
             total[row, column] += products[row, column]
-    sums[:] = 0
-    for row in range(UNSIGNED(gradient.shape[0])):
+    whole = UNSIGNED(num_rows - num_rows % TERMS)
+    for row in range(UNSIGNED(0), whole, UNSIGNED(TERMS)):
+        for column in range(num_out):
+            terms = np.float32(0)
+            for k in range(UNSIGNED(TERMS)):
+                terms += gradient[row + k, column]
+            sums[column] += terms
+    for row in range(whole, UNSIGNED(num_rows)):
         for column in range(num_out):
             sums[column] += gradient[row, column]
     for column in range(num_out):
