@@ -64,6 +64,12 @@ if TYPE_CHECKING:
     "Metric to minimise, a name of decima compare --show, such as misses or weighted.",
     "mean",
 )
+@option(
+    "--search",
+    click.Choice(["cma-es", "response-surface"]),
+    "cma-es for the constants of a rule; response-surface for the many weights of adaptive rules.",
+    "cma-es",
+)
 @option("--generations", AT_LEAST_ONE, "Number of generations of the search.", 60)
 @option("--sequences", AT_LEAST_ONE, "Number of sequences of each setting per generation.", 4)
 @WORKERS
@@ -80,6 +86,7 @@ def tune(
     judged: int,
     judged_seed: int | None,
     objective: str,
+    search: str,
     generations: int,
     sequences: int,
     workers: int | str | None,
@@ -91,10 +98,11 @@ def tune(
 
     Rules: priced-srpt, adaptive-srpt, packed-srpt, adaptive-packed-srpt, gamma-boost and atc.
 
-    A search (CMA-ES) changes all constants together. All candidates run the same sequences with the same task noise.
-    The result is evaluated on other seeds. Schedulers take the constants by name, or from the file of --json as
+    A search changes all constants together. Candidates run the same sequences with the same task noise. The result is
+    evaluated on other seeds. Schedulers take the constants by name, or from the file of --json as
     priced-srpt:FILE.json. A generation has about ten candidates. By default a setting with batches of 20 jobs takes
-    less than a minute of CPU time, a setting with streams of 100 jobs five minutes. Needs pip install -e '.[tune]'.
+    less than a minute of CPU time, a setting with streams of 100 jobs five minutes. cma-es needs pip install -e
+    '.[tune]'.
     """
     from decima.outputs import prepare_outputs
     from decima.studies.tune import outcome, tune_rule
@@ -115,6 +123,7 @@ def tune(
             settings,
             rule,
             objective=objective,
+            search=search,
             generations=generations,
             sequences=sequences,
             judged=judged,

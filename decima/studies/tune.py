@@ -1,7 +1,7 @@
-"""Search for the constants of a rule with CMA-ES, and evaluation of the result on other sequences.
+"""Search for the constants of a rule, and evaluation of the result on other sequences.
 
-All candidates of a generation run the same sequences with the same task noise (common random numbers). The next
-generation runs the next sequences.
+All candidates for a sequence run it with the same task noise (common random numbers). The next generation runs the next
+sequences.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from decima.registry import parameters
 from decima.show.style import BLUE, GREY, finish_axes, legend_beside, new_axes
 from decima.show.tables import table_of
 from decima.studies.outcome import RULE, Outcome
+from decima.studies.search import SEARCHES
 from decima.workers.pool import Workers, available_cpus, make_workers, map_in_order
 from workloads.errors import check_one_of
 
@@ -42,10 +43,8 @@ RULES = {
 MEAN = "mean"
 #: Names of the two sets of sequences on which default and tuned constants are evaluated.
 TUNED_ON, JUDGED_ON = "tuned on", "other seeds"
-#: Initial standard deviation, and bound of the absolute value, of search variables: logarithms of factors on defaults.
-FIRST_STEP, MOST = 0.3, 2.0
 #: Scale of the search variables of weights, parameters with a dot in their name. The scaled variable is added to the
-#: default; it is small because many weights add up.
+#: default; it is small because many weights add up. Other variables are logarithms of factors on defaults.
 WEIGHT_SCALE = 0.3
 #: Significant digits of tuned constants.
 DIGITS = 3
@@ -84,6 +83,7 @@ def tune_rule(
     rule: str = RULE,
     *,
     objective: str = MEAN,
+    search: str = "cma-es",
     generations: int = 60,
     sequences: int = 4,
     judged: int = 40,
@@ -95,14 +95,14 @@ def tune_rule(
 ) -> Tuned:
     """Tune the constants of a rule for the mean JCT or another metric.
 
-    The search is CMA-ES with a diagonal covariance matrix (Ros and Hansen, PPSN 2008). Its variables are logarithms of
-    constants, and weights of adaptive rules. The objective is the mean over sequences of the logarithm of the mean
-    JCT, or of another metric; all settings have equal weight. The result is the mean of the final search distribution.
+    Variables of the search are logarithms of constants, and weights of adaptive rules. The objective is the mean over
+    sequences of the logarithm of the mean JCT, or of another metric; all settings have equal weight.
 
     Args:
         settings: name -> evaluation setting with the sequences to tune on.
         rule: one of ``RULES``.
         objective: metric to minimise, a name of ``decima compare --show``.
+        search: one of ``SEARCHES``.
         sequences: number of sequences of each setting in a generation.
         judged: number of other sequences of each setting for the evaluation, at least 2. The evaluation on the
             sequences tuned on uses at most as many.
@@ -110,43 +110,41 @@ def tune_rule(
         workers: see ``check_workers``; by default one process per CPU.
 
     Raises:
-        CompareError: the package cma is not installed, unknown rule or metric, no job has the attributes that the
-            metric needs, overlapping seeds, or an episode failed.
+        CompareError: the package cma of the search cma-es is not installed, unknown rule, search or metric, no job has
+            the attributes that the metric needs, overlapping seeds, or an episode failed.
     """
-    try:
-        import cma
-    except ImportError:
-        raise CompareError("the search needs the package cma: pip install -e '.[tune]'") from None
     check_one_of(rule, RULES, "rule", CompareError)
+    check_one_of(search, SEARCHES, "search", CompareError)
     lower = [name for name, column in SHOWN.items() if not METRICS[column].more_is_better]
     check_one_of(objective, lower, "objective", CompareError)
     metric = SHOWN[objective]
     defaults = {name: value for name, value in parameters(rule).items() if name not in RULES[rule]}
     names, centre = tuple(defaults), np.array(list(defaults.values()))
     others = {name: _judged(each, judged, judged_seed) for name, each in settings.items()}
+    searching = SEARCHES[search](len(names), seed)
     workers = workers or available_cpus()
     for each in settings.values():
         compile_parts(each, (rule,), workers, on_compile)
-    options = {"CMA_diagonal": True, "bounds": [-MOST, MOST], "seed": 1 + seed, "verbose": -9}
-    search = cma.CMAEvolutionStrategy(np.zeros(len(names)), FIRST_STEP, options)
     path = []
     with make_workers((settings, others, metric), workers) as pool:
         for generation in range(generations):
             on_step("Tuning", generation, generations)
-            candidates = search.ask()
-            constants = [_constants(names, centre, each).tolist() for each in candidates]
-            specs = tuple(scheduler_name(rule, dict(zip(names, each, strict=True))) for each in constants)
-            items = [
-                (False, name, each.seeds[(generation * sequences + number) % len(each.seeds)], specs)
+            runs = [
+                (name, each.seeds[(generation * sequences + number) % len(each.seeds)])
                 for name, each in settings.items()
                 for number in range(sequences)
+            ]
+            candidates = searching.ask(len(runs))
+            items = [
+                (False, name, each, _specs(rule, names, _constants(names, centre, row)))
+                for (name, each), row in zip(runs, candidates, strict=True)
             ]
             found = np.array(_run(pool, items))
             if np.isnan(found).any():
                 raise CompareError(f"no {objective} to minimise: no job has the attributes that it needs")
             costs = np.log(found) if objective == MEAN else found
-            search.tell(candidates, costs.mean(axis=0).tolist())
-            path.append(_constants(names, centre, search.result.xfavorite))
+            searching.tell(candidates, costs)
+            path.append(_constants(names, centre, searching.centre))
         on_step("Tuning", generations, generations)
         tuned = {name: float(f"{value:.{DIGITS}g}") for name, value in zip(names, path[-1], strict=True)}
         specs = (rule, scheduler_name(rule, tuned))
@@ -249,6 +247,11 @@ def _constants(
     """Return constants and weights of the rule, from the variables of the search."""
     is_weight = np.array(["." in name for name in names])
     return np.where(is_weight, defaults + WEIGHT_SCALE * variables, defaults * np.exp(variables))
+
+
+def _specs(rule: str, names: Sequence[str], constants: NDArray[np.float64]) -> tuple[str, ...]:
+    """Return the names of the rule with each row of constants."""
+    return tuple(scheduler_name(rule, dict(zip(names, row, strict=True))) for row in constants.tolist())
 
 
 _Item = tuple[bool, str, int, tuple[str, ...]]

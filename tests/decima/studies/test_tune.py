@@ -54,8 +54,9 @@ def test_a_search_finds_better_constants_on_what_it_is_tuned_on() -> None:
     assert made.constants._asdict() == found.constants
 
 
-def test_weights_are_found_with_either_sign() -> None:
-    found = tuned({"batch": setting(seed=3)}, rule="adaptive-srpt")
+@pytest.mark.parametrize("search", ["cma-es", "response-surface"])
+def test_weights_are_found_with_either_sign(search: str) -> None:
+    found = tuned({"batch": setting(seed=3)}, rule="adaptive-srpt", search=search)
     weights = {name: value for name, value in found.constants.items() if name in WEIGHTS}
     assert min(weights.values()) < 0 < max(weights.values())
     assert all(value > 0 for name, value in found.constants.items() if name not in WEIGHTS)
