@@ -55,7 +55,7 @@ BESIDE = {
 }
 ERRORS_NOTE = (
     "Second table: the same batches with estimation errors as in Spark's event logs (in recordings/first); vs best is "
-    "the difference from {best}. The policy {policy} was trained with exact estimates."
+    "the difference from {best}; decima: the policy {policy}."
 )
 
 
@@ -171,7 +171,7 @@ def compare(
     comparisons = [comparison]
     if given <= BESIDE and chosen.policy is not None:
         wrong = make_conditions(knowledge=RECORDED_ERRORS, seeds=options["seeds"], seed=options["seed"])
-        comparisons.append(Comparison(wrong, WITH_ERRORS, policy=chosen.policy, keep=False))
+        comparisons.append(Comparison(wrong, WITH_ERRORS, keep=False))
     ignored = options_without_effect(conditions, options)
     refuse_without_effect(context, ignored)
     if by == "tenant" and not conditions.sequence(conditions.seed).tenants:

@@ -38,7 +38,7 @@ Config = TypeVar("Config", bound="RunConfig")
 
 @click.command(context_settings={"show_default": True})
 @training_options(
-    "quick, batch, stream, makespan, deadlines, weights, paper, general, packing, trace",
+    "quick, batch, stream, errors, makespan, deadlines, weights, paper, general, packing, trace",
     DEFAULT_RECIPE,
     workload_options("the workload of the settings"),
 )

@@ -136,6 +136,8 @@ class Quantity(NamedTuple):
 TAIL = 4.0
 #: Largest ratio of each quantile between similar distributions. Outer quantiles of a few hundred jobs are noisy.
 SIMILARITY = Spread(2.5, 1.4, 2.5)
+#: Quantities of ``Knowledge``: errors of estimates.
+ERRORS = frozenset(each.name for each in fields(Knowledge))
 #: Quantities with tolerances, from measurements of policies that were trained on TPC-H with 50 executors, in batches of
 #: 20 or in streams. Percentages are mean JCTs relative to the rule ``profiled-srpt`` on the same three sequences. Jobs
 #: are embedded TPC-H in batches of 20 and streams 4 s apart, unless stated. Up to about +10 % counts as in
@@ -287,17 +289,28 @@ def out_of_distribution(trained: Distribution, here: Distribution) -> list[str]:
 def is_similar(trained: Distribution, here: Distribution) -> bool:
     """Return whether a setting's quantiles equal those of a training distribution, to within ``SIMILARITY``.
 
+    Errors of estimates only have to be within the range of the training. A policy that was trained on batches and
+    streams is for both.
+
     Args:
         trained: training distribution.
         here: evaluation setting.
     """
-    if (trained.arrivals, trained.objective) != (here.arrivals, here.objective):
+    if trained.arrivals not in (here.arrivals, "both") or trained.objective != here.objective:
         return False
-    return all(
-        known / times <= met <= known * times
-        for name, spread in trained.spreads()
-        for known, met, times in zip(spread, getattr(here, name), SIMILARITY, strict=True)
-    )
+    for name, spread in trained.spreads():
+        met = getattr(here, name)
+        if met is None:  # quantity of batches only or of streams only
+            continue
+        if name in ERRORS:
+            if not spread.low <= met.low <= met.high <= spread.high:
+                return False
+        elif not all(
+            known / times <= value <= known * times
+            for known, value, times in zip(spread, met, SIMILARITY, strict=True)
+        ):
+            return False
+    return True
 
 
 def _words(quantity: Quantity, trained: Spread, value: float) -> str:

@@ -260,6 +260,7 @@ RECIPES = {
     "tpch-stream": "stream",
     "embedded-batch": "batch",
     "embedded-stream": "stream",
+    "embedded-errors": "errors",
     "tpch-misses": "deadlines",
     "tpch-weighted": "weights",
     "paper-batch": "paper",

@@ -12,7 +12,7 @@ from pathlib import Path
 __all__ = ["SHIPPED", "default_policies", "objective_policy", "specialists"]
 
 #: Specialists: policies only for evaluation settings inside their own training distribution.
-_SPECIALISTS = ("tpch-batch", "tpch-stream", "embedded-batch", "embedded-stream")
+_SPECIALISTS = ("tpch-batch", "tpch-stream", "embedded-batch", "embedded-stream", "embedded-errors")
 
 #: Metric of ``decima compare --show`` -> policy that was trained for it.
 _OBJECTIVES = {"misses": "tpch-misses", "weighted": "tpch-weighted"}
@@ -23,7 +23,8 @@ _PAPER = "paper-batch"
 #: Name of a shipped policy -> its file. ``general`` was trained on clusters of many sizes and moving delays, with
 #: batches and streams of TPC-H and random DAGs. ``packing-*`` were trained on streams with four executor classes, of
 #: published TPC-H profiles or of jobs of an industrial trace. Specialists were trained on 50 executors, on batches of
-#: 20 jobs or streams of published or embedded profiles, and are better there than ``general``. ``tpch-misses`` and
+#: 20 jobs or streams of published or embedded profiles, ``embedded-errors`` on both with wrong estimates; they are
+#: better there than ``general``. ``tpch-misses`` and
 #: ``tpch-weighted`` are for other objectives than the mean JCT, in streams of published profiles on 50 executors.
 #: ``paper-batch`` shows how far the paper's method gets on the batches of ``tpch-batch``, which is better.
 SHIPPED: dict[str, Path] = {

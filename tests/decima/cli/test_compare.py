@@ -491,8 +491,10 @@ def test_without_options_errors_of_estimates_are_shown_beside_the_exact_ones(
     assert re.search("^ (priced|adaptive)-srpt .* best *$", second, re.M)
     assert re.search("^ decima ", second, re.M)
     assert "errors of estimates 0.196 (jobs)" in " ".join(result.stdout.split())
+    assert "decima: the policy embedded-batch.\n" in result.stdout
     assert re.search(
-        "vs best is the difference from (priced|adaptive)-srpt. The policy embedded-batch", result.stdout
+        "vs best is the difference from (priced|adaptive)-srpt; decima: the policy embedded-errors",
+        result.stdout,
     )
     assert json.loads((tmp_path / "r.json").read_text())["knowledge"]["job_error"] == 0  # of the first table
     other = CliRunner().invoke(cli, ["compare", "--jobs", "3", *beside])

@@ -144,7 +144,7 @@ def test_no_training_meets_an_experiment() -> None:
         ({"memory_demand": "much"}, CompareError, "memory_demand must be 'own' or 'uniform', got 'much'"),
         ({"num_experiments": 1_000_001}, CompareError, "experiments, got 1000001"),
         ({"arrivals": "trickle"}, CompareError, "arrivals must be 'batch' or 'poisson', got 'trickle'"),
-        ({"num_jobs": 0}, ValueError, "at least one job, got 0"),
+        ({"num_jobs": 0}, ValueError, "num_jobs must be a whole number of 1 to 10,000,000, got 0"),
         ({"seed": -1}, ValueError, "seed"),
         (
             {"arrivals": "poisson", "interval_ms": -1.0},

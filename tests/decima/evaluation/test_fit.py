@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ from decima.policy.errors import PolicyFileError
 from decima.policy.files import read_trained_on, save_policy
 from decima.policy.policy import Policy
 from decima.policy.shipped import SHIPPED
-from simulator.cluster.config import ClusterConfig, parse_classes
+from simulator.cluster.config import ClusterConfig, Knowledge, parse_classes
 from tests.decima.policy.test_files import SMALL
 from workloads import Workload, trace_arrivals
 from workloads.sources.alibaba import read_alibaba
@@ -35,12 +35,13 @@ def here(
     classes: str = "",
     every_s: float | None = None,
     jobs: int = 20,
+    errors: Mapping[str, float] | None = None,
     **changes: Any,
 ) -> Conditions:
-    """Return an evaluation setting: by default embedded TPC-H; a batch, or a stream with an interval."""
+    """Return an evaluation setting: by default embedded TPC-H, exact; a batch, or with an interval a stream."""
     sizes = parse_classes(classes) if classes else ()
     arrivals = {} if every_s is None else {"arrivals": "poisson", "interval_ms": every_s * 1000}
-    cluster = ClusterConfig(executors, sizes, delay_s * 1000)
+    cluster = ClusterConfig(executors, sizes, delay_s * 1000, knowledge=Knowledge(**errors or {}))
     return Conditions(workload or embedded_workload(), cluster, num_jobs=jobs, **{**arrivals, **changes})
 
 
@@ -135,7 +136,8 @@ def test_as_many_sequences_are_looked_at_as_have_jobs_enough() -> None:
 def test_every_policy_that_ships_says_what_it_was_trained_on(name: str) -> None:
     trained = read_trained_on(SHIPPED[name])
     assert trained is not None
-    expected = "both" if name == "general" else "batch" if name.endswith("-batch") else "stream"
+    both = ("general", "embedded-errors")
+    expected = "both" if name in both else "batch" if name.endswith("-batch") else "stream"
     assert trained.arrivals == expected
     assert (trained.executors.high > 20 * trained.executors.low) == (name == "general")
 
@@ -152,6 +154,10 @@ def test_the_policy_that_fits_best_is_found() -> None:
 SPECIALISTS: list[tuple[str, str, dict[str, Any], list[dict[str, Any]]]] = [
     ("embedded-batch", "embedded", {}, [{"executors": 40}, {"jobs": 25}, {"delay_s": 1.6}]),
     ("tpch-batch", "published", {}, [{"executors": 40}, {"jobs": 25}, {"delay_s": 1.6}]),
+    (
+        *("embedded-errors", "embedded", {"errors": {"job_error": 1.0}}),
+        [{"errors": {"stage_error": 2.0}}, {"errors": {"unknown": 0.2}}, {"jobs": 60, "every_s": 4.0}],
+    ),
     (
         *("embedded-stream", "embedded", {"jobs": 60, "every_s": 4.0}),
         [{"executors": 45}, {"every_s": 4.8}, {"delay_s": 1.6}, {"jobs": 200}],

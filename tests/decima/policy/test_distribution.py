@@ -228,8 +228,18 @@ def test_batches_and_streams_are_not_similar() -> None:
     both = made(arrivals="both", load=(0.5, 0.6, 0.8))
     assert is_similar(made(STREAM), made(STREAM))
     assert is_similar(both, both)
-    for one, other in ((made(), made(STREAM)), (made(STREAM), made()), (made(), both), (both, made(STREAM))):
+    for one, other in ((made(), made(STREAM)), (made(STREAM), made()), (made(), both)):
         assert not is_similar(one, other)
+    assert is_similar(both, made(STREAM))
+    assert is_similar(both, made())
+    assert not is_similar(both, made(STREAM, load=(0.5, 1.0, 1.0)))
+
+
+def test_errors_of_similar_settings_are_within_the_range_of_the_training() -> None:
+    trained = made(job_error=(0.0, 0.5, 2.0))
+    for error, similar in ((0.0, True), (0.1, True), (2.0, True), (2.1, False)):
+        assert is_similar(trained, made(job_error=(error,) * 3)) == similar
+    assert not is_similar(trained, made(stage_error=(0.1,) * 3))
 
 
 def test_policies_for_other_objectives_do_not_fit() -> None:

@@ -8,7 +8,7 @@ from decima.policy.shipped import SHIPPED, default_policies
 
 
 def test_policies_are_files_beside_their_module() -> None:
-    assert len(SHIPPED) == 10
+    assert len(SHIPPED) == 11
     folder = Path(policies.__file__).parent
     assert all(path == folder / f"{name}.npz" for name, path in SHIPPED.items())
 

@@ -195,7 +195,7 @@ def test_missing_and_unreadable_files_are_refused(tmp_path: Path) -> None:
         read_config(tmp_path / "nowhere.yaml")
     with pytest.raises(
         TrainingError,
-        match=r"unknown recipe 'bach' \(did you mean 'batch'\?\): expected one of batch, deadlines, general, ",
+        match=r"unknown recipe 'bach' \(did you mean 'batch'\?\): expected one of batch, deadlines, errors, ",
     ):
         read_config("bach")
     with pytest.raises(TrainingError, match="Is a directory"):
