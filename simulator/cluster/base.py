@@ -80,7 +80,7 @@ class BaseCluster(ABC):
         self._failed: list[tuple[int, float]] = []  # failed jobs and times of their failures, ms
         self._changes: list[tuple[int, float, bool]] = []  # executors, times in ms, whether they joined
         self._reward = RewardMeter(config, self.sequence, self._deadline_ms)
-        self._reward.follow(self)
+        self._reward.follow(self._idleness)
 
     @property
     def done(self) -> bool:
@@ -329,6 +329,10 @@ class BaseCluster(ABC):
     @abstractmethod
     def _is_wanted(self) -> bool:
         """Return whether some stage could use an executor that is in a pool; no round is open."""
+
+    def _idleness(self) -> tuple[float, int]:
+        """Return the total time of executors in pools since the beginning, ms, and the number of executors now."""
+        return self._idle_ms(), int(self._classes["executors"].sum())
 
     @abstractmethod
     def _idle_ms(self) -> float:

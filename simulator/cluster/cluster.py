@@ -95,7 +95,7 @@ class Cluster(BaseCluster):
         for log_of in ("_moves", "_lost_runs", "_changes", "_failed"):
             setattr(fork, log_of, getattr(self, log_of).copy())
         fork._reward = copy(self._reward)
-        fork._reward.follow(fork)
+        fork._reward.follow(fork._idleness)
         fork._observation = None
         fork._has_log = self._has_log and log
         if not arrivals:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from copy import copy
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,9 +11,6 @@ from numpy.typing import NDArray
 from simulator.cluster.config import ClusterConfig
 from simulator.cluster.objectives import AllJobs, LiveJobs, objective_named
 from workloads.arrivals import JobSequence
-
-if TYPE_CHECKING:
-    from simulator.cluster.base import BaseCluster
 
 __all__ = ["Emissions", "RewardMeter"]
 
@@ -45,12 +42,16 @@ class RewardMeter:
         self._cost_ms = 0.0
         self._num_arrived, self._num_ended = 0, 0
         self._emissions = Emissions(config) if self._objective.uses_carbon else None
-        self._cluster: BaseCluster | None = None
+        self._idleness: Callable[[], tuple[float, int]] | None = None
 
-    def follow(self, cluster: BaseCluster) -> None:
-        """Measure the emissions of ``cluster`` from now on, if the objective uses them."""
+    def follow(self, idleness: Callable[[], tuple[float, int]]) -> None:
+        """Measure the emissions of a cluster from now on, if the objective uses them.
+
+        Args:
+            idleness: returns the total idle time of executors since the beginning, ms, and their present number.
+        """
         if self._emissions is not None:
-            self._cluster, self._emissions = cluster, copy(self._emissions)
+            self._idleness, self._emissions = idleness, copy(self._emissions)
 
     def settle(self, now_ms: float) -> None:
         """Count emissions until now, before the signal or the number of executors in the cluster changes."""
@@ -101,10 +102,9 @@ class RewardMeter:
     def _new_emissions(self, now_ms: float) -> float:
         """Return the emissions since the last count, g."""
         assert self._emissions is not None
-        assert self._cluster is not None
-        present = int(self._cluster._classes["executors"].sum())
+        assert self._idleness is not None
         observed = self._num_arrived > 0 and self._num_ended < len(self._known.arrival_ms)
-        return self._emissions.add(now_ms, self._cluster._idle_ms(), present, observed)
+        return self._emissions.add(now_ms, *self._idleness(), observed)
 
 
 class Emissions:
