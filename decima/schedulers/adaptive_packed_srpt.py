@@ -22,6 +22,7 @@ from decima.schedulers.base import (
     Rule,
     Scheduler,
     check_positive,
+    move_cost_ms,
 )
 from decima.schedulers.priced_srpt import PRICES
 from simulator.cluster.alone import useful_parallelism
@@ -192,13 +193,10 @@ class AdaptivePackedSrpt(Scheduler):
     ) -> None:
         if not waste >= 0:
             raise ValueError(f"waste must not be negative, got {waste:g}")
-        constants = thrift, staying, worth_leaving, worth_moving
-        check_positive(
-            **dict(zip(("thrift", "staying", "worth_leaving", "worth_moving"), constants, strict=True))
-        )
+        check_positive(thrift=thrift, staying=staying, worth_leaving=worth_leaving, worth_moving=worth_moving)
         if unknown := weights.keys() - PACKED_WEIGHTS.keys():
             raise TypeError(f"unknown weight {min(unknown)!r}")
-        self.constants = _Constants(float(thrift), float(waste), *map(float, constants[1:]))
+        self.constants = _Constants(*map(float, (thrift, waste, staying, worth_leaving, worth_moving)))
         self.weights = PACKED_WEIGHTS | weights
         rows = ([self.weights[f"{group}.{each}"] for each in features] for group, features in GROUPS.items())
         self._rows = _Weights(*(np.array(row, np.float64) for row in rows))
@@ -233,15 +231,11 @@ class AdaptivePackedSrpt(Scheduler):
     def _choose(self, observation: Observation, ranks: NDArray[np.float64]) -> tuple[int, int]:
         if not len(observation.jobs):
             return -1, 0
-        delay_ms = float(observation.config.moving_delay_ms)
-        # Idle executors must be offered again later, which the published simulator does not do.
-        if not observation.config.semantics.offer_idle_executors:
-            delay_ms = 0.0
         stage, limit = _choose(
             *(observation.jobs, observation.stages, observation.classes, observation.source),
             *(observation.offered, observation.executor_class, observation.num_executors),
-            *(self._log_useful(observation), self._height_ms(observation), delay_ms, observation.last_call),
-            *(self.constants, self._rows, ranks),
+            *(self._log_useful(observation), self._height_ms(observation), move_cost_ms(observation)),
+            *(observation.last_call, self.constants, self._rows, ranks),
         )
         return stage, limit
 

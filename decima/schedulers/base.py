@@ -29,6 +29,7 @@ __all__ = [
     "all_offered",
     "check_positive",
     "last_resort",
+    "move_cost_ms",
     "num_committed",
     "only_jobs",
 ]
@@ -99,6 +100,15 @@ class FunctionScheduler(Scheduler):
     def decide(self, observation: Observation) -> Decision | None:
         """Return the function's decision."""
         return self._function(observation)
+
+
+def move_cost_ms(observation: Observation) -> float:
+    """Return the moving delay, ms; 0 if idle executors are not offered again, so that waiting saves no move.
+
+    The published simulator does not offer idle executors again.
+    """
+    config = observation.config
+    return float(config.moving_delay_ms) if config.semantics.offer_idle_executors else 0.0
 
 
 def all_offered(observation: Observation, stage: int) -> Decision:

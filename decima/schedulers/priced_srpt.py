@@ -18,6 +18,7 @@ from decima.schedulers.base import (
     Scheduler,
     check_positive,
     last_resort,
+    move_cost_ms,
 )
 from simulator.cluster.alone import useful_parallelism
 from simulator.cluster.config import ClusterConfig
@@ -144,15 +145,11 @@ class PricedSrpt(Scheduler):
         return np.exp(jitter * self._random.standard_normal((2, len(observation.jobs))))
 
     def _ask(self, observation: Observation, jitter: float) -> Rule:
-        delay_ms = observation.config.moving_delay_ms
-        # Idle executors must be offered again later, which the published simulator does not do.
-        if not observation.config.semantics.offer_idle_executors:
-            delay_ms = 0.0
         factors = self._factors(observation, jitter)
         stage, limits, price, away = _choose(
             *(observation.jobs, observation.stages, observation.classes, observation.source),
             *(observation.offered, observation.executor_class, observation.num_executors),
-            *(self._known(observation), delay_ms, factors),
+            *(self._known(observation), move_cost_ms(observation), factors),
             *(np.ascontiguousarray(self.order(observation), np.float64), self._rows),
         )
         return Rule(stage, limits, PRICES[price], away)

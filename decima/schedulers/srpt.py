@@ -14,6 +14,7 @@ from decima.schedulers.base import (
     Scheduler,
     check_positive,
     last_resort,
+    move_cost_ms,
 )
 from simulator.cluster.alone import useful_executors
 from simulator.cluster.observation import Decision, Observation, PerJob
@@ -82,11 +83,11 @@ def lasting_executors(
         worth_moving: minimum work that justifies moving a free executor, in moving delays.
     """
     lasting = np.full(observation.job_executors.size, float(observation.num_executors))
-    # Idle executors must be offered again later, which the published simulator does not do.
-    if not observation.config.semantics.offer_idle_executors or not observation.config.moving_delay_ms:
+    delay_ms = move_cost_ms(observation)
+    if not delay_ms:
         return lasting
     from_job = observation.source >= 0
-    worth_ms = (worth_leaving if from_job else worth_moving) * observation.config.moving_delay_ms
+    worth_ms = (worth_leaving if from_job else worth_moving) * delay_ms
     offered = observation.classes[observation.executor_class]
     fits = (observation.stages["cpu"] <= offered["cpu"]) & (observation.stages["memory"] <= offered["memory"])
     found = observation.work_ms(observation.unclaimed_tasks * fits) / worth_ms
