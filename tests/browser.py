@@ -1,7 +1,5 @@
 """A page in headless Chromium, driven over its DevTools protocol: mouse, script, pictures."""
 
-from __future__ import annotations
-
 import asyncio
 import base64
 import json
@@ -35,9 +33,7 @@ class Page:
     async def send(self, method: str, **parameters: Any) -> dict[str, Any]:
         """A command of the protocol; what it answers."""
         self._count += 1
-        await self._connection.write_message(
-            json.dumps({"id": self._count, "method": method, "params": parameters})
-        )
+        await self._connection.write_message(json.dumps({"id": self._count, "method": method, "params": parameters}))
         while True:
             answer = await asyncio.wait_for(self._connection.read_message(), PATIENCE_S)  # type: ignore[arg-type]
             assert answer is not None, "the browser is gone"
@@ -117,9 +113,7 @@ async def _visit(page: Path, do: Callable[[Page], Awaitable[None]], port: Path) 
     target = await targets.send("Target.getTargets")
     [tab] = [each["targetId"] for each in target["targetInfos"] if each["type"] == "page"]
     await targets.close()
-    opened = Page(
-        await websocket_connect(f"ws://127.0.0.1:{number}/devtools/page/{tab}", max_message_size=most)
-    )
+    opened = Page(await websocket_connect(f"ws://127.0.0.1:{number}/devtools/page/{tab}", max_message_size=most))
     for domain in ("Runtime", "Log", "Page"):
         await opened.send(f"{domain}.enable")
     await opened.send("Performance.enable", timeDomain="threadTicks")

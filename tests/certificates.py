@@ -1,7 +1,5 @@
 """Certificates for tests of TLS, made by the program openssl."""
 
-from __future__ import annotations
-
 import shutil
 import ssl
 import subprocess

@@ -1,7 +1,5 @@
 """Fixtures that all tests share."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -33,8 +31,9 @@ def pytest_configure(config: pytest.Config) -> None:
     is_worker, num_workers = hasattr(config, "workerinput"), config.getoption("numprocesses", 0)
     if is_worker or not num_workers or config.args_source is not config.ArgsSource.TESTPATHS:
         return
-    from decima.evaluation import compiling
     from decima.evaluation.conditions import Conditions
+
+    from decima.evaluation import compiling
     from workloads import Workload, synthetic_profiles
 
     jobs = Workload(synthetic_profiles(), None, "synthetic")

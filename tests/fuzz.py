@@ -7,8 +7,6 @@ harmless. It must end in time, raise and warn of nothing, execute nothing, and l
 A case is identified by seed and number; ``--only NUMBER`` repeats it.
 """
 
-from __future__ import annotations
-
 import argparse
 import contextlib
 import io
@@ -34,11 +32,11 @@ import click
 import numpy as np
 import torch
 from click.testing import CliRunner
-
 from decima.cli.console import LONGEST
 from decima.cli.main import cli
 from decima.policy.files import read_archive, write_archive
 from decima.policy.shipped import SHIPPED
+
 from tests.decima.cli.commands import every_command
 from tests.decima.cli.test_malformed import JOB, TABLE, WORKFLOW, WORKLOAD
 from tests.decima.service.test_log import logged
@@ -47,9 +45,7 @@ from tests.workloads.spark.logs import small_log
 #: A command that takes longer hangs, s of this process's CPU time.
 SOON_S = 60
 MAGIC = "was-executed"
-RUN = (
-    "deeprm train --config deeprm --out run --set iterations=1 --set episodes.sets=2 --set validation.sets=2"
-)
+RUN = "deeprm train --config deeprm --out run --set iterations=1 --set episodes.sets=2 --set validation.sets=2"
 FEW = "--seeds 1 --executors 3 --processes 1 --schedulers fair --json new.json"
 Damage = Callable[[random.Random, bytes], bytes]
 
@@ -153,9 +149,7 @@ def _spliced(rng: random.Random, data: bytes) -> bytes:
 
 def _recoded(rng: random.Random, data: bytes) -> bytes:
     text = data.decode("latin-1")
-    return rng.choice(
-        (text.encode("utf-16"), text.encode("utf-32"), b"\xef\xbb\xbf" + data, b"", b"\n", data * 2)
-    )
+    return rng.choice((text.encode("utf-16"), text.encode("utf-32"), b"\xef\xbb\xbf" + data, b"", b"\n", data * 2))
 
 
 def _retold(rng: random.Random, data: bytes) -> bytes:
@@ -300,9 +294,7 @@ def _run_kind(name: str, *damages: Damage, plot: bool = False) -> Kind:
 
 
 def _policy(name: str, *commands: str) -> Kind:
-    return Kind(
-        "it.npz", (SHIPPED["general"].parent / f"{name}.npz").read_bytes, (*BYTES, *[_archive] * 6), commands
-    )
+    return Kind("it.npz", (SHIPPED["general"].parent / f"{name}.npz").read_bytes, (*BYTES, *[_archive] * 6), commands)
 
 
 KINDS: dict[str, Kind] = {
@@ -317,9 +309,7 @@ KINDS: dict[str, Kind] = {
         ),
     ),
     "workload in TOML": Kind("it.toml", lambda: TOML, TEXT, ("workload show it.toml",)),
-    "settings": Kind(
-        "it.yaml", lambda: SETTINGS, (*TEXT, *[_retold] * 6), ("train --explain --config it.yaml",)
-    ),
+    "settings": Kind("it.yaml", lambda: SETTINGS, (*TEXT, *[_retold] * 6), ("train --explain --config it.yaml",)),
     "policy": _policy(
         "embedded-batch",
         f"compare --checkpoint it.npz --jobs 1 {FEW}",
@@ -331,16 +321,10 @@ KINDS: dict[str, Kind] = {
         "logs/it",
         _event_log,
         (*TEXT, *[_json_line] * 8),
-        (
-            "workload import spark logs/it --out new.json",
-            "spark what-if logs/it --draws 1 --out what --json new.json",
-        ),
+        ("workload import spark logs/it --out new.json", "spark what-if logs/it --draws 1 --out what --json new.json"),
     ),
     "live log": Kind(
-        "it.jsonl",
-        _live_log,
-        (*TEXT, *[_json_line] * 8),
-        ("replay-live it.jsonl --out live --json new.json",),
+        "it.jsonl", _live_log, (*TEXT, *[_json_line] * 8), ("replay-live it.jsonl --out live --json new.json",)
     ),
     "table of Alibaba": Kind(
         "it.csv", TABLE.encode, (*TEXT, *[_retold] * 4), ("workload import alibaba it.csv --out new.json",)
@@ -394,13 +378,9 @@ def _options(rng: random.Random) -> list[str]:
 
 
 def _spec(rng: random.Random) -> list[str]:
-    numbers = "".join(
-        ":" + rng.choice((*WORDS, "1", "0.5", "-1", "100", "-100")) for _ in range(rng.randrange(4))
-    )
+    numbers = "".join(":" + rng.choice((*WORDS, "1", "0.5", "-1", "100", "-100")) for _ in range(rng.randrange(4)))
     spec = rng.choice(SPECS) + numbers + rng.choice(("", "", "", ",guard=off", ",", ":"))
-    return shlex.split(
-        f"compare --jobs 1 --training 1 {FEW.replace('fair', '@')}".replace("@", shlex.quote(spec))
-    )
+    return shlex.split(f"compare --jobs 1 --training 1 {FEW.replace('fair', '@')}".replace("@", shlex.quote(spec)))
 
 
 # Running them
@@ -439,9 +419,7 @@ def _prepared(rng: random.Random) -> tuple[str, list[str]]:
     if kind == "scheduler":
         return kind, _spec(rng)
     chosen = KINDS[kind]
-    for name, data in (
-        {chosen.name: rng.choice(chosen.damages)(rng, chosen.valid())} | chosen.others()
-    ).items():
+    for name, data in ({chosen.name: rng.choice(chosen.damages)(rng, chosen.valid())} | chosen.others()).items():
         Path(name).parent.mkdir(exist_ok=True)
         Path(name).write_bytes(data)
     return kind, shlex.split(rng.choice(chosen.commands))
@@ -472,9 +450,7 @@ def _invoked(words: list[str]) -> tuple[int, str, str]:
 
 def _wrong(words: list[str], status: int, stderr: str) -> str:
     left = [
-        str(path)
-        for path in Path().rglob("*")
-        if path.name.startswith(f".{os.getpid()}.") or path.suffix == ".tmp"
+        str(path) for path in Path().rglob("*") if path.name.startswith(f".{os.getpid()}.") or path.suffix == ".tmp"
     ]
     if left or Path(MAGIC).exists():
         return f"left behind: {left or MAGIC}"
@@ -507,9 +483,7 @@ def run(cases: int, seed: int, only: int | None = None, first: int = 0) -> list[
 
 def main() -> None:
     """Parse options, run, and summarise."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     for name, default in (("cases", 2000), ("seed", 0), ("first", 0), ("only", None)):
         parser.add_argument(f"--{name}", type=int, default=default)
     options = parser.parse_args()

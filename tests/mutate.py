@@ -10,8 +10,6 @@ hang is killed; the others are shown. ``--save`` and ``--load`` transfer the cha
 no Cosmic Ray; ``--alive`` writes survivors for another run with slower tests.
 """
 
-from __future__ import annotations
-
 import ast
 import difflib
 import gzip
@@ -78,9 +76,7 @@ def mutants(files: Iterable[Path], seed: int) -> Iterator[Mutant]:
         places: dict[tuple[int, int], list[tuple[str, int]]] = {}
         for name in sorted(each for each in operator_names() if not each.endswith(SKIPPED)):
             operator = get_operator(name)()
-            positions = [
-                place for node in ast_nodes(get_ast(text)) for place in operator.mutation_positions(node)
-            ]
+            positions = [place for node in ast_nodes(get_ast(text)) for place in operator.mutation_positions(node)]
             for occurrence, (start, _) in enumerate(positions):
                 if start not in means_nothing:
                     places.setdefault(start, []).append((name, occurrence))
@@ -214,9 +210,7 @@ def reached(folders: list[str], tests: list[str], limit_s: float) -> Reached | N
         if not _pass(tests, limit_s, watch=(folders, answer.name)):
             return None
         lines, seconds = json.loads(Path(answer.name).read_text())
-    return Reached(
-        {file: {int(at): names for at, names in of.items()} for file, of in lines.items()}, seconds
-    )
+    return Reached({file: {int(at): names for at, names in of.items()} for file, of in lines.items()}, seconds)
 
 
 def survives(mutant: Mutant, tests: list[str], limit_s: float) -> bool:
@@ -275,10 +269,7 @@ def _run(tests: list[str], plugins: list[Any], watch: tuple[list[str], str] | No
 
 
 def _pass(
-    tests: list[str],
-    limit_s: float,
-    choice: list[str] | None = None,
-    watch: tuple[list[str], str] | None = None,
+    tests: list[str], limit_s: float, choice: list[str] | None = None, watch: tuple[list[str], str] | None = None
 ) -> bool:
     """Return whether the tests pass in a fork of this process."""
     child = os.fork()
@@ -309,9 +300,7 @@ def show(survivors: list[Mutant]) -> str:
     parts = []
     for mutant in sorted(survivors):
         before = (ROOT / mutant.file).read_text().splitlines(keepends=True)
-        parts += difflib.unified_diff(
-            before, mutant.text.splitlines(keepends=True), mutant.file, mutant.file, n=1
-        )
+        parts += difflib.unified_diff(before, mutant.text.splitlines(keepends=True), mutant.file, mutant.file, n=1)
     return "".join(parts)
 
 
@@ -321,12 +310,8 @@ def _write(path: Path, found: list[Mutant]) -> None:
 
 @click.command()
 @click.argument("folders", nargs=-1, required=True, type=click.Path(exists=True, path_type=Path))
-@click.option(
-    "--tests", multiple=True, required=True, help="Tests that must notice; may be given several times."
-)
-@click.option(
-    "--no-jit", is_flag=True, help="Run compiled code as plain Python, which spares compiling each change."
-)
+@click.option("--tests", multiple=True, required=True, help="Tests that must notice; may be given several times.")
+@click.option("--no-jit", is_flag=True, help="Run compiled code as plain Python, which spares compiling each change.")
 @click.option("--most", type=int, help="Only so many changes, drawn by chance.")
 @click.option("--seed", default=0)
 @click.option("--processes", default=os.cpu_count() or 1)
@@ -335,13 +320,9 @@ def _write(path: Path, found: list[Mutant]) -> None:
 @click.option("--until", "until_s", type=float, help="Seconds after which no more changes are tried.")
 @click.option("--out", type=click.Path(path_type=Path), default=Path("survivors.diff"))
 @click.option("--save", type=click.Path(path_type=Path), help="Write the changes to this file, and end.")
-@click.option(
-    "--alive", type=click.Path(path_type=Path), help="Write what survives to this file, for --load."
-)
+@click.option("--alive", type=click.Path(path_type=Path), help="Write what survives to this file, for --load.")
 @click.option("--load", type=click.Path(exists=True, path_type=Path), help="Take the changes from this file.")
-def main(
-    folders, tests, no_jit, most, seed, processes, limit_s, within_s, until_s, out, save, alive, load
-) -> None:
+def main(folders, tests, no_jit, most, seed, processes, limit_s, within_s, until_s, out, save, alive, load) -> None:
     """Try changes of the code in FOLDERS and print the share that the tests detect."""
     if load is not None:
         found = [Mutant(*each) for each in json.loads(gzip.decompress(load.read_bytes()))]
@@ -363,9 +344,7 @@ def main(
         watched = pool.submit(reached, [str(folder) for folder in folders], list(tests), limit_s).result()
         if watched is None:
             raise click.ClickException("the tests fail as it is")
-        runs = {
-            pool.submit(survives, mutant, watched.by(mutant, within_s), limit_s): mutant for mutant in found
-        }
+        runs = {pool.submit(survives, mutant, watched.by(mutant, within_s), limit_s): mutant for mutant in found}
         try:
             for run in as_completed(runs, timeout=until_s):
                 tried[runs[run].file] += 1
@@ -381,9 +360,7 @@ def main(
         click.echo(f"{file}: {tried[file] - left[file]} of {tried[file]} killed")
     total = sum(tried.values())
     share = 1 - len(survivors) / max(total, 1)
-    click.echo(
-        f"{total - len(survivors)} of {total} changes killed ({share:.1%}); {len(found) - total} not tried"
-    )
+    click.echo(f"{total - len(survivors)} of {total} changes killed ({share:.1%}); {len(found) - total} not tried")
     out.write_text(show(survivors))
     if alive is not None:
         _write(alive, survivors)

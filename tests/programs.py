@@ -1,7 +1,5 @@
 """Child programs that tests start, interrupt and kill."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess
@@ -34,9 +32,7 @@ def started(command: Sequence[str], **options: Any) -> Iterator[subprocess.Popen
     It is killed with all its children after the block, or when the test waits in vain.
     """
     with ctrl_c_strikes():
-        process = subprocess.Popen(
-            command, stderr=subprocess.PIPE, text=True, start_new_session=True, **options
-        )
+        process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, start_new_session=True, **options)
 
     def kill() -> None:
         with suppress(ProcessLookupError):

@@ -1,7 +1,5 @@
 """Helpers for tests of refused files."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """The layering of packages, checked by imports: one direction, no cycle, short chains."""
 
-from __future__ import annotations
-
 import ast
 import importlib
 from functools import cache
@@ -92,9 +90,7 @@ def test_no_circle_and_no_long_chain() -> None:
     for inside in (True, False):
         longest: dict[str, list[str]] = {}
 
-        def chain(
-            module: str, above: tuple[str, ...], inside: bool, known: dict[str, list[str]]
-        ) -> list[str]:
+        def chain(module: str, above: tuple[str, ...], inside: bool, known: dict[str, list[str]]) -> list[str]:
             assert module not in above, f"a circle: {' -> '.join((*above, module))}"
             if module not in known:
                 below = [chain(each, (*above, module), inside, known) for each in imports(module, inside)]
@@ -123,17 +119,12 @@ def test_imports_inside_functions_are_for_quick_starts_and_extras() -> None:
 
 
 def test_few_things_lie_on_the_doorstep() -> None:
-    doorstep = [
-        path
-        for path in (ROOT / "decima").iterdir()
-        if path.suffix == ".py" or (path / "__init__.py").exists()
-    ]
+    doorstep = [path for path in (ROOT / "decima").iterdir() if path.suffix == ".py" or (path / "__init__.py").exists()]
     assert len(doorstep) <= MOST_IN_DECIMA, sorted(path.name for path in doorstep)
 
 
 @pytest.mark.parametrize(
-    "package",
-    ["simulator", "workloads", *(f"decima.{each}" for each in ("evaluation", "learning", "policy"))],
+    "package", ["simulator", "workloads", *(f"decima.{each}" for each in ("evaluation", "learning", "policy"))]
 )
 def test_what_a_package_exports_is_there(package: str) -> None:
     exporting = importlib.import_module(package)

@@ -1,7 +1,5 @@
 """Lanes of ``.ci/run``: all of them run to the end, and every failure is reported."""
 
-from __future__ import annotations
-
 import subprocess
 from pathlib import Path
 

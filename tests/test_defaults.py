@@ -4,8 +4,6 @@ Results depend on defaults, so a change must be deliberate and in the changelog.
 ``python -m tests.test_defaults`` records them.
 """
 
-from __future__ import annotations
-
 import difflib
 import importlib
 import inspect
@@ -19,12 +17,12 @@ from typing import Any
 
 import click
 import numpy as np
+from decima.cli.main import cli
 from pydantic import BaseModel
 
 import decima
 import simulator
 import workloads
-from decima.cli.main import cli
 
 RECORDED = Path(__file__).with_name("defaults.txt")
 #: Modules that need a Spark, or start something.
@@ -51,9 +49,7 @@ def _text(value: Any) -> str:
     if isinstance(value, BaseModel):
         return f"{type(value).__name__}({_text(value.model_dump())})"
     if is_dataclass(value) and not isinstance(value, type):
-        return (
-            f"{type(value).__name__}({', '.join(_text(getattr(value, each.name)) for each in fields(value))})"
-        )
+        return f"{type(value).__name__}({', '.join(_text(getattr(value, each.name)) for each in fields(value))})"
     if isinstance(value, np.ndarray):
         return _text(value.tolist())
     if isinstance(value, Mapping):
@@ -75,22 +71,11 @@ def options(group: click.Group, words: str = "decima") -> Iterator[str]:
             yield from options(command, f"{words} {name}")
         for each in command.params:
             told = each.to_info_dict()
-            kind = {
-                key: bound
-                for key in KIND
-                if (bound := told["type"].get(key)) is not None and bound is not False
-            }
+            kind = {key: bound for key in KIND if (bound := told["type"].get(key)) is not None and bound is not False}
             flags = [flag for flag in ("required", "multiple", "is_flag") if told.get(flag)]
-            default = (
-                f" = {shown(each.default)}"
-                if isinstance(each.default, bool | int | float | str | tuple)
-                else ""
-            )
+            default = f" = {shown(each.default)}" if isinstance(each.default, bool | int | float | str | tuple) else ""
             names = " ".join((*each.opts, *each.secondary_opts))
-            yield (
-                " ".join((words, name, f"{names}:", told["type"]["param_type"], shown(kind), *flags))
-                + default
-            )
+            yield (" ".join((words, name, f"{names}:", told["type"]["param_type"], shown(kind), *flags)) + default)
 
 
 def public() -> Iterator[tuple[str, Any]]:
@@ -138,9 +123,7 @@ def recorded_now() -> str:
 
 
 def test_defaults_are_those_recorded() -> None:
-    changes = difflib.unified_diff(
-        RECORDED.read_text().splitlines(), recorded_now().splitlines(), n=0, lineterm=""
-    )
+    changes = difflib.unified_diff(RECORDED.read_text().splitlines(), recorded_now().splitlines(), n=0, lineterm="")
     assert not list(changes), "if this is on purpose: python -m tests.test_defaults"
 
 

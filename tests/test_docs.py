@@ -1,7 +1,5 @@
 """Commands, files and Python of the README and the guides work."""
 
-from __future__ import annotations
-
 import itertools
 import os
 import re
@@ -14,13 +12,13 @@ from pathlib import Path
 import click
 import pytest
 from click.testing import CliRunner
-
 from decima.cli.main import cli
+from workloads.arrivals import batch_arrivals
+from workloads.sources.open import open_workload
+
 from tests.decima.service.scripted_spark import ScriptedSpark
 from tests.decima.service.serving import Client
 from tests.programs import started
-from workloads.arrivals import batch_arrivals
-from workloads.sources.open import open_workload
 
 README = Path(__file__).parents[1] / "README.md"
 DOCS = README.parent / "docs"
@@ -51,13 +49,7 @@ def blocks(language: str, page: Path) -> list[tuple[str, str]]:
 
 
 #: Settings of a training from Python that is over soon.
-SHORT = (
-    "iterations=1",
-    "behaviour_cloning=null",
-    "episodes.sequences=1",
-    "workload.jobs=2",
-    "validation.sequences=1",
-)
+SHORT = ("iterations=1", "behaviour_cloning=null", "episodes.sequences=1", "workload.jobs=2", "validation.sequences=1")
 INSTALL = blocks("sh", README)[0][1].strip().splitlines()
 #: Every line once, wherever it stands; those of a page in their order.
 LINES = {
@@ -76,9 +68,7 @@ LONG = ("my-spark-jobs.json", "my_features", "decima sweep", "reproduce fig18")
 def folder(tmp_path: Path) -> Iterator[Path]:
     """A folder with the files on the pages, beside the recordings."""
     for page in PAGES:
-        for name, text in (
-            block for kind in ("json", "python", "yaml", "csv") for block in blocks(kind, page)
-        ):
+        for name, text in (block for kind in ("json", "python", "yaml", "csv") for block in blocks(kind, page)):
             if name:
                 assert not (tmp_path / name).exists() or (tmp_path / name).read_text() == text
                 (tmp_path / name).write_text(text)
@@ -176,12 +166,8 @@ WITH_PYTHON = [page for page in PAGES if any(not name for name, _ in blocks("pyt
 def test_python_runs(page: Path, folder: Path) -> None:
     """Blocks of a page run one after the other; a training is a short one."""
     code = "\n".join(text for name, text in blocks("python", page) if not name)
-    code = code.replace('out="my-policy"', f'out="my-policy", overrides={SHORT}').replace(
-        "seeds=10", "seeds=2"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", code], cwd=folder, capture_output=True, text=True, timeout=300
-    )
+    code = code.replace('out="my-policy"', f'out="my-policy", overrides={SHORT}').replace("seeds=10", "seeds=2")
+    done = subprocess.run([sys.executable, "-c", code], cwd=folder, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
     assert done.stdout or "print(" not in code
 

@@ -1,7 +1,5 @@
 """Random malformed inputs end in one line; see ``tests.fuzz``."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

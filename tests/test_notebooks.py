@@ -4,8 +4,6 @@ These cells train: their numbers depend on the last digit of an exponential, whi
 ``python -m tests.test_notebooks`` runs all notebooks and stores their outputs.
 """
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 
@@ -66,9 +64,7 @@ def store(path: Path) -> None:
         if cell.cell_type == "code":
             streams = [("stdout", printed(cell, "stdout")), ("stderr", printed(cell, "stderr"))]
             drawn = [output for output in cell.outputs if output.output_type != "stream"]
-            cell.outputs = [
-                nbformat.v4.new_output("stream", name=name, text=text) for name, text in streams if text
-            ]
+            cell.outputs = [nbformat.v4.new_output("stream", name=name, text=text) for name, text in streams if text]
             cell.outputs += drawn
     nbformat.write(notebook, path)
 

@@ -1,7 +1,5 @@
 """Public names are documented, and the examples of docstrings are correct."""
 
-from __future__ import annotations
-
 import ast
 import doctest
 import importlib

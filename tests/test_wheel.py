@@ -1,7 +1,5 @@
 """The result of ``pip install`` of the built package, outside of the checkout."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys
@@ -29,9 +27,7 @@ COMMANDS = (
 
 def run(*command: str | Path, cwd: Path, **more: str) -> str:
     # Nothing of the tests' own environment is to be seen.
-    environment = {
-        name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "VIRTUAL"))
-    }
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "VIRTUAL"))}
     done = subprocess.run(
         list(map(str, command)), cwd=cwd, env=environment | more, capture_output=True, text=True, timeout=1200
     )

@@ -5,8 +5,6 @@ ask in turn. A driver measures the time from its question to the answer. As root
 own waits for a CPU do not count.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import re
@@ -19,9 +17,9 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import numpy as np
-
 from decima.service.log import Answered, read_log
 from decima.service.protocol import State
+
 from tests.benchmarks.test_service_speed import question
 from tests.decima.service.serving import Client, a_stage
 
@@ -53,9 +51,7 @@ def running(*command: str, **options: object) -> Iterator[subprocess.Popen[str]]
             process.terminate()
 
 
-def measure(
-    folder: Path, drivers: int, questions: int, every_s: float, stages: int, busy: int, readers: int
-) -> None:
+def measure(folder: Path, drivers: int, questions: int, every_s: float, stages: int, busy: int, readers: int) -> None:
     """Print p50, p99 and maximum of the times of answers, as drivers and as the service measured them."""
     log = folder / "live.jsonl"
     options = ["--metrics", "0", "--http", "0", "--log", str(log)] if readers else []
@@ -76,15 +72,11 @@ def measure(
             stack.enter_context(running(sys.executable, "-c", READER, said["page"], said["metrics"]))
         for _ in range(busy):
             stack.enter_context(running(sys.executable, "-c", "while True: pass"))
-        clients = [
-            stack.enter_context(Client(found[1], application=f"app-{number}")) for number in range(drivers)
-        ]
+        clients = [stack.enter_context(Client(found[1], application=f"app-{number}")) for number in range(drivers)]
         with suppress(OSError):
             os.setpriority(os.PRIO_PROCESS, 0, -20)
             Path("/proc/self/autogroup").write_text("-20")
-        lines = [
-            with_stages(question(seq), stages).model_dump_json().encode() + b"\n" for seq in range(questions)
-        ]
+        lines = [with_stages(question(seq), stages).model_dump_json().encode() + b"\n" for seq in range(questions)]
         for seq, line in enumerate(lines):
             client = clients[seq % drivers]
             time.sleep(random.exponential(every_s))
@@ -93,9 +85,7 @@ def measure(
             client.read_line()
             took_ms.append((time.perf_counter() - start_s) * 1000)
         load = os.getloadavg()[0]
-    print(
-        f"{questions} questions of {len(lines[0])} bytes, {drivers} drivers, {busy} busy loops, load {load:.1f}"
-    )
+    print(f"{questions} questions of {len(lines[0])} bytes, {drivers} drivers, {busy} busy loops, load {load:.1f}")
     show("seen by the drivers", took_ms)
     if readers:
         show("in the service", [line.took_ms for line in read_log(log) if isinstance(line, Answered)])
@@ -116,10 +106,7 @@ def show(name: str, took_ms: Sequence[float]) -> None:
     took = np.array(took_ms)[len(took_ms) // 10 :]
     p50, p99 = np.percentile(took, (50, 99))
     late = (took > 20).mean()
-    print(
-        f"{name}: p50 {p50:.1f} ms, p99 {p99:.1f} ms, max {took.max():.1f} ms, over 20 ms {late:.1%}",
-        flush=True,
-    )
+    print(f"{name}: p50 {p50:.1f} ms, p99 {p99:.1f} ms, max {took.max():.1f} ms, over 20 ms {late:.1%}", flush=True)
 
 
 def main(words: Sequence[str] | None = None) -> None:
@@ -127,9 +114,7 @@ def main(words: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--drivers", type=int, default=10)
     parser.add_argument("--questions", type=int, default=2000)
-    parser.add_argument(
-        "--every-ms", type=float, default=15.0, help="mean time between an answer and a question"
-    )
+    parser.add_argument("--every-ms", type=float, default=15.0, help="mean time between an answer and a question")
     parser.add_argument("--busy", type=int, default=2, help="number of busy loops")
     parser.add_argument("--stages", type=int, default=2, help="stages of each of the 20 jobs of a question")
     parser.add_argument("--readers", type=int, default=1, help="readers; 0: no page, no metrics, no log")

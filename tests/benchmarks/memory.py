@@ -1,7 +1,5 @@
 """Peak memory of a benchmark, independent of earlier code in the same process."""
 
-from __future__ import annotations
-
 import resource
 from collections.abc import Callable
 from pathlib import Path

@@ -6,8 +6,6 @@ Besides a random policy there is one cloned from the weighted fair scheduler, si
 the number of jobs that it leaves waiting.
 """
 
-from __future__ import annotations
-
 import copy
 import time
 from collections.abc import Callable, Iterator
@@ -17,7 +15,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-
 from decima.learning.cluster.advantages import Curve, Returns, SequenceBaseline, accumulate
 from decima.learning.cluster.clone import clone_epochs
 from decima.learning.cluster.ppo import PPO
@@ -29,11 +26,12 @@ from decima.policy.policy import Policy
 from decima.policy.scheduler import NeuralScheduler
 from decima.policy.shipped import SHIPPED
 from decima.policy.threads import one_thread
+from workloads.sources.tpch import embedded_tpch
+
 from decima.schedulers import WeightedFair
 from simulator import Cluster, ClusterConfig, Observation
 from tests.benchmarks.yardstick import product_s
 from workloads import JobProfile, JobSequence, batch_arrivals, load_tpch, poisson_arrivals
-from workloads.sources.tpch import embedded_tpch
 
 pytestmark = pytest.mark.benchmark
 
@@ -61,9 +59,7 @@ def preset(request: pytest.FixtureRequest) -> str:
 def trained(preset: str, profiles: tuple[JobProfile, ...]) -> Policy:
     """Return a policy that decides nearly as the weighted fair scheduler."""
     policy = Policy(PRESETS[preset])
-    episodes = [
-        Episode(policy.config, CONFIG, batch_arrivals(profiles, 20, seed)) for seed in range(100, 104)
-    ]
+    episodes = [Episode(policy.config, CONFIG, batch_arrivals(profiles, 20, seed)) for seed in range(100, 104)]
     samples = record_scheduler(WeightedFair(), episodes)
     random = np.random.default_rng(0)
     for _ in clone_epochs(
@@ -107,18 +103,12 @@ def deciding_ms(policy: Policy, sequence: JobSequence, live: range) -> tuple[flo
     return 1000 * float(np.median(times)), float(np.mean(stages))
 
 
-@pytest.mark.parametrize(
-    ("num_jobs", "live", "most"), [(20, range(12, 21), 2.1), (200, range(190, 201), 9.0)]
-)
-def test_a_decision(
-    policy: Policy, profiles: tuple[JobProfile, ...], num_jobs: int, live: range, most: float
-) -> None:
+@pytest.mark.parametrize(("num_jobs", "live", "most"), [(20, range(12, 21), 2.1), (200, range(190, 201), 9.0)])
+def test_a_decision(policy: Policy, profiles: tuple[JobProfile, ...], num_jobs: int, live: range, most: float) -> None:
     sequence = batch_arrivals(profiles, num_jobs, seed=1)
     results = [(*deciding_ms(policy, sequence, live), 1000 * product_s()) for _ in range(REPEATS)]
     best, stages, unit_ms = np.min(results, axis=0)
-    print(
-        f"\n{best:.3f} ms per decision, {best / unit_ms:.2f} products; {stages:.0f} unfinished stages", end=""
-    )
+    print(f"\n{best:.3f} ms per decision, {best / unit_ms:.2f} products; {stages:.0f} unfinished stages", end="")
     assert best <= most * unit_ms
 
 
@@ -144,10 +134,7 @@ def test_a_guard(name: str) -> None:
         cluster.decide(decision)
     for acts, most in ((True, 1.1), (False, 1.05)):
         costs = [
-            np.min(
-                [[deciding_s(each, observation) for each in (guarded, plain)] for _ in range(3 * REPEATS)],
-                axis=0,
-            )
+            np.min([[deciding_s(each, observation) for each in (guarded, plain)] for _ in range(3 * REPEATS)], axis=0)
             for observation in seen[acts][-40:]
         ]
         with_guard, without = np.sum(costs, axis=0)
@@ -174,9 +161,7 @@ def test_lock_step(policy: Policy, profiles: tuple[JobProfile, ...]) -> None:
     results, ratios, units = [], [], []
     for seed in range(REPEATS):
         together_ms, samples = rolling_out_ms(policy, episodes(policy, profiles, seed))
-        alone_ms = np.mean(
-            [rolling_out_ms(policy, [spec])[0] for spec in episodes(policy, profiles, seed)[::4]]
-        )
+        alone_ms = np.mean([rolling_out_ms(policy, [spec])[0] for spec in episodes(policy, profiles, seed)[::4]])
         results.append(together_ms)
         ratios.append(together_ms / alone_ms)
         units.append(1000 * product_s())
@@ -204,9 +189,7 @@ def advantages(samples: Trajectories) -> np.ndarray:
         returns = accumulate(*Returns().steps(samples.reward[rows], samples.time_ms[rows], end_ms))
         curves.append(Curve(samples.time_ms[rows], returns, end_ms, samples.arrived[rows]))
     baseline = [*SequenceBaseline()(curves[:8]), *SequenceBaseline()(curves[8:])]
-    advantage = np.concatenate(
-        [curve.value - expected for curve, expected in zip(curves, baseline, strict=True)]
-    )
+    advantage = np.concatenate([curve.value - expected for curve, expected in zip(curves, baseline, strict=True)])
     return (advantage - advantage.mean()) / advantage.std()
 
 

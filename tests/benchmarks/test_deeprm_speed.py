@@ -3,17 +3,15 @@
 Run alone: ``pytest -n 0 -m benchmark -s tests/benchmarks/test_deeprm_speed.py``.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-
 from decima.learning.grid.config import DeepRMConfig
 from decima.learning.grid.train import GridTraining
 from decima.policy.threads import one_thread
+
 from tests.benchmarks.yardstick import product_s
 
 pytestmark = pytest.mark.benchmark

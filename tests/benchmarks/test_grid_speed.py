@@ -3,17 +3,15 @@
 Run alone: ``pytest -n 0 -m benchmark -s tests/benchmarks/test_grid_speed.py``.
 """
 
-from __future__ import annotations
-
 import time
 
 import numpy as np
 import pytest
-
 from decima.schedulers.grid import ShortestJobFirst
+from workloads.grid_jobs import DISTRIBUTIONS, draw_jobs
+
 from simulator.grid import DEEPRM, Grid, GridConfig
 from tests.benchmarks.yardstick import callback_s
-from workloads.grid_jobs import DISTRIBUTIONS, draw_jobs
 
 pytestmark = pytest.mark.benchmark
 

@@ -5,24 +5,22 @@ Jobs are drawn from Alibaba's trace, with repetition; the arrival rate is propor
 ``pytest -n 0 -m benchmark -s tests/benchmarks``.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
-
 from decima.policy.threads import one_thread
 from decima.registry import make_scheduler
+from simulator.cluster.config import parse_classes
+from workloads.sources.alibaba import read_alibaba
+
 from decima.schedulers import Fair
 from simulator import TRACE, Cluster, ClusterConfig, run_episode
-from simulator.cluster.config import parse_classes
 from tests.benchmarks.memory import measure_memory
 from tests.benchmarks.yardstick import callback_s, product_s
 from workloads import JobSequence, trace_arrivals
-from workloads.sources.alibaba import read_alibaba
 
 pytestmark = pytest.mark.benchmark
 
@@ -45,9 +43,7 @@ def enlarged(trace: JobSequence, times: int) -> JobSequence:
 def cluster_of(times: int, hours: float) -> ClusterConfig:
     """Return a cluster of 3,000 executors of four classes times a factor."""
     classes = ",".join(f"{750 * times}x{memory}" for memory in (0.25, 0.5, 0.75, 1))
-    return ClusterConfig(
-        executor_classes=parse_classes(classes), max_time_ms=hours * HOUR_MS, semantics=TRACE
-    )
+    return ClusterConfig(executor_classes=parse_classes(classes), max_time_ms=hours * HOUR_MS, semantics=TRACE)
 
 
 def task_cost(trace: JobSequence, times: int, hours: float) -> float:

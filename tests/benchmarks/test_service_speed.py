@@ -1,15 +1,13 @@
 """CPU time of an answer over the socket, relative to matrix products, and the delay that a live Spark sees."""
 
-from __future__ import annotations
-
 import time
 
 import numpy as np
 import pytest
-
 from decima.registry import make_scheduler
 from decima.service.protocol import State
 from decima.service.service import Connected, Service, Watcher
+
 from tests.benchmarks.yardstick import product_s
 from tests.decima.service.serving import Client, a_job, a_stage, a_state, executors, serving
 
@@ -33,13 +31,9 @@ def question(seq: int) -> State:
     for number in range(JOBS):
         running = 2 if number < 3 else 0
         done = seq // 7 % 60
-        scan = a_stage(
-            2 * number, tasks=200 + number, done=done, running=running, mean_ms=400.0 + 30 * number
-        )
+        scan = a_stage(2 * number, tasks=200 + number, done=done, running=running, mean_ms=400.0 + 30 * number)
         join = a_stage(2 * number + 1, "waiting", 20, parents=(2 * number,))
-        jobs.append(
-            a_job(f"sql-{number}", scan, join, name=f"query {number}", submitted_time_ms=700.0 * number)
-        )
+        jobs.append(a_job(f"sql-{number}", scan, join, name=f"query {number}", submitted_time_ms=700.0 * number))
     return a_state(
         seq, *jobs, having=executors(2, *(f"sql-{number % 3}" for number in range(6))), time_ms=1e6 + 50 * seq
     )
@@ -48,10 +42,7 @@ def question(seq: int) -> State:
 def test_a_decision_takes_as_long_as_some_products() -> None:
     part = PolicyPart()
     took_ms = []
-    with (
-        serving(Service(lambda: make_scheduler("decima"), watchers=[part])) as where,
-        Client(where) as client,
-    ):
+    with serving(Service(lambda: make_scheduler("decima"), watchers=[part])) as where, Client(where) as client:
         for seq in range(QUESTIONS):
             if seq == WARM:
                 warm_s = time.process_time()

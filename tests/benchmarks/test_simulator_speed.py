@@ -3,8 +3,6 @@
 Run alone: ``pytest -n 0 -m benchmark -s tests/benchmarks``.
 """
 
-from __future__ import annotations
-
 import math
 import time
 from collections.abc import Callable, Sequence
@@ -14,13 +12,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-
-from decima.schedulers import Fair
 from decima.schedulers.lookahead import Lookahead
 from decima.schedulers.priced_srpt import PricedSrpt
-from simulator import Cluster, ClusterConfig, run_episode
 from simulator.cluster.alone import useful_executors
 from simulator.cluster.config import Knowledge
+
+from decima.schedulers import Fair
+from simulator import Cluster, ClusterConfig, run_episode
 from tests.benchmarks.memory import measure_memory
 from tests.benchmarks.yardstick import callback_s, simpy_rate
 from workloads import JobProfile, StageProfile, TaskDurations, batch_arrivals, load_tpch, poisson_arrivals
@@ -33,9 +31,7 @@ def profiles(shared: Callable[[str], Path]) -> tuple[JobProfile, ...]:
     return load_tpch(shared("tpch"))
 
 
-def task_rate(
-    profiles: tuple[JobProfile, ...], num_jobs: int, num_executors: int, interval_ms: float
-) -> float:
+def task_rate(profiles: tuple[JobProfile, ...], num_jobs: int, num_executors: int, interval_ms: float) -> float:
     """Return the tasks simulated per second of CPU time, everything after loading the profiles included."""
     started = time.process_time()
     sequence = poisson_arrivals(profiles, num_jobs, interval_ms, seed=1)
@@ -49,10 +45,7 @@ def test_tasks_cost_at_most_two_simpy_callbacks(profiles: tuple[JobProfile, ...]
     for _ in range(5):
         callbacks, tasks = simpy_rate(), task_rate(profiles, 200, 50, 25_000)
         ratios.append(tasks / callbacks)
-        print(
-            f"\n{tasks:,.0f} tasks/s, {callbacks:,.0f} SimPy callbacks/s, ratio {tasks / callbacks:.2f}",
-            end="",
-        )
+        print(f"\n{tasks:,.0f} tasks/s, {callbacks:,.0f} SimPy callbacks/s, ratio {tasks / callbacks:.2f}", end="")
     assert sorted(ratios)[2] >= 0.5
 
 
@@ -125,17 +118,11 @@ def test_useful_executors_cost_as_much_as_some_hundred_callbacks(profiles: tuple
     edges = np.array([(random.integers(max(0, child - 20), child), child) for child in range(1, 500)])
 
     def large(num_tasks: int) -> JobProfile:
-        stages = [
-            StageProfile(num_tasks, TaskDurations.sampled(1000 * random.lognormal(0, 1, 20)))
-            for _ in range(500)
-        ]
+        stages = [StageProfile(num_tasks, TaskDurations.sampled(1000 * random.lognormal(0, 1, 20))) for _ in range(500)]
         return JobProfile("large", tuple(stages), edges)
 
     published, few, many = alone_us(profiles), alone_us([large(2)]), alone_us([large(200)])
-    print(
-        f"\n{published:.0f} us a TPC-H job; {few:.0f} us for 500 stages, {many:.0f} with 100,000 tasks",
-        end="",
-    )
+    print(f"\n{published:.0f} us a TPC-H job; {few:.0f} us for 500 stages, {many:.0f} with 100,000 tasks", end="")
     unit_us = 1e6 * callback_s()
     assert published < 600 * unit_us
     assert many < 12_000 * unit_us
@@ -160,8 +147,5 @@ def test_a_plan_of_lookahead_costs_less_than_four_episodes(profiles: tuple[JobPr
             planner.cost_ms(cluster, rule)
         plans.append(time.process_time() - between)
         episodes.append(between - started)
-    print(
-        f"\n{1000 * min(plans):.0f} ms a plan for 20 jobs, {1000 * min(episodes):.0f} ms four episodes",
-        end="",
-    )
+    print(f"\n{1000 * min(plans):.0f} ms a plan for 20 jobs, {1000 * min(episodes):.0f} ms four episodes", end="")
     assert min(plans) < 1.2 * min(episodes)

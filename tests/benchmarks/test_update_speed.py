@@ -3,15 +3,12 @@
 Run alone: ``pytest -n 0 -m benchmark -s tests/benchmarks/test_update_speed.py``.
 """
 
-from __future__ import annotations
-
 import time
 from unittest.mock import PropertyMock, patch
 
 import numpy as np
 import pytest
 import torch
-
 from decima.learning.cluster.config import read_config
 from decima.learning.cluster.ppo import PPO
 from decima.learning.cluster.rollout import plan_iteration, roll_out, start_episodes

@@ -3,16 +3,13 @@
 Run alone: ``pytest -n 0 -m benchmark -s tests/benchmarks/test_vector_speed.py``.
 """
 
-from __future__ import annotations
-
 import time
 from typing import Any
 
+import decima.gym  # noqa: F401  # knows the names
 import gymnasium
 import numpy as np
 import pytest
-
-import decima.gym  # noqa: F401  # knows the names
 
 pytestmark = pytest.mark.benchmark
 
@@ -68,11 +65,7 @@ def test_steps_of_many_against_those_of_one(name: str, num_envs: int, least: flo
     steps = 40_000 // num_envs if "TPCH" not in name else 100
     vector_rate(name, num_envs, 3)  # compiles, or loads what was compiled
     rates = [
-        (
-            single_rate(name, 3000),
-            vector_rate(name, num_envs, steps),
-            vector_rate(name, min(num_envs, 100), 40, "sync"),
-        )
+        (single_rate(name, 3000), vector_rate(name, num_envs, steps), vector_rate(name, min(num_envs, 100), 40, "sync"))
         for _ in range(3)
     ]
     one, many, sync = np.median(rates, axis=0)

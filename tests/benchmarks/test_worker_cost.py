@@ -4,19 +4,17 @@ Run alone: ``pytest -n 0 -m benchmark -s tests/benchmarks/test_worker_cost.py``.
 ``docs/guides/scaling.md``.
 """
 
-from __future__ import annotations
-
 import pickle
 from pathlib import Path
 
 import numpy as np
 import pytest
-from torch.utils.flop_counter import FlopCounterMode
-
 from decima.learning.cluster.config import read_config
 from decima.learning.cluster.rollout import plan_iteration, roll_out, start_episodes
 from decima.learning.cluster.train import ClusterTraining
 from decima.policy.threads import one_thread
+from torch.utils.flop_counter import FlopCounterMode
+
 from tests.decima.workers.ray_cluster import NEEDS_RAY
 
 pytestmark = pytest.mark.benchmark
@@ -55,9 +53,7 @@ def measure(workers: int | str, out: Path) -> tuple[float, float, float]:
         )
 
 
-@pytest.mark.parametrize(
-    "workers", [pytest.param(2, id="processes"), pytest.param("ray:2", id="ray", marks=NEEDS_RAY)]
-)
+@pytest.mark.parametrize("workers", [pytest.param(2, id="processes"), pytest.param("ray:2", id="ray", marks=NEEDS_RAY)])
 def test_workers_cost_a_tenth_of_an_iteration_at_most(workers: int | str, tmp_path: Path) -> None:
     """All CPU time except that of episodes and update in one process, that is for sending and receiving."""
     assert (CONFIG.episodes.sequences * CONFIG.episodes.per_sequence, CONFIG.workload.jobs) == (16, 20)
@@ -81,12 +77,7 @@ def test_what_travels_and_what_is_serial(tmp_path: Path) -> None:
         measured = training.learn(1)
     with FlopCounterMode(display=False) as flops:
         samples.evaluate(policy, np.arange(len(samples)))[0].sum().backward()
-    sizes = {
-        "once": conditions,
-        "weights": policy.arrays,
-        "plans": plans,
-        "samples": samples,
-    }
+    sizes = {"once": conditions, "weights": policy.arrays, "plans": plans, "samples": samples}
     text = ", ".join(f"{name} {len(pickle.dumps(each, 5)) / 1000:,.1f} kB" for name, each in sizes.items())
     passes = measured["steps"] / CONFIG.update.minibatches
     print(

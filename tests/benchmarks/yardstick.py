@@ -3,8 +3,6 @@
 On the machine where the bounds were chosen, a callback takes 0.8 us and a product 0.34 ms.
 """
 
-from __future__ import annotations
-
 import time
 
 import numpy as np

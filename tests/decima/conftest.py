@@ -1,14 +1,11 @@
 """Policies, a log, and shipped policies independent of the installed ones."""
 
-from __future__ import annotations
-
 import gzip
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
-
 from decima.policy.shipped import SHIPPED
 
 
@@ -17,6 +14,7 @@ def save_small_policy(path: Path, seed: int) -> Path:
     from decima.policy.config import PAPER_POLICY  # PyTorch takes long, and few tests need it
     from decima.policy.files import save_policy
     from decima.policy.policy import Policy
+
     from tests.decima.policy.examples import changed
 
     save_policy(path, Policy(changed(PAPER_POLICY, embedding=2, hidden=(3,), head_hidden=(3,)), seed))
@@ -50,7 +48,6 @@ def network(tmp_path: Path) -> Callable[..., Path]:
 
     def make(**grid: int) -> Path:
         import torch  # takes long, and few tests need it
-
         from decima.learning.grid.config import DeepRMConfig
         from decima.policy.grid.files import save_network
 

@@ -1,9 +1,6 @@
 """A small episode constructed by hand, for tests of reports."""
 
-from __future__ import annotations
-
 import numpy as np
-
 from simulator.cluster.config import ClusterConfig
 from simulator.cluster.record import EpisodeRecord
 from workloads.arrivals import JobSequence

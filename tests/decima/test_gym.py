@@ -1,7 +1,5 @@
 """Policies of other RL libraries as schedulers, and registered Gymnasium environments."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys
@@ -14,42 +12,24 @@ import gymnasium
 import numpy as np
 import pytest
 from click.testing import CliRunner
-from gymnasium.utils.env_checker import check_env
-from numpy.typing import NDArray
-
 from decima.cli.main import cli
 from decima.evaluation.conditions import Conditions
 from decima.gym import IDS, as_grid_scheduler, as_scheduler
 from decima.schedulers.base import SchedulerError
 from decima.schedulers.grid import play
-from simulator import (
-    DECIMA_SIM,
-    ClusterConfig,
-    ClusterEnv,
-    ExecutorClass,
-    Grid,
-    GridConfig,
-    GridEnv,
-    run_episode,
-)
+from gymnasium.utils.env_checker import check_env
+from numpy.typing import NDArray
 from simulator.cluster.views import FlatView, MakeView, PaddedView
+from workloads.attributes import JobAttributes, Tenant
+
+from simulator import DECIMA_SIM, ClusterConfig, ClusterEnv, ExecutorClass, Grid, GridConfig, GridEnv, run_episode
 from tests.decima.cli.commands import assert_one_line_error
 from tests.simulator.cluster.build import chain, job, jobs, stage
-from workloads import (
-    DISTRIBUTIONS,
-    draw_jobs,
-    embedded_tpch,
-    open_workload,
-    poisson_arrivals,
-    synthetic_profiles,
-)
-from workloads.attributes import JobAttributes, Tenant
+from workloads import DISTRIBUTIONS, draw_jobs, embedded_tpch, open_workload, poisson_arrivals, synthetic_profiles
 
 ROOT = Path(__file__).parents[2]
 PROFILES = synthetic_profiles(10)
-DIAMOND = job(
-    stage(9, 100.0), stage(3, 50.0), stage(4, 80.0), stage(2, 30.0), edges=[(0, 1), (0, 2), (1, 3), (2, 3)]
-)
+DIAMOND = job(stage(9, 100.0), stage(3, 50.0), stage(4, 80.0), stage(2, 30.0), edges=[(0, 1), (0, 2), (1, 3), (2, 3)])
 FEW = ClusterConfig(num_executors=8)
 
 Choose = Callable[[Any, NDArray[np.bool_]], Any]
@@ -173,8 +153,7 @@ def test_limits_of_the_flat_view_are_shares_of_the_executors() -> None:
 
 
 @pytest.mark.parametrize(
-    "config",
-    [FEW, ClusterConfig(executor_classes=(ExecutorClass(2, memory=0.5), ExecutorClass(3, memory=1.0)))],
+    "config", [FEW, ClusterConfig(executor_classes=(ExecutorClass(2, memory=0.5), ExecutorClass(3, memory=1.0)))]
 )
 def test_gymnasiums_checker_finds_nothing_in_the_flat_view(config: ClusterConfig) -> None:
     check_env(gymnasium.make("decima/Cluster-v0", config=config, view=FlatView).unwrapped)
@@ -182,17 +161,13 @@ def test_gymnasiums_checker_finds_nothing_in_the_flat_view(config: ClusterConfig
 
 def test_what_does_not_fit_is_refused() -> None:
     sequence = jobs(chain(stage(4, 200.0)))
-    with pytest.raises(
-        SchedulerError, match="expected a policy: a function, or an object with predict, got int"
-    ):
+    with pytest.raises(SchedulerError, match="expected a policy: a function, or an object with predict, got int"):
         as_scheduler(3)  # type: ignore[arg-type]
     for wrong in ((0, 99), (0.5, 1), (0,), "none"):
         with pytest.raises(SchedulerError, match="expected an action of MultiDiscrete"):
             run_episode(FEW, sequence, as_scheduler(lambda seen, mask, wrong=wrong: wrong))  # type: ignore[misc]
     other = Predicting(anything(0, 32), FlatView(FEW, 5).observation_space)
-    with pytest.raises(
-        SchedulerError, match=r"the policy expects Box\(.*\(45,\).*, but observes Box\(.*\(261,\)"
-    ):
+    with pytest.raises(SchedulerError, match=r"the policy expects Box\(.*\(45,\).*, but observes Box\(.*\(261,\)"):
         run_episode(FEW, sequence, as_scheduler(other))
 
 
@@ -281,17 +256,13 @@ def test_an_episode_that_a_name_and_a_seed_stand_for_is_always_the_same(name: st
     steps, total, over = 0, 0.0, False
     while not over:
         masks = info["action_mask"]
-        action = (
-            np.array([masks[0].argmax(), len(masks[1]) - 1]) if isinstance(masks, tuple) else masks.argmax()
-        )
+        action = np.array([masks[0].argmax(), len(masks[1]) - 1]) if isinstance(masks, tuple) else masks.argmax()
         _, reward, over, _, info = env.step(action)
         steps, total = steps + 1, total + reward
     assert (steps, total) == (PINNED[name][0], pytest.approx(PINNED[name][1], rel=1e-12))
 
 
-@pytest.mark.parametrize(
-    ("name", "arrivals", "num_jobs"), [("Batch", "batch", 20), ("Stream", "poisson", 200)]
-)
+@pytest.mark.parametrize(("name", "arrivals", "num_jobs"), [("Batch", "batch", 20), ("Stream", "poisson", 200)])
 def test_seeds_are_those_of_comparisons(name: str, arrivals: Any, num_jobs: int) -> None:
     conditions = Conditions(open_workload(), arrivals=arrivals, num_jobs=num_jobs)
     env: Any = gymnasium.make(f"decima/TPCH{name}-v0").unwrapped

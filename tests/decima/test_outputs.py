@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import json
 import math
 import signal
@@ -7,7 +5,6 @@ import threading
 from pathlib import Path
 
 import pytest
-
 from decima.outputs import (
     OutputError,
     atomic_path,
@@ -18,6 +15,7 @@ from decima.outputs import (
     uninterrupted,
     visible,
 )
+
 from tests.programs import ctrl_c_strikes
 
 
@@ -126,11 +124,7 @@ def test_control_characters_are_seen_and_do_nothing(text: str, shown: str) -> No
 def test_json_has_neither_infinity_nor_nan() -> None:
     """NaN and infinity become null at any depth; other values stay."""
     unknown = [math.inf, -math.inf, math.nan]
-    content = {
-        "a": unknown,
-        "b": {"c": (1.5, math.inf), "d": -math.inf},
-        "e": [0.0, 3, True, "Infinity", None],
-    }
+    content = {"a": unknown, "b": {"c": (1.5, math.inf), "d": -math.inf}, "e": [0.0, 3, True, "Infinity", None]}
     text = json_text(content)
 
     def no_number(name: str) -> None:

@@ -1,7 +1,5 @@
 """Names of learned schedulers; ``schedulers/test_schedulers.py`` tests heuristics and custom ones."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys
@@ -12,7 +10,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-
 from decima.policy.files import load_actor, load_policy
 from decima.policy.scheduler import NeuralScheduler
 from decima.registry import make_scheduler, parameters, split_names
@@ -20,13 +17,14 @@ from decima.schedulers.base import SchedulerError
 from decima.schedulers.packed_srpt import PackedSrpt
 from decima.schedulers.priced_srpt import PricedConstants, PricedSrpt
 from decima.schedulers.tetris import Tetris
-from simulator import ClusterConfig, ExecutorClass
 from simulator.cluster.config import Knowledge
 from simulator.cluster.episode import run_episode
+from workloads.arrivals import poisson_arrivals, uniform_memory
+
+from simulator import ClusterConfig, ExecutorClass
 from tests.decima.conftest import save_small_policy
 from tests.decima.evaluation.examples import CLUSTER, conditions
 from workloads import synthetic_profiles
-from workloads.arrivals import poisson_arrivals, uniform_memory
 
 
 def test_a_policy_file_is_a_scheduler(policy: Path) -> None:
@@ -63,10 +61,7 @@ def test_a_policy_is_read_once_unless_it_changes(policy: Path, monkeypatch: pyte
     [
         ("decima", "the policy 'general' is missing in this installation"),
         ("decima:packing-tpch", "the policy 'packing-tpch' is missing in this installation"),
-        (
-            "decima:",
-            "the policy '' is neither a file nor a shipped policy: expected a policy file or one of general",
-        ),
+        ("decima:", "the policy '' is neither a file nor a shipped policy: expected a policy file or one of general"),
         ("decima:batch", "the policy 'batch' is neither a file nor a shipped policy"),
         ("decima:no/such.npz", "the policy 'no/such.npz' is neither a file nor a shipped policy"),
         ("decima:.", "the policy '.' is neither a file nor a shipped policy"),
@@ -118,9 +113,7 @@ def test_each_parameter_changes_decisions(name: str, constant: str) -> None:
 @cache
 def mean_jcts_ms(spec: str) -> list[float]:
     stream = poisson_arrivals(synthetic_profiles()[:8], 30, 10_000.0, 2)
-    config = ClusterConfig(
-        executor_classes=(ExecutorClass(6, memory=0.5), ExecutorClass(6)), moving_delay_ms=2000.0
-    )
+    config = ClusterConfig(executor_classes=(ExecutorClass(6, memory=0.5), ExecutorClass(6)), moving_delay_ms=2000.0)
     return [
         run_episode(
             replace(config, knowledge=Knowledge(error)), uniform_memory(sequence), make_scheduler(spec)
@@ -140,10 +133,7 @@ def test_parameters_in_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 @pytest.mark.parametrize(
     ("spec", "message"),
     [
-        (
-            "priced-srpt:stepness=1",
-            "no parameter 'stepness' (did you mean 'steepness'?), only jitter, steepness",
-        ),
+        ("priced-srpt:stepness=1", "no parameter 'stepness' (did you mean 'steepness'?), only jitter, steepness"),
         ("priced-srpt:steepness=", "expected priced-srpt:JITTER, numbers from -100 to 100"),
         ("priced-srpt:steepness=1e9", "expected priced-srpt:JITTER, numbers from -100 to 100"),
         ("priced-srpt:steepness=0", "the steepness must be positive, got 0"),
@@ -169,12 +159,7 @@ def test_parameters_that_make_no_sense(
 
 def test_names_with_commas_between_them() -> None:
     text = "fifo, priced-srpt:steepness=1,used_well=2,decima:general,guard=off,fair"
-    assert split_names(text) == [
-        "fifo",
-        "priced-srpt:steepness=1,used_well=2",
-        "decima:general,guard=off",
-        "fair",
-    ]
+    assert split_names(text) == ["fifo", "priced-srpt:steepness=1,used_well=2", "decima:general,guard=off", "fair"]
 
 
 def test_commands_without_training_do_not_load_pytorch(tmp_path: Path) -> None:
@@ -201,7 +186,5 @@ recorded = record_sequence("fair", None, 1.0, shared, 0)
 print(len(samples) > 0, len(recorded) > 0, evaluate_weights(actor.arrays, shared, [0]).shape)
 print([name for name in ("torch", "torch_geometric") if name in sys.modules])
 """
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=tmp_path
-    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=tmp_path)
     assert done.stdout.splitlines()[-2:] == ["True True (1, 3)", "[]"]

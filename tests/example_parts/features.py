@@ -1,7 +1,5 @@
 """Custom features of stages and jobs."""
 
-from __future__ import annotations
-
 import numpy as np
 from numpy.typing import NDArray
 

@@ -1,7 +1,5 @@
 """Custom encoder and heads."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor, nn
 

@@ -4,8 +4,6 @@
 processes, and of a third one after them, and whether all results were right.
 """
 
-from __future__ import annotations
-
 import importlib
 import os
 import signal

@@ -1,7 +1,5 @@
 """Compiled code is cached, and the cache is invalidated by a change of any of its sources."""
 
-from __future__ import annotations
-
 import errno
 import importlib
 import os
@@ -86,9 +84,7 @@ def test_two_processes_that_begin_at_once_compile_nothing_twice_and_keep_everyth
     assert done.stdout.split("\n")[:-1] == [f"{2 * cold.FUNCTIONS} 0 True"] * 2
 
 
-def test_what_is_kept_waits_for_no_process_that_compiles(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_is_kept_waits_for_no_process_that_compiles(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A process does not wait for ever for one that was suspended."""
     assert call(monkeypatch) == (2, False)
     monkeypatch.setattr(module, "PATIENCE_S", 0.0)
@@ -164,9 +160,7 @@ def compiled_code(module: ModuleType) -> dict[str, Path]:
     """Return the compiled functions that a module uses, and the folder of each."""
     known = list(vars(module).values())
     known += [value for each in known if isinstance(each, ModuleType) for value in vars(each).values()]
-    return {
-        each.__name__: Path(each.__code__.co_filename).parent for each in known if hasattr(each, "py_func")
-    }
+    return {each.__name__: Path(each.__code__.co_filename).parent for each in known if hasattr(each, "py_func")}
 
 
 @pytest.mark.parametrize(
@@ -271,10 +265,7 @@ def inner(function=None, **_):
 
 @pytest.mark.parametrize("is_kept", [False, True])
 def test_compiled_code_does_what_numba_makes_of_it(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capfd: pytest.CaptureFixture[str],
-    is_kept: bool,
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], is_kept: bool
 ) -> None:
     """This includes text, arrays, errors with values and printing, which need more than machine code."""
     monkeypatch.syspath_prepend(tmp_path)
@@ -315,9 +306,7 @@ def test_fifty_times_two_processes_begin_with_nothing_compiled(tmp_path: Path) -
     for number in range(50):
         environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path / str(number))}
         program = [sys.executable, "-c", EPISODES]
-        start = partial(
-            subprocess.Popen, program, cwd=root, env=environment, stdout=subprocess.PIPE, text=True
-        )
+        start = partial(subprocess.Popen, program, cwd=root, env=environment, stdout=subprocess.PIPE, text=True)
         both = [start(), start()]
         results |= {process.communicate()[0] for process in both}
         results.add(start().communicate()[0])

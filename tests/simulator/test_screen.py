@@ -1,7 +1,5 @@
 """``render_mode`` of both environments."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 
@@ -9,7 +7,6 @@ import gymnasium
 import matplotlib as mpl
 import numpy as np
 import pytest
-
 from simulator.cluster.env import ClusterEnv
 from simulator.grid.env import GridEnv
 from workloads.errors import ConfigError

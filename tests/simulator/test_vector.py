@@ -1,7 +1,5 @@
 """Vector environments equal single environments with the corresponding seeds."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 
@@ -11,14 +9,14 @@ import pytest
 from gymnasium.error import InvalidAction, ResetNeeded
 from gymnasium.utils.env_checker import data_equivalence
 from gymnasium.vector import AutoresetMode, VectorEnv
-
-from simulator import ClusterConfig, ClusterEnv, ConfigError, GridConfig, GridEnv
 from simulator.cluster.env import ClusterVectorEnv
 from simulator.cluster.views import FlatView
 from simulator.grid.env import GridVectorEnv
+from workloads.grid_jobs import DISTRIBUTIONS, JobSets, draw_jobs
+
+from simulator import ClusterConfig, ClusterEnv, ConfigError, GridConfig, GridEnv
 from tests.simulator.grid.build import SMALL
 from workloads import WorkloadError, poisson_arrivals, synthetic_profiles
-from workloads.grid_jobs import DISTRIBUTIONS, JobSets, draw_jobs
 
 PROFILES = synthetic_profiles(8)
 
@@ -58,9 +56,7 @@ def row(values: Any, place: int) -> Any:
 
 
 def assert_same_record(one: Any, other: Any) -> None:
-    for name in (
-        ("start", "machine", "clock") if hasattr(one, "machine") else ("completion_ms", "task_executor")
-    ):
+    for name in ("start", "machine", "clock") if hasattr(one, "machine") else ("completion_ms", "task_executor"):
         np.testing.assert_array_equal(getattr(one, name), getattr(other, name))
 
 
@@ -76,9 +72,7 @@ def test_each_place_is_the_single_environment_step_by_step(kind: str) -> None:
     for _ in range(150):
         for place in range(4):
             assert data_equivalence(row(shown, place), last[place][0], exact=True)
-            assert data_equivalence(
-                row(infos["action_mask"], place), last[place][-1]["action_mask"], exact=True
-            )
+            assert data_equivalence(row(infos["action_mask"], place), last[place][-1]["action_mask"], exact=True)
         actions = np.array([ones[0].action_space.sample(each[-1]["action_mask"]) for each in last])
         shown, rewards, terminated, truncated, infos = many.step(actions)
         for place, one in enumerate(ones):

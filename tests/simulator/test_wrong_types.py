@@ -1,7 +1,5 @@
 """A value of a wrong type raises a one-line error that names its field; NumPy numbers are numbers."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import fields
 from pathlib import Path
@@ -9,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from simulator.cluster.config import parse_classes
 
 from simulator import (
     Cluster,
@@ -25,7 +24,6 @@ from simulator import (
     make_cluster,
     run_episode,
 )
-from simulator.cluster.config import parse_classes
 from tests.decima.schedulers.own_schedulers import Greedy
 from workloads import (
     DecimaError,
@@ -89,9 +87,7 @@ WORKLOADS: dict[str, Callable[[], Any]] = {
     "durations must be an array of float64, got bool": lambda: TaskDurations.sampled([True]),
     "fresh must be of the type dict, got 3": lambda: TaskDurations.from_tables(3, {}, {}),
     "durations at level 1 must be an array of numbers": lambda: TaskDurations.from_tables({}, {}, {1: 2.0}),
-    "the number of tasks must be a whole number of 1 to 200,000,000, got '2'": lambda: StageProfile(
-        "2", TASKS
-    ),
+    "the number of tasks must be a whole number of 1 to 200,000,000, got '2'": lambda: StageProfile("2", TASKS),
     "name must be of the type str, got None": lambda: StageProfile(2, TASKS, None),
     "the memory demand must be a number, got False": lambda: StageProfile(2, TASKS, memory=False),
     "name must be of the type str, got 3": lambda: JobProfile(3, (STAGE,)),
@@ -100,9 +96,7 @@ WORKLOADS: dict[str, Callable[[], Any]] = {
     "arrival_ms must be numbers, got ['0']": lambda: JobSequence([JOB], ["0"]),
     "the seed must be a whole number that is not negative, got '0'": lambda: JobSequence([JOB], [0], "0"),
     "num_jobs must be a whole number of 1 to 10,000,000, got '2'": lambda: batch_arrivals([JOB], "2", seed=0),
-    "num_jobs must be a whole number of 1 to 10,000,000, got True": lambda: batch_arrivals(
-        [JOB], True, seed=0
-    ),
+    "num_jobs must be a whole number of 1 to 10,000,000, got True": lambda: batch_arrivals([JOB], True, seed=0),
     "profiles must be several of the type JobProfile, got 'tpch'": lambda: batch_arrivals("tpch", 2, seed=0),
     "mean_interval_ms must be a number, got '3'": lambda: poisson_arrivals([JOB], 2, "3", seed=0),
     "the length of a window must be a number, got '2'": lambda: JOBS.windows("2"),
@@ -112,32 +106,22 @@ WORKLOADS: dict[str, Callable[[], Any]] = {
     "from_s must be a number, got '2'": lambda: Excerpt(from_s="2"),
     "speed_up must be a number, got True": lambda: Excerpt(speed_up=True),
     "short must be of the type tuple, got 3": lambda: JobDistribution(short=3),
-    "distribution must be of the type JobDistribution, got 'code'": lambda: draw_jobs(
-        "code", load=0.5, sets=1, seed=0
-    ),
+    "distribution must be of the type JobDistribution, got 'code'": lambda: draw_jobs("code", load=0.5, sets=1, seed=0),
 }
 CLUSTERS: dict[str, Callable[[], Any]] = {
     "moving_delay_ms must be a number, got '2'": lambda: ClusterConfig(moving_delay_ms="2"),
     "max_time_ms must be a number, got True": lambda: ClusterConfig(max_time_ms=True),
     "the number of executors must be a whole number of 1 to 1,000,000, got '5'": lambda: ClusterConfig("5"),
-    "executor_classes[0] must be of the type ExecutorClass, got '5'": lambda: ClusterConfig(
-        executor_classes=["5"]
-    ),
+    "executor_classes[0] must be of the type ExecutorClass, got '5'": lambda: ClusterConfig(executor_classes=["5"]),
     "semantics must be of the type Semantics, got 'paper'": lambda: ClusterConfig(semantics="paper"),
     "reward must be of the type str, got 3": lambda: ClusterConfig(reward=3),
     "engine must be 'compiled' or 'simpy', got 'simpi' (did you": lambda: ClusterConfig(engine="simpi"),
     "nearest_level must be of the type bool, got 'no'": lambda: Semantics(nearest_level="no"),
     "executor classes must be of the type str, got 3": lambda: parse_classes(3),
     "config must be of the type ClusterConfig, got 3": lambda: run_episode(3, JOBS, Greedy()),
-    "sequence must be of the type JobSequence, got [1, 2]": lambda: run_episode(
-        ClusterConfig(), [1, 2], Greedy()
-    ),
-    "scheduler must have the methods decide and reset, got 'fair'": lambda: run_episode(
-        ClusterConfig(), JOBS, "fair"
-    ),
-    "scheduler must be an object, got the class Greedy: call it": lambda: run_episode(
-        ClusterConfig(), JOBS, Greedy
-    ),
+    "sequence must be of the type JobSequence, got [1, 2]": lambda: run_episode(ClusterConfig(), [1, 2], Greedy()),
+    "scheduler must have the methods decide and reset, got 'fair'": lambda: run_episode(ClusterConfig(), JOBS, "fair"),
+    "scheduler must be an object, got the class Greedy: call it": lambda: run_episode(ClusterConfig(), JOBS, Greedy),
 }
 DECISIONS = {
     "decide must return a Decision of a stage and a limit, or None, got 3": 3,
@@ -164,9 +148,7 @@ DECISIONS = {
         ],
     ],
 )
-def test_a_wrong_type_is_refused_with_its_field(
-    call: Callable[[], Any], error: type[Exception], message: str
-) -> None:
+def test_a_wrong_type_is_refused_with_its_field(call: Callable[[], Any], error: type[Exception], message: str) -> None:
     with pytest.raises(error) as refused:
         call()
     assert str(refused.value).startswith(message)
@@ -212,13 +194,7 @@ CALLS: dict[Callable[..., Any], dict[str, Any]] = {
     make_cluster: {"config": ClusterConfig(2), "sequence": JOBS},
     Cluster: {"config": ClusterConfig(2), "sequence": JOBS},
     ReferenceCluster: {"config": ClusterConfig(2), "sequence": JOBS},
-    ClusterEnv: {
-        "make_sequence": lambda seed: JOBS,
-        "config": None,
-        "max_jobs": 2,
-        "max_stages": 5,
-        "view": None,
-    },
+    ClusterEnv: {"make_sequence": lambda seed: JOBS, "config": None, "max_jobs": 2, "max_stages": 5, "view": None},
     Grid: {"config": GridConfig(), "jobs": SETS},
     GridConfig: {each.name: getattr(GridConfig(), each.name) for each in fields(GridConfig)},
     GridEnv: {"make_jobs": lambda seed: SETS, "config": GridConfig()},

@@ -1,7 +1,5 @@
 """The JVM of local Spark applications ends with the tests of this folder."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import pytest

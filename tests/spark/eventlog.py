@@ -1,7 +1,5 @@
 """Spark's event log of the named jobs of a test."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass

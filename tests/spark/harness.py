@@ -1,7 +1,5 @@
 """A real Spark in which tasks sleep, so that two cores suffice for any number of executors."""
 
-from __future__ import annotations
-
 import importlib.util
 import os
 import shutil
@@ -16,6 +14,7 @@ from typing import Any
 from unittest import mock
 
 from decima.service.live_spark import LEAN, LOCAL, LOGGING, end_jvm, with_plugin
+
 from tests.spark.eventlog import Task, read_tasks
 
 #: Far longer than anything takes on the busiest machine, s.

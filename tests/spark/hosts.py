@@ -4,8 +4,6 @@ Links can go down. Delay and loss need ``tc netem``, which some kernels lack. ``
 Decima with Spark's own schedulers on such a cluster.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import shutil
@@ -16,15 +14,15 @@ from pathlib import Path
 from typing import Self
 
 import rich
-
-from decima.evaluation.spark import SPARKS_OWN
 from decima.registry import LEARNED
 from decima.service.live_spark import LEAN
 from decima.service.sleeping import Setting
 from decima.studies.on_spark import SCHEDULERS, compare_live, fig9_outcome
-from tests.spark.harness import spark_environment
 from workloads.sources.open import EMBEDDED, open_workload
 from workloads.spark.recorder.cluster import StandaloneCluster, free_port
+
+from decima.evaluation.spark import SPARKS_OWN
+from tests.spark.harness import spark_environment
 
 
 def _run(*command: str) -> None:
@@ -123,14 +121,8 @@ class HostCluster(StandaloneCluster):
 
     def environment(self) -> dict[str, str]:
         """Return environment variables for processes of Spark."""
-        kept = {
-            name: value
-            for name, value in super().environment().items()
-            if not name.startswith("SPARK_LOCAL_")
-        }
-        java = {
-            name: value for name, value in spark_environment().items() if not name.startswith("SPARK_LOCAL_")
-        }
+        kept = {name: value for name, value in super().environment().items() if not name.startswith("SPARK_LOCAL_")}
+        java = {name: value for name, value in spark_environment().items() if not name.startswith("SPARK_LOCAL_")}
         return {
             **kept,
             **java,
@@ -160,13 +152,7 @@ class HostCluster(StandaloneCluster):
     def _start_worker(self, number: int) -> None:
         slots = self.num_slots // (self.workers or 1)
         arguments = ["--host", self.hosts.address(number), "--webui-port", "0", "--cores", str(slots)]
-        arguments += [
-            "--memory",
-            "512m",
-            "--work-dir",
-            str(self.folder / "work" / str(number)),
-            self.master_url,
-        ]
+        arguments += ["--memory", "512m", "--work-dir", str(self.folder / "work" / str(number)), self.master_url]
         worker = "org.apache.spark.deploy.worker.Worker"
         self._start(f"worker{number}", worker, arguments, "registered with master", self.hosts.on(number))
 

@@ -1,7 +1,5 @@
 """A scripted policy, as a thread or as a program: ``python -m tests.spark.policy --port PORT ..``."""
 
-from __future__ import annotations
-
 import argparse
 import json
 import signal
@@ -13,19 +11,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from decima.service.protocol import LONGEST_LINE, Answer, Hello, Job, Refusal, Stage, StageOrder, State, Welcome
 from pydantic import ValidationError
-
-from decima.service.protocol import (
-    LONGEST_LINE,
-    Answer,
-    Hello,
-    Job,
-    Refusal,
-    Stage,
-    StageOrder,
-    State,
-    Welcome,
-)
 
 #: What it answers, by what it is asked.
 Policy = Callable[[State], Answer]
@@ -42,16 +29,11 @@ NONSENSE = (
 
 def ready(state: State) -> list[tuple[Job, Stage]]:
     """Return the stages that have tasks to launch, with their jobs."""
-    return [
-        (job, stage) for job in state.jobs for stage in job.stages if stage.state == "ready" and stage.pending
-    ]
+    return [(job, stage) for job in state.jobs for stage in job.stages if stage.state == "ready" and stage.pending]
 
 
 def ordered(
-    *names: str,
-    limits: Mapping[str, int] | None = None,
-    slots: int | None = None,
-    rest: Any = "fill",
+    *names: str, limits: Mapping[str, int] | None = None, slots: int | None = None, rest: Any = "fill"
 ) -> Policy:
     """Order jobs by name; ``limits`` by name; ``slots`` for each stage."""
 

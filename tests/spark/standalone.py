@@ -1,7 +1,5 @@
 """A standalone cluster with several applications, as users have it: the plugin is configured in spark-defaults.conf."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,6 +9,7 @@ from typing import Any
 
 from decima.service.live_spark import with_plugin
 from decima.service.standalone_spark import Standalone
+
 from tests.spark.eventlog import events_of
 from tests.spark.harness import PATIENCE_S, spark_environment
 

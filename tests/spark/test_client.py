@@ -1,7 +1,5 @@
 """The plugin's client without Spark: TLS, and several addresses of services. Its Java part needs a JDK."""
 
-from __future__ import annotations
-
 import datetime
 import re
 import subprocess
@@ -15,13 +13,13 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-
 from decima.schedulers.priced_srpt import PricedSrpt
 from decima.service.plugin import JAR, PluginError, javac
 from decima.service.running import warm_up
 from decima.service.service import Service
 from decima.service.tls import load_certificate
 from decima.service.tokens import Token, Tokens
+
 from tests.certificates import make_ca, make_certificate, needs_openssl
 from tests.decima.service.serving import serving
 from tests.spark.harness import spark_home, why_not
@@ -154,9 +152,7 @@ def test_a_service_is_verified(classes: str, folder: Path) -> None:
         for name, given, _ in CASES.values():
             expires = datetime.date(2020, 1, 1) if name == "expired" else None
             file = folder / ("localhost" if name == "expired" else str(name))
-            tls = (
-                None if name is None else load_certificate(file.with_suffix(".pem"), file.with_suffix(".key"))
-            )
+            tls = None if name is None else load_certificate(file.with_suffix(".pem"), file.with_suffix(".key"))
             service = Service(PricedSrpt, tokens=Tokens([Token.of("etl", TOKEN, expires=expires)]))
             settings = {key: folder / value if key == "tlsCa" else value for key, value in given.items()}
             where = services.enter_context(serving(service, tls=tls))
@@ -191,9 +187,7 @@ def test_the_next_service_is_asked_when_one_dies(classes: str) -> None:
         client.wait()
     servers[1].close()
     gap_ms, without = gap(client.settled)
-    print(
-        f"\nfailover: {without} of {len(client.settled)} questions without an answer, {gap_ms:.0f} ms", end=""
-    )
+    print(f"\nfailover: {without} of {len(client.settled)} questions without an answer, {gap_ms:.0f} ms", end="")
     assert servers[1].states
     assert all(each.stage in (-1, each.seq) for each in client.settled)
     assert gap_ms < 1000
@@ -245,10 +239,7 @@ def test_an_error_at_every_answer_is_logged_once(classes: str, tmp_path: Path) -
         client.wait()
     server.close()
     [warning] = [line for line in client.log if line.startswith("WARN")]
-    assert (
-        "Spark's own order until there is one: java.lang.NoClassDefFoundError: decima/spark/Answer$Test"
-        in warning
-    )
+    assert "Spark's own order until there is one: java.lang.NoClassDefFoundError: decima/spark/Answer$Test" in warning
     assert len(server.hellos) > 1
     assert all(each.stage == -1 for each in client.settled)
 
@@ -271,9 +262,7 @@ def test_a_day_with_a_failover_every_hour(classes: str) -> None:
             time.sleep(0.005)
         for hour in range(HOURS):
             time.sleep(HOUR_S)
-            active = max(
-                (0, 1), key=lambda index: servers[index].latest["asking"].seq if servers[index].latest else -1
-            )
+            active = max((0, 1), key=lambda index: servers[index].latest["asking"].seq if servers[index].latest else -1)
             server = servers[active]
             fault = ("dies", "hangs", "is late")[hour % 3]
             faults.append((client.settled[-1].at_ms, fault))

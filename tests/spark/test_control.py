@@ -1,7 +1,5 @@
 """A policy schedules one application: order, limits, observations, shadow mode."""
 
-from __future__ import annotations
-
 import sys
 import time
 from collections import Counter
@@ -9,8 +7,8 @@ from collections.abc import Iterator
 from itertools import pairwise
 
 import pytest
-
 from decima.service.protocol import Answer, Job, Stage, State
+
 from tests.spark.eventlog import Task, launches, most_at_once
 from tests.spark.harness import Sleeper, application, until, why_not
 from tests.spark.policy import PolicyServer, ordered
@@ -128,11 +126,7 @@ def test_spark_s_metrics_system_has_the_plugin_s_figures(sleeper: Sleeper, serve
         pytest.skip("Py4J cannot look into SparkEnv, since classes of protobuf are missing in the wheel")
     env = sleeper.spark.sparkContext._jvm.org.apache.spark.SparkEnv.get()
     gauges = (
-        env.metricsSystem()
-        .getSourcesByName("plugin.decima.spark.DecimaPlugin")
-        .head()
-        .metricRegistry()
-        .getGauges()
+        env.metricsSystem().getSourcesByName("plugin.decima.spark.DecimaPlugin").head().metricRegistry().getGauges()
     )
 
     def value(name: str) -> int:
@@ -188,9 +182,7 @@ def test_slots_bind_executors_to_stages(sleeper: Sleeper, server: PolicyServer) 
     assert [most_at_once(task for task in tasks if task.stage == stage) for stage in stages] == [1, 1, 1]
     assert most_at_once(tasks) == 2
     last = [stage for job in seen(server, "S") for stage in job.stages if stage.running and not stage.pending]
-    sizes = set(
-        Counter(task.stage for task in tasks).values()
-    )  # newer Sparks make one partition of a union of singles
+    sizes = set(Counter(task.stage for task in tasks).values())  # newer Sparks make one partition of a union of singles
     assert {3, 4} < sizes
     assert {stage.tasks for stage in last} == sizes, "it is asked when a stage has launched its last task"
 
@@ -251,9 +243,7 @@ def test_a_query_is_one_job_with_its_plan(sleeper: Sleeper, server: PolicyServer
     assert [exchange.partitions for exchange in first.exchanges if exchange.kind == "Exchange"] == [4, 4]
     # Without adaptive execution the driver submits the scans when the broadcast has ended; with it, at once, and what
     # joins waits for all three. The broadcast is a Spark job of its own: nothing but the order of events tells of it.
-    broadcast, *scans = sorted(
-        (stage for stage in last.stages if stage.tasks in (2, 3)), key=lambda stage: stage.id
-    )
+    broadcast, *scans = sorted((stage for stage in last.stages if stage.tasks in (2, 3)), key=lambda stage: stage.id)
     if adaptive:
         assert [stage.parents for stage in last.stages].count(()) == 3
     else:
@@ -267,9 +257,7 @@ def test_a_query_is_one_job_with_its_plan(sleeper: Sleeper, server: PolicyServer
 
 def check_sums(states: list[State]) -> None:
     for state in states:
-        assert [job.submitted_time_ms for job in state.jobs] == sorted(
-            job.submitted_time_ms for job in state.jobs
-        )
+        assert [job.submitted_time_ms for job in state.jobs] == sorted(job.submitted_time_ms for job in state.jobs)
         ids = {job.id for job in state.jobs}
         assert all(executor.job is None or executor.job in ids for executor in state.executors)
         for job in state.jobs:
@@ -348,9 +336,7 @@ def test_spark_jobs_of_a_group_belong_together(sleeper: Sleeper, server: PolicyS
     assert job == ("group-my group", "by hand")
 
 
-def test_a_stage_that_loses_what_it_wrote_comes_again(
-    sleeper: Sleeper, server: PolicyServer, way: str
-) -> None:
+def test_a_stage_that_loses_what_it_wrote_comes_again(sleeper: Sleeper, server: PolicyServer, way: str) -> None:
     """As another attempt, in which retained output stays done. Last, since executors are others afterwards."""
     if way == "local":
         pytest.skip("needs executors that are processes")
@@ -361,9 +347,7 @@ def test_a_stage_that_loses_what_it_wrote_comes_again(
     assert sleeper.spark.sparkContext._jsc.sc().killExecutor(victim)
     job.join()
     check_sums(server.states)
-    again = [
-        stage for job in seen(server, "R") for stage in job.stages if stage.attempt > 0 and stage.tasks == 8
-    ]
+    again = [stage for job in seen(server, "R") for stage in job.stages if stage.attempt > 0 and stage.tasks == 8]
     assert any(0 < stage.done < 8 and stage.state == "ready" for stage in again)
     restore(sleeper)
     until(lambda: len(known_executors(sleeper, server, "as many")) == SLOTS)
@@ -411,10 +395,7 @@ def test_a_barrier_stage_starts_whole(sleeper: Sleeper, server: PolicyServer, wa
     context = sleeper.spark.sparkContext
     context.setJobGroup("barrier", "barrier")
     try:
-        assert context.parallelize([1, 2], 2).barrier().mapPartitions(lambda numbers: numbers).collect() == [
-            1,
-            2,
-        ]
+        assert context.parallelize([1, 2], 2).barrier().mapPartitions(lambda numbers: numbers).collect() == [1, 2]
     finally:
         context.setLocalProperty("spark.jobGroup.id", None)
         context.setLocalProperty("spark.job.description", None)

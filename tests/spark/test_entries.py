@@ -3,8 +3,6 @@
 An application with a short queue of events is the last in the same JVM, as a JVM starts slowly.
 """
 
-from __future__ import annotations
-
 import subprocess
 import zipfile
 from collections.abc import Iterator
@@ -12,21 +10,13 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-
 from decima.service.live_spark import LEAN, with_plugin
 from decima.service.plugin import PluginError, javac
 from decima.service.protocol import Job
 from decima.service.standalone_spark import Standalone
+
 from tests.spark.eventlog import most_at_once
-from tests.spark.harness import (
-    PATIENCE_S,
-    Sleeper,
-    application,
-    spark_environment,
-    spark_home,
-    until,
-    why_not,
-)
+from tests.spark.harness import PATIENCE_S, Sleeper, application, spark_environment, spark_home, until, why_not
 from tests.spark.policy import PolicyServer, ordered
 
 pytestmark = pytest.mark.skipif(why_not() is not None, reason=str(why_not()))
@@ -65,9 +55,7 @@ def sleeper(tmp_path_factory: pytest.TempPathFactory, server: PolicyServer) -> I
         yield sleeper
 
 
-def test_each_micro_batch_of_a_stream_is_a_job(
-    sleeper: Sleeper, server: PolicyServer, tmp_path: Path
-) -> None:
+def test_each_micro_batch_of_a_stream_is_a_job(sleeper: Sleeper, server: PolicyServer, tmp_path: Path) -> None:
     """Each is a query with its plan. The policy's limit holds, and no batch stays."""
 
     def policy(state):
@@ -119,9 +107,7 @@ def next_application(sleeper: Sleeper, server: PolicyServer, name: str, **conf: 
         spark.stop()
 
 
-def test_a_second_application_in_the_same_jvm_has_a_policy_too(
-    sleeper: Sleeper, server: PolicyServer
-) -> None:
+def test_a_second_application_in_the_same_jvm_has_a_policy_too(sleeper: Sleeper, server: PolicyServer) -> None:
     with next_application(sleeper, server, "second") as second:
         assert [hello.name for hello in server.hellos[-2:]] == ["app", "second"]
         server.policy = ordered(limits={"L": 1})
@@ -155,9 +141,7 @@ def test_a_driver_on_a_worker_asks_the_policy(tmp_path: Path) -> None:
     """``spark-submit --deploy-mode cluster`` on a standalone cluster, which takes no Python applications."""
     jar = application_jar(tmp_path)
     server = PolicyServer(ordered(limits={"sleeps": 1}))
-    settings = with_plugin(server.address, timeoutMs="30000") | {
-        "spark.driver.extraJavaOptions": f"{LEAN} {OPENS}"
-    }
+    settings = with_plugin(server.address, timeoutMs="30000") | {"spark.driver.extraJavaOptions": f"{LEAN} {OPENS}"}
     with Standalone(tmp_path / "cluster", 3, settings, spark_environment()) as cluster:
         submit = str(spark_home() / "bin" / "spark-submit")
         cluster.submit("submit", [submit, "--deploy-mode", "cluster", "--class", "Sleeps", str(jar)])

@@ -1,7 +1,5 @@
 """A policy that dies, hangs, is late or sends invalid answers during a job: Spark continues, and logs the reason."""
 
-from __future__ import annotations
-
 import os
 import signal
 import socket
@@ -38,9 +36,7 @@ def sleeper(tmp_path_factory, port: int) -> Iterator[Sleeper]:
     (folder / "token").write_text(f"{TOKEN}\n")
     conf = {"tokenFile": folder / "token", "timeoutMs": TIMEOUT_MS, "retryMs": 300, "ask": "offer"}
     conf = {f"spark__decima__{key}": value for key, value in conf.items()}
-    with application(
-        folder / "app", f"127.0.0.1:{port}", f"local-cluster[{SLOTS},1,1024]", **conf
-    ) as sleeper:
+    with application(folder / "app", f"127.0.0.1:{port}", f"local-cluster[{SLOTS},1,1024]", **conf) as sleeper:
         sleeper.start("warm", (4 * SLOTS, 50)).join()
         yield sleeper
 

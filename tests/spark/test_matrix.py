@@ -5,8 +5,6 @@ pyspark==3.3.4`` (``pyspark[connect]`` from 4.0 on, for Spark Connect). Spark 4 
 wheel lacks (jdk.incubator.vector): it runs on the Java of the compiler.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess
@@ -14,8 +12,8 @@ import sys
 from pathlib import Path
 
 import pytest
-
 from decima.service.plugin import PluginError, javac
+
 from tests.spark.harness import why_not
 
 FOLDER = os.environ.get("DECIMA_SPARKS")
@@ -23,9 +21,7 @@ SPARKS = sorted(Path(FOLDER).glob("*/pyspark")) if FOLDER else []
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(why_not() is not None, reason=str(why_not())),
-    pytest.mark.skipif(
-        not SPARKS, reason="needs other versions of Spark (set DECIMA_SPARKS to their folder)"
-    ),
+    pytest.mark.skipif(not SPARKS, reason="needs other versions of Spark (set DECIMA_SPARKS to their folder)"),
 ]
 
 

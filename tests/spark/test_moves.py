@@ -1,17 +1,15 @@
 """Executors that move between applications on a standalone cluster: no task fails or runs twice."""
 
-from __future__ import annotations
-
 import os
 import time
 from collections.abc import Iterator
 
 import pytest
+from workloads.spark.recorder.cluster import free_port
 
 from tests.spark.harness import until, why_not
 from tests.spark.policy import PolicyServer, ordered
 from tests.spark.standalone import Cluster, cluster
-from workloads.spark.recorder.cluster import free_port
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(why_not() is not None, reason=str(why_not()))]
 SLOTS = 6
@@ -87,9 +85,7 @@ def test_applications_outlive_the_service(running: Cluster, server: PolicyServer
     running.application("D", *STAGES)
     until(lambda: held(server, "D") == 2)
     nobody = free_port()
-    running.application(
-        "E", *STAGES, spark__decima__address=f"127.0.0.1:{nobody}", spark__decima__startMs=1000
-    )
+    running.application("E", *STAGES, spark__decima__address=f"127.0.0.1:{nobody}", spark__decima__startMs=1000)
     until(lambda: "all there are" in running.log("E"))
     until(lambda: running.summary("E").joined == SLOTS - 2)
     port = server.port

@@ -1,7 +1,5 @@
 """The self-check at the start of the plugin, on a Spark whose classes differ from those that the plugin knows."""
 
-from __future__ import annotations
-
 import zipfile
 from pathlib import Path
 
@@ -38,9 +36,7 @@ def rename(method: str, folder: Path) -> Path:
                 content = jar.read(entry)
                 if constant + name in content:
                     (folder / entry).parent.mkdir(parents=True, exist_ok=True)
-                    (folder / entry).write_bytes(
-                        content.replace(constant + name, constant + name[:-1] + b"_")
-                    )
+                    (folder / entry).write_bytes(content.replace(constant + name, constant + name[:-1] + b"_"))
     return folder
 
 
@@ -65,8 +61,7 @@ def test_spark_keeps_its_own_scheduler_after_a_failed_check(method: str, tmp_pat
         [warning] = [line for line in sleeper.log().splitlines() if " spark: " in line]
     server.close()
     assert (
-        f"WARN spark: not installed, Spark schedules as usual: the self-check failed with Spark {version}: "
-        in warning
+        f"WARN spark: not installed, Spark schedules as usual: the self-check failed with Spark {version}: " in warning
     )
     assert RENAMED[method] in warning
     assert not server.hellos

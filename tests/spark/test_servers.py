@@ -1,7 +1,5 @@
 """Servers that run Spark for their clients, under a policy: Spark Connect and the Thrift server."""
 
-from __future__ import annotations
-
 import importlib.util
 import os
 import subprocess
@@ -10,12 +8,12 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-
 from decima.service.live_spark import LEAN, LOCAL, LOGGING, with_plugin
 from decima.service.protocol import Answer, State
+from workloads.spark.recorder.cluster import free_port
+
 from tests.spark.harness import spark_environment, spark_home, until, why_not
 from tests.spark.policy import PolicyServer, ordered
-from workloads.spark.recorder.cluster import free_port
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(why_not() is not None, reason=str(why_not()))]
 CONNECT = "org.apache.spark.sql.connect.service.SparkConnectServer"
@@ -78,17 +76,11 @@ def check(server: PolicyServer, name: str) -> None:
 def why_no_connect() -> str | None:
     if not list((spark_home() / "jars").glob("spark-connect_*.jar")):
         return "needs a pyspark with Spark Connect, 4.0 or later"
-    missing = [
-        name
-        for name in ("grpc", "grpc_status", "pandas", "pyarrow")
-        if importlib.util.find_spec(name) is None
-    ]
+    missing = [name for name in ("grpc", "grpc_status", "pandas", "pyarrow") if importlib.util.find_spec(name) is None]
     return f"needs {' and '.join(missing)} of pyspark[connect]" if missing else None
 
 
-@pytest.mark.skipif(
-    why_not() is None and why_no_connect() is not None, reason="needs pyspark[connect], 4.0 or later"
-)
+@pytest.mark.skipif(why_not() is None and why_no_connect() is not None, reason="needs pyspark[connect], 4.0 or later")
 def test_queries_of_spark_connect(server: PolicyServer, tmp_path: Path) -> None:
     from pyspark.sql import SparkSession
 
@@ -104,12 +96,7 @@ def test_queries_of_spark_connect(server: PolicyServer, tmp_path: Path) -> None:
 def test_queries_of_the_thrift_server(server: PolicyServer, tmp_path: Path) -> None:
     port = free_port()
     query = "select k, count(*) from (select id % 7 as k from range(0, 400, 1, 4)) group by k"
-    listen = [
-        "--hiveconf",
-        f"hive.server2.thrift.port={port}",
-        "--hiveconf",
-        "hive.server2.thrift.bind.host=127.0.0.1",
-    ]
+    listen = ["--hiveconf", f"hive.server2.thrift.port={port}", "--hiveconf", "hive.server2.thrift.bind.host=127.0.0.1"]
     with spark_server(THRIFT, tmp_path, server.address, *listen):
         until(lambda: server.hellos)
         beeline = [
@@ -125,9 +112,7 @@ def test_queries_of_the_thrift_server(server: PolicyServer, tmp_path: Path) -> N
 
         def answers() -> bool:
             """Whether the server, which listens some time after its first message to the policy, has answered."""
-            done = subprocess.run(
-                beeline, env=environment, cwd=tmp_path, capture_output=True, text=True, check=False
-            )
+            done = subprocess.run(beeline, env=environment, cwd=tmp_path, capture_output=True, text=True, check=False)
             return done.returncode == 0 and "7 rows selected" in done.stdout + done.stderr
 
         until(answers)

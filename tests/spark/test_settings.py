@@ -1,14 +1,12 @@
 """Invalid settings: the application runs as without the plugin, and its log has the error."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 
 import pytest
-
 from decima.service.running import DEFAULT_TOKEN_FILE, read_token
 from decima.service.server import ServeError
+
 from tests.spark.eventlog import most_at_once
 from tests.spark.harness import application, end_shared_jvm, until, why_not
 from tests.spark.policy import PolicyServer, ordered
@@ -38,9 +36,7 @@ def test_spark_runs_all_the_same(setting: dict[str, object], complaint: str, tmp
         assert complaint in sleeper.log()
 
 
-def test_the_token_is_that_of_the_service_of_this_user(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_token_is_that_of_the_service_of_this_user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """By default the file in $HOME, as for the service, if it belongs to this user."""
     end_shared_jvm()  # the next JVM gets the variable
     monkeypatch.setenv("HOME", str(tmp_path))

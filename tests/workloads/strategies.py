@@ -4,13 +4,10 @@ The strategies draw chains, forks, triangles (a parent that is also a grandparen
 any order, waves and levels without measurements, zero durations and many ties.
 """
 
-from __future__ import annotations
-
 import math
 
 import numpy as np
 from hypothesis import strategies as st
-
 from workloads.arrivals import JobSequence
 from workloads.attributes import DEFAULT_TENANT, JobAttributes
 from workloads.job import JobProfile, StageProfile, TaskDurations
@@ -56,9 +53,7 @@ def stage_profiles(max_tasks: int = 6) -> st.SearchStrategy[StageProfile]:
 
 
 @st.composite
-def job_profiles(
-    draw: st.DrawFn, max_stages: int = 6, max_tasks: int = 6, name: str | None = None
-) -> JobProfile:
+def job_profiles(draw: st.DrawFn, max_stages: int = 6, max_tasks: int = 6, name: str | None = None) -> JobProfile:
     """Draw one job of 1 to ``max_stages`` stages; any DAG, also one in several parts."""
     stages = draw(st.lists(stage_profiles(max_tasks), min_size=1, max_size=max_stages))
     forward = [(parent, child) for child in range(len(stages)) for parent in range(child)]
@@ -91,6 +86,4 @@ def job_sequences(draw: st.DrawFn, max_jobs: int = 4, max_stages: int = 6, max_t
     time_ms = st.one_of(st.integers(0, 3).map(lambda seconds: 1000.0 * seconds), st.floats(0.0, 5000.0))
     arrivals = sorted(draw(st.lists(time_ms, min_size=len(profiles), max_size=len(profiles))))
     attributes = [draw(job_attributes()) for _ in profiles] if draw(st.booleans()) else []
-    return JobSequence(
-        tuple(profiles), np.array(arrivals), draw(st.integers(0, 2**32)), attributes=tuple(attributes)
-    )
+    return JobSequence(tuple(profiles), np.array(arrivals), draw(st.integers(0, 2**32)), attributes=tuple(attributes))

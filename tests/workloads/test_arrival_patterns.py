@@ -1,13 +1,11 @@
 """Arrival patterns: bursts, a change of the rate, days and nights."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
+from workloads.arrival_patterns import STEADY, ArrivalPattern
 
 from tests.simulator.cluster.build import chain, stage
 from workloads import JobSequence, WorkloadError, poisson_arrivals
-from workloads.arrival_patterns import STEADY, ArrivalPattern
 
 PROFILES = (chain(stage(1, 10.0)),)
 
@@ -23,13 +21,7 @@ def test_jobs_of_a_burst_arrive_with_the_first_of_them() -> None:
 
 
 def test_the_second_half_comes_at_another_rate() -> None:
-    assert ArrivalPattern(drift=2).applied(stream(0, 10, 20, 30, 50)).arrival_ms.tolist() == [
-        0,
-        10,
-        20,
-        25,
-        35,
-    ]
+    assert ArrivalPattern(drift=2).applied(stream(0, 10, 20, 30, 50)).arrival_ms.tolist() == [0, 10, 20, 25, 35]
     assert ArrivalPattern(drift=0.5).applied(stream(0, 10, 20, 30)).arrival_ms.tolist() == [0, 10, 20, 40]
 
 

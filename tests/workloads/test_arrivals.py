@@ -1,14 +1,11 @@
 """Job sequences: arrivals; a seed determines a sequence."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-
 from workloads.arrivals import (
     Drift,
     JobSequence,
@@ -137,9 +134,7 @@ def test_a_trace_is_sorted_and_ties_keep_their_order() -> None:
 
 def test_uniform_memory_differs_by_job_and_seed_and_changes_nothing_else() -> None:
     sequence = batch_arrivals(JOBS, 60, seed=9)
-    drawn, again, other = (
-        uniform_memory(each) for each in (sequence, sequence, batch_arrivals(JOBS, 60, seed=8))
-    )
+    drawn, again, other = (uniform_memory(each) for each in (sequence, sequence, batch_arrivals(JOBS, 60, seed=8)))
 
     def memory(jobs: JobSequence) -> list[float]:
         return [stage.memory for profile in jobs.profiles for stage in profile.stages]

@@ -1,7 +1,5 @@
 """Attributes of jobs: valid values, order along with the jobs, and random draws."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 
@@ -29,12 +27,8 @@ from workloads import (
 JOB = JobProfile("job", (StageProfile(2, TaskDurations.constant(100)),))
 
 
-def sequence(
-    *attributes: JobAttributes, at: tuple[float, ...] = (), tenants: tuple[Tenant, ...] = ()
-) -> JobSequence:
-    return JobSequence(
-        (JOB,) * len(attributes), np.array(at or [0.0] * len(attributes)), 0, None, attributes, tenants
-    )
+def sequence(*attributes: JobAttributes, at: tuple[float, ...] = (), tenants: tuple[Tenant, ...] = ()) -> JobSequence:
+    return JobSequence((JOB,) * len(attributes), np.array(at or [0.0] * len(attributes)), 0, None, attributes, tenants)
 
 
 @pytest.mark.parametrize(
@@ -102,12 +96,7 @@ def test_tenants_are_those_declared_else_those_named() -> None:
     told = sequence(JobAttributes(tenant="b"), JobAttributes(tenant="a"), tenants=declared)
     assert told.tenants == declared
     assert told.tenant.tolist() == [0, 1]
-    assert [each.name for each in sequence(JobAttributes(), tenants=declared).tenants] == [
-        "b",
-        "a",
-        "c",
-        "default",
-    ]
+    assert [each.name for each in sequence(JobAttributes(), tenants=declared).tenants] == ["b", "a", "c", "default"]
 
 
 def test_no_attributes_and_attributes_that_ask_for_nothing_are_the_same() -> None:
@@ -129,9 +118,7 @@ def test_attributes_follow_their_jobs() -> None:
 
 
 @given(job_sequences(), st.integers(0, 5), st.lists(st.floats(0.1, 10), max_size=3), st.booleans())
-def test_draws_change_nothing_else(
-    jobs: JobSequence, tenants: int, weights: list[float], deadlines: bool
-) -> None:
+def test_draws_change_nothing_else(jobs: JobSequence, tenants: int, weights: list[float], deadlines: bool) -> None:
     drawn = AttributeDistribution((2, 4) if deadlines else None, tenants, tuple(weights)).draw(jobs)
     assert drawn.profiles == jobs.profiles
     assert drawn.arrival_ms.tolist() == jobs.arrival_ms.tolist()
@@ -140,11 +127,7 @@ def test_draws_change_nothing_else(
         old = jobs.attributes[job] if jobs.attributes else JobAttributes()
         assert each.weight in weights if weights else each.weight == old.weight
         assert 2 <= each.slack <= 4 if deadlines else each.slack == old.slack
-        assert (
-            (each.tenant in {f"tenant-{n + 1}" for n in range(tenants)})
-            if tenants
-            else each.tenant == old.tenant
-        )
+        assert (each.tenant in {f"tenant-{n + 1}" for n in range(tenants)}) if tenants else each.tenant == old.tenant
 
 
 def test_a_draw_does_not_depend_on_the_others() -> None:
@@ -163,12 +146,7 @@ def test_a_draw_does_not_depend_on_the_others() -> None:
 
 def test_no_draw_of_jobs_and_arrivals_has_changed() -> None:
     jobs = poisson_arrivals(synthetic_profiles(5), 4, 1000.0, seed=3)
-    assert [profile.name for profile in jobs.profiles] == [
-        "synthetic-3",
-        "synthetic-2",
-        "synthetic-0",
-        "synthetic-1",
-    ]
+    assert [profile.name for profile in jobs.profiles] == ["synthetic-3", "synthetic-2", "synthetic-0", "synthetic-1"]
     assert jobs.arrival_ms.tolist() == [0.0, 247.62107704609107, 707.4941180024524, 1692.2963393554978]
 
 

@@ -1,14 +1,11 @@
 """Signals: files, scales, and integrals."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-
 from workloads.carbon import Signal
 from workloads.errors import DecimaError
 from workloads.sources.carbon import SYNTHETIC, open_signal, read_signal, synthetic_signal
@@ -17,9 +14,7 @@ EXPORT = (
     "Datetime (UTC),Country,Zone name,Zone id,Carbon intensity gCO₂eq/kWh (direct),"
     "Carbon intensity gCO₂eq/kWh (Life cycle)\n"
 )
-HOURS = (
-    "2024-01-01 00:00:00,A,A,A,100,200\n2024-01-01 01:00:00,A,A,A,50,150\n2024-01-01 02:00:00,A,A,A,0,90\n"
-)
+HOURS = "2024-01-01 00:00:00,A,A,A,100,200\n2024-01-01 01:00:00,A,A,A,50,150\n2024-01-01 02:00:00,A,A,A,0,90\n"
 
 
 def written(folder: Path, text: str) -> Path:
@@ -32,14 +27,7 @@ def written(folder: Path, text: str) -> Path:
 def test_a_file_of_times_and_values_repeats_after_its_last_interval(tmp_path: Path, text: str) -> None:
     signal = read_signal(written(tmp_path, text))
     assert signal.period_ms == 120_000
-    assert [signal.at(1000.0 * time_s) for time_s in (0, 59.9, 60, 119, 120, 181)] == [
-        100,
-        100,
-        50,
-        50,
-        100,
-        50,
-    ]
+    assert [signal.at(1000.0 * time_s) for time_s in (0, 59.9, 60, 119, 120, 181)] == [100, 100, 50, 50, 100, 50]
 
 
 def test_an_export_of_electricity_maps(tmp_path: Path) -> None:
@@ -83,20 +71,14 @@ def test_malformed_files_are_refused_in_one_line(tmp_path: Path, text: str, mess
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize(
-    "text", ["missing.csv", "synthetic-solar:0", "synthetic-solar:fast", "synthetic-sun"]
-)
+@pytest.mark.parametrize("text", ["missing.csv", "synthetic-solar:0", "synthetic-solar:fast", "synthetic-sun"])
 def test_a_wrong_name_or_scale_is_refused(text: str) -> None:
     with pytest.raises(DecimaError, match=r"missing|scale|SCALE|synthetic-sun"):
         open_signal(text)
 
 
 def test_wrong_intervals_are_refused() -> None:
-    for begins, values, period_ms in (
-        ((0.0, 0.0), (1.0, 2.0), 5.0),
-        ((0.0,), (), 5.0),
-        ((0.5,), (1.0,), 5.0),
-    ):
+    for begins, values, period_ms in (((0.0, 0.0), (1.0, 2.0), 5.0), ((0.0,), (), 5.0), ((0.5,), (1.0,), 5.0)):
         with pytest.raises(DecimaError):
             Signal("x", begins, values, period_ms)
     with pytest.raises(DecimaError, match="shorter than 1 ms"):

@@ -1,20 +1,18 @@
 """Representations of objects: one line of text, a table in notebooks, and data that is never markup."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np
 import pytest
-
 from decima.evaluation.comparison import Comparison
+from simulator.cluster.config import DECIMA_SIM
+from workloads.display import MOST_ROWS, html_table
+
 from decima.schedulers import Fifo
 from simulator import ClusterConfig, ExecutorClass, make_cluster, run_episode
-from simulator.cluster.config import DECIMA_SIM
 from tests.decima.episodes import episode
 from tests.decima.evaluation.examples import conditions, finished, profile
 from workloads import JobProfile, JobSequence, Workload, batch_arrivals, embedded_tpch
-from workloads.display import MOST_ROWS, html_table
 
 JOB = profile("map\u202e <b>&\n" + 200 * "x", 5)
 LONG = JobSequence((JOB,) * 500, np.zeros(500), seed=3)
@@ -54,11 +52,7 @@ def test_a_cluster_shows_what_makes_it_again() -> None:
         ClusterConfig(executor_classes=(ExecutorClass(2, memory=0.5),), reward="makespan"),
         ClusterConfig(7, semantics=DECIMA_SIM),
     ):
-        names = {
-            "ClusterConfig": ClusterConfig,
-            "ExecutorClass": ExecutorClass,
-            "Semantics": type(DECIMA_SIM),
-        }
+        names = {"ClusterConfig": ClusterConfig, "ExecutorClass": ExecutorClass, "Semantics": type(DECIMA_SIM)}
         assert eval(repr(config), names) == config
 
 

@@ -1,14 +1,11 @@
 """Excerpts of recorded job sequences."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-
 from workloads.excerpt import Excerpt
 from workloads.job import JobProfile, StageProfile, TaskDurations, WorkloadError
 
@@ -42,9 +39,7 @@ def test_the_first_job_arrives_at_0_and_the_others_so_many_times_as_fast() -> No
     assert sequence.seed == 4
 
 
-@pytest.mark.parametrize(
-    ("recorded", "scale", "left"), [(1, 100, 1), (100, 10, 10), (101, 10, 11), (3, 0.5, 6)]
-)
+@pytest.mark.parametrize(("recorded", "scale", "left"), [(1, 100, 1), (100, 10, 10), (101, 10, 11), (3, 0.5, 6)])
 def test_tasks_are_divided_and_rounded_up(recorded: int, scale: float, left: int) -> None:
     assert Excerpt(scale_tasks=scale).num_tasks(recorded) == left
 

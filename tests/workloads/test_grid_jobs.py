@@ -1,7 +1,5 @@
 """Job sets for a grid: contents, validation, and the distribution of DeepRM's jobs."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 
@@ -9,7 +7,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
 from workloads.grid_jobs import DISTRIBUTIONS, JobDistribution, JobSets, draw_jobs
 from workloads.job import WorkloadError
 
@@ -93,28 +90,13 @@ def test_the_arrays_are_int32_in_c_order_and_cannot_be_changed() -> None:
         ({"enter": [[0, 3]]}, "set 0, job 1 must enter in steps 0 to 2, got enter 3"),
         ({"enter": [[1, 0]]}, "set 0, job 1 must not enter before the job in front of it, got enter 0"),
         ({"duration": [[1, 0]]}, "set 0, job 1 must last at least one step, got enter 2, duration 0"),
-        (
-            {"demand": [[[1, 1], [3, -1]]]},
-            r"job 1 must not demand less than 0 units, got .*, demand \[3, -1\]",
-        ),
-        (
-            {"demand": [[[0, 0], [1, 0]]]},
-            r"job 0 must demand at least one unit of some resource, got .*\[0, 0\]",
-        ),
-        (
-            {"num_jobs": [1]},
-            "set 0, job 1 is padding, expected enter 3, duration 0 and demand 0, got enter 2",
-        ),
+        ({"demand": [[[1, 1], [3, -1]]]}, r"job 1 must not demand less than 0 units, got .*, demand \[3, -1\]"),
+        ({"demand": [[[0, 0], [1, 0]]]}, r"job 0 must demand at least one unit of some resource, got .*\[0, 0\]"),
+        ({"num_jobs": [1]}, "set 0, job 1 is padding, expected enter 3, duration 0 and demand 0, got enter 2"),
     ],
 )
 def test_impossible_sets(changes: dict[str, Any], message: str) -> None:
-    valid = {
-        "enter": [[0, 2]],
-        "duration": [[1, 4]],
-        "demand": [[[1, 0], [2, 2]]],
-        "num_jobs": [2],
-        "steps": 3,
-    }
+    valid = {"enter": [[0, 2]], "duration": [[1, 4]], "demand": [[[1, 0], [2, 2]]], "num_jobs": [2], "steps": 3}
     with pytest.raises(WorkloadError, match=message):
         JobSets(**valid | changes)
 

@@ -1,16 +1,14 @@
 """Jobs, stages and durations: derived values, and invalid arguments."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import networkx as nx
 import numpy as np
 import pytest
 from hypothesis import given
+from workloads.job import JobProfile, StageProfile, TaskDurations, Wave, WorkloadError
 
 from tests.workloads.strategies import job_profiles
-from workloads.job import JobProfile, StageProfile, TaskDurations, Wave, WorkloadError
 
 SECOND = TaskDurations.constant(1000.0)
 
@@ -144,7 +142,7 @@ def test_critical_paths_are_the_longest_paths(profile: JobProfile) -> None:
         (profile.critical_path_ms, [stage.work_ms for stage in profile.stages]),
         (profile.height_ms, [stage.durations.mean_ms for stage in profile.stages]),
     ):
-        graph: nx.DiGraph[object] = nx.DiGraph()
+        graph: nx.DiGraph = nx.DiGraph()
         graph.add_node("end")
         for stage in range(profile.num_stages):
             for other in (*profile.children[stage], "end"):

@@ -1,7 +1,5 @@
 """Files of all kinds: unreadable files, invalid JSON, and excerpts of recorded jobs."""
 
-from __future__ import annotations
-
 import gzip
 import io
 import json
@@ -11,8 +9,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-
-from tests.refusal import refusal
 from workloads.excerpt import Excerpt
 from workloads.job import WorkloadError
 from workloads.reading import all_of
@@ -20,6 +16,8 @@ from workloads.sources.alibaba import read_alibaba
 from workloads.sources.swf import read_swf_workload
 from workloads.sources.wfcommons import read_wfcommons
 from workloads.sources.workload_file import Workload, read_workload
+
+from tests.refusal import refusal
 
 #: Three jobs of four tasks: arrival times, s, in the order of the file.
 ARRIVALS_S = (10, 0, 40)
@@ -159,9 +157,7 @@ def test_an_excerpt(read: Callable[..., Workload], request: pytest.FixtureReques
 
 @pytest.mark.parametrize("executor", [(0, 1), (1, 0), (1, math.inf), (math.nan, 1)])
 def test_executors_of_no_size(read: Callable[..., Workload], executor: Any) -> None:
-    with pytest.raises(
-        WorkloadError, match=r"^an executor's \w+ and memory must be above 0 and finite, got \("
-    ):
+    with pytest.raises(WorkloadError, match=r"^an executor's \w+ and memory must be above 0 and finite, got \("):
         read(executor=executor)
 
 

@@ -1,7 +1,5 @@
 """Derived jobs: scaled, or with tasks of equal length."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given, settings

@@ -1,12 +1,10 @@
 """The strategies reach their corner cases."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import Phase, find, settings
+from workloads.job import JobProfile
 
 from tests.workloads.strategies import job_profiles, job_sequences
-from workloads.job import JobProfile
 
 #: Settings to find one example, without making it small.
 FAST = settings(phases=[Phase.generate], max_examples=500, database=None)
@@ -14,9 +12,7 @@ FAST = settings(phases=[Phase.generate], max_examples=500, database=None)
 
 def is_triangle(job: JobProfile) -> bool:
     """Return whether some parent is also a grandparent."""
-    return any(
-        set(job.children[a]) & set(job.children[b]) for a in range(job.num_stages) for b in job.children[a]
-    )
+    return any(set(job.children[a]) & set(job.children[b]) for a in range(job.num_stages) for b in job.children[a])
 
 
 CORNERS = {
@@ -38,8 +34,4 @@ def test_job_profiles_reach(corner: str) -> None:
 
 def test_job_sequences_repeat_profiles_and_arrivals() -> None:
     find(job_sequences(), lambda jobs: len(jobs) > len(set(jobs.profiles)), settings=FAST)
-    find(
-        job_sequences(),
-        lambda jobs: len(jobs) > 1 and jobs.arrival_ms[0] == jobs.arrival_ms[1],
-        settings=FAST,
-    )
+    find(job_sequences(), lambda jobs: len(jobs) > 1 and jobs.arrival_ms[0] == jobs.arrival_ms[1], settings=FAST)

@@ -1,7 +1,5 @@
 """Helpers for tests of commands."""
 
-from __future__ import annotations
-
 import json
 import shlex
 from collections.abc import Callable, Iterator
@@ -10,7 +8,6 @@ from typing import Any
 
 import click
 from click.testing import CliRunner, Result
-
 from decima.cli.main import cli
 
 #: Invokes ``decima compare`` with the given options.

@@ -1,15 +1,13 @@
 """A small ``decima compare``."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 from click.testing import CliRunner, Result
-
 from decima.cli.main import cli
+
 from tests.decima.cli.commands import Compare
 from tests.decima.evaluation.examples import LIBRARY
 from workloads import write_workload

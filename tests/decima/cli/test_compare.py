@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import json
 import os
 import re
@@ -13,8 +11,6 @@ from pathlib import Path
 import pandas as pd
 import pytest
 from click.testing import CliRunner
-
-import decima
 from decima.cli.compare import DEFAULT_SCHEDULERS, SCHEDULERS_THAT_PACK
 from decima.cli.main import cli
 from decima.evaluation.comparison import PAPER_SCHEDULERS
@@ -22,20 +18,14 @@ from decima.evaluation.options import scheduler_summaries
 from decima.evaluation.tuning import GRIDS
 from decima.policy.shipped import SHIPPED
 from decima.registry import SCHEDULERS, signature
-from tests.decima.cli.commands import (
-    SAVED,
-    Compare,
-    assert_one_line_error,
-    assert_same_again,
-    results,
-    succeeded,
-    told,
-)
+from workloads.arrivals import RandomStream, random_stream
+from workloads.imperfections import Imperfections
+
+import decima
+from tests.decima.cli.commands import SAVED, Compare, assert_one_line_error, assert_same_again, results, succeeded, told
 from tests.decima.evaluation.examples import LIBRARY, OWN
 from tests.programs import started
 from workloads import Workload, trace_arrivals, write_workload
-from workloads.arrivals import RandomStream, random_stream
-from workloads.imperfections import Imperfections
 
 DECIMA = (sys.executable, "-m", "decima")
 
@@ -87,17 +77,13 @@ def test_the_readable_engine_gives_the_same_results(run: Compare, tmp_path: Path
         "--schedulers drf,tetris:1:0.2 --classes 2x0.5,2x1 --memory-demand uniform",
     ],
 )
-def test_the_json_holds_a_command_that_gives_the_same_json(
-    run: Compare, tmp_path: Path, options: str
-) -> None:
+def test_the_json_holds_a_command_that_gives_the_same_json(run: Compare, tmp_path: Path, options: str) -> None:
     succeeded(run(*options.split(), "--json", "r.json"))
     assert_same_again(tmp_path / "r.json", "--processes", "1", "--out", "elsewhere")
 
 
 def test_winners_and_losers_are_told_by_query_and_all_jobs_are_written(run: Compare, tmp_path: Path) -> None:
-    result = succeeded(
-        run("--schedulers", "fifo,fair", "--by", "query", "--csv", "jobs.csv", "--json", "r.json")
-    )
+    result = succeeded(run("--schedulers", "fifo,fair", "--by", "query", "--csv", "jobs.csv", "--json", "r.json"))
     assert "Mean JCT by query, s" in result.stdout
     jobs = pd.read_csv(tmp_path / "jobs.csv")
     assert set(jobs["scheduler"]) == {"fifo", "fair"}
@@ -166,16 +152,10 @@ def test_the_objective_carbon_brings_its_signal(run: Compare) -> None:
 
 
 def test_columns_tenants_and_attributes_that_do_not_exist(run: Compare) -> None:
-    assert_one_line_error(
-        run("--show", "p98"), "no metric named 'p98' (did you mean 'p99'?), expected names of mean,"
-    )
+    assert_one_line_error(run("--show", "p98"), "no metric named 'p98' (did you mean 'p99'?), expected names of mean,")
     assert_one_line_error(run("--show", "p99,mean,p99"), "'p99,mean,p99': the same metric twice")
-    assert_one_line_error(
-        run("--by", "tenant"), "--by tenant: the jobs have no tenants; --tenants draws them"
-    )
-    assert_one_line_error(
-        run("--deadlines", "1,2,3"), "deadlines must be one slack or two, got (1.0, 2.0, 3.0)"
-    )
+    assert_one_line_error(run("--by", "tenant"), "--by tenant: the jobs have no tenants; --tenants draws them")
+    assert_one_line_error(run("--deadlines", "1,2,3"), "deadlines must be one slack or two, got (1.0, 2.0, 3.0)")
 
 
 def test_classes_are_told(run: Compare) -> None:
@@ -246,9 +226,7 @@ def test_windows_of_a_workload_file_are_the_experiments(run: Compare, tmp_path: 
     one, other = document["schedulers"]["fifo"]["per_seed_mean_jct_s"]
     assert one != other
     assert_same_again(tmp_path / "r.json", "--processes", "1")
-    assert_one_line_error(
-        run("--schedulers", "fifo", base=windows), "exact: 3 windows with jobs, expected at least 20"
-    )
+    assert_one_line_error(run("--schedulers", "fifo", base=windows), "exact: 3 windows with jobs, expected at least 20")
     assert_one_line_error(
         run(*few[:4], base=windows), "expected at least 8: up to number 1 to compare on, and 6 to tune"
     )
@@ -281,9 +259,7 @@ def test_version_and_help_are_told() -> None:
 
 
 def test_outputs_are_checked_before_the_work_begins(run: Compare, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(
-        "decima.evaluation.comparison.Comparison.run", lambda *_: pytest.fail("the work began")
-    )
+    monkeypatch.setattr("decima.evaluation.comparison.Comparison.run", lambda *_: pytest.fail("the work began"))
     assert_one_line_error(run("--json", "missing/r.json"), "cannot write")
 
 
@@ -350,10 +326,7 @@ if __name__ == "__main__":
 
 
 @pytest.mark.skipif(os.name == "nt", reason="sends POSIX signals")
-@pytest.mark.parametrize(
-    ("processes", "number"),
-    [("1", signal.SIGTERM), ("2", signal.SIGINT)],
-)
+@pytest.mark.parametrize(("processes", "number"), [("1", signal.SIGTERM), ("2", signal.SIGINT)])
 def test_ctrl_c_and_sigterm_keep_the_experiments_that_have_finished(
     library: Path, tmp_path: Path, processes: str, number: signal.Signals
 ) -> None:
@@ -428,9 +401,7 @@ def test_checkpoint_adds_decima_with_that_policy(run: Compare, policy: Path) -> 
     assert_same_again(Path("r.json"), "--processes", "1", "--out", "elsewhere")
 
 
-def test_checkpoint_says_which_policy_decima_follows(
-    run: Compare, shipped: dict[str, Path], policy: Path
-) -> None:
+def test_checkpoint_says_which_policy_decima_follows(run: Compare, shipped: dict[str, Path], policy: Path) -> None:
     schedulers = "decima,fair,decima:packing-tpch"
     succeeded(run(*SAVED, "--schedulers", schedulers, "--checkpoint", str(policy)))
     figures = results()["schedulers"]
@@ -467,9 +438,7 @@ def test_by_default_it_takes_part_unless_no_policy_ships(run: Compare) -> None:
     assert set(results()["schedulers"]) == {*PAPER_SCHEDULERS, "priced-srpt"}
 
 
-def test_by_default_those_that_pack_take_part_where_executors_differ(
-    run: Compare, shipped: dict[str, Path]
-) -> None:
+def test_by_default_those_that_pack_take_part_where_executors_differ(run: Compare, shipped: dict[str, Path]) -> None:
     small = (*SAVED, "--seeds", "1", "--training", "1", "--classes", "2x0.5,2x1")
     done = succeeded(run(*small, "--jobs", "2", base=("--workload", "tpch", "--processes", "1")))
     assert ",".join(results()["schedulers"]) == SCHEDULERS_THAT_PACK
@@ -493,8 +462,7 @@ def test_without_options_errors_of_estimates_are_shown_beside_the_exact_ones(
     assert "errors of estimates 0.196 (jobs)" in " ".join(result.stdout.split())
     assert "decima: the policy embedded-batch.\n" in result.stdout
     assert re.search(
-        "vs best is the difference from (priced|adaptive)-srpt; decima: the policy embedded-errors",
-        result.stdout,
+        "vs best is the difference from (priced|adaptive)-srpt; decima: the policy embedded-errors", result.stdout
     )
     assert json.loads((tmp_path / "r.json").read_text())["knowledge"]["job_error"] == 0  # of the first table
     other = CliRunner().invoke(cli, ["compare", "--jobs", "3", *beside])

@@ -1,7 +1,5 @@
 """``decima compare`` where a policy is out of its training distribution."""
 
-from __future__ import annotations
-
 import re
 import shlex
 import shutil
@@ -9,30 +7,21 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
-
 from decima.cli.main import cli
 from decima.evaluation.comparison import PAPER_SCHEDULERS
 from decima.learning.cluster.config import read_config
 from decima.policy.files import load_actor, load_policy, read_trained_on, save_policy
 from decima.policy.shipped import SHIPPED
 from decima.show.report import RECIPES
-from tests.decima.cli.commands import (
-    SAVED,
-    Compare,
-    assert_one_line_error,
-    assert_same_again,
-    results,
-    succeeded,
-)
+
+from tests.decima.cli.commands import SAVED, Compare, assert_one_line_error, assert_same_again, results, succeeded
 
 QUICK = ("--jobs", "2", "--seeds", "1", "--training", "1", "--processes", "1")
 #: Options of a setting out of distribution for all shipped policies.
 UNLIKE = ("--executors", "5", "--moving-delay", "100", *QUICK)
 MET = read_trained_on(SHIPPED["general"])
 WHY = (
-    f"a moving delay of 100 s, trained on {MET.moving_delay_s.low:.0f} to {MET.moving_delay_s.high:.0f}"
-    if MET
-    else ""
+    f"a moving delay of 100 s, trained on {MET.moving_delay_s.low:.0f} to {MET.moving_delay_s.high:.0f}" if MET else ""
 )
 
 
@@ -64,9 +53,7 @@ def test_a_named_policy_is_compared_with_a_warning(run: Compare) -> None:
         assert results()["left_out"] == []
         assert results()["schedulers"][name]["outside_training"] == [WHY]
         assert "outside_training" not in results()["schedulers"]["fair"]
-        assert notices(done) == [
-            f"{name} may do badly here, its policy is out of its training distribution: {WHY}."
-        ]
+        assert notices(done) == [f"{name} may do badly here, its policy is out of its training distribution: {WHY}."]
 
 
 def test_a_checkpoint_is_seen_too(run: Compare, tmp_path: Path) -> None:
@@ -94,8 +81,7 @@ def test_a_policy_that_says_what_means_nothing_is_told_in_one_line(run: Compare,
     save_policy(policy, load_policy(policy), {"trained_on": {"arrivals": "trickle"}})
     for options in (("--checkpoint", str(policy)), ("--schedulers", f"decima:{policy}")):
         assert_one_line_error(
-            run(*options),
-            f"{policy}: about.trained_on: arrivals: expected 'batch', 'stream' or 'both', got 'trickle'",
+            run(*options), f"{policy}: about.trained_on: arrivals: expected 'batch', 'stream' or 'both', got 'trickle'"
         )
 
 

@@ -11,14 +11,14 @@ from typing import Any
 import click
 import pytest
 from click.testing import CliRunner, Result
-from rich.table import Table
-
-from decima.cli import console
 from decima.cli.console import OneLineErrors, command_line, end, make_console, progress, report
 from decima.cli.options import SecondaryOption
 from decima.show.tables import Report
-from tests.decima.cli.commands import assert_one_line_error, succeeded
+from rich.table import Table
 from workloads.errors import DecimaError
+
+from decima.cli import console
+from tests.decima.cli.commands import assert_one_line_error, succeeded
 
 # Errors and statuses
 
@@ -40,11 +40,7 @@ def raised(error: BaseException) -> Result:
     ("error", "told", "status"),
     [
         (DecimaError("two\n  lines"), "error: two lines", 1),
-        (
-            FileNotFoundError(2, "No such file or directory", "x.json"),
-            "error: x.json: No such file or directory",
-            1,
-        ),
+        (FileNotFoundError(2, "No such file or directory", "x.json"), "error: x.json: No such file or directory", 1),
         (OSError(28, "No space left on device"), "error: No space left on device", 1),
         (OSError("a reason without a number"), "error: a reason without a number", 1),
         (MemoryError(), "error: not enough memory", 1),
@@ -78,25 +74,19 @@ def test_a_caller_from_python_gets_value_and_error() -> None:
     assert group.main(["it"], standalone_mode=False) == "value"
     with pytest.raises(click.UsageError, match="No such command"):
         group.main(["other"], standalone_mode=False)
-    assert_one_line_error(
-        CliRunner().invoke(group, ["other"]), "No such command 'other'. Expected one of it."
-    )
+    assert_one_line_error(CliRunner().invoke(group, ["other"]), "No such command 'other'. Expected one of it.")
     refused = CliRunner().invoke(group, ["it", "--more"]).stderr
     assert "No such option" in refused
     assert "Expected one of" not in refused
 
 
 def test_ctrl_c_ends_the_line_of_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(
-        console, "sys", SimpleNamespace(stderr=SimpleNamespace(isatty=lambda: True), exit=exit)
-    )
+    monkeypatch.setattr(console, "sys", SimpleNamespace(stderr=SimpleNamespace(isatty=lambda: True), exit=exit))
     assert raised(KeyboardInterrupt()).stderr == "\ndecima: interrupted\n"
 
 
 @pytest.mark.parametrize(("length", "is_cut"), [(292, False), (293, True), (5000, True)])
-def test_an_error_has_at_most_300_characters(
-    length: int, is_cut: bool, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_error_has_at_most_300_characters(length: int, is_cut: bool, capsys: pytest.CaptureFixture[str]) -> None:
     message = f"{'a' * (length - 5)}  END"
     with pytest.raises(SystemExit) as exit:
         end(message, 7)
@@ -146,9 +136,7 @@ def test_there_is_a_line_for_each_phase_and_then_now_and_then(
         assert said(1, "two", 6, 9, now=True) == "two: 6 of 9; about 2 min left\n"
 
 
-def test_a_command_that_is_mostly_quick_is_patient(
-    clock: SimpleNamespace, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_command_that_is_mostly_quick_is_patient(clock: SimpleNamespace, capsys: pytest.CaptureFixture[str]) -> None:
     with progress(console.PATIENCE_S) as update:
         update("one", 0, 10)
         clock.now_s += 14.9
@@ -197,9 +185,7 @@ def test_on_a_terminal_there_is_a_bar_and_one_below_for_what_interrupts(
         update("one", 0, 4)
         update("one", 1, 4, note="best")
         assert bars.was_reset == [0]
-        assert bars.tasks[0] == {
-            **{"visible": True, "description": "one", "completed": 1, "total": 4, "note": "best"}
-        }
+        assert bars.tasks[0] == {**{"visible": True, "description": "one", "completed": 1, "total": 4, "note": "best"}}
         update("check", 0, 2, within=True)
         update("check", 1, 2, within=True)
         assert bars.was_reset == [0, 1]
@@ -230,10 +216,7 @@ def test_on_a_terminal_there_is_a_bar_and_one_below_for_what_interrupts(
     ],
 )
 def test_results_are_shown_and_saved(
-    names: tuple[str, ...],
-    told: str | None,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    names: tuple[str, ...], told: str | None, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     Path("out").mkdir()
     monkeypatch.setattr("decima.show.style.save_figure", lambda figure, path: path.write_text(figure))
@@ -244,20 +227,13 @@ def test_results_are_shown_and_saved(
     assert lines[-1] == (told or "note [b]")
     assert "note [b]" in lines
     assert Path("r.json").read_text() == "{}"
-    assert {path.name: path.read_text() for path in Path("out").iterdir()} == {
-        f"{name}.png": name for name in names
-    }
+    assert {path.name: path.read_text() for path in Path("out").iterdir()} == {f"{name}.png": name for name in names}
     report(shown, None, None)
     assert capsys.readouterr().out.splitlines()[-1] == "note [b]"
 
 
 def test_tables_are_never_narrower_than_80_columns_or_120_in_a_file(monkeypatch: pytest.MonkeyPatch) -> None:
-    for width, is_terminal, expected in (
-        (40, True, 80),
-        (100, True, 100),
-        (40, False, 120),
-        (200, False, 200),
-    ):
+    for width, is_terminal, expected in ((40, True, 80), (100, True, 100), (40, False, 120), (200, False, 200)):
         monkeypatch.setenv("COLUMNS", str(width))
         monkeypatch.setattr("rich.console.Console.is_terminal", is_terminal)
         assert make_console().width == expected

@@ -1,7 +1,5 @@
 """The command ``decima deeprm compare``."""
 
-from __future__ import annotations
-
 import json
 import re
 import shlex
@@ -11,14 +9,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 from click.testing import CliRunner, Result
-
 from decima.cli.main import cli
 from decima.evaluation.grid_comparison import MAX_STEPS
 from decima.schedulers.grid import ShortestJobFirst, play
 from simulator.grid.config import GridConfig
 from simulator.grid.grid import Grid
-from tests.decima.cli.commands import assert_same_again, succeeded
 from workloads.sources.swf import read_swf, swf_jobs
+
+from tests.decima.cli.commands import assert_same_again, succeeded
 
 #: Invokes the command with the given options.
 Compare = Callable[..., Result]
@@ -70,9 +68,7 @@ def test_it_shows_a_table_and_saves_json_and_a_picture(run: Compare, tmp_path: P
     assert_same_again(tmp_path / "r.json", "--measure", "waiting")
 
 
-def test_the_command_gives_the_same_results_of_rates_and_logs(
-    run: Compare, log: Path, tmp_path: Path
-) -> None:
+def test_the_command_gives_the_same_results_of_rates_and_logs(run: Compare, log: Path, tmp_path: Path) -> None:
     for options in (("--rates", "0.25,1"), ("--loads", "70", "--log", log, "--semantics", "deeprm")):
         base = ("--sets", "2", "--heuristics", "sjf,random:3")
         succeeded(run(*options, "--json", "r.json", base=base))
@@ -86,9 +82,7 @@ def test_rates_stand_for_loads_and_the_highest_is_named(run: Compare) -> None:
 
 
 def test_another_measure_and_other_jobs(run: Compare, tmp_path: Path) -> None:
-    result = succeeded(
-        run("--measure", "completion", "--distribution", "coarse", "--out", "p", base=("--sets", "2"))
-    )
+    result = succeeded(run("--measure", "completion", "--distribution", "coarse", "--out", "p", base=("--sets", "2")))
     assert "Completion time (steps): DeepRM's jobs on 10 units" in result.stdout
     assert (tmp_path / "p" / "deeprm-completion.png").exists()
 
@@ -107,14 +101,10 @@ def test_a_network(run: Compare, network: Callable[..., Path]) -> None:
     path = network()
     result = succeeded(run("--checkpoint", path, "--heuristics", "sjf"))
     assert len(rows(result)[0]) == 1 + 2 * 2
-    assert f"deeprm: the network {path}, trained on DeepRM's jobs as its code draws them, load 70 %." in (
-        result.stdout
-    )
+    assert f"deeprm: the network {path}, trained on DeepRM's jobs as its code draws them, load 70 %." in (result.stdout)
 
 
-def test_the_network_that_ships(
-    run: Compare, network: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_network_that_ships(run: Compare, network: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("decima.evaluation.grid_comparison.SHIPPED_NETWORK", network())
     assert "deeprm: the network" in run("--heuristics", "sjf").stdout
     small = ("--sets", "2", "--loads", "50", "--heuristics", "sjf")

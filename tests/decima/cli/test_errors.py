@@ -1,7 +1,5 @@
 """Every refusal of any file ends a command with one line; all errors have one base class."""
 
-from __future__ import annotations
-
 import ast
 import importlib
 import os
@@ -17,10 +15,10 @@ from typing import Any
 import click
 import pytest
 from click.testing import CliRunner
-
-import decima
 from decima.cli.console import INTERRUPTED
 from decima.cli.main import _interrupt, cli
+
+import decima
 from tests.decima.cli.commands import assert_one_line_error, every_command
 from workloads import DecimaError
 
@@ -80,9 +78,7 @@ def test_a_signal_comes_again_where_an_exception_would_be_lost(inside: str) -> N
 @pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 @pytest.mark.parametrize("cpu_s", [2, 6, 10])
-def test_a_signal_while_something_is_compiled_is_one_line(
-    number: signal.Signals, cpu_s: int, tmp_path: Path
-) -> None:
+def test_a_signal_while_something_is_compiled_is_one_line(number: signal.Signals, cpu_s: int, tmp_path: Path) -> None:
     """With an empty cache the first seconds are spent on compilation."""
     words = [sys.executable, "-m", "decima", *["compare", "--jobs", "2", "--seeds", "1", "--executors", "5"]]
     process = subprocess.Popen(
@@ -112,11 +108,7 @@ class Ends(Scheduler):
 @pytest.mark.parametrize(
     ("content", "command", "said"),
     [
-        (
-            "import sys; sys.exit(0)",
-            "compare --schedulers MODULE:Own,fair",
-            "cannot be loaded: SystemExit: 0",
-        ),
+        ("import sys; sys.exit(0)", "compare --schedulers MODULE:Own,fair", "cannot be loaded: SystemExit: 0"),
         ("def f(): f()\nf()", "compare --schedulers MODULE:Own,fair", "cannot be loaded: RecursionError"),
         ("raise BaseException('x')", "explain --rule MODULE:Own", "cannot be loaded: BaseException: x"),
         ("x = 1 +", "compare --schedulers MODULE:Own", "cannot be loaded: SyntaxError"),

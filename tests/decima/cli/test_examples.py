@@ -1,7 +1,5 @@
 """Examples in help texts and commands on pages are valid; an option has the same meaning in every command."""
 
-from __future__ import annotations
-
 import re
 import shlex
 from collections.abc import Iterator
@@ -12,7 +10,6 @@ from typing import Any, NoReturn
 import click
 import pytest
 from click.testing import CliRunner
-
 from decima.cli.compare import DEFAULT_SCHEDULERS, SCHEDULERS_THAT_PACK
 from decima.cli.main import cli
 from decima.evaluation.metrics import SHOWN
@@ -23,6 +20,7 @@ from decima.registry import make_scheduler
 from decima.schedulers.grid import make_heuristic
 from decima.settings import read_settings
 from simulator.cluster.config import parse_classes
+
 from tests.decima.cli.commands import every_command
 
 ROOT = Path(__file__).parents[3]
@@ -46,10 +44,7 @@ TAKES = {
 
 def texts(command: click.Command) -> list[str]:
     """Return all help texts of a command."""
-    return [
-        command.help or "",
-        *(option.help or "" for option in command.params if isinstance(option, click.Option)),
-    ]
+    return [command.help or "", *(option.help or "" for option in command.params if isinstance(option, click.Option))]
 
 
 def named(words: list[str]) -> tuple[tuple[str, ...], list[str]]:
@@ -77,9 +72,7 @@ def test_values_that_stand_as_examples_are_taken() -> None:
         TAKES[option](example)
 
 
-@pytest.mark.parametrize(
-    "path", [path for path in ALL if not isinstance(ALL[path], click.Group)], ids=" ".join
-)
+@pytest.mark.parametrize("path", [path for path in ALL if not isinstance(ALL[path], click.Group)], ids=" ".join)
 def test_commands_and_options_that_a_help_text_names_are_there(path: tuple[str, ...]) -> None:
     for text in texts(ALL[path]):
         for words in re.findall(r"\bdecima((?: [a-z-]+)+)((?: --[a-z-]+)*)", text):
@@ -147,12 +140,7 @@ def test_a_command_on_a_page_is_one(page: Path, line: str) -> None:
 
 def with_option(flag: str) -> dict[str, Any]:
     """Return command -> its option of this name."""
-    return {
-        " ".join(path): option
-        for path, command in ALL.items()
-        for option in command.params
-        if flag in option.opts
-    }
+    return {" ".join(path): option for path, command in ALL.items() for option in command.params if flag in option.opts}
 
 
 def test_out_says_whether_it_is_a_folder_or_a_file() -> None:

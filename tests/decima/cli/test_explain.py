@@ -1,14 +1,12 @@
 """The command ``decima explain``."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
-
 from decima.cli.main import cli
+
 from tests.decima.cli.commands import succeeded
 
 
@@ -18,15 +16,9 @@ def explain(*arguments: str) -> Result:
 
 
 def test_a_decision_is_explained(policy: Path, tmp_path: Path) -> None:
-    result = succeeded(
-        explain("--policy", str(policy), "--decision", "2", "--rule", "fair", "--json", "why.json")
-    )
+    result = succeeded(explain("--policy", str(policy), "--decision", "2", "--rule", "fair", "--json", "why.json"))
     assert result.stdout.startswith("Decision 2 at ")
-    for heading in (
-        "What it could run next",
-        "Executors that its job may then hold",
-        "What speaks for that stage",
-    ):
+    for heading in ("What it could run next", "Executors that its job may then hold", "What speaks for that stage"):
         assert heading in result.stdout
     document = json.loads((tmp_path / "why.json").read_text())
     assert document["decision"] == 2
@@ -36,11 +28,7 @@ def test_a_decision_is_explained(policy: Path, tmp_path: Path) -> None:
 
 
 def test_the_episode_is_the_first_of_a_comparison_with_the_same_options(policy: Path, tmp_path: Path) -> None:
-    given = (
-        *("--classes", "2x0.5,3x1", "--memory-demand", "uniform", "--semantics", "spark"),
-        "--moving-delay",
-        "1",
-    )
+    given = (*("--classes", "2x0.5,3x1", "--memory-demand", "uniform", "--semantics", "spark"), "--moving-delay", "1")
     small = ("--workload", "synthetic", "--jobs", "3", *given)
     succeeded(CliRunner().invoke(cli, ["explain", *small, "--policy", str(policy), "--json", "why.json"]))
     compared = ["compare", *small, "--checkpoint", str(policy), "--schedulers", "decima", "--seeds", "1"]
@@ -54,16 +42,7 @@ def test_the_episode_is_the_first_of_a_comparison_with_the_same_options(policy: 
 
 def test_compare_and_explain_have_the_same_options_of_what_runs() -> None:
     of = {name: {each.name for each in cli.commands[name].params} for name in ("compare", "explain")}
-    say_what_runs = {
-        "workload",
-        "profiles",
-        "arrivals",
-        "interval",
-        "jobs",
-        "executors",
-        "classes",
-        "memory_demand",
-    }
+    say_what_runs = {"workload", "profiles", "arrivals", "interval", "jobs", "executors", "classes", "memory_demand"}
     say_what_runs |= {"moving_delay", "semantics", "window", "engine", "seed"}
     assert say_what_runs <= of["compare"] & of["explain"]
 
@@ -80,18 +59,7 @@ def test_uncertain_estimates_are_shown_with_their_uncertainty(policy: Path, tmp_
 
 
 def test_a_guarantee_that_changed_the_decision_is_named(tmp_path: Path) -> None:
-    given = (
-        "--arrivals",
-        "poisson",
-        "--interval",
-        "5",
-        "--jobs",
-        "15",
-        "--no-later-than",
-        "1",
-        "--json",
-        "why.json",
-    )
+    given = ("--arrivals", "poisson", "--interval", "5", "--jobs", "15", "--no-later-than", "1", "--json", "why.json")
     result = succeeded(explain(*given, "--overruled", "--futures", "2"))
     assert "The guarantee no-later-than changed what the policy chose." in result.stdout
     found = json.loads((tmp_path / "why.json").read_text())

@@ -1,7 +1,5 @@
 """Invalid input ends a command with a one-line error that names it, quickly, and leaves files unchanged."""
 
-from __future__ import annotations
-
 import gzip
 import io
 import json
@@ -17,11 +15,11 @@ from typing import Any
 import click
 import pytest
 from click.testing import CliRunner
-
 from decima.cli.main import cli
 from decima.policy.shipped import SHIPPED
 from decima.registry import SCHEDULERS
 from decima.service.log import Started
+
 from tests.decima.cli.commands import assert_one_line_error, every_command
 from tests.decima.evaluation.examples import LIBRARY, OWN
 from tests.workloads.spark.logs import small_log
@@ -126,11 +124,7 @@ KINDS: dict[str, tuple[str, Callable[[], bytes], tuple[str, ...]]] = {
     "event log": (
         "logs/it",
         _event_log,
-        (
-            "workload import spark logs/it --out new.json",
-            "spark what-if logs/it",
-            "reproduce fig18 --recordings logs",
-        ),
+        ("workload import spark logs/it --out new.json", "spark what-if logs/it", "reproduce fig18 --recordings logs"),
     ),
     "table of Alibaba": ("it.csv", TABLE.encode, ("workload import alibaba it.csv --out new.json",)),
     "table of Alibaba, gzipped": (
@@ -436,10 +430,7 @@ SLIPS = {
         ("compare --schedulers ''", "unknown scheduler ''"),
         ("compare --schedulers fair,,fifo", "unknown scheduler ''"),
         ("compare --schedulers fair,fair", "fair"),
-        (
-            "compare --schedulers nobody",
-            f"unknown scheduler 'nobody': expected one of {next(iter(SCHEDULERS))}",
-        ),
+        ("compare --schedulers nobody", f"unknown scheduler 'nobody': expected one of {next(iter(SCHEDULERS))}"),
         ("compare --schedulers 'weighted-fair: 1'", "weighted-fair: 1"),
         ("compare --schedulers weighted-fair:\u0663", "weighted-fair"),
         ("compare --schedulers profiled-srpt:-1", "the thrift must be positive, got -1"),
@@ -483,21 +474,12 @@ SLIPS = {
         ("compare --stragglers 0.5:0.5", "the factor of stragglers must be between 1 and 1000, got 0.5"),
         ("compare --speculation 0.5", "speculation '0.5': expected QUANTILE:MULTIPLIER, such as 0.75:1.5"),
         ("compare --speculation 0:2", "the quantile of speculation must be above 0 and at most 1, got 0"),
-        (
-            "compare --speculation 0.5:nan",
-            "the multiplier of speculation must be between 1 and 1000, got nan",
-        ),
+        ("compare --speculation 0.5:nan", "the multiplier of speculation must be between 1 and 1000, got nan"),
         ("compare --stragglers nan:2", "the share of stragglers must be between 0 and 1, got nan"),
-        (
-            "compare --capacity back.csv",
-            "back.csv, line 2: expected a time in seconds and a number of executors",
-        ),
+        ("compare --capacity back.csv", "back.csv, line 2: expected a time in seconds and a number of executors"),
         ("compare --capacity words.csv", "words.csv, line 1: expected a time in seconds and a number of"),
         ("compare --capacity empty.csv", "empty.csv: it has no line of a time and a number of executors"),
-        (
-            "compare --capacity many.csv --executors 4",
-            "a capacity of 5 executors is more than the cluster's 4",
-        ),
+        ("compare --capacity many.csv --executors 4", "a capacity of 5 executors is more than the cluster's 4"),
         (f"{SMALL} --capacity none.csv", "cannot complete: 50 executors are lost, and the others are idle"),
         # Workloads.
         ("workload show --profile \x1b[31m", "--profile"),
@@ -540,10 +522,7 @@ SLIPS = {
         ("train --out run --set start=absent", "absent"),
         ("train --out run --set workload.file=gone.json", "gone.json: no such workload"),
         ("train --out run --set 'workload.file=\"a\\0b\"'", "a\\x00b"),
-        (
-            "train --out run --set workload.profiles=. --set workload.file=a",
-            "profiles and file exclude each other",
-        ),
+        ("train --out run --set workload.profiles=. --set workload.file=a", "profiles and file exclude each other"),
         ("train --out run --workload gone.json", "gone.json: no such workload"),
         ("train --out run --workload bad.json", "bad.json: profiles: "),
         ("train --out run --profiles .", "2g/task_duration_1.npy"),

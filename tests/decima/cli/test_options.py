@@ -1,14 +1,11 @@
 """Accepted and refused values of command options."""
 
-from __future__ import annotations
-
 import math
 from pathlib import Path
 from typing import Any
 
 import click
 import pytest
-
 from decima.cli.options import (
     AT_LEAST_ONE,
     FiniteRange,
@@ -72,9 +69,7 @@ def test_what_is_right_is_taken(kind: click.ParamType, value: Any, expected: Any
         (WorkersType(), "many", "'many' is not a specification of workers: expected a number"),
     ],
 )
-def test_what_is_wrong_is_refused_with_what_was_given(
-    kind: click.ParamType, value: Any, message: str
-) -> None:
+def test_what_is_wrong_is_refused_with_what_was_given(kind: click.ParamType, value: Any, message: str) -> None:
     with pytest.raises(click.BadParameter) as refused:
         taken(kind, value)
     assert message in str(refused.value)

@@ -1,7 +1,5 @@
 """The command ``decima serve`` up to the start of serving."""
 
-from __future__ import annotations
-
 import pickle
 import ssl
 from pathlib import Path
@@ -9,9 +7,9 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
-
 from decima.cli.main import cli
 from decima.policy.shipped import SHIPPED
+
 from tests.certificates import make_ca, needs_openssl
 from tests.decima.cli.commands import assert_one_line_error, succeeded
 
@@ -40,9 +38,7 @@ def test_what_is_served_where_is_told(served: list[tuple[Any, str, str]], tmp_pa
     assert serve("--policy", "rule", "--token-file", token).stdout == (
         f"serving priced-srpt on HERE\ntoken file: {token}\n"
     )
-    result = serve(
-        "--policy", "fifo", "--no-token", "--shadow", "--host", "::1", "--spark", "unix:/x", "--slots", "3"
-    )
+    result = serve("--policy", "fifo", "--no-token", "--shadow", "--host", "::1", "--spark", "unix:/x", "--slots", "3")
     assert result.stdout == "serving fifo, in the shadow on HERE\n"
     (first, *default), (second, *other) = served
     assert default == ["7733", "127.0.0.1"]
@@ -54,9 +50,7 @@ def test_what_is_served_where_is_told(served: list[tuple[Any, str, str]], tmp_pa
 
 def test_a_log_and_a_page_stand_beside(served: list[tuple[Any, str, str]], tmp_path: Path) -> None:
     log = tmp_path / "log.jsonl"
-    result = succeeded(
-        serve("--policy", "fifo", "--no-token", "--log", str(log), "--http", "0", "--spark", "0")
-    )
+    result = succeeded(serve("--policy", "fifo", "--no-token", "--log", str(log), "--http", "0", "--spark", "0"))
     assert result.stdout.startswith("page: http://127.0.0.1:")
     assert result.stdout.endswith("serving fifo on HERE\n")
     assert log.exists()
@@ -72,9 +66,7 @@ def test_a_file_of_tokens_stands_in_for_the_token(served: list[tuple[Any, str, s
     tokens = tmp_path / "tokens"
     tokens.write_text("0123456789abcdef etl 10 2099-12-31\n")
     tokens.chmod(0o600)
-    assert serve("--policy", "fifo", "--tokens", str(tokens)).stdout == (
-        f"serving fifo on HERE\ntokens: {tokens}\n"
-    )
+    assert serve("--policy", "fifo", "--tokens", str(tokens)).stdout == (f"serving fifo on HERE\ntokens: {tokens}\n")
     assert served[0][0]._tokens.find("0123456789abcdef").name == "etl"
     assert_one_line_error(
         serve("--policy", "fifo", "--tokens", str(tokens), "--no-token"),
@@ -91,8 +83,7 @@ def test_with_a_certificate_page_and_metrics_need_the_token(
     cert, key = map(str, make_ca(tmp_path))
     given: list[Any] = []
     monkeypatch.setattr(
-        "decima.service.metrics.Metrics.listen",
-        lambda self, *arguments: given.extend(arguments) or ("AT", list),
+        "decima.service.metrics.Metrics.listen", lambda self, *arguments: given.extend(arguments) or ("AT", list)
     )
     options = ("--policy", "fifo", "--token-file", str(tmp_path / "token"), "--metrics", "0")
     succeeded(serve(*options, "--tls-cert", cert, "--tls-key", key))
@@ -103,9 +94,7 @@ def test_with_a_certificate_page_and_metrics_need_the_token(
     assert given[-2:] == [None, None]
     for one in (("--tls-cert", cert), ("--tls-key", key)):
         assert_one_line_error(serve(*options, *one), "--tls-cert and --tls-key need each other")
-    assert_one_line_error(
-        serve(*options, "--tls-cert", cert, "--tls-key", cert), "every user can read this key"
-    )
+    assert_one_line_error(serve(*options, "--tls-cert", cert, "--tls-key", cert), "every user can read this key")
 
 
 def test_a_file_of_pools_is_read(served: list[tuple[Any, str, str]], tmp_path: Path) -> None:

@@ -1,7 +1,5 @@
 """The commands ``decima sweep`` and ``decima plot``."""
 
-from __future__ import annotations
-
 import csv
 import json
 import os
@@ -16,9 +14,9 @@ from typing import Any
 import pytest
 import yaml
 from click.testing import CliRunner, Result
+from decima.cli.main import cli
 
 from decima.cli import sweep as command
-from decima.cli.main import cli
 from tests.decima.cli.commands import assert_one_line_error, succeeded
 from tests.decima.learning.examples import assert_same_run
 from tests.decima.learning.test_sweep import GRID, SAMPLED
@@ -93,8 +91,7 @@ def test_ctrl_c_shows_what_has_finished(folder: Path, monkeypatch: pytest.Monkey
     result = invoke("sweep", "--config", "grid.yaml", "--out", "out")
     assert result.exit_code == 130
     assert (
-        result.stderr.splitlines()[-1]
-        == "decima: interrupted after 1 of 2 trials; the same command resumes the sweep"
+        result.stderr.splitlines()[-1] == "decima: interrupted after 1 of 2 trials; the same command resumes the sweep"
     )
     assert "1 of 2 trials" in result.stdout
     assert len(results("out")["trials"]) == 1
@@ -116,9 +113,7 @@ def start(out: str) -> AbstractContextManager[subprocess.Popen[str]]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
-def test_a_sweep_that_is_ended_by_a_signal_goes_on_with_the_same_command(
-    folder: Path, number: signal.Signals
-) -> None:
+def test_a_sweep_that_is_ended_by_a_signal_goes_on_with_the_same_command(folder: Path, number: signal.Signals) -> None:
     succeeded(invoke("sweep", "--config", "sampled.yaml", "--out", "whole"))
     for begun in ("trial-000/seed-1", "trial-001/seed-0"):
         with start("out") as process:

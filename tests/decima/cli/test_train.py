@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import io
 import os
 import re
@@ -16,12 +14,9 @@ from typing import Any
 import numpy as np
 import pytest
 from click.testing import CliRunner, Result
-from rich.console import Console
-
 from decima.cli.main import cli
 from decima.cli.train import _grid_table, _table
 from decima.evaluation.metrics import mean_interval
-from decima.learning.cluster import train as cluster_train
 from decima.learning.cluster.clone import clone_epochs
 from decima.learning.cluster.config import TrainingConfig, read_config
 from decima.learning.grid.config import DeepRMConfig
@@ -29,6 +24,9 @@ from decima.learning.metrics import CLUSTER_METRICS, GRID_METRICS, TrainingResul
 from decima.policy.files import read_about
 from decima.settings import describe_settings
 from decima.show.tables import interval_text
+from rich.console import Console
+
+from decima.learning.cluster import train as cluster_train
 from tests.decima.cli.commands import assert_one_line_error, succeeded
 from tests.decima.evaluation.examples import LIBRARY
 from tests.decima.learning.cluster.examples import small
@@ -87,12 +85,7 @@ def test_train_shows_the_policy_against_the_classic_schedulers(train: Train, tmp
 
 @pytest.mark.parametrize(
     ("own", "words", "reward"),
-    [
-        (272.2, "longer", "jct"),
-        (88.0, "shorter", "makespan"),
-        (120, "higher", "weighted"),
-        (80, "lower", "weighted"),
-    ],
+    [(272.2, "longer", "jct"), (88.0, "shorter", "makespan"), (120, "higher", "weighted"), (80, "lower", "weighted")],
 )
 def test_the_table_says_in_words_what_is_longer(tmp_path: Path, own: float, words: str, reward: str) -> None:
     theirs, factors = np.array([90_000.0, 110_000.0]), np.array([1.0, 1.01])
@@ -109,12 +102,7 @@ def test_the_table_says_in_words_what_is_longer(tmp_path: Path, own: float, word
 
 
 def test_the_table_of_settings_has_seconds_and_changes() -> None:
-    few = [
-        "settings.sources=[tpch]",
-        "validation.cells=2",
-        "validation.sequences=2",
-        "validation.against=fair",
-    ]
+    few = ["settings.sources=[tpch]", "validation.cells=2", "validation.sequences=2", "validation.against=fair"]
     config = read_config("general", few)
     results = {"fair": [1000.0, 3000.0, 8000.0, 8000.0], "decima": [1000.0, 2000.0, 9000.0, 9000.0]}
     result = TrainingResult(config, 1, Path("policy.npz"), 1, 0.1, results, False, 1.0)
@@ -161,24 +149,9 @@ def test_behaviour_cloning_is_shown_and_ctrl_c_in_it_says_how_to_resume(
 
 
 def test_a_training_over_settings_shows_the_policy_in_each(train: Train) -> None:
-    changes = (
-        "iterations=1",
-        "behaviour_cloning.sequences=1",
-        "behaviour_cloning.epochs=1",
-        "episodes.sequences=1",
-    )
-    few = (
-        "settings.sources=[tiny.json]",
-        "settings.batch_jobs=3",
-        "settings.stream_jobs=3",
-        "settings.executors=4",
-    )
-    judged = (
-        "validation.cells=2",
-        "validation.sequences=1",
-        "validation.against=fair",
-        "episodes.per_sequence=2",
-    )
+    changes = ("iterations=1", "behaviour_cloning.sequences=1", "behaviour_cloning.epochs=1", "episodes.sequences=1")
+    few = ("settings.sources=[tiny.json]", "settings.batch_jobs=3", "settings.stream_jobs=3", "settings.executors=4")
+    judged = ("validation.cells=2", "validation.sequences=1", "validation.against=fair", "episodes.per_sequence=2")
     sets = [word for change in (*changes, *few, *judged) for word in ("--set", change)]
     result = succeeded(train("--config", "general", *sets, "--out", "out"))
     assert "2 settings, 1 sequences each: mean JCT, s" in result.stdout
@@ -278,9 +251,7 @@ def test_a_run_is_gone_on_with_its_own_settings(train: Train, tmp_path: Path) ->
     ("words", "config", "metrics"),
     [(["train"], TrainingConfig, CLUSTER_METRICS), (["deeprm", "train"], DeepRMConfig, GRID_METRICS)],
 )
-def test_every_setting_and_metric_is_explained(
-    words: list[str], config: Any, metrics: dict[str, str]
-) -> None:
+def test_every_setting_and_metric_is_explained(words: list[str], config: Any, metrics: dict[str, str]) -> None:
     result = succeeded(CliRunner().invoke(cli, [*words, "--explain"]))
     named = CliRunner().invoke(cli, [*words, "--explain", "--set", "seed=77"]).stdout
     assert next(line for line in named.splitlines() if line.startswith("seed ")).split()[1] == "77"

@@ -1,14 +1,12 @@
 """The command ``decima spark what-if``."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
-
 from decima.cli.main import cli
+
 from tests.decima.cli.commands import succeeded
 from tests.decima.evaluation.spark.test_what_if import night
 from tests.workloads.spark.logs import LogBuilder, stage_info
@@ -29,13 +27,7 @@ def test_it_tells_the_gain_and_how_uncertain_it_is(tmp_path: Path) -> None:
     document = json.loads((tmp_path / "found.json").read_text())
     assert document["command"] == "decima spark what-if log --policy general --draws 2 --seed 0"
     assert document["schedulers"]["decima"]["mean_jct_s"] < document["schedulers"]["Spark FIFO"]["mean_jct_s"]
-    assert set(document["schedulers"]) == {
-        "Spark FIFO",
-        "Spark FAIR",
-        "weighted fair",
-        "priced-srpt",
-        "decima",
-    }
+    assert set(document["schedulers"]) == {"Spark FIFO", "Spark FAIR", "weighted fair", "priced-srpt", "decima"}
 
 
 def test_names_of_queries_are_no_markup(tmp_path: Path) -> None:

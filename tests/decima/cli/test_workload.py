@@ -1,23 +1,21 @@
 """The commands ``decima workload``."""
 
-from __future__ import annotations
-
 import json
 import shlex
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
-from PIL import Image
-
 from decima.cli.main import cli
-from simulator import ClusterConfig
+from PIL import Image
 from simulator.cluster.alone import known_profile
+from workloads.sources.alibaba import COLUMNS
+
+from simulator import ClusterConfig
 from tests.decima.cli.commands import assert_one_line_error, succeeded
 from tests.workloads.sources.test_wfcommons import document
 from tests.workloads.spark.logs import LogBuilder, small_log, stage_info
 from workloads import Workload, read_workload, synthetic_profiles, trace_arrivals, write_workload
-from workloads.sources.alibaba import COLUMNS
 
 
 def run(*arguments: str) -> Result:
@@ -32,9 +30,7 @@ def import_spark(*arguments: str) -> Result:
 def test_import_makes_a_workload_that_can_be_shown(tmp_path: Path) -> None:
     for number in range(2):
         small_log(app=f"app-{number}").write(tmp_path / "logs" / str(number))
-    result = succeeded(
-        import_spark("logs", "--out", "mine.json", "--set", "fresh_ms=1500", "--levels", "1,8")
-    )
+    result = succeeded(import_spark("logs", "--out", "mine.json", "--set", "fresh_ms=1500", "--levels", "1,8"))
     assert result.stderr == ""
     assert "fresh_ms" in result.stdout
     assert "1.5e+03" in result.stdout
@@ -46,9 +42,7 @@ def test_import_makes_a_workload_that_can_be_shown(tmp_path: Path) -> None:
     shown = succeeded(run("show", "mine.json", "--out", "dags.png"))
     row = next(line.split() for line in shown.stdout.splitlines() if workload.profiles[0].name in line)
     known = known_profile(workload.profiles[0], ClusterConfig())
-    times = [
-        f"{ms / 1000:.1f}" for ms in (known.work_ms, known.critical_path_ms.max(), known.height_ms.max())
-    ]
+    times = [f"{ms / 1000:.1f}" for ms in (known.work_ms, known.critical_path_ms.max(), known.height_ms.max())]
     assert row[-9:-2] == ["2", "4", *times, "1", "0"]
     assert "path of work (s)  least time (s)" in shown.stdout
     assert row[-2:] == ["1", "8"]
@@ -69,19 +63,7 @@ def test_real_recordings_are_imported(shared) -> None:
     assert "durations on 1; 2; 4 executors were measured" in run("show", "separate.json").stdout
     workload = read_workload("mine.json.gz")
     assert len(workload.profiles) == 2
-    assert workload.profiles[0].stages[0].durations.levels.tolist() == [
-        1,
-        2,
-        4,
-        5,
-        10,
-        20,
-        40,
-        50,
-        60,
-        80,
-        100,
-    ]
+    assert workload.profiles[0].stages[0].durations.levels.tolist() == [1, 2, 4, 5, 10, 20, 40, 50, 60, 80, 100]
 
 
 def test_damaged_logs_are_refused_and_kept_in_part_on_request(tmp_path: Path) -> None:
@@ -97,9 +79,7 @@ def test_damaged_logs_are_refused_and_kept_in_part_on_request(tmp_path: Path) ->
 def test_arrivals_are_kept_and_what_is_given_twice_counts_once(tmp_path: Path) -> None:
     night = LogBuilder(name="night").executor("0")
     for number, start in enumerate((2000, 5000, 6500)):
-        night.sql(number, start, f"q{number % 2}").job(
-            number, [stage_info(number, 2)], at=start + 100, sql=number
-        )
+        night.sql(number, start, f"q{number % 2}").job(number, [stage_info(number, 2)], at=start + 100, sql=number)
         night.run(number, start + 100, start + 500).job_end(number, start + 500).sql_end(number, start + 600)
     night.end().write(tmp_path / "night")
     night.write(tmp_path / "again")
@@ -190,9 +170,7 @@ def test_workflows_are_imported(tmp_path: Path) -> None:
             {"a_1": "", "a_2": "", "b": "a_1 a_2"}, executed=f"2020-01-01T00:00:{second:02}Z", coreCount=2
         )
         (tmp_path / f"{name}.json").write_text(json.dumps(content))
-    result = succeeded(
-        run("import", "wfcommons", "late.json", "early.json", "--out", "mine.json", "--executor", "4,1")
-    )
+    result = succeeded(run("import", "wfcommons", "late.json", "early.json", "--out", "mine.json", "--executor", "4,1"))
     assert "arrivals: executedAt\n" in result.stdout
     assert "2 jobs of 4 stages and 6 tasks, which arrive in 0.5 minutes, in mine.json\n" in result.stdout
     workload = read_workload("mine.json")

@@ -1,12 +1,9 @@
 """Tiny workload and comparisons for tests."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np
 import pandas as pd
-
 from decima.evaluation.comparison import Comparison
 from decima.evaluation.conditions import Conditions
 from simulator.cluster.config import ClusterConfig
@@ -34,9 +31,7 @@ def conditions(**changes: Any) -> Conditions:
     return Conditions(**{**given, **changes})
 
 
-def comparison(
-    *schedulers: str, num_training: int = 2, policy: str | None = None, **changes: Any
-) -> Comparison:
+def comparison(*schedulers: str, num_training: int = 2, policy: str | None = None, **changes: Any) -> Comparison:
     """Return a comparison, by default of fifo and fair."""
     names = schedulers or ("fifo", "fair")
     return Comparison(conditions(**changes), names, num_training=num_training, policy=policy)

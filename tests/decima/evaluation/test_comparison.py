@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import json
 import math
 from collections import Counter
@@ -9,28 +7,19 @@ from typing import Any
 
 import numpy as np
 import pytest
-
-from decima.evaluation import run as run_module
 from decima.evaluation.comparison import Comparison, run_comparisons
 from decima.evaluation.conditions import CompareError
 from decima.evaluation.run import best_for_all, sweep_ms
 from decima.evaluation.tuning import GRIDS, HINDSIGHT, MAKESPAN_HINDSIGHT
-from decima.schedulers import Fifo
 from decima.schedulers.base import SchedulerError
 from simulator.cluster.config import DECIMA_SIM, ClusterConfig, Semantics, parse_classes
-from tests.decima.evaluation.examples import (
-    CLUSTER,
-    LIBRARY,
-    OWN,
-    comparison,
-    conditions,
-    finished,
-    run,
-    runs_of,
-)
 from workloads.arrivals import JobSequence
 from workloads.attribute_distribution import AttributeDistribution
 from workloads.sources.workload_file import Workload
+
+from decima.evaluation import run as run_module
+from decima.schedulers import Fifo
+from tests.decima.evaluation.examples import CLUSTER, LIBRARY, OWN, comparison, conditions, finished, run, runs_of
 
 
 @pytest.fixture
@@ -142,16 +131,7 @@ def test_json_says_what_was_compared_and_the_results_per_seed() -> None:
 
 
 def test_json_tells_the_arrivals_that_mean_something() -> None:
-    told = (
-        "workload",
-        "arrivals",
-        "interval_s",
-        "window_s",
-        "jobs",
-        "moving_delay_s",
-        "training_seeds",
-        "complete",
-    )
+    told = ("workload", "arrivals", "interval_s", "window_s", "jobs", "moving_delay_s", "training_seeds", "complete")
 
     def document(**changes: Any) -> list[Any]:
         content = json.loads(comparison("weighted-fair", "fifo", **changes).to_json())
@@ -178,9 +158,7 @@ def test_json_tells_the_arrivals_that_mean_something() -> None:
 def test_a_comparison_is_told_in_a_line_and_as_a_table() -> None:
     compared = finished({"fifo": [10.0, 20.0], "fair": [9.0, 17.0]})
     assert repr(compared) == "Comparison(2 schedulers, 2 of 2 experiments finished, best heuristic fair)"
-    assert (
-        repr(comparison("fifo", num_experiments=1)) == "Comparison(1 scheduler, 0 of 1 experiment finished)"
-    )
+    assert repr(comparison("fifo", num_experiments=1)) == "Comparison(1 scheduler, 0 of 1 experiment finished)"
     html = compared._repr_html_()
     assert "<td>fair</td><td>13</td>" in html
     assert "<th>mean_jct_ci95_s</th>" in html
@@ -225,10 +203,7 @@ def test_weighted_fair_is_tuned_on_sequences_that_it_is_not_judged_on() -> None:
 
 def test_tuned_weighted_fair_is_the_best_alpha_of_each_experiment() -> None:
     compared = run(HINDSIGHT, MAKESPAN_HINDSIGHT)
-    for name, objective, column in (
-        (HINDSIGHT, "jct", "mean_jct_s"),
-        (MAKESPAN_HINDSIGHT, "makespan", "makespan_s"),
-    ):
+    for name, objective, column in ((HINDSIGHT, "jct", "mean_jct_s"), (MAKESPAN_HINDSIGHT, "makespan", "makespan_s")):
         for seed, row in runs_of(compared, name).iterrows():
             swept = sweep_ms(CLUSTER, compared.conditions.sequence(seed), objective)
             assert row[column] == swept.min() / 1000
@@ -337,9 +312,7 @@ def test_a_scheduler_that_fails_ends_the_comparison(workers: int) -> None:
         ({"schedulers": (OWN + "Undecided",)}, SchedulerError, "decide"),
     ],
 )
-def test_what_cannot_be_compared_is_refused(
-    changes: dict[str, Any], error: type[Exception], message: str
-) -> None:
+def test_what_cannot_be_compared_is_refused(changes: dict[str, Any], error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=message):
         Comparison(conditions(), **changes)
 
@@ -352,9 +325,7 @@ def test_the_policy_fits_the_cluster_unless_it_is_named(shipped: dict[str, Path]
         return comparison("fair", "decima", **given).schedulers["decima"]
 
     assert followed() == "decima:general"
-    assert (
-        followed(cluster=ClusterConfig(executor_classes=parse_classes("2x0.5,3x1"))) == "decima:packing-tpch"
-    )
+    assert followed(cluster=ClusterConfig(executor_classes=parse_classes("2x0.5,3x1"))) == "decima:packing-tpch"
     assert followed(policy="packing-tpch") == "decima:packing-tpch"
     assert followed(policy=str(policy)) == f"decima:{policy}"
     named = f"decima:{policy}"
@@ -381,9 +352,7 @@ def test_the_first_metric_shown_decides_which_heuristic_is_the_best() -> None:
             shown = compared.compared[scheduler]
             assert list(entry["metrics"]) == list(shown) == [column, "weighted_jct_s"]
             assert entry["metrics"][column]["mean"] == pytest.approx(means[scheduler])
-            assert entry["metrics"][column]["difference"] == pytest.approx(
-                means[scheduler] - means[best[name]]
-            )
+            assert entry["metrics"][column]["difference"] == pytest.approx(means[scheduler] - means[best[name]])
     plain = Comparison(setting, ["fifo", "fair", "sjf-cp"])
     plain.run(1)
     assert plain.compared_by == "mean_jct_s"

@@ -1,19 +1,17 @@
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
-
 from decima.evaluation.conditions import CompareError, Conditions
 from simulator.cluster.config import ClusterConfig, ConfigError, ExecutorClass
-from tests.decima.evaluation.examples import CLUSTER, LIBRARY, conditions
 from workloads.arrivals import Drift, JobSequence
 from workloads.attribute_distribution import AttributeDistribution
 from workloads.attributes import JobAttributes
 from workloads.job import JobProfile
 from workloads.sources.workload_file import Workload
+
+from tests.decima.evaluation.examples import CLUSTER, LIBRARY, conditions
 
 #: Executors that no stage of the examples fits.
 SMALL = ClusterConfig(executor_classes=(ExecutorClass(1, cpu=0.5),))
@@ -118,8 +116,7 @@ def test_schedulers_are_tuned_on_the_last_windows() -> None:
     assert before.profiles == LIBRARY.profiles[1:2]
     assert len(chosen.training_seeds(3)) == 3
     with pytest.raises(
-        CompareError,
-        match="trace: 6 windows with jobs, expected at least 7: up to number 2 to compare on, and 4",
+        CompareError, match="trace: 6 windows with jobs, expected at least 7: up to number 2 to compare on, and 4"
     ):
         chosen.training_seeds(4)
 
@@ -146,21 +143,10 @@ def test_no_training_meets_an_experiment() -> None:
         ({"arrivals": "trickle"}, CompareError, "arrivals must be 'batch' or 'poisson', got 'trickle'"),
         ({"num_jobs": 0}, ValueError, "num_jobs must be a whole number of 1 to 10,000,000, got 0"),
         ({"seed": -1}, ValueError, "seed"),
+        ({"arrivals": "poisson", "interval_ms": -1.0}, ValueError, "interval between arrivals must be positive"),
+        ({"cluster": SMALL}, ConfigError, "no executor class can run stage 0 of job 0 .job-2., which needs cpu 1"),
         (
-            {"arrivals": "poisson", "interval_ms": -1.0},
-            ValueError,
-            "interval between arrivals must be positive",
-        ),
-        (
-            {"cluster": SMALL},
-            ConfigError,
-            "no executor class can run stage 0 of job 0 .job-2., which needs cpu 1",
-        ),
-        (
-            {
-                "cluster": ClusterConfig(executor_classes=(ExecutorClass(1, memory=0.9),)),
-                "memory_demand": "uniform",
-            },
+            {"cluster": ClusterConfig(executor_classes=(ExecutorClass(1, memory=0.9),)), "memory_demand": "uniform"},
             ConfigError,
             "no executor class has the memory 1 that a stage may need with uniform demands",
         ),

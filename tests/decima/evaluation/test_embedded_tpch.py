@@ -1,11 +1,9 @@
 """The embedded TPC-H jobs on a simulated cluster."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
-
 from decima.registry import make_scheduler
+
 from simulator import ClusterConfig, run_episode
 from workloads import JobProfile, batch_arrivals, embedded_tpch, open_workload
 

@@ -1,14 +1,11 @@
 """Explanation of decisions: tables, counterfactual outcomes, guards and guarantees."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
-
 from decima.evaluation.conditions import CompareError
 from decima.evaluation.explain import explain, explain_first
 from decima.evaluation.metrics import mean_interval
@@ -18,6 +15,7 @@ from decima.policy.files import save_policy
 from decima.policy.policy import Policy
 from decima.registry import load_policy, make_scheduler
 from decima.show.explanation import notes, shown, tables
+
 from simulator import ClusterConfig, Decision, Observation
 from tests.decima.evaluation.examples import CLUSTER, conditions
 
@@ -86,8 +84,7 @@ def test_both_decisions_are_compared_in_other_futures(policy: Path) -> None:
     for seed in range(3):
         other = replace(sequence, seed=seed)
         jct_ms = [
-            run_scheduler(CLUSTER, other, each).mean_jct_ms
-            for each in (RuleFirst(policy, "fair"), f"decima:{policy}")
+            run_scheduler(CLUSTER, other, each).mean_jct_ms for each in (RuleFirst(policy, "fair"), f"decima:{policy}")
         ]
         differences.append((jct_ms[0] - jct_ms[1]) / 1000)
     assert found.difference_s == pytest.approx(mean_interval(differences))
@@ -152,9 +149,7 @@ def test_it_is_told_in_words_and_as_json(policy: Path) -> None:
     assert any(note.startswith("priced-srpt: ") for note in told.notes)
 
 
-def test_what_was_chosen_is_in_the_tables_though_they_are_cut(
-    policy: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_was_chosen_is_in_the_tables_though_they_are_cut(policy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("decima.show.explanation.MOST_ROWS", 4)
     found = explain(conditions(seed=SEED), policy, differing=True)
     name = "Scan parquet > WholeStageCodegen ({}) > Exchange hashpartitioning"
@@ -189,9 +184,7 @@ def test_a_page_explains_a_decision_on_which_policy_and_rule_differ(
     found = explain_first(alike, tmp_path / "told.npz")
     assert found.differs
     assert found.rule == "weighted-fair:-1"
-    monkeypatch.setattr(
-        "decima.evaluation.explain.RULES", ("priced-srpt", "tests.decima.evaluation.test_run:Half")
-    )
+    monkeypatch.setattr("decima.evaluation.explain.RULES", ("priced-srpt", "tests.decima.evaluation.test_run:Half"))
     assert explain_first(alike, tmp_path / "told.npz").number == 0
     monkeypatch.setattr("decima.evaluation.explain.RULES", ("priced-srpt",))
     found = explain_first(alike, tmp_path / "told.npz")
@@ -209,9 +202,7 @@ def test_the_tables_of_a_first_decision_say_what_the_jobs_are(policy: Path) -> N
     assert found.jobs["work_left_s"].tolist() == pytest.approx([each.work_ms / 1000 for each in profiles])
     assert found.jobs["waited_s"].tolist() == [0.0] * len(profiles)
     assert found.jobs["executors"].tolist() == [0] * len(profiles)
-    for job, stage, tasks, mean_s in found.stages[["job", "stage", "tasks", "mean_s"]].itertuples(
-        index=False
-    ):
+    for job, stage, tasks, mean_s in found.stages[["job", "stage", "tasks", "mean_s"]].itertuples(index=False):
         of = profiles[job].stages[stage]
         assert tasks == of.num_tasks
         assert mean_s == pytest.approx(of.durations.mean_ms / 1000)

@@ -1,7 +1,5 @@
 """Shipped policies fit their training distributions and tried settings, and not settings where they collapse."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -9,19 +7,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-from decima.evaluation import conditions as module
 from decima.evaluation.conditions import Conditions, best_fit, evaluation_setting, misfits
 from decima.policy.errors import PolicyFileError
 from decima.policy.files import read_trained_on, save_policy
 from decima.policy.policy import Policy
 from decima.policy.shipped import SHIPPED
 from simulator.cluster.config import ClusterConfig, Knowledge, parse_classes
-from tests.decima.policy.test_files import SMALL
-from workloads import Workload, trace_arrivals
 from workloads.sources.alibaba import read_alibaba
 from workloads.sources.open import SYNTHETIC, open_workload
 from workloads.sources.tpch import embedded_workload
+
+from decima.evaluation import conditions as module
+from tests.decima.policy.test_files import SMALL
+from workloads import Workload, trace_arrivals
 
 FOUR_SIZES = parse_classes("50x0.25,50x0.5,50x0.75,50x1")
 README = Path(__file__).parents[3] / "README.md"
@@ -82,9 +80,7 @@ def test_moving_may_take_longer(narrow: Path, delay_s: float) -> None:
     assert misfits(narrow, here(delay_s=delay_s)) == []
 
 
-@pytest.mark.parametrize(
-    "arrangement", [{"every_s": 30, "delay_s": 0, "jobs": 50}, {}], ids=["stream", "batch"]
-)
+@pytest.mark.parametrize("arrangement", [{"every_s": 30, "delay_s": 0, "jobs": 50}, {}], ids=["stream", "batch"])
 def test_jobs_of_the_trace_are_out_of_distribution_for_tpch_policies(
     narrow: Path, arrangement: dict[str, Any], shared: Callable[[str], Path]
 ) -> None:
@@ -111,10 +107,7 @@ def test_the_jobs_of_the_readme_are_unlike_tpch(narrow: Path, experiments: int, 
     [text] = re.findall(r"^```json my-jobs.json\n(.*?)^```$", README.read_text(), re.M | re.S)
     (tmp_path / "my-jobs.json").write_text(text)
     workload = open_workload(tmp_path / "my-jobs.json")
-    seen = [
-        misfits(narrow, here(workload, every_s=10, jobs=jobs, num_experiments=experiments))
-        for jobs in (1, 20)
-    ]
+    seen = [misfits(narrow, here(workload, every_s=10, jobs=jobs, num_experiments=experiments)) for jobs in (1, 20)]
     assert all(seen)
 
 

@@ -1,13 +1,9 @@
 """Metrics of schedulers on grids against values computed by hand."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
-
 from decima.evaluation.grid import (
     HEURISTIC_NAMES,
     MEASURES,
@@ -22,10 +18,12 @@ from decima.evaluation.grid import (
 from decima.evaluation.metrics import mean_interval
 from decima.schedulers.base import SchedulerError
 from decima.schedulers.grid import KNOBS, Packer, ShortestJobFirst, Tetris
+from numpy.typing import NDArray
+from workloads.grid_jobs import JobSets
+
 from simulator.grid import Grid, GridConfig
 from tests.simulator.grid.build import SMALL
 from workloads import DISTRIBUTIONS, draw_jobs
-from workloads.grid_jobs import JobSets
 
 #: Shortest first, the one-step job of the first set goes before the other; the second set's job runs alone.
 JOBS = JobSets.of([[(0, 2, (3,)), (0, 1, (3,))], [(0, 4, (1,))], []], steps=3)
@@ -93,9 +91,7 @@ def test_the_heuristics_that_are_shown() -> None:
     assert isinstance(tuned, Tetris)
     assert isinstance(fixed, Tetris)
     assert fixed.knob == 0.25
-    means = {
-        knob: evaluate(GridConfig(), training, {"": Tetris(knob)})[""].mean("slowdown") for knob in KNOBS
-    }
+    means = {knob: evaluate(GridConfig(), training, {"": Tetris(knob)})[""].mean("slowdown") for knob in KNOBS}
     assert means[tuned.knob] == min(means.values())
     with pytest.raises(SchedulerError, match="unknown heuristic 'fifo'"):
         heuristics_for(GridConfig(), training, ["fifo"])

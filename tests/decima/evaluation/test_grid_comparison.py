@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from dataclasses import replace
@@ -7,21 +5,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-
 from decima.evaluation.conditions import CompareError
 from decima.evaluation.grid import MEASURES
-from decima.evaluation.grid_comparison import (
-    LOADS,
-    MAX_STEPS,
-    SHIPPED_NETWORK,
-    GridComparison,
-    GridSettings,
-)
+from decima.evaluation.grid_comparison import LOADS, MAX_STEPS, SHIPPED_NETWORK, GridComparison, GridSettings
 from decima.policy.errors import PolicyFileError
 from decima.schedulers.grid import Packer, ShortestJobFirst, play
+from workloads.sources.swf import read_swf
+
 from simulator.grid import DEEPRM, Grid, GridConfig
 from workloads import DISTRIBUTIONS, WorkloadError, draw_jobs
-from workloads.sources.swf import read_swf
 
 
 def test_figures_are_those_of_the_grid() -> None:
@@ -83,13 +75,7 @@ def test_jobs_may_come_from_a_log(log: Path) -> None:
 
 def test_the_json_says_what_was_compared() -> None:
     settings = GridSettings(
-        loads=(0.5,),
-        machines=2,
-        heuristics=("sjf", "tetris*"),
-        sets=2,
-        steps=10,
-        seed=4,
-        deeprm_semantics=True,
+        loads=(0.5,), machines=2, heuristics=("sjf", "tetris*"), sets=2, steps=10, seed=4, deeprm_semantics=True
     )
     comparison = GridComparison(settings)
     comparison.run()

@@ -1,14 +1,10 @@
 """Guarantees in comparisons: variants of schedulers with guarantees, and metrics of violations."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 
 import numpy as np
 import pytest
-
-import decima
 from decima.evaluation.comparison import Comparison
 from decima.evaluation.guarantees import guarantee_metrics, most_executors
 from decima.evaluation.options import make_conditions
@@ -17,10 +13,12 @@ from decima.schedulers.base import SchedulerError
 from decima.schedulers.fifo import Fifo
 from decima.schedulers.guarantees.spec import Guarantees
 from decima.show.report import comparison_report
-from simulator import ClusterConfig, run_episode
-from tests.simulator.cluster.build import job, stage
 from workloads.arrivals import JobSequence
 from workloads.attributes import JobAttributes
+
+import decima
+from simulator import ClusterConfig, run_episode
+from tests.simulator.cluster.build import job, stage
 
 #: Two jobs; under FIFO, the second job waits for the first.
 SEQUENCE = JobSequence(
@@ -72,14 +70,7 @@ def test_schedulers_are_compared_with_and_without() -> None:
     numbers = [name for name in runs.columns if name != "setting"]
     assert runs.loc[f"fifo{suffix}", numbers].equals(runs.loc[f"Fifo{suffix}", numbers])
     entry = json.loads(comparison.to_json())["schedulers"][f"fifo{suffix}"]["guarantees"]
-    assert set(entry) == {
-        "decisions",
-        "overruled",
-        "late_jobs",
-        "latest_ratio",
-        "lateness_s",
-        "below_floor_s",
-    }
+    assert set(entry) == {"decisions", "overruled", "late_jobs", "latest_ratio", "lateness_s", "below_floor_s"}
     assert "guarantees" not in json.loads(comparison.to_json())["schedulers"]["fifo"]
 
 

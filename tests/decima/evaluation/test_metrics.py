@@ -1,13 +1,8 @@
-from __future__ import annotations
-
 import math
 
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
-
 from decima.evaluation.guarantees import GUARANTEE_METRICS
 from decima.evaluation.metrics import (
     METRICS,
@@ -20,6 +15,9 @@ from decima.evaluation.metrics import (
     paired_change,
 )
 from decima.evaluation.run import objective_ms, run_scheduler
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
 from tests.decima.episodes import episode
 from tests.decima.evaluation.examples import CLUSTER, conditions
 

@@ -1,21 +1,11 @@
-from __future__ import annotations
-
 import numpy as np
 import pytest
-
 from decima.evaluation.comparison import Comparison
 from decima.evaluation.conditions import CompareError
-from decima.evaluation.run import (
-    Decided,
-    best_for_all,
-    best_settings,
-    decisions,
-    run_scheduler,
-    sweep,
-    sweep_ms,
-)
+from decima.evaluation.run import Decided, best_for_all, best_settings, decisions, run_scheduler, sweep, sweep_ms
 from decima.evaluation.tuning import ALPHAS, GRIDS, TUNED
 from decima.registry import make_scheduler
+
 from decima.schedulers import Scheduler
 from simulator import Decision, Observation
 from tests.decima.evaluation.examples import CLUSTER, OWN, conditions, run
@@ -51,9 +41,7 @@ def test_a_decision_is_told_by_the_numbers_of_job_and_stage() -> None:
     jobs = len(compared.conditions.sequence(5))
     assert taken[:2] == [Decided(0.0, 4, jobs - 1, 0, 2), Decided(0.0, 2, -1, -1, 0)]
     told = [each for each in taken if each.job >= 0]
-    assert {(each.job, each.stage) for each in told} == {
-        (job, stage) for job in range(jobs) for stage in (0, 1)
-    }
+    assert {(each.job, each.stage) for each in told} == {(job, stage) for job in range(jobs) for stage in (0, 1)}
     record = compared.episodes["half"]
     assert [each.time_ms for each in taken] == sorted(each.time_ms for each in taken)
     assert taken[-1].time_ms <= record.end_ms

@@ -1,15 +1,13 @@
 """One PyTorch thread, as in training; the reference scheduler is tuned once; workers start once."""
 
-from __future__ import annotations
-
 import multiprocessing
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from typing import Any, Self
 
 import pytest
-
 from decima.policy.threads import one_thread
+
 from tests.decima.learning.examples import sweep_once
 
 

@@ -1,7 +1,5 @@
 """Small trainings on a cluster or a grid, and comparison of two runs."""
 
-from __future__ import annotations
-
 import pickle
 from collections.abc import Callable
 from pathlib import Path
@@ -9,8 +7,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
-
 from decima.evaluation.run import sweep_ms
 from decima.learning.checkpoint import load_checkpoint
 from decima.learning.cluster.train import ClusterTraining
@@ -19,6 +15,8 @@ from decima.learning.loop import CHECKPOINT, POLICY, TrainingLoop
 from decima.learning.metrics import IterationReport, TrainingResult, read_metrics
 from decima.policy.files import read_about
 from decima.policy.grid.files import read_about as read_about_network
+from numpy.typing import NDArray
+
 from tests.decima.learning.cluster.examples import small as small_cluster
 from tests.decima.learning.grid.examples import small as small_grid
 
@@ -47,10 +45,7 @@ def stop_after(iteration: int, error: type[BaseException]) -> Callable[[Iteratio
 def measured(out: Path) -> list[dict[str, float]]:
     """Return the metrics of a run without times."""
     rows = read_metrics(out / "metrics.jsonl")
-    return [
-        {name: row[name] for name in row if "cpu" not in name and not name.startswith("rollout_")}
-        for row in rows
-    ]
+    return [{name: row[name] for name in row if "cpu" not in name and not name.startswith("rollout_")} for row in rows]
 
 
 def assert_same_run(one: Path, other: Path) -> None:

@@ -1,16 +1,14 @@
 """A card contains the information of the policy file."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 
 import pytest
-
 from decima.learning.card import CURVE_ROWS, policy_card, previous_trainings
 from decima.policy.files import read_about
 from decima.policy.grid.files import read_about as read_about_network
 from decima.policy.shipped import SHIPPED
+
 from tests.decima.policy.test_files import TRAINED_ON
 
 ABOUT: dict[str, Any] = {
@@ -35,9 +33,7 @@ ABOUT: dict[str, Any] = {
 def test_a_card_has_command_seed_time_results_and_settings() -> None:
     card = policy_card("mine", ABOUT)
     assert card.startswith("# mine\n")
-    assert (
-        "`decima train --config batch --out DIR`, seed 3:\n10 minutes of CPU time for 100 iterations." in card
-    )
+    assert "`decima train --config batch --out DIR`, seed 3:\n10 minutes of CPU time for 100 iterations." in card
     assert "after iteration 90" in card
     assert "| decima | 70.0 |" in card
     assert "Its mean JCT is 12.5% better than weighted fair with the best alpha of each sequence." in card
@@ -75,17 +71,14 @@ def test_a_policy_that_does_not_tell_how_it_was_made_may_be_gone_on_with(said: d
 
 
 @pytest.mark.parametrize(
-    ("command", "shown"),
-    [("a\n# b\n", "`a # b`"), ("a `b`", "`` a `b` ``"), ("``<b>``", "``` ``<b>`` ```")],
+    ("command", "shown"), [("a\n# b\n", "`a # b`"), ("a `b`", "`` a `b` ``"), ("``<b>``", "``` ``<b>`` ```")]
 )
 def test_the_command_of_somebody_else_is_no_markup(command: str, shown: str) -> None:
     assert f"Trained with {shown}, seed 3:\n" in policy_card("mine", {**ABOUT, "command": command})
 
 
 def test_a_card_says_whether_there_was_a_curriculum() -> None:
-    assert "It was trained without a curriculum: no training episode ended early." in policy_card(
-        "mine", ABOUT
-    )
+    assert "It was trained without a curriculum: no training episode ended early." in policy_card("mine", ABOUT)
     config = {"curriculum": {"start": 500.0, "end": 5000.0, "growth": 1.0}}
     assert (
         "It was trained with a curriculum: training episodes ended early, at first after 500 s on average, at last "
@@ -131,6 +124,4 @@ def test_the_card_of_a_policy_that_ships_is_what_its_file_says(path: Path) -> No
 
 def test_a_policy_that_is_worse_is_said_to_be_worse() -> None:
     validation = {**ABOUT["validation"], "improvement": -0.054}
-    assert "Its mean JCT is 5.4% worse than weighted fair" in policy_card(
-        "mine", {**ABOUT, "validation": validation}
-    )
+    assert "Its mean JCT is 5.4% worse than weighted fair" in policy_card("mine", {**ABOUT, "validation": validation})

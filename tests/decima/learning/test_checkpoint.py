@@ -1,16 +1,14 @@
 """A checkpoint is read as it was written, or refused in one line; ``test_loop`` tests the learner's state."""
 
-from __future__ import annotations
-
 import pickle
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-
 from decima.learning.checkpoint import Best, Checkpoint, load_checkpoint, save_checkpoint
 from decima.settings import TrainingError
+
 from tests.refusal import Malicious, refusal
 
 
@@ -18,10 +16,7 @@ def checkpoint(**changes: Any) -> Checkpoint:
     given: dict[str, Any] = {
         "config": {"seed": 3, "workload": {"file": None, "interval": [1.0, 2.0]}},
         "iteration": 7,
-        "learner": {
-            "networks": {"policy.0": torch.rand(3)},
-            "optimisers": {"policy": {"state": {0: torch.ones(2)}}},
-        },
+        "learner": {"networks": {"policy.0": torch.rand(3)}, "optimisers": {"policy": {"state": {0: torch.ones(2)}}}},
         "reference": {"fair": [3.0, 4.0]},
         "best": Best(5, 0.25, {"0": torch.rand(3)}, {"fair": [3.0, 4.0], "decima": [2.0, 2.5]}),
         "curve": [[0.0, 3.5, -0.5], [5.0, 3.0, 0.25]],
@@ -113,10 +108,7 @@ BEST = vars(checkpoint().best)
         ({"config": {"seed": torch.ones(3)}}, "Object of type Tensor is not JSON serializable"),
         ({"before": [{"command": "\ud800"}]}, "'utf-8' codec can't encode character"),
         ({"reference": {"fair": ["3"]}}, "reference must be numbers of each scheduler"),
-        (
-            {"best": {**BEST, "results": {"fair": {"jct": 1.0}, "decima": {}}}},
-            "results must be the same measures",
-        ),
+        ({"best": {**BEST, "results": {"fair": {"jct": 1.0}, "decima": {}}}}, "results must be the same measures"),
         ({"best": {**BEST, "results": {"fair": torch.ones(2)}}}, "results must be numbers of each scheduler"),
     ],
 )

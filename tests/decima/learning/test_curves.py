@@ -1,7 +1,5 @@
 """Learning curves of several runs."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any
@@ -9,7 +7,6 @@ from typing import Any
 import numpy as np
 import pytest
 import yaml
-
 from decima.learning.curves import curve_of, find_runs, objective_metric, read_run, same_but_seed
 from decima.learning.metrics import read_metrics
 from decima.settings import TrainingError
@@ -17,9 +14,7 @@ from decima.settings import TrainingError
 SETTINGS = {"seed": 0, "cluster": {"reward": "jct", "executors": 5}, "update": {"learning_rate": 0.1}}
 
 
-def run(
-    folder: Path, values: list[float | None], name: str = "validation_mean_jct_s", **settings: Any
-) -> Path:
+def run(folder: Path, values: list[float | None], name: str = "validation_mean_jct_s", **settings: Any) -> Path:
     """Return the folder of a training run."""
     folder.mkdir(parents=True)
     (folder / "config.yaml").write_text(yaml.safe_dump(SETTINGS | settings))
@@ -60,9 +55,7 @@ def test_a_single_group_goes_by_its_folder(tmp_path: Path) -> None:
         ({"grid": {"objective": "slowdown"}}, "validation_slowdown"),
     ],
 )
-def test_the_metric_is_what_the_run_was_to_make_small(
-    tmp_path: Path, settings: dict[str, Any], metric: str
-) -> None:
+def test_the_metric_is_what_the_run_was_to_make_small(tmp_path: Path, settings: dict[str, Any], metric: str) -> None:
     assert objective_metric(read_run(run(tmp_path / "a", [1.0], **settings))) == metric
 
 

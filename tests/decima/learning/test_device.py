@@ -1,20 +1,18 @@
 """No tensor of an update stays on the CPU if another device is requested; tested with a simulated GPU."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from decima.learning.loop import POLICY
+from decima.policy.policy import Policy
+from decima.settings import TrainingError
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves, tree_map
 
-from decima.learning.loop import POLICY
-from decima.policy.policy import Policy
-from decima.settings import TrainingError
 from tests.decima.learning.examples import Runs, assert_same_run
 
 GPU = torch.device("cuda:0")
@@ -51,9 +49,7 @@ class PretendedGpu(TorchFunctionMode):
             if func is Tensor.cpu:
                 return args[0].clone()
             if func is Tensor.to:
-                wanted = [
-                    torch.device(each) for each in (*args[1:], *kwargs.values()) if self._is_device(each)
-                ]
+                wanted = [torch.device(each) for each in (*args[1:], *kwargs.values()) if self._is_device(each)]
                 here = [torch.device("cpu") if self._is_device(each) else each for each in args]
                 moved = func(*here, **{key: each for key, each in kwargs.items() if key != "device"})
                 moved = moved.view_as(moved) if moved is args[0] else moved
@@ -75,9 +71,7 @@ class PretendedGpu(TorchFunctionMode):
 
     @staticmethod
     def _is_device(value: object) -> bool:
-        return isinstance(value, torch.device) or (
-            isinstance(value, str) and value.startswith(("cuda", "cpu"))
-        )
+        return isinstance(value, torch.device) or (isinstance(value, str) and value.startswith(("cuda", "cpu")))
 
     @staticmethod
     def _mark(value: object) -> None:
@@ -105,9 +99,7 @@ WAYS = [("cluster", "ppo"), ("cluster", "reinforce"), ("grid", "reinforce"), ("g
 def test_a_training_leaves_no_tensor_behind(
     kind: str, algorithm: str, tmp_path: Path, gpu: PretendedGpu, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(
-        Policy, "_has_compiled_gradients", False
-    )  # on the CPU, too: compiled code rounds differently
+    monkeypatch.setattr(Policy, "_has_compiled_gradients", False)  # on the CPU, too: compiled code rounds differently
     runs = Runs(kind, tmp_path)
     config = runs.config(iterations=2, update={"algorithm": algorithm})
     runs.train(config, "cpu")
@@ -120,9 +112,7 @@ def test_a_training_leaves_no_tensor_behind(
         assert (tmp_path / "gpu" / POLICY).exists()
 
 
-def test_one_that_is_left_behind_is_noticed(
-    tmp_path: Path, gpu: PretendedGpu, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_one_that_is_left_behind_is_noticed(tmp_path: Path, gpu: PretendedGpu, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Policy, "_move", lambda self, array: torch.from_numpy(array))
     runs = Runs("cluster", tmp_path)
     with pytest.raises(RuntimeError, match="index_select: tensors on two devices"):
@@ -132,9 +122,7 @@ def test_one_that_is_left_behind_is_noticed(
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
 @pytest.mark.parametrize("device", ["cuda", "cuda:0", "cude", "CPU"])
 @pytest.mark.parametrize("kind", ["cluster", "grid"])
-def test_a_device_that_is_not_there_is_refused_before_any_work(
-    kind: str, device: str, tmp_path: Path
-) -> None:
+def test_a_device_that_is_not_there_is_refused_before_any_work(kind: str, device: str, tmp_path: Path) -> None:
     runs = Runs(kind, tmp_path)
     with pytest.raises(TrainingError, match=f"^there is no device {device} here$"):
         runs.trainer(runs.config(), device=device)

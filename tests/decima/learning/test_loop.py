@@ -1,7 +1,5 @@
 """A training run and its folder, on a cluster and on a grid."""
 
-from __future__ import annotations
-
 import errno
 import json
 import os
@@ -13,7 +11,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-
 from decima.learning.checkpoint import load_checkpoint
 from decima.learning.cluster.config import TrainingConfig
 from decima.learning.cluster.train import ClusterTraining
@@ -25,6 +22,7 @@ from decima.outputs import OutputError
 from decima.policy.errors import NotFiniteError, PolicyFileError
 from decima.settings import TrainingError, parse_settings
 from decima.workers.pool import map_in_order
+
 from tests.decima.learning.examples import Runs, stop_after
 
 
@@ -44,11 +42,7 @@ WAYS: dict[str, dict[str, dict[str, Any]]] = {
     "cluster": {
         "ppo": {},
         "reinforce": {"update": {"algorithm": "reinforce", "normalise": "none"}},
-        "dcl": {
-            "update": {"algorithm": "dcl"},
-            "dcl": {"futures": 2},
-            "episodes": {"sequences": 1, "per_sequence": 2},
-        },
+        "dcl": {"update": {"algorithm": "dcl"}, "dcl": {"futures": 2}, "episodes": {"sequences": 1, "per_sequence": 2}},
         "critic": {"critic": {"gae_horizon": 3}, "curriculum": {"start": 2, "end": 6}},
         "differential": {
             "returns": {"kind": "differential", "window": 50},
@@ -279,9 +273,7 @@ def test_a_checkpoint_of_more_cloning_than_its_settings_have_is_refused(grid_run
 
 
 def test_a_training_begins_with_the_policy_of_another(runs: Runs) -> None:
-    start = runs.train(
-        runs.config(iterations=1, seed=4), "first", command="decima train --out DIR"
-    ).policy_file
+    start = runs.train(runs.config(iterations=1, seed=4), "first", command="decima train --out DIR").policy_file
     best = load_checkpoint(runs.path("first")).best.weights
     config = runs.config(iterations=2, start=str(start), behaviour_cloning=None, seed=5)
     trainer = runs.trainer(config)
@@ -321,11 +313,7 @@ OTHERS: dict[str, tuple[tuple[dict[str, Any], str], ...]] = {
 
 def test_only_the_same_training_can_be_gone_on_with(runs: Runs) -> None:
     runs.train(runs.config(iterations=2))
-    for changes, place in (
-        ({"seed": 1}, "seed"),
-        ({"behaviour_cloning": {}}, "behaviour_cloning"),
-        *OTHERS[runs.kind],
-    ):
+    for changes, place in (({"seed": 1}, "seed"), ({"behaviour_cloning": {}}, "behaviour_cloning"), *OTHERS[runs.kind]):
         with pytest.raises(TrainingError, match=f"belongs to a run with another {place};"):
             runs.trainer(runs.config(**{"iterations": 2, **changes}), resume=True)
     with pytest.raises(TrainingError, match="2 iterations are complete, more than the 1 requested"):
@@ -347,9 +335,7 @@ def test_what_was_measured_after_the_checkpoint_is_measured_again(grid_runs: Run
     grid_runs.assert_same("whole", "out")
 
 
-def test_metrics_are_in_tensorboard_too(
-    grid_runs: Runs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_metrics_are_in_tensorboard_too(grid_runs: Runs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
     config = grid_runs.config()

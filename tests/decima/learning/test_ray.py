@@ -1,7 +1,5 @@
 """Trainings and comparisons give the same results with any workers, also if a node is lost."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys
@@ -11,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-
 from decima.evaluation.comparison import Comparison
 from decima.learning.cluster.config import read_config
 from decima.learning.cluster.train import ClusterTraining
@@ -20,6 +17,7 @@ from decima.learning.grid.train import GridTraining
 from decima.learning.loop import POLICY, TrainingLoop
 from decima.learning.metrics import IterationReport
 from decima.settings import read_settings
+
 from tests.decima.evaluation.examples import comparison
 from tests.decima.learning.examples import assert_same_run
 from tests.decima.workers.ray_cluster import NEEDS_RAY, client_server, ray_cluster

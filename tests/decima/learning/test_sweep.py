@@ -1,7 +1,5 @@
 """Sweeps: trials, results, and independence of interruptions."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from dataclasses import replace
@@ -10,19 +8,20 @@ from typing import Any
 
 import pytest
 import yaml
-
 from decima.learning.checkpoint import load_checkpoint
 from decima.policy.grid.files import load_network, read_about
 from decima.settings import DivergedError, TrainingError
+
 from tests.decima.learning.cluster.examples import small as small_cluster
 from tests.decima.learning.examples import assert_same_run
 from tests.decima.learning.grid.examples import SMALL
 
 pytest.importorskip("optuna", reason="needs the extra 'sweep'")
 
-from decima.learning import sweep as sweeping
 from decima.learning.sweep import SweepResult, run_sweep, seed_folder
 from decima.learning.sweep_config import SweepConfig, read_sweep
+
+from decima.learning import sweep as sweeping
 
 
 def dotted(document: dict[str, Any], prefix: str = "") -> dict[str, Any]:
@@ -34,9 +33,7 @@ def dotted(document: dict[str, Any], prefix: str = "") -> dict[str, Any]:
 
 #: Trainings of a fraction of a second.
 FIXED = {
-    name: value
-    for name, value in dotted(SMALL).items()
-    if name not in ("update.learning_rate", "network.hidden")
+    name: value for name, value in dotted(SMALL).items() if name not in ("update.learning_rate", "network.hidden")
 } | {"iterations": 2, "validation.every": 1}
 GRID = {"train": "deeprm", "fixed": FIXED, "vary": {"update.learning_rate": [0.01, 0.1]}, "seeds": 2}
 SAMPLED = GRID | {
@@ -62,9 +59,7 @@ def config_of(folder: Path, document: Any) -> SweepConfig:
 
 def timeless(result: SweepResult) -> list[Any]:
     """Return the results of a sweep without times."""
-    return [
-        replace(each, results=tuple(replace(r, cpu_s=0.0) for r in each.results)) for each in result.trials
-    ]
+    return [replace(each, results=tuple(replace(r, cpu_s=0.0) for r in each.results)) for each in result.trials]
 
 
 @pytest.fixture(scope="module")
@@ -84,9 +79,7 @@ def test_a_grid_tries_all_combinations_with_all_seeds(tmp_path: Path) -> None:
     config = config_of(tmp_path, document)
     assert config.num_trials == 4
     result = run_sweep(config, tmp_path / "out")
-    assert [
-        (trial.settings["update.learning_rate"], trial.settings["network.hidden"]) for trial in result.trials
-    ] == [
+    assert [(trial.settings["update.learning_rate"], trial.settings["network.hidden"]) for trial in result.trials] == [
         (0.01, [3]),
         (0.01, [4]),
         (0.1, [3]),
@@ -95,9 +88,7 @@ def test_a_grid_tries_all_combinations_with_all_seeds(tmp_path: Path) -> None:
     for trial in result.trials:
         assert [each.seed for each in trial.results] == [3, 5]
         for each in trial.results:
-            checkpoint = load_checkpoint(
-                tmp_path / "out" / seed_folder(trial.number, each.seed) / "checkpoint.pt"
-            )
+            checkpoint = load_checkpoint(tmp_path / "out" / seed_folder(trial.number, each.seed) / "checkpoint.pt")
             assert checkpoint.config["seed"] == each.seed
             assert checkpoint.config["update"]["learning_rate"] == trial.settings["update.learning_rate"]
             assert checkpoint.config["network"]["hidden"] == trial.settings["network.hidden"]
@@ -123,9 +114,7 @@ def test_seeds_alone_can_be_tried(tmp_path: Path) -> None:
     assert trial.settings == {}
 
 
-def test_samples_lie_in_their_ranges_and_follow_from_the_seed(
-    tmp_path: Path, whole: tuple[Path, list[Any]]
-) -> None:
+def test_samples_lie_in_their_ranges_and_follow_from_the_seed(tmp_path: Path, whole: tuple[Path, list[Any]]) -> None:
     trials = whole[1]
     for trial in trials:
         assert 1e-4 <= trial.settings["update.learning_rate"] <= 1e-1
@@ -176,9 +165,7 @@ def test_what_is_finished_is_not_trained_again_and_trials_can_be_added(
     assert timeless(result) == whole[1]
 
 
-def test_a_journal_that_was_cut_off_in_a_line_is_gone_on_with(
-    tmp_path: Path, whole: tuple[Path, list[Any]]
-) -> None:
+def test_a_journal_that_was_cut_off_in_a_line_is_gone_on_with(tmp_path: Path, whole: tuple[Path, list[Any]]) -> None:
     config = config_of(tmp_path, SAMPLED)
     shutil.copytree(whole[0], tmp_path / "out")
     journal = tmp_path / "out" / "study.log"
@@ -190,9 +177,7 @@ def test_a_journal_that_was_cut_off_in_a_line_is_gone_on_with(
         assert kept(journal) == 2
 
 
-def test_a_training_that_diverges_does_not_end_the_sweep(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_training_that_diverges_does_not_end_the_sweep(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     train_all = sweeping.train_all
 
     def diverges(configs: dict[str, Any], *rest: Any) -> Any:
@@ -259,9 +244,7 @@ def test_another_sweep_in_the_folder_is_refused(tmp_path: Path) -> None:
     training = tmp_path / "out" / seed_folder(0, 0)
     shutil.rmtree(training)
     shutil.copytree(tmp_path / "out" / seed_folder(1, 0), training)
-    with pytest.raises(
-        TrainingError, match=r"belongs to a run with another update\.learning_rate; .* another folder"
-    ):
+    with pytest.raises(TrainingError, match=r"belongs to a run with another update\.learning_rate; .* another folder"):
         run_sweep(config, tmp_path / "out")
 
 

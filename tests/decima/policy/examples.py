@@ -1,18 +1,16 @@
 """Policy configurations of every kind, random policies, and observations for them."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np
 import torch
-
 from decima.policy.compiled.graphs import Graphs
 from decima.policy.config import DECIMA_SIM_POLICY, PAPER_POLICY, PRESETS, SHORTCUT_POLICY, PolicyConfig
 from decima.policy.policy import Policy
 from decima.policy.scheduler import Featurizer
-from simulator import PAPER, Cluster, ClusterConfig, Decision, Observation, Semantics
 from simulator.cluster.config import ExecutorClass
+
+from simulator import PAPER, Cluster, ClusterConfig, Decision, Observation, Semantics
 from workloads import JobProfile, JobSequence, StageProfile, TaskDurations, random_dag
 
 
@@ -116,9 +114,7 @@ def probabilities(policy: Policy, graph: Graphs) -> tuple[np.ndarray, list[np.nd
     return stages.double().numpy(), [each.double().numpy() for each in limits]
 
 
-def reordered(
-    observation: Observation, jobs: np.ndarray, number: list[np.ndarray]
-) -> tuple[Observation, np.ndarray]:
+def reordered(observation: Observation, jobs: np.ndarray, number: list[np.ndarray]) -> tuple[Observation, np.ndarray]:
     """Return the same cluster with permuted jobs and stages.
 
     Args:
@@ -134,9 +130,7 @@ def reordered(
     for job in jobs:
         profile = observation.profiles[job]
         back = np.argsort(number[job])
-        profiles.append(
-            JobProfile(profile.name, tuple(profile.stages[at] for at in back), number[job][profile.edges])
-        )
+        profiles.append(JobProfile(profile.name, tuple(profile.stages[at] for at in back), number[job][profile.edges]))
         places.append(firsts[job] + back)
     from_ = np.concatenate(places)
     new_jobs, new_stages = observation.jobs[jobs], observation.stages[from_]

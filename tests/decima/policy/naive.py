@@ -4,18 +4,16 @@ One observation, one stage at a time, recursion instead of message passing, NumP
 enough to be compared with the paper by reading.
 """
 
-from __future__ import annotations
-
 import math
 from functools import cache
 
 import numpy as np
-
 from decima.policy.config import Feature
 from decima.policy.policy import Policy
 from decima.policy.scheduler import COST_EXPONENTS, LASTING_MOVES, make_rule
-from simulator import Observation
 from simulator.cluster.alone import useful_executors
+
+from simulator import Observation
 
 Vector = np.ndarray
 
@@ -67,9 +65,7 @@ class NaiveNetwork:
             "job_executors": float(seen.job_executors[job]),
             "offered_executors": float(seen.offered),
             "local": 1.0 if job == seen.source else -1.0,
-            "job_work_ms": sum(
-                seen.remaining_tasks[each] * seen.mean_task_ms[each] for each in self.unfinished(job)
-            ),
+            "job_work_ms": sum(seen.remaining_tasks[each] * seen.mean_task_ms[each] for each in self.unfinished(job)),
             "share_executors": seen.num_executors / seen.jobs.size,
         }
         lasting_ms = LASTING_MOVES * seen.config.moving_delay_ms
@@ -91,11 +87,7 @@ class NaiveNetwork:
         values["price"] = self.rule.price
         values["stream"] = 1.0 if np.ptp(seen.job_arrival_ms) > 0 else -1.0
         if place is not None:
-            mean, left, unclaimed = (
-                seen.mean_task_ms[place],
-                seen.remaining_tasks[place],
-                seen.unclaimed_tasks[place],
-            )
+            mean, left, unclaimed = (seen.mean_task_ms[place], seen.remaining_tasks[place], seen.unclaimed_tasks[place])
             values |= {"unclaimed_tasks": unclaimed, "remaining_tasks": left, "mean_task_ms": mean}
             values |= {"unclaimed_work_ms": unclaimed * mean, "remaining_work_ms": left * mean}
             values |= {"running_executors": seen.running_executors[place]}
@@ -197,8 +189,7 @@ class NaiveNetwork:
         scores = [
             float(
                 self.net(
-                    "limit_head",
-                    np.concatenate([*shortcut, self.y[job], self.z, [limit / self.config.limit_scale]]),
+                    "limit_head", np.concatenate([*shortcut, self.y[job], self.z, [limit / self.config.limit_scale]])
                 )[0]
             )
             for limit in self.allowed_limits(place)

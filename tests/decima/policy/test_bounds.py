@@ -4,22 +4,20 @@ A simulator completes a job with its last stage. On a live Spark a job may have 
 repeat a complete stage, or lose all its executors.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
-
 from decima.policy.compiled.graphs import NO_GUARD, Graphs
 from decima.policy.config import GENERAL_POLICY, PACKING_POLICY, PAPER_POLICY, TOLD_PACKING_POLICY
 from decima.policy.scheduler import Featurizer, NeuralScheduler
 from decima.schedulers.adaptive_packed_srpt import AdaptivePackedSrpt
 from decima.schedulers.packed_srpt import PackedSrpt
 from decima.schedulers.priced_srpt import PricedSrpt
-from simulator import ClusterConfig, Observation
 from simulator.cluster.observation import CLASS, JOB, NO_ATTRIBUTES, STAGE
+
+from simulator import ClusterConfig, Observation
 from tests.decima.policy.examples import VARIANTS, graphs_of, policy_of, probabilities
 from tests.simulator.cluster.build import chain, stage
 
@@ -29,19 +27,13 @@ COMPLETE, READY, LATER = (2, 0, 0, 0, 2, -1, 0), (4, 4, 4, 0, 0, 5, 1), (3, 3, 3
 
 def seen(*of_jobs: tuple[tuple[int, ...], ...], executors: int = 2) -> Observation:
     """Return an observation of jobs whose stages form chains."""
-    rows = [
-        (place, *numbers, 100.0, 1.0, 0.0, 0.0, 0.0)
-        for place, stages in enumerate(of_jobs)
-        for numbers in stages
-    ]
+    rows = [(place, *numbers, 100.0, 1.0, 0.0, 0.0, 0.0) for place, stages in enumerate(of_jobs) for numbers in stages]
     firsts = np.cumsum([0, *(len(stages) for stages in of_jobs)])
     jobs = []
     for place, (stages, first) in enumerate(zip(of_jobs, firsts, strict=False)):
         may = [first + number for number, numbers in enumerate(stages) if numbers[6]]
         left = sum(numbers != COMPLETE for numbers in stages)
-        jobs.append(
-            (place, first, 0, left, left, may[0] if may else -1, float(place), 0.0, 100.0, *NO_ATTRIBUTES)
-        )
+        jobs.append((place, first, 0, left, left, may[0] if may else -1, float(place), 0.0, 100.0, *NO_ATTRIBUTES))
     return Observation(
         ClusterConfig(2, moving_delay_ms=10.0),
         time_ms=9.0,

@@ -1,12 +1,9 @@
 """Bounds of a policy's settings."""
 
-from __future__ import annotations
-
 import pytest
-from pydantic import ValidationError
-
 from decima.policy.config import PolicyConfig
 from decima.policy.scheduler import NeuralScheduler
+from pydantic import ValidationError
 
 FEATURES = {"stage_features": [{"name": "unclaimed_tasks"}]}
 

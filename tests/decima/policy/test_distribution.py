@@ -1,7 +1,5 @@
 """A training distribution is summarised correctly, and settings out of distribution are listed."""
 
-from __future__ import annotations
-
 import json
 import math
 from dataclasses import replace
@@ -9,10 +7,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
-from pydantic import ValidationError
-
 from decima.policy.distribution import (
     QUANTITIES,
     SIMILARITY,
@@ -23,23 +17,22 @@ from decima.policy.distribution import (
     out_of_distribution,
     summarise,
 )
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import ValidationError
 from simulator.cluster.config import ClusterConfig, ExecutorClass, Knowledge
 from simulator.cluster.faults import Faults
-from tests.simulator.cluster.build import chain, jobs, stage
 from workloads.arrivals import batch_arrivals
 from workloads.sources.synthetic import synthetic_profiles
+
+from tests.simulator.cluster.build import chain, jobs, stage
 
 CLUSTER = ClusterConfig(num_executors=10, moving_delay_ms=2000.0)
 #: Two stages, 30 tasks, 40 s of work.
 JOB = chain(stage(10, 1000.0), stage(20, 1500.0))
 
 #: Errors of estimates in a policy's training.
-ERRORS = {
-    "job_error": (0, 1, 2),
-    "stage_error": (0, 0.5, 1),
-    "task_count_error": (0, 0.1, 0.2),
-    "unknown": (0, 0.3, 1),
-}
+ERRORS = {"job_error": (0, 1, 2), "stage_error": (0, 0.5, 1), "task_count_error": (0, 0.1, 0.2), "unknown": (0, 0.3, 1)}
 #: Faults in a policy's training, far beyond those that are inside any training distribution.
 FAULTS = {
     "losses_per_hour": (0, 40, 80),
@@ -150,8 +143,7 @@ def test_what_is_kept_has_four_digits() -> None:
 
 def test_the_same_jobs_give_the_same_numbers() -> None:
     one, other = (
-        summarise((CLUSTER, batch_arrivals(synthetic_profiles(), 20, seed)) for seed in range(3))
-        for _ in range(2)
+        summarise((CLUSTER, batch_arrivals(synthetic_profiles(), 20, seed)) for seed in range(3)) for _ in range(2)
     )
     assert one == other
 
@@ -176,9 +168,7 @@ def test_the_middle_may_be_some_times_farther_than_the_ends(quantity: Any) -> No
         bounds.append((low / quantity.down, 0.99))
     for bound, beyond in bounds:
         assert out_of_distribution(trained, trained.model_copy(update={quantity.name: spread(bound)})) == []
-        [words] = out_of_distribution(
-            trained, trained.model_copy(update={quantity.name: spread(bound * beyond)})
-        )
+        [words] = out_of_distribution(trained, trained.model_copy(update={quantity.name: spread(bound * beyond)}))
         assert "trained on" in words
 
 
@@ -281,12 +271,7 @@ def test_errors_of_estimates_are_measured() -> None:
     exact, wrong = CLUSTER, replace(CLUSTER, knowledge=Knowledge(2.0, 1.0, 0.5, 0.25))
     assert summarise([(exact, jobs(JOB, JOB))]).job_error == (0, 0, 0)
     found = summarise([(wrong, jobs(JOB, JOB))])
-    values = (
-        found.job_error.middle,
-        found.stage_error.high,
-        found.task_count_error.low,
-        found.unknown.middle,
-    )
+    values = (found.job_error.middle, found.stage_error.high, found.task_count_error.low, found.unknown.middle)
     assert values == (2, 1, 0.5, 0.25)
     assert summarise([(exact, jobs(JOB)), (wrong, jobs(JOB))]).job_error == (0.1, 1, 1.9)
 
@@ -351,15 +336,7 @@ def test_a_delay_is_out_of_distribution_after_training_without_one() -> None:
 
 @pytest.mark.parametrize(
     ("value", "text"),
-    [
-        (0.05192, "0.052"),
-        (2.263, "2.3"),
-        (4.0, "4"),
-        (9.96, "10"),
-        (10.4, "10"),
-        (12.99, "13"),
-        (2158.0, "2,158"),
-    ],
+    [(0.05192, "0.052"), (2.263, "2.3"), (4.0, "4"), (9.96, "10"), (10.4, "10"), (12.99, "13"), (2158.0, "2,158")],
 )
 def test_numbers_are_short(value: float, text: str) -> None:
     assert format_quantity(QUANTITIES[0], value) == text

@@ -1,24 +1,22 @@
 """Features of an observation, value by value."""
 
-from __future__ import annotations
-
 import math
 from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from pydantic import ValidationError
-
 from decima.policy.compiled.features import FEATURES
 from decima.policy.config import PAPER_POLICY, Feature, PolicyConfig
 from decima.policy.features import message_order
 from decima.policy.scheduler import COST_EXPONENTS, LASTING_MOVES, Featurizer
 from decima.schedulers.priced_srpt import PricedSrpt
-from simulator import Cluster, ClusterConfig, Decision, Observation
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pydantic import ValidationError
 from simulator.cluster.alone import useful_executors
 from simulator.cluster.observation import CLASS
+
+from simulator import Cluster, ClusterConfig, Decision, Observation
 from tests.decima.policy.examples import VARIANTS, changed, episode
 from tests.simulator.cluster.build import by_hand, chain, job, jobs, stage
 
@@ -52,8 +50,7 @@ def test_features_are_what_they_are_called() -> None:
     unclaimed, remaining, mean = seen.unclaimed_tasks, seen.remaining_tasks, np.array([100, 40, 50])
     work = [float(remaining[:2] @ mean[:2]), float(remaining[2] * mean[2])]
     useful = [
-        [useful_executors(profile, seen.config, thrift) for thrift in COST_EXPONENTS]
-        for profile in seen.profiles
+        [useful_executors(profile, seen.config, thrift) for thrift in COST_EXPONENTS] for profile in seen.profiles
     ]
     claimed = remaining - unclaimed
     busy = [int((seen.running_executors + claimed)[:2].sum()), seen.running_executors[2] + claimed[2]]
@@ -296,8 +293,4 @@ def test_every_feature_computes_something_of_its_own_level() -> None:
         if entry.level == "cluster":
             assert len(set(column.tolist())) == 1, name
     assert {entry.level for entry in FEATURES.values()} == {"stage", "job", "cluster"}
-    assert [name for name, entry in FEATURES.items() if entry.asks_rule] == [
-        "rule",
-        "rule_executors",
-        "price",
-    ]
+    assert [name for name, entry in FEATURES.items() if entry.asks_rule] == ["rule", "rule_executors", "price"]

@@ -1,7 +1,5 @@
 """Policies are read as they were written, and malformed files are refused in one line."""
 
-from __future__ import annotations
-
 import io
 import json
 import pickle
@@ -13,13 +11,13 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-
 from decima.policy.compiled.graphs import Graphs
 from decima.policy.config import DECIMA_SIM_POLICY
 from decima.policy.errors import PolicyFileError
 from decima.policy.files import add_about, load_actor, load_policy, read_about, read_trained_on, save_policy
 from decima.policy.policy import Policy
 from decima.policy.shipped import SHIPPED
+
 from tests.decima.policy.examples import VARIANTS, changed, episode, graphs_of, policy_of
 from tests.refusal import Malicious, refusal
 
@@ -225,19 +223,13 @@ DAMAGES: dict[str, tuple[Callable[[Arrays], object], str]] = {
     ),
     "no text": (entry("policy", np.zeros(3)), f"{WRONG_HEAD}: expected a single text"),
     "a list": (entry("policy", np.array("[]")), f"{WRONG_HEAD}: expected an object"),
-    "no array": (
-        lambda arrays: arrays.pop("aggregate.0.bias"),
-        "the array aggregate.0.bias is missing or unknown",
-    ),
+    "no array": (lambda arrays: arrays.pop("aggregate.0.bias"), "the array aggregate.0.bias is missing or unknown"),
     "another array": (entry("extra", np.zeros(3)), "the array extra is missing or unknown"),
     "shape": (
         entry("message.0.weight", np.zeros((2, 3), np.float32)),
         "message.0.weight must be float of shape (3, 2), got float32 (2, 3)",
     ),
-    "type": (
-        entry("message.1.bias", np.zeros(2, int)),
-        "message.1.bias must be float of shape (2,), got int64 (2,)",
-    ),
+    "type": (entry("message.1.bias", np.zeros(2, int)), "message.1.bias must be float of shape (2,), got int64 (2,)"),
     "NaN": (entry("message.1.bias", np.array([0, np.nan])), "message.1.bias has weights that are not finite"),
     "infinite": (entry("message.1.bias", np.array([0, np.inf])), "message.1.bias has weights that are not"),
 }

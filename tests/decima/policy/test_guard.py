@@ -1,24 +1,22 @@
 """The guard: while a ready stage is worth a move, executors neither idle nor wait for a late stage."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
-
 from decima.policy.compiled.graphs import Graphs
 from decima.policy.config import GENERAL_POLICY, PACKING_POLICY
 from decima.policy.policy import Policy
 from decima.policy.scheduler import Featurizer, NeuralScheduler
 from decima.registry import SchedulerError, make_scheduler
 from decima.schedulers.priced_srpt import PricedSrpt
-from simulator import DECIMA_SIM, PAPER, Cluster, ClusterConfig, Decision, Observation, run_episode
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from simulator.cluster.observation import CLASS, JOB, NO_ATTRIBUTES, STAGE
+from workloads.arrivals import RandomStream, random_stream
+
+from simulator import DECIMA_SIM, PAPER, Cluster, ClusterConfig, Decision, Observation, run_episode
 from tests.decima.policy.examples import changed, episode, policy_of, random_sequence
 from tests.simulator.cluster.build import chain, job, jobs, stage
 from workloads import JobProfile
-from workloads.arrivals import RandomStream, random_stream
 
 PLAIN, GUARDED = Featurizer(PACKING_POLICY), Featurizer(changed(PACKING_POLICY, guard=True))
 #: Longest wait that the guard accepts, with a moving delay of 2 s and a cold start of 1 s, ms.
@@ -114,16 +112,12 @@ def test_executors_of_a_job_leave_for_more_work_than_free_ones(source: int, is_w
     """The first job has an executor and 9 s of work: more than three moves, less than eight."""
     little, much = (0, 1, 1, 1, 0, 0, 5, 1, 10.0, 1, 0, 0, 0), (0, 1, 1, 1, 0, 0, -1, 1, 9000.0, 1, 0, 0, 0)
     not_ready = (1, 4, 4, 4, 0, 0, -1, 1, 9000.0, 1, 0, 0, 0)
-    seen = seen_by_hand(
-        little, (*AT_WORK[:8], 90_000.0, 1, 0, 0, 0), much, not_ready, executors=2, source=source
-    )
+    seen = seen_by_hand(little, (*AT_WORK[:8], 90_000.0, 1, 0, 0, 0), much, not_ready, executors=2, source=source)
     assert (choices(GUARDED, seen) == choices(PLAIN, seen)) == (not is_worth)
 
 
 @pytest.mark.parametrize(("stage", "expected"), [(-1, [0, 3, 3]), (2, [0, 2, 2]), (3, [0, 0, 2])])
-def test_the_guard_allows_what_the_rule_does(
-    stage: int, expected: list[int], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_guard_allows_what_the_rule_does(stage: int, expected: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
     """The rule leaves the executors idle, or lets them wait for the late stage, or neither."""
     seen = seen_by_hand(DONE, (*AT_WORK[:8], 90_000.0, 1, 0, 0, 0), LATER, READY, executors=0)
     asked = PricedSrpt().ask(seen)._replace(stage=stage)
@@ -134,10 +128,7 @@ def test_the_guard_allows_what_the_rule_does(
 @pytest.mark.parametrize(("memory", "is_worth"), [(0.5, True), (0.6, False)])
 def test_only_work_that_fits_is_worth_a_move(memory: float, is_worth: bool) -> None:
     """Besides the job's ready stage, with little work, a stage with much work needs larger executors."""
-    little, much = (
-        (1, 1, 1, 1, 0, 0, 5, 1, 10.0, 1, 0, 0, 0),
-        (1, 90, 90, 90, 0, 0, -1, 0, 9000.0, 1, memory, 0, 0),
-    )
+    little, much = ((1, 1, 1, 1, 0, 0, 5, 1, 10.0, 1, 0, 0, 0), (1, 90, 90, 90, 0, 0, -1, 0, 9000.0, 1, memory, 0, 0))
     seen = seen_by_hand(DONE, AT_WORK, LATER, little, executors=2)
     seen.stages = np.array([DONE, AT_WORK, LATER, little, much], dtype=STAGE)
     seen.profiles = (seen.profiles[0], job(stage(1, 1.0), stage(1, 1.0)))
@@ -163,11 +154,7 @@ def allows(graph: Graphs, seen: Observation, decision: Decision | None) -> bool:
 
 
 def guarded_decision(
-    policy: Policy,
-    plain: Featurizer,
-    guarded: Featurizer,
-    seen: Observation,
-    random: np.random.Generator | None,
+    policy: Policy, plain: Featurizer, guarded: Featurizer, seen: Observation, random: np.random.Generator | None
 ) -> tuple[Decision | None, bool]:
     """Decide in two passes: among all choices and, if the guard masks the result, among those of its own graph."""
     found: list[Decision | None] = []

@@ -1,13 +1,10 @@
 """One layer of a network, for any number of rows and any width."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
+from decima.policy.compiled.layers import apply_layer
 from hypothesis import given
 from hypothesis import strategies as st
-
-from decima.policy.compiled.layers import apply_layer
 from simulator.compiled import compiled
 
 SLOPE = 0.2
@@ -33,9 +30,7 @@ def drawn(num_in: int, num_out: int, seed: int = 0) -> tuple[np.ndarray, np.ndar
     slope=st.sampled_from([SLOPE, 1.0]),
     seed=st.integers(0, 2**32 - 1),
 )
-def test_it_is_a_product_and_an_activation(
-    num_in: int, num_out: int, num_rows: int, slope: float, seed: int
-) -> None:
+def test_it_is_a_product_and_an_activation(num_in: int, num_out: int, num_rows: int, slope: float, seed: int) -> None:
     x, weights = drawn(num_in, num_out, seed)
     out = np.full((11, num_out + 2), 7, np.float32)
     layer(x, num_rows, out, weights, np.float32(slope))

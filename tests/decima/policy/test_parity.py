@@ -1,7 +1,5 @@
 """The network replays the published agent's episodes, and every difference is detected."""
 
-from __future__ import annotations
-
 import copy
 import re
 from collections.abc import Callable
@@ -12,16 +10,16 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-
 from decima.policy.config import DECIMA_SIM_POLICY, PolicyConfig
 from decima.policy.features import message_order, published_message_order
 from decima.policy.files import load_policy, save_policy
 from decima.policy.parity import AgentReplay
 from decima.policy.policy import Policy
 from decima.policy.scheduler import Featurizer, NeuralScheduler
-from simulator import DECIMA_SIM, Cluster, ClusterConfig, Decision, run_episode
 from simulator.parity.cluster import Recording, stage_names
 from simulator.parity.replay import first_difference_in, read_recording
+
+from simulator import DECIMA_SIM, Cluster, ClusterConfig, Decision, run_episode
 from tests.simulator.cluster.build import chain, job, jobs, stage
 from tests.simulator.parity.damage import Recording as Content
 from tests.simulator.parity.damage import Shared, write
@@ -75,9 +73,7 @@ def test_in_deep_dags_eight_messages_reach_up_from_the_leaves() -> None:
 def two_jobs() -> JobSequence:
     """Two jobs, one of which arrives later, whose stages wait for each other."""
     slow = stage(4, 100, fresh_ms=150)
-    durations = replace(
-        slow.durations, mean_ms=float(slow.durations.values.mean())
-    )  # as the published simulator
+    durations = replace(slow.durations, mean_ms=float(slow.durations.values.mean()))  # as the published simulator
     first = job(replace(slow, durations=durations), stage(3, 70), stage(2, 120), edges=[(0, 2), (1, 2)])
     return jobs(first, chain(stage(2, 50), stage(5, 30)), at=[0, 2500])
 
@@ -244,10 +240,7 @@ DAMAGES: dict[str, tuple[Callable[[Content], None], str]] = {
     ),
     "stage": (other_stage, r"decision 0 .* stage \d of job 0 is chosen, recorded stage \d of job 0"),
     "no such stage": (but(stage=7), "decision 0 .* recorded stage 7 of job 0, which is not in the system"),
-    "limit": (
-        lambda it: it.update(limit=it["limit"] % 3 + 1),
-        r"decision 0 .* limit \d is chosen, recorded limit \d",
-    ),
+    "limit": (lambda it: it.update(limit=it["limit"] % 3 + 1), r"decision 0 .* limit \d is chosen, recorded limit \d"),
     "no such limit": (but(limit=4), r"decision 0 .* limit \d is chosen, recorded limit 4"),
     "limit zero": (but(limit=0), r"decision 0 .* limit \d is chosen, recorded limit 0"),
     "idle": (

@@ -1,7 +1,5 @@
 """Custom features, encoders and heads: inputs, outputs, and permission to load them."""
 
-from __future__ import annotations
-
 import json
 import os
 import sys
@@ -12,10 +10,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from numpy.typing import NDArray
-from torch import Tensor, nn
-
-from decima.policy import Embeddings, Encoder, JobFeature, LimitHead, PartError, StageFeature, StageHead
 from decima.policy.compiled.graphs import Graphs
 from decima.policy.config import PAPER_POLICY, SHORTCUT_POLICY, Feature, PolicyConfig
 from decima.policy.encoder import GraphTensors
@@ -24,6 +18,10 @@ from decima.policy.files import load_actor, load_policy, read_about, save_policy
 from decima.policy.parts import ALLOWED, allow_parts, is_custom, load_part
 from decima.policy.policy import Policy
 from decima.policy.scheduler import Featurizer
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from decima.policy import Embeddings, Encoder, JobFeature, LimitHead, PartError, StageFeature, StageHead
 from simulator import Cluster, ClusterConfig, Observation
 from tests.decima.policy.examples import changed, episode, graphs_of, policy_of
 from tests.example_parts import LeftToStart, ShortestFirst
@@ -116,9 +114,7 @@ def test_without_random_numbers_pytorch_takes_the_median_limit_where_waiting_is_
         row = int(stages.argmax())
         assert choices.stage[0] == graph.place[row]
         own = limits[int(np.flatnonzero(np.flatnonzero(graph.high > graph.low) == row)[0])]
-        assert choices.limit[0] == graph.low[row] + 1 + int(
-            np.searchsorted(own.double().cumsum(0).numpy(), 0.5)
-        )
+        assert choices.limit[0] == graph.low[row] + 1 + int(np.searchsorted(own.double().cumsum(0).numpy(), 0.5))
 
 
 def test_what_pytorch_decides_does_not_depend_on_who_else_asks() -> None:
@@ -257,10 +253,7 @@ def test_a_policy_file_calls_nothing_that_is_no_part(name: str, stranger: Any) -
             f"limit_head: '{PARTS}:LayersHead' is not a LimitHead: expected a subclass of decima.policy.LimitHead",
         ),
         ({"encoder": f"{HERE}:Abstract"}, f"encoder: '{HERE}:Abstract' cannot be loaded: TypeError"),
-        (
-            {"encoder": f"{HERE}:Counting"},
-            f"encoder: '{HERE}:Counting': expected parameters and buffers of floa",
-        ),
+        ({"encoder": f"{HERE}:Counting"}, f"encoder: '{HERE}:Counting': expected parameters and buffers of floa"),
     ],
 )
 def test_a_part_that_cannot_be_loaded_is_named_in_one_line(fields: dict[str, str], message: str) -> None:
@@ -273,10 +266,7 @@ def test_a_part_that_cannot_be_loaded_is_named_in_one_line(fields: dict[str, str
 def test_a_feature_that_cannot_be_loaded_is_named_in_one_line() -> None:
     for name, message in (
         ("no_such_module:Own", "'no_such_module:Own' cannot be loaded: ModuleNotFoundError"),
-        (
-            f"{PARTS}:LeftToStart",
-            f"'{PARTS}:LeftToStart' is not a JobFeature: expected a subclass of decima.policy.J",
-        ),
+        (f"{PARTS}:LeftToStart", f"'{PARTS}:LeftToStart' is not a JobFeature: expected a subclass of decima.policy.J"),
     ):
         with pytest.raises(PartError, match=f"^job_features: {message}"):
             Featurizer(changed(PAPER_POLICY, job_features=[{"name": name}]))

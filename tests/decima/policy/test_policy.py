@@ -1,39 +1,25 @@
 """Compiled code, tensors and the paper's equations agree for every shape of the policy."""
 
-from __future__ import annotations
-
 import copy
 from contextlib import AbstractContextManager, nullcontext
 
 import numpy as np
 import pytest
 import torch
-from hypothesis import assume, given, settings
-from hypothesis import strategies as st
-
 from decima.policy.compiled.graphs import Graphs
 from decima.policy.config import DECIMA_SIM_POLICY, PAPER_POLICY, PRESETS, PolicyConfig
 from decima.policy.policy import Policy
 from decima.policy.scheduler import Featurizer
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
 from simulator import Cluster, ClusterConfig
-from tests.decima.policy.examples import (
-    VARIANTS,
-    changed,
-    episode,
-    graphs_of,
-    policy_of,
-    probabilities,
-    reordered,
-)
+from tests.decima.policy.examples import VARIANTS, changed, episode, graphs_of, policy_of, probabilities, reordered
 from tests.decima.policy.naive import NaiveNetwork
 from tests.simulator.cluster.build import chain, job, jobs, stage
 
 #: Variants with the equations of the paper.
-PLAIN = [
-    name
-    for name, config in VARIANTS.items()
-    if config.graph and config.limit == "input" and name != "activated"
-]
+PLAIN = [name for name, config in VARIANTS.items() if config.graph and config.limit == "input" and name != "activated"]
 
 #: Variants with different choices of stage and limit: kinds of limits, a shortcut, waiting, a rule, a guard.
 #: All variants are compared with the paper's equations, and compiled code with tensors.
@@ -95,20 +81,12 @@ def test_compiled_decisions_have_the_probability_of_the_tensors(name: str, seed:
 
 
 @pytest.mark.parametrize(
-    "config",
-    [
-        PAPER_POLICY,
-        DECIMA_SIM_POLICY,
-        VARIANTS["attention"],
-        changed(DECIMA_SIM_POLICY, encoder="attention"),
-    ],
+    "config", [PAPER_POLICY, DECIMA_SIM_POLICY, VARIANTS["attention"], changed(DECIMA_SIM_POLICY, encoder="attention")]
 )
 def test_compiled_messages_are_those_of_the_tensors_in_deep_dags(config: PolicyConfig) -> None:
     """In the published order a stage may send and receive in the same step."""
     deep = chain(*(stage(number, 50 * number) for number in range(1, 15)))
-    bypass = job(
-        *(stage(9, 90) for _ in range(11)), edges=[*((at, at + 1) for at in range(10)), (3, 9), (0, 7)]
-    )
+    bypass = job(*(stage(9, 90) for _ in range(11)), edges=[*((at, at + 1) for at in range(10)), (3, 9), (0, 7)])
     observation = Cluster(ClusterConfig(6), jobs(deep, bypass, chain(stage(3, 10)))).observe()
     policy = policy_of(config, seed=4)
     graph = Featurizer(config).graph(observation)
@@ -138,9 +116,7 @@ def test_without_random_numbers_the_likeliest_stage_and_limit_are_chosen_or_the_
             assert of_limits[: count - 1].sum() - 1e-6 <= 0.5 <= of_limits[:count].sum() + 1e-6
         else:
             assert of_limits[count - 1] >= of_limits.max() - 1e-6
-        assert np.exp(choices.log_probability[0]) == pytest.approx(
-            stages[node] * of_limits[count - 1], rel=2e-5
-        )
+        assert np.exp(choices.log_probability[0]) == pytest.approx(stages[node] * of_limits[count - 1], rel=2e-5)
 
 
 @pytest.mark.parametrize("name", CHOOSING)
@@ -333,16 +309,12 @@ def test_gradients_are_those_of_double_precision(name: str, seed: int) -> None:
     def gradient(of: Policy) -> torch.Tensor:
         found = of(graphs, choices.stage, choices.limit)
         (found.log_probability.sum() + found.entropy.sum()).backward()
-        return torch.cat(
-            [weight.grad.double().flatten() for weight in of.parameters() if weight.grad is not None]
-        )
+        return torch.cat([weight.grad.double().flatten() for weight in of.parameters() if weight.grad is not None])
 
     exact, inputs = copy.deepcopy(policy).double(), list[float]()
     for layer in exact.modules():
         if isinstance(layer, torch.nn.LeakyReLU):
-            layer.register_forward_hook(
-                lambda _, of, __: inputs.extend(of[0].detach().abs().flatten().tolist())
-            )
+            layer.register_forward_hook(lambda _, of, __: inputs.extend(of[0].detach().abs().flatten().tolist()))
     single, double = gradient(policy), gradient(exact)
     assume(min(inputs, default=1.0) > 1e-6)  # at 0, rounding decides the slope of an activation
     # If the gradients of samples cancel, their sum is smaller than rounding errors.

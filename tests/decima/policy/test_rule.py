@@ -1,15 +1,9 @@
 """Policies with features of a rule."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from pydantic import ValidationError
-
 from decima.policy.config import GENERAL_POLICY, PAPER_POLICY, TOLD_PACKING_POLICY, PolicyConfig
 from decima.policy.policy import Policy
 from decima.policy.scheduler import NeuralScheduler, make_rule
@@ -18,17 +12,19 @@ from decima.schedulers.base import Scheduler
 from decima.schedulers.objectives import Atc
 from decima.schedulers.packed_srpt import PackedSrpt
 from decima.schedulers.priced_srpt import PricedSrpt
-from simulator import Cluster, ClusterConfig, run_episode
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pydantic import ValidationError
 from simulator.cluster.config import PAPER, TRACE, ExecutorClass, Semantics
-from tests.decima.policy.examples import changed, random_sequence
 from workloads.arrivals import JobSequence, uniform_memory
 from workloads.attribute_distribution import AttributeDistribution
 
+from simulator import Cluster, ClusterConfig, run_episode
+from tests.decima.policy.examples import changed, random_sequence
+
 
 @settings(max_examples=25, deadline=None)
-@given(
-    seed=st.integers(0, 2**32 - 1), executors=st.integers(1, 30), delay_ms=st.sampled_from([0.0, 10.0, 300.0])
-)
+@given(seed=st.integers(0, 2**32 - 1), executors=st.integers(1, 30), delay_ms=st.sampled_from([0.0, 10.0, 300.0]))
 def test_a_policy_whose_networks_say_next_to_nothing_decides_as_the_rule(
     seed: int, executors: int, delay_ms: float
 ) -> None:
@@ -66,8 +62,7 @@ def test_a_policy_knows_atc_with_constants_of_its_own() -> None:
 
 
 @pytest.mark.parametrize(
-    ("constants", "message"),
-    [({"patience": 1.0}, "atc does not have all constants"), ({"given_up": 0.0}, "above 0")],
+    ("constants", "message"), [({"patience": 1.0}, "atc does not have all constants"), ({"given_up": 0.0}, "above 0")]
 )
 def test_constants_of_the_rule_that_are_refused(constants: dict[str, float], message: str) -> None:
     with pytest.raises(ValueError, match=message):
@@ -100,9 +95,7 @@ def test_a_policy_that_has_learned_nothing_decides_as_the_rule() -> None:
 
 @pytest.mark.parametrize("semantics", [PAPER, TRACE], ids=["paper", "trace"])
 @pytest.mark.parametrize("seed", range(4))
-def test_a_policy_that_packs_and_has_learned_nothing_decides_as_the_rule(
-    seed: int, semantics: Semantics
-) -> None:
+def test_a_policy_that_packs_and_has_learned_nothing_decides_as_the_rule(seed: int, semantics: Semantics) -> None:
     classes = tuple(ExecutorClass(3, memory=memory) for memory in (0.25, 0.5, 1.0))
     config = ClusterConfig(executor_classes=classes, moving_delay_ms=50.0, semantics=semantics)
     sequence = uniform_memory(random_sequence(np.random.default_rng(seed), max_jobs=9))
@@ -111,9 +104,7 @@ def test_a_policy_that_packs_and_has_learned_nothing_decides_as_the_rule(
     assert_same_episode(config, sequence, AdaptivePackedSrpt(), adaptive)
 
 
-def assert_same_episode(
-    config: ClusterConfig, sequence: JobSequence, rule: Scheduler, policy: PolicyConfig
-) -> None:
+def assert_same_episode(config: ClusterConfig, sequence: JobSequence, rule: Scheduler, policy: PolicyConfig) -> None:
     expected, found = (
         run_episode(config, sequence, scheduler) for scheduler in (rule, NeuralScheduler(Policy(policy, 1)))
     )

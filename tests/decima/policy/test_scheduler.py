@@ -1,14 +1,12 @@
 """Policies as schedulers: every episode ends, on any cluster with any jobs."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
+from decima.policy.config import PAPER_POLICY, SHORTCUT_POLICY, PolicyConfig
+from decima.policy.scheduler import NeuralScheduler
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from decima.policy.config import PAPER_POLICY, SHORTCUT_POLICY, PolicyConfig
-from decima.policy.scheduler import NeuralScheduler
 from simulator import DECIMA_SIM, Cluster, ClusterConfig, run_episode
 from tests.decima.policy.examples import VARIANTS, policy_of, random_sequence
 from tests.simulator.cluster.build import chain, jobs, runs, stage
@@ -31,9 +29,7 @@ def test_every_policy_brings_all_jobs_to_an_end(name: str, seed: int) -> None:
 @pytest.mark.parametrize("config", [PAPER_POLICY, SHORTCUT_POLICY])
 @settings(max_examples=15, deadline=None)
 @given(cluster=clusters(), sequence=job_sequences())
-def test_any_cluster_and_any_jobs_will_do(
-    config: PolicyConfig, cluster: ClusterConfig, sequence: JobSequence
-) -> None:
+def test_any_cluster_and_any_jobs_will_do(config: PolicyConfig, cluster: ClusterConfig, sequence: JobSequence) -> None:
     """Episodes have several executor classes, zero durations, disconnected DAGs and any mixture of semantics."""
     record = run_episode(cluster, sequence, NeuralScheduler(policy_of(config)))
     assert np.isfinite(record.completion_ms).all()

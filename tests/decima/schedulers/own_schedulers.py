@@ -1,10 +1,8 @@
 """Custom schedulers, valid and invalid."""
 
-from __future__ import annotations
-
 import numpy as np
-
 from decima.gym import PolicyScheduler, as_scheduler
+
 from decima.schedulers import Scheduler
 from simulator import Decision, Observation
 

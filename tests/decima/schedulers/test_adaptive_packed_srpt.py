@@ -1,22 +1,20 @@
 """``packed-srpt`` whose order, limits and thresholds depend on state, jobs and stages."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np
 import pytest
-
 from decima.evaluation.run import run_scheduler
 from decima.registry import make_scheduler, parameters
 from decima.schedulers.adaptive_packed_srpt import GROUPS, PACKED_WEIGHTS, AdaptivePackedSrpt
 from decima.schedulers.packed_srpt import PackedSrpt
-from simulator import Cluster, ClusterConfig, run_episode
 from simulator.cluster.config import ExecutorClass
 from simulator.cluster.observation import Observation
+from workloads.arrivals import JobSequence
+
+from simulator import Cluster, ClusterConfig, run_episode
 from tests.decima.policy.examples import random_sequence
 from tests.simulator.cluster.build import chain, job, jobs, stage
-from workloads.arrivals import JobSequence
 
 NO_WEIGHTS = dict.fromkeys(PACKED_WEIGHTS, 0.0)
 SMALL_AND_LARGE = (ExecutorClass(2, memory=0.5), ExecutorClass(2, memory=1.0))
@@ -117,9 +115,7 @@ def test_a_threshold_keeps_large_executors_from_work_of_small_ones() -> None:
 
 def test_executors_of_other_stages_count_less() -> None:
     """Two small executors run the job's first stage, so that its limit is reached unless they count less."""
-    sequence = jobs(
-        job(stage(2, 900.0, memory=0.5), stage(9, 900.0, memory=1.0)), job(stage(90, 900.0, memory=1.0))
-    )
+    sequence = jobs(job(stage(2, 900.0, memory=0.5), stage(9, 900.0, memory=1.0)), job(stage(90, 900.0, memory=1.0)))
     few = {"limit.one": -2.0, "share.one": -3.0}
     for scheduler, expected in ((rule(**few), 1), (rule(**few, **{"counting.other": -50.0}), 0)):
         cluster = Cluster(ClusterConfig(executor_classes=SMALL_AND_LARGE, moving_delay_ms=0.0), sequence)

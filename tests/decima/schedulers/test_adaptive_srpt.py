@@ -1,25 +1,23 @@
 """``priced-srpt`` with constants that depend on the state."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 
 import numpy as np
 import pytest
-
 from decima.policy.config import GENERAL_POLICY
 from decima.policy.policy import Policy
 from decima.policy.scheduler import NeuralScheduler
 from decima.registry import make_scheduler, parameters
 from decima.schedulers.adaptive_srpt import HALF, MOST_FACTOR, OF_JOB, STATE, WEIGHTS, AdaptiveSrpt
 from decima.schedulers.priced_srpt import PricedConstants, PricedSrpt
-from simulator import Cluster, ClusterConfig, run_episode
 from simulator.cluster.config import EXACT, Knowledge
 from simulator.cluster.observation import Observation
+from workloads.arrivals import JobSequence, batch_arrivals
+
+from simulator import Cluster, ClusterConfig, run_episode
 from tests.decima.policy.examples import random_sequence
 from tests.simulator.cluster.build import inflating, job, jobs, stage
-from workloads.arrivals import JobSequence, batch_arrivals
 
 DEFAULTS = PricedConstants()
 NO_WEIGHTS = dict.fromkeys(WEIGHTS, 0.0)
@@ -122,12 +120,7 @@ def test_every_weight_has_a_use_and_a_name_can_hold_it() -> None:
 
 def test_a_policy_knows_the_rule_with_its_weights() -> None:
     weights = {"limit.size": -0.8, "staying.errors": 1.0, "worth_moving": 5.0}
-    update = {
-        "rule": "adaptive-srpt",
-        "rule_constants": weights,
-        "rule_stage_weight": 1e4,
-        "rule_limit_weight": 1e4,
-    }
+    update = {"rule": "adaptive-srpt", "rule_constants": weights, "rule_stage_weight": 1e4, "rule_limit_weight": 1e4}
     config = GENERAL_POLICY.model_validate({**GENERAL_POLICY.model_dump(), **update})
     sequence = random_sequence(np.random.default_rng(3), max_jobs=9)
     schedulers = (NeuralScheduler(Policy(config, 1)), AdaptiveSrpt(**weights), AdaptiveSrpt())

@@ -1,14 +1,9 @@
 """Rules that shift work to times of low carbon intensity."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
-
 from decima.registry import WITH_BASE, SchedulerError, make_scheduler, split_names
 from decima.schedulers.carbon.cap import Cap, quota, thresholds
 from decima.schedulers.carbon.carbon_price import CarbonPrice
@@ -16,13 +11,16 @@ from decima.schedulers.carbon.greenest_first import GreenestFirst
 from decima.schedulers.carbon.pcaps import Pcaps, threshold
 from decima.schedulers.fair import Fair
 from decima.schedulers.priced_srpt import PricedSrpt
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from workloads.attributes import JobAttributes
+from workloads.carbon import Signal
+from workloads.sources.carbon import synthetic_signal
+
 from simulator import ClusterConfig, EpisodeRecord, run_episode
 from tests.simulator.cluster.build import chain, jobs, stage
 from tests.workloads.strategies import job_sequences
 from workloads import JobSequence, poisson_arrivals, synthetic_profiles
-from workloads.attributes import JobAttributes
-from workloads.carbon import Signal
-from workloads.sources.carbon import synthetic_signal
 
 SOLAR = synthetic_signal("synthetic-solar", 600)  # an hour is 6 s
 CONSTANT = Signal("constant", (0.0,), (300.0,), 60_000.0)
@@ -63,9 +61,7 @@ def test_no_job_starves_and_both_engines_agree(rule: str, offset_ms: float) -> N
 
 @settings(deadline=None, max_examples=15, derandomize=True)
 @given(job_sequences(), st.sampled_from([0.0, 20.0, 2000.0]), st.integers(0, 29_999))
-def test_every_job_ends_at_any_place_of_the_signal(
-    sequence: JobSequence, delay_ms: float, offset: int
-) -> None:
+def test_every_job_ends_at_any_place_of_the_signal(sequence: JobSequence, delay_ms: float, offset: int) -> None:
     config = ClusterConfig(6, moving_delay_ms=delay_ms, signal=STEPS.shifted(offset))
     plain = [
         replace(profile, stages=tuple(replace(each, cpu=1.0, memory=0.0) for each in profile.stages))
@@ -90,9 +86,7 @@ def test_settings_without_effect_are_the_other_scheduler() -> None:
         assert episode(rule).completion_ms.tolist() == plain
 
 
-@pytest.mark.parametrize(
-    "rule", ["cap:0.1", "pcaps:1", "greenest-first:40", "carbon-price:100", "carbon-slack"]
-)
+@pytest.mark.parametrize("rule", ["cap:0.1", "pcaps:1", "greenest-first:40", "carbon-price:100", "carbon-slack"])
 def test_they_save_carbon(rule: str) -> None:
     config = replace(CONFIG, executor_watts=2000.0)
     seldom = poisson_arrivals(synthetic_profiles(6), 8, 60_000, seed=3)
@@ -152,9 +146,7 @@ def test_pcaps_runs_the_shorter_job_and_lets_the_longer_one_wait() -> None:
 
 
 @pytest.mark.parametrize(("patience", "begin_ms"), [(0.0, 0.0), (1.0, 10_000.0), (2.0, 20_000.0)])
-def test_greenest_first_begins_in_the_greenest_hour_before_the_latest_end(
-    patience: float, begin_ms: float
-) -> None:
+def test_greenest_first_begins_in_the_greenest_hour_before_the_latest_end(patience: float, begin_ms: float) -> None:
     config = ClusterConfig(10, signal=STEPS, moving_delay_ms=0.0)
     record = run_episode(config, jobs(chain(stage(10, 500.0))), GreenestFirst(patience))
     assert record.task_start_ms.min() == begin_ms

@@ -4,8 +4,6 @@ The mean job completion time depends on every decision of an episode. Published 
 changes must be deliberate. After such a change: ``python -m tests.decima.schedulers.test_decisions`` records it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cache, partial
@@ -13,18 +11,18 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-
 from decima.registry import SCHEDULERS, make_scheduler
-from decima.schedulers import Scheduler
 from decima.schedulers.packed_srpt import PackedSrpt
 from decima.schedulers.priced_srpt import PricedSrpt
 from decima.schedulers.spark import SparkFifo, SparkPools
 from decima.schedulers.standalone import SparkStandalone
-from simulator import DECIMA_SIM, Cluster, ClusterConfig, ExecutorClass
 from simulator.cluster.config import SPARK
+from workloads.arrivals import JobSequence
+
+from decima.schedulers import Scheduler
+from simulator import DECIMA_SIM, Cluster, ClusterConfig, ExecutorClass
 from tests.decima.policy.examples import random_sequence
 from tests.simulator.cluster.build import inflating
-from workloads.arrivals import JobSequence
 
 RECORDED = Path(__file__).with_name("decisions.txt")
 CLASSES = (
@@ -61,9 +59,7 @@ def sequence(uniform: bool) -> JobSequence:
     demanding = []
     for profile in profiles:
         stages = [
-            replace(each, memory=0.0)
-            if uniform
-            else replace(each, cpu=2.0 if 0 < each.memory <= 0.25 else 1.0)
+            replace(each, memory=0.0) if uniform else replace(each, cpu=2.0 if 0 < each.memory <= 0.25 else 1.0)
             for each in profile.stages
         ]
         demanding.append(replace(profile, stages=tuple(stages)))

@@ -1,11 +1,10 @@
 """Dominant resource fairness: the example of its paper, and the case of one resource."""
 
-from __future__ import annotations
+from workloads.arrivals import JobSequence
 
 from decima.schedulers import Drf
 from simulator import Cluster, ClusterConfig, Decision, ExecutorClass
 from tests.simulator.cluster.build import job, jobs, stage
-from workloads.arrivals import JobSequence
 
 
 def held_at_first(config: ClusterConfig, sequence: JobSequence) -> list[int]:

@@ -1,13 +1,10 @@
 """Observations do not depend on future jobs, and no scheduler needs a simulator."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
 import pytest
-
 from decima.policy.scheduler import NeuralScheduler
 from decima.policy.shipped import SHIPPED
 from decima.registry import SCHEDULERS, make_scheduler
@@ -17,10 +14,11 @@ from decima.schedulers.standalone import SparkStandalone
 from simulator.cluster.cluster import Cluster
 from simulator.cluster.config import DECIMA_SIM, PAPER, ClusterConfig, Semantics
 from simulator.cluster.observation import Observation
-from tests.decima.policy.examples import PRESETS, policy_of
-from tests.simulator.cluster.build import by_hand, chain, job, stage
 from workloads.arrivals import JobSequence, poisson_arrivals
 from workloads.sources.synthetic import synthetic_profiles
+
+from tests.decima.policy.examples import PRESETS, policy_of
+from tests.simulator.cluster.build import by_hand, chain, job, stage
 
 #: Whoever can be named, and who else decides.
 EVERYBODY: dict[str, Callable[[], Scheduler]] = {
@@ -42,9 +40,7 @@ def futures() -> list[JobSequence]:
     """Return sequences with the same jobs until a time, followed by no job, many tiny jobs, or a huge job."""
     tiny, huge = job(stage(1, 1.0)), chain(*(stage(500, 60_000.0) for _ in range(12)))
     return [
-        JobSequence(
-            (*KNOWN.profiles, *more), np.append(KNOWN.arrival_ms, UNTIL_MS + np.arange(len(more))), KNOWN.seed
-        )
+        JobSequence((*KNOWN.profiles, *more), np.append(KNOWN.arrival_ms, UNTIL_MS + np.arange(len(more))), KNOWN.seed)
         for more in ((), (tiny,) * 40, (huge,))
     ]
 

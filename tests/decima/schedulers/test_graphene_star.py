@@ -1,12 +1,10 @@
 """Graphene*: troublesome stages wait for each other, and then go first."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
+from decima.schedulers.graphene_star import troublesome_stages
 
 from decima.schedulers import GrapheneStar, WeightedFair
-from decima.schedulers.graphene_star import troublesome_stages
 from simulator import Cluster, ClusterConfig, Decision, ExecutorClass, run_episode
 from tests.simulator.cluster.build import chain, job, jobs, stage
 
@@ -100,7 +98,5 @@ def test_without_troublesome_stages_it_is_weighted_fair(alpha: float) -> None:
     random = np.random.default_rng(1)
     profiles = [chain(*(stage(int(n), 50.0) for n in random.integers(1, 9, 3))) for _ in range(10)]
     sequence, config = jobs(*profiles), ClusterConfig(6, moving_delay_ms=20)
-    mine, fair = (
-        run_episode(config, sequence, each) for each in (GrapheneStar(alpha, **NOBODY), WeightedFair(alpha))
-    )
+    mine, fair = (run_episode(config, sequence, each) for each in (GrapheneStar(alpha, **NOBODY), WeightedFair(alpha)))
     assert mine.task_start_ms.tolist() == fair.task_start_ms.tolist()

@@ -1,10 +1,7 @@
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np
 import pytest
-
 from decima.schedulers.base import SchedulerError
 from decima.schedulers.grid import (
     KNOBS,
@@ -16,10 +13,11 @@ from decima.schedulers.grid import (
     play,
     tune_tetris,
 )
+from workloads.grid_jobs import DISTRIBUTIONS, draw_jobs
+
 from simulator.grid import Grid, GridConfig
 from tests.decima.learning.grid.examples import grid_of, tiny_grid
 from tests.simulator.grid.naive import Written
-from workloads.grid_jobs import DISTRIBUTIONS, draw_jobs
 
 
 def queue(*jobs: tuple[int, tuple[int, int]], **changes: Any) -> Grid:
@@ -93,9 +91,7 @@ def test_random_choices_are_of_all_actions_alike() -> None:
 
 def test_a_seed_names_random_choices() -> None:
     grid = tiny_grid(50)
-    default, same, other = (
-        make_heuristic(spec)(grid).tolist() for spec in ("random", "random:0", "random:1")
-    )
+    default, same, other = (make_heuristic(spec)(grid).tolist() for spec in ("random", "random:0", "random:1"))
     assert default == same
     assert default != other
 

@@ -1,16 +1,14 @@
 """The heuristics reach the values of the published code on other job sets of the same distribution."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
-
 from decima.schedulers.grid import GridScheduler, Packer, RandomChoice, ShortestJobFirst, Tetris, play
-from simulator.grid import DEEPRM, Grid, GridConfig
+from numpy.typing import NDArray
 from workloads.grid_jobs import DISTRIBUTIONS, draw_jobs
+
+from simulator.grid import DEEPRM, Grid, GridConfig
 
 #: Jobs of the public code, of the paper's text, and on 10 units as near to that as they allow.
 VARIANTS = {"A": "code", "B": "paper", "C": "coarse"}
@@ -71,10 +69,7 @@ def deviations(row: list[str], sets: int) -> list[float]:
     for number, scheduler in enumerate(schedulers()):
         record = play(Grid(config, jobs), scheduler)
         assert not record.unfinished.any()
-        result += [
-            deviation(record.slowdown(), expected[number]),
-            deviation(record.completion, expected[number + 6]),
-        ]
+        result += [deviation(record.slowdown(), expected[number]), deviation(record.completion, expected[number + 6])]
     return result
 
 

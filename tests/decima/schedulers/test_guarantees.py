@@ -1,7 +1,5 @@
 """Guarantees around schedulers: theorems on random episodes, and changed decisions."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import replace
@@ -9,20 +7,20 @@ from typing import Literal
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
-
 from decima.registry import SCHEDULERS, make_scheduler, split_names
 from decima.schedulers.base import Scheduler, SchedulerError, all_offered
 from decima.schedulers.guarantees.guard import Guarded
 from decima.schedulers.guarantees.spec import Guarantees
 from decima.schedulers.guarantees.virtual import VirtualCluster, speed_of
-from simulator import ClusterConfig, Decision, EpisodeRecord, Observation, run_episode
+from numpy.typing import NDArray
 from simulator.cluster.config import PAPER, SPARK, ExecutorClass, Knowledge, Semantics
 from simulator.cluster.faults import Faults
-from tests.simulator.cluster.build import chain, job, jobs, stage
-from workloads import poisson_arrivals, synthetic_profiles
 from workloads.arrivals import JobSequence
 from workloads.attributes import JobAttributes
+
+from simulator import ClusterConfig, Decision, EpisodeRecord, Observation, run_episode
+from tests.simulator.cluster.build import chain, job, jobs, stage
+from workloads import poisson_arrivals, synthetic_profiles
 
 TASK_MS = 10.0
 EXECUTORS = 4
@@ -209,19 +207,12 @@ def of_tenants(draw: np.random.Generator, names: Sequence[str] = ("bi", "etl", "
     """Return chains of stages whose tenants are drawn."""
     count = int(draw.integers(3, 12))
     profiles = [
-        chain(
-            *(
-                stage(int(draw.integers(1, 12)), float(draw.integers(5, 40)))
-                for _ in range(draw.integers(1, 4))
-            )
-        )
+        chain(*(stage(int(draw.integers(1, 12)), float(draw.integers(5, 40))) for _ in range(draw.integers(1, 4))))
         for _ in range(count)
     ]
     tenants = tuple(JobAttributes(tenant=str(draw.choice(list(names)))) for _ in range(count))
     arrival_ms = np.sort(draw.uniform(0, 300, count)) - 0.0
-    return JobSequence(
-        tuple(profiles), arrival_ms - arrival_ms[0], int(draw.integers(100)), attributes=tenants
-    )
+    return JobSequence(tuple(profiles), arrival_ms - arrival_ms[0], int(draw.integers(100)), attributes=tenants)
 
 
 def most_executors(record: EpisodeRecord, tenant: str) -> int:

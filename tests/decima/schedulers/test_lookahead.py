@@ -1,17 +1,15 @@
 """Lookahead: the chosen rule, knowledge, and invalid parameters."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np
 import pytest
-
 from decima.schedulers.base import Scheduler
 from decima.schedulers.lookahead import Lookahead
 from decima.schedulers.priced_srpt import PricedSrpt
-from simulator import Cluster, ClusterConfig, Decision, Observation, run_episode
 from simulator.cluster.config import Knowledge
+
+from simulator import Cluster, ClusterConfig, Decision, Observation, run_episode
 from tests.simulator.cluster.build import job, jobs, runs, stage
 from workloads import batch_arrivals, poisson_arrivals, synthetic_profiles
 
@@ -25,9 +23,7 @@ class LongestFirst(Scheduler):
         work = observation.work_ms(observation.remaining_tasks)
         work[observation.next_stage < 0] = -1.0
         job = int(work.argmax())
-        return (
-            Decision(int(observation.next_stage[job]), observation.num_executors) if work[job] >= 0 else None
-        )
+        return Decision(int(observation.next_stage[job]), observation.num_executors) if work[job] >= 0 else None
 
 
 def test_the_same_episode_has_the_same_decisions() -> None:
@@ -40,9 +36,7 @@ def test_the_same_episode_has_the_same_decisions() -> None:
 
 def test_the_cost_is_the_time_that_live_jobs_spend_in_the_system() -> None:
     """One executor runs jobs of 7 s and 9 s, shortest first, with a move of 0.01 s before each job."""
-    cluster = Cluster(
-        ClusterConfig(1, moving_delay_ms=10.0), jobs(job(stage(9, 1000.0)), job(stage(7, 1000.0)))
-    )
+    cluster = Cluster(ClusterConfig(1, moving_delay_ms=10.0), jobs(job(stage(9, 1000.0)), job(stage(7, 1000.0))))
     planner = Lookahead()
     assert planner.cost_ms(cluster, PricedSrpt()) == 2 * 7010.0 + 9010.0
     assert planner.cost_ms(cluster, LongestFirst()) == 2 * 9010.0 + 7010.0
@@ -120,6 +114,4 @@ def test_it_does_not_know_the_noise_and_the_jobs_to_come() -> None:
 def test_it_does_not_simulate_what_estimates_do_not_tell() -> None:
     sequence, config = batch_arrivals(synthetic_profiles(6), 6, seed=3), ClusterConfig(15)
     config = replace(config, knowledge=Knowledge(job_error=1.0))
-    assert runs(run_episode(config, sequence, Lookahead())) == runs(
-        run_episode(config, sequence, PricedSrpt())
-    )
+    assert runs(run_episode(config, sequence, Lookahead())) == runs(run_episode(config, sequence, PricedSrpt()))

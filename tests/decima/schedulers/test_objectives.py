@@ -1,24 +1,22 @@
 """Rules for weights, deadlines, tails and tenants, against known theory on one executor, and Spark's rules."""
 
-from __future__ import annotations
-
 import itertools
 import math
 
 import numpy as np
 import pytest
+from decima.registry import SchedulerError, make_scheduler
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
-from decima.registry import SchedulerError, make_scheduler
-from simulator import SPARK, ClusterConfig, Observation, run_episode
 from simulator.cluster.cluster import Cluster
 from simulator.cluster.record import EpisodeRecord
-from tests.simulator.cluster.build import job, stage
-from workloads import batch_arrivals, poisson_arrivals, synthetic_profiles
 from workloads.arrivals import JobSequence
 from workloads.attribute_distribution import AttributeDistribution
 from workloads.attributes import JobAttributes, Tenant
+
+from simulator import SPARK, ClusterConfig, Observation, run_episode
+from tests.simulator.cluster.build import job, stage
+from workloads import batch_arrivals, poisson_arrivals, synthetic_profiles
 
 #: One executor that is offered after each task, without delays: preemption at the ends of tasks.
 ONE = ClusterConfig(num_executors=1, moving_delay_ms=0.0, warmup_delay_ms=0.0, semantics=SPARK)
@@ -60,15 +58,11 @@ def is_feasible(tasks: list[int], arrivals: list[int], deadlines: list[int]) -> 
 )
 @settings(max_examples=60, deadline=None)
 @pytest.mark.parametrize("name", ["edf", "least-slack"])
-def test_on_one_executor_all_deadlines_are_met_if_they_can_be(
-    name: str, drawn: list[tuple[int, int, int]]
-) -> None:
+def test_on_one_executor_all_deadlines_are_met_if_they_can_be(name: str, drawn: list[tuple[int, int, int]]) -> None:
     """The theorems are by Liu and Layland (1973) and Mok (1983), for tasks of unit length."""
     drawn = sorted(drawn, key=lambda each: each[1])
     tasks, arrivals, spans = (list(each) for each in zip(*drawn, strict=True))
-    deadlines = [
-        arrival + max(span, work) for work, arrival, span in zip(tasks, arrivals, spans, strict=True)
-    ]
+    deadlines = [arrival + max(span, work) for work, arrival, span in zip(tasks, arrivals, spans, strict=True)]
     attributes = [JobAttributes(deadline_ms=UNIT_MS * each + 1e-6) for each in deadlines]
     record = run_episode(ONE, sequence(tasks, arrivals, attributes), make_scheduler(name))
     assert (not record.missed.any()) == is_feasible(tasks, arrivals, deadlines)
@@ -92,9 +86,7 @@ def test_smiths_ratio_has_the_least_weighted_mean(drawn: list[tuple[int, float]]
 @pytest.mark.parametrize("name", ["weighted-srpt", "atc"])
 def test_without_attributes_smiths_ratio_and_atc_are_priced_srpt(name: str) -> None:
     jobs = poisson_arrivals(synthetic_profiles(6), 12, 2000.0, seed=3)
-    other, plain = (
-        run_episode(ClusterConfig(8), jobs, make_scheduler(each)) for each in (name, "priced-srpt")
-    )
+    other, plain = (run_episode(ClusterConfig(8), jobs, make_scheduler(each)) for each in (name, "priced-srpt"))
     assert other.completion_ms.tolist() == plain.completion_ms.tolist()
 
 
@@ -114,10 +106,7 @@ def test_atc_takes_the_near_deadline_before_the_shorter_job() -> None:
 
 def test_atc_gives_executors_to_weights_and_near_deadlines() -> None:
     profile = job(stage(200, UNIT_MS))
-    for attributes in (
-        (JobAttributes(16), JobAttributes(1)),
-        (JobAttributes(slack=1.5), JobAttributes(slack=9)),
-    ):
+    for attributes in ((JobAttributes(16), JobAttributes(1)), (JobAttributes(slack=1.5), JobAttributes(slack=9))):
         jobs = JobSequence((profile, profile), np.zeros(2), attributes=attributes)
         cluster = Cluster(ClusterConfig(20), jobs)
         limits = make_scheduler("atc").ask(cluster.observe()).limits  # type: ignore[attr-defined]
@@ -131,12 +120,7 @@ def test_constants_of_atc_that_are_refused(spec: str) -> None:
 
 
 def test_jobs_without_a_deadline_come_last_and_the_shortest_of_them_first() -> None:
-    attributes = [
-        JobAttributes(),
-        JobAttributes(),
-        JobAttributes(deadline_ms=10_000),
-        JobAttributes(deadline_ms=9_000),
-    ]
+    attributes = [JobAttributes(), JobAttributes(), JobAttributes(deadline_ms=10_000), JobAttributes(deadline_ms=9_000)]
     jobs = sequence([3, 2, 4, 5], [0, 0, 0, 0], attributes)
     for name in ("edf", "least-slack"):
         record = run_episode(ONE, jobs, make_scheduler(name))
@@ -147,9 +131,7 @@ def test_the_least_slack_counts_the_time_that_the_rest_takes() -> None:
     """The second job has a later deadline and more work: the slacks are 300 and 200 ms."""
     attributes = [JobAttributes(deadline_ms=500), JobAttributes(deadline_ms=1_000)]
     jobs = sequence([2, 8], [0, 0], attributes)
-    first = {
-        name: run_episode(ONE, jobs, make_scheduler(name)).task_job[:1] for name in ("edf", "least-slack")
-    }
+    first = {name: run_episode(ONE, jobs, make_scheduler(name)).task_job[:1] for name in ("edf", "least-slack")}
     starts = {
         name: run_episode(ONE, jobs, make_scheduler(name)).tasks().groupby("job")["start_ms"].min().tolist()
         for name in first
@@ -245,15 +227,13 @@ def test_jobs_of_a_pool_run_in_order_of_arrival() -> None:
 
 
 @given(
-    st.integers(0, 10**6),
-    st.sampled_from(("edf", "least-slack", "weighted-srpt", "gamma-boost", "atc", "fair-pools")),
+    st.integers(0, 10**6), st.sampled_from(("edf", "least-slack", "weighted-srpt", "gamma-boost", "atc", "fair-pools"))
 )
 @settings(max_examples=25, deadline=None)
 def test_all_jobs_complete_whatever_they_ask_for(seed: int, name: str) -> None:
     jobs = AttributeDistribution((0.5, 4), 3, (1, 4, 16)).draw(batch_arrivals(synthetic_profiles(4), 4, seed))
     records = [
-        run_episode(ClusterConfig(5, engine=engine), jobs, make_scheduler(name))
-        for engine in ("compiled", "simpy")
+        run_episode(ClusterConfig(5, engine=engine), jobs, make_scheduler(name)) for engine in ("compiled", "simpy")
     ]
     assert not np.isnan(records[0].completion_ms).any()
     assert records[0].completion_ms.tolist() == records[1].completion_ms.tolist()

@@ -1,7 +1,5 @@
 """The search for the best order of jobs finds the optimum of exhaustive enumeration."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections.abc import Callable
@@ -10,11 +8,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from decima.schedulers.order_search import OrderSearch, search_orders, simplified_cluster
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from decima.schedulers import JobOrder, SjfCp
-from decima.schedulers.order_search import OrderSearch, search_orders, simplified_cluster
 from simulator import run_episode
 from tests.simulator.cluster.build import chain, job, jobs, stage
 from tests.workloads.strategies import durations_ms
@@ -50,9 +48,7 @@ def small_jobs(draw: st.DrawFn) -> JobProfile:
 
 @settings(deadline=None, max_examples=30)
 @given(st.lists(small_jobs(), min_size=1, max_size=4), st.integers(1, 8), st.booleans())
-def test_no_order_is_better_than_the_one_found(
-    profiles: list[JobProfile], executors: int, ahead: bool
-) -> None:
+def test_no_order_is_better_than_the_one_found(profiles: list[JobProfile], executors: int, ahead: bool) -> None:
     sequence = jobs(*profiles)
     found = search_orders(sequence, executors, ahead=ahead)
     assert found.proven
@@ -130,9 +126,7 @@ def test_later_arrivals_are_refused() -> None:
 
 def test_durations_that_vary_are_refused() -> None:
     varied = job(stage(1, 1.0), stage(2, 5.0, fresh_ms=8.0), name="varied")
-    with pytest.raises(
-        ValueError, match="varied: expected a simplified profile, with equal tasks in each stage"
-    ):
+    with pytest.raises(ValueError, match="varied: expected a simplified profile, with equal tasks in each stage"):
         search_orders(jobs(varied))
     assert search_orders(jobs(simplified(varied))).proven
 

@@ -1,19 +1,17 @@
 """Shortest remaining work first with a cost of executors: limits, and when a move is worthwhile."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np
 import pytest
-
 from decima.schedulers.base import AWAY_BY_RANK, FARTHEST_AWAY
 from decima.schedulers.priced_srpt import AWAY_IN_JOB, PRICES, PricedConstants, PricedSrpt
-from simulator import DECIMA_SIM, Cluster, ClusterConfig, Decision, ExecutorClass, run_episode
 from simulator.cluster.alone import useful_executors
+from workloads.arrivals import JobSequence, batch_arrivals
+
+from simulator import DECIMA_SIM, Cluster, ClusterConfig, Decision, ExecutorClass, run_episode
 from tests.decima.policy.examples import random_sequence
 from tests.simulator.cluster.build import inflating, job, jobs, stage
-from workloads.arrivals import JobSequence, batch_arrivals
 
 DELAY_MS = 100.0
 DEFAULTS = PricedConstants()
@@ -156,8 +154,7 @@ def test_jobs_below_their_limits_come_before_others_and_each_kind_by_the_work_le
         by_rank = np.flatnonzero(at_once)[np.argsort(ranks, kind="stable")][: len(shown)]
         for job_place in by_rank:
             others = np.delete(
-                rule.away[seen.stages_of(job_place)],
-                seen.next_stage[job_place] - seen.job_first_stage[job_place],
+                rule.away[seen.stages_of(job_place)], seen.next_stage[job_place] - seen.job_first_stage[job_place]
             )
             assert (others == min(rule.away[seen.next_stage[job_place]] + AWAY_IN_JOB, FARTHEST_AWAY)).all()
         kinds = []
@@ -165,12 +162,8 @@ def test_jobs_below_their_limits_come_before_others_and_each_kind_by_the_work_le
             room, could = rule.limits[each] > seen.held(each), seen.next_stage[each] >= 0
             kinds.append(0 if room and could else 1 if could else 2)
         assert kinds == sorted(kinds)
-        others = [
-            each for each in by_rank if each != seen.source
-        ]  # whose executors are offered is a little nearer
-        could = [
-            work[each] for each, kind in zip(by_rank, kinds, strict=True) if kind == 1 and each in others
-        ]
+        others = [each for each in by_rank if each != seen.source]  # whose executors are offered is a little nearer
+        could = [work[each] for each, kind in zip(by_rank, kinds, strict=True) if kind == 1 and each in others]
         assert could == sorted(could)
         seen_resting |= len(could) > 1
         if seen.num_schedulable:
@@ -188,9 +181,7 @@ def test_no_executor_idles_that_would_not_be_offered_again() -> None:
 
 def test_jitter_varies_the_choices_and_makes_the_same_ones_again() -> None:
     config, sequence = ClusterConfig(10, moving_delay_ms=DELAY_MS), batch(8)
-    plain, one, again = (
-        run_episode(config, sequence, PricedSrpt(jitter)).mean_jct_ms for jitter in (0.0, 0.3, 0.3)
-    )
+    plain, one, again = (run_episode(config, sequence, PricedSrpt(jitter)).mean_jct_ms for jitter in (0.0, 0.3, 0.3))
     assert one == again != plain
 
 

@@ -1,7 +1,5 @@
 """Decisions of heuristics, and names of schedulers."""
 
-from __future__ import annotations
-
 import math
 import sys
 from collections.abc import Callable
@@ -9,21 +7,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from decima.registry import SCHEDULERS, make_scheduler
+from decima.schedulers.base import SchedulerError
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from workloads.arrivals import JobSequence
 
-from decima.registry import SCHEDULERS, make_scheduler
-from decima.schedulers import (
-    Fair,
-    Fifo,
-    NaiveWeightedFair,
-    RandomChoice,
-    Scheduler,
-    SjfCp,
-    WeightedFair,
-    all_offered,
-)
-from decima.schedulers.base import SchedulerError
+from decima.schedulers import Fair, Fifo, NaiveWeightedFair, RandomChoice, Scheduler, SjfCp, WeightedFair, all_offered
 from simulator import (
     DECIMA_SIM,
     PAPER,
@@ -39,7 +29,6 @@ from tests.simulator.cluster.build import chain, finish, give, job, jobs, runs, 
 from tests.simulator.cluster.strategies import LARGE, executor_classes
 from tests.workloads.strategies import job_sequences
 from workloads import batch_arrivals, poisson_arrivals, synthetic_profiles
-from workloads.arrivals import JobSequence
 
 Grant = tuple[int, int, int]
 #: Rules with the limits of priced-srpt and another order.
@@ -143,10 +132,7 @@ def test_of_paths_of_no_length_only_what_can_be_scheduled_is_taken() -> None:
 
 def test_sjf_cp_runs_jobs_by_total_work() -> None:
     sequence = jobs(
-        job(stage(4, 3000.0)),
-        job(stage(2, 1000.0), stage(3, 1000.0)),
-        job(stage(2, 1000.0)),
-        job(stage(9, 500.0)),
+        job(stage(4, 3000.0)), job(stage(2, 1000.0), stage(3, 1000.0)), job(stage(2, 1000.0)), job(stage(9, 500.0))
     )
     assert grants(SjfCp(), 50, sequence) == [(2, 0, 2), (3, 0, 9), (1, 1, 3), (1, 0, 2), (0, 0, 4)]
 

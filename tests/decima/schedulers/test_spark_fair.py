@@ -1,11 +1,9 @@
 """Spark's FAIR mode, with a pool for each job."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
-
 from decima.schedulers.spark import SparkFair
+
 from simulator import SPARK, Cluster, ClusterConfig, Decision, run_episode
 from tests.simulator.cluster.build import chain, job, jobs, stage
 
@@ -29,10 +27,7 @@ def test_executors_are_shared_equally_and_given_on_after_each_task() -> None:
 def test_all_offered_executors_are_handed_out_at_once(
     executors: int, tasks: tuple[int, int], limits: tuple[int, int]
 ) -> None:
-    cluster, fair = (
-        Cluster(config(executors), jobs(*(job(stage(count, 10.0)) for count in tasks))),
-        SparkFair(),
-    )
+    cluster, fair = (Cluster(config(executors), jobs(*(job(stage(count, 10.0)) for count in tasks))), SparkFair())
     for number, limit in enumerate(limits):
         assert fair.decide(cluster.observe()) == Decision(number, limit)
         cluster.decide(Decision(number, limit))

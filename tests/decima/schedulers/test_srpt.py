@@ -1,15 +1,13 @@
 """Shortest remaining work first: order, limits, and which executors stay."""
 
-from __future__ import annotations
-
 import pytest
-
 from decima.schedulers.priced_srpt import PricedSrpt
 from decima.schedulers.srpt import STAYING, WORTH_LEAVING, WORTH_MOVING, CappedSrpt, ProfiledSrpt
-from simulator import Cluster, ClusterConfig, Decision
 from simulator.cluster.alone import useful_executors
-from tests.simulator.cluster.build import chain, inflating, job, jobs, stage
 from workloads.arrivals import JobSequence
+
+from simulator import Cluster, ClusterConfig, Decision
+from tests.simulator.cluster.build import chain, inflating, job, jobs, stage
 
 DELAY_MS = 100.0
 
@@ -75,11 +73,7 @@ def test_an_executor_leaves_its_job_for_eight_moving_delays_of_work(left: int, l
     cluster.decide(Decision(0, 1))
     cluster.decide(Decision(2, 1))
     observation = cluster.observe()
-    assert (cluster.acting, observation.source, observation.unclaimed_tasks.tolist()) == (
-        [0],
-        0,
-        [0, 10, left],
-    )
+    assert (cluster.acting, observation.source, observation.unclaimed_tasks.tolist()) == ([0], 0, [0, 10, left])
     assert CappedSrpt().decide(observation) == (Decision(2, 2) if leaves else Decision(1, 2))
 
 

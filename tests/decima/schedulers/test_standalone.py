@@ -1,15 +1,13 @@
 """Spark's standalone master as a scheduler."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
-from numpy.testing import assert_array_equal
-
 from decima.schedulers.standalone import SparkStandalone
+from numpy.testing import assert_array_equal
+from workloads.arrivals import JobSequence
+
 from simulator import Cluster, ClusterConfig, Decision, EpisodeRecord, ExecutorClass, run_episode
 from tests.simulator.cluster.build import chain, job, jobs, stage
-from workloads.arrivals import JobSequence
 
 
 def run(

@@ -1,24 +1,22 @@
 """Rules for uncertain estimates: results of theory in small cases."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 
 import numpy as np
 import pytest
-from scipy import stats
-from scipy.optimize import minimize_scalar
-
 from decima.registry import make_scheduler
 from decima.schedulers.elastic import HeSrpt, fractions, speedup_exponent
 from decima.schedulers.priced_srpt import PRICES, PricedConstants, PricedSrpt
 from decima.schedulers.uncertain import index_over_median
-from simulator import Cluster, ClusterConfig, Decision, Observation, run_episode
+from scipy import stats
+from scipy.optimize import minimize_scalar
 from simulator.cluster.alone import useful_executors
 from simulator.cluster.config import Knowledge
-from tests.simulator.cluster.build import inflating, job, jobs, stage
 from workloads.arrivals import batch_arrivals
+
+from simulator import Cluster, ClusterConfig, Decision, Observation, run_episode
+from tests.simulator.cluster.build import inflating, job, jobs, stage
 
 DEFAULTS = PricedConstants()
 
@@ -112,9 +110,7 @@ def test_the_more_uncertain_the_more_inelastic_jobs_go_first() -> None:
     config = ClusterConfig(4, moving_delay_ms=0.0)
     seen = Cluster(config, jobs(job(stage(40, 100.0)), job(stage(2, 12_000.0)))).observe().copy()
     elastic, inelastic = (useful_executors(profile, config, DEFAULTS.measured) for profile in seen.profiles)
-    work_exponent = 1 - math.log(6) / (
-        math.log(elastic / inelastic) / (1 - DEFAULTS.work_exponent) + math.log(6)
-    )
+    work_exponent = 1 - math.log(6) / (math.log(elastic / inelastic) / (1 - DEFAULTS.work_exponent) + math.log(6))
     assert DEFAULTS.work_exponent < work_exponent < 1
     enough = DEFAULTS.uncertain * (1 - work_exponent) / (1 - DEFAULTS.work_exponent)
     for log_sd, first in ((0.0, 0), (enough - 0.01, 0), (enough + 0.01, 1)):
@@ -126,8 +122,7 @@ def test_the_more_uncertain_the_more_inelastic_jobs_go_first() -> None:
 
 
 @pytest.mark.parametrize(
-    ("log_sd", "weight"),
-    [(DEFAULTS.doubtful, 0.0), (DEFAULTS.doubtful + 0.5, 0.5), (DEFAULTS.doubtful + 2, 1.0)],
+    ("log_sd", "weight"), [(DEFAULTS.doubtful, 0.0), (DEFAULTS.doubtful + 0.5, 0.5), (DEFAULTS.doubtful + 2, 1.0)]
 )
 def test_limits_shrink_towards_equal_shares_as_uncertainty_grows(log_sd: float, weight: float) -> None:
     config = ClusterConfig(60, moving_delay_ms=0.0)
@@ -137,9 +132,7 @@ def test_limits_shrink_towards_equal_shares_as_uncertainty_grows(log_sd: float, 
     rule = PricedSrpt().ask(seen)
     useful = useful_executors(profile, config, rule.price)
     assert rule.price in PRICES
-    assert (
-        rule.limits.tolist() == [max(15, int(useful ** (1 - weight) * (DEFAULTS.shares * 15) ** weight))] * 4
-    )
+    assert rule.limits.tolist() == [max(15, int(useful ** (1 - weight) * (DEFAULTS.shares * 15) ** weight))] * 4
 
 
 def test_executors_hesitate_to_leave_an_uncertain_job() -> None:

@@ -6,15 +6,12 @@ messages, not only those of a Spark: jobs whose stages are all done, stages with
 before their parents, inconsistent numbers, executors that left.
 """
 
-from __future__ import annotations
-
 import hashlib
 import itertools
 import sys
 from collections.abc import Iterator
 
 import numpy as np
-
 from decima.policy.shipped import SHIPPED
 from decima.registry import make_scheduler
 from decima.service.driver import Driver
@@ -48,25 +45,19 @@ RULES = (
 def states(random: np.random.Generator, count: int) -> Iterator[State]:
     """Yield the questions of a driver."""
     for seq in range(count):
-        names = [
-            f"job-{number}" for number in random.permutation(14)[: random.choice([0, 1, 2, 3, 4, 6, 12])]
-        ]
+        names = [f"job-{number}" for number in random.permutation(14)[: random.choice([0, 1, 2, 3, 4, 6, 12])]]
         jobs = tuple(_job(random, name) for name in names)
         total = int(random.choice(SLOTS[1:] if random.random() < 0.9 else SLOTS))
         executors = tuple(_executor(random, number, 1, names) for number in range(total))
         if random.random() < 0.1:
-            executors += tuple(
-                _executor(random, 100 + number, int(random.integers(4)), names) for number in range(2)
-            )
+            executors += tuple(_executor(random, 100 + number, int(random.integers(4)), names) for number in range(2))
         yield State(type="state", seq=seq, time_ms=1e6 + seq, executors=executors, jobs=jobs)
 
 
 def _executor(random: np.random.Generator, number: int, slots: int, names: list[str]) -> Executor:
     job = str(random.choice([*names, "gone"])) if random.random() < 0.5 else None
     leaving = bool(random.random() < 0.1)
-    return Executor(
-        id=str(number), slots=slots, running=int(random.choice([0, 0, 0, 1, 2])), job=job, leaving=leaving
-    )
+    return Executor(id=str(number), slots=slots, running=int(random.choice([0, 0, 0, 1, 2])), job=job, leaving=leaving)
 
 
 def _job(random: np.random.Generator, name: str) -> Job:
@@ -94,12 +85,7 @@ def _job(random: np.random.Generator, name: str) -> Job:
             )
         )
     exchanges = tuple(
-        Exchange(
-            id=number,
-            kind="Exchange",
-            partitions=int(random.choice(SIZES)),
-            parents=tuple(range(number))[-1:],
-        )
+        Exchange(id=number, kind="Exchange", partitions=int(random.choice(SIZES)), parents=tuple(range(number))[-1:])
         for number in range(random.choice([0, 0, 3]))
     )
     submitted_ms = float(random.choice([0.0, 500.0, 5000.0]))
@@ -188,9 +174,7 @@ def _profile(random: np.random.Generator) -> JobProfile:
     size = int(shape.integers(1, 7))
     edges = [(parent, child) for child in range(size) for parent in range(child) if shape.random() < 0.4]
     stages = tuple(
-        StageProfile(
-            int(shape.integers(1, 5)), TaskDurations.constant(float(shape.choice([1.0, 300.0, 9000.0])))
-        )
+        StageProfile(int(shape.integers(1, 5)), TaskDurations.constant(float(shape.choice([1.0, 300.0, 9000.0]))))
         for _ in range(size)
     )
     return JobProfile("random", stages, np.array(edges, dtype=np.int64).reshape(-1, 2))

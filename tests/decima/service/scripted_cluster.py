@@ -14,8 +14,9 @@ from dataclasses import dataclass, field
 
 from decima.service.protocol import Answer, Executor, Hello, Job, State
 from decima.service.service import Connected, Service
-from tests.decima.service.scripted_spark import RunningJob, RunningStage, running_job
 from workloads.job import JobProfile
+
+from tests.decima.service.scripted_spark import RunningJob, RunningStage, running_job
 
 #: A driver asks at least this often, ms.
 EVERY_MS = 1000.0
@@ -106,9 +107,7 @@ class ScriptedCluster:
             type="hello", protocol=1, application=app.name, name=app.name, spark="3.5.9", moves_executors=True
         )
         app.connected, _ = self.service.welcome(hello.model_dump_json().encode())
-        app.to_come = [
-            running_job(f"{number}", profile, 0.0, self._ids) for number, profile in enumerate(app.profiles)
-        ]
+        app.to_come = [running_job(f"{number}", profile, 0.0, self._ids) for number, profile in enumerate(app.profiles)]
         self._next_job(app)
         self._poll(app)
         if app.dies_ms < float("inf"):

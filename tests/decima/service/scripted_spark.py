@@ -5,8 +5,6 @@ stages in the order of the answer, at most ``slots`` tasks of each at once, at m
 stages only if the answer says ``fill``. It asks when a stage appears, ends, or has launched its last task.
 """
 
-from __future__ import annotations
-
 import heapq
 import itertools
 from collections.abc import Callable, Iterator
@@ -55,11 +53,7 @@ class RunningJob:
             stages=tuple(
                 Stage(
                     id=stage.id,
-                    state="done"
-                    if stage.done == stage.tasks
-                    else "ready"
-                    if self.ready(stage)
-                    else "waiting",
+                    state="done" if stage.done == stage.tasks else "ready" if self.ready(stage) else "waiting",
                     tasks=stage.tasks,
                     done=stage.done,
                     running=stage.running,
@@ -155,18 +149,14 @@ class ScriptedSpark:
                 self.now = min(times)
         return [job.completion_ms - job.arrival_ms for job in self.jobs]
 
-    def _question(
-        self, live: list[RunningJob], ran_last: list[RunningJob | None], busy: list[bool]
-    ) -> Answer:
+    def _question(self, live: list[RunningJob], ran_last: list[RunningJob | None], busy: list[bool]) -> Answer:
         self.questions += 1
         executors = tuple(
             Executor(id=str(slot), slots=1, running=int(busy[slot]), job=job.id if job else None)
             for slot, job in enumerate(ran_last)
         )
         jobs = tuple(job.message(self.hidden) for job in live)
-        answer = self.ask(
-            State(type="state", seq=self.questions, time_ms=self.now, executors=executors, jobs=jobs)
-        )
+        answer = self.ask(State(type="state", seq=self.questions, time_ms=self.now, executors=executors, jobs=jobs))
         assert answer.seq == self.questions
         return answer
 
@@ -178,9 +168,7 @@ class ScriptedSpark:
         free = [slot for slot, is_busy in enumerate(busy) if not is_busy]
         found = []
         named = [(order.id, order.slots) for order in answer.stages]
-        rest = (
-            [(stage, None) for stage in stages if stage not in dict(named)] if answer.rest == "fill" else []
-        )
+        rest = [(stage, None) for stage in stages if stage not in dict(named)] if answer.rest == "fill" else []
         for number, slots in (*named, *rest):
             if number not in stages:
                 continue

@@ -10,11 +10,10 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractAsyncContextManager, contextmanager, nullcontext, suppress
 from typing import Any
 
-from pydantic import TypeAdapter
-
 from decima.service.protocol import Answer, Executor, Hello, Job, Refusal, Stage, State, Welcome
 from decima.service.server import listen
 from decima.service.service import Service
+from pydantic import TypeAdapter
 
 #: Longer than anything takes on the busiest machine, s.
 PATIENCE_S = 600.0
@@ -136,9 +135,7 @@ def a_stage(number: int, state: str = "ready", tasks: int = 10, **changes: Any) 
 
 def a_job(job: str, /, *stages: Stage, **changes: Any) -> Job:
     running = sum(stage.running for stage in stages)
-    return Job.model_validate(
-        {"id": job, "submitted_time_ms": 0.0, "running": running, "stages": stages, **changes}
-    )
+    return Job.model_validate({"id": job, "submitted_time_ms": 0.0, "running": running, "stages": stages, **changes})
 
 
 def executors(free: int, *running: str, **changes: Any) -> tuple[Executor, ...]:

@@ -1,31 +1,29 @@
 """Several applications share the slots of a cluster: targets, and the bound on executors."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
-
 from decima.registry import make_scheduler
 from decima.schedulers.base import Scheduler
 from decima.schedulers.fair import Fair
 from decima.service.history import History
 from decima.service.protocol import Answer, Executor, Job
 from decima.service.service import Connected, Service
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from simulator.cluster.config import ClusterConfig
 from simulator.cluster.observation import Decision, Observation
+from workloads.arrivals import WorkPrior
+from workloads.job import JobProfile, StageProfile, TaskDurations
+from workloads.sources.open import open_workload
+
 from tests.decima.service.scripted_cluster import Application, ScriptedCluster
 from tests.decima.service.scripted_spark import ScriptedSpark
 from tests.decima.service.serving import a_hello, a_job, a_stage, a_state
 from tests.decima.service.test_driver import PROFILES, driver, steady
-from workloads.arrivals import WorkPrior
-from workloads.job import JobProfile, StageProfile, TaskDurations
-from workloads.sources.open import open_workload
 
 SLOTS = 8
 DELAY_MS = 3000.0
@@ -52,10 +50,7 @@ def shared(
 
 
 def a_profile(tasks: int, task_ms: float, last: int = 1) -> JobProfile:
-    stages = (
-        StageProfile(tasks, TaskDurations.constant(task_ms)),
-        StageProfile(last, TaskDurations.constant(task_ms)),
-    )
+    stages = (StageProfile(tasks, TaskDurations.constant(task_ms)), StageProfile(last, TaskDurations.constant(task_ms)))
     return JobProfile("two stages", stages, np.array([[0, 1]]))
 
 
@@ -106,8 +101,7 @@ def test_the_mean_completion_is_below_that_of_fifo_and_of_equal_shares() -> None
         def alone_ms(profile: JobProfile, slots: int) -> float:
             serving = driver("fifo", *ALL)
             return (
-                DELAY_MS
-                + ScriptedSpark([(profile, 0.0)], lambda state: serving.decide(state).answer, slots).run()[0]
+                DELAY_MS + ScriptedSpark([(profile, 0.0)], lambda state: serving.decide(state).answer, slots).run()[0]
             )
 
         means["static"] += float(np.mean([alone_ms(each, SLOTS // 4) for each in profiles]))
@@ -137,9 +131,7 @@ def test_no_application_gets_an_executor_only_to_lose_it_again() -> None:
             if each.target != known[-1]:
                 known.append(each.target)
 
-    shared(
-        [Application(f"app-{n}", 0.0, [a_profile(400, 1000.0, 40)]) for n in range(4)], "fair", watch=watch
-    )
+    shared([Application(f"app-{n}", 0.0, [a_profile(400, 1000.0, 40)]) for n in range(4)], "fair", watch=watch)
     for name, each in targets.items():
         assert each == sorted(each), name
 
@@ -147,9 +139,7 @@ def test_no_application_gets_an_executor_only_to_lose_it_again() -> None:
 class Shares:
     """A service, and questions of applications that the test writes itself."""
 
-    def __init__(
-        self, scheduler: Callable[[], Any] = Fair, slots: int = 4, history: History | None = None
-    ) -> None:
+    def __init__(self, scheduler: Callable[[], Any] = Fair, slots: int = 4, history: History | None = None) -> None:
         self.now_s = 0.0
         self.service = Service(scheduler, history, slots=slots, clock=lambda: self.now_s)
         self._drivers: dict[str, Connected] = {}
@@ -173,13 +163,7 @@ class Shares:
                 self.now_s += 1.0
         job = jobs[0].id if jobs else None
         some = [
-            Executor(
-                id=f"{number}",
-                slots=1,
-                running=int(number < running),
-                job=job,
-                leaving=number >= running + idle,
-            )
+            Executor(id=f"{number}", slots=1, running=int(number < running), job=job, leaving=number >= running + idle)
             for number in range(running + idle + leaving)
         ]
         self._seq += 1
@@ -210,9 +194,7 @@ def test_slots_of_another_are_given_away_only_when_they_are_free() -> None:
     assert shares.ask("two", work()) == 0
     # Idle executors: fair gives one of the two that it holds too many to the other.
     shares.now_s = 60.0
-    done = a_job(
-        "a", a_stage(1, "done", mean_ms=1.0), a_stage(2, tasks=3, done=0, running=2, mean_ms=10_000.0)
-    )
+    done = a_job("a", a_stage(1, "done", mean_ms=1.0), a_stage(2, tasks=3, done=0, running=2, mean_ms=10_000.0))
     lower = shares.ask("one", done, running=2, idle=2)
     assert lower is not None
     assert lower < 4
@@ -338,9 +320,7 @@ def test_many_applications_with_many_jobs(policy: str) -> None:
     ]
     most: list[int] = []
     cluster = shared(
-        applications,
-        policy,
-        watch=lambda cluster: most.append(sum(each.slots for each in cluster.applications)),
+        applications, policy, watch=lambda cluster: most.append(sum(each.slots for each in cluster.applications))
     )
     assert max(most) == SLOTS
     assert cluster.tasks == sum(profile.num_tasks for each in applications for profile in each.profiles)

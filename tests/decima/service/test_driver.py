@@ -1,14 +1,11 @@
 """Answers to a driver: the policy's decisions, as in a simulated cluster."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
 import pytest
-
 from decima.policy.shipped import SHIPPED
 from decima.registry import SCHEDULERS, make_scheduler
 from decima.service.driver import Decided, Driver
@@ -19,11 +16,12 @@ from simulator.cluster.base import SchedulingError
 from simulator.cluster.config import ClusterConfig
 from simulator.cluster.episode import run_episode
 from simulator.cluster.observation import Decision, Observation
-from tests.decima.service.scripted_spark import ScriptedSpark
-from tests.decima.service.serving import a_job, a_stage, a_state, executors
 from workloads.arrivals import JobSequence, batch_arrivals, poisson_arrivals
 from workloads.job import JobProfile, TaskDurations
 from workloads.sources.open import open_workload
+
+from tests.decima.service.scripted_spark import ScriptedSpark
+from tests.decima.service.serving import a_job, a_stage, a_state, executors
 
 SLOTS = 8
 Decide = Callable[[Observation], Decision | None]
@@ -31,9 +29,7 @@ Decide = Callable[[Observation], Decision | None]
 
 def steady(profile: JobProfile) -> JobProfile:
     """Return the same profile with tasks that all take their mean."""
-    stages = [
-        replace(stage, durations=TaskDurations.constant(stage.durations.mean_ms)) for stage in profile.stages
-    ]
+    stages = [replace(stage, durations=TaskDurations.constant(stage.durations.mean_ms)) for stage in profile.stages]
     return JobProfile(profile.name, tuple(stages), profile.edges)
 
 
@@ -52,9 +48,7 @@ def arriving(sequence: JobSequence) -> list[tuple[JobProfile, float]]:
     return list(zip(sequence.profiles, sequence.arrival_ms.tolist(), strict=True))
 
 
-def served_jct_ms(
-    scheduler: str, sequence: JobSequence, history: tuple[JobProfile, ...], hidden: bool
-) -> float:
+def served_jct_ms(scheduler: str, sequence: JobSequence, history: tuple[JobProfile, ...], hidden: bool) -> float:
     serving = driver(scheduler, *history)
     spark = ScriptedSpark(arriving(sequence), lambda state: serving.decide(state).answer, SLOTS, hidden)
     return float(np.mean(spark.run()))
@@ -69,9 +63,7 @@ def test_served_jobs_take_as_long_as_in_the_simulator(scheduler: str, arrivals: 
     """
     config = ClusterConfig(SLOTS, moving_delay_ms=0.0, warmup_delay_ms=0.0)
     sequences = SEQUENCES[arrivals]
-    simulated = np.mean(
-        [run_episode(config, each, make_scheduler(scheduler)).mean_jct_ms for each in sequences]
-    )
+    simulated = np.mean([run_episode(config, each, make_scheduler(scheduler)).mean_jct_ms for each in sequences])
     for hidden in (False, True):
         served = np.mean([served_jct_ms(scheduler, each, PROFILES, hidden) for each in sequences])
         assert served == pytest.approx(simulated, rel=0.03)
@@ -89,9 +81,7 @@ def test_every_scheduler_can_serve(scheduler: str) -> None:
     sequence = batch_arrivals(PROFILES, 3, seed=5)
     for history in ((), PROFILES):
         serving = driver(scheduler, *history)
-        spark = ScriptedSpark(
-            arriving(sequence), lambda state, serving=serving: serving.decide(state).answer, SLOTS
-        )
+        spark = ScriptedSpark(arriving(sequence), lambda state, serving=serving: serving.decide(state).answer, SLOTS)
         assert all(jct_ms > 0 for jct_ms in spark.run())
         assert spark.tasks_started == sum(profile.num_tasks for profile in sequence.profiles)
 
@@ -128,9 +118,7 @@ def test_long_running_tasks_make_a_job_longer_and_older_plugins_do_not_tell_of_t
     untold, short, long = ask(), ask(running_ms=0.0), ask(running_ms=600_000.0)
     assert untold.answer == short.answer
     assert untold.jobs[0].mean_ms == short.jobs[0].mean_ms
-    assert all(
-        after > before for after, before in zip(long.jobs[0].mean_ms, short.jobs[0].mean_ms, strict=True)
-    )
+    assert all(after > before for after, before in zip(long.jobs[0].mean_ms, short.jobs[0].mean_ms, strict=True))
 
 
 def limited(limit: int) -> Decide:
@@ -185,9 +173,7 @@ def test_executors_that_leave_are_not_counted_on() -> None:
 
 def test_slots_of_one_executor_are_as_many_executors() -> None:
     large = (Executor(id="large", slots=6, running=2, job="a"),)
-    answer = (
-        driver("fifo").decide(a_state(1, a_job("a", a_stage(7, running=2, tasks=50)), having=large)).answer
-    )
+    answer = driver("fifo").decide(a_state(1, a_job("a", a_stage(7, running=2, tasks=50)), having=large)).answer
     assert slots(answer) == {7: 6}
 
 
@@ -242,10 +228,7 @@ def test_stages_that_come_later_and_jobs_that_go_are_followed() -> None:
         (a_state(1, a_job("a", a_stage(1), a_stage(1)), having=executors(1)), "two stages have the same id"),
         (a_state(1, a_job("a"), a_job("a"), having=executors(1)), "two jobs have the same id"),
         (a_state(1, having=executors(1) * 2), "two executors have the same id"),
-        (
-            a_state(1, a_job("a", a_stage(1, parents=(2,)), a_stage(2, parents=(1,))), having=executors(1)),
-            "cycle",
-        ),
+        (a_state(1, a_job("a", a_stage(1, parents=(2,)), a_stage(2, parents=(1,))), having=executors(1)), "cycle"),
         (a_state(1, having=(Executor(id="e", slots=10**9, running=0),)), "slots"),
         (a_state(1, a_job("a", *map(a_stage, range(6000)))), "stages"),
     ],

@@ -1,19 +1,17 @@
 """Service and simulator compute the same estimates, bit for bit."""
 
-from __future__ import annotations
-
 import itertools
 from typing import Any
 
 import numpy as np
 import pytest
-
 from decima.service.history import History
 from decima.service.jobs import LiveJobs
 from decima.service.protocol import Job, Stage, State
+from simulator.cluster.config import Knowledge
+
 from simulator import Cluster, ClusterConfig
 from simulator.cluster import estimates
-from simulator.cluster.config import Knowledge
 from tests.simulator.cluster.build import greedy
 from workloads import JobProfile, StageProfile, TaskDurations, poisson_arrivals, synthetic_profiles
 
@@ -50,13 +48,7 @@ def message(cluster: Cluster, number: int) -> State:
             )
         at_work = sum(stage.running for stage in made)
         jobs.append(
-            Job(
-                id=str(job),
-                name=f"job {job}",
-                submitted_time_ms=job * 1e6,
-                running=at_work,
-                stages=tuple(made),
-            )
+            Job(id=str(job), name=f"job {job}", submitted_time_ms=job * 1e6, running=at_work, stages=tuple(made))
         )
     return State(type="state", seq=number, time_ms=float(now), jobs=tuple(jobs), executors=())
 
@@ -78,9 +70,7 @@ def test_service_and_simulator_give_the_same_estimates(monkeypatch: pytest.Monke
     sequence = poisson_arrivals(synthetic_profiles(8), 12, 20_000.0, seed=3)
     cluster = Cluster(ClusterConfig(10, knowledge=ERRORS), sequence)
     live = LiveJobs(
-        History(history, knowledge=ERRORS, prior=cluster.observe().prior),
-        itertools.count(),
-        itertools.count(),
+        History(history, knowledge=ERRORS, prior=cluster.observe().prior), itertools.count(), itertools.count()
     )
     compared = late = 0
     for number in itertools.count():

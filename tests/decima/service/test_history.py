@@ -1,34 +1,26 @@
 """Look-up of a live job in history, and estimates of jobs without history."""
 
-from __future__ import annotations
-
 import itertools
 from typing import Any
 
 import numpy as np
 import pytest
-
 from decima.service.history import History, is_skipped, match_stages
 from decima.service.jobs import LiveJob, LiveJobs
 from decima.service.protocol import Exchange, Job, Stage
 from decima.service.snapshot import cluster_of
 from simulator.cluster.alone import known_profile
-from tests.decima.service.serving import a_job, a_stage, a_state
 from workloads.job import JobProfile, StageProfile, TaskDurations
 from workloads.sources.workload_file import Workload, read_workload, write_workload
 
+from tests.decima.service.serving import a_job, a_stage, a_state
 
-def profile(
-    name: str, *tasks: int, edges: list[tuple[int, int]] | None = None, ms: float = 100.0
-) -> JobProfile:
+
+def profile(name: str, *tasks: int, edges: list[tuple[int, int]] | None = None, ms: float = 100.0) -> JobProfile:
     """Return a profile, by default a chain."""
     chain = [(stage, stage + 1) for stage in range(len(tasks) - 1)]
-    stages = tuple(
-        StageProfile(each, TaskDurations.constant(ms * (place + 1))) for place, each in enumerate(tasks)
-    )
-    return JobProfile(
-        name, stages, np.array(chain if edges is None else edges, dtype=np.int64).reshape(-1, 2)
-    )
+    stages = tuple(StageProfile(each, TaskDurations.constant(ms * (place + 1))) for place, each in enumerate(tasks))
+    return JobProfile(name, stages, np.array(chain if edges is None else edges, dtype=np.int64).reshape(-1, 2))
 
 
 def chain(*tasks: int, first: int = 10, **changes: Any) -> tuple[Stage, ...]:
@@ -51,9 +43,7 @@ def live(history: History, *jobs: Job, time_ms: float = 1000.0) -> list[LiveJob]
 def test_tasks_of_a_recognised_job_take_what_its_waves_take_on_this_cluster() -> None:
     """On eight executors, half of the sixteen tasks are fresh; on one, only the first."""
     waves = TaskDurations.constant(100.0, first_ms=200.0, fresh_ms=900.0)
-    nightly = JobProfile(
-        "nightly", (StageProfile(16, waves, "scan"), StageProfile(4, waves, "sum")), [[0, 1]]
-    )
+    nightly = JobProfile("nightly", (StageProfile(16, waves, "scan"), StageProfile(4, waves, "sum")), [[0, 1]])
     jobs = LiveJobs(History([nightly]), itertools.count(), itertools.count())
     state = a_state(1, a_job("a", *chain(16, 4), name="nightly"))
     for slots in (1, 8):
@@ -107,8 +97,7 @@ def test_stages_are_matched_by_their_parents_and_tasks() -> None:
     assert match_stages([*seen, a_stage(24), a_stage(25)], diamond) is None
     assert (
         match_stages(
-            [a_stage(1), a_stage(2, parents=(1,)), a_stage(3, parents=(2,)), a_stage(4, parents=(3,))],
-            diamond,
+            [a_stage(1), a_stage(2, parents=(1,)), a_stage(3, parents=(2,)), a_stage(4, parents=(3,))], diamond
         )
         is None
     )

@@ -1,15 +1,11 @@
 """Invariants of all questions and replays, and limits of the service."""
 
-from __future__ import annotations
-
 import itertools
 
 import numpy as np
 import pytest
-
 from decima.registry import make_scheduler
 from decima.schedulers.base import Scheduler
-from decima.service import page as pages
 from decima.service.driver import Driver
 from decima.service.history import History
 from decima.service.jobs import LiveJobs
@@ -19,6 +15,8 @@ from decima.service.replay import Replayed, live_report, replayed
 from decima.service.server import ServeError
 from simulator.cluster.config import ClusterConfig
 from simulator.cluster.observation import Decision, Observation
+
+from decima.service import page as pages
 from tests.decima.service.scripted_cluster import Application
 from tests.decima.service.scripted_spark import ScriptedSpark
 from tests.decima.service.serving import a_job, a_stage, a_state, executors
@@ -75,9 +73,7 @@ def test_a_scheduler_is_shown_each_executor_once(policy: str, hidden: bool) -> N
 
 
 @pytest.mark.parametrize("policy", ["fair", "priced-srpt"])
-def test_where_applications_share_slots_each_is_shown_once_too(
-    policy: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_where_applications_share_slots_each_is_shown_once_too(policy: str, monkeypatch: pytest.MonkeyPatch) -> None:
     checked: list[Checked] = []
 
     def make(name: str) -> Checked:
@@ -101,9 +97,7 @@ def test_stages_are_ranked_in_the_order_in_which_they_became_ready() -> None:
 
     def ranks(seq: int, *states: str) -> list[list[int]]:
         stages = [a_stage(number, state) for number, state in enumerate(states)]
-        jobs = live.update(
-            a_state(seq, a_job("a", *stages[:3]), a_job("b", *stages[3:]), having=executors(2))
-        )
+        jobs = live.update(a_state(seq, a_job("a", *stages[:3]), a_job("b", *stages[3:]), having=executors(2)))
         return [job.ranks for job in jobs]
 
     assert ranks(1, "waiting", "ready", "waiting", "waiting") == [[-1, 0, -1], [-1]]
@@ -208,11 +202,7 @@ def test_a_busy_executor_runs_what_its_driver_says() -> None:
     """Of two free executors and a busy one, the replay assigns the running task to the busy executor."""
     some = (*executors(2), Executor(id="z", slots=1, running=1, job="a"))
     found = by_hand(
-        asked(
-            100.0,
-            a_job("a", a_stage(1, tasks=1)),
-            having=(*executors(2), Executor(id="z", slots=1, running=0)),
-        ),
+        asked(100.0, a_job("a", a_stage(1, tasks=1)), having=(*executors(2), Executor(id="z", slots=1, running=0))),
         asked(200.0, a_job("a", a_stage(1, tasks=1, running=1)), having=some),
         asked(300.0, gone=("a",)),
     ).record

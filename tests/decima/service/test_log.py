@@ -1,7 +1,5 @@
 """The live log and its replay."""
 
-from __future__ import annotations
-
 import json
 import logging
 import tempfile
@@ -14,10 +12,6 @@ from typing import Any
 import numpy as np
 import pytest
 from click.testing import CliRunner
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from pydantic import BaseModel
-
 from decima.cli.main import cli
 from decima.schedulers.priced_srpt import PricedSrpt
 from decima.service.history import History
@@ -37,6 +31,10 @@ from decima.service.protocol import Answer, Hello, Refusal, State, Welcome
 from decima.service.replay import replayed
 from decima.service.server import ServeError
 from decima.service.service import Service
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pydantic import BaseModel
+
 from tests.decima.service.scripted_spark import ScriptedSpark
 from tests.decima.service.serving import Client, a_job, a_stage, a_state, executors, serving
 from tests.decima.service.test_driver import PROFILES, SEQUENCES, SLOTS, arriving
@@ -49,10 +47,7 @@ def logged(path: Path, name: str = "etl") -> ScriptedSpark:
     """Log a driver that runs its jobs."""
     log = DecisionLog(path, "priced-srpt")
     jobs = arriving(SEQUENCE)
-    with (
-        serving(Service(PricedSrpt, History(PROFILES), watchers=[log])) as where,
-        Client(where, name=name) as client,
-    ):
+    with serving(Service(PricedSrpt, History(PROFILES), watchers=[log])) as where, Client(where, name=name) as client:
         spark = ScriptedSpark(jobs, client.ask, SLOTS)
         spark.run()
     log.close()
@@ -148,9 +143,7 @@ def test_what_is_no_log_is_refused_in_one_line(text: str, message: str | None, t
     assert "\n" not in str(caught.value)
 
 
-def test_a_log_that_cannot_be_written_is_refused_or_ends(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_log_that_cannot_be_written_is_refused_or_ends(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     with pytest.raises(ServeError, match="cannot write"):
         DecisionLog(tmp_path / "nowhere" / "log.jsonl", "fifo")
     if not Path("/dev/full").exists():
@@ -168,15 +161,7 @@ def test_replay_live_draws_it(tmp_path: Path) -> None:
     """Names may contain any characters."""
     logged(tmp_path / "log.jsonl", name="[bold]$\\frac{1}{0}$\x1b[31m")
     result = CliRunner().invoke(
-        cli,
-        [
-            "replay-live",
-            str(tmp_path / "log.jsonl"),
-            "--out",
-            str(tmp_path / "out"),
-            "--json",
-            str(tmp_path / "j"),
-        ],
+        cli, ["replay-live", str(tmp_path / "log.jsonl"), "--out", str(tmp_path / "out"), "--json", str(tmp_path / "j")]
     )
     assert result.exit_code == 0, result.output
     assert "\x1b" not in result.output
@@ -241,9 +226,7 @@ def values(hint: Any, constraints: tuple[Any, ...] = ()) -> st.SearchStrategy[An
     if kind is dict:
         return st.dictionaries(*map(values, inner), max_size=2)
     if isinstance(hint, type) and issubclass(hint, BaseModel):
-        fields = {
-            name: values(field.annotation, tuple(field.metadata)) for name, field in hint.model_fields.items()
-        }
+        fields = {name: values(field.annotation, tuple(field.metadata)) for name, field in hint.model_fields.items()}
         return st.fixed_dictionaries(fields).map(hint.model_validate)
     limits: dict[str, Any] = {}
     for each in constraints:
@@ -291,10 +274,7 @@ def test_a_stage_that_is_to_come_is_in_the_log_and_in_what_is_replayed(tmp_path:
     path = tmp_path / "log.jsonl"
     log = DecisionLog(path, "priced-srpt")
     jobs = arriving(sequence)
-    with (
-        serving(Service(PricedSrpt, History(PROFILES), watchers=[log])) as where,
-        Client(where) as client,
-    ):
+    with serving(Service(PricedSrpt, History(PROFILES), watchers=[log])) as where, Client(where) as client:
         ScriptedSpark(jobs, client.ask, SLOTS, hidden=True).run()
     log.close()
     choices = [choice for line in read_log(path) if isinstance(line, Answered) for choice in line.choices]

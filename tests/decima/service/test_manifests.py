@@ -1,13 +1,10 @@
 """The manifests for Kubernetes are valid, and fit each other, the service and Spark."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
-
 from decima.cli.serve import serve
 
 FOLDER = Path(__file__).parents[3] / "docs" / "kubernetes"

@@ -3,8 +3,6 @@
 ``pytest -n 0 -m slow -s tests/decima/service/test_many_drivers.py`` prints the figures.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os
@@ -16,8 +14,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-
 from decima.service.log import Answered, read_log
+
 from tests.decima.service.serving import a_hello, a_job, a_stage, a_state, executors
 from tests.decima.service.test_serve import decima_serve
 
@@ -105,9 +103,7 @@ def test_a_thousand_drivers(tmp_path: Path) -> None:
                 f"the drivers; {memory[-1]}; load {os.getloadavg()[0]:.0f}",
                 flush=True,
             )
-        while "\ndecima_drivers 0.0\n" not in (
-            values := urllib.request.urlopen(said["metrics"]).read().decode()
-        ):
+        while "\ndecima_drivers 0.0\n" not in (values := urllib.request.urlopen(said["metrics"]).read().decode()):
             time.sleep(0.1)
         assert "\ndecima_jobs 0.0\n" in values
     answers = [line.took_ms for line in read_log(log) if isinstance(line, Answered)]

@@ -1,7 +1,5 @@
 """The Grafana board and the alert rules name metrics that the service exports."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path
@@ -9,9 +7,8 @@ from typing import Any
 
 import pytest
 import yaml
-from prometheus_client import generate_latest
-
 from decima.service.metrics import Metrics
+from prometheus_client import generate_latest
 
 FOLDER = Path(__file__).parents[3] / "docs" / "monitoring"
 METRIC = re.compile(r"\bdecima_\w+")

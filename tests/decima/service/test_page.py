@@ -1,7 +1,5 @@
 """The live page: its data, and its display in a browser."""
 
-from __future__ import annotations
-
 import contextlib
 import http.client
 import json
@@ -15,13 +13,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
 from decima.registry import make_scheduler
 from decima.schedulers.priced_srpt import PricedSrpt
 from decima.service.page import Page
 from decima.service.server import ServeError
 from decima.service.service import Service
 from simulator.cluster.observation import Decision, Observation
+
 from tests.decima.service.serving import Client, a_job, a_stage, a_state, executors, serving
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
@@ -67,12 +65,7 @@ def test_it_is_told_of_jobs_executors_and_decisions() -> None:
     [driver] = state["drivers"]
     assert (state["policy"], state["questions"], driver["name"]) == ("decima", 1, "etl")
     report, other = driver["jobs"]
-    assert (report["name"], report["done"], report["tasks"], report["running"]) == (
-        "monthly report",
-        60,
-        301,
-        4,
-    )
+    assert (report["name"], report["done"], report["tasks"], report["running"]) == ("monthly report", 60, 301, 4)
     assert [stage["parents"] for stage in report["stages"]] == [[], [], [0, 1], [2]]
     assert other["name"] == HOSTILE  # as it is: the page makes text of it
     assert len(driver["executors"]) == 8
@@ -135,9 +128,7 @@ def test_it_shows_that_the_policy_failed() -> None:
     page = Page("p")
     at: list[str] = []
     with (
-        serving(
-            Service(Failing, watchers=[page]), beside=lambda: page.listen(0, "127.0.0.1", at.append)
-        ) as where,
+        serving(Service(Failing, watchers=[page]), beside=lambda: page.listen(0, "127.0.0.1", at.append)) as where,
         Client(where) as client,
     ):
         client.ask(STATE)
@@ -181,13 +172,7 @@ def in_a_browser(page: str, folder: Path, *options: str) -> str:
     if CHROMIUM is None:
         pytest.skip("needs chromium")
     command = [CHROMIUM, "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"]
-    command += [
-        f"--user-data-dir={folder}/profile",
-        "--window-size=1100,900",
-        "--timeout=4000",
-        *options,
-        page,
-    ]
+    command += [f"--user-data-dir={folder}/profile", "--window-size=1100,900", "--timeout=4000", *options, page]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
     return done.stdout
@@ -213,10 +198,7 @@ def test_decisions_that_guarantees_changed_are_counted() -> None:
     page, at = Page("fifo,ceiling=a:0.3"), list[str]()
     service = Service(lambda: make_scheduler("fifo,ceiling=a:0.3"), watchers=[page])
     jobs = (a_job("1", a_stage(1, tasks=20), pool="a"), a_job("2", a_stage(2, tasks=20)))
-    with (
-        serving(service, beside=lambda: page.listen(0, "127.0.0.1", at.append)) as where,
-        Client(where) as client,
-    ):
+    with serving(service, beside=lambda: page.listen(0, "127.0.0.1", at.append)) as where, Client(where) as client:
         counts = []
         for seq in (1, 2):
             client.ask(a_state(seq, *jobs, having=executors(10)))

@@ -1,19 +1,17 @@
 """Spark's ``fairscheduler.xml``, and its pools under the rule ``fair-pools``."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 
 import pytest
-
 from decima.registry import make_scheduler
 from decima.service.pools import Pools, PoolsError, read_pools
 from decima.service.protocol import Answer, Job
 from decima.service.service import Service
 from decima.service.shares import divide
-from tests.decima.service.serving import Client, a_job, a_stage, a_state, executors, serving
 from workloads.attributes import Tenant
+
+from tests.decima.service.serving import Client, a_job, a_stage, a_state, executors, serving
 
 SPARK = """<?xml version="1.0"?>
 <!-- as in Spark's documentation -->
@@ -36,11 +34,7 @@ def read(folder: Path, text: str) -> Pools:
 
 def test_the_example_of_spark_is_read(tmp_path: Path) -> None:
     assert read(tmp_path, SPARK) == Pools(
-        {
-            "production": Tenant("production", 1.0, 2),
-            "test": Tenant("test", 2.0, 3),
-            "r&d": Tenant("r&d", 1.0, 0),
-        },
+        {"production": Tenant("production", 1.0, 2), "test": Tenant("test", 2.0, 3), "r&d": Tenant("r&d", 1.0, 0)},
         ("production",),
     )
 
@@ -134,10 +128,7 @@ def test_shares_hold_under_any_policy(policy: str, free: int, running: int, slot
 
 def test_pools_are_those_that_the_driver_reports() -> None:
     reported = {"pools": ({"name": "b", "weight": 3, "min_share": 0},)}
-    assert slots_of(ask(Service(lambda: make_scheduler("fifo")), *two_jobs(), free=8, **reported)) == {
-        1: 2,
-        2: 6,
-    }
+    assert slots_of(ask(Service(lambda: make_scheduler("fifo")), *two_jobs(), free=8, **reported)) == {1: 2, 2: 6}
     known = Service(lambda: make_scheduler("fifo"), pools={"a": Tenant("a", 3.0)})
     assert slots_of(ask(known, *two_jobs(), free=8, **reported)) == {1: 6, 2: 2}
     assert slots_of(ask(Service(lambda: make_scheduler("fifo")), *two_jobs(), free=8)) == {1: 8}

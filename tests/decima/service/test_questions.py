@@ -1,7 +1,5 @@
 """For all questions, compiled code stays inside its memory, and decides like plain Python."""
 
-from __future__ import annotations
-
 import itertools
 import os
 import signal
@@ -13,15 +11,15 @@ from pathlib import Path
 import numba
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
-
 from decima.policy.shipped import SHIPPED
 from decima.registry import make_scheduler
 from decima.service.driver import Driver
 from decima.service.history import History
 from decima.service.jobs import QuestionError
 from decima.service.protocol import Executor, Job, Stage, State
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
 from tests.decima.service.questions import RULES, observation, states
 
 pytestmark = pytest.mark.skipif(numba.config.DISABLE_JIT, reason="compares it with what is compiled")
@@ -106,9 +104,7 @@ def test_random_questions_are_decided_as_by_plain_python(checked: dict[str, str]
 def test_random_questions_are_answered_or_refused(seed: int, name: str) -> None:
     random = np.random.default_rng(seed)
     scheduler = make_scheduler(f"decima:{name}" if name in SHIPPED else name)
-    driver = Driver(
-        scheduler, History(), itertools.count(), itertools.count(), float(random.choice([0.0, 2000.0]))
-    )
+    driver = Driver(scheduler, History(), itertools.count(), itertools.count(), float(random.choice([0.0, 2000.0])))
     for state in states(random, 4):
         with suppress(QuestionError):
             assert driver.decide(state).answer.seq == state.seq

@@ -1,7 +1,5 @@
 """Events of the answering process reach watchers in another process."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import logging
@@ -11,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
 from decima.registry import make_scheduler
 from decima.schedulers.priced_srpt import PricedSrpt
 from decima.service.answering import Setup, run
@@ -23,17 +20,12 @@ from decima.service.protocol import State
 from decima.service.relay import MOST_UNREAD, Relay, RelayHandler, Repeater, received
 from decima.service.running import JsonLines
 from decima.service.service import Connected, Service, Watcher
+
 from tests.decima.service.serving import a_hello, a_job, a_stage, a_state, executors
 from tests.decima.service.test_driver import PROFILES
 
 JOBS = (
-    a_job(
-        "1",
-        a_stage(1, "done", 9),
-        a_stage(2, tasks=20, done=2, mean_ms=9.0, parents=(1,)),
-        name="a",
-        pool="a",
-    ),
+    a_job("1", a_stage(1, "done", 9), a_stage(2, tasks=20, done=2, mean_ms=9.0, parents=(1,)), name="a", pool="a"),
     a_job("2", a_stage(3, tasks=20, running=3), a_stage(4, "waiting", parents=(3,)), name=PROFILES[0].name),
 )
 STATES = (

@@ -1,7 +1,5 @@
 """The script that retrains every night replaces a policy only if it is better by more than the interval."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

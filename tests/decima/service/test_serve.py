@@ -1,7 +1,5 @@
 """The command ``decima serve`` as a process."""
 
-from __future__ import annotations
-
 import json
 import os
 import re
@@ -17,15 +15,15 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
-
 from decima.cli.main import cli
 from decima.service.log import Question, read_log
 from decima.service.protocol import Refusal
 from decima.service.replay import replayed
+from workloads.sources.workload_file import Workload, write_workload
+
 from tests.decima.service.serving import Client, a_job, a_stage, a_state, executors
 from tests.decima.service.test_driver import PROFILES
 from tests.programs import started
-from workloads.sources.workload_file import Workload, write_workload
 
 STATE = a_state(1, a_job("a", a_stage(7)), having=executors(3))
 
@@ -107,14 +105,9 @@ def test_ctrl_c_ends_it_too() -> None:
 
 @pytest.mark.parametrize(
     ("option", "module", "library"),
-    [
-        ("--metrics", "decima.service.metrics", "prometheus_client"),
-        ("--http", "decima.service.page", "uvicorn"),
-    ],
+    [("--metrics", "decima.service.metrics", "prometheus_client"), ("--http", "decima.service.page", "uvicorn")],
 )
-def test_a_missing_library_is_named(
-    option: str, module: str, library: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_missing_library_is_named(option: str, module: str, library: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delitem(sys.modules, module, raising=False)
     monkeypatch.setitem(sys.modules, library, None)
     result = CliRunner().invoke(cli, ["serve", "--policy", "fifo", "--no-token", "--spark", "0", option, "0"])
@@ -172,9 +165,7 @@ def test_after_a_crash_drivers_are_answered_again(tmp_path: Path, monkeypatch: p
     options = ("--no-token", "--policy", "crashing:Crashing", "--log", str(log))
     with decima_serve(*options) as (process, said), Client(said["spark"]) as client:
         client.ask(STATE)
-        client.socket.sendall(
-            STATE.model_copy(update={"seq": 2, "time_ms": 666.0}).model_dump_json().encode() + b"\n"
-        )
+        client.socket.sendall(STATE.model_copy(update={"seq": 2, "time_ms": 666.0}).model_dump_json().encode() + b"\n")
         assert client.is_closed()
         with connected_again(said["spark"]) as again:
             assert again.ask(STATE).stages
@@ -223,22 +214,12 @@ def test_the_unit_of_the_guide_keeps_its_token_where_drivers_look(tmp_path: Path
     unit = guide.partition("[Service]")[2].partition("```")[0]
     program, *options = unit.partition("ExecStart=")[2].partition("\n")[0].split()
     assert program == "/opt/decima/bin/decima"
-    given = {
-        "/etc/decima/policy.npz": "fifo",
-        "/etc/decima/jobs.json": str(tmp_path / "jobs.json"),
-        "7733": "0",
-    }
+    given = {"/etc/decima/policy.npz": "fifo", "/etc/decima/jobs.json": str(tmp_path / "jobs.json"), "7733": "0"}
     write_workload(tmp_path / "jobs.json", Workload(tuple(PROFILES[:1]), None, "jobs", {}))
-    settings = dict(
-        line.removeprefix("Environment=").split("=", 1) for line in re.findall(r"Environment=.*", unit)
-    )
+    settings = dict(line.removeprefix("Environment=").split("=", 1) for line in re.findall(r"Environment=.*", unit))
     assert settings == {"NUMBA_CACHE_DIR": "/var/lib/decima/numba"}
     assert "ProtectSystem=full" in unit  # else it could not make the file
-    environment = {
-        "HOME": str(tmp_path),
-        "PATH": os.environ["PATH"],
-        "PYTHONPATH": str(Path(__file__).parents[3]),
-    }
+    environment = {"HOME": str(tmp_path), "PATH": os.environ["PATH"], "PYTHONPATH": str(Path(__file__).parents[3])}
     cache = os.environ.get("NUMBA_CACHE_DIR")
     environment |= {"NUMBA_CACHE_DIR": cache} if cache else {}
     command = [sys.executable, "-m", "decima", *(given.get(option, option) for option in options)]

@@ -1,7 +1,5 @@
 """The service behind its socket: drivers are served, and malformed messages affect no other driver."""
 
-from __future__ import annotations
-
 import gc
 import itertools
 import json
@@ -19,11 +17,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-
 from decima.registry import make_scheduler
 from decima.schedulers.base import Scheduler
 from decima.schedulers.priced_srpt import PricedSrpt
-from decima.service import server
 from decima.service.history import History
 from decima.service.log import Answered, DecisionLog, read_log
 from decima.service.metrics import Metrics
@@ -33,15 +29,15 @@ from decima.service.running import DEFAULT_TOKEN_FILE, read_token
 from decima.service.server import ServeError
 from decima.service.service import Connected, Service, Watcher
 from simulator.cluster.observation import Decision, Observation
+
+from decima.service import server
 from tests.decima.service.scripted_spark import ScriptedSpark
 from tests.decima.service.serving import Client, a_hello, a_job, a_stage, a_state, connect, executors, serving
 from tests.decima.service.test_driver import PROFILES, SEQUENCES, SLOTS, arriving, served_jct_ms
 
 TOKEN = "correct horse"
 STATE = a_state(
-    1,
-    a_job("a", a_stage(7, running=1, mean_ms=5.0), a_stage(8, "waiting", parents=(7,))),
-    having=executors(3, "a"),
+    1, a_job("a", a_stage(7, running=1, mean_ms=5.0), a_stage(8, "waiting", parents=(7,))), having=executors(3, "a")
 )
 
 
@@ -220,8 +216,7 @@ def test_a_refusal_has_a_reason(lines: tuple[bytes, ...], reason: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "token",
-    [None, "", " ", TOKEN[:-1], TOKEN + "x", TOKEN + " ", TOKEN + "\0", TOKEN.upper(), "\u00e9", "x" * 200],
+    "token", [None, "", " ", TOKEN[:-1], TOKEN + "x", TOKEN + " ", TOKEN + "\0", TOKEN.upper(), "\u00e9", "x" * 200]
 )
 def test_a_driver_with_no_token_or_another_one_is_refused(token: str | None) -> None:
     """The service has a token, and creates no scheduler for such a driver."""
@@ -269,9 +264,7 @@ def test_half_a_line_is_not_waited_for_for_ever(monkeypatch: pytest.MonkeyPatch)
     assert all("no whole line" in reason for reason in told.refusals)
 
 
-def test_a_driver_that_does_not_read_answers_is_disconnected(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_driver_that_does_not_read_answers_is_disconnected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(server, "MOST_UNREAD", 1000)
     told = Told()
     with serving(service(watchers=[told]), f"unix:{tmp_path}/socket") as where, Client(where) as good:
@@ -335,10 +328,7 @@ def test_a_decision_that_fails_is_answered_by_sparks_own_order(
 
 def test_the_scheduler_that_shares_executors_may_fail_too() -> None:
     schedulers = iter([Failing(KeyError()), PricedSrpt(), PricedSrpt(), PricedSrpt()])
-    with (
-        serving(service(lambda: next(schedulers), slots=4)) as where,
-        Client(where, moves_executors=True) as client,
-    ):
+    with serving(service(lambda: next(schedulers), slots=4)) as where, Client(where, moves_executors=True) as client:
         assert client.ask(STATE) == Answer(seq=1)  # keeps the executors that it has
         assert client.ask(STATE.model_copy(update={"seq": 2})).executors is not None
 
@@ -439,9 +429,7 @@ def test_a_token_is_made_for_its_owner_only(tmp_path: Path) -> None:
         read_token(path / "below")
 
 
-def test_the_default_token_is_in_home_and_of_this_user(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_default_token_is_in_home_and_of_this_user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The plugin for Spark has the same rule. Another configured file may belong to another user, such as root."""
     monkeypatch.setenv("HOME", str(tmp_path))
     token = read_token(DEFAULT_TOKEN_FILE)

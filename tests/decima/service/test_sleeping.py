@@ -1,9 +1,6 @@
 """Sleeping jobs for a real Spark: supported DAGs, durations, predictions."""
 
-from __future__ import annotations
-
 import numpy as np
-
 from decima.service.live_spark import Overhead, runs_unchanged
 from decima.service.sleeping import Setting, sleeping
 from workloads.arrivals import JobSequence
@@ -18,9 +15,7 @@ def a_job(sizes: list[int], edges: list[tuple[int, int]]) -> JobProfile:
 
 def test_which_jobs_spark_can_run() -> None:
     assert runs_unchanged(a_job([3, 2, 2], [(0, 1), (0, 2), (1, 2)]))
-    assert not runs_unchanged(a_job([3, 2, 4], [(0, 1), (0, 2), (1, 2)])), (
-        "one shuffle has one number of readers"
-    )
+    assert not runs_unchanged(a_job([3, 2, 4], [(0, 1), (0, 2), (1, 2)])), "one shuffle has one number of readers"
     assert not runs_unchanged(a_job([3, 2, 2], [(0, 1), (0, 2)])), "a job ends in one stage"
 
 
@@ -29,9 +24,7 @@ def test_each_task_has_a_duration_of_its_own_the_same_for_all() -> None:
     for profile in embedded_tpch()[:8]:
         nap = sleeping(profile, setting)
         assert nap.edges.tolist() == profile.edges.tolist()
-        for before, stage, again in zip(
-            profile.stages, nap.stages, sleeping(profile, setting).stages, strict=True
-        ):
+        for before, stage, again in zip(profile.stages, nap.stages, sleeping(profile, setting).stages, strict=True):
             assert stage.num_tasks == max(1, round(0.05 * before.num_tasks)) == len(stage.durations.values)
             assert list(stage.durations.values) == list(again.durations.values)
             assert max(stage.durations.values) <= np.round(2 * max(before.durations.values))

@@ -1,7 +1,5 @@
 """Several tokens of one service: names, rates and expiry dates, for drivers, page and metrics."""
 
-from __future__ import annotations
-
 import base64
 import datetime
 import http.client
@@ -11,7 +9,6 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-
 from decima.schedulers.priced_srpt import PricedSrpt
 from decima.service.errors import ServeError
 from decima.service.metrics import Metrics
@@ -19,6 +16,7 @@ from decima.service.page import Page
 from decima.service.protocol import Refusal, Welcome
 from decima.service.service import Service
 from decima.service.tokens import DeniedError, Token, Tokens, read_tokens
+
 from tests.decima.service.serving import Client, a_job, a_stage, a_state, executors, serving
 
 ETL, BI = "etl-0123456789abcdef", "bi-0123456789abcdef"
@@ -37,10 +35,7 @@ def asked(seq: int):  # type: ignore[no-untyped-def]
 
 def test_a_file_of_tokens_is_read(tmp_path: Path) -> None:
     path = write(tmp_path / "tokens", f"# drivers\n\n{ETL} etl 2.5 {DAY}\n  {BI}  bi - -\n")
-    assert read_tokens(path) == (
-        Token.of("etl", ETL, per_second=2.5, expires=DAY),
-        Token.of("bi", BI),
-    )
+    assert read_tokens(path) == (Token.of("etl", ETL, per_second=2.5, expires=DAY), Token.of("bi", BI))
     assert ETL not in repr(read_tokens(path))
 
 
@@ -57,9 +52,7 @@ def test_a_file_of_tokens_is_read(tmp_path: Path) -> None:
         ("# none\n", "no token in this file"),
     ],
 )
-def test_a_malformed_file_is_refused_in_one_line_without_its_tokens(
-    tmp_path: Path, text: str, reason: str
-) -> None:
+def test_a_malformed_file_is_refused_in_one_line_without_its_tokens(tmp_path: Path, text: str, reason: str) -> None:
     path = write(tmp_path / "tokens", text)
     with pytest.raises(ServeError) as error:
         read_tokens(path)
@@ -77,9 +70,7 @@ def test_a_file_that_others_can_read_or_that_is_missing_is_refused(tmp_path: Pat
 
 def test_requests_beyond_the_rate_are_refused_until_time_has_passed() -> None:
     now_s = [100.0]
-    tokens = Tokens(
-        [Token.of("etl", ETL, per_second=2.0), Token.of("bi", BI, per_second=0.5)], lambda: now_s[0]
-    )
+    tokens = Tokens([Token.of("etl", ETL, per_second=2.0), Token.of("bi", BI, per_second=0.5)], lambda: now_s[0])
     etl, bi = tokens.find(ETL), tokens.find(BI)
     for _ in range(2):
         tokens.count(etl)
@@ -183,9 +174,7 @@ def test_page_and_metrics_need_a_token(what: str, caplog: pytest.LogCaptureFixtu
     else:
         page, at = Page("fifo"), list[str]()
         ready: Callable[[str], None] = at.append
-        with serving(
-            Service(PricedSrpt, watchers=[page]), beside=lambda: page.listen(0, "127.0.0.1", ready, tokens)
-        ):
+        with serving(Service(PricedSrpt, watchers=[page]), beside=lambda: page.listen(0, "127.0.0.1", ready, tokens)):
             check(at[0], "/state")
     lines = [record.getMessage() for record in caplog.records]
     assert len(lines) == 6

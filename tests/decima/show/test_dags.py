@@ -1,15 +1,13 @@
-from __future__ import annotations
-
 import time
 from pathlib import Path
 
 import numpy as np
 import pytest
-
 from decima.show.dags import FEW_DAGS, MOST_DAGS, plot_dag, plot_dags
 from decima.show.style import save_figure
-from tests.decima.show.test_plots import difference
 from workloads.job import JobProfile, StageProfile, TaskDurations
+
+from tests.decima.show.test_plots import difference
 
 
 def profile(name: str, *tasks: int, edges: tuple[tuple[int, int], ...] = ()) -> JobProfile:
@@ -36,10 +34,7 @@ def test_dags_explain_their_colours(tmp_path: Path) -> None:
 @pytest.mark.parametrize("stages", [1, 3, 20])
 def test_no_title_is_cut(stages: int) -> None:
     chain = tuple((number, number + 1) for number in range(stages - 1))
-    for figure in (
-        plot_dag(profile(LONG * 3, *[200] * stages, edges=chain)),
-        plot_dags([profile(LONG, 1)] * 5),
-    ):
+    for figure in (plot_dag(profile(LONG * 3, *[200] * stages, edges=chain)), plot_dags([profile(LONG, 1)] * 5)):
         figure.draw_without_rendering()
         boxes = [axes._left_title.get_window_extent() for axes in figure.axes]
         assert all(figure.bbox.x0 <= box.x0 and box.x1 <= figure.bbox.x1 for box in boxes)

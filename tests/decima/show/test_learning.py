@@ -1,16 +1,14 @@
 """Pictures and tables of trainings; see ``tests.decima.show.test_plots``."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np
 import pytest
-from rich.console import Console
-
 from decima.learning.curves import LearningCurve
 from decima.learning.metrics import CLUSTER_METRICS, GRID_METRICS
 from decima.show.learning import LABELS, curves_table, plot_curves
+from rich.console import Console
+
 from tests.decima.show.test_plots import difference
 
 
@@ -36,9 +34,7 @@ def test_a_learning_curve_has_its_interval(tmp_path: Path) -> None:
     assert "the best heuristic" in [text.get_text() for text in figure.legends[0].get_texts()]
 
 
-def test_a_curve_with_behaviour_cloning_has_whole_epochs_and_its_untrained_policy_in_words(
-    tmp_path: Path,
-) -> None:
+def test_a_curve_with_behaviour_cloning_has_whole_epochs_and_its_untrained_policy_in_words(tmp_path: Path) -> None:
     iterations = np.arange(-3, 3)
     cloned = LearningCurve(iterations, np.array([95.0, 32.0, 31.0, 30.0, 29.5, 29.0]), np.full(6, np.nan), 1)
     figure = plot_curves({"policy": cloned}, "validation_mean_jct_s", ("tuned weighted fair", 31.5))

@@ -1,7 +1,5 @@
 """The page of a comparison, as text and in a browser."""
 
-from __future__ import annotations
-
 import base64
 import gzip
 import json
@@ -11,13 +9,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-
 from decima.evaluation.comparison import Comparison
 from decima.evaluation.conditions import Conditions
 from decima.show.page import TICKS, comparison_page, packed_schedule
 from decima.show.report import comparison_notes, comparison_table
 from simulator.cluster.config import ClusterConfig
 from simulator.cluster.record import EpisodeRecord
+
 from tests.browser import CHROMIUM, Page, visit
 from tests.decima.episodes import episode
 from workloads import JobProfile, StageProfile, TaskDurations, Workload
@@ -103,9 +101,7 @@ def test_names_are_text_and_nothing_is_loaded_from_elsewhere(comparison: Compari
 
 
 @pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium to draw the page")
-def test_the_page_draws_zooms_and_answers_the_mouse(
-    comparison: Comparison, page: Path, tmp_path: Path
-) -> None:
+def test_the_page_draws_zooms_and_answers_the_mouse(comparison: Comparison, page: Path, tmp_path: Path) -> None:
     record = comparison.episodes["fair"]
     first = int(np.nanargmin(record.task_start_ms))
     middle_s = (record.task_start_ms[first] + record.task_finish_ms[first]) / 2000
@@ -163,9 +159,7 @@ def test_the_page_draws_zooms_and_answers_the_mouse(
             "&& document.getElementById('clock').textContent"
         )
         seen["job"] = await tab.run("document.getElementById('job').selectedOptions[0].text")
-        seen["stages"] = await tab.run(
-            "[...document.querySelectorAll('#dags text')].map(each => each.textContent)"
-        )
+        seen["stages"] = await tab.run("[...document.querySelectorAll('#dags text')].map(each => each.textContent)")
         # Both schedules zoom together.
         seen["range"] = await tab.run("[...document.getElementById('schedules')._fullLayout.xaxis.range]")
         await tab.mouse("Pressed", x, y)

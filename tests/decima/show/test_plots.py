@@ -1,7 +1,5 @@
 """Pictures against stored baselines. To store new ones, run with DECIMA_NEW_BASELINES=1."""
 
-from __future__ import annotations
-
 import os
 import time
 from dataclasses import replace
@@ -9,18 +7,18 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from decima.show.plots import plot_jct_cdf, plot_jobs_in_system, plot_schedule
 from matplotlib.collections import PolyCollection
 from matplotlib.figure import Figure
 from matplotlib.testing.compare import compare_images
 from PIL import Image
-
-from decima.show import plots
-from decima.show.plots import plot_jct_cdf, plot_jobs_in_system, plot_schedule
 from simulator.cluster.config import ClusterConfig, ExecutorClass
 from simulator.cluster.record import EpisodeRecord
-from tests.decima.episodes import episode
 from workloads.arrivals import JobSequence
 from workloads.job import JobProfile, StageProfile, TaskDurations
+
+from decima.show import plots
+from tests.decima.episodes import episode
 
 BASELINE = Path(__file__).parent / "baseline"
 #: Root mean square of the difference, 0 to 255. Fonts and antialiasing differ by less between versions.
@@ -74,9 +72,7 @@ def test_all_schedulers_are_shown_with_the_mean_number_of_jobs() -> None:
     assert names[3] == f"my:Scheduler3: {episode(1.3).mean_jobs_in_system:.2g}"
 
 
-@pytest.mark.parametrize(
-    "title", ["fifo, seed 0", "my.package.of.schedulers:ShortestJobFirstOrWhatever:0.25"]
-)
+@pytest.mark.parametrize("title", ["fifo, seed 0", "my.package.of.schedulers:ShortestJobFirstOrWhatever:0.25"])
 @pytest.mark.parametrize("name", ["job", "a very long name of a job that goes on"])
 def test_nothing_lies_on_a_legend(title: str, name: str) -> None:
     record = episode()
@@ -104,9 +100,7 @@ def test_many_jobs_are_counted_where_they_are_not_named() -> None:
     record = episode()
     many = replace(
         record,
-        sequence=replace(
-            record.sequence, profiles=record.sequence.profiles[:1] * 40, arrival_ms=np.arange(40.0)
-        ),
+        sequence=replace(record.sequence, profiles=record.sequence.profiles[:1] * 40, arrival_ms=np.arange(40.0)),
         **{
             field: np.resize(getattr(record, field), 40 * 12)
             for field in ("task_start_ms", "task_finish_ms", "task_executor", "task_wave", "task_parallelism")

@@ -1,19 +1,17 @@
-from __future__ import annotations
-
 import json
 import math
 from pathlib import Path
 
 import numpy as np
 import pytest
-
 from decima.evaluation.metrics import Interval
 from decima.show.plots import comparison_pictures
 from decima.show.report import comparison_notes, comparison_table, group_table
 from decima.show.tables import interval_text
-from tests.decima.evaluation.examples import LIBRARY, comparison, run
 from workloads.arrivals import JobSequence
 from workloads.sources.workload_file import Workload
+
+from tests.decima.evaluation.examples import LIBRARY, comparison, run
 
 
 def test_a_policy_is_shown_beside_the_others(shipped: dict[str, Path], tmp_path: Path) -> None:

@@ -1,12 +1,9 @@
-from __future__ import annotations
-
 import math
-
-from hypothesis import given
-from hypothesis import strategies as st
 
 from decima.evaluation.metrics import Interval
 from decima.show.style import draw_bars, new_axes, plain, shortened, styles
+from hypothesis import given
+from hypothesis import strategies as st
 
 
 def test_no_two_schedulers_look_the_same() -> None:
@@ -29,9 +26,7 @@ def test_a_scheduler_has_one_colour_and_one_entry_in_the_legend_whatever_the_con
     one, other = Interval(2.0, 0.5), Interval(1.0, math.nan)
     draw_bars(axes, {"low": {"fair": one, "mine": other}, "high": {"mine": one}}, "seconds")
     assert [bar.get_height() for bar in axes.patches] == [2, 1, 2]
-    assert (
-        axes.patches[1].get_facecolor() == axes.patches[2].get_facecolor() != axes.patches[0].get_facecolor()
-    )
+    assert axes.patches[1].get_facecolor() == axes.patches[2].get_facecolor() != axes.patches[0].get_facecolor()
     assert axes.get_legend_handles_labels()[1] == ["fair", "mine"]
     assert [text.get_text() for text in axes.get_xticklabels()] == ["low", "high"]
 

@@ -1,7 +1,5 @@
 """Schedules in Chrome's trace event format, checked against its documentation."""
 
-from __future__ import annotations
-
 import gzip
 import json
 from collections import defaultdict
@@ -11,12 +9,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-
 from decima.evaluation.comparison import Comparison
 from decima.evaluation.run import Decided, decisions
 from decima.show.trace_events import trace_events, write_trace_events
 from simulator.cluster.config import ClusterConfig
 from simulator.cluster.episode import run_episode
+
 from tests.decima.episodes import episode
 from tests.decima.evaluation.examples import run
 
@@ -38,13 +36,7 @@ def comparison() -> Comparison:
     """Schedulers that keep executors with and without decisions, and a tuned one."""
     cluster = ClusterConfig(num_executors=4, moving_delay_ms=700.0)
     return run(
-        "fifo",
-        "fair",
-        "tuned-weighted-fair",
-        "weighted-fair",
-        num_experiments=2,
-        cluster=cluster,
-        arrivals="poisson",
+        "fifo", "fair", "tuned-weighted-fair", "weighted-fair", num_experiments=2, cluster=cluster, arrivals="poisson"
     )
 
 

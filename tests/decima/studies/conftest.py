@@ -1,28 +1,21 @@
 """Fixtures of studies: a workload so small that training takes a second."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
-from filelock import FileLock
-
 from decima.learning.grid.config import DeepRMConfig
 from decima.learning.trainings import train_all
 from decima.studies.study import Study
+from filelock import FileLock
+
 from tests.decima.learning.examples import sweep_once
 from workloads import read_workload
 
 PROFILES = {
-    "wide": {
-        "stages": [
-            {"tasks": 8, "duration_ms": 2000},
-            {"tasks": 3, "duration_ms": [1000, 2000], "parents": [0]},
-        ]
-    },
+    "wide": {"stages": [{"tasks": 8, "duration_ms": 2000}, {"tasks": 3, "duration_ms": [1000, 2000], "parents": [0]}]},
     "long": {
         "stages": [
             {"tasks": 2, "duration_ms": 4000},

@@ -1,7 +1,5 @@
 """The benchmark: its settings are constant, its seeds are disjoint, and the score is correct."""
 
-from __future__ import annotations
-
 import json
 from hashlib import sha256
 from pathlib import Path
@@ -10,7 +8,6 @@ import numpy as np
 import pandas as pd
 import pytest
 from click.testing import CliRunner
-
 from decima.cli.main import cli
 from decima.evaluation.conditions import TRAINING_OFFSET
 from decima.learning.cluster.config import RECIPES, read_config
@@ -70,8 +67,7 @@ def runs(**jct_s: dict[str, list[float]]) -> pd.DataFrame:
 
 def test_the_score_is_a_geometric_mean_relative_to_fair() -> None:
     table = runs(
-        tpch_batch={FAIR: [10.0, 30.0], "mine": [5.0, 15.0]},
-        tpch_busy={FAIR: [4.0, 8.0], "mine": [8.0, 16.0]},
+        tpch_batch={FAIR: [10.0, 30.0], "mine": [5.0, 15.0]}, tpch_busy={FAIR: [4.0, 8.0], "mine": [8.0, 16.0]}
     )
     assert score(table, FAIR) == (1, 0)
     mean, half_width = score(table, "mine")
@@ -88,10 +84,7 @@ def test_the_interval_of_a_score_covers_what_repeated_experiments_show() -> None
         found = {}
         for setting, ratio in (("tpch_batch", 0.8), ("tpch_busy", 0.9)):
             fair = random.lognormal(3, 0.3, SEQUENCES)
-            found[setting] = {
-                FAIR: fair.tolist(),
-                "mine": (ratio * fair * random.normal(1, 0.1, SEQUENCES)).tolist(),
-            }
+            found[setting] = {FAIR: fair.tolist(), "mine": (ratio * fair * random.normal(1, 0.1, SEQUENCES)).tolist()}
         mean, half_width = score(runs(**found), "mine")
         inside += abs(mean - true) <= half_width
     assert 180 <= inside <= 199

@@ -1,12 +1,9 @@
 """Carbon study: savings, and comparison at equal misses, from synthetic results."""
 
-from __future__ import annotations
-
 import math
 
 import pandas as pd
 import pytest
-
 from decima.studies.carbon import OURS, at_equal_misses, plot_front, savings
 from decima.studies.outcome import RULE
 
@@ -49,12 +46,7 @@ def test_the_settings_of_a_rule_are_one_line() -> None:
 
 def test_carbon_is_compared_at_equal_misses() -> None:
     """At 2 % misses, equal shares of 100 and 60 g give 80 g; shares 5/6 and 1/6 of 100 and 20 g give 87 g."""
-    carbon_and_misses = {
-        "least-slack": (100, 0.01),
-        "carbon-price:5": (60, 0.03),
-        "cap": (20, 0.07),
-        "edf": (95, 0.02),
-    }
+    carbon_and_misses = {"least-slack": (100, 0.01), "carbon-price:5": (60, 0.03), "cap": (20, 0.07), "edf": (95, 0.02)}
 
     def found(ours: float) -> tuple[tuple[str, str], float, float]:
         rows = [

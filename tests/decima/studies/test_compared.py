@@ -2,8 +2,6 @@
 ``tests.decima.show.test_plots``.
 """
 
-from __future__ import annotations
-
 import json
 import math
 from pathlib import Path
@@ -11,18 +9,18 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from rich.console import Console
-from rich.table import Table
-
 from decima.evaluation.comparison import Comparison
 from decima.evaluation.conditions import Conditions
 from decima.evaluation.tuning import HINDSIGHT
-from decima.studies import deep_dive, single_resource
 from decima.studies.compared import compared, plot_bars, study_table, summary, tidy
+from rich.console import Console
+from rich.table import Table
+from workloads.sources.workload_file import Workload
+
+from decima.studies import deep_dive, single_resource
 from tests.decima.episodes import episode
 from tests.decima.show.test_plots import difference
 from tests.simulator.cluster.build import job, stage
-from workloads.sources.workload_file import Workload
 
 SEEDS = 4
 
@@ -48,9 +46,7 @@ def made_up(means: dict[str, dict[str, float]]) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-RUNS = made_up(
-    {"low": {HINDSIGHT: 10.0, "decima": 8.0, "other": 9.0}, "high": {HINDSIGHT: 20.0, "decima": 15.0}}
-)
+RUNS = made_up({"low": {HINDSIGHT: 10.0, "decima": 8.0, "other": 9.0}, "high": {HINDSIGHT: 20.0, "decima": 15.0}})
 
 
 def printed(*tables: Table, width: int = 200) -> list[str]:
@@ -100,11 +96,7 @@ def test_the_json_says_how_it_was_made_and_what_was_not_measured() -> None:
     assert "A note." in shown.notes
     assert not any(note.startswith("Iterations") for note in shown.notes)
     [condition] = content["conditions"]
-    assert (condition["workload"], condition["arrivals"], condition["interval_s"]) == (
-        "made up",
-        "batch",
-        None,
-    )
+    assert (condition["workload"], condition["arrivals"], condition["interval_s"]) == ("made up", "batch", None)
     assert condition["seeds"] == [0, 1]
     entry = condition["schedulers"]["fair"]
     assert entry["utilisation"] is None

@@ -1,7 +1,5 @@
 """Accuracy of networks on critical paths."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,7 +7,6 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-
 from decima.policy.compiled.graphs import Graphs
 from decima.policy.encoder import GraphTensors
 from decima.policy.features import message_order
@@ -27,6 +24,7 @@ from decima.studies.critical_path import (
     measure,
     plot_accuracy,
 )
+
 from tests.decima.show.test_plots import difference
 from tests.decima.studies.test_compared import printed
 from workloads import JobProfile, synthetic_profiles

@@ -1,15 +1,13 @@
 """Studies on DeepRM's grid: verdicts on the papers' claims, and sizes."""
 
-from __future__ import annotations
-
 import numpy as np
 import pandas as pd
 import pytest
-
 from decima.evaluation.grid import Evaluation, Withholding, evaluate
 from decima.schedulers.grid import Packer, ShortestJobFirst
 from decima.studies.grid.deeprm import _learning_claims, by_length
 from decima.studies.grid.study import GridStudy, Measured, better
+
 from simulator.grid import Grid, GridConfig
 from workloads import DISTRIBUTIONS, draw_jobs
 

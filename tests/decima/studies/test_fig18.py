@@ -1,7 +1,5 @@
 """Figure 18: reports of predicted runs; real jobs scheduled by Decima."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 
@@ -9,11 +7,11 @@ import numpy as np
 import pandas as pd
 import pytest
 from click.testing import CliRunner
-
 from decima.cli.main import cli
 from decima.evaluation.spark.fidelity import ALL, VARIANTS, Fidelity
 from decima.service.sleeping import Setting
 from decima.studies.fig18 import live_outcome, notes, plot, tables
+
 from tests.decima.cli.commands import assert_same_again, succeeded
 from tests.decima.evaluation.spark.test_fidelity import write_folder
 from tests.decima.show.test_plots import difference
@@ -102,11 +100,7 @@ def test_the_command(tmp_path: Path) -> None:
 
 
 def test_errors_count_either_way_and_biases_do_not() -> None:
-    rows = [
-        ("alone", 0, 10_000.0, 11_000.0),
-        ("alone", 1, 20_000.0, 18_000.0),
-        ("mixtures", 0, 10_000.0, 10_500.0),
-    ]
+    rows = [("alone", 0, 10_000.0, 11_000.0), ("alone", 1, 20_000.0, 18_000.0), ("mixtures", 0, 10_000.0, 10_500.0)]
     found = live_outcome(pd.DataFrame(rows, columns=["kind", "run", "real_ms", "predicted_ms"]), Setting())
     shown = found.shown("decima")
     content = json.loads(shown.json)
@@ -119,16 +113,7 @@ def test_errors_count_either_way_and_biases_do_not() -> None:
 @pytest.mark.slow
 @pytest.mark.skipif(why_not() is not None, reason=str(why_not()))
 def test_on_a_real_spark(tmp_path: Path) -> None:
-    options = [
-        "--batches",
-        "1",
-        "--executors",
-        "2",
-        "--out",
-        str(tmp_path),
-        "--json",
-        str(tmp_path / "r.json"),
-    ]
+    options = ["--batches", "1", "--executors", "2", "--out", str(tmp_path), "--json", str(tmp_path / "r.json")]
     succeeded(CliRunner().invoke(cli, ["reproduce", "fig18", "--live", *options]))
     content = json.loads((tmp_path / "r.json").read_text())
     assert [run["kind"] for run in content["runs"]] == ["alone", "alone", "mixtures"]

@@ -1,7 +1,5 @@
 """Headroom: the search finds known optima, lower bounds hold, the command reports both."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 
@@ -9,14 +7,14 @@ import numpy as np
 import pandas as pd
 import pytest
 from click.testing import CliRunner
-from hypothesis import given
-from hypothesis import strategies as st
-
 from decima.cli.main import cli
 from decima.evaluation.options import make_conditions
 from decima.schedulers.priced_srpt import PricedSrpt
-from decima.studies import headroom as study
 from decima.studies.headroom import FactorSrpt, headroom, outcome, srpt_flow_ms
+from hypothesis import given
+from hypothesis import strategies as st
+
+from decima.studies import headroom as study
 from simulator import ClusterConfig, run_episode
 from tests.decima.cli.commands import succeeded
 from tests.simulator.cluster.build import job, jobs, stage
@@ -46,10 +44,7 @@ def test_flow_under_srpt(drawn: list[tuple[int, int]]) -> None:
 
 
 def test_factors_of_one_change_nothing_and_others_change_the_order() -> None:
-    sequence, cluster = (
-        jobs(*(job(stage(4, 1000.0 * size)) for size in (1, 2))),
-        ClusterConfig(num_executors=2),
-    )
+    sequence, cluster = (jobs(*(job(stage(4, 1000.0 * size)) for size in (1, 2))), ClusterConfig(num_executors=2))
     plain = run_episode(cluster, sequence, PricedSrpt())
     same = run_episode(cluster, sequence, FactorSrpt(np.zeros((2, 2))))
     other = run_episode(cluster, sequence, FactorSrpt(np.array([[5.0, -5.0], [5.0, 5.0]])))
@@ -81,9 +76,7 @@ def test_the_same_seed_gives_the_same_search(found: pd.DataFrame) -> None:
     assert again.to_dict("list") == found[found["seed"] == 4].to_dict("list")
 
 
-def test_where_the_search_finds_nothing_the_rule_stays_under_other_noise_too(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_where_the_search_finds_nothing_the_rule_stays_under_other_noise_too(monkeypatch: pytest.MonkeyPatch) -> None:
     worse = np.array([[3.0, -3.0, 3.0, -3.0], [-3.0] * 4])
     monkeypatch.setattr(study, "_search", lambda *_: (worse, np.inf))
     conditions = make_conditions(workload="synthetic", jobs=4, executors=5, seeds=2, seed=3)
@@ -92,10 +85,7 @@ def test_where_the_search_finds_nothing_the_rule_stays_under_other_noise_too(
     assert jct["hindsight"].tolist() == jct["priced-srpt"].tolist()
     assert jct["other noise: hindsight"].tolist() == jct["other noise: priced-srpt"].tolist()
     sequence = conditions.sequence(3)
-    assert (
-        run_episode(conditions.cluster, sequence, FactorSrpt(worse)).mean_jct_ms / 1000
-        > jct["priced-srpt"][3]
-    )
+    assert run_episode(conditions.cluster, sequence, FactorSrpt(worse)).mean_jct_ms / 1000 > jct["priced-srpt"][3]
 
 
 def test_the_best_rule_is_what_the_search_is_compared_with() -> None:
@@ -112,10 +102,7 @@ def test_the_best_rule_is_what_the_search_is_compared_with() -> None:
 
 
 def test_the_command(tmp_path: Path) -> None:
-    file, options = (
-        tmp_path / "found.json",
-        "--workload synthetic --jobs 3 --executors 5 --seeds 2 --budget 10",
-    )
+    file, options = (tmp_path / "found.json", "--workload synthetic --jobs 3 --executors 5 --seeds 2 --budget 10")
     rules = "fair, priced-srpt:steepness=1.5,used_well=3"
     words = ["headroom", *options.split(), "--rules", rules, "--workers", "1", "--out", str(tmp_path)]
     result = succeeded(CliRunner().invoke(cli, [*words, "--json", str(file)]))

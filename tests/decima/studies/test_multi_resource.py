@@ -1,34 +1,25 @@
 """Section 7.3 of the Decima paper: choice of the policy, executors of jobs, claims and pictures."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
-
 from decima.evaluation.conditions import CompareError
 from decima.evaluation.metrics import Interval
 from decima.evaluation.tuning import HINDSIGHT
 from decima.policy.shipped import SHIPPED
-from decima.schedulers import Fair
-from decima.studies import multi_resource, usage
 from decima.studies.compared import GROUPS, jobs_by_work
-from decima.studies.multi_resource import (
-    GRAPHENE_STAR,
-    OURS,
-    TETRIS,
-    experiments,
-    fragmentation_claim,
-    learned,
-)
+from decima.studies.multi_resource import GRAPHENE_STAR, OURS, TETRIS, experiments, fragmentation_claim, learned
 from decima.studies.streams import LEVELS, executors_by_load
 from decima.studies.study import Study
 from decima.studies.usage import used
-from simulator import run_episode
 from simulator.cluster.config import ClusterConfig, ExecutorClass
+
+from decima.schedulers import Fair
+from decima.studies import multi_resource, usage
+from simulator import run_episode
 from tests.decima.episodes import episode
 from tests.decima.show.test_plots import difference
 from tests.decima.studies.test_compared import made_up

@@ -1,7 +1,5 @@
 """Studies on a real Spark: results, pictures, commands."""
 
-from __future__ import annotations
-
 import builtins
 import json
 from pathlib import Path
@@ -9,10 +7,10 @@ from pathlib import Path
 import pandas as pd
 import pytest
 from click.testing import CliRunner
-
 from decima.cli.main import cli
 from decima.service.sleeping import Setting
 from decima.studies.on_spark import FIFO, SHARES, applications_outcome, change, fig9_outcome
+
 from tests.decima.cli.commands import succeeded
 from tests.spark.harness import why_not
 
@@ -43,9 +41,7 @@ def test_changes_of_figure_9_are_paired_and_count_by_size() -> None:
     assert [table.row_count for table in shown.tables] == [3, 2]
 
 
-def test_without_pyspark_the_error_says_how_to_install_it(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_without_pyspark_the_error_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     real = builtins.__import__
 
     def without(name: str, *more: object, **others: object) -> object:

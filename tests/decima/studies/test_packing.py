@@ -1,7 +1,5 @@
 """Packing quality of planners on projects of PSPLIB and on jobs."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -11,7 +9,6 @@ import numpy as np
 import pandas as pd
 import pytest
 from click.testing import CliRunner
-
 from decima.cli.main import cli
 from decima.studies.packing import (
     BEST,
@@ -26,6 +23,7 @@ from decima.studies.packing import (
     summary,
 )
 from simulator.cluster.config import ClusterConfig, ExecutorClass
+
 from tests.decima.cli.commands import assert_one_line_error
 from tests.decima.schedulers.graphene.examples import project
 from tests.decima.schedulers.graphene.test_psplib import write_projects
@@ -79,13 +77,9 @@ def test_processes_and_seeds(folder: Path) -> None:
     one, two = (plans_of(folder, workers=workers)[columns] for workers in (1, 2))
     assert one.equals(two)
     draw = np.random.default_rng(2).integers
-    tasks = {
-        str(number): project(draw(1, 9, 12).tolist(), draw(1, 9, 12).tolist(), 10) for number in range(3)
-    }
+    tasks = {str(number): project(draw(1, 9, 12).tolist(), draw(1, 9, 12).tolist(), 10) for number in range(3)}
     references = dict.fromkeys(tasks, 1.0)
-    plans = [
-        measure(tasks, references, seed).set_index(["planner", "instance"])["makespan"] for seed in (0, 0, 1)
-    ]
+    plans = [measure(tasks, references, seed).set_index(["planner", "instance"])["makespan"] for seed in (0, 0, 1)]
     assert plans[0].equals(plans[1])
     assert not plans[0]["random"].equals(plans[2]["random"])
     assert plans[0].drop("random", level=0).equals(plans[2].drop("random", level=0))
@@ -137,9 +131,7 @@ def test_the_picture(tmp_path: Path) -> None:
 def test_the_command(folder: Path, tmp_path: Path) -> None:
     results, out = tmp_path / "results.json", tmp_path / "pictures"
     options = ["--instances", str(folder), "--seed", "3", "--processes", "1"]
-    shown = CliRunner().invoke(
-        cli, ["reproduce", "packing", *options, "--json", str(results), "--out", str(out)]
-    )
+    shown = CliRunner().invoke(cli, ["reproduce", "packing", *options, "--json", str(results), "--out", str(out)])
     assert shown.exit_code == 0, shown.output
     assert "graphene+justification" in shown.stdout
     assert (out / "packing.png").stat().st_size > 1000
@@ -162,10 +154,7 @@ def test_the_command(folder: Path, tmp_path: Path) -> None:
     [
         ("", "expected either --instances or a workload"),
         ("--instances {folder} --workload tpch", "expected either --instances or a workload"),
-        (
-            "--instances {folder} --memory-demand uniform",
-            "--memory-demand has no effect: it needs a workload",
-        ),
+        ("--instances {folder} --memory-demand uniform", "--memory-demand has no effect: it needs a workload"),
         ("--workload tpch --best {folder}/few.csv", "--best has no effect: jobs are compared"),
         ("--instances {folder} --sample 3", "--sample has no effect: it needs a workload"),
         ("--workload tpch --memory-demand uniform --classes 4x0.5", "no executor class can run stage"),

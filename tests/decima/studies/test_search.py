@@ -1,12 +1,9 @@
 """Searches: both find the minimum of a noisy function, the response surface also with many variables."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
-from numpy.typing import NDArray
-
 from decima.studies.search import MOST, SEARCHES, ResponseSurface, Search
+from numpy.typing import NDArray
 
 
 def excess(search: Search, size: int, noise: float, generations: int = 30, far: float = 0.3) -> float:

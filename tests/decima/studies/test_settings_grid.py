@@ -1,7 +1,5 @@
 """Grid of settings: choice of cells, and verdicts on synthetic results."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from pathlib import Path
@@ -9,7 +7,6 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-
 from decima.evaluation.conditions import CompareError
 from decima.evaluation.tuning import HINDSIGHT
 from decima.registry import make_scheduler
@@ -26,8 +23,9 @@ from decima.studies.settings_grid import (
     with_typical_task,
     workloads,
 )
-from simulator import run_episode
 from simulator.cluster.config import ClusterConfig
+
+from simulator import run_episode
 from tests.decima.show.test_plots import difference
 from tests.decima.studies.test_compared import printed
 from tests.simulator.cluster.build import job, stage

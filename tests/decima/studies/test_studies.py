@@ -1,7 +1,5 @@
 """Commands of all studies that need no Spark, from training to table, on a tiny workload."""
 
-from __future__ import annotations
-
 import json
 import shlex
 from collections.abc import Callable, Iterator, Mapping
@@ -12,14 +10,12 @@ import numpy as np
 import pandas as pd
 import pytest
 from click.testing import CliRunner, Result
-
 from decima.cli.main import cli
 from decima.evaluation.tuning import GRIDS, HINDSIGHT
 from decima.learning.cluster.config import TrainingConfig, read_config
 from decima.policy.config import PolicyConfig
 from decima.policy.scheduler import Featurizer
 from decima.policy.shipped import SHIPPED
-from decima.studies import algorithms, deep_dive, multi_resource, single_resource, streams
 from decima.studies.catalogue import STUDIES
 from decima.studies.compared import GROUPS
 from decima.studies.critical_path import LEVELS
@@ -29,6 +25,8 @@ from decima.studies.multi_resource import GRAPHENE_STAR, HEURISTICS, OURS, TETRI
 from decima.studies.outcome import RULE, Outcome
 from decima.studies.streams import LEVELS as LOAD_LEVELS
 from decima.studies.study import Study, Variant
+
+from decima.studies import algorithms, deep_dive, multi_resource, single_resource, streams
 from simulator import Cluster, ClusterConfig
 from tests.decima.cli.commands import assert_same_again, succeeded
 from tests.simulator.cluster.build import chain, jobs, stage
@@ -91,9 +89,7 @@ def check_fig13(found: Found) -> None:
 
 def check_anchors(configs: dict[str, Any]) -> None:
     """Check the networks of public re-implementations."""
-    plain, attentive = (
-        TrainingConfig.model_validate(configs[name]).policy.build() for name in (PLAIN, ATTENTION)
-    )
+    plain, attentive = (TrainingConfig.model_validate(configs[name]).policy.build() for name in (PLAIN, ATTENTION))
     assert (plain.limit, plain.num_limits) == ("outputs", 5)
     assert not plain.aggregate
     assert not plain.summary_aggregate
@@ -315,9 +311,7 @@ def check_fig12(found: Found) -> None:
         assert jct_s.shape == (2, GROUPS)
         means = found.runs.query("scheduler == @name")["mean_jct_s"]
         np.testing.assert_allclose(jct_s.mean(axis=1), means)  # groups are of one size
-    ours, theirs = (
-        np.array(by_work[each]["executors"])[:, 0, 3].mean() for each in ("decima", GRAPHENE_STAR)
-    )
+    ours, theirs = (np.array(by_work[each]["executors"])[:, 0, 3].mean() for each in ("decima", GRAPHENE_STAR))
     [largest] = [here for paper, here in found.claims().items() if "39% more" in paper]
     assert largest.startswith(f"{ours / theirs - 1:+.1%}")
 
@@ -356,9 +350,7 @@ def check_deeprm_fig4(found: Found) -> None:
     assert on_grid(found.content) == {"130 %": every, "50 %": every}
     assert "SJF performs better than Packer." in found.text
     assert [each["iterations_trained"] for each in found.content["networks"].values()] == [1, 1]
-    assert found.content["command"].startswith(
-        "decima reproduce deeprm-fig4 --load 130.0 --load 50.0 --budget"
-    )
+    assert found.content["command"].startswith("decima reproduce deeprm-fig4 --load 130.0 --load 50.0 --budget")
 
 
 def check_deeprm_fig5(found: Found) -> None:
@@ -435,19 +427,13 @@ CASES: dict[str, tuple[str, Callable[[Found], None]]] = {
     "fig22": (TINY, check_fig22),
     "table2": (f"{TINY} --load 0.7", check_table2),
     "high-load": (f"{TINY} --jobs 6 --load 0.5", check_high_load),
-    "guarantees": (
-        f"{TINY} --jobs 24 --load 0.8 --factor 1 --factor 100 --checkpoint {{general}}",
-        check_guarantees,
-    ),
+    "guarantees": (f"{TINY} --jobs 24 --load 0.8 --factor 1 --factor 100 --checkpoint {{general}}", check_guarantees),
     "carbon": (f"{TINY} --interval 2 --carbon synthetic-solar:600", check_carbon),
     "algorithms": (f"{TINY} --training-seeds 2", check_algorithms),
     "drift": (f"{TINY} --jobs 24 --load 0.5 --checkpoint {{general}}", check_drift),
     "patterns": (f"{TINY} --jobs 16 --interval 2", check_patterns),
     "estimates": (f"{TINY} --interval 2 --errors job-1 --checkpoint {{general}}", check_estimates),
-    "faults": (
-        f"{TINY} --interval 2 --faults losses-heavy --faults all --checkpoint {{general}}",
-        check_faults,
-    ),
+    "faults": (f"{TINY} --interval 2 --faults losses-heavy --faults all --checkpoint {{general}}", check_faults),
     "objectives": (f"{TINY} --load 0.7", check_objectives),
     "fig11a": (TRACE, check_fig11a),
     "fig11b": (PACK, check_fig11b),
@@ -576,10 +562,7 @@ def test_deeprm_fig5_uses_the_network_of_fig4(policies: Path, tmp_path: Path) ->
         ("grid --cells nowhere", "'nowhere' is not one of 'tpch-batch-5', "),
         ("grid --cells tpch-batch-20", "the cell tpch-batch-20 needs --profiles DIR"),
         ("grid --cells trace-batch-20", "the cell trace-batch-20 needs --trace FILE"),
-        (
-            "grid --cells random-batch-20 --profiles {folder}",
-            "--profiles has no effect: no cell that is named",
-        ),
+        ("grid --cells random-batch-20 --profiles {folder}", "--profiles has no effect: no cell that is named"),
         ("grid --cells random-batch-20 --trace {tiny}", "--trace has no effect: no cell that is named"),
         ("grid --seed 1000000", "--seed"),
         ("grid --checkpoint {tiny}", "tiny.json"),
@@ -595,9 +578,7 @@ def test_bad_input(
     assert told in result.stderr
 
 
-def test_a_command_that_is_interrupted(
-    workload_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_command_that_is_interrupted(workload_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupted(study: Study) -> Outcome:
         raise KeyboardInterrupt
 
@@ -607,9 +588,7 @@ def test_a_command_that_is_interrupted(
     assert result.stderr == "decima: interrupted; the same command resumes the training\n"
 
 
-def test_fig14_does_not_train_what_a_specialist_stands_for(
-    study: Study, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_fig14_does_not_train_what_a_specialist_stands_for(study: Study, monkeypatch: pytest.MonkeyPatch) -> None:
     trained: list[str] = []
 
     def train(_: Study, variants: Mapping[str, Variant]) -> dict[str, str]:

@@ -1,23 +1,21 @@
 """Common parts of studies: sizes, loads, resumed trainings."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
-
 from decima.learning.cluster.config import read_config
 from decima.policy.files import load_policy
 from decima.policy.scheduler import NeuralScheduler
 from decima.registry import make_scheduler
 from decima.settings import TrainingError
 from decima.studies.study import Study, Variant
+from workloads.sources.tpch import embedded_workload
+
 from simulator import ClusterConfig, run_episode
 from workloads import Workload, WorkloadError, poisson_arrivals, trace_arrivals
-from workloads.sources.tpch import embedded_workload
 
 
 def test_a_policy_is_compared_as_the_scheduler_that_it_is(study: Study) -> None:
@@ -54,9 +52,7 @@ def test_the_budget(make_study: Callable[..., Study], tmp_path: Path) -> None:
     assert tenth.config("batch").iterations == round(recipe.iterations / 10)
     assert full.config("batch").behaviour_cloning == recipe.behaviour_cloning
     assert recipe.behaviour_cloning is not None
-    assert tenth.config("batch").behaviour_cloning.sequences == round(
-        0.4 * recipe.behaviour_cloning.sequences
-    )
+    assert tenth.config("batch").behaviour_cloning.sequences == round(0.4 * recipe.behaviour_cloning.sequences)
     stream = read_config("stream")
     assert stream.behaviour_cloning is not None
     assert full.config("stream").behaviour_cloning == stream.behaviour_cloning
@@ -116,9 +112,7 @@ def test_a_specialist_is_of_just_these_conditions_and_of_full_training(study: St
     assert replace(full, source={"file": tmp_path / "own.json"}).specialist(batch) is None
 
 
-def test_a_training_that_was_cut_off_goes_on(
-    study: Study, make_study: Callable[..., Study], tmp_path: Path
-) -> None:
+def test_a_training_that_was_cut_off_goes_on(study: Study, make_study: Callable[..., Study], tmp_path: Path) -> None:
     variant = study.batch_variant()
     told: list[tuple[str, int, int]] = []
 
@@ -136,9 +130,7 @@ def test_a_training_that_was_cut_off_goes_on(
     assert [done for what, done, _ in told if what == "training batch-4-jobs"][:2] == [1, 2]
     whole = Path(study.train({"it": variant})["it"].removeprefix("decima:"))
     for one, other in zip(
-        load_policy(whole).parameters(),
-        load_policy(tmp_path / "batch-4-jobs" / "policy.npz").parameters(),
-        strict=True,
+        load_policy(whole).parameters(), load_policy(tmp_path / "batch-4-jobs" / "policy.npz").parameters(), strict=True
     ):
         assert (one == other).all()
     told.clear()
@@ -153,9 +145,7 @@ def test_a_folder_of_another_training(study: Study) -> None:
         study.train({"decima": other})
 
 
-def test_jobs_that_arrive_at_set_times(
-    make_study: Callable[..., Study], study: Study, tmp_path: Path
-) -> None:
+def test_jobs_that_arrive_at_set_times(make_study: Callable[..., Study], study: Study, tmp_path: Path) -> None:
     profiles = study.workload.profiles
     exact = Workload(profiles, trace_arrivals(profiles[:3], [0.0, 500.0, 1000.0]), "exact")
     trace = make_study(tmp_path, workload=exact)

@@ -1,7 +1,5 @@
 """Tuning: the search finds better constants reproducibly, and the command evaluates them on other seeds."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -10,7 +8,6 @@ import numpy as np
 import pandas as pd
 import pytest
 from click.testing import CliRunner
-
 from decima.cli.main import cli
 from decima.evaluation.conditions import CompareError, Conditions
 from decima.evaluation.options import compare, make_conditions
@@ -18,8 +15,9 @@ from decima.learning.cluster.config import read_config
 from decima.registry import make_scheduler, parameters
 from decima.schedulers.adaptive_srpt import WEIGHTS, AdaptiveSrpt
 from decima.schedulers.priced_srpt import PricedConstants, PricedSrpt
-from decima.studies import tune
 from decima.studies.tune import JUDGED_ON, TUNED_ON, Tuned, outcome, scheduler_name, tune_rule
+
+from decima.studies import tune
 
 CONSTANTS = {**PricedConstants()._asdict(), "steepness": 2.0}
 DRAWN = (
@@ -84,11 +82,7 @@ def test_the_tail_is_minimised_at_a_given_load() -> None:
 
 @pytest.mark.parametrize(
     ("objective", "message"),
-    [
-        ("misses", "no misses to minimise"),
-        ("jain", "objective must be 'mean'"),
-        ("unfairness", "no unfairness"),
-    ],
+    [("misses", "no misses to minimise"), ("jain", "objective must be 'mean'"), ("unfairness", "no unfairness")],
 )
 def test_metrics_that_cannot_be_minimised(objective: str, message: str) -> None:
     with pytest.raises(CompareError, match=message):
@@ -102,9 +96,7 @@ def test_the_same_seed_gives_the_same_constants_with_any_workers() -> None:
     pd.testing.assert_frame_equal(one.runs, two.runs)
 
 
-def test_a_generation_runs_the_next_sequences_and_all_candidates_the_same(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_generation_runs_the_next_sequences_and_all_candidates_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     items = []
 
     def remember(pool: object, given: list[tuple[bool, str, int, tuple[str, ...]]], *_: object) -> object:
@@ -119,10 +111,7 @@ def test_a_generation_runs_the_next_sequences_and_all_candidates_the_same(
     assert all(len({specs for *_, specs in each}) == 1 for each in items)
     assert len(set(items[0][0][3])) == 11
     judged = found.runs[found.runs["seeds"] == JUDGED_ON]
-    assert judged.groupby("condition")["seed"].unique().map(list).to_dict() == {
-        "a": [100, 101],
-        "b": [100, 101],
-    }
+    assert judged.groupby("condition")["seed"].unique().map(list).to_dict() == {"a": [100, 101], "b": [100, 101]}
 
 
 def test_each_setting_counts_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -154,10 +143,7 @@ def test_changes_are_paired_and_averaged_over_settings() -> None:
         for name, length in (("long", 100.0), ("short", 1.0)):
             for seed in (1, 2, 3):
                 changed = gain if name == "long" else 1.0
-                for spec, factor in (
-                    ("priced-srpt", 1.0),
-                    (scheduler_name("priced-srpt", CONSTANTS), changed),
-                ):
+                for spec, factor in (("priced-srpt", 1.0), (scheduler_name("priced-srpt", CONSTANTS), changed)):
                     runs.append((which, name, seed, spec, length * seed * factor))
     columns = ["seeds", "condition", "seed", "scheduler", "mean_jct_s"]
     found = Tuned("priced-srpt", CONSTANTS, pd.DataFrame(runs, columns=columns), np.zeros((1, 14)))
@@ -181,9 +167,7 @@ def test_settings_that_are_drawn_have_a_row_for_each_kind() -> None:
     settings = {"general": replace(conditions, num_experiments=4)}
     found = tuned(settings, generations=1, judged=4)
     shown = outcome(found, settings)
-    names = {
-        f"general: {kind}{errors}" for kind in ("batches", "streams") for errors in ("", ", wrong estimates")
-    }
+    names = {f"general: {kind}{errors}" for kind in ("batches", "streams") for errors in ("", ", wrong estimates")}
     rows = {each["setting"] for each in shown.extra["changes"]}
     assert rows <= names
     assert len(rows) > 1
@@ -207,9 +191,7 @@ def test_seeds_to_judge_on_are_others() -> None:
 
 def test_the_command_and_its_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    words = (
-        "tune packed-srpt --workload synthetic --jobs 3 --executors 5 --seeds 2 --judged 2 --generations 1"
-    )
+    words = "tune packed-srpt --workload synthetic --jobs 3 --executors 5 --seeds 2 --judged 2 --generations 1"
     texts = ("--setting", "", "--setting", "--arrivals poisson --interval 5")
     done = CliRunner().invoke(
         cli, [*words.split(), *texts, "--workers", "1", "--json", "tuned.json", "--out", "pictures"]
@@ -238,19 +220,13 @@ def test_the_command_and_its_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         ),
         (["--setting", "--nope 1"], "--setting '--nope 1': No such option '--nope'"),
         (["--setting", "--job-error '"], "No closing quotation"),
-        (
-            ["--setting", "--interval 3"],
-            "'--interval 3': --interval has no effect: it needs --arrivals poisson",
-        ),
+        (["--setting", "--interval 3"], "'--interval 3': --interval has no effect: it needs --arrivals poisson"),
         (["--interval", "3"], "--interval has no effect"),
         (["--config", "general", "--jobs", "3"], "--config and --jobs exclude each other"),
         (["--config", "general", "--setting", ""], "--config and --setting exclude each other"),
         (["--config", "nope"], "unknown recipe 'nope'"),
         (["--set", "a=1"], "--set has no effect: it needs --config"),
-        (
-            ["--seed", "4", "--judged-seed", "5"],
-            "seeds to judge on, 5 to 44, overlap those to tune on, 4 to 203",
-        ),
+        (["--seed", "4", "--judged-seed", "5"], "seeds to judge on, 5 to 44, overlap those to tune on, 4 to 203"),
     ],
 )
 def test_options_that_make_no_sense(words: list[str], message: str) -> None:

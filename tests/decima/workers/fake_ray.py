@@ -112,8 +112,7 @@ class FakeActor:
         self.made: Any = None
         self.calls = 0
         self.begun, self.work = (
-            SimpleNamespace(remote=lambda *args, name=name: _Call(self, name, args))
-            for name in ("begun", "work")
+            SimpleNamespace(remote=lambda *args, name=name: _Call(self, name, args)) for name in ("begun", "work")
         )
 
     def call(self, method: str, args: tuple[Any, ...]) -> Any:

@@ -1,7 +1,5 @@
 """A Ray cluster of several nodes on this machine, which other machines cannot reach."""
 
-from __future__ import annotations
-
 import os
 import socket
 import subprocess
@@ -14,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
 from decima.workers.pool import WorkerError, make_workers
 from decima.workers.ray import LOOPBACK_ONLY, NOT_NICE, QUIET
+
 from tests.programs import PATIENCE_S, started
 
 #: For tests that start Ray, which takes about 10 s.
@@ -42,9 +40,7 @@ def ray_cluster(nodes: int) -> Iterator[list[Any]]:
 
     assert not ray.is_initialized()
     cluster = Cluster(
-        initialize_head=True,
-        head_node_args={"num_cpus": 0, "include_dashboard": False},
-        shutdown_at_exit=False,
+        initialize_head=True, head_node_args={"num_cpus": 0, "include_dashboard": False}, shutdown_at_exit=False
     )
     try:
         added = [cluster.add_node(num_cpus=1, include_dashboard=False) for _ in range(nodes)]

@@ -1,7 +1,5 @@
 """Ray workers on a fake Ray: distribution and repetition of work items, and connections."""
 
-from __future__ import annotations
-
 import logging
 import os
 import signal
@@ -13,11 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from decima.workers.pool import WorkerError, make_workers
+from decima.workers.ray import LOOPBACK_ONLY, NOT_NICE, QUIET
 
 from decima.workers import pool
 from decima.workers import ray as ray_workers
-from decima.workers.pool import WorkerError, make_workers
-from decima.workers.ray import LOOPBACK_ONLY, NOT_NICE, QUIET
 from tests.decima.workers.fake_ray import Died, FakeRay, RayError, RayTaskError
 from tests.decima.workers.ray_cluster import check_that_silence_is_refused
 
@@ -104,9 +102,7 @@ def test_an_actor_without_a_cpu_waits_while_the_others_work(ray: FakeRay) -> Non
     ("spec", "most", "count"),
     [("ray", None, 8), ("ray", 3, 3), ("ray:5", None, 5), ("ray:5", 2, 2), ("ray:2", 5, 2), ("ray", 0, 1)],
 )
-def test_there_are_as_many_actors_as_have_a_cpu_and_work(
-    ray: FakeRay, spec: str, most: int | None, count: int
-) -> None:
+def test_there_are_as_many_actors_as_have_a_cpu_and_work(ray: FakeRay, spec: str, most: int | None, count: int) -> None:
     ray.cpus = 8
     with make_workers(None, spec, most) as workers:
         assert workers.count == len(ray.actors) == count
@@ -170,9 +166,7 @@ def test_an_error_in_the_work_is_raised_as_it_was_and_the_pool_goes_on(ray: Fake
     assert not ray.alive
 
 
-def test_an_error_that_did_not_survive_the_way_is_told_in_a_line(
-    ray: FakeRay, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_error_that_did_not_survive_the_way_is_told_in_a_line(ray: FakeRay, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(RayTaskError, "cause", property(lambda _: "a text"))
     told = r"^the task failed: ValueError\('it was lost\\nhere'\)$"
     with pytest.raises(WorkerError, match=told), make_workers(3, "ray") as workers:
@@ -213,9 +207,7 @@ def test_a_ray_that_is_started_here_is_quiet_and_for_this_machine_only(ray: Fake
     assert "RAY_AUTH_MODE" not in os.environ
 
 
-def test_a_ray_that_is_started_here_has_the_cpus_of_this_process(
-    ray: FakeRay, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_ray_that_is_started_here_has_the_cpus_of_this_process(ray: FakeRay, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ray_workers, "available_cpus", lambda: 17)
     make_workers(None, "ray")
     assert ray.options is not None
@@ -250,9 +242,7 @@ def test_a_cluster_elsewhere_is_reached_by_its_address(
         assert list(workers.map(scaled, [1])) == [(1, 1)]
     assert ray.options == {"address": address, "log_to_driver": False, "logging_level": logging.ERROR}
     # An existing Ray keeps its settings; without a token, no authentication is set.
-    assert {name: os.environ.get(name) for name in VARIABLES} == QUIET | dict.fromkeys(
-        (*LOOPBACK_ONLY, *NOT_NICE)
-    )
+    assert {name: os.environ.get(name) for name in VARIABLES} == QUIET | dict.fromkeys((*LOOPBACK_ONLY, *NOT_NICE))
     assert "RAY_AUTH_MODE" not in os.environ
 
 
@@ -304,9 +294,7 @@ def test_what_the_user_set_stays(ray: FakeRay, monkeypatch: pytest.MonkeyPatch) 
         (OSError(), "OSError"),
     ],
 )
-def test_why_a_ray_does_not_start_is_told_in_a_line(
-    ray: FakeRay, listening: str, error: Exception, told: str
-) -> None:
+def test_why_a_ray_does_not_start_is_told_in_a_line(ray: FakeRay, listening: str, error: Exception, told: str) -> None:
     def init(**options: Any) -> None:
         raise error
 

@@ -1,14 +1,12 @@
 """Invariants that the record of any episode must satisfy."""
 
-from __future__ import annotations
-
 from itertools import pairwise
 
 import numpy as np
-
-from simulator import EpisodeRecord
 from simulator.cluster.draws import duration_ms, task_noise
 from workloads.job import Wave
+
+from simulator import EpisodeRecord
 
 
 def check_record(record: EpisodeRecord) -> None:
@@ -40,9 +38,7 @@ def _check_parents(record: EpisodeRecord) -> None:
         finish = mine.groupby("stage")["finish_ms"].agg(lambda column: column.max(skipna=False))
         for parent, child in profile.edges.tolist():
             assert np.isnan(start[child]) or start[child] >= finish[parent]
-        kinds = [
-            (kind.cpu, kind.memory) for kind in record.config.executor_classes for _ in range(kind.count)
-        ]
+        kinds = [(kind.cpu, kind.memory) for kind in record.config.executor_classes for _ in range(kind.count)]
         for stage, executors in mine.groupby("stage")["executor"]:
             need = profile.stages[stage]
             for executor in executors[executors >= 0].tolist():
@@ -80,9 +76,7 @@ def check_waves(record: EpisodeRecord) -> None:
     for executor in range(record.config.num_executors):
         mine = tasks[(tasks["executor"] == executor) & tasks["start_ms"].notna()].sort_values("start_ms")
         here = moves[moves["executor"] == executor]
-        instant = (here["arrive_ms"] == here["depart_ms"]).any() and (
-            mine["start_ms"] == mine["finish_ms"]
-        ).any()
+        instant = (here["arrive_ms"] == here["depart_ms"]).any() and (mine["start_ms"] == mine["finish_ms"]).any()
         if instant or mine["start_ms"].duplicated().any():
             continue  # the order of moves and tasks is unknown
         previous = None
@@ -101,12 +95,9 @@ def check_waves(record: EpisodeRecord) -> None:
 def check_durations(record: EpisodeRecord) -> None:
     """Check that every task has the duration given by the tables of its stage and its noise."""
     config, sequence = record.config, record.sequence
-    stages = [
-        stage for profile in sequence.profiles for stage in profile.stages for _ in range(stage.num_tasks)
-    ]
+    stages = [stage for profile in sequence.profiles for stage in profile.stages for _ in range(stage.num_tasks)]
     noise = np.concatenate(
-        [task_noise(sequence.seed, job, profile.num_tasks) for job, profile in enumerate(sequence.profiles)],
-        axis=1,
+        [task_noise(sequence.seed, job, profile.num_tasks) for job, profile in enumerate(sequence.profiles)], axis=1
     )
     for number in np.flatnonzero(np.isfinite(record.task_finish_ms)).tolist():
         wave, parallelism = Wave(int(record.task_wave[number])), int(record.task_parallelism[number])

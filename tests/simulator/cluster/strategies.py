@@ -1,16 +1,14 @@
 """Hypothesis strategies for clusters and decisions."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import fields, replace
 
 import numba
 from hypothesis import Phase, settings
 from hypothesis import strategies as st
+from simulator.cluster.config import EXACT, Knowledge
 
 from simulator import DECIMA_SIM, PAPER, ClusterConfig, ExecutorClass, Faults, Semantics
-from simulator.cluster.config import EXACT, Knowledge
 
 #: Settings for random episodes. A few of them as plain Python show that the code is the same and measure coverage.
 MANY = settings(
@@ -68,8 +66,7 @@ def faults(num_executors: int) -> st.SearchStrategy[Faults]:
     times = st.lists(st.sampled_from((0, 1, 2, 10, 50, 100, 1000, 3000, 20_000)), max_size=4, unique=True)
     capacity = st.builds(
         lambda times, numbers: tuple(
-            (float(time), max(number, int(time == 0)))
-            for time, number in zip(sorted(times), numbers, strict=False)
+            (float(time), max(number, int(time == 0))) for time, number in zip(sorted(times), numbers, strict=False)
         ),
         times,
         st.lists(st.integers(0, num_executors), min_size=4, max_size=4),

@@ -1,7 +1,5 @@
 """Useful parallelism of a job: known results, and simulated episodes of the job alone."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np
@@ -9,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
+from simulator.cluster.alone import PARALLELISM, alone_ms, useful_executors
 
 from simulator import DECIMA_SIM, ClusterConfig, ExecutorClass
-from simulator.cluster.alone import PARALLELISM, alone_ms, useful_executors
 from tests.simulator.cluster.build import chain, inflating, job, stage
 from tests.simulator.cluster.strategies import clusters
 from tests.simulator.cluster.test_solo import alone
@@ -63,8 +61,7 @@ def test_all_executors_are_used_where_nothing_is_lost() -> None:
 def test_the_longer_a_move_the_fewer_are_worth_it() -> None:
     moves_ms = (0.0, 10.0, 100.0, 1000.0, 10_000.0)
     limits = [
-        useful_executors(job(stage(600, 10)), replace(CLUSTER, moving_delay_ms=move_ms), 2.5)
-        for move_ms in moves_ms
+        useful_executors(job(stage(600, 10)), replace(CLUSTER, moving_delay_ms=move_ms), 2.5) for move_ms in moves_ms
     ]
     assert limits == sorted(limits, reverse=True)
     assert (limits[0], limits[-1]) == (50, 1)
@@ -83,9 +80,7 @@ def test_an_executor_that_waited_may_be_cold(keeps: bool) -> None:
     config = replace(CLUSTER, num_executors=2, executor_classes=(), semantics=semantics)
     first, slower = stage(1, 100, fresh_ms=100), stage(1, 900, fresh_ms=900)
     profile = job(first, slower, stage(2, 10, first_ms=20, fresh_ms=700), edges=[(0, 2), (1, 2)])
-    np.testing.assert_allclose(
-        alone_ms(profile, config), [MOVE_MS + 1030, MOVE_MS + (920 if keeps else 1600)]
-    )
+    np.testing.assert_allclose(alone_ms(profile, config), [MOVE_MS + 1030, MOVE_MS + (920 if keeps else 1600)])
 
 
 def test_tasks_are_as_slow_as_the_parallelism_makes_them() -> None:
@@ -147,9 +142,7 @@ def test_the_limit_is_that_of_episodes(library: tuple[JobProfile, ...], same: fl
 
 
 @given(job_profiles(), clusters(), st.lists(st.floats(0, 20), min_size=2, max_size=6))
-def test_more_thrift_is_never_more_executors(
-    profile: JobProfile, config: ClusterConfig, thrifts: list[float]
-) -> None:
+def test_more_thrift_is_never_more_executors(profile: JobProfile, config: ClusterConfig, thrifts: list[float]) -> None:
     limits = [useful_executors(profile, config, thrift) for thrift in sorted(thrifts)]
     assert limits == sorted(limits, reverse=True)
     assert all(limit in PARALLELISM and 1 <= limit <= config.num_executors for limit in limits)

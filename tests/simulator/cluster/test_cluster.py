@@ -1,7 +1,5 @@
 """Public interface of the cluster: decisions, observations, errors, executor classes, other processes on the clock."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 from typing import Any
@@ -58,9 +56,7 @@ def everything(cluster: Cluster) -> list[bytes]:
         (Decision(0.0, 2), "a decision is a stage and a limit, all of them whole numbers, got 0.0, 2"),
     ],
 )
-def test_a_decision_that_cannot_be_carried_out_is_refused_and_changes_nothing(
-    decision: Decision, message: str
-) -> None:
+def test_a_decision_that_cannot_be_carried_out_is_refused_and_changes_nothing(decision: Decision, message: str) -> None:
     # Stage 2 needs stage 1, whose tasks are unclaimed.
     subject = cluster(3, job(stage(2, 10.0), stage(2, 10.0), stage(1, 10.0), edges=[(1, 2)]))
     subject.observe()
@@ -200,10 +196,7 @@ def test_an_episode_waits_for_executors_that_are_on_their_way_in_vain() -> None:
     ("settings", "message"),
     [
         *(
-            (
-                {"num_executors": count},
-                f"the number of executors must be a whole number of 1 to 1,000,000, got {count}",
-            )
+            ({"num_executors": count}, f"the number of executors must be a whole number of 1 to 1,000,000, got {count}")
             for count in (0, -3, 2.5, True)
         ),
         *(
@@ -245,9 +238,7 @@ def test_executors_that_cannot_be_are_refused(settings: dict[str, Any], message:
 
 
 def test_a_stage_that_no_class_can_run_is_refused() -> None:
-    config = ClusterConfig(
-        executor_classes=(ExecutorClass(3, cpu=2, memory=1), ExecutorClass(3, cpu=1, memory=4))
-    )
+    config = ClusterConfig(executor_classes=(ExecutorClass(3, cpu=2, memory=1), ExecutorClass(3, cpu=1, memory=4)))
     fits = job(stage(1, 1.0, cpu=2, memory=1), stage(1, 1.0, memory=4))
     wants = job(stage(1, 1.0), stage(1, 1.0, cpu=2, memory=2), name="big")
     Cluster(config, jobs(fits))
@@ -267,9 +258,7 @@ def test_classes_count_for_the_number_of_executors() -> None:
 
 
 @BOTH
-def test_an_executor_that_finds_its_stage_full_takes_the_one_that_has_been_ready_longest(
-    semantics: Semantics,
-) -> None:
+def test_an_executor_that_finds_its_stage_full_takes_the_one_that_has_been_ready_longest(semantics: Semantics) -> None:
     """Stage 3 opens at 15 ms, stage 2 at 25 ms. Executor 3 departs for stage 4 at 28 ms.
 
     Executor 2 takes the last task of stage 4 at 30 ms. Executor 3 arrives at 33 ms, finds no task there and takes
@@ -293,18 +282,14 @@ def test_an_executor_that_finds_its_stage_full_takes_the_one_that_has_been_ready
 
 
 @BOTH
-def test_an_executor_that_finds_nothing_in_its_job_goes_where_there_is_work(
-    semantics: Semantics,
-) -> None:
+def test_an_executor_that_finds_nothing_in_its_job_goes_where_there_is_work(semantics: Semantics) -> None:
     """Executor 1 departs for job 0 at 60 ms; at 110 ms no task is left there. It moves on to job 2, undecided."""
     profiles = job(stage(2, 40.0)), job(stage(1, 10.0)), job(stage(2, 500.0))
     subject = cluster(2, *profiles, moving_delay_ms=50.0, semantics=semantics)
     subject.decide(Decision(0, 1))
     subject.decide(Decision(1, 1))
     subject.decide(give(subject.observe(), 0))
-    record, _ = finish(
-        subject, lambda seen: None if seen.time_ms < 160.0 and seen.source >= 0 else greedy(seen)
-    )
+    record, _ = finish(subject, lambda seen: None if seen.time_ms < 160.0 and seen.source >= 0 else greedy(seen))
     assert (1, 60.0) in record.moves()[["executor", "depart_ms"]].itertuples(index=False, name=None)
     assert (2, 0, 0, 1, 160.0, 660.0) in runs(record)
 
@@ -390,9 +375,7 @@ def monitor(subject: Cluster, every_ms: float, seen: list[float]) -> Iterator[Ev
 
 @BOTH
 @pytest.mark.parametrize("every_ms", [0.37, 10.0, 2000.0])
-def test_a_process_beside_the_cluster_sees_the_time_and_changes_nothing(
-    semantics: Semantics, every_ms: float
-) -> None:
+def test_a_process_beside_the_cluster_sees_the_time_and_changes_nothing(semantics: Semantics, every_ms: float) -> None:
     config = ClusterConfig(num_executors=4, moving_delay_ms=10.0, semantics=semantics)
     sequence = jobs(chain(stage(6, 10.0), stage(3, 25.0)), job(stage(9, 5.0)), at=[0.0, 40.0])
     alone, rewards = finish(Cluster(config, sequence))
@@ -456,8 +439,6 @@ def test_schedulers_are_asked_only_where_there_is_a_choice() -> None:
             asked.append(bool(observation.schedulable.any()))
             return super().decide(observation)
 
-    record = run_episode(
-        ClusterConfig(num_executors=3), jobs(chain(stage(2, 10.0), stage(1, 1.0))), Curious()
-    )
+    record = run_episode(ClusterConfig(num_executors=3), jobs(chain(stage(2, 10.0), stage(1, 1.0))), Curious())
     assert all(asked)
     assert len(asked) < record.num_decisions

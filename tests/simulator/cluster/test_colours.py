@@ -1,15 +1,13 @@
 """Colours of jobs in schedules."""
 
-from __future__ import annotations
-
 import numpy as np
-
-from simulator.cluster import picture
 from simulator.cluster.config import ClusterConfig
 from simulator.cluster.picture import PALETTE, contrasting_colours, job_colours
 from simulator.cluster.record import EpisodeRecord
 from workloads.arrivals import JobSequence
 from workloads.job import JobProfile, StageProfile, TaskDurations
+
+from simulator.cluster import picture
 
 
 def mosaic(jobs: np.ndarray) -> EpisodeRecord:
@@ -68,9 +66,7 @@ def test_what_lies_beside_counts_in_all_schedules() -> None:
     one, other = np.array([[0], [1], [2]]), np.array([[0], [2], [1]])
     found = number(contrasting_colours([mosaic(one), mosaic(other)]))
     distance = picture._distances()
-    assert (
-        min(distance[found[0], found[1]], distance[found[0], found[2]], distance[found[1], found[2]]) > 0.25
-    )
+    assert min(distance[found[0], found[1]], distance[found[0], found[2]], distance[found[1], found[2]]) > 0.25
 
 
 def test_the_palette_can_be_told_apart_without_red_and_green() -> None:

@@ -1,13 +1,11 @@
 """Text form of executor classes."""
 
-from __future__ import annotations
-
 import math
 
 import pytest
+from simulator.cluster.config import parse_classes
 
 from simulator import PAPER, ClusterConfig, ConfigError, ExecutorClass
-from simulator.cluster.config import parse_classes
 
 
 def test_by_default_it_is_the_papers_cluster() -> None:
@@ -28,7 +26,5 @@ def test_the_smallest_class_comes_first() -> None:
     "text", ["", "5", "5x", "x1", "5x1,", "5x1:2:3", "5.5x1", "0x1", "5x-1", "5xnan", "5x1:a", "5y1"]
 )
 def test_classes_that_mean_nothing_are_refused(text: str) -> None:
-    with pytest.raises(
-        ConfigError, match=r"^executor classes .*: expected COUNTxMEMORY or COUNTxCPU:MEMORY, .* got "
-    ):
+    with pytest.raises(ConfigError, match=r"^executor classes .*: expected COUNTxMEMORY or COUNTxCPU:MEMORY, .* got "):
         parse_classes(text)

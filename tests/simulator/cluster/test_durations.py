@@ -1,20 +1,18 @@
 """Task durations by stage, wave and number of executors, compared with a plain implementation."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from simulator.cluster.draws import duration_ms, task_noise
+from workloads.job import StageProfile, TaskDurations, Wave
 
 from simulator import DECIMA_SIM, PAPER, ClusterConfig, EpisodeRecord, Semantics, run_episode
-from simulator.cluster.draws import duration_ms, task_noise
 from tests.simulator.cluster.build import Greedy, chain, job, jobs
 from tests.simulator.cluster.checks import check_durations
 from tests.workloads.strategies import task_durations
-from workloads.job import StageProfile, TaskDurations, Wave
 
 LEVELS = (5, 10, 20, 40, 50, 60, 80, 100)
 

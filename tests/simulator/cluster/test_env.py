@@ -1,7 +1,5 @@
 """Gymnasium environment of the cluster: its interface, and consistency with the cluster."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -14,24 +12,14 @@ from hypothesis import event, given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from simulator import (
-    DECIMA_SIM,
-    ClusterConfig,
-    ClusterEnv,
-    ConfigError,
-    EpisodeRecord,
-    ExecutorClass,
-    run_episode,
-)
+from simulator import DECIMA_SIM, ClusterConfig, ClusterEnv, ConfigError, EpisodeRecord, ExecutorClass, run_episode
 from tests.simulator.cluster.build import Greedy, chain, job, jobs, stage
 from tests.simulator.cluster.strategies import clusters
 from tests.workloads.strategies import job_sequences
 from workloads import JobProfile, JobSequence, batch_arrivals, poisson_arrivals, synthetic_profiles
 
 #: A fork that joins again, and a chain.
-DIAMOND = job(
-    stage(6, 100.0), stage(3, 50.0), stage(4, 80.0), stage(2, 30.0), edges=[(0, 1), (0, 2), (1, 3), (2, 3)]
-)
+DIAMOND = job(stage(6, 100.0), stage(3, 50.0), stage(4, 80.0), stage(2, 30.0), edges=[(0, 1), (0, 2), (1, 3), (2, 3)])
 CHAIN = chain(stage(4, 200.0), stage(8, 20.0))
 FOUR = ClusterConfig(num_executors=4, moving_delay_ms=10.0)
 
@@ -231,8 +219,7 @@ def test_the_arrays_are_the_observation_padded_with_zeros() -> None:
 def test_classes_and_demands_are_shown() -> None:
     classes = (ExecutorClass(2, memory=0.5), ExecutorClass(1, cpu=2.0, memory=1.0))
     env = environment(
-        job(stage(1, 100.0, memory=0.75), stage(1, 100.0, cpu=0.5)),
-        config=ClusterConfig(executor_classes=classes),
+        job(stage(1, 100.0, memory=0.75), stage(1, 100.0, cpu=0.5)), config=ClusterConfig(executor_classes=classes)
     )
     observation, _ = env.reset(seed=0)
     # First the small executors, which fit one of the stages; all of the large class are still waiting then.
@@ -330,9 +317,7 @@ def test_what_is_no_action_is_refused(action: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    "room",
-    [{"max_jobs": 1}, {"max_stages": 5, "max_edges": 9}, {"max_edges": 4}],
-    ids=["jobs", "stages", "edges"],
+    "room", [{"max_jobs": 1}, {"max_stages": 5, "max_edges": 9}, {"max_edges": 4}], ids=["jobs", "stages", "edges"]
 )
 def test_jobs_without_room_wait_in_the_backlog(room: dict[str, Any]) -> None:
     env = environment(DIAMOND, CHAIN, DIAMOND, **room)

@@ -1,7 +1,5 @@
 """Lost and returning executors, failing tasks, stragglers and lost outputs, in both engines."""
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Iterator
@@ -11,6 +9,12 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from simulator.cluster.config import Knowledge
+from simulator.cluster.draws import COPY, Purpose, chance, executor_keys, job_key
+from simulator.cluster.engine import copies, draws
+from simulator.cluster.engine import ends as engine_faults
+from workloads.arrivals import JobSequence
+from workloads.job import StageProfile
 
 from decima.schedulers import Fair
 from simulator import (
@@ -25,17 +29,11 @@ from simulator import (
     run_episode,
 )
 from simulator.cluster import base, faults
-from simulator.cluster.config import Knowledge
-from simulator.cluster.draws import COPY, Purpose, chance, executor_keys, job_key
-from simulator.cluster.engine import copies, draws
-from simulator.cluster.engine import ends as engine_faults
 from tests.simulator.cluster.build import Greedy, chain, finish, job, jobs, stage
 from tests.simulator.cluster.driver import Both, Driver
 from tests.simulator.cluster.strategies import MANY, faulty_clusters, idleness, seeds
 from tests.workloads.strategies import job_sequences
 from workloads import batch_arrivals, poisson_arrivals, synthetic_profiles
-from workloads.arrivals import JobSequence
-from workloads.job import StageProfile
 
 anywhere = st.one_of(faulty_clusters(), faulty_clusters(max_time=True))
 
@@ -190,10 +188,7 @@ def test_all_schedulers_meet_the_same_outages() -> None:
     config = ClusterConfig(8, faults=Faults(executor_lifetime_ms=60_000, executor_return_ms=20_000))
     sequence = poisson_arrivals(synthetic_profiles(5), 5, 10_000, seed=3)
     records = [run_episode(config, sequence, scheduler) for scheduler in (Fair(), Greedy())]
-    changes = [
-        list(zip(record.change_executor.tolist(), record.change_ms.tolist(), strict=True))
-        for record in records
-    ]
+    changes = [list(zip(record.change_executor.tolist(), record.change_ms.tolist(), strict=True)) for record in records]
     shorter = min(map(len, changes))
     assert shorter > 20
     assert changes[0][:shorter] == changes[1][:shorter]
@@ -222,9 +217,7 @@ def test_a_lost_executor_gives_its_task_back() -> None:
 @pytest.mark.parametrize(("lost_output", "completion_ms"), [(False, 600.0), (True, 700.0)])
 def test_lost_outputs_run_again_where_a_child_needs_them(lost_output: bool, completion_ms: float) -> None:
     """The second executor leaves when both tasks of the parent are done; one of the two outputs is lost with it."""
-    config = ClusterConfig(
-        2, moving_delay_ms=0.0, faults=Faults(capacity=((150.0, 1),), lost_output=lost_output)
-    )
+    config = ClusterConfig(2, moving_delay_ms=0.0, faults=Faults(capacity=((150.0, 1),), lost_output=lost_output))
     first = jobs(chain(stage(2, 100.0), stage(5, 100.0)))
     record, _ = finish(Both(config, first))
     assert record.completion_ms.tolist() == [completion_ms]
@@ -290,9 +283,7 @@ def test_a_job_that_never_ends_is_named() -> None:
     lost = Faults(executor_lifetime_ms=100.0, executor_return_ms=10.0)
     for engine in ("compiled", "simpy"):
         config = ClusterConfig(3, engine=engine, faults=lost)
-        with pytest.raises(
-            SchedulingError, match=r"job 0 \(slow\) cannot complete: executors were lost 61 times"
-        ):
+        with pytest.raises(SchedulingError, match=r"job 0 \(slow\) cannot complete: executors were lost 61 times"):
             run_episode(config, slow, Greedy())
         config = replace(config, faults=replace(lost, executor_return_ms=math.inf))
         with pytest.raises(SchedulingError, match=r"job 0 \(slow\) cannot complete: 3 executors are lost"):

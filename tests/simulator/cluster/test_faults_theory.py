@@ -1,11 +1,11 @@
 """Faults compared with queueing theory: breakdowns, failures and stragglers."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np
 import pytest
+from workloads.arrivals import JobSequence
+from workloads.job import JobProfile, StageProfile, TaskDurations
 
 from decima.schedulers import Fifo
 from simulator import ClusterConfig, EpisodeRecord, Faults, run_episode
@@ -19,22 +19,16 @@ from tests.simulator.cluster.test_queueing import (
     WARM_UP,
     assert_mean,
 )
-from workloads.arrivals import JobSequence
-from workloads.job import JobProfile, StageProfile, TaskDurations
 
 
-def mean_times_ms(
-    profile: JobProfile, executors: int, faults: Faults, interval_ms: float
-) -> list[EpisodeRecord]:
+def mean_times_ms(profile: JobProfile, executors: int, faults: Faults, interval_ms: float) -> list[EpisodeRecord]:
     """Return results of independent replications of a queue of such jobs."""
     records = []
     for replication in range(REPLICATIONS):
         random = np.random.default_rng([replication, executors])
         arrival_ms = np.cumsum(random.exponential(interval_ms, NUM_JOBS))
         config = ClusterConfig(executors, moving_delay_ms=0.0, faults=faults)
-        records.append(
-            run_episode(config, JobSequence((profile,) * NUM_JOBS, arrival_ms, replication), Fifo())
-        )
+        records.append(run_episode(config, JobSequence((profile,) * NUM_JOBS, arrival_ms, replication), Fifo()))
     return records
 
 
@@ -75,8 +69,7 @@ def test_executors_that_are_lost_serve_as_long_as_theory_says() -> None:
     records = mean_times_ms(job(StageProfile(1, exponential)), servers, faults, MEAN_SERVICE_MS / arrivals)
     mean_jobs = mean_jobs_with_breakdowns(arrivals, servers, loss, repair, most=150)
     assert_mean(
-        np.array([record.jct_ms[WARM_UP:].mean() for record in records]),
-        mean_jobs / arrivals * MEAN_SERVICE_MS,
+        np.array([record.jct_ms[WARM_UP:].mean() for record in records]), mean_jobs / arrivals * MEAN_SERVICE_MS
     )
     available = np.array([record.capacity_ms / record.observed_ms / servers for record in records])
     assert available.mean() == pytest.approx(repair / (loss + repair), rel=0.03)
@@ -90,9 +83,7 @@ def test_failures_and_stragglers_lengthen_service_as_theory_says() -> None:
     second = MEAN_SERVICE_MS**2 * (1 - slow + slow * factor**2)
     chances = [fails**runs * (1 - fails) for runs in range(3)] + [fails**3]
     mean_ms = sum(chance * runs * first for runs, chance in enumerate(chances, 1))
-    square = sum(
-        chance * (runs * second + runs * (runs - 1) * first**2) for runs, chance in enumerate(chances, 1)
-    )
+    square = sum(chance * (runs * second + runs * (runs - 1) * first**2) for runs, chance in enumerate(chances, 1))
     interval_ms = mean_ms / 0.6
     expected = square / interval_ms / (2 * (1 - 0.6)) + mean_ms
     faults = Faults(task_failures=fails, stragglers=(slow, factor))

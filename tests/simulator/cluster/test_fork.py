@@ -1,7 +1,5 @@
 """A fork continues like its original, or has another future; the original does not change."""
 
-from __future__ import annotations
-
 import itertools
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -15,19 +13,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from simpy.events import Event
-
-from decima.schedulers import Fair
-from simulator import Cluster, ClusterConfig, EpisodeRecord, ReferenceCluster, SchedulingError
 from simulator.cluster.draws import duration_ms, task_noise
 from simulator.parity.cluster import Recording, differences
 from simulator.parity.replay import read_recording
+from workloads.arrivals import JobSequence
+from workloads.job import StageProfile, TaskDurations, Wave, WorkloadError
+
+from decima.schedulers import Fair
+from simulator import Cluster, ClusterConfig, EpisodeRecord, ReferenceCluster, SchedulingError
 from tests.simulator.cluster.build import finish, give, job, jobs, stage
 from tests.simulator.cluster.driver import Both, Driver, assert_same
 from tests.simulator.cluster.strategies import MANY, clusters, idleness, seeds
 from tests.workloads.strategies import job_sequences
 from workloads import poisson_arrivals, synthetic_profiles
-from workloads.arrivals import JobSequence
-from workloads.job import StageProfile, TaskDurations, Wave, WorkloadError
 
 anywhere = st.one_of(clusters(), clusters(max_time=True))
 moments = st.integers(0, 40)
@@ -73,23 +71,9 @@ def test_a_fork_has_the_future_of_its_original(
 
 
 @settings(MANY, max_examples=50)
-@given(
-    st.one_of(anywhere, clusters(errors=True)),
-    job_sequences(),
-    seeds,
-    idleness,
-    moments,
-    seeds,
-    st.booleans(),
-)
+@given(st.one_of(anywhere, clusters(errors=True)), job_sequences(), seeds, idleness, moments, seeds, st.booleans())
 def test_both_engines_fork_to_the_same_other_future(
-    config: ClusterConfig,
-    sequence: JobSequence,
-    seed: int,
-    idle: float,
-    moment: int,
-    futures: int,
-    arrivals: bool,
+    config: ClusterConfig, sequence: JobSequence, seed: int, idle: float, moment: int, futures: int, arrivals: bool
 ) -> None:
     """A fork of a fork: the past is the same, and the original keeps its future."""
     driver = until(Driver(config, sequence, seed, idle, make=Both), moment)
@@ -117,12 +101,9 @@ def test_both_engines_fork_to_the_same_other_future(
 def check_noise(record: EpisodeRecord, since_ms: float, seed: int) -> None:
     """Check that every task that started later has the duration given by the tables of its stage and this seed."""
     noise = np.concatenate(
-        [task_noise(seed, job, profile.num_tasks) for job, profile in enumerate(record.sequence.profiles)],
-        axis=1,
+        [task_noise(seed, job, profile.num_tasks) for job, profile in enumerate(record.sequence.profiles)], axis=1
     )
-    stages = [
-        each for profile in record.sequence.profiles for each in profile.stages for _ in range(each.num_tasks)
-    ]
+    stages = [each for profile in record.sequence.profiles for each in profile.stages for _ in range(each.num_tasks)]
     for task in np.flatnonzero(record.task_start_ms > since_ms).tolist():
         run = Wave(int(record.task_wave[task])), int(record.task_parallelism[task])
         expected = duration_ms(record.config, stages[task].durations, *run, *noise[:, task].tolist())

@@ -1,19 +1,17 @@
 """Invariants on any cluster, for any jobs and any decisions."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 
 import numpy as np
 from hypothesis import given
+from workloads.arrivals import JobSequence
 
 from simulator import ClusterConfig
 from tests.simulator.cluster.checks import check_durations, check_record, check_waves
 from tests.simulator.cluster.driver import Driver, run
 from tests.simulator.cluster.strategies import MANY, clusters, idleness, seeds
 from tests.workloads.strategies import job_sequences
-from workloads.arrivals import JobSequence
 
 
 @MANY
@@ -55,9 +53,7 @@ def test_an_episode_that_ends_early_is_the_beginning_of_the_whole(
 
 @MANY
 @given(clusters(), job_sequences(), seeds)
-def test_answering_the_last_call_never_stalls(
-    config: ClusterConfig, sequence: JobSequence, seed: int
-) -> None:
+def test_answering_the_last_call_never_stalls(config: ClusterConfig, sequence: JobSequence, seed: int) -> None:
     """With the paper's semantics a scheduler may idle at any time, unless no event is pending."""
     config = replace(config, semantics=replace(config.semantics, offer_idle_executors=True))
     record = Driver(config, sequence, seed, idle=1.0).run()

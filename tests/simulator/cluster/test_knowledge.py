@@ -1,7 +1,5 @@
 """Schedulers see estimates with their uncertainty, and no true value that was not observed."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 from itertools import pairwise
@@ -10,15 +8,15 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
-from decima.schedulers import Fair, Fifo
-from simulator import Cluster, ClusterConfig, ConfigError, Observation, run_episode
 from simulator.cluster.config import EXACT, Knowledge
 from simulator.cluster.engine.posterior import TASK_VAR, posterior, records
 from simulator.cluster.estimates import STEP, Estimate, draw_estimates, from_history, typical_durations
+from workloads.arrivals import JobSequence, WorkPrior
+
+from decima.schedulers import Fair, Fifo
+from simulator import Cluster, ClusterConfig, ConfigError, Observation, run_episode
 from tests.simulator.cluster.build import chain, finish, give, greedy, job, jobs, stage
 from workloads import JobProfile, StageProfile, TaskDurations, batch_arrivals, synthetic_profiles
-from workloads.arrivals import JobSequence, WorkPrior
 
 PRIOR = WorkPrior(8.0, 1.0, 3.0, 0.7, 0.9)
 ERRORS = Knowledge(job_error=1.0, stage_error=0.5, task_count_error=0.5, unknown=0.3)
@@ -321,9 +319,7 @@ def test_a_seed_of_futures_has_the_same_task_times_for_all_decisions() -> None:
     one, same, other = (cluster.fork(futures) for futures in (3, 3, 4))
     assert [each.tobytes() for each in cluster._memory] == before
     one.decide(greedy(one.observe()))
-    factors = [
-        fork._state.stages["factor"][:3].tolist() for fork in (one, same, other, one.fork(), observed.fork(3))
-    ]
+    factors = [fork._state.stages["factor"][:3].tolist() for fork in (one, same, other, one.fork(), observed.fork(3))]
     assert factors[0] == factors[1] == factors[3] == factors[4] != factors[2]
     assert len(set(factors[0])) == 3
     assert set(cluster._state.stages["factor"].tolist()) == {1.0}
@@ -343,7 +339,4 @@ def test_errors_out_of_range_are_refused(name: str, value: float) -> None:
 
 def test_the_errors_are_named_in_words() -> None:
     assert str(EXACT) == ""
-    assert (
-        str(Knowledge(1.0, 0.5, 0.0, 0.3))
-        == "errors of estimates 1 (jobs), 0.5 (stages), 30% of jobs unknown"
-    )
+    assert str(Knowledge(1.0, 0.5, 0.0, 0.3)) == "errors of estimates 1 (jobs), 0.5 (stages), 30% of jobs unknown"

@@ -1,25 +1,23 @@
 """Objectives: the rewards of an episode add up to the cost computed from its record."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
-from decima.schedulers import Fair
-from simulator import DECIMA_SIM, PAPER, SPARK, ClusterConfig, ConfigError, Faults, Semantics, make_cluster
 from simulator.cluster.objectives import AllJobs, Deadline, LiveJobs, Objective, objective_named
 from simulator.cluster.record import EpisodeRecord
-from tests.simulator.cluster.build import finish
-from tests.workloads.strategies import job_sequences
-from workloads import batch_arrivals, poisson_arrivals, synthetic_profiles
 from workloads.arrivals import JobSequence
 from workloads.attributes import JobAttributes, Tenant
 from workloads.carbon import Signal
 from workloads.sources.carbon import synthetic_signal
+
+from decima.schedulers import Fair
+from simulator import DECIMA_SIM, PAPER, SPARK, ClusterConfig, ConfigError, Faults, Semantics, make_cluster
+from tests.simulator.cluster.build import finish
+from tests.workloads.strategies import job_sequences
+from workloads import batch_arrivals, poisson_arrivals, synthetic_profiles
 
 SCALE_MS = 1000.0
 
@@ -84,9 +82,7 @@ def test_rewards_add_up_to_the_cost_in_both_engines(
 
 
 STEPS = Signal("steps", (0.0, 700.0, 1500.0), (100.0, 900.0, 0.0), 2500.0)
-FAULTS = Faults(
-    executor_lifetime_ms=9000.0, executor_return_ms=900.0, task_failures=0.05, speculation=(0.5, 1.2)
-)
+FAULTS = Faults(executor_lifetime_ms=9000.0, executor_return_ms=900.0, task_failures=0.05, speculation=(0.5, 1.2))
 
 
 @pytest.mark.parametrize("faults", [Faults(), FAULTS], ids=["without faults", "with faults"])
@@ -128,10 +124,7 @@ def test_a_sum_with_carbon_and_a_signal_by_name() -> None:
 
 def test_a_fork_measures_its_own_emissions() -> None:
     config = ClusterConfig(4, signal=STEPS, reward="carbon", reward_scale_ms=SCALE_MS)
-    cluster, scheduler = (
-        make_cluster(config, poisson_arrivals(synthetic_profiles(6), 6, 4_000, seed=1)),
-        Fair(),
-    )
+    cluster, scheduler = (make_cluster(config, poisson_arrivals(synthetic_profiles(6), 6, 4_000, seed=1)), Fair())
     scheduler.reset(config)
     before = 0.0
     for _ in range(20):
@@ -151,10 +144,7 @@ def test_a_deadline_that_passes_at_an_event_is_penalised_once() -> None:
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        (
-            "worst",
-            "reward 'worst': unknown objective 'worst', expected jct, mean, makespan, weighted, power-mean",
-        ),
+        ("worst", "reward 'worst': unknown objective 'worst', expected jct, mean, makespan, weighted, power-mean"),
         (
             "no_such_module:Cost",
             "reward 'no_such_module:Cost': no_such_module:Cost cannot be used: ModuleNotFoundError: No module",
@@ -163,16 +153,10 @@ def test_a_deadline_that_passes_at_an_event_is_penalised_once() -> None:
             "decima.schedulers:Fair",
             "reward 'decima.schedulers:Fair': decima.schedulers:Fair cannot be used: TypeError: expected a subclass",
         ),
-        (
-            "weightd",
-            "reward 'weightd': unknown objective 'weightd' (did you mean 'weighted'?), expected jct, ",
-        ),
+        ("weightd", "reward 'weightd': unknown objective 'weightd' (did you mean 'weighted'?), expected jct, "),
         ("jct:2", "reward 'jct:2': unknown objective 'jct:2', expected jct, "),
         ("jct+", "reward 'jct+': unknown objective '', expected jct, "),
-        (
-            "power-mean:0.5",
-            "reward 'power-mean:0.5': power-mean:0.5: the exponent must be between 1 and 10, got 0.5",
-        ),
+        ("power-mean:0.5", "reward 'power-mean:0.5': power-mean:0.5: the exponent must be between 1 and 10, got 0.5"),
         ("deadline:-1", "reward 'deadline:-1': expected a number of at least 0, got '-1'"),
         ("deadline:nan", "reward 'deadline:nan': expected a number of at least 0, got 'nan'"),
         ("carbon", "reward 'carbon': the cluster has no signal"),
@@ -194,9 +178,7 @@ def test_unequal_service_of_tenants_costs_more() -> None:
     attributes = tuple(JobAttributes(tenant=name) for name in "aabbc")
     jobs = replace(batch_arrivals(synthetic_profiles(1), 5, 0), attributes=attributes, tenants=tenants)
     known, cost = AllJobs.of(jobs, np.full(5, np.inf)), objective_named("fairness")
-    assert cost.cost_ms(100.0, 110.0, LiveJobs((0, 1, 2, 3), known), SCALE_MS) == pytest.approx(
-        4 * 10 * 15 / 9
-    )
+    assert cost.cost_ms(100.0, 110.0, LiveJobs((0, 1, 2, 3), known), SCALE_MS) == pytest.approx(4 * 10 * 15 / 9)
     assert cost.cost_ms(100.0, 110.0, LiveJobs((0, 2, 3, 4), known), SCALE_MS) == pytest.approx(4 * 10)
     assert cost.cost_ms(100.0, 110.0, LiveJobs((), known), SCALE_MS) == 0
 

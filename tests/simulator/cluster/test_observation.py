@@ -1,16 +1,14 @@
 """Observations: rows from any source, and values derived from the profiles of live jobs."""
 
-from __future__ import annotations
-
 from itertools import pairwise
 
 import pytest
-
 from simulator.cluster.cluster import Cluster
 from simulator.cluster.config import ClusterConfig, ExecutorClass
 from simulator.cluster.observation import Decision, PerJob
-from tests.simulator.cluster.build import by_hand, chain, greedy, job, jobs, stage
 from workloads.job import JobProfile
+
+from tests.simulator.cluster.build import by_hand, chain, greedy, job, jobs, stage
 
 
 def test_it_needs_no_simulator() -> None:

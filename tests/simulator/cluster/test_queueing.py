@@ -1,7 +1,5 @@
 """The simulator compared with queueing theory, and schedules of one executor computed by hand."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from functools import cache
@@ -12,19 +10,17 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from numpy.typing import NDArray
+from workloads.arrivals import JobSequence
+from workloads.job import JobProfile
 
 from decima.schedulers import Fair, Fifo, RandomChoice, Scheduler, SjfCp
 from simulator import ClusterConfig, EpisodeRecord, ExecutorClass, run_episode
 from tests.simulator.cluster.build import Greedy, chain, job, jobs, runs, stage
 from tests.workloads.strategies import job_sequences
-from workloads.arrivals import JobSequence
-from workloads.job import JobProfile
 
 Times = NDArray[np.float64]
 
-COMPILED = pytest.mark.skipif(
-    numba.config.DISABLE_JIT, reason="means over many jobs take too long as plain Python"
-)
+COMPILED = pytest.mark.skipif(numba.config.DISABLE_JIT, reason="means over many jobs take too long as plain Python")
 
 #: Number of first jobs of each replication that are left out, as the queue is still short.
 NUM_JOBS, WARM_UP, REPLICATIONS = 2000, 400, 12
@@ -139,9 +135,7 @@ def test_littles_law_holds_in_every_episode(sequence: JobSequence) -> None:
     """The area below the number of jobs in the system is the sum of their times in the system."""
     classes = (ExecutorClass(3, cpu=4.0, memory=4.0),)
     for scheduler in (Fifo(), Fair(), SjfCp(), RandomChoice()):
-        record = run_episode(
-            ClusterConfig(executor_classes=classes, moving_delay_ms=10.0), sequence, scheduler
-        )
+        record = run_episode(ClusterConfig(executor_classes=classes, moving_delay_ms=10.0), sequence, scheduler)
         steps = record.jobs_in_system()
         area = float((np.diff(steps.index.to_numpy()) * steps.to_numpy()[:-1]).sum())
         assert steps.iloc[-1] == 0

@@ -1,13 +1,10 @@
 """Metrics of a record, computed by hand on small episodes."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 
 import numpy as np
 import pytest
-
 from simulator.cluster.config import ClusterConfig, ExecutorClass
 from simulator.cluster.record import EpisodeRecord
 from workloads.arrivals import JobSequence
@@ -141,8 +138,7 @@ def sized(**changes: object) -> EpisodeRecord:
     needs = (0.25, 0.5), (1.0,)
     profiles = tuple(
         replace(
-            profile,
-            stages=tuple(replace(stage, memory=m) for stage, m in zip(profile.stages, memory, strict=True)),
+            profile, stages=tuple(replace(stage, memory=m) for stage, m in zip(profile.stages, memory, strict=True))
         )
         for profile, memory in zip((CHAIN, SINGLE), needs, strict=True)
     )

@@ -1,7 +1,5 @@
 """The compiled engine agrees with the reference, event by event."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from dataclasses import replace
@@ -10,6 +8,9 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from simulator.parity.cluster import differences
+from simulator.parity.replay import read_recording
+from workloads.arrivals import JobSequence
 
 from decima.schedulers import Fair
 from simulator import (
@@ -28,14 +29,11 @@ from simulator import (
     make_cluster,
     run_episode,
 )
-from simulator.parity.cluster import differences
-from simulator.parity.replay import read_recording
 from tests.simulator.cluster.build import chain, finish, job, jobs, stage
 from tests.simulator.cluster.driver import Both, Driver, assert_same, run
 from tests.simulator.cluster.strategies import MANY, clusters, idleness, seeds
 from tests.workloads.strategies import job_sequences
 from workloads import poisson_arrivals, synthetic_profiles
-from workloads.arrivals import JobSequence
 
 anywhere = st.one_of(clusters(), clusters(max_time=True), clusters(errors=True))
 
@@ -86,12 +84,8 @@ def test_schedulers_that_keep_executors_need_not_be_asked(
 @pytest.mark.parametrize("semantics", [PAPER, DECIMA_SIM])
 def test_executors_that_stay_are_settled_without_asking(semantics: Semantics) -> None:
     """Wide stages follow narrow ones: most executors wait in their job, event after event."""
-    config = ClusterConfig(
-        executor_classes=(ExecutorClass(15, memory=0.5), ExecutorClass(25)), semantics=semantics
-    )
-    deep = [
-        chain(*(stage(tasks, 10.0 + tasks, memory=0.5) for tasks in (30, 2, 1, 20, 3, 25))) for _ in range(3)
-    ]
+    config = ClusterConfig(executor_classes=(ExecutorClass(15, memory=0.5), ExecutorClass(25)), semantics=semantics)
+    deep = [chain(*(stage(tasks, 10.0 + tasks, memory=0.5) for tasks in (30, 2, 1, 20, 3, 25))) for _ in range(3)]
     sequence = jobs(*deep, *deep, at=[0.0, 0.0, 5.0, 40.0, 900.0, 2000.0])
     asked = []
 
@@ -162,12 +156,7 @@ def test_the_reference_replays_the_recorded_episodes(shared: Callable[[str], Pat
 
 @pytest.mark.parametrize(
     ("kind", "field", "place"),
-    [
-        ("stages", "claimed", 1),
-        ("jobs", "attached", 0),
-        ("stages", "open_parents", 1),
-        ("jobs", "unsaturated", 0),
-    ],
+    [("stages", "claimed", 1), ("jobs", "attached", 0), ("stages", "open_parents", 1), ("jobs", "unsaturated", 0)],
 )
 def test_a_difference_is_noticed(kind: str, field: str, place: int) -> None:
     """The test changes a counter of the compiled state directly."""

@@ -1,12 +1,12 @@
 """Differences between the paper and the published simulator, one switch at a time, computed by hand."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import fields, replace
 
 import numpy as np
 import pytest
+from simulator.cluster.reward import RewardMeter
+from workloads.job import StageProfile, TaskDurations
 
 from decima.schedulers import Fifo
 from simulator import (
@@ -20,9 +20,7 @@ from simulator import (
     Semantics,
     run_episode,
 )
-from simulator.cluster.reward import RewardMeter
 from tests.simulator.cluster.build import chain, finish, give, job, jobs, runs, stage
-from workloads.job import StageProfile, TaskDurations
 
 SWITCHES = [switch.name for switch in fields(Semantics)]
 
@@ -86,9 +84,7 @@ def asked_before(cluster: Cluster, end_ms: float) -> list[Offer]:
 
 
 @pytest.mark.parametrize(("semantics", "on"), with_and_without("offer_idle_executors"))
-def test_executors_in_the_common_pool_are_offered_whenever_any_becomes_idle(
-    semantics: Semantics, on: bool
-) -> None:
+def test_executors_in_the_common_pool_are_offered_whenever_any_becomes_idle(semantics: Semantics, on: bool) -> None:
     """Executor 2 leaves job 1 at 2 s, executor 0 becomes idle at 5 s; stage 1 of job 0 can be chosen."""
     config = ClusterConfig(num_executors=3, moving_delay_ms=0.0, warmup_delay_ms=0.0, semantics=semantics)
     first = chain(StageProfile(2, UNEVEN), stage(3, 100.0))
@@ -188,15 +184,11 @@ def test_executors_that_could_only_wait_are_not_offered(on: bool) -> None:
 
 
 @pytest.mark.parametrize(("semantics", "on"), with_and_without("offer_after_tasks"))
-def test_an_executor_is_offered_after_each_task_or_when_its_stage_has_none_left(
-    semantics: Semantics, on: bool
-) -> None:
+def test_an_executor_is_offered_after_each_task_or_when_its_stage_has_none_left(semantics: Semantics, on: bool) -> None:
     """A shorter job arrives while the first of three tasks runs, and the scheduler prefers it."""
     config = ClusterConfig(1, moving_delay_ms=0.0, warmup_delay_ms=0.0, semantics=semantics)
     sequence = jobs(job(stage(3, 10.0)), job(stage(1, 1.0)), at=[0.0, 5.0])
-    record, _ = finish(
-        Cluster(config, sequence), lambda seen: give(seen, int(np.flatnonzero(seen.schedulable)[-1]), 1)
-    )
+    record, _ = finish(Cluster(config, sequence), lambda seen: give(seen, int(np.flatnonzero(seen.schedulable)[-1]), 1))
     assert record.completion_ms.tolist() == ([31.0, 11.0] if on else [30.0, 31.0])
 
 
@@ -266,9 +258,7 @@ def test_a_job_that_was_granted_all_executors_once_gets_no_more(on: bool) -> Non
     executor, although it seems to need one, and executor 2 starts stage 1 as soon as it opens, at 1500 ms. Without
     the counter, executor 1 is sent there and arrives at 1600 ms.
     """
-    config = ClusterConfig(
-        num_executors=3, moving_delay_ms=200.0, semantics=replace(PAPER, fifo_reuses_grants=on)
-    )
+    config = ClusterConfig(num_executors=3, moving_delay_ms=200.0, semantics=replace(PAPER, fifo_reuses_grants=on))
     sequence = jobs(chain(stage(1, 1300.0), stage(1, 2100.0)), job(stage(3, 300.0)), at=[0.0, 300.0])
     record = run_episode(config, sequence, Fifo())
     last = (0, 1, 0, 1, 1600.0, 3700.0) if on else (0, 1, 0, 2, 1500.0, 3600.0)

@@ -1,30 +1,21 @@
 """Time of a job alone: slowdown and work compared with simulated runs."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 
 import numpy as np
 import pytest
+from decima.registry import SCHEDULERS, make_scheduler
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
-from decima.registry import SCHEDULERS, make_scheduler
-from decima.schedulers import Fifo
-from simulator import (
-    DECIMA_SIM,
-    ClusterConfig,
-    Decision,
-    EpisodeRecord,
-    Observation,
-    SchedulingError,
-    run_episode,
-)
 from simulator.cluster.alone import known_profile, useful_executors, work_ms
 from simulator.cluster.config import SEMANTICS
 from simulator.cluster.engine.solo import _Runs, time_alone
 from simulator.cluster.episode import make_cluster
+from workloads.spark.importing import import_event_logs
+
+from decima.schedulers import Fifo
+from simulator import DECIMA_SIM, ClusterConfig, Decision, EpisodeRecord, Observation, SchedulingError, run_episode
 from tests.simulator.cluster.build import chain, job, stage
 from tests.simulator.cluster.strategies import clusters
 from tests.workloads.strategies import job_profiles
@@ -38,7 +29,6 @@ from workloads import (
     load_tpch,
     synthetic_profiles,
 )
-from workloads.spark.importing import import_event_logs
 
 SEEDS = 20
 LOGS = Path(__file__).parents[3] / "recordings/first/eventlogs"
@@ -62,9 +52,7 @@ class Limited:
         return Decision(stage, held + observation.offered if observation.last_call else self.limit)
 
 
-def alone(
-    profile: JobProfile, config: ClusterConfig, limit: int | None = None, seed: int = 0
-) -> EpisodeRecord:
+def alone(profile: JobProfile, config: ClusterConfig, limit: int | None = None, seed: int = 0) -> EpisodeRecord:
     """Run the job alone with a limit, or under FIFO."""
     scheduler = Fifo() if limit is None else Limited(limit)
     return run_episode(config, JobSequence((profile,), np.zeros(1), seed), scheduler)
@@ -79,9 +67,7 @@ def typed(tasks: int, repeats: int = 1) -> StageProfile:
 
 @settings(max_examples=30, deadline=None)
 @given(job_profiles(max_tasks=12), clusters(), st.integers(1, 20))
-def test_a_compiled_run_is_an_episode_of_the_job_alone(
-    profile: JobProfile, config: ClusterConfig, limit: int
-) -> None:
+def test_a_compiled_run_is_an_episode_of_the_job_alone(profile: JobProfile, config: ClusterConfig, limit: int) -> None:
     try:
         expected = alone(profile, config, limit).jct_ms[0]
     except SchedulingError:
@@ -150,8 +136,7 @@ COSTLY = ("lookahead", "graphene")
 
 
 @pytest.mark.parametrize(
-    "name",
-    [pytest.param(name, marks=[pytest.mark.slow] if name in COSTLY else []) for name in SCHEDULERS],
+    "name", [pytest.param(name, marks=[pytest.mark.slow] if name in COSTLY else []) for name in SCHEDULERS]
 )
 def test_no_scheduler_beats_the_job_alone(name: str) -> None:
     for config in (ClusterConfig(10), ClusterConfig(10, semantics=DECIMA_SIM)):
@@ -212,9 +197,7 @@ def test_schedulers_see_the_means_of_the_cluster_unless_the_profile_gives_them()
     seen = []
     for engine in ("compiled", "simpy"):
         for executors in (1, 10):
-            cluster = make_cluster(
-                ClusterConfig(executors, engine=engine), JobSequence((profile,), np.zeros(1))
-            )
+            cluster = make_cluster(ClusterConfig(executors, engine=engine), JobSequence((profile,), np.zeros(1)))
             observation = cluster.observe()
             mean_ms = observation.mean_task_ms[0]
             assert observation.profiles[0].stages[0].durations.mean_ms == mean_ms

@@ -1,12 +1,11 @@
 """Builders of small grids for tests."""
 
-from __future__ import annotations
-
 from typing import Any
+
+from workloads.grid_jobs import JobSets
 
 from simulator.grid import Grid, GridConfig
 from tests.simulator.grid.naive import Written
-from workloads.grid_jobs import JobSets
 
 #: Void, the last action of any grid.
 VOID = -1

@@ -1,7 +1,5 @@
 """DeepRM's rules in slow, plain Python for one episode, without cached values."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -138,9 +136,7 @@ class Naive:
                 for resource in range(config.num_resources)
             ]
             return sum(units) / (len(units) * config.units)
-        weighted = [
-            (job, (config.machine_weights or (1.0,) * config.machines)[job.machine]) for job in self.running
-        ]
+        weighted = [(job, (config.machine_weights or (1.0,) * config.machines)[job.machine]) for job in self.running]
         weighted += [(job, config.queue_weight) for job in self.slots if job]
         weighted += [(job, config.backlog_weight) for job in self.backlog]
         by_duration = config.objective == "slowdown"

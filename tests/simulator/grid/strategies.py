@@ -1,7 +1,5 @@
 """Hypothesis strategies for grids, jobs and actions."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import fields, replace
 
@@ -9,9 +7,9 @@ import numpy as np
 from hypothesis import settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
+from simulator.grid.grid import OBJECTIVES
 
 from simulator.grid import DEEPRM, PAPER, Grid, GridConfig, GridSemantics
-from simulator.grid.grid import OBJECTIVES
 from tests.simulator.cluster import strategies as cluster_strategies
 from tests.simulator.grid.naive import Written
 
@@ -59,9 +57,7 @@ def jobs_for(config: GridConfig, steps: int, min_size: int) -> st.SearchStrategy
     demand = st.tuples(*[st.integers(0, config.slot_width)] * config.num_resources).filter(any)
     longest = config.horizon if config.semantics.last_row else config.horizon - 1
     job = st.tuples(st.integers(0, steps - 1), st.integers(1, longest), demand)
-    return st.lists(job, min_size=min_size, max_size=15).map(
-        lambda jobs: sorted(jobs, key=lambda job: job[0])
-    )
+    return st.lists(job, min_size=min_size, max_size=15).map(lambda jobs: sorted(jobs, key=lambda job: job[0]))
 
 
 def job_sets(config: GridConfig, steps: int) -> st.SearchStrategy[list[list[Written]]]:
@@ -81,9 +77,7 @@ def random_actions(seed: int, *, void: float = 0.1, impossible: float = 0.1) -> 
         chance = random.random((len(grid), grid.config.num_actions))
         possible = grid.action_mask()
         possible[:, -1] = False
-        actions = np.where(
-            possible.any(axis=1), np.where(possible, chance, 0).argmax(axis=1), possible.shape[1] - 1
-        )
+        actions = np.where(possible.any(axis=1), np.where(possible, chance, 0).argmax(axis=1), possible.shape[1] - 1)
         way = random.random(len(grid))
         actions[way < impossible] = chance.argmax(axis=1)[way < impossible]
         actions[way > 1 - void] = grid.config.num_actions - 1

@@ -1,7 +1,5 @@
 """Gymnasium environment of the grid: its interface, and consistency with the grid."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import gymnasium
@@ -10,14 +8,14 @@ import pytest
 from gymnasium.error import InvalidAction, ResetNeeded
 from gymnasium.utils.env_checker import check_env, data_equivalence
 from numpy.typing import NDArray
+from simulator.grid.env import drawn_jobs
+from workloads.errors import ConfigError
+from workloads.grid_jobs import JobSets
 
 from simulator.grid import Grid, GridConfig, GridEnv
-from simulator.grid.env import drawn_jobs
 from tests.simulator.grid.build import SMALL, VOID
 from tests.simulator.grid.naive import Written
 from workloads import WorkloadError
-from workloads.errors import ConfigError
-from workloads.grid_jobs import JobSets
 
 
 def environment(*jobs: Written, steps: int = 10, **changes: Any) -> GridEnv:
@@ -85,9 +83,7 @@ def test_each_episode_has_a_seed_of_its_own_for_its_jobs() -> None:
         env.reset(**reset)
     assert seeds[3] == seeds[0]
     assert len(set(seeds)) == 4
-    assert (
-        drawn_jobs(5).load(10).tolist() == drawn_jobs(5).load(10).tolist() != drawn_jobs(6).load(10).tolist()
-    )
+    assert drawn_jobs(5).load(10).tolist() == drawn_jobs(5).load(10).tolist() != drawn_jobs(6).load(10).tolist()
 
 
 def test_steps_are_those_of_the_grid() -> None:
@@ -125,12 +121,7 @@ def test_pictures_stay_as_they_were() -> None:
 
 @pytest.mark.parametrize(
     ("changes", "terminated"),
-    [
-        ({"max_steps": 2}, False),
-        ({"max_steps": 3}, True),
-        ({"drain": False, "max_steps": 2}, True),
-        ({}, True),
-    ],
+    [({"max_steps": 2}, False), ({"max_steps": 3}, True), ({"drain": False, "max_steps": 2}, True), ({}, True)],
 )
 def test_an_episode_is_truncated_when_its_steps_are_over_and_else_terminates(
     changes: dict[str, Any], terminated: bool
@@ -172,10 +163,7 @@ def test_what_is_no_action_is_refused(action: Any) -> None:
 
 @pytest.mark.parametrize(
     ("sets", "message"),
-    [
-        ([[(0, 1, (1,))]] * 2, "expected one set of jobs, got 2"),
-        ([[(0, 9, (1,))]], "job 0 of set 0 lasts 9 steps"),
-    ],
+    [([[(0, 1, (1,))]] * 2, "expected one set of jobs, got 2"), ([[(0, 9, (1,))]], "job 0 of set 0 lasts 9 steps")],
 )
 def test_jobs_that_cannot_be_run_are_refused(sets: list[list[Written]], message: str) -> None:
     env = GridEnv(lambda seed: JobSets.of(sets, 1), GridConfig(**SMALL))

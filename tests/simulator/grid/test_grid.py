@@ -1,7 +1,5 @@
 """Many episodes at once: masks, independence, reset, and invalid arguments."""
 
-from __future__ import annotations
-
 import copy
 import math
 from dataclasses import replace
@@ -12,15 +10,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
+from simulator.grid.grid import BOOKED
+from workloads.grid_jobs import JobSets
 
 from simulator import ConfigError
 from simulator.grid import DEEPRM, Grid, GridConfig
-from simulator.grid.grid import BOOKED
 from tests.simulator.grid.build import SMALL, VOID, act, small
 from tests.simulator.grid.naive import Written
 from tests.simulator.grid.strategies import MANY, Choose, grids, job_sets, jobs_for, random_actions
 from workloads import WorkloadError
-from workloads.grid_jobs import JobSets
 
 
 def trace(grid: Grid, actions: list[NDArray[np.int64]]) -> list[NDArray[Any]]:
@@ -50,9 +48,7 @@ def test_masks_say_which_actions_book_a_job_and_which_of_them_at_once(
     data: st.DataObject, config: GridConfig, steps: int, num_actions: int, seed: int
 ) -> None:
     """All actions are tried, each in its own episode with the same state."""
-    grid = Grid(
-        config, JobSets.of([data.draw(jobs_for(config, steps, min_size=3))] * config.num_actions, steps)
-    )
+    grid = Grid(config, JobSets.of([data.draw(jobs_for(config, steps, min_size=3))] * config.num_actions, steps))
     choose = random_actions(seed)
     for _ in range(num_actions):
         grid.step(np.full(len(grid), choose(grid)[0]))
@@ -103,11 +99,7 @@ def test_what_is_handed_out_stays_as_it_is() -> None:
         ((0, 5, (1,)), {}, "lasts 5 steps, longer than the horizon lets it be booked: 4"),
         ((0, 4, (1,)), {"semantics": DEEPRM}, "lasts 4 steps, longer than the horizon lets it be booked: 3"),
         ((0, 1, (4,)), {}, "needs 4 units of a resource, a machine has 3"),
-        (
-            (0, 1, (3,)),
-            {"slot_width": 2},
-            "needs 3 units of a resource, its picture has slot_width = 2 columns",
-        ),
+        ((0, 1, (3,)), {"slot_width": 2}, "needs 3 units of a resource, its picture has slot_width = 2 columns"),
     ],
 )
 def test_a_job_that_there_is_no_room_for(job: Written, changes: dict[str, Any], message: str) -> None:
@@ -138,19 +130,12 @@ SIZES = ("num_resources", "units", "visible_jobs", "slot_width", "horizon", "mac
         ],
         ({"slot_width": 11}, "slot_width must be at most the 10 units of a machine, got 11"),
         ({"horizon": 10_000, "machines": 1_000}, "a picture of 10000 x 20201 has more than 100000000 cells"),
-        (
-            {"objective": "fun"},
-            "objective must be 'slowdown', 'completion', 'makespan' or 'utilisation', got 'fun'",
-        ),
+        ({"objective": "fun"}, "objective must be 'slowdown', 'completion', 'makespan' or 'utilisation', got 'fun'"),
         ({"picture": "grey"}, "picture must be 'binary' or 'coloured', got 'grey'"),
         ({"machines": 2, "machine_weights": (1.0,)}, "machine_weights must be 2 numbers, got 1"),
         *(
             (wrong, "machine_weights, queue_weight and backlog_weight must be finite and not negative")
-            for wrong in (
-                {"machine_weights": (math.nan,)},
-                {"queue_weight": math.inf},
-                {"backlog_weight": -math.inf},
-            )
+            for wrong in ({"machine_weights": (math.nan,)}, {"queue_weight": math.inf}, {"backlog_weight": -math.inf})
         ),
     ],
 )

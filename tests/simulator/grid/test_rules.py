@@ -1,21 +1,19 @@
 """Effects of actions: the compiled rules compared with plain ones, and computed by hand."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import event, given
 from hypothesis import strategies as st
-
-from simulator.grid import DEEPRM, PAPER, Grid, GridConfig, GridSemantics
 from simulator.grid.grid import BOOKED, EMPTY, NO_ROOM, OVER
 from simulator.grid.grid import VOID as PASSED
+from workloads.grid_jobs import JobSets
+
+from simulator.grid import DEEPRM, PAPER, Grid, GridConfig, GridSemantics
 from tests.simulator.grid.build import VOID, act, drawn, small
 from tests.simulator.grid.naive import Naive
 from tests.simulator.grid.strategies import MANY, grids, job_sets, random_actions
-from workloads.grid_jobs import JobSets
 
 OUTCOMES = {BOOKED: "booked", NO_ROOM: "no room", EMPTY: "empty", PASSED: "void", OVER: "over"}
 
@@ -93,9 +91,7 @@ def test_whatever_is_done_everything_is_as_in_the_plain_rules(
         actions = choose(grid)
         rewards = grid.step(actions)
         results = [naive.step(action) for naive, action in zip(naives, actions.tolist(), strict=True)]
-        assert [OUTCOMES[outcome] for outcome in grid.outcomes.tolist()] == [
-            outcome for outcome, _ in results
-        ]
+        assert [OUTCOMES[outcome] for outcome in grid.outcomes.tolist()] == [outcome for outcome, _ in results]
         assert rewards.tolist() == pytest.approx([reward for _, reward in results], rel=1e-12, abs=1e-12)
 
 
@@ -169,12 +165,7 @@ def test_steps_since_an_arrival_are_counted_up_to_ten_in_ones_or_in_tenths(pictu
 # Rewards.
 
 
-REWARDS = {
-    "slowdown": -(4 + 3 / 2 + 0.75),
-    "completion": -(4 + 3 + 0.75),
-    "makespan": -1.0,
-    "utilisation": 2 / 6,
-}
+REWARDS = {"slowdown": -(4 + 3 / 2 + 0.75), "completion": -(4 + 3 + 0.75), "makespan": -1.0, "utilisation": 2 / 6}
 
 
 @pytest.mark.parametrize(("objective", "reward"), REWARDS.items())
@@ -187,8 +178,7 @@ def test_jobs_are_weighted_by_where_they_are_while_the_step_passes(objective: An
 
 
 @pytest.mark.parametrize(
-    ("reward_passed_step", "rewards"),
-    [(True, [0, 0, -1.5, -0.5, 0, 0, 0, -2]), (False, [0, 0, -0.5, 0, -2, 0, 0, -1])],
+    ("reward_passed_step", "rewards"), [(True, [0, 0, -1.5, -0.5, 0, 0, 0, -2]), (False, [0, 0, -0.5, 0, -2, 0, 0, -1])]
 )
 def test_a_step_costs_what_was_there_while_it_passed_or_what_is_there_afterwards(
     reward_passed_step: bool, rewards: list[float]
@@ -199,9 +189,7 @@ def test_a_step_costs_what_was_there_while_it_passed_or_what_is_there_afterwards
 
 
 @pytest.mark.parametrize(("semantics", "end"), [(PAPER, 3), (GridSemantics(ends_early=False), 10)])
-def test_an_episode_ends_when_all_is_done_or_no_job_might_enter_any_more(
-    semantics: GridSemantics, end: int
-) -> None:
+def test_an_episode_ends_when_all_is_done_or_no_job_might_enter_any_more(semantics: GridSemantics, end: int) -> None:
     grid = small((1, 2, (1,)), semantics=semantics)
     act(grid, VOID, 0)
     while not grid.done[0]:
@@ -225,9 +213,7 @@ def test_an_episode_is_cut_when_the_clock_passes_its_last_step_and_nothing_enter
 
 
 @pytest.mark.parametrize("semantics", [PAPER, DEEPRM])
-def test_without_draining_an_episode_ends_when_no_job_may_enter_whatever_waits(
-    semantics: GridSemantics,
-) -> None:
+def test_without_draining_an_episode_ends_when_no_job_may_enter_whatever_waits(semantics: GridSemantics) -> None:
     grid = small((1, 4 - 1, (3,)), (1, 3, (3,)), steps=3, drain=False, max_steps=1, semantics=semantics)
     act(grid, VOID, 0, VOID)
     assert grid.done.tolist() == [False]
@@ -238,9 +224,7 @@ def test_without_draining_an_episode_ends_when_no_job_may_enter_whatever_waits(
 
 
 def test_an_episode_without_jobs_ends_with_the_first_step() -> None:
-    jobs = JobSets(
-        np.empty((2, 0), int), np.empty((2, 0), int), np.empty((2, 0, 2), int), np.zeros(2, int), 5
-    )
+    jobs = JobSets(np.empty((2, 0), int), np.empty((2, 0), int), np.empty((2, 0, 2), int), np.zeros(2, int), 5)
     grid = Grid(GridConfig(), jobs)
     assert not grid.startable().any()
     assert grid.slot_duration.shape == (2, 10)
@@ -254,19 +238,11 @@ def test_the_picture_by_hand() -> None:
     jobs = [(0, 2, (2, 1)), (0, 3, (1, 2)), (0, 1, (2, 0)), (0, 2, (1, 1)), (0, 1, (1, 1)), (0, 1, (1, 1))]
     grid = small(*jobs, num_resources=2, machines=2, visible_jobs=2, slot_width=2, horizon=3, backlog=4)
     assert drawn(grid) == "\n".join(
-        [
-            "... ... ## #.  ... ... #. ##  ##",
-            "... ... ## #.  ... ... #. ##  ##",
-            "... ... .. #.  ... ... .. ##  ..",
-        ]
+        ["... ... ## #.  ... ... #. ##  ##", "... ... ## #.  ... ... #. ##  ##", "... ... .. #.  ... ... .. ##  .."]
     ).replace(" ", "")
     act(grid, 0, 3, 0)
     assert drawn(grid) == "\n".join(
-        [
-            "##. #.. #. #.  #.. ##. #. #.  #.",
-            "##. #.. .. #.  #.. ##. .. #.  ..",
-            "##. #.. .. ..  ... ##. .. ..  ..",
-        ]
+        ["##. #.. #. #.  #.. ##. #. #.  #.", "##. #.. .. #.  #.. ##. .. #.  ..", "##. #.. .. ..  ... ##. .. ..  .."]
     ).replace(" ", "")
 
 

@@ -1,7 +1,5 @@
 """Recordings, and ways to damage them, for tests of all formats of recordings."""
 
-from __future__ import annotations
-
 import copy
 import gzip
 import json

@@ -1,15 +1,13 @@
 """Recorded episodes match, and every error in a recording is detected."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import re
 from pathlib import Path
 
 import pytest
-
 from simulator.parity.replay import first_difference_in
+
 from tests.simulator.parity.damage import (
     Damage,
     Recording,
@@ -30,10 +28,7 @@ MEAN_MS = {(0, 0): 20.0, (0, 1): 4.0, (1, 0): 5.0}
 
 
 def features(
-    offered: int,
-    source: int | None,
-    jobs: dict[int, tuple[int, int]],
-    stages: dict[tuple[int, int], tuple[int, str]],
+    offered: int, source: int | None, jobs: dict[int, tuple[int, int]], stages: dict[tuple[int, int], tuple[int, str]]
 ) -> Recording:
     """Return inputs and outputs of the published agent.
 
@@ -51,8 +46,7 @@ def features(
         "node_order": [list(stage) for stage in stages],
         "job_inputs": list(inputs.values()),
         "node_inputs": [
-            [*inputs[stage[0]], left * MEAN_MS[stage] / 100_000, left / 200]
-            for stage, (left, _) in stages.items()
+            [*inputs[stage[0]], left * MEAN_MS[stage] / 100_000, left / 200] for stage, (left, _) in stages.items()
         ],
         "valid_nodes": [place for place, (_, marks) in enumerate(stages.values()) if "v" in marks],
         "unfinished_nodes": [int("u" in marks) for _, marks in stages.values()],
@@ -217,10 +211,7 @@ DAMAGES: dict[str, tuple[Damage, str]] = {
         lambda e: e["decisions"].append(e["decisions"][-1]),
         "decision 5: the replay is over, the recording continues",
     ),
-    "repeated decision": (
-        lambda e: e["decisions"].insert(1, e["decisions"][0]),
-        "decision 1 at 0 ms: the time",
-    ),
+    "repeated decision": (lambda e: e["decisions"].insert(1, e["decisions"][0]), "decision 1 at 0 ms: the time"),
     "swapped decisions": (swap("decisions", 1, 2), "decision 1 .* executors offered is 2, recorded 1"),
     # Inputs of the agent.
     "live jobs": (at("decisions.1.features.jobs", [0]), "decision 1 .* live jobs"),

@@ -1,7 +1,5 @@
 """Completion times on the published TPC-H profiles, compared with the published simulator and the paper."""
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Callable
@@ -11,15 +9,13 @@ from typing import Any
 import numba
 import numpy as np
 import pytest
-
 from decima.registry import make_scheduler
+
 from decima.schedulers import Fair, Fifo, Scheduler
 from simulator import DECIMA_SIM, ClusterConfig, run_episode
 from workloads import JobProfile, JobSequence, batch_arrivals, load_tpch, load_tpch_job
 
-pytestmark = pytest.mark.skipif(
-    numba.config.DISABLE_JIT, reason="means over many episodes take hours as plain Python"
-)
+pytestmark = pytest.mark.skipif(numba.config.DISABLE_JIT, reason="means over many episodes take hours as plain Python")
 
 Shared = Callable[[str], Path]
 
@@ -56,13 +52,8 @@ def test_single_jobs_take_as_long_as_in_the_published_simulator(
     for job in recorded["jobs"]:
         alone = (profile(job["size"], job["query"]),)
         assert alone[0].num_tasks == job["tasks"]
-        times = [
-            run_episode(config, JobSequence(alone, np.zeros(1), seed), Fair()).jct_ms[0] / 1000
-            for seed in seeds
-        ]
-        error = math.hypot(
-            job["std_s"] / math.sqrt(recorded["runs"]), np.std(times, ddof=1) / math.sqrt(len(seeds))
-        )
+        times = [run_episode(config, JobSequence(alone, np.zeros(1), seed), Fair()).jct_ms[0] / 1000 for seed in seeds]
+        error = math.hypot(job["std_s"] / math.sqrt(recorded["runs"]), np.std(times, ddof=1) / math.sqrt(len(seeds)))
         if abs(np.mean(times) - job["mean_jct_s"]) > max(0.02 * job["mean_jct_s"], 3 * error):
             off[job["size"], job["query"]] = (np.mean(times), job["mean_jct_s"])
     assert len(off) <= 4, off
@@ -106,8 +97,7 @@ def test_classic_schedulers_rank_as_in_the_paper(shared: Shared) -> None:
     names = ("fifo", "sjf-cp", "fair", "naive-weighted-fair", "weighted-fair:-1")
     batches = [batch_arrivals(profiles, 20, seed) for seed in range(12)]
     fifo, sjf_cp, fair, naive, short_first = (
-        np.mean([run_episode(config, batch, make_scheduler(name)).mean_jct_ms for batch in batches])
-        for name in names
+        np.mean([run_episode(config, batch, make_scheduler(name)).mean_jct_ms for batch in batches]) for name in names
     )
     assert fair < sjf_cp < fifo
     assert 1.8 < fifo / fair < 3.2

@@ -1,7 +1,5 @@
 """Recorded episodes of the published code match, and every error in a recording is detected."""
 
-from __future__ import annotations
-
 import copy
 import gzip
 import hashlib
@@ -12,9 +10,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from simulator.parity.replay import first_difference_in
 
 from simulator.grid import DEEPRM, GridConfig
-from simulator.parity.replay import first_difference_in
 from tests.simulator.grid.naive import Naive, Written
 from tests.simulator.parity.damage import (
     Damage,
@@ -104,8 +102,7 @@ def recording() -> Recording:
             "dismiss_penalty": -1,
         },
         "jobs_in": [
-            {"arrival_step": enter, "duration": duration, "res": list(demand)}
-            for enter, duration, demand in JOBS
+            {"arrival_step": enter, "duration": duration, "res": list(demand)} for enter, duration, demand in JOBS
         ],
         "jobs_out": [
             {"id": number, "start": start, "finish": finish}
@@ -221,10 +218,7 @@ MALFORMED: dict[str, tuple[bytes, str]] = {
     **malformed(recording(), "name", "obs_hashes", "jobs_in"),
     "only-jobs.json": (b'{"jobs_in": []}', "params: Field required"),
     # It is taken for a recording of a cluster.
-    "without-jobs_in.json": (
-        json.dumps(damaged(recording(), without("jobs_in"))).encode(),
-        "format: Field required",
-    ),
+    "without-jobs_in.json": (json.dumps(damaged(recording(), without("jobs_in"))).encode(), "format: Field required"),
 }
 
 #: Damage and expected message by name, for episodes that cannot be simulated.
@@ -246,10 +240,7 @@ IMPOSSIBLE: dict[str, tuple[Damage, str]] = {
         "machine_weights, queue_weight and backlog_weight must be finite and not negative",
     ),
     "huge": (at("params.time_horizon", 10**30), "params.time_horizon: Input should be less than 1000000"),
-    "picture": (
-        at("params", lambda p: p | dict.fromkeys(HUGE, 9999)),
-        "a picture of 9999 x .* has more than",
-    ),
+    "picture": (at("params", lambda p: p | dict.fromkeys(HUGE, 9999)), "a picture of 9999 x .* has more than"),
 }
 
 HUGE = ("res_slot", "num_nw", "max_job_size", "time_horizon")

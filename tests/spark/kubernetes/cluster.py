@@ -5,8 +5,6 @@ and other resources, with resource versions, selectors, and graceful deletion. I
 network policy and no images.
 """
 
-from __future__ import annotations
-
 import asyncio
 import copy
 import json
@@ -116,9 +114,7 @@ class Kubernetes:
 
         async def evict() -> None:
             pod = next(pod for pod in self._live() if pod["metadata"]["name"] == name)
-            pod["status"].update(
-                phase="Failed", reason="Evicted", message="The node was low on resource: memory."
-            )
+            pod["status"].update(phase="Failed", reason="Evicted", message="The node was low on resource: memory.")
             if process := self._processes.get(name):
                 process.terminate()
             self._note(pod)
@@ -182,12 +178,7 @@ class Kubernetes:
         application = (pod["metadata"].get("labels") or {}).get("spark-app-name", "")
         self.changes.append(
             PodChange(
-                time.time(),
-                application,
-                name,
-                phase if present else "Deleted",
-                len(self._live()),
-                len(self._placed),
+                time.time(), application, name, phase if present else "Deleted", len(self._live()), len(self._placed)
             )
         )
         for other in self._live():
@@ -207,14 +198,7 @@ class Kubernetes:
             state = {"running": {"startedAt": now()}}
             status.update(phase="Running", podIP="127.0.0.1", startTime=now())
         status["containerStatuses"] = [
-            {
-                "name": each,
-                "ready": "running" in state,
-                "restartCount": 0,
-                "image": "",
-                "imageID": "",
-                "state": state,
-            }
+            {"name": each, "ready": "running" in state, "restartCount": 0, "image": "", "imageID": "", "state": state}
             for each in names
         ]
         self._note(pod)
@@ -295,9 +279,7 @@ class Kubernetes:
             case "PATCH" | "PUT", str(name):
                 body = await request.json()
                 whole = request.method == "PUT"
-                return self._store.update(
-                    *where, name, body if whole else patched(self._store.get(*where, name), body)
-                )
+                return self._store.update(*where, name, body if whole else patched(self._store.get(*where, name), body))
         raise ApiError(405, "MethodNotAllowed", f"{request.method} {request.path}")
 
     def _delete(self, plural: str, resource: Resource) -> None:
@@ -381,12 +363,7 @@ def start_executor(pod: Resource, folder: Path) -> subprocess.Popen[bytes]:
         command += [f"--{name}", value]
     local = folder / "local" / pod["metadata"]["name"]
     local.mkdir(parents=True)
-    environment = {
-        **os.environ,
-        **spark_environment(),
-        "SPARK_USER": "spark",
-        "SPARK_EXECUTOR_DIRS": str(local),
-    }
+    environment = {**os.environ, **spark_environment(), "SPARK_USER": "spark", "SPARK_EXECUTOR_DIRS": str(local)}
     with (folder / f"{pod['metadata']['name']}.log").open("wb") as log:
         return subprocess.Popen(
             command, stdout=log, stderr=subprocess.STDOUT, env=environment, cwd=local, start_new_session=True

@@ -1,7 +1,5 @@
 """Objects of the Kubernetes API as Spark uses them: selectors, patches, and a store with a history for watches."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import re
@@ -41,9 +39,7 @@ def now() -> str:
 def selects(labels: str, fields: str, resource: Resource) -> bool:
     """Return whether a label selector and a field selector match a resource; empty selectors match all."""
     own = resource["metadata"].get("labels") or {}
-    terms = re.findall(
-        r"(!?)([\w./-]+)\s*(?:(==|=|!=)\s*([\w./-]*)|(in|notin)\s*\(([^)]*)\))?(?:,|$)", labels
-    )
+    terms = re.findall(r"(!?)([\w./-]+)\s*(?:(==|=|!=)\s*([\w./-]*)|(in|notin)\s*\(([^)]*)\))?(?:,|$)", labels)
     for absent, key, sign, value, member, values in terms:
         if member:
             met = (own.get(key) in re.split(r"\s*,\s*", values.strip())) == (member == "in")
@@ -68,9 +64,7 @@ def patched(resource: Any, patch: Any) -> Any:
     if isinstance(patch, list):
         out = json.loads(json.dumps(resource))
         for each in patch:
-            *parents, last = (
-                part.replace("~1", "/").replace("~0", "~") for part in each["path"].split("/")[1:]
-            )
+            *parents, last = (part.replace("~1", "/").replace("~0", "~") for part in each["path"].split("/")[1:])
             place = out
             for part in parents:
                 place = place[int(part)] if isinstance(place, list) else place.setdefault(part, {})
@@ -170,9 +164,7 @@ class Store:
 
         self._waking = asyncio.get_running_loop().create_task(notify())
 
-    def since(
-        self, version: int, plural: str, namespace: str, query: Mapping[str, str]
-    ) -> Iterator[Resource]:
+    def since(self, version: int, plural: str, namespace: str, query: Mapping[str, str]) -> Iterator[Resource]:
         """Yield the events of a watch after a version."""
         labels, fields = query.get("labelSelector", ""), query.get("fieldSelector", "")
         for number, kind, event, resource in self._history[max(version, 0) :]:

@@ -1,7 +1,5 @@
 """The plugin in one application on Kubernetes."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.spark.eventlog import events, launches

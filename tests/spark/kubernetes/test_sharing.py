@@ -1,7 +1,5 @@
 """Applications that share the slots of Kubernetes: executors move, and no task fails, runs twice or is repeated."""
 
-from __future__ import annotations
-
 import os
 import signal
 import statistics
@@ -14,16 +12,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
 from decima.service.live_spark import LEAN, LOCAL, LOGGING, with_plugin
 from decima.service.log import Answered, read_log
+from workloads.spark.recorder.cluster import start_process
+
 from tests.decima.service.test_serve import decima_serve
 from tests.spark.eventlog import events_of
 from tests.spark.harness import PATIENCE_S, spark_environment, until, why_not
 from tests.spark.kubernetes.cluster import Kubernetes
 from tests.spark.policy import PolicyServer, ordered
 from tests.spark.standalone import PROGRAM, Summary, summarise
-from workloads.spark.recorder.cluster import start_process
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(why_not() is not None, reason=str(why_not()))]
 SLOTS = 8
@@ -74,9 +72,7 @@ class Drivers:
         settings = self._settings | {
             "spark.driver.extraJavaOptions": f"{LEAN} -Dlog4j2.configurationFile=file:{conf}/log4j2.properties"
         }
-        (conf / "spark-defaults.conf").write_text(
-            "".join(f"{key} {value}\n" for key, value in settings.items())
-        )
+        (conf / "spark-defaults.conf").write_text("".join(f"{key} {value}\n" for key, value in settings.items()))
         environment = {
             **os.environ,
             **spark_environment(),
@@ -143,9 +139,7 @@ def change(server: PolicyServer, shares: dict[str, int]) -> float:
     return time.monotonic() - begin
 
 
-def registration_ms(
-    cluster: Kubernetes, events: list[dict[str, Any]], created: dict[str, float]
-) -> list[float]:
+def registration_ms(cluster: Kubernetes, events: list[dict[str, Any]], created: dict[str, float]) -> list[float]:
     """Return the times from the creation of pods to the registration of their executors, ms."""
     return [
         event["Timestamp"] - created[pod] * 1e3
@@ -179,18 +173,14 @@ def test_shares_change_again_and_again(tmp_path, cleanup) -> None:
     moves = [server.latest[name].move_ms for name in "AB"]
     drivers.stop("A", "B")
     until(lambda: not cluster.pods())
-    print(
-        f"\nfrom the request to the first task, ms: {moves}; pods: {max(c.pods for c in cluster.changes)} at most"
-    )
+    print(f"\nfrom the request to the first task, ms: {moves}; pods: {max(c.pods for c in cluster.changes)} at most")
     for name in "ABC":
         summary = drivers.summary(name)
         print(name, summary)
         assert summary.tasks > 0
         assert (summary.failed, summary.repeated, summary.stages_repeated) == (0, 0, 0)
         created = {
-            change.pod: change.time_s
-            for change in reversed(cluster.changes)
-            if change.application == name.lower()
+            change.pod: change.time_s for change in reversed(cluster.changes) if change.application == name.lower()
         }
         delays = registration_ms(cluster, drivers.events(name), created)
         assert len(delays) == summary.joined
@@ -209,9 +199,7 @@ def test_a_service_shares_the_slots(tmp_path, cleanup) -> None:
         decima_serve("--slots", str(SLOTS), "--token-file", str(token), "--log", str(tmp_path / "live.jsonl"))
     )
     cluster = cleanup.enter_context(Kubernetes(tmp_path / "kubernetes", SLOTS))
-    drivers = Drivers(
-        tmp_path / "spark", cluster.master, said["spark"], **{"spark.decima.tokenFile": str(token)}
-    )
+    drivers = Drivers(tmp_path / "spark", cluster.master, said["spark"], **{"spark.decima.tokenFile": str(token)})
     cleanup.callback(drivers.close)
 
     def pods(name: str) -> int:

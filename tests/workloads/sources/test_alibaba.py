@@ -1,7 +1,5 @@
 """Alibaba's trace of 2018: parsing of names, dropped jobs, rejected files, and memory."""
 
-from __future__ import annotations
-
 import gzip
 import subprocess
 import sys
@@ -12,14 +10,14 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-
-from tests.refusal import refusal
 from workloads.excerpt import Excerpt
 from workloads.imperfections import Imperfections
 from workloads.job import JobProfile, WorkloadError
-from workloads.sources import alibaba
 from workloads.sources.alibaba import COLUMNS, read_alibaba
 from workloads.sources.workload_file import Workload
+
+from tests.refusal import refusal
+from workloads.sources import alibaba
 
 Shared = Callable[[str], Path]
 
@@ -156,9 +154,7 @@ def test_a_piece_of_a_number_is_no_parent(tmp_path: Path) -> None:
     assert read(tmp_path, *others, row(f"{name[:-1]}_2")).about["task names cut at 50 characters"] == 0
     ascending = f"J9_{'_'.join(map(str, range(100, 111)))}_25"
     assert len(ascending) == 49  # so its last parent is kept
-    (job,) = read(
-        tmp_path, *(row(f"M{number}") for number in (*range(100, 111), 25)), row(ascending)
-    ).profiles
+    (job,) = read(tmp_path, *(row(f"M{number}") for number in (*range(100, 111), 25)), row(ascending)).profiles
     assert ("M25", ascending) in edges(job)
     ascending = f"J9_{'_'.join(map(str, range(100, 112)))}"
     assert len(ascending) == 50  # and its last parent may be complete: it is kept
@@ -177,9 +173,7 @@ def dags(draw: st.DrawFn) -> dict[int, set[int]]:
 
 
 @given(dags(), st.randoms())
-def test_any_dag_is_read_from_names(
-    tmp_path_factory: pytest.TempPathFactory, dag: dict[int, set[int]], random
-) -> None:
+def test_any_dag_is_read_from_names(tmp_path_factory: pytest.TempPathFactory, dag: dict[int, set[int]], random) -> None:
     folder = tmp_path_factory.mktemp("names")
     names = {
         number: f"{random.choice('MRJ')}{'_'.join(map(str, [number, *sorted(parents)]))}"
@@ -217,9 +211,7 @@ def test_any_dag_is_read_from_names(
         ([row("M1"), row("R2_1_4"), row("R3_2"), row("R4_3"), row("R5_4")], "parents in a cycle"),
     ],
 )
-def test_jobs_that_cannot_be_run_again_are_dropped_and_counted(
-    tmp_path: Path, rows: list[str], why: str
-) -> None:
+def test_jobs_that_cannot_be_run_again_are_dropped_and_counted(tmp_path: Path, rows: list[str], why: str) -> None:
     # Jobs before and after it have tasks with the numbers that it lacks.
     others = [row(f"M{number}", job) for number in (1, 2, 3) for job in ("a", "b")]
     workload = read(tmp_path, *others[:3], *rows, *others[3:])
@@ -271,12 +263,7 @@ def test_nothing_is_dropped_of_tasks_without_a_number(tmp_path: Path) -> None:
 
 
 def test_a_header_names_the_columns(tmp_path: Path) -> None:
-    columns = (
-        "job_name",
-        "end_time",
-        "more",
-        *(name for name in COLUMNS if name not in ("job_name", "end_time")),
-    )
+    columns = ("job_name", "end_time", "more", *(name for name in COLUMNS if name not in ("job_name", "end_time")))
     values = dict(zip(COLUMNS, row("M1").split(","), strict=True)) | {"more": "x"}
     for line in (",".join(columns), "\ufeff" + ",".join(columns)):
         workload = read(tmp_path, line, ",".join(values[name] for name in columns))
@@ -349,10 +336,7 @@ HEADER = ",".join(COLUMNS)
         ([row(cpu=-1)], "line 1: plan_cpu: expected a number from 0 to 2^31, got '-1.0'"),
         ([row(memory="1e400")], "line 1: plan_mem: expected a number from 0 to 2^31, got 'inf'"),
         ([row(instances=1.5)], "line 1: instance_num: expected a whole number from 0 to 2^31, got '1.5'"),
-        (
-            [row(instances=2**31)],
-            "line 1: instance_num: expected a whole number from 0 to 2^31, got '2147483648.0'",
-        ),
+        ([row(instances=2**31)], "line 1: instance_num: expected a whole number from 0 to 2^31, got '2147483648.0'"),
         ([row(start=-5)], "line 1: start_time: expected a whole number from 0 to 2^31, got '-5.0'"),
         ([row(), row(job="")], "line 2: job_name: expected a text, got ''"),
         ([row(task="")], "line 1: task_name: expected a text, got ''"),
@@ -370,9 +354,7 @@ def test_a_line_without_end_is_refused(tmp_path: Path, monkeypatch: pytest.Monke
 
 
 @given(st.binary(max_size=200))
-def test_whatever_is_no_table_is_refused_in_one_line(
-    tmp_path_factory: pytest.TempPathFactory, data: bytes
-) -> None:
+def test_whatever_is_no_table_is_refused_in_one_line(tmp_path_factory: pytest.TempPathFactory, data: bytes) -> None:
     path = tmp_path_factory.mktemp("bytes") / "batch_task.csv"
     path.write_bytes(data)
     assert refusal(read_alibaba, WorkloadError, path)

@@ -1,20 +1,11 @@
 """Workloads of all kinds are opened by name or path."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from workloads import (
-    Workload,
-    WorkloadError,
-    embedded_workload,
-    open_workload,
-    synthetic_profiles,
-    write_workload,
-)
+from workloads import Workload, WorkloadError, embedded_workload, open_workload, synthetic_profiles, write_workload
 
 
 def test_the_embedded_set_has_a_name_and_is_the_default() -> None:
@@ -40,9 +31,7 @@ def test_a_folder_of_published_profiles(shared: Callable[[str], Path], tmp_path:
     assert (workload.name, len(workload.profiles)) == (shared("tpch").resolve().name, 6 * 22)
 
 
-def test_names_go_before_folders_unless_they_are_paths(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_names_go_before_folders_unless_they_are_paths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     Path("tpch").mkdir()
     assert open_workload("tpch") is embedded_workload()
@@ -53,7 +42,5 @@ def test_names_go_before_folders_unless_they_are_paths(
 
 @pytest.mark.parametrize("name", ["alibaba", "missing/file.json", Path("gone.toml")])
 def test_what_is_neither_is_told_what_there_is(name: str | Path) -> None:
-    with pytest.raises(
-        WorkloadError, match=f"^{name}: no such workload, expected tpch .*synthetic .*folder.*file$"
-    ):
+    with pytest.raises(WorkloadError, match=f"^{name}: no such workload, expected tpch .*synthetic .*folder.*file$"):
         open_workload(name)

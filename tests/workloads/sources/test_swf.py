@@ -1,7 +1,5 @@
 """Job logs in Standard Workload Format: reading, rejected files, and jobs for a grid and a cluster."""
 
-from __future__ import annotations
-
 import gzip
 import json
 from collections.abc import Callable
@@ -10,10 +8,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from decima.schedulers.fifo import Fifo
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
-from decima.schedulers.fifo import Fifo
 from simulator.cluster.config import ClusterConfig, ExecutorClass
 from simulator.cluster.episode import run_episode
 from workloads.errors import ConfigError
@@ -280,9 +277,7 @@ def test_a_line_that_never_ends_and_a_log_of_blank_lines_are_given_up(
     assert len(read_swf(write(tmp_path, whole, "", " ", "\t", line()))) == 2
     with pytest.raises(WorkloadError, match=r"toy.swf: line 2: expected 18 fields, got 80 characters$"):
         read_swf(write(tmp_path, line(), whole + "."))
-    with pytest.raises(
-        WorkloadError, match=r"toy.swf: line 5: expected 18 fields, got nothing but blank lines$"
-    ):
+    with pytest.raises(WorkloadError, match=r"toy.swf: line 5: expected 18 fields, got nothing but blank lines$"):
         read_swf(write(tmp_path, line(), "", " ", "", "", line()))
 
 
@@ -348,16 +343,12 @@ def jobs_of(jobs: JobSets, row: int = 0) -> list[tuple[int, int, tuple[int, ...]
     """Return arrival step, duration and demand of the jobs of one set."""
     count = jobs.num_jobs[row]
     demand = [tuple(each) for each in jobs.demand[row, :count].tolist()]
-    return list(
-        zip(jobs.enter[row, :count].tolist(), jobs.duration[row, :count].tolist(), demand, strict=True)
-    )
+    return list(zip(jobs.enter[row, :count].tolist(), jobs.duration[row, :count].tolist(), demand, strict=True))
 
 
 def whole(log: SwfLog, work: int, *, slots: int, steps: int, **options: Any) -> JobSets:
     """Return one set of all jobs of a log with ``work`` unit-steps of the busier resource."""
-    jobs = swf_jobs(
-        log, load=(work - 0.5) / (slots * steps), sets=1, slots=slots, steps=steps, seed=0, **options
-    )
+    jobs = swf_jobs(log, load=(work - 0.5) / (slots * steps), sets=1, slots=slots, steps=steps, seed=0, **options)
     assert jobs.num_jobs.tolist() == [len(log)]
     assert jobs.load(slots).max() == pytest.approx(work / (slots * steps))
     return jobs
@@ -378,10 +369,7 @@ def test_run_times_and_shares_of_the_machine_are_rounded_up() -> None:
 
 def test_a_whole_number_of_units_is_not_rounded_up() -> None:
     log = log_of(
-        submit_s=np.zeros(100),
-        run_s=np.ones(100),
-        processors=np.arange(1, 101),
-        memory_kb=np.full(100, np.nan),
+        submit_s=np.zeros(100), run_s=np.ones(100), processors=np.arange(1, 101), memory_kb=np.full(100, np.nan)
     )
     jobs = whole(log, 5050, slots=100, steps=5, max_duration=1)
     assert jobs.demand[0, :, 0].tolist() == list(range(1, 101))
@@ -422,13 +410,7 @@ def test_a_set_may_begin_with_any_job_that_has_enough_behind_it() -> None:
     assert starts.tolist() == list(range(1, 11))
     assert counts.min() > 10
     found = {row[0]: [duration for duration in row if duration] for row in jobs.duration.tolist()}
-    assert [found[start] for start in (1, 2, 3, 5, 10)] == [
-        [1, 2, 3, 4],
-        [2, 3, 4, 5],
-        [3, 4, 5],
-        [5, 6],
-        [10],
-    ]
+    assert [found[start] for start in (1, 2, 3, 5, 10)] == [[1, 2, 3, 4], [2, 3, 4, 5], [3, 4, 5], [5, 6], [10]]
     jobs = swf_jobs(log, load=4.6, sets=100, steps=10, slots=1, max_duration=10, step_s=10.0, seed=0)
     assert set(jobs.duration[:, 0].tolist()) == set(range(1, 5))
 
@@ -549,9 +531,7 @@ def test_demands_may_be_shares_of_an_executor(log: Path, gang: bool) -> None:
 
 
 @pytest.mark.parametrize(("gang", "share"), [(False, 2 / 11), (True, 2 / 4)])
-def test_the_share_of_failed_tasks_is_that_of_jobs_whose_end_is_known(
-    tmp_path: Path, gang: bool, share: float
-) -> None:
+def test_the_share_of_failed_tasks_is_that_of_jobs_whose_end_is_known(tmp_path: Path, gang: bool, share: float) -> None:
     statuses = {1: 4, 0: 2, 5: 8, -1: 16}
     lines = [line(allocated=processors, status=status) for status, processors in statuses.items()]
     path = write(tmp_path, *lines, line(allocated=3, status=1), line(allocated=2, status=0))

@@ -1,7 +1,5 @@
 """The embedded TPC-H set: contents, construction, and comparison with the published set."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import runpy
@@ -11,20 +9,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from workloads.sources.tpch import DEFAULT_SIZES, embedded_workload
+from workloads.sources.tpch_build import _command, _megabytes, _parser, _provenance, _run, build, main, read_recordings
 
 from workloads import Wave, WorkloadError, embedded_tpch, load_tpch, read_workload
 from workloads.sources import tpch_build
-from workloads.sources.tpch import DEFAULT_SIZES, embedded_workload
-from workloads.sources.tpch_build import (
-    _command,
-    _megabytes,
-    _parser,
-    _provenance,
-    _run,
-    build,
-    main,
-    read_recordings,
-)
 
 DATA = Path(str(files("workloads"))) / "data"
 
@@ -68,9 +57,7 @@ def test_durations_by_wave_and_level():
     for profile in embedded_tpch(sizes=["2g", "100g"]):
         for stage in profile.stages:
             assert stage.durations.levels.tolist() == [1, 5, 10, 20, 40, 50, 60, 80, 100]
-            means = np.array(
-                [[cell.mean() for cell in stage.durations.table(wave).values()] for wave in Wave]
-            )
+            means = np.array([[cell.mean() for cell in stage.durations.table(wave).values()] for wave in Wave])
             assert (means[Wave.FRESH] >= means[Wave.FIRST]).all()
             assert (means[Wave.FIRST] >= means[Wave.REST] - 1).all()
             assert (np.diff(means[Wave.REST]) >= -1).all()
@@ -142,9 +129,7 @@ def test_the_same_recordings_give_the_same_file(few_recordings, tmp_path, capsys
 
 def test_the_options_that_built_the_embedded_set_are_the_default() -> None:
     options = _parser().parse_args(["one", "other", "--out", "file.json"])
-    built_by = (
-        embedded_workload().about["built_by"].replace("workloads.tpch_build", "workloads.sources.tpch_build")
-    )
+    built_by = embedded_workload().about["built_by"].replace("workloads.tpch_build", "workloads.sources.tpch_build")
     assert " ".join(_command(options)) == built_by
     defaults = build.__kwdefaults__
     assert options.sizes == list(defaults["sizes_gb"])
@@ -162,9 +147,7 @@ def test_the_program_takes_its_arguments_and_ends_with_its_status(
     assert capsys.readouterr().err.startswith(f"error: {tmp_path / 'none'}")
 
 
-@pytest.mark.parametrize(
-    ("size", "megabytes"), [("32m", 33.554432), ("3k", 0.003072), ("2g", 2147.483648), ("0m", 0)]
-)
+@pytest.mark.parametrize(("size", "megabytes"), [("32m", 33.554432), ("3k", 0.003072), ("2g", 2147.483648), ("0m", 0)])
 def test_sizes_are_written_as_spark_does(size: str, megabytes: float) -> None:
     assert _megabytes(size) == pytest.approx(megabytes)
 

@@ -1,7 +1,5 @@
 """The reader of the published TPC-H profiles: results and rejected files."""
 
-from __future__ import annotations
-
 import builtins
 import contextlib
 import itertools
@@ -17,7 +15,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
 from workloads.job import Wave, WorkloadError
 from workloads.sources.tpch import DEFAULT_SIZES, LEVELS, load_tpch, load_tpch_job
 
@@ -140,9 +137,7 @@ def test_published_dags_are_numbered_in_topological_order_and_end_in_one_stage(j
 @pytest.mark.parametrize(
     ("size", "query"), [("2g", 6), ("5g", 6), ("10g", 6), ("2g", 15), ("10g", 7), ("100g", 21), ("80g", 2)]
 )
-def test_preprocessing_against_a_naive_computation(
-    shared: Find, jobs: dict[str, Any], size: str, query: int
-) -> None:
+def test_preprocessing_against_a_naive_computation(shared: Find, jobs: dict[str, Any], size: str, query: int) -> None:
     job = jobs[f"tpch-q{query}-{size}"]
     for number, stored in raw(shared("tpch"), size, query).items():
         stage = job.stages[number]
@@ -164,8 +159,7 @@ def test_query_15_counts_tasks_at_the_level_stored_first(shared: Find, jobs: dic
     for size in ALL_SIZES:
         stored = raw(shared("tpch"), size, 15)[6]
         counts = {
-            level: len(stored["first_wave"][level]) + len(stored["rest_wave"][level])
-            for level in stored["rest_wave"]
+            level: len(stored["first_wave"][level]) + len(stored["rest_wave"][level]) for level in stored["rest_wave"]
         }
         assert jobs[f"tpch-q15-{size}"].stages[6].num_tasks == counts[2]
         assert len(set(counts.values())) > 1
@@ -245,16 +239,12 @@ def test_code_in_a_pickle_is_not_run(tmp_path: Path, payload: str) -> None:
     ],
 )
 def test_names_beside_the_three_of_an_array_are_refused(tmp_path: Path, name: str) -> None:
-    module, _, attribute = (
-        name.rpartition("._reconstruct.") if "__globals__" in name else name.rpartition(".")
-    )
+    module, _, attribute = name.rpartition("._reconstruct.") if "__globals__" in name else name.rpartition(".")
     attribute = f"_reconstruct.{attribute}" if "__globals__" in name else attribute
     pickled = pickle.PROTO + b"\x04"
     for part in (module, attribute):
         pickled += pickle.SHORT_BINUNICODE + bytes([len(part)]) + part.encode()
-    assert f"refused to load '{name}'" in refused(
-        write_pickle(tmp_path, pickled + pickle.STACK_GLOBAL + pickle.STOP)
-    )
+    assert f"refused to load '{name}'" in refused(write_pickle(tmp_path, pickled + pickle.STACK_GLOBAL + pickle.STOP))
 
 
 @pytest.mark.parametrize(
@@ -306,11 +296,7 @@ def changed(**replaced: Any) -> dict[int, Any]:
         ({1: tables()}, "", "expected stages numbered from 0, without gaps"),
         ({"0": tables()}, "", "expected stages numbered from 0, without gaps"),
         ({0: {"first_wave": {}}}, "stage 0: ", "expected the tables fresh_durations, first_wave, rest_wave"),
-        (
-            {0: tables() | {"more": {}}},
-            "stage 0: ",
-            "expected the tables fresh_durations, first_wave, rest_wave",
-        ),
+        ({0: tables() | {"more": {}}}, "stage 0: ", "expected the tables fresh_durations, first_wave, rest_wave"),
         (changed(rest=[1]), "stage 0: rest_wave: ", "expected a table by parallelism level"),
         (changed(fresh={}, first={}, rest={}), "stage 0: ", "expected at least one parallelism level"),
         (changed(rest={5: [1], 10: [2]}), "stage 0: ", "expected the same parallelism levels in every table"),
@@ -333,11 +319,7 @@ def changed(**replaced: Any) -> dict[int, Any]:
             "stage 0: ",
             "no durations in any wave at parallelism level 10",
         ),
-        (
-            {0: tables(), 1: tables(rest={5: ["x"]})},
-            "stage 1: rest_wave, level 5: ",
-            "finite and not negative",
-        ),
+        ({0: tables(), 1: tables(rest={5: ["x"]})}, "stage 1: rest_wave, level 5: ", "finite and not negative"),
     ],
 )
 def test_malformed_durations(tmp_path: Path, stages: Any, place: str, expected: str) -> None:
@@ -349,14 +331,8 @@ def test_malformed_durations(tmp_path: Path, stages: Any, place: str, expected: 
 @pytest.mark.parametrize(
     ("matrix", "expected"),
     [
-        (
-            np.zeros((2, 3)),
-            "a row and a column for each of the 2 stages that have durations, got shape (2, 3)",
-        ),
-        (
-            np.zeros((3, 3)),
-            "a row and a column for each of the 2 stages that have durations, got shape (3, 3)",
-        ),
+        (np.zeros((2, 3)), "a row and a column for each of the 2 stages that have durations, got shape (2, 3)"),
+        (np.zeros((3, 3)), "a row and a column for each of the 2 stages that have durations, got shape (3, 3)"),
         (np.zeros(4), "a row and a column for each of the 2 stages that have durations, got shape (4,)"),
         (np.array([[0, 2], [0, 0]]), "row 0, column 1: expected 0 or 1, got 2"),
         (np.array([[0, 0], [-1, 0]]), "row 1, column 0: expected 0 or 1, got -1"),
@@ -445,9 +421,7 @@ json_like = st.recursive(
 
 
 @settings(max_examples=100)
-@given(
-    stages=json_like | st.dictionaries(st.just(0), st.fixed_dictionaries(dict.fromkeys(tables(), json_like)))
-)
+@given(stages=json_like | st.dictionaries(st.just(0), st.fixed_dictionaries(dict.fromkeys(tables(), json_like))))
 def test_whatever_the_dict_holds_is_read_or_refused_in_one_line(tmp_path: Path, stages: Any) -> None:
     write_job(tmp_path, stages, np.zeros((1, 1)))
     with contextlib.suppress(WorkloadError):

@@ -1,7 +1,5 @@
 """Workflows in WfFormat: jobs, arrivals, and rejected files."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import time
@@ -10,27 +8,22 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-from tests.refusal import refusal
 from workloads.job import JobProfile, Wave, WorkloadError
 from workloads.sources.wfcommons import read_wfcommons
+
+from tests.refusal import refusal
 
 Shared = Callable[[str], Path]
 
 
 def document(
-    parents: dict[str, str],
-    runtimes: dict[str, float] | None = None,
-    executed: str | None = None,
-    **measured: Any,
+    parents: dict[str, str], runtimes: dict[str, float] | None = None, executed: str | None = None, **measured: Any
 ) -> dict[str, Any]:
     """Return a workflow; words after a task are its parents, runtimes are 1 s, measurements may be added."""
     children = {task: [other for other in parents if task in parents[other].split()] for task in parents}
     execution = {
         "makespanInSeconds": 1,
-        "tasks": [
-            {"id": task, "runtimeInSeconds": (runtimes or {}).get(task, 1), **measured} for task in parents
-        ],
+        "tasks": [{"id": task, "runtimeInSeconds": (runtimes or {}).get(task, 1), **measured} for task in parents],
     }
     return {
         "name": "toy",
@@ -144,18 +137,8 @@ def _own_time_zone() -> Iterator[None]:
 @pytest.mark.parametrize(
     ("executed", "clock", "arrival_s", "names"),
     [
-        (
-            ("2020-12-27T18:23:37+00:00", "20201227T182307+0000", "12-27-20T18:24:07Z"),
-            "executedAt",
-            [0, 30, 60],
-            "bac",
-        ),
-        (
-            ("2020-12-27T18:23:37", "2020-12-27T18:23:37Z", "2020-12-27T08:23:38-10:00"),
-            "executedAt",
-            [0, 0, 1],
-            "abc",
-        ),
+        (("2020-12-27T18:23:37+00:00", "20201227T182307+0000", "12-27-20T18:24:07Z"), "executedAt", [0, 30, 60], "bac"),
+        (("2020-12-27T18:23:37", "2020-12-27T18:23:37Z", "2020-12-27T08:23:38-10:00"), "executedAt", [0, 0, 1], "abc"),
         (("2020-12-27T18:23:37", "yesterday", "2020-12-27T18:23:37"), "createdAt", [0, 1, 2], "abc"),
         ((None, "2020-12-27T18:23:37", None), "createdAt", [0, 1, 2], "abc"),
     ],
@@ -185,9 +168,7 @@ def test_jobs_arrive_when_they_ran_or_were_written(
 def test_jobs_without_times_arrive_at_once(tmp_path: Path) -> None:
     content = document({"x": ""})
     del content["createdAt"]
-    workload = read_wfcommons(
-        [write(tmp_path, document({"x": ""}), "a.json"), write(tmp_path, content, "b.json")]
-    )
+    workload = read_wfcommons([write(tmp_path, document({"x": ""}), "a.json"), write(tmp_path, content, "b.json")])
     assert workload.sequence is not None
     assert workload.sequence.arrival_ms.tolist() == [0, 0]
     assert workload.about["arrivals"] == "all at once"
@@ -229,15 +210,9 @@ PLACE = "workflow.specification.tasks"
             changed(lambda each: tasks(each)[4]["children"].append("nobody")),
             f"{PLACE}[4].children[0]: expected the id of a task, got 'nobody'",
         ),
-        (
-            changed(lambda each: tasks(each)[0]["parents"].append("merge")),
-            "the stages form a cycle: 0 -> 1 -> 2",
-        ),
+        (changed(lambda each: tasks(each)[0]["parents"].append("merge")), "the stages form a cycle: 0 -> 1 -> 2"),
         (changed(lambda each: tasks(each)[0]["parents"].append("split")), "the stages form a cycle: 0"),
-        (
-            changed(lambda each: tasks(each)[2].update(id="work_1")),
-            f"{PLACE}[1].id: another task has this id",
-        ),
+        (changed(lambda each: tasks(each)[2].update(id="work_1")), f"{PLACE}[1].id: another task has this id"),
         (
             changed(lambda each: measured(each).pop(0)),
             f"{PLACE}[0]: workflow.execution.tasks has no runtime of 'split'",
@@ -252,9 +227,7 @@ PLACE = "workflow.specification.tasks"
         ),
     ],
 )
-def test_malformed_workflows_are_refused_with_the_place(
-    tmp_path: Path, content: object, message: str
-) -> None:
+def test_malformed_workflows_are_refused_with_the_place(tmp_path: Path, content: object, message: str) -> None:
     assert refusal(lambda path: read_wfcommons([path]), WorkloadError, write(tmp_path, content)) == message
 
 

@@ -1,7 +1,5 @@
 """Workload files: meaning, round trip, and rejected files."""
 
-from __future__ import annotations
-
 import gc
 import json
 import math
@@ -13,18 +11,18 @@ from typing import Any
 
 import numpy as np
 import pytest
+import workloads.sources.workload_file
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
-import workloads.sources.workload_file
-from tests.refusal import refusal
-from tests.workloads.strategies import job_attributes, job_profiles, job_sequences
 from workloads.arrivals import JobSequence, batch_arrivals
 from workloads.attributes import JobAttributes, Tenant
 from workloads.imperfections import Imperfections
 from workloads.job import JobProfile, StageProfile, TaskDurations, Wave, WorkloadError
 from workloads.sources.tpch import load_tpch
 from workloads.sources.workload_file import Workload, read_workload, write_workload
+
+from tests.refusal import refusal
+from tests.workloads.strategies import job_attributes, job_profiles, job_sequences
 
 TASK = TaskDurations.constant(1.0)
 
@@ -57,9 +55,7 @@ def durations(directory: Path, duration_ms: Any) -> TaskDurations:
 
 
 def tables(durations: TaskDurations) -> list[dict[int, list[float]]]:
-    return [
-        {level: cell.tolist() for level, cell in durations.table(wave).items() if cell.size} for wave in Wave
-    ]
+    return [{level: cell.tolist() for level, cell in durations.table(wave).items() if cell.size} for wave in Wave]
 
 
 def refused(path: Path) -> str:
@@ -69,9 +65,7 @@ def refused(path: Path) -> str:
 def documented(language: str) -> str:
     """Return the example in the docstring of the module, in JSON or TOML."""
     blocks = (workloads.sources.workload_file.__doc__ or "").split("::\n\n")[1:]
-    [text] = [
-        block for block in blocks if block.lstrip().startswith({"json": "{", "toml": "format"}[language])
-    ]
+    [text] = [block for block in blocks if block.lstrip().startswith({"json": "{", "toml": "format"}[language])]
     lines = text.splitlines()
     end = next((number for number, line in enumerate(lines) if line and not line.startswith("    ")), None)
     return dedent("\n".join(lines[:end]))
@@ -247,9 +241,7 @@ def test_round_trip_of_published_profiles(shared: Any, tmp_path: Path) -> None:
         (TaskDurations.from_tables({}, {}, {5: [1]}, mean_ms=3), {"rest": {"5": [1.0]}, "mean_ms": 3}),
     ],
 )
-def test_durations_are_written_in_their_shortest_form(
-    tmp_path: Path, durations: TaskDurations, form: Any
-) -> None:
+def test_durations_are_written_in_their_shortest_form(tmp_path: Path, durations: TaskDurations, form: Any) -> None:
     write_workload(tmp_path / "w.json", Workload((JobProfile("j", (StageProfile(2, durations),)),)))
     assert json.loads((tmp_path / "w.json").read_text())["profiles"]["j"]["stages"] == [
         {"tasks": 2, "duration_ms": form}
@@ -301,9 +293,7 @@ def test_measured_errors_are_kept(tmp_path: Path) -> None:
 # Workloads that cannot be written
 
 
-def test_a_failed_write_leaves_the_old_file_and_nothing_else(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "w.json"
     path.write_text("old")
 
@@ -458,10 +448,7 @@ def test_round_trip_of_attributes(
             minimal(jobs=[{"profile": "etl", "deadline_ms": 8, "slack": 2}]),
             "jobs[0]: a job has either deadline_ms or slack, got both",
         ),
-        (
-            minimal(jobs=[{"profile": "etl", "weight": "4"}]),
-            "jobs[0].weight: expected a valid number, got '4'",
-        ),
+        (minimal(jobs=[{"profile": "etl", "weight": "4"}]), "jobs[0].weight: expected a valid number, got '4'"),
         (
             minimal(jobs=[{"profile": "etl"}, {"profile": "etl", "tenant": "x"}], tenants={"a": {}, "b": {}}),
             "jobs[1].tenant: unknown tenant 'x', expected one of a, b",
@@ -489,20 +476,11 @@ def test_malformed_files(tmp_path: Path, file: dict[str, Any], expected: str) ->
         ({"memory": float("inf")}, "memory: expected a finite number, got inf"),
         ({"memory": 10**400}, "memory: expected a valid number"),
         ({"gpu": 1}, "gpu: unknown key, got 1"),
-        (
-            {"duration_ms": "1"},
-            "duration_ms: expected a number, a list of numbers, or an object by wave, got '1'",
-        ),
-        (
-            {"duration_ms": True},
-            "duration_ms: expected a number, a list of numbers, or an object by wave, got True",
-        ),
+        ({"duration_ms": "1"}, "duration_ms: expected a number, a list of numbers, or an object by wave, got '1'"),
+        ({"duration_ms": True}, "duration_ms: expected a number, a list of numbers, or an object by wave, got True"),
         ({"duration_ms": []}, "duration_ms: expected at least one entry"),
         ({"duration_ms": [1, -2]}, "duration_ms[1]: expected greater than or equal to 0, got -2"),
-        (
-            {"duration_ms": [1e308, 1e308]},
-            "duration_ms: a task duration must be between 0 and 1e+13 ms, got 1e+308",
-        ),
+        ({"duration_ms": [1e308, 1e308]}, "duration_ms: a task duration must be between 0 and 1e+13 ms, got 1e+308"),
         ({"duration_ms": {}}, "duration_ms: expected measurements of at least one wave"),
         ({"duration_ms": {"last": 1}}, "duration_ms.last: unknown key, got 1"),
         (
@@ -581,9 +559,7 @@ json_like = st.recursive(
         {"tasks": json_like, "duration_ms": json_like}, optional={"parents": json_like, "name": json_like}
     ),
 )
-def test_whatever_json_holds_is_read_or_refused_in_one_line(
-    tmp_path: Path, key: str, top: Any, inner: Any
-) -> None:
+def test_whatever_json_holds_is_read_or_refused_in_one_line(tmp_path: Path, key: str, top: Any, inner: Any) -> None:
     path = tmp_path / "own.json"
     for file in (minimal(**{key: top}), of_stages(inner)):
         path.write_text(json.dumps(file))

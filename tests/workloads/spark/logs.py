@@ -10,9 +10,7 @@ from typing import Any
 SQL = "org.apache.spark.sql.execution.ui.SparkListenerSQLExecution"
 
 
-def stage_info(
-    stage: int, tasks: int, parents: tuple[int, ...] = (), rdd: int | None = None
-) -> dict[str, Any]:
+def stage_info(stage: int, tasks: int, parents: tuple[int, ...] = (), rdd: int | None = None) -> dict[str, Any]:
     rdd = 10 * stage if rdd is None else rdd
     return {
         "Stage ID": stage,
@@ -45,9 +43,7 @@ class LogBuilder:
         return self.add("ExecutorAdded", **{"Timestamp": at, "Executor ID": executor, "Executor Info": info})
 
     def remove(self, executor: str, at: int, reason: str = "Executor killed by driver.") -> LogBuilder:
-        return self.add(
-            "ExecutorRemoved", **{"Timestamp": at, "Executor ID": executor, "Removed Reason": reason}
-        )
+        return self.add("ExecutorRemoved", **{"Timestamp": at, "Executor ID": executor, "Removed Reason": reason})
 
     def sql(self, execution: int, at: int, description: str = "q") -> LogBuilder:
         fields = {"executionId": execution, "description": description, "time": at}
@@ -55,14 +51,10 @@ class LogBuilder:
         return self
 
     def sql_end(self, execution: int, at: int, error: str = "") -> LogBuilder:
-        self.events.append(
-            {"Event": SQL + "End", "executionId": execution, "time": at, "errorMessage": error}
-        )
+        self.events.append({"Event": SQL + "End", "executionId": execution, "time": at, "errorMessage": error})
         return self
 
-    def job(
-        self, job: int, stages: list[dict[str, Any]], at: int, sql: int | None = None, **named: str
-    ) -> LogBuilder:
+    def job(self, job: int, stages: list[dict[str, Any]], at: int, sql: int | None = None, **named: str) -> LogBuilder:
         """Add a job; ``named`` are further properties."""
         self._stages.update({info["Stage ID"]: info for info in stages})
         properties = named | ({} if sql is None else {"spark.sql.execution.id": str(sql)})
@@ -122,9 +114,7 @@ class LogBuilder:
             self.add("TaskEnd", **where, **ended, **{"Task Info": {**task, "Finish Time": end}})
         return self
 
-    def run(
-        self, stage: int, start: int, end: int, kind: str = "ResultTask", executor: str = "0"
-    ) -> LogBuilder:
+    def run(self, stage: int, start: int, end: int, kind: str = "ResultTask", executor: str = "0") -> LogBuilder:
         """Add a whole stage: its tasks one after the other on one executor, evenly spaced."""
         tasks = self._stages[stage]["Number of Tasks"]
         bounds = [start + (end - start) * task // tasks for task in range(tasks + 1) if tasks]

@@ -1,7 +1,5 @@
 """Writer of small event logs like the recorder's: one query per application, with the driver's measurements."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 
@@ -12,14 +10,7 @@ WALL_MS = 580.0
 
 
 def recording(
-    name: str,
-    executors: int = 2,
-    *,
-    fresh: int = 300,
-    first: int = 60,
-    rest: int = 100,
-    lag: int = 20,
-    **noted: Any,
+    name: str, executors: int = 2, *, fresh: int = 300, first: int = 60, rest: int = 100, lag: int = 20, **noted: Any
 ) -> LogBuilder:
     """Return a scan of four tasks, then a stage of two, on one or two executors; durations by wave.
 

@@ -1,12 +1,9 @@
 """Synthetic runs of queries whose task durations follow a model, for tests of fitting and scaling."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
-
 from workloads.job import Wave
 from workloads.spark.model import SparkModel
 from workloads.spark.query import TASK_COLUMNS, SparkQuery, StageDag

@@ -1,16 +1,14 @@
 """The reader of Spark's event logs, on small synthetic logs."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np
 import pytest
-
-from tests.workloads.spark.logs import LogBuilder, small_log, stage_info
 from workloads.job import Wave
 from workloads.spark.eventlog import LogReport, SparkApplication, read_event_log
 from workloads.spark.query import TASK_COLUMNS, SparkQuery
+
+from tests.workloads.spark.logs import LogBuilder, small_log, stage_info
 
 
 @pytest.fixture
@@ -276,9 +274,7 @@ def test_a_report_counts_in_words():
 def test_a_report_names_the_most_frequent_kinds_of_ignored_events():
     ignored = {"SparkListenerA": 1, "org.x.SparkListenerB": 5, "C": 4, "D": 3, "E": 2, "F": 1}
     kinds = "5 B, 4 C, 3 D, 2 E and 2 other kinds"
-    assert LogReport(ignored_events=ignored).lines() == [
-        f"16 events without information on durations ({kinds})"
-    ]
+    assert LogReport(ignored_events=ignored).lines() == [f"16 events without information on durations ({kinds})"]
     four = dict.fromkeys("abcd", 1)
     line = "1 failed tasks, 4 events without information on durations (1 a, 1 b, 1 c, 1 d)"
     assert LogReport(failed_tasks=1, ignored_events=four).lines() == [line]
@@ -346,9 +342,7 @@ def test_names_of_queries(read):
     names = [{"spark.job.description": "a", "spark.jobGroup.id": "g"}, {"spark.jobGroup.id": "g"}, {}, {}]
     for job, named in enumerate(names):
         start = 2000 + 1000 * job
-        log.sql(job, start, "sql" if job < 3 else "").job(
-            job, [stage_info(job, 1)], at=start, sql=job, **named
-        )
+        log.sql(job, start, "sql" if job < 3 else "").job(job, [stage_info(job, 1)], at=start, sql=job, **named)
         log.run(job, start, start + 100).job_end(job, start + 100).sql_end(job, start + 150)
     log.job(4, [stage_info(4, 1)], at=8000, **{"spark.job.description": "plain"}).run(4, 8000, 8100)
     found = read(log.job_end(4, 8100).end()).queries

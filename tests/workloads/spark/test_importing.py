@@ -1,26 +1,19 @@
 """Event logs as a workload; variation between runs of a query, and failures of tasks and executors."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np
 import pytest
-
-from tests.workloads.spark.logs import LogBuilder, small_log, stage_info
-from tests.workloads.spark.runs import Stage, measured_run
 from workloads.imperfections import Imperfections
 from workloads.job import Wave, WorkloadError
 from workloads.sources.tpch import LEVELS
 from workloads.sources.workload_file import read_workload, write_workload
 from workloads.spark.eventlog import read_event_log
-from workloads.spark.importing import (
-    _without_warm_ups,
-    import_event_logs,
-    measure_imperfections,
-    median_startup_ms,
-)
+from workloads.spark.importing import _without_warm_ups, import_event_logs, measure_imperfections, median_startup_ms
 from workloads.spark.query import QueryRuns, SparkQuery, alike, matched
+
+from tests.workloads.spark.logs import LogBuilder, small_log, stage_info
+from tests.workloads.spark.runs import Stage, measured_run
 
 
 def test_runs_of_a_query_are_pooled(tmp_path):
@@ -30,9 +23,7 @@ def test_runs_of_a_query_are_pooled(tmp_path):
     [profile] = imported.workload.profiles
     assert profile.num_tasks == 4
     assert profile.stages[0].durations.levels.tolist() == [1, 4]
-    assert (
-        len(profile.stages[1].durations.values) == 3 + 3
-    )  # three runs of one task; three waves of the model
+    assert len(profile.stages[1].durations.values) == 3 + 3  # three runs of one task; three waves of the model
     about = imported.workload.about
     assert imported.workload.name == "mine"
     assert (about["applications"], about["queries"], about["spark"]) == (3, 3, ["3.5.1"])
@@ -40,9 +31,7 @@ def test_runs_of_a_query_are_pooled(tmp_path):
     assert about["model"]["first_ms"] > 0
 
 
-@pytest.mark.parametrize(
-    ("tenants", "names"), [("pool", ["bi", "default"]), ("group", ["default", "g"]), (None, [])]
-)
+@pytest.mark.parametrize(("tenants", "names"), [("pool", ["bi", "default"]), ("group", ["default", "g"]), (None, [])])
 def test_the_tenant_of_a_query_is_its_pool_or_its_job_group(tmp_path, tenants, names):
     log = LogBuilder().executor("0")
     for job, named in enumerate(({"spark.scheduler.pool": "bi"}, {"spark.jobGroup.id": "g"})):
@@ -54,10 +43,7 @@ def test_the_tenant_of_a_query_is_its_pool_or_its_job_group(tmp_path, tenants, n
     assert [each.tenant for each in found.sequence.attributes] == names
     write_workload(tmp_path / "w.json", found)
     assert read_workload(tmp_path / "w.json").sequence.attributes == found.sequence.attributes
-    for wrong, message in (
-        ({}, "tenants need arrivals"),
-        ({"tenants": "queue"}, "tenants must be 'pool' or 'group'"),
-    ):
+    for wrong, message in (({}, "tenants need arrivals"), ({"tenants": "queue"}, "tenants must be 'pool' or 'group'")):
         with pytest.raises(WorkloadError, match=message):
             import_event_logs([path], **{"tenants": "pool", **wrong})
 
@@ -93,10 +79,7 @@ def test_the_plan_of_a_query_is_noted(tmp_path):
     log.job(0, [stage_info(0, 2)], at=2000, sql=0).run(0, 2000, 2100).job_end(0, 2110).sql_end(0, 2120).end()
     [start] = [event for event in log.events if event["Event"].endswith("SQLExecutionStart")]
     leaves = [{"nodeName": name, "children": []} for name in ("Scan parquet a", "Scan parquet b")]
-    start["sparkPlanInfo"] = {
-        "nodeName": "Join",
-        "children": [{"nodeName": "Sort", "children": leaves[:1]}, leaves[1]],
-    }
+    start["sparkPlanInfo"] = {"nodeName": "Join", "children": [{"nodeName": "Sort", "children": leaves[:1]}, leaves[1]]}
     about = import_event_logs([log.write(tmp_path / "log")]).workload.about
     assert list(about["plans"].values()) == [["Join", "Sort", "Scan parquet a", "Scan parquet b"]]
     start["sparkPlanInfo"] = {"children": []}
@@ -143,9 +126,7 @@ def jobs(*spans: tuple[int, int], host: str = "h", **names: str) -> LogBuilder:
     """Return an application whose jobs have one task in given intervals, and one executor each."""
     log = LogBuilder(**names)
     for job, (start, end) in enumerate(spans):
-        log.executor(str(job), Host=host).sql(job, start, f"q{job}").job(
-            job, [stage_info(job, 1)], at=start, sql=job
-        )
+        log.executor(str(job), Host=host).sql(job, start, f"q{job}").job(job, [stage_info(job, 1)], at=start, sql=job)
         log.run(job, start, end, executor=str(job)).job_end(job, end).sql_end(job, end)
     return log.end(10**6)
 
@@ -209,8 +190,7 @@ def test_executors_of_one_machine_slow_each_other_down(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("hosts", "at_two", "seen"),
-    [(("h",), 61, True), (("h",), 59, False), (("h", "g"), 90, False), (("",), 90, False)],
+    ("hosts", "at_two", "seen"), [(("h",), 61, True), (("h",), 59, False), (("h", "g"), 90, False), (("",), 90, False)]
 )
 def test_which_executors_share_a_machine(tmp_path, hosts, at_two, seen):
     found = import_event_logs([shared_machine(*hosts, at_two=at_two).write(tmp_path / "log")], levels=[1])
@@ -280,9 +260,7 @@ def test_levels_of_an_import(tmp_path):
 NO_RUNS = "errors of estimates are unknown: no query ran twice on the same number of executors"
 
 
-def run_of(
-    durations: list[list[float]], level: int = 1, wave: Wave = Wave.REST, **changes: object
-) -> SparkQuery:
+def run_of(durations: list[list[float]], level: int = 1, wave: Wave = Wave.REST, **changes: object) -> SparkQuery:
     """Return one run of independent stages with these task durations."""
     rows = [(stage, wave, level, ms, 0.0, 0.0) for stage, each in enumerate(durations) for ms in each]
     return replace(measured_run([Stage(len(each)) for each in durations], rows), **changes)
@@ -293,9 +271,7 @@ def errors(*queries: QueryRuns) -> list[float | None]:
     return [found.job_error, found.stage_error, found.task_error, found.task_count_error]
 
 
-def drawn(
-    seed: int, job: float, stage: float, task: float, runs: int = 4, queries: int = 40
-) -> list[QueryRuns]:
+def drawn(seed: int, job: float, stage: float, task: float, runs: int = 4, queries: int = 40) -> list[QueryRuns]:
     """Draw queries of five stages whose tasks differ a lot, and whose runs have errors of the given sizes."""
     random, groups = np.random.default_rng(seed), []
     for _ in range(queries):
@@ -340,9 +316,7 @@ def test_runs_are_compared_on_as_many_executors_if_they_ended(change):
 
 def test_tasks_that_ended_in_one_run_only_are_left_out():
     stage = [Stage(3)]
-    rows = [
-        [(0, Wave.REST, 1, ms, 0.0, 0.0) for ms in each] for each in ((100.0, 100.0, 900.0), (200.0, 200.0))
-    ]
+    rows = [[(0, Wave.REST, 1, ms, 0.0, 0.0) for ms in each] for each in ((100.0, 100.0, 900.0), (200.0, 200.0))]
     found = errors(matched([measured_run(stage, each) for each in rows]))
     assert found[:2] == [pytest.approx(np.log(2) / np.sqrt(2), abs=1e-3), 0.0]
 
@@ -363,22 +337,14 @@ def test_numbers_of_tasks_differ_between_runs_of_a_name():
     assert errors(*alike(runs))[3] == pytest.approx(expected, abs=1e-3)
     others = [runs[0], runs[1], replace(runs[2], name="other")]
     assert (
-        errors(
-            *[group for name in ("q", "other") for group in alike(run for run in others if run.name == name)]
-        )[3]
+        errors(*[group for name in ("q", "other") for group in alike(run for run in others if run.name == name)])[3]
         == 0.0
     )
 
 
 def failing(tmp_path, **options):
     """Return an application: executor 0 lives 8 s, 1 is lost after 2 s; two of five attempts fail, one is killed."""
-    log = (
-        LogBuilder()
-        .executor("0")
-        .executor("1", at=2000)
-        .remove("1", 4000, "worker lost")
-        .remove("7", 4000, "lost")
-    )
+    log = LogBuilder().executor("0").executor("1", at=2000).remove("1", 4000, "worker lost").remove("7", 4000, "lost")
     log.job(0, [stage_info(0, 2)], at=2000).submit(0, 2000)
     for number, reason in enumerate(("ExceptionFailure", "FetchFailed", "TaskKilled", "Success")):
         log.task(0, 0, "0", 2000 + 100 * number, 2100 + 100 * number, attempt=number, reason=reason)

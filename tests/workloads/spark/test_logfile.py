@@ -1,7 +1,5 @@
 """Event log files: detection, compression, lines, and messages about damaged ones."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import os
@@ -9,12 +7,12 @@ import tracemalloc
 from pathlib import Path
 
 import pytest
-
-from tests.workloads.spark.logs import LogBuilder, small_log, stage_info
 from workloads.job import WorkloadError
-from workloads.spark import logfile
 from workloads.spark.eventlog import read_event_log
 from workloads.spark.logfile import EventLog, Problems, events, find_event_logs
+
+from tests.workloads.spark.logs import LogBuilder, small_log, stage_info
+from workloads.spark import logfile
 
 START, END, OTHER = (f'{{"Event":"{name}"}}' for name in ("Start", "End", "Other"))
 WANTED = frozenset({"Start", "End"})
@@ -41,9 +39,7 @@ def refusal(path: Path, *, partial: bool = False) -> str:
 
 
 def test_only_wanted_events_are_read(tmp_path):
-    path = write(
-        tmp_path / "log", START, OTHER, '{"x": 1, "Event": "End"}', '{"x": 1, "Event": "Other"}', "", END
-    )
+    path = write(tmp_path / "log", START, OTHER, '{"x": 1, "Event": "End"}', '{"x": 1, "Event": "Other"}', "", END)
     assert lines_of(path) == [
         (1, "Start", True),
         (2, "Other", False),
@@ -56,9 +52,7 @@ def test_only_wanted_events_are_read(tmp_path):
     assert found[2] == {"x": 1, "Event": "End"}
 
 
-@pytest.mark.parametrize(
-    "bad", ["[1]", "3", '{"Event": 3}', '{"x": 1}', "null", '{"Event":"End"', "[" * 100_000]
-)
+@pytest.mark.parametrize("bad", ["[1]", "3", '{"Event": 3}', '{"x": 1}', "null", '{"Event":"End"', "[" * 100_000])
 def test_a_line_that_is_no_event(tmp_path, bad):
     path = write(tmp_path / "log", START, bad, END)
     assert refusal(path) == f"2: not an event: {bad[:40]!r}"
@@ -71,9 +65,7 @@ def test_a_last_line_without_an_end_is_only_noted(tmp_path):
     problems = Problems(partial=False)
     path = write(tmp_path / "log", START, END[:-1], end="")
     assert lines_of(path, problems) == [(1, "Start", True)]
-    assert problems.lines == (
-        f"{path}:2: the log is cut off in mid-line (truncated, or still being written)",
-    )
+    assert problems.lines == (f"{path}:2: the log is cut off in mid-line (truncated, or still being written)",)
     assert lines_of(write(tmp_path / "log", START, END, end=""), problems)[1:] == [(2, "End", True)]
 
 
@@ -106,21 +98,15 @@ def test_the_longest_line(tmp_path, monkeypatch):
         found = lines_of(write(tmp_path / "log", START, long(length), START))
         assert found == [(1, "Start", True), (2, "End", True), (3, "Start", True)]
     for length in (100, 101, 102, 200, 499):
-        assert (
-            refusal(write(tmp_path / "log", START, long(length), START)) == "2: an event of more than 0 MiB"
-        )
+        assert refusal(write(tmp_path / "log", START, long(length), START)) == "2: an event of more than 0 MiB"
         unwanted = long(length).replace("End", "Owl")
-        assert lines_of(write(tmp_path / "log", START, unwanted, END))[1:] == [
-            (2, "Owl", False),
-            (3, "End", True),
-        ]
+        assert lines_of(write(tmp_path / "log", START, unwanted, END))[1:] == [(2, "Owl", False), (3, "End", True)]
     assert len(lines_of(write(tmp_path / "log", START, long(500).replace("End", "Owl")))) == 2
     assert refusal(write(tmp_path / "log", START, long(501)), partial=True) == "2: a line of more than 0 MiB"
 
 
 @pytest.mark.parametrize(
-    ("start", "name"),
-    [(b"LZ4Block", "lz4"), (b"\x82SNAPPY", "snappy"), (b"ZV", "lzf"), (b"PK\x03\x04", "zip")],
+    ("start", "name"), [(b"LZ4Block", "lz4"), (b"\x82SNAPPY", "snappy"), (b"ZV", "lzf"), (b"PK\x03\x04", "zip")]
 )
 def test_compressions_are_known_by_their_beginning(tmp_path, start, name):
     (tmp_path / "log").write_bytes(start + b"12345678")
@@ -130,9 +116,7 @@ def test_compressions_are_known_by_their_beginning(tmp_path, start, name):
 
 def test_damage_is_a_problem_and_an_early_end_is_noted(tmp_path):
     path = tmp_path / "log.gz"
-    text = "\n".join(
-        [START, *(json.dumps({"Event": "Other", "x": os.urandom(30).hex()}) for _ in range(500)), END]
-    )
+    text = "\n".join([START, *(json.dumps({"Event": "Other", "x": os.urandom(30).hex()}) for _ in range(500)), END])
     whole = gzip.compress((text + "\n").encode())
     path.write_bytes(whole[:-10])
     problems = Problems(partial=False)
@@ -207,9 +191,7 @@ def test_which_files_of_a_folder_are_logs(tmp_path):
         find_event_logs(tmp_path / "pipe")
 
 
-@pytest.mark.parametrize(
-    ("name", "running"), [("app", False), ("app.inprogress", True), ("inprogress", False)]
-)
+@pytest.mark.parametrize(("name", "running"), [("app", False), ("app.inprogress", True), ("inprogress", False)])
 def test_logs_in_progress(tmp_path, name, running):
     assert EventLog(tmp_path / name, ()).in_progress == running
     part(tmp_path / "rolled", 1)
@@ -287,10 +269,7 @@ NO_EVENT = 'log:1: not a Spark event log (expected {"Event":...})'
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        *(
-            (text, NO_EVENT)
-            for text in (b"hello\nworld\n", b"\x00\x01\x02", b'{"a": 1}\n', b"[1]\n", b"x" * 9999)
-        ),
+        *((text, NO_EVENT) for text in (b"hello\nworld\n", b"\x00\x01\x02", b'{"a": 1}\n', b"[1]\n", b"x" * 9999)),
         (b'{"Event":"click"}\n', "log: not a Spark event log (no SparkListenerApplicationStart)"),
         (b"", "log:1: the file is empty, not a Spark event log"),
     ],

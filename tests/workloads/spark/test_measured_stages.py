@@ -1,28 +1,24 @@
 """Estimates from single stages: parameters of the model, and differences of a stage from the model."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 
 import numpy as np
 import pytest
-
-from tests.workloads.spark.runs import MODEL, Stage, measured_run
 from workloads.job import Wave, WorkloadError
-from workloads.spark import model as spark_model
-from workloads.spark import profiles
 from workloads.spark.model import SparkModel, fit, stage_means
 from workloads.spark.profiles import modelled_profile, scaled_profile
 from workloads.spark.query import SparkQuery, matched
+
+from tests.workloads.spark.runs import MODEL, Stage, measured_run
+from workloads.spark import model as spark_model
+from workloads.spark import profiles
 
 FRESH, FIRST, REST = Wave
 SCAN, SHUFFLE = Stage(4), Stage(4, parents=(0,))
 
 
-def stage_of(
-    *rows: tuple[Wave, int, float, float], reads: bool = False, **of_sample: float
-) -> profiles._Stage:
+def stage_of(*rows: tuple[Wave, int, float, float], reads: bool = False, **of_sample: float) -> profiles._Stage:
     """Return the measured stage of some tasks: wave, level, duration (ms), MB read."""
     return stages_of(replace(run_of(*rows, reads=reads), **of_sample), reads=reads)
 
@@ -105,10 +101,7 @@ def test_a_task_of_no_time_is_as_short_as_the_clock_can_tell():
 
 
 def test_the_load_is_that_of_the_largest_sample():
-    small, large = (
-        run_of((REST, 1, 50.0, 2.0), reads=True),
-        run_of((REST, 1, 90.0, 8.0), reads=True, num_tasks=3),
-    )
+    small, large = (run_of((REST, 1, 50.0, 2.0), reads=True), run_of((REST, 1, 90.0, 8.0), reads=True, num_tasks=3))
     runs = [replace(large, size_gb=4.0), replace(small, size_gb=1.0)]
     stage = stages_of(*runs, reads=True)
     assert stage.load == profiles._Load(3, 0.0, 8.0, True)
@@ -125,10 +118,7 @@ def test_tables_of_next_to_nothing_do_not_grow(mb, reads, growth):
 
 @pytest.mark.parametrize(("larger", "growth"), [(4.0, 1.0), (2.0, 0.5), (9.0, 1.0), (0.5, 0.0)])
 def test_growth_is_between_0_and_1(larger, growth):
-    runs = [
-        replace(run_of((REST, 1, 50.0, mb), reads=True), size_gb=size)
-        for mb, size in ((1.0, 1.0), (larger, 4.0))
-    ]
+    runs = [replace(run_of((REST, 1, 50.0, mb), reads=True), size_gb=size) for mb, size in ((1.0, 1.0), (larger, 4.0))]
     assert stages_of(*runs, reads=True).growth == pytest.approx(growth)
 
 
@@ -292,9 +282,7 @@ def test_a_fit_makes_relative_absolute_errors_small():
         {"a": 3.0}, abs=0.1
     )
     heavy = np.array([1.0, 1.0, 10.0, 10.0, 10.0])
-    assert spark_model._fit_terms(one, np.array([1.0, 1.0, 3.0, 3.0, 3.0]), heavy) == pytest.approx(
-        {"a": 1.0}, abs=0.1
-    )
+    assert spark_model._fit_terms(one, np.array([1.0, 1.0, 3.0, 3.0, 3.0]), heavy) == pytest.approx({"a": 1.0}, abs=0.1)
     terms = {"a": np.array([1.0, 2.0, 3.0, 4.0, 5.0]), "b": np.array([4.0, 1.0, 5.0, 1.0, 3.0])}
     both = 2 * terms["a"] + 0.5 * terms["b"]
     assert spark_model._fit_terms(terms, both, 1 + both) == pytest.approx({"a": 2.0, "b": 0.5})
@@ -314,9 +302,7 @@ def test_two_measurements_for_each_term_are_needed():
     assert spark_model._fit_terms({"a": term[:1]}, term[:1], term[:1]) == {}
     assert spark_model._fit_terms({"a": term[:2]}, term[:2], term[:2]) == pytest.approx({"a": 1.0})
     assert spark_model._fit_terms({"a": term[:3], "b": term[2::-1]}, term[:3], term[:3]) == {}
-    assert spark_model._fit_terms({"a": term, "b": term[::-1]}, term, term) == pytest.approx(
-        {"a": 1.0, "b": 0.0}
-    )
+    assert spark_model._fit_terms({"a": term, "b": term[::-1]}, term, term) == pytest.approx({"a": 1.0, "b": 0.0})
     assert spark_model._fit_terms({}, term, term) == {}
 
 
@@ -330,9 +316,7 @@ def line(num: int, spread: float = 1.0) -> list[tuple[int, Wave, int, float, flo
     return [(0, REST, 1, 70.0 + 5.0 * mb, mb, 0.0) for mb in sizes.tolist()]
 
 
-@pytest.mark.parametrize(
-    ("num", "spread", "told"), [(8, 4.0, True), (7, 4.0, False), (8, 1.7, True), (8, 1.3, False)]
-)
+@pytest.mark.parametrize(("num", "spread", "told"), [(8, 4.0, True), (7, 4.0, False), (8, 1.7, True), (8, 1.3, False)])
 def test_a_line_needs_eight_tasks_that_read_more_and_less(num, spread, told):
     """The standard deviation of eight such sizes is 0.65 of their spread; a tenth of 10 MB is needed."""
     model = fitted(line(num, spread), stages=[Stage(num)])
@@ -354,9 +338,7 @@ def test_overheads_of_scans_and_shuffles_are_told_apart():
 
 @pytest.mark.parametrize(("tasks", "told"), [(2, False), (3, True)])
 def test_a_stage_needs_three_later_tasks(tasks, told):
-    rows = [(0, FIRST, 1, 90.0, 1.0, 0.0), (0, FRESH, 1, 500.0, 1.0, 0.0)] + [
-        (0, REST, 1, 60.0, 1.0, 0.0)
-    ] * tasks
+    rows = [(0, FIRST, 1, 90.0, 1.0, 0.0), (0, FRESH, 1, 500.0, 1.0, 0.0)] + [(0, REST, 1, 60.0, 1.0, 0.0)] * tasks
     model, default = fitted(rows, stages=[Stage(tasks + 2)]), SparkModel()
     assert model.first_ms == (30.0 if told else default.first_ms)
     assert model.fresh_ms == (440.0 if told else default.fresh_ms)
@@ -371,10 +353,7 @@ def test_surpluses_of_the_model_are_medians_and_not_negative():
     model = fitted(*queries, stages=[Stage(5)])
     assert (model.first_ms, model.fresh_ms) == (25.0, 25.0)
     assert (
-        fitted(
-            [(0, FIRST, 1, 5.0, 0.0, 0.0), *[(0, REST, 1, 60.0, 0.0, 0.0)] * 3], stages=[Stage(4)]
-        ).first_ms
-        == 0.0
+        fitted([(0, FIRST, 1, 5.0, 0.0, 0.0), *[(0, REST, 1, 60.0, 0.0, 0.0)] * 3], stages=[Stage(4)]).first_ms == 0.0
     )
 
 

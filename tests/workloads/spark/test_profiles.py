@@ -1,15 +1,9 @@
 """Profiles pooled from runs of a query, completed by the model, and with the driver's delays."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np
 import pytest
-
-from tests.workloads.spark.logs import LogBuilder, stage_info
-from tests.workloads.spark.recordings import recording
-from tests.workloads.spark.runs import Stage, make_run, measured_run
 from workloads.job import JobProfile, Wave, WorkloadError
 from workloads.spark.eventlog import read_event_log
 from workloads.spark.model import SparkModel
@@ -23,6 +17,10 @@ from workloads.spark.profiles import (
     with_driver,
 )
 from workloads.spark.query import SparkQuery, alike, matched
+
+from tests.workloads.spark.logs import LogBuilder, stage_info
+from tests.workloads.spark.recordings import recording
+from tests.workloads.spark.runs import Stage, make_run, measured_run
 
 
 @pytest.fixture
@@ -220,13 +218,7 @@ def test_larger_inputs_have_more_tasks_or_longer_ones():
     run = replace(make_run(MODEL, STAGES), split_mb=SPLIT_MB, shuffle_partitions=16)
     measured, profile = (
         scaled_profile(
-            MODEL,
-            matched([run]),
-            size_gb=size,
-            split_mb=SPLIT_MB,
-            shuffle_partitions=16,
-            levels=(1, 10),
-            name="mine",
+            MODEL, matched([run]), size_gb=size, split_mb=SPLIT_MB, shuffle_partitions=16, levels=(1, 10), name="mine"
         )
         for size in (1.0, 10.0)
     )

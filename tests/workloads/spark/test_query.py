@@ -1,21 +1,17 @@
 """Edges between the stages of a query, and its times."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 
 import pytest
-
-from tests.workloads.spark.runs import Stage, measured_run
 from workloads.job import Wave, WorkloadError
 from workloads.spark.query import SparkQuery, StageDag, stage_dag, stages_by_output, without_implied
 from workloads.spark.reader import Job, SparkStage
 
+from tests.workloads.spark.runs import Stage, measured_run
 
-def stage(
-    number: int, *parents: int, rdd: int | None = None, tasks: int = 1, writes: bool = False
-) -> SparkStage:
+
+def stage(number: int, *parents: int, rdd: int | None = None, tasks: int = 1, writes: bool = False) -> SparkStage:
     rdd = number if rdd is None else rdd
     return SparkStage(number, "", tasks, rdd=rdd, parents=parents, writes_shuffle=writes)
 
@@ -86,9 +82,7 @@ def test_a_skipped_stage_was_written_by_the_latest_earlier_one(writers, source):
 def barriers(*spans: tuple[float, float], writes: tuple[int, ...] = ()) -> list[list[int]]:
     """Return the barriers between jobs of one stage each, from their times."""
     jobs = [job(number, *span, number) for number, span in enumerate(spans)]
-    return named(
-        dag_of(jobs, [stage(each, writes=each in writes) for each in range(len(jobs))]), "barrier_edges"
-    )
+    return named(dag_of(jobs, [stage(each, writes=each in writes) for each in range(len(jobs))]), "barrier_edges")
 
 
 def test_jobs_wait_for_those_that_ended_before():
@@ -129,9 +123,7 @@ def a_query(**changes: float) -> SparkQuery:
         run,
         stages=tuple(SparkStage(n, "", 1, *each) for n, each in enumerate(times)),
         tasks=run.tasks.assign(launch_ms=[1010.0, 1140.0, 1001.0, 1970.0]),
-        **(
-            {"start_ms": 400.0, "submitted_ms": 1000.0, "last_job_end_ms": 5000.0, "end_ms": 5300.0} | changes
-        ),
+        **({"start_ms": 400.0, "submitted_ms": 1000.0, "last_job_end_ms": 5000.0, "end_ms": 5300.0} | changes),
     )
 
 

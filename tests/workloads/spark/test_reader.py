@@ -1,16 +1,14 @@
 """Fields of Spark's events: parsed values, ranges, and rejected values."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 
 import pytest
+from workloads.job import MOST_TASKS
+from workloads.spark.reader import EventTables, TaskOutcome
 
 from tests.workloads.spark.logs import SQL, LogBuilder, small_log, stage_info
-from workloads.job import MOST_TASKS
 from workloads.spark import reader
-from workloads.spark.reader import EventTables, TaskOutcome
 
 
 def tables(log: LogBuilder) -> EventTables:
@@ -44,9 +42,7 @@ def test_times_that_a_calendar_has(time):
 def test_a_task_ends_at_its_launch_or_later():
     log = LogBuilder().executor("0").job(0, [stage_info(0, 1)], at=2000).task(0, 0, "0", 2000, 2000)
     runs = tables(log).task_runs()
-    assert runs[["launch_ms", "finish_ms", "executor", "partition"]].to_numpy().tolist() == [
-        [2000, 2000, 0, 0]
-    ]
+    assert runs[["launch_ms", "finish_ms", "executor", "partition"]].to_numpy().tolist() == [[2000, 2000, 0, 0]]
     with pytest.raises(ValueError, match="Finish Time: it is before the Launch Time"):
         tables(log.task(0, 0, "0", 2000, 1999))
 
@@ -99,12 +95,7 @@ def test_stages_begin_at_their_first_attempt_and_end_at_their_last():
     assert (stage.attempts, stage.submitted_ms, stage.completed) == (1, 2010.0, False)
     assert math.isnan(stage.completed_ms)
     stage = tables(log.submit(0, 2200, attempt=1).complete(0, 2300)).stages[0]
-    assert (stage.attempts, stage.submitted_ms, stage.completed, stage.completed_ms) == (
-        2,
-        2010.0,
-        True,
-        2300.0,
-    )
+    assert (stage.attempts, stage.submitted_ms, stage.completed, stage.completed_ms) == (2, 2010.0, True, 2300.0)
 
 
 @pytest.mark.parametrize("count", [0, 1, MOST_TASKS])
@@ -140,8 +131,7 @@ def test_operators_of_a_stage():
     info = stage_info(0, 1)
     scopes = ['{"id":"2","name":"Sort"}', "", " plain ", '{"id":"1","name":"Sort"}', None]
     info["RDD Info"] = [
-        {"RDD ID": str(9 - place), **({} if scope is None else {"Scope": scope})}
-        for place, scope in enumerate(scopes)
+        {"RDD ID": str(9 - place), **({} if scope is None else {"Scope": scope})} for place, scope in enumerate(scopes)
     ]
     stage = tables(LogBuilder().job(0, [info], at=2000)).stages[0]
     assert (stage.name, stage.rdd) == ("Sort > plain", 9)

@@ -15,8 +15,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-
-from tests.workloads.spark.logs import small_log
 from workloads.spark.eventlog import read_event_log
 from workloads.spark.logfile import Problems, events, find_event_logs
 from workloads.spark.query import matched
@@ -36,6 +34,8 @@ from workloads.spark.recorder.tpch import (
     tables_folder,
     tpchgen_program,
 )
+
+from tests.workloads.spark.logs import small_log
 
 LAYOUT = Layout("12m", 16)
 APPLICATION = Application("a", 6, 0.5, 3, LAYOUT, wait_for_executors=True)
@@ -74,10 +74,7 @@ def fake_pyspark(monkeypatch):
     spark = FakeSpark()
     conf = types.SimpleNamespace(setAll=lambda settings: dict(settings))
     context = types.SimpleNamespace(_ensure_initialized=lambda conf: spark.calls.append(("jvm", conf)))
-    modules = {
-        "pyspark": {"SparkConf": lambda: conf, "SparkContext": context},
-        "pyspark.sql": {"SparkSession": spark},
-    }
+    modules = {"pyspark": {"SparkConf": lambda: conf, "SparkContext": context}, "pyspark.sql": {"SparkSession": spark}}
     for name, content in modules.items():
         module = types.ModuleType(name)
         vars(module).update(content)
@@ -174,11 +171,7 @@ def test_cpu_time_is_told_apart(monkeypatch):
     )
     monkeypatch.setitem(sys.modules, "psutil", fake)
     busy = 50 + 20 + 3  # the user's time includes the guest's
-    assert spark_driver._cpu_seconds("app-7") == {
-        "busy_cpu_s": busy,
-        "our_cpu_s": 1.5 + 2.5 + 3.5,
-        "steal_s": 3,
-    }
+    assert spark_driver._cpu_seconds("app-7") == {"busy_cpu_s": busy, "our_cpu_s": 1.5 + 2.5 + 3.5, "steal_s": 3}
     fake.cpu_times = lambda: FewCpuTimes(user=5.0, idle=1.0)
     assert spark_driver._cpu_seconds("app-7")["busy_cpu_s"] == 5.0
     assert spark_driver._cpu_seconds("app-7")["steal_s"] == 0.0
@@ -255,10 +248,7 @@ def test_what_master_and_workers_are_started_with(fake_spark, tmp_path):
     assert (cluster_folder / "conf" / "spark-defaults.conf").read_text() == (
         f"spark.master {cluster.master_url}\nspark.x y\n"
     )
-    assert (
-        "pattern = %d{UNIX_MILLIS} %p %c{1}: %m%n%ex"
-        in (cluster_folder / "conf" / "log4j2.properties").read_text()
-    )
+    assert "pattern = %d{UNIX_MILLIS} %p %c{1}: %m%n%ex" in (cluster_folder / "conf" / "log4j2.properties").read_text()
     assert cluster.events_folder == cluster_folder / "events"
     assert not list(cluster.events_folder.iterdir())
     assert cluster._processes == []
@@ -441,8 +431,7 @@ def test_what_a_driver_is_told(tmp_path, monkeypatch):
     (tmp_path / "logs").mkdir()
     commands = []
     monkeypatch.setattr(
-        "workloads.spark.recorder.submission.start_process",
-        lambda *call, piped: commands.append((*call, piped)),
+        "workloads.spark.recorder.submission.start_process", lambda *call, piped: commands.append((*call, piped))
     )
     monkeypatch.setattr(StandaloneCluster, "environment", lambda _: {"a": "b"})
     Driver(APPLICATION, cluster, tmp_path / "tables")

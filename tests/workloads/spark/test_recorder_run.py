@@ -9,7 +9,6 @@ from typing import Any, ClassVar
 
 import numpy as np
 import pytest
-
 from workloads.spark.recorder import record as recorder
 from workloads.spark.recorder.record import Manifest, Mixture, main, random_mixtures, single_runs
 from workloads.spark.recorder.submission import Layout
@@ -76,9 +75,7 @@ def test_a_recording(calls, tmp_path, capsys):
     assert main(command) == 0
     out = (tmp_path / "out").resolve()
     names = [f"q{query:02d}_sf{size}_12mx16_n1_r1" for size in ("0.5", "2") for query in (1, 3)]
-    assert calls == [
-        (name, out / "tables", out / "eventlogs", 900.0) for name in [*names, "mix1.00_12mx16_n3"]
-    ]
+    assert calls == [(name, out / "tables", out / "eventlogs", 900.0) for name in [*names, "mix1.00_12mx16_n3"]]
     assert Cluster.started == [(out / "cluster", 3, True)]
     assert sorted(entry.name for entry in out.iterdir()) == ["eventlogs", "manifest.json", "tables"]
     assert [entry.name for entry in sorted((out / "tables").iterdir())] == ["sf0.5", "sf2"]
@@ -145,9 +142,7 @@ def test_defaults_of_the_command_line():
     }
 
 
-@pytest.mark.parametrize(
-    ("text", "queries"), [("1", [1]), ("1-3,22", [1, 2, 3, 22]), ("5,2", [5, 2]), ("7-7", [7])]
-)
+@pytest.mark.parametrize(("text", "queries"), [("1", [1]), ("1-3,22", [1, 2, 3, 22]), ("5,2", [5, 2]), ("7-7", [7])])
 def test_queries_are_numbers_and_ranges(text, queries):
     assert recorder._parser().parse_args(["--out", "x", "--queries", text]).queries == queries
 

@@ -1,13 +1,10 @@
 """The reader on 88 recorded runs of the TPC-H queries, against a table made from them by another program."""
 
-from __future__ import annotations
-
 import gzip
 
 import numpy as np
 import pandas as pd
 import pytest
-
 from workloads.job import Wave, WorkloadError
 from workloads.spark.eventlog import read_event_log
 from workloads.spark.profiles import to_profile
@@ -70,9 +67,7 @@ def test_runs_of_a_query_read_the_same_bytes_in_the_same_stages(recordings):
     sizes = ["input_bytes", "shuffle_read_bytes", "shuffle_write_bytes"]
     for number in range(1, 23):
         runs = [
-            application.queries[0]
-            for name, application in recordings.items()
-            if name.startswith(f"q{number:02d}_")
+            application.queries[0] for name, application in recordings.items() if name.startswith(f"q{number:02d}_")
         ]
         assert len(runs) == 4
         totals = np.array([run.tasks.groupby("stage")[sizes].sum().to_numpy() for run in runs])

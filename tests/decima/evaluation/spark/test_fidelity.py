@@ -1,7 +1,5 @@
 """Predictions of the simulator against runs on real Spark."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from collections.abc import Callable
@@ -11,17 +9,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-
 from decima.evaluation.spark.fidelity import ALL, measure_fidelity
-from decima.evaluation.spark.prediction import (
-    Effects,
-    Source,
-    predict_mixture,
-    predict_run,
-    replay,
-    replay_mixture,
-)
+from decima.evaluation.spark.prediction import Effects, Source, predict_mixture, predict_run, replay, replay_mixture
 from decima.evaluation.spark.recordings import Mixture, QueryKey, Recordings, load_recordings
+
 from tests.workloads.spark.recordings import WALL_MS, recording, write_recordings
 from workloads import WorkloadError
 

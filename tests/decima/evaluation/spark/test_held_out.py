@@ -1,15 +1,13 @@
 """Cross-validation: runs predicted from the other runs of their query."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-
 from decima.evaluation.spark.held_out import predict_held_out
-from tests.workloads.spark.logs import LogBuilder, stage_info
 from workloads.spark.importing import import_event_logs
+
+from tests.workloads.spark.logs import LogBuilder, stage_info
 
 
 def night(scale: int, app: str) -> LogBuilder:
@@ -52,9 +50,9 @@ def test_a_machine_that_was_slower_with_so_many_executors_is_told(tmp_path: Path
         night(1, app).write(tmp_path / "logs" / app)
     imported = import_event_logs([tmp_path / "logs"])
     predicted = [
-        predict_held_out(
-            replace(imported, model=replace(imported.model, contention=contention)), num_seeds=1
-        ).runs["predicted_ms"]
+        predict_held_out(replace(imported, model=replace(imported.model, contention=contention)), num_seeds=1).runs[
+            "predicted_ms"
+        ]
         for contention in ({}, {1: 2.0})
     ]
     assert predicted[0].tolist() == pytest.approx([800] * 4, rel=1e-3)

@@ -1,13 +1,11 @@
 """Simulated schedulers that reproduce Spark's own, and the tuned one."""
 
-from __future__ import annotations
-
 import pytest
-
 from decima.evaluation.run import sweep_ms
-from decima.evaluation.spark import SPARKS_OWN, as_simulated, tuned
 from decima.evaluation.tuning import GRIDS
 from simulator.cluster.config import PAPER, SPARK, ClusterConfig
+
+from decima.evaluation.spark import SPARKS_OWN, as_simulated, tuned
 from tests.decima.evaluation.examples import CLUSTER, conditions
 
 ONE_APPLICATION, SEVERAL = ClusterConfig(4, moving_delay_ms=0.0), ClusterConfig(4, moving_delay_ms=1.0)

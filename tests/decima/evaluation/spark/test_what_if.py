@@ -1,14 +1,11 @@
 """Jobs of event logs, simulated under other schedulers."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
-
 from decima.evaluation.conditions import CompareError
 from decima.evaluation.spark.held_out import HeldOut, predict_held_out
 from decima.evaluation.spark.logged_jobs import cluster_of_logs, logged_jobs
@@ -17,11 +14,12 @@ from decima.schedulers.spark import SparkFifo
 from decima.show.what_if import shown
 from simulator.cluster.config import SPARK, ClusterConfig
 from simulator.cluster.episode import run_episode
-from tests.decima.show.test_plots import difference
-from tests.workloads.spark.logs import LogBuilder, stage_info
 from workloads.arrivals import JobSequence
 from workloads.job import JobProfile, StageProfile, TaskDurations
 from workloads.spark.importing import SparkImport, import_event_logs
+
+from tests.decima.show.test_plots import difference
+from tests.workloads.spark.logs import LogBuilder, stage_info
 
 
 def night(rounds: int = 1) -> LogBuilder:
@@ -95,9 +93,7 @@ def test_what_the_model_is_off_by_shows_in_the_range(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("measured_ms", "factor"), [(3000.0, 3.0), (250.0, 0.25)])
-def test_what_was_predicted_too_short_is_simulated_longer(
-    tmp_path: Path, measured_ms: float, factor: float
-) -> None:
+def test_what_was_predicted_too_short_is_simulated_longer(tmp_path: Path, measured_ms: float, factor: float) -> None:
     """The error factor is measured time divided by predicted time: it multiplies each job's durations."""
     log = LogBuilder().executor("0")
     for job in range(3):
@@ -106,13 +102,9 @@ def test_what_was_predicted_too_short_is_simulated_longer(
         log.run(job, at, at + 1000).job_end(job, at + 1000).sql_end(job, at + 1000)
     imported = import_event_logs([log.end(10**6).write(tmp_path / "log")], arrivals=True)
     logged = logged_jobs(imported)
-    exact = pd.DataFrame(
-        {"query": ["q"], "application": ["app-1"], "executors": [1], "predicted_ms": [1000.0]}
-    )
+    exact = pd.DataFrame({"query": ["q"], "application": ["app-1"], "executors": [1], "predicted_ms": [1000.0]})
     found = [
-        simulate_what_if(
-            imported, HeldOut(exact.assign(measured_ms=ms)), logged, {"Spark FIFO": "fifo"}, num_draws=2
-        )
+        simulate_what_if(imported, HeldOut(exact.assign(measured_ms=ms)), logged, {"Spark FIFO": "fifo"}, num_draws=2)
         for ms in (1000.0, measured_ms)
     ]
     right, wrong = (each.mean_jct_ms("Spark FIFO").mean for each in found)
@@ -182,9 +174,7 @@ def batches(
         scan, last, number = 2 * number, 2 * number + 1, number + 1
         pool = {"spark.scheduler.pool": name} if mode == "FAIR" else {}
         log.sql(number, start, "q")
-        log.job(scan, [stage_info(scan, 8, rdd=100)], at=start + 500, sql=number, **pool).submit(
-            scan, start + 500
-        )
+        log.job(scan, [stage_info(scan, 8, rdd=100)], at=start + 500, sql=number, **pool).submit(scan, start + 500)
         for task in range(8):
             begin = scan_at + task // 4 * 1000
             log.task(scan, task, str(task % 2), begin, begin + 1000, kind="ShuffleMapTask")
@@ -277,9 +267,7 @@ def test_queries_without_adaptive_execution_keep_their_place() -> None:
 def test_the_driver_counts_in_full_where_a_job_is_alone(tmp_path: Path) -> None:
     log = batches("FIFO", warm_ups=3)  # three and eight: the first ones are few enough to be left out
     [alone] = [
-        simulate_what_if(
-            imported, predict_held_out(imported).with_driver(), logged_jobs(imported), num_draws=1
-        )
+        simulate_what_if(imported, predict_held_out(imported).with_driver(), logged_jobs(imported), num_draws=1)
         for imported in [import_event_logs([log.write(tmp_path / "log")])]
     ]
     # 0.5 s planning, 2 s scan, 0.2 s to the next stage, 1 s, and 0.1 s for the result.

@@ -1,12 +1,11 @@
 """Small trainings: four profiles on four executors."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 
 from decima.learning.cluster.config import TrainingConfig
 from decima.settings import parse_settings
+
 from tests.decima.evaluation.examples import LIBRARY
 from workloads import Workload, write_workload
 

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 from itertools import pairwise
@@ -8,8 +6,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
-
 from decima.learning.cluster.advantages import (
     Advantages,
     Baseline,
@@ -25,16 +21,12 @@ from decima.learning.cluster.advantages import (
 )
 from decima.learning.cluster.config import TrainingConfig
 from decima.learning.cluster.load import NUM_LOADS
-from decima.learning.cluster.rollout import (
-    Trajectories,
-    plan_iteration,
-    record_scheduler,
-    roll_out,
-    start_episodes,
-)
+from decima.learning.cluster.rollout import Trajectories, plan_iteration, record_scheduler, roll_out, start_episodes
 from decima.policy.compiled.graphs import Graphs
 from decima.policy.policy import Policy
 from decima.policy.scheduler import Featurizer
+from numpy.typing import NDArray
+
 from decima.schedulers import Fair
 from simulator import Cluster
 from tests.decima.learning.cluster.examples import small
@@ -55,9 +47,7 @@ def returns_of(
     return accumulate(*returns.steps(reward, time_ms, end_ms), bootstrap_value)
 
 
-def episode(
-    seed: int, steps: int = 30, instant: float = 0.3
-) -> tuple[NDArray[np.float64], NDArray[np.float64], float]:
+def episode(seed: int, steps: int = 30, instant: float = 0.3) -> tuple[NDArray[np.float64], NDArray[np.float64], float]:
     """Return random rewards and times; some steps take no time."""
     random = np.random.default_rng(seed)
     durations = random.exponential(700.0, steps) * (random.random(steps) >= instant)
@@ -83,9 +73,7 @@ def test_discounted_returns_are_an_integral_over_time(horizon_ms: float) -> None
         for step in range(now, reward.size):
             middles = time_ms[step] + (np.arange(pieces) + 0.5) / pieces * (ends[step] - time_ms[step])
             expected[now] += reward[step] * np.exp(-(middles - time_ms[now]) / horizon_ms).mean()
-    np.testing.assert_allclose(
-        returns_of(DiscountedReturns(horizon_ms), reward, time_ms, end_ms), expected, rtol=1e-4
-    )
+    np.testing.assert_allclose(returns_of(DiscountedReturns(horizon_ms), reward, time_ms, end_ms), expected, rtol=1e-4)
 
 
 def test_differential_returns_subtract_the_average_per_time() -> None:
@@ -240,12 +228,7 @@ def test_old_iterations_fade() -> None:
 
 
 def gae_of(
-    returns: Returns,
-    reward: np.ndarray,
-    values: np.ndarray,
-    time_ms: np.ndarray,
-    end_ms: float,
-    horizon_ms: float,
+    returns: Returns, reward: np.ndarray, values: np.ndarray, time_ms: np.ndarray, end_ms: float, horizon_ms: float
 ) -> np.ndarray:
     return gae(*returns.steps(reward, time_ms, end_ms), values, time_ms, end_ms, horizon_ms)
 

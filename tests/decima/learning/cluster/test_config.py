@@ -1,13 +1,11 @@
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np
 import pytest
 import yaml
-
 from decima.learning.cluster.config import RECIPES, TrainingConfig, read_config
 from decima.settings import TrainingError
+
 from tests.refusal import refusal
 from workloads import WorkloadError
 
@@ -44,9 +42,7 @@ def test_recipes_are_complete_settings(name: str, tmp_path: Path) -> None:
 
 
 def test_a_file_says_what_differs_from_the_defaults(tmp_path: Path) -> None:
-    config = read_config(
-        written(tmp_path, "iterations: 7\ncluster: {executors: 3}\nupdate: {learning_rate: 1e-3}")
-    )
+    config = read_config(written(tmp_path, "iterations: 7\ncluster: {executors: 3}\nupdate: {learning_rate: 1e-3}"))
     expected = TrainingConfig()
     assert config.iterations == 7
     assert config.cluster.executors == 3
@@ -143,9 +139,7 @@ def test_the_policy_has_the_fields_of_its_preset_and_those_given() -> None:
         ("seed: !!python/object/apply:os.system ['true']", "line 1, column 7: could not determine a constructor"),
     ],
 )  # fmt: skip
-def test_a_bad_file_is_refused_in_one_line_that_names_the_place(
-    tmp_path: Path, text: str, message: str
-) -> None:
+def test_a_bad_file_is_refused_in_one_line_that_names_the_place(tmp_path: Path, text: str, message: str) -> None:
     assert refusal(read_config, TrainingError, written(tmp_path, text)).startswith(message)
 
 
@@ -177,10 +171,7 @@ def test_whatever_yaml_could_take_it_for_is_refused_in_one_line(tmp_path: Path, 
         ("iterations.more=3", "'iterations.more=3': iterations has no keys"),
         ("cluster.executors=[", "'cluster.executors=[': line 1"),
         ("imitation.epochs=3", "batch with imitation.epochs=3: imitation is called behaviour_cloning now"),
-        (
-            "cluster.executors=x",
-            "batch with cluster.executors=x: cluster.executors: expected a valid integer",
-        ),
+        ("cluster.executors=x", "batch with cluster.executors=x: cluster.executors: expected a valid integer"),
     ],
 )
 def test_a_bad_override_is_refused_in_one_line(override: str, message: str) -> None:
@@ -223,9 +214,7 @@ def test_decays_and_growth_are_linear_and_then_constant() -> None:
 
 
 def test_no_growth_at_all_is_the_end_at_once() -> None:
-    config = read_config(
-        "stream", ["curriculum.growth=0", "update.entropy_decay=0", "update.entropy_end=0.5"]
-    )
+    config = read_config("stream", ["curriculum.growth=0", "update.entropy_decay=0", "update.entropy_end=0.5"])
     assert config.curriculum is not None
     assert config.curriculum.mean_end_s(0.0) == config.curriculum.end
     assert config.update.entropy_weight_at(0.0) == 0.5

@@ -1,14 +1,11 @@
 """Deep controlled learning; ``test_loop`` has resumed runs and numbers of workers."""
 
-from __future__ import annotations
-
 import math
 from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
 import pytest
-
 from decima.learning.cluster.dcl import Candidate, Counts, Labeller, changed, select
 from decima.learning.cluster.rollout import Episode
 from decima.learning.cluster.sections import DCLSection
@@ -17,13 +14,14 @@ from decima.learning.metrics import read_metrics
 from decima.policy.compiled.graphs import NO_GUARD, Graphs, Guard
 from decima.policy.config import SHORTCUT_POLICY
 from decima.policy.scheduler import Actor, Choices
-from simulator import ClusterConfig, Decision, run_episode
 from simulator.cluster.observation import Observation
+from workloads.arrivals import JobSequence
+
+from simulator import ClusterConfig, Decision, run_episode
 from tests.decima.evaluation.examples import LIBRARY
 from tests.decima.learning.cluster.examples import small
 from tests.decima.learning.examples import assert_same_run
 from tests.simulator.cluster.build import job, jobs, stage
-from workloads.arrivals import JobSequence
 
 OWN, *OTHERS = (Candidate(place, 1) for place in range(6))
 #: The long job has arrived first.
@@ -44,9 +42,7 @@ class FirstJobFirst:
             stages.append(graphs.place[row])
             limits.append(graphs.high[row])
         zeros = np.zeros(len(stages))
-        return Choices(
-            np.array(stages, np.int32), np.array(limits, np.int32), zeros.astype(np.float32), zeros > 0
-        )
+        return Choices(np.array(stages, np.int32), np.array(limits, np.int32), zeros.astype(np.float32), zeros > 0)
 
 
 def at_the_start(sequence: JobSequence) -> tuple[Episode, Graphs]:
@@ -64,16 +60,9 @@ def labeller(counts: Counts | None = None, **settings: Any) -> Labeller:
 
 @pytest.mark.parametrize(
     "settings",
-    [
-        {"hold": 0.0},
-        {"decisions": 0},
-        {"decisions": 0, "horizon": 10.0},
-        {"decisions": 0, "rollout": "fifo"},
-    ],
+    [{"hold": 0.0}, {"decisions": 0}, {"decisions": 0, "horizon": 10.0}, {"decisions": 0, "rollout": "fifo"}],
 )
-def test_the_label_is_the_short_job_where_the_policy_begins_with_the_long_one(
-    settings: dict[str, Any],
-) -> None:
+def test_the_label_is_the_short_job_where_the_policy_begins_with_the_long_one(settings: dict[str, Any]) -> None:
     counts = Counts()
     episode, graph = at_the_start(jobs(LONG, SHORT))
     before = float(episode.cluster.clock.now)
@@ -111,8 +100,7 @@ def test_a_future_has_the_same_noise_for_all_candidates() -> None:
 def test_beyond_the_horizon_the_rest_is_estimated() -> None:
     episode, _ = at_the_start(jobs(SHORT, LONG))
     whole, cut = (
-        labeller(horizon=horizon, rollout="fifo").cost_ms(episode, Candidate(0, 1), 3)
-        for horizon in (None, 0.5)
+        labeller(horizon=horizon, rollout="fifo").cost_ms(episode, Candidate(0, 1), 3) for horizon in (None, 0.5)
     )
     assert cut == pytest.approx(whole, rel=0.3)
     assert cut != whole

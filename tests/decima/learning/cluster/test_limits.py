@@ -1,25 +1,21 @@
 """Limits on further objectives, by Lagrange multipliers."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-
 from decima.learning.checkpoint import load_checkpoint
 from decima.learning.cluster.limits import Limit, Limits, parse_limits
 from decima.learning.cluster.train import ClusterTraining
 from decima.learning.loop import CHECKPOINT
 from decima.learning.metrics import read_metrics
 from decima.settings import TrainingError
+
 from tests.decima.learning.cluster.examples import small
 
 
-@pytest.mark.parametrize(
-    ("costs", "limits", "bound"), [((1.0, 2.0), (2.0, 0.0), 1.0), ((0.0, 9.0), (5.0, 2.0), 3.0)]
-)
+@pytest.mark.parametrize(("costs", "limits", "bound"), [((1.0, 2.0), (2.0, 0.0), 1.0), ((0.0, 9.0), (5.0, 2.0), 3.0)])
 def test_the_multiplier_converges_to_the_known_one(
     costs: tuple[float, float], limits: tuple[float, float], bound: float
 ) -> None:
@@ -75,10 +71,7 @@ def test_a_training_with_a_limit_logs_its_multiplier_and_resumes(tmp_path: Path)
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        (
-            "jct<1.05*fair",
-            "cluster.limits: expected OBJECTIVE<=FACTOR*SCHEDULER, such as jct<=1.05*priced-srpt, got",
-        ),
+        ("jct<1.05*fair", "cluster.limits: expected OBJECTIVE<=FACTOR*SCHEDULER, such as jct<=1.05*priced-srpt, got"),
         ("jct<=1.0.5*fair", "cluster.limits: 'jct<=1.0.5*fair': expected a number, got '1.0.5'"),
         ("jct<=0*fair", "cluster.limits: 'jct<=0*fair': expected a factor above 0"),
         ("worst<=1*fair", "cluster.limits: reward 'worst': unknown objective 'worst'"),

@@ -1,7 +1,5 @@
 """Trainings with custom parts."""
 
-from __future__ import annotations
-
 import json
 import shlex
 import sys
@@ -12,16 +10,16 @@ from typing import Any
 import numpy as np
 import pytest
 from click.testing import CliRunner
-from numpy.typing import NDArray
-
 from decima.cli.main import cli
-from decima.learning import Baseline, Curve, Reinforce, Returns
 from decima.learning.checkpoint import load_checkpoint
 from decima.learning.cluster.config import read_config
 from decima.learning.cluster.train import ClusterTraining
 from decima.policy.files import load_actor, load_policy
 from decima.policy.parts import ALLOWED
 from decima.settings import TrainingError
+from numpy.typing import NDArray
+
+from decima.learning import Baseline, Curve, Reinforce, Returns
 from tests.decima.cli.commands import assert_one_line_error
 from tests.decima.learning.cluster.examples import small
 from tests.decima.learning.examples import assert_same_run, measured, stop_after
@@ -88,9 +86,7 @@ def test_a_training_with_all_parts_of_ones_own_and_a_comparison(recipe: str) -> 
 def test_parts_of_the_current_folder(recipe: str) -> None:
     """Modules of the current folder are found, as for schedulers; a user of the policy file must allow the module."""
     Path("mine.py").write_text("from tests.example_parts import LayersHead\nclass Own(LayersHead): pass\n")
-    done = invoke(
-        "train", "--config", recipe, "--set", "policy.overrides.stage_head=mine:Own", "--out", "out"
-    )
+    done = invoke("train", "--config", recipe, "--set", "policy.overrides.stage_head=mine:Own", "--out", "out")
     assert done.exit_code == 0, done.stderr
 
 
@@ -137,9 +133,7 @@ def test_a_policy_learns_from_its_own_feature(tmp_path: Path) -> None:
         (tmp_path / name).mkdir()
         (tmp_path / name / "c.yaml").write_text(small(tmp_path / name, **changes).to_yaml())
         feature = name if name == "local" else f"'{PARTS}:{name}'"
-        ClusterTraining(
-            read_config(tmp_path / name / "c.yaml", [shape % feature]), tmp_path / name / "out"
-        ).run()
+        ClusterTraining(read_config(tmp_path / name / "c.yaml", [shape % feature]), tmp_path / name / "out").run()
         rows = measured(tmp_path / name / "out")
         jct_s[name] = [row["validation_mean_jct_s"] for row in rows if "validation_mean_jct_s" in row]
     before, *_, after = jct_s["ShortestFirst"]
@@ -230,9 +224,7 @@ class Wordy(Reinforce):
         ("update.algorithm", "Wordy", f"{METRICS_BY_NAME}, returned loss: 'small'"),
     ],
 )
-def test_a_part_that_gives_something_else_is_named_in_one_line(
-    key: str, kind: str, expected: str, recipe: str
-) -> None:
+def test_a_part_that_gives_something_else_is_named_in_one_line(key: str, kind: str, expected: str, recipe: str) -> None:
     done = invoke("train", "--config", recipe, "--set", f"{key}={HERE}:{kind}", "--out", "out")
     assert_ended(done, f"{key}: '{HERE}:{kind}' must return {expected}")
 
@@ -248,9 +240,7 @@ def test_a_policy_file_with_parts_is_refused_by_commands_unless_they_are_allowed
     assert "theirs" not in sys.modules
     done = invoke("--allow-parts", "theirs", *words, "--json", "r.json")
     assert done.exit_code == 0, done.stderr
-    assert json.loads(Path("r.json").read_text())["command"].startswith(
-        "decima --allow-parts theirs compare "
-    )
+    assert json.loads(Path("r.json").read_text())["command"].startswith("decima --allow-parts theirs compare ")
 
 
 def test_a_policy_that_gives_no_scores_ends_a_training_in_one_line(recipe: str) -> None:

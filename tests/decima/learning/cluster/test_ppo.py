@@ -1,22 +1,13 @@
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 
 import numpy as np
 import pytest
-
-from decima.policy import policy as policy_module
 from decima.policy.config import SHORTCUT_POLICY
 from decima.policy.policy import Policy
-from tests.decima.learning.cluster.updates import (
-    LINEAR,
-    linear_samples,
-    run_ppo,
-    run_reinforce,
-    sampled,
-    weights,
-)
+
+from decima.policy import policy as policy_module
+from tests.decima.learning.cluster.updates import LINEAR, linear_samples, run_ppo, run_reinforce, sampled, weights
 
 
 def test_the_first_step_of_ppo_is_that_of_reinforce() -> None:

@@ -1,14 +1,12 @@
-from __future__ import annotations
-
 import math
 from typing import Any
 
 import numpy as np
 import pytest
-
 from decima.policy.config import SHORTCUT_POLICY
 from decima.policy.errors import NotFiniteError
 from decima.policy.policy import Policy
+
 from tests.decima.learning.cluster.updates import (
     LINEAR,
     advantages,
@@ -36,9 +34,7 @@ def test_reinforce_takes_the_gradient_that_was_computed_by_hand() -> None:
         expected += advantage * (x[choice] - p @ x) / 4
         expected += entropy_weight * -(p * (np.log(p) + entropy)) @ x / 4
         entropies.append(entropy)
-    report = run_reinforce(
-        policy, linear_samples(features, chosen), advantage=gain, entropy_weight=entropy_weight
-    )
+    report = run_reinforce(policy, linear_samples(features, chosen), advantage=gain, entropy_weight=entropy_weight)
     np.testing.assert_allclose(weights(policy)[:2] - before, expected, rtol=1e-4, atol=1e-6)
     assert report["entropy"] == pytest.approx(np.mean(entropies), rel=1e-5)
     assert report["gradient_norm"] == pytest.approx(float(np.linalg.norm(expected)), rel=1e-4)

@@ -1,14 +1,10 @@
-from __future__ import annotations
-
 import math
 from dataclasses import fields
 from pathlib import Path
 
 import numpy as np
 import pytest
-
 from decima.evaluation.conditions import TRAINING_OFFSET
-from decima.learning.cluster import rollout
 from decima.learning.cluster.config import TrainingConfig
 from decima.learning.cluster.load import load_of
 from decima.learning.cluster.rollout import (
@@ -25,6 +21,8 @@ from decima.policy.errors import NotFiniteError
 from decima.policy.policy import Policy
 from decima.policy.scheduler import NeuralScheduler
 from decima.registry import make_scheduler
+
+from decima.learning.cluster import rollout
 from simulator import Cluster, ClusterConfig, run_episode
 from tests.decima.evaluation.examples import LIBRARY
 from tests.decima.learning.cluster.examples import small
@@ -39,9 +37,7 @@ def sequence(seed: int, num_jobs: int = 5) -> JobSequence:
     return batch_arrivals(LIBRARY.profiles, num_jobs, seed)
 
 
-def episode(
-    jobs: JobSequence, end_ms: float = math.inf, seed: int | None = None, share: float = 1.0
-) -> Episode:
+def episode(jobs: JobSequence, end_ms: float = math.inf, seed: int | None = None, share: float = 1.0) -> Episode:
     """An episode; greedy without a seed."""
     random = None if seed is None else np.random.default_rng(seed)
     return Episode(POLICY.config, CLUSTER, jobs, end_ms, random, share)
@@ -141,9 +137,7 @@ def test_a_sample_knows_how_many_jobs_had_arrived() -> None:
 def test_samples_are_drawn_with_the_probabilities_they_state() -> None:
     samples = roll_out(POLICY, episodes(4))
     seen = POLICY(samples.graphs, samples.stage, samples.limit)
-    np.testing.assert_allclose(
-        seen.log_probability.detach().numpy(), samples.log_probability, rtol=1e-3, atol=1e-4
-    )
+    np.testing.assert_allclose(seen.log_probability.detach().numpy(), samples.log_probability, rtol=1e-3, atol=1e-4)
 
 
 def test_greedy_choices_are_those_of_the_scheduler() -> None:
@@ -231,9 +225,7 @@ def test_episodes_of_a_sequence_share_jobs_and_end_but_not_choices() -> None:
 
 
 def test_unfixed_sequences_differ_within_a_group() -> None:
-    unfixed = config(
-        curriculum=CURRICULUM, episodes={"sequences": 3, "per_sequence": 4, "fixed_sequences": False}
-    )
+    unfixed = config(curriculum=CURRICULUM, episodes={"sequences": 3, "per_sequence": 4, "fixed_sequences": False})
     for group in plan_iteration(unfixed, 7):
         assert len({plan.sequence_seed for plan in group}) == 4
         assert len({plan.end_ms for plan in group}) == 1
@@ -268,9 +260,7 @@ def test_without_a_curriculum_episodes_run_to_their_end() -> None:
 
 
 def test_a_plan_follows_from_seed_and_iteration_alone() -> None:
-    assert plan_iteration(config(curriculum=CURRICULUM), 7) == plan_iteration(
-        config(curriculum=CURRICULUM), 7
-    )
+    assert plan_iteration(config(curriculum=CURRICULUM), 7) == plan_iteration(config(curriculum=CURRICULUM), 7)
     plans = [
         plan_iteration(config(seed=seed), iteration)[0][0].sequence_seed
         for seed in range(3)
@@ -305,10 +295,7 @@ def test_no_two_purposes_share_a_sequence() -> None:
 def test_episodes_draw_from_streams_of_their_own(tmp_path: Path) -> None:
     conditions = small(tmp_path).conditions()
     plans = [
-        EpisodePlan(9, 50.0, seed, iteration, number)
-        for seed in (0, 1)
-        for iteration in (0, 1)
-        for number in (0, 1)
+        EpisodePlan(9, 50.0, seed, iteration, number) for seed in (0, 1) for iteration in (0, 1) for number in (0, 1)
     ]
     started = start_episodes(POLICY.config, conditions, plans)
     assert len({id(each.sequence) for each in started}) == 1

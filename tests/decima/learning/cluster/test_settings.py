@@ -1,7 +1,5 @@
 """Trainings in which each sequence has its own setting."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 from operator import attrgetter
@@ -10,19 +8,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from scipy import stats
-
 from decima.evaluation.conditions import evaluation_setting, misfits
 from decima.learning.cluster.advantages import Advantages, relative_scale
 from decima.learning.cluster.config import TrainingConfig, read_config
 from decima.learning.cluster.load import NUM_LOADS, load_of
-from decima.learning.cluster.rollout import (
-    Episode,
-    Trajectories,
-    plan_iteration,
-    record_scheduler,
-    start_episodes,
-)
+from decima.learning.cluster.rollout import Episode, Trajectories, plan_iteration, record_scheduler, start_episodes
 from decima.learning.cluster.settings import SettingsConditions, SettingsSection
 from decima.learning.cluster.train import ClusterTraining
 from decima.learning.loop import CARD
@@ -31,14 +21,16 @@ from decima.policy.distribution import out_of_distribution
 from decima.policy.files import read_about, read_trained_on
 from decima.policy.policy import Policy
 from decima.registry import make_scheduler
+from scipy import stats
 from simulator.cluster.config import ClusterConfig
 from simulator.cluster.episode import make_cluster
+from workloads.arrival_patterns import STEADY
+from workloads.sources.workload_file import Workload
+
 from tests.decima.evaluation.examples import LIBRARY
 from tests.decima.learning.cluster.examples import merged
 from tests.decima.learning.examples import assert_same_run
 from workloads import JobSequence, poisson_arrivals, scaled, trace_arrivals, write_workload
-from workloads.arrival_patterns import STEADY
-from workloads.sources.workload_file import Workload
 
 MANY = SettingsSection(
     sources=("tpch", "synthetic"),
@@ -144,32 +136,25 @@ def test_the_jobs_and_the_cluster_of_a_seed_are_those_of_its_setting() -> None:
     chosen = conditions()
     for seed in range(12):
         setting, sequence, cluster = chosen.setting(seed), chosen.sequence(seed), chosen.cluster_of(seed)
-        assert (cluster.num_executors, cluster.moving_delay_ms) == (
-            setting.executors,
-            1000 * setting.moving_delay_s,
-        )
+        assert (cluster.num_executors, cluster.moving_delay_ms) == (setting.executors, 1000 * setting.moving_delay_s)
         assert [kind.count for kind in cluster.executor_classes] == [setting.executors]
         assert (cluster.knowledge, cluster.faults) == (setting.knowledge, setting.faults)
         scaled_work = [
-            profile.work_ms * setting.durations * setting.tasks
-            for profile in chosen.sources[setting.source].profiles
+            profile.work_ms * setting.durations * setting.tasks for profile in chosen.sources[setting.source].profiles
         ]
         assert sequence.prior is not None
         assert sequence.prior.mean_log_ms == pytest.approx(np.log(scaled_work).mean(), abs=0.1)
         assert len(sequence) == setting.jobs
         assert (sequence.arrival_ms[-1] == 0) == (setting.load is None)
         known = {
-            scaled(profile, setting.durations, setting.tasks)
-            for profile in chosen.sources[setting.source].profiles
+            scaled(profile, setting.durations, setting.tasks) for profile in chosen.sources[setting.source].profiles
         }
         assert known.issuperset(sequence.profiles)
         assert chosen.sequence(seed).profiles == sequence.profiles
 
 
 def test_the_load_of_streams_is_as_drawn() -> None:
-    section = MANY.model_copy(
-        update={"batches": 0.0, "stream_jobs": 20_000.0, "tasks": {"uniform": [0.3, 3]}}
-    )
+    section = MANY.model_copy(update={"batches": 0.0, "stream_jobs": 20_000.0, "tasks": {"uniform": [0.3, 3]}})
     chosen = conditions(section)
     for seed in range(3):
         setting, sequence = chosen.setting(seed), chosen.sequence(seed)
@@ -260,9 +245,7 @@ def test_relative_advantages_do_not_hang_on_the_unit_of_time(tmp_path: Path, who
     config = small(tmp_path, **changes)
     policy, groups = Policy(config.policy.build()), plan_iteration(config, 0)
     for relative in (True, False):
-        chosen = config.model_copy(
-            update={"returns": config.returns.model_copy(update={"relative": relative})}
-        )
+        chosen = config.model_copy(update={"returns": config.returns.model_copy(update={"relative": relative})})
         found = []
         for factor in (1.0, 10.0):
             advantages = Advantages(chosen, chosen.conditions())
@@ -311,13 +294,9 @@ def test_a_training_over_settings_can_be_gone_on_with_and_says_how_it_did(tmp_pa
         "profiled-srpt": 6,
         "decima": 6,
     }
-    reference, own = (
-        np.reshape(result.results[name], (3, 2)).mean(axis=1) for name in ("profiled-srpt", "decima")
-    )
+    reference, own = (np.reshape(result.results[name], (3, 2)).mean(axis=1) for name in ("profiled-srpt", "decima"))
     change = own / reference - 1
-    paired = np.reshape(result.results["decima"], (3, 2)) - np.reshape(
-        result.results["profiled-srpt"], (3, 2)
-    )
+    paired = np.reshape(result.results["decima"], (3, 2)) - np.reshape(result.results["profiled-srpt"], (3, 2))
     half_width = stats.t.ppf(0.975, 1) * paired.std(axis=1, ddof=1) / np.sqrt(2) / reference
     worst = max(0.0, (change - half_width).max())
     rows = read_metrics(tmp_path / "whole" / "metrics.jsonl")
@@ -337,9 +316,7 @@ def test_a_training_over_settings_can_be_gone_on_with_and_says_how_it_did(tmp_pa
     assert "than profiled-srpt on average over these settings" in card
 
 
-def test_a_policy_that_loses_a_setting_for_certain_is_not_kept(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_policy_that_loses_a_setting_for_certain_is_not_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The second policy has the better mean."""
     config = small(tmp_path, iterations=1)
     factors = iter([[1.01, 1.01, 1.01], [0.95, 0.95, 1.07]])
@@ -348,9 +325,7 @@ def test_a_policy_that_loses_a_setting_for_certain_is_not_kept(
     def evaluate_policy(weights: Any, shared: Any, seeds: list[int]) -> np.ndarray:
         assert len(seeds) == 6
         reference = np.reshape(trainer._reference["profiled-srpt"], (3, 2))
-        change = (
-            np.reshape(next(factors), (3, 1)) - 1
-        )  # the same at each of a cell's sequences, so that it is certain
+        change = np.reshape(next(factors), (3, 1)) - 1  # the same at each of a cell's sequences, so that it is certain
         jct_ms = (reference + change * reference.mean(axis=1, keepdims=True)).reshape(-1)
         return np.column_stack([jct_ms, jct_ms, jct_ms])
 
@@ -393,10 +368,7 @@ def test_batches_are_held_against_batches_and_streams_against_streams() -> None:
     assert both.arrivals == "both"
     large, dense = (
         evaluation_setting(conditions(MANY.model_copy(update=changes)), range(60))
-        for changes in (
-            {"batches": 1.0, "batch_jobs": 300.0},
-            {"batches": 0.0, "stream_jobs": 20.0, "load": 100.0},
-        )
+        for changes in ({"batches": 1.0, "batch_jobs": 300.0}, {"batches": 0.0, "stream_jobs": 20.0, "load": 100.0})
     )
     assert [words.split()[0] for words in out_of_distribution(both, large)] == ["batches"]
     assert [words[:6] for words in out_of_distribution(both, dense)] == ["a load"]

@@ -1,7 +1,5 @@
 """Training on clusters; ``test_loop`` has the tests common with grids."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -10,7 +8,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-
 from decima.evaluation.conditions import evaluation_setting, misfits
 from decima.learning.checkpoint import load_checkpoint
 from decima.learning.cluster.config import TrainingConfig, read_config
@@ -27,6 +24,7 @@ from decima.policy.scheduler import NeuralScheduler
 from decima.settings import TrainingError
 from simulator.cluster.config import ClusterConfig
 from simulator.cluster.episode import run_episode
+
 from tests.decima.evaluation.examples import LIBRARY
 from tests.decima.learning.cluster.examples import small
 from tests.simulator.cluster.build import job, stage
@@ -93,9 +91,7 @@ def test_seconds_of_training_beat_the_untrained_policy_by_far(tmp_path: Path) ->
     assert gained.mean() / (gained.std(ddof=1) / np.sqrt(50)) > 8
     assert trained.mean() < 0.9 * untrained.mean()
     assert result.improvement > -0.05
-    jct_s = [
-        row["mean_jct_s"] for row in read_metrics(tmp_path / "out" / "metrics.jsonl") if row["iteration"] > 0
-    ]
+    jct_s = [row["mean_jct_s"] for row in read_metrics(tmp_path / "out" / "metrics.jsonl") if row["iteration"] > 0]
     assert np.mean(jct_s[-5:]) < np.mean(jct_s[:5])
 
 
@@ -119,9 +115,7 @@ def test_the_weights_that_are_judged_are_a_moving_average(tmp_path: Path) -> Non
 def test_where_makespan_is_rewarded_it_is_compared(tmp_path: Path) -> None:
     config = small(tmp_path, iterations=1, cluster={"reward": "makespan"})
     result = train(config, tmp_path / "out")
-    judged = evaluate_policy(
-        config.conditions(), load_policy(result.policy_file), range(5_000_000, 5_000_002)
-    )
+    judged = evaluate_policy(config.conditions(), load_policy(result.policy_file), range(5_000_000, 5_000_002))
     np.testing.assert_allclose(result.results["decima"], judged[:, 1])
     expected = 1 - judged[:, 1].mean() / np.mean(result.results["tuned-weighted-fair"])
     assert result.improvement == pytest.approx(expected)
@@ -134,9 +128,7 @@ def test_a_policy_is_trained_and_kept_for_its_objective(tmp_path: Path) -> None:
         iterations=2,
         cluster={"reward": "weighted+2*deadline:5"},
         workload={"weights": [1, 16], "deadlines": [1, 3], "tenants": 2},
-        policy={
-            "job_features": [{"name": "job_weight"}, {"name": "deadline_left_ms", "scale": 1000, "log": True}]
-        },
+        policy={"job_features": [{"name": "job_weight"}, {"name": "deadline_left_ms", "scale": 1000, "log": True}]},
         validation={"every": 1},
     )
     result, conditions = train(config, tmp_path / "out"), config.conditions()
@@ -227,8 +219,7 @@ def test_settings_draw_attributes_and_nothing_else_changes(tmp_path: Path) -> No
     given = {"sources": ["synthetic"], "batch_jobs": 4, "executors": 4}
     more = {"deadlines": [2, 3], "weights": [1, 9], "tenants": 2}
     plain, drawn = (
-        read_config("general", [f"settings={json.dumps(each)}"]).conditions()
-        for each in (given, given | more)
+        read_config("general", [f"settings={json.dumps(each)}"]).conditions() for each in (given, given | more)
     )
     for seed in range(3):
         jobs, same = drawn.sequence(seed), plain.sequence(seed)
@@ -259,9 +250,7 @@ def test_behaviour_cloning_of_longer_sequences(tmp_path: Path, monkeypatch: pyte
     assert config.workload.jobs != 5
 
 
-def test_the_rate_of_behaviour_cloning_falls_to_a_tenth(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_rate_of_behaviour_cloning_falls_to_a_tenth(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     cloning = {"scheduler": "fair", "sequences": 1, "epochs": 4, "learning_rate": 0.5}
     config = small(tmp_path, behaviour_cloning=cloning)
     rates: list[float] = []
@@ -301,9 +290,7 @@ def test_one_job_of_one_stage_can_be_trained_on(tmp_path: Path) -> None:
     """With one executor there is no choice, so there are no samples."""
     library = Workload((job(stage(3, 200.0), name="only"),), None, "one")
     for executors in (1, 3):
-        config = small(
-            tmp_path, library=library, iterations=2, workload={"jobs": 1}, cluster={"executors": executors}
-        )
+        config = small(tmp_path, library=library, iterations=2, workload={"jobs": 1}, cluster={"executors": executors})
         result = train(config, tmp_path / str(executors))
         assert result.iteration == 2
         assert len(result.results["decima"]) == 2

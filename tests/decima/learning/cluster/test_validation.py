@@ -1,10 +1,7 @@
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np
 import pytest
-
 from decima.evaluation.run import run_scheduler, sweep_ms
 from decima.evaluation.tuning import ALPHAS
 from decima.learning.cluster.rollout import Shared
@@ -14,14 +11,12 @@ from decima.policy.policy import Policy
 from decima.policy.scheduler import NeuralScheduler
 from simulator.cluster.config import ClusterConfig
 from simulator.cluster.episode import run_episode
+
 from tests.decima.evaluation.examples import CLUSTER, conditions
 
 
 def test_a_policy_is_judged_by_whole_episodes() -> None:
-    policy, chosen = (
-        Policy(SHORTCUT_POLICY, seed=1),
-        conditions(cluster=replace(CLUSTER, reward="jct+makespan")),
-    )
+    policy, chosen = (Policy(SHORTCUT_POLICY, seed=1), conditions(cluster=replace(CLUSTER, reward="jct+makespan")))
     judged = evaluate_policy(chosen, policy, [5, 9])
     for (jct_ms, makespan_ms, cost_ms), seed in zip(judged, (5, 9), strict=True):
         record = run_episode(CLUSTER, chosen.sequence(seed), NeuralScheduler(policy))

@@ -1,19 +1,17 @@
 """Samples, and updates of a policy by plain gradient descent."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
-
 from decima.learning.cluster.ppo import PPO
 from decima.learning.cluster.reinforce import Reinforce
 from decima.learning.cluster.rollout import Episode, Trajectories, roll_out
 from decima.policy.compiled.graphs import Graphs
 from decima.policy.config import Feature, PolicyConfig
 from decima.policy.policy import Policy
+from numpy.typing import NDArray
+
 from simulator import ClusterConfig
 from tests.decima.evaluation.examples import LIBRARY
 from workloads import batch_arrivals
@@ -67,8 +65,7 @@ def linear_samples(features: NDArray[np.float32], chosen: list[int]) -> Trajecto
 def sampled(policy: Policy, seed: int = 0) -> Trajectories:
     sequence = batch_arrivals(LIBRARY.profiles, 5, seed)
     return roll_out(
-        policy,
-        [Episode(policy.config, CLUSTER, sequence, random=np.random.default_rng(each)) for each in range(3)],
+        policy, [Episode(policy.config, CLUSTER, sequence, random=np.random.default_rng(each)) for each in range(3)]
     )
 
 

@@ -1,25 +1,23 @@
 """Small grids, job sets for them, and trainings that take a moment."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
-from torch import Tensor, nn
-
 from decima.learning.grid.config import DeepRMConfig
 from decima.learning.grid.rollout import Episodes, roll_out
 from decima.policy.grid.config import Mask
 from decima.policy.grid.networks import build_network
 from decima.policy.grid.scheduler import Actor
 from decima.settings import parse_settings
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from workloads.grid_jobs import JobDistribution, JobSets, draw_jobs
+
 from simulator.grid import Grid, GridConfig
 from tests.decima.learning.cluster.examples import merged
 from tests.simulator.grid.naive import Written
-from workloads.grid_jobs import JobDistribution, JobSets, draw_jobs
 
 #: Three units of two resources for five steps, two visible jobs.
 TINY: dict[str, Any] = {"units": 3, "visible_jobs": 2, "slot_width": 3, "horizon": 5, "backlog": 4}
@@ -81,9 +79,7 @@ def run(seed: int = 0, sets: int = 3, per_set: int = 4, mask: Mask = "startable"
     return roll_out(grid, Actor(network, np.random.default_rng(seed), mask=mask))
 
 
-def mean_of_others(
-    returns: NDArray[np.float64], clock: NDArray[np.int32], per_set: int
-) -> NDArray[np.float64]:
+def mean_of_others(returns: NDArray[np.float64], clock: NDArray[np.int32], per_set: int) -> NDArray[np.float64]:
     """Average the other episodes of a set by hand: the return of the first action at that time, 0 without one."""
     expected = np.zeros_like(returns)
     for step, episode in np.ndindex(returns.shape):

@@ -1,15 +1,13 @@
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import yaml
-
 from decima.learning.grid.config import RECIPES, DeepRMConfig
 from decima.policy.grid.networks import Resources
 from decima.settings import TrainingError, parse_settings, read_settings
+
 from simulator.grid import DEEPRM, PAPER, Grid, GridConfig
 from workloads import WorkloadError
 
@@ -109,9 +107,7 @@ def test_loads_of_rates() -> None:
         ({"seed": 1_000_000}, "seed: expected less than 1000000"),
     ],
 )  # fmt: skip
-def test_bad_settings_are_refused_in_one_line_that_names_the_place(
-    changes: dict[str, Any], message: str
-) -> None:
+def test_bad_settings_are_refused_in_one_line_that_names_the_place(changes: dict[str, Any], message: str) -> None:
     with pytest.raises(TrainingError) as refused:
         parse_settings(DeepRMConfig, changes, "mine.yaml")
     assert str(refused.value).startswith(f"mine.yaml: {message}")

@@ -1,12 +1,10 @@
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np
 import pytest
-
 from decima.learning.grid.train import GridTraining
 from decima.policy.grid.config import Mask
+
 from simulator.grid import Grid
 from tests.decima.learning.grid.examples import run, small, tiny_grid
 
@@ -26,9 +24,7 @@ def test_episodes_tell_what_was_seen_and_done(mask: Mask) -> None:
         np.testing.assert_array_equal(episodes.rewards[number], grid.step(actions))
     assert grid.done.all()
     np.testing.assert_array_equal(episodes.clock[-1], grid.clock)
-    np.testing.assert_allclose(
-        episodes.rewards.sum(axis=0), -np.nansum(episodes.record.slowdown(), axis=1), rtol=1e-12
-    )
+    np.testing.assert_allclose(episodes.rewards.sum(axis=0), -np.nansum(episodes.record.slowdown(), axis=1), rtol=1e-12)
 
 
 @pytest.mark.parametrize("mask", ["all", "startable"])

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import itertools
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -9,10 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from torch import Tensor, nn
-
 from decima.evaluation.grid import evaluate
-from decima.learning.grid import rollout as rollout_module
 from decima.learning.grid.config import DeepRMConfig
 from decima.learning.grid.rollout import Episodes, Recorder, Seen, roll_out
 from decima.learning.grid.train import CLONING_SEED, VALIDATION_SEED, GridTraining
@@ -22,12 +17,15 @@ from decima.policy.grid.files import load_network, save_network
 from decima.policy.grid.scheduler import VALIDATED, Actor
 from decima.schedulers.grid import GridScheduler, ShortestJobFirst, play
 from decima.settings import TrainingError
+from torch import Tensor, nn
+from workloads.grid_jobs import DISTRIBUTIONS, JobDistribution
+
+from decima.learning.grid import rollout as rollout_module
 from simulator.grid import Grid
 from tests.decima.learning.cluster.examples import merged
 from tests.decima.learning.examples import assert_same_run
 from tests.decima.learning.grid.examples import dense, mean_of_others, small
 from workloads import RandomStream, random_stream
-from workloads.grid_jobs import DISTRIBUTIONS, JobDistribution
 
 #: Steps of plain gradient descent, so that a weight's change is its gradient.
 DESCENT = {"learning_rate": 1.0, "final_learning_rate": 1.0, "critic_learning_rate": 1.0}
@@ -38,9 +36,7 @@ def start(tmp_path: Path) -> Iterator[Callable[[DeepRMConfig], GridTraining]]:
     """Create trainings with started workers."""
     with ExitStack() as stack:
         number = itertools.count()
-        yield lambda config: stack.enter_context(
-            GridTraining(config, tmp_path / f"run-{next(number)}").started()
-        )
+        yield lambda config: stack.enter_context(GridTraining(config, tmp_path / f"run-{next(number)}").started())
 
 
 Start = Callable[[DeepRMConfig], GridTraining]
@@ -152,15 +148,11 @@ def descending(start: Start, config: DeepRMConfig) -> tuple[GridTraining, dict[s
     ],
     ids=["default", "public code", "discounted", "machines"],
 )
-def test_reinforce_follows_the_gradient_of_its_advantages(
-    changes: dict[str, Any], at_once: int, start: Start
-) -> None:
+def test_reinforce_follows_the_gradient_of_its_advantages(changes: dict[str, Any], at_once: int, start: Start) -> None:
     """The gradient equals a slow computation, sample by sample."""
     config = small(**merged(changes, {"update": DESCENT, "episodes": {"at_once": at_once, "per_set": 2}}))
     learner, before = descending(start, config)
-    actor = Actor(
-        before["actor"], random_stream(config.seed, RandomStream.POLICY, 0), mask=config.episodes.mask
-    )
+    actor = Actor(before["actor"], random_stream(config.seed, RandomStream.POLICY, 0), mask=config.episodes.mask)
     losses, totals = [], []
     for grid in groups(learner):
         run = roll_out(grid, actor)
@@ -181,9 +173,7 @@ def test_reinforce_follows_the_gradient_of_its_advantages(
 @pytest.mark.parametrize("td_steps", [1, 4, 1000])
 @pytest.mark.parametrize("baseline", ["none", "time"])
 @pytest.mark.parametrize("normalise", [False, True])
-def test_actor_and_critic_follow_their_gradients(
-    normalise: bool, baseline: str, td_steps: int, start: Start
-) -> None:
+def test_actor_and_critic_follow_their_gradients(normalise: bool, baseline: str, td_steps: int, start: Start) -> None:
     """The critic bootstraps after a few actions, and learns from all states in one step."""
     discount = 0.8
     update = {"algorithm": "a2c", "td_steps": td_steps, "discount": discount, "critic_minibatch": 10**6}
@@ -230,9 +220,7 @@ def test_a_gradient_step_for_all_sets_or_for_each_group(step: str, steps: int, s
     assert start(config).learn(0)["steps"] == steps
 
 
-def test_the_critic_passes_over_all_states_in_minibatches(
-    monkeypatch: pytest.MonkeyPatch, start: Start
-) -> None:
+def test_the_critic_passes_over_all_states_in_minibatches(monkeypatch: pytest.MonkeyPatch, start: Start) -> None:
     update = {"algorithm": "a2c", "critic_epochs": 2, "critic_minibatch": 7}
     learner = start(small(update=update, episodes={"at_once": 3}))
     parts: list[int] = []
@@ -319,9 +307,7 @@ def one_server(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
 def slowdowns(learner: GridTraining, *schedulers: GridScheduler) -> list[np.ndarray]:
     """Return the sums over the jobs of 200 held-out sets."""
     jobs = learner.config.jobs.draw(learner._grid, 200, 77)
-    return [
-        np.nansum(play(Grid(learner._grid, jobs), scheduler).slowdown(), axis=1) for scheduler in schedulers
-    ]
+    return [np.nansum(play(Grid(learner._grid, jobs), scheduler).slowdown(), axis=1) for scheduler in schedulers]
 
 
 @pytest.mark.parametrize("algorithm", ["reinforce", "a2c"])
@@ -331,9 +317,7 @@ def test_both_algorithms_find_the_best_policy_of_a_single_server(
     """The policy improves on the initial policy (paired t above 6)."""
     config = small(**merged(one_server, {"seed": 1, "update": {"algorithm": algorithm}}))
     learner = start(config)
-    best, untrained = slowdowns(
-        learner, ShortestJobFirst(), Actor(learner.networks["actor"], np.random.default_rng(1))
-    )
+    best, untrained = slowdowns(learner, ShortestJobFirst(), Actor(learner.networks["actor"], np.random.default_rng(1)))
     for iteration in range(config.iterations):
         learner.learn(iteration)
     (trained,) = slowdowns(learner, Actor(learner.networks["actor"]))

@@ -1,7 +1,5 @@
 """Networks are read as they were written, and malformed files are refused in one line."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -10,13 +8,13 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-
 from decima.policy.config import DECIMA_SIM_POLICY
 from decima.policy.errors import PolicyFileError
 from decima.policy.files import add_about, save_policy
 from decima.policy.grid.config import GridPolicyConfig
 from decima.policy.grid.files import load_network, read_about, save_network
 from decima.policy.policy import Policy
+
 from tests.decima.learning.cluster.examples import merged
 from tests.decima.learning.grid.examples import small
 from tests.decima.policy.test_files import Arrays, entry, rewrite
@@ -47,9 +45,7 @@ def path(tmp_path: Path) -> Path:
         {"episodes": {"mask": "all"}},
     ],
 )
-def test_a_network_and_what_it_is_are_read_as_they_were_written(
-    tmp_path: Path, changes: dict[str, Any]
-) -> None:
+def test_a_network_and_what_it_is_are_read_as_they_were_written(tmp_path: Path, changes: dict[str, Any]) -> None:
     config = small(**changes).policy
     network = written(tmp_path / "policy.npz", config)
     again, settings = load_network(tmp_path / "policy.npz")

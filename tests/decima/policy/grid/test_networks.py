@@ -1,22 +1,20 @@
-from __future__ import annotations
-
 import inspect
 import itertools
 
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from torch import Tensor, nn
-
 from decima.policy.grid.config import GridPolicyConfig, GridSection, NetworkSection
 from decima.policy.grid.kernels import add_outer
 from decima.policy.grid.networks import PictureLinear, Resources, build_network
-from simulator.grid import GridConfig
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from simulator.grid.config import DEEPRM, PAPER
-from tests.decima.learning.grid.examples import TINY, dense, tiny_grid
+from torch import Tensor, nn
 from workloads.errors import ConfigError
+
+from simulator.grid import GridConfig
+from tests.decima.learning.grid.examples import TINY, dense, tiny_grid
 
 
 def count(network: nn.Module) -> int:
@@ -52,9 +50,7 @@ def test_a_section_describes_the_default_network_and_grid() -> None:
     config = GridPolicyConfig()
     assert config.mask == "startable"
     assert count(config.build()) == 89_451
-    assert config.sizes.startswith(
-        "pictures of 20 x 223 and 11 actions (filters 0, kernel 2, pooling False, "
-    )
+    assert config.sizes.startswith("pictures of 20 x 223 and 11 actions (filters 0, kernel 2, pooling False, ")
 
 
 def test_weights_begin_small_and_biases_at_zero() -> None:
@@ -133,10 +129,7 @@ def test_convolutions_come_in_all_variants(machines: int, pooling: bool, filters
     if pooling:
         rows, columns = rows // 2, columns // 2
     assert count(network) == (
-        filters * (channels * 9 + 1)
-        + (filters * rows * columns + 1) * 5
-        + (5 + 1) * 6
-        + (6 + 1) * config.num_actions
+        filters * (channels * 9 + 1) + (filters * rows * columns + 1) * 5 + (5 + 1) * 6 + (6 + 1) * config.num_actions
     )
     scores.log_softmax(dim=1)[:, 0].sum().backward()
     for name, parameter in network.named_parameters():
@@ -146,9 +139,7 @@ def test_convolutions_come_in_all_variants(machines: int, pooling: bool, filters
 
 @pytest.mark.parametrize(("kernel", "pooling"), [(6, False), (5, True)])
 def test_filters_that_are_larger_than_the_picture_are_refused(kernel: int, pooling: bool) -> None:
-    with pytest.raises(
-        ConfigError, match=f"a picture of 5 x 19 is too small for filters of {kernel} x {kernel}"
-    ):
+    with pytest.raises(ConfigError, match=f"a picture of 5 x 19 is too small for filters of {kernel} x {kernel}"):
         build_network(GridConfig(**TINY), 3, filters=2, kernel=kernel, pooling=pooling)
 
 

@@ -1,16 +1,14 @@
 """A network as a scheduler: where it is evaluated, its mask, and its samples."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np
 import pytest
 import torch
-
 from decima.policy.errors import NotFiniteError
 from decima.policy.grid.config import Mask
 from decima.policy.grid.scheduler import CLONING, COMPARED, VALIDATED, Actor, log_probabilities
+
 from tests.decima.learning.grid.examples import Fixed, grid_of
 from tests.simulator.grid.naive import Written
 

@@ -1,21 +1,12 @@
 """Projects to plan, and plain Python definitions of planning."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Callable, Sequence
 
 import numpy as np
 from hypothesis import strategies as st
 
-from decima.schedulers.graphene import (
-    Plan,
-    Project,
-    critical_path_first,
-    graphene,
-    random_order,
-    tetris,
-)
+from decima.schedulers.graphene import Plan, Project, critical_path_first, graphene, random_order, tetris
 
 PLANNERS: dict[str, Callable[[Project], Plan]] = {
     "random": random_order,
@@ -82,13 +73,9 @@ def serial(project: Project, sequence: Sequence[int]) -> list[int]:
     starts: dict[int, list[int]] = {stage: [] for stage in range(len(project))}
     for stage in sequence:
         duration, demand = int(project.durations[stage]), project.demands[stage]
-        ends = [
-            start + int(project.durations[each]) for each in project.parents[stage] for start in starts[each]
-        ]
+        ends = [start + int(project.durations[each]) for each in project.parents[stage] for start in starts[each]]
         start = max(ends, default=0)
-        while any(
-            (usage.get(time, 0) + demand > project.capacity).any() for time in range(start, start + duration)
-        ):
+        while any((usage.get(time, 0) + demand > project.capacity).any() for time in range(start, start + duration)):
             start += 1
         for time in range(start, start + duration):
             usage[time] = usage.get(time, 0) + demand
@@ -101,9 +88,7 @@ def orders(project: Project) -> list[tuple[int, ...]]:
     return [
         order
         for order in itertools.permutations(range(len(project)))
-        if all(
-            order.index(parent) < order.index(stage) for stage in order for parent in project.parents[stage]
-        )
+        if all(order.index(parent) < order.index(stage) for stage in order for parent in project.parents[stage])
     ]
 
 

@@ -1,12 +1,10 @@
 """Graphene as a scheduler: plans, and decisions that follow the plans."""
 
-from __future__ import annotations
-
 import pytest
-
-from decima.schedulers import Tetris
 from decima.schedulers.graphene.online import MOST_TASKS, Graphene, project_of
 from decima.schedulers.graphene.search import graphene
+
+from decima.schedulers import Tetris
 from simulator import Cluster, ClusterConfig, ExecutorClass, run_episode
 from tests.simulator.cluster.build import job, jobs, stage
 from workloads import JobProfile
@@ -53,9 +51,7 @@ def test_a_task_takes_an_executor_of_every_class_down_to_the_smallest() -> None:
     assert project.demands.tolist() == [[1, 0, 0], [1, 1, 0], [1, 1, 1]]
 
 
-@pytest.mark.parametrize(
-    ("tasks", "executors"), [(MOST_TASKS, 50), (5 * MOST_TASKS, 50), (5 * MOST_TASKS, 2)]
-)
+@pytest.mark.parametrize(("tasks", "executors"), [(MOST_TASKS, 50), (5 * MOST_TASKS, 50), (5 * MOST_TASKS, 2)])
 def test_one_planned_task_may_stand_for_several_with_as_much_work(tasks: int, executors: int) -> None:
     project = project_of(job(stage(tasks, 100.0)), ClusterConfig(executors))
     assert project.num_tasks.tolist() == [MOST_TASKS]

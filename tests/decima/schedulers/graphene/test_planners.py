@@ -1,21 +1,12 @@
 """Plans of all planners."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
+from decima.schedulers.graphene.search import _parts, troublesome_sets
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from decima.schedulers.graphene import (
-    Plan,
-    Project,
-    critical_path_first,
-    graphene,
-    random_order,
-    tetris,
-)
-from decima.schedulers.graphene.search import _parts, troublesome_sets
+from decima.schedulers.graphene import Plan, Project, critical_path_first, graphene, random_order, tetris
 from tests.decima.schedulers.graphene.examples import PLANNERS, optimum, project, projects
 
 EVERY = pytest.mark.parametrize("name", PLANNERS)
@@ -47,11 +38,7 @@ def test_resources_have_no_order(name: str, project: Project, random: object) ->
     order = list(range(len(project.capacity)))
     random.shuffle(order)  # type: ignore[attr-defined]
     other = Project(
-        project.durations,
-        project.demands[:, order],
-        project.capacity[order],
-        project.parents,
-        project.num_tasks,
+        project.durations, project.demands[:, order], project.capacity[order], project.parents, project.num_tasks
     )
     np.testing.assert_array_equal(PLANNERS[name](other).start, PLANNERS[name](project).start)
 
@@ -84,12 +71,7 @@ def test_graphene_finds_what_greedy_planners_miss() -> None:
 
 def test_the_longest_path_comes_first() -> None:
     """Stage 0 is longer, but stage 3 waits for stage 1, which is on the longest path."""
-    assert critical_path_first(project([4, 1, 2, 6], [1] * 4, 1, [[], [], [1], [2]])).start.tolist() == [
-        9,
-        0,
-        1,
-        3,
-    ]
+    assert critical_path_first(project([4, 1, 2, 6], [1] * 4, 1, [[], [], [1], [2]])).start.tolist() == [9, 0, 1, 3]
 
 
 def test_what_aligns_best_comes_first() -> None:
@@ -171,11 +153,7 @@ def test_parts_are_planned_one_behind_the_other() -> None:
 
 
 @pytest.mark.parametrize(
-    ("seed", "plain", "justified"),
-    [
-        (7, [62, 49, 57, 45], [61, 49, 56, 45]),
-        (19, [54, 48, 44, 61], [53, 47, 44, 61]),
-    ],
+    ("seed", "plain", "justified"), [(7, [62, 49, 57, 45], [61, 49, 56, 45]), (19, [54, 48, 44, 61], [53, 47, 44, 61])]
 )
 def test_the_search_is_as_thorough_as_it_was(seed: int, plain: list[int], justified: list[int]) -> None:
     """Makespans of its plans for projects of 20 stages; without a part of the search, some makespans are longer."""

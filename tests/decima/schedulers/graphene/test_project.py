@@ -1,7 +1,5 @@
 """Projects, and validation of plans."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np
@@ -24,10 +22,7 @@ FINE: dict[str, Any] = {
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (
-            {"durations": np.array([2.0, -3.0, 4.0, 1.0])},
-            "durations: expected finite numbers of at least 0, got -3",
-        ),
+        ({"durations": np.array([2.0, -3.0, 4.0, 1.0])}, "durations: expected finite numbers of at least 0, got -3"),
         ({"durations": np.array([2.0, np.nan, 4.0, 1.0])}, "durations: expected finite numbers .* got nan"),
         ({"durations": np.array([2.0, np.inf, 4.0, 1.0])}, "durations: expected finite numbers .* got inf"),
         ({"durations": np.ones((4, 1))}, "durations: expected an array of 1 dimensions, got 2"),

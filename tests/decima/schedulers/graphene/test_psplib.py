@@ -1,14 +1,12 @@
 """Projects of PSPLIB, and files that are refused."""
 
-from __future__ import annotations
-
 import re
 import sys
 from pathlib import Path
 
 import pytest
-
 from decima.schedulers.graphene.psplib import ProjectFileError, read_best, read_project, read_projects
+
 from tests.refusal import refusal
 
 #: A long task at hand and one behind a short one, as in the tests of the planners, between a source and a sink.

@@ -1,14 +1,12 @@
 """Placement of tasks in resources and time: compiled code against plain Python."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
+from decima.schedulers.graphene.space import list_schedule, mirrored, serial_schedule, surrounded
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from decima.schedulers.graphene import Project
-from decima.schedulers.graphene.space import list_schedule, mirrored, serial_schedule, surrounded
 from tests.decima.schedulers.graphene.examples import project, projects, serial
 
 FORWARD, BACKWARD = 0, 1
@@ -93,17 +91,14 @@ def events(project: Project, priority: list[float] | None) -> list[float]:
     now = 0.0
     while len(start) < len(stage_of):
         ends = {task: start[task] + project.durations[stage_of[task]] for task in start}
-        done = {
-            task for task in ends if ends[task] <= now and (ends[task] > start[task] or start[task] < now)
-        }
+        done = {task for task in ends if ends[task] <= now and (ends[task] > start[task] or start[task] < now)}
         complete = {
             stage
             for stage in range(len(project))
             if all(task in done for task, each in enumerate(stage_of) if each == stage)
         }
         free = project.capacity - sum(
-            (project.demands[stage_of[task]] for task in start if task not in done),
-            np.zeros(len(project.capacity)),
+            (project.demands[stage_of[task]] for task in start if task not in done), np.zeros(len(project.capacity))
         )
         able = [
             task
@@ -128,12 +123,8 @@ def events(project: Project, priority: list[float] | None) -> list[float]:
 @settings(deadline=None)
 def test_lists_are_worked_off_event_by_event(project: Project, data: st.DataObject) -> None:
     """All durations are positive, since zero durations would need another clock in plain Python."""
-    project = Project(
-        project.durations + 1, project.demands, project.capacity, project.parents, project.num_tasks
-    )
-    priority = data.draw(
-        st.lists(st.integers(0, 9), min_size=project.stage_of.size, max_size=project.stage_of.size)
-    )
+    project = Project(project.durations + 1, project.demands, project.capacity, project.parents, project.num_tasks)
+    priority = data.draw(st.lists(st.integers(0, 9), min_size=project.stage_of.size, max_size=project.stage_of.size))
     urgent = np.array(priority, float)
     assert list_schedule(project.dag, urgent, False).tolist() == events(project, priority)
     assert list_schedule(project.dag, urgent, True).tolist() == events(project, None)
