@@ -32,11 +32,11 @@ import click
 import numpy as np
 import torch
 from click.testing import CliRunner
+
 from decima.cli.console import LONGEST
 from decima.cli.main import cli
 from decima.policy.files import read_archive, write_archive
 from decima.policy.shipped import SHIPPED
-
 from tests.decima.cli.commands import every_command
 from tests.decima.cli.test_malformed import JOB, TABLE, WORKFLOW, WORKLOAD
 from tests.decima.service.test_log import logged

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.cases import cases
+
 ROOT = Path(__file__).parents[1]
 #: A room imports rooms of its own floor's lower neighbours only: those that stand before it here.
 ROAD = (
@@ -123,9 +125,7 @@ def test_few_things_lie_on_the_doorstep() -> None:
     assert len(doorstep) <= MOST_IN_DECIMA, sorted(path.name for path in doorstep)
 
 
-@pytest.mark.parametrize(
-    "package", ["simulator", "workloads", *(f"decima.{each}" for each in ("evaluation", "learning", "policy"))]
-)
+@cases("package", "simulator", "workloads", *(f"decima.{each}" for each in ("evaluation", "learning", "policy")))
 def test_what_a_package_exports_is_there(package: str) -> None:
     exporting = importlib.import_module(package)
     assert exporting.__all__

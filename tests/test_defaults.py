@@ -17,12 +17,12 @@ from typing import Any
 
 import click
 import numpy as np
-from decima.cli.main import cli
 from pydantic import BaseModel
 
 import decima
 import simulator
 import workloads
+from decima.cli.main import cli
 
 RECORDED = Path(__file__).with_name("defaults.txt")
 #: Modules that need a Spark, or start something.

@@ -12,13 +12,13 @@ from pathlib import Path
 import click
 import pytest
 from click.testing import CliRunner
-from decima.cli.main import cli
-from workloads.arrivals import batch_arrivals
-from workloads.sources.open import open_workload
 
+from decima.cli.main import cli
 from tests.decima.service.scripted_spark import ScriptedSpark
 from tests.decima.service.serving import Client
 from tests.programs import started
+from workloads.arrivals import batch_arrivals
+from workloads.sources.open import open_workload
 
 README = Path(__file__).parents[1] / "README.md"
 DOCS = README.parent / "docs"

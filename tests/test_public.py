@@ -14,20 +14,19 @@ import yaml
 
 import decima
 import workloads
+from tests.cases import cases
 
 
-@pytest.mark.parametrize(
+@cases(
     "name",
-    [
-        "workloads",
-        "decima",
-        "decima.evaluation.options",
-        "simulator.cluster.env",
-        "simulator.grid.env",
-        "decima.gym.scheduler",
-        "simulator.grid.grid",
-        "decima.evaluation.conditions",
-    ],
+    "workloads",
+    "decima",
+    "decima.evaluation.options",
+    "simulator.cluster.env",
+    "simulator.grid.env",
+    "decima.gym.scheduler",
+    "simulator.grid.grid",
+    "decima.evaluation.conditions",
 )
 def test_the_example_of_a_docstring(name: str) -> None:
     result = doctest.testmod(importlib.import_module(name))
@@ -63,15 +62,13 @@ def test_reports_and_pictures_need_no_extra() -> None:
                 assert package in installed | {"decima", "simulator", "workloads", "PIL"}, (file, package)
 
 
-@pytest.mark.parametrize(
-    ("statement", "not_loaded"),
-    [
-        ("import workloads, simulator", {"numba", "pandas", "pydantic", "torch", "matplotlib"}),
-        ("from simulator import ClusterConfig, run_episode", {"torch", "matplotlib"}),
-        ("import decima", {"numpy", "numba", "pandas", "torch", "matplotlib", "gymnasium"}),
-        ("import decima.cli.main", {"numpy", "numba", "pandas", "torch", "matplotlib", "rich"}),
-        ("from decima.learning.cluster.config import read_config; read_config('batch')", {"torch"}),
-    ],
+@cases(
+    "statement, not_loaded",
+    ("import workloads, simulator", {"numba", "pandas", "pydantic", "torch", "matplotlib"}),
+    ("from simulator import ClusterConfig, run_episode", {"torch", "matplotlib"}),
+    ("import decima", {"numpy", "numba", "pandas", "torch", "matplotlib", "gymnasium"}),
+    ("import decima.cli.main", {"numpy", "numba", "pandas", "torch", "matplotlib", "rich"}),
+    ("from decima.learning.cluster.config import read_config; read_config('batch')", {"torch"}),
 )
 def test_what_is_not_needed_is_not_loaded(statement: str, not_loaded: set[str]) -> None:
     """Importing little is fast."""

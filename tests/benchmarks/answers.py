@@ -17,9 +17,9 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import numpy as np
+
 from decima.service.log import Answered, read_log
 from decima.service.protocol import State
-
 from tests.benchmarks.test_service_speed import question
 from tests.decima.service.serving import Client, a_stage
 

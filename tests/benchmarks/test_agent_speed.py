@@ -15,6 +15,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+
 from decima.learning.cluster.advantages import Curve, Returns, SequenceBaseline, accumulate
 from decima.learning.cluster.clone import clone_epochs
 from decima.learning.cluster.ppo import PPO
@@ -26,12 +27,11 @@ from decima.policy.policy import Policy
 from decima.policy.scheduler import NeuralScheduler
 from decima.policy.shipped import SHIPPED
 from decima.policy.threads import one_thread
-from workloads.sources.tpch import embedded_tpch
-
 from decima.schedulers import WeightedFair
 from simulator import Cluster, ClusterConfig, Observation
 from tests.benchmarks.yardstick import product_s
 from workloads import JobProfile, JobSequence, batch_arrivals, load_tpch, poisson_arrivals
+from workloads.sources.tpch import embedded_tpch
 
 pytestmark = pytest.mark.benchmark
 

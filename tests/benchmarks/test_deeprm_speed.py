@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from decima.learning.grid.config import DeepRMConfig
 from decima.learning.grid.train import GridTraining
 from decima.policy.threads import one_thread
-
 from tests.benchmarks.yardstick import product_s
 
 pytestmark = pytest.mark.benchmark

@@ -7,11 +7,11 @@ import time
 
 import numpy as np
 import pytest
-from decima.schedulers.grid import ShortestJobFirst
-from workloads.grid_jobs import DISTRIBUTIONS, draw_jobs
 
+from decima.schedulers.grid import ShortestJobFirst
 from simulator.grid import DEEPRM, Grid, GridConfig
 from tests.benchmarks.yardstick import callback_s
+from workloads.grid_jobs import DISTRIBUTIONS, draw_jobs
 
 pytestmark = pytest.mark.benchmark
 

@@ -11,16 +11,16 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+
 from decima.policy.threads import one_thread
 from decima.registry import make_scheduler
-from simulator.cluster.config import parse_classes
-from workloads.sources.alibaba import read_alibaba
-
 from decima.schedulers import Fair
 from simulator import TRACE, Cluster, ClusterConfig, run_episode
+from simulator.cluster.config import parse_classes
 from tests.benchmarks.memory import measure_memory
 from tests.benchmarks.yardstick import callback_s, product_s
 from workloads import JobSequence, trace_arrivals
+from workloads.sources.alibaba import read_alibaba
 
 pytestmark = pytest.mark.benchmark
 

@@ -4,10 +4,10 @@ import time
 
 import numpy as np
 import pytest
+
 from decima.registry import make_scheduler
 from decima.service.protocol import State
 from decima.service.service import Connected, Service, Watcher
-
 from tests.benchmarks.yardstick import product_s
 from tests.decima.service.serving import Client, a_job, a_stage, a_state, executors, serving
 

@@ -12,13 +12,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from decima.schedulers.lookahead import Lookahead
-from decima.schedulers.priced_srpt import PricedSrpt
-from simulator.cluster.alone import useful_executors
-from simulator.cluster.config import Knowledge
 
 from decima.schedulers import Fair
+from decima.schedulers.lookahead import Lookahead
+from decima.schedulers.priced_srpt import PricedSrpt
 from simulator import Cluster, ClusterConfig, run_episode
+from simulator.cluster.alone import useful_executors
+from simulator.cluster.config import Knowledge
 from tests.benchmarks.memory import measure_memory
 from tests.benchmarks.yardstick import callback_s, simpy_rate
 from workloads import JobProfile, StageProfile, TaskDurations, batch_arrivals, load_tpch, poisson_arrivals

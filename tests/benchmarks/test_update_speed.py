@@ -9,6 +9,7 @@ from unittest.mock import PropertyMock, patch
 import numpy as np
 import pytest
 import torch
+
 from decima.learning.cluster.config import read_config
 from decima.learning.cluster.ppo import PPO
 from decima.learning.cluster.rollout import plan_iteration, roll_out, start_episodes

@@ -6,10 +6,12 @@ Run alone: ``pytest -n 0 -m benchmark -s tests/benchmarks/test_vector_speed.py``
 import time
 from typing import Any
 
-import decima.gym  # noqa: F401  # knows the names
 import gymnasium
 import numpy as np
 import pytest
+
+import decima.gym  # noqa: F401  # knows the names
+from tests.cases import cases
 
 pytestmark = pytest.mark.benchmark
 
@@ -51,15 +53,13 @@ def firsts(masks: Any) -> Any:
     return masks.argmax(axis=1)
 
 
-@pytest.mark.parametrize(
-    ("name", "num_envs", "least"),
-    [
-        ("decima/DeepRM-v0", 100, 3.0),
-        ("decima/DeepRM-v0", 1000, 3.0),
-        ("decima/DeepRM-v0", 4000, 3.0),
-        ("decima/TPCHBatch-v0", 32, 0.7),
-        ("decima/TPCHStream-v0", 32, 0.7),
-    ],
+@cases(
+    "name, num_envs, least",
+    ("decima/DeepRM-v0", 100, 3.0),
+    ("decima/DeepRM-v0", 1000, 3.0),
+    ("decima/DeepRM-v0", 4000, 3.0),
+    ("decima/TPCHBatch-v0", 32, 0.7),
+    ("decima/TPCHStream-v0", 32, 0.7),
 )
 def test_steps_of_many_against_those_of_one(name: str, num_envs: int, least: float) -> None:
     steps = 40_000 // num_envs if "TPCH" not in name else 100

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+
 from decima.policy.shipped import SHIPPED
 
 
@@ -14,7 +15,6 @@ def save_small_policy(path: Path, seed: int) -> Path:
     from decima.policy.config import PAPER_POLICY  # PyTorch takes long, and few tests need it
     from decima.policy.files import save_policy
     from decima.policy.policy import Policy
-
     from tests.decima.policy.examples import changed
 
     save_policy(path, Policy(changed(PAPER_POLICY, embedding=2, hidden=(3,), head_hidden=(3,)), seed))
@@ -48,6 +48,7 @@ def network(tmp_path: Path) -> Callable[..., Path]:
 
     def make(**grid: int) -> Path:
         import torch  # takes long, and few tests need it
+
         from decima.learning.grid.config import DeepRMConfig
         from decima.policy.grid.files import save_network
 

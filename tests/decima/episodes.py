@@ -1,6 +1,7 @@
 """A small episode constructed by hand, for tests of reports."""
 
 import numpy as np
+
 from simulator.cluster.config import ClusterConfig
 from simulator.cluster.record import EpisodeRecord
 from workloads.arrivals import JobSequence

@@ -12,20 +12,21 @@ import gymnasium
 import numpy as np
 import pytest
 from click.testing import CliRunner
+from gymnasium.utils.env_checker import check_env
+from numpy.typing import NDArray
+
 from decima.cli.main import cli
 from decima.evaluation.conditions import Conditions
 from decima.gym import IDS, as_grid_scheduler, as_scheduler
 from decima.schedulers.base import SchedulerError
 from decima.schedulers.grid import play
-from gymnasium.utils.env_checker import check_env
-from numpy.typing import NDArray
-from simulator.cluster.views import FlatView, MakeView, PaddedView
-from workloads.attributes import JobAttributes, Tenant
-
 from simulator import DECIMA_SIM, ClusterConfig, ClusterEnv, ExecutorClass, Grid, GridConfig, GridEnv, run_episode
+from simulator.cluster.views import FlatView, MakeView, PaddedView
+from tests.cases import cases
 from tests.decima.cli.commands import assert_one_line_error
 from tests.simulator.cluster.build import chain, job, jobs, stage
 from workloads import DISTRIBUTIONS, draw_jobs, embedded_tpch, open_workload, poisson_arrivals, synthetic_profiles
+from workloads.attributes import JobAttributes, Tenant
 
 ROOT = Path(__file__).parents[2]
 PROFILES = synthetic_profiles(10)
@@ -64,9 +65,7 @@ class Maskless:
         return np.array([0, 3]), None
 
 
-@pytest.mark.parametrize(
-    ("view", "stages"), [(FlatView, 32), (lambda config: FlatView(config, 3, 4), 3), (PaddedView, 200)]
-)
+@cases("view, stages", (FlatView, 32), (lambda config: FlatView(config, 3, 4), 3), (PaddedView, 200))
 @pytest.mark.parametrize("config", [FEW, ClusterConfig(num_executors=8, semantics=DECIMA_SIM)])
 def test_a_policy_does_as_a_scheduler_what_it_does_in_the_environment(
     config: ClusterConfig, view: MakeView, stages: int
@@ -152,9 +151,7 @@ def test_limits_of_the_flat_view_are_shares_of_the_executors() -> None:
     assert [view.limit(number, seen) for number in range(10)] == [3, 5, 8, 10, 13, 15, 18, 20, 23, 25]
 
 
-@pytest.mark.parametrize(
-    "config", [FEW, ClusterConfig(executor_classes=(ExecutorClass(2, memory=0.5), ExecutorClass(3, memory=1.0)))]
-)
+@cases("config", FEW, ClusterConfig(executor_classes=(ExecutorClass(2, memory=0.5), ExecutorClass(3, memory=1.0))))
 def test_gymnasiums_checker_finds_nothing_in_the_flat_view(config: ClusterConfig) -> None:
     check_env(gymnasium.make("decima/Cluster-v0", config=config, view=FlatView).unwrapped)
 

@@ -5,6 +5,7 @@ import threading
 from pathlib import Path
 
 import pytest
+
 from decima.outputs import (
     OutputError,
     atomic_path,
@@ -15,7 +16,7 @@ from decima.outputs import (
     uninterrupted,
     visible,
 )
-
+from tests.cases import cases
 from tests.programs import ctrl_c_strikes
 
 
@@ -109,13 +110,11 @@ def test_without_ctrl_c_nothing_happens_even_in_other_threads() -> None:
     assert done == [threading.main_thread(), thread]
 
 
-@pytest.mark.parametrize(
-    ("text", "shown"),
-    [
-        ("plain, ünïcode and\ta tab\nand a line", "plain, ünïcode and\ta tab\nand a line"),
-        ("\x1b[31mred\x1b[0m", "\\x1b[31mred\\x1b[0m"),
-        ("bell\x07, back\x08, \x9b2J", "bell\\x07, back\\x08, \\x9b2J"),
-    ],
+@cases(
+    "text, shown",
+    ("plain, ünïcode and\ta tab\nand a line", "plain, ünïcode and\ta tab\nand a line"),
+    ("\x1b[31mred\x1b[0m", "\\x1b[31mred\\x1b[0m"),
+    ("bell\x07, back\x08, \x9b2J", "bell\\x07, back\\x08, \\x9b2J"),
 )
 def test_control_characters_are_seen_and_do_nothing(text: str, shown: str) -> None:
     assert visible(text) == shown

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+
 from decima.policy.files import load_actor, load_policy
 from decima.policy.scheduler import NeuralScheduler
 from decima.registry import make_scheduler, parameters, split_names
@@ -17,14 +18,14 @@ from decima.schedulers.base import SchedulerError
 from decima.schedulers.packed_srpt import PackedSrpt
 from decima.schedulers.priced_srpt import PricedConstants, PricedSrpt
 from decima.schedulers.tetris import Tetris
+from simulator import ClusterConfig, ExecutorClass
 from simulator.cluster.config import Knowledge
 from simulator.cluster.episode import run_episode
-from workloads.arrivals import poisson_arrivals, uniform_memory
-
-from simulator import ClusterConfig, ExecutorClass
+from tests.cases import cases
 from tests.decima.conftest import save_small_policy
 from tests.decima.evaluation.examples import CLUSTER, conditions
 from workloads import synthetic_profiles
+from workloads.arrivals import poisson_arrivals, uniform_memory
 
 
 def test_a_policy_file_is_a_scheduler(policy: Path) -> None:
@@ -56,18 +57,16 @@ def test_a_policy_is_read_once_unless_it_changes(policy: Path, monkeypatch: pyte
     assert len(read) == 2
 
 
-@pytest.mark.parametrize(
-    ("spec", "message"),
-    [
-        ("decima", "the policy 'general' is missing in this installation"),
-        ("decima:packing-tpch", "the policy 'packing-tpch' is missing in this installation"),
-        ("decima:", "the policy '' is neither a file nor a shipped policy: expected a policy file or one of general"),
-        ("decima:batch", "the policy 'batch' is neither a file nor a shipped policy"),
-        ("decima:no/such.npz", "the policy 'no/such.npz' is neither a file nor a shipped policy"),
-        ("decima:.", "the policy '.' is neither a file nor a shipped policy"),
-        ("decima:text.npz", "text.npz: not a policy, or truncated: expected a NumPy archive of arrays"),
-        ("Decima", "unknown scheduler 'Decima' (did you mean 'decima'?): expected one of random, fifo"),
-    ],
+@cases(
+    "spec, message",
+    ("decima", "the policy 'general' is missing in this installation"),
+    ("decima:packing-tpch", "the policy 'packing-tpch' is missing in this installation"),
+    ("decima:", "the policy '' is neither a file nor a shipped policy: expected a policy file or one of general"),
+    ("decima:batch", "the policy 'batch' is neither a file nor a shipped policy"),
+    ("decima:no/such.npz", "the policy 'no/such.npz' is neither a file nor a shipped policy"),
+    ("decima:.", "the policy '.' is neither a file nor a shipped policy"),
+    ("decima:text.npz", "text.npz: not a policy, or truncated: expected a NumPy archive of arrays"),
+    ("Decima", "unknown scheduler 'Decima' (did you mean 'decima'?): expected one of random, fifo"),
 )
 @pytest.mark.usefixtures("not_shipped")
 def test_what_is_no_policy_is_refused_in_one_line(
@@ -130,20 +129,18 @@ def test_parameters_in_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     assert scheduler.constants == PricedConstants(steepness=2.0)
 
 
-@pytest.mark.parametrize(
-    ("spec", "message"),
-    [
-        ("priced-srpt:stepness=1", "no parameter 'stepness' (did you mean 'steepness'?), only jitter, steepness"),
-        ("priced-srpt:steepness=", "expected priced-srpt:JITTER, numbers from -100 to 100"),
-        ("priced-srpt:steepness=1e9", "expected priced-srpt:JITTER, numbers from -100 to 100"),
-        ("priced-srpt:steepness=0", "the steepness must be positive, got 0"),
-        ("packed-srpt:staying=-1", "the staying must be positive, got -1"),
-        ("priced-srpt:missing.json", "missing.json: No such file or directory"),
-        ("priced-srpt:text.json", "text.json: Expecting value"),
-        ("packed-srpt:other.json", "other.json: expected the entries rule, 'packed-srpt', and parameters"),
-        ("priced-srpt:other.json", "other.json: parameters.steepness: expected a number, got 'high'"),
-        ("fifo:a=1", "unknown scheduler 'fifo:a=1'"),
-    ],
+@cases(
+    "spec, message",
+    ("priced-srpt:stepness=1", "no parameter 'stepness' (did you mean 'steepness'?), only jitter, steepness"),
+    ("priced-srpt:steepness=", "expected priced-srpt:JITTER, numbers from -100 to 100"),
+    ("priced-srpt:steepness=1e9", "expected priced-srpt:JITTER, numbers from -100 to 100"),
+    ("priced-srpt:steepness=0", "the steepness must be positive, got 0"),
+    ("packed-srpt:staying=-1", "the staying must be positive, got -1"),
+    ("priced-srpt:missing.json", "missing.json: No such file or directory"),
+    ("priced-srpt:text.json", "text.json: Expecting value"),
+    ("packed-srpt:other.json", "other.json: expected the entries rule, 'packed-srpt', and parameters"),
+    ("priced-srpt:other.json", "other.json: parameters.steepness: expected a number, got 'high'"),
+    ("fifo:a=1", "unknown scheduler 'fifo:a=1'"),
 )
 def test_parameters_that_make_no_sense(
     spec: str, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -5,10 +5,10 @@ from typing import Any
 
 import numpy as np
 import torch
-from decima.learning.cluster.rollout import Trajectories
 from numpy.typing import NDArray
 
 from decima.learning import Baseline, Curve, Reinforce, Returns, take_step
+from decima.learning.cluster.rollout import Trajectories
 from decima.policy import Policy
 
 

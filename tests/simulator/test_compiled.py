@@ -17,6 +17,7 @@ from filelock import FileLock
 from numba.core.errors import NumbaError
 
 from simulator import compiled as module
+from tests.cases import cases
 from tests.simulator import cold
 
 pytestmark = pytest.mark.skipif(numba.config.DISABLE_JIT, reason="nothing is compiled")
@@ -163,16 +164,14 @@ def compiled_code(module: ModuleType) -> dict[str, Path]:
     return {each.__name__: Path(each.__code__.co_filename).parent for each in known if hasattr(each, "py_func")}
 
 
-@pytest.mark.parametrize(
+@cases(
     "name",
-    [
-        "simulator.cluster.engine.commands",
-        "simulator.cluster.engine.draws",
-        "simulator.cluster.engine.executors",
-        "simulator.cluster.engine.state",
-        "simulator.cluster.engine.tasks",
-        "simulator.grid.rules",
-    ],
+    "simulator.cluster.engine.commands",
+    "simulator.cluster.engine.draws",
+    "simulator.cluster.engine.executors",
+    "simulator.cluster.engine.state",
+    "simulator.cluster.engine.tasks",
+    "simulator.grid.rules",
 )
 def test_compiled_code_calls_its_own_folder_only(name: str) -> None:
     each = importlib.import_module(name)

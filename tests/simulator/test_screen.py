@@ -7,6 +7,7 @@ import gymnasium
 import matplotlib as mpl
 import numpy as np
 import pytest
+
 from simulator.cluster.env import ClusterEnv
 from simulator.grid.env import GridEnv
 from workloads.errors import ConfigError

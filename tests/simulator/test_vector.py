@@ -9,14 +9,14 @@ import pytest
 from gymnasium.error import InvalidAction, ResetNeeded
 from gymnasium.utils.env_checker import data_equivalence
 from gymnasium.vector import AutoresetMode, VectorEnv
+
+from simulator import ClusterConfig, ClusterEnv, ConfigError, GridConfig, GridEnv
 from simulator.cluster.env import ClusterVectorEnv
 from simulator.cluster.views import FlatView
 from simulator.grid.env import GridVectorEnv
-from workloads.grid_jobs import DISTRIBUTIONS, JobSets, draw_jobs
-
-from simulator import ClusterConfig, ClusterEnv, ConfigError, GridConfig, GridEnv
 from tests.simulator.grid.build import SMALL
 from workloads import WorkloadError, poisson_arrivals, synthetic_profiles
+from workloads.grid_jobs import DISTRIBUTIONS, JobSets, draw_jobs
 
 PROFILES = synthetic_profiles(8)
 

@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from simulator.cluster.config import parse_classes
 
 from simulator import (
     Cluster,
@@ -24,6 +23,8 @@ from simulator import (
     make_cluster,
     run_episode,
 )
+from simulator.cluster.config import parse_classes
+from tests.cases import cases
 from tests.decima.schedulers.own_schedulers import Greedy
 from workloads import (
     DecimaError,
@@ -132,20 +133,18 @@ DECISIONS = {
 }
 
 
-@pytest.mark.parametrize(
-    ("call", "error", "message"),
-    [
-        *[pytest.param(call, WorkloadError, message, id=message) for message, call in WORKLOADS.items()],
-        *[pytest.param(call, ConfigError, message, id=message) for message, call in CLUSTERS.items()],
-        *[
-            pytest.param(
-                lambda decision=decision: run_episode(ClusterConfig(2), JOBS, Decides(decision)),
-                SchedulingError,
-                message,
-                id=message,
-            )
-            for message, decision in DECISIONS.items()
-        ],
+@cases(
+    "call, error, message",
+    *[pytest.param(call, WorkloadError, message, id=message) for message, call in WORKLOADS.items()],
+    *[pytest.param(call, ConfigError, message, id=message) for message, call in CLUSTERS.items()],
+    *[
+        pytest.param(
+            lambda decision=decision: run_episode(ClusterConfig(2), JOBS, Decides(decision)),
+            SchedulingError,
+            message,
+            id=message,
+        )
+        for message, decision in DECISIONS.items()
     ],
 )
 def test_a_wrong_type_is_refused_with_its_field(call: Callable[[], Any], error: type[Exception], message: str) -> None:

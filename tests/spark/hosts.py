@@ -14,15 +14,15 @@ from pathlib import Path
 from typing import Self
 
 import rich
+
+from decima.evaluation.spark import SPARKS_OWN
 from decima.registry import LEARNED
 from decima.service.live_spark import LEAN
 from decima.service.sleeping import Setting
 from decima.studies.on_spark import SCHEDULERS, compare_live, fig9_outcome
+from tests.spark.harness import spark_environment
 from workloads.sources.open import EMBEDDED, open_workload
 from workloads.spark.recorder.cluster import StandaloneCluster, free_port
-
-from decima.evaluation.spark import SPARKS_OWN
-from tests.spark.harness import spark_environment
 
 
 def _run(*command: str) -> None:

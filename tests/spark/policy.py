@@ -11,8 +11,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from decima.service.protocol import LONGEST_LINE, Answer, Hello, Job, Refusal, Stage, StageOrder, State, Welcome
 from pydantic import ValidationError
+
+from decima.service.protocol import LONGEST_LINE, Answer, Hello, Job, Refusal, Stage, StageOrder, State, Welcome
 
 #: What it answers, by what it is asked.
 Policy = Callable[[State], Answer]

@@ -9,7 +9,6 @@ from typing import Any
 
 from decima.service.live_spark import with_plugin
 from decima.service.standalone_spark import Standalone
-
 from tests.spark.eventlog import events_of
 from tests.spark.harness import PATIENCE_S, spark_environment
 

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from itertools import pairwise
 
 import pytest
-from decima.service.protocol import Answer, Job, Stage, State
 
+from decima.service.protocol import Answer, Job, Stage, State
 from tests.spark.eventlog import Task, launches, most_at_once
 from tests.spark.harness import Sleeper, application, until, why_not
 from tests.spark.policy import PolicyServer, ordered

@@ -5,9 +5,9 @@ import zipfile
 from pathlib import Path
 
 import pytest
+
 from decima.cli.main import cli
 from decima.service.plugin import JAR, PluginError, build, javac, read_sources, release
-
 from tests.spark.harness import spark_home, why_not
 
 #: Class files of Java 8, which every Java since then runs.

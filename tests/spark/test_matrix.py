@@ -12,8 +12,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from decima.service.plugin import PluginError, javac
 
+from decima.service.plugin import PluginError, javac
 from tests.spark.harness import why_not
 
 FOLDER = os.environ.get("DECIMA_SPARKS")

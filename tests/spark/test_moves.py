@@ -5,11 +5,11 @@ import time
 from collections.abc import Iterator
 
 import pytest
-from workloads.spark.recorder.cluster import free_port
 
 from tests.spark.harness import until, why_not
 from tests.spark.policy import PolicyServer, ordered
 from tests.spark.standalone import Cluster, cluster
+from workloads.spark.recorder.cluster import free_port
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(why_not() is not None, reason=str(why_not()))]
 SLOTS = 6

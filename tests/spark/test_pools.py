@@ -5,13 +5,13 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 
 import pytest
+
 from decima.registry import make_scheduler
 from decima.service.service import Service
-from workloads.spark.recorder.cluster import free_port
-
 from tests.decima.service.serving import serving
 from tests.spark.eventlog import Task
 from tests.spark.harness import Sleeper, application, until, why_not
+from workloads.spark.recorder.cluster import free_port
 
 pytestmark = pytest.mark.skipif(why_not() is not None, reason=str(why_not()))
 SLOTS = 8

@@ -8,12 +8,12 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+
 from decima.service.live_spark import LEAN, LOCAL, LOGGING, with_plugin
 from decima.service.protocol import Answer, State
-from workloads.spark.recorder.cluster import free_port
-
 from tests.spark.harness import spark_environment, spark_home, until, why_not
 from tests.spark.policy import PolicyServer, ordered
+from workloads.spark.recorder.cluster import free_port
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(why_not() is not None, reason=str(why_not()))]
 CONNECT = "org.apache.spark.sql.connect.service.SparkConnectServer"

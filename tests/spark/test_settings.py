@@ -4,9 +4,10 @@ import os
 from pathlib import Path
 
 import pytest
+
 from decima.service.running import DEFAULT_TOKEN_FILE, read_token
 from decima.service.server import ServeError
-
+from tests.cases import cases
 from tests.spark.eventlog import most_at_once
 from tests.spark.harness import application, end_shared_jvm, until, why_not
 from tests.spark.policy import PolicyServer, ordered
@@ -14,18 +15,13 @@ from tests.spark.policy import PolicyServer, ordered
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(why_not() is not None, reason=str(why_not()))]
 
 
-@pytest.mark.parametrize(
-    ("setting", "complaint"),
-    [
-        ({"address": "here"}, "spark.decima.address is 'here', but must be HOST:PORT"),
-        ({"mode": "both"}, "spark.decima.mode is 'both', but must be async or sync"),
-        ({"timeoutMs": 0}, "spark.decima.timeoutMs is 0, but must be at least 1"),
-        (
-            {"executors": "true"},
-            "the policy cannot move executors: the cluster is neither a standalone one nor Kubernetes",
-        ),
-        ({"address": "unix:/nowhere"}, "no policy at unix:/nowhere, Spark's own order until there is one"),
-    ],
+@cases(
+    "setting, complaint",
+    ({"address": "here"}, "spark.decima.address is 'here', but must be HOST:PORT"),
+    ({"mode": "both"}, "spark.decima.mode is 'both', but must be async or sync"),
+    ({"timeoutMs": 0}, "spark.decima.timeoutMs is 0, but must be at least 1"),
+    ({"executors": "true"}, "the policy cannot move executors: the cluster is neither a standalone one nor Kubernetes"),
+    ({"address": "unix:/nowhere"}, "no policy at unix:/nowhere, Spark's own order until there is one"),
 )
 def test_spark_runs_all_the_same(setting: dict[str, object], complaint: str, tmp_path: Path) -> None:
     conf = {f"spark__decima__{key}": value for key, value in setting.items()}

@@ -8,6 +8,7 @@ import math
 
 import numpy as np
 from hypothesis import strategies as st
+
 from workloads.arrivals import JobSequence
 from workloads.attributes import DEFAULT_TENANT, JobAttributes
 from workloads.job import JobProfile, StageProfile, TaskDurations

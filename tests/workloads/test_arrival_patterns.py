@@ -2,10 +2,11 @@
 
 import numpy as np
 import pytest
-from workloads.arrival_patterns import STEADY, ArrivalPattern
 
+from tests.cases import cases
 from tests.simulator.cluster.build import chain, stage
 from workloads import JobSequence, WorkloadError, poisson_arrivals
+from workloads.arrival_patterns import STEADY, ArrivalPattern
 
 PROFILES = (chain(stage(1, 10.0)),)
 
@@ -44,13 +45,11 @@ def test_patterns_say_what_they_change() -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("values", "message"),
-    [
-        ({"burst": 0}, "burst must be a whole number of at least 1, got 0"),
-        ({"drift": 0.0}, "drift must be positive, got 0"),
-        ({"night": 1.0}, "night must be at least 0 and below 1, got 1"),
-    ],
+@cases(
+    "values, message",
+    ({"burst": 0}, "burst must be a whole number of at least 1, got 0"),
+    ({"drift": 0.0}, "drift must be positive, got 0"),
+    ({"night": 1.0}, "night must be at least 0 and below 1, got 1"),
 )
 def test_values_out_of_range(values: dict[str, float], message: str) -> None:
     with pytest.raises(WorkloadError, match=message):

@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
+from tests.cases import cases
 from workloads.arrivals import (
     Drift,
     JobSequence,
@@ -98,19 +100,17 @@ def test_jobs_come_from_another_workload_after_the_change() -> None:
     assert Drift(1e6, 2.0).to_dict() == {"at_s": 1000.0, "rate": 2.0, "workload": None}
 
 
-@pytest.mark.parametrize(
-    ("at_ms", "rate", "message"),
-    [
-        (-1.0, 2.0, "a drift begins between 0 and 1e.10 s, got -0.001 s"),
-        (np.nan, 2.0, "got nan s"),
-        (np.inf, 2.0, "got inf s"),
-        (0.0, 0.0, "a drift's factor on the arrival rate is between 1e-06 and 1e.06, got 0"),
-        (0.0, -2.0, "got -2"),
-        (0.0, np.inf, "got inf"),
-        (0.0, np.nan, "got nan"),
-        (0.0, 1e7, "got 1e.07"),
-        (0.0, "2", "rate"),
-    ],
+@cases(
+    "at_ms, rate, message",
+    (-1.0, 2.0, "a drift begins between 0 and 1e.10 s, got -0.001 s"),
+    (np.nan, 2.0, "got nan s"),
+    (np.inf, 2.0, "got inf s"),
+    (0.0, 0.0, "a drift's factor on the arrival rate is between 1e-06 and 1e.06, got 0"),
+    (0.0, -2.0, "got -2"),
+    (0.0, np.inf, "got inf"),
+    (0.0, np.nan, "got nan"),
+    (0.0, 1e7, "got 1e.07"),
+    (0.0, "2", "rate"),
 )
 def test_impossible_drifts(at_ms: Any, rate: Any, message: str) -> None:
     with pytest.raises(WorkloadError, match=message):
@@ -187,36 +187,32 @@ def test_the_arrivals_of_a_sequence_cannot_be_changed() -> None:
         sequence.arrival_ms[0] = 7.0
 
 
-@pytest.mark.parametrize(
-    ("profiles", "arrival_ms", "seed", "message"),
-    [
-        ((), [], 0, "at least one job"),
-        (JOBS[:2], [0.0], 0, r"2 jobs need as many arrival times, got shape \(1,\)"),
-        (JOBS[:2], [[0.0, 1.0]], 0, r"2 jobs need as many arrival times, got shape \(1, 2\)"),
-        (JOBS[:2], [1.0, 0.0], 0, "arrival times must ascend, job 1 arrives before job 0"),
-        (JOBS[:2], [-1.0, 0.0], 0, "between 0 and 1e.13 ms"),
-        (JOBS[:2], [0.0, np.nan], 0, "between 0 and 1e.13 ms"),
-        (JOBS[:2], [0.0, np.inf], 0, "between 0 and 1e.13 ms"),
-        (JOBS[:1], [0.0], -1, "the seed must be a whole number that is not negative, got -1"),
-        (JOBS[:1], [0.0], 0.5, "the seed must be a whole number that is not negative, got 0.5"),
-        (JOBS[:1], [0.0], True, "the seed must be a whole number that is not negative, got True"),
-    ],
+@cases(
+    "profiles, arrival_ms, seed, message",
+    ((), [], 0, "at least one job"),
+    (JOBS[:2], [0.0], 0, r"2 jobs need as many arrival times, got shape \(1,\)"),
+    (JOBS[:2], [[0.0, 1.0]], 0, r"2 jobs need as many arrival times, got shape \(1, 2\)"),
+    (JOBS[:2], [1.0, 0.0], 0, "arrival times must ascend, job 1 arrives before job 0"),
+    (JOBS[:2], [-1.0, 0.0], 0, "between 0 and 1e.13 ms"),
+    (JOBS[:2], [0.0, np.nan], 0, "between 0 and 1e.13 ms"),
+    (JOBS[:2], [0.0, np.inf], 0, "between 0 and 1e.13 ms"),
+    (JOBS[:1], [0.0], -1, "the seed must be a whole number that is not negative, got -1"),
+    (JOBS[:1], [0.0], 0.5, "the seed must be a whole number that is not negative, got 0.5"),
+    (JOBS[:1], [0.0], True, "the seed must be a whole number that is not negative, got True"),
 )
 def test_impossible_sequences(profiles: Any, arrival_ms: Any, seed: Any, message: str) -> None:
     with pytest.raises(WorkloadError, match=message):
         JobSequence(profiles, np.array(arrival_ms), seed)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ({"profiles": ()}, "no job profiles to draw from"),
-        ({"num_jobs": 0}, "num_jobs must be a whole number of 1 to 10,000,000, got 0"),
-        ({"mean_interval_ms": 0.0}, "must be positive, got 0.0 ms"),
-        ({"mean_interval_ms": float("nan")}, "must be positive, got nan ms"),
-        ({"mean_interval_ms": float("inf")}, "must be positive, got inf ms"),
-        ({"seed": -1}, "the seed must be a whole number that is not negative, got -1"),
-    ],
+@cases(
+    "arguments, message",
+    ({"profiles": ()}, "no job profiles to draw from"),
+    ({"num_jobs": 0}, "num_jobs must be a whole number of 1 to 10,000,000, got 0"),
+    ({"mean_interval_ms": 0.0}, "must be positive, got 0.0 ms"),
+    ({"mean_interval_ms": float("nan")}, "must be positive, got nan ms"),
+    ({"mean_interval_ms": float("inf")}, "must be positive, got inf ms"),
+    ({"seed": -1}, "the seed must be a whole number that is not negative, got -1"),
 )
 def test_what_cannot_be_drawn(arguments: dict[str, Any], message: str) -> None:
     valid: dict[str, Any] = {"profiles": JOBS, "num_jobs": 2, "mean_interval_ms": 1.0, "seed": 0}

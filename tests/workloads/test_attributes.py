@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.cases import cases
 from tests.workloads.strategies import job_attributes, job_sequences
 from workloads import (
     AttributeDistribution,
@@ -31,21 +32,19 @@ def sequence(*attributes: JobAttributes, at: tuple[float, ...] = (), tenants: tu
     return JobSequence((JOB,) * len(attributes), np.array(at or [0.0] * len(attributes)), 0, None, attributes, tenants)
 
 
-@pytest.mark.parametrize(
-    ("values", "message"),
-    [
-        ({"weight": 0}, "weight must be between 1e-09 and 1e+09, got 0"),
-        ({"weight": -4}, "weight must be between 1e-09 and 1e+09, got -4"),
-        ({"weight": math.nan}, "weight must be between 1e-09 and 1e+09, got nan"),
-        ({"weight": True}, "weight must be a number, got True"),
-        ({"slack": 0}, "slack must be above 0, got 0"),
-        ({"slack": math.nan}, "slack must be above 0, got nan"),
-        ({"deadline_ms": -1}, "deadline_ms must be between 0 and 1e+13, or infinite, got -1"),
-        ({"deadline_ms": -math.inf}, "deadline_ms must be between 0 and 1e+13, or infinite, got -inf"),
-        ({"deadline_ms": 1, "slack": 1}, "a job has either deadline_ms or slack, got both"),
-        ({"tenant": ""}, "tenant must not be empty"),
-        ({"tenant": 3}, "tenant must be of the type str, got 3"),
-    ],
+@cases(
+    "values, message",
+    ({"weight": 0}, "weight must be between 1e-09 and 1e+09, got 0"),
+    ({"weight": -4}, "weight must be between 1e-09 and 1e+09, got -4"),
+    ({"weight": math.nan}, "weight must be between 1e-09 and 1e+09, got nan"),
+    ({"weight": True}, "weight must be a number, got True"),
+    ({"slack": 0}, "slack must be above 0, got 0"),
+    ({"slack": math.nan}, "slack must be above 0, got nan"),
+    ({"deadline_ms": -1}, "deadline_ms must be between 0 and 1e+13, or infinite, got -1"),
+    ({"deadline_ms": -math.inf}, "deadline_ms must be between 0 and 1e+13, or infinite, got -inf"),
+    ({"deadline_ms": 1, "slack": 1}, "a job has either deadline_ms or slack, got both"),
+    ({"tenant": ""}, "tenant must not be empty"),
+    ({"tenant": 3}, "tenant must be of the type str, got 3"),
 )
 def test_what_a_job_cannot_ask_for(values: dict[str, Any], message: str) -> None:
     with pytest.raises(WorkloadError) as caught:
@@ -53,13 +52,11 @@ def test_what_a_job_cannot_ask_for(values: dict[str, Any], message: str) -> None
     assert str(caught.value) == message
 
 
-@pytest.mark.parametrize(
-    ("values", "message"),
-    [
-        ({"name": ""}, "a tenant's name must not be empty"),
-        ({"weight": 0}, "weight must be between 1e-09 and 1e+09, got 0"),
-        ({"min_share": -1}, "min_share must be a whole number of at least 0, got -1"),
-    ],
+@cases(
+    "values, message",
+    ({"name": ""}, "a tenant's name must not be empty"),
+    ({"weight": 0}, "weight must be between 1e-09 and 1e+09, got 0"),
+    ({"min_share": -1}, "min_share must be a whole number of at least 0, got -1"),
 )
 def test_what_a_tenant_cannot_be(values: dict[str, Any], message: str) -> None:
     with pytest.raises(WorkloadError) as caught:
@@ -150,15 +147,13 @@ def test_no_draw_of_jobs_and_arrivals_has_changed() -> None:
     assert jobs.arrival_ms.tolist() == [0.0, 247.62107704609107, 707.4941180024524, 1692.2963393554978]
 
 
-@pytest.mark.parametrize(
-    ("values", "message"),
-    [
-        ({"slack": (0, 1)}, "the slack of deadlines must be above 0, finite and ascending, got 0 to 1"),
-        ({"slack": (3, 2)}, "the slack of deadlines must be above 0, finite and ascending, got 3 to 2"),
-        ({"tenants": -1}, "the number of tenants must be a whole number of 0 to 1,000, got -1"),
-        ({"tenants": 1001}, "the number of tenants must be a whole number of 0 to 1,000, got 1001"),
-        ({"weights": (1, 0)}, "weight must be between 1e-09 and 1e+09, got 0"),
-    ],
+@cases(
+    "values, message",
+    ({"slack": (0, 1)}, "the slack of deadlines must be above 0, finite and ascending, got 0 to 1"),
+    ({"slack": (3, 2)}, "the slack of deadlines must be above 0, finite and ascending, got 3 to 2"),
+    ({"tenants": -1}, "the number of tenants must be a whole number of 0 to 1,000, got -1"),
+    ({"tenants": 1001}, "the number of tenants must be a whole number of 0 to 1,000, got 1001"),
+    ({"weights": (1, 0)}, "weight must be between 1e-09 and 1e+09, got 0"),
 )
 def test_what_cannot_be_drawn(values: dict[str, Any], message: str) -> None:
     with pytest.raises(WorkloadError) as caught:

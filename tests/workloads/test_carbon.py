@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
+from tests.cases import cases
 from workloads.carbon import Signal
 from workloads.errors import DecimaError
 from workloads.sources.carbon import SYNTHETIC, open_signal, read_signal, synthetic_signal
@@ -39,28 +41,23 @@ def test_an_export_of_electricity_maps(tmp_path: Path) -> None:
     assert read_signal(path).value == (200.0, 150.0, 90.0)
 
 
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("", "0 lines of values"),
-        ("0,1\n", "1 line of values"),
-        ("0,1\n0,2\n", "line 2: the time is not after the previous one"),
-        ("60,1\n0,2\n", "line 2: the time is not after the previous one"),
-        ("0,1\n60,-2\n", "line 2: the value must be a finite number and not negative, got '-2'"),
-        ("0,1\n60,nan\n", "line 2: the value must be a finite number"),
-        ("0,1\n60,inf\n", "line 2: the value must be a finite number"),
-        ("0,1\n60,\n", "line 2: the value must be a finite number and not negative, got ''"),
-        ("0,1\nlate,2\n", "line 2: expected lines of a time in seconds and a value"),
-        ("0,1\n60,2,3\n", "line 2: expected lines of a time in seconds and a value"),
-        (EXPORT + HOURS.replace("01:00:00,", "01:30:00,"), "line 4: a gap before 2024-01-01 02:00:00"),
-        (
-            EXPORT + HOURS.replace("50,150", ",150"),
-            "line 3: the value must be a finite number and not negative, got ''",
-        ),
-        (EXPORT + HOURS.replace("2024-01-01 01", "2023-01-01 01"), "line 3: the time is not after"),
-        (EXPORT + HOURS.replace("2024-01-01 01", "yesterday 01"), "line 3: expected a time such as"),
-        ("Datetime (UTC),Zone\n2024-01-01 00:00,A\n", "line 1: no column 'Carbon intensity"),
-    ],
+@cases(
+    "text, message",
+    ("", "0 lines of values"),
+    ("0,1\n", "1 line of values"),
+    ("0,1\n0,2\n", "line 2: the time is not after the previous one"),
+    ("60,1\n0,2\n", "line 2: the time is not after the previous one"),
+    ("0,1\n60,-2\n", "line 2: the value must be a finite number and not negative, got '-2'"),
+    ("0,1\n60,nan\n", "line 2: the value must be a finite number"),
+    ("0,1\n60,inf\n", "line 2: the value must be a finite number"),
+    ("0,1\n60,\n", "line 2: the value must be a finite number and not negative, got ''"),
+    ("0,1\nlate,2\n", "line 2: expected lines of a time in seconds and a value"),
+    ("0,1\n60,2,3\n", "line 2: expected lines of a time in seconds and a value"),
+    (EXPORT + HOURS.replace("01:00:00,", "01:30:00,"), "line 4: a gap before 2024-01-01 02:00:00"),
+    (EXPORT + HOURS.replace("50,150", ",150"), "line 3: the value must be a finite number and not negative, got ''"),
+    (EXPORT + HOURS.replace("2024-01-01 01", "2023-01-01 01"), "line 3: the time is not after"),
+    (EXPORT + HOURS.replace("2024-01-01 01", "yesterday 01"), "line 3: expected a time such as"),
+    ("Datetime (UTC),Zone\n2024-01-01 00:00,A\n", "line 1: no column 'Carbon intensity"),
 )
 def test_malformed_files_are_refused_in_one_line(tmp_path: Path, text: str, message: str) -> None:
     path = written(tmp_path, text)

@@ -3,16 +3,16 @@
 from typing import Any
 
 import numpy as np
-import pytest
-from decima.evaluation.comparison import Comparison
-from simulator.cluster.config import DECIMA_SIM
-from workloads.display import MOST_ROWS, html_table
 
+from decima.evaluation.comparison import Comparison
 from decima.schedulers import Fifo
 from simulator import ClusterConfig, ExecutorClass, make_cluster, run_episode
+from simulator.cluster.config import DECIMA_SIM
+from tests.cases import cases
 from tests.decima.episodes import episode
 from tests.decima.evaluation.examples import conditions, finished, profile
 from workloads import JobProfile, JobSequence, Workload, batch_arrivals, embedded_tpch
+from workloads.display import MOST_ROWS, html_table
 
 JOB = profile("map\u202e <b>&\n" + 200 * "x", 5)
 LONG = JobSequence((JOB,) * 500, np.zeros(500), seed=3)
@@ -22,21 +22,19 @@ def comparison() -> Comparison:
     return finished({"fair": [5.0, 6.0], "fifo": [7.0, 8.0]})
 
 
-@pytest.mark.parametrize(
-    ("thing", "text"),
-    [
-        (profile("etl", 5), "JobProfile('etl', 2 stages, 10 tasks, 7.3 s of work)"),
-        (embedded_tpch()[0].stages[0].durations, "TaskDurations("),
-        (profile("etl", 1).stages[0], "StageProfile('map', 1 task of 0.73 s)"),
-        (LONG, "JobSequence(500 jobs, 5,000 tasks, arrivals 0 to 0.0 s, seed 3)"),
-        (Workload((profile("etl", 5),), None, "mine"), "Workload('mine', 1 profile)"),
-        (Workload((JOB,), LONG), "Workload('', 1 profile, 500 jobs)"),
-        (episode(), "EpisodeRecord("),
-        (make_cluster(ClusterConfig(3), LONG).observe(), "Observation(at 0.0 s, 3 executors offered, "),
-        (comparison(), "Comparison(2 schedulers, 2 of 2 experiments finished, best heuristic fair)"),
-        (ClusterConfig(), "ClusterConfig(num_executors=50)"),
-        (ClusterConfig(9, moving_delay_ms=3.0), "ClusterConfig(num_executors=9, moving_delay_ms=3.0)"),
-    ],
+@cases(
+    "thing, text",
+    (profile("etl", 5), "JobProfile('etl', 2 stages, 10 tasks, 7.3 s of work)"),
+    (embedded_tpch()[0].stages[0].durations, "TaskDurations("),
+    (profile("etl", 1).stages[0], "StageProfile('map', 1 task of 0.73 s)"),
+    (LONG, "JobSequence(500 jobs, 5,000 tasks, arrivals 0 to 0.0 s, seed 3)"),
+    (Workload((profile("etl", 5),), None, "mine"), "Workload('mine', 1 profile)"),
+    (Workload((JOB,), LONG), "Workload('', 1 profile, 500 jobs)"),
+    (episode(), "EpisodeRecord("),
+    (make_cluster(ClusterConfig(3), LONG).observe(), "Observation(at 0.0 s, 3 executors offered, "),
+    (comparison(), "Comparison(2 schedulers, 2 of 2 experiments finished, best heuristic fair)"),
+    (ClusterConfig(), "ClusterConfig(num_executors=50)"),
+    (ClusterConfig(9, moving_delay_ms=3.0), "ClusterConfig(num_executors=9, moving_delay_ms=3.0)"),
     ids=lambda each: type(each).__name__,
 )
 def test_repr_is_one_short_line(thing: Any, text: str) -> None:
@@ -56,16 +54,14 @@ def test_a_cluster_shows_what_makes_it_again() -> None:
         assert eval(repr(config), names) == config
 
 
-@pytest.mark.parametrize(
+@cases(
     "thing",
-    [
-        JOB,
-        LONG,
-        Workload((JOB,), LONG, "<script>"),
-        run_episode(ClusterConfig(3), batch_arrivals([JOB], 2, seed=0), Fifo()),
-        make_cluster(ClusterConfig(3), LONG).observe(),
-        Comparison(conditions(), {"<script>alert(1)</script>": "fair"}),
-    ],
+    JOB,
+    LONG,
+    Workload((JOB,), LONG, "<script>"),
+    run_episode(ClusterConfig(3), batch_arrivals([JOB], 2, seed=0), Fifo()),
+    make_cluster(ClusterConfig(3), LONG).observe(),
+    Comparison(conditions(), {"<script>alert(1)</script>": "fair"}),
     ids=lambda each: type(each).__name__,
 )
 def test_a_notebook_shows_a_table_in_which_names_are_data(thing: Any) -> None:

@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
+from tests.cases import cases
 from workloads.excerpt import Excerpt
 from workloads.job import JobProfile, StageProfile, TaskDurations, WorkloadError
 
@@ -44,16 +46,14 @@ def test_tasks_are_divided_and_rounded_up(recorded: int, scale: float, left: int
     assert Excerpt(scale_tasks=scale).num_tasks(recorded) == left
 
 
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"from_s": 5.0, "until_s": 5.0}, "begins before it ends, got 5 to 5 s"),
-        ({"from_s": float("nan")}, "begins before it ends"),
-        ({"sample": 0}, "sample must be a whole number of at least 1, got 0"),
-        ({"speed_up": 0.0}, "speed_up must be above 0 and finite, got 0.0"),
-        ({"scale_tasks": float("inf")}, "scale_tasks must be above 0 and finite, got inf"),
-        ({"scale_tasks": float("nan")}, "scale_tasks must be above 0"),
-    ],
+@cases(
+    "settings, message",
+    ({"from_s": 5.0, "until_s": 5.0}, "begins before it ends, got 5 to 5 s"),
+    ({"from_s": float("nan")}, "begins before it ends"),
+    ({"sample": 0}, "sample must be a whole number of at least 1, got 0"),
+    ({"speed_up": 0.0}, "speed_up must be above 0 and finite, got 0.0"),
+    ({"scale_tasks": float("inf")}, "scale_tasks must be above 0 and finite, got inf"),
+    ({"scale_tasks": float("nan")}, "scale_tasks must be above 0"),
 )
 def test_numbers_out_of_range_are_refused(settings: dict[str, Any], message: str) -> None:
     with pytest.raises(WorkloadError, match=message):

@@ -7,6 +7,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
+from tests.cases import cases
 from workloads.grid_jobs import DISTRIBUTIONS, JobDistribution, JobSets, draw_jobs
 from workloads.job import WorkloadError
 
@@ -71,29 +73,27 @@ def test_the_arrays_are_int32_in_c_order_and_cannot_be_changed() -> None:
                 array[0] = 1
 
 
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"steps": 0}, "steps must be a whole number of at least 1, got 0"),
-        ({"steps": 2.5}, "steps must be a whole number of at least 1, got 2.5"),
-        ({"enter": [0, 1]}, r"enter must have shape \(sets, jobs\), with sets, got \(2,\)"),
-        ({"enter": np.zeros((0, 2), int)}, r"enter must have shape \(sets, jobs\), with sets, got \(0, 2\)"),
-        ({"enter": [[0.5, 1.0]]}, "enter must be an array of int32, got float64"),
-        ({"duration": [[1, 2**31]]}, "duration must be an array of int32, got int64 that it cannot hold"),
-        ({"duration": [[1]]}, r"duration must have shape \(1, 2\), got \(1, 1\)"),
-        ({"num_jobs": [2, 2]}, r"num_jobs must have shape \(1,\), got \(2,\)"),
-        ({"num_jobs": [3]}, r"num_jobs must be 0 to 2, got \[3\]"),
-        ({"num_jobs": [-1]}, r"num_jobs must be 0 to 2, got \[-1\]"),
-        ({"demand": [[1, 1]]}, r"demand must have shape \(1, 2, resources\), got \(1, 2\)"),
-        ({"demand": np.ones((1, 2, 0), int)}, r"demand must have shape \(1, 2, resources\), got \(1, 2, 0\)"),
-        ({"enter": [[-1, 1]]}, "set 0, job 0 must enter in steps 0 to 2, got enter -1, duration 1"),
-        ({"enter": [[0, 3]]}, "set 0, job 1 must enter in steps 0 to 2, got enter 3"),
-        ({"enter": [[1, 0]]}, "set 0, job 1 must not enter before the job in front of it, got enter 0"),
-        ({"duration": [[1, 0]]}, "set 0, job 1 must last at least one step, got enter 2, duration 0"),
-        ({"demand": [[[1, 1], [3, -1]]]}, r"job 1 must not demand less than 0 units, got .*, demand \[3, -1\]"),
-        ({"demand": [[[0, 0], [1, 0]]]}, r"job 0 must demand at least one unit of some resource, got .*\[0, 0\]"),
-        ({"num_jobs": [1]}, "set 0, job 1 is padding, expected enter 3, duration 0 and demand 0, got enter 2"),
-    ],
+@cases(
+    "changes, message",
+    ({"steps": 0}, "steps must be a whole number of at least 1, got 0"),
+    ({"steps": 2.5}, "steps must be a whole number of at least 1, got 2.5"),
+    ({"enter": [0, 1]}, r"enter must have shape \(sets, jobs\), with sets, got \(2,\)"),
+    ({"enter": np.zeros((0, 2), int)}, r"enter must have shape \(sets, jobs\), with sets, got \(0, 2\)"),
+    ({"enter": [[0.5, 1.0]]}, "enter must be an array of int32, got float64"),
+    ({"duration": [[1, 2**31]]}, "duration must be an array of int32, got int64 that it cannot hold"),
+    ({"duration": [[1]]}, r"duration must have shape \(1, 2\), got \(1, 1\)"),
+    ({"num_jobs": [2, 2]}, r"num_jobs must have shape \(1,\), got \(2,\)"),
+    ({"num_jobs": [3]}, r"num_jobs must be 0 to 2, got \[3\]"),
+    ({"num_jobs": [-1]}, r"num_jobs must be 0 to 2, got \[-1\]"),
+    ({"demand": [[1, 1]]}, r"demand must have shape \(1, 2, resources\), got \(1, 2\)"),
+    ({"demand": np.ones((1, 2, 0), int)}, r"demand must have shape \(1, 2, resources\), got \(1, 2, 0\)"),
+    ({"enter": [[-1, 1]]}, "set 0, job 0 must enter in steps 0 to 2, got enter -1, duration 1"),
+    ({"enter": [[0, 3]]}, "set 0, job 1 must enter in steps 0 to 2, got enter 3"),
+    ({"enter": [[1, 0]]}, "set 0, job 1 must not enter before the job in front of it, got enter 0"),
+    ({"duration": [[1, 0]]}, "set 0, job 1 must last at least one step, got enter 2, duration 0"),
+    ({"demand": [[[1, 1], [3, -1]]]}, r"job 1 must not demand less than 0 units, got .*, demand \[3, -1\]"),
+    ({"demand": [[[0, 0], [1, 0]]]}, r"job 0 must demand at least one unit of some resource, got .*\[0, 0\]"),
+    ({"num_jobs": [1]}, "set 0, job 1 is padding, expected enter 3, duration 0 and demand 0, got enter 2"),
 )
 def test_impossible_sets(changes: dict[str, Any], message: str) -> None:
     valid = {"enter": [[0, 2]], "duration": [[1, 4]], "demand": [[[1, 0], [2, 2]]], "num_jobs": [2], "steps": 3}
@@ -218,35 +218,31 @@ def test_load_and_rate_say_the_same() -> None:
     assert written(by_load) == written(draw_jobs(distribution, rate=distribution.rate(1.3), sets=3, seed=0))
 
 
-@pytest.mark.parametrize(
-    ("name", "load", "message"),
-    [
-        ("code", 1.9, "the load must be above 0 and at most 1.845, that of a job in every step, got 1.9"),
-        ("paper", 0.93, "the load must be above 0 and at most 0.9225, that of a job in every step, got 0.93"),
-        ("coarse", 0.93, "at most 0.9225"),
-        ("paper", 0.0, "got 0.0"),
-        ("paper", -0.5, "got -0.5"),
-        ("paper", float("nan"), "got nan"),
-    ],
+@cases(
+    "name, load, message",
+    ("code", 1.9, "the load must be above 0 and at most 1.845, that of a job in every step, got 1.9"),
+    ("paper", 0.93, "the load must be above 0 and at most 0.9225, that of a job in every step, got 0.93"),
+    ("coarse", 0.93, "at most 0.9225"),
+    ("paper", 0.0, "got 0.0"),
+    ("paper", -0.5, "got -0.5"),
+    ("paper", float("nan"), "got nan"),
 )
 def test_impossible_loads(name: str, load: float, message: str) -> None:
     with pytest.raises(WorkloadError, match=message):
         draw_jobs(DISTRIBUTIONS[name], load=load, sets=1, seed=0)
 
 
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"rate": 0.0}, "the rate must be above 0 and at most 1, a job in every step, got 0.0"),
-        ({"rate": 1.1}, "the rate must be above 0 and at most 1, a job in every step, got 1.1"),
-        ({"rate": [0.5, 1.1]}, "the rate must be above 0 and at most 1, a job in every step, got 1.1"),
-        ({"rate": []}, "expected at least one load or rate, got none"),
-        ({"rate": None}, "expected either a load or a rate, got load None and rate None"),
-        ({"load": 0.5}, "expected either a load or a rate, got load 0.5 and rate 0.5"),
-        ({"steps": 0}, "steps must be a whole number of at least 1, got 0"),
-        ({"sets": 0}, "sets must be a whole number of at least 1, got 0"),
-        ({"seed": -1}, "the seed must be a whole number that is not negative, got -1"),
-    ],
+@cases(
+    "changes, message",
+    ({"rate": 0.0}, "the rate must be above 0 and at most 1, a job in every step, got 0.0"),
+    ({"rate": 1.1}, "the rate must be above 0 and at most 1, a job in every step, got 1.1"),
+    ({"rate": [0.5, 1.1]}, "the rate must be above 0 and at most 1, a job in every step, got 1.1"),
+    ({"rate": []}, "expected at least one load or rate, got none"),
+    ({"rate": None}, "expected either a load or a rate, got load None and rate None"),
+    ({"load": 0.5}, "expected either a load or a rate, got load 0.5 and rate 0.5"),
+    ({"steps": 0}, "steps must be a whole number of at least 1, got 0"),
+    ({"sets": 0}, "sets must be a whole number of at least 1, got 0"),
+    ({"seed": -1}, "the seed must be a whole number that is not negative, got -1"),
 )
 def test_what_cannot_be_drawn(changes: dict[str, Any], message: str) -> None:
     valid: dict[str, Any] = {"rate": 0.5, "sets": 1, "seed": 0}
@@ -254,19 +250,17 @@ def test_what_cannot_be_drawn(changes: dict[str, Any], message: str) -> None:
         draw_jobs(JobDistribution(), **valid | changes)
 
 
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"num_resources": 0}, "num_resources must be a whole number of at least 1, got 0"),
-        ({"slots": True}, "slots must be a whole number of at least 1, got True"),
-        ({"long": (12, 10)}, "the most of long must be a whole number of at least 12, got 10"),
-        ({"dominant": (0, 5)}, "the least of dominant must be a whole number of at least 1, got 0"),
-        ({"dominant": (5, 9.5)}, "the most of dominant must be a whole number of at least 5, got 9.5"),
-        ({"other": (-1, 2)}, "the least of other must be a whole number of at least 0, got -1"),
-        ({"slots": 9}, r"at most the 9 slots, got dominant \(5, 10\) and other \(1, 2\)"),
-        ({"other": (1, 21)}, r"at most the 20 slots, got dominant \(5, 10\) and other \(1, 21\)"),
-        ({"short_share": float("nan")}, "short_share must be 0 to 1, got nan"),
-    ],
+@cases(
+    "changes, message",
+    ({"num_resources": 0}, "num_resources must be a whole number of at least 1, got 0"),
+    ({"slots": True}, "slots must be a whole number of at least 1, got True"),
+    ({"long": (12, 10)}, "the most of long must be a whole number of at least 12, got 10"),
+    ({"dominant": (0, 5)}, "the least of dominant must be a whole number of at least 1, got 0"),
+    ({"dominant": (5, 9.5)}, "the most of dominant must be a whole number of at least 5, got 9.5"),
+    ({"other": (-1, 2)}, "the least of other must be a whole number of at least 0, got -1"),
+    ({"slots": 9}, r"at most the 9 slots, got dominant \(5, 10\) and other \(1, 2\)"),
+    ({"other": (1, 21)}, r"at most the 20 slots, got dominant \(5, 10\) and other \(1, 21\)"),
+    ({"short_share": float("nan")}, "short_share must be 0 to 1, got nan"),
 )
 def test_impossible_distributions(changes: dict[str, Any], message: str) -> None:
     with pytest.raises(WorkloadError, match=message):

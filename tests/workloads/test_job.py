@@ -6,9 +6,10 @@ import networkx as nx
 import numpy as np
 import pytest
 from hypothesis import given
-from workloads.job import JobProfile, StageProfile, TaskDurations, Wave, WorkloadError
 
+from tests.cases import cases
 from tests.workloads.strategies import job_profiles
+from workloads.job import JobProfile, StageProfile, TaskDurations, Wave, WorkloadError
 
 SECOND = TaskDurations.constant(1000.0)
 
@@ -60,31 +61,29 @@ def test_tables_leave_holes_where_nothing_was_measured() -> None:
     assert TaskDurations.from_tables({}, {}, {5: [1]}, mean_ms=7).mean_ms == 7
 
 
-@pytest.mark.parametrize(
-    ("levels", "values", "cells", "message"),
-    [
-        ([], [1], np.zeros((3, 0, 2)), r"levels must be ascending and at least 1, got \[\]"),
-        ([0], [1], [[[0, 1]]] * 3, r"levels must be ascending and at least 1, got \[0\]"),
-        ([5, 5], [1], [[[0, 1]] * 2] * 3, "levels must be ascending"),
-        ([10, 5], [1], [[[0, 1]] * 2] * 3, "levels must be ascending"),
-        ([5.5], [1], [[[0, 1]]] * 3, "levels must be an array of int64, got float64"),
-        ([[5]], [1], [[[0, 1]]] * 3, "levels must be ascending"),
-        (["5"], [1], [[[0, 1]]] * 3, "levels must be an array of int64"),
-        ([5], [], [[[0, 0]]] * 3, "at least one task duration"),
-        ([5], [[1]], [[[0, 1]]] * 3, "at least one task duration"),
-        ([5], [-1], [[[0, 1]]] * 3, "a task duration must be between 0 and 1e\\+13 ms, got -1.0"),
-        ([5], [1, np.nan], [[[0, 1]]] * 3, "a task duration must be between 0 and 1e\\+13 ms, got nan"),
-        ([5], [np.inf], [[[0, 1]]] * 3, "a task duration must be between 0 and 1e\\+13 ms, got inf"),
-        ([5], ["1"], [[[0, 1]]] * 3, "durations must be an array of float64"),
-        ([5], [None], [[[0, 1]]] * 3, "durations must be an array of float64"),
-        ([5], [True], [[[0, 1]]] * 3, "durations must be an array of float64, got bool"),
-        ([5], [1], [[[0, 1]]], r"cells must have shape \(3, 1, 2\), got \(1, 1, 2\)"),
-        ([5], [1], [[[0, 2]]] * 3, "a cell lies outside the 1 durations"),
-        ([5], [1], [[[-1, 1]]] * 3, "a cell lies outside the 1 durations"),
-        ([5], [1], [[[1, 0]]] * 3, "a cell lies outside the 1 durations"),
-        ([5, 10], [1], [[[0, 1], [0, 0]]] * 3, "no durations in any wave at parallelism level 10"),
-        ([5], [1e308, 1e308], [[[0, 2]]] * 3, "a task duration must be between 0 and .*, got 1e.308"),
-    ],
+@cases(
+    "levels, values, cells, message",
+    ([], [1], np.zeros((3, 0, 2)), r"levels must be ascending and at least 1, got \[\]"),
+    ([0], [1], [[[0, 1]]] * 3, r"levels must be ascending and at least 1, got \[0\]"),
+    ([5, 5], [1], [[[0, 1]] * 2] * 3, "levels must be ascending"),
+    ([10, 5], [1], [[[0, 1]] * 2] * 3, "levels must be ascending"),
+    ([5.5], [1], [[[0, 1]]] * 3, "levels must be an array of int64, got float64"),
+    ([[5]], [1], [[[0, 1]]] * 3, "levels must be ascending"),
+    (["5"], [1], [[[0, 1]]] * 3, "levels must be an array of int64"),
+    ([5], [], [[[0, 0]]] * 3, "at least one task duration"),
+    ([5], [[1]], [[[0, 1]]] * 3, "at least one task duration"),
+    ([5], [-1], [[[0, 1]]] * 3, "a task duration must be between 0 and 1e\\+13 ms, got -1.0"),
+    ([5], [1, np.nan], [[[0, 1]]] * 3, "a task duration must be between 0 and 1e\\+13 ms, got nan"),
+    ([5], [np.inf], [[[0, 1]]] * 3, "a task duration must be between 0 and 1e\\+13 ms, got inf"),
+    ([5], ["1"], [[[0, 1]]] * 3, "durations must be an array of float64"),
+    ([5], [None], [[[0, 1]]] * 3, "durations must be an array of float64"),
+    ([5], [True], [[[0, 1]]] * 3, "durations must be an array of float64, got bool"),
+    ([5], [1], [[[0, 1]]], r"cells must have shape \(3, 1, 2\), got \(1, 1, 2\)"),
+    ([5], [1], [[[0, 2]]] * 3, "a cell lies outside the 1 durations"),
+    ([5], [1], [[[-1, 1]]] * 3, "a cell lies outside the 1 durations"),
+    ([5], [1], [[[1, 0]]] * 3, "a cell lies outside the 1 durations"),
+    ([5, 10], [1], [[[0, 1], [0, 0]]] * 3, "no durations in any wave at parallelism level 10"),
+    ([5], [1e308, 1e308], [[[0, 2]]] * 3, "a task duration must be between 0 and .*, got 1e.308"),
 )
 def test_impossible_durations(levels: Any, values: Any, cells: Any, message: str) -> None:
     with pytest.raises(WorkloadError, match=message) as caught:
@@ -113,15 +112,13 @@ def test_the_work_of_a_stage() -> None:
     assert StageProfile(3, TaskDurations.sampled([1, 2])).work_ms == 4.5
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ({"num_tasks": 0}, "must be a whole number of 1 to 200,000,000, got 0"),
-        ({"num_tasks": 2.0}, "must be a whole number of 1 to 200,000,000, got 2.0"),
-        ({"num_tasks": True}, "must be a whole number of 1 to 200,000,000, got True"),
-        ({"cpu": -1}, "the cpu demand must be finite and not negative, got -1"),
-        ({"memory": float("nan")}, "the memory demand must be finite and not negative, got nan"),
-    ],
+@cases(
+    "arguments, message",
+    ({"num_tasks": 0}, "must be a whole number of 1 to 200,000,000, got 0"),
+    ({"num_tasks": 2.0}, "must be a whole number of 1 to 200,000,000, got 2.0"),
+    ({"num_tasks": True}, "must be a whole number of 1 to 200,000,000, got True"),
+    ({"cpu": -1}, "the cpu demand must be finite and not negative, got -1"),
+    ({"memory": float("nan")}, "the memory demand must be finite and not negative, got nan"),
 )
 def test_impossible_stages(arguments: dict[str, Any], message: str) -> None:
     valid: dict[str, Any] = {"num_tasks": 1, "durations": SECOND}
@@ -158,22 +155,20 @@ def test_the_graph_carries_the_stages() -> None:
     assert profile.graph().nodes[1]["profile"] is profile.stages[1]
 
 
-@pytest.mark.parametrize(
-    ("edges", "message"),
-    [
-        ([(0, 1), (1, 2), (2, 0)], "the stages form a cycle: 0 -> 1 -> 2"),
-        ([(1, 1)], "the stages form a cycle: 1"),
-        ([(0, 1), (0, 1)], "the same edge is given twice"),
-        ([(0, 3)], "edge 0 -> 3 leaves the 3 stages"),
-        ([(-1, 0)], "edge -1 -> 0 leaves the 3 stages"),
-        ([0, 1], r"edges must have shape \(number of edges, 2\), got \(2,\)"),
-        ([(0, 1, 2)], r"edges must have shape \(number of edges, 2\), got \(1, 3\)"),
-        ([(0, 0.5)], "edges must be an array of int64, got float64"),
-        ([(0, float("nan"))], "edges must be an array of int64, got float64"),
-        ([(0, 2**63)], "edges must be an array of int64"),
-        ([("0", "1")], "edges must be an array of int64"),
-        ([(0, 1), (2,)], "edges must be an array of numbers"),
-    ],
+@cases(
+    "edges, message",
+    ([(0, 1), (1, 2), (2, 0)], "the stages form a cycle: 0 -> 1 -> 2"),
+    ([(1, 1)], "the stages form a cycle: 1"),
+    ([(0, 1), (0, 1)], "the same edge is given twice"),
+    ([(0, 3)], "edge 0 -> 3 leaves the 3 stages"),
+    ([(-1, 0)], "edge -1 -> 0 leaves the 3 stages"),
+    ([0, 1], r"edges must have shape \(number of edges, 2\), got \(2,\)"),
+    ([(0, 1, 2)], r"edges must have shape \(number of edges, 2\), got \(1, 3\)"),
+    ([(0, 0.5)], "edges must be an array of int64, got float64"),
+    ([(0, float("nan"))], "edges must be an array of int64, got float64"),
+    ([(0, 2**63)], "edges must be an array of int64"),
+    ([("0", "1")], "edges must be an array of int64"),
+    ([(0, 1), (2,)], "edges must be an array of numbers"),
 )
 def test_impossible_dags(edges: Any, message: str) -> None:
     with pytest.raises(WorkloadError, match=message) as caught:

@@ -9,6 +9,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+
+from tests.cases import cases
+from tests.refusal import refusal
 from workloads.excerpt import Excerpt
 from workloads.job import WorkloadError
 from workloads.reading import all_of
@@ -16,8 +19,6 @@ from workloads.sources.alibaba import read_alibaba
 from workloads.sources.swf import read_swf_workload
 from workloads.sources.wfcommons import read_wfcommons
 from workloads.sources.workload_file import Workload, read_workload
-
-from tests.refusal import refusal
 
 #: Three jobs of four tasks: arrival times, s, in the order of the file.
 ARRIVALS_S = (10, 0, 40)
@@ -96,22 +97,20 @@ def test_files_that_are_too_large() -> None:
 
 
 @pytest.mark.parametrize("name", ["workload", "WfFormat"])
-@pytest.mark.parametrize(
-    ("data", "message"),
-    [
-        (b"", "line 1, column 1: Expecting value"),
-        (b'{\n  "format": }', "line 2, column 13: Expecting value"),
-        (b"[]", "expected an object"),
-        (b"1", "expected an object, got 1"),
-        (b"{} {}", "line 1, column 4: Extra data"),
-        (b'{"a": {"b": [0, {"c": 1, "d": 2, "c": 3}]}}', "a.b[1].c: this key is given more than once"),
-        (b'{"format": 1, "format": 1}', "format: this key is given more than once"),
-        (b"[" * 100_000, "too many levels of brackets"),
-        (b'{"a":' * 100_000, "too many levels of brackets"),
-        (b'{"format": "\xe9"}', "byte 12: expected UTF-8 text"),
-        (b'{"\\ud800": 1}', "expected characters, got half a surrogate pair in '\\ud800'"),
-        (b'{"a": ["\\ud800"]}', "a[0]: expected characters, got half a surrogate pair in '\\ud800'"),
-    ],
+@cases(
+    "data, message",
+    (b"", "line 1, column 1: Expecting value"),
+    (b'{\n  "format": }', "line 2, column 13: Expecting value"),
+    (b"[]", "expected an object"),
+    (b"1", "expected an object, got 1"),
+    (b"{} {}", "line 1, column 4: Extra data"),
+    (b'{"a": {"b": [0, {"c": 1, "d": 2, "c": 3}]}}', "a.b[1].c: this key is given more than once"),
+    (b'{"format": 1, "format": 1}', "format: this key is given more than once"),
+    (b"[" * 100_000, "too many levels of brackets"),
+    (b'{"a":' * 100_000, "too many levels of brackets"),
+    (b'{"format": "\xe9"}', "byte 12: expected UTF-8 text"),
+    (b'{"\\ud800": 1}', "expected characters, got half a surrogate pair in '\\ud800'"),
+    (b'{"a": ["\\ud800"]}', "a[0]: expected characters, got half a surrogate pair in '\\ud800'"),
 )
 def test_malformed_json(tmp_path: Path, name: str, data: bytes, message: str) -> None:
     path = tmp_path / "it.json"

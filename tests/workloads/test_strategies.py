@@ -2,9 +2,9 @@
 
 import pytest
 from hypothesis import Phase, find, settings
-from workloads.job import JobProfile
 
 from tests.workloads.strategies import job_profiles, job_sequences
+from workloads.job import JobProfile
 
 #: Settings to find one example, without making it small.
 FAST = settings(phases=[Phase.generate], max_examples=500, database=None)

@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 from click.testing import CliRunner, Result
+
 from decima.cli.main import cli
 
 #: Invokes ``decima compare`` with the given options.

@@ -6,8 +6,8 @@ from types import SimpleNamespace
 
 import pytest
 from click.testing import CliRunner, Result
-from decima.cli.main import cli
 
+from decima.cli.main import cli
 from tests.decima.cli.commands import Compare
 from tests.decima.evaluation.examples import LIBRARY
 from workloads import write_workload

@@ -11,6 +11,8 @@ from pathlib import Path
 import pandas as pd
 import pytest
 from click.testing import CliRunner
+
+import decima
 from decima.cli.compare import DEFAULT_SCHEDULERS, SCHEDULERS_THAT_PACK
 from decima.cli.main import cli
 from decima.evaluation.comparison import PAPER_SCHEDULERS
@@ -18,14 +20,13 @@ from decima.evaluation.options import scheduler_summaries
 from decima.evaluation.tuning import GRIDS
 from decima.policy.shipped import SHIPPED
 from decima.registry import SCHEDULERS, signature
-from workloads.arrivals import RandomStream, random_stream
-from workloads.imperfections import Imperfections
-
-import decima
+from tests.cases import cases
 from tests.decima.cli.commands import SAVED, Compare, assert_one_line_error, assert_same_again, results, succeeded, told
 from tests.decima.evaluation.examples import LIBRARY, OWN
 from tests.programs import started
 from workloads import Workload, trace_arrivals, write_workload
+from workloads.arrivals import RandomStream, random_stream
+from workloads.imperfections import Imperfections
 
 DECIMA = (sys.executable, "-m", "decima")
 
@@ -65,17 +66,15 @@ def test_the_readable_engine_gives_the_same_results(run: Compare, tmp_path: Path
     assert results[0] == results[1]
 
 
-@pytest.mark.parametrize(
+@cases(
     "options",
-    [
-        "--schedulers fair",
-        "--schedulers weighted-fair,random --training 2 --seed 3 --semantics decima-sim",
-        "--schedulers fifo --arrivals poisson --interval 0.5 --moving-delay 0",
-        "--schedulers fifo --arrivals poisson --interval 2 --drift 1:0.25:synthetic",
-        "--schedulers fifo --executor-lifetime 3 --executor-return 2 --lost-output --stragglers 0.1:3 --speculation",
-        "--schedulers fifo --executor-lifetime 1000 --executor-return never",
-        "--schedulers drf,tetris:1:0.2 --classes 2x0.5,2x1 --memory-demand uniform",
-    ],
+    "--schedulers fair",
+    "--schedulers weighted-fair,random --training 2 --seed 3 --semantics decima-sim",
+    "--schedulers fifo --arrivals poisson --interval 0.5 --moving-delay 0",
+    "--schedulers fifo --arrivals poisson --interval 2 --drift 1:0.25:synthetic",
+    "--schedulers fifo --executor-lifetime 3 --executor-return 2 --lost-output --stragglers 0.1:3 --speculation",
+    "--schedulers fifo --executor-lifetime 1000 --executor-return never",
+    "--schedulers drf,tetris:1:0.2 --classes 2x0.5,2x1 --memory-demand uniform",
 )
 def test_the_json_holds_a_command_that_gives_the_same_json(run: Compare, tmp_path: Path, options: str) -> None:
     succeeded(run(*options.split(), "--json", "r.json"))
@@ -123,9 +122,10 @@ def test_an_objective_is_the_first_column(run: Compare) -> None:
     assert found[0] == found[1] == found[2]
 
 
-@pytest.mark.parametrize(
-    ("objective", "rules", "is_learned"),
-    [("misses", {"edf", "atc"}, True), ("carbon:synthetic-wind", {"carbon-price:5", "carbon-slack"}, False)],
+@cases(
+    "objective, rules, is_learned",
+    ("misses", {"edf", "atc"}, True),
+    ("carbon:synthetic-wind", {"carbon-price:5", "carbon-slack"}, False),
 )
 def test_by_default_rules_for_the_objective_take_part(
     run: Compare, shipped: dict[str, Path], objective: str, rules: set[str], is_learned: bool
@@ -417,13 +417,11 @@ def test_without_checkpoint_a_fitting_policy_is_taken(run: Compare, shipped: dic
     assert "decima: the policy general." in done.stdout
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        (("--schedulers", "decima"), "the policy 'general' is missing in this installation"),
-        (("--schedulers", "fair,decima:packing-tpch"), "the policy 'packing-tpch' is missing"),
-        (("--schedulers", "decima:missing.npz"), "the policy 'missing.npz' is neither a file"),
-    ],
+@cases(
+    "options, message",
+    (("--schedulers", "decima"), "the policy 'general' is missing in this installation"),
+    (("--schedulers", "fair,decima:packing-tpch"), "the policy 'packing-tpch' is missing"),
+    (("--schedulers", "decima:missing.npz"), "the policy 'missing.npz' is neither a file"),
 )
 @pytest.mark.usefixtures("not_shipped")
 def test_bad_policies_are_told_in_one_line(run: Compare, options: tuple[str, ...], message: str) -> None:

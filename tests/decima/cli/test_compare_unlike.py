@@ -7,13 +7,14 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
+
 from decima.cli.main import cli
 from decima.evaluation.comparison import PAPER_SCHEDULERS
 from decima.learning.cluster.config import read_config
 from decima.policy.files import load_actor, load_policy, read_trained_on, save_policy
 from decima.policy.shipped import SHIPPED
 from decima.show.report import RECIPES
-
+from tests.cases import cases
 from tests.decima.cli.commands import SAVED, Compare, assert_one_line_error, assert_same_again, results, succeeded
 
 QUICK = ("--jobs", "2", "--seeds", "1", "--training", "1", "--processes", "1")
@@ -85,35 +86,33 @@ def test_a_policy_that_says_what_means_nothing_is_told_in_one_line(run: Compare,
         )
 
 
-@pytest.mark.parametrize(
-    ("options", "settings"),
-    [
-        (
-            "--arrivals poisson --interval 10 --moving-delay 0.5 --semantics trace --executors 1000 --jobs 7",
-            r"\[tiny.json\]' --set settings.executors=1000 --set settings.moving_delay=0.5 .*"
-            r"--set settings.batches=0 --set settings.load=\S+ .*--set cluster.semantics=trace ",
-        ),
-        (
-            "--executors 1000 --jobs 3",
-            r"\[tiny.json\]' .*--set settings.batches=1 --set settings.batch_jobs=3 --set settings.job_error=0 "
-            r"--set settings.stage_error=0 --set settings.task_count_error=0 --set settings.unknown=0 "
-            r"--set settings.losses_per_hour=0 --set settings.task_failures=0 --set settings.straggler_share=0 "
-            r"--set validation",
-        ),
-        (
-            "--executors 1000 --job-error 1.5 --unknown 0.25",
-            r"settings.executors=1000 .*--set settings.job_error=1.5 .*--set settings.unknown=0.25 ",
-        ),
-        (
-            "--executors 20 --task-failures 0.05 --executor-lifetime 100 --lost-output --stragglers 0.1:4",
-            r"--set settings.losses_per_hour=36 --set settings.executor_return=60 --set settings.lost_output=1 "
-            r"--set settings.task_failures=0.05 --set settings.straggler_share=0.1 --set settings.straggler_factor=4 ",
-        ),
-        (
-            "--executors 20 --task-failures 0.05 --executor-lifetime 100 --executor-return never",
-            r"--set settings.losses_per_hour=36 --set settings.executor_return=1000000000 ",
-        ),
-    ],
+@cases(
+    "options, settings",
+    (
+        "--arrivals poisson --interval 10 --moving-delay 0.5 --semantics trace --executors 1000 --jobs 7",
+        r"\[tiny.json\]' --set settings.executors=1000 --set settings.moving_delay=0.5 .*"
+        r"--set settings.batches=0 --set settings.load=\S+ .*--set cluster.semantics=trace ",
+    ),
+    (
+        "--executors 1000 --jobs 3",
+        r"\[tiny.json\]' .*--set settings.batches=1 --set settings.batch_jobs=3 --set settings.job_error=0 "
+        r"--set settings.stage_error=0 --set settings.task_count_error=0 --set settings.unknown=0 "
+        r"--set settings.losses_per_hour=0 --set settings.task_failures=0 --set settings.straggler_share=0 "
+        r"--set validation",
+    ),
+    (
+        "--executors 1000 --job-error 1.5 --unknown 0.25",
+        r"settings.executors=1000 .*--set settings.job_error=1.5 .*--set settings.unknown=0.25 ",
+    ),
+    (
+        "--executors 20 --task-failures 0.05 --executor-lifetime 100 --lost-output --stragglers 0.1:4",
+        r"--set settings.losses_per_hour=36 --set settings.executor_return=60 --set settings.lost_output=1 "
+        r"--set settings.task_failures=0.05 --set settings.straggler_share=0.1 --set settings.straggler_factor=4 ",
+    ),
+    (
+        "--executors 20 --task-failures 0.05 --executor-lifetime 100 --executor-return never",
+        r"--set settings.losses_per_hour=36 --set settings.executor_return=1000000000 ",
+    ),
     ids=["stream", "batch", "errors", "faults", "never"],
 )
 def test_the_command_that_trains_one_is_of_these_jobs_and_this_cluster(

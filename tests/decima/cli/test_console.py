@@ -11,14 +11,15 @@ from typing import Any
 import click
 import pytest
 from click.testing import CliRunner, Result
+from rich.table import Table
+
+from decima.cli import console
 from decima.cli.console import OneLineErrors, command_line, end, make_console, progress, report
 from decima.cli.options import SecondaryOption
 from decima.show.tables import Report
-from rich.table import Table
-from workloads.errors import DecimaError
-
-from decima.cli import console
+from tests.cases import cases
 from tests.decima.cli.commands import assert_one_line_error, succeeded
+from workloads.errors import DecimaError
 
 # Errors and statuses
 
@@ -36,19 +37,17 @@ def raised(error: BaseException) -> Result:
     return ended(fail)
 
 
-@pytest.mark.parametrize(
-    ("error", "told", "status"),
-    [
-        (DecimaError("two\n  lines"), "error: two lines", 1),
-        (FileNotFoundError(2, "No such file or directory", "x.json"), "error: x.json: No such file or directory", 1),
-        (OSError(28, "No space left on device"), "error: No space left on device", 1),
-        (OSError("a reason without a number"), "error: a reason without a number", 1),
-        (MemoryError(), "error: not enough memory", 1),
-        (click.UsageError("it is odd"), "error: it is odd", 2),
-        (click.ClickException("it is odd"), "error: it is odd", 1),
-        (KeyboardInterrupt(), "interrupted", 130),
-        (click.Abort(), "interrupted", 130),
-    ],
+@cases(
+    "error, told, status",
+    (DecimaError("two\n  lines"), "error: two lines", 1),
+    (FileNotFoundError(2, "No such file or directory", "x.json"), "error: x.json: No such file or directory", 1),
+    (OSError(28, "No space left on device"), "error: No space left on device", 1),
+    (OSError("a reason without a number"), "error: a reason without a number", 1),
+    (MemoryError(), "error: not enough memory", 1),
+    (click.UsageError("it is odd"), "error: it is odd", 2),
+    (click.ClickException("it is odd"), "error: it is odd", 1),
+    (KeyboardInterrupt(), "interrupted", 130),
+    (click.Abort(), "interrupted", 130),
 )
 def test_what_is_refused_is_a_line_and_a_status(error: BaseException, told: str, status: int) -> None:
     result = raised(error)
@@ -206,14 +205,12 @@ def test_on_a_terminal_there_is_a_bar_and_one_below_for_what_interrupts(
 # What came of it
 
 
-@pytest.mark.parametrize(
-    ("names", "told"),
-    [
-        ((), None),
-        (("a",), "picture: out/a.png"),
-        (("a", "b"), "pictures: out/a.png, out/b.png"),
-        (("a", "b", "c"), "3 pictures in out"),
-    ],
+@cases(
+    "names, told",
+    ((), None),
+    (("a",), "picture: out/a.png"),
+    (("a", "b"), "pictures: out/a.png, out/b.png"),
+    (("a", "b", "c"), "3 pictures in out"),
 )
 def test_results_are_shown_and_saved(
     names: tuple[str, ...], told: str | None, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

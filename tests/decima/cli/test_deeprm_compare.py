@@ -9,14 +9,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 from click.testing import CliRunner, Result
+
 from decima.cli.main import cli
 from decima.evaluation.grid_comparison import MAX_STEPS
 from decima.schedulers.grid import ShortestJobFirst, play
 from simulator.grid.config import GridConfig
 from simulator.grid.grid import Grid
-from workloads.sources.swf import read_swf, swf_jobs
-
 from tests.decima.cli.commands import assert_same_again, succeeded
+from workloads.sources.swf import read_swf, swf_jobs
 
 #: Invokes the command with the given options.
 Compare = Callable[..., Result]

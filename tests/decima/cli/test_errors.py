@@ -15,10 +15,11 @@ from typing import Any
 import click
 import pytest
 from click.testing import CliRunner
-from decima.cli.console import INTERRUPTED
-from decima.cli.main import _interrupt, cli
 
 import decima
+from decima.cli.console import INTERRUPTED
+from decima.cli.main import _interrupt, cli
+from tests.cases import cases
 from tests.decima.cli.commands import assert_one_line_error, every_command
 from workloads import DecimaError
 
@@ -105,15 +106,13 @@ class Ends(Scheduler):
 """
 
 
-@pytest.mark.parametrize(
-    ("content", "command", "said"),
-    [
-        ("import sys; sys.exit(0)", "compare --schedulers MODULE:Own,fair", "cannot be loaded: SystemExit: 0"),
-        ("def f(): f()\nf()", "compare --schedulers MODULE:Own,fair", "cannot be loaded: RecursionError"),
-        ("raise BaseException('x')", "explain --rule MODULE:Own", "cannot be loaded: BaseException: x"),
-        ("x = 1 +", "compare --schedulers MODULE:Own", "cannot be loaded: SyntaxError"),
-        (OWN, "explain --jobs 2 --executors 5 --rule MODULE:Ends", "line 6: raises SystemExit"),
-    ],
+@cases(
+    "content, command, said",
+    ("import sys; sys.exit(0)", "compare --schedulers MODULE:Own,fair", "cannot be loaded: SystemExit: 0"),
+    ("def f(): f()\nf()", "compare --schedulers MODULE:Own,fair", "cannot be loaded: RecursionError"),
+    ("raise BaseException('x')", "explain --rule MODULE:Own", "cannot be loaded: BaseException: x"),
+    ("x = 1 +", "compare --schedulers MODULE:Own", "cannot be loaded: SyntaxError"),
+    (OWN, "explain --jobs 2 --executors 5 --rule MODULE:Ends", "line 6: raises SystemExit"),
     ids=["exits", "recurses", "raises", "syntax", "exits later"],
 )
 def test_code_of_a_user_cannot_end_a_command_without_a_word(content: str, command: str, said: str) -> None:

@@ -10,6 +10,7 @@ from typing import Any, NoReturn
 import click
 import pytest
 from click.testing import CliRunner
+
 from decima.cli.compare import DEFAULT_SCHEDULERS, SCHEDULERS_THAT_PACK
 from decima.cli.main import cli
 from decima.evaluation.metrics import SHOWN
@@ -20,7 +21,6 @@ from decima.registry import make_scheduler
 from decima.schedulers.grid import make_heuristic
 from decima.settings import read_settings
 from simulator.cluster.config import parse_classes
-
 from tests.decima.cli.commands import every_command
 
 ROOT = Path(__file__).parents[3]

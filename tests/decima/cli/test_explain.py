@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
-from decima.cli.main import cli
 
+from decima.cli.main import cli
 from tests.decima.cli.commands import succeeded
 
 

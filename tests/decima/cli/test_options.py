@@ -6,6 +6,7 @@ from typing import Any
 
 import click
 import pytest
+
 from decima.cli.options import (
     AT_LEAST_ONE,
     FiniteRange,
@@ -17,57 +18,54 @@ from decima.cli.options import (
     settings_source,
     workload_named,
 )
+from tests.cases import cases
 
 
 def taken(kind: click.ParamType, value: Any) -> Any:
     return kind.convert(value, None, None)
 
 
-@pytest.mark.parametrize(
-    ("kind", "value", "expected"),
-    [
-        (FiniteRange(0, 2), "1.5", 1.5),
-        (FiniteRange(0, 2), 2, 2.0),
-        (FiniteRange(0, 2), "-0", 0.0),
-        (WholeRange(), "0", 0),
-        (WholeRange(), "100000000", 10**8),
-        (WholeRange(-5, 5), "-5", -5),
-        (AT_LEAST_ONE, 1, 1),
-        (Numbers(), "1,2.5", "1,2.5"),
-        (Numbers(count=2), "1,2", "1,2"),
-        (Numbers(kind=int, least=1), "1,3", "1,3"),
-        (Named(".gif"), "a.GIF", Path("a.GIF")),
-        (WorkersType(), "4", 4),
-    ],
+@cases(
+    "kind, value, expected",
+    (FiniteRange(0, 2), "1.5", 1.5),
+    (FiniteRange(0, 2), 2, 2.0),
+    (FiniteRange(0, 2), "-0", 0.0),
+    (WholeRange(), "0", 0),
+    (WholeRange(), "100000000", 10**8),
+    (WholeRange(-5, 5), "-5", -5),
+    (AT_LEAST_ONE, 1, 1),
+    (Numbers(), "1,2.5", "1,2.5"),
+    (Numbers(count=2), "1,2", "1,2"),
+    (Numbers(kind=int, least=1), "1,3", "1,3"),
+    (Named(".gif"), "a.GIF", Path("a.GIF")),
+    (WorkersType(), "4", 4),
 )
 def test_what_is_right_is_taken(kind: click.ParamType, value: Any, expected: Any) -> None:
     assert taken(kind, value) == expected
 
 
-@pytest.mark.parametrize(
-    ("kind", "value", "message"),
-    [
-        (FiniteRange(0, 2), "2.1", "2.1 is not in the range 0<=x<=2"),
-        (FiniteRange(0, 2, min_open=True), "0", "0.0 is not in the range 0<x<=2"),
-        (FiniteRange(), "nan", "'nan' is not a finite number"),
-        (FiniteRange(), math.inf, "inf is not a finite number"),
-        (FiniteRange(), "1_0", "'1_0' is not a finite number"),
-        (FiniteRange(), "x", "'x' is not a valid float"),
-        (WholeRange(), "-1", "-1 is not in the range 0<=x<=100000000"),
-        (WholeRange(), "100000001", "is not in the range"),
-        (WholeRange(), "1_0", "'1_0' is not a valid integer"),
-        (WholeRange(), "٣", "'٣' is not a valid integer"),
-        (WholeRange(), "1" * 31, f"'{'1' * 31}' is not a valid integer"),
-        (WholeRange(), "9" * 99, f"'{'9' * 39} is not a valid integer"),
-        (Numbers(), "1,x", "'1,x': expected numbers separated by commas"),
-        (Numbers(), "1,nan", "'1,nan': expected numbers"),
-        (Numbers(), "1_0", "'1_0': expected numbers"),
-        (Numbers("two", count=2), "1", "'1': expected two"),
-        (Numbers("some", least=1), "0.5", "'0.5': expected some"),
-        (Numbers("whole", kind=int), "0.5", "'0.5': expected whole"),
-        (Named(".gif", ".png"), "a.jpg", "'a.jpg': expected a name ending in .gif or .png"),
-        (WorkersType(), "many", "'many' is not a specification of workers: expected a number"),
-    ],
+@cases(
+    "kind, value, message",
+    (FiniteRange(0, 2), "2.1", "2.1 is not in the range 0<=x<=2"),
+    (FiniteRange(0, 2, min_open=True), "0", "0.0 is not in the range 0<x<=2"),
+    (FiniteRange(), "nan", "'nan' is not a finite number"),
+    (FiniteRange(), math.inf, "inf is not a finite number"),
+    (FiniteRange(), "1_0", "'1_0' is not a finite number"),
+    (FiniteRange(), "x", "'x' is not a valid float"),
+    (WholeRange(), "-1", "-1 is not in the range 0<=x<=100000000"),
+    (WholeRange(), "100000001", "is not in the range"),
+    (WholeRange(), "1_0", "'1_0' is not a valid integer"),
+    (WholeRange(), "٣", "'٣' is not a valid integer"),
+    (WholeRange(), "1" * 31, f"'{'1' * 31}' is not a valid integer"),
+    (WholeRange(), "9" * 99, f"'{'9' * 39} is not a valid integer"),
+    (Numbers(), "1,x", "'1,x': expected numbers separated by commas"),
+    (Numbers(), "1,nan", "'1,nan': expected numbers"),
+    (Numbers(), "1_0", "'1_0': expected numbers"),
+    (Numbers("two", count=2), "1", "'1': expected two"),
+    (Numbers("some", least=1), "0.5", "'0.5': expected some"),
+    (Numbers("whole", kind=int), "0.5", "'0.5': expected whole"),
+    (Named(".gif", ".png"), "a.jpg", "'a.jpg': expected a name ending in .gif or .png"),
+    (WorkersType(), "many", "'many' is not a specification of workers: expected a number"),
 )
 def test_what_is_wrong_is_refused_with_what_was_given(kind: click.ParamType, value: Any, message: str) -> None:
     with pytest.raises(click.BadParameter) as refused:

@@ -3,8 +3,8 @@
 from pathlib import Path
 
 from click.testing import CliRunner, Result
-from decima.cli.main import cli
 
+from decima.cli.main import cli
 from tests.decima.cli.commands import assert_one_line_error
 from tests.simulator.parity import test_cluster, test_grid
 from tests.simulator.parity.damage import Shared, write

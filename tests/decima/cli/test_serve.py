@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
+
 from decima.cli.main import cli
 from decima.policy.shipped import SHIPPED
-
 from tests.certificates import make_ca, needs_openssl
 from tests.decima.cli.commands import assert_one_line_error, succeeded
 

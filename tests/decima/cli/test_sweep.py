@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 import yaml
 from click.testing import CliRunner, Result
-from decima.cli.main import cli
 
 from decima.cli import sweep as command
+from decima.cli.main import cli
 from tests.decima.cli.commands import assert_one_line_error, succeeded
 from tests.decima.learning.examples import assert_same_run
 from tests.decima.learning.test_sweep import GRID, SAMPLED

@@ -14,9 +14,12 @@ from typing import Any
 import numpy as np
 import pytest
 from click.testing import CliRunner, Result
+from rich.console import Console
+
 from decima.cli.main import cli
 from decima.cli.train import _grid_table, _table
 from decima.evaluation.metrics import mean_interval
+from decima.learning.cluster import train as cluster_train
 from decima.learning.cluster.clone import clone_epochs
 from decima.learning.cluster.config import TrainingConfig, read_config
 from decima.learning.grid.config import DeepRMConfig
@@ -24,9 +27,7 @@ from decima.learning.metrics import CLUSTER_METRICS, GRID_METRICS, TrainingResul
 from decima.policy.files import read_about
 from decima.settings import describe_settings
 from decima.show.tables import interval_text
-from rich.console import Console
-
-from decima.learning.cluster import train as cluster_train
+from tests.cases import cases
 from tests.decima.cli.commands import assert_one_line_error, succeeded
 from tests.decima.evaluation.examples import LIBRARY
 from tests.decima.learning.cluster.examples import small
@@ -83,9 +84,12 @@ def test_train_shows_the_policy_against_the_classic_schedulers(train: Train, tmp
     )
 
 
-@pytest.mark.parametrize(
-    ("own", "words", "reward"),
-    [(272.2, "longer", "jct"), (88.0, "shorter", "makespan"), (120, "higher", "weighted"), (80, "lower", "weighted")],
+@cases(
+    "own, words, reward",
+    (272.2, "longer", "jct"),
+    (88.0, "shorter", "makespan"),
+    (120, "higher", "weighted"),
+    (80, "lower", "weighted"),
 )
 def test_the_table_says_in_words_what_is_longer(tmp_path: Path, own: float, words: str, reward: str) -> None:
     theirs, factors = np.array([90_000.0, 110_000.0]), np.array([1.0, 1.01])
@@ -179,15 +183,13 @@ def test_the_command_that_a_policy_file_keeps_makes_the_same_policy(train: Train
     assert read_about(tmp_path / "out" / "policy.npz")["command"] == command
 
 
-@pytest.mark.parametrize(
-    ("options", "profiles", "file"),
-    [
-        ((), None, "tiny.json"),
-        (("--workload", "tpch"), None, None),
-        (("--workload", "folder"), "folder", None),
-        (("--profiles", "folder"), "folder", None),
-        (("--workload", "other.json"), None, "other.json"),
-    ],
+@cases(
+    "options, profiles, file",
+    ((), None, "tiny.json"),
+    (("--workload", "tpch"), None, None),
+    (("--workload", "folder"), "folder", None),
+    (("--profiles", "folder"), "folder", None),
+    (("--workload", "other.json"), None, "other.json"),
 )
 def test_a_workload_that_is_named_wins_over_the_settings(
     train: Train,
@@ -247,9 +249,10 @@ def test_a_run_is_gone_on_with_its_own_settings(train: Train, tmp_path: Path) ->
     assert read_metrics(tmp_path / "out" / "metrics.jsonl")[-1]["iteration"] == 3
 
 
-@pytest.mark.parametrize(
-    ("words", "config", "metrics"),
-    [(["train"], TrainingConfig, CLUSTER_METRICS), (["deeprm", "train"], DeepRMConfig, GRID_METRICS)],
+@cases(
+    "words, config, metrics",
+    (["train"], TrainingConfig, CLUSTER_METRICS),
+    (["deeprm", "train"], DeepRMConfig, GRID_METRICS),
 )
 def test_every_setting_and_metric_is_explained(words: list[str], config: Any, metrics: dict[str, str]) -> None:
     result = succeeded(CliRunner().invoke(cli, [*words, "--explain"]))

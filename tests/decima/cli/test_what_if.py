@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
-from decima.cli.main import cli
 
+from decima.cli.main import cli
 from tests.decima.cli.commands import succeeded
 from tests.decima.evaluation.spark.test_what_if import night
 from tests.workloads.spark.logs import LogBuilder, stage_info

@@ -6,16 +6,16 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
-from decima.cli.main import cli
 from PIL import Image
-from simulator.cluster.alone import known_profile
-from workloads.sources.alibaba import COLUMNS
 
+from decima.cli.main import cli
 from simulator import ClusterConfig
+from simulator.cluster.alone import known_profile
 from tests.decima.cli.commands import assert_one_line_error, succeeded
 from tests.workloads.sources.test_wfcommons import document
 from tests.workloads.spark.logs import LogBuilder, small_log, stage_info
 from workloads import Workload, read_workload, synthetic_profiles, trace_arrivals, write_workload
+from workloads.sources.alibaba import COLUMNS
 
 
 def run(*arguments: str) -> Result:

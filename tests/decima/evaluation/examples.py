@@ -4,6 +4,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+
 from decima.evaluation.comparison import Comparison
 from decima.evaluation.conditions import Conditions
 from simulator.cluster.config import ClusterConfig

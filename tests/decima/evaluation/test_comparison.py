@@ -7,19 +7,20 @@ from typing import Any
 
 import numpy as np
 import pytest
+
+from decima.evaluation import run as run_module
 from decima.evaluation.comparison import Comparison, run_comparisons
 from decima.evaluation.conditions import CompareError
 from decima.evaluation.run import best_for_all, sweep_ms
 from decima.evaluation.tuning import GRIDS, HINDSIGHT, MAKESPAN_HINDSIGHT
+from decima.schedulers import Fifo
 from decima.schedulers.base import SchedulerError
 from simulator.cluster.config import DECIMA_SIM, ClusterConfig, Semantics, parse_classes
+from tests.cases import cases
+from tests.decima.evaluation.examples import CLUSTER, LIBRARY, OWN, comparison, conditions, finished, run, runs_of
 from workloads.arrivals import JobSequence
 from workloads.attribute_distribution import AttributeDistribution
 from workloads.sources.workload_file import Workload
-
-from decima.evaluation import run as run_module
-from decima.schedulers import Fifo
-from tests.decima.evaluation.examples import CLUSTER, LIBRARY, OWN, comparison, conditions, finished, run, runs_of
 
 
 @pytest.fixture
@@ -301,16 +302,14 @@ def test_a_scheduler_that_fails_ends_the_comparison(workers: int) -> None:
         run("fair", OWN + "Faulty", workers=workers)
 
 
-@pytest.mark.parametrize(
-    ("changes", "error", "message"),
-    [
-        ({"num_training": 0}, CompareError, "at least one training sequence, got 0"),
-        ({"schedulers": ()}, CompareError, "name at least one scheduler"),
-        ({"schedulers": ("fair", "fifo", "fair")}, CompareError, "the scheduler fair is named twice"),
-        ({"schedulers": ("fair", "fare")}, SchedulerError, "fare"),
-        ({"schedulers": {"mine": OWN + "Missing"}}, SchedulerError, "Missing"),
-        ({"schedulers": (OWN + "Undecided",)}, SchedulerError, "decide"),
-    ],
+@cases(
+    "changes, error, message",
+    ({"num_training": 0}, CompareError, "at least one training sequence, got 0"),
+    ({"schedulers": ()}, CompareError, "name at least one scheduler"),
+    ({"schedulers": ("fair", "fifo", "fair")}, CompareError, "the scheduler fair is named twice"),
+    ({"schedulers": ("fair", "fare")}, SchedulerError, "fare"),
+    ({"schedulers": {"mine": OWN + "Missing"}}, SchedulerError, "Missing"),
+    ({"schedulers": (OWN + "Undecided",)}, SchedulerError, "decide"),
 )
 def test_what_cannot_be_compared_is_refused(changes: dict[str, Any], error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=message):

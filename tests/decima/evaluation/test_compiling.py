@@ -4,15 +4,15 @@ from dataclasses import replace
 
 import numba
 import pytest
+
+from decima.evaluation import compiling
 from decima.evaluation.comparison import Comparison
 from decima.evaluation.conditions import Conditions
 from decima.policy.compiled import network
+from decima.schedulers import priced_srpt
 from simulator.cluster.config import ClusterConfig
 from simulator.cluster.engine import commands
 from simulator.cluster.faults import Faults
-
-from decima.evaluation import compiling
-from decima.schedulers import priced_srpt
 from workloads import Workload, synthetic_profiles
 
 CONDITIONS = Conditions(Workload(synthetic_profiles(), None, "synthetic"), num_jobs=3, num_experiments=1)

@@ -3,15 +3,16 @@ from typing import Any
 
 import numpy as np
 import pytest
+
 from decima.evaluation.conditions import CompareError, Conditions
 from simulator.cluster.config import ClusterConfig, ConfigError, ExecutorClass
+from tests.cases import cases
+from tests.decima.evaluation.examples import CLUSTER, LIBRARY, conditions
 from workloads.arrivals import Drift, JobSequence
 from workloads.attribute_distribution import AttributeDistribution
 from workloads.attributes import JobAttributes
 from workloads.job import JobProfile
 from workloads.sources.workload_file import Workload
-
-from tests.decima.evaluation.examples import CLUSTER, LIBRARY, conditions
 
 #: Executors that no stage of the examples fits.
 SMALL = ClusterConfig(executor_classes=(ExecutorClass(1, cpu=0.5),))
@@ -127,32 +128,30 @@ def test_no_training_meets_an_experiment() -> None:
     assert chosen.training_seeds(2)[0] > chosen.seeds[-1]
 
 
-@pytest.mark.parametrize(
-    ("changes", "error", "message"),
-    [
-        ({"num_experiments": 0}, CompareError, "between 1 and 1000000 experiments, got 0"),
-        ({"num_jobs": "2"}, CompareError, "num_jobs must be a whole number, got '2'"),
-        ({"num_experiments": 2.5}, CompareError, "num_experiments must be a whole number, got 2.5"),
-        ({"seed": True}, CompareError, "seed must be a whole number, got True"),
-        ({"interval_ms": "x"}, CompareError, "interval_ms must be a number, got 'x'"),
-        ({"window_ms": "x"}, CompareError, "window_ms must be a number, got 'x'"),
-        ({"workload": 3}, CompareError, "workload must be of the type Workload, got 3"),
-        ({"cluster": 3}, CompareError, "cluster must be of the type ClusterConfig, got 3"),
-        ({"memory_demand": "much"}, CompareError, "memory_demand must be 'own' or 'uniform', got 'much'"),
-        ({"num_experiments": 1_000_001}, CompareError, "experiments, got 1000001"),
-        ({"arrivals": "trickle"}, CompareError, "arrivals must be 'batch' or 'poisson', got 'trickle'"),
-        ({"num_jobs": 0}, ValueError, "num_jobs must be a whole number of 1 to 10,000,000, got 0"),
-        ({"seed": -1}, ValueError, "seed"),
-        ({"arrivals": "poisson", "interval_ms": -1.0}, ValueError, "interval between arrivals must be positive"),
-        ({"cluster": SMALL}, ConfigError, "no executor class can run stage 0 of job 0 .job-2., which needs cpu 1"),
-        (
-            {"cluster": ClusterConfig(executor_classes=(ExecutorClass(1, memory=0.9),)), "memory_demand": "uniform"},
-            ConfigError,
-            "no executor class has the memory 1 that a stage may need with uniform demands",
-        ),
-        ({"window_ms": 10.0}, CompareError, "tiny: no windows, it does not say which jobs arrive when"),
-        ({"cluster": replace(CLUSTER, max_time_ms=10.0)}, CompareError, "leave max_time_ms infinite"),
-    ],
+@cases(
+    "changes, error, message",
+    ({"num_experiments": 0}, CompareError, "between 1 and 1000000 experiments, got 0"),
+    ({"num_jobs": "2"}, CompareError, "num_jobs must be a whole number, got '2'"),
+    ({"num_experiments": 2.5}, CompareError, "num_experiments must be a whole number, got 2.5"),
+    ({"seed": True}, CompareError, "seed must be a whole number, got True"),
+    ({"interval_ms": "x"}, CompareError, "interval_ms must be a number, got 'x'"),
+    ({"window_ms": "x"}, CompareError, "window_ms must be a number, got 'x'"),
+    ({"workload": 3}, CompareError, "workload must be of the type Workload, got 3"),
+    ({"cluster": 3}, CompareError, "cluster must be of the type ClusterConfig, got 3"),
+    ({"memory_demand": "much"}, CompareError, "memory_demand must be 'own' or 'uniform', got 'much'"),
+    ({"num_experiments": 1_000_001}, CompareError, "experiments, got 1000001"),
+    ({"arrivals": "trickle"}, CompareError, "arrivals must be 'batch' or 'poisson', got 'trickle'"),
+    ({"num_jobs": 0}, ValueError, "num_jobs must be a whole number of 1 to 10,000,000, got 0"),
+    ({"seed": -1}, ValueError, "seed"),
+    ({"arrivals": "poisson", "interval_ms": -1.0}, ValueError, "interval between arrivals must be positive"),
+    ({"cluster": SMALL}, ConfigError, "no executor class can run stage 0 of job 0 .job-2., which needs cpu 1"),
+    (
+        {"cluster": ClusterConfig(executor_classes=(ExecutorClass(1, memory=0.9),)), "memory_demand": "uniform"},
+        ConfigError,
+        "no executor class has the memory 1 that a stage may need with uniform demands",
+    ),
+    ({"window_ms": 10.0}, CompareError, "tiny: no windows, it does not say which jobs arrive when"),
+    ({"cluster": replace(CLUSTER, max_time_ms=10.0)}, CompareError, "leave max_time_ms infinite"),
 )
 def test_conditions_that_make_no_sense_are_refused(
     changes: dict[str, Any], error: type[Exception], message: str

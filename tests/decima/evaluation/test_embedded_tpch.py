@@ -2,8 +2,8 @@
 
 import numpy as np
 import pytest
-from decima.registry import make_scheduler
 
+from decima.registry import make_scheduler
 from simulator import ClusterConfig, run_episode
 from workloads import JobProfile, batch_arrivals, embedded_tpch, open_workload
 

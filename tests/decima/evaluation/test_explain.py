@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+
 from decima.evaluation.conditions import CompareError
 from decima.evaluation.explain import explain, explain_first
 from decima.evaluation.metrics import mean_interval
@@ -15,7 +16,6 @@ from decima.policy.files import save_policy
 from decima.policy.policy import Policy
 from decima.registry import load_policy, make_scheduler
 from decima.show.explanation import notes, shown, tables
-
 from simulator import ClusterConfig, Decision, Observation
 from tests.decima.evaluation.examples import CLUSTER, conditions
 

@@ -7,19 +7,20 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
+from decima.evaluation import conditions as module
 from decima.evaluation.conditions import Conditions, best_fit, evaluation_setting, misfits
 from decima.policy.errors import PolicyFileError
 from decima.policy.files import read_trained_on, save_policy
 from decima.policy.policy import Policy
 from decima.policy.shipped import SHIPPED
 from simulator.cluster.config import ClusterConfig, Knowledge, parse_classes
+from tests.cases import cases
+from tests.decima.policy.test_files import SMALL
+from workloads import Workload, trace_arrivals
 from workloads.sources.alibaba import read_alibaba
 from workloads.sources.open import SYNTHETIC, open_workload
 from workloads.sources.tpch import embedded_workload
-
-from decima.evaluation import conditions as module
-from tests.decima.policy.test_files import SMALL
-from workloads import Workload, trace_arrivals
 
 FOUR_SIZES = parse_classes("50x0.25,50x0.5,50x0.75,50x1")
 README = Path(__file__).parents[3] / "README.md"
@@ -188,17 +189,15 @@ def test_the_policy_for_an_objective(published: Workload) -> None:
         assert best_fit(conditions, metric)[0] not in ("tpch-misses", "tpch-weighted")  # type: ignore[index]
 
 
-@pytest.mark.parametrize(
+@cases(
     "changed",
-    [
-        {"executors": 100},
-        {"executors": 25},
-        {"jobs": 5},
-        {"jobs": 100},
-        {"delay_s": 0},
-        {"every_s": 1.5},
-        {"every_s": 10},
-    ],
+    {"executors": 100},
+    {"executors": 25},
+    {"jobs": 5},
+    {"jobs": 100},
+    {"delay_s": 0},
+    {"every_s": 1.5},
+    {"every_s": 10},
 )
 def test_a_specialist_is_not_meant_elsewhere(changed: dict[str, Any]) -> None:
     assert best_fit(here(**changed)) == ("general", [])

@@ -4,6 +4,8 @@ import math
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
+
 from decima.evaluation.grid import (
     HEURISTIC_NAMES,
     MEASURES,
@@ -18,12 +20,10 @@ from decima.evaluation.grid import (
 from decima.evaluation.metrics import mean_interval
 from decima.schedulers.base import SchedulerError
 from decima.schedulers.grid import KNOBS, Packer, ShortestJobFirst, Tetris
-from numpy.typing import NDArray
-from workloads.grid_jobs import JobSets
-
 from simulator.grid import Grid, GridConfig
 from tests.simulator.grid.build import SMALL
 from workloads import DISTRIBUTIONS, draw_jobs
+from workloads.grid_jobs import JobSets
 
 #: Shortest first, the one-step job of the first set goes before the other; the second set's job runs alone.
 JOBS = JobSets.of([[(0, 2, (3,)), (0, 1, (3,))], [(0, 4, (1,))], []], steps=3)

@@ -5,15 +5,16 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+
 from decima.evaluation.conditions import CompareError
 from decima.evaluation.grid import MEASURES
 from decima.evaluation.grid_comparison import LOADS, MAX_STEPS, SHIPPED_NETWORK, GridComparison, GridSettings
 from decima.policy.errors import PolicyFileError
 from decima.schedulers.grid import Packer, ShortestJobFirst, play
-from workloads.sources.swf import read_swf
-
 from simulator.grid import DEEPRM, Grid, GridConfig
+from tests.cases import cases
 from workloads import DISTRIBUTIONS, WorkloadError, draw_jobs
+from workloads.sources.swf import read_swf
 
 
 def test_figures_are_those_of_the_grid() -> None:
@@ -134,16 +135,14 @@ def test_a_network_takes_part_on_the_grid_that_it_was_made_for(network: Callable
     assert texts[0] == texts[1]  # draws its actions, from the same stream
 
 
-@pytest.mark.parametrize(
-    ("values", "told"),
-    [
-        ({"loads": (1.9,)}, "a load of 190 %: expected above 0 and at most 184.5 %"),
-        ({"loads": (0.0,)}, "a load of 0 %"),
-        ({"loads": (1.0,), "machines": 2}, "at most 92.25 %"),
-        ({"loads": (0.5, 0.5)}, "a load is given twice"),
-        ({"heuristics": ()}, "no schedulers"),
-        ({"heuristics": ("sjf", "sjf")}, "given twice: sjf, sjf"),
-    ],
+@cases(
+    "values, told",
+    ({"loads": (1.9,)}, "a load of 190 %: expected above 0 and at most 184.5 %"),
+    ({"loads": (0.0,)}, "a load of 0 %"),
+    ({"loads": (1.0,), "machines": 2}, "at most 92.25 %"),
+    ({"loads": (0.5, 0.5)}, "a load is given twice"),
+    ({"heuristics": ()}, "no schedulers"),
+    ({"heuristics": ("sjf", "sjf")}, "given twice: sjf, sjf"),
 )
 def test_what_is_refused(values: dict[str, object], told: str) -> None:
     with pytest.raises((CompareError, WorkloadError), match=told):

@@ -5,6 +5,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+
+import decima
 from decima.evaluation.comparison import Comparison
 from decima.evaluation.guarantees import guarantee_metrics, most_executors
 from decima.evaluation.options import make_conditions
@@ -13,12 +15,10 @@ from decima.schedulers.base import SchedulerError
 from decima.schedulers.fifo import Fifo
 from decima.schedulers.guarantees.spec import Guarantees
 from decima.show.report import comparison_report
-from workloads.arrivals import JobSequence
-from workloads.attributes import JobAttributes
-
-import decima
 from simulator import ClusterConfig, run_episode
 from tests.simulator.cluster.build import job, stage
+from workloads.arrivals import JobSequence
+from workloads.attributes import JobAttributes
 
 #: Two jobs; under FIFO, the second job waits for the first.
 SEQUENCE = JobSequence(

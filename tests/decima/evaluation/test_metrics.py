@@ -3,6 +3,9 @@ import math
 import numpy as np
 import pandas as pd
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
 from decima.evaluation.guarantees import GUARANTEE_METRICS
 from decima.evaluation.metrics import (
     METRICS,
@@ -15,9 +18,7 @@ from decima.evaluation.metrics import (
     paired_change,
 )
 from decima.evaluation.run import objective_ms, run_scheduler
-from hypothesis import given, settings
-from hypothesis import strategies as st
-
+from tests.cases import cases
 from tests.decima.episodes import episode
 from tests.decima.evaluation.examples import CLUSTER, conditions
 
@@ -71,10 +72,15 @@ def test_names_of_confidence_intervals() -> None:
     assert (ci95("mean_jct_s"), ci95("utilisation")) == ("mean_jct_ci95_s", "utilisation_ci95")
 
 
-@pytest.mark.parametrize(
-    ("degrees_of_freedom", "published"),
-    # Two-sided 95 % quantiles as printed in every table of Student's t.
-    [(1, 12.706), (2, 4.303), (3, 3.182), (9, 2.262), (10, 2.228), (29, 2.045), (99, 1.984)],
+@cases(
+    "degrees_of_freedom, published",
+    (1, 12.706),
+    (2, 4.303),
+    (3, 3.182),
+    (9, 2.262),
+    (10, 2.228),
+    (29, 2.045),
+    (99, 1.984),
 )
 def test_the_half_width_is_students(degrees_of_freedom: int, published: float) -> None:
     values = np.arange(degrees_of_freedom + 1.0)

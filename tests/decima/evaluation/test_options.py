@@ -5,26 +5,27 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
+import decima
 from decima.cli.conditions import KNOWLEDGE
 from decima.cli.main import cli
 from decima.evaluation.conditions import CompareError
 from decima.evaluation.options import choose_schedulers, compare, make_conditions
 from decima.gym import as_scheduler
+from decima.schedulers import Fair
 from decima.schedulers.base import SchedulerError
 from decima.service.history import History
+from simulator import ClusterConfig, Decision, Observation
 from simulator.cluster.config import EXACT, Knowledge
 from simulator.cluster.faults import NO_FAULTS, Faults
+from tests.cases import cases
+from tests.decima.evaluation.examples import LIBRARY, comparison, conditions
+from tests.decima.schedulers.own_schedulers import Greedy
+from workloads import DecimaError, poisson_arrivals
 from workloads.attribute_distribution import AttributeDistribution
 from workloads.errors import ConfigError
 from workloads.imperfections import Imperfections
 from workloads.sources.open import open_workload
-
-import decima
-from decima.schedulers import Fair
-from simulator import ClusterConfig, Decision, Observation
-from tests.decima.evaluation.examples import LIBRARY, comparison, conditions
-from tests.decima.schedulers.own_schedulers import Greedy
-from workloads import DecimaError, poisson_arrivals
 
 SMALL: dict[str, Any] = {"workload": LIBRARY, "jobs": 4, "executors": 4, "seeds": 2, "seed": 5}
 
@@ -176,26 +177,24 @@ def test_jobs_may_be_given_themselves() -> None:
     assert make_conditions(workload=LIBRARY.profiles[:2]).workload.profiles == LIBRARY.profiles[:2]
 
 
-@pytest.mark.parametrize(
-    ("options", "error", "message"),
-    [
-        ({"workload": 3}, CompareError, "workload must be several of the type JobProfile, got 3"),
-        ({"workload": [1]}, CompareError, r"workload\[0\] must be of the type JobProfile, got 1"),
-        ({"interval": "2"}, CompareError, "interval must be a number, got '2'"),
-        ({"moving_delay": "2"}, CompareError, "moving_delay must be a number, got '2'"),
-        ({"window": True}, CompareError, "window must be a number, got True"),
-        ({"executors": "5"}, ConfigError, "the number of executors must be a whole number of 1 to 1,000,000, got '5'"),
-        ({"semantics": "papr"}, CompareError, r"semantics must be 'paper', .* got 'papr' \(did you mean 'paper'\?\)"),
-        ({"arrivals": "bach"}, CompareError, r"arrivals must be 'batch' or 'poisson', got 'bach' \(did you"),
-        ({"schedulers": "fiar"}, SchedulerError, r"unknown scheduler 'fiar' \(did you mean 'fair'\?\): expected"),
-        ({"schedulers": ["fair", 3]}, SchedulerError, "a scheduler is a name, an object or class .* got 3"),
-        ({"schedulers": 3}, CompareError, "schedulers must be names, schedulers or a dictionary of such, got 3"),
-        ({"schedulers": []}, CompareError, "name at least one scheduler"),
-        ({"schedulers": [greedy, greedy]}, CompareError, "the scheduler greedy is named twice"),
-        ({"knowledge": {"error": 1}}, CompareError, "knowledge must be a Knowledge, or some of job_error, "),
-        ({"knowledge": {"job_error": -1}}, ConfigError, "job_error must be between 0 and 5, got -1"),
-        ({"training": "6"}, CompareError, "num_training must be a whole number, got '6'"),
-    ],
+@cases(
+    "options, error, message",
+    ({"workload": 3}, CompareError, "workload must be several of the type JobProfile, got 3"),
+    ({"workload": [1]}, CompareError, r"workload\[0\] must be of the type JobProfile, got 1"),
+    ({"interval": "2"}, CompareError, "interval must be a number, got '2'"),
+    ({"moving_delay": "2"}, CompareError, "moving_delay must be a number, got '2'"),
+    ({"window": True}, CompareError, "window must be a number, got True"),
+    ({"executors": "5"}, ConfigError, "the number of executors must be a whole number of 1 to 1,000,000, got '5'"),
+    ({"semantics": "papr"}, CompareError, r"semantics must be 'paper', .* got 'papr' \(did you mean 'paper'\?\)"),
+    ({"arrivals": "bach"}, CompareError, r"arrivals must be 'batch' or 'poisson', got 'bach' \(did you"),
+    ({"schedulers": "fiar"}, SchedulerError, r"unknown scheduler 'fiar' \(did you mean 'fair'\?\): expected"),
+    ({"schedulers": ["fair", 3]}, SchedulerError, "a scheduler is a name, an object or class .* got 3"),
+    ({"schedulers": 3}, CompareError, "schedulers must be names, schedulers or a dictionary of such, got 3"),
+    ({"schedulers": []}, CompareError, "name at least one scheduler"),
+    ({"schedulers": [greedy, greedy]}, CompareError, "the scheduler greedy is named twice"),
+    ({"knowledge": {"error": 1}}, CompareError, "knowledge must be a Knowledge, or some of job_error, "),
+    ({"knowledge": {"job_error": -1}}, ConfigError, "job_error must be between 0 and 5, got -1"),
+    ({"training": "6"}, CompareError, "num_training must be a whole number, got '6'"),
 )
 def test_a_wrong_type_is_told_with_its_field(options: dict[str, Any], error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=f"^{message}"):

@@ -1,23 +1,22 @@
 import numpy as np
 import pytest
+
 from decima.evaluation.comparison import Comparison
 from decima.evaluation.conditions import CompareError
 from decima.evaluation.run import Decided, best_for_all, best_settings, decisions, run_scheduler, sweep, sweep_ms
 from decima.evaluation.tuning import ALPHAS, GRIDS, TUNED
 from decima.registry import make_scheduler
-
 from decima.schedulers import Scheduler
 from simulator import Decision, Observation
+from tests.cases import cases
 from tests.decima.evaluation.examples import CLUSTER, OWN, conditions, run
 
 
-@pytest.mark.parametrize(
-    ("own", "message"),
-    [
-        ("Faulty", r"Faulty on seed 5: ZeroDivisionError: .* \(own_schedulers\.py, line \d+\)$"),
-        ("Idle", r"Idle on seed 5: "),
-        ("Leaving", r"Leaving on seed 5: SystemExit: 3 \(own_schedulers\.py, line \d+\)$"),
-    ],
+@cases(
+    "own, message",
+    ("Faulty", r"Faulty on seed 5: ZeroDivisionError: .* \(own_schedulers\.py, line \d+\)$"),
+    ("Idle", r"Idle on seed 5: "),
+    ("Leaving", r"Leaving on seed 5: SystemExit: 3 \(own_schedulers\.py, line \d+\)$"),
 )
 def test_a_scheduler_that_fails_is_named_in_one_line(own: str, message: str) -> None:
     with pytest.raises(CompareError, match=message) as raised:

@@ -6,8 +6,8 @@ from concurrent.futures import ProcessPoolExecutor
 from typing import Any, Self
 
 import pytest
-from decima.policy.threads import one_thread
 
+from decima.policy.threads import one_thread
 from tests.decima.learning.examples import sweep_once
 
 

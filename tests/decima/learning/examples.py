@@ -7,6 +7,8 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
+
 from decima.evaluation.run import sweep_ms
 from decima.learning.checkpoint import load_checkpoint
 from decima.learning.cluster.train import ClusterTraining
@@ -15,8 +17,6 @@ from decima.learning.loop import CHECKPOINT, POLICY, TrainingLoop
 from decima.learning.metrics import IterationReport, TrainingResult, read_metrics
 from decima.policy.files import read_about
 from decima.policy.grid.files import read_about as read_about_network
-from numpy.typing import NDArray
-
 from tests.decima.learning.cluster.examples import small as small_cluster
 from tests.decima.learning.grid.examples import small as small_grid
 

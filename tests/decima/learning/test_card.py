@@ -3,12 +3,11 @@
 from pathlib import Path
 from typing import Any
 
-import pytest
 from decima.learning.card import CURVE_ROWS, policy_card, previous_trainings
 from decima.policy.files import read_about
 from decima.policy.grid.files import read_about as read_about_network
 from decima.policy.shipped import SHIPPED
-
+from tests.cases import cases
 from tests.decima.policy.test_files import TRAINED_ON
 
 ABOUT: dict[str, Any] = {
@@ -54,25 +53,21 @@ def test_a_card_tells_how_the_policy_was_made_that_it_began_with() -> None:
     )
 
 
-@pytest.mark.parametrize(
+@cases(
     "said",
-    [
-        {},
-        {**ABOUT, "command": 3},
-        {**ABOUT, "seed": None},
-        {**ABOUT, "training_cpu_s": float("nan")},
-        {**ABOUT, "before": 3},
-        {**ABOUT, "before": [3]},
-        {**ABOUT, "before": "x"},
-    ],
+    {},
+    {**ABOUT, "command": 3},
+    {**ABOUT, "seed": None},
+    {**ABOUT, "training_cpu_s": float("nan")},
+    {**ABOUT, "before": 3},
+    {**ABOUT, "before": [3]},
+    {**ABOUT, "before": "x"},
 )
 def test_a_policy_that_does_not_tell_how_it_was_made_may_be_gone_on_with(said: dict[str, Any]) -> None:
     assert previous_trainings(said) == []
 
 
-@pytest.mark.parametrize(
-    ("command", "shown"), [("a\n# b\n", "`a # b`"), ("a `b`", "`` a `b` ``"), ("``<b>``", "``` ``<b>`` ```")]
-)
+@cases("command, shown", ("a\n# b\n", "`a # b`"), ("a `b`", "`` a `b` ``"), ("``<b>``", "``` ``<b>`` ```"))
 def test_the_command_of_somebody_else_is_no_markup(command: str, shown: str) -> None:
     assert f"Trained with {shown}, seed 3:\n" in policy_card("mine", {**ABOUT, "command": command})
 
@@ -114,9 +109,7 @@ def test_a_long_learning_curve_is_thinned_but_keeps_its_ends() -> None:
     assert rows[-1] == "| 100 | 75.0 | +8.3% |"
 
 
-@pytest.mark.parametrize(
-    "path", [*SHIPPED.values(), SHIPPED["general"].with_name("deeprm.npz")], ids=lambda path: path.stem
-)
+@cases("path", *SHIPPED.values(), SHIPPED["general"].with_name("deeprm.npz"), ids=lambda path: path.stem)
 def test_the_card_of_a_policy_that_ships_is_what_its_file_says(path: Path) -> None:
     about = read_about_network(path) if path.stem == "deeprm" else read_about(path)
     assert path.with_suffix(".md").read_text() == policy_card(path.stem, about)

@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 import torch
+
 from decima.learning.checkpoint import Best, Checkpoint, load_checkpoint, save_checkpoint
 from decima.settings import TrainingError
-
+from tests.cases import cases
 from tests.refusal import Malicious, refusal
 
 
@@ -85,32 +86,30 @@ def test_a_checkpoint_executes_nothing(tmp_path: Path, write: Any) -> None:
 BEST = vars(checkpoint().best)
 
 
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"version": 1}, "format version 3 expected, got 1"),
-        ({"format": "other"}, "not a checkpoint of a training run"),
-        ({"more": 1}, "more is missing or unknown"),
-        ({"best": {**BEST, "more": 1}}, "more is missing or unknown"),
-        ({"best": 3}, "improvement is missing or unknown"),
-        ({"config": "{}"}, "config must be entries by name"),
-        ({"learner": [1.0]}, "learner must be entries by name"),
-        ({"best": {**BEST, "results": None}}, "results must be entries by name"),
-        ({"iteration": -1}, "the iteration must be a number from 0"),
-        ({"iteration": "7"}, "the iteration must be a number from 0"),
-        ({"best": {**BEST, "iteration": None}}, "the iteration must be a number from 0"),
-        ({"best": {**BEST, "improvement": None}}, "must be real number, not NoneType"),
-        ({"cpu_s": "12"}, "must be real number, not str"),
-        ({"curve": [[0.0, 3.5]]}, "curve must have three columns"),
-        ({"curve": [[0.0, 3.5, 0.1], [1.0]]}, "setting an array element with a sequence"),
-        ({"curve": [["a", "b", "c"]]}, "must be real number, not "),
-        ({"before": "nothing"}, "before must be a list"),
-        ({"config": {"seed": torch.ones(3)}}, "Object of type Tensor is not JSON serializable"),
-        ({"before": [{"command": "\ud800"}]}, "'utf-8' codec can't encode character"),
-        ({"reference": {"fair": ["3"]}}, "reference must be numbers of each scheduler"),
-        ({"best": {**BEST, "results": {"fair": {"jct": 1.0}, "decima": {}}}}, "results must be the same measures"),
-        ({"best": {**BEST, "results": {"fair": torch.ones(2)}}}, "results must be numbers of each scheduler"),
-    ],
+@cases(
+    "changes, message",
+    ({"version": 1}, "format version 3 expected, got 1"),
+    ({"format": "other"}, "not a checkpoint of a training run"),
+    ({"more": 1}, "more is missing or unknown"),
+    ({"best": {**BEST, "more": 1}}, "more is missing or unknown"),
+    ({"best": 3}, "improvement is missing or unknown"),
+    ({"config": "{}"}, "config must be entries by name"),
+    ({"learner": [1.0]}, "learner must be entries by name"),
+    ({"best": {**BEST, "results": None}}, "results must be entries by name"),
+    ({"iteration": -1}, "the iteration must be a number from 0"),
+    ({"iteration": "7"}, "the iteration must be a number from 0"),
+    ({"best": {**BEST, "iteration": None}}, "the iteration must be a number from 0"),
+    ({"best": {**BEST, "improvement": None}}, "must be real number, not NoneType"),
+    ({"cpu_s": "12"}, "must be real number, not str"),
+    ({"curve": [[0.0, 3.5]]}, "curve must have three columns"),
+    ({"curve": [[0.0, 3.5, 0.1], [1.0]]}, "setting an array element with a sequence"),
+    ({"curve": [["a", "b", "c"]]}, "must be real number, not "),
+    ({"before": "nothing"}, "before must be a list"),
+    ({"config": {"seed": torch.ones(3)}}, "Object of type Tensor is not JSON serializable"),
+    ({"before": [{"command": "\ud800"}]}, "'utf-8' codec can't encode character"),
+    ({"reference": {"fair": ["3"]}}, "reference must be numbers of each scheduler"),
+    ({"best": {**BEST, "results": {"fair": {"jct": 1.0}, "decima": {}}}}, "results must be the same measures"),
+    ({"best": {**BEST, "results": {"fair": torch.ones(2)}}}, "results must be numbers of each scheduler"),
 )
 def test_what_is_not_as_it_should_be_is_refused(path: Path, changes: dict[str, Any], message: str) -> None:
     torch.save({**torch.load(path, weights_only=True), **changes}, path)

@@ -7,9 +7,11 @@ from typing import Any
 import numpy as np
 import pytest
 import yaml
+
 from decima.learning.curves import curve_of, find_runs, objective_metric, read_run, same_but_seed
 from decima.learning.metrics import read_metrics
 from decima.settings import TrainingError
+from tests.cases import cases
 
 SETTINGS = {"seed": 0, "cluster": {"reward": "jct", "executors": 5}, "update": {"learning_rate": 0.1}}
 
@@ -46,14 +48,12 @@ def test_a_single_group_goes_by_its_folder(tmp_path: Path) -> None:
     assert list(same_but_seed([read_run(tmp_path / "a"), read_run(tmp_path / "b")])) == [str(tmp_path / "a")]
 
 
-@pytest.mark.parametrize(
-    ("settings", "metric"),
-    [
-        ({}, "validation_mean_jct_s"),
-        ({"cluster": {"reward": "makespan"}}, "validation_makespan_s"),
-        ({"settings": {"executors": 5}}, "validation_change_mean"),
-        ({"grid": {"objective": "slowdown"}}, "validation_slowdown"),
-    ],
+@cases(
+    "settings, metric",
+    ({}, "validation_mean_jct_s"),
+    ({"cluster": {"reward": "makespan"}}, "validation_makespan_s"),
+    ({"settings": {"executors": 5}}, "validation_change_mean"),
+    ({"grid": {"objective": "slowdown"}}, "validation_slowdown"),
 )
 def test_the_metric_is_what_the_run_was_to_make_small(tmp_path: Path, settings: dict[str, Any], metric: str) -> None:
     assert objective_metric(read_run(run(tmp_path / "a", [1.0], **settings))) == metric

@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 import torch
-from decima.learning.loop import POLICY
-from decima.policy.policy import Policy
-from decima.settings import TrainingError
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves, tree_map
 
+from decima.learning.loop import POLICY
+from decima.policy.policy import Policy
+from decima.settings import TrainingError
 from tests.decima.learning.examples import Runs, assert_same_run
 
 GPU = torch.device("cuda:0")

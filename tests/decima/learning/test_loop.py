@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+
 from decima.learning.checkpoint import load_checkpoint
 from decima.learning.cluster.config import TrainingConfig
 from decima.learning.cluster.train import ClusterTraining
@@ -22,7 +23,6 @@ from decima.outputs import OutputError
 from decima.policy.errors import NotFiniteError, PolicyFileError
 from decima.settings import TrainingError, parse_settings
 from decima.workers.pool import map_in_order
-
 from tests.decima.learning.examples import Runs, stop_after
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+
 from decima.evaluation.comparison import Comparison
 from decima.learning.cluster.config import read_config
 from decima.learning.cluster.train import ClusterTraining
@@ -17,7 +18,6 @@ from decima.learning.grid.train import GridTraining
 from decima.learning.loop import POLICY, TrainingLoop
 from decima.learning.metrics import IterationReport
 from decima.settings import read_settings
-
 from tests.decima.evaluation.examples import comparison
 from tests.decima.learning.examples import assert_same_run
 from tests.decima.workers.ray_cluster import NEEDS_RAY, client_server, ray_cluster

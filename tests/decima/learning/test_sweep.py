@@ -8,20 +8,20 @@ from typing import Any
 
 import pytest
 import yaml
+
 from decima.learning.checkpoint import load_checkpoint
 from decima.policy.grid.files import load_network, read_about
 from decima.settings import DivergedError, TrainingError
-
 from tests.decima.learning.cluster.examples import small as small_cluster
 from tests.decima.learning.examples import assert_same_run
 from tests.decima.learning.grid.examples import SMALL
 
 pytest.importorskip("optuna", reason="needs the extra 'sweep'")
 
+from decima.learning import sweep as sweeping
 from decima.learning.sweep import SweepResult, run_sweep, seed_folder
 from decima.learning.sweep_config import SweepConfig, read_sweep
-
-from decima.learning import sweep as sweeping
+from tests.cases import cases
 
 
 def dotted(document: dict[str, Any], prefix: str = "") -> dict[str, Any]:
@@ -204,9 +204,7 @@ def test_the_training_of_clusters_is_swept(tmp_path: Path) -> None:
     assert all(trial.objective.mean > 0 for trial in result.trials)
 
 
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
+@cases("changes, message",
         ({"vary": {"update.lerning_rate": [1, 2]}}, "update.lerning_rate: unknown key"),
         ({"vary": {"update.learning_rate": {"uniform": [0.1, "one"]}}}, "uniform: expected two numbers"),
         ({"vary": {"update.learning_rate": []}}, "update.learning_rate: expected at least one value"),
@@ -226,7 +224,6 @@ def test_the_training_of_clusters_is_swept(tmp_path: Path) -> None:
         ({"config": "bach"}, "unknown recipe 'bach'"),
         ({"settings": {}}, "settings: unknown key"),
         ({"train": "spark"}, "train: "),
-    ],
 )  # fmt: skip
 def test_what_is_wrong_is_said_in_one_line(tmp_path: Path, changes: dict[str, Any], message: str) -> None:
     with pytest.raises(TrainingError) as caught:

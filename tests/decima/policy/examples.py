@@ -4,13 +4,13 @@ from dataclasses import replace
 
 import numpy as np
 import torch
+
 from decima.policy.compiled.graphs import Graphs
 from decima.policy.config import DECIMA_SIM_POLICY, PAPER_POLICY, PRESETS, SHORTCUT_POLICY, PolicyConfig
 from decima.policy.policy import Policy
 from decima.policy.scheduler import Featurizer
-from simulator.cluster.config import ExecutorClass
-
 from simulator import PAPER, Cluster, ClusterConfig, Decision, Observation, Semantics
+from simulator.cluster.config import ExecutorClass
 from workloads import JobProfile, JobSequence, StageProfile, TaskDurations, random_dag
 
 

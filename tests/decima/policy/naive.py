@@ -8,12 +8,12 @@ import math
 from functools import cache
 
 import numpy as np
+
 from decima.policy.config import Feature
 from decima.policy.policy import Policy
 from decima.policy.scheduler import COST_EXPONENTS, LASTING_MOVES, make_rule
-from simulator.cluster.alone import useful_executors
-
 from simulator import Observation
+from simulator.cluster.alone import useful_executors
 
 Vector = np.ndarray
 

@@ -9,15 +9,16 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+
 from decima.policy.compiled.graphs import NO_GUARD, Graphs
 from decima.policy.config import GENERAL_POLICY, PACKING_POLICY, PAPER_POLICY, TOLD_PACKING_POLICY
 from decima.policy.scheduler import Featurizer, NeuralScheduler
 from decima.schedulers.adaptive_packed_srpt import AdaptivePackedSrpt
 from decima.schedulers.packed_srpt import PackedSrpt
 from decima.schedulers.priced_srpt import PricedSrpt
-from simulator.cluster.observation import CLASS, JOB, NO_ATTRIBUTES, STAGE
-
 from simulator import ClusterConfig, Observation
+from simulator.cluster.observation import CLASS, JOB, NO_ATTRIBUTES, STAGE
+from tests.cases import cases
 from tests.decima.policy.examples import VARIANTS, graphs_of, policy_of, probabilities
 from tests.simulator.cluster.build import chain, stage
 
@@ -101,23 +102,21 @@ def test_rules_and_the_guard_pass_over_jobs_without_unfinished_stages(
         assert decision is None or decision.stage == 80
 
 
-@pytest.mark.parametrize(
-    ("name", "change"),
-    [
-        ("first_stage", lambda it: it[:-1]),
-        ("first_stage", lambda it: it + 1),
-        ("first_job", lambda it: it[:-1]),
-        ("first_job", lambda it: it[::-1].copy()),
-        ("first_message", lambda it: np.append(it, it[-1])),
-        ("features", lambda it: it[:, 1:].copy()),
-        ("job_features", lambda it: it[1:]),
-        ("stage_job", lambda it: it + 40),
-        ("stage_job", lambda it: it - 41),
-        ("low", lambda it: it[1:]),
-        ("place", lambda it: it[1:]),
-        ("messages", lambda it: it + np.array([0, 0, 2], np.int32)),
-        ("messages", lambda it: it - np.array([0, 1, 0], np.int32)),
-    ],
+@cases(
+    "name, change",
+    ("first_stage", lambda it: it[:-1]),
+    ("first_stage", lambda it: it + 1),
+    ("first_job", lambda it: it[:-1]),
+    ("first_job", lambda it: it[::-1].copy()),
+    ("first_message", lambda it: np.append(it, it[-1])),
+    ("features", lambda it: it[:, 1:].copy()),
+    ("job_features", lambda it: it[1:]),
+    ("stage_job", lambda it: it + 40),
+    ("stage_job", lambda it: it - 41),
+    ("low", lambda it: it[1:]),
+    ("place", lambda it: it[1:]),
+    ("messages", lambda it: it + np.array([0, 0, 2], np.int32)),
+    ("messages", lambda it: it - np.array([0, 1, 0], np.int32)),
 )
 def test_graphs_that_point_outside_of_their_arrays_are_refused(name: str, change: object) -> None:
     policy = policy_of(PAPER_POLICY)
@@ -150,16 +149,14 @@ def test_guards_that_allow_other_limits_than_the_graph_are_refused() -> None:
             policy_of(PAPER_POLICY).act(graph, None, guard)
 
 
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"executor_class": 1}, "inconsistent"),
-        ({"source": 41}, "inconsistent"),
-        ({"profiles": MOSTLY_COMPLETE.profiles[1:]}, "inconsistent"),
-        ({"stages": MOSTLY_COMPLETE.stages[:-3]}, "stages of an observation"),
-        ({"stages": MOSTLY_COMPLETE.stages[::-1]}, "a wrong job"),
-        ({"profiles": (*MOSTLY_COMPLETE.profiles[:-1], chain(*[stage(1, 1.0)] * 3))}, "other stages than"),
-    ],
+@cases(
+    "changes, message",
+    ({"executor_class": 1}, "inconsistent"),
+    ({"source": 41}, "inconsistent"),
+    ({"profiles": MOSTLY_COMPLETE.profiles[1:]}, "inconsistent"),
+    ({"stages": MOSTLY_COMPLETE.stages[:-3]}, "stages of an observation"),
+    ({"stages": MOSTLY_COMPLETE.stages[::-1]}, "a wrong job"),
+    ({"profiles": (*MOSTLY_COMPLETE.profiles[:-1], chain(*[stage(1, 1.0)] * 3))}, "other stages than"),
 )
 def test_observations_that_do_not_fit_together_are_refused(changes: dict[str, object], message: str) -> None:
     with pytest.raises(ValueError, match=message):

@@ -1,22 +1,22 @@
 """Bounds of a policy's settings."""
 
 import pytest
+from pydantic import ValidationError
+
 from decima.policy.config import PolicyConfig
 from decima.policy.scheduler import NeuralScheduler
-from pydantic import ValidationError
+from tests.cases import cases
 
 FEATURES = {"stage_features": [{"name": "unclaimed_tasks"}]}
 
 
-@pytest.mark.parametrize(
-    ("name", "largest", "too_much"),
-    [
-        ("hidden", (4,) * 8, (4,) * 9),
-        ("head_hidden", (4,) * 8, (4,) * 9),
-        ("num_limits", 10_000, 10_001),
-        ("num_limits", 1, 0),
-        ("limit_scale", 1e-3, 0.0),
-    ],
+@cases(
+    "name, largest, too_much",
+    ("hidden", (4,) * 8, (4,) * 9),
+    ("head_hidden", (4,) * 8, (4,) * 9),
+    ("num_limits", 10_000, 10_001),
+    ("num_limits", 1, 0),
+    ("limit_scale", 1e-3, 0.0),
 )
 def test_bounds_of_settings(name: str, largest: object, too_much: object) -> None:
     assert getattr(PolicyConfig.model_validate({**FEATURES, name: largest}), name) == largest

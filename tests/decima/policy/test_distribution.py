@@ -7,6 +7,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
 from decima.policy.distribution import (
     QUANTITIES,
     SIMILARITY,
@@ -17,15 +21,12 @@ from decima.policy.distribution import (
     out_of_distribution,
     summarise,
 )
-from hypothesis import given
-from hypothesis import strategies as st
-from pydantic import ValidationError
 from simulator.cluster.config import ClusterConfig, ExecutorClass, Knowledge
 from simulator.cluster.faults import Faults
+from tests.cases import cases
+from tests.simulator.cluster.build import chain, jobs, stage
 from workloads.arrivals import batch_arrivals
 from workloads.sources.synthetic import synthetic_profiles
-
-from tests.simulator.cluster.build import chain, jobs, stage
 
 CLUSTER = ClusterConfig(num_executors=10, moving_delay_ms=2000.0)
 #: Two stages, 30 tasks, 40 s of work.
@@ -334,9 +335,15 @@ def test_a_delay_is_out_of_distribution_after_training_without_one() -> None:
     assert out_of_distribution(free, made()) == ["a moving delay of 2 s, trained on 0"]
 
 
-@pytest.mark.parametrize(
-    ("value", "text"),
-    [(0.05192, "0.052"), (2.263, "2.3"), (4.0, "4"), (9.96, "10"), (10.4, "10"), (12.99, "13"), (2158.0, "2,158")],
+@cases(
+    "value, text",
+    (0.05192, "0.052"),
+    (2.263, "2.3"),
+    (4.0, "4"),
+    (9.96, "10"),
+    (10.4, "10"),
+    (12.99, "13"),
+    (2158.0, "2,158"),
 )
 def test_numbers_are_short(value: float, text: str) -> None:
     assert format_quantity(QUANTITIES[0], value) == text
@@ -346,23 +353,21 @@ def test_shares_are_told_in_percent() -> None:
     assert [format_quantity(QUANTITIES[-1], value) for value in (0.256, 12.5)] == ["26%", "1,250%"]
 
 
-@pytest.mark.parametrize(
+@cases(
     "changes",
-    [
-        {"stages": (2, 1, 3)},
-        {"stages": (1, 3, 2)},
-        {"stages": (-1, 1, 2)},
-        {"stages": (1, 2, math.inf)},
-        {"stages": (1, 2, math.nan)},
-        {"stages": (1, 2)},
-        {"stages": "many"},
-        {"stages": None},
-        {"colour": "red"},
-        {"arrivals": "trickle"},
-        {"arrivals": "stream"},
-        {"jobs": None},
-        {"load": (1, 1, 1)},
-    ],
+    {"stages": (2, 1, 3)},
+    {"stages": (1, 3, 2)},
+    {"stages": (-1, 1, 2)},
+    {"stages": (1, 2, math.inf)},
+    {"stages": (1, 2, math.nan)},
+    {"stages": (1, 2)},
+    {"stages": "many"},
+    {"stages": None},
+    {"colour": "red"},
+    {"arrivals": "trickle"},
+    {"arrivals": "stream"},
+    {"jobs": None},
+    {"load": (1, 1, 1)},
     ids=str,
 )
 def test_what_means_nothing_is_refused(changes: dict[str, Any]) -> None:

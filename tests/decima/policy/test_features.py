@@ -5,18 +5,19 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
 from decima.policy.compiled.features import FEATURES
 from decima.policy.config import PAPER_POLICY, Feature, PolicyConfig
 from decima.policy.features import message_order
 from decima.policy.scheduler import COST_EXPONENTS, LASTING_MOVES, Featurizer
 from decima.schedulers.priced_srpt import PricedSrpt
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from pydantic import ValidationError
+from simulator import Cluster, ClusterConfig, Decision, Observation
 from simulator.cluster.alone import useful_executors
 from simulator.cluster.observation import CLASS
-
-from simulator import Cluster, ClusterConfig, Decision, Observation
+from tests.cases import cases
 from tests.decima.policy.examples import VARIANTS, changed, episode
 from tests.simulator.cluster.build import by_hand, chain, job, jobs, stage
 
@@ -244,29 +245,27 @@ def test_every_decision_counts_as_an_answer() -> None:
         assert num_answers == (np.count_nonzero(span) if config.limit == "none" else span.sum()), name
 
 
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"stage_features": []}, "at least 1 item"),
-        ({"stage_features": [{"name": "colour"}]}, "expected 'unclaimed_tasks'"),
-        ({"stage_features": [{"name": "local", "scale": 0}]}, "greater than 0"),
-        ({"stage_features": [{"name": "local", "scale": math.inf}]}, "finite"),
-        ({"stage_features": [{"name": "local", "log": True}]}, "it has no logarithm"),
-        ({"stage_features": [{"name": "unused_cpu", "log": True}]}, "it has no logarithm"),
-        ({"stage_features": [{"name": "local", "unit": "ms"}]}, "Extra inputs are not permitted"),
-        ({"job_features": [{"name": "mean_task_ms"}]}, "mean_task_ms is a feature of stages, not of jobs"),
-        ({"embedding": 0}, "greater than or equal to 1"),
-        ({"embedding": 10**9}, "less than or equal to 1024"),
-        ({"hidden": (4, 0)}, "greater than or equal to 1"),
-        ({"head_hidden": (0,)}, "greater than or equal to 1"),
-        ({"limit": "some"}, "Input should be 'input', 'outputs', 'stage' or 'none'"),
-        ({"limit": "stage"}, "limit stage excludes all_limits"),
-        ({"limit": "outputs", "wait": True}, "wait needs limits that are an input"),
-        ({"limit_scale": -1.0}, "greater than 0"),
-        ({"message_order": "decima-sim"}, "needs finished_stages"),
-        ({"graph": False, "limit": "outputs"}, "without a graph, the limits need job_features"),
-        ({"depth": 3}, "Extra inputs are not permitted"),
-    ],
+@cases(
+    "changes, message",
+    ({"stage_features": []}, "at least 1 item"),
+    ({"stage_features": [{"name": "colour"}]}, "expected 'unclaimed_tasks'"),
+    ({"stage_features": [{"name": "local", "scale": 0}]}, "greater than 0"),
+    ({"stage_features": [{"name": "local", "scale": math.inf}]}, "finite"),
+    ({"stage_features": [{"name": "local", "log": True}]}, "it has no logarithm"),
+    ({"stage_features": [{"name": "unused_cpu", "log": True}]}, "it has no logarithm"),
+    ({"stage_features": [{"name": "local", "unit": "ms"}]}, "Extra inputs are not permitted"),
+    ({"job_features": [{"name": "mean_task_ms"}]}, "mean_task_ms is a feature of stages, not of jobs"),
+    ({"embedding": 0}, "greater than or equal to 1"),
+    ({"embedding": 10**9}, "less than or equal to 1024"),
+    ({"hidden": (4, 0)}, "greater than or equal to 1"),
+    ({"head_hidden": (0,)}, "greater than or equal to 1"),
+    ({"limit": "some"}, "Input should be 'input', 'outputs', 'stage' or 'none'"),
+    ({"limit": "stage"}, "limit stage excludes all_limits"),
+    ({"limit": "outputs", "wait": True}, "wait needs limits that are an input"),
+    ({"limit_scale": -1.0}, "greater than 0"),
+    ({"message_order": "decima-sim"}, "needs finished_stages"),
+    ({"graph": False, "limit": "outputs"}, "without a graph, the limits need job_features"),
+    ({"depth": 3}, "Extra inputs are not permitted"),
 )
 def test_policies_that_cannot_be_are_refused(changes: dict[str, object], message: str) -> None:
     with pytest.raises(ValidationError, match=message):

@@ -11,13 +11,14 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+
 from decima.policy.compiled.graphs import Graphs
 from decima.policy.config import DECIMA_SIM_POLICY
 from decima.policy.errors import PolicyFileError
 from decima.policy.files import add_about, load_actor, load_policy, read_about, read_trained_on, save_policy
 from decima.policy.policy import Policy
 from decima.policy.shipped import SHIPPED
-
+from tests.cases import cases
 from tests.decima.policy.examples import VARIANTS, changed, episode, graphs_of, policy_of
 from tests.refusal import Malicious, refusal
 
@@ -95,22 +96,20 @@ def test_what_it_was_trained_on_is_read_if_it_is_said(path: Path) -> None:
     assert (trained.stages, trained.load) == ((4, 8, 16), None)
 
 
-@pytest.mark.parametrize(
-    ("said", "message"),
-    [
-        (TRAINED_ON | {"stages": [1, 2]}, "stages[2]: this key is required"),
-        (TRAINED_ON | {"stages": [1, 2, "many"]}, "stages[2]: expected a valid number"),
-        (TRAINED_ON | {"stages": [1, 2, "3"]}, "stages[2]: expected a valid number"),
-        (TRAINED_ON | {"stages": [True, 2, 3]}, "stages[0]: expected a valid number"),
-        (TRAINED_ON | {"stages": [3, 2, 1]}, "stages: expected ascending numbers"),
-        (TRAINED_ON | {"executors": [-3, -2, -1]}, "executors[0]: expected greater than or equal to 0"),
-        (TRAINED_ON | {"tasks": [1, 2, float("nan")]}, "tasks[2]: expected "),
-        (TRAINED_ON | {"colour": "red"}, "colour: unknown key"),
-        (TRAINED_ON | {"jobs": None}, "expected jobs for batches"),
-        ({}, "arrivals: this key is required"),
-        (None, "expected an object"),
-        ("TPC-H", "expected an object"),
-    ],
+@cases(
+    "said, message",
+    (TRAINED_ON | {"stages": [1, 2]}, "stages[2]: this key is required"),
+    (TRAINED_ON | {"stages": [1, 2, "many"]}, "stages[2]: expected a valid number"),
+    (TRAINED_ON | {"stages": [1, 2, "3"]}, "stages[2]: expected a valid number"),
+    (TRAINED_ON | {"stages": [True, 2, 3]}, "stages[0]: expected a valid number"),
+    (TRAINED_ON | {"stages": [3, 2, 1]}, "stages: expected ascending numbers"),
+    (TRAINED_ON | {"executors": [-3, -2, -1]}, "executors[0]: expected greater than or equal to 0"),
+    (TRAINED_ON | {"tasks": [1, 2, float("nan")]}, "tasks[2]: expected "),
+    (TRAINED_ON | {"colour": "red"}, "colour: unknown key"),
+    (TRAINED_ON | {"jobs": None}, "expected jobs for batches"),
+    ({}, "arrivals: this key is required"),
+    (None, "expected an object"),
+    ("TPC-H", "expected an object"),
     ids=lambda value: f"{value!r:.40}" if isinstance(value, str) else None,
 )
 @pytest.mark.parametrize("read", [read_trained_on, read_about, load_actor])

@@ -2,10 +2,12 @@
 
 import numpy as np
 import pytest
-from decima.policy.compiled.layers import apply_layer
 from hypothesis import given
 from hypothesis import strategies as st
+
+from decima.policy.compiled.layers import apply_layer
 from simulator.compiled import compiled
+from tests.cases import cases
 
 SLOPE = 0.2
 
@@ -63,9 +65,7 @@ def test_what_is_no_number_stays_none(num_out: int) -> None:
 
 
 @pytest.mark.parametrize("num_out", [1, 8, 16])
-@pytest.mark.parametrize(
-    ("of", "rows", "columns"), [("x", 4, 7), ("x", 5, 3), ("out", 4, 16), ("out", 5, 0), ("weights", 0, 0)]
-)
+@cases("of, rows, columns", ("x", 4, 7), ("x", 5, 3), ("out", 4, 16), ("out", 5, 0), ("weights", 0, 0))
 def test_arrays_that_are_too_small_are_refused(num_out: int, of: str, rows: int, columns: int) -> None:
     """A block is written through unchecked pointers, so sizes are checked before."""
     x, weights = drawn(4, num_out)

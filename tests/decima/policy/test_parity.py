@@ -10,16 +10,17 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+
 from decima.policy.config import DECIMA_SIM_POLICY, PolicyConfig
 from decima.policy.features import message_order, published_message_order
 from decima.policy.files import load_policy, save_policy
 from decima.policy.parity import AgentReplay
 from decima.policy.policy import Policy
 from decima.policy.scheduler import Featurizer, NeuralScheduler
+from simulator import DECIMA_SIM, Cluster, ClusterConfig, Decision, run_episode
 from simulator.parity.cluster import Recording, stage_names
 from simulator.parity.replay import first_difference_in, read_recording
-
-from simulator import DECIMA_SIM, Cluster, ClusterConfig, Decision, run_episode
+from tests.cases import cases
 from tests.simulator.cluster.build import chain, job, jobs, stage
 from tests.simulator.parity.damage import Recording as Content
 from tests.simulator.parity.damage import Shared, write
@@ -323,17 +324,15 @@ def test_messages_in_deep_dags_are_those_recorded(weights: Path, tmp_path: Path)
     assert re.match(r"decision \d+ .* the probability of", line), line
 
 
-@pytest.mark.parametrize(
-    ("paths", "message"),
-    [
-        ([[[[7, 9]]]], "msg_paths.0: a stage receives from other stages than all its children"),
-        ([[[[7, 8], [7, 8]]]], "msg_paths.0: a stage receives"),
-        ([[[[10, 3]]]], "msg_paths.0: a stage receives"),
-        ([[[[-1, 3]]]], "msg_paths.0: a stage receives"),
-        ([[[[7, 8, 9]]]], "msg_paths.0.0.0: "),
-        ([[[[10**30, 8]]]], "msg_paths.0.0.0.0: "),
-        ([], "msg_paths: 1 jobs, recorded 0"),
-    ],
+@cases(
+    "paths, message",
+    ([[[[7, 9]]]], "msg_paths.0: a stage receives from other stages than all its children"),
+    ([[[[7, 8], [7, 8]]]], "msg_paths.0: a stage receives"),
+    ([[[[10, 3]]]], "msg_paths.0: a stage receives"),
+    ([[[[-1, 3]]]], "msg_paths.0: a stage receives"),
+    ([[[[7, 8, 9]]]], "msg_paths.0.0.0: "),
+    ([[[[10**30, 8]]]], "msg_paths.0.0.0.0: "),
+    ([], "msg_paths: 1 jobs, recorded 0"),
 )
 def test_messages_that_cannot_be_are_refused(weights: Path, tmp_path: Path, paths: Any, message: str) -> None:
     """In a chain of ten stages."""

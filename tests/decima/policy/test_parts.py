@@ -10,6 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from decima.policy import Embeddings, Encoder, JobFeature, LimitHead, PartError, StageFeature, StageHead
 from decima.policy.compiled.graphs import Graphs
 from decima.policy.config import PAPER_POLICY, SHORTCUT_POLICY, Feature, PolicyConfig
 from decima.policy.encoder import GraphTensors
@@ -18,11 +22,8 @@ from decima.policy.files import load_actor, load_policy, read_about, save_policy
 from decima.policy.parts import ALLOWED, allow_parts, is_custom, load_part
 from decima.policy.policy import Policy
 from decima.policy.scheduler import Featurizer
-from numpy.typing import NDArray
-from torch import Tensor, nn
-
-from decima.policy import Embeddings, Encoder, JobFeature, LimitHead, PartError, StageFeature, StageHead
 from simulator import Cluster, ClusterConfig, Observation
+from tests.cases import cases
 from tests.decima.policy.examples import changed, episode, graphs_of, policy_of
 from tests.example_parts import LeftToStart, ShortestFirst
 from tests.simulator.cluster.build import chain, jobs, stage
@@ -188,14 +189,12 @@ def stranger(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
         sys.modules.pop(name, None)
 
 
-@pytest.mark.parametrize(
+@cases(
     "fields",
-    [
-        {"stage_head": "strange.parts:Own"},
-        {"limit_head": "strange.parts:Own"},
-        {"encoder": "strange.parts:Own"},
-        {"stage_features": [{"name": "strange.parts:ShortestFirst"}]},
-    ],
+    {"stage_head": "strange.parts:Own"},
+    {"limit_head": "strange.parts:Own"},
+    {"encoder": "strange.parts:Own"},
+    {"stage_features": [{"name": "strange.parts:ShortestFirst"}]},
 )
 @pytest.mark.parametrize("load", [load_actor, load_policy])
 def test_a_policy_file_imports_nothing_that_is_not_allowed(
@@ -243,18 +242,16 @@ def test_a_policy_file_calls_nothing_that_is_no_part(name: str, stranger: Any) -
 # Errors.
 
 
-@pytest.mark.parametrize(
-    ("fields", "message"),
-    [
-        ({"encoder": "no_such_module:Own"}, "encoder: 'no_such_module:Own' cannot be loaded: ModuleNotFound"),
-        ({"stage_head": f"{PARTS}:Gone"}, f"stage_head: '{PARTS}:Gone' cannot be loaded: AttributeError"),
-        (
-            {"limit_head": f"{PARTS}:LayersHead"},
-            f"limit_head: '{PARTS}:LayersHead' is not a LimitHead: expected a subclass of decima.policy.LimitHead",
-        ),
-        ({"encoder": f"{HERE}:Abstract"}, f"encoder: '{HERE}:Abstract' cannot be loaded: TypeError"),
-        ({"encoder": f"{HERE}:Counting"}, f"encoder: '{HERE}:Counting': expected parameters and buffers of floa"),
-    ],
+@cases(
+    "fields, message",
+    ({"encoder": "no_such_module:Own"}, "encoder: 'no_such_module:Own' cannot be loaded: ModuleNotFound"),
+    ({"stage_head": f"{PARTS}:Gone"}, f"stage_head: '{PARTS}:Gone' cannot be loaded: AttributeError"),
+    (
+        {"limit_head": f"{PARTS}:LayersHead"},
+        f"limit_head: '{PARTS}:LayersHead' is not a LimitHead: expected a subclass of decima.policy.LimitHead",
+    ),
+    ({"encoder": f"{HERE}:Abstract"}, f"encoder: '{HERE}:Abstract' cannot be loaded: TypeError"),
+    ({"encoder": f"{HERE}:Counting"}, f"encoder: '{HERE}:Counting': expected parameters and buffers of floa"),
 )
 def test_a_part_that_cannot_be_loaded_is_named_in_one_line(fields: dict[str, str], message: str) -> None:
     with pytest.raises(PartError) as refused:
@@ -336,14 +333,12 @@ class Whole(LimitHead):
         return limits
 
 
-@pytest.mark.parametrize(
-    ("fields", "message"),
-    [
-        ({"encoder": f"{HERE}:Narrow"}, "must return jobs as floating-point numbers of shape "),
-        ({"encoder": f"{HERE}:Silent"}, "must return Embeddings, returned NoneType"),
-        ({"stage_head": f"{HERE}:Columnar"}, "must return scores as floating-point numbers of shape "),
-        ({"limit_head": f"{HERE}:Whole"}, "must return scores as floating-point numbers of shape "),
-    ],
+@cases(
+    "fields, message",
+    ({"encoder": f"{HERE}:Narrow"}, "must return jobs as floating-point numbers of shape "),
+    ({"encoder": f"{HERE}:Silent"}, "must return Embeddings, returned NoneType"),
+    ({"stage_head": f"{HERE}:Columnar"}, "must return scores as floating-point numbers of shape "),
+    ({"limit_head": f"{HERE}:Whole"}, "must return scores as floating-point numbers of shape "),
 )
 def test_a_part_that_gives_the_wrong_shape_is_named_in_one_line(fields: dict[str, str], message: str) -> None:
     policy = Policy(changed(PAPER_POLICY, **fields))
@@ -383,14 +378,12 @@ class Negative(JobFeature):
         return np.full(len(observation.jobs), -3.0)
 
 
-@pytest.mark.parametrize(
-    ("kind", "log", "message"),
-    [
-        ("Short", False, "expected 4 finite numbers, one for each stage, got float64 of shape [3]"),
-        ("Endless", False, "expected 2 finite numbers, one for each job, got inf"),
-        ("Worded", False, "expected 2 finite numbers, one for each job, got <U4 of shape [2]"),
-        ("Negative", True, "-3 has no logarithm: expected more than -2"),
-    ],
+@cases(
+    "kind, log, message",
+    ("Short", False, "expected 4 finite numbers, one for each stage, got float64 of shape [3]"),
+    ("Endless", False, "expected 2 finite numbers, one for each job, got inf"),
+    ("Worded", False, "expected 2 finite numbers, one for each job, got <U4 of shape [2]"),
+    ("Negative", True, "-3 has no logarithm: expected more than -2"),
 )
 def test_a_feature_that_gives_other_numbers_is_named_in_one_line(kind: str, log: bool, message: str) -> None:
     observation = Cluster(ClusterConfig(2), jobs(*[chain(stage(2, 10), stage(2, 10))] * 2)).observe()

@@ -6,14 +6,15 @@ from contextlib import AbstractContextManager, nullcontext
 import numpy as np
 import pytest
 import torch
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
 from decima.policy.compiled.graphs import Graphs
 from decima.policy.config import DECIMA_SIM_POLICY, PAPER_POLICY, PRESETS, PolicyConfig
 from decima.policy.policy import Policy
 from decima.policy.scheduler import Featurizer
-from hypothesis import assume, given, settings
-from hypothesis import strategies as st
-
 from simulator import Cluster, ClusterConfig
+from tests.cases import cases
 from tests.decima.policy.examples import VARIANTS, changed, episode, graphs_of, policy_of, probabilities, reordered
 from tests.decima.policy.naive import NaiveNetwork
 from tests.simulator.cluster.build import chain, job, jobs, stage
@@ -80,8 +81,8 @@ def test_compiled_decisions_have_the_probability_of_the_tensors(name: str, seed:
     np.testing.assert_allclose(choices.log_probability, evaluation.log_probability, atol=1e-5)
 
 
-@pytest.mark.parametrize(
-    "config", [PAPER_POLICY, DECIMA_SIM_POLICY, VARIANTS["attention"], changed(DECIMA_SIM_POLICY, encoder="attention")]
+@cases(
+    "config", PAPER_POLICY, DECIMA_SIM_POLICY, VARIANTS["attention"], changed(DECIMA_SIM_POLICY, encoder="attention")
 )
 def test_compiled_messages_are_those_of_the_tensors_in_deep_dags(config: PolicyConfig) -> None:
     """In the published order a stage may send and receive in the same step."""

@@ -4,6 +4,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
 from decima.policy.config import GENERAL_POLICY, PAPER_POLICY, TOLD_PACKING_POLICY, PolicyConfig
 from decima.policy.policy import Policy
 from decima.policy.scheduler import NeuralScheduler, make_rule
@@ -12,15 +16,12 @@ from decima.schedulers.base import Scheduler
 from decima.schedulers.objectives import Atc
 from decima.schedulers.packed_srpt import PackedSrpt
 from decima.schedulers.priced_srpt import PricedSrpt
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from pydantic import ValidationError
+from simulator import Cluster, ClusterConfig, run_episode
 from simulator.cluster.config import PAPER, TRACE, ExecutorClass, Semantics
+from tests.cases import cases
+from tests.decima.policy.examples import changed, random_sequence
 from workloads.arrivals import JobSequence, uniform_memory
 from workloads.attribute_distribution import AttributeDistribution
-
-from simulator import Cluster, ClusterConfig, run_episode
-from tests.decima.policy.examples import changed, random_sequence
 
 
 @settings(max_examples=25, deadline=None)
@@ -61,23 +62,19 @@ def test_a_policy_knows_atc_with_constants_of_its_own() -> None:
     assert mine.completion_ms.tolist() == rule.completion_ms.tolist() != other.completion_ms.tolist()
 
 
-@pytest.mark.parametrize(
-    ("constants", "message"), [({"patience": 1.0}, "atc does not have all constants"), ({"given_up": 0.0}, "above 0")]
-)
+@cases("constants, message", ({"patience": 1.0}, "atc does not have all constants"), ({"given_up": 0.0}, "above 0"))
 def test_constants_of_the_rule_that_are_refused(constants: dict[str, float], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         make_rule(changed(GENERAL_POLICY, rule="atc", rule_constants=constants))
 
 
-@pytest.mark.parametrize(
-    ("config", "changes", "message"),
-    [
-        (PAPER_POLICY, {"rule_stage_weight": 1.0}, "rule_stage_weight needs the stage feature rule"),
-        (PAPER_POLICY, {"rule_limit_weight": 1.0}, "rule_limit_weight needs the job feature rule_executors"),
-        (GENERAL_POLICY, {"limit": "none", "wait": False}, "and limits that are an input"),
-        (GENERAL_POLICY, {"rule_stage_weight": -1.0}, "greater than or equal to 0"),
-        (GENERAL_POLICY, {"rule_limit_weight": float("inf")}, "finite number"),
-    ],
+@cases(
+    "config, changes, message",
+    (PAPER_POLICY, {"rule_stage_weight": 1.0}, "rule_stage_weight needs the stage feature rule"),
+    (PAPER_POLICY, {"rule_limit_weight": 1.0}, "rule_limit_weight needs the job feature rule_executors"),
+    (GENERAL_POLICY, {"limit": "none", "wait": False}, "and limits that are an input"),
+    (GENERAL_POLICY, {"rule_stage_weight": -1.0}, "greater than or equal to 0"),
+    (GENERAL_POLICY, {"rule_limit_weight": float("inf")}, "finite number"),
 )
 def test_weights_that_nothing_can_be_added_by_are_refused(
     config: PolicyConfig, changes: dict[str, Any], message: str

@@ -2,11 +2,11 @@
 
 import numpy as np
 import pytest
-from decima.policy.config import PAPER_POLICY, SHORTCUT_POLICY, PolicyConfig
-from decima.policy.scheduler import NeuralScheduler
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from decima.policy.config import PAPER_POLICY, SHORTCUT_POLICY, PolicyConfig
+from decima.policy.scheduler import NeuralScheduler
 from simulator import DECIMA_SIM, Cluster, ClusterConfig, run_episode
 from tests.decima.policy.examples import VARIANTS, policy_of, random_sequence
 from tests.simulator.cluster.build import chain, jobs, runs, stage

@@ -1,9 +1,8 @@
 from pathlib import Path
 
+from decima.policy import shipped as policies
 from decima.policy.files import load_actor
 from decima.policy.shipped import SHIPPED, default_policies
-
-from decima.policy import shipped as policies
 
 
 def test_policies_are_files_beside_their_module() -> None:

@@ -1,8 +1,8 @@
 """Custom schedulers, valid and invalid."""
 
 import numpy as np
-from decima.gym import PolicyScheduler, as_scheduler
 
+from decima.gym import PolicyScheduler, as_scheduler
 from decima.schedulers import Scheduler
 from simulator import Decision, Observation
 

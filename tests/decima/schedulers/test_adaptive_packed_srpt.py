@@ -4,17 +4,18 @@ import math
 
 import numpy as np
 import pytest
+
 from decima.evaluation.run import run_scheduler
 from decima.registry import make_scheduler, parameters
 from decima.schedulers.adaptive_packed_srpt import GROUPS, PACKED_WEIGHTS, AdaptivePackedSrpt
 from decima.schedulers.packed_srpt import PackedSrpt
+from simulator import Cluster, ClusterConfig, run_episode
 from simulator.cluster.config import ExecutorClass
 from simulator.cluster.observation import Observation
-from workloads.arrivals import JobSequence
-
-from simulator import Cluster, ClusterConfig, run_episode
+from tests.cases import cases
 from tests.decima.policy.examples import random_sequence
 from tests.simulator.cluster.build import chain, job, jobs, stage
+from workloads.arrivals import JobSequence
 
 NO_WEIGHTS = dict.fromkeys(PACKED_WEIGHTS, 0.0)
 SMALL_AND_LARGE = (ExecutorClass(2, memory=0.5), ExecutorClass(2, memory=1.0))
@@ -62,18 +63,16 @@ def test_without_weights_it_ranks_as_packed_srpt(seed: int) -> None:
         cluster.decide(mine.decide(seen) if seen.num_schedulable else None)
 
 
-@pytest.mark.parametrize(
-    ("weight", "expected"),
-    [
-        ("order.size=0", 0),  # the shorter job comes first
-        ("order.size=-2", 1),
-        ("order.lasts=-2", 1),
-        ("order.height=2", 0),
-        ("order.move=5", 0),  # tasks are equally long
-        ("order.covered=5", 1),
-        ("order.exact=-5", 1),
-        ("order.needing=-2", 1),
-    ],
+@cases(
+    "weight, expected",
+    ("order.size=0", 0),  # the shorter job comes first
+    ("order.size=-2", 1),
+    ("order.lasts=-2", 1),
+    ("order.height=2", 0),
+    ("order.move=5", 0),  # tasks are equally long
+    ("order.covered=5", 1),
+    ("order.exact=-5", 1),
+    ("order.needing=-2", 1),
 )
 def test_the_order_follows_features_of_jobs_and_stages(weight: str, expected: int) -> None:
     """The second job has more work, and needs a large executor, one of which is offered."""

@@ -5,19 +5,19 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+
 from decima.policy.config import GENERAL_POLICY
 from decima.policy.policy import Policy
 from decima.policy.scheduler import NeuralScheduler
 from decima.registry import make_scheduler, parameters
 from decima.schedulers.adaptive_srpt import HALF, MOST_FACTOR, OF_JOB, STATE, WEIGHTS, AdaptiveSrpt
 from decima.schedulers.priced_srpt import PricedConstants, PricedSrpt
+from simulator import Cluster, ClusterConfig, run_episode
 from simulator.cluster.config import EXACT, Knowledge
 from simulator.cluster.observation import Observation
-from workloads.arrivals import JobSequence, batch_arrivals
-
-from simulator import Cluster, ClusterConfig, run_episode
 from tests.decima.policy.examples import random_sequence
 from tests.simulator.cluster.build import inflating, job, jobs, stage
+from workloads.arrivals import JobSequence, batch_arrivals
 
 DEFAULTS = PricedConstants()
 NO_WEIGHTS = dict.fromkeys(WEIGHTS, 0.0)

@@ -4,6 +4,9 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
 from decima.registry import WITH_BASE, SchedulerError, make_scheduler, split_names
 from decima.schedulers.carbon.cap import Cap, quota, thresholds
 from decima.schedulers.carbon.carbon_price import CarbonPrice
@@ -11,16 +14,14 @@ from decima.schedulers.carbon.greenest_first import GreenestFirst
 from decima.schedulers.carbon.pcaps import Pcaps, threshold
 from decima.schedulers.fair import Fair
 from decima.schedulers.priced_srpt import PricedSrpt
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from workloads.attributes import JobAttributes
-from workloads.carbon import Signal
-from workloads.sources.carbon import synthetic_signal
-
 from simulator import ClusterConfig, EpisodeRecord, run_episode
+from tests.cases import cases
 from tests.simulator.cluster.build import chain, jobs, stage
 from tests.workloads.strategies import job_sequences
 from workloads import JobSequence, poisson_arrivals, synthetic_profiles
+from workloads.attributes import JobAttributes
+from workloads.carbon import Signal
+from workloads.sources.carbon import synthetic_signal
 
 SOLAR = synthetic_signal("synthetic-solar", 600)  # an hour is 6 s
 CONSTANT = Signal("constant", (0.0,), (300.0,), 60_000.0)
@@ -199,20 +200,18 @@ def test_another_scheduler_by_name() -> None:
     assert nested.base.constants.stream_price == 3
 
 
-@pytest.mark.parametrize(
-    ("name", "message"),
-    [
-        ("cap:0", "minimum must be above 0"),
-        ("cap:1.5", "minimum must be above 0"),
-        ("pcaps:2", "gamma must be from 0 to 1"),
-        ("greenest-first:-1", "patience must be from 0 to 48"),
-        ("carbon-price:-1", "must not be negative"),
-        ("carbon-slack:0", "the seconds must be positive"),
-        ("carbon-slack:margin=-1", "the margin must be positive"),
-        ("cap:base=sun", "unknown scheduler 'sun'"),
-        ("fifo:base=fair", "unknown scheduler"),
-        ("cap:gamma=1", "no parameter 'gamma'"),
-    ],
+@cases(
+    "name, message",
+    ("cap:0", "minimum must be above 0"),
+    ("cap:1.5", "minimum must be above 0"),
+    ("pcaps:2", "gamma must be from 0 to 1"),
+    ("greenest-first:-1", "patience must be from 0 to 48"),
+    ("carbon-price:-1", "must not be negative"),
+    ("carbon-slack:0", "the seconds must be positive"),
+    ("carbon-slack:margin=-1", "the margin must be positive"),
+    ("cap:base=sun", "unknown scheduler 'sun'"),
+    ("fifo:base=fair", "unknown scheduler"),
+    ("cap:gamma=1", "no parameter 'gamma'"),
 )
 def test_wrong_parameters_are_refused(name: str, message: str) -> None:
     with pytest.raises(SchedulerError, match=message):

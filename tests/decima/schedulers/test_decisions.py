@@ -11,18 +11,18 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+
 from decima.registry import SCHEDULERS, make_scheduler
+from decima.schedulers import Scheduler
 from decima.schedulers.packed_srpt import PackedSrpt
 from decima.schedulers.priced_srpt import PricedSrpt
 from decima.schedulers.spark import SparkFifo, SparkPools
 from decima.schedulers.standalone import SparkStandalone
-from simulator.cluster.config import SPARK
-from workloads.arrivals import JobSequence
-
-from decima.schedulers import Scheduler
 from simulator import DECIMA_SIM, Cluster, ClusterConfig, ExecutorClass
+from simulator.cluster.config import SPARK
 from tests.decima.policy.examples import random_sequence
 from tests.simulator.cluster.build import inflating
+from workloads.arrivals import JobSequence
 
 RECORDED = Path(__file__).with_name("decisions.txt")
 CLASSES = (

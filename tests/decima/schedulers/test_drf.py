@@ -1,10 +1,9 @@
 """Dominant resource fairness: the example of its paper, and the case of one resource."""
 
-from workloads.arrivals import JobSequence
-
 from decima.schedulers import Drf
 from simulator import Cluster, ClusterConfig, Decision, ExecutorClass
 from tests.simulator.cluster.build import job, jobs, stage
+from workloads.arrivals import JobSequence
 
 
 def held_at_first(config: ClusterConfig, sequence: JobSequence) -> list[int]:

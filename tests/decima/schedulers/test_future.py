@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+
 from decima.policy.scheduler import NeuralScheduler
 from decima.policy.shipped import SHIPPED
 from decima.registry import SCHEDULERS, make_scheduler
@@ -14,11 +15,10 @@ from decima.schedulers.standalone import SparkStandalone
 from simulator.cluster.cluster import Cluster
 from simulator.cluster.config import DECIMA_SIM, PAPER, ClusterConfig, Semantics
 from simulator.cluster.observation import Observation
-from workloads.arrivals import JobSequence, poisson_arrivals
-from workloads.sources.synthetic import synthetic_profiles
-
 from tests.decima.policy.examples import PRESETS, policy_of
 from tests.simulator.cluster.build import by_hand, chain, job, stage
+from workloads.arrivals import JobSequence, poisson_arrivals
+from workloads.sources.synthetic import synthetic_profiles
 
 #: Whoever can be named, and who else decides.
 EVERYBODY: dict[str, Callable[[], Scheduler]] = {

@@ -2,26 +2,25 @@
 
 import numpy as np
 import pytest
-from decima.schedulers.graphene_star import troublesome_stages
 
 from decima.schedulers import GrapheneStar, WeightedFair
+from decima.schedulers.graphene_star import troublesome_stages
 from simulator import Cluster, ClusterConfig, Decision, ExecutorClass, run_episode
+from tests.cases import cases
 from tests.simulator.cluster.build import chain, job, jobs, stage
 
 NOBODY = {"long": 2.0, "fragmented": -1.0}  # thresholds that no stage reaches
 CONFIG = ClusterConfig(4, moving_delay_ms=0)
 
 
-@pytest.mark.parametrize(
-    ("long", "fragmented", "expected"),
-    [
-        (2.0, -1.0, [0, 0, 0, 0]),
-        (1.0, -1.0, [0, 1, 0, 0]),
-        (0.5, -1.0, [0, 1, 1, 1]),  # the third lies between
-        (2.0, 0.25, [0, 1, 0, 0]),  # one task on four executors
-        (2.0, 0.75, [1, 1, 1, 0]),  # 4 + 2 tasks
-        (2.0, 1.0, [1, 1, 1, 1]),
-    ],
+@cases(
+    "long, fragmented, expected",
+    (2.0, -1.0, [0, 0, 0, 0]),
+    (1.0, -1.0, [0, 1, 0, 0]),
+    (0.5, -1.0, [0, 1, 1, 1]),  # the third lies between
+    (2.0, 0.25, [0, 1, 0, 0]),  # one task on four executors
+    (2.0, 0.75, [1, 1, 1, 0]),  # 4 + 2 tasks
+    (2.0, 1.0, [1, 1, 1, 1]),
 )
 def test_long_stages_and_those_that_pack_badly_are_troublesome(
     long: float, fragmented: float, expected: list[int]

@@ -2,6 +2,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+
 from decima.schedulers.base import SchedulerError
 from decima.schedulers.grid import (
     KNOBS,
@@ -13,11 +14,10 @@ from decima.schedulers.grid import (
     play,
     tune_tetris,
 )
-from workloads.grid_jobs import DISTRIBUTIONS, draw_jobs
-
 from simulator.grid import Grid, GridConfig
 from tests.decima.learning.grid.examples import grid_of, tiny_grid
 from tests.simulator.grid.naive import Written
+from workloads.grid_jobs import DISTRIBUTIONS, draw_jobs
 
 
 def queue(*jobs: tuple[int, tuple[int, int]], **changes: Any) -> Grid:

@@ -4,11 +4,11 @@ import math
 
 import numpy as np
 import pytest
-from decima.schedulers.grid import GridScheduler, Packer, RandomChoice, ShortestJobFirst, Tetris, play
 from numpy.typing import NDArray
-from workloads.grid_jobs import DISTRIBUTIONS, draw_jobs
 
+from decima.schedulers.grid import GridScheduler, Packer, RandomChoice, ShortestJobFirst, Tetris, play
 from simulator.grid import DEEPRM, Grid, GridConfig
+from workloads.grid_jobs import DISTRIBUTIONS, draw_jobs
 
 #: Jobs of the public code, of the paper's text, and on 10 units as near to that as they allow.
 VARIANTS = {"A": "code", "B": "paper", "C": "coarse"}

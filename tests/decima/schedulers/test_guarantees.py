@@ -7,20 +7,21 @@ from typing import Literal
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
+
 from decima.registry import SCHEDULERS, make_scheduler, split_names
 from decima.schedulers.base import Scheduler, SchedulerError, all_offered
 from decima.schedulers.guarantees.guard import Guarded
 from decima.schedulers.guarantees.spec import Guarantees
 from decima.schedulers.guarantees.virtual import VirtualCluster, speed_of
-from numpy.typing import NDArray
+from simulator import ClusterConfig, Decision, EpisodeRecord, Observation, run_episode
 from simulator.cluster.config import PAPER, SPARK, ExecutorClass, Knowledge, Semantics
 from simulator.cluster.faults import Faults
-from workloads.arrivals import JobSequence
-from workloads.attributes import JobAttributes
-
-from simulator import ClusterConfig, Decision, EpisodeRecord, Observation, run_episode
+from tests.cases import cases
 from tests.simulator.cluster.build import chain, job, jobs, stage
 from workloads import poisson_arrivals, synthetic_profiles
+from workloads.arrivals import JobSequence
+from workloads.attributes import JobAttributes
 
 TASK_MS = 10.0
 EXECUTORS = 4
@@ -354,19 +355,17 @@ def test_names_hold_guarantees() -> None:
     assert not isinstance(make_scheduler("fair"), Guarded)
 
 
-@pytest.mark.parametrize(
-    ("suffix", "message"),
-    [
-        (",floor=a:0.7+b:0.4", "the sum of the floors must be at most 1, got 1.1"),
-        (",floor=a:0.5,ceiling=a:0.2", "the ceiling of a, 0.2, is below its floor, 0.5"),
-        (",no-later-than=0.9", "no-later-than must be at least 1, got 0.9"),
-        (",no-later-than=x", "no-later-than: expected a number, got 'x'"),
-        (",floor=a:0", "the floor of a must be above 0 and at most 1, got 0"),
-        (",ceiling=a:nan", "ceiling of a: expected a number, got 'nan'"),
-        (",floor=a", "floor: expected TENANT:SHARE, such as etl:0.2, got 'a'"),
-        (",floor=a:0.1+a:0.2", "floor: the tenant 'a' is named twice"),
-        (",no-later-than=2,no-later-than=3", "no-later-than is given twice"),
-    ],
+@cases(
+    "suffix, message",
+    (",floor=a:0.7+b:0.4", "the sum of the floors must be at most 1, got 1.1"),
+    (",floor=a:0.5,ceiling=a:0.2", "the ceiling of a, 0.2, is below its floor, 0.5"),
+    (",no-later-than=0.9", "no-later-than must be at least 1, got 0.9"),
+    (",no-later-than=x", "no-later-than: expected a number, got 'x'"),
+    (",floor=a:0", "the floor of a must be above 0 and at most 1, got 0"),
+    (",ceiling=a:nan", "ceiling of a: expected a number, got 'nan'"),
+    (",floor=a", "floor: expected TENANT:SHARE, such as etl:0.2, got 'a'"),
+    (",floor=a:0.1+a:0.2", "floor: the tenant 'a' is named twice"),
+    (",no-later-than=2,no-later-than=3", "no-later-than is given twice"),
 )
 def test_impossible_guarantees_are_refused_in_a_line(suffix: str, message: str) -> None:
     with pytest.raises(SchedulerError) as raised:

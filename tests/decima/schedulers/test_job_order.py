@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
-from workloads.arrivals import JobSequence
 
 from decima.schedulers import JobOrder, SjfCp
 from simulator import ClusterConfig, ExecutorClass, run_episode
@@ -14,6 +13,7 @@ from tests.decima.schedulers.test_schedulers import grants, one_stage
 from tests.simulator.cluster.build import chain, job, jobs, stage
 from tests.simulator.cluster.strategies import LARGE
 from tests.workloads.strategies import job_sequences
+from workloads.arrivals import JobSequence
 
 
 def test_the_first_job_of_the_order_gets_all_that_it_can_use_then_the_next() -> None:

@@ -4,12 +4,12 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+
 from decima.schedulers.base import Scheduler
 from decima.schedulers.lookahead import Lookahead
 from decima.schedulers.priced_srpt import PricedSrpt
-from simulator.cluster.config import Knowledge
-
 from simulator import Cluster, ClusterConfig, Decision, Observation, run_episode
+from simulator.cluster.config import Knowledge
 from tests.simulator.cluster.build import job, jobs, runs, stage
 from workloads import batch_arrivals, poisson_arrivals, synthetic_profiles
 

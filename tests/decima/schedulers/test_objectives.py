@@ -5,18 +5,19 @@ import math
 
 import numpy as np
 import pytest
-from decima.registry import SchedulerError, make_scheduler
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
+from decima.registry import SchedulerError, make_scheduler
+from simulator import SPARK, ClusterConfig, Observation, run_episode
 from simulator.cluster.cluster import Cluster
 from simulator.cluster.record import EpisodeRecord
+from tests.cases import cases
+from tests.simulator.cluster.build import job, stage
+from workloads import batch_arrivals, poisson_arrivals, synthetic_profiles
 from workloads.arrivals import JobSequence
 from workloads.attribute_distribution import AttributeDistribution
 from workloads.attributes import JobAttributes, Tenant
-
-from simulator import SPARK, ClusterConfig, Observation, run_episode
-from tests.simulator.cluster.build import job, stage
-from workloads import batch_arrivals, poisson_arrivals, synthetic_profiles
 
 #: One executor that is offered after each task, without delays: preemption at the ends of tasks.
 ONE = ClusterConfig(num_executors=1, moving_delay_ms=0.0, warmup_delay_ms=0.0, semantics=SPARK)
@@ -199,15 +200,13 @@ def running(record: EpisodeRecord, time_ms: float) -> list[int]:
     return np.bincount(tenants, minlength=len(record.sequence.tenants)).tolist()
 
 
-@pytest.mark.parametrize(
-    ("tenants", "shares"),
-    [
-        ((Tenant("a"), Tenant("b")), [6, 6]),
-        ((Tenant("a", weight=3), Tenant("b")), [9, 3]),
-        ((Tenant("a", weight=3), Tenant("b", min_share=5)), [7, 5]),
-        ((Tenant("a", min_share=20), Tenant("b")), [12, 0]),
-        ((Tenant("a", min_share=20), Tenant("b", min_share=10)), [8, 4]),
-    ],
+@cases(
+    "tenants, shares",
+    ((Tenant("a"), Tenant("b")), [6, 6]),
+    ((Tenant("a", weight=3), Tenant("b")), [9, 3]),
+    ((Tenant("a", weight=3), Tenant("b", min_share=5)), [7, 5]),
+    ((Tenant("a", min_share=20), Tenant("b")), [12, 0]),
+    ((Tenant("a", min_share=20), Tenant("b", min_share=10)), [8, 4]),
 )
 def test_pools_share_as_in_spark(tenants: tuple[Tenant, ...], shares: list[int]) -> None:
     """Both pools have more tasks than the twelve executors can run."""

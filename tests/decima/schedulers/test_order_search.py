@@ -8,11 +8,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from decima.schedulers.order_search import OrderSearch, search_orders, simplified_cluster
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from decima.schedulers import JobOrder, SjfCp
+from decima.schedulers.order_search import OrderSearch, search_orders, simplified_cluster
 from simulator import run_episode
 from tests.simulator.cluster.build import chain, job, jobs, stage
 from tests.workloads.strategies import durations_ms

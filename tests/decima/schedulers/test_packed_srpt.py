@@ -2,13 +2,13 @@
 
 import numpy as np
 import pytest
+
 from decima.evaluation.run import run_scheduler
 from decima.registry import make_scheduler
 from decima.schedulers.packed_srpt import PackedSrpt, covering
+from simulator import Cluster, ClusterConfig, Decision
 from simulator.cluster.config import ExecutorClass
 from simulator.cluster.observation import CLASS
-
-from simulator import Cluster, ClusterConfig, Decision
 from tests.simulator.cluster.build import by_hand, chain, job, jobs, stage
 from workloads import JobSequence
 

@@ -4,14 +4,14 @@ import math
 
 import numpy as np
 import pytest
+
 from decima.schedulers.base import AWAY_BY_RANK, FARTHEST_AWAY
 from decima.schedulers.priced_srpt import AWAY_IN_JOB, PRICES, PricedConstants, PricedSrpt
-from simulator.cluster.alone import useful_executors
-from workloads.arrivals import JobSequence, batch_arrivals
-
 from simulator import DECIMA_SIM, Cluster, ClusterConfig, Decision, ExecutorClass, run_episode
+from simulator.cluster.alone import useful_executors
 from tests.decima.policy.examples import random_sequence
 from tests.simulator.cluster.build import inflating, job, jobs, stage
+from workloads.arrivals import JobSequence, batch_arrivals
 
 DELAY_MS = 100.0
 DEFAULTS = PricedConstants()

@@ -7,13 +7,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from decima.registry import SCHEDULERS, make_scheduler
-from decima.schedulers.base import SchedulerError
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from workloads.arrivals import JobSequence
 
+from decima.registry import SCHEDULERS, make_scheduler
 from decima.schedulers import Fair, Fifo, NaiveWeightedFair, RandomChoice, Scheduler, SjfCp, WeightedFair, all_offered
+from decima.schedulers.base import SchedulerError
 from simulator import (
     DECIMA_SIM,
     PAPER,
@@ -25,10 +24,12 @@ from simulator import (
     Semantics,
     run_episode,
 )
+from tests.cases import cases
 from tests.simulator.cluster.build import chain, finish, give, job, jobs, runs, stage
 from tests.simulator.cluster.strategies import LARGE, executor_classes
 from tests.workloads.strategies import job_sequences
 from workloads import batch_arrivals, poisson_arrivals, synthetic_profiles
+from workloads.arrivals import JobSequence
 
 Grant = tuple[int, int, int]
 #: Rules with the limits of priced-srpt and another order.
@@ -178,19 +179,17 @@ def test_executors_stay_with_their_job_though_it_holds_more_than_its_share() -> 
         assert record.completion_ms.tolist() == [2000.0, 2020.0]
 
 
-@pytest.mark.parametrize(
-    ("alpha", "shares"),
-    [
-        # Work 1 : 3, eight executors; a share is rounded up, and its job's tasks suffice.
-        (0.0, [4, 4]),
-        (1.0, [2, 6]),
-        (-1.0, [6, 2]),
-        (0.5, [3, 6]),  # 8 / (1 + sqrt 3) = 2.93, 5.07
-        (2.0, [1, 8]),  # 0.8, 7.2
-        (-2.0, [8, 1]),
-        (50.0, [1, 8]),
-        (-50.0, [8, 1]),
-    ],
+@cases(
+    "alpha, shares",
+    # Work 1 : 3, eight executors; a share is rounded up, and its job's tasks suffice.
+    (0.0, [4, 4]),
+    (1.0, [2, 6]),
+    (-1.0, [6, 2]),
+    (0.5, [3, 6]),  # 8 / (1 + sqrt 3) = 2.93, 5.07
+    (2.0, [1, 8]),  # 0.8, 7.2
+    (-2.0, [8, 1]),
+    (50.0, [1, 8]),
+    (-50.0, [8, 1]),
 )
 def test_shares_are_proportional_to_a_power_of_the_total_work(alpha: float, shares: list[int]) -> None:
     sequence = jobs(job(stage(10, 1000.0)), job(stage(30, 1000.0)))
@@ -376,9 +375,7 @@ def test_the_seed_is_for_those_who_draw() -> None:
     assert episode_of(make_scheduler("fair", seed=4)) == episode_of(Fair())
 
 
-@pytest.mark.parametrize(
-    ("spec", "message"),
-    [
+@cases("spec, message",
         ("nobody", "unknown scheduler 'nobody': expected one of random, fifo, sjf-cp"),
         ("", "unknown scheduler ''"),
         ("Fair", "unknown scheduler 'Fair'"),
@@ -407,7 +404,6 @@ def test_the_seed_is_for_those_who_draw() -> None:
         ("json:dumps", "scheduler 'json:dumps' cannot be loaded: TypeError: "),
         ("tests.decima.schedulers.own_schedulers:Undecided", "needs the methods decide and reset"),
         ("decima.schedulers:Scheduler", "cannot be loaded: TypeError: Can't instantiate abstract class"),
-    ],
 )  # fmt: skip
 def test_a_name_that_is_no_schedulers_is_refused_in_one_line(spec: str, message: str) -> None:
     with pytest.raises(SchedulerError) as error:
@@ -455,14 +451,12 @@ def test_a_scheduler_of_ones_own_is_found_in_the_current_folder(folder: Callable
     assert type(make_scheduler("tests.decima.schedulers.own_schedulers:Greedy")).__name__ == "Greedy"
 
 
-@pytest.mark.parametrize(
-    ("name", "source", "message"),
-    [
-        ("own_needy:Needy", OWN, "TypeError: "),
-        ("own_broken:Broken", OWN, "RuntimeError: one"),
-        ("own_syntax:Last", "class Last(", "SyntaxError: "),
-        ("own_raises:Last", "raise ValueError('no')", "ValueError: no"),
-    ],
+@cases(
+    "name, source, message",
+    ("own_needy:Needy", OWN, "TypeError: "),
+    ("own_broken:Broken", OWN, "RuntimeError: one"),
+    ("own_syntax:Last", "class Last(", "SyntaxError: "),
+    ("own_raises:Last", "raise ValueError('no')", "ValueError: no"),
 )
 def test_what_is_wrong_with_it_is_told_in_one_line(
     folder: Callable[[str, str], None], name: str, source: str, message: str

@@ -1,10 +1,10 @@
 """Spark's FAIR mode, with a pool for each job."""
 
 import numpy as np
-import pytest
-from decima.schedulers.spark import SparkFair
 
+from decima.schedulers.spark import SparkFair
 from simulator import SPARK, Cluster, ClusterConfig, Decision, run_episode
+from tests.cases import cases
 from tests.simulator.cluster.build import chain, job, jobs, stage
 
 
@@ -20,10 +20,7 @@ def test_executors_are_shared_equally_and_given_on_after_each_task() -> None:
     assert at_once == [2, 2, 3, 2]
 
 
-@pytest.mark.parametrize(
-    ("executors", "tasks", "limits"),
-    [(4, (9, 5), (2, 2)), (5, (9, 5), (3, 2)), (5, (1, 9), (1, 4)), (9, (2, 3), (2, 3))],
-)
+@cases("executors, tasks, limits", (4, (9, 5), (2, 2)), (5, (9, 5), (3, 2)), (5, (1, 9), (1, 4)), (9, (2, 3), (2, 3)))
 def test_all_offered_executors_are_handed_out_at_once(
     executors: int, tasks: tuple[int, int], limits: tuple[int, int]
 ) -> None:

@@ -1,13 +1,13 @@
 """Shortest remaining work first: order, limits, and which executors stay."""
 
 import pytest
+
 from decima.schedulers.priced_srpt import PricedSrpt
 from decima.schedulers.srpt import STAYING, WORTH_LEAVING, WORTH_MOVING, CappedSrpt, ProfiledSrpt
-from simulator.cluster.alone import useful_executors
-from workloads.arrivals import JobSequence
-
 from simulator import Cluster, ClusterConfig, Decision
+from simulator.cluster.alone import useful_executors
 from tests.simulator.cluster.build import chain, inflating, job, jobs, stage
+from workloads.arrivals import JobSequence
 
 DELAY_MS = 100.0
 

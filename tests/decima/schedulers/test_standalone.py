@@ -2,12 +2,12 @@
 
 import numpy as np
 import pytest
-from decima.schedulers.standalone import SparkStandalone
 from numpy.testing import assert_array_equal
-from workloads.arrivals import JobSequence
 
+from decima.schedulers.standalone import SparkStandalone
 from simulator import Cluster, ClusterConfig, Decision, EpisodeRecord, ExecutorClass, run_episode
 from tests.simulator.cluster.build import chain, job, jobs, stage
+from workloads.arrivals import JobSequence
 
 
 def run(

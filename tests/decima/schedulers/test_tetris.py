@@ -1,12 +1,12 @@
 """Tetris: the best fit goes first, unless its job has much remaining work or many executors."""
 
 import pytest
-from decima.schedulers.tetris import demands
-from workloads.arrivals import JobSequence
 
 from decima.schedulers import Tetris
+from decima.schedulers.tetris import demands
 from simulator import Cluster, ClusterConfig, Decision, ExecutorClass
 from tests.simulator.cluster.build import job, jobs, stage
+from workloads.arrivals import JobSequence
 
 CLASSES = ClusterConfig(executor_classes=(ExecutorClass(4, 1, 0.5), ExecutorClass(4, 1, 1.0)))
 

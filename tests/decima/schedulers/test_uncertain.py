@@ -5,18 +5,19 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from scipy import stats
+from scipy.optimize import minimize_scalar
+
 from decima.registry import make_scheduler
 from decima.schedulers.elastic import HeSrpt, fractions, speedup_exponent
 from decima.schedulers.priced_srpt import PRICES, PricedConstants, PricedSrpt
 from decima.schedulers.uncertain import index_over_median
-from scipy import stats
-from scipy.optimize import minimize_scalar
+from simulator import Cluster, ClusterConfig, Decision, Observation, run_episode
 from simulator.cluster.alone import useful_executors
 from simulator.cluster.config import Knowledge
-from workloads.arrivals import batch_arrivals
-
-from simulator import Cluster, ClusterConfig, Decision, Observation, run_episode
+from tests.cases import cases
 from tests.simulator.cluster.build import inflating, job, jobs, stage
+from workloads.arrivals import batch_arrivals
 
 DEFAULTS = PricedConstants()
 
@@ -36,19 +37,17 @@ def chosen(name: str, seen: Observation, config: ClusterConfig) -> int:
     return int(seen.stage_job[decision.stage])
 
 
-@pytest.mark.parametrize(
-    ("name", "first_work_ms", "attained_ms", "expected"),
-    [
-        ("sjf-estimate", (9.0, 8.0, 7.0), (8.9, 0.0, 0.0), 2),
-        ("las", (1.0, 2.0, 3.0), (5.0, 4.0, 6.0), 1),
-        # max(z - a, min(a, z)): 10, 6, 5; SRPT would prefer job 0, whose estimate is used up
-        ("srpt-bounce", (10.0, 10.0, 10.0), (99.0, 4.0, 5.0), 2),
-        ("srpt-bounce", (10.0, 10.0, 10.0), (99.0, 9.0, 2.0), 2),
-        ("seh", (10.0, 7.0, 8.0), (99.0, 0.0, 3.5), 2),  # 5, 7, 4.5
-        ("seh", (10.0, 7.0, 12.0), (99.0, 0.0, 99.0), 0),  # frozen at 5, 7, 6
-        ("seh:0", (10.0, 7.0, 12.0), (9.0, 0.0, 11.5), 2),
-        ("seh:1", (10.0, 7.0, 12.0), (9.0, 0.0, 11.5), 1),
-    ],
+@cases(
+    "name, first_work_ms, attained_ms, expected",
+    ("sjf-estimate", (9.0, 8.0, 7.0), (8.9, 0.0, 0.0), 2),
+    ("las", (1.0, 2.0, 3.0), (5.0, 4.0, 6.0), 1),
+    # max(z - a, min(a, z)): 10, 6, 5; SRPT would prefer job 0, whose estimate is used up
+    ("srpt-bounce", (10.0, 10.0, 10.0), (99.0, 4.0, 5.0), 2),
+    ("srpt-bounce", (10.0, 10.0, 10.0), (99.0, 9.0, 2.0), 2),
+    ("seh", (10.0, 7.0, 8.0), (99.0, 0.0, 3.5), 2),  # 5, 7, 4.5
+    ("seh", (10.0, 7.0, 12.0), (99.0, 0.0, 99.0), 0),  # frozen at 5, 7, 6
+    ("seh:0", (10.0, 7.0, 12.0), (9.0, 0.0, 11.5), 2),
+    ("seh:1", (10.0, 7.0, 12.0), (9.0, 0.0, 11.5), 1),
 )
 def test_orders_follow_estimate_and_attained_service(
     name: str, first_work_ms: tuple[float, ...], attained_ms: tuple[float, ...], expected: int
@@ -121,9 +120,7 @@ def test_the_more_uncertain_the_more_inelastic_jobs_go_first() -> None:
     assert PricedSrpt().ask(seen).stage == 1
 
 
-@pytest.mark.parametrize(
-    ("log_sd", "weight"), [(DEFAULTS.doubtful, 0.0), (DEFAULTS.doubtful + 0.5, 0.5), (DEFAULTS.doubtful + 2, 1.0)]
-)
+@cases("log_sd, weight", (DEFAULTS.doubtful, 0.0), (DEFAULTS.doubtful + 0.5, 0.5), (DEFAULTS.doubtful + 2, 1.0))
 def test_limits_shrink_towards_equal_shares_as_uncertainty_grows(log_sd: float, weight: float) -> None:
     config = ClusterConfig(60, moving_delay_ms=0.0)
     profile = inflating(400, {1: 1000.0, 20: 1200.0, 60: 1800.0})

@@ -12,6 +12,7 @@ import sys
 from collections.abc import Iterator
 
 import numpy as np
+
 from decima.policy.shipped import SHIPPED
 from decima.registry import make_scheduler
 from decima.service.driver import Driver

@@ -14,9 +14,8 @@ from dataclasses import dataclass, field
 
 from decima.service.protocol import Answer, Executor, Hello, Job, State
 from decima.service.service import Connected, Service
-from workloads.job import JobProfile
-
 from tests.decima.service.scripted_spark import RunningJob, RunningStage, running_job
+from workloads.job import JobProfile
 
 #: A driver asks at least this often, ms.
 EVERY_MS = 1000.0

@@ -10,10 +10,11 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractAsyncContextManager, contextmanager, nullcontext, suppress
 from typing import Any
 
+from pydantic import TypeAdapter
+
 from decima.service.protocol import Answer, Executor, Hello, Job, Refusal, Stage, State, Welcome
 from decima.service.server import listen
 from decima.service.service import Service
-from pydantic import TypeAdapter
 
 #: Longer than anything takes on the busiest machine, s.
 PATIENCE_S = 600.0

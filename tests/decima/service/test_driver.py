@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+
 from decima.policy.shipped import SHIPPED
 from decima.registry import SCHEDULERS, make_scheduler
 from decima.service.driver import Decided, Driver
@@ -16,12 +17,12 @@ from simulator.cluster.base import SchedulingError
 from simulator.cluster.config import ClusterConfig
 from simulator.cluster.episode import run_episode
 from simulator.cluster.observation import Decision, Observation
+from tests.cases import cases
+from tests.decima.service.scripted_spark import ScriptedSpark
+from tests.decima.service.serving import a_job, a_stage, a_state, executors
 from workloads.arrivals import JobSequence, batch_arrivals, poisson_arrivals
 from workloads.job import JobProfile, TaskDurations
 from workloads.sources.open import open_workload
-
-from tests.decima.service.scripted_spark import ScriptedSpark
-from tests.decima.service.serving import a_job, a_stage, a_state, executors
 
 SLOTS = 8
 Decide = Callable[[Observation], Decision | None]
@@ -188,9 +189,7 @@ def test_spark_never_stands_still() -> None:
     assert driver(lambda seen: None).decide(running).answer.rest == "hold"
 
 
-@pytest.mark.parametrize(
-    "state", [a_state(1), a_state(1, a_job("a", a_stage(1))), a_state(1, a_job("a"), having=executors(2))]
-)
+@cases("state", a_state(1), a_state(1, a_job("a", a_stage(1))), a_state(1, a_job("a"), having=executors(2)))
 def test_where_there_is_nothing_to_decide_spark_does_as_it_likes(state: State) -> None:
     answer = driver("decima").decide(state).answer
     assert (answer.stages, answer.limits, answer.rest) == ((), {}, "fill")
@@ -222,16 +221,14 @@ def test_stages_that_come_later_and_jobs_that_go_are_followed() -> None:
     assert slots(serving.decide(a_state(3, both[1], having=executors(4))).answer) == {6: 4}
 
 
-@pytest.mark.parametrize(
-    ("state", "message"),
-    [
-        (a_state(1, a_job("a", a_stage(1), a_stage(1)), having=executors(1)), "two stages have the same id"),
-        (a_state(1, a_job("a"), a_job("a"), having=executors(1)), "two jobs have the same id"),
-        (a_state(1, having=executors(1) * 2), "two executors have the same id"),
-        (a_state(1, a_job("a", a_stage(1, parents=(2,)), a_stage(2, parents=(1,))), having=executors(1)), "cycle"),
-        (a_state(1, having=(Executor(id="e", slots=10**9, running=0),)), "slots"),
-        (a_state(1, a_job("a", *map(a_stage, range(6000)))), "stages"),
-    ],
+@cases(
+    "state, message",
+    (a_state(1, a_job("a", a_stage(1), a_stage(1)), having=executors(1)), "two stages have the same id"),
+    (a_state(1, a_job("a"), a_job("a"), having=executors(1)), "two jobs have the same id"),
+    (a_state(1, having=executors(1) * 2), "two executors have the same id"),
+    (a_state(1, a_job("a", a_stage(1, parents=(2,)), a_stage(2, parents=(1,))), having=executors(1)), "cycle"),
+    (a_state(1, having=(Executor(id="e", slots=10**9, running=0),)), "slots"),
+    (a_state(1, a_job("a", *map(a_stage, range(6000)))), "stages"),
 )
 def test_what_makes_no_sense_is_refused(state: State, message: str) -> None:
     with pytest.raises(QuestionError, match=message) as caught:

@@ -5,13 +5,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+
 from decima.service.history import History
 from decima.service.jobs import LiveJobs
 from decima.service.protocol import Job, Stage, State
-from simulator.cluster.config import Knowledge
-
 from simulator import Cluster, ClusterConfig
 from simulator.cluster import estimates
+from simulator.cluster.config import Knowledge
 from tests.simulator.cluster.build import greedy
 from workloads import JobProfile, StageProfile, TaskDurations, poisson_arrivals, synthetic_profiles
 

@@ -5,15 +5,16 @@ from typing import Any
 
 import numpy as np
 import pytest
+
 from decima.service.history import History, is_skipped, match_stages
 from decima.service.jobs import LiveJob, LiveJobs
 from decima.service.protocol import Exchange, Job, Stage
 from decima.service.snapshot import cluster_of
 from simulator.cluster.alone import known_profile
+from tests.cases import cases
+from tests.decima.service.serving import a_job, a_stage, a_state
 from workloads.job import JobProfile, StageProfile, TaskDurations
 from workloads.sources.workload_file import Workload, read_workload, write_workload
-
-from tests.decima.service.serving import a_job, a_stage, a_state
 
 
 def profile(name: str, *tasks: int, edges: list[tuple[int, int]] | None = None, ms: float = 100.0) -> JobProfile:
@@ -59,9 +60,7 @@ SMALL, LARGE, OTHER = profile("q1", 4, 2, 1), profile("q1 (2)", 40, 20, 1), prof
 PLANNED = History([SMALL, LARGE, OTHER], {("Sort", "Scan"): ["q1", "q1 (2)"], ("Limit",): ["gone"]})
 
 
-@pytest.mark.parametrize(
-    ("job", "known"),
-    [
+@cases("job, known",
         (a_job("a", *chain(4, 2, 1), plan=("Sort", "Scan")), SMALL),
         (a_job("a", *chain(38, 20, 1), plan=("Sort", "Scan")), LARGE),
         (a_job("a", *chain(38), plan=("Sort", "Scan")), LARGE),  # more stages are to come
@@ -73,8 +72,7 @@ PLANNED = History([SMALL, LARGE, OTHER], {("Sort", "Scan"): ["q1", "q1 (2)"], ("
         (a_job("a", *chain(4), name="q3"), None),
         (a_job("a", *chain(40, 20, 1)), LARGE),
         (a_job("a", *chain(40, 20, 2)), None),
-        (a_job("a", *chain(4, 9)), None),  # a small DAG without a name says nothing
-    ],
+        (a_job("a", *chain(4, 9)), None),  # a small DAG without a name says nothing,
 )  # fmt: skip
 def test_a_job_is_recognised_by_its_plan_or_by_its_name_and_dag(job: Job, known: JobProfile | None) -> None:
     assert PLANNED.find(job) is known

@@ -4,8 +4,10 @@ import itertools
 
 import numpy as np
 import pytest
+
 from decima.registry import make_scheduler
 from decima.schedulers.base import Scheduler
+from decima.service import page as pages
 from decima.service.driver import Driver
 from decima.service.history import History
 from decima.service.jobs import LiveJobs
@@ -15,8 +17,6 @@ from decima.service.replay import Replayed, live_report, replayed
 from decima.service.server import ServeError
 from simulator.cluster.config import ClusterConfig
 from simulator.cluster.observation import Decision, Observation
-
-from decima.service import page as pages
 from tests.decima.service.scripted_cluster import Application
 from tests.decima.service.scripted_spark import ScriptedSpark
 from tests.decima.service.serving import a_job, a_stage, a_state, executors

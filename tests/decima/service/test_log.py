@@ -12,6 +12,10 @@ from typing import Any
 import numpy as np
 import pytest
 from click.testing import CliRunner
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pydantic import BaseModel
+
 from decima.cli.main import cli
 from decima.schedulers.priced_srpt import PricedSrpt
 from decima.service.history import History
@@ -31,10 +35,7 @@ from decima.service.protocol import Answer, Hello, Refusal, State, Welcome
 from decima.service.replay import replayed
 from decima.service.server import ServeError
 from decima.service.service import Service
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from pydantic import BaseModel
-
+from tests.cases import cases
 from tests.decima.service.scripted_spark import ScriptedSpark
 from tests.decima.service.serving import Client, a_job, a_stage, a_state, executors, serving
 from tests.decima.service.test_driver import PROFILES, SEQUENCES, SLOTS, arriving
@@ -119,9 +120,7 @@ def test_a_service_goes_on_with_the_log_of_one_that_was_killed(tmp_path: Path) -
     assert other.read_text() == "something of somebody's\n"
 
 
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
+@cases("text, message",
         ("", None),
         ("{}\n", "line 1: not a log of decima serve"),
         ('{"format":"decima-workload","version":1}\n', "line 1: not a log of decima serve"),
@@ -129,7 +128,6 @@ def test_a_service_goes_on_with_the_log_of_one_that_was_killed(tmp_path: Path) -
         (FIRST + '{"event":"left","driver":"x","time_ms":1}\n', "line 2: left.driver: "),
         (FIRST + "nonsense\n" * 2 + FIRST, "line 2: Invalid JSON"),
         (FIRST + 'nonsense\n{"event":"left","driver":1,"time_ms":1}\n', "line 2: Invalid JSON"),
-    ],
 )  # fmt: skip
 def test_what_is_no_log_is_refused_in_one_line(text: str, message: str | None, tmp_path: Path) -> None:
     path = tmp_path / "log.jsonl"

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 import yaml
+
 from decima.cli.serve import serve
 
 FOLDER = Path(__file__).parents[3] / "docs" / "kubernetes"

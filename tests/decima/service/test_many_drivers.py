@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from decima.service.log import Answered, read_log
 
+from decima.service.log import Answered, read_log
 from tests.decima.service.serving import a_hello, a_job, a_stage, a_state, executors
 from tests.decima.service.test_serve import decima_serve
 

@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 import yaml
-from decima.service.metrics import Metrics
 from prometheus_client import generate_latest
+
+from decima.service.metrics import Metrics
 
 FOLDER = Path(__file__).parents[3] / "docs" / "monitoring"
 METRIC = re.compile(r"\bdecima_\w+")

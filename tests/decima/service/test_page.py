@@ -13,13 +13,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from decima.registry import make_scheduler
 from decima.schedulers.priced_srpt import PricedSrpt
 from decima.service.page import Page
 from decima.service.server import ServeError
 from decima.service.service import Service
 from simulator.cluster.observation import Decision, Observation
-
 from tests.decima.service.serving import Client, a_job, a_stage, a_state, executors, serving
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)

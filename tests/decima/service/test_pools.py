@@ -4,14 +4,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from decima.registry import make_scheduler
 from decima.service.pools import Pools, PoolsError, read_pools
 from decima.service.protocol import Answer, Job
 from decima.service.service import Service
 from decima.service.shares import divide
-from workloads.attributes import Tenant
-
+from tests.cases import cases
 from tests.decima.service.serving import Client, a_job, a_stage, a_state, executors, serving
+from workloads.attributes import Tenant
 
 SPARK = """<?xml version="1.0"?>
 <!-- as in Spark's documentation -->
@@ -43,9 +44,7 @@ def pool(inner: str) -> str:
     return f'<allocations>\n<pool name="a">{inner}</pool></allocations>'
 
 
-@pytest.mark.parametrize(
-    ("text", "reason"),
-    [
+@cases("text, reason",
         ('<!DOCTYPE a [<!ENTITY x "y">]>\n<allocations/>', "line 1: document type and entity declarations"),
         ('<!DOCTYPE a SYSTEM "file:///etc/passwd"><allocations/>', "line 1: document type and entity"),
         (pool("<weight>&x;</weight>"), "line 2: not valid XML: undefined entity"),
@@ -63,7 +62,6 @@ def pool(inner: str) -> str:
         (pool("text"), "line 2: text outside of a pool"),
         ("<allocations><pool/></allocations>", "line 1: a pool without a name"),
         ('<allocations><pool name="a"/><pool name="a"/></allocations>', "line 1: a second pool 'a'"),
-    ],
 )  # fmt: skip
 def test_a_malformed_file_is_refused_in_one_line(tmp_path: Path, text: str, reason: str) -> None:
     with pytest.raises(PoolsError) as error:
@@ -79,9 +77,7 @@ def test_a_missing_or_too_large_file_is_refused(tmp_path: Path) -> None:
         read(tmp_path, " " * (2 << 20))
 
 
-@pytest.mark.parametrize(
-    ("weight", "min_share", "slots"), [(None, 0, {1: 4}), (3.0, 0, {1: 2, 2: 6}), (1.0, 5, {1: 3, 2: 5})]
-)
+@cases("weight, min_share, slots", (None, 0, {1: 4}), (3.0, 0, {1: 2, 2: 6}), (1.0, 5, {1: 3, 2: 5}))
 def test_fair_pools_keeps_weights_and_minimum_shares(
     weight: float | None, min_share: int, slots: dict[int, int]
 ) -> None:
@@ -111,9 +107,12 @@ def two_jobs(running: int = 0) -> tuple[Job, Job]:
 
 
 @pytest.mark.parametrize("policy", ["fifo", "priced-srpt", "decima"])
-@pytest.mark.parametrize(
-    ("free", "running", "slots"),
-    [(8, 0, {1: 3, 2: 5}), (0, 8, {1: 3, 2: 5}), (2, 6, {1: 3, 2: 5}), (0, 2, {2: 2})],
+@cases(
+    "free, running, slots",
+    (8, 0, {1: 3, 2: 5}),
+    (0, 8, {1: 3, 2: 5}),
+    (2, 6, {1: 3, 2: 5}),
+    (0, 2, {2: 2}),
     ids=["free", "busy", "between", "only the minimum share"],
 )
 def test_shares_hold_under_any_policy(policy: str, free: int, running: int, slots: dict[int, int]) -> None:

@@ -11,15 +11,15 @@ from pathlib import Path
 import numba
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
 from decima.policy.shipped import SHIPPED
 from decima.registry import make_scheduler
 from decima.service.driver import Driver
 from decima.service.history import History
 from decima.service.jobs import QuestionError
 from decima.service.protocol import Executor, Job, Stage, State
-from hypothesis import given, settings
-from hypothesis import strategies as st
-
 from tests.decima.service.questions import RULES, observation, states
 
 pytestmark = pytest.mark.skipif(numba.config.DISABLE_JIT, reason="compares it with what is compiled")

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from decima.registry import make_scheduler
 from decima.schedulers.priced_srpt import PricedSrpt
 from decima.service.answering import Setup, run
@@ -20,7 +21,7 @@ from decima.service.protocol import State
 from decima.service.relay import MOST_UNREAD, Relay, RelayHandler, Repeater, received
 from decima.service.running import JsonLines
 from decima.service.service import Connected, Service, Watcher
-
+from tests.cases import cases
 from tests.decima.service.serving import a_hello, a_job, a_stage, a_state, executors
 from tests.decima.service.test_driver import PROFILES
 
@@ -140,12 +141,9 @@ class NeverDecides(PricedSrpt):
         raise SystemExit(7)
 
 
-@pytest.mark.parametrize(
-    ("setup", "reason"),
-    [
+@cases("setup, reason",
         (Setup(partial(Service, PricedSrpt), NeverDecides, "0", "127.0.0.1"), "ended before it was ready: status 7"),
         (Setup(partial(Service, PricedSrpt), PricedSrpt, "0", "nowhere.invalid"), "cannot listen on nowhere.invalid"),
-    ],
 )  # fmt: skip
 def test_a_service_that_cannot_start_ends(setup: Setup, reason: str) -> None:
     with pytest.raises(ServeError, match=reason):

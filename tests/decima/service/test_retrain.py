@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.cases import cases
+
 SCRIPT = Path(__file__).parents[3] / "docs" / "monitoring" / "retrain.sh"
 #: Stands in for decima: train writes a policy, compare the mean JCT of both policies for each of 20 seeds.
 FAKE = """#!/usr/bin/env python3
@@ -26,13 +28,11 @@ elif sys.argv[1] == "compare":
 
 
 @pytest.mark.skipif(not (shutil.which("jq") and shutil.which("bash")), reason="needs jq and bash")
-@pytest.mark.parametrize(
-    ("new", "status", "kept"),
-    [
-        ("10.0 + seed - 0.5", 0, "new"),
-        ("10.0 + seed + 0.5", 3, "old"),
-        ("10.0 + seed - 0.5 + 3 * (-1) ** seed", 3, "old"),  # lower, but within the interval
-    ],
+@cases(
+    "new, status, kept",
+    ("10.0 + seed - 0.5", 0, "new"),
+    ("10.0 + seed + 0.5", 3, "old"),
+    ("10.0 + seed - 0.5 + 3 * (-1) ** seed", 3, "old"),  # lower, but within the interval,
 )
 def test_only_a_better_policy_is_installed(tmp_path: Path, new: str, status: int, kept: str) -> None:
     fake, policy = tmp_path / "decima", tmp_path / "policy.npz"

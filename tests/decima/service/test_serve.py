@@ -15,15 +15,16 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
+
 from decima.cli.main import cli
 from decima.service.log import Question, read_log
 from decima.service.protocol import Refusal
 from decima.service.replay import replayed
-from workloads.sources.workload_file import Workload, write_workload
-
+from tests.cases import cases
 from tests.decima.service.serving import Client, a_job, a_stage, a_state, executors
 from tests.decima.service.test_driver import PROFILES
 from tests.programs import started
+from workloads.sources.workload_file import Workload, write_workload
 
 STATE = a_state(1, a_job("a", a_stage(7)), having=executors(3))
 
@@ -103,9 +104,10 @@ def test_ctrl_c_ends_it_too() -> None:
     assert "Traceback" not in text
 
 
-@pytest.mark.parametrize(
-    ("option", "module", "library"),
-    [("--metrics", "decima.service.metrics", "prometheus_client"), ("--http", "decima.service.page", "uvicorn")],
+@cases(
+    "option, module, library",
+    ("--metrics", "decima.service.metrics", "prometheus_client"),
+    ("--http", "decima.service.page", "uvicorn"),
 )
 def test_a_missing_library_is_named(option: str, module: str, library: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delitem(sys.modules, module, raising=False)
@@ -114,21 +116,19 @@ def test_a_missing_library_is_named(option: str, module: str, library: str, monk
     assert result.stderr == f"decima: error: {option} needs {library}: pip install -e '.[serve]'\n"
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        (("--policy", "nonsense"), "unknown scheduler 'nonsense'"),
-        (("--policy", "decima:none.npz"), "neither a file nor a shipped policy"),
-        (("--spark", "PORT"), "address already in use"),
-        (("--metrics", "PORT", "--spark", "0"), "address already in use"),
-        (("--spark", "x"), "expected a port or unix:PATH"),
-        (("--spark", "unix:nowhere/socket"), "no such file"),
-        (("--host", "nowhere.invalid"), "cannot listen on nowhere.invalid"),
-        (("--history", "old.json"), "old.json: version: "),
-        (("--history", "broken.json"), "broken.json: "),
-        (("--log", "nowhere/log.jsonl"), "cannot write nowhere/log.jsonl"),
-        (("--token-file", "token"), "exclude each other"),
-    ],
+@cases(
+    "options, message",
+    (("--policy", "nonsense"), "unknown scheduler 'nonsense'"),
+    (("--policy", "decima:none.npz"), "neither a file nor a shipped policy"),
+    (("--spark", "PORT"), "address already in use"),
+    (("--metrics", "PORT", "--spark", "0"), "address already in use"),
+    (("--spark", "x"), "expected a port or unix:PATH"),
+    (("--spark", "unix:nowhere/socket"), "no such file"),
+    (("--host", "nowhere.invalid"), "cannot listen on nowhere.invalid"),
+    (("--history", "old.json"), "old.json: version: "),
+    (("--history", "broken.json"), "broken.json: "),
+    (("--log", "nowhere/log.jsonl"), "cannot write nowhere/log.jsonl"),
+    (("--token-file", "token"), "exclude each other"),
 )
 def test_what_is_wrong_is_said_in_one_line(
     options: tuple[str, ...], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -17,9 +17,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+
 from decima.registry import make_scheduler
 from decima.schedulers.base import Scheduler
 from decima.schedulers.priced_srpt import PricedSrpt
+from decima.service import server
 from decima.service.history import History
 from decima.service.log import Answered, DecisionLog, read_log
 from decima.service.metrics import Metrics
@@ -29,8 +31,7 @@ from decima.service.running import DEFAULT_TOKEN_FILE, read_token
 from decima.service.server import ServeError
 from decima.service.service import Connected, Service, Watcher
 from simulator.cluster.observation import Decision, Observation
-
-from decima.service import server
+from tests.cases import cases
 from tests.decima.service.scripted_spark import ScriptedSpark
 from tests.decima.service.serving import Client, a_hello, a_job, a_stage, a_state, connect, executors, serving
 from tests.decima.service.test_driver import PROFILES, SEQUENCES, SLOTS, arriving, served_jct_ms
@@ -189,9 +190,7 @@ def test_a_thousand_malformed_messages_harm_no_other_driver(caplog: pytest.LogCa
     assert not told.live
 
 
-@pytest.mark.parametrize(
-    ("lines", "reason"),
-    [
+@cases("lines, reason",
         ((b"x" * LONGEST_LINE + b"x\n",), "a line of more than"),
         ((HELLO, b"[" * (LONGEST_LINE + 1)), "a line of more than"),
         ((HELLO, line(STATE) * 50), "questions wait"),
@@ -202,7 +201,6 @@ def test_a_thousand_malformed_messages_harm_no_other_driver(caplog: pytest.LogCa
         ((b'{"type":"hello","protocol":0}\n',), "protocol 0, which is older than 1"),
         ((line(STATE),), "no hello"),
         ((HELLO, line(a_state(1, having=executors(1) * 2))), "two executors have the same id"),
-    ],
 )  # fmt: skip
 def test_a_refusal_has_a_reason(lines: tuple[bytes, ...], reason: str) -> None:
     told = Told()
@@ -215,9 +213,7 @@ def test_a_refusal_has_a_reason(lines: tuple[bytes, ...], reason: str) -> None:
         assert heard[-1] == {"type": "refusal", "reason": told.refusals[0]}
 
 
-@pytest.mark.parametrize(
-    "token", [None, "", " ", TOKEN[:-1], TOKEN + "x", TOKEN + " ", TOKEN + "\0", TOKEN.upper(), "\u00e9", "x" * 200]
-)
+@cases("token", None, "", " ", TOKEN[:-1], TOKEN + "x", TOKEN + " ", TOKEN + "\0", TOKEN.upper(), "\u00e9", "x" * 200)
 def test_a_driver_with_no_token_or_another_one_is_refused(token: str | None) -> None:
     """The service has a token, and creates no scheduler for such a driver."""
     hello = json.loads(HELLO) | {"token": token}

@@ -1,6 +1,7 @@
 """Sleeping jobs for a real Spark: supported DAGs, durations, predictions."""
 
 import numpy as np
+
 from decima.service.live_spark import Overhead, runs_unchanged
 from decima.service.sleeping import Setting, sleeping
 from workloads.arrivals import JobSequence

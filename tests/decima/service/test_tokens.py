@@ -9,6 +9,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+
 from decima.schedulers.priced_srpt import PricedSrpt
 from decima.service.errors import ServeError
 from decima.service.metrics import Metrics
@@ -16,7 +17,7 @@ from decima.service.page import Page
 from decima.service.protocol import Refusal, Welcome
 from decima.service.service import Service
 from decima.service.tokens import DeniedError, Token, Tokens, read_tokens
-
+from tests.cases import cases
 from tests.decima.service.serving import Client, a_job, a_stage, a_state, executors, serving
 
 ETL, BI = "etl-0123456789abcdef", "bi-0123456789abcdef"
@@ -39,18 +40,16 @@ def test_a_file_of_tokens_is_read(tmp_path: Path) -> None:
     assert ETL not in repr(read_tokens(path))
 
 
-@pytest.mark.parametrize(
-    ("text", "reason"),
-    [
-        (f"{ETL} etl 5\n", "line 1: expected TOKEN NAME REQUESTS-PER-SECOND EXPIRY-DATE, got 3 words"),
-        (f"#\n{ETL} etl 0 -\n", "line 2: '0': expected requests per second"),
-        (f"{ETL} etl nan -\n", "line 1: 'nan': expected requests per second"),
-        (f"{ETL} etl - 31.12.2027\n", "line 1: '31.12.2027': expected a date"),
-        ("short etl - -\n", "line 1: expected a token of 16 to 256 characters"),
-        (f"{ETL} etl - -\n{ETL} bi - -\n", "line 2: an earlier line has the same token"),
-        (f"{ETL} etl - -\n{BI} etl - -\n", "line 2: an earlier line has the same name etl"),
-        ("# none\n", "no token in this file"),
-    ],
+@cases(
+    "text, reason",
+    (f"{ETL} etl 5\n", "line 1: expected TOKEN NAME REQUESTS-PER-SECOND EXPIRY-DATE, got 3 words"),
+    (f"#\n{ETL} etl 0 -\n", "line 2: '0': expected requests per second"),
+    (f"{ETL} etl nan -\n", "line 1: 'nan': expected requests per second"),
+    (f"{ETL} etl - 31.12.2027\n", "line 1: '31.12.2027': expected a date"),
+    ("short etl - -\n", "line 1: expected a token of 16 to 256 characters"),
+    (f"{ETL} etl - -\n{ETL} bi - -\n", "line 2: an earlier line has the same token"),
+    (f"{ETL} etl - -\n{BI} etl - -\n", "line 2: an earlier line has the same name etl"),
+    ("# none\n", "no token in this file"),
 )
 def test_a_malformed_file_is_refused_in_one_line_without_its_tokens(tmp_path: Path, text: str, reason: str) -> None:
     path = write(tmp_path / "tokens", text)

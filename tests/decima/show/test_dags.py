@@ -3,11 +3,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+
 from decima.show.dags import FEW_DAGS, MOST_DAGS, plot_dag, plot_dags
 from decima.show.style import save_figure
-from workloads.job import JobProfile, StageProfile, TaskDurations
-
 from tests.decima.show.test_plots import difference
+from workloads.job import JobProfile, StageProfile, TaskDurations
 
 
 def profile(name: str, *tasks: int, edges: tuple[tuple[int, int], ...] = ()) -> JobProfile:

@@ -4,11 +4,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from rich.console import Console
+
 from decima.learning.curves import LearningCurve
 from decima.learning.metrics import CLUSTER_METRICS, GRID_METRICS
 from decima.show.learning import LABELS, curves_table, plot_curves
-from rich.console import Console
-
 from tests.decima.show.test_plots import difference
 
 

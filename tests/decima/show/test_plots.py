@@ -7,18 +7,18 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from decima.show.plots import plot_jct_cdf, plot_jobs_in_system, plot_schedule
 from matplotlib.collections import PolyCollection
 from matplotlib.figure import Figure
 from matplotlib.testing.compare import compare_images
 from PIL import Image
-from simulator.cluster.config import ClusterConfig, ExecutorClass
-from simulator.cluster.record import EpisodeRecord
-from workloads.arrivals import JobSequence
-from workloads.job import JobProfile, StageProfile, TaskDurations
 
 from decima.show import plots
+from decima.show.plots import plot_jct_cdf, plot_jobs_in_system, plot_schedule
+from simulator.cluster.config import ClusterConfig, ExecutorClass
+from simulator.cluster.record import EpisodeRecord
 from tests.decima.episodes import episode
+from workloads.arrivals import JobSequence
+from workloads.job import JobProfile, StageProfile, TaskDurations
 
 BASELINE = Path(__file__).parent / "baseline"
 #: Root mean square of the difference, 0 to 255. Fonts and antialiasing differ by less between versions.

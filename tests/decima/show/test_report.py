@@ -3,15 +3,15 @@ import math
 from pathlib import Path
 
 import numpy as np
-import pytest
+
 from decima.evaluation.metrics import Interval
 from decima.show.plots import comparison_pictures
 from decima.show.report import comparison_notes, comparison_table, group_table
 from decima.show.tables import interval_text
+from tests.cases import cases
+from tests.decima.evaluation.examples import LIBRARY, comparison, run
 from workloads.arrivals import JobSequence
 from workloads.sources.workload_file import Workload
-
-from tests.decima.evaluation.examples import LIBRARY, comparison, run
 
 
 def test_a_policy_is_shown_beside_the_others(shipped: dict[str, Path], tmp_path: Path) -> None:
@@ -27,14 +27,12 @@ def test_a_policy_is_shown_beside_the_others(shipped: dict[str, Path], tmp_path:
     assert "policy" not in entries["decima:packing-tpch"]
 
 
-@pytest.mark.parametrize(
-    ("interval", "form", "text"),
-    [
-        (Interval(12.34, 0.56), ".1f", "12.3 ± 0.6"),
-        (Interval(-0.211, 0.04), "+.1%", "-21.1% ± 4.0%"),
-        (Interval(3.0, math.nan), "+.1f", "+3.0"),
-        (Interval(math.nan, math.nan), ".1f", "-"),
-    ],
+@cases(
+    "interval, form, text",
+    (Interval(12.34, 0.56), ".1f", "12.3 ± 0.6"),
+    (Interval(-0.211, 0.04), "+.1%", "-21.1% ± 4.0%"),
+    (Interval(3.0, math.nan), "+.1f", "+3.0"),
+    (Interval(math.nan, math.nan), ".1f", "-"),
 )
 def test_a_mean_and_its_interval(interval: Interval, form: str, text: str) -> None:
     assert interval_text(interval, form) == text

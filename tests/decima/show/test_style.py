@@ -1,9 +1,10 @@
 import math
 
-from decima.evaluation.metrics import Interval
-from decima.show.style import draw_bars, new_axes, plain, shortened, styles
 from hypothesis import given
 from hypothesis import strategies as st
+
+from decima.evaluation.metrics import Interval
+from decima.show.style import draw_bars, new_axes, plain, shortened, styles
 
 
 def test_no_two_schedulers_look_the_same() -> None:

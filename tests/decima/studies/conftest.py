@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from filelock import FileLock
+
 from decima.learning.grid.config import DeepRMConfig
 from decima.learning.trainings import train_all
 from decima.studies.study import Study
-from filelock import FileLock
-
 from tests.decima.learning.examples import sweep_once
 from workloads import read_workload
 

@@ -5,12 +5,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+
 from decima.studies.algorithms import METRIC, Curve, curve_of_seeds, plot_algorithms, settings_of
 from decima.studies.study import Study
-from workloads.imperfections import Imperfections
-
 from tests.simulator.cluster.build import chain, stage
 from workloads import Workload, write_workload
+from workloads.imperfections import Imperfections
 
 
 def test_the_setting_of_the_recordings_has_the_measured_errors(tmp_path: Path) -> None:

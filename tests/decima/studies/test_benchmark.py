@@ -8,12 +8,14 @@ import numpy as np
 import pandas as pd
 import pytest
 from click.testing import CliRunner
+
 from decima.cli.main import cli
 from decima.evaluation.conditions import TRAINING_OFFSET
 from decima.learning.cluster.config import RECIPES, read_config
 from decima.studies.benchmark import FAIR, FINGERPRINTS, SEED, SEQUENCES, SETTINGS, VERSION, outcome, score
 from decima.studies.study import LOAD_SEED
 from simulator.cluster.faults import Faults
+from tests.cases import cases
 from workloads.sources.open import open_workload
 
 #: Hash of all settings of version 1. Another hash requires a new version.
@@ -116,16 +118,14 @@ def test_the_command(tmp_path: Path) -> None:
     assert (tmp_path / "benchmark.png").stat().st_size > 1000
 
 
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (
-            ("--settings", "tpch-bach"),
-            f"no setting is named 'tpch-bach' (did you mean 'tpch-batch'?), expected one of {', '.join(SETTINGS)}",
-        ),
-        (("--settings", "tpch-batch"), "the setting tpch-batch needs --profiles DIR"),
-        (("--trace", "{file}"), "not the trace jobs of version 1 of the benchmark, see docs/benchmark.md"),
-    ],
+@cases(
+    "words, message",
+    (
+        ("--settings", "tpch-bach"),
+        f"no setting is named 'tpch-bach' (did you mean 'tpch-batch'?), expected one of {', '.join(SETTINGS)}",
+    ),
+    (("--settings", "tpch-batch"), "the setting tpch-batch needs --profiles DIR"),
+    (("--trace", "{file}"), "not the trace jobs of version 1 of the benchmark, see docs/benchmark.md"),
 )
 def test_bad_input(words: tuple[str, ...], message: str, workload_file: Path) -> None:
     code, text = invoke(*(word.format(file=workload_file) for word in words))

@@ -4,6 +4,7 @@ import math
 
 import pandas as pd
 import pytest
+
 from decima.studies.carbon import OURS, at_equal_misses, plot_front, savings
 from decima.studies.outcome import RULE
 

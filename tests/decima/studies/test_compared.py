@@ -9,18 +9,18 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from rich.console import Console
+from rich.table import Table
+
 from decima.evaluation.comparison import Comparison
 from decima.evaluation.conditions import Conditions
 from decima.evaluation.tuning import HINDSIGHT
-from decima.studies.compared import compared, plot_bars, study_table, summary, tidy
-from rich.console import Console
-from rich.table import Table
-from workloads.sources.workload_file import Workload
-
 from decima.studies import deep_dive, single_resource
+from decima.studies.compared import compared, plot_bars, study_table, summary, tidy
 from tests.decima.episodes import episode
 from tests.decima.show.test_plots import difference
 from tests.simulator.cluster.build import job, stage
+from workloads.sources.workload_file import Workload
 
 SEEDS = 4
 

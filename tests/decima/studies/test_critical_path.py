@@ -7,6 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+
 from decima.policy.compiled.graphs import Graphs
 from decima.policy.encoder import GraphTensors
 from decima.policy.features import message_order
@@ -24,7 +25,6 @@ from decima.studies.critical_path import (
     measure,
     plot_accuracy,
 )
-
 from tests.decima.show.test_plots import difference
 from tests.decima.studies.test_compared import printed
 from workloads import JobProfile, synthetic_profiles

@@ -3,12 +3,13 @@
 import numpy as np
 import pandas as pd
 import pytest
+
 from decima.evaluation.grid import Evaluation, Withholding, evaluate
 from decima.schedulers.grid import Packer, ShortestJobFirst
 from decima.studies.grid.deeprm import _learning_claims, by_length
 from decima.studies.grid.study import GridStudy, Measured, better
-
 from simulator.grid import Grid, GridConfig
+from tests.cases import cases
 from workloads import DISTRIBUTIONS, draw_jobs
 
 
@@ -41,15 +42,13 @@ def test_the_papers_figures_stand_beside(results: dict[str, dict[str, Evaluation
         assert row["slowdown"].tolist() == results[""][str(name)].by_set("slowdown")[0].tolist()
 
 
-@pytest.mark.parametrize(
-    ("validated", "expected"),
-    [
-        ({0: 7.9, 100: 4.0, 200: 2.5, 300: 2.2}, [True, True, True]),
-        ({0: 6.0, 100: 4.0, 200: 3.5, 300: 2.4, 400: 3.5}, [False, False, False]),
-        ({0: 7.9, 200: 2.9, 300: 2.95}, [True, True, False]),
-        ({0: 7.9, 50: 4.0}, [True, None, None]),
-        ({0: 7.9, 50: 2.0}, [True, True, None]),
-    ],
+@cases(
+    "validated, expected",
+    ({0: 7.9, 100: 4.0, 200: 2.5, 300: 2.2}, [True, True, True]),
+    ({0: 6.0, 100: 4.0, 200: 3.5, 300: 2.4, 400: 3.5}, [False, False, False]),
+    ({0: 7.9, 200: 2.9, 300: 2.95}, [True, True, False]),
+    ({0: 7.9, 50: 4.0}, [True, None, None]),
+    ({0: 7.9, 50: 2.0}, [True, True, None]),
 )
 def test_claims_of_learning(validated: dict[int, float], expected: list[bool | None]) -> None:
     curve = [{"iteration": float(each), "validation_slowdown": value} for each, value in validated.items()]

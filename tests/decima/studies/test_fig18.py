@@ -7,11 +7,11 @@ import numpy as np
 import pandas as pd
 import pytest
 from click.testing import CliRunner
+
 from decima.cli.main import cli
 from decima.evaluation.spark.fidelity import ALL, VARIANTS, Fidelity
 from decima.service.sleeping import Setting
 from decima.studies.fig18 import live_outcome, notes, plot, tables
-
 from tests.decima.cli.commands import assert_same_again, succeeded
 from tests.decima.evaluation.spark.test_fidelity import write_folder
 from tests.decima.show.test_plots import difference

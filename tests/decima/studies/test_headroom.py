@@ -7,14 +7,14 @@ import numpy as np
 import pandas as pd
 import pytest
 from click.testing import CliRunner
-from decima.cli.main import cli
-from decima.evaluation.options import make_conditions
-from decima.schedulers.priced_srpt import PricedSrpt
-from decima.studies.headroom import FactorSrpt, headroom, outcome, srpt_flow_ms
 from hypothesis import given
 from hypothesis import strategies as st
 
+from decima.cli.main import cli
+from decima.evaluation.options import make_conditions
+from decima.schedulers.priced_srpt import PricedSrpt
 from decima.studies import headroom as study
+from decima.studies.headroom import FactorSrpt, headroom, outcome, srpt_flow_ms
 from simulator import ClusterConfig, run_episode
 from tests.decima.cli.commands import succeeded
 from tests.simulator.cluster.build import job, jobs, stage

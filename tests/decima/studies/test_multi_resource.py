@@ -6,20 +6,21 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+
 from decima.evaluation.conditions import CompareError
 from decima.evaluation.metrics import Interval
 from decima.evaluation.tuning import HINDSIGHT
 from decima.policy.shipped import SHIPPED
+from decima.schedulers import Fair
+from decima.studies import multi_resource, usage
 from decima.studies.compared import GROUPS, jobs_by_work
 from decima.studies.multi_resource import GRAPHENE_STAR, OURS, TETRIS, experiments, fragmentation_claim, learned
 from decima.studies.streams import LEVELS, executors_by_load
 from decima.studies.study import Study
 from decima.studies.usage import used
-from simulator.cluster.config import ClusterConfig, ExecutorClass
-
-from decima.schedulers import Fair
-from decima.studies import multi_resource, usage
 from simulator import run_episode
+from simulator.cluster.config import ClusterConfig, ExecutorClass
+from tests.cases import cases
 from tests.decima.episodes import episode
 from tests.decima.show.test_plots import difference
 from tests.decima.studies.test_compared import made_up
@@ -100,12 +101,10 @@ def test_fragmentation_may_be_an_eighth_above_that_of_tetris(ours: float, holds:
     assert claim.here.startswith(f"{ours:.1%} of")
 
 
-@pytest.mark.parametrize(
-    ("jct", "largest", "expected"),
-    [
-        ([-0.5, -0.4, -0.3, -0.2, -0.1], (0.4, 0.1), [True, True, True]),
-        ([-0.3, -0.4, -0.3, -0.2, 0.1], (0.1, 0.2), [False, False, False]),
-    ],
+@cases(
+    "jct, largest, expected",
+    ([-0.5, -0.4, -0.3, -0.2, -0.1], (0.4, 0.1), [True, True, True]),
+    ([-0.3, -0.4, -0.3, -0.2, 0.1], (0.1, 0.2), [False, False, False]),
 )
 def test_claims_of_figure_12(jct: list[float], largest: tuple[float, float], expected: list[bool]) -> None:
     claims = usage._claims([Interval(mean, 0.05) for mean in jct], Interval(*largest))

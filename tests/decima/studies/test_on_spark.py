@@ -7,10 +7,11 @@ from pathlib import Path
 import pandas as pd
 import pytest
 from click.testing import CliRunner
+
 from decima.cli.main import cli
 from decima.service.sleeping import Setting
 from decima.studies.on_spark import FIFO, SHARES, applications_outcome, change, fig9_outcome
-
+from tests.cases import cases
 from tests.decima.cli.commands import succeeded
 from tests.spark.harness import why_not
 
@@ -75,12 +76,10 @@ def test_changes_of_applications_are_paired_and_count_by_size() -> None:
 
 @pytest.mark.slow
 @pytest.mark.skipif(why_not() is not None, reason=str(why_not()))
-@pytest.mark.parametrize(
-    ("study", "schedulers"),
-    [
-        ("fig9-spark", ["Spark FIFO", "Spark FAIR", "weighted fair", "decima"]),
-        ("spark-applications", [FIFO, SHARES, "decima"]),
-    ],
+@cases(
+    "study, schedulers",
+    ("fig9-spark", ["Spark FIFO", "Spark FAIR", "weighted fair", "decima"]),
+    ("spark-applications", [FIFO, SHARES, "decima"]),
 )
 def test_on_a_real_spark(study: str, schedulers: list[str], tmp_path: Path) -> None:
     size = ["--batches", "1", "--jobs", "2", "--executors", "2", "--scale", "0.3", "--tasks", "0.005"]

@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from click.testing import CliRunner
+
 from decima.cli.main import cli
 from decima.studies.packing import (
     BEST,
@@ -23,7 +24,7 @@ from decima.studies.packing import (
     summary,
 )
 from simulator.cluster.config import ClusterConfig, ExecutorClass
-
+from tests.cases import cases
 from tests.decima.cli.commands import assert_one_line_error
 from tests.decima.schedulers.graphene.examples import project
 from tests.decima.schedulers.graphene.test_psplib import write_projects
@@ -149,22 +150,20 @@ def test_the_command(folder: Path, tmp_path: Path) -> None:
     assert content["makespans"]["a"]["tetris"] == 21
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ("", "expected either --instances or a workload"),
-        ("--instances {folder} --workload tpch", "expected either --instances or a workload"),
-        ("--instances {folder} --memory-demand uniform", "--memory-demand has no effect: it needs a workload"),
-        ("--workload tpch --best {folder}/few.csv", "--best has no effect: jobs are compared"),
-        ("--instances {folder} --sample 3", "--sample has no effect: it needs a workload"),
-        ("--workload tpch --memory-demand uniform --classes 4x0.5", "no executor class can run stage"),
-        ("--instances {folder}/nowhere", "does not exist"),
-        ("--instances {folder} --best {folder}/nowhere.csv", "does not exist"),
-        ("--instances {folder}/..", "expected .sm files of PSPLIB"),
-        ("--instances {folder} --best {folder}/few.csv", "few.csv: expected a best known makespan of b"),
-        ("--instances {folder}/broken", "broken.sm: expected an .sm file of PSPLIB"),
-        ("--instances {folder} --seed -1", "--seed"),
-    ],
+@cases(
+    "options, message",
+    ("", "expected either --instances or a workload"),
+    ("--instances {folder} --workload tpch", "expected either --instances or a workload"),
+    ("--instances {folder} --memory-demand uniform", "--memory-demand has no effect: it needs a workload"),
+    ("--workload tpch --best {folder}/few.csv", "--best has no effect: jobs are compared"),
+    ("--instances {folder} --sample 3", "--sample has no effect: it needs a workload"),
+    ("--workload tpch --memory-demand uniform --classes 4x0.5", "no executor class can run stage"),
+    ("--instances {folder}/nowhere", "does not exist"),
+    ("--instances {folder} --best {folder}/nowhere.csv", "does not exist"),
+    ("--instances {folder}/..", "expected .sm files of PSPLIB"),
+    ("--instances {folder} --best {folder}/few.csv", "few.csv: expected a best known makespan of b"),
+    ("--instances {folder}/broken", "broken.sm: expected an .sm file of PSPLIB"),
+    ("--instances {folder} --seed -1", "--seed"),
 )
 def test_what_the_command_refuses(options: str, message: str, folder: Path, tmp_path: Path) -> None:
     (folder / "few.csv").write_text("instance,best\na,13\n")

@@ -2,8 +2,9 @@
 
 import numpy as np
 import pytest
-from decima.studies.search import MOST, SEARCHES, ResponseSurface, Search
 from numpy.typing import NDArray
+
+from decima.studies.search import MOST, SEARCHES, ResponseSurface, Search
 
 
 def excess(search: Search, size: int, noise: float, generations: int = 30, far: float = 0.3) -> float:

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+
 from decima.evaluation.conditions import CompareError
 from decima.evaluation.tuning import HINDSIGHT
 from decima.registry import make_scheduler
@@ -23,9 +24,8 @@ from decima.studies.settings_grid import (
     with_typical_task,
     workloads,
 )
-from simulator.cluster.config import ClusterConfig
-
 from simulator import run_episode
+from simulator.cluster.config import ClusterConfig
 from tests.decima.show.test_plots import difference
 from tests.decima.studies.test_compared import printed
 from tests.simulator.cluster.build import job, stage

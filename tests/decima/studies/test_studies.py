@@ -10,12 +10,14 @@ import numpy as np
 import pandas as pd
 import pytest
 from click.testing import CliRunner, Result
+
 from decima.cli.main import cli
 from decima.evaluation.tuning import GRIDS, HINDSIGHT
 from decima.learning.cluster.config import TrainingConfig, read_config
 from decima.policy.config import PolicyConfig
 from decima.policy.scheduler import Featurizer
 from decima.policy.shipped import SHIPPED
+from decima.studies import algorithms, deep_dive, multi_resource, single_resource, streams
 from decima.studies.catalogue import STUDIES
 from decima.studies.compared import GROUPS
 from decima.studies.critical_path import LEVELS
@@ -25,9 +27,8 @@ from decima.studies.multi_resource import GRAPHENE_STAR, HEURISTICS, OURS, TETRI
 from decima.studies.outcome import RULE, Outcome
 from decima.studies.streams import LEVELS as LOAD_LEVELS
 from decima.studies.study import Study, Variant
-
-from decima.studies import algorithms, deep_dive, multi_resource, single_resource, streams
 from simulator import Cluster, ClusterConfig
+from tests.cases import cases
 from tests.decima.cli.commands import assert_same_again, succeeded
 from tests.simulator.cluster.build import chain, jobs, stage
 from workloads import DISTRIBUTIONS, draw_jobs
@@ -534,39 +535,37 @@ def test_deeprm_fig5_uses_the_network_of_fig4(policies: Path, tmp_path: Path) ->
     assert (policies / "deeprm-130" / "policy.npz").stat().st_mtime_ns == before
 
 
-@pytest.mark.parametrize(
-    ("words", "told"),
-    [
-        ("fig9a --budget 0", "0"),
-        ("fig9b --interval -1", "--interval"),
-        ("fig10 --interval 25 --load 0.5", "exclude each other"),
-        ("fig15a --checkpoint {tiny}", "No such option '--checkpoint'"),
-        ("fig9a --workload {tiny} --profiles {folder}", "exclude each other"),
-        ("fig9a --workload {trace}", "trace: has arrival times"),
-        ("fig11b --workload {trace}", "trace: has arrival times"),
-        ("fig11a --workload {tiny}", "has no arrival times"),
-        ("fig11a --workload {trace} --executors 6", "6 executors: expected a multiple of 4"),
-        ("fig12 --workload {trace} --seeds 20", "windows with jobs, expected at least 20"),
-        ("fig19 --executors 10", "10 executors: expected a multiple of 4"),
-        ("table3 --workload {tiny} --executors 8", "1 executors: expected a multiple of 4"),
-        ("fig9a --json {folder}", "it is a folder"),
-        ("deeprm-fig4 --load 190", "a load of 190 %"),
-        ("deeprm-fig4 --budget 0", "--budget"),
-        ("deeprm-fig6 --sets 1", "--sets"),
-        ("cnn-fig2 --weights 1,2", "'1,2': expected three numbers"),
-        ("a2c-tables --log none.swf", "none.swf"),
-        ("critical-path --out {tiny}", "tiny.json"),
-        ("fig18 --live --seeds 3", "--seeds has no effect: with --live"),
-        ("fig18 --live --recordings .", "--recordings has no effect: with --live"),
-        ("fig18 --batches 3", "--batches has no effect: it needs --live"),
-        ("grid --cells nowhere", "'nowhere' is not one of 'tpch-batch-5', "),
-        ("grid --cells tpch-batch-20", "the cell tpch-batch-20 needs --profiles DIR"),
-        ("grid --cells trace-batch-20", "the cell trace-batch-20 needs --trace FILE"),
-        ("grid --cells random-batch-20 --profiles {folder}", "--profiles has no effect: no cell that is named"),
-        ("grid --cells random-batch-20 --trace {tiny}", "--trace has no effect: no cell that is named"),
-        ("grid --seed 1000000", "--seed"),
-        ("grid --checkpoint {tiny}", "tiny.json"),
-    ],
+@cases(
+    "words, told",
+    ("fig9a --budget 0", "0"),
+    ("fig9b --interval -1", "--interval"),
+    ("fig10 --interval 25 --load 0.5", "exclude each other"),
+    ("fig15a --checkpoint {tiny}", "No such option '--checkpoint'"),
+    ("fig9a --workload {tiny} --profiles {folder}", "exclude each other"),
+    ("fig9a --workload {trace}", "trace: has arrival times"),
+    ("fig11b --workload {trace}", "trace: has arrival times"),
+    ("fig11a --workload {tiny}", "has no arrival times"),
+    ("fig11a --workload {trace} --executors 6", "6 executors: expected a multiple of 4"),
+    ("fig12 --workload {trace} --seeds 20", "windows with jobs, expected at least 20"),
+    ("fig19 --executors 10", "10 executors: expected a multiple of 4"),
+    ("table3 --workload {tiny} --executors 8", "1 executors: expected a multiple of 4"),
+    ("fig9a --json {folder}", "it is a folder"),
+    ("deeprm-fig4 --load 190", "a load of 190 %"),
+    ("deeprm-fig4 --budget 0", "--budget"),
+    ("deeprm-fig6 --sets 1", "--sets"),
+    ("cnn-fig2 --weights 1,2", "'1,2': expected three numbers"),
+    ("a2c-tables --log none.swf", "none.swf"),
+    ("critical-path --out {tiny}", "tiny.json"),
+    ("fig18 --live --seeds 3", "--seeds has no effect: with --live"),
+    ("fig18 --live --recordings .", "--recordings has no effect: with --live"),
+    ("fig18 --batches 3", "--batches has no effect: it needs --live"),
+    ("grid --cells nowhere", "'nowhere' is not one of 'tpch-batch-5', "),
+    ("grid --cells tpch-batch-20", "the cell tpch-batch-20 needs --profiles DIR"),
+    ("grid --cells trace-batch-20", "the cell trace-batch-20 needs --trace FILE"),
+    ("grid --cells random-batch-20 --profiles {folder}", "--profiles has no effect: no cell that is named"),
+    ("grid --cells random-batch-20 --trace {tiny}", "--trace has no effect: no cell that is named"),
+    ("grid --seed 1000000", "--seed"),
+    ("grid --checkpoint {tiny}", "tiny.json"),
 )
 def test_bad_input(
     words: str, told: str, places: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -6,16 +6,16 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+
 from decima.learning.cluster.config import read_config
 from decima.policy.files import load_policy
 from decima.policy.scheduler import NeuralScheduler
 from decima.registry import make_scheduler
 from decima.settings import TrainingError
 from decima.studies.study import Study, Variant
-from workloads.sources.tpch import embedded_workload
-
 from simulator import ClusterConfig, run_episode
 from workloads import Workload, WorkloadError, poisson_arrivals, trace_arrivals
+from workloads.sources.tpch import embedded_workload
 
 
 def test_a_policy_is_compared_as_the_scheduler_that_it_is(study: Study) -> None:

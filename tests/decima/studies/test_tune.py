@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from click.testing import CliRunner
+
 from decima.cli.main import cli
 from decima.evaluation.conditions import CompareError, Conditions
 from decima.evaluation.options import compare, make_conditions
@@ -15,9 +16,9 @@ from decima.learning.cluster.config import read_config
 from decima.registry import make_scheduler, parameters
 from decima.schedulers.adaptive_srpt import WEIGHTS, AdaptiveSrpt
 from decima.schedulers.priced_srpt import PricedConstants, PricedSrpt
-from decima.studies.tune import JUDGED_ON, TUNED_ON, Tuned, outcome, scheduler_name, tune_rule
-
 from decima.studies import tune
+from decima.studies.tune import JUDGED_ON, TUNED_ON, Tuned, outcome, scheduler_name, tune_rule
+from tests.cases import cases
 
 CONSTANTS = {**PricedConstants()._asdict(), "steepness": 2.0}
 DRAWN = (
@@ -80,9 +81,11 @@ def test_the_tail_is_minimised_at_a_given_load() -> None:
     assert make_scheduler(found.scheduler).load == 0.7  # type: ignore[attr-defined]
 
 
-@pytest.mark.parametrize(
-    ("objective", "message"),
-    [("misses", "no misses to minimise"), ("jain", "objective must be 'mean'"), ("unfairness", "no unfairness")],
+@cases(
+    "objective, message",
+    ("misses", "no misses to minimise"),
+    ("jain", "objective must be 'mean'"),
+    ("unfairness", "no unfairness"),
 )
 def test_metrics_that_cannot_be_minimised(objective: str, message: str) -> None:
     with pytest.raises(CompareError, match=message):
@@ -210,24 +213,22 @@ def test_the_command_and_its_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert Path("pictures/tune.png").stat().st_size > 1000
 
 
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (
-            ["fifo"],
-            "rule must be 'priced-srpt', 'adaptive-srpt', 'packed-srpt', 'adaptive-packed-srpt', 'gamma-boost' or "
-            "'atc', got 'fifo'",
-        ),
-        (["--setting", "--nope 1"], "--setting '--nope 1': No such option '--nope'"),
-        (["--setting", "--job-error '"], "No closing quotation"),
-        (["--setting", "--interval 3"], "'--interval 3': --interval has no effect: it needs --arrivals poisson"),
-        (["--interval", "3"], "--interval has no effect"),
-        (["--config", "general", "--jobs", "3"], "--config and --jobs exclude each other"),
-        (["--config", "general", "--setting", ""], "--config and --setting exclude each other"),
-        (["--config", "nope"], "unknown recipe 'nope'"),
-        (["--set", "a=1"], "--set has no effect: it needs --config"),
-        (["--seed", "4", "--judged-seed", "5"], "seeds to judge on, 5 to 44, overlap those to tune on, 4 to 203"),
-    ],
+@cases(
+    "words, message",
+    (
+        ["fifo"],
+        "rule must be 'priced-srpt', 'adaptive-srpt', 'packed-srpt', 'adaptive-packed-srpt', 'gamma-boost' or "
+        "'atc', got 'fifo'",
+    ),
+    (["--setting", "--nope 1"], "--setting '--nope 1': No such option '--nope'"),
+    (["--setting", "--job-error '"], "No closing quotation"),
+    (["--setting", "--interval 3"], "'--interval 3': --interval has no effect: it needs --arrivals poisson"),
+    (["--interval", "3"], "--interval has no effect"),
+    (["--config", "general", "--jobs", "3"], "--config and --jobs exclude each other"),
+    (["--config", "general", "--setting", ""], "--config and --setting exclude each other"),
+    (["--config", "nope"], "unknown recipe 'nope'"),
+    (["--set", "a=1"], "--set has no effect: it needs --config"),
+    (["--seed", "4", "--judged-seed", "5"], "seeds to judge on, 5 to 44, overlap those to tune on, 4 to 203"),
 )
 def test_options_that_make_no_sense(words: list[str], message: str) -> None:
     done = CliRunner().invoke(cli, ["tune", *words])

@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from decima.workers.pool import WorkerError, make_workers
 from decima.workers.ray import LOOPBACK_ONLY, NOT_NICE, QUIET
-
 from tests.programs import PATIENCE_S, started
 
 #: For tests that start Ray, which takes about 10 s.

@@ -11,11 +11,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from decima.workers.pool import WorkerError, make_workers
-from decima.workers.ray import LOOPBACK_ONLY, NOT_NICE, QUIET
 
 from decima.workers import pool
 from decima.workers import ray as ray_workers
+from decima.workers.pool import WorkerError, make_workers
+from decima.workers.ray import LOOPBACK_ONLY, NOT_NICE, QUIET
+from tests.cases import cases
 from tests.decima.workers.fake_ray import Died, FakeRay, RayError, RayTaskError
 from tests.decima.workers.ray_cluster import check_that_silence_is_refused
 
@@ -98,9 +99,14 @@ def test_an_actor_without_a_cpu_waits_while_the_others_work(ray: FakeRay) -> Non
         assert [actor.calls > 0 for actor in ray.actors] == [True, True, False]
 
 
-@pytest.mark.parametrize(
-    ("spec", "most", "count"),
-    [("ray", None, 8), ("ray", 3, 3), ("ray:5", None, 5), ("ray:5", 2, 2), ("ray:2", 5, 2), ("ray", 0, 1)],
+@cases(
+    "spec, most, count",
+    ("ray", None, 8),
+    ("ray", 3, 3),
+    ("ray:5", None, 5),
+    ("ray:5", 2, 2),
+    ("ray:2", 5, 2),
+    ("ray", 0, 1),
 )
 def test_there_are_as_many_actors_as_have_a_cpu_and_work(ray: FakeRay, spec: str, most: int | None, count: int) -> None:
     ray.cpus = 8
@@ -285,14 +291,12 @@ def test_what_the_user_set_stays(ray: FakeRay, monkeypatch: pytest.MonkeyPatch) 
     assert os.environ["RAY_USAGE_STATS_ENABLED"] == "1"
 
 
-@pytest.mark.parametrize(
-    ("error", "told"),
-    [
-        (RuntimeError("  version mismatch:  \n\n here 3.11\nthere 3.12 "), "version mismatch: there 3.12"),
-        (ValueError("two\nlines"), "two"),
-        (ConnectionError("alone:"), "alone:"),
-        (OSError(), "OSError"),
-    ],
+@cases(
+    "error, told",
+    (RuntimeError("  version mismatch:  \n\n here 3.11\nthere 3.12 "), "version mismatch: there 3.12"),
+    (ValueError("two\nlines"), "two"),
+    (ConnectionError("alone:"), "alone:"),
+    (OSError(), "OSError"),
 )
 def test_why_a_ray_does_not_start_is_told_in_a_line(ray: FakeRay, listening: str, error: Exception, told: str) -> None:
     def init(**options: Any) -> None:

@@ -9,9 +9,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from decima.workers.pool import WorkerError, check_workers, make_workers, map_in_order
 
 from decima.workers import pool as module
+from decima.workers.pool import WorkerError, check_workers, make_workers, map_in_order
+from tests.cases import cases
 from tests.decima.workers.ray_cluster import NEEDS_RAY, check_that_silence_is_refused, ray_cluster
 from tests.programs import started
 
@@ -204,9 +205,7 @@ def test_work_goes_on_elsewhere_when_a_node_is_killed() -> None:
         assert len(set(workers.map(node_of, range(4)))) == 1
 
 
-@pytest.mark.parametrize(
-    "spec", ["0", "-1", "two", "ray:0", "ray:", "ray:x", "ray://", "ray://here", "RAY", "", "1025", "100000000"]
-)
+@cases("spec", "0", "-1", "two", "ray:0", "ray:", "ray:x", "ray://", "ray://here", "RAY", "", "1025", "100000000")
 def test_what_means_no_workers_is_refused(spec: str) -> None:
     with pytest.raises(
         WorkerError,

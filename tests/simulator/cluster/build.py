@@ -3,11 +3,11 @@
 from collections.abc import Callable, Sequence
 
 import numpy as np
+
+from simulator import Cluster, ClusterConfig, Decision, EpisodeRecord, Observation
 from simulator.cluster.observation import CLASS, JOB, NO_ATTRIBUTES, STAGE
 from workloads.arrivals import JobSequence
 from workloads.job import JobProfile, StageProfile, TaskDurations
-
-from simulator import Cluster, ClusterConfig, Decision, EpisodeRecord, Observation
 
 
 def stage(

@@ -3,10 +3,10 @@
 from itertools import pairwise
 
 import numpy as np
-from simulator.cluster.draws import duration_ms, task_noise
-from workloads.job import Wave
 
 from simulator import EpisodeRecord
+from simulator.cluster.draws import duration_ms, task_noise
+from workloads.job import Wave
 
 
 def check_record(record: EpisodeRecord) -> None:

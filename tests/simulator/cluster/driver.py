@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from workloads.arrivals import JobSequence
 
 from simulator import BaseCluster, Cluster, ClusterConfig, EpisodeRecord, Observation, ReferenceCluster, SchedulingError
+from workloads.arrivals import JobSequence
 
 
 def assert_same(one: Any, other: Any) -> None:

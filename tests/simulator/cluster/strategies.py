@@ -6,9 +6,9 @@ from dataclasses import fields, replace
 import numba
 from hypothesis import Phase, settings
 from hypothesis import strategies as st
-from simulator.cluster.config import EXACT, Knowledge
 
 from simulator import DECIMA_SIM, PAPER, ClusterConfig, ExecutorClass, Faults, Semantics
+from simulator.cluster.config import EXACT, Knowledge
 
 #: Settings for random episodes. A few of them as plain Python show that the code is the same and measure coverage.
 MANY = settings(

@@ -7,9 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
-from simulator.cluster.alone import PARALLELISM, alone_ms, useful_executors
 
 from simulator import DECIMA_SIM, ClusterConfig, ExecutorClass
+from simulator.cluster.alone import PARALLELISM, alone_ms, useful_executors
+from tests.cases import cases
 from tests.simulator.cluster.build import chain, inflating, job, stage
 from tests.simulator.cluster.strategies import clusters
 from tests.simulator.cluster.test_solo import alone
@@ -118,9 +119,10 @@ def test_tasks_may_take_no_time() -> None:
     assert useful_executors(profile, replace(CLUSTER, moving_delay_ms=0), 1.0) == 1
 
 
-@pytest.mark.parametrize(
-    ("library", "same", "near"),
-    [(embedded_tpch()[::11], 0.6, 0.95), (synthetic_profiles(24, seed=5), 0.35, 0.8)],
+@cases(
+    "library, same, near",
+    (embedded_tpch()[::11], 0.6, 0.95),
+    (synthetic_profiles(24, seed=5), 0.35, 0.8),
     ids=["embedded", "synthetic"],
 )
 def test_the_limit_is_that_of_episodes(library: tuple[JobProfile, ...], same: float, near: float) -> None:

@@ -22,6 +22,7 @@ from simulator import (
     Semantics,
     run_episode,
 )
+from tests.cases import cases
 from tests.simulator.cluster.build import Greedy, chain, finish, give, greedy, job, jobs, runs, stage
 from tests.simulator.cluster.driver import assert_same
 
@@ -43,18 +44,16 @@ def everything(cluster: Cluster) -> list[bytes]:
 # Decisions that cannot be carried out.
 
 
-@pytest.mark.parametrize(
-    ("decision", "message"),
-    [
-        (Decision(-1, 5), "there is no stage -1: the observation has 3"),
-        (Decision(3, 5), "there is no stage 3: the observation has 3"),
-        (Decision(2, 5), "stage 2 is not schedulable"),
-        (Decision(0, 0), "the limit must exceed the 0 executors that the job holds, got 0"),
-        (Decision(0, -7), "the limit must exceed the 0 executors that the job holds, got -7"),
-        (Decision(0, 2.5), "a decision is a stage and a limit, all of them whole numbers, got 0, 2.5"),
-        (Decision(0, math.nan), "a decision is a stage and a limit, all of them whole numbers, got 0, nan"),
-        (Decision(0.0, 2), "a decision is a stage and a limit, all of them whole numbers, got 0.0, 2"),
-    ],
+@cases(
+    "decision, message",
+    (Decision(-1, 5), "there is no stage -1: the observation has 3"),
+    (Decision(3, 5), "there is no stage 3: the observation has 3"),
+    (Decision(2, 5), "stage 2 is not schedulable"),
+    (Decision(0, 0), "the limit must exceed the 0 executors that the job holds, got 0"),
+    (Decision(0, -7), "the limit must exceed the 0 executors that the job holds, got -7"),
+    (Decision(0, 2.5), "a decision is a stage and a limit, all of them whole numbers, got 0, 2.5"),
+    (Decision(0, math.nan), "a decision is a stage and a limit, all of them whole numbers, got 0, nan"),
+    (Decision(0.0, 2), "a decision is a stage and a limit, all of them whole numbers, got 0.0, 2"),
 )
 def test_a_decision_that_cannot_be_carried_out_is_refused_and_changes_nothing(decision: Decision, message: str) -> None:
     # Stage 2 needs stage 1, whose tasks are unclaimed.
@@ -68,20 +67,18 @@ def test_a_decision_that_cannot_be_carried_out_is_refused_and_changes_nothing(de
     assert np.isfinite(record.completion_ms).all()
 
 
-@pytest.mark.parametrize(
-    ("job_number", "stage_number", "count", "message"),
-    [
-        (0, 2, 1, "there is no stage 2 of job 0"),
-        (0, -1, 1, "there is no stage -1 of job 0"),
-        (-1, 0, 1, "there is no stage 0 of job -1"),
-        (2, 0, 1, "there is no stage 0 of job 2"),
-        (0, 0, 0, "0 executors requested, 3 offered"),
-        (0, 0, 1.5, "a commitment is a job, a stage and a count, all of them whole numbers, got 0, 0, 1.5"),
-        (0, 0, -1, "-1 executors requested, 3 offered"),
-        (0, 0, 4, "4 executors requested, 3 offered"),
-        (0, 1, 1, "stage 1 of job 0 is not schedulable"),
-        (1, 0, 1, "stage 0 of job 1 is not schedulable"),
-    ],
+@cases(
+    "job_number, stage_number, count, message",
+    (0, 2, 1, "there is no stage 2 of job 0"),
+    (0, -1, 1, "there is no stage -1 of job 0"),
+    (-1, 0, 1, "there is no stage 0 of job -1"),
+    (2, 0, 1, "there is no stage 0 of job 2"),
+    (0, 0, 0, "0 executors requested, 3 offered"),
+    (0, 0, 1.5, "a commitment is a job, a stage and a count, all of them whole numbers, got 0, 0, 1.5"),
+    (0, 0, -1, "-1 executors requested, 3 offered"),
+    (0, 0, 4, "4 executors requested, 3 offered"),
+    (0, 1, 1, "stage 1 of job 0 is not schedulable"),
+    (1, 0, 1, "stage 0 of job 1 is not schedulable"),
 )
 def test_a_commitment_that_cannot_be_made_is_refused_and_changes_nothing(
     job_number: int, stage_number: int, count: float, message: str
@@ -192,30 +189,28 @@ def test_an_episode_waits_for_executors_that_are_on_their_way_in_vain() -> None:
 # Clusters that cannot be simulated.
 
 
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        *(
-            ({"num_executors": count}, f"the number of executors must be a whole number of 1 to 1,000,000, got {count}")
-            for count in (0, -3, 2.5, True)
-        ),
-        *(
-            ({name: delay}, f"{name} must be finite and not negative, got {delay}")
-            for name, delay in (
-                ("warmup_delay_ms", -0.5),
-                *(("moving_delay_ms", each) for each in (-1.0, math.nan, math.inf)),
-            )
-        ),
-        ({"max_time_ms": 0.0}, "max_time_ms must be positive, got 0.0"),
-        ({"max_time_ms": math.nan}, "max_time_ms must be positive, got nan"),
-        ({"reward_scale_ms": 0.0}, "reward_scale_ms must be positive and finite, got 0.0"),
-        ({"reward_scale_ms": math.inf}, "reward_scale_ms must be positive and finite, got inf"),
-        (
-            {"reward": "speed"},
-            "reward 'speed': unknown objective 'speed', expected jct, mean, makespan, weighted, power-mean:NUMBER, "
-            "deadline:NUMBER, misses:NUMBER, fairness, carbon[:FILE], module:Class, or a sum of these",
-        ),
-    ],
+@cases(
+    "settings, message",
+    *(
+        ({"num_executors": count}, f"the number of executors must be a whole number of 1 to 1,000,000, got {count}")
+        for count in (0, -3, 2.5, True)
+    ),
+    *(
+        ({name: delay}, f"{name} must be finite and not negative, got {delay}")
+        for name, delay in (
+            ("warmup_delay_ms", -0.5),
+            *(("moving_delay_ms", each) for each in (-1.0, math.nan, math.inf)),
+        )
+    ),
+    ({"max_time_ms": 0.0}, "max_time_ms must be positive, got 0.0"),
+    ({"max_time_ms": math.nan}, "max_time_ms must be positive, got nan"),
+    ({"reward_scale_ms": 0.0}, "reward_scale_ms must be positive and finite, got 0.0"),
+    ({"reward_scale_ms": math.inf}, "reward_scale_ms must be positive and finite, got inf"),
+    (
+        {"reward": "speed"},
+        "reward 'speed': unknown objective 'speed', expected jct, mean, makespan, weighted, power-mean:NUMBER, "
+        "deadline:NUMBER, misses:NUMBER, fairness, carbon[:FILE], module:Class, or a sum of these",
+    ),
 )
 def test_a_cluster_that_cannot_be_is_refused(settings: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError) as error:
@@ -223,13 +218,11 @@ def test_a_cluster_that_cannot_be_is_refused(settings: dict[str, Any], message: 
     assert str(error.value) == message
 
 
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"count": 0}, "the number of executors must be a whole number of 1 to 1,000,000, got 0"),
-        ({"cpu": -1.0}, "an executor's cpu must be finite and not negative, got -1.0"),
-        ({"memory": math.nan}, "an executor's memory must be finite and not negative, got nan"),
-    ],
+@cases(
+    "settings, message",
+    ({"count": 0}, "the number of executors must be a whole number of 1 to 1,000,000, got 0"),
+    ({"cpu": -1.0}, "an executor's cpu must be finite and not negative, got -1.0"),
+    ({"memory": math.nan}, "an executor's memory must be finite and not negative, got nan"),
 )
 def test_executors_that_cannot_be_are_refused(settings: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError) as error:

@@ -1,13 +1,13 @@
 """Colours of jobs in schedules."""
 
 import numpy as np
+
+from simulator.cluster import picture
 from simulator.cluster.config import ClusterConfig
 from simulator.cluster.picture import PALETTE, contrasting_colours, job_colours
 from simulator.cluster.record import EpisodeRecord
 from workloads.arrivals import JobSequence
 from workloads.job import JobProfile, StageProfile, TaskDurations
-
-from simulator.cluster import picture
 
 
 def mosaic(jobs: np.ndarray) -> EpisodeRecord:

@@ -3,9 +3,10 @@
 import math
 
 import pytest
-from simulator.cluster.config import parse_classes
 
 from simulator import PAPER, ClusterConfig, ConfigError, ExecutorClass
+from simulator.cluster.config import parse_classes
+from tests.cases import cases
 
 
 def test_by_default_it_is_the_papers_cluster() -> None:
@@ -22,9 +23,7 @@ def test_the_smallest_class_comes_first() -> None:
     assert parse_classes("5x1, 10x4:0.5,20x2:0.5") == classes
 
 
-@pytest.mark.parametrize(
-    "text", ["", "5", "5x", "x1", "5x1,", "5x1:2:3", "5.5x1", "0x1", "5x-1", "5xnan", "5x1:a", "5y1"]
-)
+@cases("text", "", "5", "5x", "x1", "5x1,", "5x1:2:3", "5.5x1", "0x1", "5x-1", "5xnan", "5x1:a", "5y1")
 def test_classes_that_mean_nothing_are_refused(text: str) -> None:
     with pytest.raises(ConfigError, match=r"^executor classes .*: expected COUNTxMEMORY or COUNTxCPU:MEMORY, .* got "):
         parse_classes(text)

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from workloads.arrivals import JobSequence
 
 from decima.schedulers import Fair, Fifo, RandomChoice, Scheduler, SjfCp
 from simulator import DECIMA_SIM, PAPER, ClusterConfig, EpisodeRecord, Semantics, run_episode
 from workloads import poisson_arrivals, synthetic_profiles
+from workloads.arrivals import JobSequence
 
 #: Program for a process of its own that prints the fingerprint of an episode.
 PROGRAM = """

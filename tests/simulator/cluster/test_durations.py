@@ -6,13 +6,14 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from simulator.cluster.draws import duration_ms, task_noise
-from workloads.job import StageProfile, TaskDurations, Wave
 
 from simulator import DECIMA_SIM, PAPER, ClusterConfig, EpisodeRecord, Semantics, run_episode
+from simulator.cluster.draws import duration_ms, task_noise
+from tests.cases import cases
 from tests.simulator.cluster.build import Greedy, chain, job, jobs
 from tests.simulator.cluster.checks import check_durations
 from tests.workloads.strategies import task_durations
+from workloads.job import StageProfile, TaskDurations, Wave
 
 LEVELS = (5, 10, 20, 40, 50, 60, 80, 100)
 
@@ -35,18 +36,16 @@ def test_executors_count_when_they_are_there_not_when_they_are_on_their_way() ->
     assert (record.task_parallelism[20:] == 20).all()
 
 
-@pytest.mark.parametrize(
-    ("tables", "expected"),
-    [
-        # Measured waves -> durations of fresh, first-wave and rest tasks; the warm-up delay is 7.
-        (("fresh", "first", "rest"), (1.0, 2.0, 3.0)),
-        (("first", "rest"), (2.0 + 7.0, 2.0, 3.0)),
-        (("rest",), (3.0 + 7.0, 3.0, 3.0)),
-        (("fresh", "rest"), (1.0, 1.0, 3.0)),
-        (("fresh",), (1.0, 1.0, 1.0)),
-        (("fresh", "first"), (1.0, 2.0, 2.0)),
-        (("first",), (2.0 + 7.0, 2.0, 2.0)),
-    ],
+@cases(
+    "tables, expected",
+    # Measured waves -> durations of fresh, first-wave and rest tasks; the warm-up delay is 7.
+    (("fresh", "first", "rest"), (1.0, 2.0, 3.0)),
+    (("first", "rest"), (2.0 + 7.0, 2.0, 3.0)),
+    (("rest",), (3.0 + 7.0, 3.0, 3.0)),
+    (("fresh", "rest"), (1.0, 1.0, 3.0)),
+    (("fresh",), (1.0, 1.0, 1.0)),
+    (("fresh", "first"), (1.0, 2.0, 2.0)),
+    (("first",), (2.0 + 7.0, 2.0, 2.0)),
 )
 def test_a_wave_without_measurements_takes_those_of_another(
     tables: tuple[str, ...], expected: tuple[float, float, float]

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from simulator import DECIMA_SIM, ClusterConfig, ClusterEnv, ConfigError, EpisodeRecord, ExecutorClass, run_episode
+from tests.cases import cases
 from tests.simulator.cluster.build import Greedy, chain, job, jobs, stage
 from tests.simulator.cluster.strategies import clusters
 from tests.workloads.strategies import job_sequences
@@ -316,9 +317,7 @@ def test_what_is_no_action_is_refused(action: Any) -> None:
         env.step(action)
 
 
-@pytest.mark.parametrize(
-    "room", [{"max_jobs": 1}, {"max_stages": 5, "max_edges": 9}, {"max_edges": 4}], ids=["jobs", "stages", "edges"]
-)
+@cases("room", {"max_jobs": 1}, {"max_stages": 5, "max_edges": 9}, {"max_edges": 4}, ids=["jobs", "stages", "edges"])
 def test_jobs_without_room_wait_in_the_backlog(room: dict[str, Any]) -> None:
     env = environment(DIAMOND, CHAIN, DIAMOND, **room)
     observation, _ = env.reset(seed=0)
@@ -354,12 +353,10 @@ def test_without_idling_the_backlog_gets_what_is_left() -> None:
     assert set(sources) == {1}
 
 
-@pytest.mark.parametrize(
-    ("room", "message"),
-    [
-        ({"max_stages": 3}, r"job 1 \(job\) has 4 stages and 4 edges, .* max_stages=3 and max_edges=6"),
-        ({"max_edges": 3}, r"job 1 \(job\) has 4 stages and 4 edges, .* max_stages=200 and max_edges=3"),
-    ],
+@cases(
+    "room, message",
+    ({"max_stages": 3}, r"job 1 \(job\) has 4 stages and 4 edges, .* max_stages=3 and max_edges=6"),
+    ({"max_edges": 3}, r"job 1 \(job\) has 4 stages and 4 edges, .* max_stages=200 and max_edges=3"),
 )
 def test_a_job_that_there_is_never_room_for_is_refused(room: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
@@ -403,12 +400,10 @@ def test_steps_outside_of_an_episode_are_refused() -> None:
         env.step([0, 0])
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"jobs": 3}, "unknown option 'jobs' of reset, expected 'sequence'"),
-        ({"sequence": (CHAIN,)}, "expected JobSequence to run, got tuple"),
-    ],
+@cases(
+    "options, message",
+    ({"jobs": 3}, "unknown option 'jobs' of reset, expected 'sequence'"),
+    ({"sequence": (CHAIN,)}, "expected JobSequence to run, got tuple"),
 )
 def test_options_that_mean_nothing_are_refused(options: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):

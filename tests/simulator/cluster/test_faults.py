@@ -9,12 +9,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from simulator.cluster.config import Knowledge
-from simulator.cluster.draws import COPY, Purpose, chance, executor_keys, job_key
-from simulator.cluster.engine import copies, draws
-from simulator.cluster.engine import ends as engine_faults
-from workloads.arrivals import JobSequence
-from workloads.job import StageProfile
 
 from decima.schedulers import Fair
 from simulator import (
@@ -29,11 +23,17 @@ from simulator import (
     run_episode,
 )
 from simulator.cluster import base, faults
+from simulator.cluster.config import Knowledge
+from simulator.cluster.draws import COPY, Purpose, chance, executor_keys, job_key
+from simulator.cluster.engine import copies, draws
+from simulator.cluster.engine import ends as engine_faults
 from tests.simulator.cluster.build import Greedy, chain, finish, job, jobs, stage
 from tests.simulator.cluster.driver import Both, Driver
 from tests.simulator.cluster.strategies import MANY, faulty_clusters, idleness, seeds
 from tests.workloads.strategies import job_sequences
 from workloads import batch_arrivals, poisson_arrivals, synthetic_profiles
+from workloads.arrivals import JobSequence
+from workloads.job import StageProfile
 
 anywhere = st.one_of(faulty_clusters(), faulty_clusters(max_time=True))
 

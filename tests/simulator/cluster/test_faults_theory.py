@@ -4,8 +4,6 @@ import math
 
 import numpy as np
 import pytest
-from workloads.arrivals import JobSequence
-from workloads.job import JobProfile, StageProfile, TaskDurations
 
 from decima.schedulers import Fifo
 from simulator import ClusterConfig, EpisodeRecord, Faults, run_episode
@@ -19,6 +17,8 @@ from tests.simulator.cluster.test_queueing import (
     WARM_UP,
     assert_mean,
 )
+from workloads.arrivals import JobSequence
+from workloads.job import JobProfile, StageProfile, TaskDurations
 
 
 def mean_times_ms(profile: JobProfile, executors: int, faults: Faults, interval_ms: float) -> list[EpisodeRecord]:

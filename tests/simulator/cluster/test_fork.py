@@ -13,19 +13,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from simpy.events import Event
-from simulator.cluster.draws import duration_ms, task_noise
-from simulator.parity.cluster import Recording, differences
-from simulator.parity.replay import read_recording
-from workloads.arrivals import JobSequence
-from workloads.job import StageProfile, TaskDurations, Wave, WorkloadError
 
 from decima.schedulers import Fair
 from simulator import Cluster, ClusterConfig, EpisodeRecord, ReferenceCluster, SchedulingError
+from simulator.cluster.draws import duration_ms, task_noise
+from simulator.parity.cluster import Recording, differences
+from simulator.parity.replay import read_recording
 from tests.simulator.cluster.build import finish, give, job, jobs, stage
 from tests.simulator.cluster.driver import Both, Driver, assert_same
 from tests.simulator.cluster.strategies import MANY, clusters, idleness, seeds
 from tests.workloads.strategies import job_sequences
 from workloads import poisson_arrivals, synthetic_profiles
+from workloads.arrivals import JobSequence
+from workloads.job import StageProfile, TaskDurations, Wave, WorkloadError
 
 anywhere = st.one_of(clusters(), clusters(max_time=True))
 moments = st.integers(0, 40)

@@ -5,13 +5,13 @@ from dataclasses import replace
 
 import numpy as np
 from hypothesis import given
-from workloads.arrivals import JobSequence
 
 from simulator import ClusterConfig
 from tests.simulator.cluster.checks import check_durations, check_record, check_waves
 from tests.simulator.cluster.driver import Driver, run
 from tests.simulator.cluster.strategies import MANY, clusters, idleness, seeds
 from tests.workloads.strategies import job_sequences
+from workloads.arrivals import JobSequence
 
 
 @MANY

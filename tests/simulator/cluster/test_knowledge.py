@@ -8,15 +8,15 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from simulator.cluster.config import EXACT, Knowledge
-from simulator.cluster.engine.posterior import TASK_VAR, posterior, records
-from simulator.cluster.estimates import STEP, Estimate, draw_estimates, from_history, typical_durations
-from workloads.arrivals import JobSequence, WorkPrior
 
 from decima.schedulers import Fair, Fifo
 from simulator import Cluster, ClusterConfig, ConfigError, Observation, run_episode
+from simulator.cluster.config import EXACT, Knowledge
+from simulator.cluster.engine.posterior import TASK_VAR, posterior, records
+from simulator.cluster.estimates import STEP, Estimate, draw_estimates, from_history, typical_durations
 from tests.simulator.cluster.build import chain, finish, give, greedy, job, jobs, stage
 from workloads import JobProfile, StageProfile, TaskDurations, batch_arrivals, synthetic_profiles
+from workloads.arrivals import JobSequence, WorkPrior
 
 PRIOR = WorkPrior(8.0, 1.0, 3.0, 0.7, 0.9)
 ERRORS = Knowledge(job_error=1.0, stage_error=0.5, task_count_error=0.5, unknown=0.3)

@@ -6,18 +6,19 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
+from decima.schedulers import Fair
+from simulator import DECIMA_SIM, PAPER, SPARK, ClusterConfig, ConfigError, Faults, Semantics, make_cluster
 from simulator.cluster.objectives import AllJobs, Deadline, LiveJobs, Objective, objective_named
 from simulator.cluster.record import EpisodeRecord
+from tests.cases import cases
+from tests.simulator.cluster.build import finish
+from tests.workloads.strategies import job_sequences
+from workloads import batch_arrivals, poisson_arrivals, synthetic_profiles
 from workloads.arrivals import JobSequence
 from workloads.attributes import JobAttributes, Tenant
 from workloads.carbon import Signal
 from workloads.sources.carbon import synthetic_signal
-
-from decima.schedulers import Fair
-from simulator import DECIMA_SIM, PAPER, SPARK, ClusterConfig, ConfigError, Faults, Semantics, make_cluster
-from tests.simulator.cluster.build import finish
-from tests.workloads.strategies import job_sequences
-from workloads import batch_arrivals, poisson_arrivals, synthetic_profiles
 
 SCALE_MS = 1000.0
 
@@ -141,30 +142,28 @@ def test_a_deadline_that_passes_at_an_event_is_penalised_once() -> None:
     assert costs_ms == [0, 2000 + 60_000, 1000]
 
 
-@pytest.mark.parametrize(
-    ("name", "message"),
-    [
-        ("worst", "reward 'worst': unknown objective 'worst', expected jct, mean, makespan, weighted, power-mean"),
-        (
-            "no_such_module:Cost",
-            "reward 'no_such_module:Cost': no_such_module:Cost cannot be used: ModuleNotFoundError: No module",
-        ),
-        (
-            "decima.schedulers:Fair",
-            "reward 'decima.schedulers:Fair': decima.schedulers:Fair cannot be used: TypeError: expected a subclass",
-        ),
-        ("weightd", "reward 'weightd': unknown objective 'weightd' (did you mean 'weighted'?), expected jct, "),
-        ("jct:2", "reward 'jct:2': unknown objective 'jct:2', expected jct, "),
-        ("jct+", "reward 'jct+': unknown objective '', expected jct, "),
-        ("power-mean:0.5", "reward 'power-mean:0.5': power-mean:0.5: the exponent must be between 1 and 10, got 0.5"),
-        ("deadline:-1", "reward 'deadline:-1': expected a number of at least 0, got '-1'"),
-        ("deadline:nan", "reward 'deadline:nan': expected a number of at least 0, got 'nan'"),
-        ("carbon", "reward 'carbon': the cluster has no signal"),
-        ("jct+carbon:steps.csv", "reward 'jct+carbon:steps.csv': the cluster has no signal"),
-        ("carbon:", "reward 'carbon:': unknown objective 'carbon:', expected jct, "),
-        ("x*jct", "reward 'x*jct': expected a number of at least 0, got 'x'"),
-        (3, "reward must be of the type str, got 3"),
-    ],
+@cases(
+    "name, message",
+    ("worst", "reward 'worst': unknown objective 'worst', expected jct, mean, makespan, weighted, power-mean"),
+    (
+        "no_such_module:Cost",
+        "reward 'no_such_module:Cost': no_such_module:Cost cannot be used: ModuleNotFoundError: No module",
+    ),
+    (
+        "decima.schedulers:Fair",
+        "reward 'decima.schedulers:Fair': decima.schedulers:Fair cannot be used: TypeError: expected a subclass",
+    ),
+    ("weightd", "reward 'weightd': unknown objective 'weightd' (did you mean 'weighted'?), expected jct, "),
+    ("jct:2", "reward 'jct:2': unknown objective 'jct:2', expected jct, "),
+    ("jct+", "reward 'jct+': unknown objective '', expected jct, "),
+    ("power-mean:0.5", "reward 'power-mean:0.5': power-mean:0.5: the exponent must be between 1 and 10, got 0.5"),
+    ("deadline:-1", "reward 'deadline:-1': expected a number of at least 0, got '-1'"),
+    ("deadline:nan", "reward 'deadline:nan': expected a number of at least 0, got 'nan'"),
+    ("carbon", "reward 'carbon': the cluster has no signal"),
+    ("jct+carbon:steps.csv", "reward 'jct+carbon:steps.csv': the cluster has no signal"),
+    ("carbon:", "reward 'carbon:': unknown objective 'carbon:', expected jct, "),
+    ("x*jct", "reward 'x*jct': expected a number of at least 0, got 'x'"),
+    (3, "reward must be of the type str, got 3"),
 )
 def test_objectives_that_do_not_exist(name: str, message: str) -> None:
     with pytest.raises(ConfigError) as caught:

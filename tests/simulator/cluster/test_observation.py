@@ -3,12 +3,12 @@
 from itertools import pairwise
 
 import pytest
+
 from simulator.cluster.cluster import Cluster
 from simulator.cluster.config import ClusterConfig, ExecutorClass
 from simulator.cluster.observation import Decision, PerJob
-from workloads.job import JobProfile
-
 from tests.simulator.cluster.build import by_hand, chain, greedy, job, jobs, stage
+from workloads.job import JobProfile
 
 
 def test_it_needs_no_simulator() -> None:

@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from numpy.typing import NDArray
-from workloads.arrivals import JobSequence
-from workloads.job import JobProfile
 
 from decima.schedulers import Fair, Fifo, RandomChoice, Scheduler, SjfCp
 from simulator import ClusterConfig, EpisodeRecord, ExecutorClass, run_episode
 from tests.simulator.cluster.build import Greedy, chain, job, jobs, runs, stage
 from tests.workloads.strategies import job_sequences
+from workloads.arrivals import JobSequence
+from workloads.job import JobProfile
 
 Times = NDArray[np.float64]
 

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+
 from simulator.cluster.config import ClusterConfig, ExecutorClass
 from simulator.cluster.record import EpisodeRecord
 from workloads.arrivals import JobSequence

@@ -8,9 +8,6 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from simulator.parity.cluster import differences
-from simulator.parity.replay import read_recording
-from workloads.arrivals import JobSequence
 
 from decima.schedulers import Fair
 from simulator import (
@@ -29,11 +26,15 @@ from simulator import (
     make_cluster,
     run_episode,
 )
+from simulator.parity.cluster import differences
+from simulator.parity.replay import read_recording
+from tests.cases import cases
 from tests.simulator.cluster.build import chain, finish, job, jobs, stage
 from tests.simulator.cluster.driver import Both, Driver, assert_same, run
 from tests.simulator.cluster.strategies import MANY, clusters, idleness, seeds
 from tests.workloads.strategies import job_sequences
 from workloads import poisson_arrivals, synthetic_profiles
+from workloads.arrivals import JobSequence
 
 anywhere = st.one_of(clusters(), clusters(max_time=True), clusters(errors=True))
 
@@ -154,9 +155,12 @@ def test_the_reference_replays_the_recorded_episodes(shared: Callable[[str], Pat
         assert list(differences(read_recording(path), engine="simpy")) == [], path.name
 
 
-@pytest.mark.parametrize(
-    ("kind", "field", "place"),
-    [("stages", "claimed", 1), ("jobs", "attached", 0), ("stages", "open_parents", 1), ("jobs", "unsaturated", 0)],
+@cases(
+    "kind, field, place",
+    ("stages", "claimed", 1),
+    ("jobs", "attached", 0),
+    ("stages", "open_parents", 1),
+    ("jobs", "unsaturated", 0),
 )
 def test_a_difference_is_noticed(kind: str, field: str, place: int) -> None:
     """The test changes a counter of the compiled state directly."""

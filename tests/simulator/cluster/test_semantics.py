@@ -5,8 +5,6 @@ from dataclasses import fields, replace
 
 import numpy as np
 import pytest
-from simulator.cluster.reward import RewardMeter
-from workloads.job import StageProfile, TaskDurations
 
 from decima.schedulers import Fifo
 from simulator import (
@@ -20,7 +18,9 @@ from simulator import (
     Semantics,
     run_episode,
 )
+from simulator.cluster.reward import RewardMeter
 from tests.simulator.cluster.build import chain, finish, give, job, jobs, runs, stage
+from workloads.job import StageProfile, TaskDurations
 
 SWITCHES = [switch.name for switch in fields(Semantics)]
 

@@ -5,17 +5,16 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from decima.registry import SCHEDULERS, make_scheduler
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
+from decima.registry import SCHEDULERS, make_scheduler
+from decima.schedulers import Fifo
+from simulator import DECIMA_SIM, ClusterConfig, Decision, EpisodeRecord, Observation, SchedulingError, run_episode
 from simulator.cluster.alone import known_profile, useful_executors, work_ms
 from simulator.cluster.config import SEMANTICS
 from simulator.cluster.engine.solo import _Runs, time_alone
 from simulator.cluster.episode import make_cluster
-from workloads.spark.importing import import_event_logs
-
-from decima.schedulers import Fifo
-from simulator import DECIMA_SIM, ClusterConfig, Decision, EpisodeRecord, Observation, SchedulingError, run_episode
 from tests.simulator.cluster.build import chain, job, stage
 from tests.simulator.cluster.strategies import clusters
 from tests.workloads.strategies import job_profiles
@@ -29,6 +28,7 @@ from workloads import (
     load_tpch,
     synthetic_profiles,
 )
+from workloads.spark.importing import import_event_logs
 
 SEEDS = 20
 LOGS = Path(__file__).parents[3] / "recordings/first/eventlogs"

@@ -2,10 +2,9 @@
 
 from typing import Any
 
-from workloads.grid_jobs import JobSets
-
 from simulator.grid import Grid, GridConfig
 from tests.simulator.grid.naive import Written
+from workloads.grid_jobs import JobSets
 
 #: Void, the last action of any grid.
 VOID = -1

@@ -7,9 +7,9 @@ import numpy as np
 from hypothesis import settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
-from simulator.grid.grid import OBJECTIVES
 
 from simulator.grid import DEEPRM, PAPER, Grid, GridConfig, GridSemantics
+from simulator.grid.grid import OBJECTIVES
 from tests.simulator.cluster import strategies as cluster_strategies
 from tests.simulator.grid.naive import Written
 

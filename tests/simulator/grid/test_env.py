@@ -8,14 +8,15 @@ import pytest
 from gymnasium.error import InvalidAction, ResetNeeded
 from gymnasium.utils.env_checker import check_env, data_equivalence
 from numpy.typing import NDArray
-from simulator.grid.env import drawn_jobs
-from workloads.errors import ConfigError
-from workloads.grid_jobs import JobSets
 
 from simulator.grid import Grid, GridConfig, GridEnv
+from simulator.grid.env import drawn_jobs
+from tests.cases import cases
 from tests.simulator.grid.build import SMALL, VOID
 from tests.simulator.grid.naive import Written
 from workloads import WorkloadError
+from workloads.errors import ConfigError
+from workloads.grid_jobs import JobSets
 
 
 def environment(*jobs: Written, steps: int = 10, **changes: Any) -> GridEnv:
@@ -30,13 +31,11 @@ def do(env: GridEnv, *actions: int) -> tuple[NDArray[Any], float, bool, bool, di
     return step
 
 
-@pytest.mark.parametrize(
+@cases(
     "config",
-    [
-        GridConfig(),
-        GridConfig(picture="coloured"),
-        GridConfig(arrival_column=True, machines=2, max_steps=9, objective="utilisation"),
-    ],
+    GridConfig(),
+    GridConfig(picture="coloured"),
+    GridConfig(arrival_column=True, machines=2, max_steps=9, objective="utilisation"),
     ids=["default", "coloured", "other"],
 )
 def test_gymnasiums_checker_finds_nothing(config: GridConfig) -> None:
@@ -119,9 +118,12 @@ def test_pictures_stay_as_they_were() -> None:
     np.testing.assert_array_equal(picture, before)
 
 
-@pytest.mark.parametrize(
-    ("changes", "terminated"),
-    [({"max_steps": 2}, False), ({"max_steps": 3}, True), ({"drain": False, "max_steps": 2}, True), ({}, True)],
+@cases(
+    "changes, terminated",
+    ({"max_steps": 2}, False),
+    ({"max_steps": 3}, True),
+    ({"drain": False, "max_steps": 2}, True),
+    ({}, True),
 )
 def test_an_episode_is_truncated_when_its_steps_are_over_and_else_terminates(
     changes: dict[str, Any], terminated: bool
@@ -161,9 +163,10 @@ def test_what_is_no_action_is_refused(action: Any) -> None:
     assert do(env, 0)[4]["outcome"] == "booked"
 
 
-@pytest.mark.parametrize(
-    ("sets", "message"),
-    [([[(0, 1, (1,))]] * 2, "expected one set of jobs, got 2"), ([[(0, 9, (1,))]], "job 0 of set 0 lasts 9 steps")],
+@cases(
+    "sets, message",
+    ([[(0, 1, (1,))]] * 2, "expected one set of jobs, got 2"),
+    ([[(0, 9, (1,))]], "job 0 of set 0 lasts 9 steps"),
 )
 def test_jobs_that_cannot_be_run_are_refused(sets: list[list[Written]], message: str) -> None:
     env = GridEnv(lambda seed: JobSets.of(sets, 1), GridConfig(**SMALL))
@@ -180,12 +183,10 @@ def test_jobs_of_ones_own() -> None:
     assert do(env, 0, VOID)[4]["record"].completion.tolist() == [[1]]
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"sequence": None}, "unknown option 'sequence' of reset, expected 'jobs'"),
-        ({"jobs": [1]}, "expected JobSets to run, got list"),
-    ],
+@cases(
+    "options, message",
+    ({"sequence": None}, "unknown option 'sequence' of reset, expected 'jobs'"),
+    ({"jobs": [1]}, "expected JobSets to run, got list"),
 )
 def test_options_that_mean_nothing_are_refused(options: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=f"^{message}$"):

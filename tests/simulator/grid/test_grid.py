@@ -10,15 +10,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
-from simulator.grid.grid import BOOKED
-from workloads.grid_jobs import JobSets
 
 from simulator import ConfigError
 from simulator.grid import DEEPRM, Grid, GridConfig
+from simulator.grid.grid import BOOKED
+from tests.cases import cases
 from tests.simulator.grid.build import SMALL, VOID, act, small
 from tests.simulator.grid.naive import Written
 from tests.simulator.grid.strategies import MANY, Choose, grids, job_sets, jobs_for, random_actions
 from workloads import WorkloadError
+from workloads.grid_jobs import JobSets
 
 
 def trace(grid: Grid, actions: list[NDArray[np.int64]]) -> list[NDArray[Any]]:
@@ -93,14 +94,12 @@ def test_what_is_handed_out_stays_as_it_is() -> None:
         np.testing.assert_array_equal(array, same)
 
 
-@pytest.mark.parametrize(
-    ("job", "changes", "message"),
-    [
-        ((0, 5, (1,)), {}, "lasts 5 steps, longer than the horizon lets it be booked: 4"),
-        ((0, 4, (1,)), {"semantics": DEEPRM}, "lasts 4 steps, longer than the horizon lets it be booked: 3"),
-        ((0, 1, (4,)), {}, "needs 4 units of a resource, a machine has 3"),
-        ((0, 1, (3,)), {"slot_width": 2}, "needs 3 units of a resource, its picture has slot_width = 2 columns"),
-    ],
+@cases(
+    "job, changes, message",
+    ((0, 5, (1,)), {}, "lasts 5 steps, longer than the horizon lets it be booked: 4"),
+    ((0, 4, (1,)), {"semantics": DEEPRM}, "lasts 4 steps, longer than the horizon lets it be booked: 3"),
+    ((0, 1, (4,)), {}, "needs 4 units of a resource, a machine has 3"),
+    ((0, 1, (3,)), {"slot_width": 2}, "needs 3 units of a resource, its picture has slot_width = 2 columns"),
 )
 def test_a_job_that_there_is_no_room_for(job: Written, changes: dict[str, Any], message: str) -> None:
     config = GridConfig(**SMALL | changes)
@@ -116,46 +115,42 @@ def test_jobs_of_another_number_of_resources() -> None:
 SIZES = ("num_resources", "units", "visible_jobs", "slot_width", "horizon", "machines")
 
 
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        *[({name: 0}, f"{name} must be a whole number of 1 to 10,000, got 0") for name in SIZES],
-        ({"backlog": -1}, "backlog must be a whole number of 0 to 10,000, got -1"),
-        ({"horizon": 10_001}, "horizon must be a whole number of 1 to 10,000, got 10001"),
-        ({"units": 2.5}, "units must be a whole number of 1 to 10,000, got 2.5"),
-        ({"machines": True}, "machines must be a whole number of 1 to 10,000, got True"),
-        *[
-            ({"max_steps": most}, f"max_steps must be a whole number of at least 1, got {most!r}")
-            for most in (0, 2.5, True, "9")
-        ],
-        ({"slot_width": 11}, "slot_width must be at most the 10 units of a machine, got 11"),
-        ({"horizon": 10_000, "machines": 1_000}, "a picture of 10000 x 20201 has more than 100000000 cells"),
-        ({"objective": "fun"}, "objective must be 'slowdown', 'completion', 'makespan' or 'utilisation', got 'fun'"),
-        ({"picture": "grey"}, "picture must be 'binary' or 'coloured', got 'grey'"),
-        ({"machines": 2, "machine_weights": (1.0,)}, "machine_weights must be 2 numbers, got 1"),
-        *(
-            (wrong, "machine_weights, queue_weight and backlog_weight must be finite and not negative")
-            for wrong in ({"machine_weights": (math.nan,)}, {"queue_weight": math.inf}, {"backlog_weight": -math.inf})
-        ),
+@cases(
+    "changes, message",
+    *[({name: 0}, f"{name} must be a whole number of 1 to 10,000, got 0") for name in SIZES],
+    ({"backlog": -1}, "backlog must be a whole number of 0 to 10,000, got -1"),
+    ({"horizon": 10_001}, "horizon must be a whole number of 1 to 10,000, got 10001"),
+    ({"units": 2.5}, "units must be a whole number of 1 to 10,000, got 2.5"),
+    ({"machines": True}, "machines must be a whole number of 1 to 10,000, got True"),
+    *[
+        ({"max_steps": most}, f"max_steps must be a whole number of at least 1, got {most!r}")
+        for most in (0, 2.5, True, "9")
     ],
+    ({"slot_width": 11}, "slot_width must be at most the 10 units of a machine, got 11"),
+    ({"horizon": 10_000, "machines": 1_000}, "a picture of 10000 x 20201 has more than 100000000 cells"),
+    ({"objective": "fun"}, "objective must be 'slowdown', 'completion', 'makespan' or 'utilisation', got 'fun'"),
+    ({"picture": "grey"}, "picture must be 'binary' or 'coloured', got 'grey'"),
+    ({"machines": 2, "machine_weights": (1.0,)}, "machine_weights must be 2 numbers, got 1"),
+    *(
+        (wrong, "machine_weights, queue_weight and backlog_weight must be finite and not negative")
+        for wrong in ({"machine_weights": (math.nan,)}, {"queue_weight": math.inf}, {"backlog_weight": -math.inf})
+    ),
 )
 def test_impossible_grids(changes: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=f"^{message}$"):
         replace(GridConfig(), **changes)
 
 
-@pytest.mark.parametrize(
-    ("actions", "message"),
-    [
-        ([0], r"expected 2 actions, whole numbers, got int64 \(1,\)"),
-        (0, r"expected 2 actions, whole numbers, got int64 \(\)"),
-        ([[0, 0]], r"expected 2 actions, whole numbers, got int64 \(1, 2\)"),
-        ([0.0, 1.0], r"expected 2 actions, whole numbers, got float64 \(2,\)"),
-        ([True, False], r"expected 2 actions, whole numbers, got bool \(2,\)"),
-        (["a", "b"], r"expected 2 actions, whole numbers, got <U1 \(2,\)"),
-        ([0, 11], "actions must be 0 .. 10"),
-        ([-1, 0], "actions must be 0 .. 10"),
-    ],
+@cases(
+    "actions, message",
+    ([0], r"expected 2 actions, whole numbers, got int64 \(1,\)"),
+    (0, r"expected 2 actions, whole numbers, got int64 \(\)"),
+    ([[0, 0]], r"expected 2 actions, whole numbers, got int64 \(1, 2\)"),
+    ([0.0, 1.0], r"expected 2 actions, whole numbers, got float64 \(2,\)"),
+    ([True, False], r"expected 2 actions, whole numbers, got bool \(2,\)"),
+    (["a", "b"], r"expected 2 actions, whole numbers, got <U1 \(2,\)"),
+    ([0, 11], "actions must be 0 .. 10"),
+    ([-1, 0], "actions must be 0 .. 10"),
 )
 def test_impossible_actions_change_nothing(actions: Any, message: str) -> None:
     grid = Grid(GridConfig(), JobSets.of([[(0, 1, (1, 1))]] * 2, 1))

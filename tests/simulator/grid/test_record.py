@@ -5,11 +5,11 @@ import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from workloads.grid_jobs import JobSets
 
 from simulator.grid import DEEPRM, Grid, GridConfig
 from tests.simulator.grid.build import VOID, act, small
 from tests.simulator.grid.strategies import MANY, grids, job_sets, random_actions
+from workloads.grid_jobs import JobSets
 
 NONE = float("nan")
 

@@ -6,14 +6,15 @@ import numpy as np
 import pytest
 from hypothesis import event, given
 from hypothesis import strategies as st
-from simulator.grid.grid import BOOKED, EMPTY, NO_ROOM, OVER
-from simulator.grid.grid import VOID as PASSED
-from workloads.grid_jobs import JobSets
 
 from simulator.grid import DEEPRM, PAPER, Grid, GridConfig, GridSemantics
+from simulator.grid.grid import BOOKED, EMPTY, NO_ROOM, OVER
+from simulator.grid.grid import VOID as PASSED
+from tests.cases import cases
 from tests.simulator.grid.build import VOID, act, drawn, small
 from tests.simulator.grid.naive import Naive
 from tests.simulator.grid.strategies import MANY, grids, job_sets, random_actions
+from workloads.grid_jobs import JobSets
 
 OUTCOMES = {BOOKED: "booked", NO_ROOM: "no room", EMPTY: "empty", PASSED: "void", OVER: "over"}
 
@@ -177,9 +178,7 @@ def test_jobs_are_weighted_by_where_they_are_while_the_step_passes(objective: An
     assert act(grid, 0, 1, VOID) == pytest.approx([0, 0, reward])
 
 
-@pytest.mark.parametrize(
-    ("reward_passed_step", "rewards"), [(True, [0, 0, -1.5, -0.5, 0, 0, 0, -2]), (False, [0, 0, -0.5, 0, -2, 0, 0, -1])]
-)
+@cases("reward_passed_step, rewards", (True, [0, 0, -1.5, -0.5, 0, 0, 0, -2]), (False, [0, 0, -0.5, 0, -2, 0, 0, -1]))
 def test_a_step_costs_what_was_there_while_it_passed_or_what_is_there_afterwards(
     reward_passed_step: bool, rewards: list[float]
 ) -> None:

@@ -6,8 +6,9 @@ import re
 from pathlib import Path
 
 import pytest
-from simulator.parity.replay import first_difference_in
 
+from simulator.parity.replay import first_difference_in
+from tests.cases import cases
 from tests.simulator.parity.damage import (
     Damage,
     Recording,
@@ -159,13 +160,11 @@ def test_recordings_without_details_are_replayed_too(tmp_path: Path) -> None:
     assert first_difference_in(write(tmp_path / "short.json", short)) is None
 
 
-@pytest.mark.parametrize(
-    ("stage", "wave", "message"),
-    [
-        (0, "fresh_ms", "decision 0: reward -0.57, recorded -0.55"),
-        (0, "rest_ms", "decision 2: reward -0.3, recorded -0.28"),
-        (1, "first_ms", "decision 2: reward -0.3, recorded -0.28"),
-    ],
+@cases(
+    "stage, wave, message",
+    (0, "fresh_ms", "decision 0: reward -0.57, recorded -0.55"),
+    (0, "rest_ms", "decision 2: reward -0.3, recorded -0.28"),
+    (1, "first_ms", "decision 2: reward -0.3, recorded -0.28"),
 )
 def test_durations_show_in_what_happens_too(tmp_path: Path, stage: int, wave: str, message: str) -> None:
     episode = recording()

@@ -9,10 +9,11 @@ from typing import Any
 import numba
 import numpy as np
 import pytest
-from decima.registry import make_scheduler
 
+from decima.registry import make_scheduler
 from decima.schedulers import Fair, Fifo, Scheduler
 from simulator import DECIMA_SIM, ClusterConfig, run_episode
+from tests.cases import cases
 from workloads import JobProfile, JobSequence, batch_arrivals, load_tpch, load_tpch_job
 
 pytestmark = pytest.mark.skipif(numba.config.DISABLE_JIT, reason="means over many episodes take hours as plain Python")
@@ -73,9 +74,10 @@ def average_jct_s(
 
 
 @pytest.mark.parametrize("agent", AGENTS)
-@pytest.mark.parametrize(
-    ("name", "repeats", "place"),
-    [*(("reference_jct_batch20", 10, place) for place in range(3)), ("reference_jct_stream200", 9, 0)],
+@cases(
+    "name, repeats, place",
+    *(("reference_jct_batch20", 10, place) for place in range(3)),
+    ("reference_jct_stream200", 9, 0),
 )
 def test_jobs_take_as_long_as_in_the_published_simulator(
     shared: Shared, profile: Callable[[str, int], JobProfile], name: str, repeats: int, place: int, agent: str

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from simulator.parity.replay import first_difference_in
 
 from simulator.grid import DEEPRM, GridConfig
+from simulator.parity.replay import first_difference_in
 from tests.simulator.grid.naive import Naive, Written
 from tests.simulator.parity.damage import (
     Damage,

@@ -12,16 +12,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from decima.service.live_spark import LEAN, LOCAL, LOGGING, with_plugin
 from decima.service.log import Answered, read_log
-from workloads.spark.recorder.cluster import start_process
-
 from tests.decima.service.test_serve import decima_serve
 from tests.spark.eventlog import events_of
 from tests.spark.harness import PATIENCE_S, spark_environment, until, why_not
 from tests.spark.kubernetes.cluster import Kubernetes
 from tests.spark.policy import PolicyServer, ordered
 from tests.spark.standalone import PROGRAM, Summary, summarise
+from workloads.spark.recorder.cluster import start_process
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(why_not() is not None, reason=str(why_not()))]
 SLOTS = 8

@@ -10,14 +10,15 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
+from tests.cases import cases
+from tests.refusal import refusal
 from workloads.excerpt import Excerpt
 from workloads.imperfections import Imperfections
 from workloads.job import JobProfile, WorkloadError
+from workloads.sources import alibaba
 from workloads.sources.alibaba import COLUMNS, read_alibaba
 from workloads.sources.workload_file import Workload
-
-from tests.refusal import refusal
-from workloads.sources import alibaba
 
 Shared = Callable[[str], Path]
 
@@ -116,19 +117,17 @@ def test_the_share_of_failed_instances(tmp_path: Path) -> None:
     assert read(tmp_path, row()).imperfections == Imperfections(task_failures=0.0)
 
 
-@pytest.mark.parametrize(
-    ("tasks", "expected"),
-    [
-        (("M1", "R2_1_Stg4"), {("M1", "R2_1_Stg4")}),
-        (("M1", "J2_1_"), {("M1", "J2_1_")}),
-        (("M1", "J02_01"), {("M1", "J02_01")}),
-        (("M1", "J2_1_1"), {("M1", "J2_1_1")}),
-        (("M1", "Stage2_1"), {("M1", "Stage2_1")}),
-        (("M3", "R1_3"), {("M3", "R1_3")}),
-        (("task_Nzg3MQ==", "task_Mg==", "MergeTask"), set()),
-        (("M1", "task_1"), set()),
-        (("1", "2_1"), set()),
-    ],
+@cases(
+    "tasks, expected",
+    (("M1", "R2_1_Stg4"), {("M1", "R2_1_Stg4")}),
+    (("M1", "J2_1_"), {("M1", "J2_1_")}),
+    (("M1", "J02_01"), {("M1", "J02_01")}),
+    (("M1", "J2_1_1"), {("M1", "J2_1_1")}),
+    (("M1", "Stage2_1"), {("M1", "Stage2_1")}),
+    (("M3", "R1_3"), {("M3", "R1_3")}),
+    (("task_Nzg3MQ==", "task_Mg==", "MergeTask"), set()),
+    (("M1", "task_1"), set()),
+    (("1", "2_1"), set()),
 )
 def test_what_names_mean(tmp_path: Path, tasks: tuple[str, ...], expected: set[tuple[str, str]]) -> None:
     (job,) = read(tmp_path, *map(row, tasks)).profiles
@@ -190,26 +189,24 @@ def test_any_dag_is_read_from_names(tmp_path_factory: pytest.TempPathFactory, da
 # Dropped jobs
 
 
-@pytest.mark.parametrize(
-    ("rows", "why"),
-    [
-        ([row(status="Failed")], "an unfinished task"),
-        ([row("M1"), row("R2_1", status="Running", start=0, end=0)], "an unfinished task"),
-        ([row(instances="")], "a task without instances"),
-        ([row(instances=0)], "a task without instances"),
-        ([row(start="")], "a task without times"),
-        ([row(start=0)], "a task without times"),
-        ([row(end=0)], "a task without times"),
-        ([row(end="")], "a task without times"),
-        ([row(start=110, end=109)], "a task that ends before its start"),
-        ([row("M1_1")], "a task that is its own parent"),
-        ([row("M1"), row("R3_1_2")], "a parent that is not there"),
-        ([row("M1"), row("R3_1_12345678901")], "a parent that is not there"),
-        ([row("M1"), row("R2_999999999")], "a parent that is not there"),
-        ([row("M1"), row("R1")], "a number that two tasks have"),
-        ([row("M1_2"), row("R2_1")], "parents in a cycle"),
-        ([row("M1"), row("R2_1_4"), row("R3_2"), row("R4_3"), row("R5_4")], "parents in a cycle"),
-    ],
+@cases(
+    "rows, why",
+    ([row(status="Failed")], "an unfinished task"),
+    ([row("M1"), row("R2_1", status="Running", start=0, end=0)], "an unfinished task"),
+    ([row(instances="")], "a task without instances"),
+    ([row(instances=0)], "a task without instances"),
+    ([row(start="")], "a task without times"),
+    ([row(start=0)], "a task without times"),
+    ([row(end=0)], "a task without times"),
+    ([row(end="")], "a task without times"),
+    ([row(start=110, end=109)], "a task that ends before its start"),
+    ([row("M1_1")], "a task that is its own parent"),
+    ([row("M1"), row("R3_1_2")], "a parent that is not there"),
+    ([row("M1"), row("R3_1_12345678901")], "a parent that is not there"),
+    ([row("M1"), row("R2_999999999")], "a parent that is not there"),
+    ([row("M1"), row("R1")], "a number that two tasks have"),
+    ([row("M1_2"), row("R2_1")], "parents in a cycle"),
+    ([row("M1"), row("R2_1_4"), row("R3_2"), row("R4_3"), row("R5_4")], "parents in a cycle"),
 )
 def test_jobs_that_cannot_be_run_again_are_dropped_and_counted(tmp_path: Path, rows: list[str], why: str) -> None:
     # Jobs before and after it have tasks with the numbers that it lacks.
@@ -317,31 +314,29 @@ def test_line_ends_do_not_matter(tmp_path: Path) -> None:
 HEADER = ",".join(COLUMNS)
 
 
-@pytest.mark.parametrize(
-    ("rows", "message"),
-    [
-        ([], "expected at least one task, a line of 9 fields"),
-        ([HEADER], "expected at least one task, a line of 9 fields"),
-        ([HEADER.replace(",plan_mem", "")], "line 1: expected one column plan_mem, got 0"),
-        ([HEADER + ",status"], "line 1: expected one column status, got 2"),
-        ([row(), row()[:20], row()], "line 2: expected 9 fields, got 5"),
-        ([HEADER, row(), row() + ",1"], "line 3: expected 9 fields, got 10"),
-        ([row(), "", row()], "line 2: expected 9 fields, got 1"),
-        # Two mistakes that compensate each other.
-        ([row(), row() + ",1", row()[:-4]], "line 2: expected 9 fields, got 10"),
-        ([row(), row(start="soon")], "line 2: start_time: expected a number, got 'soon'"),
-        ([HEADER, row(), row(memory="0.5.")], "line 3: plan_mem: expected a number, got '0.5.'"),
-        ([row(memory="\x1b[31m")], "line 1: plan_mem: expected a number, got '\\x1b[31m'"),
-        ([row(cpu='"100"')], "line 1: plan_cpu: expected a number, got '\"100\"'"),
-        ([row(cpu=-1)], "line 1: plan_cpu: expected a number from 0 to 2^31, got '-1.0'"),
-        ([row(memory="1e400")], "line 1: plan_mem: expected a number from 0 to 2^31, got 'inf'"),
-        ([row(instances=1.5)], "line 1: instance_num: expected a whole number from 0 to 2^31, got '1.5'"),
-        ([row(instances=2**31)], "line 1: instance_num: expected a whole number from 0 to 2^31, got '2147483648.0'"),
-        ([row(start=-5)], "line 1: start_time: expected a whole number from 0 to 2^31, got '-5.0'"),
-        ([row(), row(job="")], "line 2: job_name: expected a text, got ''"),
-        ([row(task="")], "line 1: task_name: expected a text, got ''"),
-        ([row(status="")], "line 1: status: expected a text, got ''"),
-    ],
+@cases(
+    "rows, message",
+    ([], "expected at least one task, a line of 9 fields"),
+    ([HEADER], "expected at least one task, a line of 9 fields"),
+    ([HEADER.replace(",plan_mem", "")], "line 1: expected one column plan_mem, got 0"),
+    ([HEADER + ",status"], "line 1: expected one column status, got 2"),
+    ([row(), row()[:20], row()], "line 2: expected 9 fields, got 5"),
+    ([HEADER, row(), row() + ",1"], "line 3: expected 9 fields, got 10"),
+    ([row(), "", row()], "line 2: expected 9 fields, got 1"),
+    # Two mistakes that compensate each other.
+    ([row(), row() + ",1", row()[:-4]], "line 2: expected 9 fields, got 10"),
+    ([row(), row(start="soon")], "line 2: start_time: expected a number, got 'soon'"),
+    ([HEADER, row(), row(memory="0.5.")], "line 3: plan_mem: expected a number, got '0.5.'"),
+    ([row(memory="\x1b[31m")], "line 1: plan_mem: expected a number, got '\\x1b[31m'"),
+    ([row(cpu='"100"')], "line 1: plan_cpu: expected a number, got '\"100\"'"),
+    ([row(cpu=-1)], "line 1: plan_cpu: expected a number from 0 to 2^31, got '-1.0'"),
+    ([row(memory="1e400")], "line 1: plan_mem: expected a number from 0 to 2^31, got 'inf'"),
+    ([row(instances=1.5)], "line 1: instance_num: expected a whole number from 0 to 2^31, got '1.5'"),
+    ([row(instances=2**31)], "line 1: instance_num: expected a whole number from 0 to 2^31, got '2147483648.0'"),
+    ([row(start=-5)], "line 1: start_time: expected a whole number from 0 to 2^31, got '-5.0'"),
+    ([row(), row(job="")], "line 2: job_name: expected a text, got ''"),
+    ([row(task="")], "line 1: task_name: expected a text, got ''"),
+    ([row(status="")], "line 1: status: expected a text, got ''"),
 )
 def test_malformed_tables_are_refused_with_the_line(tmp_path: Path, rows: list[str], message: str) -> None:
     assert refused(tmp_path, *rows) == message

@@ -8,11 +8,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from decima.schedulers.fifo import Fifo
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
+from decima.schedulers.fifo import Fifo
 from simulator.cluster.config import ClusterConfig, ExecutorClass
 from simulator.cluster.episode import run_episode
+from tests.cases import cases
 from workloads.errors import ConfigError
 from workloads.excerpt import Excerpt
 from workloads.grid_jobs import JobSets
@@ -72,14 +74,12 @@ def write(folder: Path, *lines: str, header: str = "", name: str = "toy.swf") ->
 # Tenants
 
 
-@pytest.mark.parametrize(
-    ("tenants", "names"),
-    [
-        ("user", ["user-3", "user-12", "default"]),
-        ("group", ["group-1", "group-1", "group-2"]),
-        ("queue", ["queue-0", "default", "queue-5"]),
-        (None, []),
-    ],
+@cases(
+    "tenants, names",
+    ("user", ["user-3", "user-12", "default"]),
+    ("group", ["group-1", "group-1", "group-2"]),
+    ("queue", ["queue-0", "default", "queue-5"]),
+    (None, []),
 )
 def test_the_tenant_of_a_job_is_a_field_of_the_log(tmp_path: Path, tenants: Any, names: list[str]) -> None:
     lines = (
@@ -154,35 +154,31 @@ def test_used_memory_goes_before_requested_memory(tmp_path: Path) -> None:
     assert log.memory_kb.tolist() == [40, 396]
 
 
-@pytest.mark.parametrize(
-    ("header", "processors"),
-    [
-        ("; MaxNodes: 10\n; MaxProcs: 20\n", 20),
-        ("; MaxNodes: 10\n", 10),
-        ("; MaxNodes: 10\n; MaxProcs: -1\n", 10),
-        ("; MaxNodes: unknown\n; MaxProcs:\n", 7),
-        ("; MaxProcs: 0\n", 7),
-        ("", 7),
-    ],
+@cases(
+    "header, processors",
+    ("; MaxNodes: 10\n; MaxProcs: 20\n", 20),
+    ("; MaxNodes: 10\n", 10),
+    ("; MaxNodes: 10\n; MaxProcs: -1\n", 10),
+    ("; MaxNodes: unknown\n; MaxProcs:\n", 7),
+    ("; MaxProcs: 0\n", 7),
+    ("", 7),
 )
 def test_processors_of_the_machine(tmp_path: Path, header: str, processors: int) -> None:
     log = read_swf(write(tmp_path, line(allocated=7), line(allocated=5), header=header))
     assert log.max_processors == processors
 
 
-@pytest.mark.parametrize(
-    ("fields", "why"),
-    [
-        ({"submit": -1}, "unknown submit time"),
-        ({"run": -1}, "unknown run time"),
-        ({"run": -300}, "unknown run time"),
-        ({"run": 0}, "run time 0"),
-        ({"allocated": -1}, "unknown number of processors"),
-        ({"allocated": 0, "processors": 0}, "unknown number of processors"),
-        ({"status": 2}, "status 2, 3 or 4"),
-        ({"status": 3}, "status 2, 3 or 4"),
-        ({"status": 4}, "status 2, 3 or 4"),
-    ],
+@cases(
+    "fields, why",
+    ({"submit": -1}, "unknown submit time"),
+    ({"run": -1}, "unknown run time"),
+    ({"run": -300}, "unknown run time"),
+    ({"run": 0}, "run time 0"),
+    ({"allocated": -1}, "unknown number of processors"),
+    ({"allocated": 0, "processors": 0}, "unknown number of processors"),
+    ({"status": 2}, "status 2, 3 or 4"),
+    ({"status": 3}, "status 2, 3 or 4"),
+    ({"status": 4}, "status 2, 3 or 4"),
 )
 def test_jobs_that_cannot_be_run_again_are_dropped_and_counted(
     tmp_path: Path, fields: dict[str, int], why: str
@@ -243,24 +239,22 @@ def test_every_job_is_kept_or_counted(
     assert len(log) + sum(log.dropped.values()) == len(jobs)
 
 
-@pytest.mark.parametrize(
-    ("lines", "message"),
-    [
-        ((line(), "1 2 3"), r"toy.swf: line 3: expected 18 fields, got 3$"),
-        ((line(), "", line().rsplit(" ", 1)[0]), r"toy.swf: line 4: expected 18 fields, got 17$"),
-        ((line(), line(run="soon")), r"toy.swf: line 3: field 4: expected a number, got 'soon'$"),
-        ((line(submit="x" * 999),), rf"toy.swf: line 2: field 2: expected a number, got '{'x' * 40}'$"),
-        ((line(submit="\u0665"),), r"toy.swf: line 2: field 2: expected a number, got '\u0665'$"),
-        ((line(run="6_0"),), r"toy.swf: line 2: field 4: expected a number, got '6_0'$"),
-        ((line(run="\x1b[31m"),), r"toy.swf: line 2: field 4: expected a number, got '\\x1b\[31m'$"),
-        ((line(), line(memory="nan")), r"toy.swf: line 3: field 10: expected a number, got 'nan'$"),
-        ((line(), line(submit="1e16")), r"toy.swf: line 3: field 2: expected a number, got '1e\+16'$"),
-        ((), r"toy.swf: expected at least one job, a line of 18 numbers$"),
-        (
-            (line(run=0), line(run=-1)),
-            r"toy.swf: expected at least one job that can be run, got 1 with unknown run time, 1 with run time 0$",
-        ),
-    ],
+@cases(
+    "lines, message",
+    ((line(), "1 2 3"), r"toy.swf: line 3: expected 18 fields, got 3$"),
+    ((line(), "", line().rsplit(" ", 1)[0]), r"toy.swf: line 4: expected 18 fields, got 17$"),
+    ((line(), line(run="soon")), r"toy.swf: line 3: field 4: expected a number, got 'soon'$"),
+    ((line(submit="x" * 999),), rf"toy.swf: line 2: field 2: expected a number, got '{'x' * 40}'$"),
+    ((line(submit="\u0665"),), r"toy.swf: line 2: field 2: expected a number, got '\u0665'$"),
+    ((line(run="6_0"),), r"toy.swf: line 2: field 4: expected a number, got '6_0'$"),
+    ((line(run="\x1b[31m"),), r"toy.swf: line 2: field 4: expected a number, got '\\x1b\[31m'$"),
+    ((line(), line(memory="nan")), r"toy.swf: line 3: field 10: expected a number, got 'nan'$"),
+    ((line(), line(submit="1e16")), r"toy.swf: line 3: field 2: expected a number, got '1e\+16'$"),
+    ((), r"toy.swf: expected at least one job, a line of 18 numbers$"),
+    (
+        (line(run=0), line(run=-1)),
+        r"toy.swf: expected at least one job that can be run, got 1 with unknown run time, 1 with run time 0$",
+    ),
 )
 def test_malformed_logs(tmp_path: Path, lines: tuple[str, ...], message: str) -> None:
     with pytest.raises(WorkloadError, match=message) as error:
@@ -316,20 +310,18 @@ def log_of(**changes: Any) -> SwfLog:
     return SwfLog(**arguments | changes)
 
 
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"submit_s": np.zeros(0)}, "toy: a log needs at least one job"),
-        ({"run_s": np.ones(9)}, r"toy: expected run_s of 10 jobs, got shape \(9,\)"),
-        ({"submit_s": np.array([*range(9), 2])}, "toy: job 9: expected submit times that ascend"),
-        ({"submit_s": np.array([*range(9), np.nan])}, "toy: job 9: expected a finite submit time"),
-        ({"run_s": np.arange(10)}, "toy: job 0: expected a run time above 0"),
-        ({"processors": np.arange(10)}, "toy: job 0: expected at least one processor"),
-        ({"memory_kb": np.arange(-3, 7)}, "toy: job 0: expected memory of at least 0 or NaN"),
-        ({"memory_kb": np.array([*range(9), np.inf])}, "toy: job 9: expected memory of at least 0 or NaN"),
-        ({"run_s": np.array([1, np.inf, *range(1, 9)])}, "toy: job 1: expected a run time above 0"),
-        ({"processors": np.ones((10, 1))}, r"toy: expected processors of 10 jobs, got shape \(10, 1\)"),
-    ],
+@cases(
+    "changes, message",
+    ({"submit_s": np.zeros(0)}, "toy: a log needs at least one job"),
+    ({"run_s": np.ones(9)}, r"toy: expected run_s of 10 jobs, got shape \(9,\)"),
+    ({"submit_s": np.array([*range(9), 2])}, "toy: job 9: expected submit times that ascend"),
+    ({"submit_s": np.array([*range(9), np.nan])}, "toy: job 9: expected a finite submit time"),
+    ({"run_s": np.arange(10)}, "toy: job 0: expected a run time above 0"),
+    ({"processors": np.arange(10)}, "toy: job 0: expected at least one processor"),
+    ({"memory_kb": np.arange(-3, 7)}, "toy: job 0: expected memory of at least 0 or NaN"),
+    ({"memory_kb": np.array([*range(9), np.inf])}, "toy: job 9: expected memory of at least 0 or NaN"),
+    ({"run_s": np.array([1, np.inf, *range(1, 9)])}, "toy: job 1: expected a run time above 0"),
+    ({"processors": np.ones((10, 1))}, r"toy: expected processors of 10 jobs, got shape \(10, 1\)"),
 )
 def test_impossible_logs(changes: dict[str, Any], message: str) -> None:
     with pytest.raises(WorkloadError, match=message):
@@ -451,19 +443,17 @@ def test_a_seed_names_the_sets_however_many_are_drawn() -> None:
     assert [jobs_of(many, row) for row in range(30)] != [jobs_of(other, row) for row in range(30)]
 
 
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"load": 0.0}, "load must be above 0 and finite, got 0.0"),
-        ({"load": float("nan")}, "load must be above 0 and finite, got nan"),
-        ({"load": 4.0}, "toy: all its jobs have a load of 3.85, too few for 4.0"),
-        ({"step_s": 0.0}, "step_s must be above 0 and finite, got 0.0"),
-        ({"machine_memory_kb": -1.0}, "machine_memory_kb must be above 0 and finite, got -1.0"),
-        ({"sets": 0}, "sets must be a whole number of at least 1, got 0"),
-        ({"slots": 2.5}, "slots must be a whole number of at least 1, got 2.5"),
-        ({"max_duration": 0}, "max_duration must be a whole number of at least 1, got 0"),
-        ({"seed": -1}, "the seed must be a whole number that is not negative, got -1"),
-    ],
+@cases(
+    "changes, message",
+    ({"load": 0.0}, "load must be above 0 and finite, got 0.0"),
+    ({"load": float("nan")}, "load must be above 0 and finite, got nan"),
+    ({"load": 4.0}, "toy: all its jobs have a load of 3.85, too few for 4.0"),
+    ({"step_s": 0.0}, "step_s must be above 0 and finite, got 0.0"),
+    ({"machine_memory_kb": -1.0}, "machine_memory_kb must be above 0 and finite, got -1.0"),
+    ({"sets": 0}, "sets must be a whole number of at least 1, got 0"),
+    ({"slots": 2.5}, "slots must be a whole number of at least 1, got 2.5"),
+    ({"max_duration": 0}, "max_duration must be a whole number of at least 1, got 0"),
+    ({"seed": -1}, "the seed must be a whole number that is not negative, got -1"),
 )
 def test_what_cannot_be_drawn(changes: dict[str, Any], message: str) -> None:
     # Job i runs for i steps of 10 s and has i of 10 units: 385 in all, of 100.

@@ -7,6 +7,8 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
+from tests.cases import cases
 from workloads.job import JobProfile, Wave, WorkloadError
 from workloads.sources.synthetic import LEVELS, random_dag, synthetic_profiles
 
@@ -113,14 +115,12 @@ def test_durations_are_whole_and_positive(jobs: tuple[JobProfile, ...]) -> None:
             assert (stage.durations.values % 1 == 0).all()
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ({"num_profiles": 0}, "num_profiles must be a whole number of at least 1, got 0"),
-        ({"num_profiles": -1}, "num_profiles must be a whole number of at least 1, got -1"),
-        ({"num_profiles": 2.5}, "num_profiles must be a whole number of at least 1, got 2.5"),
-        ({"seed": -1}, "the seed must be a whole number that is not negative, got -1"),
-    ],
+@cases(
+    "arguments, message",
+    ({"num_profiles": 0}, "num_profiles must be a whole number of at least 1, got 0"),
+    ({"num_profiles": -1}, "num_profiles must be a whole number of at least 1, got -1"),
+    ({"num_profiles": 2.5}, "num_profiles must be a whole number of at least 1, got 2.5"),
+    ({"seed": -1}, "the seed must be a whole number that is not negative, got -1"),
 )
 def test_what_cannot_be_generated(arguments: dict[str, Any], message: str) -> None:
     with pytest.raises(WorkloadError, match=message):

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from workloads.sources.tpch import DEFAULT_SIZES, embedded_workload
-from workloads.sources.tpch_build import _command, _megabytes, _parser, _provenance, _run, build, main, read_recordings
 
 from workloads import Wave, WorkloadError, embedded_tpch, load_tpch, read_workload
 from workloads.sources import tpch_build
+from workloads.sources.tpch import DEFAULT_SIZES, embedded_workload
+from workloads.sources.tpch_build import _command, _megabytes, _parser, _provenance, _run, build, main, read_recordings
 
 DATA = Path(str(files("workloads"))) / "data"
 

@@ -15,6 +15,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
+from tests.cases import cases
 from workloads.job import Wave, WorkloadError
 from workloads.sources.tpch import DEFAULT_SIZES, LEVELS, load_tpch, load_tpch_job
 
@@ -134,9 +136,7 @@ def test_published_dags_are_numbered_in_topological_order_and_end_in_one_stage(j
         assert sum(not children for children in job.children) == 1
 
 
-@pytest.mark.parametrize(
-    ("size", "query"), [("2g", 6), ("5g", 6), ("10g", 6), ("2g", 15), ("10g", 7), ("100g", 21), ("80g", 2)]
-)
+@cases("size, query", ("2g", 6), ("5g", 6), ("10g", 6), ("2g", 15), ("10g", 7), ("100g", 21), ("80g", 2))
 def test_preprocessing_against_a_naive_computation(shared: Find, jobs: dict[str, Any], size: str, query: int) -> None:
     job = jobs[f"tpch-q{query}-{size}"]
     for number, stored in raw(shared("tpch"), size, query).items():
@@ -225,18 +225,16 @@ def test_code_in_a_pickle_is_not_run(tmp_path: Path, payload: str) -> None:
     assert not trace.exists()
 
 
-@pytest.mark.parametrize(
+@cases(
     "name",
-    [
-        "numpy.ndarray.__class__",
-        "numpy.core.multiarray._reconstruct.__globals__",
-        "numpy.core.multiarray.scalar",
-        "numpy.core.multiarray.fromfile",
-        "numpy.lib.format.read_array",
-        "numpy.testing._private.utils.runstring",
-        "builtins.dict.update",
-        "workloads.sources.tpch._Inert",
-    ],
+    "numpy.ndarray.__class__",
+    "numpy.core.multiarray._reconstruct.__globals__",
+    "numpy.core.multiarray.scalar",
+    "numpy.core.multiarray.fromfile",
+    "numpy.lib.format.read_array",
+    "numpy.testing._private.utils.runstring",
+    "builtins.dict.update",
+    "workloads.sources.tpch._Inert",
 )
 def test_names_beside_the_three_of_an_array_are_refused(tmp_path: Path, name: str) -> None:
     module, _, attribute = name.rpartition("._reconstruct.") if "__globals__" in name else name.rpartition(".")
@@ -247,16 +245,14 @@ def test_names_beside_the_three_of_an_array_are_refused(tmp_path: Path, name: st
     assert f"refused to load '{name}'" in refused(write_pickle(tmp_path, pickled + pickle.STACK_GLOBAL + pickle.STOP))
 
 
-@pytest.mark.parametrize(
+@cases(
     "pickled",
-    [
-        pytest.param(b"\x80\x02cnumpy\ndtype\n(U\x02f8tR.", id="call"),
-        pytest.param(b"\x80\x02cnumpy\nndarray\n\x8a\x06\0\0\0\0\0\x01\x85\x81.", id="huge new object"),
-        pytest.param(b"\x80\x02cnumpy\nndarray\nN}U\x07__doc__K\x01s\x86b.", id="slot attribute"),
-        pytest.param(b"\x80\x02cnumpy\nndarray\n}U\x04loadK\x01sb.", id="attribute"),
-        pytest.param(b"\x80\x02cnumpy\nndarray\n(K\x01e.", id="append method"),
-        pytest.param(b"\x80\x02K\x01Q.", id="persistent reference"),
-    ],
+    pytest.param(b"\x80\x02cnumpy\ndtype\n(U\x02f8tR.", id="call"),
+    pytest.param(b"\x80\x02cnumpy\nndarray\n\x8a\x06\0\0\0\0\0\x01\x85\x81.", id="huge new object"),
+    pytest.param(b"\x80\x02cnumpy\nndarray\nN}U\x07__doc__K\x01s\x86b.", id="slot attribute"),
+    pytest.param(b"\x80\x02cnumpy\nndarray\n}U\x04loadK\x01sb.", id="attribute"),
+    pytest.param(b"\x80\x02cnumpy\nndarray\n(K\x01e.", id="append method"),
+    pytest.param(b"\x80\x02K\x01Q.", id="persistent reference"),
 )
 def test_tricks_with_what_is_let_in_do_nothing(tmp_path: Path, pickled: bytes) -> None:
     before = dict(vars(np.ndarray))
@@ -288,39 +284,37 @@ def changed(**replaced: Any) -> dict[int, Any]:
     return {0: tables(**replaced)}
 
 
-@pytest.mark.parametrize(
-    ("stages", "place", "expected"),
-    [
-        ([], "", "expected one pickled dict and nothing else"),
-        ({}, "", "expected stages numbered from 0, without gaps"),
-        ({1: tables()}, "", "expected stages numbered from 0, without gaps"),
-        ({"0": tables()}, "", "expected stages numbered from 0, without gaps"),
-        ({0: {"first_wave": {}}}, "stage 0: ", "expected the tables fresh_durations, first_wave, rest_wave"),
-        ({0: tables() | {"more": {}}}, "stage 0: ", "expected the tables fresh_durations, first_wave, rest_wave"),
-        (changed(rest=[1]), "stage 0: rest_wave: ", "expected a table by parallelism level"),
-        (changed(fresh={}, first={}, rest={}), "stage 0: ", "expected at least one parallelism level"),
-        (changed(rest={5: [1], 10: [2]}), "stage 0: ", "expected the same parallelism levels in every table"),
-        (changed(fresh={0: [1]}), "stage 0: fresh_durations: ", "levels that are whole numbers from 1"),
-        (changed(fresh={"5": [1]}), "stage 0: fresh_durations: ", "levels that are whole numbers from 1"),
-        (changed(fresh={True: [1]}), "stage 0: fresh_durations: ", "levels that are whole numbers from 1"),
-        (changed(fresh={5: 1}), "stage 0: fresh_durations, level 5: ", "expected a list of durations"),
-        (changed(first={5: [3, -1]}), "stage 0: first_wave, level 5: ", "finite and not negative"),
-        (changed(first={5: [float("nan")]}), "stage 0: first_wave, level 5: ", "finite and not negative"),
-        (changed(first={5: [10**5000]}), "stage 0: first_wave, level 5: ", "finite and not negative"),
-        (changed(first={5: ["3"]}), "stage 0: first_wave, level 5: ", "finite and not negative"),
-        (changed(first={5: [True]}), "stage 0: first_wave, level 5: ", "finite and not negative"),
-        (
-            changed(first={5: []}, rest={5: []}),
-            "stage 0: ",
-            "the number of tasks must be a whole number of 1 to 200,000,000, got 0",
-        ),
-        (
-            changed(fresh={5: [], 10: []}, first={5: [], 10: []}, rest={5: [1], 10: []}),
-            "stage 0: ",
-            "no durations in any wave at parallelism level 10",
-        ),
-        ({0: tables(), 1: tables(rest={5: ["x"]})}, "stage 1: rest_wave, level 5: ", "finite and not negative"),
-    ],
+@cases(
+    "stages, place, expected",
+    ([], "", "expected one pickled dict and nothing else"),
+    ({}, "", "expected stages numbered from 0, without gaps"),
+    ({1: tables()}, "", "expected stages numbered from 0, without gaps"),
+    ({"0": tables()}, "", "expected stages numbered from 0, without gaps"),
+    ({0: {"first_wave": {}}}, "stage 0: ", "expected the tables fresh_durations, first_wave, rest_wave"),
+    ({0: tables() | {"more": {}}}, "stage 0: ", "expected the tables fresh_durations, first_wave, rest_wave"),
+    (changed(rest=[1]), "stage 0: rest_wave: ", "expected a table by parallelism level"),
+    (changed(fresh={}, first={}, rest={}), "stage 0: ", "expected at least one parallelism level"),
+    (changed(rest={5: [1], 10: [2]}), "stage 0: ", "expected the same parallelism levels in every table"),
+    (changed(fresh={0: [1]}), "stage 0: fresh_durations: ", "levels that are whole numbers from 1"),
+    (changed(fresh={"5": [1]}), "stage 0: fresh_durations: ", "levels that are whole numbers from 1"),
+    (changed(fresh={True: [1]}), "stage 0: fresh_durations: ", "levels that are whole numbers from 1"),
+    (changed(fresh={5: 1}), "stage 0: fresh_durations, level 5: ", "expected a list of durations"),
+    (changed(first={5: [3, -1]}), "stage 0: first_wave, level 5: ", "finite and not negative"),
+    (changed(first={5: [float("nan")]}), "stage 0: first_wave, level 5: ", "finite and not negative"),
+    (changed(first={5: [10**5000]}), "stage 0: first_wave, level 5: ", "finite and not negative"),
+    (changed(first={5: ["3"]}), "stage 0: first_wave, level 5: ", "finite and not negative"),
+    (changed(first={5: [True]}), "stage 0: first_wave, level 5: ", "finite and not negative"),
+    (
+        changed(first={5: []}, rest={5: []}),
+        "stage 0: ",
+        "the number of tasks must be a whole number of 1 to 200,000,000, got 0",
+    ),
+    (
+        changed(fresh={5: [], 10: []}, first={5: [], 10: []}, rest={5: [1], 10: []}),
+        "stage 0: ",
+        "no durations in any wave at parallelism level 10",
+    ),
+    ({0: tables(), 1: tables(rest={5: ["x"]})}, "stage 1: rest_wave, level 5: ", "finite and not negative"),
 )
 def test_malformed_durations(tmp_path: Path, stages: Any, place: str, expected: str) -> None:
     message = refused(write_job(tmp_path, stages, np.zeros((1, 1))))
@@ -328,23 +322,21 @@ def test_malformed_durations(tmp_path: Path, stages: Any, place: str, expected: 
     assert message.endswith(expected)
 
 
-@pytest.mark.parametrize(
-    ("matrix", "expected"),
-    [
-        (np.zeros((2, 3)), "a row and a column for each of the 2 stages that have durations, got shape (2, 3)"),
-        (np.zeros((3, 3)), "a row and a column for each of the 2 stages that have durations, got shape (3, 3)"),
-        (np.zeros(4), "a row and a column for each of the 2 stages that have durations, got shape (4,)"),
-        (np.array([[0, 2], [0, 0]]), "row 0, column 1: expected 0 or 1, got 2"),
-        (np.array([[0, 0], [-1, 0]]), "row 1, column 0: expected 0 or 1, got -1"),
-        (np.array([[0, 0.5], [0, 0]]), "row 0, column 1: expected 0 or 1, got 0.5"),
-        (np.array([[0, np.nan], [0, 0]]), "row 0, column 1: expected 0 or 1, got nan"),
-        (np.array([[0, 1], [1, 0]]), "the stages form a cycle: 0 -> 1"),
-        (np.array([[0, 0], [0, 1]]), "the stages form a cycle: 1"),
-        (np.array([["0", "1"], ["0", "0"]]), "expected a matrix of numbers, got <U1"),
-        (np.array([[0, 1j], [0, 0]]), "expected a matrix of numbers, got complex128"),
-        (np.zeros((2, 2), dtype=[("edge", "f8")]), "expected a matrix of numbers, got [('edge', '<f8')]"),
-        (np.zeros((2, 2), dtype=object), "expected a matrix of numbers, got object"),
-    ],
+@cases(
+    "matrix, expected",
+    (np.zeros((2, 3)), "a row and a column for each of the 2 stages that have durations, got shape (2, 3)"),
+    (np.zeros((3, 3)), "a row and a column for each of the 2 stages that have durations, got shape (3, 3)"),
+    (np.zeros(4), "a row and a column for each of the 2 stages that have durations, got shape (4,)"),
+    (np.array([[0, 2], [0, 0]]), "row 0, column 1: expected 0 or 1, got 2"),
+    (np.array([[0, 0], [-1, 0]]), "row 1, column 0: expected 0 or 1, got -1"),
+    (np.array([[0, 0.5], [0, 0]]), "row 0, column 1: expected 0 or 1, got 0.5"),
+    (np.array([[0, np.nan], [0, 0]]), "row 0, column 1: expected 0 or 1, got nan"),
+    (np.array([[0, 1], [1, 0]]), "the stages form a cycle: 0 -> 1"),
+    (np.array([[0, 0], [0, 1]]), "the stages form a cycle: 1"),
+    (np.array([["0", "1"], ["0", "0"]]), "expected a matrix of numbers, got <U1"),
+    (np.array([[0, 1j], [0, 0]]), "expected a matrix of numbers, got complex128"),
+    (np.zeros((2, 2), dtype=[("edge", "f8")]), "expected a matrix of numbers, got [('edge', '<f8')]"),
+    (np.zeros((2, 2), dtype=object), "expected a matrix of numbers, got object"),
 )
 def test_malformed_adjacency(tmp_path: Path, matrix: Any, expected: str) -> None:
     message = refused(write_job(tmp_path, {0: tables(), 1: tables()}, matrix))
@@ -352,13 +344,11 @@ def test_malformed_adjacency(tmp_path: Path, matrix: Any, expected: str) -> None
     assert message.endswith(expected)
 
 
-@pytest.mark.parametrize(
+@cases(
     "matrix",
-    [
-        np.array([[False, True, True], [False, False, False], [False, False, False]]),
-        np.asfortranarray(np.array([[0, 1, 1], [0, 0, 0], [0, 0, 0]], dtype=np.int8)),
-        np.array([[0, 1, 1], [0, 0, 0], [0, 0, 0]], dtype=">f4"),
-    ],
+    np.array([[False, True, True], [False, False, False], [False, False, False]]),
+    np.asfortranarray(np.array([[0, 1, 1], [0, 0, 0], [0, 0, 0]], dtype=np.int8)),
+    np.array([[0, 1, 1], [0, 0, 0], [0, 0, 0]], dtype=">f4"),
 )
 def test_any_kind_of_number_and_layout(tmp_path: Path, matrix: Any) -> None:
     job = load_tpch_job(write_job(tmp_path, dict.fromkeys(range(3), tables()), matrix), "2g", 1)
@@ -377,18 +367,16 @@ def test_more_after_the_pickle(tmp_path: Path) -> None:
     assert refused(tmp_path).endswith("expected one pickled dict and nothing else")
 
 
-@pytest.mark.parametrize(
+@cases(
     "header",
-    [
-        b"",
-        b"PK\x03\x04",
-        b"\x93NUMPY\x09\x00",
-        b"\x93NUMPY\x01\x00\x10\x00{'descr': '|O', \n",
-        b"\x93NUMPY\x01\x00\x0f\x00__import__('os')\n",
-        b"\x93NUMPY\x01\x00\xff\xff{}",
-        b"\x93NUMPY\x01\x00" + b"\x05\x00" + b"((((\n",
-        b"\x93NUMPY\x01\x00" + b"\x06\x00" + b"'\x00'\\x\n",
-    ],
+    b"",
+    b"PK\x03\x04",
+    b"\x93NUMPY\x09\x00",
+    b"\x93NUMPY\x01\x00\x10\x00{'descr': '|O', \n",
+    b"\x93NUMPY\x01\x00\x0f\x00__import__('os')\n",
+    b"\x93NUMPY\x01\x00\xff\xff{}",
+    b"\x93NUMPY\x01\x00" + b"\x05\x00" + b"((((\n",
+    b"\x93NUMPY\x01\x00" + b"\x06\x00" + b"'\x00'\\x\n",
 )
 def test_malformed_headers(tmp_path: Path, header: bytes) -> None:
     message = refused(write_pickle(tmp_path, b"", header))

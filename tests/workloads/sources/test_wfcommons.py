@@ -8,10 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
+from tests.cases import cases
+from tests.refusal import refusal
 from workloads.job import JobProfile, Wave, WorkloadError
 from workloads.sources.wfcommons import read_wfcommons
-
-from tests.refusal import refusal
 
 Shared = Callable[[str], Path]
 
@@ -87,14 +88,12 @@ def test_tasks_of_a_program_with_the_same_neighbours_are_a_stage(tmp_path: Path,
     assert {(stage.cpu, stage.memory) for stage in job.stages} == {(1, 0)}
 
 
-@pytest.mark.parametrize(
+@cases(
     "parents",
-    [
-        {"a_1": "", "a_2": "", "b_1": "a_1", "b_2": "a_2"},  # chains side by side
-        {"a_1": "", "a_2": "", "b_1": "a_1 a_2", "b_2": "a_1"},
-        {"a_1": "", "b_2": ""},  # different programs
-        {"a_1": "", "a_2": "a_1"},
-    ],
+    {"a_1": "", "a_2": "", "b_1": "a_1", "b_2": "a_2"},  # chains side by side
+    {"a_1": "", "a_2": "", "b_1": "a_1 a_2", "b_2": "a_1"},
+    {"a_1": "", "b_2": ""},  # different programs
+    {"a_1": "", "a_2": "a_1"},
 )
 def test_other_tasks_are_stages_of_their_own(tmp_path: Path, parents: dict[str, str]) -> None:
     job = read(tmp_path, document(parents))
@@ -134,14 +133,12 @@ def _own_time_zone() -> Iterator[None]:
     time.tzset()
 
 
-@pytest.mark.parametrize(
-    ("executed", "clock", "arrival_s", "names"),
-    [
-        (("2020-12-27T18:23:37+00:00", "20201227T182307+0000", "12-27-20T18:24:07Z"), "executedAt", [0, 30, 60], "bac"),
-        (("2020-12-27T18:23:37", "2020-12-27T18:23:37Z", "2020-12-27T08:23:38-10:00"), "executedAt", [0, 0, 1], "abc"),
-        (("2020-12-27T18:23:37", "yesterday", "2020-12-27T18:23:37"), "createdAt", [0, 1, 2], "abc"),
-        ((None, "2020-12-27T18:23:37", None), "createdAt", [0, 1, 2], "abc"),
-    ],
+@cases(
+    "executed, clock, arrival_s, names",
+    (("2020-12-27T18:23:37+00:00", "20201227T182307+0000", "12-27-20T18:24:07Z"), "executedAt", [0, 30, 60], "bac"),
+    (("2020-12-27T18:23:37", "2020-12-27T18:23:37Z", "2020-12-27T08:23:38-10:00"), "executedAt", [0, 0, 1], "abc"),
+    (("2020-12-27T18:23:37", "yesterday", "2020-12-27T18:23:37"), "createdAt", [0, 1, 2], "abc"),
+    ((None, "2020-12-27T18:23:37", None), "createdAt", [0, 1, 2], "abc"),
 )
 @pytest.mark.usefixtures("_own_time_zone")
 def test_jobs_arrive_when_they_ran_or_were_written(
@@ -196,36 +193,31 @@ def measured(content: dict[str, Any]) -> list[dict[str, Any]]:
 PLACE = "workflow.specification.tasks"
 
 
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        (changed(lambda each: each.update(schemaVersion="1.4")), "schemaVersion: expected '1.5', got '1.4'"),
-        (changed(lambda each: each["workflow"].pop("execution")), "workflow.execution: this key is required"),
-        (changed(lambda each: tasks(each).clear()), f"{PLACE}: expected at least one entry"),
-        (
-            changed(lambda each: tasks(each)[1]["parents"].append("nobody")),
-            f"{PLACE}[1].parents[1]: expected the id of a task, got 'nobody'",
-        ),
-        (
-            changed(lambda each: tasks(each)[4]["children"].append("nobody")),
-            f"{PLACE}[4].children[0]: expected the id of a task, got 'nobody'",
-        ),
-        (changed(lambda each: tasks(each)[0]["parents"].append("merge")), "the stages form a cycle: 0 -> 1 -> 2"),
-        (changed(lambda each: tasks(each)[0]["parents"].append("split")), "the stages form a cycle: 0"),
-        (changed(lambda each: tasks(each)[2].update(id="work_1")), f"{PLACE}[1].id: another task has this id"),
-        (
-            changed(lambda each: measured(each).pop(0)),
-            f"{PLACE}[0]: workflow.execution.tasks has no runtime of 'split'",
-        ),
-        (
-            changed(lambda each: measured(each)[1].update(runtimeInSeconds=-1)),
-            "workflow.execution.tasks[1].runtimeInSeconds: expected greater than or equal to 0, got -1",
-        ),
-        (
-            changed(lambda each: measured(each)[0].update(memoryInBytes=float("nan"))),
-            "workflow.execution.tasks[0].memoryInBytes: expected a finite number, got nan",
-        ),
-    ],
+@cases(
+    "content, message",
+    (changed(lambda each: each.update(schemaVersion="1.4")), "schemaVersion: expected '1.5', got '1.4'"),
+    (changed(lambda each: each["workflow"].pop("execution")), "workflow.execution: this key is required"),
+    (changed(lambda each: tasks(each).clear()), f"{PLACE}: expected at least one entry"),
+    (
+        changed(lambda each: tasks(each)[1]["parents"].append("nobody")),
+        f"{PLACE}[1].parents[1]: expected the id of a task, got 'nobody'",
+    ),
+    (
+        changed(lambda each: tasks(each)[4]["children"].append("nobody")),
+        f"{PLACE}[4].children[0]: expected the id of a task, got 'nobody'",
+    ),
+    (changed(lambda each: tasks(each)[0]["parents"].append("merge")), "the stages form a cycle: 0 -> 1 -> 2"),
+    (changed(lambda each: tasks(each)[0]["parents"].append("split")), "the stages form a cycle: 0"),
+    (changed(lambda each: tasks(each)[2].update(id="work_1")), f"{PLACE}[1].id: another task has this id"),
+    (changed(lambda each: measured(each).pop(0)), f"{PLACE}[0]: workflow.execution.tasks has no runtime of 'split'"),
+    (
+        changed(lambda each: measured(each)[1].update(runtimeInSeconds=-1)),
+        "workflow.execution.tasks[1].runtimeInSeconds: expected greater than or equal to 0, got -1",
+    ),
+    (
+        changed(lambda each: measured(each)[0].update(memoryInBytes=float("nan"))),
+        "workflow.execution.tasks[0].memoryInBytes: expected a finite number, got nan",
+    ),
 )
 def test_malformed_workflows_are_refused_with_the_place(tmp_path: Path, content: object, message: str) -> None:
     assert refusal(lambda path: read_wfcommons([path]), WorkloadError, write(tmp_path, content)) == message

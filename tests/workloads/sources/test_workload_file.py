@@ -11,18 +11,19 @@ from typing import Any
 
 import numpy as np
 import pytest
-import workloads.sources.workload_file
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
+import workloads.sources.workload_file
+from tests.cases import cases
+from tests.refusal import refusal
+from tests.workloads.strategies import job_attributes, job_profiles, job_sequences
 from workloads.arrivals import JobSequence, batch_arrivals
 from workloads.attributes import JobAttributes, Tenant
 from workloads.imperfections import Imperfections
 from workloads.job import JobProfile, StageProfile, TaskDurations, Wave, WorkloadError
 from workloads.sources.tpch import load_tpch
 from workloads.sources.workload_file import Workload, read_workload, write_workload
-
-from tests.refusal import refusal
-from tests.workloads.strategies import job_attributes, job_profiles, job_sequences
 
 TASK = TaskDurations.constant(1.0)
 
@@ -152,19 +153,17 @@ def test_the_name_is_the_files_or_that_of_the_file(tmp_path: Path) -> None:
     assert read(tmp_path, minimal(name="")).name == ""
 
 
-@pytest.mark.parametrize(
-    ("startup_ms", "delay_ms"),
-    [
-        (0, 0.0),
-        (2978, 2978.0),
-        (2.5, 2.5),
-        (-1, None),
-        (float("inf"), None),
-        (float("nan"), None),
-        (True, None),
-        ("2978", None),
-        (None, None),
-    ],
+@cases(
+    "startup_ms, delay_ms",
+    (0, 0.0),
+    (2978, 2978.0),
+    (2.5, 2.5),
+    (-1, None),
+    (float("inf"), None),
+    (float("nan"), None),
+    (True, None),
+    ("2978", None),
+    (None, None),
 )
 def test_the_moving_delay_is_the_measured_time_to_start(startup_ms: Any, delay_ms: float | None) -> None:
     profiles = (JobProfile("j", (StageProfile(1, TASK),)),)
@@ -229,17 +228,15 @@ def test_round_trip_of_published_profiles(shared: Any, tmp_path: Path) -> None:
         assert left.edges.tolist() == right.edges.tolist()
 
 
-@pytest.mark.parametrize(
-    ("durations", "form"),
-    [
-        (TaskDurations.constant(0.1), 0.1),
-        (TaskDurations.sampled([3.0]), 3.0),
-        (TaskDurations.sampled([3, 4]), [3.0, 4.0]),
-        (TaskDurations.constant(1, first_ms=2, fresh_ms=4), {"fresh": [4.0], "first": [2.0], "rest": [1.0]}),
-        (TaskDurations.from_tables({}, {}, {1: [2]}), {"rest": [2.0]}),
-        (TaskDurations.from_tables({5: [1]}, {}, {7: [2]}), {"fresh": {"5": [1.0]}, "rest": {"7": [2.0]}}),
-        (TaskDurations.from_tables({}, {}, {5: [1]}, mean_ms=3), {"rest": {"5": [1.0]}, "mean_ms": 3}),
-    ],
+@cases(
+    "durations, form",
+    (TaskDurations.constant(0.1), 0.1),
+    (TaskDurations.sampled([3.0]), 3.0),
+    (TaskDurations.sampled([3, 4]), [3.0, 4.0]),
+    (TaskDurations.constant(1, first_ms=2, fresh_ms=4), {"fresh": [4.0], "first": [2.0], "rest": [1.0]}),
+    (TaskDurations.from_tables({}, {}, {1: [2]}), {"rest": [2.0]}),
+    (TaskDurations.from_tables({5: [1]}, {}, {7: [2]}), {"fresh": {"5": [1.0]}, "rest": {"7": [2.0]}}),
+    (TaskDurations.from_tables({}, {}, {5: [1]}, mean_ms=3), {"rest": {"5": [1.0]}, "mean_ms": 3}),
 )
 def test_durations_are_written_in_their_shortest_form(tmp_path: Path, durations: TaskDurations, form: Any) -> None:
     write_workload(tmp_path / "w.json", Workload((JobProfile("j", (StageProfile(2, durations),)),)))
@@ -390,76 +387,74 @@ def test_round_trip_of_attributes(
 # Rejected files
 
 
-@pytest.mark.parametrize(
-    ("file", "expected"),
-    [
-        (minimal(format=None), "format: this key is required"),
-        *(
-            (minimal(errors={name: wrong}), f"errors.{name} must be {bound}, got {wrong:g}")
-            for name, wrong, bound in (
-                ("job_error", -0.1, "between 0 and 5"),
-                ("stage_error", 5.1, "between 0 and 5"),
-                ("task_error", -1, "between 0 and 5"),
-                ("task_count_error", 6, "between 0 and 5"),
-                ("task_failures", 1, "at least 0 and below 1"),
-                ("task_failures", -0.1, "at least 0 and below 1"),
-                ("executor_lifetime_s", 0, "above 0 and finite"),
-            )
-        ),
-        (minimal(errors={"job_eror": 1}), "errors.job_eror: unknown key, got 1"),
-        (minimal(errors={"job_error": "1"}), "errors.job_error: expected a valid number, got '1'"),
-        (minimal(version=2), "version: expected 1, got 2"),
-        (minimal(version=True), "version: expected 1, got 'true'"),
-        (minimal(about=3), "about: expected an object, got 3"),
-        (minimal(jobs=[{"profile": "\u202egnp"}]), "jobs[0].profile: no profile named '\\u202egnp'"),
-        (
-            of_stages(stage(tasks=10**13)),
-            "the number of tasks must be a whole number of 1 to 200,000,000, got 10000000000000",
-        ),
-        (minimal(profiles=None), "profiles: this key is required"),
-        (minimal(profiles={}), "profiles: expected at least one entry"),
-        (minimal(profiles={"etl": {}}), "profiles.etl.stages: this key is required"),
-        (minimal(profiles={"my etl": {}}), "profiles['my etl'].stages: this key is required"),
-        (of_stages(), "profiles.etl.stages: expected at least one entry"),
-        (minimal(other=1), "other: unknown key, got 1"),
-        (minimal(seed=0), "seed: has no effect without jobs"),
-        (minimal(jobs=[]), "jobs: expected at least one entry"),
-        (minimal(jobs={}), "jobs: expected a list"),
-        (minimal(jobs=[{"profile": "etl"}, {"profile": "x"}]), "jobs[1].profile: no profile named 'x'"),
-        (
-            minimal(jobs=[{"profile": "etl", "arrival_ms": -1}]),
-            "jobs[0].arrival_ms: expected greater than or equal to 0, got -1",
-        ),
-        (minimal(jobs=[{"profile": "etl"}], seed=-1), "seed: expected greater than or equal to 0, got -1"),
-        (minimal(other=1, more=2, profiles={}), "(and 2 more)"),
-        (
-            minimal(jobs=[{"profile": "etl"}, {"profile": "etl", "weight": 0}]),
-            "jobs[1]: weight must be between 1e-09 and 1e+09, got 0",
-        ),
-        (
-            minimal(profiles={"etl": {"weight": -1, "stages": [stage()]}}),
-            "profiles.etl: weight must be between 1e-09 and 1e+09, got -1",
-        ),
-        (
-            minimal(jobs=[{"profile": "etl"}, {"profile": "etl", "arrival_ms": 9, "deadline_ms": 8}]),
-            "jobs[1].deadline_ms: the deadline at 8 ms is before the arrival at 9 ms",
-        ),
-        (
-            minimal(jobs=[{"profile": "etl", "deadline_ms": 8, "slack": 2}]),
-            "jobs[0]: a job has either deadline_ms or slack, got both",
-        ),
-        (minimal(jobs=[{"profile": "etl", "weight": "4"}]), "jobs[0].weight: expected a valid number, got '4'"),
-        (
-            minimal(jobs=[{"profile": "etl"}, {"profile": "etl", "tenant": "x"}], tenants={"a": {}, "b": {}}),
-            "jobs[1].tenant: unknown tenant 'x', expected one of a, b",
-        ),
-        (
-            minimal(profiles={"etl": {"tenant": "x", "stages": [stage()]}}, tenants={"a": {}}),
-            "profiles.etl.tenant: unknown tenant 'x', expected one of a",
-        ),
-        (minimal(tenants={"a": {"weight": 0}}), "tenants.a: weight must be between 1e-09 and 1e+09, got 0"),
-        (minimal(tenants={"a": {"max_share": 0}}), "tenants.a.max_share: unknown key, got 0"),
-    ],
+@cases(
+    "file, expected",
+    (minimal(format=None), "format: this key is required"),
+    *(
+        (minimal(errors={name: wrong}), f"errors.{name} must be {bound}, got {wrong:g}")
+        for name, wrong, bound in (
+            ("job_error", -0.1, "between 0 and 5"),
+            ("stage_error", 5.1, "between 0 and 5"),
+            ("task_error", -1, "between 0 and 5"),
+            ("task_count_error", 6, "between 0 and 5"),
+            ("task_failures", 1, "at least 0 and below 1"),
+            ("task_failures", -0.1, "at least 0 and below 1"),
+            ("executor_lifetime_s", 0, "above 0 and finite"),
+        )
+    ),
+    (minimal(errors={"job_eror": 1}), "errors.job_eror: unknown key, got 1"),
+    (minimal(errors={"job_error": "1"}), "errors.job_error: expected a valid number, got '1'"),
+    (minimal(version=2), "version: expected 1, got 2"),
+    (minimal(version=True), "version: expected 1, got 'true'"),
+    (minimal(about=3), "about: expected an object, got 3"),
+    (minimal(jobs=[{"profile": "\u202egnp"}]), "jobs[0].profile: no profile named '\\u202egnp'"),
+    (
+        of_stages(stage(tasks=10**13)),
+        "the number of tasks must be a whole number of 1 to 200,000,000, got 10000000000000",
+    ),
+    (minimal(profiles=None), "profiles: this key is required"),
+    (minimal(profiles={}), "profiles: expected at least one entry"),
+    (minimal(profiles={"etl": {}}), "profiles.etl.stages: this key is required"),
+    (minimal(profiles={"my etl": {}}), "profiles['my etl'].stages: this key is required"),
+    (of_stages(), "profiles.etl.stages: expected at least one entry"),
+    (minimal(other=1), "other: unknown key, got 1"),
+    (minimal(seed=0), "seed: has no effect without jobs"),
+    (minimal(jobs=[]), "jobs: expected at least one entry"),
+    (minimal(jobs={}), "jobs: expected a list"),
+    (minimal(jobs=[{"profile": "etl"}, {"profile": "x"}]), "jobs[1].profile: no profile named 'x'"),
+    (
+        minimal(jobs=[{"profile": "etl", "arrival_ms": -1}]),
+        "jobs[0].arrival_ms: expected greater than or equal to 0, got -1",
+    ),
+    (minimal(jobs=[{"profile": "etl"}], seed=-1), "seed: expected greater than or equal to 0, got -1"),
+    (minimal(other=1, more=2, profiles={}), "(and 2 more)"),
+    (
+        minimal(jobs=[{"profile": "etl"}, {"profile": "etl", "weight": 0}]),
+        "jobs[1]: weight must be between 1e-09 and 1e+09, got 0",
+    ),
+    (
+        minimal(profiles={"etl": {"weight": -1, "stages": [stage()]}}),
+        "profiles.etl: weight must be between 1e-09 and 1e+09, got -1",
+    ),
+    (
+        minimal(jobs=[{"profile": "etl"}, {"profile": "etl", "arrival_ms": 9, "deadline_ms": 8}]),
+        "jobs[1].deadline_ms: the deadline at 8 ms is before the arrival at 9 ms",
+    ),
+    (
+        minimal(jobs=[{"profile": "etl", "deadline_ms": 8, "slack": 2}]),
+        "jobs[0]: a job has either deadline_ms or slack, got both",
+    ),
+    (minimal(jobs=[{"profile": "etl", "weight": "4"}]), "jobs[0].weight: expected a valid number, got '4'"),
+    (
+        minimal(jobs=[{"profile": "etl"}, {"profile": "etl", "tenant": "x"}], tenants={"a": {}, "b": {}}),
+        "jobs[1].tenant: unknown tenant 'x', expected one of a, b",
+    ),
+    (
+        minimal(profiles={"etl": {"tenant": "x", "stages": [stage()]}}, tenants={"a": {}}),
+        "profiles.etl.tenant: unknown tenant 'x', expected one of a",
+    ),
+    (minimal(tenants={"a": {"weight": 0}}), "tenants.a: weight must be between 1e-09 and 1e+09, got 0"),
+    (minimal(tenants={"a": {"max_share": 0}}), "tenants.a.max_share: unknown key, got 0"),
 )
 def test_malformed_files(tmp_path: Path, file: dict[str, Any], expected: str) -> None:
     (tmp_path / "own.json").write_text(json.dumps(file))
@@ -467,41 +462,36 @@ def test_malformed_files(tmp_path: Path, file: dict[str, Any], expected: str) ->
     assert message.endswith(expected) if expected.startswith("(") else message == expected
 
 
-@pytest.mark.parametrize(
-    ("changed", "expected"),
-    [
-        ({"tasks": 0}, "tasks: expected greater than or equal to 1, got 0"),
-        ({"tasks": 2.0}, "tasks: expected a valid integer, got 2.0"),
-        ({"cpu": -1}, "cpu: expected greater than or equal to 0, got -1"),
-        ({"memory": float("inf")}, "memory: expected a finite number, got inf"),
-        ({"memory": 10**400}, "memory: expected a valid number"),
-        ({"gpu": 1}, "gpu: unknown key, got 1"),
-        ({"duration_ms": "1"}, "duration_ms: expected a number, a list of numbers, or an object by wave, got '1'"),
-        ({"duration_ms": True}, "duration_ms: expected a number, a list of numbers, or an object by wave, got True"),
-        ({"duration_ms": []}, "duration_ms: expected at least one entry"),
-        ({"duration_ms": [1, -2]}, "duration_ms[1]: expected greater than or equal to 0, got -2"),
-        ({"duration_ms": [1e308, 1e308]}, "duration_ms: a task duration must be between 0 and 1e+13 ms, got 1e+308"),
-        ({"duration_ms": {}}, "duration_ms: expected measurements of at least one wave"),
-        ({"duration_ms": {"last": 1}}, "duration_ms.last: unknown key, got 1"),
-        (
-            {"duration_ms": {"rest": 1, "mean_ms": -1}},
-            "duration_ms.mean_ms: expected greater than or equal to 0, got -1",
-        ),
-        (
-            {"duration_ms": {"rest": {"0": [1]}}},
-            "duration_ms.rest.0: expected a parallelism level, a whole number from 1, got '0'",
-        ),
-        (
-            {"duration_ms": {"rest": {"99999999999": [1]}}},
-            "duration_ms.rest.99999999999: expected a parallelism level, a whole number from 1, got '99999999999'",
-        ),
-        ({"duration_ms": {"rest": {"5": 1}}}, "duration_ms.rest.5: expected a list, got 1"),
-        ({"parents": 1}, "parents: expected a list, got 1"),
-        ({"parents": [0, 3]}, "parents[1]: expected the number of a stage, 0 to 2"),
-        ({"parents": ["\x1b[31m"]}, "parents[0]: no stage of this job is named '\\x1b[31m'"),
-        ({"parents": ["b"]}, "parents[0]: no stage of this job is named 'b'"),
-        ({"parents": ["a"]}, "parents[0]: stages 0 and 1 are both named 'a', expected a number"),
-    ],
+@cases(
+    "changed, expected",
+    ({"tasks": 0}, "tasks: expected greater than or equal to 1, got 0"),
+    ({"tasks": 2.0}, "tasks: expected a valid integer, got 2.0"),
+    ({"cpu": -1}, "cpu: expected greater than or equal to 0, got -1"),
+    ({"memory": float("inf")}, "memory: expected a finite number, got inf"),
+    ({"memory": 10**400}, "memory: expected a valid number"),
+    ({"gpu": 1}, "gpu: unknown key, got 1"),
+    ({"duration_ms": "1"}, "duration_ms: expected a number, a list of numbers, or an object by wave, got '1'"),
+    ({"duration_ms": True}, "duration_ms: expected a number, a list of numbers, or an object by wave, got True"),
+    ({"duration_ms": []}, "duration_ms: expected at least one entry"),
+    ({"duration_ms": [1, -2]}, "duration_ms[1]: expected greater than or equal to 0, got -2"),
+    ({"duration_ms": [1e308, 1e308]}, "duration_ms: a task duration must be between 0 and 1e+13 ms, got 1e+308"),
+    ({"duration_ms": {}}, "duration_ms: expected measurements of at least one wave"),
+    ({"duration_ms": {"last": 1}}, "duration_ms.last: unknown key, got 1"),
+    ({"duration_ms": {"rest": 1, "mean_ms": -1}}, "duration_ms.mean_ms: expected greater than or equal to 0, got -1"),
+    (
+        {"duration_ms": {"rest": {"0": [1]}}},
+        "duration_ms.rest.0: expected a parallelism level, a whole number from 1, got '0'",
+    ),
+    (
+        {"duration_ms": {"rest": {"99999999999": [1]}}},
+        "duration_ms.rest.99999999999: expected a parallelism level, a whole number from 1, got '99999999999'",
+    ),
+    ({"duration_ms": {"rest": {"5": 1}}}, "duration_ms.rest.5: expected a list, got 1"),
+    ({"parents": 1}, "parents: expected a list, got 1"),
+    ({"parents": [0, 3]}, "parents[1]: expected the number of a stage, 0 to 2"),
+    ({"parents": ["\x1b[31m"]}, "parents[0]: no stage of this job is named '\\x1b[31m'"),
+    ({"parents": ["b"]}, "parents[0]: no stage of this job is named 'b'"),
+    ({"parents": ["a"]}, "parents[0]: stages 0 and 1 are both named 'a', expected a number"),
 )
 def test_malformed_stages(tmp_path: Path, changed: dict[str, Any], expected: str) -> None:
     file = of_stages(stage(name="a"), stage(name="a"), stage(**changed))
@@ -509,14 +499,12 @@ def test_malformed_stages(tmp_path: Path, changed: dict[str, Any], expected: str
     assert refused(tmp_path / "own.json") == f"profiles.etl.stages[2].{expected}"
 
 
-@pytest.mark.parametrize(
-    ("parents", "expected"),
-    [
-        ([[1], [0]], "the stages form a cycle: 0 -> 1"),
-        ([[0], []], "the stages form a cycle: 0"),
-        ([[], [0, 0]], "the same edge is given twice"),
-        ([[], [0, "first"]], "the same edge is given twice"),
-    ],
+@cases(
+    "parents, expected",
+    ([[1], [0]], "the stages form a cycle: 0 -> 1"),
+    ([[0], []], "the stages form a cycle: 0"),
+    ([[], [0, 0]], "the same edge is given twice"),
+    ([[], [0, "first"]], "the same edge is given twice"),
 )
 def test_impossible_dags(tmp_path: Path, parents: list[list[int]], expected: str) -> None:
     first, second = parents

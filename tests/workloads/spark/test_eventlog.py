@@ -4,11 +4,12 @@ import math
 
 import numpy as np
 import pytest
+
+from tests.cases import cases
+from tests.workloads.spark.logs import LogBuilder, small_log, stage_info
 from workloads.job import Wave
 from workloads.spark.eventlog import LogReport, SparkApplication, read_event_log
 from workloads.spark.query import TASK_COLUMNS, SparkQuery
-
-from tests.workloads.spark.logs import LogBuilder, small_log, stage_info
 
 
 @pytest.fixture
@@ -294,15 +295,13 @@ def test_executors_that_failed_to_start_were_never_there(read):
     assert [each.host for each in found.executors] == ["h", "", ""]
 
 
-@pytest.mark.parametrize(
-    ("reason", "lost"),
-    [
-        ("Executor killed by driver.", False),
-        ("worker decommissioned: x", False),
-        ("Executor Decommission", False),
-        ("worker lost", True),
-        ("", True),
-    ],
+@cases(
+    "reason, lost",
+    ("Executor killed by driver.", False),
+    ("worker decommissioned: x", False),
+    ("Executor Decommission", False),
+    ("worker lost", True),
+    ("", True),
 )
 def test_which_executors_are_lost(read, reason, lost):
     assert read(small_log().remove("0", 5000, reason)).executors[0].lost == lost
@@ -358,9 +357,12 @@ def test_an_execution_whose_start_is_not_in_the_log_is_its_jobs(read):
     assert (found.name, found.start_ms, found.end_ms, found.plan) == ("execution 5", 2000.0, 2400.0, ())
 
 
-@pytest.mark.parametrize(
-    ("result", "error", "failed"),
-    [("JobSucceeded", "", 0), ("JobFailed", "", 1), ("JobSucceeded", "boom", 1), ("JobFailed", "boom", 1)],
+@cases(
+    "result, error, failed",
+    ("JobSucceeded", "", 0),
+    ("JobFailed", "", 1),
+    ("JobSucceeded", "boom", 1),
+    ("JobFailed", "boom", 1),
 )
 def test_a_query_fails_by_its_error_or_its_last_job(read, result, error, failed):
     log = LogBuilder().executor("0").sql(0, 1900)

@@ -4,6 +4,10 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+
+from tests.cases import cases
+from tests.workloads.spark.logs import LogBuilder, small_log, stage_info
+from tests.workloads.spark.runs import Stage, measured_run
 from workloads.imperfections import Imperfections
 from workloads.job import Wave, WorkloadError
 from workloads.sources.tpch import LEVELS
@@ -11,9 +15,6 @@ from workloads.sources.workload_file import read_workload, write_workload
 from workloads.spark.eventlog import read_event_log
 from workloads.spark.importing import _without_warm_ups, import_event_logs, measure_imperfections, median_startup_ms
 from workloads.spark.query import QueryRuns, SparkQuery, alike, matched
-
-from tests.workloads.spark.logs import LogBuilder, small_log, stage_info
-from tests.workloads.spark.runs import Stage, measured_run
 
 
 def test_runs_of_a_query_are_pooled(tmp_path):
@@ -131,16 +132,14 @@ def jobs(*spans: tuple[int, int], host: str = "h", **names: str) -> LogBuilder:
     return log.end(10**6)
 
 
-@pytest.mark.parametrize(
-    ("spans", "warm"),
-    [
-        ([(2000, 3000), (3000, 4000), (5000, 6000), (5500, 7000), (5600, 7000)], 2),
-        ([(2000, 3000), (2999, 4000), (5000, 6000)], 0),
-        ([(2000, 3000), (3000, 4000), (5000, 6000), (6000, 7000)], 0),  # no two jobs overlap
-        ([(2000, 3000), (3000, 4000), (5000, 6000), (5500, 7000)], 2),
-        ([(2000, 3000), (3000, 4000), (4000, 5000), (5000, 6000), (5500, 7000)], 0),  # more than half
-        ([(2000, 3000)], 0),
-    ],
+@cases(
+    "spans, warm",
+    ([(2000, 3000), (3000, 4000), (5000, 6000), (5500, 7000), (5600, 7000)], 2),
+    ([(2000, 3000), (2999, 4000), (5000, 6000)], 0),
+    ([(2000, 3000), (3000, 4000), (5000, 6000), (6000, 7000)], 0),  # no two jobs overlap
+    ([(2000, 3000), (3000, 4000), (5000, 6000), (5500, 7000)], 2),
+    ([(2000, 3000), (3000, 4000), (4000, 5000), (5000, 6000), (5500, 7000)], 0),  # more than half
+    ([(2000, 3000)], 0),
 )
 def test_jobs_that_warm_an_application_up(tmp_path, spans, warm):
     """Warm-up jobs ran one by one before the first two that overlapped."""
@@ -189,9 +188,7 @@ def test_executors_of_one_machine_slow_each_other_down(tmp_path):
     assert [note for note in asked.notes if "machine" in note] == []
 
 
-@pytest.mark.parametrize(
-    ("hosts", "at_two", "seen"), [(("h",), 61, True), (("h",), 59, False), (("h", "g"), 90, False), (("",), 90, False)]
-)
+@cases("hosts, at_two, seen", (("h",), 61, True), (("h",), 59, False), (("h", "g"), 90, False), (("",), 90, False))
 def test_which_executors_share_a_machine(tmp_path, hosts, at_two, seen):
     found = import_event_logs([shared_machine(*hosts, at_two=at_two).write(tmp_path / "log")], levels=[1])
     assert bool(found.model.contention) == seen

@@ -7,12 +7,13 @@ import tracemalloc
 from pathlib import Path
 
 import pytest
+
+from tests.cases import cases
+from tests.workloads.spark.logs import LogBuilder, small_log, stage_info
 from workloads.job import WorkloadError
+from workloads.spark import logfile
 from workloads.spark.eventlog import read_event_log
 from workloads.spark.logfile import EventLog, Problems, events, find_event_logs
-
-from tests.workloads.spark.logs import LogBuilder, small_log, stage_info
-from workloads.spark import logfile
 
 START, END, OTHER = (f'{{"Event":"{name}"}}' for name in ("Start", "End", "Other"))
 WANTED = frozenset({"Start", "End"})
@@ -105,9 +106,7 @@ def test_the_longest_line(tmp_path, monkeypatch):
     assert refusal(write(tmp_path / "log", START, long(501)), partial=True) == "2: a line of more than 0 MiB"
 
 
-@pytest.mark.parametrize(
-    ("start", "name"), [(b"LZ4Block", "lz4"), (b"\x82SNAPPY", "snappy"), (b"ZV", "lzf"), (b"PK\x03\x04", "zip")]
-)
+@cases("start, name", (b"LZ4Block", "lz4"), (b"\x82SNAPPY", "snappy"), (b"ZV", "lzf"), (b"PK\x03\x04", "zip"))
 def test_compressions_are_known_by_their_beginning(tmp_path, start, name):
     (tmp_path / "log").write_bytes(start + b"12345678")
     expected = f" {name} compression is not supported; unpack it, or use gzip or zstd"
@@ -266,13 +265,11 @@ def test_unknown_events_are_ignored_and_counted(tmp_path):
 NO_EVENT = 'log:1: not a Spark event log (expected {"Event":...})'
 
 
-@pytest.mark.parametrize(
-    ("content", "said"),
-    [
-        *((text, NO_EVENT) for text in (b"hello\nworld\n", b"\x00\x01\x02", b'{"a": 1}\n', b"[1]\n", b"x" * 9999)),
-        (b'{"Event":"click"}\n', "log: not a Spark event log (no SparkListenerApplicationStart)"),
-        (b"", "log:1: the file is empty, not a Spark event log"),
-    ],
+@cases(
+    "content, said",
+    *((text, NO_EVENT) for text in (b"hello\nworld\n", b"\x00\x01\x02", b'{"a": 1}\n', b"[1]\n", b"x" * 9999)),
+    (b'{"Event":"click"}\n', "log: not a Spark event log (no SparkListenerApplicationStart)"),
+    (b"", "log:1: the file is empty, not a Spark event log"),
 )
 def test_a_file_that_is_no_event_log(tmp_path, content, said):
     path = tmp_path / "log"

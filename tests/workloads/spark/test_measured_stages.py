@@ -5,14 +5,15 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+
+from tests.cases import cases
+from tests.workloads.spark.runs import MODEL, Stage, measured_run
 from workloads.job import Wave, WorkloadError
+from workloads.spark import model as spark_model
+from workloads.spark import profiles
 from workloads.spark.model import SparkModel, fit, stage_means
 from workloads.spark.profiles import modelled_profile, scaled_profile
 from workloads.spark.query import SparkQuery, matched
-
-from tests.workloads.spark.runs import MODEL, Stage, measured_run
-from workloads.spark import model as spark_model
-from workloads.spark import profiles
 
 FRESH, FIRST, REST = Wave
 SCAN, SHUFFLE = Stage(4), Stage(4, parents=(0,))
@@ -109,9 +110,7 @@ def test_the_load_is_that_of_the_largest_sample():
     assert stage.growth == pytest.approx(math.log(3 * 8 / (4 * 2), 4))
 
 
-@pytest.mark.parametrize(
-    ("mb", "reads", "growth"), [(0.02, False, 1.0), (0.015, False, 0.0), (0.015, True, 1.0), (0.0, True, 0.0)]
-)
+@cases("mb, reads, growth", (0.02, False, 1.0), (0.015, False, 0.0), (0.015, True, 1.0), (0.0, True, 0.0))
 def test_tables_of_next_to_nothing_do_not_grow(mb, reads, growth):
     assert stage_of((REST, 1, 50.0, mb), reads=reads).growth == growth  # 4 tasks: 0.08 and 0.06 MB
 
@@ -147,18 +146,16 @@ def measured(num_tasks: int, mb: float, reads: bool = False, **changes: float) -
     return profiles._Stage(load, run, growth, 1.0, ones, ones, first_ms=5.0, fresh_ms=9.0, spread=ones)
 
 
-@pytest.mark.parametrize(
-    ("stage", "on", "num_tasks", "input_mb"),
-    [
-        (measured(4, 3.0, split_mb=10.0), (2.0, 10.0), 4, 3.0),  # 3.5 splits
-        (measured(4, 3.0, split_mb=10.0), (4.0, 10.0), 7, 3.0 * 2 * 4 / 7),
-        (measured(4, 3.0, split_mb=10.0), (2.0, 5.0), 7, 3.0 * 4 / 7),
-        (measured(4, 3.0), (2.0, 5.0), 3, 4.0),  # 12 MB, if splits are unknown
-        (measured(1, 8.0, split_mb=10.0), (2.0, 10.0), 1, 8.0),
-        (measured(1, 8.0, split_mb=10.0), (8.0, 10.0), 4, 8.0),
-        (measured(2, 3.0, split_mb=10.0, growth=0.5), (8.0, 10.0), 3, 3.0 * 2 * 2 / 3),
-        (measured(1, 8.0), (0.002, 10.0), 1, 0.008),
-    ],
+@cases(
+    "stage, on, num_tasks, input_mb",
+    (measured(4, 3.0, split_mb=10.0), (2.0, 10.0), 4, 3.0),  # 3.5 splits
+    (measured(4, 3.0, split_mb=10.0), (4.0, 10.0), 7, 3.0 * 2 * 4 / 7),
+    (measured(4, 3.0, split_mb=10.0), (2.0, 5.0), 7, 3.0 * 4 / 7),
+    (measured(4, 3.0), (2.0, 5.0), 3, 4.0),  # 12 MB, if splits are unknown
+    (measured(1, 8.0, split_mb=10.0), (2.0, 10.0), 1, 8.0),
+    (measured(1, 8.0, split_mb=10.0), (8.0, 10.0), 4, 8.0),
+    (measured(2, 3.0, split_mb=10.0, growth=0.5), (8.0, 10.0), 3, 3.0 * 2 * 2 / 3),
+    (measured(1, 8.0), (0.002, 10.0), 1, 0.008),
 )
 def test_a_scan_has_as_many_tasks_as_its_table_has_splits(stage, on, num_tasks, input_mb):
     load = stage.on(*on, 99)
@@ -188,14 +185,12 @@ def test_tables_of_durations_are_whole_and_spread():
         assert rest[level] == [np.rint(mean * 0.5), np.rint(mean * 1.5)]
 
 
-@pytest.mark.parametrize(
-    ("values", "found"),
-    [
-        ([4.0], [1.0]),
-        ([1.0, 3.0], [0.75, 1.25]),  # quartiles of the line between the two
-        ([0.0, 0.0, 0.0], [1.0]),
-        ([2.0] * 9, [1.0] * 8),
-    ],
+@cases(
+    "values, found",
+    ([4.0], [1.0]),
+    ([1.0, 3.0], [0.75, 1.25]),  # quartiles of the line between the two
+    ([0.0, 0.0, 0.0], [1.0]),
+    ([2.0] * 9, [1.0] * 8),
 )
 def test_few_values_stand_for_the_spread(values, found):
     assert profiles._quantiles(np.array(values)).tolist() == pytest.approx(found)

@@ -1,12 +1,12 @@
 """The model of task durations: its formula, and that a fit recovers the parameters of synthetic runs."""
 
 import pytest
+
+from tests.workloads.spark.runs import MODEL, Stage, make_run
 from workloads.job import WorkloadError
 from workloads.spark.eventlog import read_event_log
 from workloads.spark.model import SparkModel, fit
 from workloads.spark.query import QueryRuns, matched
-
-from tests.workloads.spark.runs import MODEL, Stage, make_run
 
 #: Queries of a scan and two stages that read shuffles; their stages compute more or less than typical ones.
 QUERIES = [

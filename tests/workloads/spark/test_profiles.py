@@ -4,6 +4,10 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+
+from tests.workloads.spark.logs import LogBuilder, stage_info
+from tests.workloads.spark.recordings import recording
+from tests.workloads.spark.runs import Stage, make_run, measured_run
 from workloads.job import JobProfile, Wave, WorkloadError
 from workloads.spark.eventlog import read_event_log
 from workloads.spark.model import SparkModel
@@ -17,10 +21,6 @@ from workloads.spark.profiles import (
     with_driver,
 )
 from workloads.spark.query import SparkQuery, alike, matched
-
-from tests.workloads.spark.logs import LogBuilder, stage_info
-from tests.workloads.spark.recordings import recording
-from tests.workloads.spark.runs import Stage, make_run, measured_run
 
 
 @pytest.fixture

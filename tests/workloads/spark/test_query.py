@@ -4,11 +4,11 @@ import dataclasses
 import math
 
 import pytest
+
+from tests.workloads.spark.runs import Stage, measured_run
 from workloads.job import Wave, WorkloadError
 from workloads.spark.query import SparkQuery, StageDag, stage_dag, stages_by_output, without_implied
 from workloads.spark.reader import Job, SparkStage
-
-from tests.workloads.spark.runs import Stage, measured_run
 
 
 def stage(number: int, *parents: int, rdd: int | None = None, tasks: int = 1, writes: bool = False) -> SparkStage:

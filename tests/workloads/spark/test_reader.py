@@ -4,11 +4,11 @@ import math
 from typing import Any
 
 import pytest
-from workloads.job import MOST_TASKS
-from workloads.spark.reader import EventTables, TaskOutcome
 
 from tests.workloads.spark.logs import SQL, LogBuilder, small_log, stage_info
+from workloads.job import MOST_TASKS
 from workloads.spark import reader
+from workloads.spark.reader import EventTables, TaskOutcome
 
 
 def tables(log: LogBuilder) -> EventTables:

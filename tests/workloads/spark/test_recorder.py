@@ -15,6 +15,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+
+from tests.cases import cases
+from tests.workloads.spark.logs import small_log
 from workloads.spark.eventlog import read_event_log
 from workloads.spark.logfile import Problems, events, find_event_logs
 from workloads.spark.query import matched
@@ -34,8 +37,6 @@ from workloads.spark.recorder.tpch import (
     tables_folder,
     tpchgen_program,
 )
-
-from tests.workloads.spark.logs import small_log
 
 LAYOUT = Layout("12m", 16)
 APPLICATION = Application("a", 6, 0.5, 3, LAYOUT, wait_for_executors=True)
@@ -266,9 +267,7 @@ def test_each_slot_has_a_worker_that_is_bound_to_a_core(fake_spark):
         assert "--cores 1 --memory 2048m" in text
 
 
-@pytest.mark.parametrize(
-    ("script", "last"), [("echo port taken; exit 1\n", "port taken"), ("exec sleep 100\n", "no output")]
-)
+@cases("script, last", ("echo port taken; exit 1\n", "port taken"), ("exec sleep 100\n", "no output"))
 def test_a_cluster_that_does_not_come_up(fake_spark, monkeypatch, script, last):
     monkeypatch.setattr(spark_cluster, "_START_TIMEOUT_S", 0.3 if "sleep" in script else 600.0)
     cluster, started = StandaloneCluster(fake_spark(script), num_slots=1), time.monotonic()
@@ -305,15 +304,13 @@ def test_a_process_that_does_not_obey_is_stopped_with_force(tmp_path):
     assert obeys.returncode == -signal.SIGTERM
 
 
-@pytest.mark.parametrize(
-    ("version", "told"),
-    [
-        ('openjdk version "17.0.15" 2025', "17.0.15"),
-        ('openjdk version "21" 2025', "21"),
-        ('openjdk version "11.0.2" 2025', None),
-        ('java version "1.8.0_292"', None),
-        ("nothing", None),
-    ],
+@cases(
+    "version, told",
+    ('openjdk version "17.0.15" 2025', "17.0.15"),
+    ('openjdk version "21" 2025', "21"),
+    ('openjdk version "11.0.2" 2025', None),
+    ('java version "1.8.0_292"', None),
+    ("nothing", None),
 )
 def test_java_is_looked_for_in_its_home_or_on_the_path(version, told, tmp_path, monkeypatch):
     java = tmp_path / "bin" / "java"
@@ -382,12 +379,10 @@ def test_tables_are_made_once(tpchgen):
     assert generate_tables(folder / "new", 1.0) == folder / "new" / "sf1"
 
 
-@pytest.mark.parametrize(
-    ("lines", "reason"),
-    [
-        ((ALL_TABLES, "echo first >&2", "echo no space left >&2", "exit 3"), "no space left"),
-        ((ALL_TABLES, "rm nation.parquet region.parquet"), "no region, nation"),
-    ],
+@cases(
+    "lines, reason",
+    ((ALL_TABLES, "echo first >&2", "echo no space left >&2", "exit 3"), "no space left"),
+    ((ALL_TABLES, "rm nation.parquet region.parquet"), "no region, nation"),
 )
 def test_tables_that_cannot_be_made(tpchgen, lines, reason):
     folder = tpchgen(*lines)
@@ -444,14 +439,12 @@ def test_what_a_driver_is_told(tmp_path, monkeypatch):
     assert told["text"].startswith("-- TPC-H Q6:")
 
 
-@pytest.mark.parametrize(
-    ("log", "error"),
-    [
-        ("", "no output"),
-        ("a\n  b  \n\n", "b"),
-        ("x.FirstException: 1\nSecondError: 2\nat z\n", "SecondError: 2"),
-        ("no Error here\nthe end\n", "the end"),
-    ],
+@cases(
+    "log, error",
+    ("", "no output"),
+    ("a\n  b  \n\n", "b"),
+    ("x.FirstException: 1\nSecondError: 2\nat z\n", "SecondError: 2"),
+    ("no Error here\nthe end\n", "the end"),
 )
 def test_the_last_error_of_a_driver(tmp_path, log, error):
     driver = Driver.__new__(Driver)
@@ -526,13 +519,11 @@ def test_a_mixture(fake_driver, tmp_path):
     ]
 
 
-@pytest.mark.parametrize(
-    ("script", "complaint"),
-    [
-        ("import sys" + BAD, "a: the driver failed: java.lang.OutOfMemoryError: heap"),
-        (DRIVER + BAD, "a: the driver failed: java.lang.OutOfMemoryError: heap"),
-        (DRIVER + 'print(json.dumps({"state": "ready"}), flush=True)', "a: expected to be done, got"),
-    ],
+@cases(
+    "script, complaint",
+    ("import sys" + BAD, "a: the driver failed: java.lang.OutOfMemoryError: heap"),
+    (DRIVER + BAD, "a: the driver failed: java.lang.OutOfMemoryError: heap"),
+    (DRIVER + 'print(json.dumps({"state": "ready"}), flush=True)', "a: expected to be done, got"),
 )
 def test_a_run_that_fails(script, complaint, fake_driver, tmp_path):
     cluster = fake_driver(script)

@@ -9,6 +9,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 import pytest
+
+from tests.cases import cases
 from workloads.spark.recorder import record as recorder
 from workloads.spark.recorder.record import Manifest, Mixture, main, random_mixtures, single_runs
 from workloads.spark.recorder.submission import Layout
@@ -152,20 +154,18 @@ def test_layouts_are_written_as_they_are_read():
         assert str(Layout.parse(text)) == text
 
 
-@pytest.mark.parametrize(
-    ("option", "texts", "complaint"),
-    [
-        ("--queries", ("", "1,,2", "a-3", "x"), "is not a list such as 1,3,5-9"),
-        ("--queries", ("0", "23", "3-1", "1-23", "0-1"), "the queries are 1 to 22"),
-        (
-            "--layouts",
-            ("12m/0", "12/16", "12m", "12m/16/3", "m/1", "12t/1", "12m/x"),
-            "a layout is written as in 12m/16, not '{}'",
-        ),
-        ("--scale-factors", ("0", "-1", "1,-1", "nan"), "is not positive"),
-        ("--scale-factors", ("x",), "could not convert string to float: 'x'"),
-        ("--executors", ("0", "2,-1"), "is not positive"),
-    ],
+@cases(
+    "option, texts, complaint",
+    ("--queries", ("", "1,,2", "a-3", "x"), "is not a list such as 1,3,5-9"),
+    ("--queries", ("0", "23", "3-1", "1-23", "0-1"), "the queries are 1 to 22"),
+    (
+        "--layouts",
+        ("12m/0", "12/16", "12m", "12m/16/3", "m/1", "12t/1", "12m/x"),
+        "a layout is written as in 12m/16, not '{}'",
+    ),
+    ("--scale-factors", ("0", "-1", "1,-1", "nan"), "is not positive"),
+    ("--scale-factors", ("x",), "could not convert string to float: 'x'"),
+    ("--executors", ("0", "2,-1"), "is not positive"),
 )
 def test_a_wrong_command_line(option, texts, complaint, capsys):
     for text in texts:

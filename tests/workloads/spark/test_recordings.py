@@ -5,6 +5,7 @@ import gzip
 import numpy as np
 import pandas as pd
 import pytest
+
 from workloads.job import Wave, WorkloadError
 from workloads.spark.eventlog import read_event_log
 from workloads.spark.profiles import to_profile

@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+
 from decima.evaluation.spark.fidelity import ALL, measure_fidelity
 from decima.evaluation.spark.prediction import Effects, Source, predict_mixture, predict_run, replay, replay_mixture
 from decima.evaluation.spark.recordings import Mixture, QueryKey, Recordings, load_recordings
-
 from tests.workloads.spark.recordings import WALL_MS, recording, write_recordings
 from workloads import WorkloadError
 

@@ -4,10 +4,10 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from decima.evaluation.spark.held_out import predict_held_out
-from workloads.spark.importing import import_event_logs
 
+from decima.evaluation.spark.held_out import predict_held_out
 from tests.workloads.spark.logs import LogBuilder, stage_info
+from workloads.spark.importing import import_event_logs
 
 
 def night(scale: int, app: str) -> LogBuilder:

@@ -1,26 +1,23 @@
 """Simulated schedulers that reproduce Spark's own, and the tuned one."""
 
-import pytest
 from decima.evaluation.run import sweep_ms
+from decima.evaluation.spark import SPARKS_OWN, as_simulated, tuned
 from decima.evaluation.tuning import GRIDS
 from simulator.cluster.config import PAPER, SPARK, ClusterConfig
-
-from decima.evaluation.spark import SPARKS_OWN, as_simulated, tuned
+from tests.cases import cases
 from tests.decima.evaluation.examples import CLUSTER, conditions
 
 ONE_APPLICATION, SEVERAL = ClusterConfig(4, moving_delay_ms=0.0), ClusterConfig(4, moving_delay_ms=1.0)
 
 
-@pytest.mark.parametrize(
-    ("cluster", "name", "spec", "semantics", "expected"),
-    [
-        (ONE_APPLICATION, "Spark FIFO", "fifo", SPARK, "fifo"),
-        (ONE_APPLICATION, "Spark FAIR", "fair", SPARK, "spark-fair"),
-        (ONE_APPLICATION, "fair", "fair", PAPER, "fair"),
-        (ONE_APPLICATION, "decima", "decima", PAPER, "decima"),
-        (SEVERAL, "Spark FAIR", "fair", PAPER, "fair"),
-        (SEVERAL, "Spark FIFO", "fifo", PAPER, "fifo"),
-    ],
+@cases(
+    "cluster, name, spec, semantics, expected",
+    (ONE_APPLICATION, "Spark FIFO", "fifo", SPARK, "fifo"),
+    (ONE_APPLICATION, "Spark FAIR", "fair", SPARK, "spark-fair"),
+    (ONE_APPLICATION, "fair", "fair", PAPER, "fair"),
+    (ONE_APPLICATION, "decima", "decima", PAPER, "decima"),
+    (SEVERAL, "Spark FAIR", "fair", PAPER, "fair"),
+    (SEVERAL, "Spark FIFO", "fifo", PAPER, "fifo"),
 )
 def test_sparks_own_order_is_simulated_inside_of_one_application(
     cluster: ClusterConfig, name: str, spec: str, semantics: object, expected: str

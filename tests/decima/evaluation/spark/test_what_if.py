@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+
 from decima.evaluation.conditions import CompareError
 from decima.evaluation.spark.held_out import HeldOut, predict_held_out
 from decima.evaluation.spark.logged_jobs import cluster_of_logs, logged_jobs
@@ -14,12 +15,11 @@ from decima.schedulers.spark import SparkFifo
 from decima.show.what_if import shown
 from simulator.cluster.config import SPARK, ClusterConfig
 from simulator.cluster.episode import run_episode
+from tests.decima.show.test_plots import difference
+from tests.workloads.spark.logs import LogBuilder, stage_info
 from workloads.arrivals import JobSequence
 from workloads.job import JobProfile, StageProfile, TaskDurations
 from workloads.spark.importing import SparkImport, import_event_logs
-
-from tests.decima.show.test_plots import difference
-from tests.workloads.spark.logs import LogBuilder, stage_info
 
 
 def night(rounds: int = 1) -> LogBuilder:

@@ -5,7 +5,6 @@ from typing import Any
 
 from decima.learning.cluster.config import TrainingConfig
 from decima.settings import parse_settings
-
 from tests.decima.evaluation.examples import LIBRARY
 from workloads import Workload, write_workload
 

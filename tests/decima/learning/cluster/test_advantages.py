@@ -6,6 +6,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
+
 from decima.learning.cluster.advantages import (
     Advantages,
     Baseline,
@@ -25,10 +27,9 @@ from decima.learning.cluster.rollout import Trajectories, plan_iteration, record
 from decima.policy.compiled.graphs import Graphs
 from decima.policy.policy import Policy
 from decima.policy.scheduler import Featurizer
-from numpy.typing import NDArray
-
 from decima.schedulers import Fair
 from simulator import Cluster
+from tests.cases import cases
 from tests.decima.learning.cluster.examples import small
 
 NUM_SAMPLES = 40
@@ -98,13 +99,11 @@ def test_the_average_forgets_what_is_outside_its_window() -> None:
     assert len(returns.recent) == 5
 
 
-@pytest.mark.parametrize(
-    ("returns", "factor"),
-    [
-        (Returns(), lambda delay: 1.0),
-        (DifferentialReturns(window=3), lambda delay: 1.0),
-        (DiscountedReturns(500.0), lambda delay: np.exp(-delay / 500.0)),
-    ],
+@cases(
+    "returns, factor",
+    (Returns(), lambda delay: 1.0),
+    (DifferentialReturns(window=3), lambda delay: 1.0),
+    (DiscountedReturns(500.0), lambda delay: np.exp(-delay / 500.0)),
 )
 def test_a_bootstrap_value_counts_as_much_as_its_time(returns: Returns, factor: object) -> None:
     reward, time_ms, end_ms = episode(8)

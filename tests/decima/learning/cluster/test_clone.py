@@ -4,6 +4,7 @@ from functools import partial
 import numpy as np
 import pytest
 import torch
+
 from decima.learning.cluster.clone import clone_epochs
 from decima.learning.cluster.reinforce import split
 from decima.learning.cluster.rollout import Episode, record_scheduler, roll_out
@@ -11,7 +12,6 @@ from decima.learning.config import silent
 from decima.policy.config import SHORTCUT_POLICY
 from decima.policy.policy import Policy
 from decima.registry import make_scheduler
-
 from simulator import run_episode
 from tests.decima.evaluation.examples import LIBRARY
 from tests.decima.learning.cluster.updates import CLUSTER

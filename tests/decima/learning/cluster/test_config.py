@@ -3,9 +3,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 import yaml
+
 from decima.learning.cluster.config import RECIPES, TrainingConfig, read_config
 from decima.settings import TrainingError
-
+from tests.cases import cases
 from tests.refusal import refusal
 from workloads import WorkloadError
 
@@ -69,9 +70,7 @@ def test_the_policy_has_the_fields_of_its_preset_and_those_given() -> None:
     assert (policy.embedding, policy.hidden, policy.all_limits) == (4, (7,), True)
 
 
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
+@cases("text, message",
         ("iteration: 3", "iteration: unknown key"),
         ("cluster: {executers: 3}", "cluster.executers: unknown key"),
         ("cluster: {executors: 0}", "cluster.executors: expected greater than or equal to 1"),
@@ -137,7 +136,6 @@ def test_the_policy_has_the_fields_of_its_preset_and_those_given() -> None:
         ("a: [1,\nb: 2", "line 2, column 5: expected ',' or ']'"),
         ("seed: 1\nseed: 2", "line 2, column 1: the key 'seed' is given more than once"),
         ("seed: !!python/object/apply:os.system ['true']", "line 1, column 7: could not determine a constructor"),
-    ],
 )  # fmt: skip
 def test_a_bad_file_is_refused_in_one_line_that_names_the_place(tmp_path: Path, text: str, message: str) -> None:
     assert refusal(read_config, TrainingError, written(tmp_path, text)).startswith(message)
@@ -162,17 +160,15 @@ def test_whatever_yaml_could_take_it_for_is_refused_in_one_line(tmp_path: Path, 
     assert refusal(read_config, TrainingError, written(tmp_path, text))
 
 
-@pytest.mark.parametrize(
-    ("override", "message"),
-    [
-        ("iterations", "'iterations' is not of the form section.key=value"),
-        ("=3", "'=3' is not of the form"),
-        ("cluster..executors=3", "is not of the form"),
-        ("iterations.more=3", "'iterations.more=3': iterations has no keys"),
-        ("cluster.executors=[", "'cluster.executors=[': line 1"),
-        ("imitation.epochs=3", "batch with imitation.epochs=3: imitation is called behaviour_cloning now"),
-        ("cluster.executors=x", "batch with cluster.executors=x: cluster.executors: expected a valid integer"),
-    ],
+@cases(
+    "override, message",
+    ("iterations", "'iterations' is not of the form section.key=value"),
+    ("=3", "'=3' is not of the form"),
+    ("cluster..executors=3", "is not of the form"),
+    ("iterations.more=3", "'iterations.more=3': iterations has no keys"),
+    ("cluster.executors=[", "'cluster.executors=[': line 1"),
+    ("imitation.epochs=3", "batch with imitation.epochs=3: imitation is called behaviour_cloning now"),
+    ("cluster.executors=x", "batch with cluster.executors=x: cluster.executors: expected a valid integer"),
 )
 def test_a_bad_override_is_refused_in_one_line(override: str, message: str) -> None:
     with pytest.raises(TrainingError) as refused:

@@ -6,6 +6,7 @@ from typing import Any, cast
 
 import numpy as np
 import pytest
+
 from decima.learning.cluster.dcl import Candidate, Counts, Labeller, changed, select
 from decima.learning.cluster.rollout import Episode
 from decima.learning.cluster.sections import DCLSection
@@ -14,14 +15,14 @@ from decima.learning.metrics import read_metrics
 from decima.policy.compiled.graphs import NO_GUARD, Graphs, Guard
 from decima.policy.config import SHORTCUT_POLICY
 from decima.policy.scheduler import Actor, Choices
-from simulator.cluster.observation import Observation
-from workloads.arrivals import JobSequence
-
 from simulator import ClusterConfig, Decision, run_episode
+from simulator.cluster.observation import Observation
+from tests.cases import cases
 from tests.decima.evaluation.examples import LIBRARY
 from tests.decima.learning.cluster.examples import small
 from tests.decima.learning.examples import assert_same_run
 from tests.simulator.cluster.build import job, jobs, stage
+from workloads.arrivals import JobSequence
 
 OWN, *OTHERS = (Candidate(place, 1) for place in range(6))
 #: The long job has arrived first.
@@ -58,9 +59,8 @@ def labeller(counts: Counts | None = None, **settings: Any) -> Labeller:
     return Labeller(actor, section, 0, Counts() if counts is None else counts)
 
 
-@pytest.mark.parametrize(
-    "settings",
-    [{"hold": 0.0}, {"decisions": 0}, {"decisions": 0, "horizon": 10.0}, {"decisions": 0, "rollout": "fifo"}],
+@cases(
+    "settings", {"hold": 0.0}, {"decisions": 0}, {"decisions": 0, "horizon": 10.0}, {"decisions": 0, "rollout": "fifo"}
 )
 def test_the_label_is_the_short_job_where_the_policy_begins_with_the_long_one(settings: dict[str, Any]) -> None:
     counts = Counts()

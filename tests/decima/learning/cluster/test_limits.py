@@ -5,13 +5,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+
 from decima.learning.checkpoint import load_checkpoint
 from decima.learning.cluster.limits import Limit, Limits, parse_limits
 from decima.learning.cluster.train import ClusterTraining
 from decima.learning.loop import CHECKPOINT
 from decima.learning.metrics import read_metrics
 from decima.settings import TrainingError
-
+from tests.cases import cases
 from tests.decima.learning.cluster.examples import small
 
 
@@ -68,15 +69,13 @@ def test_a_training_with_a_limit_logs_its_multiplier_and_resumes(tmp_path: Path)
     assert torch.equal(load_checkpoint(tmp_path / "parts" / CHECKPOINT).learner["limits"], saved)
 
 
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("jct<1.05*fair", "cluster.limits: expected OBJECTIVE<=FACTOR*SCHEDULER, such as jct<=1.05*priced-srpt, got"),
-        ("jct<=1.0.5*fair", "cluster.limits: 'jct<=1.0.5*fair': expected a number, got '1.0.5'"),
-        ("jct<=0*fair", "cluster.limits: 'jct<=0*fair': expected a factor above 0"),
-        ("worst<=1*fair", "cluster.limits: reward 'worst': unknown objective 'worst'"),
-        ("jct<=1*fairest", "cluster.limits: unknown scheduler 'fairest'"),
-    ],
+@cases(
+    "text, message",
+    ("jct<1.05*fair", "cluster.limits: expected OBJECTIVE<=FACTOR*SCHEDULER, such as jct<=1.05*priced-srpt, got"),
+    ("jct<=1.0.5*fair", "cluster.limits: 'jct<=1.0.5*fair': expected a number, got '1.0.5'"),
+    ("jct<=0*fair", "cluster.limits: 'jct<=0*fair': expected a factor above 0"),
+    ("worst<=1*fair", "cluster.limits: reward 'worst': unknown objective 'worst'"),
+    ("jct<=1*fairest", "cluster.limits: unknown scheduler 'fairest'"),
 )
 def test_limits_that_are_refused(text: str, message: str) -> None:
     with pytest.raises(TrainingError) as caught:

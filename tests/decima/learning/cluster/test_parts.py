@@ -10,16 +10,17 @@ from typing import Any
 import numpy as np
 import pytest
 from click.testing import CliRunner
+from numpy.typing import NDArray
+
 from decima.cli.main import cli
+from decima.learning import Baseline, Curve, Reinforce, Returns
 from decima.learning.checkpoint import load_checkpoint
 from decima.learning.cluster.config import read_config
 from decima.learning.cluster.train import ClusterTraining
 from decima.policy.files import load_actor, load_policy
 from decima.policy.parts import ALLOWED
 from decima.settings import TrainingError
-from numpy.typing import NDArray
-
-from decima.learning import Baseline, Curve, Reinforce, Returns
+from tests.cases import cases
 from tests.decima.cli.commands import assert_one_line_error
 from tests.decima.learning.cluster.examples import small
 from tests.decima.learning.examples import assert_same_run, measured, stop_after
@@ -144,9 +145,7 @@ def test_a_policy_learns_from_its_own_feature(tmp_path: Path) -> None:
 # Errors.
 
 
-@pytest.mark.parametrize(
-    ("override", "message"),
-    [
+@cases("override, message",
         ("returns.kind=gone:Own", "returns: kind: 'gone:Own' cannot be loaded: ModuleNotFoundError: No module"),
         (f"baseline.kind={PARTS}:Gone", f"baseline: kind: '{PARTS}:Gone' cannot be loaded: AttributeError"),
         (
@@ -162,7 +161,6 @@ def test_a_policy_learns_from_its_own_feature(tmp_path: Path) -> None:
         ("returns.kind=all", "returns.kind: expected 'total', 'discounted', 'differential' or module:Class, got"),
         ("update.algorithm=PPO", "update.algorithm: expected 'ppo', 'reinforce', 'dcl' or module:Class, got 'PPO'"),
         ("policy.overrides.encoder=gone:Own", "policy: encoder: 'gone:Own' cannot be loaded: ModuleNotFound"),
-    ],
 )  # fmt: skip
 def test_a_part_that_cannot_be_used_is_refused_in_one_line(override: str, message: str) -> None:
     with pytest.raises(TrainingError) as refused:
@@ -214,15 +212,13 @@ class Wordy(Reinforce):
         return {"loss": "small"}  # type: ignore[dict-item]
 
 
-@pytest.mark.parametrize(
-    ("key", "kind", "expected"),
-    [
-        ("baseline.kind", "OneForAll", "an array like the values of each episode"),
-        ("returns.kind", "Rewards", "two arrays of shape ["),
-        ("update.algorithm", "Quiet", f"{METRICS_BY_NAME}, returned NoneType"),
-        ("update.algorithm", "Inventive", f"{METRICS_BY_NAME}, returned beauty: 2.0"),
-        ("update.algorithm", "Wordy", f"{METRICS_BY_NAME}, returned loss: 'small'"),
-    ],
+@cases(
+    "key, kind, expected",
+    ("baseline.kind", "OneForAll", "an array like the values of each episode"),
+    ("returns.kind", "Rewards", "two arrays of shape ["),
+    ("update.algorithm", "Quiet", f"{METRICS_BY_NAME}, returned NoneType"),
+    ("update.algorithm", "Inventive", f"{METRICS_BY_NAME}, returned beauty: 2.0"),
+    ("update.algorithm", "Wordy", f"{METRICS_BY_NAME}, returned loss: 'small'"),
 )
 def test_a_part_that_gives_something_else_is_named_in_one_line(key: str, kind: str, expected: str, recipe: str) -> None:
     done = invoke("train", "--config", recipe, "--set", f"{key}={HERE}:{kind}", "--out", "out")

@@ -3,10 +3,10 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from decima.policy.config import SHORTCUT_POLICY
-from decima.policy.policy import Policy
 
 from decima.policy import policy as policy_module
+from decima.policy.config import SHORTCUT_POLICY
+from decima.policy.policy import Policy
 from tests.decima.learning.cluster.updates import LINEAR, linear_samples, run_ppo, run_reinforce, sampled, weights
 
 

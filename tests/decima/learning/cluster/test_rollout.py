@@ -4,7 +4,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+
 from decima.evaluation.conditions import TRAINING_OFFSET
+from decima.learning.cluster import rollout
 from decima.learning.cluster.config import TrainingConfig
 from decima.learning.cluster.load import load_of
 from decima.learning.cluster.rollout import (
@@ -21,8 +23,6 @@ from decima.policy.errors import NotFiniteError
 from decima.policy.policy import Policy
 from decima.policy.scheduler import NeuralScheduler
 from decima.registry import make_scheduler
-
-from decima.learning.cluster import rollout
 from simulator import Cluster, ClusterConfig, run_episode
 from tests.decima.evaluation.examples import LIBRARY
 from tests.decima.learning.cluster.examples import small

@@ -8,6 +8,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from scipy import stats
+
 from decima.evaluation.conditions import evaluation_setting, misfits
 from decima.learning.cluster.advantages import Advantages, relative_scale
 from decima.learning.cluster.config import TrainingConfig, read_config
@@ -21,16 +23,14 @@ from decima.policy.distribution import out_of_distribution
 from decima.policy.files import read_about, read_trained_on
 from decima.policy.policy import Policy
 from decima.registry import make_scheduler
-from scipy import stats
 from simulator.cluster.config import ClusterConfig
 from simulator.cluster.episode import make_cluster
-from workloads.arrival_patterns import STEADY
-from workloads.sources.workload_file import Workload
-
 from tests.decima.evaluation.examples import LIBRARY
 from tests.decima.learning.cluster.examples import merged
 from tests.decima.learning.examples import assert_same_run
 from workloads import JobSequence, poisson_arrivals, scaled, trace_arrivals, write_workload
+from workloads.arrival_patterns import STEADY
+from workloads.sources.workload_file import Workload
 
 MANY = SettingsSection(
     sources=("tpch", "synthetic"),

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+
 from decima.evaluation.conditions import evaluation_setting, misfits
 from decima.learning.checkpoint import load_checkpoint
 from decima.learning.cluster.config import TrainingConfig, read_config
@@ -24,7 +25,7 @@ from decima.policy.scheduler import NeuralScheduler
 from decima.settings import TrainingError
 from simulator.cluster.config import ClusterConfig
 from simulator.cluster.episode import run_episode
-
+from tests.cases import cases
 from tests.decima.evaluation.examples import LIBRARY
 from tests.decima.learning.cluster.examples import small
 from tests.simulator.cluster.build import job, stage
@@ -191,20 +192,14 @@ def test_deadlines_that_all_schedulers_meet_are_no_gain(tmp_path: Path) -> None:
     assert set(result.results["decima"]) == {0}
 
 
-@pytest.mark.parametrize(
-    ("reward", "workload", "message"),
-    [
-        (
-            "jct+deadline",
-            {"weights": [2]},
-            "cluster.reward 'jct+deadline': no job has a deadline, expected workload.deadlines",
-        ),
-        (
-            "weighted",
-            {"deadlines": 3},
-            "cluster.reward 'weighted': all jobs have the weight 1, expected workload.weights",
-        ),
-    ],
+@cases(
+    "reward, workload, message",
+    (
+        "jct+deadline",
+        {"weights": [2]},
+        "cluster.reward 'jct+deadline': no job has a deadline, expected workload.deadlines",
+    ),
+    ("weighted", {"deadlines": 3}, "cluster.reward 'weighted': all jobs have the weight 1, expected workload.weights"),
 )
 def test_an_objective_needs_the_attributes_that_it_is_about(
     reward: str, workload: dict[str, Any], message: str, tmp_path: Path

@@ -2,6 +2,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+
 from decima.evaluation.run import run_scheduler, sweep_ms
 from decima.evaluation.tuning import ALPHAS
 from decima.learning.cluster.rollout import Shared
@@ -11,7 +12,6 @@ from decima.policy.policy import Policy
 from decima.policy.scheduler import NeuralScheduler
 from simulator.cluster.config import ClusterConfig
 from simulator.cluster.episode import run_episode
-
 from tests.decima.evaluation.examples import CLUSTER, conditions
 
 

@@ -4,14 +4,14 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
+
 from decima.learning.cluster.ppo import PPO
 from decima.learning.cluster.reinforce import Reinforce
 from decima.learning.cluster.rollout import Episode, Trajectories, roll_out
 from decima.policy.compiled.graphs import Graphs
 from decima.policy.config import Feature, PolicyConfig
 from decima.policy.policy import Policy
-from numpy.typing import NDArray
-
 from simulator import ClusterConfig
 from tests.decima.evaluation.examples import LIBRARY
 from workloads import batch_arrivals

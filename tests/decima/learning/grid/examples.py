@@ -5,19 +5,19 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
 from decima.learning.grid.config import DeepRMConfig
 from decima.learning.grid.rollout import Episodes, roll_out
 from decima.policy.grid.config import Mask
 from decima.policy.grid.networks import build_network
 from decima.policy.grid.scheduler import Actor
 from decima.settings import parse_settings
-from numpy.typing import NDArray
-from torch import Tensor, nn
-from workloads.grid_jobs import JobDistribution, JobSets, draw_jobs
-
 from simulator.grid import Grid, GridConfig
 from tests.decima.learning.cluster.examples import merged
 from tests.simulator.grid.naive import Written
+from workloads.grid_jobs import JobDistribution, JobSets, draw_jobs
 
 #: Three units of two resources for five steps, two visible jobs.
 TINY: dict[str, Any] = {"units": 3, "visible_jobs": 2, "slot_width": 3, "horizon": 5, "backlog": 4}

@@ -1,9 +1,9 @@
 import numpy as np
 import pytest
-from decima.learning.grid.advantages import action_baseline, n_step_returns, no_baseline, returns_to_go, time_baseline
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from decima.learning.grid.advantages import action_baseline, n_step_returns, no_baseline, returns_to_go, time_baseline
 from tests.decima.learning.grid.examples import mean_of_others, run
 
 

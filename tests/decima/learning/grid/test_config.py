@@ -4,11 +4,12 @@ from typing import Any
 import numpy as np
 import pytest
 import yaml
+
 from decima.learning.grid.config import RECIPES, DeepRMConfig
 from decima.policy.grid.networks import Resources
 from decima.settings import TrainingError, parse_settings, read_settings
-
 from simulator.grid import DEEPRM, PAPER, Grid, GridConfig
+from tests.cases import cases
 from workloads import WorkloadError
 
 
@@ -53,14 +54,12 @@ def test_a_grid_has_what_the_settings_say() -> None:
     assert config.grid.build().semantics == DEEPRM
 
 
-@pytest.mark.parametrize(
+@cases(
     "overrides",
-    [
-        ["jobs.load=0.7"],
-        ["jobs={rate: 0.6, load: null, distribution: paper}", "grid.units=20"],
-        ["jobs={load: 0.8, distribution: coarse}"],
-        ["jobs.load=0.5", "grid={units: 15, machines: 2}"],
-    ],
+    ["jobs.load=0.7"],
+    ["jobs={rate: 0.6, load: null, distribution: paper}", "grid.units=20"],
+    ["jobs={load: 0.8, distribution: coarse}"],
+    ["jobs.load=0.5", "grid={units: 15, machines: 2}"],
 )
 def test_jobs_need_the_share_of_the_grid_that_was_asked_for(overrides: list[str]) -> None:
     config = read("deeprm", *overrides)
@@ -85,9 +84,7 @@ def test_loads_of_rates() -> None:
     np.testing.assert_allclose([loads[::2].mean(), loads[1::2].mean()], [0.9225 / 4, 0.9225 / 2], rtol=0.1)
 
 
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
+@cases("changes, message",
         ({"iteration": 3}, "iteration: unknown key"),
         ({"grid": {"unit": 3}}, "grid.unit: unknown key"),
         ({"grid": {"units": 0}}, "grid.units: expected greater than or equal to 1"),
@@ -105,7 +102,6 @@ def test_loads_of_rates() -> None:
         ({"start": "a.npz", "behaviour_cloning": {}}, "start: expected behaviour_cloning=null beside it"),
         ({"imitation": None}, "imitation is called behaviour_cloning now"),
         ({"seed": 1_000_000}, "seed: expected less than 1000000"),
-    ],
 )  # fmt: skip
 def test_bad_settings_are_refused_in_one_line_that_names_the_place(changes: dict[str, Any], message: str) -> None:
     with pytest.raises(TrainingError) as refused:

@@ -2,9 +2,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+
 from decima.learning.grid.train import GridTraining
 from decima.policy.grid.config import Mask
-
 from simulator.grid import Grid
 from tests.decima.learning.grid.examples import run, small, tiny_grid
 

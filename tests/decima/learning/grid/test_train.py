@@ -7,7 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from torch import Tensor, nn
+
 from decima.evaluation.grid import evaluate
+from decima.learning.grid import rollout as rollout_module
 from decima.learning.grid.config import DeepRMConfig
 from decima.learning.grid.rollout import Episodes, Recorder, Seen, roll_out
 from decima.learning.grid.train import CLONING_SEED, VALIDATION_SEED, GridTraining
@@ -17,15 +20,13 @@ from decima.policy.grid.files import load_network, save_network
 from decima.policy.grid.scheduler import VALIDATED, Actor
 from decima.schedulers.grid import GridScheduler, ShortestJobFirst, play
 from decima.settings import TrainingError
-from torch import Tensor, nn
-from workloads.grid_jobs import DISTRIBUTIONS, JobDistribution
-
-from decima.learning.grid import rollout as rollout_module
 from simulator.grid import Grid
+from tests.cases import cases
 from tests.decima.learning.cluster.examples import merged
 from tests.decima.learning.examples import assert_same_run
 from tests.decima.learning.grid.examples import dense, mean_of_others, small
 from workloads import RandomStream, random_stream
+from workloads.grid_jobs import DISTRIBUTIONS, JobDistribution
 
 #: Steps of plain gradient descent, so that a weight's change is its gradient.
 DESCENT = {"learning_rate": 1.0, "final_learning_rate": 1.0, "critic_learning_rate": 1.0}
@@ -138,14 +139,12 @@ def descending(start: Start, config: DeepRMConfig) -> tuple[GridTraining, dict[s
 
 
 @pytest.mark.parametrize("at_once", [1, 2, 3])
-@pytest.mark.parametrize(
+@cases(
     "changes",
-    [
-        {},
-        {"update": {"baseline": "action", "normalise": True, "entropy": 0.0}},
-        {"update": {"discount": 0.9, "entropy": 0.3}, "episodes": {"mask": "all"}},
-        {"update": {"normalise": True}, "episodes": {"mask": "bookable"}, "grid": {"machines": 2}},
-    ],
+    {},
+    {"update": {"baseline": "action", "normalise": True, "entropy": 0.0}},
+    {"update": {"discount": 0.9, "entropy": 0.3}, "episodes": {"mask": "all"}},
+    {"update": {"normalise": True}, "episodes": {"mask": "bookable"}, "grid": {"machines": 2}},
     ids=["default", "public code", "discounted", "machines"],
 )
 def test_reinforce_follows_the_gradient_of_its_advantages(changes: dict[str, Any], at_once: int, start: Start) -> None:

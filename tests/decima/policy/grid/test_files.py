@@ -8,13 +8,14 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+
 from decima.policy.config import DECIMA_SIM_POLICY
 from decima.policy.errors import PolicyFileError
 from decima.policy.files import add_about, save_policy
 from decima.policy.grid.config import GridPolicyConfig
 from decima.policy.grid.files import load_network, read_about, save_network
 from decima.policy.policy import Policy
-
+from tests.cases import cases
 from tests.decima.learning.cluster.examples import merged
 from tests.decima.learning.grid.examples import small
 from tests.decima.policy.test_files import Arrays, entry, rewrite
@@ -36,14 +37,12 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "policy.npz"
 
 
-@pytest.mark.parametrize(
+@cases(
     "changes",
-    [
-        {},
-        {"grid": {"machines": 2}, "network": {"hidden": [3, 5]}},
-        {"network": {"filters": 3, "kernel": 3, "pooling": True, "reshape": True}},
-        {"episodes": {"mask": "all"}},
-    ],
+    {},
+    {"grid": {"machines": 2}, "network": {"hidden": [3, 5]}},
+    {"network": {"filters": 3, "kernel": 3, "pooling": True, "reshape": True}},
+    {"episodes": {"mask": "all"}},
 )
 def test_a_network_and_what_it_is_are_read_as_they_were_written(tmp_path: Path, changes: dict[str, Any]) -> None:
     config = small(**changes).policy

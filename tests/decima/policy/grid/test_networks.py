@@ -4,17 +4,17 @@ import itertools
 import numpy as np
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor, nn
+
 from decima.policy.grid.config import GridPolicyConfig, GridSection, NetworkSection
 from decima.policy.grid.kernels import add_outer
 from decima.policy.grid.networks import PictureLinear, Resources, build_network
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from simulator.grid.config import DEEPRM, PAPER
-from torch import Tensor, nn
-from workloads.errors import ConfigError
-
 from simulator.grid import GridConfig
+from simulator.grid.config import DEEPRM, PAPER
 from tests.decima.learning.grid.examples import TINY, dense, tiny_grid
+from workloads.errors import ConfigError
 
 
 def count(network: nn.Module) -> int:

@@ -5,10 +5,11 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 import torch
+
 from decima.policy.errors import NotFiniteError
 from decima.policy.grid.config import Mask
 from decima.policy.grid.scheduler import CLONING, COMPARED, VALIDATED, Actor, log_probabilities
-
+from tests.cases import cases
 from tests.decima.learning.grid.examples import Fixed, grid_of
 from tests.simulator.grid.naive import Written
 
@@ -21,9 +22,7 @@ def test_parts_of_the_random_stream_are_none_of_an_iterations() -> None:
     assert 10**8 < min(COMPARED, VALIDATED, CLONING) <= max(COMPARED, VALIDATED, CLONING) < 2**32
 
 
-@pytest.mark.parametrize(
-    ("mask", "allowed"), [("all", None), ("bookable", [[0, 1, 1]]), ("startable", np.zeros((0, 3)))]
-)
+@cases("mask, allowed", ("all", None), ("bookable", [[0, 1, 1]]), ("startable", np.zeros((0, 3))))
 def test_a_mask_says_what_is_possible(mask: Mask, allowed: object) -> None:
     """The first job runs, the second waits in slot 1, slot 0 is empty."""
     grid = grid_of(BUSY)

@@ -1,10 +1,10 @@
 """Graphene as a scheduler: plans, and decisions that follow the plans."""
 
 import pytest
-from decima.schedulers.graphene.online import MOST_TASKS, Graphene, project_of
-from decima.schedulers.graphene.search import graphene
 
 from decima.schedulers import Tetris
+from decima.schedulers.graphene.online import MOST_TASKS, Graphene, project_of
+from decima.schedulers.graphene.search import graphene
 from simulator import Cluster, ClusterConfig, ExecutorClass, run_episode
 from tests.simulator.cluster.build import job, jobs, stage
 from workloads import JobProfile

@@ -2,11 +2,12 @@
 
 import numpy as np
 import pytest
-from decima.schedulers.graphene.search import _parts, troublesome_sets
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from decima.schedulers.graphene import Plan, Project, critical_path_first, graphene, random_order, tetris
+from decima.schedulers.graphene.search import _parts, troublesome_sets
+from tests.cases import cases
 from tests.decima.schedulers.graphene.examples import PLANNERS, optimum, project, projects
 
 EVERY = pytest.mark.parametrize("name", PLANNERS)
@@ -152,9 +153,7 @@ def test_parts_are_planned_one_behind_the_other() -> None:
     assert plan.start.tolist() == [1, 14, 11, 24, 0, 13, 1, 14]
 
 
-@pytest.mark.parametrize(
-    ("seed", "plain", "justified"), [(7, [62, 49, 57, 45], [61, 49, 56, 45]), (19, [54, 48, 44, 61], [53, 47, 44, 61])]
-)
+@cases("seed, plain, justified", (7, [62, 49, 57, 45], [61, 49, 56, 45]), (19, [54, 48, 44, 61], [53, 47, 44, 61]))
 def test_the_search_is_as_thorough_as_it_was(seed: int, plain: list[int], justified: list[int]) -> None:
     """Makespans of its plans for projects of 20 stages; without a part of the search, some makespans are longer."""
     random, drawn = np.random.default_rng(seed), []

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 
 from decima.schedulers.graphene import Plan, PlanError, Project
+from tests.cases import cases
 from tests.decima.schedulers.graphene.examples import project, projects
 
 #: Two chains, 0 -> 1 -> 3 and 2 -> 3.
@@ -19,32 +20,30 @@ FINE: dict[str, Any] = {
 }
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"durations": np.array([2.0, -3.0, 4.0, 1.0])}, "durations: expected finite numbers of at least 0, got -3"),
-        ({"durations": np.array([2.0, np.nan, 4.0, 1.0])}, "durations: expected finite numbers .* got nan"),
-        ({"durations": np.array([2.0, np.inf, 4.0, 1.0])}, "durations: expected finite numbers .* got inf"),
-        ({"durations": np.ones((4, 1))}, "durations: expected an array of 1 dimensions, got 2"),
-        ({"durations": ["long"]}, "durations: expected numbers"),
-        ({"demands": -FINE["demands"]}, "demands: expected finite numbers"),
-        ({"demands": np.ones((4, 3))}, r"demands: expected 4 x 2 numbers, got \(4, 3\)"),
-        ({"demands": np.ones((3, 2))}, r"demands: expected 4 x 2 numbers, got \(3, 2\)"),
-        ({"capacity": np.array([4.0, 1.0])}, "stage 0 needs 2 of resource 1, whose capacity is 1"),
-        ({"capacity": np.array([4.0, 0.0])}, "capacity: expected numbers above 0"),
-        ({"capacity": np.array([])}, "at least one stage and one resource"),
-        ({"durations": np.array([])}, "at least one stage and one resource"),
-        ({"parents": [[], [0], []]}, "parents: expected a sequence of 4 stages, got 3"),
-        ({"parents": [[], [4], [], []]}, "stage 1: expected parents from 0 to 3"),
-        ({"parents": [[], [-1, 0], [], []]}, "stage 1: expected parents from 0 to 3"),
-        ({"parents": [[], ["0"], [], []]}, "parents: expected numbers of stages"),
-        ({"parents": [[], [2], [1], []]}, "cycle, which contains stage [12]"),
-        ({"parents": [[], [], [2], []]}, "cycle, which contains stage 2"),
-        ({"parents": [[1], [2], [3], [2]]}, "cycle, which contains stage [23]"),
-        ({"num_tasks": np.array([1, 0, 1, 1])}, "num_tasks: expected 4 whole numbers of at least 1"),
-        ({"num_tasks": np.array([1.0, 1.0, 1.0, 1.0])}, "num_tasks: expected 4 whole numbers"),
-        ({"num_tasks": np.array([1, 1])}, "num_tasks: expected 4 whole numbers"),
-    ],
+@cases(
+    "change, message",
+    ({"durations": np.array([2.0, -3.0, 4.0, 1.0])}, "durations: expected finite numbers of at least 0, got -3"),
+    ({"durations": np.array([2.0, np.nan, 4.0, 1.0])}, "durations: expected finite numbers .* got nan"),
+    ({"durations": np.array([2.0, np.inf, 4.0, 1.0])}, "durations: expected finite numbers .* got inf"),
+    ({"durations": np.ones((4, 1))}, "durations: expected an array of 1 dimensions, got 2"),
+    ({"durations": ["long"]}, "durations: expected numbers"),
+    ({"demands": -FINE["demands"]}, "demands: expected finite numbers"),
+    ({"demands": np.ones((4, 3))}, r"demands: expected 4 x 2 numbers, got \(4, 3\)"),
+    ({"demands": np.ones((3, 2))}, r"demands: expected 4 x 2 numbers, got \(3, 2\)"),
+    ({"capacity": np.array([4.0, 1.0])}, "stage 0 needs 2 of resource 1, whose capacity is 1"),
+    ({"capacity": np.array([4.0, 0.0])}, "capacity: expected numbers above 0"),
+    ({"capacity": np.array([])}, "at least one stage and one resource"),
+    ({"durations": np.array([])}, "at least one stage and one resource"),
+    ({"parents": [[], [0], []]}, "parents: expected a sequence of 4 stages, got 3"),
+    ({"parents": [[], [4], [], []]}, "stage 1: expected parents from 0 to 3"),
+    ({"parents": [[], [-1, 0], [], []]}, "stage 1: expected parents from 0 to 3"),
+    ({"parents": [[], ["0"], [], []]}, "parents: expected numbers of stages"),
+    ({"parents": [[], [2], [1], []]}, "cycle, which contains stage [12]"),
+    ({"parents": [[], [], [2], []]}, "cycle, which contains stage 2"),
+    ({"parents": [[1], [2], [3], [2]]}, "cycle, which contains stage [23]"),
+    ({"num_tasks": np.array([1, 0, 1, 1])}, "num_tasks: expected 4 whole numbers of at least 1"),
+    ({"num_tasks": np.array([1.0, 1.0, 1.0, 1.0])}, "num_tasks: expected 4 whole numbers"),
+    ({"num_tasks": np.array([1, 1])}, "num_tasks: expected 4 whole numbers"),
 )
 def test_what_cannot_be_planned_is_refused_in_one_line(change: dict[str, Any], message: str) -> None:
     Project(**FINE)
@@ -64,16 +63,14 @@ def test_a_plan_knows_its_makespan_and_what_comes_first() -> None:
     assert plan.priority.tolist() == [1.0, 0.6, 0.4, 0.8, 0.2]
 
 
-@pytest.mark.parametrize(
-    ("start", "message"),
-    [
-        ([0, 6, 6, 2], "expected 5 finite numbers"),
-        ([0, 6, 6, 2, np.nan], "expected 5 finite numbers"),
-        ([-1, 6, 6, 2, 9], "a task of stage 0 starts before 0"),
-        ([0, 6, 1, 2, 9], "stage 1 starts at 1, before its parent 0 ends at 2"),
-        ([0, 6, 7, 2, 9], "stage 3 starts at 9, before its parent 1 ends at 10"),
-        ([0, 6, 6, 1, 9], "at time 1, tasks hold 4 of resource 1, whose capacity is 2"),
-    ],
+@cases(
+    "start, message",
+    ([0, 6, 6, 2], "expected 5 finite numbers"),
+    ([0, 6, 6, 2, np.nan], "expected 5 finite numbers"),
+    ([-1, 6, 6, 2, 9], "a task of stage 0 starts before 0"),
+    ([0, 6, 1, 2, 9], "stage 1 starts at 1, before its parent 0 ends at 2"),
+    ([0, 6, 7, 2, 9], "stage 3 starts at 9, before its parent 1 ends at 10"),
+    ([0, 6, 6, 1, 9], "at time 1, tasks hold 4 of resource 1, whose capacity is 2"),
 )
 def test_what_cannot_be_carried_out_is_no_plan(start: list[float], message: str) -> None:
     with pytest.raises(PlanError, match=message) as caught:

@@ -5,8 +5,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from decima.schedulers.graphene.psplib import ProjectFileError, read_best, read_project, read_projects
 
+from decima.schedulers.graphene.psplib import ProjectFileError, read_best, read_project, read_projects
+from tests.cases import cases
 from tests.refusal import refusal
 
 #: A long task at hand and one behind a short one, as in the tests of the planners, between a source and a sink.
@@ -65,9 +66,7 @@ def test_a_project_is_read(folder: Path) -> None:
     assert list(read_projects(folder)) == ["a", "b"]
 
 
-@pytest.mark.parametrize(
-    ("old", "new", "message"),
-    [
+@cases("old, new, message",
         ("RESOURCEAVAILABILITIES", "", "expected an .sm file of PSPLIB"),
         ("   2        1          1           3\n", "   2        1          1           x\n", "expected an .sm file"),
         ("  5      1    10       4    0\n", "", "expected an .sm file"),
@@ -82,7 +81,6 @@ def test_a_project_is_read(folder: Path) -> None:
             "   5        2          1           6\n",
             "expected activities with one mode each",
         ),
-    ],
 )  # fmt: skip
 def test_broken_projects_are_refused(old: str, new: str, message: str, tmp_path: Path) -> None:
     path = tmp_path / "broken.sm"
@@ -109,16 +107,14 @@ def test_the_package_is_missed(folder: Path, monkeypatch: pytest.MonkeyPatch) ->
     assert "pip install -e '.[packing]'" in refusal(read_project, ProjectFileError, folder / "a.sm")
 
 
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("instance,makespan\na,3\n", "expected columns instance and best"),
-        ("", "expected columns instance and best"),
-        ("instance,best\na,13\nb,\n", "line 3: expected a best makespan above 0"),
-        ("instance,best\na\n", "line 2: expected a best makespan above 0"),
-        ("instance,best\na,0\n", "line 2: expected a best makespan above 0"),
-        ("instance,best\na,short\n", "short"),
-    ],
+@cases(
+    "text, message",
+    ("instance,makespan\na,3\n", "expected columns instance and best"),
+    ("", "expected columns instance and best"),
+    ("instance,best\na,13\nb,\n", "line 3: expected a best makespan above 0"),
+    ("instance,best\na\n", "line 2: expected a best makespan above 0"),
+    ("instance,best\na,0\n", "line 2: expected a best makespan above 0"),
+    ("instance,best\na,short\n", "short"),
 )
 def test_broken_makespans_are_refused(text: str, message: str, tmp_path: Path) -> None:
     path = tmp_path / "best.csv"

@@ -2,11 +2,11 @@
 
 import numpy as np
 import pytest
-from decima.schedulers.graphene.space import list_schedule, mirrored, serial_schedule, surrounded
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from decima.schedulers.graphene import Project
+from decima.schedulers.graphene.space import list_schedule, mirrored, serial_schedule, surrounded
 from tests.decima.schedulers.graphene.examples import project, projects, serial
 
 FORWARD, BACKWARD = 0, 1
