@@ -112,7 +112,7 @@ signals = st.builds(
 )
 
 
-@given(signals, st.floats(0, 500), st.floats(0, 500))
+@given(signals, st.integers(0, 4000).map(lambda eighths: eighths / 8), st.floats(0, 500))
 def test_the_integral_is_that_of_the_steps(signal: Signal, begin_ms: float, length_ms: float) -> None:
     total, now = 0.0, begin_ms
     while now < begin_ms + length_ms:
