@@ -19,8 +19,7 @@ if TYPE_CHECKING:
     from decima.learning import train_policy as train
     from decima.registry import load_policy, make_scheduler
     from decima.schedulers import Scheduler
-    from decima.show.dags import plot_dag
-    from decima.show.plots import plot_schedule
+    from decima.show.plots import plot_dag, plot_schedule
     from simulator import ClusterConfig, Decision, run_episode
     from workloads import batch_arrivals, open_workload, poisson_arrivals
 
@@ -55,7 +54,7 @@ _PLACES = {
     "load_policy": "decima.registry",
     "make_scheduler": "decima.registry",
     "open_workload": "workloads",
-    "plot_dag": "decima.show.dags",
+    "plot_dag": "decima.show.plots",
     "plot_schedule": "decima.show.plots",
     "poisson_arrivals": "workloads",
     "run_episode": "simulator",

@@ -19,18 +19,9 @@ from decima import __version__
 from workloads.errors import DecimaError
 
 __all__ = [
-    "OutputError",
-    "atomic_path",
-    "check_file",
-    "json_in_html",
-    "json_text",
-    "make_folder",
-    "prepare_outputs",
-    "uninterrupted",
-    "versions",
-    "visible",
-    "writing",
-]
+    "OutputError", "atomic_path", "check_file", "json_in_html", "json_text", "make_folder",
+    "prepare_outputs", "uninterrupted", "versions", "visible", "writing",
+]  # fmt: skip
 
 
 #: Code point of a character that a browser could interpret as markup -> its escape in JSON.

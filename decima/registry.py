@@ -16,16 +16,11 @@ from decima.policy.scheduler import NeuralScheduler
 from decima.schedulers.adaptive_packed_srpt import PACKED_WEIGHTS, AdaptivePackedSrpt
 from decima.schedulers.adaptive_srpt import WEIGHTS, AdaptiveSrpt
 from decima.schedulers.base import Decide, FunctionScheduler, Scheduler, SchedulerError
-from decima.schedulers.carbon.cap import Cap
-from decima.schedulers.carbon.carbon_price import CarbonPrice
-from decima.schedulers.carbon.carbon_slack import CarbonSlack, CarbonSlackConstants
-from decima.schedulers.carbon.greenest_first import GreenestFirst
-from decima.schedulers.carbon.pcaps import Pcaps
-from decima.schedulers.drf import Drf
-from decima.schedulers.elastic import HeSrpt, InelasticFirst
-from decima.schedulers.fair import Fair, NaiveWeightedFair, WeightedFair
-from decima.schedulers.fifo import Fifo
-from decima.schedulers.graphene.online import Graphene
+from decima.schedulers.baselines import Fifo, RandomChoice, SjfCp
+from decima.schedulers.carbon_aware import Cap, GreenestFirst, Pcaps
+from decima.schedulers.carbon_price import CarbonPrice, CarbonSlack, CarbonSlackConstants
+from decima.schedulers.fair import Drf, Fair, NaiveWeightedFair, WeightedFair
+from decima.schedulers.graphene.planner import Graphene
 from decima.schedulers.graphene_star import GrapheneStar
 from decima.schedulers.guarantees.guard import guarded
 from decima.schedulers.guarantees.spec import split_guarantees
@@ -33,12 +28,10 @@ from decima.schedulers.lookahead import Lookahead
 from decima.schedulers.objectives import Atc, AtcConstants, Edf, GammaBoost, LeastSlack, WeightedSrpt
 from decima.schedulers.packed_srpt import PackedSrpt
 from decima.schedulers.priced_srpt import PricedConstants, PricedSrpt
-from decima.schedulers.random_choice import RandomChoice
-from decima.schedulers.sjf_cp import SjfCp
+from decima.schedulers.queueing import Gittins, HeSrpt, InelasticFirst, Las, Seh, SjfEstimate, SrptBounce
 from decima.schedulers.spark import FairPools, SparkFair
 from decima.schedulers.srpt import CappedSrpt, ProfiledSrpt
 from decima.schedulers.tetris import Tetris
-from decima.schedulers.uncertain import Gittins, Las, Seh, SjfEstimate, SrptBounce
 from workloads.errors import did_you_mean, number_in
 
 if TYPE_CHECKING:
@@ -47,22 +40,10 @@ if TYPE_CHECKING:
     from simulator.cluster.episode import DecidesStages
 
 __all__ = [
-    "ANY_POLICY",
-    "CONSTANTS",
-    "DEFAULT_POLICY",
-    "LEARNED",
-    "PARAMETERS",
-    "SCHEDULERS",
-    "UNGUARDED",
-    "SchedulerError",
-    "SchedulerLike",
-    "load_policy",
-    "make_scheduler",
-    "parameters",
-    "policy_named",
-    "signature",
-    "split_names",
-]
+    "ANY_POLICY", "CONSTANTS", "DEFAULT_POLICY", "LEARNED", "PARAMETERS", "SCHEDULERS", "UNGUARDED",
+    "SchedulerError", "SchedulerLike", "load_policy", "make_scheduler", "parameters", "policy_named",
+    "signature", "split_names",
+]  # fmt: skip
 
 #: Name of the learned scheduler; ``decima:POLICY`` names its policy, too.
 LEARNED = "decima"

@@ -17,23 +17,10 @@ from workloads.reading import place_name, read_bytes
 from workloads.sources.file_format import first_error
 
 __all__ = [
-    "Count",
-    "DivergedError",
-    "LearningRate",
-    "Positive",
-    "Recipes",
-    "Section",
-    "Share",
-    "TrainingError",
-    "Weight",
-    "Whole",
-    "describe_settings",
-    "first_problem",
-    "is_whole",
-    "parse_settings",
-    "parse_yaml",
+    "Count", "DivergedError", "LearningRate", "Positive", "Recipes", "Section", "Share", "TrainingError",
+    "Weight", "Whole", "describe_settings", "first_problem", "is_whole", "parse_settings", "parse_yaml",
     "read_settings",
-]
+]  # fmt: skip
 
 Count = Annotated[int, Field(ge=1)]
 Whole = Annotated[int, Field(ge=0)]

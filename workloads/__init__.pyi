@@ -8,11 +8,9 @@ from .arrivals import (
     trace_arrivals,
     uniform_memory,
 )
-from .attribute_distribution import AttributeDistribution
 from .attributes import JobAttributes, Tenant
 from .carbon import Signal
 from .errors import DecimaError
-from .excerpt import Excerpt
 from .grid_jobs import DISTRIBUTIONS, JobDistribution, JobSets, draw_jobs
 from .job import (
     JobProfile,
@@ -34,6 +32,7 @@ from .sources.workload_file import Workload, read_workload, write_workload
 from .spark.eventlog import read_event_log
 from .spark.importing import SparkImport, import_event_logs
 from .spark.model import SparkModel
+from .transform import AttributeDistribution, Excerpt
 
 __all__ = [
     "DISTRIBUTIONS",

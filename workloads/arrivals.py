@@ -23,16 +23,9 @@ from workloads.errors import check_all, check_instance, check_number, check_whol
 from workloads.job import LONGEST_MS, MOST_TASKS, JobProfile, WorkloadError
 
 __all__ = [
-    "Drift",
-    "JobSequence",
-    "RandomStream",
-    "WorkPrior",
-    "batch_arrivals",
-    "poisson_arrivals",
-    "random_stream",
-    "trace_arrivals",
-    "uniform_memory",
-]
+    "Drift", "JobSequence", "RandomStream", "WorkPrior", "batch_arrivals", "poisson_arrivals",
+    "random_stream", "trace_arrivals", "uniform_memory",
+]  # fmt: skip
 
 
 #: Maximum number of jobs of a random sequence.

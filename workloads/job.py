@@ -20,15 +20,7 @@ from numpy.typing import ArrayLike, NDArray
 from workloads.display import count_text, html_table, plain_text
 from workloads.errors import DecimaError, check_all, check_instance, check_number, check_whole
 
-__all__ = [
-    "JobProfile",
-    "StageProfile",
-    "TaskDurations",
-    "Wave",
-    "WorkloadError",
-    "scaled",
-    "simplified",
-]
+__all__ = ["JobProfile", "StageProfile", "TaskDurations", "Wave", "WorkloadError", "scaled", "simplified"]
 
 #: Parallelism level of durations that do not depend on the parallelism.
 ANY_LEVEL = 1

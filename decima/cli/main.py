@@ -14,13 +14,11 @@ from typing import NoReturn
 
 import click
 
-from decima.cli.compare import compare, schedulers
+from decima.cli.compare import compare, explain, schedulers
 from decima.cli.console import OneLineErrors
 from decima.cli.deeprm import deeprm
-from decima.cli.explain import explain
-from decima.cli.replay import replay, replay_live, report_live
 from decima.cli.reproduce import reproduce
-from decima.cli.serve import serve
+from decima.cli.serve import replay, replay_live, report_live, serve
 from decima.cli.spark import spark
 from decima.cli.sweep import plot, sweep
 from decima.cli.train import train

@@ -89,8 +89,7 @@ def what_if(
     uncertainty. Applications that ran at the same time under one master shared a cluster; all other applications are
     predicted separately.
     """
-    from decima.evaluation.spark.held_out import predict_held_out
-    from decima.evaluation.spark.logged_jobs import logged_jobs
+    from decima.evaluation.spark.logged_jobs import logged_jobs, predict_held_out
     from decima.evaluation.spark.what_if import SCHEDULERS, simulate_what_if
     from decima.outputs import prepare_outputs
     from decima.registry import LEARNED, make_scheduler

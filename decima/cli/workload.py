@@ -29,11 +29,11 @@ from decima.cli.options import (
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from decima.evaluation.spark.held_out import HeldOut
-    from workloads.excerpt import Excerpt
+    from decima.evaluation.spark.logged_jobs import HeldOut
     from workloads.job import JobProfile
     from workloads.sources.workload_file import Workload
     from workloads.spark.model import SparkModel
+    from workloads.transform import Excerpt
 
 LEVELS = Numbers("whole numbers from 1, such as 5,10,20", int, least=1)
 #: Maximum number of profiles that ``show`` prints.
@@ -99,7 +99,7 @@ def spark(logs: Sequence[Path], out: Path, levels: str, parameters: Sequence[str
     durations, whose parameters are fitted to the logs and shown. The command also shows the error of predictions of
     runs from the other runs of their query.
     """
-    from decima.evaluation.spark.held_out import predict_held_out
+    from decima.evaluation.spark.logged_jobs import predict_held_out
     from decima.outputs import check_file
     from workloads.sources.workload_file import write_workload
     from workloads.spark.importing import import_event_logs
@@ -170,8 +170,8 @@ def _write_trace(
 ) -> None:
     """Read an excerpt of a trace and write a workload file."""
     from decima.outputs import check_file
-    from workloads.excerpt import Excerpt
     from workloads.sources.workload_file import write_workload
+    from workloads.transform import Excerpt
 
     check_file(out)
     taken = read(Excerpt(**{name: value for name, value in options.items() if value is not None}))
@@ -280,9 +280,9 @@ def live(log: Path, out: Path) -> None:
     these profiles contain less information than those from Spark's event logs. Incomplete jobs are omitted and counted.
     """
     from decima.outputs import check_file
-    from decima.service.harvest import live_workload
     from decima.service.log import read_log
     from decima.service.replay import replayed
+    from decima.service.summary import live_workload
     from workloads.sources.workload_file import write_workload
 
     check_file(out)
@@ -325,7 +325,7 @@ def show(workload: str, names: Sequence[str], out: Path | None) -> None:
             f"durations on {_told(measured)} executors were measured, other durations follow the model"
         )
     if out is not None:
-        from decima.show.dags import FEW_DAGS, MOST_DAGS, plot_dags
+        from decima.show.plots import FEW_DAGS, MOST_DAGS, plot_dags
         from decima.show.style import save_figure
 
         with atomic_path(out) as path:

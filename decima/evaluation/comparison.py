@@ -12,12 +12,11 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from decima.evaluation.compiling import compile_parts
 from decima.evaluation.conditions import CompareError, Conditions, best_fit, misfits
 from decima.evaluation.fairness import TENANT_METRICS, tenant_metrics
 from decima.evaluation.guarantees import check_tenants, guarantee_entry, with_guarantees
 from decima.evaluation.metrics import METRICS, SHOWN, ShownMetric, compare_metrics, summarise
-from decima.evaluation.run import Plan, Result, best_for_all, run_item, sweep_item
+from decima.evaluation.run import Plan, Result, best_for_all, compile_parts, run_item, sweep_item
 from decima.evaluation.tuning import ALPHAS, GRIDS, HINDSIGHT, TUNED, TUNED_ONCE, tuned_once, weighted_fair
 from decima.outputs import json_text, versions
 from decima.registry import ANY_POLICY, DEFAULT_POLICY, LEARNED, policy_named

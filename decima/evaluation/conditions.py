@@ -25,9 +25,9 @@ from workloads.arrivals import (
     random_stream,
     uniform_memory,
 )
-from workloads.attribute_distribution import NOTHING_DRAWN, AttributeDistribution
 from workloads.errors import DecimaError, check_instance, check_number, check_one_of, check_whole
 from workloads.sources.workload_file import Workload
+from workloads.transform import NOTHING_DRAWN, AttributeDistribution
 
 __all__ = ["TRAINING_OFFSET", "CompareError", "Conditions", "best_fit", "evaluation_setting", "misfits"]
 

@@ -11,8 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from decima.evaluation.metrics import Interval, mean_interval
-from decima.policy.grid.files import load_network
-from decima.policy.grid.scheduler import COMPARED, Actor
+from decima.policy.grid import COMPARED, Actor, load_network
 from decima.policy.threads import one_thread
 from decima.schedulers.grid import GridScheduler, Tetris, make_heuristic, play, tune_tetris
 from simulator.grid.config import GridConfig

@@ -14,7 +14,7 @@ import pandas as pd
 from decima.evaluation.conditions import CompareError
 from decima.evaluation.grid import HEURISTIC_NAMES, MEASURES, TUNED, Evaluation, GridConditions
 from decima.outputs import json_text, versions
-from decima.policy.grid.files import load_network
+from decima.policy.grid import load_network
 from decima.schedulers.grid import Tetris
 from simulator.grid.config import DEEPRM, PAPER, GridConfig
 from workloads.grid_jobs import DISTRIBUTIONS, draw_jobs
@@ -22,7 +22,7 @@ from workloads.job import WorkloadError
 from workloads.sources.swf import swf_jobs
 
 if TYPE_CHECKING:
-    from decima.policy.grid.config import GridPolicyConfig
+    from decima.policy.grid import GridPolicyConfig
     from workloads.grid_jobs import JobSets
     from workloads.sources.swf import SwfLog
 

@@ -19,13 +19,13 @@ from decima.schedulers.guarantees.spec import Guarantees
 from simulator.cluster.config import SEMANTICS, ClusterConfig, Knowledge, parse_classes
 from simulator.cluster.faults import Faults
 from workloads.arrivals import Drift, JobSequence
-from workloads.attribute_distribution import AttributeDistribution
 from workloads.carbon import Signal
 from workloads.errors import check_all, check_number, check_one_of
 from workloads.job import JobProfile
 from workloads.sources.carbon import open_signal
 from workloads.sources.open import EMBEDDED, open_drift, open_workload
 from workloads.sources.workload_file import Workload
+from workloads.transform import AttributeDistribution
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -1,11 +1,15 @@
-"""Run schedulers on job sequences: single episodes, candidate settings, and the work items of a comparison."""
+"""Run schedulers on job sequences: single episodes, candidate settings, and the work items of a comparison.
+
+The code of schedulers is compiled before workers start, so that workers need not wait for each other.
+"""
 
 from __future__ import annotations
 
 import math
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
@@ -20,12 +24,15 @@ from decima.evaluation.tuning import ALPHAS, GRIDS, TUNED, tuned_once
 from decima.registry import make_scheduler
 from decima.schedulers.guarantees.guard import guarded
 from decima.schedulers.guarantees.spec import split_guarantees
+from decima.workers.pool import make_workers
+from simulator import compiled
+from simulator.cluster.base import SchedulingError
 from simulator.cluster.episode import DecidesStages, run_episode, start_episode
+from simulator.compiled import is_compiled, mark_compiled
 from workloads.arrivals import JobSequence
 from workloads.errors import DecimaError, check_one_of
 
 if TYPE_CHECKING:
-    from decima.evaluation.comparison import Comparison
     from decima.registry import SchedulerLike
     from simulator.cluster.base import BaseCluster
     from simulator.cluster.config import ClusterConfig
@@ -33,8 +40,8 @@ if TYPE_CHECKING:
     from simulator.cluster.record import EpisodeRecord
 
 __all__ = [
-    "Decided", "Plan", "Result", "best_for_all", "best_settings", "decisions", "objective_ms", "replay",
-    "run_item", "run_scheduler", "sweep", "sweep_item", "sweep_ms", "tune",
+    "Decided", "Plan", "Result", "best_for_all", "best_settings", "compile_parts", "decisions",
+    "objective_ms", "replay", "run_item", "run_scheduler", "sweep", "sweep_item", "sweep_ms", "tune",
 ]  # fmt: skip
 
 
@@ -261,14 +268,14 @@ class Decided(NamedTuple):
     limit: int = 0
 
 
-def decisions(comparison: Comparison, scheduler: str) -> list[Decided]:
-    """Re-run the kept episode of a scheduler with its setting, and return its decisions in order.
+def decisions(conditions: Conditions, seed: int, scheduler: DecidesStages) -> list[Decided]:
+    """Run an experiment, and return the scheduler's decisions in order.
 
     Decisions to keep executors in their job, which the engine takes on the scheduler's behalf (see
     ``DecidesStages``), are not included.
     """
-    seed, found = min(comparison.finished), []
-    for _, seen, decision in replay(comparison.conditions, seed, comparison.scheduler(scheduler, seed)):
+    found = []
+    for _, seen, decision in replay(conditions, seed, scheduler):
         when = float(seen.time_ms), seen.offered
         if decision is None:
             found.append(Decided(*when))
@@ -277,3 +284,52 @@ def decisions(comparison: Comparison, scheduler: str) -> list[Decided]:
             stage = int(decision.stage - seen.job_first_stage[job])
             found.append(Decided(*when, int(seen.job_id[job]), stage, int(decision.limit)))
     return found
+
+
+#: Folders of the packages that have compiled code.
+PACKAGES = (Path(__file__).parents[1], Path(compiled.__file__).parent)
+#: Part of the compiled code that all schedulers need.
+ENGINE = "engine"
+#: Schedulers with compiled code, slowest to compile first.
+COMPILED = ("decima", "priced-srpt", "profiled-srpt", "lookahead", "graphene", "sjf-cp")
+#: Number of processes that compile. More would wait for each other, since a folder is compiled by one process.
+MOST = 2
+#: Number of jobs in the episode that triggers compilation.
+NUM_JOBS = 3
+
+
+def compile_parts(
+    conditions: Conditions,
+    schedulers: Iterable[str],
+    workers: int | str,
+    on_step: Callable[[int, int], None] = lambda done, total: None,
+) -> None:
+    """Compile the engine and the schedulers, unless they are cached, in at most ``workers`` processes.
+
+    A short episode of the setting's smallest jobs compiles the functions for the types of their arguments. Schedulers
+    decide in the uncompiled reference simulator, so that they compile in parallel with the engine. With Ray, workers
+    compile for themselves. ``on_step``, with the numbers of compiled parts and of all, is not called if all are cached.
+    """
+    named = {each.partition(":")[0].partition(",")[0]: each for each in schedulers}
+    parts = {ENGINE: "fair", **{name: named[name] for name in COMPILED if name in named}}
+    missing = [(part, scheduler) for part, scheduler in parts.items() if not is_compiled(part, PACKAGES)]
+    if not missing or isinstance(workers, str):
+        return
+    jobs = conditions.sequence(conditions.seed)
+    num_tasks = np.array([sum(stage.num_tasks for stage in profile.stages) for profile in jobs.profiles])
+    small = tuple(jobs.profiles[job] for job in np.argsort(num_tasks)[:NUM_JOBS])
+    arrival_ms = np.arange(len(small), dtype=np.float64) * conditions.cluster.moving_delay_ms
+    shared = conditions.cluster, JobSequence(small, arrival_ms, jobs.seed)
+    on_step(0, len(missing))
+    with make_workers(shared, workers, min(MOST, len(missing))) as pool:
+        for done, part in enumerate(pool.map(_compile, missing), 1):
+            mark_compiled(part, PACKAGES)
+            on_step(done, len(missing))
+
+
+def _compile(shared: tuple[ClusterConfig, JobSequence], item: tuple[str, str]) -> str:
+    (cluster, sequence), (part, scheduler) = shared, item
+    engine: Literal["compiled", "simpy"] = "compiled" if part == ENGINE else "simpy"
+    with suppress(SchedulingError):  # no job can complete: the comparison reports it
+        measure(run_episode(replace(cluster, engine=engine), sequence, make_scheduler(scheduler)))
+    return part

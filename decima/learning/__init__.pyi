@@ -1,8 +1,7 @@
 from .cluster.advantages import Baseline, Curve, Returns
 from .cluster.config import TrainingConfig, read_config
-from .cluster.ppo import PPO
-from .cluster.reinforce import Reinforce, take_step
 from .cluster.train import ClusterTraining, train_policy
+from .cluster.updates import PPO, Reinforce, take_step
 from .grid.config import DeepRMConfig
 from .grid.train import GridTraining
 from .loop import TrainingLoop

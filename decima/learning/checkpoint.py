@@ -25,16 +25,9 @@ from decima.settings import TrainingError
 from workloads.reading import read_bytes
 
 __all__ = [
-    "Best",
-    "Checkpoint",
-    "TrainingPart",
-    "check_same_run",
-    "copy_state",
-    "copy_weights",
-    "load_checkpoint",
-    "load_weights",
-    "save_checkpoint",
-]
+    "Best", "Checkpoint", "TrainingPart", "check_same_run", "copy_state", "copy_weights",
+    "load_checkpoint", "load_weights", "save_checkpoint",
+]  # fmt: skip
 
 FORMAT, VERSION = "decima-checkpoint", 3
 #: Settings that may differ when a run is resumed.

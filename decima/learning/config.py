@@ -10,23 +10,10 @@ from pydantic import Field, model_validator
 from decima.settings import Count, Section
 
 __all__ = [
-    "CLONING",
-    "CLONING_OFFSET",
-    "ENDS",
-    "FUTURES",
-    "RUN_SEEDS",
-    "SETTINGS",
-    "SHUFFLE",
-    "TRAINING",
-    "VALIDATION",
-    "VALIDATION_SEEDS",
-    "WARM_UPS",
-    "CloningSection",
-    "Progress",
-    "RunConfig",
-    "ValidationSection",
-    "silent",
-]
+    "CLONING", "CLONING_OFFSET", "ENDS", "FUTURES", "RUN_SEEDS", "SETTINGS", "SHUFFLE", "TRAINING",
+    "VALIDATION", "VALIDATION_SEEDS", "WARM_UPS", "CloningSection", "Progress", "RunConfig",
+    "ValidationSection", "silent",
+]  # fmt: skip
 
 #: First seed of the validation sequences, the same in all runs, so that runs can be compared. Evaluations use smaller
 #: seeds, training episodes use seeds above a billion.

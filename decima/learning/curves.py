@@ -18,15 +18,9 @@ from decima.learning.metrics import read_metrics, validation_metric
 from decima.settings import TrainingError
 
 __all__ = [
-    "LearningCurve",
-    "TrainingRun",
-    "curve_of",
-    "find_runs",
-    "objective_metric",
-    "read_run",
-    "reference_of",
-    "same_but_seed",
-]
+    "LearningCurve", "TrainingRun", "curve_of", "find_runs", "objective_metric", "read_run",
+    "reference_of", "same_but_seed",
+]  # fmt: skip
 
 METRICS_FILE = "metrics.jsonl"
 

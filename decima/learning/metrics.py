@@ -20,17 +20,9 @@ if TYPE_CHECKING:
     from decima.learning.config import RunConfig
 
 __all__ = [
-    "CLUSTER_METRICS",
-    "GRID_METRICS",
-    "RENAMED",
-    "IterationReport",
-    "MetricsLog",
-    "TrainingResult",
-    "Validation",
-    "objective_title",
-    "read_metrics",
-    "validation_metric",
-]
+    "CLUSTER_METRICS", "GRID_METRICS", "RENAMED", "IterationReport", "MetricsLog", "TrainingResult",
+    "Validation", "objective_title", "read_metrics", "validation_metric",
+]  # fmt: skip
 
 Config = TypeVar("Config", bound="RunConfig")
 

@@ -15,18 +15,9 @@ from decima.policy.compiled.features import FEATURES
 from decima.policy.parts import built_in_or_custom, is_custom
 
 __all__ = [
-    "DECIMA_SIM_POLICY",
-    "GENERAL_POLICY",
-    "PACKING_POLICY",
-    "PAPER_POLICY",
-    "PRESETS",
-    "PROFILED_POLICY",
-    "SHORTCUT_POLICY",
-    "TOLD_PACKING_POLICY",
-    "CustomPart",
-    "Feature",
-    "PolicyConfig",
-]
+    "DECIMA_SIM_POLICY", "GENERAL_POLICY", "PACKING_POLICY", "PAPER_POLICY", "PRESETS", "PROFILED_POLICY",
+    "SHORTCUT_POLICY", "TOLD_PACKING_POLICY", "CustomPart", "Feature", "PolicyConfig",
+]  # fmt: skip
 
 FeatureName = Annotated[str, built_in_or_custom(*FEATURES)]
 EncoderName = Annotated[str, built_in_or_custom("sums", "attention")]

@@ -21,15 +21,9 @@ from simulator.cluster.config import ClusterConfig, Knowledge
 from workloads.arrivals import JobSequence
 
 __all__ = [
-    "QUANTITIES",
-    "Distribution",
-    "Quantity",
-    "Spread",
-    "format_quantity",
-    "is_similar",
-    "out_of_distribution",
-    "summarise",
-]
+    "QUANTITIES", "Distribution", "Quantity", "Spread", "format_quantity", "is_similar",
+    "out_of_distribution", "summarise",
+]  # fmt: skip
 
 #: Probabilities of the quantiles of a ``Spread``.
 QUANTILES = (0.05, 0.5, 0.95)

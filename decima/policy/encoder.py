@@ -1,4 +1,4 @@
-"""The graph neural network (GNN): message passing in DAGs; embeddings of stages, jobs and the cluster.
+"""The graph neural network (GNN): message passing in DAGs; embeddings of stages, jobs and the cluster; heads.
 
 Source: Decima (SIGCOMM 2019), section 5.1 and equation 1; attention as in GATv2, Brody et al. (2022), "How attentive
 are graph attention networks?".
@@ -24,15 +24,9 @@ from decima.policy.compiled.layers import SLOPE
 from decima.policy.config import PolicyConfig
 
 __all__ = [
-    "AttentiveMessages",
-    "Embeddings",
-    "Encoder",
-    "GraphTensors",
-    "StageMessages",
-    "Step",
-    "SumEncoder",
-    "make_network",
-]
+    "AttentiveMessages", "Embeddings", "Encoder", "GraphTensors", "LimitHead", "StageHead",
+    "StageMessages", "Step", "SumEncoder", "make_network",
+]  # fmt: skip
 
 
 @dataclass(frozen=True, eq=False)
@@ -259,3 +253,51 @@ class SumEncoder(Encoder):
         summaries = self.global_summary(jobs)
         total = scatter(summaries, graphs.job_graph, dim_size=graphs.num_graphs, reduce="sum")
         return Embeddings(stages, jobs, self.global_aggregate(total))
+
+
+class StageHead(nn.Module, ABC):
+    """Base class of heads that score stages: q in the paper.
+
+    Args:
+        config: configuration of the policy.
+        width: number W of inputs for a stage: its features (with a shortcut or without a graph), and the embeddings
+            of stage, job and cluster (with a graph).
+    """
+
+    def __init__(self, config: PolicyConfig, width: int) -> None:
+        super().__init__()
+        self.config = config
+        self.width = width
+
+    @abstractmethod
+    def forward(self, inputs: Tensor) -> Tensor:
+        """Return scores of stages, float [n].
+
+        Args:
+            inputs: float [n, W], inputs for the stages that may be chosen.
+        """
+
+
+class LimitHead(nn.Module, ABC):
+    """Base class of heads that score parallelism limits of jobs or of stages: w in the paper.
+
+    Args:
+        config: configuration of the policy.
+        width: number W of inputs for a job: its features (with a shortcut or without a graph), and the embeddings
+            of job and cluster (with a graph); as in ``StageHead`` if limits are per stage.
+    """
+
+    def __init__(self, config: PolicyConfig, width: int) -> None:
+        super().__init__()
+        self.config = config
+        self.width = width
+
+    @abstractmethod
+    def forward(self, inputs: Tensor, rows: Tensor, limits: Tensor) -> Tensor:
+        """Return scores of limits, float [m].
+
+        Args:
+            inputs: float [n, W], inputs for jobs or stages.
+            rows: int64 [m], row of ``inputs`` that each limit belongs to.
+            limits: int64 [m], limits, numbers of executors from 0.
+        """

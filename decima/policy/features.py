@@ -21,13 +21,9 @@ from simulator.cluster.observation import Observation
 from workloads.job import JobProfile
 
 __all__ = [
-    "JobFeature",
-    "StageFeature",
-    "custom_columns",
-    "fill_columns",
-    "message_order",
+    "JobFeature", "StageFeature", "custom_columns", "fill_columns", "message_order",
     "published_message_order",
-]
+]  # fmt: skip
 
 #: Number of message passing steps in the published code.
 PUBLISHED_STEPS = 8

@@ -35,20 +35,10 @@ if TYPE_CHECKING:
     from decima.policy.scheduler import Actor
 
 __all__ = [
-    "TRAINED_ON",
-    "add_about",
-    "checked_weights",
-    "load_actor",
-    "load_policy",
-    "make_actor",
-    "policy_path",
-    "read_about",
-    "read_archive",
-    "read_head",
-    "read_trained_on",
-    "save_policy",
+    "TRAINED_ON", "add_about", "checked_weights", "load_actor", "load_policy", "make_actor",
+    "policy_path", "read_about", "read_archive", "read_head", "read_trained_on", "save_policy",
     "write_archive",
-]
+]  # fmt: skip
 
 Model = TypeVar("Model", bound=BaseModel)
 

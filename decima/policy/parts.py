@@ -16,15 +16,9 @@ from pydantic import AfterValidator
 from workloads.errors import DecimaError, custom_code, is_custom
 
 __all__ = [
-    "ALLOWED",
-    "PartError",
-    "allow_parts",
-    "build_part",
-    "check_part",
-    "is_allowed",
-    "is_custom",
+    "ALLOWED", "PartError", "allow_parts", "build_part", "check_part", "is_allowed", "is_custom",
     "load_part",
-]
+]  # fmt: skip
 
 #: Environment variable: comma-separated modules that policy files may name. Worker processes inherit it.
 ALLOWED = "DECIMA_PARTS"

@@ -21,9 +21,16 @@ from torch_geometric.utils import scatter, softmax
 from decima.policy.compiled.graphs import NO_GUARD, Graphs, Guard
 from decima.policy.compiled.network import pick
 from decima.policy.config import PolicyConfig
-from decima.policy.encoder import Embeddings, Encoder, GraphTensors, SumEncoder, make_network
+from decima.policy.encoder import (
+    Embeddings,
+    Encoder,
+    GraphTensors,
+    LimitHead,
+    StageHead,
+    SumEncoder,
+    make_network,
+)
 from decima.policy.gradients import CompiledEvaluation, FlatWeights
-from decima.policy.heads import LimitHead, StageHead
 from decima.policy.parts import PartError, build_part, is_custom
 from decima.policy.scheduler import Actor, Choices
 from decima.policy.threads import one_thread
@@ -67,16 +74,11 @@ class Policy(nn.Module):
         self.config = config
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
-            self.networks = nn.ModuleDict(
-                {
-                    name: make_network(
-                        widths,
-                        activate_last=config.activate_embeddings
-                        and not name.endswith(("_head", "attention")),
-                    )
-                    for name, widths in config.layers.items()
-                }
-            )
+            self.networks = nn.ModuleDict()
+            for name, widths in config.layers.items():
+                is_embedding = not name.endswith(("_head", "attention"))
+                activate_last = config.activate_embeddings and is_embedding
+                self.networks[name] = make_network(widths, activate_last=activate_last)
             # Zero weights of the last layer: the initial policy follows the rule.
             rule_weights = config.rule_stage_weight, config.rule_limit_weight
             for name, weight in zip(("stage_head", "limit_head"), rule_weights, strict=True):
@@ -376,12 +378,8 @@ class Policy(nn.Module):
     def _act(self, graphs: Graphs, uniforms: NDArray[np.float64] | None, guard: Guard) -> Choices:
         """Choose in one observation at a time, so that rounding does not depend on the rest of the batch."""
         size = graphs.num_graphs
-        choices = Choices(
-            np.full(size, -1, np.int32),
-            np.zeros(size, np.int32),
-            np.zeros(size, np.float32),
-            np.zeros(size, np.bool_),
-        )
+        stage, limit = np.full(size, -1, np.int32), np.zeros(size, np.int32)
+        choices = Choices(stage, limit, np.zeros(size, np.float32), np.zeros(size, np.bool_))
         with one_thread():
             for number in range(size):
                 graph = graphs.select(np.array([number])) if size > 1 else graphs

@@ -15,24 +15,10 @@ from simulator.cluster.observation import Decision, Observation
 from workloads.errors import DecimaError
 
 __all__ = [
-    "AWAY_BY_RANK",
-    "FARTHEST_AWAY",
-    "NO_RULE",
-    "STAYING",
-    "WORTH_LEAVING",
-    "WORTH_MOVING",
-    "Decide",
-    "FunctionScheduler",
-    "Rule",
-    "Scheduler",
-    "SchedulerError",
-    "all_offered",
-    "check_positive",
-    "last_resort",
-    "move_cost_ms",
-    "num_committed",
-    "only_jobs",
-]
+    "AWAY_BY_RANK", "FARTHEST_AWAY", "NO_RULE", "STAYING", "WORTH_LEAVING", "WORTH_MOVING", "Decide",
+    "FunctionScheduler", "Rule", "Scheduler", "SchedulerError", "all_offered", "check_positive",
+    "last_resort", "move_cost_ms", "num_committed", "only_jobs",
+]  # fmt: skip
 
 #: Distance of a stage from the rule's choice, per rank, and maximum distance.
 AWAY_BY_RANK, FARTHEST_AWAY = 0.5, 4.0

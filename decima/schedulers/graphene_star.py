@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from decima.schedulers.fair import WeightedFair
-from decima.schedulers.graphene.search import with_between
+from decima.schedulers.graphene.planner import with_between
 from simulator.cluster.config import ClusterConfig
 from simulator.cluster.observation import Observation, PerJob
 from workloads.job import JobProfile

@@ -17,17 +17,9 @@ from simulator.grid.grid import Grid
 from simulator.grid.record import GridRecord
 
 __all__ = [
-    "HEURISTICS",
-    "KNOBS",
-    "GridScheduler",
-    "Packer",
-    "RandomChoice",
-    "ShortestJobFirst",
-    "Tetris",
-    "make_heuristic",
-    "play",
-    "tune_tetris",
-]
+    "HEURISTICS", "KNOBS", "GridScheduler", "Packer", "RandomChoice", "ShortestJobFirst", "Tetris",
+    "make_heuristic", "play", "tune_tetris",
+]  # fmt: skip
 
 #: A function that returns the actions of all episodes, int64 [N].
 GridScheduler = Callable[[Grid], NDArray[np.int64]]

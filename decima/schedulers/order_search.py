@@ -25,7 +25,7 @@ import networkx as nx
 import numpy as np
 from numpy.typing import NDArray
 
-from decima.schedulers.job_order import JobOrder
+from decima.schedulers.baselines import JobOrder
 from simulator.cluster.config import ClusterConfig
 from simulator.cluster.episode import run_episode
 

@@ -20,16 +20,9 @@ from simulator.cluster.alone import useful_executors
 from simulator.cluster.observation import Decision, Observation, PerJob
 
 __all__ = [
-    "STAYING",
-    "WORTH_LEAVING",
-    "WORTH_MOVING",
-    "CappedSrpt",
-    "LimitedSrpt",
-    "ProfiledSrpt",
-    "at_least_share",
-    "check_positive",
-    "lasting_executors",
-]
+    "STAYING", "WORTH_LEAVING", "WORTH_MOVING", "CappedSrpt", "LimitedSrpt", "ProfiledSrpt",
+    "at_least_share", "check_positive", "lasting_executors",
+]  # fmt: skip
 
 #: Unit of work of ``CappedSrpt``, ms.
 UNIT_MS = 100_000.0

@@ -11,7 +11,7 @@ from starlette.datastructures import Headers
 from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from decima.service.tokens import DeniedError, Tokens
+from decima.service.credentials import DeniedError, Tokens
 
 __all__ = ["TokenMiddleware", "check_request", "with_tokens"]
 

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from decima.schedulers.guarantees.guard import take_overruled
 from decima.service.history import History
 from decima.service.jobs import LiveJob, LiveJobs, check_question
+from decima.service.pools import decide_in_pools
 from decima.service.protocol import Answer, StageOrder, State
-from decima.service.shares import decide_in_pools
 from decima.service.snapshot import Choice, Snapshot, cluster_of
 from simulator.cluster.config import ClusterConfig
 from simulator.cluster.episode import DecidesStages

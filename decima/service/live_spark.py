@@ -28,16 +28,9 @@ from workloads.errors import DecimaError
 from workloads.job import JobProfile, StageProfile, TaskDurations
 
 __all__ = [
-    "LiveSpark",
-    "LiveSparkError",
-    "Overhead",
-    "end_jvm",
-    "java_environment",
-    "live_spark",
-    "runs_unchanged",
-    "serving",
-    "with_plugin",
-]
+    "LiveSpark", "LiveSparkError", "Overhead", "end_jvm", "java_environment", "live_spark",
+    "runs_unchanged", "serving", "with_plugin",
+]  # fmt: skip
 
 #: Options of each JVM: less compilation, no extra threads for garbage collection.
 LEAN = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"

@@ -19,24 +19,16 @@ from typing import Annotated, Any, Literal, TextIO
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
-from decima.service.errors import ServeError
+from decima.service.credentials import ServeError
 from decima.service.protocol import Answer, Executor, Job
 from decima.service.service import Connected, Watcher, one_line
 from workloads.errors import DecimaError
 from workloads.reading import open_regular
 
 __all__ = [
-    "Answered",
-    "DecisionLog",
-    "Left",
-    "Line",
-    "LogError",
-    "Question",
-    "Refused",
-    "Started",
-    "Welcomed",
+    "Answered", "DecisionLog", "Left", "Line", "LogError", "Question", "Refused", "Started", "Welcomed",
     "read_log",
-]
+]  # fmt: skip
 
 
 class LogError(DecimaError, ValueError):

@@ -13,9 +13,8 @@ from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, make_wsgi_app, start_http_server
 
 from decima.service.access import with_tokens
-from decima.service.errors import ServeError
+from decima.service.credentials import ServeError, Tokens
 from decima.service.service import Connected, Watcher
-from decima.service.tokens import Tokens
 
 __all__ = ["Metrics"]
 

@@ -33,10 +33,9 @@ from starlette.routing import Route
 
 from decima.outputs import json_in_html
 from decima.service.access import TokenMiddleware
-from decima.service.errors import ServeError
+from decima.service.credentials import ServeError, Tokens
 from decima.service.jobs import LiveJob
 from decima.service.service import Connected, Watcher, one_line
-from decima.service.tokens import Tokens
 
 __all__ = ["Page"]
 

@@ -19,20 +19,9 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 __all__ = [
-    "LONGEST_LINE",
-    "PROTOCOL",
-    "Answer",
-    "Exchange",
-    "Executor",
-    "Hello",
-    "Job",
-    "Pool",
-    "Refusal",
-    "Stage",
-    "StageOrder",
-    "State",
-    "Welcome",
-]
+    "LONGEST_LINE", "PROTOCOL", "Answer", "Exchange", "Executor", "Hello", "Job", "Pool", "Refusal",
+    "Stage", "StageOrder", "State", "Welcome",
+]  # fmt: skip
 
 #: Version of the protocol; both sides must speak the same.
 PROTOCOL = 1

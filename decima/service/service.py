@@ -13,11 +13,11 @@ from typing import Literal
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from decima.service.applications import Applications
+from decima.service.credentials import DeniedError, Token, Tokens
 from decima.service.driver import Decided, Driver
 from decima.service.history import History
 from decima.service.jobs import QuestionError
 from decima.service.protocol import PROTOCOL, Answer, Hello, State, Welcome
-from decima.service.tokens import DeniedError, Token, Tokens
 from simulator.cluster.episode import DecidesStages
 from workloads.attributes import Tenant
 from workloads.errors import DecimaError

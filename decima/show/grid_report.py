@@ -15,7 +15,7 @@ from decima.evaluation.grid import TUNED, Evaluation, best_of
 from decima.evaluation.grid_comparison import LEARNED, GridComparison, GridSettings
 from decima.evaluation.metrics import Interval
 from decima.learning.grid.config import DeepRMConfig
-from decima.policy.grid.files import read_about
+from decima.policy.grid import read_about
 from decima.settings import parse_settings
 from decima.show.style import draw_band, draw_bars, finish_axes, legend_beside, new_axes, new_figure, styles
 from decima.show.tables import interval_text, table_of

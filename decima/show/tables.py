@@ -18,7 +18,6 @@ from decima.outputs import visible
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-    from rich.table import Table
 
 
 class PlainTable(Table):

@@ -19,8 +19,8 @@ from decima.show.tables import interval_text, table_of
 from decima.studies.compared import tidy
 from decima.studies.outcome import RULE, Outcome
 from decima.studies.study import Study
-from workloads.attribute_distribution import AttributeDistribution
 from workloads.sources.carbon import open_signal
+from workloads.transform import AttributeDistribution
 
 #: Carbon-aware rule -> candidate parameters; all rules extend ``priced-srpt``.
 FAMILIES = {

@@ -20,10 +20,9 @@ import pandas as pd
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
-from decima.evaluation.compiling import compile_parts
 from decima.evaluation.conditions import CompareError, Conditions
 from decima.evaluation.metrics import Interval, mean_interval, paired_change
-from decima.evaluation.run import run_scheduler
+from decima.evaluation.run import compile_parts, run_scheduler
 from decima.schedulers.priced_srpt import PricedSrpt
 from decima.show.style import BLACK, BLUE, GREY, draw_dots, finish_axes, new_axes
 from decima.show.tables import interval_text, table_of

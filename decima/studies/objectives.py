@@ -20,7 +20,7 @@ from decima.show.tables import table_of
 from decima.studies.compared import tidy
 from decima.studies.outcome import RULE, Outcome
 from decima.studies.study import Study
-from workloads.attribute_distribution import AttributeDistribution
+from workloads.transform import AttributeDistribution
 
 
 class Goal(NamedTuple):

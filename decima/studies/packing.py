@@ -20,8 +20,8 @@ from rich.table import Table
 
 from decima.evaluation.metrics import Interval, mean_interval
 from decima.schedulers.graphene import Plan, Project, critical_path_first, graphene, random_order, tetris
-from decima.schedulers.graphene.online import project_of
-from decima.schedulers.graphene.psplib import ProjectFileError, read_best, read_projects
+from decima.schedulers.graphene.planner import project_of
+from decima.schedulers.graphene.project import ProjectFileError, read_best, read_projects
 from decima.show.style import finish_axes, legend_beside, new_axes, styles
 from decima.show.tables import interval_text, table_of
 from decima.studies.catalogue import FOUR_SIZES
@@ -29,8 +29,8 @@ from decima.studies.outcome import OptionError, Outcome, Setup
 from decima.workers.pool import available_cpus, make_workers, map_in_order
 from simulator.cluster.config import ClusterConfig, check_demands, parse_classes
 from workloads.arrivals import JobSequence, trace_arrivals, uniform_memory
-from workloads.excerpt import Excerpt
 from workloads.sources.open import open_workload
+from workloads.transform import Excerpt
 
 #: Displayed name -> planner, a function of a project and a random seed.
 PLANNERS: dict[str, Callable[[Project, int], Plan]] = {

@@ -28,9 +28,9 @@ from decima.studies.compared import change as change_of
 from decima.studies.outcome import FULL, RULE, UNKNOWN, Outcome
 from decima.studies.study import Study
 from simulator.cluster.record import EpisodeRecord
-from workloads.arrival_patterns import STEADY, ArrivalPattern
 from workloads.arrivals import Drift, JobSequence
 from workloads.sources.workload_file import Workload
+from workloads.transform import STEADY, ArrivalPattern
 
 # ---- high load ---------------------------------------------------------------------------------------------
 

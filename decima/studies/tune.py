@@ -17,10 +17,9 @@ import pandas as pd
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
-from decima.evaluation.compiling import compile_parts
 from decima.evaluation.conditions import TRAINING_OFFSET, CompareError, Conditions
 from decima.evaluation.metrics import METRICS, SHOWN, Interval, mean_interval, paired_change
-from decima.evaluation.run import run_scheduler
+from decima.evaluation.run import compile_parts, run_scheduler
 from decima.learning.cluster.settings import SettingsConditions
 from decima.registry import parameters
 from decima.show.style import BLUE, GREY, finish_axes, legend_beside, new_axes

@@ -26,18 +26,9 @@ from workloads.arrivals import JobSequence
 from workloads.job import LONGEST_MS, JobProfile, StageProfile
 
 __all__ = [
-    "PARALLELISM",
-    "ClusterKey",
-    "alone_ms",
-    "cluster_key",
-    "deadlines_ms",
-    "estimate",
-    "known_profile",
-    "known_sequence",
-    "useful_executors",
-    "useful_parallelism",
-    "work_ms",
-]
+    "PARALLELISM", "ClusterKey", "alone_ms", "cluster_key", "deadlines_ms", "estimate", "known_profile",
+    "known_sequence", "useful_executors", "useful_parallelism", "work_ms",
+]  # fmt: skip
 
 #: Settings that the time of a job alone depends on: executor classes, moving delay and warm-up delay in ms, semantics.
 ClusterKey = tuple[tuple[ExecutorClass, ...], float, float, Semantics]

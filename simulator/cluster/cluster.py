@@ -22,7 +22,6 @@ from simulator.cluster.base import BaseCluster, SchedulingError
 from simulator.cluster.config import ClusterConfig
 from simulator.cluster.draws import executor_keys, job_key, outage_ms, task_noise
 from simulator.cluster.engine import commands as engine
-from simulator.cluster.engine import copies
 from simulator.cluster.engine import faults as fault_engine
 from simulator.cluster.engine.clock import Clock
 from simulator.cluster.engine.executors import FAILED, IDLE, JOB_COMPLETE, JOB_FAILED
@@ -402,7 +401,7 @@ class Cluster(BaseCluster):
         self._offer_free()
 
     def _run_and_copy_tasks(self, limit_ms: float, limit_order: int) -> tuple[float, int, int, int, int]:
-        result: tuple[float, int, int, int, int] = copies.run_tasks(
+        result: tuple[float, int, int, int, int] = fault_engine.run_tasks(
             self._memory, self._late_ms, self.clock.now, limit_ms, limit_order
         )
         return result

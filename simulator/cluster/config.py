@@ -17,19 +17,9 @@ if TYPE_CHECKING:
     from workloads.job import StageProfile
 
 __all__ = [
-    "DECIMA_SIM",
-    "EXACT",
-    "PAPER",
-    "SEMANTICS",
-    "TRACE",
-    "ClusterConfig",
-    "ConfigError",
-    "ExecutorClass",
-    "Knowledge",
-    "Semantics",
-    "check_demands",
-    "parse_classes",
-]
+    "DECIMA_SIM", "EXACT", "PAPER", "SEMANTICS", "TRACE", "ClusterConfig", "ConfigError", "ExecutorClass",
+    "Knowledge", "Semantics", "check_demands", "parse_classes",
+]  # fmt: skip
 
 
 #: Largest number of executors of a class.

@@ -23,16 +23,9 @@ from workloads.arrivals import RandomStream, random_stream
 from workloads.job import TaskDurations, Wave
 
 __all__ = [
-    "COPY",
-    "Purpose",
-    "chance",
-    "duration_ms",
-    "executor_keys",
-    "job_key",
-    "longer_ms",
-    "outage_ms",
+    "COPY", "Purpose", "chance", "duration_ms", "executor_keys", "job_key", "longer_ms", "outage_ms",
     "task_noise",
-]
+]  # fmt: skip
 
 _WORD = 0xFFFFFFFF
 #: Added to the purpose of a random number for the speculative copy of a task.

@@ -20,14 +20,9 @@ from workloads.arrivals import JobSequence, RandomStream, WorkPrior, random_stre
 from workloads.job import LONGEST_MS, MOST_TASKS, JobProfile, TaskDurations, Wave
 
 __all__ = [
-    "STEP",
-    "Estimate",
-    "draw_estimates",
-    "from_history",
-    "redrawn_factors",
-    "typical_durations",
+    "STEP", "Estimate", "draw_estimates", "from_history", "redrawn_factors", "typical_durations",
     "without_history",
-]
+]  # fmt: skip
 
 #: The work, in ms, of profiles that schedulers see is a power of this, as schedulers cache results by profile.
 STEP = 2.0

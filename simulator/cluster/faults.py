@@ -12,16 +12,9 @@ from workloads.errors import ConfigError, check_instance, check_number, check_pa
 from workloads.job import LONGEST_MS
 
 __all__ = [
-    "MIN_LATE_MS",
-    "MOST_FAILURES",
-    "NO_FAULTS",
-    "SPECULATION",
-    "Faults",
-    "Outcome",
-    "parse_speculation",
-    "parse_stragglers",
-    "read_capacity",
-]
+    "MIN_LATE_MS", "MOST_FAILURES", "NO_FAULTS", "SPECULATION", "Faults", "Outcome", "parse_speculation",
+    "parse_stragglers", "read_capacity",
+]  # fmt: skip
 
 #: Number of failures of a task after which its job fails (Spark's ``spark.task.maxFailures``).
 MOST_FAILURES = 4

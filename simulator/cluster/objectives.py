@@ -21,21 +21,9 @@ if TYPE_CHECKING:
     from workloads.arrivals import JobSequence
 
 __all__ = [
-    "OBJECTIVES",
-    "AllJobs",
-    "Carbon",
-    "Deadline",
-    "Fairness",
-    "LiveJobs",
-    "Makespan",
-    "Mean",
-    "Misses",
-    "Objective",
-    "PowerMean",
-    "Sum",
-    "Weighted",
-    "objective_named",
-]
+    "OBJECTIVES", "AllJobs", "Carbon", "Deadline", "Fairness", "LiveJobs", "Makespan", "Mean", "Misses",
+    "Objective", "PowerMean", "Sum", "Weighted", "objective_named",
+]  # fmt: skip
 
 
 class AllJobs(NamedTuple):

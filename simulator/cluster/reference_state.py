@@ -19,18 +19,9 @@ from workloads.arrivals import JobSequence
 from workloads.job import JobProfile, StageProfile, Wave
 
 __all__ = [
-    "Executor",
-    "Job",
-    "LostRun",
-    "Source",
-    "Stage",
-    "TaskRun",
-    "delay_factor",
-    "estimate",
-    "jobs_of",
-    "log_of",
-    "redrawn_ms",
-]
+    "Executor", "Job", "LostRun", "Source", "Stage", "TaskRun", "delay_factor", "estimate", "jobs_of",
+    "log_of", "redrawn_ms",
+]  # fmt: skip
 
 #: A task run: start and finish in ms, executor, wave, parallelism.
 TaskRun = tuple[float, float, int, int, int]

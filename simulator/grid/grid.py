@@ -19,21 +19,9 @@ from workloads.grid_jobs import JobSets
 from workloads.job import WorkloadError
 
 __all__ = [
-    "BOOKED",
-    "EMPTY",
-    "NO_ROOM",
-    "OBJECTIVES",
-    "OVER",
-    "VOID",
-    "Grid",
-    "GridState",
-    "Settings",
-    "action_mask",
-    "check_jobs",
-    "record_of",
-    "settings_of",
-    "state_of",
-]
+    "BOOKED", "EMPTY", "NO_ROOM", "OBJECTIVES", "OVER", "VOID", "Grid", "GridState", "Settings",
+    "action_mask", "check_jobs", "record_of", "settings_of", "state_of",
+]  # fmt: skip
 
 #: Objectives in the order of their numbers in ``rules``.
 OBJECTIVES = ("slowdown", "completion", "makespan", "utilisation")

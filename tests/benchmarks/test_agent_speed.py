@@ -17,10 +17,8 @@ import pytest
 import torch
 
 from decima.learning.cluster.advantages import Curve, Returns, SequenceBaseline, accumulate
-from decima.learning.cluster.clone import clone_epochs
-from decima.learning.cluster.ppo import PPO
-from decima.learning.cluster.reinforce import Reinforce, split
 from decima.learning.cluster.rollout import Episode, Trajectories, record_scheduler, roll_out
+from decima.learning.cluster.updates import PPO, Reinforce, clone_epochs, split
 from decima.policy.config import PRESETS
 from decima.policy.files import load_actor
 from decima.policy.policy import Policy

@@ -11,8 +11,8 @@ import pytest
 import torch
 
 from decima.learning.cluster.config import read_config
-from decima.learning.cluster.ppo import PPO
 from decima.learning.cluster.rollout import plan_iteration, roll_out, start_episodes
+from decima.learning.cluster.updates import PPO
 from decima.policy.policy import Policy
 from decima.policy.threads import keep_memory, one_thread
 

@@ -50,7 +50,7 @@ def network(tmp_path: Path) -> Callable[..., Path]:
         import torch  # takes long, and few tests need it
 
         from decima.learning.grid.config import DeepRMConfig
-        from decima.policy.grid.files import save_network
+        from decima.policy.grid import save_network
 
         config = DeepRMConfig.model_validate({"grid": grid})
         torch.manual_seed(0)

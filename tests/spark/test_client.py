@@ -15,11 +15,10 @@ from typing import Any, NamedTuple
 import pytest
 
 from decima.schedulers.priced_srpt import PricedSrpt
+from decima.service.credentials import Token, Tokens, load_certificate
 from decima.service.plugin import JAR, PluginError, javac
-from decima.service.running import warm_up
+from decima.service.server import warm_up
 from decima.service.service import Service
-from decima.service.tls import load_certificate
-from decima.service.tokens import Token, Tokens
 from tests.certificates import make_ca, make_certificate, needs_openssl
 from tests.decima.service.serving import serving
 from tests.spark.harness import spark_home, why_not

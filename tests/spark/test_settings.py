@@ -5,8 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from decima.service.running import DEFAULT_TOKEN_FILE, read_token
-from decima.service.server import ServeError
+from decima.service.server import DEFAULT_TOKEN_FILE, ServeError, read_token
 from tests.cases import cases
 from tests.spark.eventlog import most_at_once
 from tests.spark.harness import application, end_shared_jvm, until, why_not

@@ -6,7 +6,7 @@ import pytest
 from tests.cases import cases
 from tests.simulator.cluster.build import chain, stage
 from workloads import JobSequence, WorkloadError, poisson_arrivals
-from workloads.arrival_patterns import STEADY, ArrivalPattern
+from workloads.transform import STEADY, ArrivalPattern
 
 PROFILES = (chain(stage(1, 10.0)),)
 

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.cases import cases
-from workloads.excerpt import Excerpt
 from workloads.job import JobProfile, StageProfile, TaskDurations, WorkloadError
+from workloads.transform import Excerpt
 
 JOBS = tuple(JobProfile(name, (StageProfile(2, TaskDurations.constant(1.0)),)) for name in "abcde")
 

@@ -12,13 +12,13 @@ import pytest
 
 from tests.cases import cases
 from tests.refusal import refusal
-from workloads.excerpt import Excerpt
 from workloads.job import WorkloadError
 from workloads.reading import all_of
 from workloads.sources.alibaba import read_alibaba
 from workloads.sources.swf import read_swf_workload
 from workloads.sources.wfcommons import read_wfcommons
 from workloads.sources.workload_file import Workload, read_workload
+from workloads.transform import Excerpt
 
 #: Three jobs of four tasks: arrival times, s, in the order of the file.
 ARRIVALS_S = (10, 0, 40)
@@ -162,7 +162,7 @@ def test_executors_of_no_size(read: Callable[..., Workload], executor: Any) -> N
 
 @pytest.mark.parametrize("name", ["SWF", "Alibaba"])
 def test_more_jobs_than_memory_holds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
-    monkeypatch.setattr("workloads.excerpt.MOST_JOBS", 2)
+    monkeypatch.setattr("workloads.transform.MOST_JOBS", 2)
     path = tmp_path / "it"
     path.write_text(KINDS[name].texts[0])
     message = "3 jobs at once, choose at most 2 by time or sample"

@@ -68,14 +68,9 @@ from workloads.reading import read_bytes, unreadable
 from workloads.sources.workload_file import Workload, read_workload
 
 __all__ = [
-    "DEFAULT_SIZES",
-    "LEVELS",
-    "QUERIES",
-    "embedded_tpch",
-    "embedded_workload",
-    "load_tpch",
+    "DEFAULT_SIZES", "LEVELS", "QUERIES", "embedded_tpch", "embedded_workload", "load_tpch",
     "load_tpch_job",
-]
+]  # fmt: skip
 
 #: Input sizes that the published experiments draw from; ``80g`` was measured, too, and can be read.
 DEFAULT_SIZES = ("2g", "5g", "10g", "20g", "50g", "100g")

@@ -45,14 +45,9 @@ from workloads.spark.model import SparkModel, stage_means
 from workloads.spark.query import QueryRuns, SparkQuery, stage_graph
 
 __all__ = [
-    "DRIVER_THREADS",
-    "modelled_profile",
-    "on_warm_executors",
-    "replay_profile",
-    "scaled_profile",
-    "to_profile",
-    "with_driver",
-]
+    "DRIVER_THREADS", "modelled_profile", "on_warm_executors", "replay_profile", "scaled_profile",
+    "to_profile", "with_driver",
+]  # fmt: skip
 
 #: A scan in one task that reads less than this, MB, does not grow with the input.
 _CONSTANT_TABLE_MB = 0.064

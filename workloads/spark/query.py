@@ -21,18 +21,9 @@ from workloads.job import WorkloadError
 from workloads.spark.reader import Job, SparkStage
 
 __all__ = [
-    "TASK_COLUMNS",
-    "QueryRuns",
-    "SparkQuery",
-    "StageDag",
-    "add_run",
-    "alike",
-    "matched",
-    "stage_dag",
-    "stage_graph",
-    "stages_by_output",
-    "without_implied",
-]
+    "TASK_COLUMNS", "QueryRuns", "SparkQuery", "StageDag", "add_run", "alike", "matched", "stage_dag",
+    "stage_graph", "stages_by_output", "without_implied",
+]  # fmt: skip
 
 _Edge = tuple[int, int]
 

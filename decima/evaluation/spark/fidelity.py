@@ -20,15 +20,18 @@ from typing import Any, TypeVar
 import numpy as np
 import pandas as pd
 
-from decima.evaluation.spark.prediction import (
+from decima.evaluation.spark.recordings import (
     Effects,
+    Mixture,
+    QueryKey,
+    Recordings,
+    Run,
     Source,
     predict_mixture,
     predict_run,
     replay,
     replay_mixture,
 )
-from decima.evaluation.spark.recordings import Mixture, QueryKey, Recordings, Run
 from workloads.job import WorkloadError
 
 __all__ = ["ALL", "FROM_ALONE", "PREDICTIONS", "VARIANTS", "Fidelity", "measure_fidelity"]

@@ -1,22 +1,35 @@
-"""Runs of TPC-H queries on Spark, recorded by ``workloads.spark.recorder``."""
+"""Recorded runs of TPC-H queries on Spark (``workloads.spark.recorder``), and their simulation.
+
+A run is simulated with its own task durations, or with those of other runs.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
+import pandas as pd
+from numpy.typing import ArrayLike, NDArray
 
-from workloads.job import WorkloadError
+from decima.schedulers.spark import SparkStandalone
+from simulator.cluster.config import ClusterConfig, ExecutorClass, Semantics
+from simulator.cluster.episode import run_episode
+from workloads.arrivals import JobSequence
+from workloads.job import JobProfile, TaskDurations, Wave, WorkloadError
 from workloads.reading import read_bytes
 from workloads.spark.eventlog import SparkApplication, read_event_log
-from workloads.spark.query import SparkQuery
+from workloads.spark.profiles import replay_profile, to_profile, with_driver
+from workloads.spark.query import SparkQuery, matched
 
-__all__ = ["Mixture", "QueryKey", "Recordings", "Run", "load_recordings"]
+__all__ = [
+    "Effects", "Mixture", "QueryKey", "Recordings", "Run", "Source", "load_recordings", "predict_mixture",
+    "predict_run", "replay", "replay_mixture",
+]  # fmt: skip
 
 
 class QueryKey(NamedTuple):
@@ -210,3 +223,179 @@ def _mixture(name: str, noted: Mapping[str, Any], runs: Mapping[str, Run]) -> Mi
         ),
         done_ms=np.array([1000 * (float(application["done_s"]) - first_s) for application in applications]),
     )
+
+
+@dataclass(frozen=True)
+class Effects:
+    """Effects that a prediction models.
+
+    Args:
+        waves: whether an executor's first tasks, in the job and in each stage, have other durations.
+        parallelism: whether task durations depend on the number of executors; otherwise, all runs are pooled.
+        moving: whether executors take a moving delay to an application.
+        driver: whether the cluster waits for the driver between stages, which the paper's simulator does not model.
+    """
+
+    waves: bool = True
+    parallelism: bool = True
+    moving: bool = True
+    driver: bool = True
+
+
+class Source(NamedTuple):
+    """Runs of one query that a prediction uses: at least one with the number of executors to predict, and others.
+
+    Durations that do not depend on the number of executors are taken from both.
+    """
+
+    same: Sequence[Run]
+    others: Sequence[Run]
+
+
+def replay(run: Run) -> float:
+    """Simulate a query with the run's own task durations in order, and return its time, ms.
+
+    The result is deterministic, and comparable with ``query.wall_ms`` of the run.
+    """
+    setting = _Setting(run.executors, run.executors)
+    return float(setting.completion_ms([replay_profile(run.query)])[0])
+
+
+def replay_mixture(mixture: Mixture) -> NDArray[np.float64]:
+    """Return simulated JCTs from the applications' own durations, float64 [num_applications], ms.
+
+    The recording supplies submission times, the mean start-up time of executors, and each application's task
+    durations and driver delays. The simulator decides which application gets executors at which time.
+    """
+    profiles = [replay_profile(run.query, max(0.0, run.preparation_ms)) for run in mixture.runs]
+    moving_ms = float(np.mean(_known(run.startup_ms for run in mixture.runs) or 0.0))
+    setting = _Setting(mixture.slots, mixture.executors_max, moving_ms=moving_ms)
+    return (
+        setting.completion_ms(profiles, mixture.submit_ms + _registration_ms(mixture.runs))
+        - mixture.submit_ms
+    )
+
+
+def predict_run(source: Source, executors: int, effects: Effects, num_seeds: int) -> float:
+    """Predict the time of a query whose executors are all present at its start, ms.
+
+    The prediction averages ``num_seeds`` simulations.
+    """
+    setting = _Setting(executors, executors, warmup_ms=_warmup_ms(source.same))
+    profile = _profile(source, effects)
+    return float(np.mean([setting.completion_ms([profile], seed=seed) for seed in range(num_seeds)]))
+
+
+def predict_mixture(
+    mixture: Mixture, sources: Sequence[Source], effects: Effects, num_seeds: int, *, alone: bool
+) -> NDArray[np.float64]:
+    """Predict the JCTs of a mixture's applications from other runs of their queries, float64 [num_applications], ms.
+
+    An application arrives when it has registered with the master, and its executors take the moving delay; meanwhile
+    its driver prepares the first job. Both delays are those of the other runs. Of the mixture, only submission times
+    are used. ``alone``: the other runs were alone on the cluster and started with executors, or were parts of
+    mixtures.
+    """
+    used = list(dict.fromkeys(run for source in sources for run in source.same))
+    moving_ms = float(np.mean(_known(run.startup_ms for run in used) or 0.0)) if effects.moving else 0.0
+    profiles = []
+    for source in sources:
+        driver_ms = [run.preparation_ms + (0.0 if alone else run.startup_ms) for run in source.same]
+        planning_ms = [max(0.0, driver - moving_ms) for driver in _known(driver_ms)] or [0.0]
+        profiles.append(_profile(source, effects, planning_ms))
+    setting = _Setting(mixture.slots, mixture.executors_max, moving_ms=moving_ms, warmup_ms=_warmup_ms(used))
+    arrival_ms = mixture.submit_ms + _registration_ms(used)
+    draws = [setting.completion_ms(profiles, arrival_ms, seed) for seed in range(num_seeds)]
+    predicted: NDArray[np.float64] = np.mean(draws, axis=0) - mixture.submit_ms
+    return predicted
+
+
+@dataclass(frozen=True)
+class _Setting:
+    """A cluster of one-core executors, and the largest number that an application may hold."""
+
+    executors: int
+    executors_max: int
+    moving_ms: float = 0.0
+    warmup_ms: float = 0.0
+
+    def completion_ms(
+        self, profiles: Sequence[JobProfile], arrival_ms: ArrayLike | None = None, seed: int = 0
+    ) -> NDArray[np.float64]:
+        arrival = np.zeros(len(profiles)) if arrival_ms is None else np.asarray(arrival_ms, dtype=np.float64)
+        sequence = JobSequence(tuple(profiles), arrival, seed)
+        cluster = ClusterConfig(
+            executor_classes=self._executor_classes(profiles),
+            moving_delay_ms=self.moving_ms,
+            warmup_delay_ms=self.warmup_ms,
+            semantics=Semantics(release_misfits=False),
+        )
+        return run_episode(cluster, sequence, SparkStandalone(self.executors_max)).completion_ms
+
+    def _executor_classes(self, profiles: Sequence[JobProfile]) -> tuple[ExecutorClass, ...]:
+        """Return executors with cores, and one per thread of the drivers; the latter are offered first."""
+        with_cores = ExecutorClass(self.executors, cpu=1.0, memory=0.0)
+        drivers = [stage for profile in profiles for stage in profile.stages if stage.cpu == 0]
+        threads = sum(stage.num_tasks for stage in drivers)
+        return (ExecutorClass(threads, cpu=0.0, memory=1.0), with_cores) if threads else (with_cores,)
+
+
+def _known(values: Iterable[float]) -> list[float]:
+    """Return the values that are not NaN."""
+    return [value for value in values if not math.isnan(value)]
+
+
+def _registration_ms(runs: Iterable[Run]) -> float:
+    """Return the shortest time of registration; longer ones include waiting for free executors."""
+    return min(_known(run.registration_ms for run in runs), default=0.0)
+
+
+def _profile(source: Source, effects: Effects, planning_ms: Sequence[float] | None = None) -> JobProfile:
+    """Build the profile of a query from runs, with their driver's planning time unless it is given."""
+    measured, other = 1, 1 if not effects.parallelism else 2
+    runs = matched(
+        [
+            *(_on_level(run.query, measured) for run in source.same),
+            # These runs show which barriers between Spark jobs are accidental.
+            *(_on_level(run.query, other) for run in source.others),
+        ]
+    )
+    profile = _at_level(to_profile(runs), measured)
+    if not effects.waves:
+        profile = _without_waves(profile)
+    return with_driver(profile, runs.runs[: len(source.same)], planning_ms, driver=effects.driver)
+
+
+def _on_level(query: SparkQuery, level: int) -> SparkQuery:
+    """Return the query as if all tasks had been measured with this number of executors."""
+    return replace(query, tasks=query.tasks.assign(level=level))
+
+
+def _at_level(profile: JobProfile, level: int) -> JobProfile:
+    """Keep only the durations of one parallelism level, in stages that have any."""
+
+    def only_those(durations: TaskDurations) -> TaskDurations:
+        if level not in durations.levels:
+            return durations
+        tables = (durations.table(wave)[level].tolist() for wave in Wave)
+        return TaskDurations.from_tables(*({level: found} if found else {} for found in tables))
+
+    return _with_durations(profile, only_those)
+
+
+def _without_waves(profile: JobProfile) -> JobProfile:
+    return _with_durations(profile, lambda durations: TaskDurations.sampled(durations.values))
+
+
+def _with_durations(profile: JobProfile, change: Callable[[TaskDurations], TaskDurations]) -> JobProfile:
+    stages = tuple(replace(stage, durations=change(stage.durations)) for stage in profile.stages)
+    return replace(profile, stages=stages)
+
+
+def _warmup_ms(runs: Iterable[Run]) -> float:
+    """Return the mean extra time of an executor's first task over its first tasks of later stages, ms."""
+    tasks = pd.concat([run.query.tasks for run in runs])
+    mean = tasks.groupby("wave")["duration_ms"].mean()
+    if Wave.FRESH not in mean or Wave.FIRST not in mean:
+        return 0.0
+    return max(float(mean[Wave.FRESH] - mean[Wave.FIRST]), 0.0)

@@ -23,8 +23,7 @@ from numpy.typing import ArrayLike, NDArray
 from decima.evaluation.conditions import CompareError, Conditions, misfits
 from decima.evaluation.run import run_scheduler
 from decima.evaluation.spark import SPARKS_OWN, TRAINING_SEEDS, WEIGHTED_FAIR, as_simulated, tuned
-from decima.evaluation.spark.held_out import HeldOut
-from decima.evaluation.spark.logged_jobs import LoggedJobs
+from decima.evaluation.spark.logged_jobs import HeldOut, LoggedJobs
 from decima.outputs import json_text
 from decima.registry import LEARNED, policy_named
 from decima.schedulers.base import Scheduler

@@ -1,6 +1,6 @@
 """Reinforcement learning of scheduling policies on clusters (Decima, SIGCOMM 2019, section 5.3).
 
 In reading order: ``config`` (settings, with ``sections`` and ``settings``), ``train`` (an iteration from top to
-bottom), ``rollout`` (episodes and their samples), ``advantages`` (returns, GAE, baselines), ``reinforce`` and ``ppo``
-(updates), ``clone`` (behaviour cloning), ``dcl`` (deep controlled learning), ``limits`` (constraints), ``validation``.
+bottom), ``rollout`` (episodes and their samples), ``advantages`` (returns, GAE, baselines), ``updates``
+(behaviour cloning, REINFORCE, PPO), ``dcl`` (deep controlled learning), ``limits`` (constraints), ``validation``.
 """

@@ -28,19 +28,9 @@ if TYPE_CHECKING:
     from decima.policy.policy import Policy
 
 __all__ = [
-    "Advantages",
-    "Baseline",
-    "Curve",
-    "DifferentialReturns",
-    "DiscountedReturns",
-    "LinearCritic",
-    "Returns",
-    "SequenceBaseline",
-    "accumulate",
-    "gae",
-    "mean_at",
-    "relative_scale",
-]
+    "Advantages", "Baseline", "Curve", "DifferentialReturns", "DiscountedReturns", "LinearCritic",
+    "Returns", "SequenceBaseline", "accumulate", "gae", "mean_at", "relative_scale",
+]  # fmt: skip
 
 Floats = NDArray[np.float64]
 

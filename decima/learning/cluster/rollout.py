@@ -43,18 +43,9 @@ if TYPE_CHECKING:
     from workloads.arrivals import JobSequence
 
 __all__ = [
-    "Episode",
-    "EpisodePlan",
-    "Shared",
-    "Trajectories",
-    "gather",
-    "plan_iteration",
-    "record_scheduler",
-    "record_sequence",
-    "roll_out",
-    "roll_out_plans",
-    "start_episodes",
-]
+    "Episode", "EpisodePlan", "Shared", "Trajectories", "gather", "plan_iteration", "record_scheduler",
+    "record_sequence", "roll_out", "roll_out_plans", "start_episodes",
+]  # fmt: skip
 
 #: Maximum number of stages in all samples of an episode; limits memory to about 100 MB.
 MOST_SAMPLED = 1_000_000

@@ -9,7 +9,7 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 from pydantic import AfterValidator, Field, ValidationError, ValidationInfo, field_validator, model_validator
 
 from decima.learning import config
-from decima.learning.cluster.attributes import AttributesSection
+from decima.learning.cluster.settings import AttributesSection
 from decima.policy.config import PRESETS, Feature, PolicyConfig
 from decima.policy.parts import PartError, build_part, built_in_or_custom, check_part, is_custom
 from decima.policy.scheduler import make_rule
@@ -24,19 +24,10 @@ from workloads.sources.open import EMBEDDED, open_workload
 from workloads.sources.workload_file import Workload
 
 __all__ = [
-    "BaselineSection",
-    "CloningSection",
-    "ClusterSection",
-    "CriticSection",
-    "CurriculumSection",
-    "DCLSection",
-    "EpisodesSection",
-    "PolicySection",
-    "ReturnsSection",
-    "UpdateSection",
-    "ValidationSection",
-    "WorkloadSection",
-]
+    "BaselineSection", "CloningSection", "ClusterSection", "CriticSection", "CurriculumSection",
+    "DCLSection", "EpisodesSection", "PolicySection", "ReturnsSection", "UpdateSection",
+    "ValidationSection", "WorkloadSection",
+]  # fmt: skip
 
 
 def _check_scheduler(spec: str) -> str:
@@ -337,7 +328,7 @@ class UpdateSection(_Replaceable):
 
     RENAMED: ClassVar[Mapping[str, str]] = {"averaging": "ema_decay"}
     KEY: ClassVar[str] = "algorithm"
-    BASE: ClassVar[str] = "decima.learning.cluster.reinforce:Reinforce"
+    BASE: ClassVar[str] = "decima.learning.cluster.updates:Reinforce"
 
     algorithm: Annotated[str, built_in_or_custom("ppo", "reinforce", "dcl")] = Field(
         default="ppo",

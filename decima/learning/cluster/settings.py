@@ -1,4 +1,7 @@
-"""Domain randomisation: each job sequence draws its setting (cluster and jobs) from a distribution, by its seed."""
+"""Domain randomisation: each job sequence draws its setting (cluster and jobs) from a distribution, by its seed.
+
+Attributes of jobs (deadlines, weights and tenants) may be drawn at random, too.
+"""
 
 from __future__ import annotations
 
@@ -13,18 +16,49 @@ from numpy.typing import ArrayLike, NDArray
 from pydantic import BeforeValidator, Field, field_validator, model_validator
 
 from decima.evaluation.conditions import Conditions
-from decima.learning.cluster.attributes import AttributesSection
 from decima.learning.config import SETTINGS, VALIDATION_SEEDS
-from decima.settings import Share
+from decima.settings import Positive, Section, Share
 from simulator.cluster.config import EXACT, ClusterConfig, Knowledge
 from simulator.cluster.faults import NO_FAULTS, Faults
-from workloads.arrival_patterns import STEADY, ArrivalPattern
 from workloads.arrivals import JobSequence, RandomStream, batch_arrivals, poisson_arrivals, random_stream
 from workloads.job import scaled
 from workloads.sources.open import EMBEDDED, open_workload
 from workloads.sources.workload_file import Workload
+from workloads.transform import STEADY, ArrivalPattern, AttributeDistribution
 
-__all__ = ["Setting", "SettingsConditions", "SettingsSection", "by_cell"]
+__all__ = ["AttributesSection", "Setting", "SettingsConditions", "SettingsSection", "by_cell"]
+
+
+class AttributesSection(Section):
+    """Attributes of jobs, drawn for each job by the sequence's seed."""
+
+    deadlines: Positive | tuple[Positive, Positive] | None = Field(
+        default=None,
+        description="slack of each job's deadline, a multiple of its time alone; of two numbers, a slack between them "
+        "is drawn; null for the workload's deadlines",
+    )
+    weights: tuple[Positive, ...] = Field(
+        default=(), description="weights of jobs, equally likely; empty for the workload's weights"
+    )
+    tenants: int = Field(
+        default=0, ge=0, description="number of tenants, equally likely; 0 for the workload's tenants"
+    )
+
+    @field_validator("deadlines", mode="before")
+    @classmethod
+    def _check_deadlines(cls, deadlines: Any) -> Any:
+        slacks = deadlines if isinstance(deadlines, list | tuple) else [deadlines]
+        numbers = all(isinstance(each, int | float) and not isinstance(each, bool) for each in slacks)
+        if deadlines is None or (numbers and 1 <= len(slacks) <= 2 and all(each > 0 for each in slacks)):
+            return slacks[0] if len(slacks) == 1 else deadlines
+        raise ValueError(f"expected a slack above 0, or the least and the most, got {deadlines!r:.60}")
+
+    @property
+    def attributes(self) -> AttributeDistribution:
+        """Distribution of the drawn attributes."""
+        slack = (self.deadlines,) * 2 if isinstance(self.deadlines, float) else self.deadlines
+        return AttributeDistribution(slack, self.tenants, self.weights)
+
 
 RANGES = ("uniform", "log_uniform")
 ONE_OF = "one_of"

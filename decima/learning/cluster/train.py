@@ -22,14 +22,12 @@ from decima.evaluation.conditions import evaluation_setting
 from decima.evaluation.metrics import Interval, mean_interval
 from decima.evaluation.tuning import HINDSIGHT
 from decima.learning.cluster.advantages import Advantages
-from decima.learning.cluster.clone import clone_epochs
 from decima.learning.cluster.config import TrainingConfig, read_config, workload_overrides
 from decima.learning.cluster.dcl import Counts, label_plans
 from decima.learning.cluster.limits import Limits, parse_limits
-from decima.learning.cluster.ppo import PPO
-from decima.learning.cluster.reinforce import Reinforce, split
 from decima.learning.cluster.rollout import Shared, Trajectories, plan_iteration, record_sequence
 from decima.learning.cluster.settings import by_cell
+from decima.learning.cluster.updates import PPO, Reinforce, clone_epochs, split
 from decima.learning.cluster.validation import (
     evaluate_weights,
     fair_ms,

@@ -25,13 +25,9 @@ if TYPE_CHECKING:
     from decima.policy.scheduler import Actor
 
 __all__ = [
-    "evaluate_policy",
-    "evaluate_weights",
-    "fair_ms",
-    "reference_results",
-    "reference_row",
+    "evaluate_policy", "evaluate_weights", "fair_ms", "reference_results", "reference_row",
     "scheduler_ms",
-]
+]  # fmt: skip
 
 
 def evaluate_policy(

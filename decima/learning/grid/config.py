@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal
 from pydantic import Field, model_validator
 
 from decima.learning import config
-from decima.policy.grid.config import GridPolicyConfig, GridSection, Mask, NetworkSection
+from decima.policy.grid import GridPolicyConfig, GridSection, Mask, NetworkSection
 from decima.settings import Count, LearningRate, Positive, Recipes, Section, Share, Weight
 from workloads.grid_jobs import DISTRIBUTIONS, JobDistribution, JobSets, draw_jobs
 from workloads.sources.swf import read_swf, swf_jobs

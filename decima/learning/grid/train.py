@@ -19,16 +19,31 @@ from torch import Tensor, nn
 
 from decima.evaluation.grid import MEASURES, TRAINING_SEED, Evaluation, evaluate, heuristics_for
 from decima.learning.checkpoint import copy_weights
-from decima.learning.cluster.clone import clone_epochs
-from decima.learning.cluster.reinforce import policy_gradient, take_step
-from decima.learning.grid.advantages import BASELINES, n_step_returns, returns_to_go
+from decima.learning.cluster.updates import clone_epochs, policy_gradient, take_step
 from decima.learning.grid.config import DeepRMConfig
-from decima.learning.grid.rollout import Episodes, Recorder, Seen, join, roll_out, roll_out_sets
+from decima.learning.grid.rollout import (
+    BASELINES,
+    Episodes,
+    Recorder,
+    Seen,
+    join,
+    n_step_returns,
+    returns_to_go,
+    roll_out,
+    roll_out_sets,
+)
 from decima.learning.loop import TrainingLoop
 from decima.learning.metrics import GRID_METRICS, Validation
 from decima.policy.errors import PolicyFileError
-from decima.policy.grid.files import load_network, read_about, save_network
-from decima.policy.grid.scheduler import CLONING, VALIDATED, Actor, log_probabilities
+from decima.policy.grid import (
+    CLONING,
+    VALIDATED,
+    Actor,
+    load_network,
+    log_probabilities,
+    read_about,
+    save_network,
+)
 from decima.schedulers.grid import ShortestJobFirst, make_heuristic
 from decima.settings import TrainingError
 from simulator.grid.grid import Grid

@@ -1,28 +1,119 @@
-"""A guard around a scheduler that overrules decisions which would violate a guarantee."""
+"""A guard around a scheduler that overrules decisions which would violate a guarantee.
+
+Floors and ceilings, the minimum and maximum shares of tenants, determine the jobs that may get offered executors.
+"""
 
 from __future__ import annotations
 
 import math
 from copy import copy, deepcopy
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from decima.schedulers.base import Scheduler, all_offered, num_committed, only_jobs
 from decima.schedulers.guarantees.lateness import DueDates
-from decima.schedulers.guarantees.shares import Allowed, Shares
-from decima.schedulers.guarantees.spec import Guarantees
+from decima.schedulers.guarantees.spec import ROUNDING, Guarantees
 from decima.schedulers.priced_srpt import PricedSrpt
 from simulator.cluster.config import ClusterConfig
 from simulator.cluster.log import Kept, Overruled
 from simulator.cluster.observation import Decision, Observation
+from workloads.attributes import Tenant
 
 if TYPE_CHECKING:
     from simulator.cluster.base import BaseCluster
     from simulator.cluster.episode import DecidesStages
 
-__all__ = ["Guarded", "guarded", "take_overruled"]
+__all__ = ["Allowed", "Guarded", "Shares", "guarded", "take_overruled"]
+
+#: Ceiling of tenants without a ceiling, executors.
+ENDLESS = 2**31
+
+
+class Allowed(NamedTuple):
+    """Jobs that may get executors in a decision.
+
+    Attributes:
+        jobs: mask of these jobs, bool [J].
+        most: maximum number of further executors of each job, int64 [J].
+        least: number of further executors that one of the jobs must get if it has enough work: the number that its
+            tenant lacks to its floor; 0 if no tenant lacks executors.
+    """
+
+    jobs: NDArray[np.bool_]
+    most: NDArray[np.int64]
+    least: int
+
+
+class Shares:
+    """Shares of tenants in one episode, see the module.
+
+    Attributes:
+        below_floor_ms: upper bound of the longest time for which a tenant with a stage that could run was below its
+            floor, ms; measured from the previous decision.
+    """
+
+    def __init__(self, guarantees: Guarantees) -> None:
+        self._guarantees = guarantees
+        self._tenants: tuple[Tenant, ...] | None = None
+        self._floor, self._ceiling = np.zeros(0), np.zeros(0)
+        self._since_ms: dict[str, float] = {}
+        self._last_ms = -math.inf
+        self.below_floor_ms = 0.0
+
+    def allowed(self, observation: Observation) -> Allowed | None:
+        """Return the jobs that may get executors; None if all jobs may get any number of executors."""
+        tenants = observation.tenants
+        if not tenants:
+            return None
+        if tenants != self._tenants:
+            self._tenants = tenants
+            self._floor = np.array([self._guarantees.floor.get(each.name, 0.0) for each in tenants])
+            self._ceiling = np.array([self._guarantees.ceiling.get(each.name, math.inf) for each in tenants])
+        of, executors = observation.job_tenant, observation.num_executors
+        held = np.bincount(of, observation.job_executors, minlength=len(tenants)).astype(np.int64)
+        if observation.source >= 0:
+            held[of[observation.source]] -= observation.offered
+        floor = np.floor(self._floor * executors + ROUNDING).astype(np.int64)
+        ceiling = np.floor(np.minimum(self._ceiling * executors, ENDLESS) + ROUNDING)
+        room = np.maximum(ceiling, 1).astype(np.int64) - held
+        could = np.bincount(of, observation.next_stage >= 0, minlength=len(tenants)) > 0
+        lacks = np.where(could, floor - held, 0)
+        self._note(observation, floor, held, could)
+        if (needy := np.flatnonzero(lacks > 0)).size:
+            # Executors stay with their tenant if it needs them; otherwise the neediest tenant is first, as in Spark.
+            own = int(of[observation.source]) if observation.source >= 0 else -1
+            neediest = own if own in needy else int(needy[np.argmin(held[needy] / floor[needy])])
+            least = int(lacks[neediest])
+            others = could & (room > 0)
+            others[neediest] = False
+            most = np.where(of == neediest, least if others.any() else room[neediest], 0)
+            return Allowed(most > 0, most, least)
+        if (room >= observation.offered).all():
+            return None
+        return Allowed(room[of] > 0, room[of], 0)
+
+    def _note(
+        self,
+        observation: Observation,
+        floor: NDArray[np.int64],
+        held: NDArray[np.int64],
+        could: NDArray[np.bool_],
+    ) -> None:
+        """Update ``below_floor_ms``."""
+        own = int(observation.job_tenant[observation.source]) if observation.source >= 0 else -1
+        for place, tenant in enumerate(observation.tenants):
+            has = held[place] + (observation.offered if place == own else 0)
+            if could[place] and has < floor[place]:
+                # At most since the last decision: without offered executors there is no decision.
+                mine = (observation.job_tenant == place) & (observation.next_stage >= 0)
+                first_ms = max(self._last_ms, float(observation.job_arrival_ms[mine].min()))
+                since_ms = self._since_ms.setdefault(tenant.name, first_ms)
+                self.below_floor_ms = max(self.below_floor_ms, observation.time_ms - since_ms)
+            else:
+                self._since_ms.pop(tenant.name, None)
+        self._last_ms = observation.time_ms
 
 
 class Guarded(Scheduler):

@@ -1,38 +1,199 @@
 """Due dates: no job completes later than a factor times its JCT under fair sharing.
 
-The due date of a job is its completion time V in a virtual cluster with fair sharing, plus a slack. A decision is tight
-if, for some job, the remaining work of all jobs with no later due dates exceeds the capacity of the cluster until the
-job's due date. In a tight decision the job that is due first goes first; otherwise the scheduler decides.
-
-**Theorem.** Assume that moves take no time, executors are offered after each task, and each job is one stage of many
-tasks of known, equal durations. With a constant slack c, equal for all jobs, each job completes by ``V + c + 2 p``,
-where p is the duration of the longest task. If c changes, c is its largest value so far. With c = 0 the order is the
-Fair Sojourn Protocol (Friedman and Henderson, SIGMETRICS 2003), under which no job is later than under processor
-sharing. Proof: let S_j be the remaining work of jobs with V_i <= V_j, n the number of executors, and t the time. In the
-fluid limit ``S_j <= n (V_j + c - t)`` always holds: the guard overrules decisions that would violate it, and an
-arriving job increases V_j by exactly the work that it gets before V_j. After the last task that starts out of order,
-executors run tasks of S_j, except for at most p for other jobs' tasks, and at most p for the job's last tasks.
-
-The slack here is the minimum of ``(factor - 1) (V_j - arrival_j)`` over the live jobs. So the factor holds, except for
-2 p and for the slack used before the arrival of a job that is shorter than all others. No rule can guarantee more: if a
-job is incomplete at V, a stream of tiny jobs, which must all be served immediately, delays the job without bound.
-
-**Without a theorem**, the lateness is only measured: with several stages, moves, executors that stay on their stage
-until it has no tasks left, or wrong estimates. In these cases each job has its own slack ``(factor - 1) (V_j -
-arrival_j)``, which costs less. A job may be late by the time that executors stay on a stage, as no executor is free
-before.
+A virtual cluster with fair sharing gives the completion time of each job under fair sharing.
 """
 
 from __future__ import annotations
 
-import numpy as np
+import math
+from collections.abc import Sequence
 
-from decima.schedulers.guarantees.virtual import Speed, VirtualCluster, points_of, speed_of
+import numpy as np
+from numpy.typing import NDArray
+
+from simulator.cluster.alone import PARALLELISM, estimate
 from simulator.cluster.config import ClusterConfig
 from simulator.cluster.observation import Observation, PerJob
+from simulator.compiled import compiled
 from workloads.job import JobProfile
 
-__all__ = ["DueDates"]
+__all__ = ["DueDates", "Speed", "VirtualCluster", "points_of", "speed_of"]
+
+#: Progress of a job per ms and its executor time in ms, at each number of executors of ``points_of``: float64 [2, P].
+Speed = NDArray[np.float64]
+
+
+def points_of(config: ClusterConfig) -> tuple[int, ...]:
+    """Return the numbers of executors at which the speeds of jobs are computed, ascending."""
+    most = config.num_executors
+    return (*(each for each in PARALLELISM if each < most), most)
+
+
+def speed_of(profile: JobProfile, config: ClusterConfig) -> Speed:
+    """Return a job's progress per ms and its executor time in ms, at each of ``points_of``."""
+    points = points_of(config)
+    if profile.num_stages == 1 and profile.stages[0].durations.levels.size == 1:
+        work_ms = max(profile.work_ms, 1.0)
+        return np.array([np.array(points) / work_ms, np.full(len(points), work_ms)])
+    times, work = estimate(profile, config, points)
+    return np.array([1 / np.maximum(times, 1.0), work.sum(axis=1)])
+
+
+class VirtualCluster:
+    """Jobs on a cluster with fair sharing.
+
+    Args:
+        config: the cluster.
+
+    Attributes:
+        executors: number of executors, which may change.
+        completion_ms: job -> virtual completion time, ms; for incomplete jobs, the time without further arrivals.
+    """
+
+    def __init__(self, config: ClusterConfig) -> None:
+        self.executors = config.num_executors
+        self.completion_ms: dict[int, float] = {}
+        self._points = np.array(points_of(config), dtype=np.float64)
+        self._stays = not config.semantics.offer_after_tasks
+        self._time_ms = -math.inf
+        # Incomplete jobs in order of arrival, a row each.
+        self._jobs: list[int] = []
+        self._speed = np.zeros((0, len(self._points)))
+        self._left, self._held = np.zeros(0), np.zeros(0)
+
+    def arrive(self, job: int, arrival_ms: float, speed: Speed, left: float = 1.0) -> None:
+        """Add a job.
+
+        Args:
+            job: number of the job.
+            arrival_ms: arrival time, ms; a time in the past counts as now.
+            speed: speed of the job, see ``speed_of``.
+            left: remaining share of the job, above 0.
+        """
+        self.advance(arrival_ms)
+        self._jobs.append(job)
+        self._speed = np.vstack([self._speed, speed[0]])
+        self._left, self._held = np.append(self._left, left), np.append(self._held, 0.0)
+
+    def left(self, job: int) -> float:
+        """Return the remaining share of a job; 0 if the job is complete or unknown."""
+        return float(self._left[self._jobs.index(job)]) if job in self._jobs else 0.0
+
+    def revise(self, job: int, speed: Speed) -> None:
+        """Change the speed of an incomplete job."""
+        if job in self._jobs:
+            self._speed[self._jobs.index(job)] = speed[0]
+
+    def advance(self, until_ms: float) -> None:
+        """Run until a time, ms; a time in the past has no effect."""
+        if until_ms <= self._time_ms:
+            return
+        end_ms = self._run(until_ms, self._left, self._held)
+        if (ended := np.isfinite(end_ms)).any():
+            self._note(np.flatnonzero(ended).tolist(), end_ms)
+            rest = np.flatnonzero(~ended)
+            self._jobs = [self._jobs[place] for place in rest.tolist()]
+            self._speed, self._left, self._held = self._speed[rest], self._left[rest], self._held[rest]
+        self._time_ms = until_ms
+
+    def project(self) -> None:
+        """Update ``completion_ms`` of incomplete jobs."""
+        end_ms = self._run(math.inf, self._left.copy(), self._held.copy())
+        self._note(range(len(end_ms)), end_ms)
+
+    def forget(self, live: set[int]) -> None:
+        """Delete jobs that are complete in the virtual cluster and not among the live jobs."""
+        keep = live | set(self._jobs)
+        self.completion_ms = {job: end_ms for job, end_ms in self.completion_ms.items() if job in keep}
+
+    def _note(self, places: Sequence[int], end_ms: NDArray[np.float64]) -> None:
+        for place in places:
+            self.completion_ms[self._jobs[place]] = float(end_ms[place])
+
+    def _run(
+        self, until_ms: float, left: NDArray[np.float64], held: NDArray[np.float64]
+    ) -> NDArray[np.float64]:
+        executors = float(max(self.executors, 1))
+        return run(self._time_ms, until_ms, left, held, self._speed, self._points, executors, self._stays)  # type: ignore[no-any-return]
+
+
+@compiled
+def run(time_ms, until_ms, left, held, speed, points, executors, stays):  # type: ignore[no-untyped-def]
+    """Simulate fair sharing until a time.
+
+    Args:
+        time_ms: current time, ms.
+        until_ms: end of the simulation, ms; may be infinite.
+        left: remaining share of each job in order of arrival, float64 [J]; updated in place.
+        held: number of executors of each job, float64 [J]; updated in place.
+        speed: progress of each job per ms, float64 [J, P].
+        points: numbers of executors, ascending, float64 [P].
+        executors: number of executors of the cluster.
+        stays: whether executors stay with their job.
+
+    Returns:
+        End of each job, float64 [J], ms; infinite for jobs that do not end.
+    """
+    num_jobs = len(left)
+    end_ms, most = np.full(num_jobs, np.inf), np.zeros(num_jobs)
+    for job in range(num_jobs):
+        most[job] = points[np.argmax(speed[job])]
+    order = np.argsort(most)
+    while time_ms < until_ms:
+        live, free = 0, executors
+        for job in range(num_jobs):
+            if end_ms[job] == np.inf:
+                live += 1
+                free -= held[job] if stays else 0.0
+        if live == 0:
+            break
+        if stays:
+            _hand_out(end_ms, held, most, free, np.ceil(executors / live - 1e-9))
+        else:
+            for job in order:  # jobs that can use few executors leave the rest to other jobs
+                if end_ms[job] == np.inf:
+                    held[job] = min(most[job], free / live)
+                    free -= held[job]
+                    live -= 1
+        step_ms = until_ms - time_ms
+        for job in range(num_jobs):
+            if end_ms[job] == np.inf and held[job] > 0:
+                step_ms = min(step_ms, left[job] / _progress(held[job], points, speed[job]))
+        time_ms += step_ms
+        for job in range(num_jobs):
+            if end_ms[job] == np.inf and held[job] > 0:
+                done = _progress(held[job], points, speed[job]) * step_ms
+                left[job] -= done
+                if left[job] <= 1e-9 * done:
+                    left[job], held[job], end_ms[job] = 0.0, 0.0, time_ms
+    return end_ms
+
+
+@compiled
+def _progress(held, points, speed):  # type: ignore[no-untyped-def]
+    """Return the progress of a job per ms with ``held`` executors."""
+    return np.interp(held, points, speed) * min(held / points[0], 1.0)
+
+
+@compiled
+def _hand_out(end_ms, held, most, free, share):  # type: ignore[no-untyped-def]
+    """Give free executors to the first jobs below their share, then to jobs with the fewest executors."""
+    for job in range(len(held)):
+        if end_ms[job] == np.inf and free > 0:
+            more = min(free, max(min(share, most[job]) - held[job], 0.0))
+            held[job] += more
+            free -= more
+    while free > 1e-9:
+        least = -1
+        for job in range(len(held)):
+            if end_ms[job] == np.inf and held[job] < most[job] and (least < 0 or held[job] < held[least]):
+                least = job
+        if least < 0:
+            break
+        more = min(free, most[least] - held[least])
+        held[least] += more
+        free -= more
+
 
 #: Maximum number of stored virtual completion times.
 MOST_KEPT = 10_000

@@ -23,7 +23,7 @@ from decima.outputs import json_in_html
 from decima.policy.files import policy_path
 from decima.registry import policy_named
 from decima.show import explanation
-from decima.show.dags import stage_places
+from decima.show.plots import stage_places
 from decima.show.style import DASHED, styles
 from simulator.cluster.picture import PALETTE, contrasting_colours
 

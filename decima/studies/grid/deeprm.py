@@ -17,7 +17,7 @@ from rich.table import Table
 from decima.evaluation.grid import HEURISTIC_NAMES, TUNED, Evaluation, Withholding, best_of
 from decima.evaluation.grid_comparison import LEARNED, GridSettings
 from decima.learning.metrics import read_metrics
-from decima.policy.grid.files import read_about
+from decima.policy.grid import read_about
 from decima.policy.threads import one_thread
 from decima.schedulers.grid import play
 from decima.show.grid_report import load_name, plot_bars, plot_by_load

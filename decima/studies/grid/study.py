@@ -24,7 +24,7 @@ from decima.evaluation.grid import (
 from decima.learning.grid.config import RECIPES, DeepRMConfig
 from decima.learning.grid.train import GridTraining
 from decima.learning.trainings import train_all
-from decima.policy.grid.files import read_about
+from decima.policy.grid import read_about
 from decima.settings import read_settings
 from decima.show.grid_report import HEADINGS, measure_text, table_by_row
 from decima.show.tables import table_of

@@ -8,18 +8,9 @@ from __future__ import annotations
 from simulator.compiled import inner
 
 __all__ = [
-    "COPY",
-    "FAILS",
-    "chance",
-    "copy_noise",
-    "delay_factor",
-    "draw_duration",
-    "draw_longer",
-    "draw_noise",
-    "fails",
-    "level_above",
-    "run_of",
-]
+    "COPY", "FAILS", "chance", "copy_noise", "delay_factor", "draw_duration", "draw_longer", "draw_noise",
+    "fails", "level_above", "run_of",
+]  # fmt: skip
 
 # Purposes of random numbers, see `simulator.cluster.draws.Purpose`.
 FAILS, STRAGGLES, LEVEL, DURATION = 0, 1, 2, 3

@@ -10,15 +10,8 @@ from simulator.cluster.engine import executors, rows, tasks
 from simulator.compiled import inner
 
 __all__ = [
-    "add_job",
-    "after_task",
-    "commit",
-    "offer_free",
-    "offer_of_stage",
-    "offer_pools",
-    "open_next",
-    "stay",
-]
+    "add_job", "after_task", "commit", "offer_free", "offer_of_stage", "offer_pools", "open_next", "stay",
+]  # fmt: skip
 
 
 @inner

@@ -19,8 +19,8 @@ from simulator.cluster.config import DECIMA_SIM, ClusterConfig, Semantics, parse
 from tests.cases import cases
 from tests.decima.evaluation.examples import CLUSTER, LIBRARY, OWN, comparison, conditions, finished, run, runs_of
 from workloads.arrivals import JobSequence
-from workloads.attribute_distribution import AttributeDistribution
 from workloads.sources.workload_file import Workload
+from workloads.transform import AttributeDistribution
 
 
 @pytest.fixture

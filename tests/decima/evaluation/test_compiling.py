@@ -5,7 +5,7 @@ from dataclasses import replace
 import numba
 import pytest
 
-from decima.evaluation import compiling
+from decima.evaluation import run
 from decima.evaluation.comparison import Comparison
 from decima.evaluation.conditions import Conditions
 from decima.policy.compiled import network
@@ -22,8 +22,8 @@ CONDITIONS = Conditions(Workload(synthetic_profiles(), None, "synthetic"), num_j
 def compiled(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Stand-in for the cache: the set of cached parts, empty at first."""
     parts: list[str] = []
-    monkeypatch.setattr(compiling, "is_compiled", lambda part, packages: part in parts)
-    monkeypatch.setattr(compiling, "mark_compiled", lambda part, packages: parts.append(part))
+    monkeypatch.setattr(run, "is_compiled", lambda part, packages: part in parts)
+    monkeypatch.setattr(run, "mark_compiled", lambda part, packages: parts.append(part))
     return parts
 
 
@@ -35,20 +35,20 @@ def test_parts_that_are_not_compiled_are_compiled_before_the_episodes(compiled: 
             lambda done, total: steps.append(("run", done, total)),
             lambda done, total: steps.append(("compile", done, total)),
         )
-    assert compiled == [compiling.ENGINE, "decima", "priced-srpt"]
+    assert compiled == [run.ENGINE, "decima", "priced-srpt"]
     runs = [("run", done, 3) for done in (1, 2, 3)]
     assert steps == [*(("compile", done, 3) for done in range(4)), *runs, *runs]
 
 
 def test_code_is_compiled_also_where_no_job_can_complete(compiled: list[str]) -> None:
     cluster = ClusterConfig(faults=Faults(capacity=((0.0, 0),)))
-    compiling.compile_parts(replace(CONDITIONS, cluster=cluster), ["fifo"], 1)
-    assert compiled == [compiling.ENGINE]
+    run.compile_parts(replace(CONDITIONS, cluster=cluster), ["fifo"], 1)
+    assert compiled == [run.ENGINE]
 
 
 @pytest.mark.usefixtures("compiled")
 def test_workers_of_ray_compile_what_they_need() -> None:
-    compiling.compile_parts(CONDITIONS, ["fifo"], "ray:2", lambda done, total: pytest.fail("compiled here"))
+    run.compile_parts(CONDITIONS, ["fifo"], "ray:2", lambda done, total: pytest.fail("compiled here"))
 
 
 @pytest.mark.skipif(numba.config.DISABLE_JIT, reason="nothing is compiled")
@@ -57,7 +57,7 @@ def test_the_episode_that_compiles_calls_what_all_others_call() -> None:
     """It compiles for the right types: an experiment afterwards compiles nothing."""
     entries = (commands.observe, commands.run_tasks, network.act, priced_srpt._choose)
     schedulers = ["fifo", "priced-srpt", "decima:general"]
-    compiling.compile_parts(CONDITIONS, schedulers, 1)
+    run.compile_parts(CONDITIONS, schedulers, 1)
     before = [list(entry.overloads) for entry in entries]
     assert all(before)
     Comparison(CONDITIONS, schedulers).run(1)

@@ -9,10 +9,10 @@ from simulator.cluster.config import ClusterConfig, ConfigError, ExecutorClass
 from tests.cases import cases
 from tests.decima.evaluation.examples import CLUSTER, LIBRARY, conditions
 from workloads.arrivals import Drift, JobSequence
-from workloads.attribute_distribution import AttributeDistribution
 from workloads.attributes import JobAttributes
 from workloads.job import JobProfile
 from workloads.sources.workload_file import Workload
+from workloads.transform import AttributeDistribution
 
 #: Executors that no stage of the examples fits.
 SMALL = ClusterConfig(executor_classes=(ExecutorClass(1, cpu=0.5),))

@@ -15,9 +15,9 @@ from simulator.cluster.config import ClusterConfig
 from simulator.cluster.record import EpisodeRecord
 from tests.decima.evaluation.examples import conditions, runs_of
 from workloads.arrivals import JobSequence
-from workloads.attribute_distribution import AttributeDistribution
 from workloads.attributes import JobAttributes, Tenant
 from workloads.job import JobProfile, StageProfile, TaskDurations
+from workloads.transform import AttributeDistribution
 
 #: Cluster without delays; tasks take 100 ms.
 CLUSTER = ClusterConfig(num_executors=4, moving_delay_ms=0.0, warmup_delay_ms=0.0)

@@ -12,7 +12,7 @@ from decima.evaluation.guarantees import guarantee_metrics, most_executors
 from decima.evaluation.options import make_conditions
 from decima.registry import make_scheduler
 from decima.schedulers.base import SchedulerError
-from decima.schedulers.fifo import Fifo
+from decima.schedulers.baselines import Fifo
 from decima.schedulers.guarantees.spec import Guarantees
 from decima.show.report import comparison_report
 from simulator import ClusterConfig, run_episode

@@ -22,10 +22,10 @@ from tests.cases import cases
 from tests.decima.evaluation.examples import LIBRARY, comparison, conditions
 from tests.decima.schedulers.own_schedulers import Greedy
 from workloads import DecimaError, poisson_arrivals
-from workloads.attribute_distribution import AttributeDistribution
 from workloads.errors import ConfigError
 from workloads.imperfections import Imperfections
 from workloads.sources.open import open_workload
+from workloads.transform import AttributeDistribution
 
 SMALL: dict[str, Any] = {"workload": LIBRARY, "jobs": 4, "executors": 4, "seeds": 2, "seed": 5}
 

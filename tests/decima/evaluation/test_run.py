@@ -36,7 +36,7 @@ class Half(Scheduler):
 def test_a_decision_is_told_by_the_numbers_of_job_and_stage() -> None:
     compared = Comparison(conditions(num_experiments=2), {"half": Half(), "fifo": "fifo"})
     compared.run(1)
-    taken = decisions(compared, "half")
+    taken = decisions(compared.conditions, 5, compared.scheduler("half", 5))
     jobs = len(compared.conditions.sequence(5))
     assert taken[:2] == [Decided(0.0, 4, jobs - 1, 0, 2), Decided(0.0, 2, -1, -1, 0)]
     told = [each for each in taken if each.job >= 0]
@@ -49,12 +49,8 @@ def test_a_decision_is_told_by_the_numbers_of_job_and_stage() -> None:
 def test_a_tuned_scheduler_is_asked_with_the_setting_that_it_had() -> None:
     compared = run("weighted-fair", num_experiments=1)
     fixed = compared.tuned["weighted-fair"]
-    assert decisions(compared, "weighted-fair") == decisions(run(fixed, num_experiments=1), fixed)
-
-
-def test_there_are_none_of_an_experiment_that_has_not_finished() -> None:
-    with pytest.raises(ValueError, match="empty"):
-        decisions(Comparison(conditions(), ["fifo"]), "fifo")
+    told = decisions(compared.conditions, 5, compared.scheduler("weighted-fair", 5))
+    assert told == decisions(compared.conditions, 5, make_scheduler(fixed))
 
 
 SEQUENCE = conditions(num_jobs=8).sequence(5)

@@ -16,7 +16,7 @@ from decima.learning.grid.train import GridTraining
 from decima.learning.loop import CHECKPOINT, POLICY, TrainingLoop
 from decima.learning.metrics import IterationReport, TrainingResult, read_metrics
 from decima.policy.files import read_about
-from decima.policy.grid.files import read_about as read_about_network
+from decima.policy.grid import read_about as read_about_network
 from tests.decima.learning.cluster.examples import small as small_cluster
 from tests.decima.learning.grid.examples import small as small_grid
 

@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from decima.learning.checkpoint import load_checkpoint
-from decima.policy.grid.files import load_network, read_about
+from decima.policy.grid import load_network, read_about
 from decima.settings import DivergedError, TrainingError
 from tests.decima.learning.cluster.examples import small as small_cluster
 from tests.decima.learning.examples import assert_same_run

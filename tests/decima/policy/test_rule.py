@@ -21,7 +21,7 @@ from simulator.cluster.config import PAPER, TRACE, ExecutorClass, Semantics
 from tests.cases import cases
 from tests.decima.policy.examples import changed, random_sequence
 from workloads.arrivals import JobSequence, uniform_memory
-from workloads.attribute_distribution import AttributeDistribution
+from workloads.transform import AttributeDistribution
 
 
 @settings(max_examples=25, deadline=None)

@@ -8,10 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from decima.registry import WITH_BASE, SchedulerError, make_scheduler, split_names
-from decima.schedulers.carbon.cap import Cap, quota, thresholds
-from decima.schedulers.carbon.carbon_price import CarbonPrice
-from decima.schedulers.carbon.greenest_first import GreenestFirst
-from decima.schedulers.carbon.pcaps import Pcaps, threshold
+from decima.schedulers.carbon_aware import Cap, GreenestFirst, Pcaps, quota, threshold, thresholds
+from decima.schedulers.carbon_price import CarbonPrice
 from decima.schedulers.fair import Fair
 from decima.schedulers.priced_srpt import PricedSrpt
 from simulator import ClusterConfig, EpisodeRecord, run_episode

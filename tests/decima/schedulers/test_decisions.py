@@ -16,8 +16,7 @@ from decima.registry import SCHEDULERS, make_scheduler
 from decima.schedulers import Scheduler
 from decima.schedulers.packed_srpt import PackedSrpt
 from decima.schedulers.priced_srpt import PricedSrpt
-from decima.schedulers.spark import SparkFifo, SparkPools
-from decima.schedulers.standalone import SparkStandalone
+from decima.schedulers.spark import SparkFifo, SparkPools, SparkStandalone
 from simulator import DECIMA_SIM, Cluster, ClusterConfig, ExecutorClass
 from simulator.cluster.config import SPARK
 from tests.decima.policy.examples import random_sequence

@@ -10,8 +10,8 @@ from decima.policy.scheduler import NeuralScheduler
 from decima.policy.shipped import SHIPPED
 from decima.registry import SCHEDULERS, make_scheduler
 from decima.schedulers.base import Scheduler, all_offered
-from decima.schedulers.job_order import JobOrder
-from decima.schedulers.standalone import SparkStandalone
+from decima.schedulers.baselines import JobOrder
+from decima.schedulers.spark import SparkStandalone
 from simulator.cluster.cluster import Cluster
 from simulator.cluster.config import DECIMA_SIM, PAPER, ClusterConfig, Semantics
 from simulator.cluster.observation import Observation

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_array_equal
 
-from decima.schedulers.standalone import SparkStandalone
+from decima.schedulers.spark import SparkStandalone
 from simulator import Cluster, ClusterConfig, Decision, EpisodeRecord, ExecutorClass, run_episode
 from tests.simulator.cluster.build import chain, job, jobs, stage
 from workloads.arrivals import JobSequence

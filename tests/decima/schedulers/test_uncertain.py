@@ -9,9 +9,8 @@ from scipy import stats
 from scipy.optimize import minimize_scalar
 
 from decima.registry import make_scheduler
-from decima.schedulers.elastic import HeSrpt, fractions, speedup_exponent
 from decima.schedulers.priced_srpt import PRICES, PricedConstants, PricedSrpt
-from decima.schedulers.uncertain import index_over_median
+from decima.schedulers.queueing import HeSrpt, fractions, index_over_median, speedup_exponent
 from simulator import Cluster, ClusterConfig, Decision, Observation, run_episode
 from simulator.cluster.alone import useful_executors
 from simulator.cluster.config import Knowledge

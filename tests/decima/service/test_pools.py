@@ -6,10 +6,9 @@ from typing import Any
 import pytest
 
 from decima.registry import make_scheduler
-from decima.service.pools import Pools, PoolsError, read_pools
+from decima.service.pools import Pools, PoolsError, divide, read_pools
 from decima.service.protocol import Answer, Job
 from decima.service.service import Service
-from decima.service.shares import divide
 from tests.cases import cases
 from tests.decima.service.serving import Client, a_job, a_stage, a_state, executors, serving
 from workloads.attributes import Tenant

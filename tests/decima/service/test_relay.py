@@ -12,14 +12,13 @@ import pytest
 
 from decima.registry import make_scheduler
 from decima.schedulers.priced_srpt import PricedSrpt
-from decima.service.answering import Setup, run
-from decima.service.errors import ServeError
+from decima.service.answering import MOST_UNREAD, Relay, RelayHandler, Repeater, Setup, received, run
+from decima.service.credentials import ServeError
 from decima.service.history import History
 from decima.service.log import DecisionLog
 from decima.service.page import Page
 from decima.service.protocol import State
-from decima.service.relay import MOST_UNREAD, Relay, RelayHandler, Repeater, received
-from decima.service.running import JsonLines
+from decima.service.server import JsonLines
 from decima.service.service import Connected, Service, Watcher
 from tests.cases import cases
 from tests.decima.service.serving import a_hello, a_job, a_stage, a_state, executors

@@ -27,8 +27,7 @@ from decima.service.log import Answered, DecisionLog, read_log
 from decima.service.metrics import Metrics
 from decima.service.page import Page
 from decima.service.protocol import LONGEST_LINE, Answer, Refusal, Welcome
-from decima.service.running import DEFAULT_TOKEN_FILE, read_token
-from decima.service.server import ServeError
+from decima.service.server import DEFAULT_TOKEN_FILE, ServeError, read_token
 from decima.service.service import Connected, Service, Watcher
 from simulator.cluster.observation import Decision, Observation
 from tests.cases import cases
@@ -431,7 +430,7 @@ def test_the_default_token_is_in_home_and_of_this_user(tmp_path: Path, monkeypat
     token = read_token(DEFAULT_TOKEN_FILE)
     path = tmp_path / ".decima" / "token"
     assert path.read_text().strip() == token
-    monkeypatch.setattr("decima.service.running.os.geteuid", lambda: path.stat().st_uid + 1)
+    monkeypatch.setattr("decima.service.server.os.geteuid", lambda: path.stat().st_uid + 1)
     with pytest.raises(ServeError, match="belongs to another user"):
         read_token(DEFAULT_TOKEN_FILE)
     assert read_token(path) == token

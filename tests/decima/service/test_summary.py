@@ -8,11 +8,10 @@ import pytest
 from click.testing import CliRunner
 
 from decima.cli.main import cli
-from decima.service.harvest import live_workload
 from decima.service.log import Answered, Chosen, Left, Line, LogError, Question, Refused, Started, Welcomed, read_log
 from decima.service.protocol import Answer
 from decima.service.replay import replayed
-from decima.service.summary import summary_report
+from decima.service.summary import live_workload, summary_report
 from tests.decima.cli.commands import assert_one_line_error
 from tests.decima.service.serving import a_job, a_stage, executors
 from tests.decima.service.test_log import SEQUENCE, logged

@@ -10,13 +10,11 @@ from pathlib import Path
 import pytest
 
 from decima.schedulers.priced_srpt import PricedSrpt
-from decima.service.errors import ServeError
+from decima.service.credentials import ServeError, Token, Tokens, load_certificate
 from decima.service.metrics import Metrics
 from decima.service.page import Page
 from decima.service.protocol import Refusal, Welcome
 from decima.service.service import Service
-from decima.service.tls import load_certificate
-from decima.service.tokens import Token, Tokens
 from tests.certificates import Pair, make_ca, make_certificate, needs_openssl, trusting
 from tests.decima.service.serving import Client, a_job, a_stage, a_state, connect, executors, serving
 

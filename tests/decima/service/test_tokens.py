@@ -11,12 +11,11 @@ from pathlib import Path
 import pytest
 
 from decima.schedulers.priced_srpt import PricedSrpt
-from decima.service.errors import ServeError
+from decima.service.credentials import DeniedError, ServeError, Token, Tokens, read_tokens
 from decima.service.metrics import Metrics
 from decima.service.page import Page
 from decima.service.protocol import Refusal, Welcome
 from decima.service.service import Service
-from decima.service.tokens import DeniedError, Token, Tokens, read_tokens
 from tests.cases import cases
 from tests.decima.service.serving import Client, a_job, a_stage, a_state, executors, serving
 

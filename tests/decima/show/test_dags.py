@@ -4,7 +4,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from decima.show.dags import FEW_DAGS, MOST_DAGS, plot_dag, plot_dags
+from decima.show.plots import FEW_DAGS, MOST_DAGS, plot_dag, plot_dags
 from decima.show.style import save_figure
 from tests.decima.show.test_plots import difference
 from workloads.job import JobProfile, StageProfile, TaskDurations

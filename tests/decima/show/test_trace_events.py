@@ -40,8 +40,13 @@ def comparison() -> Comparison:
     )
 
 
+def decided_by(comparison: Comparison, name: str) -> list[Decided]:
+    seed = min(comparison.finished)
+    return decisions(comparison.conditions, seed, comparison.scheduler(name, seed))
+
+
 def written(comparison: Comparison, path: Path) -> Events:
-    decided = {name: decisions(comparison, name) for name in comparison.schedulers}
+    decided = {name: decided_by(comparison, name) for name in comparison.schedulers}
     write_trace_events(path, comparison.episodes, decided, compress=path.suffix == ".gz")
     content = path.read_bytes()
     document = json.loads(gzip.decompress(content) if path.suffix == ".gz" else content)
@@ -103,7 +108,7 @@ def test_a_trace_is_what_the_format_asks_for(comparison: Comparison, tmp_path: P
 def test_decisions_are_those_of_the_episode(comparison: Comparison) -> None:
     """Executors move to the jobs of decisions, and the setting of a tuned scheduler reproduces its episode."""
     for scheduler, record in comparison.episodes.items():
-        taken = decisions(comparison, scheduler)
+        taken = decided_by(comparison, scheduler)
         times = [each.time_ms for each in taken]
         assert times == sorted(times)
         assert 0 < len(taken) <= record.num_decisions

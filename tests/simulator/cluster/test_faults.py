@@ -25,8 +25,9 @@ from simulator import (
 from simulator.cluster import base, faults
 from simulator.cluster.config import Knowledge
 from simulator.cluster.draws import COPY, Purpose, chance, executor_keys, job_key
-from simulator.cluster.engine import copies, draws
+from simulator.cluster.engine import draws
 from simulator.cluster.engine import ends as engine_faults
+from simulator.cluster.engine import faults as fault_engine
 from tests.simulator.cluster.build import Greedy, chain, finish, job, jobs, stage
 from tests.simulator.cluster.driver import Both, Driver
 from tests.simulator.cluster.strategies import MANY, faulty_clusters, idleness, seeds
@@ -179,7 +180,7 @@ def test_random_numbers_are_uniform_and_depend_on_their_keys_only() -> None:
 
 def test_engines_agree_on_constants() -> None:
     assert engine_faults.MOST_FAILURES == faults.MOST_FAILURES
-    assert (copies.MIN_LATE_MS, COPY) == (faults.MIN_LATE_MS, draws.COPY)
+    assert (fault_engine.MIN_LATE_MS, COPY) == (faults.MIN_LATE_MS, draws.COPY)
     for outcome in list(Outcome)[1:]:
         assert getattr(engine_faults, f"RUN_{outcome.name}") == outcome
 

@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 
 from tests.cases import cases
 from tests.refusal import refusal
-from workloads.excerpt import Excerpt
 from workloads.imperfections import Imperfections
 from workloads.job import JobProfile, WorkloadError
 from workloads.sources import alibaba
 from workloads.sources.alibaba import COLUMNS, read_alibaba
 from workloads.sources.workload_file import Workload
+from workloads.transform import Excerpt
 
 Shared = Callable[[str], Path]
 

@@ -14,14 +14,9 @@ from pathlib import Path
 from workloads.errors import DecimaError
 
 __all__ = [
-    "NUM_QUERIES",
-    "SCHEMAS",
-    "RecorderError",
-    "generate_tables",
-    "query_text",
-    "tables_folder",
+    "NUM_QUERIES", "SCHEMAS", "RecorderError", "generate_tables", "query_text", "tables_folder",
     "tpchgen_program",
-]
+]  # fmt: skip
 
 NUM_QUERIES = 22
 

@@ -11,8 +11,18 @@ import numpy as np
 import pytest
 
 from decima.evaluation.spark.fidelity import ALL, measure_fidelity
-from decima.evaluation.spark.prediction import Effects, Source, predict_mixture, predict_run, replay, replay_mixture
-from decima.evaluation.spark.recordings import Mixture, QueryKey, Recordings, load_recordings
+from decima.evaluation.spark.recordings import (
+    Effects,
+    Mixture,
+    QueryKey,
+    Recordings,
+    Source,
+    load_recordings,
+    predict_mixture,
+    predict_run,
+    replay,
+    replay_mixture,
+)
 from tests.workloads.spark.recordings import WALL_MS, recording, write_recordings
 from workloads import WorkloadError
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from decima.evaluation.spark.held_out import predict_held_out
+from decima.evaluation.spark.logged_jobs import predict_held_out
 from tests.workloads.spark.logs import LogBuilder, stage_info
 from workloads.spark.importing import import_event_logs
 

@@ -8,8 +8,7 @@ import pandas as pd
 import pytest
 
 from decima.evaluation.conditions import CompareError
-from decima.evaluation.spark.held_out import HeldOut, predict_held_out
-from decima.evaluation.spark.logged_jobs import cluster_of_logs, logged_jobs
+from decima.evaluation.spark.logged_jobs import HeldOut, cluster_of_logs, logged_jobs, predict_held_out
 from decima.evaluation.spark.what_if import WhatIf, simulate_what_if
 from decima.schedulers.spark import SparkFifo
 from decima.show.what_if import shown

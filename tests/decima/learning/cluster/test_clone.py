@@ -5,9 +5,8 @@ import numpy as np
 import pytest
 import torch
 
-from decima.learning.cluster.clone import clone_epochs
-from decima.learning.cluster.reinforce import split
 from decima.learning.cluster.rollout import Episode, record_scheduler, roll_out
+from decima.learning.cluster.updates import clone_epochs, split
 from decima.learning.config import silent
 from decima.policy.config import SHORTCUT_POLICY
 from decima.policy.policy import Policy

@@ -29,8 +29,8 @@ from tests.decima.evaluation.examples import LIBRARY
 from tests.decima.learning.cluster.examples import merged
 from tests.decima.learning.examples import assert_same_run
 from workloads import JobSequence, poisson_arrivals, scaled, trace_arrivals, write_workload
-from workloads.arrival_patterns import STEADY
 from workloads.sources.workload_file import Workload
+from workloads.transform import STEADY
 
 MANY = SettingsSection(
     sources=("tpch", "synthetic"),

@@ -12,9 +12,9 @@ import torch
 from decima.evaluation.conditions import evaluation_setting, misfits
 from decima.learning.checkpoint import load_checkpoint
 from decima.learning.cluster.config import TrainingConfig, read_config
-from decima.learning.cluster.ppo import PPO
 from decima.learning.cluster.rollout import Episode, Trajectories, record_scheduler
 from decima.learning.cluster.train import ClusterTraining
+from decima.learning.cluster.updates import PPO
 from decima.learning.cluster.validation import evaluate_policy
 from decima.learning.loop import CARD, CHECKPOINT, POLICY
 from decima.learning.metrics import IterationReport, TrainingResult, read_metrics
@@ -254,7 +254,7 @@ def test_the_rate_of_behaviour_cloning_falls_to_a_tenth(tmp_path: Path, monkeypa
         rates.append(optimiser.param_groups[0]["lr"])
         return 0.0
 
-    monkeypatch.setattr("decima.learning.cluster.clone.take_step", noted)
+    monkeypatch.setattr("decima.learning.cluster.updates.take_step", noted)
     clone(config, tmp_path / "out")
     np.testing.assert_allclose(list(dict.fromkeys(rates)), [0.5, 0.35, 0.2, 0.05])
 

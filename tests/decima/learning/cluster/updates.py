@@ -6,9 +6,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from decima.learning.cluster.ppo import PPO
-from decima.learning.cluster.reinforce import Reinforce
 from decima.learning.cluster.rollout import Episode, Trajectories, roll_out
+from decima.learning.cluster.updates import PPO, Reinforce
 from decima.policy.compiled.graphs import Graphs
 from decima.policy.config import Feature, PolicyConfig
 from decima.policy.policy import Policy

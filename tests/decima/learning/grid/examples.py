@@ -10,9 +10,8 @@ from torch import Tensor, nn
 
 from decima.learning.grid.config import DeepRMConfig
 from decima.learning.grid.rollout import Episodes, roll_out
-from decima.policy.grid.config import Mask
-from decima.policy.grid.networks import build_network
-from decima.policy.grid.scheduler import Actor
+from decima.policy.grid import Actor, Mask
+from decima.policy.grid_networks import build_network
 from decima.settings import parse_settings
 from simulator.grid import Grid, GridConfig
 from tests.decima.learning.cluster.examples import merged

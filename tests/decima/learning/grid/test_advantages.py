@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from decima.learning.grid.advantages import action_baseline, n_step_returns, no_baseline, returns_to_go, time_baseline
+from decima.learning.grid.rollout import action_baseline, n_step_returns, no_baseline, returns_to_go, time_baseline
 from tests.decima.learning.grid.examples import mean_of_others, run
 
 

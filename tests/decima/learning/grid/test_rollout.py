@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from decima.learning.grid.train import GridTraining
-from decima.policy.grid.config import Mask
+from decima.policy.grid import Mask
 from simulator.grid import Grid
 from tests.decima.learning.grid.examples import run, small, tiny_grid
 

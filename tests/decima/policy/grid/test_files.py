@@ -12,8 +12,7 @@ import torch
 from decima.policy.config import DECIMA_SIM_POLICY
 from decima.policy.errors import PolicyFileError
 from decima.policy.files import add_about, save_policy
-from decima.policy.grid.config import GridPolicyConfig
-from decima.policy.grid.files import load_network, read_about, save_network
+from decima.policy.grid import GridPolicyConfig, load_network, read_about, save_network
 from decima.policy.policy import Policy
 from tests.cases import cases
 from tests.decima.learning.cluster.examples import merged

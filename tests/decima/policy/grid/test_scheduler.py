@@ -7,8 +7,7 @@ import pytest
 import torch
 
 from decima.policy.errors import NotFiniteError
-from decima.policy.grid.config import Mask
-from decima.policy.grid.scheduler import CLONING, COMPARED, VALIDATED, Actor, log_probabilities
+from decima.policy.grid import CLONING, COMPARED, VALIDATED, Actor, Mask, log_probabilities
 from tests.cases import cases
 from tests.decima.learning.grid.examples import Fixed, grid_of
 from tests.simulator.grid.naive import Written

@@ -3,8 +3,7 @@
 import pytest
 
 from decima.schedulers import Tetris
-from decima.schedulers.graphene.online import MOST_TASKS, Graphene, project_of
-from decima.schedulers.graphene.search import graphene
+from decima.schedulers.graphene.planner import MOST_TASKS, Graphene, graphene, project_of
 from simulator import Cluster, ClusterConfig, ExecutorClass, run_episode
 from tests.simulator.cluster.build import job, jobs, stage
 from workloads import JobProfile

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from decima.schedulers.graphene import Plan, Project, critical_path_first, graphene, random_order, tetris
-from decima.schedulers.graphene.search import _parts, troublesome_sets
+from decima.schedulers.graphene.planner import _parts, troublesome_sets
 from tests.cases import cases
 from tests.decima.schedulers.graphene.examples import PLANNERS, optimum, project, projects
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from decima.schedulers.graphene.psplib import ProjectFileError, read_best, read_project, read_projects
+from decima.schedulers.graphene.project import ProjectFileError, read_best, read_project, read_projects
 from tests.cases import cases
 from tests.refusal import refusal
 

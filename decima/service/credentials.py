@@ -1,4 +1,7 @@
-"""Access tokens of drivers and of clients of page and metrics: names, rate limits, expiry dates."""
+"""Credentials of the service: files with secrets, TLS certificate, and access tokens with rate limits and expiry dates.
+
+Drivers, and clients of page and metrics, send tokens. ``ServeError`` is the startup error of the service.
+"""
 
 from __future__ import annotations
 
@@ -6,16 +9,90 @@ import datetime
 import hashlib
 import hmac
 import math
+import os
+import ssl
+import stat
 import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from io import TextIOWrapper
 from pathlib import Path
 
-from decima.service.errors import ServeError, read_secret
 from workloads.errors import DecimaError
+from workloads.reading import open_regular
 
-__all__ = ["DeniedError", "Token", "Tokens", "read_tokens"]
+__all__ = [
+    "DeniedError", "ServeError", "Token", "Tokens", "load_certificate", "read_secret", "read_tokens",
+    "tls_reason",
+]  # fmt: skip
+
+
+class ServeError(DecimaError, OSError):
+    """The service cannot start: an address is in use, or a token or key file is unusable. The message is one line."""
+
+
+def read_secret(path: Path, what: str, most: int) -> str:
+    """Return the text of a file that only its owner may read.
+
+    Args:
+        path: file in UTF-8.
+        what: description of the file, for error messages.
+        most: maximum length, characters.
+
+    Raises:
+        ServeError: the file cannot be read, is readable by others, or has more than ``most`` characters.
+    """
+    try:
+        with TextIOWrapper(open_regular(path), encoding="utf-8") as file:
+            if stat.S_IMODE(os.fstat(file.fileno()).st_mode) & 0o077:
+                raise ServeError(f"{path}: other users can read this {what}: chmod 600 it")
+            text = file.read(most + 1)
+    except UnicodeDecodeError:
+        raise ServeError(f"{path}: this {what} is not text in UTF-8") from None
+    except OSError as error:
+        if isinstance(error, ServeError):
+            raise
+        raise ServeError(f"{path}: this {what} cannot be read: {error.strerror}") from None
+    if len(text) > most:
+        raise ServeError(f"{path}: this {what} has more than {most} characters")
+    return text
+
+
+def load_certificate(cert: Path, key: Path) -> ssl.SSLContext:
+    """Return the TLS context of the service, for TLS 1.2 or later.
+
+    Args:
+        cert: file of the certificate chain in PEM, beginning with the service's certificate.
+        key: file of the certificate's private key in PEM, without a passphrase.
+
+    Raises:
+        ServeError: a file cannot be read or is malformed, the key does not belong to the certificate, or every user
+            can read the key.
+    """
+    for path in (cert, key):
+        try:
+            path.open("rb").close()
+        except OSError as error:
+            raise ServeError(f"{path}: cannot be read: {error.strerror}") from None
+    if stat.S_IMODE(key.stat().st_mode) & stat.S_IROTH:
+        raise ServeError(f"{key}: every user can read this key: chmod 600 it")
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    try:
+        context.load_cert_chain(cert, key, password="")  # do not ask for the passphrase of an encrypted key
+    except (OSError, ValueError) as error:
+        raise ServeError(
+            f"{cert}, {key}: not a certificate and its key in PEM: {tls_reason(error)}"
+        ) from None
+    return context
+
+
+def tls_reason(error: Exception) -> str:
+    """Return the reason of a TLS failure in one line, such as ``tlsv1 alert unknown ca``."""
+    reason = getattr(error, "reason", None) or getattr(error, "strerror", None) or str(error)
+    return str(reason or type(error).__name__).lower().replace("_", " ")
+
 
 #: Minimum and maximum length of a token in a file of tokens, characters.
 FEWEST_CHARACTERS, MOST_CHARACTERS = 16, 256

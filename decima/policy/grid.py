@@ -1,0 +1,251 @@
+"""Policies for DeepRM's grid: configuration (grid, network, action mask), files, and the actor that schedules.
+
+Policy files are NumPy archives of plain arrays, which cannot execute code: each parameter of the actor is an array. The
+array ``network`` is JSON text with the format version, the configuration (``config``) and free information about the
+training (``about``).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from pydantic import Field
+from torch import Tensor, nn
+
+from decima.policy.errors import NotFiniteError, PolicyFileError
+from decima.policy.files import checked_weights, read_archive, read_head, write_archive
+from decima.policy.grid_networks import build_network
+from decima.settings import Count, Section, TrainingError, Whole, parse_settings
+from simulator.grid.config import DEEPRM, PAPER, GridConfig, Objective, Picture
+from workloads.errors import ConfigError
+
+if TYPE_CHECKING:
+    from simulator.grid.grid import Grid
+
+__all__ = [
+    "CLONING", "COMPARED", "VALIDATED", "Actor", "GridPolicyConfig", "GridSection", "Mask",
+    "NetworkSection", "Steps", "load_network", "log_probabilities", "look", "read_about", "save_network",
+]  # fmt: skip
+
+#: Kind of action mask, see ``Actor``.
+Mask = Literal["all", "bookable", "startable"]
+
+
+class GridSection(Section):
+    """Machines, queue, picture and reward; see ``simulator.grid.GridConfig``."""
+
+    machines: Count = Field(
+        default=1, description="number of machines; action i * visible_jobs + j books job j on machine i"
+    )
+    units: Count = Field(default=10, description="units of each resource on each machine")
+    visible_jobs: Count = Field(default=10, description="jobs of the queue that can be seen and chosen")
+    slot_width: Count = Field(default=10, description="columns of a job's picture: most units that it needs")
+    horizon: Count = Field(default=20, description="steps that can be booked ahead: the longest job")
+    backlog: Whole = Field(default=60, description="jobs that wait behind the visible ones; more are dropped")
+    max_steps: Count = Field(default=1000, description="step after which an episode ends")
+    objective: Objective = Field(default="slowdown", description="quantity that the rewards add up to")
+    machine_weights: tuple[float, ...] = Field(
+        default=(), description="alpha: weight of jobs on each machine; 1 if empty"
+    )
+    queue_weight: float = Field(default=1.0, description="beta: weight of visible jobs")
+    backlog_weight: float = Field(default=1.0, description="gamma: weight of jobs in the backlog")
+    picture: Picture = Field(default="binary", description="running jobs: binary cells, or a shade per job")
+    arrival_column: bool = Field(
+        default=False, description="whether the picture shows the number of steps since the last arrival"
+    )
+    semantics: Literal["paper", "deeprm"] = Field(
+        default="paper", description="semantics of the paper, or of its published code"
+    )
+
+    def build(self) -> GridConfig:
+        """Return the grid's configuration."""
+        values = {name: getattr(self, name) for name in type(self).model_fields}
+        return GridConfig(**{**values, "semantics": DEEPRM if self.semantics == "deeprm" else PAPER})
+
+
+class NetworkSection(Section):
+    """Network of the actor; a critic has a network of the same shape."""
+
+    filters: Whole = Field(default=0, description="filters of a convolution on the picture; 0 for none")
+    kernel: Count = Field(default=2, description="rows and columns of a filter")
+    pooling: bool = Field(default=False, description="whether 2 x 2 max pooling follows the convolution")
+    reshape: bool = Field(default=False, description="one channel per resource; with a convolution only")
+    hidden: tuple[Count, ...] = Field(default=(20,), min_length=1, description="units of each hidden layer")
+
+    def build(self, grid: GridConfig, outputs: int) -> nn.Module:
+        """Return a network from the grid's pictures to a number of outputs."""
+        return build_network(grid, outputs, **self.model_dump())
+
+
+class GridPolicyConfig(Section):
+    """Configuration of an actor for DeepRM's grid."""
+
+    grid: GridSection = GridSection()
+    network: NetworkSection = NetworkSection()
+    mask: Mask = "startable"
+
+    def build(self) -> nn.Module:
+        """Return the actor's network."""
+        grid = self.grid.build()
+        return self.network.build(grid, grid.num_actions)
+
+    @property
+    def sizes(self) -> str:
+        """Sizes of input, output and layers, described in one line."""
+        grid = self.grid.build()
+        rows, columns = grid.picture_shape
+        layers = ", ".join(f"{name} {value}" for name, value in self.network.model_dump().items())
+        return f"pictures of {rows} x {columns} and {grid.num_actions} actions ({layers})"
+
+
+#: Keys of the random stream POLICY for comparison, validation and behaviour cloning; keys of iterations are smaller.
+COMPARED, VALIDATED, CLONING = 2**29, 2**30, 2**31 - 1
+
+#: Score of masked actions.
+IMPOSSIBLE = -1e30
+
+
+@dataclass(frozen=True, eq=False)
+class Steps:
+    """Inputs and actions of the network in n steps, of one or more episodes.
+
+    Attributes:
+        episode: int64 [n], index of each step's episode.
+        pictures: uint8 or float32 [n, H, W], inputs.
+        allowed: bool [n, actions], action mask; None if all actions are allowed.
+        action: int64 [n], chosen actions.
+    """
+
+    episode: NDArray[np.int64]
+    pictures: Tensor
+    allowed: Tensor | None
+    action: Tensor
+
+
+class Actor:
+    """Scheduler of grids that chooses the actions of a network; a ``GridScheduler``.
+
+    Args:
+        network: maps pictures to a score for each action.
+        random: generator to sample actions; by default the most likely action is chosen (greedy).
+        mask: allowed actions: ``all``; ``bookable``, jobs that can be booked, and void; ``startable``, jobs that can
+            start at once, and void. The network is not evaluated where only void is allowed.
+    """
+
+    def __init__(
+        self, network: nn.Module, random: np.random.Generator | None = None, *, mask: Mask = "startable"
+    ) -> None:
+        self.network = network
+        self.random = random
+        self.mask = mask
+
+    def __call__(self, grid: Grid) -> NDArray[np.int64]:
+        """Return an action for each of N episodes, int64 [N]."""
+        return self.decide(grid)[0]
+
+    def decide(self, grid: Grid) -> tuple[NDArray[np.int64], Steps]:
+        """Return an action for each of N episodes, int64 [N], and the steps in which the network was evaluated."""
+        asked, pictures, allowed = look(grid, self.mask)
+        actions = np.full(len(grid), grid.config.num_actions - 1, dtype=np.int64)
+        if asked.size:
+            with torch.no_grad():
+                scores = log_probabilities(self.network, pictures, allowed)
+            chosen = self._choose(scores.double().exp().numpy())
+            actions[asked] = chosen
+        else:
+            chosen = np.empty(0, dtype=np.int64)
+        return actions, Steps(asked, pictures, allowed, torch.from_numpy(chosen))
+
+    def _choose(self, probabilities: NDArray[np.float64]) -> NDArray[np.int64]:
+        if not np.isfinite(probabilities).all():
+            raise NotFiniteError("the probability of an action is not finite")
+        if self.random is None:
+            return np.asarray(probabilities.argmax(axis=1))
+        sums = probabilities.cumsum(axis=1)
+        drawn = self.random.random((len(sums), 1)) * sums[:, -1:]
+        return np.asarray((sums <= drawn).sum(axis=1))
+
+
+def look(grid: Grid, mask: Mask) -> tuple[NDArray[np.int64], Tensor, Tensor | None]:
+    """Return the episodes in which the network has a choice, int64 [n], their pictures and masks, see ``Steps``."""
+    if mask == "all":
+        asked = np.flatnonzero(~grid.done)
+        return asked, torch.from_numpy(grid.pictures[asked]), None
+    allowed = grid.action_mask(now=mask == "startable")
+    asked = np.flatnonzero(allowed[:, :-1].any(axis=1))
+    return asked, torch.from_numpy(grid.pictures[asked]), torch.from_numpy(allowed[asked])
+
+
+def log_probabilities(network: nn.Module, pictures: Tensor, allowed: Tensor | None) -> Tensor:
+    """Return log-probabilities of all actions, float32 [n, actions]; masked actions have probability 0."""
+    scores: Tensor = network(pictures)
+    if allowed is not None:
+        # A finite score, since minus infinity times a probability of 0 would make the entropy NaN.
+        scores = scores.masked_fill(~allowed, IMPOSSIBLE)
+    return scores.log_softmax(dim=1)
+
+
+VERSION = 2
+HEAD = "network"
+
+
+def save_network(path: Path, network: nn.Module, config: GridPolicyConfig, about: Mapping[str, Any]) -> None:
+    """Write an actor's network atomically.
+
+    Args:
+        path: path of the file, by convention with the suffix ``.npz``.
+        network: network that ``config`` built.
+        config: configuration of the network.
+        about: JSON-compatible information about the training, such as its command and results.
+    """
+    head = {"version": VERSION, "config": config.model_dump(mode="json"), "about": dict(about)}
+    arrays = {name: weight.detach().cpu().numpy() for name, weight in network.state_dict().items()}
+    write_archive(path, {HEAD: np.array(json.dumps(head)), **arrays})
+
+
+def load_network(path: Path) -> tuple[nn.Module, GridPolicyConfig]:
+    """Read an actor's network and its configuration.
+
+    Raises:
+        PolicyFileError: the file is malformed, has another format version, or weights that do not match its
+            configuration.
+    """
+    arrays = read_archive(path)
+    config, _ = _head(path, arrays)
+    try:
+        with torch.device("meta"):  # allocates nothing, whatever the file's sizes are
+            network = config.build()
+    except (ConfigError, OverflowError, RuntimeError, TypeError) as error:
+        raise PolicyFileError(f"{path}: config: {' '.join(str(error).split()):.200}") from None
+    arrays.pop(HEAD)
+    weights = checked_weights(
+        path, arrays, {name: tuple(weight.shape) for name, weight in network.state_dict().items()}
+    )
+    network.load_state_dict({name: torch.from_numpy(array) for name, array in weights.items()}, assign=True)
+    return network, config
+
+
+def read_about(path: Path) -> dict[str, Any]:
+    """Return the information about the training in a policy file.
+
+    Raises:
+        PolicyFileError: the file or its text is malformed; weights are not checked.
+    """
+    return _head(path, read_archive(path))[1]
+
+
+def _head(path: Path, arrays: Mapping[str, Any]) -> tuple[GridPolicyConfig, dict[str, Any]]:
+    if HEAD not in arrays:
+        raise PolicyFileError(f"{path}: not a network for a grid: expected the text {HEAD!r}")
+    settings, about = read_head(path, arrays, HEAD, VERSION)
+    try:
+        return parse_settings(GridPolicyConfig, settings, f"{path}: config"), about
+    except TrainingError as error:
+        raise PolicyFileError(str(error)) from None

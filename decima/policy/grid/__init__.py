@@ -1,1 +1,0 @@
-"""Policy networks for DeepRM's grid, and their files."""

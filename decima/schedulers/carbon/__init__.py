@@ -1,1 +1,0 @@
-"""Rules that shift work to times of low carbon intensity or price, one per module. Each modifies another scheduler."""
