@@ -41,18 +41,9 @@ SKIPPED = (
     *("Operator_Eq_Is", "Operator_NotEq_IsNot", "Operator_Is_Eq", "Operator_IsNot_NotEq"),
 )
 LIBRARIES = (
-    "gymnasium",
-    "hypothesis",
-    "networkx",
-    "numba",
-    "numpy",
-    "pandas",
-    "pydantic",
-    "pytest",
-    "scipy",
-    "simpy",
+    "gymnasium", "hypothesis", "networkx", "numba", "numpy", "pandas", "pydantic", "pytest", "scipy", "simpy",
     "torch",
-)
+)  # fmt: skip
 
 
 class Mutant(NamedTuple):

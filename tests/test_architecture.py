@@ -12,23 +12,10 @@ from tests.cases import cases
 ROOT = Path(__file__).parents[1]
 #: A room imports rooms of its own floor's lower neighbours only: those that stand before it here.
 ROAD = (
-    "workloads",
-    "simulator",
-    "decima.outputs",
-    "decima.settings",
-    "decima.schedulers",
-    "decima.gym",
-    "decima.policy",
-    "decima.workers",
-    "decima.registry",
-    "decima.evaluation",
-    "decima.learning",
-    "decima.show",
-    "decima.service",
-    "decima.studies",
-    "decima.cli",
-    "decima.__main__",
-)
+    "workloads", "simulator", "decima.outputs", "decima.settings", "decima.schedulers", "decima.gym", "decima.policy",
+    "decima.workers", "decima.registry", "decima.evaluation", "decima.learning", "decima.show", "decima.service",
+    "decima.studies", "decima.cli", "decima.__main__",
+)  # fmt: skip
 #: Nor do these know each other.
 APART = (("simulator.cluster", "simulator.grid"),)
 MOST_IN_A_CHAIN = 15
@@ -105,22 +92,16 @@ def test_no_circle_and_no_long_chain() -> None:
     assert len(best) <= MOST_IN_A_CHAIN, " -> ".join(best)
 
 
-def test_no_module_is_long() -> None:
+def test_modules_are_short_and_import_at_their_top() -> None:
     lines = {name: file.read_text().count("\n") for name, file in modules().items()}
     assert {name for name, count in lines.items() if count > MOST_LINES} == set()
-
-
-def test_imports_inside_functions_are_for_quick_starts_and_extras() -> None:
-    """Only the command line imports modules of the project inside functions."""
+    # Only the command line imports modules of the project inside functions.
     late = {
         module
         for module in modules()
         if not within(module, "decima.cli") and imports(module, True) != imports(module, False)
     }
     assert not late
-
-
-def test_few_things_lie_on_the_doorstep() -> None:
     doorstep = [path for path in (ROOT / "decima").iterdir() if path.suffix == ".py" or (path / "__init__.py").exists()]
     assert len(doorstep) <= MOST_IN_DECIMA, sorted(path.name for path in doorstep)
 

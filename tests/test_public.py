@@ -19,33 +19,29 @@ from tests.cases import cases
 
 @cases(
     "name",
-    "workloads",
-    "decima",
-    "decima.evaluation.options",
-    "simulator.cluster.env",
-    "simulator.grid.env",
-    "decima.gym.scheduler",
-    "simulator.grid.grid",
-    "decima.evaluation.conditions",
-)
+    "workloads", "decima", "decima.evaluation.options", "simulator.cluster.env", "simulator.grid.env",
+    "decima.gym.scheduler", "simulator.grid.grid", "decima.evaluation.conditions",
+)  # fmt: skip
 def test_the_example_of_a_docstring(name: str) -> None:
     result = doctest.testmod(importlib.import_module(name))
     assert result.attempted > 0
     assert result.failed == 0
 
 
-def test_public_names_are_there_and_documented() -> None:
+def test_public_names_are_documented_and_the_citation_has_the_version() -> None:
     for name in workloads.__all__:
         assert getattr(workloads, name).__doc__, name
-
-
-def test_what_decima_offers_is_there_and_documented() -> None:
     assert decima.__all__ == sorted([*decima._PLACES, "__version__"])
     for name in decima._PLACES:
         assert getattr(decima, name).__doc__, name
         assert name in dir(decima)
     with pytest.raises(AttributeError, match="module 'decima' has no attribute 'tain'"):
         decima.tain  # noqa: B018
+    root = Path(__file__).resolve().parents[1]
+    citation = yaml.safe_load((root / "CITATION.cff").read_text())
+    project = tomllib.loads((root / "pyproject.toml").read_text())["project"]
+    assert citation["version"] == project["version"]
+    assert citation["license"] == project["license"]
 
 
 def test_reports_and_pictures_need_no_extra() -> None:
@@ -75,11 +71,3 @@ def test_what_is_not_needed_is_not_loaded(statement: str, not_loaded: set[str]) 
     code = f"{statement}\nimport sys\nprint(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert not not_loaded & set(done.stdout.split())
-
-
-def test_the_citation_names_the_version_of_the_package() -> None:
-    root = Path(__file__).resolve().parents[1]
-    citation = yaml.safe_load((root / "CITATION.cff").read_text())
-    project = tomllib.loads((root / "pyproject.toml").read_text())["project"]
-    assert citation["version"] == project["version"]
-    assert citation["license"] == project["license"]

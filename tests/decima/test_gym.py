@@ -132,7 +132,7 @@ def test_the_flat_view_shows_stages_by_the_work_of_their_job() -> None:
     assert env.cluster.observe().job_executors.tolist() == [2, 4]
 
 
-def test_a_flat_view_may_leave_idling_out() -> None:
+def test_flat_views_may_leave_idling_out_and_refuse_what_does_not_fit() -> None:
     for idle in (True, False):
         env = ClusterEnv(
             lambda seed: jobs(DIAMOND),
@@ -141,22 +141,11 @@ def test_a_flat_view_may_leave_idling_out() -> None:
         )
         env.reset(seed=0)
         assert env.action_masks().tolist() == [True, False, False, False, idle, True, True]
-
-
-def test_limits_of_the_flat_view_are_shares_of_the_executors() -> None:
     view = FlatView(ClusterConfig(num_executors=25), limits=10)
     env = ClusterEnv(config=ClusterConfig(num_executors=25))
     env.reset(seed=0)
     seen = env.cluster.observe()
     assert [view.limit(number, seen) for number in range(10)] == [3, 5, 8, 10, 13, 15, 18, 20, 23, 25]
-
-
-@cases("config", FEW, ClusterConfig(executor_classes=(ExecutorClass(2, memory=0.5), ExecutorClass(3, memory=1.0))))
-def test_gymnasiums_checker_finds_nothing_in_the_flat_view(config: ClusterConfig) -> None:
-    check_env(gymnasium.make("decima/Cluster-v0", config=config, view=FlatView).unwrapped)
-
-
-def test_what_does_not_fit_is_refused() -> None:
     sequence = jobs(chain(stage(4, 200.0)))
     with pytest.raises(SchedulerError, match="expected a policy: a function, or an object with predict, got int"):
         as_scheduler(3)  # type: ignore[arg-type]
@@ -166,6 +155,11 @@ def test_what_does_not_fit_is_refused() -> None:
     other = Predicting(anything(0, 32), FlatView(FEW, 5).observation_space)
     with pytest.raises(SchedulerError, match=r"the policy expects Box\(.*\(45,\).*, but observes Box\(.*\(261,\)"):
         run_episode(FEW, sequence, as_scheduler(other))
+
+
+@cases("config", FEW, ClusterConfig(executor_classes=(ExecutorClass(2, memory=0.5), ExecutorClass(3, memory=1.0))))
+def test_gymnasiums_checker_finds_nothing_in_the_flat_view(config: ClusterConfig) -> None:
+    check_env(gymnasium.make("decima/Cluster-v0", config=config, view=FlatView).unwrapped)
 
 
 def test_a_policy_on_grids_does_what_it_does_in_the_environment() -> None:
@@ -215,9 +209,6 @@ def test_a_policy_takes_part_in_a_comparison(tmp_path: Path, monkeypatch: pytest
     assert "gym_policy:first" in result.stdout
     refused = CliRunner().invoke(cli, ("compare", "--schedulers", "fair,gym_policy:wrong", *few))
     assert_one_line_error(refused, "expected an action of MultiDiscrete")
-
-
-# Registered environments.
 
 
 def test_a_name_is_enough_and_what_is_behind_it_is_imported_late() -> None:

@@ -35,7 +35,7 @@ def test_an_interrupted_write_leaves_the_old_file_and_no_litter(tmp_path: Path) 
     assert list(tmp_path.iterdir()) == [target]
 
 
-def test_a_finished_write_replaces_the_target_of_a_symbolic_link(tmp_path: Path) -> None:
+def test_files_are_replaced_or_written_directly(tmp_path: Path) -> None:
     target, link = tmp_path / "results.json", tmp_path / "latest.json"
     target.write_text("old")
     link.symlink_to(target)
@@ -43,9 +43,6 @@ def test_a_finished_write_replaces_the_target_of_a_symbolic_link(tmp_path: Path)
         path.write_text("new")
     assert link.is_symlink()
     assert target.read_text() == "new"
-
-
-def test_what_is_not_a_regular_file_is_written_directly() -> None:
     check_file(Path("/dev/null"))
     with atomic_path(Path("/dev/null")) as path:
         assert path == Path("/dev/null")

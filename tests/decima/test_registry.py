@@ -28,17 +28,16 @@ from workloads import synthetic_profiles
 from workloads.arrivals import poisson_arrivals, uniform_memory
 
 
-def test_a_policy_file_is_a_scheduler(policy: Path) -> None:
+def test_policies_and_parameters_have_names(policy: Path, shipped: dict[str, Path]) -> None:
     ours = run_episode(CLUSTER, conditions().sequence(3), make_scheduler(f"decima:{policy}"))
     theirs = run_episode(CLUSTER, conditions().sequence(3), NeuralScheduler(load_policy(policy)))
     assert ours.completion_ms.tolist() == theirs.completion_ms.tolist()
-
-
-def test_a_shipped_policy_goes_by_its_name(shipped: dict[str, Path]) -> None:
     for name, path in shipped.items():
         assert _weights(make_scheduler(f"decima:{name}")) == _weights(make_scheduler(f"decima:{path}"))
     assert _weights(make_scheduler("decima")) == _weights(make_scheduler("decima:general"))
     assert _weights(make_scheduler("decima")) != _weights(make_scheduler("decima:packing-tpch"))
+    text = "fifo, priced-srpt:steepness=1,used_well=2,decima:general,guard=off,fair"
+    assert split_names(text) == ["fifo", "priced-srpt:steepness=1,used_well=2", "decima:general,guard=off", "fair"]
 
 
 def _weights(scheduler: Any) -> list[float]:
@@ -152,11 +151,6 @@ def test_parameters_that_make_no_sense(
         make_scheduler(spec)
     assert message in str(error.value)
     assert "\n" not in str(error.value)
-
-
-def test_names_with_commas_between_them() -> None:
-    text = "fifo, priced-srpt:steepness=1,used_well=2,decima:general,guard=off,fair"
-    assert split_names(text) == ["fifo", "priced-srpt:steepness=1,used_well=2", "decima:general,guard=off", "fair"]
 
 
 def test_commands_without_training_do_not_load_pytorch(tmp_path: Path) -> None:

@@ -8,12 +8,5 @@ from tests.example_parts.learning import Better, Forgetful, PastMean
 from tests.example_parts.network import LayersHead, MeanEncoder, ParabolaHead
 
 __all__ = [
-    "Better",
-    "Forgetful",
-    "LayersHead",
-    "LeftToStart",
-    "MeanEncoder",
-    "ParabolaHead",
-    "PastMean",
-    "ShortestFirst",
-]
+    "Better", "Forgetful", "LayersHead", "LeftToStart", "MeanEncoder", "ParabolaHead", "PastMean", "ShortestFirst",
+]  # fmt: skip

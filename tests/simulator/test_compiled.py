@@ -166,13 +166,9 @@ def compiled_code(module: ModuleType) -> dict[str, Path]:
 
 @cases(
     "name",
-    "simulator.cluster.engine.commands",
-    "simulator.cluster.engine.draws",
-    "simulator.cluster.engine.executors",
-    "simulator.cluster.engine.state",
-    "simulator.cluster.engine.tasks",
-    "simulator.grid.rules",
-)
+    "simulator.cluster.engine.commands", "simulator.cluster.engine.draws", "simulator.cluster.engine.executors",
+    "simulator.cluster.engine.state", "simulator.cluster.engine.tasks", "simulator.grid.rules",
+)  # fmt: skip
 def test_compiled_code_calls_its_own_folder_only(name: str) -> None:
     each = importlib.import_module(name)
     assert set(compiled_code(each).values()) == {Path(str(each.__file__)).parent}
@@ -188,12 +184,22 @@ def plus_two(number):  # type: ignore[no-untyped-def]
     return plus_one(number) + 1
 
 
-def test_python_cannot_call_what_only_compiled_code_can() -> None:
-    """Python can call it neither before nor after compiled code has called it."""
+def test_compiled_code_is_called_from_compiled_code_alone() -> None:
+    # Python can call it neither before nor after compiled code has called it.
     for _ in range(2):
         with pytest.raises(TypeError, match="only compiled code can call plus_one"):
             plus_one(1)
         assert plus_two(1) == 3
+    # Without a reference count the caller would release a returned array, which would then be freed twice.
+    with pytest.raises((TypeError, NumbaError), match="with_one returns an array"):
+        sum_and_one(np.ones(3))
+    assert one_and_two() == 5
+    assert len(plus_one.nopython_signatures) <= 1  # 0 if the caller comes from the cache
+    plus_two(1)
+    for function, is_assembled in ((plus_one, False), (plus_two, True)):
+        for overload in function.overloads.values():
+            library = overload.library
+            assert getattr(library, "_is_assembled", is_assembled) == is_assembled
 
 
 @module.inner
@@ -207,28 +213,9 @@ def sum_and_one(array):  # type: ignore[no-untyped-def]
     return array.sum() + one
 
 
-def test_only_with_arrays_may_compiled_code_return_some() -> None:
-    """Without a reference count the caller would release a returned array, which would then be freed twice."""
-    with pytest.raises((TypeError, NumbaError), match="with_one returns an array"):
-        sum_and_one(np.ones(3))
-
-
 @module.compiled
 def one_and_two():  # type: ignore[no-untyped-def]
     return plus_one(1) + plus_one(2)
-
-
-def test_other_constants_do_not_compile_a_function_again() -> None:
-    assert one_and_two() == 5
-    assert len(plus_one.nopython_signatures) <= 1  # 0 if the caller comes from the cache
-
-
-def test_only_functions_that_python_calls_are_assembled() -> None:
-    plus_two(1)
-    for function, is_assembled in ((plus_one, False), (plus_two, True)):
-        for overload in function.overloads.values():
-            library = overload.library
-            assert getattr(library, "_is_assembled", is_assembled) == is_assembled
 
 
 WITH_CALLS = """

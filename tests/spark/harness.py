@@ -39,12 +39,9 @@ def spark_home() -> Path:
 def spark_environment() -> dict[str, str]:
     """Return the environment variables of Spark's programs."""
     return {
-        "JAVA_HOME": str(java_home()),
-        "SPARK_HOME": str(spark_home()),
-        "SPARK_LOCAL_IP": "127.0.0.1",
-        "SPARK_LOCAL_HOSTNAME": "127.0.0.1",
-        "PYSPARK_PYTHON": sys.executable,
-    }
+        "JAVA_HOME": str(java_home()), "SPARK_HOME": str(spark_home()), "SPARK_LOCAL_IP": "127.0.0.1",
+        "SPARK_LOCAL_HOSTNAME": "127.0.0.1", "PYSPARK_PYTHON": sys.executable,
+    }  # fmt: skip
 
 
 def why_not() -> str | None:

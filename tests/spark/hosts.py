@@ -134,14 +134,10 @@ class HostCluster(StandaloneCluster):
     def application(self, slots: int, **settings: object) -> dict[str, object]:
         """Return arguments of ``harness.application`` for one executor on each host."""
         return {
-            "master": self.master_url,
-            "spark__driver__host": self.hosts.own,
-            "spark__driver__bindAddress": self.hosts.own,
-            "spark__executor__cores": slots,
-            "spark__cores__max": self.num_slots,
-            "spark__executor__memory": "512m",
-            **settings,
-        }
+            "master": self.master_url, "spark__driver__host": self.hosts.own,
+            "spark__driver__bindAddress": self.hosts.own, "spark__executor__cores": slots,
+            "spark__cores__max": self.num_slots, "spark__executor__memory": "512m", **settings,
+        }  # fmt: skip
 
     def _start_master(self) -> None:
         port = free_port()

@@ -121,12 +121,9 @@ class Cluster(Standalone):
 def cluster(folder: Path, slots: int, service: int) -> Iterator[Cluster]:
     """Run a cluster inside the block; kill all its processes at the end."""
     settings = {
-        "spark.eventLog.enabled": "true",
-        "spark.eventLog.rolling.enabled": "false",
-        "spark.eventLog.compress": "false",
-        "spark.eventLog.dir": f"file://{folder}/events",
-        "spark.sql.adaptive.enabled": "false",
-        **with_plugin(f"127.0.0.1:{service}", executors="true"),
-    }
+        "spark.eventLog.enabled": "true", "spark.eventLog.rolling.enabled": "false",
+        "spark.eventLog.compress": "false", "spark.eventLog.dir": f"file://{folder}/events",
+        "spark.sql.adaptive.enabled": "false", **with_plugin(f"127.0.0.1:{service}", executors="true"),
+    }  # fmt: skip
     with Cluster(folder, slots, settings, spark_environment()) as made:
         yield made

@@ -27,15 +27,9 @@ WAVES, AT_ONCE = 3, 8
 OPENS = " ".join(
     f"--add-opens=java.base/{package}=ALL-UNNAMED"
     for package in (
-        "java.lang",
-        "java.lang.invoke",
-        "java.net",
-        "java.nio",
-        "java.util",
-        "java.util.concurrent",
-        "sun.nio.ch",
+        "java.lang", "java.lang.invoke", "java.net", "java.nio", "java.util", "java.util.concurrent", "sun.nio.ch",
     )
-)
+)  # fmt: skip
 
 
 @pytest.fixture(scope="module")

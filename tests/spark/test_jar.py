@@ -30,13 +30,10 @@ def why_not_compiled() -> str | None:
     return None if compiler == int(made) else f"needs javac {int(made)}, as the jar was made with"
 
 
-def test_the_jar_holds_the_source_as_it_is():
-    """To update it: ``decima spark build --spark HOME --out decima/service/plugin/decima-spark.jar``."""
+def test_the_jar_holds_source_and_classes():
+    # To update it: ``decima spark build --spark HOME --out decima/service/plugin/decima-spark.jar``.
     assert entries(JAR, ".java") == read_sources()
     assert {name.rpartition("/")[0] for name in read_sources()} == {"decima/spark"}
-
-
-def test_the_classes_run_on_every_java_since_8():
     classes = entries(JAR, ".class")
     assert "decima/spark/DecimaPlugin.class" in classes
     assert {int.from_bytes(content[6:8], "big") for content in classes.values()} == {JAVA_8}
@@ -50,13 +47,10 @@ def test_the_classes_are_those_of_the_source(tmp_path):
     assert made.read_bytes() == JAR.read_bytes()
 
 
-def test_an_installation_without_the_source_has_that_of_the_jar(monkeypatch, tmp_path):
+def test_the_command_and_an_installation_know_the_jar(monkeypatch, tmp_path, capsys):
     with_checkout = read_sources()
     monkeypatch.setattr("decima.service.plugin.SOURCES", tmp_path)
     assert read_sources() == with_checkout
-
-
-def test_the_command_tells_where_the_jar_is(capsys):
     cli(["spark", "jar"], standalone_mode=False)
     assert Path(capsys.readouterr().out.strip()) == JAR
     assert JAR.is_file()

@@ -33,19 +33,9 @@ def test_all_that_control_means_holds_there(spark: Path) -> None:
     except PluginError as error:
         pytest.skip(str(error))
     command = [
-        sys.executable,
-        "-m",
-        "pytest",
-        "-n",
-        "0",
-        "-rA",
-        "-m",
-        "slow",
-        "-k",
-        "cluster or servers",
-        "-o",
+        sys.executable, "-m", "pytest", "-n", "0", "-rA", "-m", "slow", "-k", "cluster or servers", "-o",
         "filterwarnings=",
-    ]
+    ]  # fmt: skip
     command += [str(Path(__file__).with_name(name)) for name in ("test_control.py", "test_servers.py")]
     environment = os.environ | {"PYTHONPATH": str(spark.parent), "DECIMA_JAVA_HOME": str(java)}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)

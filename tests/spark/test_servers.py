@@ -100,14 +100,8 @@ def test_queries_of_the_thrift_server(server: PolicyServer, tmp_path: Path) -> N
     with spark_server(THRIFT, tmp_path, server.address, *listen):
         until(lambda: server.hellos)
         beeline = [
-            str(spark_home() / "bin" / "beeline"),
-            "-u",
-            f"jdbc:hive2://127.0.0.1:{port}",
-            "-n",
-            "me",
-            "-e",
-            query,
-        ]
+            str(spark_home() / "bin" / "beeline"), "-u", f"jdbc:hive2://127.0.0.1:{port}", "-n", "me", "-e", query,
+        ]  # fmt: skip
         environment = os.environ | spark_environment()
 
         def answers() -> bool:

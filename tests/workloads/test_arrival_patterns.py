@@ -15,18 +15,12 @@ def stream(*times_ms: float) -> JobSequence:
     return JobSequence(PROFILES * len(times_ms), np.array(times_ms), 3)
 
 
-def test_jobs_of_a_burst_arrive_with_the_first_of_them() -> None:
+def test_bursts_drifts_and_nights() -> None:
     changed = ArrivalPattern(burst=3).applied(stream(0, 1, 2, 5, 6, 7, 9))
     assert changed.arrival_ms.tolist() == [0, 0, 0, 5, 5, 5, 9]
     assert (len(changed), changed.seed) == (7, 3)
-
-
-def test_the_second_half_comes_at_another_rate() -> None:
     assert ArrivalPattern(drift=2).applied(stream(0, 10, 20, 30, 50)).arrival_ms.tolist() == [0, 10, 20, 25, 35]
     assert ArrivalPattern(drift=0.5).applied(stream(0, 10, 20, 30)).arrival_ms.tolist() == [0, 10, 20, 40]
-
-
-def test_days_and_nights_keep_the_mean_rate() -> None:
     whole = poisson_arrivals(PROFILES, 20_001, 1000.0, seed=1)
     mean_ms = whole.arrival_ms[-1] / 20_000
     changed = ArrivalPattern(night=0.8).applied(whole).arrival_ms
@@ -34,9 +28,6 @@ def test_days_and_nights_keep_the_mean_rate() -> None:
     by_day = (changed // (10 * mean_ms)).astype(int) % 2 == 0
     assert by_day.mean() == pytest.approx(0.9, abs=0.01)
     assert (np.diff(changed) >= 0).all()
-
-
-def test_patterns_say_what_they_change() -> None:
     assert str(STEADY) == ""
     assert STEADY.applied(sequence := stream(0, 1)) is sequence
     assert (

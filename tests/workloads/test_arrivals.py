@@ -27,21 +27,23 @@ def names(sequence: JobSequence) -> str:
     return "".join(profile.name for profile in sequence.profiles)
 
 
-def test_a_batch_is_there_from_the_beginning() -> None:
+def test_a_batch_is_drawn_uniformly_and_intervals_change_no_jobs() -> None:
     sequence = batch_arrivals(JOBS, 20, seed=3)
     assert len(sequence) == 20
     assert sequence.num_tasks == 40
     assert sequence.seed == 3
     assert not sequence.arrival_ms.any()
-
-
-def test_jobs_are_drawn_uniformly() -> None:
     drawn = names(batch_arrivals(JOBS, 10_000, seed=0))
     for name in "abcde":
         assert drawn.count(name) == pytest.approx(2000, abs=4 * np.sqrt(10_000 * 0.2 * 0.8))
+    batch = batch_arrivals(JOBS, 50, seed=9)
+    slow, fast = (poisson_arrivals(JOBS, 50, mean_ms, seed=9) for mean_ms in (1000.0, 500.0))
+    assert names(batch) == names(slow) == names(fast)
+    assert slow.arrival_ms.tolist() == pytest.approx(2 * fast.arrival_ms)
+    assert names(batch) != names(batch_arrivals(JOBS, 50, seed=10))
 
 
-def test_poisson_intervals() -> None:
+def test_intervals_windows_and_streams() -> None:
     sequence = poisson_arrivals(JOBS, 20_001, mean_interval_ms=25_000.0, seed=1)
     intervals = np.diff(sequence.arrival_ms)
     assert sequence.arrival_ms[0] == 0.0
@@ -51,6 +53,20 @@ def test_poisson_intervals() -> None:
     assert intervals.std() == pytest.approx(25_000, rel=np.sqrt(2) * error)
     assert (intervals > 25_000).mean() == pytest.approx(np.exp(-1), abs=error / 2)
     assert np.corrcoef(intervals[1:], intervals[:-1])[0, 1] == pytest.approx(0, abs=error)
+    sequence = trace_arrivals(JOBS, [7.0, 16.9, 17.0, 40.0, 46.0], seed=8)
+    windows = sequence.windows(10.0)
+    assert [names(window) for window in windows] == ["ab", "c", "de"]  # no jobs from 27 to 37
+    assert [window.arrival_ms.tolist() for window in windows] == [[0, pytest.approx(9.9)], [0], [0, 6]]
+    assert {window.seed for window in windows} == {8}
+    assert [names(window) for window in sequence.windows(np.inf)] == ["abcde"]
+    for length in (0.0, -1.0, np.nan):
+        with pytest.raises(WorkloadError, match="must be longer than 0"):
+            sequence.windows(length)
+    seeds = (0, 1, 2**32, 2**32 + 1, 2**64)
+    paths = ((), (0,), (1,), (0, 0), (0, 1))
+    streams = [(seed, purpose, *path) for seed in seeds for purpose in RandomStream for path in paths]
+    draws = {random_stream(*stream).integers(2**62) for stream in streams}
+    assert len(draws) == len(streams)
 
 
 @given(seed=st.integers(0, 2**64))
@@ -117,19 +133,19 @@ def test_impossible_drifts(at_ms: Any, rate: Any, message: str) -> None:
         Drift(at_ms, rate)
 
 
-def test_the_interval_changes_when_jobs_come_but_not_which() -> None:
-    batch = batch_arrivals(JOBS, 50, seed=9)
-    slow, fast = (poisson_arrivals(JOBS, 50, mean_ms, seed=9) for mean_ms in (1000.0, 500.0))
-    assert names(batch) == names(slow) == names(fast)
-    assert slow.arrival_ms.tolist() == pytest.approx(2 * fast.arrival_ms)
-    assert names(batch) != names(batch_arrivals(JOBS, 50, seed=10))
-
-
-def test_a_trace_is_sorted_and_ties_keep_their_order() -> None:
+def test_a_trace_is_sorted_and_cannot_be_changed() -> None:
     sequence = trace_arrivals(JOBS, [5.0, 1.0, 5.0, 0.0, 1.0], seed=4)
     assert names(sequence) == "dbeac"
     assert sequence.arrival_ms.tolist() == [0, 1, 1, 5, 5]
     assert sequence.seed == 4
+    with pytest.raises(WorkloadError, match=r"5 jobs need as many arrival times, got shape \(1,\)"):
+        trace_arrivals(JOBS, [0.0])
+    times = np.array([0.0, 1.0])
+    sequence = JobSequence(JOBS[:2], times)
+    times[0] = 7.0
+    assert sequence.arrival_ms.tolist() == [0.0, 1.0]
+    with pytest.raises(ValueError, match="read-only"):
+        sequence.arrival_ms[0] = 7.0
 
 
 def test_uniform_memory_differs_by_job_and_seed_and_changes_nothing_else() -> None:
@@ -150,41 +166,12 @@ def test_uniform_memory_differs_by_job_and_seed_and_changes_nothing_else() -> No
     )
 
 
-def test_windows_are_cut_from_the_first_arrival_on() -> None:
-    sequence = trace_arrivals(JOBS, [7.0, 16.9, 17.0, 40.0, 46.0], seed=8)
-    windows = sequence.windows(10.0)
-    assert [names(window) for window in windows] == ["ab", "c", "de"]  # no jobs from 27 to 37
-    assert [window.arrival_ms.tolist() for window in windows] == [[0, pytest.approx(9.9)], [0], [0, 6]]
-    assert {window.seed for window in windows} == {8}
-    assert [names(window) for window in sequence.windows(np.inf)] == ["abcde"]
-    for length in (0.0, -1.0, np.nan):
-        with pytest.raises(WorkloadError, match="must be longer than 0"):
-            sequence.windows(length)
-
-
 @given(st.lists(st.floats(0, 1e6), min_size=1, max_size=5), st.floats(1, 1e6))
 def test_every_job_is_in_one_window(arrival_ms: list[float], length_ms: float) -> None:
     sequence = trace_arrivals(JOBS[: len(arrival_ms)], arrival_ms)
     windows = sequence.windows(length_ms)
     assert "".join(map(names, windows)) == names(sequence)
     assert all(window.arrival_ms[-1] <= length_ms for window in windows)
-
-
-def test_streams_are_separate_by_seed_purpose_and_path() -> None:
-    seeds = (0, 1, 2**32, 2**32 + 1, 2**64)
-    paths = ((), (0,), (1,), (0, 0), (0, 1))
-    streams = [(seed, purpose, *path) for seed in seeds for purpose in RandomStream for path in paths]
-    draws = {random_stream(*stream).integers(2**62) for stream in streams}
-    assert len(draws) == len(streams)
-
-
-def test_the_arrivals_of_a_sequence_cannot_be_changed() -> None:
-    times = np.array([0.0, 1.0])
-    sequence = JobSequence(JOBS[:2], times)
-    times[0] = 7.0
-    assert sequence.arrival_ms.tolist() == [0.0, 1.0]
-    with pytest.raises(ValueError, match="read-only"):
-        sequence.arrival_ms[0] = 7.0
 
 
 @cases(
@@ -218,8 +205,3 @@ def test_what_cannot_be_drawn(arguments: dict[str, Any], message: str) -> None:
     valid: dict[str, Any] = {"profiles": JOBS, "num_jobs": 2, "mean_interval_ms": 1.0, "seed": 0}
     with pytest.raises(WorkloadError, match=message):
         poisson_arrivals(**valid | arguments)
-
-
-def test_a_trace_needs_a_time_for_each_job() -> None:
-    with pytest.raises(WorkloadError, match=r"5 jobs need as many arrival times, got shape \(1,\)"):
-        trace_arrivals(JOBS, [0.0])

@@ -85,7 +85,7 @@ def test_a_sequence_names_the_job_that_is_wrong() -> None:
         assert str(caught.value) == message
 
 
-def test_tenants_are_those_declared_else_those_named() -> None:
+def test_tenants_and_attributes_follow_their_jobs() -> None:
     named = sequence(JobAttributes(tenant="b"), JobAttributes(), JobAttributes(tenant="a"))
     assert [each.name for each in named.tenants] == ["a", "b", "default"]
     assert named.tenant.tolist() == [1, 2, 0]
@@ -94,17 +94,7 @@ def test_tenants_are_those_declared_else_those_named() -> None:
     assert told.tenants == declared
     assert told.tenant.tolist() == [0, 1]
     assert [each.name for each in sequence(JobAttributes(), tenants=declared).tenants] == ["b", "a", "c", "default"]
-
-
-def test_no_attributes_and_attributes_that_ask_for_nothing_are_the_same() -> None:
-    plain = sequence(JobAttributes(), JobAttributes())
-    assert plain.attributes == () == plain.tenants
-    assert plain.weight.tolist() == [1, 1]
-    assert plain.tenant.tolist() == [0, 0]
-
-
-def test_attributes_follow_their_jobs() -> None:
-    """Attributes follow the order of arrival, and windows, whose clocks start at 0."""
+    # Attributes follow the order of arrival, and windows, whose clocks start at 0.
     attributes = [JobAttributes(weight=2, deadline_ms=9_000), JobAttributes(weight=3, tenant="a")]
     jobs = trace_arrivals((JOB, JOB), [5_000, 100], 0, attributes)
     assert jobs.weight.tolist() == [3, 2]
@@ -112,6 +102,16 @@ def test_attributes_follow_their_jobs() -> None:
     assert first.attributes == (attributes[1],)
     assert second.attributes == (JobAttributes(weight=2, deadline_ms=4_000),)
     assert second.tenants == jobs.tenants
+
+
+def test_draws_without_attributes_stay() -> None:
+    plain = sequence(JobAttributes(), JobAttributes())
+    assert plain.attributes == () == plain.tenants
+    assert plain.weight.tolist() == [1, 1]
+    assert plain.tenant.tolist() == [0, 0]
+    jobs = poisson_arrivals(synthetic_profiles(5), 4, 1000.0, seed=3)
+    assert [profile.name for profile in jobs.profiles] == ["synthetic-3", "synthetic-2", "synthetic-0", "synthetic-1"]
+    assert jobs.arrival_ms.tolist() == [0.0, 247.62107704609107, 707.4941180024524, 1692.2963393554978]
 
 
 @given(job_sequences(), st.integers(0, 5), st.lists(st.floats(0.1, 10), max_size=3), st.booleans())
@@ -139,12 +139,6 @@ def test_a_draw_does_not_depend_on_the_others() -> None:
     assert {each.tenant for each in both.attributes} == {"tenant-1", "tenant-2", "tenant-3"}
     other = AttributeDistribution(slack=(2, 4)).draw(batch_arrivals(synthetic_profiles(3), 30, seed=5))
     assert [each.slack for each in alone.attributes] != [each.slack for each in other.attributes]
-
-
-def test_no_draw_of_jobs_and_arrivals_has_changed() -> None:
-    jobs = poisson_arrivals(synthetic_profiles(5), 4, 1000.0, seed=3)
-    assert [profile.name for profile in jobs.profiles] == ["synthetic-3", "synthetic-2", "synthetic-0", "synthetic-1"]
-    assert jobs.arrival_ms.tolist() == [0.0, 247.62107704609107, 707.4941180024524, 1692.2963393554978]
 
 
 @cases(

@@ -44,7 +44,7 @@ def test_repr_is_one_short_line(thing: Any, text: str) -> None:
     assert "\n" not in shown
 
 
-def test_a_cluster_shows_what_makes_it_again() -> None:
+def test_what_is_shown() -> None:
     for config in (
         ClusterConfig(executor_classes=(ExecutorClass(2, memory=0.5), ExecutorClass(3))),
         ClusterConfig(executor_classes=(ExecutorClass(2, memory=0.5),), reward="makespan"),
@@ -52,6 +52,9 @@ def test_a_cluster_shows_what_makes_it_again() -> None:
     ):
         names = {"ClusterConfig": ClusterConfig, "ExecutorClass": ExecutorClass, "Semantics": type(DECIMA_SIM)}
         assert eval(repr(config), names) == config
+    assert "and 488 more" in LONG._repr_html_()
+    assert "more" not in html_table("title", ["a"], [[1]], 1)
+    assert repr(JobProfile("\ud800'\"", JOB.stages)).startswith("JobProfile(")
 
 
 @cases(
@@ -70,12 +73,3 @@ def test_a_notebook_shows_a_table_in_which_names_are_data(thing: Any) -> None:
     assert shown.count("<tr>") <= MOST_ROWS + 1
     for evil in ("<b>", "<script", "\u202e", "\n", 100 * "x"):
         assert evil not in shown
-
-
-def test_rows_that_are_not_shown_are_counted() -> None:
-    assert "and 488 more" in LONG._repr_html_()
-    assert "more" not in html_table("title", ["a"], [[1]], 1)
-
-
-def test_names_of_jobs_may_be_any_text() -> None:
-    assert repr(JobProfile("\ud800'\"", JOB.stages)).startswith("JobProfile(")

@@ -14,11 +14,17 @@ from workloads.transform import Excerpt
 JOBS = tuple(JobProfile(name, (StageProfile(2, TaskDurations.constant(1.0)),)) for name in "abcde")
 
 
-def test_time_is_from_its_begin_to_before_its_end() -> None:
+def test_times_seeds_and_speed() -> None:
     arrival_s = [5.0, 1.0, 2.0, 3.0, 3.0]
     assert Excerpt(from_s=2, until_s=5).choose(arrival_s).tolist() == [2, 3, 4]
     with pytest.raises(WorkloadError, match="jobs that arrive from 6 to inf s, got none"):
         Excerpt(from_s=6).choose(arrival_s)
+    samples = {tuple(Excerpt(sample=5, seed=seed).choose(np.arange(100.0)).tolist()) for seed in range(10)}
+    assert len(samples) == 10
+    sequence = Excerpt(speed_up=10, seed=4).sequence(JOBS[:3], [100.0, 105.0, 107.5])
+    assert sequence.arrival_ms.tolist() == [0, 500, 750]
+    assert sequence.profiles == JOBS[:3]
+    assert sequence.seed == 4
 
 
 @given(st.lists(st.floats(0, 100), min_size=1, max_size=20), st.integers(1, 25), st.integers(0, 5))
@@ -27,18 +33,6 @@ def test_a_sample_is_so_many_different_jobs_in_order(arrival_s: list[float], sam
     assert len(set(chosen.tolist())) == len(chosen) == min(sample, len(arrival_s))
     assert (np.diff(np.array(arrival_s)[chosen]) >= 0).all()
     assert chosen.tolist() == Excerpt(sample=sample, seed=seed).choose(arrival_s).tolist()
-
-
-def test_seeds_name_different_samples() -> None:
-    samples = {tuple(Excerpt(sample=5, seed=seed).choose(np.arange(100.0)).tolist()) for seed in range(10)}
-    assert len(samples) == 10
-
-
-def test_the_first_job_arrives_at_0_and_the_others_so_many_times_as_fast() -> None:
-    sequence = Excerpt(speed_up=10, seed=4).sequence(JOBS[:3], [100.0, 105.0, 107.5])
-    assert sequence.arrival_ms.tolist() == [0, 500, 750]
-    assert sequence.profiles == JOBS[:3]
-    assert sequence.seed == 4
 
 
 @pytest.mark.parametrize(("recorded", "scale", "left"), [(1, 100, 1), (100, 10, 10), (101, 10, 11), (3, 0.5, 6)])

@@ -52,14 +52,20 @@ def test_what_is_written_out_is_what_the_sets_hold(sets: Written) -> None:
     assert not jobs.demand[padding].any()
 
 
-def test_sets_are_taken_by_slice_and_by_number() -> None:
+def test_sets_are_sliced_and_shares_are_those_of_the_paper() -> None:
     jobs = JobSets.of(SETS, steps=5)
     assert written(jobs[1:]) == SETS[1:]
     assert written(jobs[np.repeat(np.array([2, 0]), 2)]) == [SETS[2], SETS[2], SETS[0], SETS[0]]
     assert jobs[1:].steps == 5
+    paper, code = DISTRIBUTIONS["paper"], DISTRIBUTIONS["code"]
+    assert [units / paper.slots for units in (*paper.dominant, *paper.other)] == [0.25, 0.5, 0.05, 0.1]
+    assert [units / code.slots for units in (*code.dominant, *code.other)] == [0.5, 1.0, 0.1, 0.2]
+    assert paper.mean_duration == pytest.approx(4.1)
+    jobs = draw_jobs(JobDistribution(), rate=1.0, steps=20, sets=2, seed=0)
+    assert jobs.enter.tolist() == [list(range(20))] * 2
 
 
-def test_the_arrays_are_int32_in_c_order_and_cannot_be_changed() -> None:
+def test_arrays_of_sets_cannot_be_changed() -> None:
     enter = np.array([[0, 2], [1, 1]])
     demand = np.asfortranarray(np.ones((2, 2, 3), dtype=np.int64))
     jobs = JobSets(enter, np.ones((2, 2), dtype=int), demand, np.array([2, 2]), 3)  # type: ignore[arg-type]
@@ -71,6 +77,14 @@ def test_the_arrays_are_int32_in_c_order_and_cannot_be_changed() -> None:
             assert array.flags.c_contiguous
             with pytest.raises(ValueError, match="read-only"):
                 array[0] = 1
+    jobs = draw_jobs(JobDistribution(num_resources=3), rate=1.0, steps=100, sets=100, seed=0)
+    demand = jobs.demand.reshape(-1, 3)
+    assert (demand >= 5).mean(axis=0) == pytest.approx(np.full(3, 1 / 3), abs=0.02)
+    assert ((demand >= 5).sum(axis=1) == 1).all()
+    # The other two are drawn one by one.
+    others = np.sort(demand, axis=1)[:, :2]
+    assert (others[:, 0] != others[:, 1]).mean() == pytest.approx(0.5, abs=0.02)
+    assert jobs.load(20).mean() == pytest.approx(JobDistribution(num_resources=3).load(1.0), rel=0.02)
 
 
 @cases(
@@ -120,13 +134,6 @@ def test_load_and_rate_of_the_three_versions(name: str, slope: float) -> None:
     assert (error < 0.04 * slope).all()
 
 
-def test_shares_of_a_resource_are_those_of_the_paper() -> None:
-    paper, code = DISTRIBUTIONS["paper"], DISTRIBUTIONS["code"]
-    assert [units / paper.slots for units in (*paper.dominant, *paper.other)] == [0.25, 0.5, 0.05, 0.1]
-    assert [units / code.slots for units in (*code.dominant, *code.other)] == [0.5, 1.0, 0.1, 0.2]
-    assert paper.mean_duration == pytest.approx(4.1)
-
-
 def frequencies(values: np.ndarray) -> dict[int, float]:
     found, counts = np.unique(values, return_counts=True)
     return dict(zip(found.tolist(), (counts / counts.sum()).tolist(), strict=True))
@@ -164,17 +171,6 @@ def test_jobs_are_drawn_as_the_paper_says(name: str) -> None:
     assert np.corrcoef(jobs.enter[job], jobs.duration[job])[0, 1] == pytest.approx(0, abs=error)
 
 
-def test_any_number_of_resources() -> None:
-    jobs = draw_jobs(JobDistribution(num_resources=3), rate=1.0, steps=100, sets=100, seed=0)
-    demand = jobs.demand.reshape(-1, 3)
-    assert (demand >= 5).mean(axis=0) == pytest.approx(np.full(3, 1 / 3), abs=0.02)
-    assert ((demand >= 5).sum(axis=1) == 1).all()
-    # The other two are drawn one by one.
-    others = np.sort(demand, axis=1)[:, :2]
-    assert (others[:, 0] != others[:, 1]).mean() == pytest.approx(0.5, abs=0.02)
-    assert jobs.load(20).mean() == pytest.approx(JobDistribution(num_resources=3).load(1.0), rel=0.02)
-
-
 @settings(deadline=None)
 @given(rate=st.floats(0.01, 1.0), steps=st.integers(1, 30), seed=st.integers(0, 2**64))
 def test_at_most_one_job_enters_in_a_step(rate: float, steps: int, seed: int) -> None:
@@ -187,32 +183,18 @@ def test_at_most_one_job_enters_in_a_step(rate: float, steps: int, seed: int) ->
         assert enters == sorted(set(enters))
 
 
-def test_a_job_in_every_step() -> None:
-    jobs = draw_jobs(JobDistribution(), rate=1.0, steps=20, sets=2, seed=0)
-    assert jobs.enter.tolist() == [list(range(20))] * 2
-
-
-def test_sets_take_several_loads_in_turn() -> None:
+def test_loads_rates_and_seeds_of_sets() -> None:
     mixed = written(draw_jobs(JobDistribution(), load=(0.3, 0.8), sets=5, seed=2))
     low, high = (written(draw_jobs(JobDistribution(), load=load, sets=5, seed=2)) for load in (0.3, 0.8))
     assert mixed == [low[0], high[1], low[2], high[3], low[4]]
-
-
-def test_a_seed_names_the_sets_however_many_are_drawn() -> None:
     many = draw_jobs(JobDistribution(), load=0.6, sets=20, seed=7)
     assert written(many)[:3] == written(draw_jobs(JobDistribution(), load=0.6, sets=3, seed=7))
     assert written(many) != written(draw_jobs(JobDistribution(), load=0.6, sets=20, seed=8))
     assert len({str(jobs) for jobs in written(many)}) == 20
-
-
-def test_a_higher_load_adds_jobs_and_keeps_the_others() -> None:
     low, high = (written(draw_jobs(JobDistribution(), load=load, sets=5, seed=2)) for load in (0.3, 0.8))
     for few, many in zip(low, high, strict=True):
         assert len(few) < len(many)
         assert set(few) < set(many)
-
-
-def test_load_and_rate_say_the_same() -> None:
     distribution = DISTRIBUTIONS["code"]
     by_load = draw_jobs(distribution, load=1.3, sets=3, seed=0)
     assert written(by_load) == written(draw_jobs(distribution, rate=distribution.rate(1.3), sets=3, seed=0))

@@ -23,42 +23,45 @@ def tables(durations: TaskDurations) -> list[dict[int, list[float]]]:
     return [{level: cell.tolist() for level, cell in durations.table(wave).items()} for wave in Wave]
 
 
-def test_constant_durations_by_wave() -> None:
+def test_constants_by_wave() -> None:
     durations = TaskDurations.constant(1.0, first_ms=2.0, fresh_ms=6.0)
     assert tables(durations) == [{1: [6.0]}, {1: [2.0]}, {1: [1.0]}]
     assert durations.mean_ms == 1.0
     assert not durations.mean_is_known
     assert TaskDurations.constant(1.0).mean_is_known
     assert durations.spread == (1.0, 6.0)
-
-
-def test_equal_constants_are_made_once() -> None:
-    """Traces have many stages with few different durations."""
+    # Traces have many stages with few different durations.
     assert TaskDurations.constant(7.0) is TaskDurations.constant(7.0)
     assert TaskDurations.constant(7.0) is TaskDurations.constant(7.0, first_ms=7.0)
     assert TaskDurations.constant(7.0) is not TaskDurations.constant(7.0, fresh_ms=8.0)
-
-
-def test_a_wave_left_out_of_constants_equals_the_next() -> None:
     assert tables(TaskDurations.constant(1.0)) == [{1: [1.0]}] * 3
     assert tables(TaskDurations.constant(1.0, first_ms=2.0)) == [{1: [2.0]}, {1: [2.0]}, {1: [1.0]}]
     assert tables(TaskDurations.constant(1.0, fresh_ms=2.0)) == [{1: [2.0]}, {1: [1.0]}, {1: [1.0]}]
 
 
-def test_sampled_durations_hold_in_every_wave() -> None:
+def test_samples_and_tables() -> None:
     durations = TaskDurations.sampled([1, 2, 6])
     assert tables(durations) == [{1: [1, 2, 6]}] * 3
     assert durations.values.size == 3
     assert durations.mean_ms == 3.0
-
-
-def test_tables_leave_holes_where_nothing_was_measured() -> None:
     durations = TaskDurations.from_tables({10: [9]}, {}, {5: [1, 2], 10: [3]})
     assert tables(durations) == [{5: [], 10: [9]}, {5: [], 10: []}, {5: [1, 2], 10: [3]}]
     assert durations.mean_ms == (1.5 + 3) / 2
     assert TaskDurations.from_tables({10: [9]}, {5: [4], 10: [5]}, {}).mean_ms == (4 + 5) / 2
     assert TaskDurations.from_tables({10: [9]}, {}, {5: [1, 2] * 3, 10: [3] * 5}).mean_ms == (1.5 + 3) / 2
     assert TaskDurations.from_tables({}, {}, {5: [1]}, mean_ms=7).mean_ms == 7
+    for mean_ms in (-1.0, np.inf):
+        with pytest.raises(WorkloadError, match="the mean task duration must be between 0 and 1e\\+13 ms"):
+            TaskDurations.from_tables({}, {}, {5: [1]}, mean_ms=mean_ms)
+    with pytest.raises(WorkloadError, match=r"a level of rest must be a whole number, got 5\.5"):
+        TaskDurations.from_tables({}, {}, {5.5: [1]})  # type: ignore[dict-item]
+    values = np.array([1.0, 2.0])
+    durations = TaskDurations.sampled(values)
+    values[0] = 5.0
+    assert durations.values.tolist() == [1.0, 2.0]
+    with pytest.raises(ValueError, match="read-only"):
+        durations.values[0] = 5.0
+    assert StageProfile(3, TaskDurations.sampled([1, 2])).work_ms == 4.5
 
 
 @cases(
@@ -91,27 +94,6 @@ def test_impossible_durations(levels: Any, values: Any, cells: Any, message: str
     assert "\n" not in str(caught.value)
 
 
-def test_impossible_tables() -> None:
-    for mean_ms in (-1.0, np.inf):
-        with pytest.raises(WorkloadError, match="the mean task duration must be between 0 and 1e\\+13 ms"):
-            TaskDurations.from_tables({}, {}, {5: [1]}, mean_ms=mean_ms)
-    with pytest.raises(WorkloadError, match=r"a level of rest must be a whole number, got 5\.5"):
-        TaskDurations.from_tables({}, {}, {5.5: [1]})  # type: ignore[dict-item]
-
-
-def test_durations_cannot_be_changed() -> None:
-    values = np.array([1.0, 2.0])
-    durations = TaskDurations.sampled(values)
-    values[0] = 5.0
-    assert durations.values.tolist() == [1.0, 2.0]
-    with pytest.raises(ValueError, match="read-only"):
-        durations.values[0] = 5.0
-
-
-def test_the_work_of_a_stage() -> None:
-    assert StageProfile(3, TaskDurations.sampled([1, 2])).work_ms == 4.5
-
-
 @cases(
     "arguments, message",
     ({"num_tasks": 0}, "must be a whole number of 1 to 200,000,000, got 0"),
@@ -126,11 +108,16 @@ def test_impossible_stages(arguments: dict[str, Any], message: str) -> None:
         StageProfile(**valid | arguments)
 
 
-def test_neighbours_and_totals() -> None:
+def test_the_graph_of_a_job() -> None:
     diamond = job([1, 2, 3, 4], [(0, 2), (0, 1), (2, 3), (1, 3)])
     assert diamond.parents == ((), (0,), (0,), (1, 2))
     assert diamond.children == ((1, 2), (3,), (3,), ())
     assert (diamond.num_stages, diamond.num_tasks, diamond.work_ms) == (4, 10, 10_000.0)
+    profile = job([1, 2], [(0, 1)])
+    assert list(profile.graph().edges) == [(0, 1)]
+    assert profile.graph().nodes[1]["profile"] is profile.stages[1]
+    with pytest.raises(WorkloadError, match="at least one stage"):
+        JobProfile("job", ())
 
 
 @given(job_profiles())
@@ -147,12 +134,6 @@ def test_critical_paths_are_the_longest_paths(profile: JobProfile) -> None:
         for stage in range(profile.num_stages):
             reached = graph.subgraph(nx.descendants(graph, stage) | {stage})
             assert found[stage] == pytest.approx(nx.dag_longest_path_length(reached))
-
-
-def test_the_graph_carries_the_stages() -> None:
-    profile = job([1, 2], [(0, 1)])
-    assert list(profile.graph().edges) == [(0, 1)]
-    assert profile.graph().nodes[1]["profile"] is profile.stages[1]
 
 
 @cases(
@@ -174,8 +155,3 @@ def test_impossible_dags(edges: Any, message: str) -> None:
     with pytest.raises(WorkloadError, match=message) as caught:
         JobProfile("job", (StageProfile(1, SECOND),) * 3, edges)
     assert "\n" not in str(caught.value)
-
-
-def test_a_job_without_stages() -> None:
-    with pytest.raises(WorkloadError, match="at least one stage"):
-        JobProfile("job", ())

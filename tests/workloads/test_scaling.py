@@ -19,7 +19,7 @@ from workloads import (
 PROFILE = synthetic_profiles(3)[2]
 
 
-def test_durations_and_tasks_are_scaled_and_all_else_stays() -> None:
+def test_scaled_profiles_and_their_means() -> None:
     found = scaled(PROFILE, 10.0, 0.3)
     np.testing.assert_array_equal(found.edges, PROFILE.edges)
     for one, other in zip(found.stages, PROFILE.stages, strict=True):
@@ -27,15 +27,13 @@ def test_durations_and_tasks_are_scaled_and_all_else_stays() -> None:
         np.testing.assert_allclose(one.durations.values, 10 * other.durations.values)
         assert one.durations.mean_ms == pytest.approx(10 * other.durations.mean_ms)
         assert (one.name, one.cpu, one.memory) == (other.name, other.cpu, other.memory)
-
-
-def test_a_stage_keeps_a_task() -> None:
-    assert {stage.num_tasks for stage in scaled(PROFILE, tasks=1e-9).stages} == {1}
-
-
-def test_a_second_call_returns_the_same_object() -> None:
+    assert {each.num_tasks for each in scaled(PROFILE, tasks=1e-9).stages} == {1}
     assert scaled(PROFILE, 2.0, 3.0) is scaled(PROFILE, 2.0, 3.0)
     assert scaled(PROFILE) is PROFILE
+    tables = [{5: [9.0], 50: [90.0]}, {5: [6.0]}, {5: [1.0, 2.0], 50: [40.0]}]
+    durations = TaskDurations.from_tables(*tables, mean_ms=7.0)
+    simple = simplified(JobProfile("job", (StageProfile(3, durations),))).stages[0]
+    assert [simple.durations.table(wave)[1].tolist() for wave in Wave] == [[7.0]] * 3
 
 
 @pytest.mark.parametrize("factor", [0.0, -1.0, float("nan"), float("inf")])
@@ -57,10 +55,3 @@ def test_the_dag_the_tasks_and_the_work_stay(profile: JobProfile) -> None:
         assert (after.cpu, after.memory) == (before.cpu, before.memory)
         assert after.durations.spread == (before.durations.mean_ms,) * 2
     assert plain.work_ms == pytest.approx(profile.work_ms)
-
-
-def test_the_mean_is_what_schedulers_know_not_that_of_the_waves() -> None:
-    tables = [{5: [9.0], 50: [90.0]}, {5: [6.0]}, {5: [1.0, 2.0], 50: [40.0]}]
-    durations = TaskDurations.from_tables(*tables, mean_ms=7.0)
-    stage = simplified(JobProfile("job", (StageProfile(3, durations),))).stages[0]
-    assert [stage.durations.table(wave)[1].tolist() for wave in Wave] == [[7.0]] * 3

@@ -58,12 +58,19 @@ def test_faults_are_told_and_failed_jobs_counted(run: Compare) -> None:
     assert f"fair: {failed} of " in text
 
 
-def test_the_readable_engine_gives_the_same_results(run: Compare, tmp_path: Path) -> None:
+def test_the_readable_engine_and_metrics_that_are_shown(run: Compare, tmp_path: Path) -> None:
     results = []
     for engine in ("compiled", "simpy"):
         run("--schedulers", "fifo,fair", "--json", f"{engine}.json", "--engine", engine)
         results.append((tmp_path / f"{engine}.json").read_text())
     assert results[0] == results[1]
+    found = []
+    for options in ("--objective misses", "--show misses,mean", "--objective misses --show mean,misses"):
+        words = ("--schedulers", "fifo,fair", "--deadlines", "1.5,2", *options.split())
+        text, document = told(run(*words, *SAVED))
+        assert "Scheduler Misses Mean JCT vs best" in text
+        found.append(document["schedulers"])
+    assert found[0] == found[1] == found[2]
 
 
 @cases(
@@ -112,16 +119,6 @@ def test_columns_are_chosen_and_the_first_one_compared(run: Compare, tmp_path: P
     assert "--show misses,p99,jain" in report["command"]
 
 
-def test_an_objective_is_the_first_column(run: Compare) -> None:
-    found = []
-    for options in ("--objective misses", "--show misses,mean", "--objective misses --show mean,misses"):
-        words = ("--schedulers", "fifo,fair", "--deadlines", "1.5,2", *options.split())
-        text, document = told(run(*words, *SAVED))
-        assert "Scheduler Misses Mean JCT vs best" in text
-        found.append(document["schedulers"])
-    assert found[0] == found[1] == found[2]
-
-
 @cases(
     "objective, rules, is_learned",
     ("misses", {"edf", "atc"}, True),
@@ -151,14 +148,11 @@ def test_the_objective_carbon_brings_its_signal(run: Compare) -> None:
     )
 
 
-def test_columns_tenants_and_attributes_that_do_not_exist(run: Compare) -> None:
+def test_columns_classes_and_tuned_settings_are_shown(run: Compare) -> None:
     assert_one_line_error(run("--show", "p98"), "no metric named 'p98' (did you mean 'p99'?), expected names of mean,")
     assert_one_line_error(run("--show", "p99,mean,p99"), "'p99,mean,p99': the same metric twice")
     assert_one_line_error(run("--by", "tenant"), "--by tenant: the jobs have no tenants; --tenants draws them")
     assert_one_line_error(run("--deadlines", "1,2,3"), "deadlines must be one slack or two, got (1.0, 2.0, 3.0)")
-
-
-def test_classes_are_told(run: Compare) -> None:
     named = "graphene-star:-1:0.5"  # no picture of a thumb
     words, document = told(run("--schedulers", named, "--classes", "2x1,3x0.5:1", *SAVED))
     assert named in words
@@ -168,9 +162,6 @@ def test_classes_are_told(run: Compare) -> None:
         {"count": 3, "cpu": 0.5, "memory": 1.0},
         {"count": 2, "cpu": 1.0, "memory": 1.0},
     ]
-
-
-def test_the_tuned_alphas_are_shown(run: Compare) -> None:
     result = run("--schedulers", "weighted-fair,tuned-weighted-fair", "--training", "1")
     assert "weighted-fair: weighted-fair:" in result.stdout
     assert "known only in hindsight" in result.stdout
@@ -242,15 +233,12 @@ def test_a_scheduler_in_the_users_folder_is_found(run: Compare, tmp_path: Path) 
     assert (tmp_path / "compare" / "schedule-mine_in_this_folder-Mine.png").exists()
 
 
-def test_schedulers_are_listed_with_what_they_do() -> None:
+def test_lists_versions_and_helps() -> None:
     result = CliRunner().invoke(cli, ["schedulers"])
     names = [line.split()[0] for line in result.stdout.splitlines() if not line.startswith(" ")]
     assert {*map(signature, SCHEDULERS), "weighted-fair", *(f"tuned-{name}" for name in GRIDS)} < set(names)
     assert all(scheduler_summaries().values())
     assert all(name in scheduler_summaries()["decima:POLICY"] for name in SHIPPED)
-
-
-def test_version_and_help_are_told() -> None:
     assert CliRunner().invoke(cli, ["--version"]).stdout == f"decima {decima.__version__}\n"
     alone = CliRunner().invoke(cli, [])
     assert "compare" in alone.stdout
@@ -389,16 +377,15 @@ def test_ctrl_c_before_anything_has_finished_leaves_old_results_alone(
     assert (tmp_path / "r.json").read_text() == "old"
 
 
-# ---- with a policy -----------------------------------------------------------------------------------------
-
-
-def test_checkpoint_adds_decima_with_that_policy(run: Compare, policy: Path) -> None:
+def test_checkpoints_and_fitting_policies_are_taken(run: Compare, policy: Path, shipped: dict[str, Path]) -> None:
     done = succeeded(run(*SAVED, "--schedulers", "fifo,fair", "--checkpoint", str(policy)))
     assert f"decima: the policy {policy}." in done.stdout
     assert list(results()["schedulers"]) == ["fifo", "fair", "decima"]
     assert results()["schedulers"]["decima"]["policy"] == str(policy)
     assert Path("compare/schedule-decima.png").exists()
     assert_same_again(Path("r.json"), "--processes", "1", "--out", "elsewhere")
+    done = succeeded(run("--schedulers", "decima", "--arrivals", "poisson", "--interval", "5"))
+    assert "decima: the policy general." in done.stdout
 
 
 def test_checkpoint_says_which_policy_decima_follows(run: Compare, shipped: dict[str, Path], policy: Path) -> None:
@@ -410,11 +397,6 @@ def test_checkpoint_says_which_policy_decima_follows(run: Compare, shipped: dict
     succeeded(run(*SAVED, "--schedulers", f"decima:{policy}"))
     alone = results()["schedulers"][f"decima:{policy}"]
     assert alone["per_seed_mean_jct_s"] == figures["decima"]["per_seed_mean_jct_s"]
-
-
-def test_without_checkpoint_a_fitting_policy_is_taken(run: Compare, shipped: dict[str, Path]) -> None:
-    done = succeeded(run("--schedulers", "decima", "--arrivals", "poisson", "--interval", "5"))
-    assert "decima: the policy general." in done.stdout
 
 
 @cases(

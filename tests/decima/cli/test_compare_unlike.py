@@ -64,15 +64,10 @@ def test_a_checkpoint_is_seen_too(run: Compare, tmp_path: Path) -> None:
     assert results()["schedulers"]["decima"]["policy"] == "mine.npz"
 
 
-def test_where_it_fits_nothing_is_said(run: Compare) -> None:
+def test_policies_that_fit_or_do_not_say_are_not_judged(run: Compare, shipped: dict[str, Path]) -> None:
     done = succeeded(run(*SAVED, base=QUICK))
     assert notices(done) == results()["left_out"] == []
     assert results()["schedulers"]["decima"]["outside_training"] == []
-
-
-def test_a_policy_that_does_not_say_what_it_was_trained_on_is_not_judged(
-    run: Compare, shipped: dict[str, Path]
-) -> None:
     done = succeeded(run(*SAVED, base=UNLIKE))
     assert notices(done) == []
     assert "decima" in results()["schedulers"]
@@ -88,33 +83,23 @@ def test_a_policy_that_says_what_means_nothing_is_told_in_one_line(run: Compare,
 
 @cases(
     "options, settings",
-    (
-        "--arrivals poisson --interval 10 --moving-delay 0.5 --semantics trace --executors 1000 --jobs 7",
-        r"\[tiny.json\]' --set settings.executors=1000 --set settings.moving_delay=0.5 .*"
-        r"--set settings.batches=0 --set settings.load=\S+ .*--set cluster.semantics=trace ",
-    ),
-    (
-        "--executors 1000 --jobs 3",
-        r"\[tiny.json\]' .*--set settings.batches=1 --set settings.batch_jobs=3 --set settings.job_error=0 "
-        r"--set settings.stage_error=0 --set settings.task_count_error=0 --set settings.unknown=0 "
-        r"--set settings.losses_per_hour=0 --set settings.task_failures=0 --set settings.straggler_share=0 "
-        r"--set validation",
-    ),
-    (
-        "--executors 1000 --job-error 1.5 --unknown 0.25",
-        r"settings.executors=1000 .*--set settings.job_error=1.5 .*--set settings.unknown=0.25 ",
-    ),
-    (
-        "--executors 20 --task-failures 0.05 --executor-lifetime 100 --lost-output --stragglers 0.1:4",
-        r"--set settings.losses_per_hour=36 --set settings.executor_return=60 --set settings.lost_output=1 "
-        r"--set settings.task_failures=0.05 --set settings.straggler_share=0.1 --set settings.straggler_factor=4 ",
-    ),
-    (
-        "--executors 20 --task-failures 0.05 --executor-lifetime 100 --executor-return never",
-        r"--set settings.losses_per_hour=36 --set settings.executor_return=1000000000 ",
-    ),
+    ("--arrivals poisson --interval 10 --moving-delay 0.5 --semantics trace --executors 1000 --jobs 7",
+     r"\[tiny.json\]' --set settings.executors=1000 --set settings.moving_delay=0.5 .*"
+     r"--set settings.batches=0 --set settings.load=\S+ .*--set cluster.semantics=trace "),
+    ("--executors 1000 --jobs 3",
+     r"\[tiny.json\]' .*--set settings.batches=1 --set settings.batch_jobs=3 --set settings.job_error=0 "
+     r"--set settings.stage_error=0 --set settings.task_count_error=0 --set settings.unknown=0 "
+     r"--set settings.losses_per_hour=0 --set settings.task_failures=0 --set settings.straggler_share=0 "
+     r"--set validation"),
+    ("--executors 1000 --job-error 1.5 --unknown 0.25",
+     r"settings.executors=1000 .*--set settings.job_error=1.5 .*--set settings.unknown=0.25 "),
+    ("--executors 20 --task-failures 0.05 --executor-lifetime 100 --lost-output --stragglers 0.1:4",
+     r"--set settings.losses_per_hour=36 --set settings.executor_return=60 --set settings.lost_output=1 "
+     r"--set settings.task_failures=0.05 --set settings.straggler_share=0.1 --set settings.straggler_factor=4 "),
+    ("--executors 20 --task-failures 0.05 --executor-lifetime 100 --executor-return never",
+     r"--set settings.losses_per_hour=36 --set settings.executor_return=1000000000 "),
     ids=["stream", "batch", "errors", "faults", "never"],
-)
+)  # fmt: skip
 def test_the_command_that_trains_one_is_of_these_jobs_and_this_cluster(
     run: Compare, options: str, settings: str
 ) -> None:

@@ -54,16 +54,13 @@ def test_what_is_refused_is_a_line_and_a_status(error: BaseException, told: str,
     assert (result.stderr, result.stdout, result.exit_code) == (f"decima: {told}\n", "", status)
 
 
-def test_a_status_is_passed_on() -> None:
+def test_a_status_is_passed_on_also_of_a_closed_output() -> None:
     assert ended(lambda: 4).exit_code == 4
     succeeded(ended(lambda: "text"))
     succeeded(ended(lambda: None))
     assert raised(SystemExit(3)).exit_code == 3
     assert "test_console.py, line " in raised(SystemExit(0)).stderr
     assert raised(SystemExit(0)).exit_code == 1
-
-
-def test_a_closed_output_ends_without_an_error() -> None:
     result = raised(BrokenPipeError(32, "Broken pipe"))
     assert (result.exit_code, result.stderr) == (1, "")
 
@@ -96,9 +93,6 @@ def test_an_error_has_at_most_300_characters(length: int, is_cut: bool, capsys: 
     assert said == f"{line}\n"
     assert len(line) == min(length + 7, 300)
     assert exit.value.code == 7
-
-
-# How far it is
 
 
 @pytest.fixture
@@ -200,9 +194,6 @@ def test_on_a_terminal_there_is_a_bar_and_one_below_for_what_interrupts(
     monkeypatch.setattr("rich.console.Console.is_terminal", False)
     with progress():
         assert Bars.made.options["disable"] is True
-
-
-# What came of it
 
 
 @cases(

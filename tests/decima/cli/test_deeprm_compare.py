@@ -75,13 +75,10 @@ def test_the_command_gives_the_same_results_of_rates_and_logs(run: Compare, log:
         assert_same_again(tmp_path / "r.json")
 
 
-def test_rates_stand_for_loads_and_the_highest_is_named(run: Compare) -> None:
+def test_rates_measures_and_jobs_of_a_comparison(run: Compare, tmp_path: Path) -> None:
     result = run("--rates", "0.5,1", "--heuristics", "sjf", base=("--sets", "2"))
     assert [row[0] for row in rows(result)] == ["92.25", "184.5"]
     assert "184.5 % (highest)" in result.stdout
-
-
-def test_another_measure_and_other_jobs(run: Compare, tmp_path: Path) -> None:
     result = succeeded(run("--measure", "completion", "--distribution", "coarse", "--out", "p", base=("--sets", "2")))
     assert "Completion time (steps): DeepRM's jobs on 10 units" in result.stdout
     assert (tmp_path / "p" / "deeprm-completion.png").exists()

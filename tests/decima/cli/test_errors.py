@@ -43,15 +43,12 @@ def _errors() -> Iterator[tuple[str, str]]:
                     yield ".".join(path.relative_to(ROOT).with_suffix("").parts), node.name
 
 
-def test_every_error_has_the_one_base_class_and_a_name_of_its_own() -> None:
+def test_errors_have_one_base_class_and_commands_and_options_a_help() -> None:
     found = list(_errors())
     assert len(found) > 10
     assert len({name for _, name in found}) == len(found)
     for module, name in found:
         assert issubclass(getattr(importlib.import_module(module), name), DecimaError), name
-
-
-def test_every_command_and_option_says_what_it_is() -> None:
     for _, command in every_command():
         assert command.help, command.name
         for parameter in command.params:

@@ -143,15 +143,12 @@ def with_option(flag: str) -> dict[str, Any]:
     return {" ".join(path): option for path, command in ALL.items() for option in command.params if flag in option.opts}
 
 
-def test_out_says_whether_it_is_a_folder_or_a_file() -> None:
-    kinds = {name: option.metavar for name, option in with_option("--out").items()}
+def test_names_of_options() -> None:
+    kinds = {name: parameter.metavar for name, parameter in with_option("--out").items()}
     assert all(kind.startswith(("FOLDER", "FILE.")) for kind in kinds.values()), kinds
     assert kinds["compare"] == kinds["train"] == kinds["sweep"] == "FOLDER"
-    for name, option in with_option("--out").items():
-        assert "older" in option.help if kinds[name] == "FOLDER" else "file" in option.help.lower(), name
-
-
-def test_the_number_of_experiments_has_two_names() -> None:
+    for name, parameter in with_option("--out").items():
+        assert "older" in parameter.help if kinds[name] == "FOLDER" else "file" in parameter.help.lower(), name
     found = with_option("--seeds")
     assert {"compare", "reproduce fig9a", "reproduce grid"} <= found.keys()
     assert all(option.opts == ["--seeds", "--experiments"] for option in found.values())

@@ -40,11 +40,13 @@ def test_the_episode_is_the_first_of_a_comparison_with_the_same_options(policy: 
     assert why["mean_jct_s"]["as the policy decided"] == pytest.approx(jct_s)
 
 
-def test_compare_and_explain_have_the_same_options_of_what_runs() -> None:
+def test_options_of_explain_and_nothing_to_explain() -> None:
     of = {name: {each.name for each in cli.commands[name].params} for name in ("compare", "explain")}
     say_what_runs = {"workload", "profiles", "arrivals", "interval", "jobs", "executors", "classes", "memory_demand"}
     say_what_runs |= {"moving_delay", "semantics", "window", "engine", "seed"}
     assert say_what_runs <= of["compare"] & of["explain"]
+    assert "--overruled needs a guarantee" in explain("--overruled").stderr
+    assert "no guarantee changes a later decision" in explain("--overruled", "--no-later-than", "1000").stderr
 
 
 def test_uncertain_estimates_are_shown_with_their_uncertainty(policy: Path, tmp_path: Path) -> None:
@@ -69,8 +71,3 @@ def test_a_guarantee_that_changed_the_decision_is_named(tmp_path: Path) -> None:
     assert "The guarantee no-later-than changed" in second.stdout
     again = json.loads((tmp_path / "why.json").read_text())
     assert again["overruled"] == found["overruled"]
-
-
-def test_there_may_be_nothing_to_explain() -> None:
-    assert "--overruled needs a guarantee" in explain("--overruled").stderr
-    assert "no guarantee changes a later decision" in explain("--overruled", "--no-later-than", "1000").stderr

@@ -79,13 +79,9 @@ KINDS: dict[str, tuple[str, Callable[[], bytes], tuple[str, ...]]] = {
         "it.json",
         lambda: json.dumps(WORKLOAD).encode(),
         (
-            "compare --workload it.json",
-            "workload show it.json",
-            "explain --workload it.json",
-            "train --out run --workload it.json",
-            "train --out run --set workload.file=it.json",
-            f"reproduce fig9a --workload it.json {FEW}",
-            f"reproduce grid --trace it.json {FEW}",
+            "compare --workload it.json", "workload show it.json", "explain --workload it.json",
+            "train --out run --workload it.json", "train --out run --set workload.file=it.json",
+            f"reproduce fig9a --workload it.json {FEW}", f"reproduce grid --trace it.json {FEW}",
             "serve --no-token --spark unix:s --history it.json",
         ),
     ),
@@ -99,15 +95,10 @@ KINDS: dict[str, tuple[str, Callable[[], bytes], tuple[str, ...]]] = {
         "it.npz",
         lambda: SHIPPED["embedded-batch"].read_bytes(),
         (
-            "compare --checkpoint it.npz",
-            "compare --schedulers fair,decima:it.npz",
-            "explain --policy it.npz",
-            "serve --no-token --spark unix:s --policy it.npz",
-            "train --out run --set start=it.npz",
-            "deeprm compare --checkpoint it.npz",
-            "deeprm train --out run --set start=it.npz",
-            f"reproduce fig9a --checkpoint it.npz {FEW}",
-            f"reproduce grid --checkpoint it.npz {FEW}",
+            "compare --checkpoint it.npz", "compare --schedulers fair,decima:it.npz", "explain --policy it.npz",
+            "serve --no-token --spark unix:s --policy it.npz", "train --out run --set start=it.npz",
+            "deeprm compare --checkpoint it.npz", "deeprm train --out run --set start=it.npz",
+            f"reproduce fig9a --checkpoint it.npz {FEW}", f"reproduce grid --checkpoint it.npz {FEW}",
             "replay --weights it.npz episode.json",
         ),
     ),
@@ -142,10 +133,8 @@ KINDS: dict[str, tuple[str, Callable[[], bytes], tuple[str, ...]]] = {
         "it.swf",
         lambda: f"; MaxProcs: 8\n{JOB}\n".encode(),
         (
-            "deeprm compare --log it.swf",
-            "deeprm train --out run --log it.swf",
-            "deeprm train --out run --set jobs.log=it.swf",
-            "reproduce a2c-tables --log it.swf",
+            "deeprm compare --log it.swf", "deeprm train --out run --log it.swf",
+            "deeprm train --out run --set jobs.log=it.swf", "reproduce a2c-tables --log it.swf",
             "workload import swf it.swf --out new.json",
         ),
     ),
@@ -165,16 +154,13 @@ KINDS: dict[str, tuple[str, Callable[[], bytes], tuple[str, ...]]] = {
         "tpch/2g/task_duration_1.npy",
         lambda: b"\x93NUMPY\x01\x00",
         (
-            "compare --profiles tpch",
-            "compare --workload ./tpch",
-            "train --out run --profiles tpch",
-            "workload show ./tpch",
-            f"reproduce fig9a --profiles tpch {FEW}",
+            "compare --profiles tpch", "compare --workload ./tpch", "train --out run --profiles tpch",
+            "workload show ./tpch", f"reproduce fig9a --profiles tpch {FEW}",
             "reproduce grid --profiles tpch --cells tpch-batch-20",
         ),
     ),
     "token": ("token", lambda: b"secret", ("serve --spark unix:s --token-file token",)),
-}
+}  # fmt: skip
 
 
 def _pipe(path: Path, good: bytes) -> None:
@@ -228,15 +214,10 @@ STATES: dict[str, Callable[[Path, bytes], None]] = {
 FEW_STATES = ("missing", "a folder", "a pipe", "empty", "a picture")
 #: States in which such a file is right, or may be.
 RIGHT = {
-    ("settings", "empty"),
-    ("settings of a run", "empty"),
-    ("settings of a run", "gzip of nothing"),
-    ("settings", "a folder"),
-    ("checkpoint", "missing"),
-    ("token", "missing"),
-    ("token", "cut short"),
+    ("settings", "empty"), ("settings of a run", "empty"), ("settings of a run", "gzip of nothing"),
+    ("settings", "a folder"), ("checkpoint", "missing"), ("token", "missing"), ("token", "cut short"),
     ("profiles", "a folder"),
-}
+}  # fmt: skip
 COMMANDS = [
     pytest.param(kind, state, command, id=f"{state}: {command}")
     for kind, (_, _, commands) in KINDS.items()
@@ -340,9 +321,6 @@ def test_an_event_log(place: str, value: Any) -> None:
     ]
     Path("it").write_text("".join(json.dumps(event) + "\n" for event in wrong))
     assert_refused("workload import spark it --out new.json", "it:", "it")
-
-
-# ---- options -----------------------------------------------------------------------------------------------
 
 
 def _nonsense(option: click.Option) -> Iterator[str]:
@@ -588,8 +566,6 @@ def test_a_command(line: str, named: str) -> None:
     assert_refused(line, named)
     assert not Path("run/checkpoint.pt").exists()
 
-
-# ---- outputs -----------------------------------------------------------------------------------------------
 
 COMPARE = "compare --jobs 2 --seeds 1 --schedulers fair --processes 1"
 IMPORT = "workload import alibaba good.csv"

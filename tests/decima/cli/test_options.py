@@ -27,19 +27,11 @@ def taken(kind: click.ParamType, value: Any) -> Any:
 
 @cases(
     "kind, value, expected",
-    (FiniteRange(0, 2), "1.5", 1.5),
-    (FiniteRange(0, 2), 2, 2.0),
-    (FiniteRange(0, 2), "-0", 0.0),
-    (WholeRange(), "0", 0),
-    (WholeRange(), "100000000", 10**8),
-    (WholeRange(-5, 5), "-5", -5),
-    (AT_LEAST_ONE, 1, 1),
-    (Numbers(), "1,2.5", "1,2.5"),
-    (Numbers(count=2), "1,2", "1,2"),
-    (Numbers(kind=int, least=1), "1,3", "1,3"),
-    (Named(".gif"), "a.GIF", Path("a.GIF")),
-    (WorkersType(), "4", 4),
-)
+    (FiniteRange(0, 2), "1.5", 1.5), (FiniteRange(0, 2), 2, 2.0), (FiniteRange(0, 2), "-0", 0.0),
+    (WholeRange(), "0", 0), (WholeRange(), "100000000", 10**8), (WholeRange(-5, 5), "-5", -5), (AT_LEAST_ONE, 1, 1),
+    (Numbers(), "1,2.5", "1,2.5"), (Numbers(count=2), "1,2", "1,2"), (Numbers(kind=int, least=1), "1,3", "1,3"),
+    (Named(".gif"), "a.GIF", Path("a.GIF")), (WorkersType(), "4", 4),
+)  # fmt: skip
 def test_what_is_right_is_taken(kind: click.ParamType, value: Any, expected: Any) -> None:
     assert taken(kind, value) == expected
 
@@ -73,18 +65,12 @@ def test_what_is_wrong_is_refused_with_what_was_given(kind: click.ParamType, val
     assert message in str(refused.value)
 
 
-def test_a_text_of_thirty_digits_is_a_number_out_of_range() -> None:
+def test_numbers_workloads_and_settings_of_options(tmp_path: Path) -> None:
     with pytest.raises(click.BadParameter, match="is not in the range"):
         taken(WholeRange(), "1" * 30)
-
-
-def test_numbers_are_read_from_the_text() -> None:
     assert Numbers().parse("1,2.5") == (1.0, 2.5)
     assert Numbers(kind=int).parse("3") == (3,)
     assert Numbers().parse(None) == ()
-
-
-def test_one_option_names_the_workload(tmp_path: Path) -> None:
     assert workload_named(None, None) is None
     assert workload_named("tpch", None) == "tpch"
     assert workload_named(None, tmp_path) == tmp_path
@@ -92,6 +78,8 @@ def test_one_option_names_the_workload(tmp_path: Path) -> None:
         workload_named("tpch", tmp_path)
     with pytest.raises(click.UsageError, match="--workload: expected a name, a folder or a file"):
         workload_named("", None)
+    assert override("jobs.log", 'a "b".swf') == 'jobs.log="a \\"b\\".swf"'
+    assert override("jobs.log", None) == "jobs.log=null"
 
 
 def test_settings_are_those_named_or_of_the_run_or_by_default(tmp_path: Path) -> None:
@@ -104,8 +92,3 @@ def test_settings_are_those_named_or_of_the_run_or_by_default(tmp_path: Path) ->
         source(None, True)
     (tmp_path / "config.yaml").touch()
     assert source(None, True) == tmp_path / "config.yaml"
-
-
-def test_a_setting_holds_any_text() -> None:
-    assert override("jobs.log", 'a "b".swf') == 'jobs.log="a \\"b\\".swf"'
-    assert override("jobs.log", None) == "jobs.log=null"

@@ -110,12 +110,15 @@ def test_a_file_of_pools_is_read(served: list[tuple[Any, str, str]], tmp_path: P
     assert len(served) == 1
 
 
-def test_an_unknown_policy_is_refused_with_those_that_there_are(served: list[tuple[Any, str, str]]) -> None:
+def test_unknown_policies_are_refused_and_defaults_told(served: list[tuple[Any, str, str]]) -> None:
     unknown = serve("--policy", "fife")
     assert_one_line_error(unknown, "unknown scheduler 'fife'")
     assert unknown.stderr.endswith(f"{[*SHIPPED][-1]}\n")
     assert not serve("--policy", "fife:3").stderr.endswith(f"{[*SHIPPED][-1]}\n")
     assert not served
+    told = " ".join(serve("--help").stdout.split())
+    for default in ("127.0.0.1", "7733", "decima", "~/.decima/token"):
+        assert f"[default: {default}]" in told
 
 
 def test_a_crash_leaves_a_traceback_on_the_stderr_that_there_is(
@@ -130,9 +133,3 @@ def test_a_crash_leaves_a_traceback_on_the_stderr_that_there_is(
     monkeypatch.setattr("faulthandler.is_enabled", lambda: True)
     serve("--spark", "x")
     assert opened == [2], "what is on stays as it is"
-
-
-def test_defaults_are_told() -> None:
-    told = " ".join(serve("--help").stdout.split())
-    for default in ("127.0.0.1", "7733", "decima", "~/.decima/token"):
-        assert f"[default: {default}]" in told

@@ -103,9 +103,6 @@ def test_without_optuna_the_extra_is_named(folder: Path, monkeypatch: pytest.Mon
     assert_one_line_error(refused, "decima sweep needs the optuna package: pip install -e '.[sweep]'")
 
 
-# As a program of its own.
-
-
 def start(out: str) -> AbstractContextManager[subprocess.Popen[str]]:
     words = (sys.executable, "-m", "decima", "sweep", "--config", "sampled.yaml", "--out", out)
     return started(words, stdout=subprocess.DEVNULL)

@@ -86,11 +86,8 @@ def test_train_shows_the_policy_against_the_classic_schedulers(train: Train, tmp
 
 @cases(
     "own, words, reward",
-    (272.2, "longer", "jct"),
-    (88.0, "shorter", "makespan"),
-    (120, "higher", "weighted"),
-    (80, "lower", "weighted"),
-)
+    (272.2, "longer", "jct"), (88.0, "shorter", "makespan"), (120, "higher", "weighted"), (80, "lower", "weighted"),
+)  # fmt: skip
 def test_the_table_says_in_words_what_is_longer(tmp_path: Path, own: float, words: str, reward: str) -> None:
     theirs, factors = np.array([90_000.0, 110_000.0]), np.array([1.0, 1.01])
     results = {"fair": theirs.tolist(), "decima": (theirs * own / 100 * factors).tolist()}
@@ -185,12 +182,9 @@ def test_the_command_that_a_policy_file_keeps_makes_the_same_policy(train: Train
 
 @cases(
     "options, profiles, file",
-    ((), None, "tiny.json"),
-    (("--workload", "tpch"), None, None),
-    (("--workload", "folder"), "folder", None),
-    (("--profiles", "folder"), "folder", None),
-    (("--workload", "other.json"), None, "other.json"),
-)
+    ((), None, "tiny.json"), (("--workload", "tpch"), None, None), (("--workload", "folder"), "folder", None),
+    (("--profiles", "folder"), "folder", None), (("--workload", "other.json"), None, "other.json"),
+)  # fmt: skip
 def test_a_workload_that_is_named_wins_over_the_settings(
     train: Train,
     tmp_path: Path,
@@ -271,9 +265,6 @@ def test_every_metric_stands_in_the_guide() -> None:
     guide = (Path(__file__).parents[3] / "docs" / "guides" / "train.md").read_text()
     for name, meaning in (*CLUSTER_METRICS.items(), *GRID_METRICS.items()):
         assert f"| `{name}` | {meaning} |\n" in guide
-
-
-# As a program of its own.
 
 
 def start(*options: str, **variables: str) -> AbstractContextManager[subprocess.Popen[str]]:

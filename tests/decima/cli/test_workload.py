@@ -92,9 +92,6 @@ def test_arrivals_are_kept_and_what_is_given_twice_counts_once(tmp_path: Path) -
     assert [profile.name for profile in sequence.profiles] == ["q0", "q1", "q0"]
 
 
-# Traces
-
-
 TRACE = """\
 M1,10,j_1,1,Terminated,1000,1004,100.0,0.5
 R2_1,1,j_1,1,Terminated,1004,1005,50.0,0.25
@@ -132,7 +129,7 @@ def test_a_trace_of_alibaba_is_imported_shown_and_replayed(trace: str) -> None:
     assert "the 3 jobs of mine" in compared.stdout
 
 
-def test_priorities_of_a_trace_become_weights(trace: str) -> None:
+def test_priorities_and_samples_of_a_trace(trace: str) -> None:
     names = ",".join((*COLUMNS, "rank"))
     Path(trace).write_text(f"{names}\n" + "".join(f"{line},3\n" for line in TRACE.splitlines()))
     result = run("import", "alibaba", trace, "--out", "mine.json", "--priority", "rank")
@@ -140,6 +137,12 @@ def test_priorities_of_a_trace_become_weights(trace: str) -> None:
     workload = read_workload("mine.json")
     assert workload.sequence is not None
     assert workload.sequence.weight.tolist() == [4.0, 4.0, 4.0]
+    result = succeeded(run("import", "alibaba", trace, "--out", "mine.json", "--sample", "2", "--library"))
+    assert "2 jobs of" in result.stdout
+    assert "without their arrivals, in mine.json" in result.stdout
+    workload = read_workload("mine.json")
+    assert len(workload.profiles) == 2
+    assert workload.sequence is None
 
 
 def test_a_part_of_a_trace_faster_and_smaller(trace: str) -> None:
@@ -153,15 +156,6 @@ def test_a_part_of_a_trace_faster_and_smaller(trace: str) -> None:
     assert [job.num_tasks for job in workload.profiles] == [1, 2]
     assert [(job.stages[0].cpu, job.stages[0].memory) for job in workload.profiles] == [(0.5, 0.5), (1, 1)]
     assert "excerpt: from_s 1050.0, until_s 1121.0, seed 7, speed_up 6.0, scale_tasks 4.0" in result.stdout
-
-
-def test_a_sample_as_a_library(trace: str) -> None:
-    result = succeeded(run("import", "alibaba", trace, "--out", "mine.json", "--sample", "2", "--library"))
-    assert "2 jobs of" in result.stdout
-    assert "without their arrivals, in mine.json" in result.stdout
-    workload = read_workload("mine.json")
-    assert len(workload.profiles) == 2
-    assert workload.sequence is None
 
 
 def test_workflows_are_imported(tmp_path: Path) -> None:
@@ -180,10 +174,15 @@ def test_workflows_are_imported(tmp_path: Path) -> None:
     assert read_workload("mine.json").profiles[0].stages[0].cpu == 1
 
 
-def test_show_the_embedded_set() -> None:
+def test_what_show_tells(monkeypatch: pytest.MonkeyPatch) -> None:
     result = succeeded(run("show"))
     assert sum(line.startswith("tpch-q") for line in result.stdout.splitlines()) == 132
     assert "extrapolated: " in result.stdout
+    monkeypatch.setattr("decima.cli.workload.MOST_ROWS", 2)
+    write_workload("w.json", Workload(synthetic_profiles(3), None))
+    result = run("show", "w.json")
+    assert sum(line.startswith("synthetic-") for line in result.stdout.splitlines()) == 2
+    assert "the first 2 of 3 profiles; --profile shows other profiles" in result.stdout
 
 
 @pytest.mark.usefixtures("pictures")
@@ -197,14 +196,6 @@ def test_show_some_profiles_and_draw_them() -> None:
     assert names == ["synthetic-4", "synthetic-0"]
     assert "2 jobs arrive" in result.stdout
     assert Image.open("two.png").size == (800, 300)
-
-
-def test_of_very_many_profiles_the_first_are_shown(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("decima.cli.workload.MOST_ROWS", 2)
-    write_workload("w.json", Workload(synthetic_profiles(3), None))
-    result = run("show", "w.json")
-    assert sum(line.startswith("synthetic-") for line in result.stdout.splitlines()) == 2
-    assert "the first 2 of 3 profiles; --profile shows other profiles" in result.stdout
 
 
 def test_an_import_that_is_far_off_says_what_that_means(tmp_path: Path) -> None:

@@ -44,15 +44,12 @@ def test_the_same_settings_give_the_same_json_with_one_process_and_with_two(poli
     assert {record.sequence.seed for record in parallel.episodes.values()} == {5}
 
 
-def test_all_schedulers_meet_the_same_sequences() -> None:
+def test_sequences_and_means_of_experiments() -> None:
     episodes = run(arrivals="poisson", interval_ms=3000.0).episodes
     sequences = [episodes[name].sequence for name in ("fifo", "fair")]
     assert {sequence.seed for sequence in sequences} == {5}
     assert sequences[0].arrival_ms.tolist() == sequences[1].arrival_ms.tolist()
     assert sequences[0].arrival_ms[1] > 0
-
-
-def test_the_average_is_over_each_experiments_jobs() -> None:
     compared = run()
     record = compared.episodes["fifo"]
     runs = runs_of(compared, "fifo")
@@ -107,11 +104,17 @@ def test_the_best_heuristic_is_the_best_of_all_that_were_not_learned(shipped: di
         assert math.isnan(alone.summary[name]["difference_s"])
 
 
-def test_what_is_not_defined_is_null_in_the_json() -> None:
+def test_what_a_comparison_tells() -> None:
     document = json.loads(finished({"fair": [5.0]}).to_json())
     assert document["schedulers"]["fair"]["mean_jct_s"] == 5
     assert document["schedulers"]["fair"]["mean_jct_ci95_s"] is None
     assert document["schedulers"]["fair"]["makespan_s"] is None  # it ran elsewhere
+    compared = finished({"fifo": [10.0, 20.0], "fair": [9.0, 17.0]})
+    assert repr(compared) == "Comparison(2 schedulers, 2 of 2 experiments finished, best heuristic fair)"
+    assert repr(comparison("fifo", num_experiments=1)) == "Comparison(1 scheduler, 0 of 1 experiment finished)"
+    html = compared._repr_html_()
+    assert "<td>fair</td><td>13</td>" in html
+    assert "<th>mean_jct_ci95_s</th>" in html
 
 
 def test_json_says_what_was_compared_and_the_results_per_seed() -> None:
@@ -156,15 +159,6 @@ def test_json_tells_the_arrivals_that_mean_something() -> None:
     assert content["training_seeds"] == []
 
 
-def test_a_comparison_is_told_in_a_line_and_as_a_table() -> None:
-    compared = finished({"fifo": [10.0, 20.0], "fair": [9.0, 17.0]})
-    assert repr(compared) == "Comparison(2 schedulers, 2 of 2 experiments finished, best heuristic fair)"
-    assert repr(comparison("fifo", num_experiments=1)) == "Comparison(1 scheduler, 0 of 1 experiment finished)"
-    html = compared._repr_html_()
-    assert "<td>fair</td><td>13</td>" in html
-    assert "<th>mean_jct_ci95_s</th>" in html
-
-
 def test_nothing_is_told_of_an_experiment_that_has_not_finished() -> None:
     compared = comparison(seed=1)
     with pytest.raises(KeyboardInterrupt):
@@ -181,13 +175,18 @@ def _interrupt(done: int, total: int) -> None:
     raise KeyboardInterrupt
 
 
-def test_a_scheduler_is_made_again_as_it_ran() -> None:
+def test_schedulers_are_made_again_and_hindsight_tries_other_alphas() -> None:
     compared = run("weighted-fair", HINDSIGHT, "fifo")
     seed = compared.finished[1]
     setting = runs_of(compared, HINDSIGHT)["setting"][seed]
     for name, spec in ((HINDSIGHT, setting), ("weighted-fair", compared.tuned["weighted-fair"])):
         assert compared.scheduler(name, seed).alpha == float(spec.partition(":")[2])
     assert type(compared.scheduler("fifo", seed)) is Fifo
+    compared = Comparison(conditions(), {"one": HINDSIGHT, "same": "weighted-fair:-3"}, alphas=(-3.0,))
+    compared.run(1)
+    one, same = runs_of(compared, "one"), runs_of(compared, "same")
+    assert one["setting"].tolist() == ["weighted-fair:-3"] * 3
+    assert one["mean_jct_s"].tolist() == same["mean_jct_s"].tolist()
 
 
 def test_weighted_fair_is_tuned_on_sequences_that_it_is_not_judged_on() -> None:
@@ -230,27 +229,22 @@ def test_others_are_tuned_as_weighted_fair_is(name: str) -> None:
     assert entries[f"tuned-{name}"]["per_seed_setting"] == [best["setting"]]
 
 
-def test_hindsight_over_other_alphas() -> None:
-    compared = Comparison(conditions(), {"one": HINDSIGHT, "same": "weighted-fair:-3"}, alphas=(-3.0,))
-    compared.run(1)
-    one, same = runs_of(compared, "one"), runs_of(compared, "same")
-    assert one["setting"].tolist() == ["weighted-fair:-3"] * 3
-    assert one["mean_jct_s"].tolist() == same["mean_jct_s"].tolist()
-
-
 def test_no_setting_runs_twice_on_a_sequence(count_runs: Counter[tuple[int, str]]) -> None:
     run("weighted-fair", "weighted-fair:-1", "tetris:1:0", HINDSIGHT, MAKESPAN_HINDSIGHT, "tuned-tetris")
     assert set(count_runs.values()) == {1}
     assert len(count_runs) == 41 * (3 + 2) + 3 * len(GRIDS["tetris"])
 
 
-def test_several_comparisons_share_the_workers() -> None:
+def test_settings_and_comparisons_share_workers_and_episodes_go() -> None:
     two = [comparison("weighted-fair", "fifo"), comparison("weighted-fair", seed=50, num_experiments=1)]
     steps: list[tuple[int, int]] = []
     run_comparisons(two, 2, lambda done, total: steps.append((done, total)))
     assert steps == [(done, 11) for done in range(1, 12)]
     assert two[0].to_json() == run("weighted-fair", "fifo").to_json()
     assert two[1].to_json() == run("weighted-fair", seed=50, num_experiments=1).to_json()
+    without = Comparison(conditions(), ["fair"], keep=False)
+    without.run(1)
+    assert not without.episodes
 
 
 @pytest.mark.parametrize("workers", [1, 2])
@@ -277,12 +271,6 @@ def test_an_interruption_keeps_what_finished_and_the_rest_can_follow(
     assert set(count_runs.values()) <= {1}, "what has finished does not run again"
     assert not {seed for seed, _ in count_runs}.intersection(elsewhere)
     assert compared.to_json() == run().to_json()
-
-
-def test_episodes_are_kept_only_if_they_are_wanted() -> None:
-    without = Comparison(conditions(), ["fair"], keep=False)
-    without.run(1)
-    assert not without.episodes
 
 
 def test_a_scheduler_may_have_another_name_and_may_have_run_elsewhere() -> None:
@@ -314,9 +302,6 @@ def test_a_scheduler_that_fails_ends_the_comparison(workers: int) -> None:
 def test_what_cannot_be_compared_is_refused(changes: dict[str, Any], error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=message):
         Comparison(conditions(), **changes)
-
-
-# ---- with a policy -----------------------------------------------------------------------------------------
 
 
 def test_the_policy_fits_the_cluster_unless_it_is_named(shipped: dict[str, Path], policy: Path) -> None:

@@ -40,14 +40,11 @@ def test_parts_that_are_not_compiled_are_compiled_before_the_episodes(compiled: 
     assert steps == [*(("compile", done, 3) for done in range(4)), *runs, *runs]
 
 
-def test_code_is_compiled_also_where_no_job_can_complete(compiled: list[str]) -> None:
+@pytest.mark.usefixtures("compiled")
+def test_code_that_is_compiled(compiled: list[str]) -> None:
     cluster = ClusterConfig(faults=Faults(capacity=((0.0, 0),)))
     run.compile_parts(replace(CONDITIONS, cluster=cluster), ["fifo"], 1)
     assert compiled == [run.ENGINE]
-
-
-@pytest.mark.usefixtures("compiled")
-def test_workers_of_ray_compile_what_they_need() -> None:
     run.compile_parts(CONDITIONS, ["fifo"], "ray:2", lambda done, total: pytest.fail("compiled here"))
 
 

@@ -18,12 +18,20 @@ from workloads.transform import AttributeDistribution
 SMALL = ClusterConfig(executor_classes=(ExecutorClass(1, cpu=0.5),))
 
 
-def test_a_seed_names_its_jobs_and_their_noise() -> None:
+def test_seeds_draw_jobs_noise_and_memory() -> None:
     chosen = conditions(arrivals="poisson", interval_ms=3000.0)
     one, again, other = (chosen.sequence(seed) for seed in (5, 5, 6))
     assert (one.seed, other.seed) == (5, 6)
     assert one.arrival_ms.tolist() == again.arrival_ms.tolist() != other.arrival_ms.tolist()
     assert np.ptp(conditions().sequence(5).arrival_ms) == 0
+    own, drawn = (conditions(memory_demand=each).sequence(5) for each in ("own", "uniform"))
+    assert {stage.memory for profile in own.profiles for stage in profile.stages} == {0.0}
+    assert len({stage.memory for profile in drawn.profiles for stage in profile.stages}) == 8
+    large = JobProfile("large", (replace(LIBRARY.profiles[0].stages[0], memory=2.0),))
+    with pytest.raises(ConfigError, match="large"):
+        conditions(arrivals="poisson", drift=Drift(1.0, 1.0, (large,)))
+    cluster = ClusterConfig(executor_classes=(*SMALL.executor_classes, *CLUSTER.executor_classes))
+    assert conditions(cluster=cluster).idle_classes == list(SMALL.executor_classes)
 
 
 def test_an_exact_sequence_is_replayed_with_the_noise_of_each_seed() -> None:
@@ -74,23 +82,6 @@ def test_attributes_are_those_of_the_workload_unless_they_are_drawn() -> None:
     assert conditions().to_dict()["attributes"] is None
 
 
-def test_jobs_of_a_drift_need_an_executor_too() -> None:
-    large = JobProfile("large", (replace(LIBRARY.profiles[0].stages[0], memory=2.0),))
-    with pytest.raises(ConfigError, match="large"):
-        conditions(arrivals="poisson", drift=Drift(1.0, 1.0, (large,)))
-
-
-def test_memory_is_drawn_where_it_is_asked_for() -> None:
-    own, drawn = (conditions(memory_demand=each).sequence(5) for each in ("own", "uniform"))
-    assert {stage.memory for profile in own.profiles for stage in profile.stages} == {0.0}
-    assert len({stage.memory for profile in drawn.profiles for stage in profile.stages}) == 8
-
-
-def test_classes_that_no_stage_fits_are_known() -> None:
-    cluster = ClusterConfig(executor_classes=(*SMALL.executor_classes, *CLUSTER.executor_classes))
-    assert conditions(cluster=cluster).idle_classes == list(SMALL.executor_classes)
-
-
 def windowed(**changes: Any) -> Conditions:
     """A sequence with a job in each of six windows of 10 ms; two windows have two jobs."""
     arrival_ms = np.array([5.0, 15.0, 16.0, 50.0, 60.0, 70.0, 80.0, 81.0])
@@ -99,7 +90,7 @@ def windowed(**changes: Any) -> Conditions:
     return conditions(**{"workload": workload, "window_ms": 10.0, "seed": 0, **changes})
 
 
-def test_each_experiment_replays_the_next_window() -> None:
+def test_windows_are_replayed_and_no_training_meets_an_experiment() -> None:
     chosen = windowed()
     first, second, third = (chosen.sequence(seed) for seed in chosen.seeds)
     assert (first.seed, second.seed, third.seed) == (0, 1, 2)
@@ -107,6 +98,16 @@ def test_each_experiment_replays_the_next_window() -> None:
     assert second.profiles == LIBRARY.profiles[1:3]
     # The seed is the window's number.
     assert windowed(seed=2, num_experiments=1).sequence(2).profiles == third.profiles
+    chosen = conditions(num_experiments=1_000_000)
+    assert len(chosen.training_seeds(2)) == 2
+    assert chosen.training_seeds(2)[0] > chosen.seeds[-1]
+    assert len(windowed(num_experiments=6).seeds) == 6
+    with pytest.raises(CompareError, match="6 windows with jobs, expected at least 7"):
+        windowed(num_experiments=7)
+    with pytest.raises(CompareError, match="6 windows with jobs, expected at least 8"):
+        windowed(seed=5)
+    with pytest.raises(ValueError, match="a window must be longer than 0"):
+        windowed(window_ms=0.0)
 
 
 def test_schedulers_are_tuned_on_the_last_windows() -> None:
@@ -120,12 +121,6 @@ def test_schedulers_are_tuned_on_the_last_windows() -> None:
         CompareError, match="trace: 6 windows with jobs, expected at least 7: up to number 2 to compare on, and 4"
     ):
         chosen.training_seeds(4)
-
-
-def test_no_training_meets_an_experiment() -> None:
-    chosen = conditions(num_experiments=1_000_000)
-    assert len(chosen.training_seeds(2)) == 2
-    assert chosen.training_seeds(2)[0] > chosen.seeds[-1]
 
 
 @cases(
@@ -145,26 +140,13 @@ def test_no_training_meets_an_experiment() -> None:
     ({"seed": -1}, ValueError, "seed"),
     ({"arrivals": "poisson", "interval_ms": -1.0}, ValueError, "interval between arrivals must be positive"),
     ({"cluster": SMALL}, ConfigError, "no executor class can run stage 0 of job 0 .job-2., which needs cpu 1"),
-    (
-        {"cluster": ClusterConfig(executor_classes=(ExecutorClass(1, memory=0.9),)), "memory_demand": "uniform"},
-        ConfigError,
-        "no executor class has the memory 1 that a stage may need with uniform demands",
-    ),
+    ({"cluster": ClusterConfig(executor_classes=(ExecutorClass(1, memory=0.9),)), "memory_demand": "uniform"},
+     ConfigError, "no executor class has the memory 1 that a stage may need with uniform demands"),
     ({"window_ms": 10.0}, CompareError, "tiny: no windows, it does not say which jobs arrive when"),
     ({"cluster": replace(CLUSTER, max_time_ms=10.0)}, CompareError, "leave max_time_ms infinite"),
-)
+)  # fmt: skip
 def test_conditions_that_make_no_sense_are_refused(
     changes: dict[str, Any], error: type[Exception], message: str
 ) -> None:
     with pytest.raises(error, match=message):
         conditions(**changes)
-
-
-def test_windows_that_are_too_few_or_have_no_length_are_refused() -> None:
-    assert len(windowed(num_experiments=6).seeds) == 6
-    with pytest.raises(CompareError, match="6 windows with jobs, expected at least 7"):
-        windowed(num_experiments=7)
-    with pytest.raises(CompareError, match="6 windows with jobs, expected at least 8"):
-        windowed(seed=5)
-    with pytest.raises(ValueError, match="a window must be longer than 0"):
-        windowed(window_ms=0.0)

@@ -112,34 +112,25 @@ def test_the_first_decision_that_differs_is_found(policy: Path) -> None:
     assert later.number > found.number
 
 
-def test_a_moment_is_the_first_decision_from_then_on(policy: Path) -> None:
+def test_moments_and_decisions_that_never_come(policy: Path, tmp_path: Path) -> None:
     first = explain(conditions(seed=SEED), policy, decision=4)
     assert explain(conditions(seed=SEED), policy, at_ms=first.time_ms).time_ms == first.time_ms
     assert explain(conditions(seed=SEED), policy, at_ms=first.time_ms + 1e-3).number > first.number
-
-
-def test_a_policy_that_does_as_the_rule_never_differs(tmp_path: Path) -> None:
+    record = run_scheduler(CLUSTER, conditions(seed=SEED).sequence(SEED), f"decima:{policy}")
+    told = rf"the episode has \d+ decisions and ends at {record.end_ms / 1000:g} s$"
+    with pytest.raises(CompareError, match=told):
+        explain(conditions(seed=SEED), policy, decision=10**6)
     save_policy(tmp_path / "told.npz", Policy(GENERAL_POLICY, 1), {})
     cluster = replace(CLUSTER, warmup_delay_ms=0.0)
     with pytest.raises(CompareError, match="priced-srpt agrees with the policy in all later decisions"):
         explain(conditions(seed=SEED, cluster=cluster), tmp_path / "told.npz", differing=True)
 
 
-def test_a_decision_that_never_comes_is_refused(policy: Path) -> None:
-    record = run_scheduler(CLUSTER, conditions(seed=SEED).sequence(SEED), f"decima:{policy}")
-    told = rf"the episode has \d+ decisions and ends at {record.end_ms / 1000:g} s$"
-    with pytest.raises(CompareError, match=told):
-        explain(conditions(seed=SEED), policy, decision=10**6)
-
-
-def test_a_feature_that_tells_no_stage_from_another_has_no_effect(policy: Path) -> None:
+def test_influences_words_and_json(policy: Path) -> None:
     found = explain(conditions(seed=SEED), policy, decision=0)  # all jobs are new: none is local
     effects = dict(found.influences.itertuples(index=False, name=None))
     assert effects["local"] == pytest.approx(0, abs=1e-6)
     assert np.abs(found.influences["effect"]).max() > 0
-
-
-def test_it_is_told_in_words_and_as_json(policy: Path) -> None:
     found = explain(conditions(seed=SEED), policy, decision=2)
     told = shown(found, "decima explain")
     document = json.loads(told.json)

@@ -31,31 +31,22 @@ def shared(scheduler: str, *names: str, tenants: tuple[Tenant, ...] = ()) -> Epi
     return run_scheduler(CLUSTER, jobs, scheduler)
 
 
-def test_who_waits_is_treated_unfairly() -> None:
-    """On half of the cluster, each job takes 400 ms. One after the other, the jobs end after 200 and 400 ms."""
+def test_shares_of_tenants() -> None:
+    # On half of the cluster, each job takes 400 ms. One after the other, the jobs end after 200 and 400 ms.
     first, second = finish_time_fairness(shared("fifo", "a", "b"))
     assert (first, second) == (0.5, 1)
     assert finish_time_fairness(shared("fair", "a", "b")).tolist() == [1, 1]
     found = tenant_metrics(shared("fifo", "a", "b"))
     assert found["unfairness"] == 1
     assert found["jain"] == pytest.approx(1.5**2 / (2 * 1.25))
-
-
-def test_a_share_is_by_weight_and_of_tenants_that_have_jobs() -> None:
-    """Dedicated clusters of one and three executors: jobs take 800 ms and 300 ms."""
+    # Dedicated clusters of one and three executors: jobs take 800 ms and 300 ms.
     tenants = (Tenant("idle", weight=100), Tenant("a"), Tenant("b", weight=3))
     idle, first, second = finish_time_fairness(shared("fair", "a", "b", tenants=tenants))
     assert math.isnan(idle)
     assert (first, second) == (pytest.approx(400 / 800), pytest.approx(400 / 300))
-
-
-def test_one_tenant_alone_cannot_be_treated_unfairly() -> None:
     for record in (shared("fair", "a", "a"), shared("fair", "default", "default")):
         assert finish_time_fairness(record).size == 0
         assert all(map(math.isnan, tenant_metrics(record).values()))
-
-
-def test_a_tenant_whose_jobs_failed_is_left_out() -> None:
     record = shared("fifo", "a", "b")
     failed = replace(record, completion_ms=np.array([math.nan, record.completion_ms[1]]))
     first, second = finish_time_fairness(failed)

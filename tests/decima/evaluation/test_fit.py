@@ -70,10 +70,18 @@ def test_the_general_one_fits_tpch_on_clusters_of_many_sizes(
         assert misfits("general", stream) == []
 
 
-def test_the_one_that_packs_fits_where_it_was_tried(published: Workload) -> None:
+def test_policies_for_published_jobs_and_objectives(published: Workload) -> None:
     cluster = ClusterConfig(executor_classes=FOUR_SIZES)
     stream = here(published, every_s=4, jobs=200, memory_demand="uniform")
     assert misfits("packing-tpch", replace(stream, cluster=cluster)) == []
+    assert best_fit(here(published, jobs=200, every_s=12.0)) == ("general", [])
+    streams = here(published, jobs=100, every_s=19.5)
+    assert best_fit(streams, "misses") == ("tpch-misses", [])
+    assert best_fit(streams, "weighted") == ("tpch-weighted", [])
+    assert misfits("tpch-misses", streams, "misses") == []
+    assert misfits("tpch-misses", streams) == ["the objective is jct, trained for misses:10"]
+    for conditions, metric in ((streams, "mean"), (streams, "p99"), (here(jobs=20), "misses")):
+        assert best_fit(conditions, metric)[0] not in ("tpch-misses", "tpch-weighted")  # type: ignore[index]
 
 
 @pytest.mark.parametrize("delay_s", [1, 2, 3, 8, 16])
@@ -93,12 +101,9 @@ def test_jobs_of_the_trace_are_out_of_distribution_for_tpch_policies(
     assert any(words.startswith("tasks take ") for words in found)
 
 
-def test_free_moves_and_many_executors_are_out_of_distribution_for_one_cluster(narrow: Path) -> None:
+def test_what_lies_outside_of_narrow_training(narrow: Path) -> None:
     assert misfits(narrow, here(delay_s=0, every_s=4, jobs=60)) == ["a moving delay of 0 s, trained on 2"]
     assert misfits(narrow, here(executors=500, jobs=5)) == ["500 executors, trained on 50"]
-
-
-def test_classes_are_unknown_to_who_met_one(narrow: Path) -> None:
     assert misfits(narrow, here(classes="25x0.5,25x1")) == ["2 classes of executors, trained on 1"]
 
 
@@ -112,18 +117,21 @@ def test_the_jobs_of_the_readme_are_unlike_tpch(narrow: Path, experiments: int, 
     assert all(seen)
 
 
-def test_jobs_that_arrive_exactly_are_looked_at_window_by_window() -> None:
+def test_the_policy_that_fits_best_is_found_if_any_ships() -> None:
     workload = embedded_workload()
     sequence = trace_arrivals(workload.profiles[:6], [0.0, 1.0, 10_000.0, 20_000.0, 30_000.0, 40_000.0])
     exact = here(replace(workload, sequence=sequence), num_experiments=3, window_ms=5000.0)
     assert [len(exact.sequence(seed)) for seed in module._some_seeds(exact)] == [2, 1, 1]
     assert evaluation_setting(exact, exact.seeds).load is not None
     assert module._some_seeds(here(replace(workload, sequence=sequence))) == list(range(20))
-
-
-def test_as_many_sequences_are_looked_at_as_have_jobs_enough() -> None:
     assert len(module._some_seeds(here(jobs=20, num_experiments=1))) == 50
     assert len(module._some_seeds(here(jobs=1500))) == 1
+    tpch = here(classes="50x0.25,50x0.5,50x0.75,50x1", every_s=4.0, jobs=40, memory_demand="uniform")
+    assert best_fit(here(executors=5000)) == ("general", ["5,000 executors, trained on 6 to 186"])
+    found = best_fit(tpch)
+    assert found is not None
+    assert found[0] == "packing-tpch"
+    assert best_fit(here(open_workload(SYNTHETIC))) == ("general", [])
 
 
 @pytest.mark.parametrize("name", SHIPPED)
@@ -134,14 +142,6 @@ def test_every_policy_that_ships_says_what_it_was_trained_on(name: str) -> None:
     expected = "both" if name in both else "batch" if name.endswith("-batch") else "stream"
     assert trained.arrivals == expected
     assert (trained.executors.high > 20 * trained.executors.low) == (name == "general")
-
-
-def test_the_policy_that_fits_best_is_found() -> None:
-    tpch = here(classes="50x0.25,50x0.5,50x0.75,50x1", every_s=4.0, jobs=40, memory_demand="uniform")
-    assert best_fit(here(executors=5000)) == ("general", ["5,000 executors, trained on 6 to 186"])
-    found = best_fit(tpch)
-    assert found is not None
-    assert found[0] == "packing-tpch"
 
 
 #: Specialist, the workload and setting of its training, and small changes of the setting.
@@ -156,11 +156,9 @@ SPECIALISTS: list[tuple[str, str, dict[str, Any], list[dict[str, Any]]]] = [
         *("embedded-stream", "embedded", {"jobs": 60, "every_s": 4.0}),
         [{"executors": 45}, {"every_s": 4.8}, {"delay_s": 1.6}, {"jobs": 200}],
     ),
-    (
-        *("tpch-stream", "published", {"jobs": 200, "every_s": 25.0}),
-        [{"executors": 45}, {"every_s": 28.0}, {"delay_s": 2.2}],
-    ),
-]
+    (*("tpch-stream", "published", {"jobs": 200, "every_s": 25.0}),
+     [{"executors": 45}, {"every_s": 28.0}, {"delay_s": 2.2}]),
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("seed", range(0, 1000, 250))
@@ -175,36 +173,13 @@ def test_a_specialist_is_meant_where_all_is_as_in_its_training(
     assert best_fit(here(workload, seed=seed, **changed)) == (name, [])
 
 
-def test_busier_streams_of_the_published_jobs_are_not_a_specialists(published: Workload) -> None:
-    assert best_fit(here(published, jobs=200, every_s=12.0)) == ("general", [])
-
-
-def test_the_policy_for_an_objective(published: Workload) -> None:
-    streams = here(published, jobs=100, every_s=19.5)
-    assert best_fit(streams, "misses") == ("tpch-misses", [])
-    assert best_fit(streams, "weighted") == ("tpch-weighted", [])
-    assert misfits("tpch-misses", streams, "misses") == []
-    assert misfits("tpch-misses", streams) == ["the objective is jct, trained for misses:10"]
-    for conditions, metric in ((streams, "mean"), (streams, "p99"), (here(jobs=20), "misses")):
-        assert best_fit(conditions, metric)[0] not in ("tpch-misses", "tpch-weighted")  # type: ignore[index]
-
-
 @cases(
     "changed",
-    {"executors": 100},
-    {"executors": 25},
-    {"jobs": 5},
-    {"jobs": 100},
-    {"delay_s": 0},
-    {"every_s": 1.5},
+    {"executors": 100}, {"executors": 25}, {"jobs": 5}, {"jobs": 100}, {"delay_s": 0}, {"every_s": 1.5},
     {"every_s": 10},
-)
+)  # fmt: skip
 def test_a_specialist_is_not_meant_elsewhere(changed: dict[str, Any]) -> None:
     assert best_fit(here(**changed)) == ("general", [])
-
-
-def test_other_jobs_are_not_a_specialists() -> None:
-    assert best_fit(here(open_workload(SYNTHETIC))) == ("general", [])
 
 
 def test_no_policy_fits_where_none_ships(not_shipped: None) -> None:
@@ -216,14 +191,11 @@ def saved(path: Path, about: dict[str, Any]) -> Path:
     return path
 
 
-def test_a_file_that_does_not_say_cannot_be_judged(tmp_path: Path) -> None:
+def test_files_that_do_not_say_or_cannot_be_read(tmp_path: Path) -> None:
     unknown = here(executors=5000, delay_s=0)
     assert misfits(saved(tmp_path / "silent.npz", {}), unknown) == []
     about = {"trained_on": evaluation_setting(here(), [1]).model_dump(mode="json")}
     assert misfits(saved(tmp_path / "telling.npz", about), unknown) != []
     assert misfits(str(tmp_path / "telling.npz"), here()) == []
-
-
-def test_a_file_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
     with pytest.raises(PolicyFileError, match=r"nowhere\.npz: No such file"):
         misfits(tmp_path / "nowhere.npz", here())

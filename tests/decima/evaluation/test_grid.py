@@ -39,47 +39,35 @@ def by_hand() -> Evaluation:
     return evaluate(CONFIG, JOBS, {"sjf": ShortestJobFirst()})["sjf"]
 
 
-def test_means_are_over_jobs_or_sets_that_have_some(by_hand: Evaluation) -> None:
+def test_means_and_intervals(by_hand: Evaluation) -> None:
     of_jobs = {"slowdown": (1.5 + 1 + 1) / 3, "completion": (3 + 1 + 4) / 3, "waiting": (1 + 0 + 0) / 3}
     means = {**of_jobs, "makespan": (3 + 4) / 2, "utilisation": (1 + 1 / 3) / 2}
     assert means.keys() == MEASURES.keys()
     assert {measure: by_hand.mean(measure) for measure in means} == pytest.approx(means)
     assert {measure: by_hand.interval(measure)[0] for measure in means} == pytest.approx(means)
-
-
-def test_the_interval_is_from_the_sets(by_hand: Evaluation) -> None:
     # Means of the sets, weighted by their numbers of jobs.
     assert by_hand.interval("slowdown") == mean_interval([1.25, 1], [2, 1])
     assert by_hand.interval("makespan") == pytest.approx(mean_interval([3, 4]))  # sets count alike
-
-
-def test_the_interval_of_one_set_is_not_defined() -> None:
     alone = evaluate(CONFIG, JOBS[:1], {"sjf": ShortestJobFirst()})["sjf"]
     mean, half_width = alone.interval("slowdown")
     assert mean == 1.25
     assert math.isnan(half_width)
+    assert relative_change(by_hand, by_hand, "slowdown") == (0, 0)
+    late = evaluate(GridConfig(**SMALL, max_steps=9), JOBS, {"none": wait})["none"]
+    change, half_width = relative_change(by_hand, late, "completion")
+    assert change == pytest.approx((8 / 3) / 10 - 1)  # all three jobs end at step 10, unbooked
+    assert half_width > 0
 
 
-def test_jobs_that_were_not_booked_count_until_the_end() -> None:
+def test_unbooked_jobs_count_and_the_best_is_found() -> None:
     config = GridConfig(**SMALL, max_steps=3)
     evaluation = evaluate(config, JOBS[:1], {"none": wait})["none"]
     assert evaluation.record.clock.tolist() == [4]
     assert evaluation.by_job("completion").tolist() == [[4, 4]]
     assert evaluation.by_job("slowdown").tolist() == [[2, 4]]
     assert evaluation.by_job("waiting").tolist() == [[2, 3]]
-
-
-def test_the_best_is_the_lowest_and_of_utilisation_the_highest() -> None:
     both = evaluate(GridConfig(**SMALL, max_steps=9), JOBS, {"none": wait, "sjf": ShortestJobFirst()})
     assert {best_of(both, measure) for measure in ("slowdown", "utilisation")} == {"sjf"}
-
-
-def test_changes_are_paired_by_set(by_hand: Evaluation) -> None:
-    assert relative_change(by_hand, by_hand, "slowdown") == (0, 0)
-    late = evaluate(GridConfig(**SMALL, max_steps=9), JOBS, {"none": wait})["none"]
-    change, half_width = relative_change(by_hand, late, "completion")
-    assert change == pytest.approx((8 / 3) / 10 - 1)  # all three jobs end at step 10, unbooked
-    assert half_width > 0
 
 
 def test_the_heuristics_that_are_shown() -> None:

@@ -38,24 +38,25 @@ def test_figures_are_those_of_the_grid() -> None:
             assert evaluation.mean("waiting") == pytest.approx(np.nanmean(record.waiting))
 
 
-def test_the_default_loads_end_with_the_highest() -> None:
+def test_default_and_highest_loads() -> None:
     assert GridSettings().loads == pytest.approx([*np.arange(0.1, 1.8, 0.2), 1.845])
     assert GridSettings(distribution="paper").loads == pytest.approx([0.1, 0.3, 0.5, 0.7, 0.9, 0.9225])
     assert GridSettings(machines=2).loads[-1] == pytest.approx(0.9225)
     assert GridSettings(distribution="paper").grid.units == 20
+    assert Half().loads == (0.1, 0.3, 0.5)
+    assert Half(loads=(0.5 * (1 + 1e-10),)).loads[0] > 0.5, "a rounding error is none"
+    with pytest.raises(WorkloadError, match=r"a load of 51 %: expected above 0 and at most 50 %$"):
+        Half(loads=(0.51,))
+    settings = GridSettings(loads=(0.5,), machines=2, sets=200)
+    load = settings.conditions(0.5).jobs().load(2 * settings.grid.units)
+    assert load.mean() == pytest.approx(0.5, abs=0.03)
+    assert settings.rate(0.5) == pytest.approx(1 / 1.845)
 
 
 class Half(GridSettings):
     """Settings in which a job in every step is a load of 50 %."""
 
     highest_load = 0.5
-
-
-def test_the_highest_load_is_looked_at_once() -> None:
-    assert Half().loads == (0.1, 0.3, 0.5)
-    assert Half(loads=(0.5 * (1 + 1e-10),)).loads[0] > 0.5, "a rounding error is none"
-    with pytest.raises(WorkloadError, match=r"a load of 51 %: expected above 0 and at most 50 %$"):
-        Half(loads=(0.51,))
 
 
 def test_jobs_may_come_from_a_log(log: Path) -> None:
@@ -85,16 +86,9 @@ def test_the_json_says_what_was_compared() -> None:
     assert document.pop("versions").keys() >= {"decima", "numpy"}
     assert document.pop("measures") == MEASURES
     assert document == {
-        "jobs": "code",
-        "machines": 2,
-        "units": 10,
-        "semantics": "deeprm",
-        "sets": 2,
-        "steps": 10,
-        "seed": 4,
-        "network": None,
-        "command": "decima deeprm compare",
-    }
+        "jobs": "code", "machines": 2, "units": 10, "semantics": "deeprm", "sets": 2, "steps": 10, "seed": 4,
+        "network": None, "command": "decima deeprm compare",
+    }  # fmt: skip
     jobs = settings.conditions(0.5).jobs()
     assert of_load["jobs"] == jobs.num_jobs.sum()
     assert of_load["load"] == 0.5
@@ -107,18 +101,18 @@ def test_the_json_says_what_was_compared() -> None:
     assert document["loads"][0]["tetris_knob"] is None
 
 
-def test_the_network_is_named_for_people(network: Callable[..., Path]) -> None:
+def test_networks_are_named_and_must_fit(network: Callable[..., Path], tmp_path: Path) -> None:
     assert GridSettings().network_name is None
     assert GridSettings(network=SHIPPED_NETWORK).network_name == "that ships"
     path = network()
     assert GridSettings(network=path).network_name == str(path)
-
-
-def test_loads_are_shares_of_all_machines() -> None:
-    settings = GridSettings(loads=(0.5,), machines=2, sets=200)
-    load = settings.conditions(0.5).jobs().load(2 * settings.grid.units)
-    assert load.mean() == pytest.approx(0.5, abs=0.03)
-    assert settings.rate(0.5) == pytest.approx(1 / 1.845)
+    with pytest.raises(CompareError, match=r"policy\.npz: this network is for 2 machines, not for 1"):
+        GridSettings(network=network(machines=2))
+    with pytest.raises(CompareError, match="for 10 units of each resource, not for 20"):
+        GridSettings(network=network(), distribution="paper")
+    (tmp_path / "broken.npz").write_bytes(b"")
+    with pytest.raises(PolicyFileError, match=r"broken\.npz"):
+        GridSettings(network=tmp_path / "broken.npz")
 
 
 def test_a_network_takes_part_on_the_grid_that_it_was_made_for(network: Callable[..., Path]) -> None:
@@ -147,13 +141,3 @@ def test_a_network_takes_part_on_the_grid_that_it_was_made_for(network: Callable
 def test_what_is_refused(values: dict[str, object], told: str) -> None:
     with pytest.raises((CompareError, WorkloadError), match=told):
         GridSettings(**values)  # type: ignore[arg-type]
-
-
-def test_a_network_that_does_not_fit(network: Callable[..., Path], tmp_path: Path) -> None:
-    with pytest.raises(CompareError, match=r"policy\.npz: this network is for 2 machines, not for 1"):
-        GridSettings(network=network(machines=2))
-    with pytest.raises(CompareError, match="for 10 units of each resource, not for 20"):
-        GridSettings(network=network(), distribution="paper")
-    (tmp_path / "broken.npz").write_bytes(b"")
-    with pytest.raises(PolicyFileError, match=r"broken\.npz"):
-        GridSettings(network=tmp_path / "broken.npz")

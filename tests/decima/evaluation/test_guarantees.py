@@ -29,7 +29,7 @@ SEQUENCE = JobSequence(
 CLUSTER = ClusterConfig(2, moving_delay_ms=0.0, warmup_delay_ms=0.0)
 
 
-def test_lateness_is_relative_to_fair_sharing() -> None:
+def test_lateness_and_executors_of_tenants() -> None:
     record = run_episode(CLUSTER, SEQUENCE, make_scheduler("fifo"))
     assert record.jct_ms.tolist() == [400.0, 450.0]
     fair = replace(record, completion_ms=np.array([400.0, 250.0]))
@@ -37,10 +37,6 @@ def test_lateness_is_relative_to_fair_sharing() -> None:
     assert found == {"late_jobs": 1, "latest_ratio": 450 / 200, "lateness_s": pytest.approx(0.15)}
     found = guarantee_metrics(record, Guarantees(no_later_than=3.0), lambda: fair)
     assert (found["late_jobs"], found["lateness_s"]) == (0, 0.0)
-
-
-def test_executors_of_a_tenant_are_counted_in_the_record() -> None:
-    record = run_episode(CLUSTER, SEQUENCE, make_scheduler("fifo"))
     assert [most_executors(record, each) for each in ("a", "b", "c")] == [2, 2, 0]
     found = guarantee_metrics(record, Guarantees(ceiling={"a": 0.5, "b": 1.0}), lambda: record)
     assert found == {"above_ceiling": 1}
@@ -90,13 +86,10 @@ def test_the_report_says_what_guarantees_changed() -> None:
     assert len(overruled) == row["overruled"].iloc[0]
 
 
-def test_unknown_tenants_are_refused() -> None:
+def test_unknown_tenants_are_refused_and_the_function_takes_guarantees() -> None:
     with pytest.raises(SchedulerError, match=r"floor: unknown tenant 'tenant-3' \(did you mean"):
         compared(floor={"tenant-3": 0.5})
     with pytest.raises(SchedulerError, match="ceiling: unknown tenant 'x': the jobs have no tenants"):
         decima.compare("fair,ceiling=x:0.5", workload="synthetic", seeds=1, jobs=2)
-
-
-def test_the_function_takes_guarantees_too() -> None:
     table = decima.compare("fifo", workload="synthetic", seeds=1, jobs=6, executors=4, no_later_than=1.0)
     assert table["scheduler"].tolist() == ["fifo", "fifo,no-later-than=1"]

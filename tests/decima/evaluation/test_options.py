@@ -30,20 +30,29 @@ from workloads.transform import AttributeDistribution
 SMALL: dict[str, Any] = {"workload": LIBRARY, "jobs": 4, "executors": 4, "seeds": 2, "seed": 5}
 
 
-def test_a_table_has_a_row_for_each_scheduler_and_seed() -> None:
+def test_jobs_delays_and_rows_of_comparisons() -> None:
     table = compare(["fifo", "weighted-fair"], training=1, **SMALL)
     assert list(table)[:3] == ["scheduler", "seed", "mean_jct_s"]
     assert not [name for name in table if name.endswith("_ms")]
     assert table[["scheduler", "seed"]].to_numpy().tolist() == [
-        ["fifo", 5],
-        ["fifo", 6],
-        ["weighted-fair", 5],
-        ["weighted-fair", 6],
-    ]
+        ["fifo", 5], ["fifo", 6], ["weighted-fair", 5], ["weighted-fair", 6],
+    ]  # fmt: skip
     same = comparison("fifo", num_experiments=2)
     same.run(workers=1)
     assert table["mean_jct_s"][:2].tolist() == same.runs["mean_jct_s"].tolist()
     assert table["makespan_s"][:2].tolist() == same.runs["makespan_s"].tolist()
+    measured = replace(LIBRARY, about={"executor_startup_ms": 700})
+    for workload, given, delay_ms in (
+        (LIBRARY, None, 2000),
+        (measured, None, 700),
+        (measured, 0, 0),
+        (LIBRARY, 3, 3000),
+    ):
+        assert make_conditions(workload=workload, moving_delay=given).cluster.moving_delay_ms == delay_ms
+    sequence = poisson_arrivals(LIBRARY.profiles, 6, 1000.0, seed=3)
+    exact = make_conditions(workload=sequence)
+    assert exact.sequence(0).arrival_ms.tolist() == sequence.arrival_ms.tolist()
+    assert make_conditions(workload=LIBRARY.profiles[:2]).workload.profiles == LIBRARY.profiles[:2]
 
 
 def test_a_drift_by_its_text() -> None:
@@ -69,7 +78,7 @@ def greedy(observation: Observation) -> Decision:
     return Greedy().decide(observation)
 
 
-def test_schedulers_may_be_objects_classes_and_functions_with_names_or_without() -> None:
+def test_objects_and_classes_in_several_processes() -> None:
     table = compare([Greedy, Fair(), greedy, "fair", "tests.decima.schedulers.own_schedulers:Greedy"], **SMALL)
     jct = table.groupby("scheduler").mean_jct_s.sum()
     assert jct["Greedy"] == jct["greedy"] == jct["tests.decima.schedulers.own_schedulers:Greedy"]
@@ -77,9 +86,6 @@ def test_schedulers_may_be_objects_classes_and_functions_with_names_or_without()
     named = compare({"weighted-fair": Greedy(), "plain": "fair"}, **SMALL)
     assert named["scheduler"].unique().tolist() == ["weighted-fair", "plain"]
     assert named.groupby("scheduler").mean_jct_s.sum()["weighted-fair"] == jct["Greedy"]
-
-
-def test_several_processes_give_the_same_with_objects_that_can_be_imported() -> None:
     assert compare([Greedy, greedy], workers=2, **SMALL).equals(compare([Greedy, greedy], **SMALL))
 
 
@@ -140,17 +146,6 @@ def test_a_policy_that_may_collapse_is_left_out_and_told(
     assert (chosen.policy, chosen.left_out) == (None, {})
 
 
-def test_the_moving_delay_is_what_the_workload_measured_or_two_seconds() -> None:
-    measured = replace(LIBRARY, about={"executor_startup_ms": 700})
-    for workload, given, delay_ms in (
-        (LIBRARY, None, 2000),
-        (measured, None, 700),
-        (measured, 0, 0),
-        (LIBRARY, 3, 3000),
-    ):
-        assert make_conditions(workload=workload, moving_delay=given).cluster.moving_delay_ms == delay_ms
-
-
 def test_the_options_are_those_of_the_command() -> None:
     of_command = {parameter.name: parameter.default for parameter in cli.commands["compare"].params}
     not_settings = {
@@ -168,13 +163,6 @@ def test_the_options_are_those_of_the_command() -> None:
     ):
         expected[unset] = None
     assert given == expected | {"workers": 1, "workload": "tpch"}
-
-
-def test_jobs_may_be_given_themselves() -> None:
-    sequence = poisson_arrivals(LIBRARY.profiles, 6, 1000.0, seed=3)
-    exact = make_conditions(workload=sequence)
-    assert exact.sequence(0).arrival_ms.tolist() == sequence.arrival_ms.tolist()
-    assert make_conditions(workload=LIBRARY.profiles[:2]).workload.profiles == LIBRARY.profiles[:2]
 
 
 @cases(
@@ -216,7 +204,7 @@ def test_tuned_weighted_fair_from_python() -> None:
         decima.tune(ClusterConfig(), sequence, "fair")
 
 
-def test_faults_are_those_measured_unless_given() -> None:
+def test_faults_and_errors_of_estimates_are_those_measured() -> None:
     measured = replace(LIBRARY, imperfections=Imperfections(task_failures=0.01, executor_lifetime_s=500.0))
     assert make_conditions(workload=LIBRARY).cluster.faults == NO_FAULTS
     both = Faults(executor_lifetime_ms=500_000.0, task_failures=0.01)
@@ -226,9 +214,6 @@ def test_faults_are_those_measured_unless_given() -> None:
     assert make_conditions(workload=measured, faults=NO_FAULTS).cluster.faults == NO_FAULTS
     with pytest.raises(CompareError, match="faults must be a Faults, or some of executor_lifetime_ms, "):
         make_conditions(faults={"lifetime": 3})
-
-
-def test_errors_of_estimates_are_those_measured_unless_given() -> None:
     measured = replace(open_workload("synthetic"), imperfections=Imperfections(0.4, 0.2, task_error=0.9))
     assert make_conditions(workload=measured).cluster.knowledge == Knowledge(0.4, 0.2)
     some = make_conditions(workload=measured, knowledge={"stage_error": 0.0, "unknown": 0.1})

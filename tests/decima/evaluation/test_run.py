@@ -33,7 +33,7 @@ class Half(Scheduler):
         return None if observation.time_ms == 0 and observation.offered == 2 else Decision(stage, limit)
 
 
-def test_a_decision_is_told_by_the_numbers_of_job_and_stage() -> None:
+def test_decisions_are_told_by_numbers_and_settings() -> None:
     compared = Comparison(conditions(num_experiments=2), {"half": Half(), "fifo": "fifo"})
     compared.run(1)
     taken = decisions(compared.conditions, 5, compared.scheduler("half", 5))
@@ -44,9 +44,6 @@ def test_a_decision_is_told_by_the_numbers_of_job_and_stage() -> None:
     record = compared.episodes["half"]
     assert [each.time_ms for each in taken] == sorted(each.time_ms for each in taken)
     assert taken[-1].time_ms <= record.end_ms
-
-
-def test_a_tuned_scheduler_is_asked_with_the_setting_that_it_had() -> None:
     compared = run("weighted-fair", num_experiments=1)
     fixed = compared.tuned["weighted-fair"]
     told = decisions(compared.conditions, 5, compared.scheduler("weighted-fair", 5))
@@ -56,18 +53,21 @@ def test_a_tuned_scheduler_is_asked_with_the_setting_that_it_had() -> None:
 SEQUENCE = conditions(num_jobs=8).sequence(5)
 
 
-def test_the_alphas_are_the_papers_sweep() -> None:
+def test_settings_of_tuned_schedulers() -> None:
     assert len(ALPHAS) == 41
     assert (ALPHAS[0], ALPHAS[10], ALPHAS[20], ALPHAS[40]) == (-2.0, -1.0, 0.0, 2.0)
     assert len({f"{alpha:g}" for alpha in ALPHAS}) == 41
-
-
-def test_every_setting_of_a_grid_is_a_scheduler() -> None:
     for name, grid in GRIDS.items():
         assert len(set(grid)) == len(grid)
         assert type(make_scheduler(grid[0])) is type(make_scheduler(name))
         assert all(make_scheduler(setting) for setting in grid)
         assert {f"tuned-{name}", f"tuned-{name}:once", f"tuned-{name}:makespan"} <= TUNED.keys()
+    sweeps = np.full((2, 41), 9.0)
+    sweeps[:, 3] = 1.0, 8.0
+    sweeps[:, 7] = 4.0, 4.0
+    sweeps[:, 8] = 4.0, 4.0
+    assert best_for_all(sweeps) == ALPHAS[7]
+    assert best_for_all(sweeps, [f"setting {place}" for place in range(41)]) == "setting 7"
 
 
 def test_a_sweep_runs_each_setting_that_is_not_known() -> None:
@@ -90,12 +90,3 @@ def test_hindsight_takes_the_first_setting_of_those_that_are_best() -> None:
         assert swept.min() == (record.mean_jct_ms if objective == "jct" else record.makespan_ms)
     tie = [("one", runs[0][1]), ("other", runs[0][1])]
     assert best_settings(tie, ["jct"])["jct"][0] == "one"
-
-
-def test_one_alpha_for_all_is_the_best_on_average() -> None:
-    sweeps = np.full((2, 41), 9.0)
-    sweeps[:, 3] = 1.0, 8.0
-    sweeps[:, 7] = 4.0, 4.0
-    sweeps[:, 8] = 4.0, 4.0
-    assert best_for_all(sweeps) == ALPHAS[7]
-    assert best_for_all(sweeps, [f"setting {place}" for place in range(41)]) == "setting 7"

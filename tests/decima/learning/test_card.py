@@ -29,7 +29,7 @@ ABOUT: dict[str, Any] = {
 }
 
 
-def test_a_card_has_command_seed_time_results_and_settings() -> None:
+def test_a_card_has_command_seeds_and_curve() -> None:
     card = policy_card("mine", ABOUT)
     assert card.startswith("# mine\n")
     assert "`decima train --config batch --out DIR`, seed 3:\n10 minutes of CPU time for 100 iterations." in card
@@ -37,10 +37,21 @@ def test_a_card_has_command_seed_time_results_and_settings() -> None:
     assert "| decima | 70.0 |" in card
     assert "Its mean JCT is 12.5% better than weighted fair with the best alpha of each sequence." in card
     assert "iterations: 100" in card
+    # Computed by hand: the mean is 70, half the interval is 4.303 x 2 / sqrt(3).
+    assert "seeds" not in policy_card("mine", ABOUT)
+    card = policy_card("mine", {**ABOUT, "seeds": [[0, 68.0, 0.15], [1, 70.0, 0.125], [2, 72.0, 0.1]]})
+    assert "## With 3 seeds\n" in card
+    assert "| 1 | 70.0 | +12.5% |\n| 2 | 72.0 | +10.0% |\n| mean | 70.0 ± 5.0 | +12.5% ± 6.2% |" in card
+    rows = [line for line in policy_card("mine", ABOUT).splitlines() if line.endswith("% |")]
+    assert len(rows) <= CURVE_ROWS + 1
+    assert rows[0] == "| 0 | 100.0 | -25.0% |"
+    assert rows[-1] == "| 100 | 75.0 | +8.3% |"
+    validation = {**ABOUT["validation"], "improvement": -0.054}
+    assert "Its mean JCT is 5.4% worse than weighted fair" in policy_card("mine", {**ABOUT, "validation": validation})
 
 
-def test_a_card_tells_how_the_policy_was_made_that_it_began_with() -> None:
-    """The last training comes first."""
+def test_a_card_tells_curriculum_origin_and_training() -> None:
+    # The last training comes first.
     assert "went on" not in policy_card("mine", ABOUT)
     first = {**ABOUT, "command": "decima train --out FIRST", "seed": 1}
     second = {**ABOUT, "seed": 2, "before": previous_trainings(first)}
@@ -51,37 +62,12 @@ def test_a_card_tells_how_the_policy_was_made_that_it_began_with() -> None:
         "iterations.\n"
         "Its initial policy is that of `decima train --out FIRST`, seed 1: 10 minutes" in card
     )
-
-
-@cases(
-    "said",
-    {},
-    {**ABOUT, "command": 3},
-    {**ABOUT, "seed": None},
-    {**ABOUT, "training_cpu_s": float("nan")},
-    {**ABOUT, "before": 3},
-    {**ABOUT, "before": [3]},
-    {**ABOUT, "before": "x"},
-)
-def test_a_policy_that_does_not_tell_how_it_was_made_may_be_gone_on_with(said: dict[str, Any]) -> None:
-    assert previous_trainings(said) == []
-
-
-@cases("command, shown", ("a\n# b\n", "`a # b`"), ("a `b`", "`` a `b` ``"), ("``<b>``", "``` ``<b>`` ```"))
-def test_the_command_of_somebody_else_is_no_markup(command: str, shown: str) -> None:
-    assert f"Trained with {shown}, seed 3:\n" in policy_card("mine", {**ABOUT, "command": command})
-
-
-def test_a_card_says_whether_there_was_a_curriculum() -> None:
     assert "It was trained without a curriculum: no training episode ended early." in policy_card("mine", ABOUT)
     config = {"curriculum": {"start": 500.0, "end": 5000.0, "growth": 1.0}}
     assert (
         "It was trained with a curriculum: training episodes ended early, at first after 500 s on average, at last "
         "after 5000 s."
     ) in policy_card("mine", {**ABOUT, "config": config})
-
-
-def test_a_card_says_what_the_policy_was_trained_on_if_the_file_does() -> None:
     assert "Trained on" not in policy_card("mine", ABOUT)
     said = {**TRAINED_ON, "arrivals": "stream", "load": [0.5, 0.75, 1.0]}
     del said["jobs"]
@@ -94,27 +80,21 @@ def test_a_card_says_what_the_policy_was_trained_on_if_the_file_does() -> None:
     assert "jobs of a batch" not in card
 
 
-def test_a_card_has_the_spread_over_seeds_if_the_file_has() -> None:
-    """Computed by hand: the mean is 70, half the interval is 4.303 x 2 / sqrt(3)."""
-    assert "seeds" not in policy_card("mine", ABOUT)
-    card = policy_card("mine", {**ABOUT, "seeds": [[0, 68.0, 0.15], [1, 70.0, 0.125], [2, 72.0, 0.1]]})
-    assert "## With 3 seeds\n" in card
-    assert "| 1 | 70.0 | +12.5% |\n| 2 | 72.0 | +10.0% |\n| mean | 70.0 ± 5.0 | +12.5% ± 6.2% |" in card
+@cases(
+    "said",
+    {}, {**ABOUT, "command": 3}, {**ABOUT, "seed": None}, {**ABOUT, "training_cpu_s": float("nan")},
+    {**ABOUT, "before": 3}, {**ABOUT, "before": [3]}, {**ABOUT, "before": "x"},
+)  # fmt: skip
+def test_a_policy_that_does_not_tell_how_it_was_made_may_be_gone_on_with(said: dict[str, Any]) -> None:
+    assert previous_trainings(said) == []
 
 
-def test_a_long_learning_curve_is_thinned_but_keeps_its_ends() -> None:
-    rows = [line for line in policy_card("mine", ABOUT).splitlines() if line.endswith("% |")]
-    assert len(rows) <= CURVE_ROWS + 1
-    assert rows[0] == "| 0 | 100.0 | -25.0% |"
-    assert rows[-1] == "| 100 | 75.0 | +8.3% |"
+@cases("command, shown", ("a\n# b\n", "`a # b`"), ("a `b`", "`` a `b` ``"), ("``<b>``", "``` ``<b>`` ```"))
+def test_the_command_of_somebody_else_is_no_markup(command: str, shown: str) -> None:
+    assert f"Trained with {shown}, seed 3:\n" in policy_card("mine", {**ABOUT, "command": command})
 
 
 @cases("path", *SHIPPED.values(), SHIPPED["general"].with_name("deeprm.npz"), ids=lambda path: path.stem)
 def test_the_card_of_a_policy_that_ships_is_what_its_file_says(path: Path) -> None:
     about = read_about_network(path) if path.stem == "deeprm" else read_about(path)
     assert path.with_suffix(".md").read_text() == policy_card(path.stem, about)
-
-
-def test_a_policy_that_is_worse_is_said_to_be_worse() -> None:
-    validation = {**ABOUT["validation"], "improvement": -0.054}
-    assert "Its mean JCT is 5.4% worse than weighted fair" in policy_card("mine", {**ABOUT, "validation": validation})

@@ -42,10 +42,14 @@ def test_runs_that_differ_only_by_seed_are_one_curve_with_an_interval(tmp_path: 
     assert np.isnan(single.half_width).all()
 
 
-def test_a_single_group_goes_by_its_folder(tmp_path: Path) -> None:
+def test_groups_and_names_of_metrics(tmp_path: Path) -> None:
     run(tmp_path / "a", [1.0])
     run(tmp_path / "b", [1.0], seed=4)
     assert list(same_but_seed([read_run(tmp_path / "a"), read_run(tmp_path / "b")])) == [str(tmp_path / "a")]
+    before, now = tmp_path / "before.jsonl", tmp_path / "now.jsonl"
+    before.write_text('{"iteration": 0, "jct_s": 30.0, "validation_jct_s": 29.0}\n')
+    now.write_text('{"iteration": 0, "mean_jct_s": 30.0, "validation_mean_jct_s": 29.0}\n')
+    assert read_metrics(before) == read_metrics(now)
 
 
 @cases(
@@ -81,10 +85,3 @@ def test_what_is_no_run_is_refused_in_one_line(tmp_path: Path) -> None:
     (folder / "config.yaml").unlink()
     with pytest.raises(TrainingError, match=r"config\.yaml: No such file"):
         read_run(folder)
-
-
-def test_metrics_of_earlier_versions_have_the_names_of_today(tmp_path: Path) -> None:
-    before, now = tmp_path / "before.jsonl", tmp_path / "now.jsonl"
-    before.write_text('{"iteration": 0, "jct_s": 30.0, "validation_jct_s": 29.0}\n')
-    now.write_text('{"iteration": 0, "mean_jct_s": 30.0, "validation_mean_jct_s": 29.0}\n')
-    assert read_metrics(before) == read_metrics(now)

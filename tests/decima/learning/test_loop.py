@@ -45,16 +45,13 @@ WAYS: dict[str, dict[str, dict[str, Any]]] = {
         "dcl": {"update": {"algorithm": "dcl"}, "dcl": {"futures": 2}, "episodes": {"sequences": 1, "per_sequence": 2}},
         "critic": {"critic": {"gae_horizon": 3}, "curriculum": {"start": 2, "end": 6}},
         "differential": {
-            "returns": {"kind": "differential", "window": 50},
-            "curriculum": {"start": 2, "end": 6},
+            "returns": {"kind": "differential", "window": 50}, "curriculum": {"start": 2, "end": 6},
             "workload": {"arrivals": "poisson", "interval": 2},
         },
         "discounted": {"returns": {"kind": "discounted", "horizon": 5}},
         "heuristic": {"baseline": {"kind": "heuristic", "scheduler": "fair"}},
         "heuristic, critic, unfixed": {
-            "baseline": {"kind": "heuristic"},
-            "critic": {},
-            "episodes": {"fixed_sequences": False},
+            "baseline": {"kind": "heuristic"}, "critic": {}, "episodes": {"fixed_sequences": False},
         },
         "no baseline": {"baseline": {"kind": "none"}},
         "unfixed": {"episodes": {"fixed_sequences": False}},
@@ -88,7 +85,7 @@ WAYS: dict[str, dict[str, dict[str, Any]]] = {
             "episodes": {"fresh": True},
         },
     },
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize(("kind", "way"), [(kind, way) for kind in WAYS for way in WAYS[kind]])

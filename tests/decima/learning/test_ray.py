@@ -29,13 +29,9 @@ ITERATIONS = 10
 #: Recipes with fewer iterations and episodes.
 BATCH = ["behaviour_cloning.sequences=4", "validation.sequences=4", "validation.every=2", "workload.jobs=5"]
 DEEPRM = [
-    "episodes.sets=20",
-    "episodes.lockstep=5",
-    "validation.sets=4",
-    "validation.every=2",
-    "jobs.steps=10",
+    "episodes.sets=20", "episodes.lockstep=5", "validation.sets=4", "validation.every=2", "jobs.steps=10",
     "behaviour_cloning=null",
-]
+]  # fmt: skip
 
 MakeTraining = Callable[[Path, int | str], TrainingLoop[Any]]
 

@@ -80,11 +80,8 @@ def test_a_grid_tries_all_combinations_with_all_seeds(tmp_path: Path) -> None:
     assert config.num_trials == 4
     result = run_sweep(config, tmp_path / "out")
     assert [(trial.settings["update.learning_rate"], trial.settings["network.hidden"]) for trial in result.trials] == [
-        (0.01, [3]),
-        (0.01, [4]),
-        (0.1, [3]),
-        (0.1, [4]),
-    ]
+        (0.01, [3]), (0.01, [4]), (0.1, [3]), (0.1, [4]),
+    ]  # fmt: skip
     for trial in result.trials:
         assert [each.seed for each in trial.results] == [3, 5]
         for each in trial.results:

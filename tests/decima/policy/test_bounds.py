@@ -126,23 +126,16 @@ def test_graphs_that_point_outside_of_their_arrays_are_refused(name: str, change
         policy.act(wrong)
 
 
-def test_limits_without_an_output_are_refused() -> None:
+def test_inputs_that_do_not_fit_the_graph_are_refused() -> None:
     config = VARIANTS["few-outputs"]
     [graph] = graphs_of(config, [MOSTLY_COMPLETE])
     for wrong in (graph._replace(high=graph.high * 0 + 4), graph._replace(low=graph.low - 1)):
         with pytest.raises(ValueError, match="limit without an output"):
             policy_of(config).act(wrong)
-
-
-def test_each_graph_takes_two_random_numbers_and_four_with_a_guard() -> None:
     [graph] = graphs_of(PAPER_POLICY, [MOSTLY_COMPLETE])
     for shape, guard in (((0, 2), NO_GUARD), ((1, 1), NO_GUARD), ((1, 3), (graph.low, graph.high))):
         with pytest.raises(ValueError, match="inconsistent"):
             policy_of(PAPER_POLICY).act(graph, np.zeros(shape), guard)
-
-
-def test_guards_that_allow_other_limits_than_the_graph_are_refused() -> None:
-    [graph] = graphs_of(PAPER_POLICY, [MOSTLY_COMPLETE])
     low, high = graph.low, graph.high
     for guard in ((low - 1, high), (low, high + 1), (low[1:], high[1:]), (low, high[1:])):
         with pytest.raises(ValueError, match="graph"):

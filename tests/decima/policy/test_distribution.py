@@ -36,23 +36,13 @@ JOB = chain(stage(10, 1000.0), stage(20, 1500.0))
 ERRORS = {"job_error": (0, 1, 2), "stage_error": (0, 0.5, 1), "task_count_error": (0, 0.1, 0.2), "unknown": (0, 0.3, 1)}
 #: Faults in a policy's training, far beyond those that are inside any training distribution.
 FAULTS = {
-    "losses_per_hour": (0, 40, 80),
-    "task_failures": (0, 0.1, 0.2),
-    "straggling": (0, 1, 2),
-    "absent": (0, 0.5, 0.9),
-}
+    "losses_per_hour": (0, 40, 80), "task_failures": (0, 0.1, 0.2), "straggling": (0, 1, 2), "absent": (0, 0.5, 0.9),
+}  # fmt: skip
 BATCH: dict[str, Any] = {
-    "arrivals": "batch",
-    "executors": (50, 50, 50),
-    "classes": (1, 1, 1),
-    "moving_delay_s": (2, 2, 2),
-    "stages": (4, 8, 16),
-    "tasks": (200, 1000, 2000),
-    "task_s": (0.08, 0.1, 0.4),
-    "work_s": (16, 100, 800),
-    "delay_tasks": (5, 20, 25),
-    "jobs": (20, 20, 20),
-}
+    "arrivals": "batch", "executors": (50, 50, 50), "classes": (1, 1, 1), "moving_delay_s": (2, 2, 2),
+    "stages": (4, 8, 16), "tasks": (200, 1000, 2000), "task_s": (0.08, 0.1, 0.4), "work_s": (16, 100, 800),
+    "delay_tasks": (5, 20, 25), "jobs": (20, 20, 20),
+}  # fmt: skip
 STREAM = {name: value for name, value in BATCH.items() if name != "jobs"} | {
     "arrivals": "stream",
     "load": (0.5, 0.6, 0.8),
@@ -80,23 +70,23 @@ def test_a_batch_is_measured() -> None:
     )
 
 
-def test_the_load_of_a_stream_is_the_work_that_arrives_over_what_the_executors_can_do() -> None:
-    """Two jobs of 40 s arrive in the 16 s before the last; ten executors have a capacity of 160 s in that time."""
+def test_loads_classes_and_quantiles_of_a_summary() -> None:
+    # Two jobs of 40 s arrive in the 16 s before the last; ten executors have a capacity of 160 s in that time.
     found = summarise([(CLUSTER, jobs(JOB, JOB, JOB, at=[2000.0, 5000.0, 18_000.0]))])
     assert (found.arrivals, found.jobs, found.load) == ("stream", None, (0.5, 0.5, 0.5))
-
-
-def test_executors_of_all_classes_count() -> None:
     cluster = ClusterConfig(executor_classes=(ExecutorClass(3, memory=0.5), ExecutorClass(4)))
     found = summarise([(cluster, jobs(JOB))])
     assert (found.executors.middle, found.classes.middle) == (7, 2)
-
-
-def test_quantiles_are_told_so_that_one_odd_job_says_nothing() -> None:
     profiles = [chain(stage(tasks, 100.0)) for tasks in range(1, 100)]
     found = summarise([(CLUSTER, jobs(*profiles, chain(stage(10**6, 100.0))))])
     assert found.tasks == tuple(np.quantile([*range(1, 100), 10**6], [0.05, 0.5, 0.95]).round(2))
     assert found.tasks.high < 100
+    found = summarise([(CLUSTER, jobs(chain(stage(1, 123_456.0))))])
+    assert found.task_s == found.work_s == (123.5, 123.5, 123.5)
+    one, other = (
+        summarise((CLUSTER, batch_arrivals(synthetic_profiles(), 20, seed)) for seed in range(3)) for _ in range(2)
+    )
+    assert one == other
 
 
 @pytest.mark.parametrize("rest_ms", [0.0, 1e13])
@@ -124,7 +114,7 @@ def test_batches_and_streams_are_told_apart() -> None:
         assert (found.jobs and found.jobs.middle, found.load and found.load.middle) == (size, load)
 
 
-def test_all_clusters_and_jobs_count() -> None:
+def test_all_clusters_count_and_distances_have_limits() -> None:
     other = ClusterConfig(executor_classes=(ExecutorClass(5), ExecutorClass(15)), moving_delay_ms=500.0)
     short = chain(stage(4, 0.5))
     found = summarise([(CLUSTER, jobs(JOB, JOB)), (other, jobs(short, short))])
@@ -135,21 +125,16 @@ def test_all_clusters_and_jobs_count() -> None:
     assert (found.tasks.low, found.task_s.low, found.work_s.low) == (4.0, 0.0005, 0.002)
     assert found.delay_tasks.high == 500.0  # as if a task took a millisecond, the clock's step
     assert found.delay_tasks.low == 1.5
+    # Measured tolerances, see the module; a change alters the messages about policies.
+    assert {quantity.name: (quantity.down, quantity.up) for quantity in QUANTITIES} == {
+        "executors": (5, 4), "classes": (math.inf, 1), "moving_delay_s": (2, 8), "stages": (4, 4), "tasks": (4, 4),
+        "task_s": (8, 1), "work_s": (4, 4), "delay_tasks": (1, 8), "jobs": (20, 10), "load": (math.inf, 10),
+        **dict.fromkeys(ERRORS, (math.inf, 1.5)), **dict.fromkeys(FAULTS, (math.inf, 2)), "absent": (math.inf, 1),
+    }  # fmt: skip
+    shares = [quantity.name for quantity in QUANTITIES if quantity.shares]
+    assert shares == ["load", "unknown", "task_failures", "straggling", "absent"]
+    assert (TAIL, SIMILARITY) == (4.0, (2.5, 1.4, 2.5))
 
-
-def test_what_is_kept_has_four_digits() -> None:
-    found = summarise([(CLUSTER, jobs(chain(stage(1, 123_456.0))))])
-    assert found.task_s == found.work_s == (123.5, 123.5, 123.5)
-
-
-def test_the_same_jobs_give_the_same_numbers() -> None:
-    one, other = (
-        summarise((CLUSTER, batch_arrivals(synthetic_profiles(), 20, seed)) for seed in range(3)) for _ in range(2)
-    )
-    assert one == other
-
-
-# ---- out of distribution -------------------------------------------------------------------------------------
 
 _SPREADS = st.lists(st.floats(0, 1e9), min_size=3, max_size=3).map(sorted)
 
@@ -178,28 +163,6 @@ def spread(*values: float) -> Any:
     return made(stages=(low, low, high)).stages
 
 
-def test_how_far_the_middle_may_lie() -> None:
-    """Measured tolerances, see the module; a change alters the messages about policies."""
-    assert {quantity.name: (quantity.down, quantity.up) for quantity in QUANTITIES} == {
-        "executors": (5, 4),
-        "classes": (math.inf, 1),
-        "moving_delay_s": (2, 8),
-        "stages": (4, 4),
-        "tasks": (4, 4),
-        "task_s": (8, 1),
-        "work_s": (4, 4),
-        "delay_tasks": (1, 8),
-        "jobs": (20, 10),
-        "load": (math.inf, 10),
-        **dict.fromkeys(ERRORS, (math.inf, 1.5)),
-        **dict.fromkeys(FAULTS, (math.inf, 2)),
-        "absent": (math.inf, 1),
-    }
-    shares = [quantity.name for quantity in QUANTITIES if quantity.shares]
-    assert shares == ["load", "unknown", "task_failures", "straggling", "absent"]
-    assert (TAIL, SIMILARITY) == (4.0, (2.5, 1.4, 2.5))
-
-
 def test_which_distributions_are_similar() -> None:
     """The median within a factor of 1.4, the outer quantiles within 2.5, upwards and downwards."""
     trained = made(tasks=(100, 1000, 2000))
@@ -226,14 +189,11 @@ def test_batches_and_streams_are_not_similar() -> None:
     assert not is_similar(both, made(STREAM, load=(0.5, 1.0, 1.0)))
 
 
-def test_errors_of_similar_settings_are_within_the_range_of_the_training() -> None:
+def test_errors_and_objectives_of_similar_settings() -> None:
     trained = made(job_error=(0.0, 0.5, 2.0))
     for error, similar in ((0.0, True), (0.1, True), (2.0, True), (2.1, False)):
         assert is_similar(trained, made(job_error=(error,) * 3)) == similar
     assert not is_similar(trained, made(stage_error=(0.1,) * 3))
-
-
-def test_policies_for_other_objectives_do_not_fit() -> None:
     weighted = made().model_copy(update={"objective": "weighted"})
     assert out_of_distribution(weighted, weighted) == []
     assert out_of_distribution(weighted, made()) == ["the objective is jct, trained for weighted"]
@@ -242,20 +202,26 @@ def test_policies_for_other_objectives_do_not_fit() -> None:
     assert not is_similar(made(), weighted)
 
 
-def test_no_fewer_classes_and_no_lighter_load_is_outside() -> None:
+def test_what_is_inside_of_the_training() -> None:
     assert out_of_distribution(made(classes=(4, 4, 4)), made()) == []
     assert out_of_distribution(made(STREAM), made(STREAM, load=(0, 0, 0.001))) == []
-
-
-def test_some_jobs_may_be_larger_still() -> None:
     bound = 16 * 4 * TAIL
     assert out_of_distribution(made(), made(stages=(4, 8, bound))) == []
     assert out_of_distribution(made(), made(stages=(4, 8, bound + 1))) == [
         "at times jobs have 257 stages, trained on 4 to 16"
     ]
+    assert out_of_distribution(made(), made(STREAM)) == []
+    assert out_of_distribution(made(STREAM), made(jobs=(9999, 9999, 9999))) == []
+    free = made(moving_delay_s=(0, 0, 0), delay_tasks=(0, 0, 0))
+    assert out_of_distribution(free, free) == []
+    assert out_of_distribution(free, made()) == ["a moving delay of 2 s, trained on 0"]
+    short = {"delay_tasks": (0.1, 0.2, 0.3)}
+    assert len(out_of_distribution(made(), made(**short))) == 1
+    assert len(out_of_distribution(made(), made(moving_delay_s=(0, 0, 0), **short))) == 1
+    assert len(out_of_distribution(made(), made(task_s=(9, 9, 9), **short))) == 1
 
 
-def test_it_is_said_in_words() -> None:
+def test_messages_and_unknown_errors() -> None:
     here = made(executors=(500, 500, 500), moving_delay_s=(0, 0, 0), classes=(2, 2, 2), task_s=(1, 1.25, 9))
     assert out_of_distribution(made(), here) == [
         "500 executors, trained on 50",
@@ -266,15 +232,32 @@ def test_it_is_said_in_words() -> None:
     assert out_of_distribution(made(STREAM), made(STREAM, load=(9, 20, 99))) == [
         "a load of 2,000%, trained on 50% to 80%"
     ]
+    wrong = made(**ERRORS)
+    assert out_of_distribution(made(), wrong) == [
+        "estimates of jobs have an error of 1, trained on 0",
+        "estimates of stages have an error of 0.5, trained on 0",
+        "numbers of tasks have an error of 0.1, trained on 0",
+        "30% of the jobs have no history, trained on 0%",
+    ]
+    assert out_of_distribution(wrong, wrong) == out_of_distribution(wrong, made()) == []
+    assert not is_similar(made(), wrong)
+    assert is_similar(wrong, wrong)
 
 
-def test_errors_of_estimates_are_measured() -> None:
+def test_errors_and_changing_capacities_are_measured() -> None:
     exact, wrong = CLUSTER, replace(CLUSTER, knowledge=Knowledge(2.0, 1.0, 0.5, 0.25))
     assert summarise([(exact, jobs(JOB, JOB))]).job_error == (0, 0, 0)
     found = summarise([(wrong, jobs(JOB, JOB))])
     values = (found.job_error.middle, found.stage_error.high, found.task_count_error.low, found.unknown.middle)
     assert values == (2, 1, 0.5, 0.25)
     assert summarise([(exact, jobs(JOB)), (wrong, jobs(JOB))]).job_error == (0.1, 1, 1.9)
+    assert summarise([(CLUSTER, jobs(JOB))]).absent == (0, 0, 0)
+    for left, found in ((2, []), (1, ["90% of the executors come and go, trained on 0%"])):
+        faults = Faults(capacity=((10_000.0, left), (20_000.0, 10)))
+        here = summarise([(replace(CLUSTER, faults=faults), jobs(JOB))])
+        assert here.absent.middle == pytest.approx(1 - left / 10)
+        assert out_of_distribution(made(), made(absent=here.absent)) == found
+    assert [format_quantity(QUANTITIES[-1], value) for value in (0.256, 12.5)] == ["26%", "1,250%"]
 
 
 def test_faults_are_measured_and_those_that_were_studied_are_inside() -> None:
@@ -295,81 +278,20 @@ def test_faults_are_measured_and_those_that_were_studied_are_inside() -> None:
     assert not out_of_distribution(made(**worse), made(**worse))
 
 
-def test_a_capacity_that_changes_is_inside_unless_next_to_nothing_is_left() -> None:
-    assert summarise([(CLUSTER, jobs(JOB))]).absent == (0, 0, 0)
-    for left, found in ((2, []), (1, ["90% of the executors come and go, trained on 0%"])):
-        faults = Faults(capacity=((10_000.0, left), (20_000.0, 10)))
-        here = summarise([(replace(CLUSTER, faults=faults), jobs(JOB))])
-        assert here.absent.middle == pytest.approx(1 - left / 10)
-        assert out_of_distribution(made(), made(absent=here.absent)) == found
-
-
-def test_a_policy_of_exact_knowledge_knows_no_errors() -> None:
-    wrong = made(**ERRORS)
-    assert out_of_distribution(made(), wrong) == [
-        "estimates of jobs have an error of 1, trained on 0",
-        "estimates of stages have an error of 0.5, trained on 0",
-        "numbers of tasks have an error of 0.1, trained on 0",
-        "30% of the jobs have no history, trained on 0%",
-    ]
-    assert out_of_distribution(wrong, wrong) == out_of_distribution(wrong, made()) == []
-    assert not is_similar(made(), wrong)
-    assert is_similar(wrong, wrong)
-
-
-def test_a_short_delay_is_told_once() -> None:
-    short = {"delay_tasks": (0.1, 0.2, 0.3)}
-    assert len(out_of_distribution(made(), made(**short))) == 1
-    assert len(out_of_distribution(made(), made(moving_delay_s=(0, 0, 0), **short))) == 1
-    assert len(out_of_distribution(made(), made(task_s=(9, 9, 9), **short))) == 1
-
-
-def test_a_policy_of_batches_may_meet_streams() -> None:
-    assert out_of_distribution(made(), made(STREAM)) == []
-    assert out_of_distribution(made(STREAM), made(jobs=(9999, 9999, 9999))) == []
-
-
-def test_a_delay_is_out_of_distribution_after_training_without_one() -> None:
-    free = made(moving_delay_s=(0, 0, 0), delay_tasks=(0, 0, 0))
-    assert out_of_distribution(free, free) == []
-    assert out_of_distribution(free, made()) == ["a moving delay of 2 s, trained on 0"]
-
-
 @cases(
     "value, text",
-    (0.05192, "0.052"),
-    (2.263, "2.3"),
-    (4.0, "4"),
-    (9.96, "10"),
-    (10.4, "10"),
-    (12.99, "13"),
-    (2158.0, "2,158"),
-)
+    (0.05192, "0.052"), (2.263, "2.3"), (4.0, "4"), (9.96, "10"), (10.4, "10"), (12.99, "13"), (2158.0, "2,158"),
+)  # fmt: skip
 def test_numbers_are_short(value: float, text: str) -> None:
     assert format_quantity(QUANTITIES[0], value) == text
 
 
-def test_shares_are_told_in_percent() -> None:
-    assert [format_quantity(QUANTITIES[-1], value) for value in (0.256, 12.5)] == ["26%", "1,250%"]
-
-
 @cases(
     "changes",
-    {"stages": (2, 1, 3)},
-    {"stages": (1, 3, 2)},
-    {"stages": (-1, 1, 2)},
-    {"stages": (1, 2, math.inf)},
-    {"stages": (1, 2, math.nan)},
-    {"stages": (1, 2)},
-    {"stages": "many"},
-    {"stages": None},
-    {"colour": "red"},
-    {"arrivals": "trickle"},
-    {"arrivals": "stream"},
-    {"jobs": None},
-    {"load": (1, 1, 1)},
-    ids=str,
-)
+    {"stages": (2, 1, 3)}, {"stages": (1, 3, 2)}, {"stages": (-1, 1, 2)}, {"stages": (1, 2, math.inf)},
+    {"stages": (1, 2, math.nan)}, {"stages": (1, 2)}, {"stages": "many"}, {"stages": None}, {"colour": "red"},
+    {"arrivals": "trickle"}, {"arrivals": "stream"}, {"jobs": None}, {"load": (1, 1, 1)}, ids=str,
+)  # fmt: skip
 def test_what_means_nothing_is_refused(changes: dict[str, Any]) -> None:
     with pytest.raises(ValidationError):
         made(**changes)

@@ -118,7 +118,7 @@ def test_features_tell_of_uncertainty_and_of_executors_that_joined() -> None:
     assert (of_jobs["job_log_sd"], of_jobs["attained_ms"]) == ([1.5, 0.75], [120.0, 7.0])
 
 
-def test_features_tell_what_the_owner_of_a_job_asks_for() -> None:
+def test_owners_idleness_and_messages() -> None:
     seen = by_hand()
     seen.time_ms = 200.0
     seen.jobs["weight"], seen.jobs["deadline_ms"] = [16.0, 0.5], [5200.0, 150.0]
@@ -126,6 +126,12 @@ def test_features_tell_what_the_owner_of_a_job_asks_for() -> None:
     of_jobs = dict(zip(OF_JOBS, graph.job_features.T.tolist(), strict=True))
     assert of_jobs["job_weight"] == [16.0, 0.5]
     assert of_jobs["deadline_left_ms"] == [5000.0, 0.0]  # the second one has passed
+    config = changed(PAPER_POLICY, all_limits=False, wait=True)
+    sequence = jobs(job(stage(4, 5)), job(stage(1, 9)), job(stage(9, 5)))
+    featurizer, seen = Featurizer(config), Cluster(ClusterConfig(3), sequence).observe()
+    assert featurizer.choice(seen, featurizer.graph(seen), None) == (1, 0)
+    bypass = job(*(stage(1, 1) for _ in range(4)), edges=[(3, 0), (0, 1), (3, 1), (1, 2), (3, 2)])
+    assert message_order(bypass).tolist() == [[0, 1, 2], [1, 0, 1], [2, 3, 0], [2, 3, 1], [2, 3, 2]]
 
 
 def test_features_tell_what_fits_which_executors() -> None:
@@ -225,18 +231,6 @@ def test_a_choice_and_its_decision_are_the_same(seed: int, name: str) -> None:
                     assert featurizer.choice(observation, graph, decision) == (stage, limit)
 
 
-def test_idleness_is_a_choice_of_the_job_with_the_least_work() -> None:
-    config = changed(PAPER_POLICY, all_limits=False, wait=True)
-    sequence = jobs(job(stage(4, 5)), job(stage(1, 9)), job(stage(9, 5)))
-    featurizer, seen = Featurizer(config), Cluster(ClusterConfig(3), sequence).observe()
-    assert featurizer.choice(seen, featurizer.graph(seen), None) == (1, 0)
-
-
-def test_a_stage_hears_in_the_step_of_its_longest_path() -> None:
-    bypass = job(*(stage(1, 1) for _ in range(4)), edges=[(3, 0), (0, 1), (3, 1), (1, 2), (3, 2)])
-    assert message_order(bypass).tolist() == [[0, 1, 2], [1, 0, 1], [2, 3, 0], [2, 3, 1], [2, 3, 2]]
-
-
 def test_every_decision_counts_as_an_answer() -> None:
     seen = in_the_middle()
     for name, config in VARIANTS.items():
@@ -272,19 +266,16 @@ def test_policies_that_cannot_be_are_refused(changes: dict[str, object], message
         changed(PAPER_POLICY, **changes)
 
 
-def test_the_guide_has_a_table_of_all_features() -> None:
-    """In the order of the entries; after a change, copy the expected table."""
+def test_the_guide_has_all_features_and_they_compute_something() -> None:
+    # In the order of the entries; after a change, copy the expected table.
     expected = [
-        f"| `{name}` | {each.level} | {each.unit} | {each.scale:g}{', log' if each.log else ''} | {each.meaning} |"
-        for name, each in FEATURES.items()
+        f"| `{feature}` | {each.level} | {each.unit} | {each.scale:g}{', log' if each.log else ''} | {each.meaning} |"
+        for feature, each in FEATURES.items()
     ]
     guide = Path(__file__).parents[3] / "docs" / "guides" / "own-parts.md"
     rows = [line for line in guide.read_text().splitlines() if line.split(" | ")[0][3:-1] in FEATURES]
     assert rows == expected, "\n".join(expected)
-
-
-def test_every_feature_computes_something_of_its_own_level() -> None:
-    """Features of a job are the same for all its stages, features of the cluster for all stages."""
+    # Features of a job are the same for all its stages, features of the cluster for all stages.
     graph = Featurizer(EVERYTHING).graph(in_the_middle())
     for (name, entry), column in zip(FEATURES.items(), graph.features.T, strict=True):
         if entry.level == "job":

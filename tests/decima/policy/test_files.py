@@ -27,17 +27,10 @@ SMALL = changed(DECIMA_SIM_POLICY, embedding=2, hidden=(3,), head_hidden=(3,))
 Arrays = dict[str, Any]
 
 TRAINED_ON: dict[str, Any] = {
-    "arrivals": "batch",
-    "executors": [50, 50, 50],
-    "classes": [1, 1, 1],
-    "moving_delay_s": [2, 2, 2],
-    "stages": [4, 8, 16],
-    "tasks": [200, 1000, 2000],
-    "task_s": [0.08, 0.1, 0.4],
-    "work_s": [16, 100, 800],
-    "delay_tasks": [5, 20, 25],
-    "jobs": [20, 20, 20],
-}
+    "arrivals": "batch", "executors": [50, 50, 50], "classes": [1, 1, 1], "moving_delay_s": [2, 2, 2],
+    "stages": [4, 8, 16], "tasks": [200, 1000, 2000], "task_s": [0.08, 0.1, 0.4], "work_s": [16, 100, 800],
+    "delay_tasks": [5, 20, 25], "jobs": [20, 20, 20],
+}  # fmt: skip
 
 
 @pytest.fixture
@@ -75,17 +68,17 @@ def test_a_text_names_a_file_or_a_policy_that_ships(path: Path) -> None:
         load_policy("missing")
 
 
-def test_what_its_maker_says_is_kept(path: Path) -> None:
+def test_what_its_maker_says_is_kept_and_may_be_missing(path: Path) -> None:
     assert read_about(path) == {"made by": "hand"}
-
-
-def test_more_can_be_said_of_a_policys_making(path: Path) -> None:
     before = load_policy(path).arrays
     assert add_about(path, {"seeds": 3}) == {"made by": "hand", "seeds": 3}
     assert add_about(path, {"made by": "machine"}) == read_about(path) == {"made by": "machine", "seeds": 3}
     after = load_policy(path)
     assert after.config == SMALL
     assert all(np.array_equal(after.arrays[name], array) for name, array in before.items())
+    rewrite(path, head(about=None))
+    assert read_about(path) == {}
+    assert load_actor(path).config == SMALL
 
 
 def test_what_it_was_trained_on_is_read_if_it_is_said(path: Path) -> None:
@@ -234,12 +227,6 @@ DAMAGES: dict[str, tuple[Callable[[Arrays], object], str]] = {
 }
 
 
-def test_a_file_that_says_nothing_of_its_making_is_read(path: Path) -> None:
-    rewrite(path, head(about=None))
-    assert read_about(path) == {}
-    assert load_actor(path).config == SMALL
-
-
 @pytest.mark.parametrize("name", DAMAGES)
 def test_bad_contents_are_refused(path: Path, name: str) -> None:
     damage, message = DAMAGES[name]
@@ -307,22 +294,16 @@ def test_other_files_are_refused(tmp_path: Path, name: str) -> None:
     assert refused(tmp_path / name) == NO_ARCHIVE
 
 
-def test_archives_that_would_fill_the_memory_are_refused(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_files_that_are_no_policies(path: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr("decima.policy.files.LARGEST", 1000)
     assert refused(path) == NO_ARCHIVE
-
-
-def test_an_archive_of_tensors_is_refused(tmp_path: Path) -> None:
-    torch.save({"policy": torch.zeros(3)}, tmp_path / "checkpoint.pt")
-    assert refused(tmp_path / "checkpoint.pt") == NO_ARCHIVE
-
-
-def test_missing_files_and_folders_are_refused(tmp_path: Path) -> None:
     assert refused(tmp_path / "missing.npz") == "No such file or directory"
     assert refused(tmp_path) == "Is a directory"
 
 
-def test_weights_of_another_shape_are_refused(tmp_path: Path) -> None:
+def test_files_of_other_archives_and_shapes(tmp_path: Path) -> None:
+    torch.save({"policy": torch.zeros(3)}, tmp_path / "checkpoint.pt")
+    assert refused(tmp_path / "checkpoint.pt") == NO_ARCHIVE
     save_policy(tmp_path / "policy.npz", Policy(SMALL))
     rewrite(tmp_path / "policy.npz", lambda arrays: arrays.pop("policy"))
     assert "must be float of shape (16,), got float32 (3,)" in refused(tmp_path / "policy.npz")

@@ -46,9 +46,12 @@ def test_no_executor_waits_for_a_late_stage_beside_work(parent_ms: float, may_wa
     assert choices(GUARDED, seen) == [0, 3 if may_wait else 0, 3]
 
 
-def test_where_nothing_is_ready_everybody_may_wait() -> None:
+def test_nobody_waits_for_what_is_complete_or_where_nothing_is_ready() -> None:
     seen = after(Decision(2, 1), parent_ms=100_000.0, other=job(stage(1, 50_000.0)))
     assert choices(GUARDED, seen) == choices(PLAIN, seen) == [0, 3, 0]
+    assert choices(GUARDED, seen_by_hand(DONE, AT_WORK, LATER, READY, executors=0)) == [0, 2, 2]
+    long = (*AT_WORK[:8], 90_000.0, 1, 0, 0, 0)
+    assert choices(GUARDED, seen_by_hand(DONE, long, LATER, READY, executors=0)) == [0, 0, 2]
 
 
 @pytest.mark.parametrize(("tasks", "is_worth"), [(4, False), (5, True)])
@@ -92,12 +95,6 @@ def seen_by_hand(*stages: tuple[float, ...], executors: int, source: int = -1) -
 #: uncertainty, finished ms).
 DONE, AT_WORK = (0, 1, 0, 0, 0, 1, -1, 0, 90_000.0, 1, 0, 0, 0), (0, 1, 0, 0, 1, 0, -1, 0, 9000.0, 1, 0, 0, 0)
 LATER, READY = (0, 4, 4, 4, 0, 0, -1, 1, 9000.0, 1, 0, 0, 0), (1, 4, 4, 4, 0, 0, 5, 1, 9000.0, 1, 0, 0, 0)
-
-
-def test_complete_parents_cause_no_wait() -> None:
-    assert choices(GUARDED, seen_by_hand(DONE, AT_WORK, LATER, READY, executors=0)) == [0, 2, 2]
-    long = (*AT_WORK[:8], 90_000.0, 1, 0, 0, 0)
-    assert choices(GUARDED, seen_by_hand(DONE, long, LATER, READY, executors=0)) == [0, 0, 2]
 
 
 @pytest.mark.parametrize(("source", "is_worth"), [(-1, False), (1, True)])

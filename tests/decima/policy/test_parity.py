@@ -151,15 +151,10 @@ def _decision(policy: Policy, featurizer: Featurizer, cluster: Cluster, tie: int
         int(observation.unclaimed_tasks[place]),
     )
     return {
-        **content,
-        "job": names[place][0],
-        "stage": names[place][1],
-        "node_order": names,
-        "stage_probabilities": of_stages.tolist(),
-        "limit_probabilities": of_limits.tolist(),
-        "limit": limit,
+        **content, "job": names[place][0], "stage": names[place][1], "node_order": names,
+        "stage_probabilities": of_stages.tolist(), "limit_probabilities": of_limits.tolist(), "limit": limit,
         "reward": cluster.decide(Decision(place, limit)),
-    }
+    }  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -341,14 +336,11 @@ def test_messages_that_cannot_be_are_refused(weights: Path, tmp_path: Path, path
     assert refused(weights, write(tmp_path / "bad.json", content)).startswith(message)
 
 
-def test_in_deeper_dags_they_are_checked_as_well(weights: Path, tmp_path: Path) -> None:
+def test_messages_of_flat_and_deeper_dags(weights: Path, tmp_path: Path, episode: Content) -> None:
     content = record(load_policy(weights), jobs(chain(*(stage(1, 10) for _ in range(12)))))
     line = refused(weights, write(tmp_path / "bad.json", {**content, "msg_paths": [[[[7, 9]]]]}))
     assert line.startswith("msg_paths.0: a stage receives from other stages than all its children")
-
-
-def test_in_flat_dags_messages_follow_from_the_dag(weights: Path, episode: Content, tmp_path: Path) -> None:
-    """The order does not depend on the recording."""
+    # The order does not depend on the recording.
     assert_matches(weights, write(tmp_path / "none.json", {**episode, "msg_paths": [[], []]}))
 
 

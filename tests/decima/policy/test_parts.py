@@ -155,8 +155,6 @@ def test_an_own_network_with_the_weights_of_another_is_refused(tmp_path: Path) -
         load_actor(tmp_path / "own.npz")
 
 
-# Permission to load custom parts.
-
 #: A module that leaves a trace if it is imported.
 MODULE = """
 from pathlib import Path
@@ -239,20 +237,15 @@ def test_a_policy_file_calls_nothing_that_is_no_part(name: str, stranger: Any) -
         load_actor(stranger(stage_head=name))
 
 
-# Errors.
-
-
 @cases(
     "fields, message",
     ({"encoder": "no_such_module:Own"}, "encoder: 'no_such_module:Own' cannot be loaded: ModuleNotFound"),
     ({"stage_head": f"{PARTS}:Gone"}, f"stage_head: '{PARTS}:Gone' cannot be loaded: AttributeError"),
-    (
-        {"limit_head": f"{PARTS}:LayersHead"},
-        f"limit_head: '{PARTS}:LayersHead' is not a LimitHead: expected a subclass of decima.policy.LimitHead",
-    ),
+    ({"limit_head": f"{PARTS}:LayersHead"},
+     f"limit_head: '{PARTS}:LayersHead' is not a LimitHead: expected a subclass of decima.policy.LimitHead"),
     ({"encoder": f"{HERE}:Abstract"}, f"encoder: '{HERE}:Abstract' cannot be loaded: TypeError"),
     ({"encoder": f"{HERE}:Counting"}, f"encoder: '{HERE}:Counting': expected parameters and buffers of floa"),
-)
+)  # fmt: skip
 def test_a_part_that_cannot_be_loaded_is_named_in_one_line(fields: dict[str, str], message: str) -> None:
     with pytest.raises(PartError) as refused:
         Policy(changed(PAPER_POLICY, **fields))
@@ -260,7 +253,13 @@ def test_a_part_that_cannot_be_loaded_is_named_in_one_line(fields: dict[str, str
     assert "\n" not in str(refused.value)
 
 
-def test_a_feature_that_cannot_be_loaded_is_named_in_one_line() -> None:
+def test_parts_that_have_no_effect_or_parameters_or_cannot_be_loaded() -> None:
+    with pytest.raises(ValueError, match="without a graph, the encoder has no effect"):
+        changed(PAPER_POLICY, graph=False, encoder=NETWORK["encoder"])
+    with pytest.raises(ValueError, match="without limits, the limit_head has no effect"):
+        changed(PAPER_POLICY, limit="none", limit_head=NETWORK["limit_head"])
+    with pytest.raises(PartError, match="none has parameters, so there is nothing to learn"):
+        Policy(changed(PAPER_POLICY, limit="none", encoder=f"{HERE}:Silent", stage_head=f"{HERE}:Columnar"))
     for name, message in (
         ("no_such_module:Own", "'no_such_module:Own' cannot be loaded: ModuleNotFoundError"),
         (f"{PARTS}:LeftToStart", f"'{PARTS}:LeftToStart' is not a JobFeature: expected a subclass of decima.policy.J"),
@@ -274,18 +273,6 @@ def test_what_is_no_name_of_a_class_is_refused_before_anything_is_loaded(name: s
     assert not is_custom(name)
     with pytest.raises(ValueError, match=r"encoder\n.* expected 'sums', 'attention' or module:Class, got "):
         changed(PAPER_POLICY, encoder=name)
-
-
-def test_parts_that_would_have_no_effect_are_refused() -> None:
-    with pytest.raises(ValueError, match="without a graph, the encoder has no effect"):
-        changed(PAPER_POLICY, graph=False, encoder=NETWORK["encoder"])
-    with pytest.raises(ValueError, match="without limits, the limit_head has no effect"):
-        changed(PAPER_POLICY, limit="none", limit_head=NETWORK["limit_head"])
-
-
-def test_a_network_without_parameters_is_refused() -> None:
-    with pytest.raises(PartError, match="none has parameters, so there is nothing to learn"):
-        Policy(changed(PAPER_POLICY, limit="none", encoder=f"{HERE}:Silent", stage_head=f"{HERE}:Columnar"))
 
 
 class Abstract(Encoder):

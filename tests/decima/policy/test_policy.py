@@ -45,10 +45,19 @@ def some_graphs(config: PolicyConfig, seed: int, at_most: int = 12) -> list[Grap
     return [graphs[at] for at in sorted(chosen)]
 
 
-def test_the_presets_have_as_many_parameters_as_their_sources_say() -> None:
-    """The paper states 12,736 and shows no biases of some layers; the published code has 4,770."""
+def test_presets_have_the_sizes_of_their_sources_and_one_seed_one_network() -> None:
+    # The paper states 12,736 and shows no biases of some layers; the published code has 4,770.
     assert Policy(PAPER_POLICY).num_parameters == 12_802
     assert Policy(DECIMA_SIM_POLICY).num_parameters == 4_770
+    first, again, other = Policy(PAPER_POLICY, 1), Policy(PAPER_POLICY, 1), Policy(PAPER_POLICY, 2)
+    assert all(torch.equal(*pair) for pair in zip(first.parameters(), again.parameters(), strict=True))
+    assert not all(torch.equal(*pair) for pair in zip(first.parameters(), other.parameters(), strict=True))
+    policy = policy_of(PAPER_POLICY)
+    one, two, three = some_graphs(PAPER_POLICY, seed=3, at_most=3)
+    choices = policy.act(Graphs.concatenate([one, two._replace(high=two.low), three]))
+    assert choices.stage[1] == -1
+    assert (choices.stage[[0, 2]] >= 0).all()
+    assert np.isfinite(choices.log_probability).all()
 
 
 @pytest.mark.parametrize("name", [*PLAIN, "activated"])
@@ -275,15 +284,6 @@ def test_whatever_else_is_in_the_batch_changes_nothing(name: str, seed: int, oth
     np.testing.assert_array_equal(again.log_probability, together.log_probability[[-1, 0]])
 
 
-def test_where_nothing_is_allowed_nothing_is_chosen() -> None:
-    policy = policy_of(PAPER_POLICY)
-    one, two, three = some_graphs(PAPER_POLICY, seed=3, at_most=3)
-    choices = policy.act(Graphs.concatenate([one, two._replace(high=two.low), three]))
-    assert choices.stage[1] == -1
-    assert (choices.stage[[0, 2]] >= 0).all()
-    assert np.isfinite(choices.log_probability).all()
-
-
 def test_weights_that_changed_are_noticed() -> None:
     """The compiled code keeps a copy of the weights."""
     policy, other = policy_of(PAPER_POLICY, seed=1), policy_of(PAPER_POLICY, seed=2)
@@ -319,7 +319,7 @@ def test_gradients_are_those_of_double_precision(name: str, seed: int) -> None:
     single, double = gradient(policy), gradient(exact)
     assume(min(inputs, default=1.0) > 1e-6)  # at 0, rounding decides the slope of an activation
     # If the gradients of samples cancel, their sum is smaller than rounding errors.
-    assert (single - double).norm() < 1e-5 * (1 + double.norm())
+    assert (single - double).norm() < 2e-5 * (1 + double.norm())
 
 
 @pytest.mark.parametrize("limits", ["all", "one"])
@@ -358,12 +358,6 @@ def test_choices_that_are_impossible_in_single_precision_teach_nothing() -> None
         one, other = (torch.cat([each.flatten() for each in gradient]) for gradient in gradients)
         assert (one - other).norm() < 1e-3 * (1 + other.norm())
     assert (found < -87).any()
-
-
-def test_one_seed_names_one_network() -> None:
-    first, again, other = Policy(PAPER_POLICY, 1), Policy(PAPER_POLICY, 1), Policy(PAPER_POLICY, 2)
-    assert all(torch.equal(*pair) for pair in zip(first.parameters(), again.parameters(), strict=True))
-    assert not all(torch.equal(*pair) for pair in zip(first.parameters(), other.parameters(), strict=True))
 
 
 def test_many_executors_and_a_job_of_one_stage() -> None:

@@ -52,18 +52,15 @@ def test_one_seed_gives_one_trajectory() -> None:
     assert found[0] != found[1] != found[2]
 
 
-def test_it_can_be_asked_without_an_episode() -> None:
-    """A policy decides in a single observation without ``reset``."""
+def test_single_observations_and_those_before_the_first_job() -> None:
+    # A policy decides in a single observation without ``reset``.
     sequence = batch_arrivals(synthetic_profiles(5), 4, seed=1)
     observation = Cluster(ClusterConfig(10), sequence).observe()
     scheduler = NeuralScheduler(policy_of(PAPER_POLICY))
     decision = scheduler.decide(observation)
     assert decision is not None
     assert observation.schedulable[decision.stage]
-
-
-def test_where_there_is_nothing_to_schedule_it_chooses_nothing() -> None:
-    """A policy decides nothing before the first job arrives."""
+    # A policy decides nothing before the first job arrives.
     sequence = jobs(chain(stage(1, 10)), at=[5])
     cluster = Cluster(ClusterConfig(2, semantics=DECIMA_SIM), sequence)
     observation = cluster.observe()

@@ -27,14 +27,9 @@ STEPS = Signal("steps", (0.0, 10_000.0, 20_000.0), (900.0, 500.0, 100.0), 30_000
 JOBS = poisson_arrivals(synthetic_profiles(6), 10, 4_000, seed=3)
 CONFIG = ClusterConfig(10, signal=SOLAR)
 RULES = (
-    *WITH_BASE,
-    "cap:0.05",
-    "pcaps:1",
-    "greenest-first:40",
-    "carbon-price:100",
-    "carbon-slack:seconds=100,base=fair",
+    *WITH_BASE, "cap:0.05", "pcaps:1", "greenest-first:40", "carbon-price:100", "carbon-slack:seconds=100,base=fair",
     "cap:minimum=0.1,base=fair",
-)
+)  # fmt: skip
 
 
 def episode(rule: str, config: ClusterConfig = CONFIG, sequence: JobSequence = JOBS) -> EpisodeRecord:
@@ -79,10 +74,16 @@ def test_without_a_signal_they_are_the_other_scheduler(rule: str) -> None:
         assert ours.completion_ms.tolist() == episode(other, config).completion_ms.tolist()
 
 
-def test_settings_without_effect_are_the_other_scheduler() -> None:
+def test_settings_without_effect_and_little_time() -> None:
     plain = episode("priced-srpt").completion_ms.tolist()
     for rule in ("cap:1", "pcaps:0", "greenest-first:0", "carbon-price:0"):
         assert episode(rule).completion_ms.tolist() == plain
+    config = ClusterConfig(20, signal=CONSTANT, executor_watts=1000.0)
+    limits = []
+    for slack in (1.2, 2.0, 50.0):
+        one = replace(jobs(chain(stage(200, 1000.0))), attributes=(JobAttributes(slack=slack),))
+        limits.append(int(run_episode(config, one, make_scheduler("carbon-slack")).task_parallelism.max()))
+    assert limits == [20, 10, 4]
 
 
 @pytest.mark.parametrize("rule", ["cap:0.1", "pcaps:1", "greenest-first:40", "carbon-price:100", "carbon-slack"])
@@ -108,7 +109,7 @@ def test_the_quota_is_within_its_bounds_and_falls_with_the_intensity(
         assert found[-1] == least
 
 
-def test_the_thresholds_solve_the_equation_of_k_search() -> None:
+def test_thresholds_of_cap_and_pcaps() -> None:
     for low, high, count in ((100.0, 400.0, 80), (293.0, 567.0, 10), (12.0, 179.0, 1)):
         found = np.array(thresholds(low, high, count))
         alpha = high / found[0]
@@ -116,16 +117,6 @@ def test_the_thresholds_solve_the_equation_of_k_search() -> None:
         assert growth**count == pytest.approx((high - low) / (high * (1 - 1 / alpha)), rel=1e-6)
         assert (np.diff(found) < 0).all()
         assert low < found[-1] <= found[0] < high
-
-
-def test_cap_keeps_its_quota_once_executors_have_become_free() -> None:
-    config = ClusterConfig(10, signal=STEPS, moving_delay_ms=0.0)
-    record = run_episode(config, jobs(*[chain(stage(20, 500.0))] * 4), Cap(0.3))
-    assert max(busy_at(record, [100.0 * number for number in range(100)])) == 3
-    assert max(busy_at(record, [20_000 + 100.0 * number for number in range(1, 100)])) <= 10
-
-
-def test_the_threshold_of_pcaps() -> None:
     assert threshold(1.0, 0.5, 100, 400) == 400
     assert threshold(0.0, 1.0, 100, 400) == 100
     assert threshold(0.0, 0.5, 100, 400) == 250
@@ -134,7 +125,11 @@ def test_the_threshold_of_pcaps() -> None:
     assert threshold(0.3, 0.0, 100, 400) == 400
 
 
-def test_pcaps_runs_the_shorter_job_and_lets_the_longer_one_wait() -> None:
+def test_cap_keeps_its_quota_and_pcaps_lets_the_longer_job_wait() -> None:
+    config = ClusterConfig(10, signal=STEPS, moving_delay_ms=0.0)
+    record = run_episode(config, jobs(*[chain(stage(20, 500.0))] * 4), Cap(0.3))
+    assert max(busy_at(record, [100.0 * number for number in range(100)])) == 3
+    assert max(busy_at(record, [20_000 + 100.0 * number for number in range(1, 100)])) <= 10
     config = ClusterConfig(10, signal=STEPS, moving_delay_ms=0.0)
     both = jobs(chain(stage(10, 500.0)), chain(stage(400, 500.0)))
     record = run_episode(config, both, Pcaps(1.0))
@@ -161,15 +156,6 @@ def test_with_carbon_slack_a_job_waits_for_a_greener_hour_if_its_deadline_allows
     record = run_episode(config, one, make_scheduler("carbon-slack:seconds=1"))
     assert record.task_start_ms.min() == begins_ms
     assert bool(record.missed[0]) == (slack < 1)
-
-
-def test_a_job_with_little_time_gets_more_executors() -> None:
-    config = ClusterConfig(20, signal=CONSTANT, executor_watts=1000.0)
-    limits = []
-    for slack in (1.2, 2.0, 50.0):
-        one = replace(jobs(chain(stage(200, 1000.0))), attributes=(JobAttributes(slack=slack),))
-        limits.append(int(run_episode(config, one, make_scheduler("carbon-slack")).task_parallelism.max()))
-    assert limits == [20, 10, 4]
 
 
 def test_a_job_waits_if_a_gram_is_worth_it_and_at_most_as_long_as_its_carbon_is_worth() -> None:

@@ -18,14 +18,11 @@ def held_at_first(config: ClusterConfig, sequence: JobSequence) -> list[int]:
     return held
 
 
-def test_dominant_shares_are_level() -> None:
-    """DRF, section 4.1: of 9 cpu and 18 GB, three tasks of <1 cpu, 4 GB> and two of <3 cpu, 1 GB>."""
+def test_dominant_shares_are_level_and_equal_for_one_resource() -> None:
+    # DRF, section 4.1: of 9 cpu and 18 GB, three tasks of <1 cpu, 4 GB> and two of <3 cpu, 1 GB>.
     sequence = jobs(job(stage(500, 1e6, cpu=1, memory=4)), job(stage(500, 1e6, cpu=3, memory=1)))
     config = ClusterConfig(executor_classes=(ExecutorClass(5, 9, 18),), moving_delay_ms=0)
     assert held_at_first(config, sequence) == [3, 2]
-
-
-def test_one_resource_is_shared_equally_among_those_who_want_it() -> None:
     sequence = jobs(*(job(stage(count, 1e6)) for count in (2, 50, 50)))
     assert held_at_first(ClusterConfig(21, moving_delay_ms=0), sequence) == [2, 10, 9]
 

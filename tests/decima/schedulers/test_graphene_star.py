@@ -29,13 +29,16 @@ def test_long_stages_and_those_that_pack_badly_are_troublesome(
     assert troublesome_stages(profile, CONFIG, long, fragmented).tolist() == [bool(each) for each in expected]
 
 
-def test_how_well_a_stage_packs_depends_on_the_executors_that_fit() -> None:
-    """Four tasks run on two of six executors, those with memory 1; they need 4 x 0.8 of 4 units of memory."""
+def test_packing_depends_on_executors_and_ready_stages_wait_for_nothing() -> None:
+    # Four tasks run on two of six executors, those with memory 1; they need 4 x 0.8 of 4 units of memory.
     config = ClusterConfig(executor_classes=(ExecutorClass(4, 1, 0.5), ExecutorClass(2, 1, 1)))
     profile = job(stage(4, 10.0, cpu=0.1, memory=0.8))
     packs = 4 * 0.8 / 4 / 2
     assert troublesome_stages(profile, config, 2.0, packs + 1e-9).all()
     assert not troublesome_stages(profile, config, 2.0, packs - 1e-9).any()
+    cluster = Cluster(CONFIG, jobs(job(stage(4, 1000.0), stage(8, 10.0))))
+    assert cluster.observe().ready_rank.tolist() == [0, 1]
+    assert GrapheneStar(long=0.9, fragmented=-1).next_stage(cluster.observe()).tolist() == [0]
 
 
 def test_troublesome_stages_wait_until_all_of_them_can_start_and_then_go_first() -> None:
@@ -70,20 +73,11 @@ def test_a_troublesome_stage_whose_tasks_are_all_launched_holds_no_other_back() 
     assert scheduler.next_stage(observation).tolist() == [2]
 
 
-def test_a_troublesome_stage_that_was_ready_first_waits_for_nothing() -> None:
-    cluster = Cluster(CONFIG, jobs(job(stage(4, 1000.0), stage(8, 10.0))))
-    assert cluster.observe().ready_rank.tolist() == [0, 1]
-    assert GrapheneStar(long=0.9, fragmented=-1).next_stage(cluster.observe()).tolist() == [0]
-
-
-def test_they_do_not_wait_where_nothing_else_could_run() -> None:
+def test_troublesome_stages_wait_unless_nothing_else_could_run() -> None:
     profile = job(stage(2, 10.0), stage(4, 1000.0), stage(4, 1000.0), edges=[(0, 2)])
     cluster = Cluster(CONFIG, jobs(profile))
     cluster.decide(Decision(0, 2))
     assert GrapheneStar(long=0.9, fragmented=-1).decide(cluster.observe()) == Decision(1, 4)
-
-
-def test_another_job_goes_first_while_a_job_waits() -> None:
     waits = job(stage(2, 10.0), stage(4, 1000.0), stage(4, 1000.0), edges=[(0, 2)])
     cluster = Cluster(CONFIG, jobs(waits, job(stage(9, 10.0))))
     cluster.decide(Decision(0, 2))

@@ -26,22 +26,16 @@ def queue(*jobs: tuple[int, tuple[int, int]], **changes: Any) -> Grid:
     return grid_of(written, **{"units": 10, "slot_width": 10, "visible_jobs": len(jobs), **changes})
 
 
-def test_the_shortest_job_goes_first() -> None:
+def test_the_best_job_goes_first() -> None:
     assert ShortestJobFirst()(queue((3, (1, 1)), (1, (1, 1)), (2, (9, 9)))).tolist() == [1]
-
-
-def test_the_best_aligned_job_goes_first_by_what_is_free() -> None:
-    """The last two jobs need the same number of units; one unit of the first resource is occupied at that time."""
+    # The last two jobs need the same number of units; one unit of the first resource is occupied at that time.
     grid = queue((1, (4, 1)), (1, (1, 3)), (1, (3, 1)))
     actions = []
     for _ in range(3):
         actions += Packer()(grid).tolist()
         grid.step(actions[-1:])
     assert actions == [0, 1, 2]  # 10 x 5 units; then 6 + 27 against 18 + 9
-
-
-def test_tetris_weighs_packing_and_shortness() -> None:
-    """Scores of 0.02 * 10 * 5 + 0.98 / 5 and 0.02 * 10 * 2 + 0.98; equal at a knob of 0.8 / 30.8."""
+    # Scores of 0.02 * 10 * 5 + 0.98 / 5 and 0.02 * 10 * 2 + 0.98; equal at a knob of 0.8 / 30.8.
     grid = queue((5, (4, 1)), (1, (1, 1)))
     np.testing.assert_allclose(Tetris(0.02).score(grid)[0, 0], [1.196, 1.38])
     equal = 0.8 / 30.8
@@ -72,8 +66,8 @@ def test_a_job_that_cannot_start_is_passed_over(name: str) -> None:
     assert make_heuristic(name)(grid).tolist() == [2]
 
 
-def test_jobs_go_to_a_machine_where_they_can_start() -> None:
-    """Action 2 i + j is the job in slot j on machine i."""
+def test_machines_and_random_choices() -> None:
+    # Action 2 i + j is the job in slot j on machine i.
     grid = queue((3, (8, 8)), (2, (1, 1)), machines=2)
     grid.step([0])
     assert ShortestJobFirst()(grid).tolist() == [1]  # either machine would do
@@ -81,37 +75,25 @@ def test_jobs_go_to_a_machine_where_they_can_start() -> None:
     full = queue((3, (10, 10)), (2, (1, 1)), machines=2)
     full.step([0])
     assert ShortestJobFirst()(full).tolist() == [2 + 1]
-
-
-def test_random_choices_are_of_all_actions_alike() -> None:
     grid = grid_of(*[[(0, 1, (1, 1))]] * 3000)
     counts = np.bincount(RandomChoice(1)(grid), minlength=3)
     assert (np.abs(counts - 1000) < 4 * np.sqrt(3000 * 2 / 9)).all()
-
-
-def test_a_seed_names_random_choices() -> None:
     grid = tiny_grid(50)
     default, same, other = (make_heuristic(spec)(grid).tolist() for spec in ("random", "random:0", "random:1"))
     assert default == same
     assert default != other
 
 
-def test_heuristics_go_by_their_names() -> None:
+def test_names_and_knobs_of_heuristics() -> None:
     assert isinstance(make_heuristic("sjf"), ShortestJobFirst)
     assert isinstance(make_heuristic("packer"), Packer)
     for spec, knob in (("tetris", 0.5), ("tetris:0.01", 0.01), ("tetris:1", 1.0)):
         heuristic = make_heuristic(spec)
         assert isinstance(heuristic, Tetris)
         assert heuristic.knob == knob
-
-
-def test_knobs_that_are_tried_weigh_packing_less_and_less() -> None:
     assert list(KNOBS) == sorted(KNOBS, reverse=True)
     assert 0 < min(KNOBS) < 0.01 in KNOBS  # which weighs both alike
     assert max(KNOBS) == Tetris().knob
-
-
-def test_others_and_numbers_that_do_not_fit_are_refused() -> None:
     wrong = ("1.5", "-0.1", "nan", "x", "")
     for spec in (*map("tetris:{}".format, wrong), "random:-1", "random:0.5", "sjf:1"):
         with pytest.raises(SchedulerError, match=f"'{spec}': expected tetris:KNOB"):

@@ -90,15 +90,12 @@ def test_the_virtual_cluster_is_processor_sharing(seed: int) -> None:
     assert virtual_ms(fluid(), sequence) == pytest.approx(expected)
 
 
-def test_executors_stay_with_their_job_under_the_paper_semantics() -> None:
-    """The first job has all executors. The second job waits for them, and then has all executors."""
+def test_executors_stay_under_the_paper_semantics_and_only_where_they_help() -> None:
+    # The first job has all executors. The second job waits for them, and then has all executors.
     sequence = jobs(job(stage(40, TASK_MS)), job(stage(8, TASK_MS)), at=[0.0, 20.0])
     assert virtual_ms(fluid(PAPER), sequence).tolist() == [100.0, 120.0]
     assert virtual_ms(fluid(SPARK), sequence).tolist() == [120.0, 60.0]
-
-
-def test_a_job_uses_no_more_executors_than_make_it_faster() -> None:
-    """A chain of single tasks uses one executor; the other job has the other executors."""
+    # A chain of single tasks uses one executor; the other job has the other executors.
     sequence = jobs(chain(*(stage(1, TASK_MS) for _ in range(6))), job(stage(30, TASK_MS)))
     assert virtual_ms(fluid(), sequence).tolist() == [60.0, 90.0]
 
@@ -130,8 +127,8 @@ def test_no_job_is_later_than_in_theory_in_a_thousand_episodes() -> None:
         check_theorem(seed, (1.0, 1.5, 3.0)[seed % 3])
 
 
-def test_the_scheduler_alone_is_later() -> None:
-    """A short job waits for a long job; under fair sharing it has half of the executors."""
+def test_guards_change_nothing_without_need() -> None:
+    # A short job waits for a long job; under fair sharing it has half of the executors.
     sequence = jobs(job(stage(400, TASK_MS)), job(stage(4, TASK_MS)), at=[0.0, 5.0])
     alone = run_episode(fluid(), sequence, LargestFirst())
     kept = run_episode(fluid(), sequence, Guarded(LargestFirst(), Guarantees(no_later_than=1.0)))
@@ -139,9 +136,6 @@ def test_the_scheduler_alone_is_later() -> None:
     assert kept.jct_ms[1] <= 20.0 + 2 * TASK_MS
     assert {each.guarantee for each in kept.kept.overruled} == {"no-later-than"}
     assert not alone.kept.overruled
-
-
-def test_a_large_factor_changes_nothing() -> None:
     sequence = malleable(np.random.default_rng(1))
     for name in ("priced-srpt", "fifo", "decima:general"):
         plain = run_episode(fluid(), sequence, make_scheduler(name))
@@ -185,9 +179,6 @@ def test_an_overruled_decision_is_named() -> None:
     assert all(calls[each.decision] == each.time_ms for each in record.kept.overruled)
 
 
-# ---- jobs that are under way -----------------------------------------------------------------------------
-
-
 def test_a_guard_that_starts_late_counts_what_is_left() -> None:
     """Half of the first job is done, and the second job arrives now. Each job has half of the executors."""
     cluster = VirtualCluster(fluid())
@@ -199,9 +190,6 @@ def test_a_guard_that_starts_late_counts_what_is_left() -> None:
     cluster.advance(160.0)
     cluster.forget({8})
     assert set(cluster.completion_ms) == {8}
-
-
-# ---- floors and ceilings ---------------------------------------------------------------------------------
 
 
 def of_tenants(draw: np.random.Generator, names: Sequence[str] = ("bi", "etl", "ml")) -> JobSequence:
@@ -325,7 +313,7 @@ def test_a_sparing_scheduler_gives_a_tenant_its_floor_too() -> None:
     assert np.bincount(record.task_job[record.task_start_ms == 0.0]).tolist() == [1, 4]
 
 
-def test_what_a_tenant_does_not_need_goes_to_others() -> None:
+def test_what_tenants_do_not_need_goes_to_others_and_unknown_ones_have_no_effect() -> None:
     sequence = JobSequence(
         (job(stage(20, TASK_MS)), job(stage(2, TASK_MS))),
         np.zeros(2),
@@ -333,19 +321,13 @@ def test_what_a_tenant_does_not_need_goes_to_others() -> None:
     )
     record = run_episode(fluid(executors=10), sequence, make_scheduler("fifo,floor=b:0.9"))
     assert np.bincount(record.task_job[record.task_start_ms == 0.0]).tolist() == [8, 2]
-
-
-def test_unknown_tenants_have_no_effect_on_decisions() -> None:
     sequence = of_tenants(np.random.default_rng(0))
     plain = run_episode(fluid(), sequence, make_scheduler("fifo"))
     kept = run_episode(fluid(), sequence, make_scheduler("fifo,floor=other:0.5"))
     assert kept.completion_ms.tolist() == plain.completion_ms.tolist()
 
 
-# ---- names -----------------------------------------------------------------------------------------------
-
-
-def test_names_hold_guarantees() -> None:
+def test_names_hold_guarantees_of_known_tenants() -> None:
     found = make_scheduler("priced-srpt:jitter=0.1,floor=etl:0.2+bi:0.1,ceiling=bi:0.5,no-later-than=1.5")
     assert isinstance(found, Guarded)
     assert found.guarantees == Guarantees({"etl": 0.2, "bi": 0.1}, {"bi": 0.5}, 1.5)
@@ -353,6 +335,11 @@ def test_names_hold_guarantees() -> None:
     assert split_names("fair,las,no-later-than=1.5,fifo") == ["fair", "las,no-later-than=1.5", "fifo"]
     assert make_scheduler("decima:general,guard=off,no-later-than=2").learned
     assert not isinstance(make_scheduler("fair"), Guarded)
+    wanted = Guarantees(floor={"elt": 0.2})
+    with pytest.raises(SchedulerError, match=r"floor: unknown tenant 'elt' .*: expected one of bi, etl"):
+        wanted.check_tenants(["bi", "etl"])
+    with pytest.raises(SchedulerError, match="the jobs have no tenants"):
+        wanted.check_tenants([])
 
 
 @cases(
@@ -371,17 +358,6 @@ def test_impossible_guarantees_are_refused_in_a_line(suffix: str, message: str) 
     with pytest.raises(SchedulerError) as raised:
         make_scheduler(f"fair{suffix}")
     assert str(raised.value) == f"scheduler 'fair{suffix}': {message}"
-
-
-def test_unknown_tenants_are_refused() -> None:
-    wanted = Guarantees(floor={"elt": 0.2})
-    with pytest.raises(SchedulerError, match=r"floor: unknown tenant 'elt' .*: expected one of bi, etl"):
-        wanted.check_tenants(["bi", "etl"])
-    with pytest.raises(SchedulerError, match="the jobs have no tenants"):
-        wanted.check_tenants([])
-
-
-# ---- every kind of cluster -------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("seed", range(4))

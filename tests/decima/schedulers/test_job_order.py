@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from decima.schedulers import JobOrder, SjfCp
 from simulator import ClusterConfig, ExecutorClass, run_episode
+from simulator.cluster.alone import known_sequence
 from tests.decima.schedulers.test_schedulers import grants, one_stage
 from tests.simulator.cluster.build import chain, job, jobs, stage
 from tests.simulator.cluster.strategies import LARGE
@@ -16,26 +17,22 @@ from tests.workloads.strategies import job_sequences
 from workloads.arrivals import JobSequence
 
 
-def test_the_first_job_of_the_order_gets_all_that_it_can_use_then_the_next() -> None:
+def test_jobs_and_their_stages_go_in_order() -> None:
     sequence = one_stage(4, 3, 20)
     assert grants(JobOrder((1, 0, 2)), 10, sequence) == [(1, 0, 3), (0, 0, 4), (2, 0, 3)]
     assert grants(JobOrder((2, 1, 0)), 10, sequence) == [(2, 0, 10)]
     assert grants(JobOrder((0, 2, 1)), 10, sequence) == [(0, 0, 4), (2, 0, 6)]
-
-
-def test_a_job_that_arrives_later_takes_its_place_in_the_order() -> None:
     two_stages = chain(stage(2, 1000.0), stage(8, 1000.0))
     sequence = jobs(two_stages, job(stage(10, 1000.0)), at=[0.0, 1500.0])
     config = ClusterConfig(num_executors=1, moving_delay_ms=0.0)
     assert run_episode(config, sequence, JobOrder((1, 0))).completion_ms.tolist() == [20_000.0, 12_000.0]
     assert run_episode(config, sequence, JobOrder((0, 1))).completion_ms.tolist() == [10_000.0, 20_000.0]
-
-
-def test_inside_a_job_the_longest_path_goes_first() -> None:
     sizes = (1, 5, 2, 9, 3, 1)
     profile = job(*(stage(size, 1000.0) for size in sizes), edges=[(0, 3), (2, 4), (4, 5)])
     assert [number for _, number, _ in grants(JobOrder([0]), 50, jobs(profile))] == [0, 2, 1, 3, 4, 5]
     assert [number for _, number, _ in grants(JobOrder([0], ahead=False), 50, jobs(profile))] == [0, 2, 1]
+    with pytest.raises(ValueError, match=re.escape("an order of 2 jobs lacks some of the jobs [0, 1, 2]")):
+        run_episode(ClusterConfig(), one_stage(1, 1, 1), JobOrder((0, 1)))
 
 
 def test_executors_wait_for_the_next_stage_of_an_urgent_job_only_if_they_are_sent_ahead() -> None:
@@ -52,7 +49,7 @@ def test_executors_wait_for_the_next_stage_of_an_urgent_job_only_if_they_are_sen
 @given(job_sequences(), st.integers(1, 12))
 def test_by_total_work_it_is_sjf_cp(sequence: JobSequence, executors: int) -> None:
     config = ClusterConfig(executor_classes=(ExecutorClass(executors, **LARGE),))
-    work_ms = [profile.work_ms for profile in sequence.profiles]
+    work_ms = [profile.work_ms for profile in known_sequence(sequence, config).profiles]
     assume(len(set(work_ms)) == len(work_ms))  # of equal jobs, either may go first
     order = np.argsort(work_ms, kind="stable")
     ordered, shortest = (run_episode(config, sequence, rule) for rule in (JobOrder(order.tolist()), SjfCp()))
@@ -65,8 +62,3 @@ def test_what_is_no_permutation_is_refused(order: tuple[int, ...]) -> None:
     message = f"expected a permutation of the numbers 0 to 1 as the order of the jobs, got {list(order)}"
     with pytest.raises(ValueError, match=re.escape(message)):
         JobOrder(order)
-
-
-def test_a_job_that_the_order_does_not_have_is_refused() -> None:
-    with pytest.raises(ValueError, match=re.escape("an order of 2 jobs lacks some of the jobs [0, 1, 2]")):
-        run_episode(ClusterConfig(), one_stage(1, 1, 1), JobOrder((0, 1)))

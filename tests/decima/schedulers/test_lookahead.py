@@ -26,12 +26,22 @@ class LongestFirst(Scheduler):
         return Decision(int(observation.next_stage[job]), observation.num_executors) if work[job] >= 0 else None
 
 
-def test_the_same_episode_has_the_same_decisions() -> None:
+def test_decisions_are_repeated_and_follow_the_cheapest_rule() -> None:
     sequence = poisson_arrivals(synthetic_profiles(6), 4, 8000, seed=2)
     scheduler = Lookahead(futures=2)
     first = runs(run_episode(CONFIG, sequence, scheduler))
     assert first == runs(run_episode(CONFIG, sequence, scheduler))
     assert first == runs(run_episode(replace(CONFIG, engine="simpy"), sequence, Lookahead(futures=2)))
+    sequence = batch_arrivals(synthetic_profiles(6), 8, seed=3)
+    planner = Lookahead()
+    planner.rules = (LongestFirst(), PricedSrpt())
+    completion_ms = run_episode(CONFIG, sequence, planner).completion_ms
+    best = run_episode(CONFIG, sequence, PricedSrpt()).completion_ms
+    assert completion_ms.mean() < 1.02 * best.mean()
+    assert completion_ms.mean() < 0.9 * run_episode(CONFIG, sequence, LongestFirst()).completion_ms.mean()
+    sequence, config = batch_arrivals(synthetic_profiles(6), 6, seed=3), ClusterConfig(15)
+    config = replace(config, knowledge=Knowledge(job_error=1.0))
+    assert runs(run_episode(config, sequence, Lookahead())) == runs(run_episode(config, sequence, PricedSrpt()))
 
 
 def test_the_cost_is_the_time_that_live_jobs_spend_in_the_system() -> None:
@@ -44,16 +54,6 @@ def test_the_cost_is_the_time_that_live_jobs_spend_in_the_system() -> None:
     cluster.decide(Decision(1, 1))
     assert cluster.clock.now == 7010.0
     assert planner.cost_ms(cluster, PricedSrpt()) == 9010.0
-
-
-def test_it_follows_the_cheapest_rule() -> None:
-    sequence = batch_arrivals(synthetic_profiles(6), 8, seed=3)
-    planner = Lookahead()
-    planner.rules = (LongestFirst(), PricedSrpt())
-    completion_ms = run_episode(CONFIG, sequence, planner).completion_ms
-    best = run_episode(CONFIG, sequence, PricedSrpt()).completion_ms
-    assert completion_ms.mean() < 1.02 * best.mean()
-    assert completion_ms.mean() < 0.9 * run_episode(CONFIG, sequence, LongestFirst()).completion_ms.mean()
 
 
 def test_it_plans_when_a_job_arrives_or_completes_and_never_without_a_simulator(
@@ -109,9 +109,3 @@ def test_it_does_not_know_the_noise_and_the_jobs_to_come() -> None:
         for cluster, decision in zip(clusters, decisions, strict=True):
             cluster.decide(decision)
     assert alike > 3
-
-
-def test_it_does_not_simulate_what_estimates_do_not_tell() -> None:
-    sequence, config = batch_arrivals(synthetic_profiles(6), 6, seed=3), ClusterConfig(15)
-    config = replace(config, knowledge=Knowledge(job_error=1.0))
-    assert runs(run_episode(config, sequence, Lookahead())) == runs(run_episode(config, sequence, PricedSrpt()))

@@ -91,41 +91,35 @@ def test_without_attributes_smiths_ratio_and_atc_are_priced_srpt(name: str) -> N
     assert other.completion_ms.tolist() == plain.completion_ms.tolist()
 
 
-def test_atc_gives_up_a_hopeless_job_for_one_that_can_meet_its_deadline() -> None:
+def test_atc_weighs_deadlines_against_shortness() -> None:
     attributes = [JobAttributes(deadline_ms=UNIT_MS * each) for each in (3, 12.5)]
     jobs = sequence([5, 8], [0, 0], attributes)
     assert run_episode(ONE, jobs, make_scheduler("edf")).missed.tolist() == [True, True]
     assert run_episode(ONE, jobs, make_scheduler("atc")).missed.tolist() == [True, False]
-
-
-def test_atc_takes_the_near_deadline_before_the_shorter_job() -> None:
     attributes = [JobAttributes(deadline_ms=UNIT_MS * each) for each in (40, 10)]
     jobs = sequence([6, 9], [0, 0], attributes)
     assert run_episode(ONE, jobs, make_scheduler("priced-srpt")).missed.tolist() == [False, True]
     assert not run_episode(ONE, jobs, make_scheduler("atc")).missed.any()
 
 
-def test_atc_gives_executors_to_weights_and_near_deadlines() -> None:
+def test_weights_and_deadlines_give_executors_and_order() -> None:
     profile = job(stage(200, UNIT_MS))
     for attributes in ((JobAttributes(16), JobAttributes(1)), (JobAttributes(slack=1.5), JobAttributes(slack=9))):
         jobs = JobSequence((profile, profile), np.zeros(2), attributes=attributes)
         cluster = Cluster(ClusterConfig(20), jobs)
         limits = make_scheduler("atc").ask(cluster.observe()).limits  # type: ignore[attr-defined]
         assert limits[0] > limits[1]
+    attributes = [JobAttributes(), JobAttributes(), JobAttributes(deadline_ms=10_000), JobAttributes(deadline_ms=9_000)]
+    jobs = sequence([3, 2, 4, 5], [0, 0, 0, 0], attributes)
+    for name in ("edf", "least-slack"):
+        record = run_episode(ONE, jobs, make_scheduler(name))
+        assert np.argsort(record.completion_ms).tolist() == [3, 2, 1, 0]
 
 
 @pytest.mark.parametrize("spec", ["atc:0", "atc:given_up=-1", "atc:steepness=0", "atc:patience=2"])
 def test_constants_of_atc_that_are_refused(spec: str) -> None:
     with pytest.raises(SchedulerError, match=r"positive|no parameter"):
         make_scheduler(spec)
-
-
-def test_jobs_without_a_deadline_come_last_and_the_shortest_of_them_first() -> None:
-    attributes = [JobAttributes(), JobAttributes(), JobAttributes(deadline_ms=10_000), JobAttributes(deadline_ms=9_000)]
-    jobs = sequence([3, 2, 4, 5], [0, 0, 0, 0], attributes)
-    for name in ("edf", "least-slack"):
-        record = run_episode(ONE, jobs, make_scheduler(name))
-        assert np.argsort(record.completion_ms).tolist() == [3, 2, 1, 0]
 
 
 def test_the_least_slack_counts_the_time_that_the_rest_takes() -> None:
@@ -148,11 +142,15 @@ def completions(load: float) -> list[int]:
     return np.argsort(record.completion_ms, kind="stable").tolist()
 
 
-def test_gamma_boost_lies_between_the_order_of_arrival_and_the_shortest_first() -> None:
+def test_gamma_boost_and_pools() -> None:
     assert completions(0.999)[-1] == 1  # the long job is the last
     place = [completions(load).index(1) for load in (0.0, 0.7, 0.9, 0.999)]
     assert place == sorted(place)
     assert place[0] < place[-1]
+    config = ClusterConfig(num_executors=4, moving_delay_ms=0.0, warmup_delay_ms=0.0, semantics=SPARK)
+    jobs = sequence([8, 8], [0, 0], [JobAttributes(), JobAttributes()])
+    record = run_episode(config, jobs, make_scheduler("fair-pools"))
+    assert record.completion_ms.tolist() == [200, 400]
 
 
 def test_the_boost_is_that_of_the_paper() -> None:
@@ -190,9 +188,6 @@ def test_a_load_that_a_boost_cannot_have(load: str) -> None:
         make_scheduler(f"gamma-boost:{load}")
 
 
-# ---- Spark's pools ---------------------------------------------------------------------------------------
-
-
 def running(record: EpisodeRecord, time_ms: float) -> list[int]:
     """Return the number of running tasks of each tenant at a time."""
     runs = (record.task_start_ms <= time_ms) & (time_ms < record.task_finish_ms)
@@ -216,13 +211,6 @@ def test_pools_share_as_in_spark(tenants: tuple[Tenant, ...], shares: list[int])
     record = run_episode(config, jobs, make_scheduler("fair-pools"))
     assert running(record, 50.0) == shares
     assert running(record, 250.0) == shares
-
-
-def test_jobs_of_a_pool_run_in_order_of_arrival() -> None:
-    config = ClusterConfig(num_executors=4, moving_delay_ms=0.0, warmup_delay_ms=0.0, semantics=SPARK)
-    jobs = sequence([8, 8], [0, 0], [JobAttributes(), JobAttributes()])
-    record = run_episode(config, jobs, make_scheduler("fair-pools"))
-    assert record.completion_ms.tolist() == [200, 400]
 
 
 @given(

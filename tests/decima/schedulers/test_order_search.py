@@ -79,8 +79,8 @@ def test_six_published_jobs(shared: Callable[[str], Path], seed: int, ahead: boo
     check_account(found, sequence, 50)
 
 
-def test_of_jobs_that_fill_the_cluster_the_shortest_goes_first() -> None:
-    """Then the bound is exact, and few evaluations suffice for all n! orders."""
+def test_the_shortest_job_may_go_first_or_not() -> None:
+    # Then the bound is exact, and few evaluations suffice for all n! orders.
     sizes = [5, 3, 9, 1, 8, 2, 7, 4, 6, 10]
     found = search_orders(jobs(*(job(stage(2 * size, 1000.0)) for size in sizes)), 2)
     assert found.order == tuple(np.argsort(sizes).tolist())
@@ -89,10 +89,7 @@ def test_of_jobs_that_fill_the_cluster_the_shortest_goes_first() -> None:
     assert found.gap == 0.0
     assert found.num_evaluated < 150
     assert found.num_orders == 3_628_800
-
-
-def test_the_shortest_job_need_not_go_first() -> None:
-    """Two narrow jobs in parallel, with less work than the wide job, leave no executor idle."""
+    # Two narrow jobs in parallel, with less work than the wide job, leave no executor idle.
     narrow = chain(*(stage(1, 1000.0) for _ in range(6)))
     wide = job(stage(8, 1000.0))
     sequence = jobs(narrow, narrow, wide)
@@ -114,17 +111,11 @@ def test_an_unfinished_search_says_how_much_may_be_missing() -> None:
     assert further.lower_bound_ms >= stopped.lower_bound_ms
 
 
-def test_one_job_has_no_choice() -> None:
+def test_searches_without_a_choice_and_those_that_are_refused() -> None:
     found = search_orders(jobs(job(stage(4, 1000.0))), 2)
     assert found == OrderSearch((0,), True, 2000.0, 2000.0, 1, 1, 1, 0)
-
-
-def test_later_arrivals_are_refused() -> None:
     with pytest.raises(ValueError, match="expected that all jobs arrive at time 0"):
         search_orders(jobs(job(stage(1, 1.0)), job(stage(1, 1.0)), at=[0.0, 1.0]))
-
-
-def test_durations_that_vary_are_refused() -> None:
     varied = job(stage(1, 1.0), stage(2, 5.0, fresh_ms=8.0), name="varied")
     with pytest.raises(ValueError, match="varied: expected a simplified profile, with equal tasks in each stage"):
         search_orders(jobs(varied))

@@ -19,11 +19,19 @@ def cluster_of(sequence: JobSequence, classes: tuple[ExecutorClass, ...] = SMALL
     return Cluster(ClusterConfig(executor_classes=classes, moving_delay_ms=0), sequence)
 
 
-def test_covering_counts_executors_that_are_large_enough() -> None:
+def test_covering_executors_and_stages_far_from_the_end() -> None:
     seen = by_hand()
     seen.classes = np.array([(4, 3, 1.0, 0.5), (3, 2, 2.0, 4.0), (2, 1, 4.0, 0.25)], dtype=CLASS)
     seen.stages["cpu"], seen.stages["memory"] = [1.0, 0.5, 2.0], [0.0, 0.5, 1.0]
     assert covering(seen).tolist() == [9, 7, 3]
+    ends, goes_on = stage(1, 900.0), stage(1, 500.0)
+    profile = job(ends, goes_on, stage(1, 500.0), edges=[(1, 2)])
+    decision = PackedSrpt().decide(cluster_of(jobs(profile)).observe())
+    assert decision is not None
+    assert decision.stage == 1
+    scheduler = make_scheduler("packed-srpt:2:0.5")
+    assert isinstance(scheduler, PackedSrpt)
+    assert (scheduler.thrift, scheduler.waste) == (2.0, 0.5)
 
 
 @pytest.mark.parametrize(("times", "goes_to_the_small"), [(1.9, True), (2.1, False)])
@@ -52,14 +60,6 @@ def test_inside_a_job_the_stage_that_fewest_can_run_comes_first() -> None:
         stages.append(decision.stage)
         cluster.decide(decision)
     assert stages == [0, 1]
-
-
-def test_inside_a_job_the_stage_farthest_from_its_end_comes_first() -> None:
-    ends, goes_on = stage(1, 900.0), stage(1, 500.0)
-    profile = job(ends, goes_on, stage(1, 500.0), edges=[(1, 2)])
-    decision = PackedSrpt().decide(cluster_of(jobs(profile)).observe())
-    assert decision is not None
-    assert decision.stage == 1
 
 
 def test_no_executor_moves_to_another_job_to_wait_there() -> None:
@@ -95,9 +95,3 @@ def test_no_class_is_waited_for_for_ever(name: str) -> None:
     classes = (ExecutorClass(20, memory=0.5), ExecutorClass(1, memory=1.0))
     record = run_scheduler(ClusterConfig(executor_classes=classes), sequence, name)
     assert not np.isnan(record.completion_ms).any()
-
-
-def test_the_price_of_waste_is_a_parameter() -> None:
-    scheduler = make_scheduler("packed-srpt:2:0.5")
-    assert isinstance(scheduler, PackedSrpt)
-    assert (scheduler.thrift, scheduler.waste) == (2.0, 0.5)

@@ -45,7 +45,7 @@ def test_executors_cost_the_more_the_more_jobs_want_them() -> None:
         assert limit == min(20, useful_executors(profile, config, price))
 
 
-def test_the_price_follows_the_root_of_demand_over_supply() -> None:
+def test_prices_follow_demand_and_the_shortest_jobs_come_first() -> None:
     config = ClusterConfig(20, moving_delay_ms=DELAY_MS)
     for num_jobs in (1, 2, 4, 8):
         cluster, scheduler = asked(config, batch(num_jobs))
@@ -53,9 +53,28 @@ def test_the_price_follows_the_root_of_demand_over_supply() -> None:
         price = DEFAULTS.steepness * math.sqrt(wanted / 20)
         nearest = int(np.abs(np.log(PRICES) - math.log(price)).argmin())
         assert scheduler.ask(cluster.observe()).price == PRICES[nearest]
+    # Forty tasks take 0.4 ms in total: the job may have 0.4 times the executors of a job with 1 ms.
+    config = ClusterConfig(80, moving_delay_ms=DELAY_MS)
+    profile = job(stage(40, 0.01))
+    cluster, scheduler = asked(config, jobs(profile))
+    rule = scheduler.ask(cluster.observe())
+    used_well = useful_executors(profile, config, rule.price)
+    may_have = DEFAULTS.used_well + DEFAULTS.unwanted * (max(80 - used_well, 0) / 80) ** 2
+    assert rule.limits[0] == int(max(may_have * used_well * 0.4, 1))
+    config = ClusterConfig(8, moving_delay_ms=0)
+    cluster, scheduler = asked(config, jobs(job(stage(50, 1000)), job(stage(40, 1000)), job(stage(45, 1000))))
+    made: list[Decision] = []
+    while cluster.clock.now == 0:
+        decision = scheduler.decide(cluster.observe())
+        assert decision is not None
+        made.append(decision)
+        cluster.decide(decision)
+    stages = [decision.stage for decision in made]
+    assert stages == [1, 2, 0][: len(stages)]
+    assert sum(cluster.observe().job_executors) == 8
 
 
-def test_where_jobs_keep_coming_executors_are_dear_at_once() -> None:
+def test_executors_are_dear_while_jobs_come_and_none_idles_for_ever() -> None:
     config = ClusterConfig(20, moving_delay_ms=DELAY_MS)
     both = batch(2).profiles
     cluster, scheduler = asked(config, JobSequence(both, np.array([0.0, 50.0])))
@@ -63,6 +82,10 @@ def test_where_jobs_keep_coming_executors_are_dear_at_once() -> None:
     while len(cluster.observe().jobs) < 2:
         cluster.decide(None)
     assert scheduler.ask(cluster.observe()).price == DEFAULTS.stream_price
+    # The published simulator never offers idle executors again.
+    config = ClusterConfig(12, moving_delay_ms=DELAY_MS, semantics=DECIMA_SIM)
+    cluster, scheduler = asked(config, jobs(job(stage(7, 0.01))))
+    assert scheduler.decide(cluster.observe()) == Decision(0, 12)
 
 
 @pytest.mark.parametrize("claimed", [10, 20, 30, 35, 38])
@@ -113,31 +136,6 @@ def test_unwanted_executors_of_all_classes_count() -> None:
     assert rule.limits[0] == int(may_have * used_well * 20 / 40)
 
 
-def test_work_of_less_than_a_millisecond_counts_as_a_millisecond() -> None:
-    """Forty tasks take 0.4 ms in total: the job may have 0.4 times the executors of a job with 1 ms."""
-    config = ClusterConfig(80, moving_delay_ms=DELAY_MS)
-    profile = job(stage(40, 0.01))
-    cluster, scheduler = asked(config, jobs(profile))
-    rule = scheduler.ask(cluster.observe())
-    used_well = useful_executors(profile, config, rule.price)
-    may_have = DEFAULTS.used_well + DEFAULTS.unwanted * (max(80 - used_well, 0) / 80) ** 2
-    assert rule.limits[0] == int(max(may_have * used_well * 0.4, 1))
-
-
-def test_the_shortest_jobs_come_first() -> None:
-    config = ClusterConfig(8, moving_delay_ms=0)
-    cluster, scheduler = asked(config, jobs(job(stage(50, 1000)), job(stage(40, 1000)), job(stage(45, 1000))))
-    made: list[Decision] = []
-    while cluster.clock.now == 0:
-        decision = scheduler.decide(cluster.observe())
-        assert decision is not None
-        made.append(decision)
-        cluster.decide(decision)
-    stages = [decision.stage for decision in made]
-    assert stages == [1, 2, 0][: len(stages)]
-    assert sum(cluster.observe().job_executors) == 8
-
-
 @pytest.mark.parametrize("seed", range(4))
 def test_jobs_below_their_limits_come_before_others_and_each_kind_by_the_work_left(seed: int) -> None:
     sequence = random_sequence(np.random.default_rng(seed), max_jobs=12)
@@ -172,26 +170,13 @@ def test_jobs_below_their_limits_come_before_others_and_each_kind_by_the_work_le
     assert seen_resting
 
 
-def test_no_executor_idles_that_would_not_be_offered_again() -> None:
-    """The published simulator never offers idle executors again."""
-    config = ClusterConfig(12, moving_delay_ms=DELAY_MS, semantics=DECIMA_SIM)
-    cluster, scheduler = asked(config, jobs(job(stage(7, 0.01))))
-    assert scheduler.decide(cluster.observe()) == Decision(0, 12)
-
-
-def test_jitter_varies_the_choices_and_makes_the_same_ones_again() -> None:
+def test_jitter_varies_choices_and_not_answers() -> None:
     config, sequence = ClusterConfig(10, moving_delay_ms=DELAY_MS), batch(8)
     plain, one, again = (run_episode(config, sequence, PricedSrpt(jitter)).mean_jct_ms for jitter in (0.0, 0.3, 0.3))
     assert one == again != plain
-
-
-def test_jitter_does_not_show_in_what_the_rule_is_asked() -> None:
     cluster, _ = asked(ClusterConfig(10, moving_delay_ms=DELAY_MS), batch(8))
     plain, varied = (PricedSrpt(jitter).ask(cluster.observe()) for jitter in (0.0, 0.3))
     assert plain.stage == varied.stage
     np.testing.assert_array_equal(plain.limits, varied.limits)
-
-
-def test_a_negative_jitter_is_refused() -> None:
     with pytest.raises(ValueError, match="jitter must not be negative"):
         PricedSrpt(-1.0)

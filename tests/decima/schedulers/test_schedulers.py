@@ -67,18 +67,12 @@ def one_stage(*sizes: int, task_ms: float = 1000.0) -> JobSequence:
     return jobs(*(job(stage(tasks, task_ms)) for tasks in sizes))
 
 
-def test_fifo_gives_the_head_job_all_that_it_can_use_then_the_next() -> None:
+def test_fifo_serves_jobs_by_arrival_and_stages_as_they_become_ready() -> None:
     assert grants(Fifo(), 10, one_stage(4, 20, 3)) == [(0, 0, 4), (1, 0, 6)]
     assert grants(Fifo(), 10, one_stage(20, 20, 3)) == [(0, 0, 10)]
     assert grants(Fifo(), 10, one_stage(1, 2, 3)) == [(0, 0, 1), (1, 0, 2), (2, 0, 3)]
-
-
-def test_fifo_takes_the_stages_of_a_job_as_they_become_ready_then_those_that_will_be() -> None:
     diamond = job(*(stage(2, 1000.0) for _ in range(4)), edges=[(0, 2), (1, 3), (2, 3)])
     assert grants(Fifo(), 7, jobs(diamond)) == [(0, 0, 2), (0, 1, 2), (0, 2, 2), (0, 3, 1)]
-
-
-def test_fifo_asks_who_came_first_not_who_is_short() -> None:
     sequence = jobs(job(stage(50, 1000.0)), job(stage(1, 1.0)), at=[0.0, 500.0])
     record = run_episode(ClusterConfig(num_executors=2, moving_delay_ms=0.0), sequence, Fifo())
     assert record.completion_ms.tolist() == [25_000.0, 25_001.0]
@@ -131,24 +125,15 @@ def test_of_paths_of_no_length_only_what_can_be_scheduled_is_taken() -> None:
     assert decision.stage == 1
 
 
-def test_sjf_cp_runs_jobs_by_total_work() -> None:
+def test_sjf_cp_runs_jobs_by_work_and_stages_by_path() -> None:
     sequence = jobs(
         job(stage(4, 3000.0)), job(stage(2, 1000.0), stage(3, 1000.0)), job(stage(2, 1000.0)), job(stage(9, 500.0))
     )
     assert grants(SjfCp(), 50, sequence) == [(2, 0, 2), (3, 0, 9), (1, 1, 3), (1, 0, 2), (0, 0, 4)]
-
-
-def test_of_jobs_with_the_same_work_the_first_goes_first() -> None:
     assert grants(SjfCp(), 5, one_stage(3, 3)) == [(0, 0, 3), (1, 0, 2)]
-
-
-def test_of_stages_with_paths_of_the_same_length_the_first_goes_first() -> None:
     sequence = jobs(job(stage(3, 1000.0), stage(3, 1000.0)))
     assert grants(SjfCp(), 5, sequence) == [(0, 0, 3), (0, 1, 2)]
-
-
-def test_sjf_cp_runs_the_stage_with_the_longest_path_to_the_end() -> None:
-    """Paths: stage 0: 1 + 9, 1: 5, 2: 2 + 3 + 1, 3: 9, 4: 3 + 1, 5: 1 (numbers of tasks of 1 s)."""
+    # Paths: stage 0: 1 + 9, 1: 5, 2: 2 + 3 + 1, 3: 9, 4: 3 + 1, 5: 1 (numbers of tasks of 1 s).
     sizes = (1, 5, 2, 9, 3, 1)
     profile = job(*(stage(size, 1000.0) for size in sizes), edges=[(0, 3), (2, 4), (4, 5)])
     assert profile.critical_path_ms.tolist() == [10_000.0, 5000.0, 6000.0, 9000.0, 4000.0, 1000.0]
@@ -157,21 +142,15 @@ def test_sjf_cp_runs_the_stage_with_the_longest_path_to_the_end() -> None:
     assert order == [0, 2, 1, 3, 4, 5]
 
 
-def test_fair_gives_every_job_an_equal_share_rounded_up() -> None:
+def test_fair_gives_equal_shares_rounded_up() -> None:
     assert grants(Fair(), 10, one_stage(20, 20, 20)) == [(0, 0, 4), (1, 0, 4), (2, 0, 2)]
     assert grants(Fair(), 9, one_stage(20, 20, 20)) == [(0, 0, 3), (1, 0, 3), (2, 0, 3)]
     assert grants(Fair(), 2, one_stage(20, 20, 20)) == [(0, 0, 1), (1, 0, 1)]
-
-
-def test_an_executor_that_would_idle_exceeds_the_share() -> None:
-    """Both shares are 2 of 4 executors, but job 1 can only use the large one. So job 0 gets all three small ones."""
+    # Both shares are 2 of 4 executors, but job 1 can only use the large one. So job 0 gets all three small ones.
     sequence = jobs(job(stage(9, 1000.0), stage(9, 1000.0)), job(stage(9, 1000.0, memory=4.0)))
     config = ClusterConfig(executor_classes=(ExecutorClass(3), ExecutorClass(1, memory=4.0)))
     assert grants(Fair(), config, sequence) == [(0, 0, 2), (0, 1, 1), (1, 0, 1)]
-
-
-def test_executors_stay_with_their_job_though_it_holds_more_than_its_share() -> None:
-    """Job 0 holds both executors when job 1 arrives; at 1 s they become idle and stay for its other stage."""
+    # Job 0 holds both executors when job 1 arrives; at 1 s they become idle and stay for its other stage.
     first = job(stage(2, 1000.0), stage(4, 500.0))
     sequence = jobs(first, job(stage(4, 10.0)), at=[0.0, 500.0])
     for scheduler in (Fair(), WeightedFair(-1.0), NaiveWeightedFair()):
@@ -198,12 +177,16 @@ def test_shares_are_proportional_to_a_power_of_the_total_work(alpha: float, shar
     assert grants(WeightedFair(alpha), 8, sequence) == expected
 
 
-def test_shares_that_are_whole_numbers_stay_as_they_are() -> None:
-    """Work 1 : 2 : 4 of 7: rounding errors must not round a share up."""
+def test_shares_are_not_upset_by_rounding_or_jobs_without_work() -> None:
+    # Work 1 : 2 : 4 of 7: rounding errors must not round a share up.
     sequence = jobs(*(job(stage(20, work)) for work in (100.0, 200.0, 400.0)))
     assert grants(WeightedFair(1.0), 7, sequence) == [(0, 0, 1), (1, 0, 2), (2, 0, 4)]
     thirds = jobs(*(job(stage(20, 0.1)) for _ in range(3)))
     assert grants(WeightedFair(0.7), 9, thirds) == [(0, 0, 3), (1, 0, 3), (2, 0, 3)]
+    sequence = jobs(job(stage(3, 0.0)), job(stage(20, 1000.0)), job(stage(3, 0.0)))
+    for alpha in (-2.0, -1.0, 0.0, 1.0, 2.0):
+        record = run_episode(ClusterConfig(num_executors=4), sequence, WeightedFair(alpha))
+        assert np.isfinite(record.completion_ms).all()
 
 
 def test_the_exponents_have_names() -> None:
@@ -222,13 +205,6 @@ def test_the_exponents_have_names() -> None:
 def test_an_exponent_that_would_overflow_is_refused(alpha: float) -> None:
     with pytest.raises(ValueError, match="alpha must be from -100 to 100"):
         WeightedFair(alpha)
-
-
-def test_jobs_without_work_do_not_upset_the_shares() -> None:
-    sequence = jobs(job(stage(3, 0.0)), job(stage(20, 1000.0)), job(stage(3, 0.0)))
-    for alpha in (-2.0, -1.0, 0.0, 1.0, 2.0):
-        record = run_episode(ClusterConfig(num_executors=4), sequence, WeightedFair(alpha))
-        assert np.isfinite(record.completion_ms).all()
 
 
 def dynamic_partition(observation: Observation) -> list[tuple[int, int]] | None:
@@ -297,10 +273,12 @@ def episode_of(scheduler: Scheduler, seed: int = 3) -> list[tuple[int, int, int,
     return runs(run_episode(ClusterConfig(num_executors=10), sequence, scheduler))
 
 
-def test_random_decisions_depend_on_the_seed_alone() -> None:
+def test_random_choices_follow_the_seed() -> None:
     scheduler = RandomChoice(5)
     assert episode_of(scheduler) == episode_of(scheduler) == episode_of(RandomChoice(5))
     assert episode_of(scheduler) != episode_of(RandomChoice(6))
+    assert episode_of(make_scheduler("random", seed=4)) == episode_of(RandomChoice(4))
+    assert episode_of(make_scheduler("fair", seed=4)) == episode_of(Fair())
 
 
 def test_random_decisions_reach_every_stage_and_every_count() -> None:
@@ -352,27 +330,9 @@ def test_every_name_makes_its_scheduler() -> None:
     assert weighted.alpha == -1.5
     names = {"random", "fifo", "sjf-cp", "fair", "naive-weighted-fair", "weighted-fair", "spark-fair"}
     assert set(SCHEDULERS) == names | {
-        "fair-pools",
-        "adaptive-srpt",
-        "carbon-slack",
-        "capped-srpt",
-        "profiled-srpt",
-        "priced-srpt",
-        "packed-srpt",
-        "adaptive-packed-srpt",
-        *PRICED,
-        "hesrpt",
-        "lookahead",
-        "tetris",
-        "drf",
-        "graphene-star",
-        "graphene",
-    }
-
-
-def test_the_seed_is_for_those_who_draw() -> None:
-    assert episode_of(make_scheduler("random", seed=4)) == episode_of(RandomChoice(4))
-    assert episode_of(make_scheduler("fair", seed=4)) == episode_of(Fair())
+        "fair-pools", "adaptive-srpt", "carbon-slack", "capped-srpt", "profiled-srpt", "priced-srpt", "packed-srpt",
+        "adaptive-packed-srpt", *PRICED, "hesrpt", "lookahead", "tetris", "drf", "graphene-star", "graphene",
+    }  # fmt: skip
 
 
 @cases("spec, message",
@@ -382,10 +342,8 @@ def test_the_seed_is_for_those_who_draw() -> None:
         ("fair:2", "unknown scheduler 'fair:2'"),
         ("random:7", "unknown scheduler 'random:7'"),
         ("weighted-fair:", "scheduler 'weighted-fair:': expected weighted-fair:ALPHA, numbers from -100 to 100"),
-        (
-            "weighted-fair:much",
-            "scheduler 'weighted-fair:much': expected weighted-fair:ALPHA, numbers from -100 to 100",
-        ),
+        ("weighted-fair:much",
+         "scheduler 'weighted-fair:much': expected weighted-fair:ALPHA, numbers from -100 to 100"),
         ("weighted-fair:nan", "scheduler 'weighted-fair:nan': expected weighted-fair:ALPHA, numbers from -100 to 100"),
         ("tetris:x", "'tetris:x': expected tetris:REMAINING:FAIRNESS, numbers from -100 to 100"),
         ("tetris:1:inf", "'tetris:1:inf': expected tetris:REMAINING:FAIRNESS, numbers from -100 to 100"),

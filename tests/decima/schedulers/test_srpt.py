@@ -26,25 +26,16 @@ def first_decisions(
     return made
 
 
-def test_the_job_with_the_least_work_comes_first() -> None:
+def test_executors_move_only_to_where_they_find_work() -> None:
     sequence = jobs(job(stage(50, 1000)), job(stage(40, 1000)), job(stage(45, 1000)))
     made = first_decisions(CappedSrpt(), 12, sequence)
     assert [decision.stage for decision in made if decision] == [1, 2, 0]
-
-
-def test_an_executor_moves_only_to_where_it_finds_work() -> None:
-    """Ten tasks are enough work for executors with three moving delays of work each; other executors stay free."""
+    # Ten tasks are enough work for executors with three moving delays of work each; other executors stay free.
     task_ms = WORTH_MOVING * DELAY_MS / 2
     made = first_decisions(CappedSrpt(coefficient=1000), 8, jobs(job(stage(10, task_ms))))
     assert made == [Decision(0, 5), None]
-
-
-def test_a_job_without_executors_gets_one_for_the_smallest_task() -> None:
     made = first_decisions(CappedSrpt(), 8, jobs(job(stage(10, 1.0))))
     assert made == [Decision(0, 1), None]
-
-
-def test_nothing_is_too_small_where_moves_take_no_time() -> None:
     config = ClusterConfig(8, moving_delay_ms=0)
     cluster = Cluster(config, jobs(job(stage(8, 1.0))))
     assert CappedSrpt(1000).decide(cluster.observe()) == Decision(0, 8)

@@ -30,26 +30,22 @@ def test_an_application_keeps_the_whole_cluster_and_smaller_ones_run_side_by_sid
     assert_array_equal(record.completion_ms, completion_ms)
 
 
-def test_an_application_without_executors_waits_for_the_end_of_another() -> None:
+def test_applications_wait_for_executors_and_stages_go_by_number() -> None:
     record = run(jobs(*[job(stage(1, 100))] * 3), executors_max=1, moving_ms=10)
     assert_array_equal(record.completion_ms, [110, 110, 220])
-
-
-def test_a_grant_that_is_partly_there_grows_when_another_application_ends() -> None:
     record = run(jobs(job(stage(2, 100)), job(stage(4, 100))), executors_max=2, executors=3)
     assert_array_equal(record.completion_ms, [100, 300])
     assert_array_equal(np.sort(record.task_start_ms[2:]), [0, 100, 100, 200])
-
-
-def test_of_the_ready_stages_the_lowest_is_next() -> None:
-    """The next stage is not the stage that became ready first."""
+    # The next stage is not the stage that became ready first.
     late = job(stage(1, 100), stage(1, 100), stage(2, 100), edges=[(0, 1)])
     record = run(jobs(late), executors_max=1)
     assert_array_equal(record.task_start_ms, [0, 100, 200, 300])
+    with pytest.raises(ValueError, match="at least one executor, got 0"):
+        SparkStandalone(0)
 
 
-def test_an_executor_does_not_wait_for_a_stage_whose_parents_run() -> None:
-    """Stage 0 ends while the parent of stage 2 runs. Other stages may open before and need the executor."""
+def test_executors_do_not_wait_for_parents_and_drivers_prepare() -> None:
+    # Stage 0 ends while the parent of stage 2 runs. Other stages may open before and need the executor.
     profile = job(stage(1, 50), stage(1, 100), stage(1, 100), edges=[(1, 2)])
     cluster = Cluster(ClusterConfig(2, moving_delay_ms=0.0), jobs(profile))
     cluster.decide(Decision(0, 1))
@@ -57,16 +53,8 @@ def test_an_executor_does_not_wait_for_a_stage_whose_parents_run() -> None:
     seen = cluster.observe()
     assert (seen.time_ms, seen.source, seen.schedulable.tolist()) == (50.0, 0, [False, False, True])
     assert SparkStandalone(2).decide(seen) is None
-
-
-def test_drivers_prepare_while_their_applications_wait() -> None:
     planning, delay = (stage(count, 50, cpu=0.0, memory=1.0) for count in (2, 1))
     application = chain(planning, stage(2, 100, memory=0.0), delay, stage(1, 100))
     record = run(jobs(application, application), executors_max=2, moving_ms=10, threads=4)
     # 10 to come, 50 to plan, tasks, 50 between; the second one's driver has planned by then
     assert_array_equal(record.completion_ms, [310, 310 + 10 + 250])
-
-
-def test_no_executors() -> None:
-    with pytest.raises(ValueError, match="at least one executor, got 0"):
-        SparkStandalone(0)

@@ -23,10 +23,22 @@ def chosen(scheduler: Tetris, sequence: JobSequence, config: ClusterConfig = CLA
     return [found[0] for _, found in sorted(stages.items())]
 
 
-def test_the_largest_demand_that_fits_goes_first() -> None:
-    """On the small class this is 0.4 of 0.5, on the large class 0.9."""
+def test_the_largest_demand_in_shares_goes_first() -> None:
+    # On the small class this is 0.4 of 0.5, on the large class 0.9.
     sequence = jobs(*(job(stage(9, 100.0, memory=memory)) for memory in (0.1, 0.9, 0.4, 0.6)))
     assert chosen(Tetris(), sequence) == [2, 1]
+    # A unit of memory ten times as small changes no decision, though memory then has larger numbers than CPU.
+    sizes = ((2.0, 0.2), (1.0, 0.4))
+    plain = jobs(*(job(stage(9, 100.0, cpu=cpu, memory=memory)) for cpu, memory in sizes))
+    tenfold = jobs(*(job(stage(9, 100.0, cpu=cpu, memory=10 * memory)) for cpu, memory in sizes))
+    small = ClusterConfig(executor_classes=(ExecutorClass(4, 4, 1),))
+    large = ClusterConfig(executor_classes=(ExecutorClass(4, 4, 10),))
+    assert chosen(Tetris(), plain, small) == chosen(Tetris(), tenfold, large) == [0]
+    sequence = jobs(*(job(stage(9, 100.0, cpu=cpu)) for cpu in (0.2, 0.9, 0.5)))
+    config = ClusterConfig(executor_classes=(ExecutorClass(2, memory=0.0),))
+    needs, offered = demands(Cluster(config, sequence).observe())
+    assert (needs.tolist(), offered.tolist()) == ([[0.2, 0.0], [0.9, 0.0], [0.5, 0.0]], [1.0, 0.0])
+    assert chosen(Tetris(), sequence, config) == [1]
 
 
 def test_a_stage_gets_all_the_executors_that_its_tasks_need() -> None:
@@ -36,24 +48,6 @@ def test_a_stage_gets_all_the_executors_that_its_tasks_need() -> None:
     assert decision == Decision(0, 4)
     cluster.decide(decision)
     assert cluster.observe().unclaimed_tasks.tolist() == [0, 9]
-
-
-def test_demands_are_shares_of_the_largest_class() -> None:
-    """A unit of memory ten times as small changes no decision, though memory then has larger numbers than CPU."""
-    sizes = ((2.0, 0.2), (1.0, 0.4))
-    plain = jobs(*(job(stage(9, 100.0, cpu=cpu, memory=memory)) for cpu, memory in sizes))
-    tenfold = jobs(*(job(stage(9, 100.0, cpu=cpu, memory=10 * memory)) for cpu, memory in sizes))
-    small = ClusterConfig(executor_classes=(ExecutorClass(4, 4, 1),))
-    large = ClusterConfig(executor_classes=(ExecutorClass(4, 4, 10),))
-    assert chosen(Tetris(), plain, small) == chosen(Tetris(), tenfold, large) == [0]
-
-
-def test_a_resource_that_no_executor_has_does_not_count() -> None:
-    sequence = jobs(*(job(stage(9, 100.0, cpu=cpu)) for cpu in (0.2, 0.9, 0.5)))
-    config = ClusterConfig(executor_classes=(ExecutorClass(2, memory=0.0),))
-    needs, offered = demands(Cluster(config, sequence).observe())
-    assert (needs.tolist(), offered.tolist()) == ([[0.2, 0.0], [0.9, 0.0], [0.5, 0.0]], [1.0, 0.0])
-    assert chosen(Tetris(), sequence, config) == [1]
 
 
 @pytest.mark.parametrize(("remaining", "first"), [(0.0, 0), (0.09, 0), (0.1, 1), (2.0, 1)])

@@ -68,17 +68,22 @@ def test_the_gittins_index_is_that_of_the_log_normal_distribution(sd: float) -> 
     assert index_over_median(sd) == pytest.approx(best, rel=1e-3)
 
 
-def test_an_uncertain_job_has_a_better_index_than_a_certain_one_with_the_same_mean() -> None:
+def test_uncertain_and_inelastic_jobs_go_first() -> None:
     assert index_over_median(0.0) == 1.0
     assert index_over_median(2.0) < np.exp(2.0**2 / 2)
     seen, config = three_jobs()
     seen.jobs["log_sd"] = 2.0, 2.0, 0.0
     expected = 2 if 40 * index_over_median(2.0) > 60 else 1
     assert chosen("gittins", seen, config) == expected
+    # The job of two long tasks cannot use more than two executors; it has the most work.
+    config = ClusterConfig(4, moving_delay_ms=0.0)
+    seen = Cluster(config, jobs(job(stage(40, 100.0)), job(stage(2, 90_000.0)))).observe()
+    assert chosen("inelastic-first", seen, config) == 1
+    assert chosen("priced-srpt", seen, config) == 0
 
 
-def test_hesrpt_shares_as_the_theorem_says() -> None:
-    """For three jobs and p = 1/2, the fractions are 1/9, 3/9 and 5/9; the smallest job has the largest fraction."""
+def test_hesrpt_shares_by_an_exponent_fitted_to_times() -> None:
+    # For three jobs and p = 1/2, the fractions are 1/9, 3/9 and 5/9; the smallest job has the largest fraction.
     np.testing.assert_allclose(fractions(3, 0.5), [1 / 9, 3 / 9, 5 / 9])
     np.testing.assert_allclose(fractions(4, 0.0), 0.25)
     seen, config = three_jobs(9)
@@ -86,21 +91,10 @@ def test_hesrpt_shares_as_the_theorem_says() -> None:
     scheduler.reset(config)
     scheduler._exponent = lambda _: 0.5  # type: ignore[assignment]
     assert scheduler.limits(seen, np.array([50.0, 40.0, 60.0])).tolist() == [3, 5, 1]
-
-
-def test_the_exponent_is_fitted_to_the_times_alone() -> None:
     config = ClusterConfig(20, moving_delay_ms=0.0)
     assert speedup_exponent(job(stage(1000, 1000.0)), config) > 0.9
     assert speedup_exponent(job(stage(1, 1000.0)), config) == pytest.approx(0.0, abs=1e-9)
     assert 0.2 < speedup_exponent(inflating(200, {1: 100.0, 20: 500.0}), config) < 0.8
-
-
-def test_inelastic_jobs_go_first() -> None:
-    """The job of two long tasks cannot use more than two executors; it has the most work."""
-    config = ClusterConfig(4, moving_delay_ms=0.0)
-    seen = Cluster(config, jobs(job(stage(40, 100.0)), job(stage(2, 90_000.0)))).observe()
-    assert chosen("inelastic-first", seen, config) == 1
-    assert chosen("priced-srpt", seen, config) == 0
 
 
 def test_the_more_uncertain_the_more_inelastic_jobs_go_first() -> None:

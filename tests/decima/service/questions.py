@@ -30,17 +30,9 @@ A_DRIVER = 25
 SLOTS = (0, 1, 2, 5, 20)
 SIZES = (0, 1, 2, 7)
 RULES = (
-    "fifo",
-    "fair",
-    "weighted-fair:-1",
-    "sjf-cp",
-    "capped-srpt",
-    "profiled-srpt",
-    "priced-srpt",
-    "packed-srpt",
-    "tetris",
-    "drf",
-)
+    "fifo", "fair", "weighted-fair:-1", "sjf-cp", "capped-srpt", "profiled-srpt", "priced-srpt", "packed-srpt",
+    "tetris", "drf",
+)  # fmt: skip
 
 
 def states(random: np.random.Generator, count: int) -> Iterator[State]:
@@ -118,39 +110,20 @@ def observation(random: np.random.Generator, classes: int = 4) -> Observation:
             mean_ms, memory = profile.stages[stage].durations.mean_ms, float(random.choice([0, 0.5, 2]))
             rows.append(
                 (
-                    place,
-                    tasks,
-                    remaining,
-                    unclaimed,
-                    int(random.integers(3)),
-                    finished,
-                    rank,
-                    may,
-                    mean_ms,
-                    0.5,
-                    memory,
-                    0.0,
-                    finished * mean_ms,
+                    place, tasks, remaining, unclaimed, int(random.integers(3)), finished, rank, may, mean_ms, 0.5,
+                    memory, 0.0, finished * mean_ms,
                 )
-            )
+            )  # fmt: skip
         own = [at for at in range(first, len(rows)) if rows[at][7]]
         following = own[int(random.integers(len(own)))] if own else -1
         left = sum(row[3] > 0 for row in rows[first:])
         arrival_ms = float(random.choice([0.0, 10.0]))
         jobs.append(
             (
-                3 * place,
-                first,
-                int(random.integers(6)),
-                left,
-                len(rows) - first,
-                following,
-                arrival_ms,
-                0.0,
-                1.0,
+                3 * place, first, int(random.integers(6)), left, len(rows) - first, following, arrival_ms, 0.0, 1.0,
                 *NO_ATTRIBUTES,
             )
-        )
+        )  # fmt: skip
         profiles.append(profile)
     sizes = tuple(ExecutorClass(max(number, 1), cpu, memory) for number, _, cpu, memory in kinds)
     delay_ms = float(random.choice([0.0, 500.0]))

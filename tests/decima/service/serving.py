@@ -123,15 +123,10 @@ def a_stage(number: int, state: str = "ready", tasks: int = 10, **changes: Any) 
     pending = 0 if state == "done" else tasks - done - running
     return Stage.model_validate(
         {
-            "id": number,
-            "state": state,
-            "tasks": tasks,
-            "done": tasks if state == "done" else done,
-            "running": running,
-            "pending": pending,
-            **changes,
+            "id": number, "state": state, "tasks": tasks, "done": tasks if state == "done" else done,
+            "running": running, "pending": pending, **changes,
         }
-    )
+    )  # fmt: skip
 
 
 def a_job(job: str, /, *stages: Stage, **changes: Any) -> Job:

@@ -178,13 +178,18 @@ def work(tasks: int = 100, ms: float = 10_000.0, **changes: Any) -> Job:
     return a_job("a", a_stage(1, tasks=tasks, mean_ms=ms, done=1, **changes))
 
 
-def test_an_application_alone_gets_all_and_keeps_it_while_no_other_wants_it() -> None:
-    """This also holds at the end of a job, since releasing executors would only cost restarts."""
+def test_applications_alone_get_all_and_moves_must_be_worth_it() -> None:
+    # This also holds at the end of a job, since releasing executors would only cost restarts.
     shares = Shares()
     assert shares.ask("one", work()) == 4
     assert shares.ask("one", work(3, running=1), running=1, idle=3) == 4
     shares.now_s = 100.0
     assert shares.ask("one", running=0, idle=4) == 4
+    # The job has two very short tasks, for which one executor is enough, or two tasks of a minute.
+    for ms, executors in ((10.0, 1), (60_000.0, 2)):
+        assert Shares(slots=2).ask("one", work(3, ms), move_ms=3000.0) == executors
+    # This holds for all decisions of the policy.
+    assert Shares(lambda: make_scheduler(lambda seen: None)).ask("one", work()) == 1
 
 
 def test_slots_of_another_are_given_away_only_when_they_are_free() -> None:
@@ -205,17 +210,24 @@ def test_slots_of_another_are_given_away_only_when_they_are_free() -> None:
     assert shares.ask("two", work()) == 4 - lower
 
 
-def test_a_move_must_be_worth_its_delay() -> None:
-    """The job has two very short tasks, for which one executor is enough, or two tasks of a minute."""
-    for ms, executors in ((10.0, 1), (60_000.0, 2)):
-        assert Shares(slots=2).ask("one", work(3, ms), move_ms=3000.0) == executors
-
-
-def test_an_executor_on_its_way_is_not_counted_twice() -> None:
+def test_executors_on_their_way_and_of_ended_applications() -> None:
     shares = Shares()
     assert shares.ask("one", work()) == 4
     assert shares.ask("one", work(), running=0, idle=1) == 4
     assert shares.ask("two", work()) == 0
+    shares = Shares()
+    shares.ask("one", work())
+    shares.ask("one", idle=4)
+    shares.leave("one")
+    assert shares.ask("two", work()) == 4
+    shares = Shares()
+    assert shares.ask("one", work()) == 4
+    shares.now_s = 100.0
+    # At first no other application wants them; then one does.
+    shares.ask("one", a_job("a", a_stage(1, tasks=2, done=1, running=1)), running=1)
+    assert shares.ask("two", work()) == 3
+    shares = Shares()
+    assert shares.ask("one", work(), idle=3, moves=False) is None
 
 
 def test_an_application_without_work_is_given_time_for_its_next_job() -> None:
@@ -243,23 +255,6 @@ def test_slots_of_a_disconnected_application_are_freed_unless_it_reconnects() ->
     # It comes again after all, with its executors: no application gets more until slots are free.
     assert shares.ask("one", work(running=4), running=4) == 4
     assert shares.ask("three", work()) == 0
-
-
-def test_slots_of_an_ended_application_are_freed_at_once() -> None:
-    shares = Shares()
-    shares.ask("one", work())
-    shares.ask("one", idle=4)
-    shares.leave("one")
-    assert shares.ask("two", work()) == 4
-
-
-def test_executors_that_never_come_are_not_waited_for_for_ever() -> None:
-    shares = Shares()
-    assert shares.ask("one", work()) == 4
-    shares.now_s = 100.0
-    # At first no other application wants them; then one does.
-    shares.ask("one", a_job("a", a_stage(1, tasks=2, done=1, running=1)), running=1)
-    assert shares.ask("two", work()) == 3
 
 
 def test_the_measured_delay_is_what_the_policy_sees() -> None:
@@ -296,16 +291,6 @@ def test_the_policy_knows_the_distribution_of_jobs_to_come() -> None:
         expected = None if history is None else history.prior
         assert priors == {4: {expected}, 3: {expected}}  # all slots, and those of the application
         priors.clear()
-
-
-def test_an_application_that_does_not_move_executors_keeps_them() -> None:
-    shares = Shares()
-    assert shares.ask("one", work(), idle=3, moves=False) is None
-
-
-def test_an_application_alone_is_never_left_without_any() -> None:
-    """This holds for all decisions of the policy."""
-    assert Shares(lambda: make_scheduler(lambda seen: None)).ask("one", work()) == 1
 
 
 @pytest.mark.slow

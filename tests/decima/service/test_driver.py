@@ -136,28 +136,19 @@ def slots(answer: Answer) -> dict[int, int | None]:
     return {stage.id: stage.slots for stage in answer.stages}
 
 
-def test_free_slots_are_committed_up_to_the_limit() -> None:
+def test_free_slots_are_committed_and_executors_stay_or_are_told_where_to_go() -> None:
     answer = driver(limited(3)).decide(a_state(1, a_job("a", a_stage(7)), having=executors(8))).answer
     assert slots(answer) == {7: 3}
     assert answer.limits == {"a": 3}
     assert answer.rest == "hold"
-
-
-def test_an_executor_stays_with_its_stage_while_that_has_tasks() -> None:
-    """Spark refills the slot without a question, and no other job gets it."""
+    # Spark refills the slot without a question, and no other job gets it.
     first, second = a_job("a", a_stage(7, running=4)), a_job("b", a_stage(8))
     answer = driver("fair").decide(a_state(1, first, second, having=executors(2, *"aaaa"))).answer
     assert slots(answer) == {7: 4, 8: 2}
-
-
-def test_executors_on_the_last_tasks_of_a_stage_are_told_where_they_go_next() -> None:
     last, other = a_job("a", a_stage(7, tasks=4, done=2, running=2)), a_job("b", a_stage(8))
     answer = driver("fifo").decide(a_state(1, last, other, having=executors(0, *"aa"))).answer
     assert slots(answer) == {8: 2}
-
-
-def test_they_are_not_told_while_slots_wait_for_a_stage_of_their_own_job() -> None:
-    """Spark cannot distinguish a waiting slot from a free slot, and would assign it to another job."""
+    # Spark cannot distinguish a waiting slot from a free slot, and would assign it to another job.
     parent, child = a_stage(7, tasks=4, done=2, running=2), a_stage(9, "waiting", parents=(7,))
     waiting = Executor(id="waits", slots=1, running=0, job="a")
     other = a_job("b", a_stage(8, tasks=9, done=7, running=2), a_stage(10, tasks=50), submitted_time_ms=9e4)
@@ -165,21 +156,18 @@ def test_they_are_not_told_while_slots_wait_for_a_stage_of_their_own_job() -> No
     assert 10 not in slots(driver("fifo").decide(state).answer)
 
 
-def test_executors_that_leave_are_not_counted_on() -> None:
+def test_leaving_and_large_executors_count_by_slots() -> None:
     some = tuple(Executor(id=str(number), slots=1, running=0, leaving=number < 3) for number in range(8))
     decided = driver("fifo").decide(a_state(1, a_job("a", a_stage(7, tasks=50)), having=some))
     assert slots(decided.answer) == {7: 5}
     assert decided.slots == 5
-
-
-def test_slots_of_one_executor_are_as_many_executors() -> None:
     large = (Executor(id="large", slots=6, running=2, job="a"),)
     answer = driver("fifo").decide(a_state(1, a_job("a", a_stage(7, running=2, tasks=50)), having=large)).answer
     assert slots(answer) == {7: 6}
 
 
-def test_spark_never_stands_still() -> None:
-    """If a scheduler leaves all slots idle, there is a last call, then Spark's own order."""
+def test_spark_never_stands_still_and_new_stages_are_followed() -> None:
+    # If a scheduler leaves all slots idle, there is a last call, then Spark's own order.
     state = a_state(1, a_job("a", a_stage(7)), having=executors(4))
     assert slots(driver(lambda seen: None).decide(state).answer) == {}
     assert driver(lambda seen: None).decide(state).answer.rest == "fill"
@@ -187,6 +175,11 @@ def test_spark_never_stands_still() -> None:
     assert slots(last_call.decide(state).answer) == {7: 4}
     running = a_state(1, a_job("a", a_stage(7, running=1)), having=executors(3, "a"))
     assert driver(lambda seen: None).decide(running).answer.rest == "hold"
+    serving = driver("fifo")
+    serving.decide(a_state(1, a_job("a", a_stage(1, running=2)), a_job("b"), having=executors(0, *"aa")))
+    both = a_job("a", a_stage(1, "done"), a_stage(5, parents=(1,))), a_job("b", a_stage(6))
+    assert slots(serving.decide(a_state(2, *both, having=executors(4))).answer) == {5: 4}
+    assert slots(serving.decide(a_state(3, both[1], having=executors(4))).answer) == {6: 4}
 
 
 @cases("state", a_state(1), a_state(1, a_job("a", a_stage(1))), a_state(1, a_job("a"), having=executors(2)))
@@ -195,30 +188,19 @@ def test_where_there_is_nothing_to_decide_spark_does_as_it_likes(state: State) -
     assert (answer.stages, answer.limits, answer.rest) == ((), {}, "fill")
 
 
-def test_slots_wait_for_the_next_stage_of_their_job_between_its_stages() -> None:
-    """The last task of a stage has ended, and Spark is about to submit the next stage, so the slots must wait."""
+def test_slots_wait_between_stages_of_a_job_unless_it_is_idle() -> None:
+    # The last task of a stage has ended, and Spark is about to submit the next stage, so the slots must wait.
     done, child = a_stage(7, "done", 4, mean_ms=9.0), a_stage(9, "waiting", parents=(7,))
     waiting = tuple(Executor(id=str(number), slots=1, running=0, job="a") for number in range(4))
     jobs = a_job("a", done, child), a_job("b", a_stage(8, tasks=50), submitted_time_ms=9e4)
     answer = driver("fifo").decide(a_state(1, *jobs, having=waiting)).answer
     assert (slots(answer), answer.rest) == ({}, "hold")
-
-
-def test_no_slot_waits_for_a_stage_that_spark_has_not_made_while_the_job_is_idle() -> None:
-    """Under adaptive execution Spark may create a stage late, and the driver would not ask again."""
+    # Under adaptive execution Spark may create a stage late, and the driver would not ask again.
     exchanges = (Exchange(id=0, kind="Exchange", partitions=4),)
     waiting = tuple(Executor(id=str(number), slots=1, running=0, job="a") for number in range(4))
     query = a_job("a", a_stage(7, "done", 4, mean_ms=9.0), plan=("Exchange",), exchanges=exchanges)
     other = a_job("b", a_stage(8, tasks=50), submitted_time_ms=9e4)
     assert slots(driver("fifo").decide(a_state(1, query, other, having=waiting)).answer) == {8: 4}
-
-
-def test_stages_that_come_later_and_jobs_that_go_are_followed() -> None:
-    serving = driver("fifo")
-    serving.decide(a_state(1, a_job("a", a_stage(1, running=2)), a_job("b"), having=executors(0, *"aa")))
-    both = a_job("a", a_stage(1, "done"), a_stage(5, parents=(1,))), a_job("b", a_stage(6))
-    assert slots(serving.decide(a_state(2, *both, having=executors(4))).answer) == {5: 4}
-    assert slots(serving.decide(a_state(3, both[1], having=executors(4))).answer) == {6: 4}
 
 
 @cases(

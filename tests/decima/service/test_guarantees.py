@@ -28,17 +28,11 @@ def slots_of(guarantees: str, seq: int = 1) -> dict[int, int]:
     return {stage.id: stage.slots for stage in answer.stages}
 
 
-def test_pools_have_ceilings() -> None:
+def test_pools_have_ceilings_and_floors() -> None:
     assert slots_of("") == {1: 10}
     assert slots_of(",ceiling=a:0.3") == {1: 3, 2: 7}
-
-
-def test_pools_have_floors() -> None:
     assert slots_of(",floor=b:0.4") == {1: 6, 2: 4}
     assert slots_of(",floor=unknown:0.4") == {1: 10}
-
-
-def test_executors_that_a_pool_has_count() -> None:
     jobs = (
         a_job("1", a_stage(1, tasks=20, running=2), pool="a"),
         a_job("2", a_stage(2, tasks=20, running=1), pool="b"),

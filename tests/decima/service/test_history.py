@@ -101,13 +101,17 @@ def test_stages_are_matched_by_their_parents_and_tasks() -> None:
     )
 
 
-def test_stages_that_spark_skips_belong_to_no_profile() -> None:
+def test_profiles_of_skipped_and_like_jobs() -> None:
     skipped = a_stage(9, "done", 200)
     assert is_skipped(skipped)
     assert not is_skipped(a_stage(9, "done", 200, mean_ms=0.0))
-    [job] = live(PLANNED, a_job("a", skipped, *chain(4, 2, 1), plan=("Sort", "Scan")))
-    assert job.recognised
-    assert job.ids == [10, 11, 12]
+    [found] = live(PLANNED, a_job("a", skipped, *chain(4, 2, 1), plan=("Sort", "Scan")))
+    assert found.recognised
+    assert found.ids == [10, 11, 12]
+    a, b = live(History(), *(a_job(name, *chain(4, 2)) for name in "ab"))
+    assert a.profile is b.profile
+    jobs = [a_job(str(number), submitted_time_ms=ms) for number, ms in enumerate((5000.0, 5800.0, 6001.0))]
+    assert [job.arrival_ms for job in live(History(), *jobs)] == [5000.0, 5000.0, 6001.0]
 
 
 def test_a_recognised_job_has_the_profile_of_history_and_its_own_numbers() -> None:
@@ -147,16 +151,6 @@ def test_a_profile_stays_the_same_object_while_little_changes() -> None:
     assert at(5, 95.0).profile is first
     assert at(9, 300.0).profile is not first
     assert at(9, 300.0).profile.stages[0].durations.mean_ms == pytest.approx(300.0, rel=0.13)
-
-
-def test_like_jobs_share_a_profile() -> None:
-    a, b = live(History(), *(a_job(name, *chain(4, 2)) for name in "ab"))
-    assert a.profile is b.profile
-
-
-def test_jobs_that_come_together_arrive_together() -> None:
-    jobs = [a_job(str(number), submitted_time_ms=ms) for number, ms in enumerate((5000.0, 5800.0, 6001.0))]
-    assert [job.arrival_ms for job in live(History(), *jobs)] == [5000.0, 5000.0, 6001.0]
 
 
 def test_stages_to_come_are_those_of_the_plan() -> None:

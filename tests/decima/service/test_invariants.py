@@ -91,8 +91,8 @@ def test_where_applications_share_slots_each_is_shown_once_too(policy: str, monk
     assert max(len(each.sources) for each in checked) > 2
 
 
-def test_stages_are_ranked_in_the_order_in_which_they_became_ready() -> None:
-    """The ranks are over all jobs, not by stage number. A stage that is not ready or does not exist yet has no rank."""
+def test_stages_are_ranked_and_executors_on_their_way_waited_for() -> None:
+    # The ranks are over all jobs, not by stage number. A stage that is not ready or does not exist yet has no rank.
     live = LiveJobs(History(), itertools.count(), itertools.count())
 
     def ranks(seq: int, *states: str) -> list[list[int]]:
@@ -104,10 +104,7 @@ def test_stages_are_ranked_in_the_order_in_which_they_became_ready() -> None:
     assert ranks(2, "waiting", "ready", "ready", "waiting") == [[-1, 0, 1], [-1]]
     assert ranks(3, "waiting", "done", "ready", "ready", "waiting") == [[-1, 0, 1], [2, -1]]
     assert ranks(4, "ready", "done", "ready", "ready", "ready") == [[3, 0, 1], [2, 4]]
-
-
-def test_executors_on_their_way_are_waited_for_before_any_is_given_up() -> None:
-    """One of four executors has registered, and there is work for only one: the final number is still unknown."""
+    # One of four executors has registered, and there is work for only one: the final number is still unknown.
     shares = Shares()
     assert shares.ask("one", work()) == 4
     last = a_job("a", a_stage(1, tasks=2, done=1, running=1))
@@ -156,16 +153,13 @@ def test_what_was_answered_and_did_not_happen_is_not_replayed() -> None:
     assert found.task_finish_ms[0] == found.task_start_ms[1]
 
 
-def test_a_job_is_called_by_its_name_or_else_by_its_id() -> None:
+def test_jobs_have_names_and_stages_run_though_no_question_shows_it() -> None:
     found = by_hand(
         asked(100.0, a_job("a", a_stage(1), name="report"), a_job("b", a_stage(2)), having=executors(2)),
         asked(200.0, gone=("a", "b")),
     )
     assert [profile.name for profile in found.record.sequence.profiles] == ["report", "b"]
-
-
-def test_stages_that_no_question_shows_running_ran_on_executors_all_the_same() -> None:
-    """The stages ran between two questions. Each task has one executor; the job holds those that ran, at least one."""
+    # The stages ran between two questions. Each task has one executor; the job holds those that ran, at least one.
     found = by_hand(
         asked(100.0, a_job("a", a_stage(1, tasks=4)), having=executors(2)),
         asked(300.0, a_job("a", a_stage(1, "done", 4, mean_ms=100.0), a_stage(2, tasks=1))),
@@ -198,8 +192,8 @@ def test_executors_that_come_take_the_places_of_those_that_went() -> None:
     assert sorted(set(late["executor"].tolist())) == [0, 2]
 
 
-def test_a_busy_executor_runs_what_its_driver_says() -> None:
-    """Of two free executors and a busy one, the replay assigns the running task to the busy executor."""
+def test_executors_run_what_drivers_say_and_many_are_answered() -> None:
+    # Of two free executors and a busy one, the replay assigns the running task to the busy executor.
     some = (*executors(2), Executor(id="z", slots=1, running=1, job="a"))
     found = by_hand(
         asked(100.0, a_job("a", a_stage(1, tasks=1)), having=(*executors(2), Executor(id="z", slots=1, running=0))),
@@ -208,6 +202,12 @@ def test_a_busy_executor_runs_what_its_driver_says() -> None:
     ).record
     assert found.task_executor.tolist() == [2]
     assert found.task_start_ms.tolist() == [pytest.approx(100.0)]
+    # The number of executors exceeds small integers; each stage gets one executor per task.
+    serving = Driver(make_scheduler("fifo"), History(), itertools.count(), itertools.count())
+    job = a_job("a", a_stage(1, tasks=300))
+    decided = serving.decide(a_state(1, job, having=executors(300)))
+    assert decided.slots == 300
+    assert [(order.id, order.slots) for order in decided.answer.stages] == [(1, 300)]
 
 
 def test_of_many_drivers_the_first_have_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -235,12 +235,3 @@ def test_more_pages_than_are_served_are_told_that_it_is_too_busy(monkeypatch: py
 def test_a_port_that_is_none_is_refused(address: str) -> None:
     with pytest.raises(ServeError, match=r"cannot listen on .*: .*port must be"):
         listen_briefly(address)
-
-
-def test_a_driver_of_many_executors_is_answered() -> None:
-    """The number of executors exceeds small integers; each stage gets one executor per task."""
-    serving = Driver(make_scheduler("fifo"), History(), itertools.count(), itertools.count())
-    job = a_job("a", a_stage(1, tasks=300))
-    decided = serving.decide(a_state(1, job, having=executors(300)))
-    assert decided.slots == 300
-    assert [(order.id, order.slots) for order in decided.answer.stages] == [(1, 300)]

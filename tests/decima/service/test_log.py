@@ -78,12 +78,15 @@ def test_a_log_that_is_replayed_is_what_happened(written: tuple[Path, ScriptedSp
     assert record.busy_ms.sum() == pytest.approx(work_ms, rel=0.02)
 
 
-def test_no_slot_runs_two_tasks_at_once(written: tuple[Path, ScriptedSpark]) -> None:
+def test_slots_run_one_task_and_half_lines_are_left_out(written: tuple[Path, ScriptedSpark], tmp_path: Path) -> None:
     [driver] = replayed(read_log(written[0]))
     tasks = driver.record.tasks().sort_values(["executor", "start_ms"])
     same = tasks["executor"].to_numpy()[1:] == tasks["executor"].to_numpy()[:-1]
     overlap_ms = tasks["finish_ms"].to_numpy()[:-1] - tasks["start_ms"].to_numpy()[1:]
     assert (overlap_ms[same] < 1e-6).all()
+    text = written[0].read_bytes()
+    (tmp_path / "cut.jsonl").write_bytes(text[: len(text) // 2])
+    assert len(replayed(read_log(tmp_path / "cut.jsonl"))) == 1
 
 
 def test_the_log_says_who_decided_what(written: tuple[Path, ScriptedSpark]) -> None:
@@ -97,12 +100,6 @@ def test_the_log_says_who_decided_what(written: tuple[Path, ScriptedSpark]) -> N
     assert all(choice["executors"] >= 1 for choice in choices)
     # What did not change is not written again.
     assert sum(len(line.get("jobs", ())) for line in lines[2:-1]) < 4 * len(lines)
-
-
-def test_half_a_line_at_the_end_is_left_out(written: tuple[Path, ScriptedSpark], tmp_path: Path) -> None:
-    text = written[0].read_bytes()
-    (tmp_path / "cut.jsonl").write_bytes(text[: len(text) // 2])
-    assert len(replayed(read_log(tmp_path / "cut.jsonl"))) == 1
 
 
 def test_a_service_goes_on_with_the_log_of_one_that_was_killed(tmp_path: Path) -> None:

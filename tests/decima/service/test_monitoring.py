@@ -26,7 +26,7 @@ def board() -> dict[str, Any]:
     return json.loads((FOLDER / "decima-grafana.json").read_text())
 
 
-def test_every_metric_of_the_board_is_exported(exported: set[str]) -> None:
+def test_metrics_of_board_and_alerts_are_exported(exported: set[str]) -> None:
     panels = board()["panels"]
     expressions = [target["expr"] for panel in panels for target in panel["targets"]]
     assert all(METRIC.search(each) for each in expressions)
@@ -34,6 +34,16 @@ def test_every_metric_of_the_board_is_exported(exported: set[str]) -> None:
     assert named <= exported
     series = {name for name in exported if not name.endswith(("_created", "_sum", "_count"))}
     assert named == series, "every metric is on the board"
+    [group] = yaml.safe_load((FOLDER / "decima-alerts.yml").read_text())["groups"]
+    for rule in group["rules"]:
+        assert set(rule) <= {"alert", "expr", "for", "labels", "annotations"}
+        named = METRIC.findall(rule["expr"])
+        assert named
+        assert set(named) <= exported, rule["alert"]
+        assert rule["expr"].count("(") == rule["expr"].count(")")
+        assert rule["annotations"]["summary"]
+        assert rule["labels"]["severity"] in ("warning", "info")
+        assert re.fullmatch(r"\d+m", rule.get("for", "0m"))
 
 
 def test_panels_do_not_overlap() -> None:
@@ -47,16 +57,3 @@ def test_panels_do_not_overlap() -> None:
     assert len(cells) == len(set(cells))
     assert max(x for x, _ in cells) == 23
     assert len({panel["id"] for panel in board()["panels"]}) == len(places)
-
-
-def test_every_metric_of_the_alerts_is_exported(exported: set[str]) -> None:
-    [group] = yaml.safe_load((FOLDER / "decima-alerts.yml").read_text())["groups"]
-    for rule in group["rules"]:
-        assert set(rule) <= {"alert", "expr", "for", "labels", "annotations"}
-        named = METRIC.findall(rule["expr"])
-        assert named
-        assert set(named) <= exported, rule["alert"]
-        assert rule["expr"].count("(") == rule["expr"].count(")")
-        assert rule["annotations"]["summary"]
-        assert rule["labels"]["severity"] in ("warning", "info")
-        assert re.fullmatch(r"\d+m", rule.get("for", "0m"))

@@ -32,11 +32,15 @@ def read(folder: Path, text: str) -> Pools:
     return read_pools(folder / "pools.xml")
 
 
-def test_the_example_of_spark_is_read(tmp_path: Path) -> None:
+def test_files_of_pools(tmp_path: Path) -> None:
     assert read(tmp_path, SPARK) == Pools(
         {"production": Tenant("production", 1.0, 2), "test": Tenant("test", 2.0, 3), "r&d": Tenant("r&d", 1.0, 0)},
         ("production",),
     )
+    with pytest.raises(PoolsError, match="No such file"):
+        read_pools(tmp_path / "none.xml")
+    with pytest.raises(PoolsError, match="expected Spark's"):
+        read(tmp_path, " " * (2 << 20))
 
 
 def pool(inner: str) -> str:
@@ -67,13 +71,6 @@ def test_a_malformed_file_is_refused_in_one_line(tmp_path: Path, text: str, reas
         read(tmp_path, text)
     assert str(error.value).startswith(f"{tmp_path / 'pools.xml'}: {reason}")
     assert "\n" not in str(error.value)
-
-
-def test_a_missing_or_too_large_file_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(PoolsError, match="No such file"):
-        read_pools(tmp_path / "none.xml")
-    with pytest.raises(PoolsError, match="expected Spark's"):
-        read(tmp_path, " " * (2 << 20))
 
 
 @cases("weight, min_share, slots", (None, 0, {1: 4}), (3.0, 0, {1: 2, 2: 6}), (1.0, 5, {1: 3, 2: 5}))
@@ -132,24 +129,21 @@ def test_pools_are_those_that_the_driver_reports() -> None:
     assert slots_of(ask(Service(lambda: make_scheduler("fifo")), *two_jobs(), free=8)) == {1: 8}
 
 
-def test_a_pool_that_is_alone_has_all_slots() -> None:
-    """The answer is identical to the answer without pools."""
+def test_slots_are_divided_by_pools() -> None:
+    # The answer is identical to the answer without pools.
     jobs = [replace_pool(job) for job in two_jobs(2)]
     answers = [
-        ask(Service(lambda: make_scheduler("priced-srpt"), pools=pools), *jobs, free=6, running=2)
-        for pools in ({"b": Tenant("b", 1.0, 5)}, None)
+        ask(Service(lambda: make_scheduler("priced-srpt"), pools=known), *jobs, free=6, running=2)
+        for known in ({"b": Tenant("b", 1.0, 5)}, None)
     ]
     assert answers[0] == answers[1]
-
-
-def replace_pool(job: Job) -> Job:
-    return job.model_copy(update={"pool": "a"})
-
-
-def test_slots_are_divided_as_spark_does() -> None:
-    """Slots are assigned one by one in order of need; no pool gets more than its demand."""
+    # Slots are assigned one by one in order of need; no pool gets more than its demand.
     pools = [Tenant("adhoc"), Tenant("etl", 3.0), Tenant("prod", 1.0, 4)]
     assert divide(pools, [99, 99, 99], 8) == [1, 3, 4]
     assert divide(pools, [99, 99, 2], 8) == [2, 4, 2]
     assert divide(pools, [1, 0, 2], 8) == [1, 0, 2]
     assert divide(pools, [99, 99, 99], 3) == [0, 0, 3]
+
+
+def replace_pool(job: Job) -> Job:
+    return job.model_copy(update={"pool": "a"})

@@ -321,11 +321,14 @@ def test_a_decision_that_fails_is_answered_by_sparks_own_order(
     assert all(failures[2:4])
 
 
-def test_the_scheduler_that_shares_executors_may_fail_too() -> None:
+def test_schedulers_may_fail_and_shadows_are_not_obeyed() -> None:
     schedulers = iter([Failing(KeyError()), PricedSrpt(), PricedSrpt(), PricedSrpt()])
     with serving(service(lambda: next(schedulers), slots=4)) as where, Client(where, moves_executors=True) as client:
         assert client.ask(STATE) == Answer(seq=1)  # keeps the executors that it has
         assert client.ask(STATE.model_copy(update={"seq": 2})).executors is not None
+    with serving(service(shadow=True)) as where, Client(where) as client:
+        assert client.greeting == Welcome(shadow=True)
+        assert client.ask(STATE).stages
 
 
 class AtWork(Watcher):
@@ -378,12 +381,6 @@ def test_a_question_is_in_the_log_before_it_is_decided(tmp_path: Path) -> None:
     log.close()
     assert found[0] == ["started", "welcomed", "question"]
     assert [each.event for each in read_log(path)] == [*found[0], "answered", "left"]
-
-
-def test_in_the_shadow_drivers_are_told_not_to_obey() -> None:
-    with serving(service(shadow=True)) as where, Client(where) as client:
-        assert client.greeting == Welcome(shadow=True)
-        assert client.ask(STATE).stages
 
 
 def test_an_address_in_use_is_refused(tmp_path: Path) -> None:

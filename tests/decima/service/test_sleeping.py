@@ -14,10 +14,16 @@ def a_job(sizes: list[int], edges: list[tuple[int, int]]) -> JobProfile:
     return JobProfile("job", stages, np.array(edges))
 
 
-def test_which_jobs_spark_can_run() -> None:
+def test_jobs_that_spark_can_run_and_their_predicted_times() -> None:
     assert runs_unchanged(a_job([3, 2, 2], [(0, 1), (0, 2), (1, 2)]))
     assert not runs_unchanged(a_job([3, 2, 4], [(0, 1), (0, 2), (1, 2)])), "one shuffle has one number of readers"
     assert not runs_unchanged(a_job([3, 2, 2], [(0, 1), (0, 2)])), "a job ends in one stage"
+    # One executor runs stages of two tasks of 100 ms. Under Spark's own scheduler no task waits for a stage.
+    jobs = JobSequence((a_job([2, 2], [(0, 1)]),), np.zeros(1))
+    setting, overhead = Setting(executors=1), Overhead(20.0, 50.0)
+    assert setting.predicted_ms(jobs, "decima", "fifo", overhead) == 2 * (170 + 120)
+    assert setting.predicted_ms(jobs, "Spark FIFO", "fifo", overhead) == 4 * 120
+    assert setting.predicted_ms(jobs, "Spark FAIR", "fair", overhead) == 4 * 120
 
 
 def test_each_task_has_a_duration_of_its_own_the_same_for_all() -> None:
@@ -29,12 +35,3 @@ def test_each_task_has_a_duration_of_its_own_the_same_for_all() -> None:
             assert stage.num_tasks == max(1, round(0.05 * before.num_tasks)) == len(stage.durations.values)
             assert list(stage.durations.values) == list(again.durations.values)
             assert max(stage.durations.values) <= np.round(2 * max(before.durations.values))
-
-
-def test_what_takes_longer_than_tasks_sleep_is_predicted() -> None:
-    """One executor runs stages of two tasks of 100 ms. Under Spark's own scheduler no task waits for a stage."""
-    jobs = JobSequence((a_job([2, 2], [(0, 1)]),), np.zeros(1))
-    setting, overhead = Setting(executors=1), Overhead(20.0, 50.0)
-    assert setting.predicted_ms(jobs, "decima", "fifo", overhead) == 2 * (170 + 120)
-    assert setting.predicted_ms(jobs, "Spark FIFO", "fifo", overhead) == 4 * 120
-    assert setting.predicted_ms(jobs, "Spark FAIR", "fair", overhead) == 4 * 120

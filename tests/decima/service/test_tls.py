@@ -32,7 +32,7 @@ def pair(tmp_path_factory: pytest.TempPathFactory, ca: Pair) -> Pair:
     return make_certificate(tmp_path_factory.mktemp("service"), ca)
 
 
-def test_a_driver_is_served_over_tls(ca: Pair, pair: Pair) -> None:
+def test_drivers_are_served_over_tls_while_others_stop_in_the_handshake(ca: Pair, pair: Pair) -> None:
     service = Service(PricedSrpt, token="secret")
     with serving(service, tls=load_certificate(*pair)) as where:
         with Client(where, trusting(ca), token="secret") as client:
@@ -44,6 +44,13 @@ def test_a_driver_is_served_over_tls(ca: Pair, pair: Pair) -> None:
             assert client.is_closed()
         with Client(where, trusting(ca), token="wrong") as client:
             assert isinstance(client.greeting, Refusal)
+    with serving(Service(PricedSrpt), tls=load_certificate(*pair)) as where:
+        silent = [connect(where) for _ in range(5)]
+        with Client(where, trusting(ca)) as client:
+            assert client.ask(STATE).stages
+    for each in silent:
+        assert each.recv(1) == b""  # closed at the end of the service
+        each.close()
 
 
 def test_a_hello_in_the_packet_of_the_handshake_is_read(ca: Pair, pair: Pair) -> None:
@@ -95,16 +102,6 @@ def test_what_fails_is_one_line_in_the_log(ca: Pair, pair: Pair, caplog: pytest.
         "no TLS: sslv3 alert bad certificate",
         "the driver uses TLS, but this port does not",
     ]
-
-
-def test_clients_that_stop_in_the_handshake_delay_no_other(ca: Pair, pair: Pair) -> None:
-    with serving(Service(PricedSrpt), tls=load_certificate(*pair)) as where:
-        silent = [connect(where) for _ in range(5)]
-        with Client(where, trusting(ca)) as client:
-            assert client.ask(STATE).stages
-    for each in silent:
-        assert each.recv(1) == b""  # closed at the end of the service
-        each.close()
 
 
 def test_a_unix_socket_is_not_encrypted(pair: Pair, tmp_path: Path) -> None:

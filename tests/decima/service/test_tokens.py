@@ -33,10 +33,14 @@ def asked(seq: int):  # type: ignore[no-untyped-def]
     return a_state(seq, a_job("a", a_stage(1)), having=executors(2))
 
 
-def test_a_file_of_tokens_is_read(tmp_path: Path) -> None:
+def test_files_of_tokens(tmp_path: Path) -> None:
     path = write(tmp_path / "tokens", f"# drivers\n\n{ETL} etl 2.5 {DAY}\n  {BI}  bi - -\n")
     assert read_tokens(path) == (Token.of("etl", ETL, per_second=2.5, expires=DAY), Token.of("bi", BI))
     assert ETL not in repr(read_tokens(path))
+    with pytest.raises(ServeError, match="chmod 600"):
+        read_tokens(write(tmp_path / "tokens", f"{ETL} etl - -\n", 0o640))
+    with pytest.raises(ServeError, match="cannot be read: No such file"):
+        read_tokens(tmp_path / "missing")
 
 
 @cases(
@@ -57,13 +61,6 @@ def test_a_malformed_file_is_refused_in_one_line_without_its_tokens(tmp_path: Pa
     assert str(error.value).startswith(f"{path}: {reason}")
     assert "\n" not in str(error.value)
     assert ETL not in str(error.value)
-
-
-def test_a_file_that_others_can_read_or_that_is_missing_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ServeError, match="chmod 600"):
-        read_tokens(write(tmp_path / "tokens", f"{ETL} etl - -\n", 0o640))
-    with pytest.raises(ServeError, match="cannot be read: No such file"):
-        read_tokens(tmp_path / "missing")
 
 
 def test_requests_beyond_the_rate_are_refused_until_time_has_passed() -> None:

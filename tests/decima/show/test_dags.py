@@ -45,13 +45,10 @@ def test_no_title_is_cut(stages: int) -> None:
         assert not any(legend.overlaps(axes.get_window_extent()) for axes in figure.axes)
 
 
-def test_of_too_many_dags_the_first_are_drawn_and_the_legend_says_so() -> None:
+def test_many_and_large_dags_are_drawn(tmp_path: Path) -> None:
     figure = plot_dags([profile("job", 1)] * (MOST_DAGS + 1))
     assert len(figure.axes) == FEW_DAGS
     assert figure.legends[0].get_title().get_text() == f"the first {FEW_DAGS} of {MOST_DAGS + 1} DAGs"
-
-
-def test_a_dag_of_thousands_of_stages_is_drawn_in_a_moment(tmp_path: Path) -> None:
     chain = profile("chain", *[2] * 8000, edges=tuple((number, number + 1) for number in range(7999)))
     before = time.process_time()
     save_figure(plot_dag(chain), tmp_path / "chain.png")

@@ -52,18 +52,12 @@ def test_a_curve_with_behaviour_cloning_has_whole_epochs_and_its_untrained_polic
     assert len(axes.texts) == 2
 
 
-def test_every_metric_has_words_on_its_axis() -> None:
+def test_labels_and_names_of_curves() -> None:
     assert LABELS.keys() | {"iteration"} == CLUSTER_METRICS.keys() | GRID_METRICS.keys()
-
-
-def test_only_the_first_of_many_curves_have_names() -> None:
     many = {f"rate={k}": curve(9.0, k, 0.5) for k in range(12)}
     figure = plot_curves(many, "validation_slowdown")
     assert len(figure.axes[0].lines) == 12
     assert [text.get_text() for text in figure.legends[0].get_texts()] == [f"rate={k}" for k in range(6)]
-
-
-def test_a_table_tells_where_curves_end() -> None:
     console = Console(width=200, record=True, file=Path("/dev/null").open("w"))  # noqa: SIM115
     console.print(curves_table(CURVES, "validation_slowdown"))
     rows = [line.split() for line in console.export_text().splitlines() if line.startswith(" update")]

@@ -36,21 +36,17 @@ def difference(figure: Figure, name: str, folder: Path) -> str | None:
     return compare_images(str(baseline), str(picture), TOLERANCE)
 
 
-def test_a_schedule_shows_jobs_moves_and_completions(tmp_path: Path) -> None:
+def test_schedules_show_jobs_moves_and_classes(tmp_path: Path) -> None:
     assert difference(plot_schedule(episode(), "fair"), "schedule", tmp_path) is None
-
-
-def test_a_schedule_shows_classes_of_executors(tmp_path: Path) -> None:
     classes = (ExecutorClass(2, memory=0.5), ExecutorClass(4, cpu=2.0, memory=1.0))
     record = replace(episode(), config=ClusterConfig(executor_classes=classes, moving_delay_ms=1000.0))
     assert difference(plot_schedule(record, "tetris"), "schedule-classes", tmp_path) is None
+    moves, busy = 4 * 6, 4 * 6  # each job on each executor: two tasks without a gap
+    assert bars(plot_schedule(episode())) == [moves, busy]
 
 
-def test_a_cdf_has_one_line_per_scheduler(tmp_path: Path) -> None:
+def test_a_cdf_has_one_line_per_scheduler_and_none_squeezes_the_others(tmp_path: Path) -> None:
     assert difference(plot_jct_cdf(JCT), "jct-cdf", tmp_path) is None
-
-
-def test_one_that_takes_many_times_as_long_does_not_squeeze_the_others_together() -> None:
     [axes] = plot_jct_cdf(JCT).axes
     assert (axes.get_xscale(), axes.get_xlim()[0]) == ("linear", 0)
     [axes] = plot_jct_cdf({**JCT, "fifo": [900.0, 1100.0, 950.0]}).axes
@@ -59,12 +55,9 @@ def test_one_that_takes_many_times_as_long_does_not_squeeze_the_others_together(
     assert 20 < left < 40 < 1100 < right
 
 
-def test_jobs_in_system_has_one_line_per_scheduler(tmp_path: Path) -> None:
+def test_jobs_in_system_have_one_line_and_mean_per_scheduler(tmp_path: Path) -> None:
     records = {"fifo": episode(1.6), "fair": episode()}
     assert difference(plot_jobs_in_system(records), "jobs-in-system", tmp_path) is None
-
-
-def test_all_schedulers_are_shown_with_the_mean_number_of_jobs() -> None:
     records = {f"my:Scheduler{number}": episode(1 + number / 10) for number in range(9)}
     figure = plot_jobs_in_system(records)
     assert len(figure.axes[0].lines) == 9
@@ -124,11 +117,6 @@ def test_the_comparison_notices_another_picture(tmp_path: Path) -> None:
 def bars(figure: Figure) -> list[int]:
     collections = [item for item in figure.axes[0].collections if isinstance(item, PolyCollection)]
     return [len(collection.get_paths()) for collection in collections]
-
-
-def test_tasks_of_a_job_that_follow_each_other_are_one_bar() -> None:
-    moves, busy = 4 * 6, 4 * 6  # each job on each executor: two tasks without a gap
-    assert bars(plot_schedule(episode())) == [moves, busy]
 
 
 def test_an_unfinished_episode_is_drawn_until_its_end() -> None:

@@ -7,7 +7,7 @@ from decima.evaluation.metrics import Interval
 from decima.show.style import draw_bars, new_axes, plain, shortened, styles
 
 
-def test_no_two_schedulers_look_the_same() -> None:
+def test_schedulers_differ_by_colours_and_dots() -> None:
     names = ["fifo", "sjf-cp", "fair", "tuned-weighted-fair", "decima", "one", "two"]
     looks = styles(names)
     assert list(looks) == names
@@ -15,14 +15,8 @@ def test_no_two_schedulers_look_the_same() -> None:
     assert styles(["decima"])["decima"] == looks["decima"]
     too_many = ["fifo", "sjf-cp", "fair", "naive-weighted-fair", "weighted-fair", "random", "one"]
     assert len(styles(too_many)) == 7
-
-
-def test_where_colours_run_out_dots_tell_lines_apart() -> None:
     looks = styles(["tuned-weighted-fair", "priced-srpt", "decima", *"abcdefgh"])
     assert len({(look["color"], look["linestyle"]) for look in looks.values()}) == len(looks)
-
-
-def test_a_scheduler_has_one_colour_and_one_entry_in_the_legend_whatever_the_condition() -> None:
     _, axes = new_axes(4, 4)
     one, other = Interval(2.0, 0.5), Interval(1.0, math.nan)
     draw_bars(axes, {"low": {"fair": one, "mine": other}, "high": {"mine": one}}, "seconds")
@@ -35,13 +29,14 @@ def test_a_scheduler_has_one_colour_and_one_entry_in_the_legend_whatever_the_con
 LONG = st.lists(st.text("ab", min_size=6, max_size=30), max_size=12)
 
 
-def test_names_keep_what_tells_them_apart() -> None:
+def test_names_are_shortened_and_plain() -> None:
     base = "Scan parquet > WholeStageCodegen ({}) > Exchange hashpartitioning and more"
     cut = shortened([base.format(number) for number in (1, 2, 13)] + ["short"], 36)
     assert cut[3] == "short"
     assert all(str(number) in name for number, name in zip((1, 2, 13), cut, strict=False))
     assert shortened(["left-and-long-right"], 11) == ["left-…right"]
     assert len(set(shortened(["a" * 20, "a" * 30, "a" * 40], 8))) == 3
+    assert plain("$x^2$\x1b") == r"\$x^2\$\x1b"
 
 
 @given(LONG)
@@ -50,7 +45,3 @@ def test_cut_names_are_short_and_as_different_as_before(names: list[str]) -> Non
     assert all(len(name) <= 8 for name in cut)
     assert len(set(zip(names, cut, strict=True))) == len(set(names))
     assert len(set(cut)) == len(set(names))
-
-
-def test_a_name_is_no_mathematics_and_no_command() -> None:
-    assert plain("$x^2$\x1b") == r"\$x^2\$\x1b"

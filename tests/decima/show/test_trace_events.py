@@ -20,12 +20,9 @@ from tests.decima.evaluation.examples import run
 
 #: Phase -> required fields of its events besides ``ph``, ``pid`` and ``tid``. Source: "Trace Event Format", Chromium.
 REQUIRED = {
-    "M": {"name", "args"},
-    "X": {"name", "cat", "ts", "dur"},
-    "b": {"name", "cat", "ts", "id"},
-    "e": {"name", "cat", "ts", "id"},
-    "i": {"name", "cat", "ts", "s"},
-}
+    "M": {"name", "args"}, "X": {"name", "cat", "ts", "dur"}, "b": {"name", "cat", "ts", "id"},
+    "e": {"name", "cat", "ts", "id"}, "i": {"name", "cat", "ts", "s"},
+}  # fmt: skip
 METADATA = {"process_name", "process_sort_index", "thread_name", "thread_sort_index"}
 
 Events = list[dict[str, Any]]

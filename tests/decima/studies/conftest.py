@@ -82,16 +82,10 @@ def make_study(workload_file: Path) -> Callable[..., Study]:
     def make(policies: Path, **others: Any) -> Study:
         return Study(
             **{
-                "workload": read_workload(workload_file),
-                "source": {"file": str(workload_file)},
-                "executors": 5,
-                "budget": 0.0025,
-                "num_experiments": 2,
-                "num_jobs": 4,
-                "policies": policies,
-                **others,
+                "workload": read_workload(workload_file), "source": {"file": str(workload_file)}, "executors": 5,
+                "budget": 0.0025, "num_experiments": 2, "num_jobs": 4, "policies": policies, **others,
             }
-        )
+        )  # fmt: skip
 
     return make
 

@@ -29,20 +29,14 @@ def made_up(means: dict[str, dict[str, float]]) -> pd.DataFrame:
     """Return tidy synthetic results: condition -> scheduler -> mean JCT, s; seeds differ by 10 % each."""
     rows = [
         {
-            "condition": condition,
-            "scheduler": name,
-            "seed": seed,
-            "mean_jct_s": mean * (0.85 + 0.1 * seed),
-            "p95_jct_s": 2 * mean,
-            "makespan_s": 3 * mean,
-            "utilisation": 0.5,
-            "load": math.nan,
+            "condition": condition, "scheduler": name, "seed": seed, "mean_jct_s": mean * (0.85 + 0.1 * seed),
+            "p95_jct_s": 2 * mean, "makespan_s": 3 * mean, "utilisation": 0.5, "load": math.nan,
             "fragmentation": 0.25,
         }
         for condition, schedulers in means.items()
         for name, mean in schedulers.items()
         for seed in range(SEEDS)
-    ]
+    ]  # fmt: skip
     return pd.DataFrame(rows)
 
 
@@ -63,7 +57,7 @@ def lines(*columns: str) -> list[list[str]]:
     return [line.split() for line in printed(table)]
 
 
-def test_the_summary_pairs_experiments() -> None:
+def test_the_summary_pairs_experiments_beside_the_paper() -> None:
     row = summary(RUNS)["low", "decima"]
     assert row["mean_jct_s"] == pytest.approx(8)
     assert row["difference"] == pytest.approx(-0.2)
@@ -72,9 +66,6 @@ def test_the_summary_pairs_experiments() -> None:
     assert row["difference_ci95"] == pytest.approx(half_width / 10, rel=1e-6)
     assert row["makespan_s"] == pytest.approx(24)
     assert math.isnan(summary(RUNS, "absent")["low", "decima"]["difference"])
-
-
-def test_the_table_stands_beside_the_paper() -> None:
     assert " ".join(lines()[0]) == "Made up, 4 experiments"
     assert ["decima", "15.0", "±", "3.1", "30.0", "50.0%", "-25.0%", "±", "5.1%", "-21%"] in lines()
     assert ["high", HINDSIGHT, "20.0", "±", "4.1", "40.0", "50.0%", "—"] in lines()
@@ -109,24 +100,12 @@ def test_the_json_says_how_it_was_made_and_what_was_not_measured() -> None:
     assert len(tidy({"one": comparison, "other": comparison})) == 4
 
 
-# ---- pictures ----------------------------------------------------------------------------------------------
-
-
-def test_bars(tmp_path: Path) -> None:
+def test_pictures_of_studies(tmp_path: Path) -> None:
     assert difference(plot_bars(summary(RUNS)), "study-bars", tmp_path) is None
-
-
-def test_figure_9() -> None:
     assert len(single_resource.plot_fig9(made_up({"": {HINDSIGHT: 10.0, "decima": 8.0}})).axes[0].lines) == 2
-
-
-def test_figure_10(tmp_path: Path) -> None:
     episodes = {name: episode(1 + place / 10) for place, name in enumerate((HINDSIGHT, "decima"))}
     assert single_resource.busy_speedup(episodes[HINDSIGHT], episodes[HINDSIGHT]) == 1
     assert difference(single_resource.plot_fig10(episodes), "fig10", tmp_path) is None
-
-
-def test_figure_13(tmp_path: Path) -> None:
     records = [episode(1 + place / 10) for place in range(3)]
     assert difference(deep_dive.plot_fig13(records), "fig13", tmp_path) is None
 

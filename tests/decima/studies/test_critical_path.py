@@ -53,14 +53,21 @@ def graphs_of(profiles: tuple[JobProfile, ...]) -> GraphTensors:
     return GraphTensors.of(graphs, torch.device("cpu"))
 
 
-def test_critical_paths_are_those_of_the_profiles() -> None:
+def test_dags_have_the_paths_of_profiles_and_follow_from_the_seed() -> None:
     expected = np.concatenate([profile.critical_path_ms for profile in PROFILES])
     np.testing.assert_allclose(critical_paths(graphs_of(PROFILES)).numpy(), expected, rtol=1e-5)
+    dags = draw_dags(200, (20, 30), np.random.default_rng(5))
+    children = torch.cat([torch.bincount(step.edges[1]) for step in dags.graphs.steps])
+    assert (children > 1).float().mean() > 0.1
+    assert children.max() > 3
+    one, other = (draw_dags(5, (5, 30), np.random.default_rng(8)).graphs for _ in range(2))
+    torch.testing.assert_close(one.features, other.features)
+    assert [step.edges.tolist() for step in one.steps] == [step.edges.tolist() for step in other.steps]
 
 
-def test_on_the_frontier_are_the_stages_that_wait_for_none() -> None:
+def test_frontiers_and_order_of_messages() -> None:
     dags = draw_dags(200, (5, 30), np.random.default_rng(3))
-    senders = torch.cat([step.senders for step in dags.graphs.steps])
+    senders = torch.cat([each.senders for each in dags.graphs.steps])
     waiting = torch.zeros(len(dags.graphs.features), dtype=torch.bool)
     waiting[senders] = True
     torch.testing.assert_close(dags.frontier, torch.nonzero(~waiting).squeeze(1))
@@ -69,9 +76,6 @@ def test_on_the_frontier_are_the_stages_that_wait_for_none() -> None:
     assert frontier.min() >= 2
     assert stages.max() <= 30
     assert (stages < 5).any(), "some have run for a while"
-
-
-def test_children_are_heard_when_they_have_heard_from_theirs() -> None:
     dags = draw_dags(200, (5, 30), np.random.default_rng(5))
     height = torch.zeros(len(dags.graphs.features), dtype=torch.int64)
     for number, step in enumerate(dags.graphs.steps):
@@ -81,19 +85,6 @@ def test_children_are_heard_when_they_have_heard_from_theirs() -> None:
     later = [set(step.receivers.tolist()) for step in dags.graphs.steps]
     for number, step in enumerate(dags.graphs.steps):
         assert not set(step.senders.tolist()).intersection(*[set().union(*later[number:])])
-
-
-def test_both_kinds_of_dags_fork_and_join() -> None:
-    dags = draw_dags(200, (20, 30), np.random.default_rng(5))
-    children = torch.cat([torch.bincount(step.edges[1]) for step in dags.graphs.steps])
-    assert (children > 1).float().mean() > 0.1
-    assert children.max() > 3
-
-
-def test_one_seed_draws_the_same() -> None:
-    one, other = (draw_dags(5, (5, 30), np.random.default_rng(8)).graphs for _ in range(2))
-    torch.testing.assert_close(one.features, other.features)
-    assert [step.edges.tolist() for step in one.steps] == [step.edges.tolist() for step in other.steps]
 
 
 def test_accuracy_counts_dags() -> None:
@@ -162,11 +153,8 @@ def curves() -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def test_the_picture(curves: pd.DataFrame, tmp_path: Path) -> None:
+def test_picture_and_table(curves: pd.DataFrame, tmp_path: Path) -> None:
     assert difference(plot_accuracy(curves, 0.35), "critical-path", tmp_path) is None
-
-
-def test_the_table(curves: pd.DataFrame) -> None:
     lines = printed(accuracy_table(curves, 0.35))
     assert [line.split()[-3:] for line in lines if "-level" in line] == [
         ["93.0%", "88.0%", "98.0%"],

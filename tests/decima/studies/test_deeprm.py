@@ -20,7 +20,7 @@ def results() -> dict[str, dict[str, Evaluation]]:
     return {"": evaluate(GridConfig(), jobs, both)}
 
 
-def test_a_claim_holds_if_the_means_say_so(results: dict[str, dict[str, Evaluation]]) -> None:
+def test_claims_and_figures_of_the_paper(results: dict[str, dict[str, Evaluation]]) -> None:
     assert better("", results, "sjf", ["packer"]).holds
     claim = better("", results, "packer", ["sjf"])
     assert not claim.holds
@@ -28,9 +28,6 @@ def test_a_claim_holds_if_the_means_say_so(results: dict[str, dict[str, Evaluati
     assert claim.here.startswith(f"packer: {means[0] / means[1] - 1:+.1%} ±")
     assert not better("", results, "sjf", ["sjf"]).holds
     assert better("", results, "sjf", ["sjf"], or_equal=True).holds
-
-
-def test_the_papers_figures_stand_beside(results: dict[str, dict[str, Evaluation]]) -> None:
     part = Measured("", results, ("slowdown", "waiting"), paper={("", "sjf", "slowdown"): 1.8})
     table = part.table()
     headers = [column.header for column in table.columns]
@@ -38,8 +35,8 @@ def test_the_papers_figures_stand_beside(results: dict[str, dict[str, Evaluation
     assert list(table.columns[2].cells) == ["1.8", "—"]
     tidy = part.tidy()
     assert len(tidy) == 2 * 20
-    for name, row in tidy.groupby("scheduler"):
-        assert row["slowdown"].tolist() == results[""][str(name)].by_set("slowdown")[0].tolist()
+    for each, row in tidy.groupby("scheduler"):
+        assert row["slowdown"].tolist() == results[""][str(each)].by_set("slowdown")[0].tolist()
 
 
 @cases(
@@ -56,7 +53,7 @@ def test_claims_of_learning(validated: dict[int, float], expected: list[bool | N
     assert [claim.holds for claim in claims] == expected
 
 
-def test_jobs_by_length() -> None:
+def test_jobs_by_length_and_the_budget_of_a_study() -> None:
     jobs = draw_jobs(DISTRIBUTIONS["code"], load=1.3, sets=5, seed=1)
     grid = Grid(GridConfig(), jobs)
     watched = Withholding(Packer(), grid)
@@ -69,9 +66,6 @@ def test_jobs_by_length() -> None:
         expected = np.nanmean(record.slowdown()[of_length])
         assert table.loc[length, "packer slowdown"] == pytest.approx(expected)
     assert isinstance(table, pd.DataFrame)
-
-
-def test_a_study_is_as_large_as_its_budget() -> None:
     full, small = (GridStudy(budget=budget).config("deeprm") for budget in (1.0, 0.5))
     assert small.iterations == round(full.iterations / 2)
     assert small.episodes.sets == full.episodes.sets

@@ -41,24 +41,16 @@ def fidelity() -> Fidelity:
     )
     applications = pd.DataFrame(
         {
-            "mixture": ["mix1"] * 4 + ["mix2"] * 4,
-            "sharing": ["FAIR"] * 4 + ["FIFO"] * 4,
-            "data": "SF 2, 12m/16",
-            "query": runs["query"],
-            "real": 2 * real,
-            "busy_cores": 2.0,
-            "replay": 2 * real,
+            "mixture": ["mix1"] * 4 + ["mix2"] * 4, "sharing": ["FAIR"] * 4 + ["FIFO"] * 4, "data": "SF 2, 12m/16",
+            "query": runs["query"], "real": 2 * real, "busy_cores": 2.0, "replay": 2 * real,
             **dict.fromkeys(VARIANTS, 2 * real * off**2),
         }
-    )
+    )  # fmt: skip
     return Fidelity(2, runs, runs[["run", "real", "replay"]], applications)
 
 
-def test_the_picture(fidelity: Fidelity, tmp_path: Path) -> None:
+def test_picture_and_tables(fidelity: Fidelity, tmp_path: Path) -> None:
     assert difference(plot(fidelity), "fidelity", tmp_path) is None
-
-
-def test_the_tables(fidelity: Fidelity) -> None:
     text = "\n".join(printed(*tables(fidelity)))
     assert "q01  SF 1, 12m/16" in text
     assert "mix2  FIFO" in text
@@ -68,14 +60,11 @@ def test_the_tables(fidelity: Fidelity) -> None:
     assert "(1.50 cores of the machine were busy with one, 2.00 when they shared it)" in notes(fidelity)[5]
 
 
-def test_without_mixtures_there_is_one_table(fidelity: Fidelity) -> None:
+def test_recordings_without_mixtures_or_single_runs(fidelity: Fidelity) -> None:
     alone = Fidelity(2, fidelity.runs, fidelity.replays)
     assert len(tables(alone)) == 1
     assert len(plot(alone).axes) == 2 + 1
     assert not any(note.startswith("Sharing") for note in notes(alone))
-
-
-def test_without_single_runs_there_are_mixtures(fidelity: Fidelity) -> None:
     mixed = Fidelity(2, pd.DataFrame(), fidelity.replays, fidelity.applications)
     assert len(tables(mixed)) == 1
     assert not any(note.startswith(("Alone", "Rerun")) for note in notes(mixed))
@@ -94,9 +83,6 @@ def test_the_command(tmp_path: Path) -> None:
     assert_same_again(results, "--out", str(out))
     assert len(content["runs"]) == 2
     assert len(content["applications"]) == 4
-
-
-# ---- with Decima in charge ---------------------------------------------------------------------------------
 
 
 def test_errors_count_either_way_and_biases_do_not() -> None:

@@ -28,12 +28,13 @@ from tests.simulator.cluster.build import job, jobs, stage
 from workloads import Workload, trace_arrivals
 
 
-def test_means_of_a_step_function() -> None:
+def test_means_and_groups_of_jobs() -> None:
     steps = pd.Series([2.0, 4.0, 0.0], index=[10.0, 20.0, 30.0])
     assert usage.over_time(steps, np.array([0.0, 10.0, 15.0, 25.0, 40.0])).tolist() == [0.0, 2.0, 3.0, 4 / 3]
-
-
-def test_executors_that_a_job_used_are_counted_once() -> None:
+    sequence = jobs(*(job(stage(tasks, 100.0)) for tasks in (5, 2, 4, 1, 3)))
+    assert [group.tolist() for group in jobs_by_work(sequence)] == [[3], [1], [4], [2], [0]]
+    with pytest.raises(CompareError, match="seed 0: 1 jobs, expected at least 5"):
+        jobs_by_work(jobs(job(stage(1, 100.0))))
     record = episode()
     assert used(record).tolist() == [[6]] * 4  # each runs two tasks on each of them
     two = ClusterConfig(executor_classes=(ExecutorClass(2), ExecutorClass(4)))
@@ -52,13 +53,6 @@ def test_executors_of_a_job_by_the_jobs_in_the_system() -> None:
     assert others[1] == pytest.approx(40 / 20)
     assert np.isnan([*others[2:], *largest[1:]]).all()
     assert len(others) == len(LEVELS)
-
-
-def test_jobs_are_grouped_by_work() -> None:
-    sequence = jobs(*(job(stage(tasks, 100.0)) for tasks in (5, 2, 4, 1, 3)))
-    assert [group.tolist() for group in jobs_by_work(sequence)] == [[3], [1], [4], [2], [0]]
-    with pytest.raises(CompareError, match="seed 0: 1 jobs, expected at least 5"):
-        jobs_by_work(jobs(job(stage(1, 100.0))))
 
 
 def test_the_policy(study: Study, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -80,9 +74,6 @@ def test_the_policy(study: Study, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     other.unlink()
     with pytest.raises(CompareError, match="--checkpoint FILE"):
         learned(trace, windows)
-
-
-# ---- claims ------------------------------------------------------------------------------------------------
 
 
 def test_a_jct_is_lower_if_that_is_no_chance_and_as_much_as_the_paper_says() -> None:
@@ -111,18 +102,13 @@ def test_claims_of_figure_12(jct: list[float], largest: tuple[float, float], exp
     assert [claim.holds for claim in claims] == expected
 
 
-# ---- pictures ----------------------------------------------------------------------------------------------
-
 CHANGES = [[Interval(0.3 - 0.1 * group + 0.15 * kind, 0.1) for kind in range(4)] for group in range(GROUPS)]
 
 
-def test_figure_11(tmp_path: Path) -> None:
+def test_figures_11_12_and_20(tmp_path: Path) -> None:
     means = {"fair": 90.0, TETRIS: 500.0, HINDSIGHT: 80.0, GRAPHENE_STAR: 78.0, OURS: 52.0, "decima": 50.0}
     figure = multi_resource.plot_fig11(made_up({"": means}))
     assert difference(figure, "fig11", tmp_path) is None
-
-
-def test_figures_12_and_20(tmp_path: Path) -> None:
     jct = [Interval(-0.5 + 0.1 * group, 0.05) for group in range(GROUPS)]
     assert difference(usage.plot_fig12(jct, CHANGES), "fig12", tmp_path) is None
     assert difference(usage.plot_fig20(CHANGES), "fig20", tmp_path) is None

@@ -19,17 +19,12 @@ from tests.spark.harness import why_not
 def test_changes_of_figure_9_are_paired_and_count_by_size() -> None:
     rows = [
         {
-            "batch": batch,
-            "scheduler": name,
-            "real_ms": real_ms,
-            "predicted_ms": 0.9 * real_ms,
-            "task_ms": 20.0,
-            "stage_ms": 100.0,
-            "jct_ms": [real_ms, real_ms],
+            "batch": batch, "scheduler": name, "real_ms": real_ms, "predicted_ms": 0.9 * real_ms, "task_ms": 20.0,
+            "stage_ms": 100.0, "jct_ms": [real_ms, real_ms],
         }
         for name, both in {"Spark FIFO": (2e4, 4e4), "Spark FAIR": (1e4, 3e4), "decima": (1e4, 2e4)}.items()
         for batch, real_ms in enumerate(both)
-    ]
+    ]  # fmt: skip
     runs = pd.DataFrame(rows)
     assert change(runs, "decima", "Spark FIFO").mean == pytest.approx(-0.5)
     assert change(runs, "decima", "Spark FAIR").mean == pytest.approx(-0.25)

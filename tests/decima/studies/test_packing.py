@@ -86,7 +86,7 @@ def test_processes_and_seeds(folder: Path) -> None:
     assert plans[0].drop("random", level=0).equals(plans[2].drop("random", level=0))
 
 
-def test_the_table(folder: Path) -> None:
+def test_table_and_comparison_of_planners(folder: Path) -> None:
     table = planners_table(plans_of(folder), BEST)
     title, *lines = printed(table)
     assert title.strip() == "Percent above the best known makespan, 2 DAGs"
@@ -94,10 +94,7 @@ def test_the_table(folder: Path) -> None:
     assert tetris[1] == "30.77"
     assert [row.style for row in table.rows][1:] == [None, None, "bold", "bold"]
     assert tetris[4:7] == ["30.77", "61.5", "1"]
-
-
-def test_plans_of_graphene_are_compared_with_those_of_others(folder: Path) -> None:
-    """Makespans are 13 and 12 with Graphene, 21 and 12 with Tetris."""
+    # Makespans are 13 and 12 with Graphene, 21 and 12 with Tetris.
     plans = plans_of(folder)
     makespan = plans.set_index(["instance", "planner"])["makespan"]
     expected = 100 * (2 - 13 / makespan["a", "tetris"] - 12 / makespan["b", "tetris"]) / 2

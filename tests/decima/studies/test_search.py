@@ -33,16 +33,13 @@ def test_a_response_surface_finds_it_with_many_variables() -> None:
     assert found == excess(ResponseSurface(68, seed=0), 68, noise=0.02)  # reproducible
 
 
-def test_without_information_the_centre_hardly_moves() -> None:
+def test_centre_and_candidates_of_the_response_surface() -> None:
     search = ResponseSurface(20, seed=0)
     random = np.random.default_rng(0)
     for _ in range(10):
         candidates = search.ask(6)
         search.tell(candidates, random.standard_normal(candidates.shape[:2]))
     assert np.abs(search.centre).max() < search.REACH
-
-
-def test_candidates_are_the_centre_and_opposite_pairs_within_bounds() -> None:
     search = ResponseSurface(4, seed=0)
     search.centre = np.array([0.0, 0.5, -0.5, MOST])
     asked = search.ask(3)

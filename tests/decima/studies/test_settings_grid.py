@@ -68,7 +68,7 @@ def found(*names: str, left_out: tuple[str, ...] = ()) -> Outcome:
     return outcome(made_up(*names), policies(*names), left_out)
 
 
-def test_a_policy_is_held_against_the_best_reference() -> None:
+def test_references_and_cells_without_a_policy() -> None:
     both = cells(BETTER, WORSE, NOISY)
     assert (both.best[BETTER], both.best[WORSE]) == (RULE, HINDSIGHT)
     assert both.changes[BETTER]["decima"].mean == pytest.approx(-0.1)
@@ -77,18 +77,25 @@ def test_a_policy_is_held_against_the_best_reference() -> None:
     half_width = 3.182446 * (0.5 * LUCK).std(ddof=1) / np.sqrt(SEEDS)  # t of 3 degrees of freedom
     assert both.changes[WORSE]["decima"].half_width == pytest.approx(half_width / 10)
     assert [both.not_worse(each) for each in (BETTER, WORSE, NOISY)] == [True, False, True]
+    result = found(NONE)
+    assert result.notes[0] == "There is no policy for any cell, so nothing can be said of decima."
+    assert "No policy for all cells: --checkpoint FILE gives one." in result.notes
+    content = json.loads(result.shown("decima").json)
+    assert content["in_every_cell_not_worse"] is content["on_average_better"] is None
+    [cell] = content["cells"]
+    assert cell["mean_jct_s"] == {
+        "fair": 800.0, HINDSIGHT: 500.0, PLAIN_RULE: pytest.approx(440.0), RULE: 400.0, "decima": None,
+    }  # fmt: skip
+    assert cell["not_worse"] is None
 
 
-def test_the_worst_cell_is_one_where_the_policy_is_worse() -> None:
+def test_worst_and_average_cells() -> None:
     every = cells(BETTER, NOISY, WORSE, NONE)
     assert every.changes[NOISY]["decima"].mean > every.changes[WORSE]["decima"].mean
     assert every.worst == WORSE
     assert cells(BETTER, NOISY).worst == NOISY
     assert cells(NONE).worst is None
-
-
-def test_the_average_over_cells_counts_each_the_same() -> None:
-    """Cells share their noise, which therefore does not average out over cells."""
+    # Cells share their noise, which therefore does not average out over cells.
     average = cells(BETTER, WORSE, NONE).average
     assert average.mean == pytest.approx((-0.1 + 0.05) / 2)
     half_width = 3.182446 * (0.025 * LUCK).std(ddof=1) / np.sqrt(SEEDS)
@@ -114,23 +121,6 @@ def test_the_table_and_the_answers() -> None:
     assert "decima follows mine.npz in tpch-batch-5, embedded-stream-4s." in result.notes
     assert "No policy for trace-batch-20: --checkpoint FILE gives one." in result.notes
     assert result.notes[-1] == "Left out."
-
-
-def test_without_any_policy() -> None:
-    result = found(NONE)
-    assert result.notes[0] == "There is no policy for any cell, so nothing can be said of decima."
-    assert "No policy for all cells: --checkpoint FILE gives one." in result.notes
-    content = json.loads(result.shown("decima").json)
-    assert content["in_every_cell_not_worse"] is content["on_average_better"] is None
-    [cell] = content["cells"]
-    assert cell["mean_jct_s"] == {
-        "fair": 800.0,
-        HINDSIGHT: 500.0,
-        PLAIN_RULE: pytest.approx(440.0),
-        RULE: 400.0,
-        "decima": None,
-    }
-    assert cell["not_worse"] is None
 
 
 def test_the_json() -> None:
@@ -162,9 +152,6 @@ def test_the_picture(tmp_path: Path) -> None:
             jct_s[name]["decima"] = 13 - place / 6
     every = Cells(made_up(*CELLS, jct_s=jct_s), policies(*CELLS))
     assert difference(plot_grid(every), "settings-grid", tmp_path) is None
-
-
-# ---- cells -------------------------------------------------------------------------------------------------
 
 
 def test_the_name_of_a_cell_says_what_is_not_as_usual() -> None:
@@ -225,9 +212,6 @@ def test_only_the_profiles_of_a_trace_are_used(workload_file: Path, tmp_path: Pa
     trace = workloads(trace=exact)["trace"]
     assert trace.sequence is None
     assert len(trace.profiles) == 3
-
-
-# ---- measuring ---------------------------------------------------------------------------------------------
 
 
 def measured(cell: str, **options: Path | int | None) -> Outcome:

@@ -465,13 +465,9 @@ AGAIN = {"fig9a", "deeprm-fig4", "critical-path", "grid"}
 def places(workload_file: Path, trace_file: Path, policies: Path, policy: Path, log: Path) -> dict[str, Path]:
     general = SHIPPED["general"]
     return {
-        "tiny": workload_file,
-        "trace": trace_file,
-        "policies": policies,
-        "general": general,
-        "small": policy,
+        "tiny": workload_file, "trace": trace_file, "policies": policies, "general": general, "small": policy,
         "log": log,
-    }
+    }  # fmt: skip
 
 
 @pytest.fixture

@@ -138,7 +138,7 @@ def test_a_training_that_was_cut_off_goes_on(study: Study, make_study: Callable[
     assert not told
 
 
-def test_a_folder_of_another_training(study: Study) -> None:
+def test_trainings_are_given_or_found_in_their_folder(study: Study) -> None:
     study.train({"decima": study.batch_variant()})
     other = Variant("batch-4-jobs", study.config("batch", workload__jobs=3))
     with pytest.raises(TrainingError, match=r"another workload.jobs; .*--policies DIR$"):

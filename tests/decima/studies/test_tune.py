@@ -22,12 +22,9 @@ from tests.cases import cases
 
 CONSTANTS = {**PricedConstants()._asdict(), "steepness": 2.0}
 DRAWN = (
-    "settings.sources=[synthetic]",
-    "settings.batch_jobs=3",
-    "settings.stream_jobs=4",
-    "settings.executors=5",
+    "settings.sources=[synthetic]", "settings.batch_jobs=3", "settings.stream_jobs=4", "settings.executors=5",
     "settings.job_error={one_of: [0, 1]}",
-)
+)  # fmt: skip
 
 
 def setting(**options: object) -> Conditions:
@@ -74,7 +71,15 @@ def test_another_metric_is_minimised() -> None:
     assert "misses" in shown.notes[0]
 
 
-def test_the_tail_is_minimised_at_a_given_load() -> None:
+def test_searches_are_the_same_with_any_workers_and_judge_on_other_seeds() -> None:
+    settings = {"batch": setting(), "stream": setting(arrivals="poisson", interval=5.0)}
+    one, two, other = tuned(settings), tuned(settings, workers=2), tuned(settings, seed=1)
+    assert one.constants == two.constants != other.constants
+    pd.testing.assert_frame_equal(one.runs, two.runs)
+    for seed, judged_seed in ((3, 5), (3, 2), (3, 3)):
+        with pytest.raises(CompareError, match="overlap those to tune on, 3 to 5"):
+            tuned({"batch": setting(seed=seed)}, judged_seed=judged_seed)
+    assert set(tuned({"batch": setting(seed=3)}, judged_seed=6, generations=1).runs["seed"]) == {3, 4, 6, 7}
     found = tuned({"batch": setting(seed=3)}, rule="gamma-boost", objective="p99", generations=2)
     assert "decay" in found.constants
     assert "load" not in found.constants
@@ -90,13 +95,6 @@ def test_the_tail_is_minimised_at_a_given_load() -> None:
 def test_metrics_that_cannot_be_minimised(objective: str, message: str) -> None:
     with pytest.raises(CompareError, match=message):
         tuned({"batch": setting()}, objective=objective, generations=1)
-
-
-def test_the_same_seed_gives_the_same_constants_with_any_workers() -> None:
-    settings = {"batch": setting(), "stream": setting(arrivals="poisson", interval=5.0)}
-    one, two, other = tuned(settings), tuned(settings, workers=2), tuned(settings, seed=1)
-    assert one.constants == two.constants != other.constants
-    pd.testing.assert_frame_equal(one.runs, two.runs)
 
 
 def test_a_generation_runs_the_next_sequences_and_all_candidates_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -185,13 +183,6 @@ def test_settings_that_are_drawn_have_a_row_for_each_kind() -> None:
     assert shown.extra["average"][JUDGED_ON]["mean"] == shown.extra["changes"][0]["mean"] == -0.25
 
 
-def test_seeds_to_judge_on_are_others() -> None:
-    for seed, judged_seed in ((3, 5), (3, 2), (3, 3)):
-        with pytest.raises(CompareError, match="overlap those to tune on, 3 to 5"):
-            tuned({"batch": setting(seed=seed)}, judged_seed=judged_seed)
-    assert set(tuned({"batch": setting(seed=3)}, judged_seed=6, generations=1).runs["seed"]) == {3, 4, 6, 7}
-
-
 def test_the_command_and_its_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     words = "tune packed-srpt --workload synthetic --jobs 3 --executors 5 --seeds 2 --judged 2 --generations 1"
@@ -215,11 +206,8 @@ def test_the_command_and_its_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 @cases(
     "words, message",
-    (
-        ["fifo"],
-        "rule must be 'priced-srpt', 'adaptive-srpt', 'packed-srpt', 'adaptive-packed-srpt', 'gamma-boost' or "
-        "'atc', got 'fifo'",
-    ),
+    (["fifo"], "rule must be 'priced-srpt', 'adaptive-srpt', 'packed-srpt', 'adaptive-packed-srpt', 'gamma-boost' or "
+     "'atc', got 'fifo'"),
     (["--setting", "--nope 1"], "--setting '--nope 1': No such option '--nope'"),
     (["--setting", "--job-error '"], "No closing quotation"),
     (["--setting", "--interval 3"], "'--interval 3': --interval has no effect: it needs --arrivals poisson"),
@@ -229,7 +217,7 @@ def test_the_command_and_its_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     (["--config", "nope"], "unknown recipe 'nope'"),
     (["--set", "a=1"], "--set has no effect: it needs --config"),
     (["--seed", "4", "--judged-seed", "5"], "seeds to judge on, 5 to 44, overlap those to tune on, 4 to 203"),
-)
+)  # fmt: skip
 def test_options_that_make_no_sense(words: list[str], message: str) -> None:
     done = CliRunner().invoke(cli, ["tune", *words])
     assert done.exit_code != 0

@@ -69,10 +69,7 @@ class Dying:
         return item
 
 
-# Work
-
-
-def test_actors_share_the_work_and_are_used_again(ray: FakeRay) -> None:
+def test_actors_share_work_and_functions(ray: FakeRay) -> None:
     with make_workers(10, "ray") as workers:
         assert workers.count == len(ray.actors) == 2
         assert dict(workers.map(scaled, range(5))) == {0: 0, 1: 10, 2: 20, 3: 30, 4: 40}
@@ -83,16 +80,10 @@ def test_actors_share_the_work_and_are_used_again(ray: FakeRay) -> None:
     assert ray.fetched == {10: 2, scaled: 2 + 1}
     assert os.environ["OMP_NUM_THREADS"] == "1"
     assert not ray.alive
-
-
-def test_an_actor_fetches_a_function_once_for_all_items(ray: FakeRay) -> None:
     ray.cpus = 1
     with make_workers(10, "ray") as workers:
         assert len(list(workers.map(scaled, range(5)))) == 5
         assert ray.fetched == {10: 1, scaled: 1}
-
-
-def test_an_actor_without_a_cpu_waits_while_the_others_work(ray: FakeRay) -> None:
     with make_workers(1, "ray:3", most=5) as workers:
         assert workers.count == 3
         assert sorted(workers.map(scaled, range(4))) == [(0, 0), (1, 1), (2, 2), (3, 3)]
@@ -101,13 +92,8 @@ def test_an_actor_without_a_cpu_waits_while_the_others_work(ray: FakeRay) -> Non
 
 @cases(
     "spec, most, count",
-    ("ray", None, 8),
-    ("ray", 3, 3),
-    ("ray:5", None, 5),
-    ("ray:5", 2, 2),
-    ("ray:2", 5, 2),
-    ("ray", 0, 1),
-)
+    ("ray", None, 8), ("ray", 3, 3), ("ray:5", None, 5), ("ray:5", 2, 2), ("ray:2", 5, 2), ("ray", 0, 1),
+)  # fmt: skip
 def test_there_are_as_many_actors_as_have_a_cpu_and_work(ray: FakeRay, spec: str, most: int | None, count: int) -> None:
     ray.cpus = 8
     with make_workers(None, spec, most) as workers:
@@ -132,9 +118,6 @@ def test_where_no_actor_begins_the_wait_has_an_end(ray: FakeRay) -> None:
         assert None in ray.timeouts[1:]
 
 
-# Failures
-
-
 def test_what_an_actor_had_begun_is_done_again_first(ray: FakeRay) -> None:
     ray.cpus = 1
     work = Dying({0: 3, 2: 1})
@@ -155,14 +138,11 @@ def test_work_that_always_ends_its_actor_is_given_up(ray: FakeRay, error: type[B
     assert work.tried.count(1) == 4
 
 
-def test_an_actor_that_dies_before_it_begins_is_replaced(ray: FakeRay) -> None:
+def test_actors_that_die_are_replaced_and_errors_raised(ray: FakeRay) -> None:
     with make_workers(3, "ray") as workers:
         ray.actors[0].alive = False
         assert sorted(workers.map(scaled, range(3))) == [(0, 0), (1, 3), (2, 6)]
         assert len(ray.alive) == 2
-
-
-def test_an_error_in_the_work_is_raised_as_it_was_and_the_pool_goes_on(ray: FakeRay) -> None:
     with make_workers(3, "ray") as workers:
         with pytest.raises(ValueError, match=r"^it was lost\nhere$"):
             list(workers.map(Dying({1: 1}, ValueError), range(5)))
@@ -179,16 +159,18 @@ def test_an_error_that_did_not_survive_the_way_is_told_in_a_line(ray: FakeRay, m
         list(workers.map(Dying({1: 1}, ValueError), range(5)))
 
 
-def test_results_that_are_not_wanted_any_more_leave_no_busy_actor(ray: FakeRay) -> None:
+def test_results_that_are_not_wanted_and_open_connections(ray: FakeRay) -> None:
     with make_workers(2, "ray") as workers:
         results = workers.map(scaled, range(9))
         next(results)
         results.close()  # type: ignore[attr-defined]
         assert len(ray.alive) == 2
         assert sorted(workers.map(scaled, range(3))) == [(0, 0), (1, 2), (2, 4)]
-
-
-# Connections
+    ray.options = {"mine": True}
+    ray.address = "10.0.0.1"  # the user's own Ray may be anywhere
+    with make_workers(1, "ray") as workers:
+        assert list(workers.map(scaled, [1])) == [(1, 1)]
+    assert ray.options == {"mine": True}
 
 
 def test_a_ray_that_is_started_here_is_quiet_and_for_this_machine_only(ray: FakeRay) -> None:
@@ -203,12 +185,9 @@ def test_a_ray_that_is_started_here_is_quiet_and_for_this_machine_only(ray: Fake
     ray.init = init  # type: ignore[method-assign]
     with make_workers(None, "ray:2"):
         assert ray.options == {
-            "address": "local",
-            "num_cpus": 2,
-            "include_dashboard": False,
-            "log_to_driver": False,
+            "address": "local", "num_cpus": 2, "include_dashboard": False, "log_to_driver": False,
             "logging_level": logging.ERROR,
-        }
+        }  # fmt: skip
     assert signal.getsignal(signal.SIGTERM) is before
     assert "RAY_AUTH_MODE" not in os.environ
 
@@ -218,14 +197,6 @@ def test_a_ray_that_is_started_here_has_the_cpus_of_this_process(ray: FakeRay, m
     make_workers(None, "ray")
     assert ray.options is not None
     assert ray.options["num_cpus"] == 17
-
-
-def test_a_connection_that_there_is_already_is_used(ray: FakeRay) -> None:
-    ray.options = {"mine": True}
-    ray.address = "10.0.0.1"  # the user's own Ray may be anywhere
-    with make_workers(1, "ray") as workers:
-        assert list(workers.map(scaled, [1])) == [(1, 1)]
-    assert ray.options == {"mine": True}
 
 
 def test_a_ray_that_would_listen_to_others_is_stopped(ray: FakeRay) -> None:

@@ -42,36 +42,35 @@ def test_equal_tasks_run_in_waves(moving_ms: float) -> None:
     np.testing.assert_allclose(times, moving_ms + 100 * np.ceil(40 / LIMITS))
 
 
-def test_the_first_task_on_an_executor_takes_longer() -> None:
+def test_tasks_and_moves_take_their_time() -> None:
     times = alone_ms(job(stage(100, 10, fresh_ms=500)), CLUSTER)
     np.testing.assert_allclose(times, MOVE_MS + 500 + 10 * (np.ceil(100 / LIMITS) - 1))
-
-
-def test_a_chain_of_single_tasks_needs_one_executor() -> None:
     profile = chain(*[stage(1, 300)] * 4)
     np.testing.assert_allclose(alone_ms(profile, CLUSTER), MOVE_MS + 1200)
     assert [useful_executors(profile, CLUSTER, thrift) for thrift in (0, 1, 10)] == [1, 1, 1]
+    profile = chain(stage(30, 0), stage(5, 0))
+    assert alone_ms(profile, CLUSTER).tolist() == [MOVE_MS] * len(LIMITS)
+    assert useful_executors(profile, replace(CLUSTER, moving_delay_ms=0), 1.0) == 1
+    assert alone_ms(job(stage(10_000, 100)), ClusterConfig(1000)).size == len(PARALLELISM)
+    # Two stages run at once, then a common child, then the child of the shorter one.
+    profile = job(stage(6, 100), stage(3, 500), stage(4, 200), stage(2, 50), edges=[(0, 2), (1, 2), (0, 3)])
+    np.testing.assert_allclose(alone_ms(profile, CLUSTER)[:8], episodes_ms(profile, CLUSTER)[:8])
+    classes = (ExecutorClass(4, cpu=1), ExecutorClass(2, cpu=4))
+    config = ClusterConfig(executor_classes=classes, moving_delay_ms=0)
+    times = alone_ms(job(stage(12, 100, cpu=2)), config)
+    np.testing.assert_allclose(times, [1200, 600, 600, 600, 600, 600])
 
 
-def test_all_executors_are_used_where_nothing_is_lost() -> None:
-    """Without work inflation more executors are better, at any cost exponent."""
+def test_executors_are_worth_what_they_save() -> None:
+    # Without work inflation more executors are better, at any cost exponent.
     config = replace(CLUSTER, moving_delay_ms=0)
     assert [useful_executors(job(stage(600, 7)), config, thrift) for thrift in (0, 1, 10)] == [50, 50, 50]
-
-
-def test_the_longer_a_move_the_fewer_are_worth_it() -> None:
     moves_ms = (0.0, 10.0, 100.0, 1000.0, 10_000.0)
     limits = [
         useful_executors(job(stage(600, 10)), replace(CLUSTER, moving_delay_ms=move_ms), 2.5) for move_ms in moves_ms
     ]
     assert limits == sorted(limits, reverse=True)
     assert (limits[0], limits[-1]) == (50, 1)
-
-
-def test_stages_are_served_as_they_open() -> None:
-    """Two stages run at once, then a common child, then the child of the shorter one."""
-    profile = job(stage(6, 100), stage(3, 500), stage(4, 200), stage(2, 50), edges=[(0, 2), (1, 2), (0, 3)])
-    np.testing.assert_allclose(alone_ms(profile, CLUSTER)[:8], episodes_ms(profile, CLUSTER)[:8])
 
 
 @pytest.mark.parametrize("keeps", [True, False])
@@ -84,7 +83,7 @@ def test_an_executor_that_waited_may_be_cold(keeps: bool) -> None:
     np.testing.assert_allclose(alone_ms(profile, config), [MOVE_MS + 1030, MOVE_MS + (920 if keeps else 1600)])
 
 
-def test_tasks_are_as_slow_as_the_parallelism_makes_them() -> None:
+def test_tasks_are_as_slow_as_parallelism_and_executors_make_them() -> None:
     profile = inflating(400, {5: 1000.0, 10: 1200.0, 20: 2000.0, 40: 3900.0})
     config = ClusterConfig(40, moving_delay_ms=0)
     times = dict(zip(PARALLELISM, alone_ms(profile, config), strict=False))
@@ -94,29 +93,17 @@ def test_tasks_are_as_slow_as_the_parallelism_makes_them() -> None:
     limits = [useful_executors(profile, config, thrift) for thrift in (0.0, 1.0, 10.0)]
     assert limits == sorted(limits, reverse=True)
     assert limits[0] > limits[-1] >= 1
-
-
-def test_a_stage_has_only_the_executors_that_cover_its_demand() -> None:
-    classes = (ExecutorClass(4, cpu=1), ExecutorClass(2, cpu=4))
-    config = ClusterConfig(executor_classes=classes, moving_delay_ms=0)
-    times = alone_ms(job(stage(12, 100, cpu=2)), config)
-    np.testing.assert_allclose(times, [1200, 600, 600, 600, 600, 600])
-
-
-def test_a_stage_is_as_slow_as_its_slowest_executor() -> None:
-    """One wave of ten tasks; then six waves, whose executors get out of step."""
+    # One wave of ten tasks; then six waves, whose executors get out of step.
     durations = TaskDurations.sampled(np.linspace(500, 1500, 101))
     for tasks in (10, 60, 63):
         profile = job(StageProfile(tasks, durations))
         place = PARALLELISM.index(10)
         real = episodes_ms(profile, ClusterConfig(10), num_seeds=40)[place]
         assert alone_ms(profile, ClusterConfig(10))[place] == pytest.approx(real, rel=0.05)
-
-
-def test_tasks_may_take_no_time() -> None:
-    profile = chain(stage(30, 0), stage(5, 0))
-    assert alone_ms(profile, CLUSTER).tolist() == [MOVE_MS] * len(LIMITS)
-    assert useful_executors(profile, replace(CLUSTER, moving_delay_ms=0), 1.0) == 1
+    profile = chain(stage(9, 100), stage(3, 10))
+    other = replace(CLUSTER, max_time_ms=1.0, reward="makespan", reward_scale_ms=7.0)
+    assert alone_ms(profile, CLUSTER) is alone_ms(profile, other)
+    assert alone_ms(profile, CLUSTER) is not alone_ms(profile, replace(CLUSTER, warmup_delay_ms=0.0))
 
 
 @cases(
@@ -158,14 +145,3 @@ def test_times_are_between_the_critical_path_and_all_work(profile: JobProfile, c
     assert np.isfinite(times).all()
     assert times.min() >= config.moving_delay_ms
     assert times[0] <= config.moving_delay_ms + (longest + cold_ms) * (1 + 1e-9)
-
-
-def test_it_is_computed_once_for_what_matters() -> None:
-    profile = chain(stage(9, 100), stage(3, 10))
-    other = replace(CLUSTER, max_time_ms=1.0, reward="makespan", reward_scale_ms=7.0)
-    assert alone_ms(profile, CLUSTER) is alone_ms(profile, other)
-    assert alone_ms(profile, CLUSTER) is not alone_ms(profile, replace(CLUSTER, warmup_delay_ms=0.0))
-
-
-def test_limits_end_with_the_largest() -> None:
-    assert alone_ms(job(stage(10_000, 100)), ClusterConfig(1000)).size == len(PARALLELISM)

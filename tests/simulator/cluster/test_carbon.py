@@ -34,7 +34,7 @@ def test_both_engines_agree_with_a_signal(
     driver.cluster.record()
 
 
-def test_with_a_constant_signal_carbon_is_energy_times_intensity() -> None:
+def test_constant_signals_change_nothing_and_carbon_is_energy() -> None:
     config = ClusterConfig(8, signal=CONSTANT, executor_watts=250.0)
     record = run_episode(config, JOBS, Fair())
     assert record.energy_kwh == pytest.approx(0.25 * record.executor_hours)
@@ -45,6 +45,18 @@ def test_with_a_constant_signal_carbon_is_energy_times_intensity() -> None:
     hours = idle.capacity_ms / 3_600_000
     assert idle.energy_kwh == pytest.approx(0.25 * idle.executor_hours + 0.05 * (hours - idle.executor_hours))
     assert idle.carbon == pytest.approx(300 * idle.energy_kwh)
+    plain = run_episode(ClusterConfig(8), JOBS, Fair())
+    with_signal = run_episode(ClusterConfig(8, signal=CONSTANT), JOBS, Fair())
+    assert plain.task_start_ms.tolist() == with_signal.task_start_ms.tolist()
+    assert np.isnan(plain.carbon)
+    assert "carbon" not in plain.metrics()
+    with pytest.raises(ConfigError, match="signal must be of the type Signal"):
+        ClusterConfig(signal="synthetic-solar")  # type: ignore[arg-type]
+    for watts in (-1.0, float("inf"), float("nan")):
+        with pytest.raises(ConfigError, match="executor_watts must be finite"):
+            ClusterConfig(executor_watts=watts)
+        with pytest.raises(ConfigError, match="idle_watts must be finite"):
+            ClusterConfig(idle_watts=watts)
 
 
 def test_carbon_is_the_integral_of_busy_executors() -> None:
@@ -60,14 +72,6 @@ def test_carbon_is_the_integral_of_busy_executors() -> None:
         assert record.carbon == pytest.approx(expected, rel=1e-6)
         assert max(busy) <= 8
         assert record.energy_kwh == pytest.approx((end_ms - begin_ms).sum() * 0.1 / 3_600_000)
-
-
-def test_a_constant_signal_changes_no_episode_of_a_rule_that_leaves_nothing_idle() -> None:
-    plain = run_episode(ClusterConfig(8), JOBS, Fair())
-    with_signal = run_episode(ClusterConfig(8, signal=CONSTANT), JOBS, Fair())
-    assert plain.task_start_ms.tolist() == with_signal.task_start_ms.tolist()
-    assert np.isnan(plain.carbon)
-    assert "carbon" not in plain.metrics()
 
 
 class Waits(Fair):
@@ -92,16 +96,6 @@ def test_a_rule_that_leaves_all_idle_is_asked_when_the_signal_changes(engine: st
     assert begun == 1500.0
     with pytest.raises(SchedulingError, match="all executors are idle and nothing is pending"):
         run_episode(config, JOBS, Waits(-1.0))
-
-
-def test_wrong_settings_are_refused() -> None:
-    with pytest.raises(ConfigError, match="signal must be of the type Signal"):
-        ClusterConfig(signal="synthetic-solar")  # type: ignore[arg-type]
-    for watts in (-1.0, float("inf"), float("nan")):
-        with pytest.raises(ConfigError, match="executor_watts must be finite"):
-            ClusterConfig(executor_watts=watts)
-        with pytest.raises(ConfigError, match="idle_watts must be finite"):
-            ClusterConfig(idle_watts=watts)
 
 
 def test_a_fork_has_the_same_future() -> None:

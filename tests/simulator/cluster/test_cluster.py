@@ -41,9 +41,6 @@ def everything(cluster: Cluster) -> list[bytes]:
     return [*state, repr((cluster.offered, cluster.acting, cluster.source, cluster.clock.now)).encode()]
 
 
-# Decisions that cannot be carried out.
-
-
 @cases(
     "decision, message",
     (Decision(-1, 5), "there is no stage -1: the observation has 3"),
@@ -93,7 +90,7 @@ def test_a_commitment_that_cannot_be_made_is_refused_and_changes_nothing(
     finish(subject)
 
 
-def test_a_stage_can_be_chosen_once_in_a_round() -> None:
+def test_stages_are_chosen_once_and_the_last_call_may_be_answered() -> None:
     subject = cluster(3, job(stage(5, 10.0), stage(5, 10.0)))
     subject.decide(Decision(0, np.int64(1)))
     assert subject.offered == 2
@@ -104,6 +101,18 @@ def test_a_stage_can_be_chosen_once_in_a_round() -> None:
     # In the next round, when the second executor of stage 1 becomes idle, the stage can be chosen again.
     assert subject.clock.now == 20.0
     assert subject.observe().schedulable.tolist() == [True, False]
+    subject = cluster(2, job(stage(1, 10.0)))
+    assert not subject.last_call
+    subject.decide(None)
+    assert subject.last_call
+    subject.decide(greedy(subject.observe()))
+    assert not subject.last_call
+    finish(subject)
+    assert subject.record().completion_ms.tolist() == [10.0]
+    record, rewards = finish(cluster(2, job(stage(1, 10.0)), max_time_ms=300.0), lambda _: None)
+    assert record.end_ms == 300.0
+    assert sum(rewards) == pytest.approx(-0.003)
+    assert np.isnan(record.completion_ms).all()
 
 
 @BOTH
@@ -117,9 +126,6 @@ def test_after_the_end_there_is_nothing_to_decide(semantics: Semantics) -> None:
     with pytest.raises(SchedulingError):
         subject.commit(0, 0, 1)
     assert subject.record().end_ms == 10.0
-
-
-# Schedulers that leave executors idle for ever.
 
 
 @BOTH
@@ -139,17 +145,6 @@ def test_a_scheduler_that_idles_for_ever_is_an_error(semantics: Semantics) -> No
     assert asked[-1] == (500.0, semantics == PAPER)
 
 
-def test_the_last_call_is_announced_and_may_be_answered() -> None:
-    subject = cluster(2, job(stage(1, 10.0)))
-    assert not subject.last_call
-    subject.decide(None)
-    assert subject.last_call
-    subject.decide(greedy(subject.observe()))
-    assert not subject.last_call
-    finish(subject)
-    assert subject.record().completion_ms.tolist() == [10.0]
-
-
 @BOTH
 def test_after_standing_still_a_cluster_takes_no_decisions(semantics: Semantics) -> None:
     subject = cluster(2, job(stage(1, 10.0)), semantics=semantics)
@@ -167,13 +162,6 @@ def test_after_standing_still_a_cluster_takes_no_decisions(semantics: Semantics)
     assert np.isnan(subject.record().completion_ms).all()
 
 
-def test_idling_with_a_time_limit_ends_at_the_limit() -> None:
-    record, rewards = finish(cluster(2, job(stage(1, 10.0)), max_time_ms=300.0), lambda _: None)
-    assert record.end_ms == 300.0
-    assert sum(rewards) == pytest.approx(-0.003)
-    assert np.isnan(record.completion_ms).all()
-
-
 def test_an_episode_waits_for_executors_that_are_on_their_way_in_vain() -> None:
     """Executor 1 departs for job 0 at 55 ms; executor 0 takes the last task before executor 1 arrives at 105 ms."""
     profiles = job(stage(3, 10.0)), job(stage(1, 5.0))
@@ -184,9 +172,6 @@ def test_an_episode_waits_for_executors_that_are_on_their_way_in_vain() -> None:
     assert record.moves()["depart_ms"].tolist() == [0.0, 0.0, 55.0]
     assert record.end_ms == 105.0
     assert sum([*rewards, *more]) == -105.0
-
-
-# Clusters that cannot be simulated.
 
 
 @cases(
@@ -206,12 +191,10 @@ def test_an_episode_waits_for_executors_that_are_on_their_way_in_vain() -> None:
     ({"max_time_ms": math.nan}, "max_time_ms must be positive, got nan"),
     ({"reward_scale_ms": 0.0}, "reward_scale_ms must be positive and finite, got 0.0"),
     ({"reward_scale_ms": math.inf}, "reward_scale_ms must be positive and finite, got inf"),
-    (
-        {"reward": "speed"},
-        "reward 'speed': unknown objective 'speed', expected jct, mean, makespan, weighted, power-mean:NUMBER, "
-        "deadline:NUMBER, misses:NUMBER, fairness, carbon[:FILE], module:Class, or a sum of these",
-    ),
-)
+    ({"reward": "speed"},
+     "reward 'speed': unknown objective 'speed', expected jct, mean, makespan, weighted, power-mean:NUMBER, "
+     "deadline:NUMBER, misses:NUMBER, fairness, carbon[:FILE], module:Class, or a sum of these"),
+)  # fmt: skip
 def test_a_cluster_that_cannot_be_is_refused(settings: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError) as error:
         ClusterConfig(**settings)
@@ -230,7 +213,7 @@ def test_executors_that_cannot_be_are_refused(settings: dict[str, Any], message:
     assert str(error.value) == message
 
 
-def test_a_stage_that_no_class_can_run_is_refused() -> None:
+def test_classes_count_and_a_stage_must_fit_one() -> None:
     config = ClusterConfig(executor_classes=(ExecutorClass(3, cpu=2, memory=1), ExecutorClass(3, cpu=1, memory=4)))
     fits = job(stage(1, 1.0, cpu=2, memory=1), stage(1, 1.0, memory=4))
     wants = job(stage(1, 1.0), stage(1, 1.0, cpu=2, memory=2), name="big")
@@ -239,15 +222,9 @@ def test_a_stage_that_no_class_can_run_is_refused() -> None:
         Cluster(config, jobs(fits, wants))
     expected = "no executor class can run stage 1 of job 1 (big), which needs cpu 2 and memory 2"
     assert str(error.value) == expected
-
-
-def test_classes_count_for_the_number_of_executors() -> None:
     config = ClusterConfig(num_executors=7, executor_classes=(ExecutorClass(3), ExecutorClass(2, cpu=2.0)))
     assert config.num_executors == 5
     assert ClusterConfig(num_executors=7).executor_classes == (ExecutorClass(7),)
-
-
-# Simultaneous events are processed in the order in which they were scheduled.
 
 
 @BOTH
@@ -275,8 +252,8 @@ def test_an_executor_that_finds_its_stage_full_takes_the_one_that_has_been_ready
 
 
 @BOTH
-def test_an_executor_that_finds_nothing_in_its_job_goes_where_there_is_work(semantics: Semantics) -> None:
-    """Executor 1 departs for job 0 at 60 ms; at 110 ms no task is left there. It moves on to job 2, undecided."""
+def test_executors_find_work_in_other_jobs(semantics: Semantics) -> None:
+    # Executor 1 departs for job 0 at 60 ms; at 110 ms no task is left there. It moves on to job 2, undecided.
     profiles = job(stage(2, 40.0)), job(stage(1, 10.0)), job(stage(2, 500.0))
     subject = cluster(2, *profiles, moving_delay_ms=50.0, semantics=semantics)
     subject.decide(Decision(0, 1))
@@ -285,11 +262,7 @@ def test_an_executor_that_finds_nothing_in_its_job_goes_where_there_is_work(sema
     record, _ = finish(subject, lambda seen: None if seen.time_ms < 160.0 and seen.source >= 0 else greedy(seen))
     assert (1, 60.0) in record.moves()[["executor", "depart_ms"]].itertuples(index=False, name=None)
     assert (2, 0, 0, 1, 160.0, 660.0) in runs(record)
-
-
-@BOTH
-def test_an_executor_on_its_way_to_a_job_when_that_ends_is_free_for_the_next(semantics: Semantics) -> None:
-    """Executor 1 departs for job 0 at 110 ms; executor 0 completes the job at 200 ms; no other job has work then."""
+    # Executor 1 departs for job 0 at 110 ms; executor 0 completes the job at 200 ms; no other job has work then.
     profiles = job(stage(2, 50.0)), job(stage(1, 10.0)), job(stage(2, 10.0))
     subject = cluster(2, *profiles, at=[0.0, 0.0, 1000.0], moving_delay_ms=100.0, semantics=semantics)
     subject.decide(Decision(0, 1))
@@ -298,9 +271,6 @@ def test_an_executor_on_its_way_to_a_job_when_that_ends_is_free_for_the_next(sem
     assert record.completion_ms.tolist() == [200.0, 110.0, 1110.0]
     assert record.moves()[["executor", "depart_ms"]].values.tolist()[2] == [1, 110.0]
     assert {run[3:] for run in runs(record) if run[0] == 2} == {(0, 1100.0, 1110.0), (1, 1100.0, 1110.0)}
-
-
-# Two classes of executors.
 
 
 def test_a_class_takes_the_stages_that_it_covers() -> None:
@@ -312,14 +282,9 @@ def test_a_class_takes_the_stages_that_it_covers() -> None:
         lambda seen: give(seen, int(np.flatnonzero(seen.schedulable)[-1])),
     )
     assert runs(record) == [
-        (0, 0, 0, 0, 5.0, 15.0),
-        (0, 0, 1, 1, 5.0, 15.0),
-        (0, 0, 2, 0, 15.0, 25.0),
-        (0, 0, 3, 1, 15.0, 25.0),
-        (0, 1, 0, 2, 5.0, 25.0),
-        (0, 1, 1, 2, 25.0, 45.0),
-        (0, 1, 2, 2, 45.0, 65.0),
-    ]
+        (0, 0, 0, 0, 5.0, 15.0), (0, 0, 1, 1, 5.0, 15.0), (0, 0, 2, 0, 15.0, 25.0), (0, 0, 3, 1, 15.0, 25.0),
+        (0, 1, 0, 2, 5.0, 25.0), (0, 1, 1, 2, 25.0, 45.0), (0, 1, 2, 2, 45.0, 65.0),
+    ]  # fmt: skip
 
 
 @BOTH
@@ -338,9 +303,6 @@ def test_a_stage_that_opens_is_offered_to_all_classes_that_wait_in_its_job(seman
     assert runs(record) == [(0, 0, 0, 0, 5.0, 15.0), (0, 1, 0, 1, 15.0, 35.0), (0, 1, 1, 2, 15.0, 35.0)]
 
 
-# Observations.
-
-
 def test_an_observation_is_the_same_until_the_decision_and_a_copy_for_ever() -> None:
     profile = job(stage(3, 10.0), stage(2, 10.0), edges=[(0, 1)])
     expected = runs(finish(cluster(4, profile, job(stage(4, 5.0)), moving_delay_ms=2.0))[0])
@@ -355,9 +317,6 @@ def test_an_observation_is_the_same_until_the_decision_and_a_copy_for_ever() -> 
         assert [array.tobytes() for array in (kept.jobs, kept.stages, kept.classes)] == arrays
         kept.jobs[:], kept.stages[:] = -5, 77  # has no effect on the cluster
     assert runs(subject.record()) == expected
-
-
-# Other processes on the clock.
 
 
 def monitor(subject: Cluster, every_ms: float, seen: list[float]) -> Iterator[Event]:

@@ -54,30 +54,21 @@ def test_neighbours_never_have_one_colour_where_colours_repeat() -> None:
     assert (in_order[1:] == in_order[:-1]).any()
 
 
-def test_few_jobs_have_a_colour_each_and_neighbours_differ_most() -> None:
+def test_neighbours_differ_and_the_palette_can_be_told_apart() -> None:
     distance = picture._distances()
     for jobs, least in ((len(PALETTE) // 2, 0.3), (len(PALETTE), 0.09)):
         found = number(contrasting_colours([mosaic(np.arange(jobs).reshape(-1, 1))]))
         assert len(set(found)) == jobs
         assert distance[found[1:], found[:-1]].min() > least
-
-
-def test_what_lies_beside_counts_in_all_schedules() -> None:
     one, other = np.array([[0], [1], [2]]), np.array([[0], [2], [1]])
     found = number(contrasting_colours([mosaic(one), mosaic(other)]))
     distance = picture._distances()
     assert min(distance[found[0], found[1]], distance[found[0], found[2]], distance[found[1], found[2]]) > 0.25
-
-
-def test_the_palette_can_be_told_apart_without_red_and_green() -> None:
     distance = picture._distances()
     assert distance[~np.eye(len(PALETTE), dtype=bool)].min() > 0.055
     grey_and_white = np.array([[0.851] * 3, [1.0] * 3])
     rgb = job_colours(len(PALETTE))[:, :3]
     assert np.linalg.norm(rgb[:, None] - grey_and_white, axis=-1).min() > 0.15
-
-
-def test_a_frame_keeps_colours_and_long_sequences_are_coloured_in_order() -> None:
     record = mosaic(np.arange(picture.MOST_JOBS + 1).reshape(1, -1))
     assert (contrasting_colours([record]) == job_colours(picture.MOST_JOBS + 1)).all()
     assert (job_colours(2 * len(PALETTE))[len(PALETTE) :] == job_colours(len(PALETTE))).all()

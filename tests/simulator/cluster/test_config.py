@@ -9,16 +9,13 @@ from simulator.cluster.config import parse_classes
 from tests.cases import cases
 
 
-def test_by_default_it_is_the_papers_cluster() -> None:
-    """Defaults are those of Decima, sections 6.2 and 7.2, and its published simulator."""
+def test_defaults_and_order_of_classes() -> None:
+    # Defaults are those of Decima, sections 6.2 and 7.2, and its published simulator.
     config = ClusterConfig()
     assert config.executor_classes == (ExecutorClass(50, 1.0, 1.0),)
     assert (config.moving_delay_ms, config.warmup_delay_ms, config.max_time_ms) == (2000, 1000, math.inf)
     assert (config.reward, config.reward_scale_ms) == ("jct", 100_000)
     assert (config.semantics, config.engine) == (PAPER, "compiled")
-
-
-def test_the_smallest_class_comes_first() -> None:
     classes = (ExecutorClass(20, 2, 0.5), ExecutorClass(10, 4, 0.5), ExecutorClass(5, 1, 1.0))
     assert parse_classes("5x1, 10x4:0.5,20x2:0.5") == classes
 

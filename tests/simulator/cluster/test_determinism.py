@@ -41,13 +41,10 @@ def test_one_seed_is_one_episode(scheduler: type[Scheduler], semantics: Semantic
     assert len({fingerprint(episode(each, semantics=semantics)) for each in (same, scheduler(), same)}) == 1
 
 
-def test_one_seed_is_one_episode_in_every_process() -> None:
+def test_one_seed_is_one_episode_and_another_another() -> None:
     root = Path(__file__).resolve().parents[3]
     other = subprocess.check_output([sys.executable, "-c", PROGRAM], cwd=root, text=True)
     assert other.strip() == fingerprint(episode(Fair()))
-
-
-def test_another_seed_is_another_episode() -> None:
     assert fingerprint(episode(Fair(), seed=7)) != fingerprint(episode(Fair(), seed=8))
     same_jobs = JobSequence(sequence(7).profiles, sequence(7).arrival_ms, seed=8)
     config = ClusterConfig(num_executors=20)

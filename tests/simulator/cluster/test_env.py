@@ -97,13 +97,20 @@ def test_the_docstring_names_every_array_with_its_type_and_shape() -> None:
         assert space[key].shape == tuple(shapes.get(size) or int(size) for size in shape), key
 
 
-def test_it_can_be_vectorised() -> None:
+def test_vectors_sequences_and_seeds_of_episodes() -> None:
     envs = gymnasium.vector.SyncVectorEnv([ClusterEnv, ClusterEnv])
     observations, _ = envs.reset(seed=[1, 2])
     assert observations["job_mask"].shape == (2, 10)
     envs.step(envs.action_space.sample())
     assert envs.call("action_masks")[1].shape == (251,)
     envs.close()
+    env, sequence = ClusterEnv(config=FOUR), jobs(CHAIN)
+    env.reset(seed=1, options={"sequence": sequence})
+    assert env.cluster.sequence is sequence
+    one, other = environment(DIAMOND, CHAIN), environment(DIAMOND, CHAIN)
+    steps = trajectory(one, 200, seed=3)
+    assert sum(len(step) == 2 for step in steps) > 2, "no second episode"
+    assert data_equivalence(steps, trajectory(other, 200, seed=3), exact=True)
 
 
 def trajectory(env: ClusterEnv, num_steps: int, **reset: Any) -> list[Any]:
@@ -115,13 +122,6 @@ def trajectory(env: ClusterEnv, num_steps: int, **reset: Any) -> list[Any]:
             steps[-1][4].pop("record")
             steps.append(env.reset())
     return steps
-
-
-def test_a_seed_names_the_episode_and_those_after_it() -> None:
-    one, other = environment(DIAMOND, CHAIN), environment(DIAMOND, CHAIN)
-    steps = trajectory(one, 200, seed=3)
-    assert sum(len(step) == 2 for step in steps) > 2, "no second episode"
-    assert data_equivalence(steps, trajectory(other, 200, seed=3), exact=True)
 
 
 def test_a_seed_names_the_jobs_that_schedulers_get_too() -> None:
@@ -136,12 +136,6 @@ def test_a_seed_names_the_jobs_that_schedulers_get_too() -> None:
     following = env.cluster.sequence.seed
     env.reset()
     assert len({5, following, env.cluster.sequence.seed}) == 3
-
-
-def test_a_sequence_can_be_given() -> None:
-    env, sequence = ClusterEnv(config=FOUR), jobs(CHAIN)
-    env.reset(seed=1, options={"sequence": sequence})
-    assert env.cluster.sequence is sequence
 
 
 @settings(max_examples=60, deadline=None, derandomize=True)
@@ -184,16 +178,10 @@ def test_a_scheduler_does_the_same_through_the_environment() -> None:
 
 def test_the_arrays_are_the_observation_padded_with_zeros() -> None:
     rows = {
-        "job_arrival_ms": "job_arrival_ms",
-        "job_executors": "job_executors",
-        "stage_job": "stage_job",
-        "num_tasks": "num_tasks",
-        "remaining_tasks": "remaining_tasks",
-        "unclaimed_tasks": "unclaimed_tasks",
-        "running_executors": "running_executors",
-        "mean_task_ms": "mean_task_ms",
-        "action_mask": "schedulable",
-    }
+        "job_arrival_ms": "job_arrival_ms", "job_executors": "job_executors", "stage_job": "stage_job",
+        "num_tasks": "num_tasks", "remaining_tasks": "remaining_tasks", "unclaimed_tasks": "unclaimed_tasks",
+        "running_executors": "running_executors", "mean_task_ms": "mean_task_ms", "action_mask": "schedulable",
+    }  # fmt: skip
     seen = set()
 
     def choose(env: ClusterEnv, padded: Dict, info: Dict) -> NDArray[np.int64]:
@@ -234,15 +222,12 @@ def test_classes_and_demands_are_shown() -> None:
     assert env.observation_space.contains(observation)
 
 
-def test_edges_are_between_places_of_the_stage_arrays() -> None:
+def test_edges_are_between_places_and_masks_agree() -> None:
     env = environment(DIAMOND, CHAIN, max_edges=8)
     observation, _ = env.reset(seed=0)
     assert observation["edge_parent"].tolist() == [0, 0, 1, 2, 4, 0, 0, 0]
     assert observation["edge_child"].tolist() == [1, 2, 3, 3, 5, 0, 0, 0]
     assert observation["edge_mask"].tolist() == [1, 1, 1, 1, 1, 0, 0, 0]
-
-
-def test_the_masks_say_the_same_in_three_places() -> None:
     env = environment(DIAMOND, CHAIN)
     observation, info = env.reset(seed=0)
     assert np.flatnonzero(observation["action_mask"]).tolist() == [0, 4, 200]
@@ -251,13 +236,16 @@ def test_the_masks_say_the_same_in_three_places() -> None:
     np.testing.assert_array_equal(env.action_masks(), np.concatenate(info["action_mask"]))
 
 
-def test_a_limit_that_the_job_holds_already_gives_one_executor() -> None:
+def test_later_jobs_wait_and_a_held_limit_gives_one_executor() -> None:
     env = environment(job(stage(4, 100.0), stage(4, 100.0)), CHAIN)
     env.reset(seed=0)
     env.step([0, 1])
     observation, *_ = env.step([1, 0])
     assert observation["job_executors"][0] == 3
     assert observation["offered"] == 1
+    env = environment(CHAIN, DIAMOND, CHAIN, max_stages=5, max_edges=9)
+    observation, _ = env.reset(seed=0)
+    assert observation["backlog"] == 2
 
 
 def test_forced_decisions_are_passed_over() -> None:
@@ -283,15 +271,21 @@ def test_a_stage_that_may_not_be_chosen_stands_for_idling(illegal: int) -> None:
     assert data_equivalence(env.step([illegal, 2]), other.step([200, 0]), exact=True)
 
 
-def test_idling_runs_the_first_stage_when_no_event_is_pending() -> None:
+def test_idle_episodes_and_those_that_end_before_a_decision() -> None:
     record = play(environment(DIAMOND, CHAIN), idle, seed=0).record
     assert not np.isnan(record.completion_ms).any()
     # One stage at a time, each on all four executors that it can use.
     table = record.tasks().groupby(["job", "stage"])
     assert (table["start_ms"].min().to_numpy()[1:] >= table["finish_ms"].max().to_numpy()[:-1]).all()
+    config = ClusterConfig(num_executors=2, max_time_ms=100.0, reward="makespan")
+    env = ClusterEnv(lambda seed: jobs(CHAIN, at=[200.0]), config)
+    record, rewards, truncated, _ = play(env, idle, seed=0)
+    assert truncated
+    assert rewards == [-100.0 / 100_000]
+    assert record.num_decisions == 1
 
 
-def test_idling_is_not_allowed_on_the_last_call() -> None:
+def test_idling_is_not_allowed_on_the_last_call_or_without_another_offer() -> None:
     env = environment(CHAIN)
     env.reset(seed=0)
     observation, *_ = env.step([200, 0])
@@ -299,9 +293,6 @@ def test_idling_is_not_allowed_on_the_last_call() -> None:
     assert observation["action_mask"][200] == 0
     observation, *_ = env.step([0, 0])
     assert observation["action_mask"][200] == 1
-
-
-def test_idling_is_not_allowed_where_executors_are_never_offered_again() -> None:
     config = ClusterConfig(num_executors=4, semantics=DECIMA_SIM)
     env = environment(DIAMOND, CHAIN, config=config)
     observation, _ = env.reset(seed=0)
@@ -329,12 +320,6 @@ def test_jobs_without_room_wait_in_the_backlog(room: dict[str, Any]) -> None:
     assert (np.diff(record.completion_ms) > 0).all()
     start_ms = record.tasks().groupby("job")["start_ms"].min().to_numpy()
     assert (start_ms[1:] >= record.completion_ms[:-1]).all()
-
-
-def test_a_later_job_does_not_overtake_one_in_the_backlog() -> None:
-    env = environment(CHAIN, DIAMOND, CHAIN, max_stages=5, max_edges=9)
-    observation, _ = env.reset(seed=0)
-    assert observation["backlog"] == 2
 
 
 def test_without_idling_the_backlog_gets_what_is_left() -> None:
@@ -380,15 +365,6 @@ def test_an_episode_ends_when_its_time_is_up_and_shows_what_is_left() -> None:
     assert last["offered"] == 0
     assert last["source"] == 10
     assert np.flatnonzero(last["action_mask"]).tolist() == [200]
-
-
-def test_an_episode_may_end_before_there_is_anything_to_decide() -> None:
-    config = ClusterConfig(num_executors=2, max_time_ms=100.0, reward="makespan")
-    env = ClusterEnv(lambda seed: jobs(CHAIN, at=[200.0]), config)
-    record, rewards, truncated, _ = play(env, idle, seed=0)
-    assert truncated
-    assert rewards == [-100.0 / 100_000]
-    assert record.num_decisions == 1
 
 
 def test_steps_outside_of_an_episode_are_refused() -> None:

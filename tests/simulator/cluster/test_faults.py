@@ -166,7 +166,7 @@ def test_both_engines_fork_to_the_same_other_future(
     assert same.cluster.completion_ms.tobytes() == driver.cluster.completion_ms.tobytes()
 
 
-def test_random_numbers_are_uniform_and_depend_on_their_keys_only() -> None:
+def test_random_numbers_are_uniform_and_outages_the_same_for_all() -> None:
     key = job_key(1, 2)
     drawn = np.array([[chance(key, task, 1, purpose) for purpose in range(4)] for task in range(5000)])
     assert 0 <= drawn.min() < drawn.max() < 1
@@ -176,16 +176,6 @@ def test_random_numbers_are_uniform_and_depend_on_their_keys_only() -> None:
     assert np.abs(np.corrcoef(drawn[1:, 0], drawn[:-1, 0])[0, 1]) < 0.06
     assert executor_keys(3, 5) == executor_keys(3, 50)[:5]
     assert len({job_key(seed, number) for seed in range(10) for number in range(10)}) == 100
-
-
-def test_engines_agree_on_constants() -> None:
-    assert engine_faults.MOST_FAILURES == faults.MOST_FAILURES
-    assert (fault_engine.MIN_LATE_MS, COPY) == (faults.MIN_LATE_MS, draws.COPY)
-    for outcome in list(Outcome)[1:]:
-        assert getattr(engine_faults, f"RUN_{outcome.name}") == outcome
-
-
-def test_all_schedulers_meet_the_same_outages() -> None:
     config = ClusterConfig(8, faults=Faults(executor_lifetime_ms=60_000, executor_return_ms=20_000))
     sequence = poisson_arrivals(synthetic_profiles(5), 5, 10_000, seed=3)
     records = [run_episode(config, sequence, scheduler) for scheduler in (Fair(), Greedy())]
@@ -193,6 +183,13 @@ def test_all_schedulers_meet_the_same_outages() -> None:
     shorter = min(map(len, changes))
     assert shorter > 20
     assert changes[0][:shorter] == changes[1][:shorter]
+
+
+def test_engines_agree_on_constants() -> None:
+    assert engine_faults.MOST_FAILURES == faults.MOST_FAILURES
+    assert (fault_engine.MIN_LATE_MS, COPY) == (faults.MIN_LATE_MS, draws.COPY)
+    for outcome in list(Outcome)[1:]:
+        assert getattr(engine_faults, f"RUN_{outcome.name}") == outcome
 
 
 def test_a_lost_executor_gives_its_task_back() -> None:
@@ -259,7 +256,7 @@ def test_a_task_that_runs_long_is_copied_and_the_slower_run_killed() -> None:
     assert record.busy_ms[0] == 9 * 100.0 + 250.0
 
 
-def test_copies_change_nothing_where_no_task_runs_long() -> None:
+def test_copies_and_failures_end_as_they_should() -> None:
     sequence = jobs(chain(stage(20, 300.0), stage(7, 200.0)), chain(stage(3, 500.0), stage(4, 100.0)))
     records = [
         run_episode(ClusterConfig(4, faults=Faults(speculation=each)), sequence, Greedy())
@@ -267,9 +264,6 @@ def test_copies_change_nothing_where_no_task_runs_long() -> None:
     ]
     assert records[0].task_start_ms.tobytes() == records[1].task_start_ms.tobytes()
     assert not records[1].lost_task.size
-
-
-def test_a_job_fails_with_the_fourth_failure_of_a_task() -> None:
     config = ClusterConfig(3, faults=Faults(task_failures=1.0))
     two = jobs(chain(stage(5, 10.0), stage(2, 10.0)), job(stage(1, 5.0), name="other"))
     record, _ = finish(Both(config, two))

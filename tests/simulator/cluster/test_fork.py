@@ -181,15 +181,14 @@ def finish_ms(cluster: Cluster, task: int = 0) -> float:
 
 
 @BOTH
-def test_a_running_task_may_take_all_durations_that_are_longer_than_it_has_run(engine: type[Cluster]) -> None:
+def test_running_tasks_take_longer_durations_and_keep_what_was_drawn(engine: type[Cluster]) -> None:
     cluster = running(engine, TaskDurations.sampled([10.0, 15.0, 16.0, 40.0, 40.0]))
     finished = Counter(finish_ms(cluster.fork(futures)) for futures in range(300))
     assert finished.keys() == {16.0, 40.0}
     assert finished[40.0] == pytest.approx(200, abs=30)
-
-
-@BOTH
-def test_a_fork_of_a_fork_keeps_what_was_drawn_for_running_tasks(engine: type[Cluster]) -> None:
+    durations = TaskDurations.from_tables({}, {1: [4.0, 6.0, 7.0]}, {1: [1.0]})
+    cluster = running(engine, durations, warmup_delay_ms=10.0)
+    assert {finish_ms(cluster.fork(futures)) for futures in range(40)} == {16.0, 17.0}
     cluster = running(engine, TaskDurations.sampled([10.0, 20.0, 30.0, 40.0, 50.0]))
     first = [cluster.fork(futures) for futures in range(10)]
     second = [fork.fork() for fork in first]
@@ -207,13 +206,6 @@ def test_how_long_a_task_has_run_tells_of_which_level_it_is(engine: type[Cluster
     finished = Counter(finish_ms(cluster.fork(futures), task=1) for futures in range(300))
     assert finished.keys() == {30.0, 50.0}
     assert finished[30.0] == pytest.approx(200, abs=30)
-
-
-@BOTH
-def test_a_warm_up_is_part_of_the_time_that_a_task_has_run(engine: type[Cluster]) -> None:
-    durations = TaskDurations.from_tables({}, {1: [4.0, 6.0, 7.0]}, {1: [1.0]})
-    cluster = running(engine, durations, warmup_delay_ms=10.0)
-    assert {finish_ms(cluster.fork(futures)) for futures in range(40)} == {16.0, 17.0}
 
 
 def test_a_cluster_with_processes_of_your_own_is_not_forked() -> None:

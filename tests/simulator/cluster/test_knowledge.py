@@ -67,22 +67,19 @@ def test_the_posterior_is_that_of_a_linear_gaussian_model(
 
 
 def test_history_and_workload_are_weighed_by_their_precision() -> None:
-    """Two jobs with an estimate of 1 s: the variance in history is 1, as is that of the workload around exp(8) ms."""
+    # Two jobs with an estimate of 1 s: the variance in history is 1, as is that of the workload around exp(8) ms.
     told = from_history(job(stage(10, 100.0)), PRIOR, Knowledge(job_error=1.0))
     assert told.log_work == pytest.approx((math.log(1000.0) + 8.0) / 2)
     assert told.job_var == pytest.approx(0.5)
     alone = from_history(job(stage(10, 100.0)), None, Knowledge(job_error=1.0))
     assert [alone.log_work, alone.job_var] == pytest.approx([math.log(1000.0), 1.0])
-
-
-def test_stages_that_are_told_far_from_their_job_are_told_wrong_more_often() -> None:
     told = from_history(job(stage(10, 100.0), stage(10, 1.0)), PRIOR, Knowledge(stage_error=0.9))
     mean = math.log(50.5)
     assert np.log(told.task_ms) == pytest.approx([(math.log(100.0) + mean) / 2, mean / 2])
     assert [told.job_var, told.stage_var] == pytest.approx([0.0, 0.81 / 2])
 
 
-def test_the_prior_is_the_distribution_of_the_workload() -> None:
+def test_estimates_follow_workload_and_errors() -> None:
     profiles = (job(stage(10, 100.0)), job(stage(1, 10.0), stage(3, 30.0)))
     prior = WorkPrior.of(profiles)
     work, task = np.log([1000.0, 100.0]), np.log([100.0, 25.0])
@@ -94,6 +91,16 @@ def test_the_prior_is_the_distribution_of_the_workload() -> None:
     assert found**2 == pytest.approx(variances)
     assert batch_arrivals(profiles, 3, seed=0).work_prior == prior
     assert jobs(profiles[0]).work_prior == WorkPrior.of(profiles[:1])
+    sequence = batch_arrivals(synthetic_profiles(6), 40, seed=4)
+    sequence = replace(sequence, prior=WorkPrior(8.0, 1e6))  # an uninformative prior
+    true = np.array([profile.work_ms for profile in sequence.profiles])
+    small, large = (
+        np.log([each.first_work_ms for each in draw_estimates(sequence, Knowledge(job_error=sigma))] / true)
+        for sigma in (0.25, 1.0)
+    )
+    assert large == pytest.approx(4 * small)
+    assert abs(large.mean()) < 0.5
+    assert 0.7 < large.std() < 1.3
 
 
 def test_all_schedulers_meet_the_same_errors() -> None:
@@ -113,19 +120,6 @@ def test_all_schedulers_meet_the_same_errors() -> None:
     assert first[0].profiles == first[1].profiles
 
 
-def test_a_larger_error_is_the_same_error_enlarged() -> None:
-    sequence = batch_arrivals(synthetic_profiles(6), 40, seed=4)
-    sequence = replace(sequence, prior=WorkPrior(8.0, 1e6))  # an uninformative prior
-    true = np.array([profile.work_ms for profile in sequence.profiles])
-    small, large = (
-        np.log([each.first_work_ms for each in draw_estimates(sequence, Knowledge(job_error=sigma))] / true)
-        for sigma in (0.25, 1.0)
-    )
-    assert large == pytest.approx(4 * small)
-    assert abs(large.mean()) < 0.5
-    assert 0.7 < large.std() < 1.3
-
-
 def test_certainty_grows_with_each_finished_task() -> None:
     told = from_history(job(stage(50, 100.0), stage(50, 20.0)), PRIOR, Knowledge(1.0, 1.0))
     before = (math.inf, math.inf)
@@ -142,7 +136,7 @@ def test_certainty_grows_with_each_finished_task() -> None:
     assert rows["mean_ms"][1] > told.task_ms[1]  # a slow first stage makes a slow second one likely
 
 
-def test_tasks_that_run_longer_than_expected_make_the_estimate_longer() -> None:
+def test_estimates_of_work_that_goes_on_and_of_unknown_jobs() -> None:
     told = from_history(job(stage(50, 100.0)), None, Knowledge(job_error=1.0))
 
     def mean_ms(running_ms: float) -> float:
@@ -154,6 +148,26 @@ def test_tasks_that_run_longer_than_expected_make_the_estimate_longer() -> None:
 
     assert mean_ms(0.0) == mean_ms(99.0) == pytest.approx(100.0)
     assert mean_ms(400.0) == pytest.approx(math.exp(math.log(300.0) * 12 / 13 + math.log(100.0) / 13))
+    slow, fast = job(stage(4, 900.0), stage(2, 9.0)), job(stage(4, 5.0), stage(2, 700.0))
+    config = ClusterConfig(3, knowledge=Knowledge(unknown=1.0))
+    sequence = replace(jobs(slow, fast), prior=PRIOR)
+    seen = Cluster(config, sequence).observe()
+    assert seen.mean_task_ms == pytest.approx([math.exp(3.0)] * 4)
+    assert seen.job_log_sd == pytest.approx([0.7] * 2)
+    assert seen.log_sd == pytest.approx([math.hypot(0.7, 0.9)] * 4)
+    times = [[each.durations.mean_ms for each in profile.stages] for profile in seen.profiles]
+    assert times[0] == times[1]
+    sequence = batch_arrivals(synthetic_profiles(6), 6, seed=1)
+    seen = observations(ClusterConfig(4, knowledge=Knowledge(job_error=2.0)), sequence)
+    profiles = [profile for each in seen for profile in each.profiles]
+    assert len({id(profile) for profile in profiles}) > 6
+    steps = np.log([profile.work_ms for profile in profiles]) / math.log(STEP)
+    assert steps == pytest.approx(np.round(steps), abs=1e-6)
+    first = np.log([profile.work_ms for profile in seen[0].profiles])
+    assert np.log(seen[0].job_first_work_ms) == pytest.approx(first, abs=math.log(STEP) / 2 + 1e-9)
+    for before, after in pairwise(seen):
+        if before.profiles == after.profiles:
+            assert before.profiles is after.profiles
 
 
 def test_nothing_of_the_truth_shows() -> None:
@@ -178,24 +192,20 @@ def test_nothing_of_the_truth_shows() -> None:
     )
 
 
-def test_a_job_without_history_looks_like_any_other_of_its_shape() -> None:
-    slow, fast = job(stage(4, 900.0), stage(2, 9.0)), job(stage(4, 5.0), stage(2, 700.0))
-    config = ClusterConfig(3, knowledge=Knowledge(unknown=1.0))
-    sequence = replace(jobs(slow, fast), prior=PRIOR)
-    seen = Cluster(config, sequence).observe()
-    assert seen.mean_task_ms == pytest.approx([math.exp(3.0)] * 4)
-    assert seen.job_log_sd == pytest.approx([0.7] * 2)
-    assert seen.log_sd == pytest.approx([math.hypot(0.7, 0.9)] * 4)
-    times = [[each.durations.mean_ms for each in profile.stages] for profile in seen.profiles]
-    assert times[0] == times[1]
-
-
-def test_typical_durations_tell_how_waves_and_levels_differ() -> None:
+def test_typical_durations_and_attained_service() -> None:
     waves = TaskDurations.from_tables({}, {1: [30.0], 4: [60.0]}, {1: [10.0], 4: [20.0]}, mean_ms=10.0)
     typical = typical_durations((job(StageProfile(3, waves)), job(StageProfile(5, waves))))
     assert typical.mean_ms == 1.0
     assert typical.cells.shape == waves.cells.shape
     assert typical.values.tolist() == pytest.approx([3.0, 6.0, 1.0, 2.0])
+    seen = observations(ClusterConfig(3), jobs(chain(stage(6, 10.0), stage(2, 5.0)), job(stage(4, 7.0))))
+    for each in seen:
+        assert each.finished_ms == pytest.approx(each.finished_tasks * each.mean_task_ms)
+        work = np.bincount(each.stage_job, each.finished_ms, len(each.jobs))
+        assert each.job_attained_ms == pytest.approx(work)
+    assert any(each.job_attained_ms.any() for each in seen)
+    assert str(EXACT) == ""
+    assert str(Knowledge(1.0, 0.5, 0.0, 0.3)) == "errors of estimates 1 (jobs), 0.5 (stages), 30% of jobs unknown"
 
 
 def test_without_errors_the_truth_is_seen_to_the_bit() -> None:
@@ -229,29 +239,6 @@ def test_the_number_of_tasks_is_known_when_a_stage_is_ready() -> None:
         cluster.decide(None)
     assert cluster.observe().num_tasks.tolist() == [20, 20]
     finish(cluster)
-
-
-def test_attained_service_is_the_time_of_finished_tasks() -> None:
-    seen = observations(ClusterConfig(3), jobs(chain(stage(6, 10.0), stage(2, 5.0)), job(stage(4, 7.0))))
-    for each in seen:
-        assert each.finished_ms == pytest.approx(each.finished_tasks * each.mean_task_ms)
-        work = np.bincount(each.stage_job, each.finished_ms, len(each.jobs))
-        assert each.job_attained_ms == pytest.approx(work)
-    assert any(each.job_attained_ms.any() for each in seen)
-
-
-def test_profiles_have_the_work_that_is_estimated_in_steps() -> None:
-    sequence = batch_arrivals(synthetic_profiles(6), 6, seed=1)
-    seen = observations(ClusterConfig(4, knowledge=Knowledge(job_error=2.0)), sequence)
-    profiles = [profile for each in seen for profile in each.profiles]
-    assert len({id(profile) for profile in profiles}) > 6
-    steps = np.log([profile.work_ms for profile in profiles]) / math.log(STEP)
-    assert steps == pytest.approx(np.round(steps), abs=1e-6)
-    first = np.log([profile.work_ms for profile in seen[0].profiles])
-    assert np.log(seen[0].job_first_work_ms) == pytest.approx(first, abs=math.log(STEP) / 2 + 1e-9)
-    for before, after in pairwise(seen):
-        if before.profiles == after.profiles:
-            assert before.profiles is after.profiles
 
 
 def test_another_future_has_the_same_estimates() -> None:
@@ -335,8 +322,3 @@ def test_known_task_times_are_those_of_all_futures() -> None:
 def test_errors_out_of_range_are_refused(name: str, value: float) -> None:
     with pytest.raises(ConfigError, match=f"^{name} must be .*, got [^\n]*$"):
         Knowledge(**{name: value})
-
-
-def test_the_errors_are_named_in_words() -> None:
-    assert str(EXACT) == ""
-    assert str(Knowledge(1.0, 0.5, 0.0, 0.3)) == "errors of estimates 1 (jobs), 0.5 (stages), 30% of jobs unknown"

@@ -135,24 +135,21 @@ def test_a_fork_measures_its_own_emissions() -> None:
         assert -before - sum(rewards) == pytest.approx(record.carbon, rel=1e-9)
 
 
-def test_a_deadline_that_passes_at_an_event_is_penalised_once() -> None:
+def test_deadlines_are_penalised_once_and_names_are_one_objective() -> None:
     jobs = LiveJobs((0,), AllJobs.of(batch_arrivals(synthetic_profiles(1), 1, 0), np.array([1000.0])))
     times_ms = ((0.0, 1000.0), (1000.0, 3000.0), (3000.0, 4000.0))
     costs_ms = [Deadline(60).cost_ms(begin_ms, end_ms, jobs, SCALE_MS) for begin_ms, end_ms in times_ms]
     assert costs_ms == [0, 2000 + 60_000, 1000]
+    assert objective_named("deadline:60") is objective_named("deadline:60")
 
 
 @cases(
     "name, message",
     ("worst", "reward 'worst': unknown objective 'worst', expected jct, mean, makespan, weighted, power-mean"),
-    (
-        "no_such_module:Cost",
-        "reward 'no_such_module:Cost': no_such_module:Cost cannot be used: ModuleNotFoundError: No module",
-    ),
-    (
-        "decima.schedulers:Fair",
-        "reward 'decima.schedulers:Fair': decima.schedulers:Fair cannot be used: TypeError: expected a subclass",
-    ),
+    ("no_such_module:Cost",
+     "reward 'no_such_module:Cost': no_such_module:Cost cannot be used: ModuleNotFoundError: No module"),
+    ("decima.schedulers:Fair",
+     "reward 'decima.schedulers:Fair': decima.schedulers:Fair cannot be used: TypeError: expected a subclass"),
     ("weightd", "reward 'weightd': unknown objective 'weightd' (did you mean 'weighted'?), expected jct, "),
     ("jct:2", "reward 'jct:2': unknown objective 'jct:2', expected jct, "),
     ("jct+", "reward 'jct+': unknown objective '', expected jct, "),
@@ -164,7 +161,7 @@ def test_a_deadline_that_passes_at_an_event_is_penalised_once() -> None:
     ("carbon:", "reward 'carbon:': unknown objective 'carbon:', expected jct, "),
     ("x*jct", "reward 'x*jct': expected a number of at least 0, got 'x'"),
     (3, "reward must be of the type str, got 3"),
-)
+)  # fmt: skip
 def test_objectives_that_do_not_exist(name: str, message: str) -> None:
     with pytest.raises(ConfigError) as caught:
         ClusterConfig(reward=name)
@@ -196,7 +193,3 @@ def test_an_objective_of_the_caller_and_a_sum_with_it() -> None:
     for reward, factor in ((name, 2), (f"0.5*{name}+mean", 2)):
         rewards, record = episode(ClusterConfig(4, reward=reward), jobs)
         assert -100_000 * sum(rewards) == pytest.approx(factor * record.jct_ms.sum())
-
-
-def test_equal_names_are_one_objective() -> None:
-    assert objective_named("deadline:60") is objective_named("deadline:60")

@@ -11,7 +11,7 @@ from tests.simulator.cluster.build import by_hand, chain, greedy, job, jobs, sta
 from workloads.job import JobProfile
 
 
-def test_it_needs_no_simulator() -> None:
+def test_observations_need_no_simulator_and_waiting_executors_are_free() -> None:
     seen = by_hand()
     assert seen.num_executors == 5
     assert seen.job_id.tolist() == [7, 12]
@@ -23,10 +23,7 @@ def test_it_needs_no_simulator() -> None:
     assert seen.work_ms(seen.remaining_tasks).tolist() == [70.0, 20.0]
     assert seen.stages[1].memory == 0.5
     assert seen.classes["free"].tolist() == [3, 1]
-
-
-def test_executors_that_wait_are_free() -> None:
-    """At 15 ms one of two executors has finished its task, and waits for the second stage, to which it is committed."""
+    # At 15 ms one of two executors has finished its task, and waits for the second stage, to which it is committed.
     config = ClusterConfig(executor_classes=(ExecutorClass(3), ExecutorClass(1)), moving_delay_ms=5.0)
     cluster = Cluster(config, jobs(chain(stage(3, 10.0), stage(1, 10.0))))
     seen = [cluster.observe()]
@@ -38,7 +35,7 @@ def test_executors_that_wait_are_free() -> None:
     assert free == [[3, 1], [3, 1], [1, 1], [1, 1], [1, 1], [2, 1]]
 
 
-def test_only_rows_of_jobs_that_changed_are_written() -> None:
+def test_rows_and_profiles_are_written_when_jobs_change() -> None:
     sequence = jobs(*(chain(stage(3, 10.0), stage(2, 10.0)) for _ in range(3)))
     cluster = Cluster(ClusterConfig(4), sequence)
     seen = cluster.observe()
@@ -48,9 +45,6 @@ def test_only_rows_of_jobs_that_changed_are_written() -> None:
     after = cluster.observe()
     assert after.finished_tasks.tolist() == [77, 77, 0, 0, 77, 77]
     assert after.job_arrival_ms.tolist() == [88.0, 0.0, 88.0]
-
-
-def test_profiles_are_the_same_tuple_until_a_job_arrives_or_completes() -> None:
     sequence = jobs(*(chain(stage(3, 10.0), stage(2, 10.0)) for _ in range(4)), at=[0.0, 0.0, 25.0, 400.0])
     cluster = Cluster(ClusterConfig(2, moving_delay_ms=1.0), sequence)
     seen: list[tuple[tuple[int, ...], tuple[JobProfile, ...]]] = []

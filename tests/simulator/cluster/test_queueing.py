@@ -146,8 +146,6 @@ def test_littles_law_holds_in_every_episode(sequence: JobSequence) -> None:
             assert record.mean_jobs_in_system == pytest.approx(rate * record.mean_jct_ms, rel=1e-9)
 
 
-# One executor: durations and order of tasks.
-
 WAVES = {"first_ms": 20.0, "fresh_ms": 300.0}
 
 
@@ -159,29 +157,18 @@ def schedule(profile: JobProfile, executors: int = 1, moving_delay_ms: float = 5
     return sorted(rows, key=lambda row: (row[2], row[3]))
 
 
-def test_a_chain_on_one_executor() -> None:
+def test_schedules_of_a_chain_and_a_diamond() -> None:
     profile = chain(stage(3, 10.0, **WAVES), stage(2, 7.0, first_ms=9.0, fresh_ms=30.0))
     assert schedule(profile) == [
-        (0, 0, 50, 350),
-        (0, 0, 350, 360),
-        (0, 0, 360, 370),
-        (1, 0, 370, 379),
-        (1, 0, 379, 386),
-    ]
-
-
-def test_a_diamond_on_two_executors_waits_for_its_longer_side() -> None:
-    """The second executor, sent ahead to stage 1, finds it closed and waits; both sides start at once."""
+        (0, 0, 50, 350), (0, 0, 350, 360), (0, 0, 360, 370), (1, 0, 370, 379), (1, 0, 379, 386),
+    ]  # fmt: skip
+    # The second executor, sent ahead to stage 1, finds it closed and waits; both sides start at once.
     diamond = job(
         stage(1, 100.0), stage(1, 30.0), stage(1, 80.0), stage(2, 5.0), edges=[(0, 1), (0, 2), (1, 3), (2, 3)]
     )
     assert schedule(diamond, executors=2) == [
-        (0, 0, 50, 150),
-        (1, 1, 150, 180),
-        (2, 0, 150, 230),
-        (3, 1, 230, 235),
-        (3, 0, 230, 235),
-    ]
+        (0, 0, 50, 150), (1, 1, 150, 180), (2, 0, 150, 230), (3, 1, 230, 235), (3, 0, 230, 235),
+    ]  # fmt: skip
 
 
 def test_an_executor_pays_the_moving_delay_for_each_job_that_it_goes_to() -> None:

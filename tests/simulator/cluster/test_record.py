@@ -52,7 +52,7 @@ def unfinished() -> EpisodeRecord:
     return record(completion_ms=np.array([200.0, NAN]), end_ms=200.0)
 
 
-def test_each_job_has_its_completion_time_work_and_lost_time() -> None:
+def test_jobs_have_completion_work_and_slowdown() -> None:
     jobs = record().jobs()
     assert jobs["name"].tolist() == ["chain", "single"]
     assert jobs["jct_ms"].tolist() == [190.0, 250.0]
@@ -60,16 +60,17 @@ def test_each_job_has_its_completion_time_work_and_lost_time() -> None:
     assert jobs["busy_ms"].tolist() == [270.0, 120.0]
     assert jobs["moving_ms"].tolist() == [40.0, 20.0]
     assert jobs["work_inflation"].tolist() == [270 / 250, 120 / 100]
-
-
-def test_slowdown_is_against_the_job_alone_on_the_same_cluster() -> None:
-    """The moving delay is 20 ms; the chain takes 100 + 50 on two executors, and three tasks two waves."""
+    # The moving delay is 20 ms; the chain takes 100 + 50 on two executors, and three tasks two waves.
     assert record().slowdown.tolist() == [190 / 170, 250 / 120]
     wide = record(sequence=JobSequence((job("wide", (3, 100.0)), SINGLE), np.array([10.0, 40.0])))
     assert wide.slowdown.tolist() == [190 / 220, 250 / 120]
+    sequence = JobSequence((CHAIN, job("empty", (1, 0.0))), np.array([10.0, 40.0]))
+    assert np.isnan(record(sequence=sequence).work_inflation[1])
+    assert record(sequence=sequence).slowdown[1] == 250 / 20
+    assert np.isnan(record(sequence=sequence, config=ClusterConfig(2, moving_delay_ms=0.0)).slowdown[1])
 
 
-def test_an_episode_has_means_percentiles_makespan_and_utilisation() -> None:
+def test_means_and_resources_of_an_episode() -> None:
     metrics = record().metrics()
     assert metrics["mean_jct_ms"] == 220.0
     assert metrics["p50_jct_ms"] == 220.0
@@ -78,35 +79,48 @@ def test_an_episode_has_means_percentiles_makespan_and_utilisation() -> None:
     assert metrics["utilisation"] == pytest.approx(390 / (2 * 280))
     assert metrics["moving_ms"] == 60.0
     assert metrics["completed_jobs"] == 2
+    steps = sized().resources()
+    assert steps.index.tolist() == [30.0, 130.0, 150.0, 170.0, 200.0, 290.0]
+    assert steps["class_0"].tolist() == [1, 0, 1, 1, 0, 0]
+    assert steps["class_1"].tolist() == [1, 1, 0, 1, 1, 0]
+    assert steps["memory_held"].tolist() == [1.5, 1.0, 0.5, 1.5, 1.0, 0.0]
+    assert steps["memory_demanded"].tolist() == [0.5, 0.25, 0.5, 1.5, 1.0, 0.0]
+    spans = np.diff(steps.index.to_numpy())
+    held, demanded = (spans @ steps[f"memory_{what}"].to_numpy()[:-1] for what in ("held", "demanded"))
+    assert 1 - demanded / held == pytest.approx(sized().fragmentation["memory"])
+    assert sized(end_ms=200.0).resources().index.tolist() == [30.0, 130.0, 150.0, 170.0, 200.0]
+    held, needed = 150 * 0.5 + 240 * 1.0, (100 + 120) * 0.25 + 50 * 0.5 + 120 * 1.0
+    assert sized().fragmentation == pytest.approx({"cpu": 0.5, "memory": 1 - needed / held})
+    nobody = ClusterConfig(executor_classes=(ExecutorClass(2, 1.0, 0.0),))
+    assert math.isnan(record(config=nobody).fragmentation["memory"])
+    cut = sized(completion_ms=np.array([200.0, NAN]), end_ms=200.0).fragmentation
+    assert cut["cpu"] == pytest.approx(0.5)
 
 
-def test_tasks_carry_their_job_stage_and_number_and_moves_end_after_the_delay() -> None:
+def test_tasks_moves_and_jobs_in_system() -> None:
     tasks = record().tasks()
     assert tasks["job"].tolist() == [0, 0, 0, 1]
     assert tasks["stage"].tolist() == [0, 0, 1, 0]
     assert tasks["task"].tolist() == [0, 1, 0, 0]
     assert tasks["finish_ms"].tolist() == [130.0, 150.0, 200.0, 290.0]
     assert record().moves()["arrive_ms"].tolist() == [30.0, 30.0, 170.0]
-
-
-def test_jobs_in_system_is_a_step_function_of_time() -> None:
     steps = record().jobs_in_system()
     assert steps.to_dict() == {10.0: 1, 40.0: 2, 200.0: 1, 290.0: 0}
     # Arrivals and completions at the same time make one step.
     together = record(sequence=JobSequence((CHAIN, SINGLE), np.array([10.0, 200.0])))
     assert together.jobs_in_system().to_dict() == {10.0: 1, 200.0: 1, 290.0: 0}
+    assert "executor_class" not in record().tasks()
+    executors = np.array([0, 1, 0, -1], np.int32)
+    assert sized(task_executor=executors).tasks()["executor_class"].tolist() == [0, 1, 0, -1]
 
 
-def test_an_unfinished_job_is_nan_and_left_out_of_the_means() -> None:
+def test_unfinished_jobs_are_nan_and_episodes_count_until_their_end() -> None:
     episode = unfinished()
     np.testing.assert_array_equal(episode.jct_ms, [190.0, NAN])
     np.testing.assert_array_equal(episode.work_inflation, [270 / 250, NAN])
     np.testing.assert_array_equal(episode.slowdown, [190 / 170, NAN])
     assert episode.mean_jct_ms == 190.0
     assert np.isnan(episode.makespan_ms)
-
-
-def test_an_unfinished_episode_counts_time_until_its_end() -> None:
     episode = unfinished()
     assert episode.busy_ms.tolist() == [270.0, 30.0]
     assert episode.utilisation == pytest.approx(300 / (2 * 190))
@@ -127,13 +141,6 @@ def test_a_task_that_never_started_and_a_move_under_way_count_until_the_end_only
     assert np.isnan(episode.jct_percentile_ms(95))
 
 
-def test_a_job_without_work_has_no_inflation_and_one_without_time_no_slowdown() -> None:
-    sequence = JobSequence((CHAIN, job("empty", (1, 0.0))), np.array([10.0, 40.0]))
-    assert np.isnan(record(sequence=sequence).work_inflation[1])
-    assert record(sequence=sequence).slowdown[1] == 250 / 20
-    assert np.isnan(record(sequence=sequence, config=ClusterConfig(2, moving_delay_ms=0.0)).slowdown[1])
-
-
 def sized(**changes: object) -> EpisodeRecord:
     """Return a record: executor 0, of memory 0.5, is busy for 100 + 50 ms; executor 1, of memory 1, for 120 + 120."""
     needs = (0.25, 0.5), (1.0,)
@@ -147,41 +154,13 @@ def sized(**changes: object) -> EpisodeRecord:
     return record(**{"config": config, "sequence": JobSequence(profiles, np.array([10.0, 40.0])), **changes})
 
 
-def test_fragmentation_is_what_busy_executors_have_and_tasks_do_not_need() -> None:
-    held, needed = 150 * 0.5 + 240 * 1.0, (100 + 120) * 0.25 + 50 * 0.5 + 120 * 1.0
-    assert sized().fragmentation == pytest.approx({"cpu": 0.5, "memory": 1 - needed / held})
-    nobody = ClusterConfig(executor_classes=(ExecutorClass(2, 1.0, 0.0),))
-    assert math.isnan(record(config=nobody).fragmentation["memory"])
-    cut = sized(completion_ms=np.array([200.0, NAN]), end_ms=200.0).fragmentation
-    assert cut["cpu"] == pytest.approx(0.5)
-
-
-def test_resources_over_time_are_step_functions() -> None:
-    steps = sized().resources()
-    assert steps.index.tolist() == [30.0, 130.0, 150.0, 170.0, 200.0, 290.0]
-    assert steps["class_0"].tolist() == [1, 0, 1, 1, 0, 0]
-    assert steps["class_1"].tolist() == [1, 1, 0, 1, 1, 0]
-    assert steps["memory_held"].tolist() == [1.5, 1.0, 0.5, 1.5, 1.0, 0.0]
-    assert steps["memory_demanded"].tolist() == [0.5, 0.25, 0.5, 1.5, 1.0, 0.0]
-    spans = np.diff(steps.index.to_numpy())
-    held, demanded = (spans @ steps[f"memory_{what}"].to_numpy()[:-1] for what in ("held", "demanded"))
-    assert 1 - demanded / held == pytest.approx(sized().fragmentation["memory"])
-    assert sized(end_ms=200.0).resources().index.tolist() == [30.0, 130.0, 150.0, 170.0, 200.0]
-
-
-def test_tasks_tell_the_class_of_their_executor_where_there_are_several() -> None:
-    assert "executor_class" not in record().tasks()
-    executors = np.array([0, 1, 0, -1], np.int32)
-    assert sized(task_executor=executors).tasks()["executor_class"].tolist() == [0, 1, 0, -1]
-
-
 def with_deadlines(*attributes: JobAttributes, **changes: object) -> EpisodeRecord:
     sequence = JobSequence((CHAIN, SINGLE), np.array([10.0, 40.0]), attributes=attributes)
     return record(sequence=sequence, **changes)
 
 
-def test_deadlines_are_absolute_or_multiples_of_the_time_alone() -> None:
-    """Alone, the chain takes 170 ms and the single job 120."""
+def test_deadlines_are_met_or_missed() -> None:
+    # Alone, the chain takes 170 ms and the single job 120.
     found = with_deadlines(JobAttributes(deadline_ms=150), JobAttributes(slack=2))
     assert found.deadline_ms.tolist() == [150, 40 + 2 * 120]
     assert found.tardiness_ms.tolist() == [50, 10]
@@ -191,9 +170,6 @@ def test_deadlines_are_absolute_or_multiples_of_the_time_alone() -> None:
     assert np.isnan(found.tardiness_ms[1])
     assert found.missed.tolist() == [False, False]
     assert record().deadline_ms.tolist() == [math.inf, math.inf]
-
-
-def test_a_job_that_has_failed_or_is_late_already_has_missed_its_deadline() -> None:
     both = JobAttributes(deadline_ms=199), JobAttributes(deadline_ms=199)
     unfinished = {"completion_ms": np.array([NAN, NAN]), "end_ms": 200.0}
     assert with_deadlines(*both, **unfinished).missed.tolist() == [True, True]

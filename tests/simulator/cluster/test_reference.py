@@ -103,12 +103,19 @@ def test_executors_that_stay_are_settled_without_asking(semantics: Semantics) ->
     assert len(asked) < record.num_decisions / 2
 
 
-def test_a_scheduler_that_decides_anew_says_anew_that_it_keeps_executors() -> None:
+def test_schedulers_keep_executors_only_if_they_say_so_and_environments_run_on_either_engine() -> None:
     class Own(Fair):
         def decide(self, observation: Observation) -> Decision | None:
             return None
 
     assert not Own.keeps_executors
+    steps = []
+    for engine in ("compiled", "simpy"):
+        env = ClusterEnv(config=ClusterConfig(5, engine=engine))  # type: ignore[arg-type]
+        env.reset(seed=2)
+        env.action_space.seed(3)
+        steps.append([env.step(env.action_space.sample())[1:3] for _ in range(20)])
+    assert steps[0] == steps[1]
 
 
 @pytest.mark.slow
@@ -157,11 +164,8 @@ def test_the_reference_replays_the_recorded_episodes(shared: Callable[[str], Pat
 
 @cases(
     "kind, field, place",
-    ("stages", "claimed", 1),
-    ("jobs", "attached", 0),
-    ("stages", "open_parents", 1),
-    ("jobs", "unsaturated", 0),
-)
+    ("stages", "claimed", 1), ("jobs", "attached", 0), ("stages", "open_parents", 1), ("jobs", "unsaturated", 0),
+)  # fmt: skip
 def test_a_difference_is_noticed(kind: str, field: str, place: int) -> None:
     """The test changes a counter of the compiled state directly."""
     config, sequence = ClusterConfig(2), jobs(chain(stage(2, 10.0), stage(2, 10.0)))
@@ -181,13 +185,3 @@ def test_the_settings_choose_the_engine() -> None:
     assert_same(*(replace(record, config=compiled) for record in records))
     with pytest.raises(ConfigError, match="engine must be 'compiled' or 'simpy', got 'fast'"):
         ClusterConfig(engine="fast")  # type: ignore[arg-type]
-
-
-def test_an_environment_runs_on_either_engine() -> None:
-    steps = []
-    for engine in ("compiled", "simpy"):
-        env = ClusterEnv(config=ClusterConfig(5, engine=engine))  # type: ignore[arg-type]
-        env.reset(seed=2)
-        env.action_space.seed(3)
-        steps.append([env.step(env.action_space.sample())[1:3] for _ in range(20)])
-    assert steps[0] == steps[1]

@@ -56,12 +56,9 @@ def test_executors_in_the_common_pool_are_offered_when_a_stage_opens(semantics: 
     first = (0, 0, 0, 0, 1000.0, 11_000.0)
     if on:
         assert runs(record) == [
-            first,
-            (0, 1, 0, 0, 11_000.0, 21_000.0),
-            (0, 1, 1, 1, 12_000.0, 22_000.0),
-            (0, 1, 2, 0, 21_000.0, 31_000.0),
-            (0, 1, 3, 1, 22_000.0, 32_000.0),
-        ]
+            first, (0, 1, 0, 0, 11_000.0, 21_000.0), (0, 1, 1, 1, 12_000.0, 22_000.0),
+            (0, 1, 2, 0, 21_000.0, 31_000.0), (0, 1, 3, 1, 22_000.0, 32_000.0),
+        ]  # fmt: skip
     else:
         starts = [11_000.0, 21_000.0, 31_000.0, 41_000.0]
         later = [(0, 1, task, 0, start, start + 10_000.0) for task, start in enumerate(starts)]
@@ -263,9 +260,6 @@ def test_a_job_that_was_granted_all_executors_once_gets_no_more(on: bool) -> Non
     record = run_episode(config, sequence, Fifo())
     last = (0, 1, 0, 1, 1600.0, 3700.0) if on else (0, 1, 0, 2, 1500.0, 3600.0)
     assert runs(record) == [
-        (0, 0, 0, 0, 200.0, 1500.0),
-        last,
-        (1, 0, 0, 1, 500.0, 800.0),
-        (1, 0, 1, 1, 800.0, 1100.0),
+        (0, 0, 0, 0, 200.0, 1500.0), last, (1, 0, 0, 1, 500.0, 800.0), (1, 0, 1, 1, 800.0, 1100.0),
         (1, 0, 2, 1, 1100.0, 1400.0),
-    ]
+    ]  # fmt: skip

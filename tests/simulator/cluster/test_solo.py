@@ -105,14 +105,17 @@ def test_slowdown_is_1_for_every_job_alone_under_its_best_limit(source: str, exe
         check_slowdown(profile, executors)
 
 
-def test_what_a_job_needs_alone_counts_the_delays() -> None:
-    """Eight tasks of a second each: two executors are best if moves and fresh JVMs are expensive, else all."""
+def test_times_alone_count_delays_and_cost_little() -> None:
+    # Eight tasks of a second each: two executors are best if moves and fresh JVMs are expensive, else all.
     short, long = job(stage(8, 10, fresh_ms=900, first_ms=900)), job(stage(8, 1000))
     assert time_alone(long, ClusterConfig(8)) == (8, 3000.0)
     assert time_alone(short, ClusterConfig(8)) == (8, 2900.0)
     # Executors that join for the second stage are fresh.
     pair = chain(stage(2, 100, fresh_ms=100), stage(20, 1, first_ms=1, fresh_ms=5000))
     assert time_alone(pair, ClusterConfig(20)) == (2, 2110.0)
+    assert time_alone(chain(*[stage(1, 7)] * 1500), ClusterConfig(50)).mean_ms == 2000 + 7 * 1500
+    wide = job(StageProfile(5_000_000, TaskDurations.sampled([1.0, 2.0])))
+    assert time_alone(wide, ClusterConfig(50)).mean_ms == pytest.approx(2000 + 150_000, rel=0.01)
 
 
 @pytest.mark.parametrize("name", SEMANTICS)
@@ -123,12 +126,6 @@ def test_all_semantics_have_a_time_alone(name: str, moving_ms: float) -> None:
     wide = time_alone(job(typed(40)), config)
     assert wide.mean_ms == pytest.approx(moving_ms + 2600 + 7 * 517, rel=0.1)
     assert time_alone(job(typed(40)), config) == wide
-
-
-def test_many_stages_and_many_tasks_cost_little() -> None:
-    assert time_alone(chain(*[stage(1, 7)] * 1500), ClusterConfig(50)).mean_ms == 2000 + 7 * 1500
-    wide = job(StageProfile(5_000_000, TaskDurations.sampled([1.0, 2.0])))
-    assert time_alone(wide, ClusterConfig(50)).mean_ms == pytest.approx(2000 + 150_000, rel=0.01)
 
 
 #: Cases that take a minute each, mostly for compiling or planning.
@@ -143,9 +140,6 @@ def test_no_scheduler_beats_the_job_alone(name: str) -> None:
         for profiles in (embedded_tpch(sizes=("2g", "5g")), synthetic_profiles(12)):
             record = run_episode(config, batch_arrivals(profiles, 4, 1), make_scheduler(name, 0))
             assert record.slowdown.mean() >= 0.95
-
-
-# ---- work --------------------------------------------------------------------------------------------------
 
 
 @st.composite

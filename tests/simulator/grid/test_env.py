@@ -42,35 +42,17 @@ def test_gymnasiums_checker_finds_nothing(config: GridConfig) -> None:
     check_env(gymnasium.make("decima/Grid-v0", config=config).unwrapped)
 
 
-def test_it_can_be_vectorised() -> None:
+def test_vectors_and_seeds_of_episodes() -> None:
     envs = gymnasium.make_vec("decima/Grid-v0", num_envs=2)
     pictures, infos = envs.reset(seed=[1, 2])
     assert pictures.shape == (2, 20, 223)
     assert infos["action_mask"].shape == (2, 11)
     envs.step(envs.action_space.sample())
     envs.close()
-
-
-def trajectory(env: gymnasium.Env[Any, Any], num_steps: int, **reset: Any) -> list[Any]:
-    env.action_space.seed(0)
-    steps: list[Any] = [env.reset(**reset)]
-    for _ in range(num_steps):
-        steps.append(env.step(env.action_space.sample(steps[-1][-1]["action_mask"])))
-        if steps[-1][2] or steps[-1][3]:
-            record = steps[-1][4].pop("record")
-            steps[-1][4]["start"] = record.start
-            steps.append(env.reset())
-    return steps
-
-
-def test_a_seed_names_the_episode_and_those_after_it_also_through_gymnasium() -> None:
     steps = trajectory(GridEnv(), 400, seed=3)
     assert sum(len(step) == 2 for step in steps) > 2, "no second episode"
     assert data_equivalence(steps, trajectory(GridEnv(), 400, seed=3), exact=True)
     assert data_equivalence(steps, trajectory(gymnasium.make("decima/Grid-v0"), 400, seed=3), exact=True)
-
-
-def test_each_episode_has_a_seed_of_its_own_for_its_jobs() -> None:
     seeds: list[int] = []
 
     def make_jobs(seed: int) -> JobSets:
@@ -83,6 +65,18 @@ def test_each_episode_has_a_seed_of_its_own_for_its_jobs() -> None:
     assert seeds[3] == seeds[0]
     assert len(set(seeds)) == 4
     assert drawn_jobs(5).load(10).tolist() == drawn_jobs(5).load(10).tolist() != drawn_jobs(6).load(10).tolist()
+
+
+def trajectory(env: gymnasium.Env[Any, Any], num_steps: int, **reset: Any) -> list[Any]:
+    env.action_space.seed(0)
+    steps: list[Any] = [env.reset(**reset)]
+    for _ in range(num_steps):
+        steps.append(env.step(env.action_space.sample(steps[-1][-1]["action_mask"])))
+        if steps[-1][2] or steps[-1][3]:
+            record = steps[-1][4].pop("record")
+            steps[-1][4]["start"] = record.start
+            steps.append(env.reset())
+    return steps
 
 
 def test_steps_are_those_of_the_grid() -> None:
@@ -103,28 +97,25 @@ def test_steps_are_those_of_the_grid() -> None:
     np.testing.assert_array_equal(info["record"].start, grid.record().start)
 
 
-def test_what_became_of_an_action_is_told() -> None:
+def test_outcomes_and_pictures_of_actions() -> None:
     env = environment((0, 3, (3,)), (0, 4, (3,)))
     env.reset(seed=0)
     outcomes = [do(env, action)[4]["outcome"] for action in (0, 0, 1, VOID)]
     assert outcomes == ["booked", "empty", "no room", "void"]
-
-
-def test_pictures_stay_as_they_were() -> None:
     env = environment((0, 1, (1,)))
     picture, _ = env.reset(seed=0)
     before = picture.copy()
     do(env, 0, VOID)
     np.testing.assert_array_equal(picture, before)
+    env = environment((0, 1, (1,)))
+    env.reset(seed=0)
+    assert env.step(True)[4]["outcome"] == "empty"  # type: ignore[arg-type]  # slot 1
 
 
 @cases(
     "changes, terminated",
-    ({"max_steps": 2}, False),
-    ({"max_steps": 3}, True),
-    ({"drain": False, "max_steps": 2}, True),
-    ({}, True),
-)
+    ({"max_steps": 2}, False), ({"max_steps": 3}, True), ({"drain": False, "max_steps": 2}, True), ({}, True),
+)  # fmt: skip
 def test_an_episode_is_truncated_when_its_steps_are_over_and_else_terminates(
     changes: dict[str, Any], terminated: bool
 ) -> None:
@@ -140,18 +131,18 @@ def test_an_episode_is_truncated_when_its_steps_are_over_and_else_terminates(
     do(env, VOID)
 
 
-def test_steps_and_masks_before_an_episode_are_refused() -> None:
+def test_own_jobs_and_steps_before_an_episode() -> None:
+    env = environment((0, 1, (1,)))
+    own = JobSets.of([[(0, 3, (1,))]], 10)
+    env.reset(seed=0, options={"jobs": own})
+    assert do(env, 0, VOID, VOID, VOID)[4]["record"].completion.tolist() == [[3]]
+    env.reset(seed=0)
+    assert do(env, 0, VOID)[4]["record"].completion.tolist() == [[1]]
     env = GridEnv()
     with pytest.raises(ResetNeeded, match="there is no episode yet"):
         env.step(np.int64(0))
     with pytest.raises(ResetNeeded, match="there is no episode yet"):
         env.action_masks()
-
-
-def test_a_truth_is_a_number() -> None:
-    env = environment((0, 1, (1,)))
-    env.reset(seed=0)
-    assert env.step(True)[4]["outcome"] == "empty"  # type: ignore[arg-type]  # slot 1
 
 
 @pytest.mark.parametrize("action", [4, -1, 0.5, None, "void", np.array([0])])
@@ -172,15 +163,6 @@ def test_jobs_that_cannot_be_run_are_refused(sets: list[list[Written]], message:
     env = GridEnv(lambda seed: JobSets.of(sets, 1), GridConfig(**SMALL))
     with pytest.raises(WorkloadError, match=message):
         env.reset(seed=0)
-
-
-def test_jobs_of_ones_own() -> None:
-    env = environment((0, 1, (1,)))
-    own = JobSets.of([[(0, 3, (1,))]], 10)
-    env.reset(seed=0, options={"jobs": own})
-    assert do(env, 0, VOID, VOID, VOID)[4]["record"].completion.tolist() == [[3]]
-    env.reset(seed=0)
-    assert do(env, 0, VOID)[4]["record"].completion.tolist() == [[1]]
 
 
 @cases(

@@ -107,9 +107,18 @@ def test_a_job_that_there_is_no_room_for(job: Written, changes: dict[str, Any], 
         Grid(config, JobSets.of([[(0, 3, (1,))], [(0, 1, (1,)), job]], 2))
 
 
-def test_jobs_of_another_number_of_resources() -> None:
+def test_sizes_of_the_paper_and_grids_that_do_not_fit() -> None:
     with pytest.raises(WorkloadError, match="the jobs need 2 resources, the grid has 1"):
         small((0, 1, (1, 1)))
+    grid = small((0, 1, (1,)), max_steps=10**30)
+    act(grid, 0, VOID)
+    assert grid.done.all()
+    config = GridConfig()
+    assert config.picture_shape == (20, 223)
+    assert config.num_actions == 11
+    assert replace(config, arrival_column=True).picture_shape == (20, 224)
+    assert replace(config, visible_jobs=5, arrival_column=True).picture_shape == (20, 124)
+    assert replace(config, machines=3).num_actions == 31
 
 
 SIZES = ("num_resources", "units", "visible_jobs", "slot_width", "horizon", "machines")
@@ -165,18 +174,3 @@ def test_actions_may_be_whole_numbers_of_any_type(dtype: Any) -> None:
     grid = small((0, 1, (1,)))
     grid.step(np.array([0], dtype=dtype))
     assert grid.outcomes.tolist() == [BOOKED]
-
-
-def test_the_longest_episode_can_be_cut_at_any_step() -> None:
-    grid = small((0, 1, (1,)), max_steps=10**30)
-    act(grid, 0, VOID)
-    assert grid.done.all()
-
-
-def test_the_sizes_of_the_paper() -> None:
-    config = GridConfig()
-    assert config.picture_shape == (20, 223)
-    assert config.num_actions == 11
-    assert replace(config, arrival_column=True).picture_shape == (20, 224)
-    assert replace(config, visible_jobs=5, arrival_column=True).picture_shape == (20, 124)
-    assert replace(config, machines=3).num_actions == 31

@@ -14,8 +14,8 @@ from workloads.grid_jobs import JobSets
 NONE = float("nan")
 
 
-def test_the_times_of_jobs_and_none_for_those_never_booked() -> None:
-    """One unit: a job of two steps, then a job of three, and a third job that is never booked."""
+def test_times_and_table_of_jobs() -> None:
+    # One unit: a job of two steps, then a job of three, and a third job that is never booked.
     grid = small((0, 2, (1,)), (0, 3, (1,)), (1, 1, (1,)), units=1, slot_width=1, horizon=6, max_steps=3)
     act(grid, 0, 1, VOID, VOID, VOID, VOID)
     record = grid.record()
@@ -27,62 +27,41 @@ def test_the_times_of_jobs_and_none_for_those_never_booked() -> None:
     assert record.makespan.tolist() == [5]
     assert record.unfinished.tolist() == [1]
     assert record.clock.tolist() == [4]
-
-
-def test_utilisation_is_over_all_machines_and_resources_until_the_last_job_is_finished() -> None:
-    grid = small((0, 2, (3, 1)), (1, 1, (1, 0)), num_resources=2, machines=2)
-    act(grid, 0, VOID, 3)
-    # 2 x 4 + 1 unit-steps of 12 units in 2 steps.
-    assert grid.record().makespan.tolist() == [2]
-    assert grid.record().utilisation.tolist() == [9 / 24]
-
-
-def test_an_episode_in_which_nothing_was_booked() -> None:
-    record = small((0, 2, (1,))).record()
-    assert record.makespan.tolist() == [0]
-    assert record.utilisation.tolist() == [0]
-    assert record.unfinished.tolist() == [1]
-    assert np.isnan(record.slowdown()).all()
-
-
-def test_jobs_that_never_entered_or_were_dropped_are_unfinished() -> None:
-    grid = small(*[(0, 1, (1,))] * 3, (5, 1, (1,)), visible_jobs=1, backlog=1, max_steps=3)
-    act(grid, 0, *[VOID] * 4)
-    record = grid.record()
-    assert record.unfinished.tolist() == [3]
-    assert record.dropped.tolist() == [[False, False, True, False]]
-    assert record.num_entered.tolist() == [3]
-
-
-def test_jobs_of_step_0_are_none_in_the_public_code() -> None:
-    record = small((0, 1, (1,)), (1, 1, (1,)), semantics=DEEPRM).record()
-    assert record.is_job.tolist() == [[False, True]]
-    assert record.unfinished.tolist() == [1]
-    assert record.table()["job"].tolist() == [1]
-
-
-def test_the_table_has_a_row_for_each_job_of_each_set() -> None:
     sets = [[(0, 2, (1, 2)), (0, 4, (3, 0)), (0, 1, (1, 1))], [(1, 1, (2, 2))]]
     config = GridConfig(units=3, visible_jobs=1, slot_width=3, horizon=6, backlog=1, machines=2)
     grid = Grid(config, JobSets.of(sets, 3))
     grid.step([1, 2])
     grid.step([1, 1])
     rows = {
-        "set": [0, 0, 0, 1],
-        "job": [0, 1, 2, 0],
-        "enter": [0, 0, 0, 1],
-        "duration": [2, 4, 1, 1],
-        "demand_0": [1, 3, 1, 2],
-        "demand_1": [2, 0, 1, 2],
-        "machine": [1, 1, NONE, 1],
-        "start": [0, 2, NONE, 1],
-        "finish": [2, 6, NONE, 2],
-        "waiting": [0, 2, NONE, 0],
-        "completion": [2, 6, NONE, 1],
-        "slowdown": [1, 1.5, NONE, 1],
-        "dropped": [False, False, True, False],
-    }
+        "set": [0, 0, 0, 1], "job": [0, 1, 2, 0], "enter": [0, 0, 0, 1], "duration": [2, 4, 1, 1],
+        "demand_0": [1, 3, 1, 2], "demand_1": [2, 0, 1, 2], "machine": [1, 1, NONE, 1], "start": [0, 2, NONE, 1],
+        "finish": [2, 6, NONE, 2], "waiting": [0, 2, NONE, 0], "completion": [2, 6, NONE, 1],
+        "slowdown": [1, 1.5, NONE, 1], "dropped": [False, False, True, False],
+    }  # fmt: skip
     pd.testing.assert_frame_equal(grid.record().table(), pd.DataFrame(rows), check_dtype=False)
+
+
+def test_utilisation_and_jobs_that_never_end() -> None:
+    grid = small((0, 2, (3, 1)), (1, 1, (1, 0)), num_resources=2, machines=2)
+    act(grid, 0, VOID, 3)
+    # 2 x 4 + 1 unit-steps of 12 units in 2 steps.
+    assert grid.record().makespan.tolist() == [2]
+    assert grid.record().utilisation.tolist() == [9 / 24]
+    record = small((0, 2, (1,))).record()
+    assert record.makespan.tolist() == [0]
+    assert record.utilisation.tolist() == [0]
+    assert record.unfinished.tolist() == [1]
+    assert np.isnan(record.slowdown()).all()
+    grid = small(*[(0, 1, (1,))] * 3, (5, 1, (1,)), visible_jobs=1, backlog=1, max_steps=3)
+    act(grid, 0, *[VOID] * 4)
+    record = grid.record()
+    assert record.unfinished.tolist() == [3]
+    assert record.dropped.tolist() == [[False, False, True, False]]
+    assert record.num_entered.tolist() == [3]
+    record = small((0, 1, (1,)), (1, 1, (1,)), semantics=DEEPRM).record()
+    assert record.is_job.tolist() == [[False, True]]
+    assert record.unfinished.tolist() == [1]
+    assert record.table()["job"].tolist() == [1]
 
 
 @MANY

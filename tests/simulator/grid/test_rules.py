@@ -23,20 +23,14 @@ def seen(grid: Grid, episode: int) -> dict[str, Any]:
     """Return all visible values of an episode."""
     record, num_jobs = grid.record(), int(grid.jobs.num_jobs[episode])
     return {
-        "clock": grid.clock[episode],
-        "done": grid.done[episode],
-        "slots": grid.slots[episode].tolist(),
-        "durations": grid.slot_duration[episode].tolist(),
-        "demands": grid.slot_demand[episode].tolist(),
-        "backlog": grid.num_backlog[episode],
-        "running": grid.num_running[episode],
-        "free": grid.free_units[episode].tolist(),
-        "start": record.start[episode, :num_jobs].tolist(),
+        "clock": grid.clock[episode], "done": grid.done[episode], "slots": grid.slots[episode].tolist(),
+        "durations": grid.slot_duration[episode].tolist(), "demands": grid.slot_demand[episode].tolist(),
+        "backlog": grid.num_backlog[episode], "running": grid.num_running[episode],
+        "free": grid.free_units[episode].tolist(), "start": record.start[episode, :num_jobs].tolist(),
         "machine": record.machine[episode, :num_jobs].tolist(),
-        "dropped": record.dropped[episode, :num_jobs].tolist(),
-        "left": record.num_entered[episode],
+        "dropped": record.dropped[episode, :num_jobs].tolist(), "left": record.num_entered[episode],
         "passed": record.clock[episode],
-    }
+    }  # fmt: skip
 
 
 def expected(naive: Naive) -> dict[str, Any]:
@@ -96,7 +90,7 @@ def test_whatever_is_done_everything_is_as_in_the_plain_rules(
         assert rewards.tolist() == pytest.approx([reward for _, reward in results], rel=1e-12, abs=1e-12)
 
 
-def test_a_job_is_booked_from_the_first_step_on_at_which_it_fits_until_its_end() -> None:
+def test_jobs_are_booked_where_and_when_they_fit() -> None:
     # The second job fits beside the first only once that is finished; the gap of one step before is too short.
     grid = small((0, 2, (2,)), (0, 2, (2,)), (0, 1, (1,)))
     assert act(grid, 0, 1, 2) == [0, 0, 0]
@@ -104,6 +98,11 @@ def test_a_job_is_booked_from_the_first_step_on_at_which_it_fits_until_its_end()
     assert grid.record().start.tolist() == [[0, 2, 0]]
     assert grid.clock.tolist() == [0]
     assert grid.free_units[0, 0, :, 0].tolist() == [0, 1, 1, 1]
+    grid = small(*[(0, 2, (3,))] * 3, machines=2)
+    assert grid.config.num_actions == 7
+    act(grid, 4, 0, 5)
+    assert grid.record().machine.tolist() == [[0, 1, 1]]
+    assert grid.record().start.tolist() == [[0, 0, 2]]
 
 
 @pytest.mark.parametrize(("last_row", "starts"), [(True, [0, 3]), (False, [0, -1])])
@@ -111,14 +110,6 @@ def test_the_last_row_of_the_horizon_can_be_booked_or_not(last_row: bool, starts
     grid = small((0, 3, (3,)), (0, 1, (1,)), semantics=GridSemantics(last_row=last_row))
     act(grid, 0, 1)
     assert grid.record().start.tolist() == [starts]
-
-
-def test_job_j_goes_to_machine_i_by_action_i_times_m_plus_j() -> None:
-    grid = small(*[(0, 2, (3,))] * 3, machines=2)
-    assert grid.config.num_actions == 7
-    act(grid, 4, 0, 5)
-    assert grid.record().machine.tolist() == [[0, 1, 1]]
-    assert grid.record().start.tolist() == [[0, 0, 2]]
 
 
 @pytest.mark.parametrize(("action", "outcome"), [(VOID, PASSED), (2, EMPTY), (1, NO_ROOM)])
@@ -144,7 +135,7 @@ def test_of_two_neighbours_that_finish_the_second_lingers_in_the_public_code() -
     assert running == {DEEPRM: [3, 1, 0, 0], PAPER: [2, 0, 0, 0]}
 
 
-def test_several_jobs_enter_in_a_step_each_into_the_first_empty_slot_then_the_backlog_then_nowhere() -> None:
+def test_jobs_enter_slots_then_the_backlog_and_no_jobs_end_at_once() -> None:
     grid = small(*[(0, 1, (1,))] * 3, *[(1, 1, (1,))] * 4, backlog=2)
     act(grid, 1)
     assert grid.slots.tolist() == [[0, -1, 2]]
@@ -152,6 +143,13 @@ def test_several_jobs_enter_in_a_step_each_into_the_first_empty_slot_then_the_ba
     assert grid.slots.tolist() == [[0, 3, 2]]
     assert grid.num_backlog.tolist() == [2]
     assert grid.record().dropped.tolist() == [[False] * 6 + [True]]
+    jobs = JobSets(np.empty((2, 0), int), np.empty((2, 0), int), np.empty((2, 0, 2), int), np.zeros(2, int), 5)
+    grid = Grid(GridConfig(), jobs)
+    assert not grid.startable().any()
+    assert grid.slot_duration.shape == (2, 10)
+    assert grid.step([0, 10]).tolist() == [0, 0]
+    assert grid.done.all()
+    assert grid.record().makespan.tolist() == [0, 0]
 
 
 @pytest.mark.parametrize("picture", ["binary", "coloured"])
@@ -161,9 +159,6 @@ def test_steps_since_an_arrival_are_counted_up_to_ten_in_ones_or_in_tenths(pictu
         act(grid, VOID)
         column = [1] * count + [0] * (12 - count) if picture == "binary" else [count / 10] * 12
         assert grid.pictures[0, :, -1].tolist() == pytest.approx(column)
-
-
-# Rewards.
 
 
 REWARDS = {"slowdown": -(4 + 3 / 2 + 0.75), "completion": -(4 + 3 + 0.75), "makespan": -1.0, "utilisation": 2 / 6}
@@ -222,18 +217,8 @@ def test_without_draining_an_episode_ends_when_no_job_may_enter_whatever_waits(s
     assert grid.slots.tolist() == [[-1, 1, -1]]
 
 
-def test_an_episode_without_jobs_ends_with_the_first_step() -> None:
-    jobs = JobSets(np.empty((2, 0), int), np.empty((2, 0), int), np.empty((2, 0, 2), int), np.zeros(2, int), 5)
-    grid = Grid(GridConfig(), jobs)
-    assert not grid.startable().any()
-    assert grid.slot_duration.shape == (2, 10)
-    assert grid.step([0, 10]).tolist() == [0, 0]
-    assert grid.done.all()
-    assert grid.record().makespan.tolist() == [0, 0]
-
-
-def test_the_picture_by_hand() -> None:
-    """Two machines, two resources; each has the machines' units, then two slots; then the backlog."""
+def test_pictures_by_hand_and_their_shades() -> None:
+    # Two machines, two resources; each has the machines' units, then two slots; then the backlog.
     jobs = [(0, 2, (2, 1)), (0, 3, (1, 2)), (0, 1, (2, 0)), (0, 2, (1, 1)), (0, 1, (1, 1)), (0, 1, (1, 1))]
     grid = small(*jobs, num_resources=2, machines=2, visible_jobs=2, slot_width=2, horizon=3, backlog=4)
     assert drawn(grid) == "\n".join(
@@ -243,17 +228,11 @@ def test_the_picture_by_hand() -> None:
     assert drawn(grid) == "\n".join(
         ["##. #.. #. #.  #.. ##. #. #.  #.", "##. #.. .. #.  #.. ##. .. #.  ..", "##. #.. .. ..  ... ##. .. ..  .."]
     ).replace(" ", "")
-
-
-def test_a_booked_job_takes_the_leftmost_free_cells_of_each_row_in_a_shade_of_its_own() -> None:
     grid = small((0, 2, (1,)), (0, 1, (1,)), (0, 3, (1,)), (0, 2, (2,)), picture="coloured", visible_jobs=4)
     act(grid, 0, 1, 2, 3)
     assert [row[:3] for row in drawn(grid).splitlines()] == ["123", "13.", "344", "44."]
     act(grid, VOID)
     assert [row[:3] for row in drawn(grid).splitlines()] == ["13.", "344", "44.", "..."]
-
-
-def test_jobs_for_which_no_shade_is_left_share_the_last_one() -> None:
     jobs = [(0, 3, (1,))] * 40 + [(0, 1, (1,)), (2, 1, (1,))]
     grid = small(*jobs, units=50, visible_jobs=42, slot_width=1, picture="coloured")
     naive = Naive(grid.config, jobs, 10)

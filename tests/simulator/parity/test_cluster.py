@@ -127,24 +127,15 @@ def recording() -> Recording:
         "makespan_ms": 57,
         "avg_jct_ms": 43.0,
         "tasks": [
-            [0, 0, 0, 0, 10, 40],
-            [0, 0, 1, 1, 10, 40],
-            [0, 0, 2, 0, 40, 50],
-            [0, 1, 0, 0, 50, 54],
+            [0, 0, 0, 0, 10, 40], [0, 0, 1, 1, 10, 40], [0, 0, 2, 0, 40, 50], [0, 1, 0, 0, 50, 54],
             [1, 0, 0, 1, 50, 57],
         ],
         "events": [
-            [10, "executor", 0],
-            [10, "executor", 1],
-            [25, "job", 1],
-            [40, "task", 0, 0, 0, 0],
-            [40, "task", 0, 0, 1, 1],
-            [50, "task", 0, 0, 2, 0],
-            [50, "executor", 1],
-            [54, "task", 0, 1, 0, 0],
+            [10, "executor", 0], [10, "executor", 1], [25, "job", 1], [40, "task", 0, 0, 0, 0],
+            [40, "task", 0, 0, 1, 1], [50, "task", 0, 0, 2, 0], [50, "executor", 1], [54, "task", 0, 1, 0, 0],
             [57, "task", 1, 0, 0, 1],
         ],
-    }
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize("name", ["episode.json", "episode.json.gz"])
@@ -152,12 +143,14 @@ def test_an_episode_made_by_hand_matches(tmp_path: Path, name: str) -> None:
     assert first_difference_in(write(tmp_path / name, recording())) is None
 
 
-def test_recordings_without_details_are_replayed_too(tmp_path: Path) -> None:
+def test_recordings_without_details_and_every_number_count(tmp_path: Path) -> None:
     short = recording()
     del short["tasks"], short["events"]
     for each in short["decisions"]:
         del each["features"]
     assert first_difference_in(write(tmp_path / "short.json", short)) is None
+    places = numbers(recording(), aside=ASIDE)
+    assert unnoticed(recording(), places, tmp_path / "damaged.json") == []
 
 
 @cases(
@@ -244,11 +237,6 @@ DAMAGES: dict[str, tuple[Damage, str]] = {
 #: executors, which may be clipped; in some episodes the duration of a wave, an arrival or a number of tasks.
 ASIDE = frozenset({"stats", "generator_seed", "p_null", "msg_paths", "num_executors"})
 ASIDE |= {"fresh_ms", "first_ms", "rest_ms", "arrival_ms", "num_tasks"}
-
-
-def test_every_single_number_of_an_episode_counts(tmp_path: Path) -> None:
-    places = numbers(recording(), aside=ASIDE)
-    assert unnoticed(recording(), places, tmp_path / "damaged.json") == []
 
 
 @pytest.mark.parametrize("prefix", ["004", "106", "138", "154"])

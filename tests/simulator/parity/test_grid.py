@@ -88,17 +88,8 @@ def recording() -> Recording:
     return {
         "name": "by hand",
         "params": {
-            "num_res": 2,
-            "res_slot": 3,
-            "num_nw": 2,
-            "max_job_size": 2,
-            "time_horizon": 5,
-            "backlog_size": 1,
-            "simu_len": 4,
-            "episode_max_length": 9,
-            "end": "all_done",
-            "delay_penalty": -1,
-            "hold_penalty": -1,
+            "num_res": 2, "res_slot": 3, "num_nw": 2, "max_job_size": 2, "time_horizon": 5, "backlog_size": 1,
+            "simu_len": 4, "episode_max_length": 9, "end": "all_done", "delay_penalty": -1, "hold_penalty": -1,
             "dismiss_penalty": -1,
         },
         "jobs_in": [
@@ -118,7 +109,7 @@ def recording() -> Recording:
         "backlog_after": backlog,
         "done": True,
         "obs_hashes": copy.deepcopy(hashes()),
-    }
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize("name", ["episode.json", "episode.json.gz"])

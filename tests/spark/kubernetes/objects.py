@@ -13,12 +13,9 @@ from typing import Any
 Resource = dict[str, Any]
 #: Plural in the path -> kind.
 KINDS = {
-    "pods": "Pod",
-    "services": "Service",
-    "configmaps": "ConfigMap",
-    "secrets": "Secret",
+    "pods": "Pod", "services": "Service", "configmaps": "ConfigMap", "secrets": "Secret",
     "persistentvolumeclaims": "PersistentVolumeClaim",
-}
+}  # fmt: skip
 
 
 class ApiError(Exception):

@@ -74,12 +74,9 @@ class Drivers:
         }
         (conf / "spark-defaults.conf").write_text("".join(f"{key} {value}\n" for key, value in settings.items()))
         environment = {
-            **os.environ,
-            **spark_environment(),
-            "SPARK_CONF_DIR": str(conf),
-            "SPARK_LOCAL_DIRS": str(self.folder / "local"),
-            "PYTHONPATH": str(Path(__file__).parents[3]),
-        }
+            **os.environ, **spark_environment(), "SPARK_CONF_DIR": str(conf),
+            "SPARK_LOCAL_DIRS": str(self.folder / "local"), "PYTHONPATH": str(Path(__file__).parents[3]),
+        }  # fmt: skip
         command = [sys.executable, "-c", PROGRAM, str(self.folder), name, repr(stages)]
         self.processes[name] = start_process(command, self.folder / f"{name}.log", environment)
 

@@ -58,9 +58,6 @@ def refused(folder: Path, *rows: str, name: str = "batch_task.csv") -> str:
     return refusal(read_alibaba, WorkloadError, write(folder, *rows, name=name))
 
 
-# Jobs of the table
-
-
 @pytest.mark.parametrize("name", ["batch_task.csv", "batch_task.csv.gz"])
 def test_a_job_and_its_demands(tmp_path: Path, name: str) -> None:
     path = write(
@@ -83,9 +80,16 @@ def test_a_job_and_its_demands(tmp_path: Path, name: str) -> None:
     assert edges(job) == {("M1", "R3_1_2"), ("M2", "R3_1_2")}
 
 
-def test_demands_are_shares_of_an_executor(tmp_path: Path) -> None:
+def test_demands_names_and_failed_instances(tmp_path: Path) -> None:
     (job,) = read_alibaba(write(tmp_path, row(cpu=200, memory=1.07)), executor=(4, 2)).profiles
     assert (job.stages[0].cpu, job.stages[0].memory) == (0.5, 0.535)
+    # A failed task counts as one failed instance.
+    rows = [row(job="good", instances=10), row(job="bad", instances=30, status="Failed")]
+    rows += [row("M2", job="bad", instances=10), row("M3", job="bad", instances=99, status="Waiting")]
+    assert read(tmp_path, *rows).imperfections == Imperfections(task_failures=1 / 50)
+    assert read(tmp_path, row()).imperfections == Imperfections(task_failures=0.0)
+    (job,) = read(tmp_path, row("task_Nzg3MQ=="), row("MergeTask")).profiles
+    assert [stage.name for stage in job.stages] == ["task", "MergeTask"]
 
 
 def test_a_job_arrives_with_its_first_task_and_its_rows_may_be_anywhere(
@@ -109,35 +113,17 @@ def test_a_job_arrives_with_its_first_task_and_its_rows_may_be_anywhere(
         assert refused(tmp_path, *rows, "M1,2") == "line 6: expected 9 fields, got 2"
 
 
-def test_the_share_of_failed_instances(tmp_path: Path) -> None:
-    """A failed task counts as one failed instance."""
-    rows = [row(job="good", instances=10), row(job="bad", instances=30, status="Failed")]
-    rows += [row("M2", job="bad", instances=10), row("M3", job="bad", instances=99, status="Waiting")]
-    assert read(tmp_path, *rows).imperfections == Imperfections(task_failures=1 / 50)
-    assert read(tmp_path, row()).imperfections == Imperfections(task_failures=0.0)
-
-
 @cases(
     "tasks, expected",
-    (("M1", "R2_1_Stg4"), {("M1", "R2_1_Stg4")}),
-    (("M1", "J2_1_"), {("M1", "J2_1_")}),
-    (("M1", "J02_01"), {("M1", "J02_01")}),
-    (("M1", "J2_1_1"), {("M1", "J2_1_1")}),
-    (("M1", "Stage2_1"), {("M1", "Stage2_1")}),
-    (("M3", "R1_3"), {("M3", "R1_3")}),
-    (("task_Nzg3MQ==", "task_Mg==", "MergeTask"), set()),
-    (("M1", "task_1"), set()),
-    (("1", "2_1"), set()),
-)
+    (("M1", "R2_1_Stg4"), {("M1", "R2_1_Stg4")}), (("M1", "J2_1_"), {("M1", "J2_1_")}),
+    (("M1", "J02_01"), {("M1", "J02_01")}), (("M1", "J2_1_1"), {("M1", "J2_1_1")}),
+    (("M1", "Stage2_1"), {("M1", "Stage2_1")}), (("M3", "R1_3"), {("M3", "R1_3")}),
+    (("task_Nzg3MQ==", "task_Mg==", "MergeTask"), set()), (("M1", "task_1"), set()), (("1", "2_1"), set()),
+)  # fmt: skip
 def test_what_names_mean(tmp_path: Path, tasks: tuple[str, ...], expected: set[tuple[str, str]]) -> None:
     (job,) = read(tmp_path, *map(row, tasks)).profiles
     assert edges(job) == expected
     assert job.num_stages == len(tasks)
-
-
-def test_stages_without_a_number_are_named_by_their_kind(tmp_path: Path) -> None:
-    (job,) = read(tmp_path, row("task_Nzg3MQ=="), row("MergeTask")).profiles
-    assert [stage.name for stage in job.stages] == ["task", "MergeTask"]
 
 
 def test_a_piece_of_a_number_is_no_parent(tmp_path: Path) -> None:
@@ -186,9 +172,6 @@ def test_any_dag_is_read_from_names(tmp_path_factory: pytest.TempPathFactory, da
         assert sorted(stage.name for stage in job.stages) == sorted(names.values())
 
 
-# Dropped jobs
-
-
 @cases(
     "rows, why",
     ([row(status="Failed")], "an unfinished task"),
@@ -218,14 +201,17 @@ def test_jobs_that_cannot_be_run_again_are_dropped_and_counted(tmp_path: Path, r
     assert refused(tmp_path, *rows) == f"expected at least one job that can be run again, got 1 with {why}"
 
 
-def test_a_parent_of_no_number_is_not_the_task_of_another_job(tmp_path: Path) -> None:
+def test_parents_without_a_number_and_tasks_without_one(tmp_path: Path) -> None:
     others = [row(f"M{number}", job) for job in "abc" for number in (0, 2**29)]
     workload = read(tmp_path, row("M0", "bad"), row("R1_0_12345678901", "bad"), *others)
     assert workload.about["dropped"] == {"a parent that is not there": 1}
     assert [job.name for job in workload.profiles] == ["a", "b", "c"]
+    workload = read(tmp_path, row("task_a"), row("task_b"), row("task_a"))
+    assert workload.profiles[0].num_stages == 3
+    assert workload.about["dropped"] == {}
 
 
-def test_what_was_assumed_is_told(tmp_path: Path) -> None:
+def test_jobs_are_counted_once_and_assumptions_told(tmp_path: Path) -> None:
     about = read_alibaba(write(tmp_path, row()), executor=(4, 12.5)).about
     assert about == {
         "source": "batch_task of Alibaba's cluster trace of 2018",
@@ -236,9 +222,6 @@ def test_what_was_assumed_is_told(tmp_path: Path) -> None:
         "demands": "shares of 4 cores and 12.5 % of a machine's memory",
         "excerpt": {},
     }
-
-
-def test_a_job_is_counted_once_and_under_the_first_reason(tmp_path: Path) -> None:
     workload = read(
         tmp_path,
         row("M1", "good"),
@@ -250,16 +233,7 @@ def test_a_job_is_counted_once_and_under_the_first_reason(tmp_path: Path) -> Non
     assert workload.about["dropped"] == {"a task without instances": 1, "parents in a cycle": 1}
 
 
-def test_nothing_is_dropped_of_tasks_without_a_number(tmp_path: Path) -> None:
-    workload = read(tmp_path, row("task_a"), row("task_b"), row("task_a"))
-    assert workload.profiles[0].num_stages == 3
-    assert workload.about["dropped"] == {}
-
-
-# Columns, and rejected files
-
-
-def test_a_header_names_the_columns(tmp_path: Path) -> None:
+def test_columns_are_named_by_headers(tmp_path: Path) -> None:
     columns = ("job_name", "end_time", "more", *(name for name in COLUMNS if name not in ("job_name", "end_time")))
     values = dict(zip(COLUMNS, row("M1").split(","), strict=True)) | {"more": "x"}
     for line in (",".join(columns), "\ufeff" + ",".join(columns)):
@@ -268,27 +242,6 @@ def test_a_header_names_the_columns(tmp_path: Path) -> None:
     without_type = [name for name in COLUMNS if name != "task_type"]
     assert read(tmp_path, ",".join(without_type), ",".join(values[name] for name in without_type))
 
-
-def test_the_weight_of_a_job_is_one_more_than_its_highest_priority(tmp_path: Path) -> None:
-    rows = [
-        ",".join((*COLUMNS, "priority")),
-        f"{row(start=300, end=310)},0",
-        f"{row('M1', 'j_2')},2.5",
-        f"{row('R2_1', 'j_2')},9",
-        f"{row(job='dropped', status='Failed')},7",
-        f"{row('M1', 'j_3', start=200, end=210)},",
-    ]
-    path = write(tmp_path, *rows)
-    found = read_alibaba(path, priority="priority").sequence
-    assert found is not None
-    assert [each.name for each in found.profiles] == ["j_2", "j_3", "j_1"]
-    assert found.weight.tolist() == [10.0, 1.0, 1.0]
-    plain = read_alibaba(path).sequence
-    assert plain is not None
-    assert plain.weight.tolist() == [1.0, 1.0, 1.0]
-
-
-def test_priorities_need_a_column_of_their_own(tmp_path: Path) -> None:
     def message(priority: str, *rows: str) -> str:
         return refusal(partial(read_alibaba, priority=priority), WorkloadError, write(tmp_path, *rows))
 
@@ -302,13 +255,31 @@ def test_priorities_need_a_column_of_their_own(tmp_path: Path) -> None:
         read_alibaba(write(tmp_path, row()), priority="plan_cpu")
 
 
-def test_line_ends_do_not_matter(tmp_path: Path) -> None:
+def test_the_weight_of_a_job_is_one_more_than_its_highest_priority(tmp_path: Path) -> None:
+    rows = [
+        ",".join((*COLUMNS, "priority")), f"{row(start=300, end=310)},0", f"{row('M1', 'j_2')},2.5",
+        f"{row('R2_1', 'j_2')},9", f"{row(job='dropped', status='Failed')},7",
+        f"{row('M1', 'j_3', start=200, end=210)},",
+    ]  # fmt: skip
+    path = write(tmp_path, *rows)
+    found = read_alibaba(path, priority="priority").sequence
+    assert found is not None
+    assert [each.name for each in found.profiles] == ["j_2", "j_3", "j_1"]
+    assert found.weight.tolist() == [10.0, 1.0, 1.0]
+    plain = read_alibaba(path).sequence
+    assert plain is not None
+    assert plain.weight.tolist() == [1.0, 1.0, 1.0]
+
+
+def test_headers_line_ends_and_a_line_without_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     columns = [name for name in COLUMNS if name != "status"] + ["status"]
     rows = [row(task).replace(",Terminated", "") + ",Terminated" for task in ("M1", "R2_1")]
     path = tmp_path / "batch_task.csv"
     for end in ("\r\n", "\n"):
         path.write_bytes(end.join([",".join(columns), *rows]).encode())
         assert read_alibaba(path).profiles[0].num_stages == 2
+    monkeypatch.setattr(alibaba, "_BLOCK", 100)
+    assert refused(tmp_path, row(), "x" * 1000) == "line 2: expected 9 fields, got 100 characters"
 
 
 HEADER = ",".join(COLUMNS)
@@ -343,19 +314,11 @@ def test_malformed_tables_are_refused_with_the_line(tmp_path: Path, rows: list[s
     assert refused(tmp_path, *rows, name="batch_task.csv.gz") == message
 
 
-def test_a_line_without_end_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(alibaba, "_BLOCK", 100)
-    assert refused(tmp_path, row(), "x" * 1000) == "line 2: expected 9 fields, got 100 characters"
-
-
 @given(st.binary(max_size=200))
 def test_whatever_is_no_table_is_refused_in_one_line(tmp_path_factory: pytest.TempPathFactory, data: bytes) -> None:
     path = tmp_path_factory.mktemp("bytes") / "batch_task.csv"
     path.write_bytes(data)
     assert refusal(read_alibaba, WorkloadError, path)
-
-
-# The sample
 
 
 def test_the_sample_of_the_trace(shared: Shared) -> None:

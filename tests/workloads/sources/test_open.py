@@ -8,11 +8,8 @@ import pytest
 from workloads import Workload, WorkloadError, embedded_workload, open_workload, synthetic_profiles, write_workload
 
 
-def test_the_embedded_set_has_a_name_and_is_the_default() -> None:
+def test_embedded_and_random_workloads_have_names() -> None:
     assert open_workload() is open_workload("tpch") is embedded_workload()
-
-
-def test_random_dags_have_a_name() -> None:
     workload = open_workload("synthetic")
     assert workload is open_workload("synthetic")
     assert [job.name for job in workload.profiles] == [job.name for job in synthetic_profiles()]

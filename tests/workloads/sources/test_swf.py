@@ -25,14 +25,8 @@ from workloads.transform import Excerpt
 Shared = Callable[[str], Path]
 
 LOGS = (
-    "NASA-iPSC-1993-3.1-cln",
-    "hpc2n_first3171",
-    "lublin-aaroh",
-    "lublin_256",
-    "mira",
-    "theta_argonne",
-    "wagap-2013",
-)
+    "NASA-iPSC-1993-3.1-cln", "hpc2n_first3171", "lublin-aaroh", "lublin_256", "mira", "theta_argonne", "wagap-2013",
+)  # fmt: skip
 
 HEADER = """\
 ; Version: 2.2
@@ -71,9 +65,6 @@ def write(folder: Path, *lines: str, header: str = "", name: str = "toy.swf") ->
     return path
 
 
-# Tenants
-
-
 @cases(
     "tenants, names",
     ("user", ["user-3", "user-12", "default"]),
@@ -94,9 +85,6 @@ def test_the_tenant_of_a_job_is_a_field_of_the_log(tmp_path: Path, tenants: Any,
     assert [each.tenant for each in found.attributes] == ([names[place] for place in order] if names else [])
     with pytest.raises(WorkloadError, match="tenants must be 'user', 'group' or 'queue', got 'pool'"):
         read_swf_workload(log, tenants="pool")  # type: ignore[arg-type]
-
-
-# Reading
 
 
 @pytest.mark.parametrize("name", ["toy.swf", "toy.swf.gz"])
@@ -120,12 +108,9 @@ def test_what_a_log_holds(tmp_path: Path, name: str) -> None:
     assert log.processors.dtype == np.int64
     np.testing.assert_array_equal(log.memory_kb, [800, 800, np.nan])
     assert log.header == {
-        "Version": "2.2",
-        "Computer": "Toy",
-        "Information": "http://example.org",
-        "MaxProcs": "64 (since 1999)",
+        "Version": "2.2", "Computer": "Toy", "Information": "http://example.org", "MaxProcs": "64 (since 1999)",
         "Note": "the first note",
-    }
+    }  # fmt: skip
     assert log.max_processors == 64
     assert log.dropped == {}
     assert log.summary() == f"{name}: 3 jobs on 64 processors"
@@ -141,28 +126,37 @@ def test_a_log_is_read_once_until_it_changes(tmp_path: Path) -> None:
     assert len(read_swf(path)) == 3
 
 
-def test_allocated_processors_go_before_requested_ones(tmp_path: Path) -> None:
+def test_processors_memory_and_dropped_jobs_of_a_log(tmp_path: Path) -> None:
     sizes = ((8, 16), (16, 8), (-1, 16), (0, 16), (8, -1))
     each = [line(allocated=allocated, processors=asked, used_memory=10) for allocated, asked in sizes]
     log = read_swf(write(tmp_path, *each))
     assert log.processors.tolist() == [8, 16, 16, 16, 8]
     assert log.memory_kb.tolist() == [80, 160, 160, 160, 80]
-
-
-def test_used_memory_goes_before_requested_memory(tmp_path: Path) -> None:
     log = read_swf(write(tmp_path, line(used_memory=10, memory=99), line(used_memory=0, memory=99)))
     assert log.memory_kb.tolist() == [40, 396]
+    log = read_swf(write(tmp_path, line(), line(submit=-1, run=0, allocated=0), line(run=0, allocated=0)))
+    assert log.dropped == {"unknown submit time": 1, "run time 0": 1}
+    assert log.summary().endswith("dropped 1 with unknown submit time, 1 with run time 0")
+    times = (30, 10, 20, 10)
+    log = read_swf(write(tmp_path, *(line(submit, run=index + 1) for index, submit in enumerate(times))))
+    assert log.submit_s.tolist() == [10, 10, 20, 30]
+    assert log.run_s.tolist() == [2, 4, 3, 1]
+    assert log.num_unsorted == 2
+    assert log.summary() == "toy.swf: 4 jobs on 4 processors; 2 submit times out of order, now sorted"
+    plain = read_swf(write(tmp_path, line(), line(submit=9)))
+    extended = read_swf(write(tmp_path, line() + ' {3,3} "queue', line(submit=9) + " nan x;y"))
+    assert extended.submit_s.tolist() == plain.submit_s.tolist()
+    assert extended.processors.tolist() == plain.processors.tolist()
+    path = tmp_path / "toy.swf"
+    path.write_bytes("; Installation: Zürich\n; MaxProcs: 9\n".encode("latin-1") + line().encode())
+    assert read_swf(path).max_processors == 9
 
 
 @cases(
     "header, processors",
-    ("; MaxNodes: 10\n; MaxProcs: 20\n", 20),
-    ("; MaxNodes: 10\n", 10),
-    ("; MaxNodes: 10\n; MaxProcs: -1\n", 10),
-    ("; MaxNodes: unknown\n; MaxProcs:\n", 7),
-    ("; MaxProcs: 0\n", 7),
-    ("", 7),
-)
+    ("; MaxNodes: 10\n; MaxProcs: 20\n", 20), ("; MaxNodes: 10\n", 10), ("; MaxNodes: 10\n; MaxProcs: -1\n", 10),
+    ("; MaxNodes: unknown\n; MaxProcs:\n", 7), ("; MaxProcs: 0\n", 7), ("", 7),
+)  # fmt: skip
 def test_processors_of_the_machine(tmp_path: Path, header: str, processors: int) -> None:
     log = read_swf(write(tmp_path, line(allocated=7), line(allocated=5), header=header))
     assert log.max_processors == processors
@@ -189,37 +183,9 @@ def test_jobs_that_cannot_be_run_again_are_dropped_and_counted(
     assert log.summary() == f"toy.swf: 2 jobs on 4 processors; dropped 2 with {why}"
 
 
-def test_a_job_is_dropped_for_one_reason_only(tmp_path: Path) -> None:
-    log = read_swf(write(tmp_path, line(), line(submit=-1, run=0, allocated=0), line(run=0, allocated=0)))
-    assert log.dropped == {"unknown submit time": 1, "run time 0": 1}
-    assert log.summary().endswith("dropped 1 with unknown submit time, 1 with run time 0")
-
-
 @pytest.mark.parametrize("status", [-1, 0, 1, 5])
 def test_failed_and_cancelled_jobs_that_ran_are_kept(tmp_path: Path, status: int) -> None:
     assert len(read_swf(write(tmp_path, line(status=status)))) == 1
-
-
-def test_submit_times_out_of_order_are_sorted_and_ties_keep_their_order(tmp_path: Path) -> None:
-    times = (30, 10, 20, 10)
-    log = read_swf(write(tmp_path, *(line(submit, run=index + 1) for index, submit in enumerate(times))))
-    assert log.submit_s.tolist() == [10, 10, 20, 30]
-    assert log.run_s.tolist() == [2, 4, 3, 1]
-    assert log.num_unsorted == 2
-    assert log.summary() == "toy.swf: 4 jobs on 4 processors; 2 submit times out of order, now sorted"
-
-
-def test_further_fields_are_ignored(tmp_path: Path) -> None:
-    plain = read_swf(write(tmp_path, line(), line(submit=9)))
-    extended = read_swf(write(tmp_path, line() + ' {3,3} "queue', line(submit=9) + " nan x;y"))
-    assert extended.submit_s.tolist() == plain.submit_s.tolist()
-    assert extended.processors.tolist() == plain.processors.tolist()
-
-
-def test_comments_may_be_in_any_encoding(tmp_path: Path) -> None:
-    path = tmp_path / "toy.swf"
-    path.write_bytes("; Installation: Zürich\n; MaxProcs: 9\n".encode("latin-1") + line().encode())
-    assert read_swf(path).max_processors == 9
 
 
 @settings(deadline=None)
@@ -251,11 +217,9 @@ def test_every_job_is_kept_or_counted(
     ((line(), line(memory="nan")), r"toy.swf: line 3: field 10: expected a number, got 'nan'$"),
     ((line(), line(submit="1e16")), r"toy.swf: line 3: field 2: expected a number, got '1e\+16'$"),
     ((), r"toy.swf: expected at least one job, a line of 18 numbers$"),
-    (
-        (line(run=0), line(run=-1)),
-        r"toy.swf: expected at least one job that can be run, got 1 with unknown run time, 1 with run time 0$",
-    ),
-)
+    ((line(run=0), line(run=-1)),
+     r"toy.swf: expected at least one job that can be run, got 1 with unknown run time, 1 with run time 0$"),
+)  # fmt: skip
 def test_malformed_logs(tmp_path: Path, lines: tuple[str, ...], message: str) -> None:
     with pytest.raises(WorkloadError, match=message) as error:
         read_swf(write(tmp_path, *lines, header="; MaxProcs: 4\n"))
@@ -294,19 +258,13 @@ def test_real_logs(shared: Shared, name: str) -> None:
     assert jobs.load(10).max(axis=1).mean() < 1.0
 
 
-# Logs built by hand
-
-
 def log_of(**changes: Any) -> SwfLog:
     """Return ten jobs of 1 to 10 processors, 100 s apart, that run for 10 to 100 s."""
     numbers = np.arange(1.0, 11.0)
     arguments: dict[str, Any] = {
-        "name": "toy",
-        "submit_s": 100 * numbers,
-        "run_s": 10 * numbers,
-        "processors": np.arange(1, 11),
+        "name": "toy", "submit_s": 100 * numbers, "run_s": 10 * numbers, "processors": np.arange(1, 11),
         "memory_kb": np.full(10, np.nan),
-    }
+    }  # fmt: skip
     return SwfLog(**arguments | changes)
 
 
@@ -328,9 +286,6 @@ def test_impossible_logs(changes: dict[str, Any], message: str) -> None:
         log_of(**changes)
 
 
-# Jobs for a grid
-
-
 def jobs_of(jobs: JobSets, row: int = 0) -> list[tuple[int, int, tuple[int, ...]]]:
     """Return arrival step, duration and demand of the jobs of one set."""
     count = jobs.num_jobs[row]
@@ -346,7 +301,7 @@ def whole(log: SwfLog, work: int, *, slots: int, steps: int, **options: Any) -> 
     return jobs
 
 
-def test_run_times_and_shares_of_the_machine_are_rounded_up() -> None:
+def test_shares_and_sets_of_a_log() -> None:
     log = log_of(
         submit_s=np.zeros(4),
         run_s=np.array([1.0, 10.0, 10.5, 9999.0]),
@@ -357,44 +312,6 @@ def test_run_times_and_shares_of_the_machine_are_rounded_up() -> None:
     work = 1 * 1 + 1 * 7 + 2 * 8 + 3 * 10
     jobs = whole(log, work, slots=10, steps=20, max_duration=3, step_s=10.0, machine_memory_kb=100.0)
     assert jobs_of(jobs) == [(0, 1, (1, 1)), (0, 1, (1, 7)), (0, 2, (2, 8)), (0, 3, (10, 10))]
-
-
-def test_a_whole_number_of_units_is_not_rounded_up() -> None:
-    log = log_of(
-        submit_s=np.zeros(100), run_s=np.ones(100), processors=np.arange(1, 101), memory_kb=np.full(100, np.nan)
-    )
-    jobs = whole(log, 5050, slots=100, steps=5, max_duration=1)
-    assert jobs.demand[0, :, 0].tolist() == list(range(1, 101))
-
-
-def test_memory_that_no_job_knows_is_one_unit() -> None:
-    jobs = swf_jobs(log_of(), load=0.5, sets=3, seed=0)
-    assert (jobs.demand[..., 1][jobs.duration > 0] == 1).all()
-
-
-def test_the_machine_has_the_memory_of_the_job_with_the_most() -> None:
-    memory_kb = np.array([11.0] * 9 + [40.0])
-    log = log_of(memory_kb=memory_kb, run_s=np.ones(10), processors=np.ones(10), header={"MaxProcs": "10"})
-    jobs = whole(log, 9 * 2 + 4, slots=4, steps=6, max_duration=1)
-    assert jobs.demand[0, :, 1].tolist() == [2] * 9 + [4]
-
-
-def test_one_job_in_twenty_is_longer_than_the_longest_duration() -> None:
-    run_s = np.arange(1.0, 1001.0)
-    log = log_of(submit_s=run_s, run_s=run_s, processors=np.ones(1000), memory_kb=np.full(1000, np.nan))
-    expected = np.minimum(np.ceil(run_s / 95.005), 10)  # the 95th percentile is 950.05 s
-    jobs = whole(log, int(expected.sum()), slots=1, steps=50, max_duration=10)
-    assert jobs.duration[0].tolist() == expected.tolist()
-
-
-def test_submit_times_are_stretched_onto_the_steps() -> None:
-    submit_s = 1e9 + np.array([0.0, 1.0, 49.0, 50.0, 51.0, 99.0, 100.0])
-    log = log_of(submit_s=submit_s, run_s=np.ones(7), processors=np.ones(7), memory_kb=np.full(7, np.nan))
-    jobs = whole(log, 7, slots=1, steps=20, max_duration=1)
-    assert jobs.enter.tolist() == [[0, 0, 9, 10, 10, 19, 19]]
-
-
-def test_a_set_may_begin_with_any_job_that_has_enough_behind_it() -> None:
     log = log_of(processors=np.ones(10))
     # Durations are 1 to 10, and a set needs ten steps of them.
     jobs = swf_jobs(log, load=1.0, sets=300, steps=10, slots=1, max_duration=10, step_s=10.0, seed=0)
@@ -405,6 +322,34 @@ def test_a_set_may_begin_with_any_job_that_has_enough_behind_it() -> None:
     assert [found[start] for start in (1, 2, 3, 5, 10)] == [[1, 2, 3, 4], [2, 3, 4, 5], [3, 4, 5], [5, 6], [10]]
     jobs = swf_jobs(log, load=4.6, sets=100, steps=10, slots=1, max_duration=10, step_s=10.0, seed=0)
     assert set(jobs.duration[:, 0].tolist()) == set(range(1, 5))
+    many = swf_jobs(log_of(), load=0.1, sets=30, seed=5)
+    few = swf_jobs(log_of(), load=0.1, sets=4, seed=5)
+    assert [jobs_of(many, row) for row in range(4)] == [jobs_of(few, row) for row in range(4)]
+    other = swf_jobs(log_of(), load=0.1, sets=30, seed=6)
+    assert [jobs_of(many, row) for row in range(30)] != [jobs_of(other, row) for row in range(30)]
+
+
+def test_units_of_memory_and_lengths_of_jobs() -> None:
+    log = log_of(
+        submit_s=np.zeros(100), run_s=np.ones(100), processors=np.arange(1, 101), memory_kb=np.full(100, np.nan)
+    )
+    jobs = whole(log, 5050, slots=100, steps=5, max_duration=1)
+    assert jobs.demand[0, :, 0].tolist() == list(range(1, 101))
+    jobs = swf_jobs(log_of(), load=0.5, sets=3, seed=0)
+    assert (jobs.demand[..., 1][jobs.duration > 0] == 1).all()
+    memory_kb = np.array([11.0] * 9 + [40.0])
+    log = log_of(memory_kb=memory_kb, run_s=np.ones(10), processors=np.ones(10), header={"MaxProcs": "10"})
+    jobs = whole(log, 9 * 2 + 4, slots=4, steps=6, max_duration=1)
+    assert jobs.demand[0, :, 1].tolist() == [2] * 9 + [4]
+    run_s = np.arange(1.0, 1001.0)
+    log = log_of(submit_s=run_s, run_s=run_s, processors=np.ones(1000), memory_kb=np.full(1000, np.nan))
+    expected = np.minimum(np.ceil(run_s / 95.005), 10)  # the 95th percentile is 950.05 s
+    jobs = whole(log, int(expected.sum()), slots=1, steps=50, max_duration=10)
+    assert jobs.duration[0].tolist() == expected.tolist()
+    submit_s = 1e9 + np.array([0.0, 1.0, 49.0, 50.0, 51.0, 99.0, 100.0])
+    log = log_of(submit_s=submit_s, run_s=np.ones(7), processors=np.ones(7), memory_kb=np.full(7, np.nan))
+    jobs = whole(log, 7, slots=1, steps=20, max_duration=1)
+    assert jobs.enter.tolist() == [[0, 0, 9, 10, 10, 19, 19]]
 
 
 @settings(deadline=None)
@@ -435,14 +380,6 @@ def test_sets_are_runs_of_jobs_that_just_reach_the_load(data: st.DataObject) -> 
         assert (offered - duration * np.array(demand) / (slots * steps)).max() < load + 1e-9
 
 
-def test_a_seed_names_the_sets_however_many_are_drawn() -> None:
-    many = swf_jobs(log_of(), load=0.1, sets=30, seed=5)
-    few = swf_jobs(log_of(), load=0.1, sets=4, seed=5)
-    assert [jobs_of(many, row) for row in range(4)] == [jobs_of(few, row) for row in range(4)]
-    other = swf_jobs(log_of(), load=0.1, sets=30, seed=6)
-    assert [jobs_of(many, row) for row in range(30)] != [jobs_of(other, row) for row in range(30)]
-
-
 @cases(
     "changes, message",
     ({"load": 0.0}, "load must be above 0 and finite, got 0.0"),
@@ -460,9 +397,6 @@ def test_what_cannot_be_drawn(changes: dict[str, Any], message: str) -> None:
     valid: dict[str, Any] = {"load": 1.0, "sets": 1, "steps": 10, "step_s": 10.0, "seed": 0}
     with pytest.raises(WorkloadError, match=message):
         swf_jobs(log_of(), **valid | changes)
-
-
-# Jobs for a cluster of executors
 
 
 @pytest.fixture
@@ -500,7 +434,7 @@ def test_a_job_is_a_task_for_each_of_its_processors(log: Path) -> None:
     }
 
 
-def test_a_gang_is_one_task_on_all_processors_at_once(log: Path) -> None:
+def test_gangs_and_demands_are_told(log: Path) -> None:
     workload = read_swf_workload(log, gang=True)
     assert [told(profile) for profile in workload.profiles] == [(1, 100, 4, 0), (1, 60.5, 2, 0)]
     assert workload.sequence is not None
@@ -512,6 +446,10 @@ def test_a_gang_is_one_task_on_all_processors_at_once(log: Path) -> None:
     small = ClusterConfig(executor_classes=(ExecutorClass(9, 2.0, 1.0),))
     with pytest.raises(ConfigError, match=r"no executor class can run stage 0 of job 0 \(1: 4 x 100 s\)"):
         run_episode(small, workload.sequence, Fifo())
+    about = read_swf_workload(log, Excerpt(until_s=35), (8, 2.5), gang=True).about
+    assert about["jobs"] == "one task on all processors at once"
+    assert about["demands"] == "shares of 8 processors and 2.5 GiB"
+    assert about["excerpt"] == {"until_s": 35}
 
 
 @pytest.mark.parametrize("gang", [False, True])
@@ -528,13 +466,6 @@ def test_the_share_of_failed_tasks_is_that_of_jobs_whose_end_is_known(tmp_path: 
     assert read_swf_workload(path, gang=gang).imperfections == Imperfections(task_failures=share)
     unknown = write(tmp_path, line(status=-1), line(status=5))
     assert read_swf_workload(unknown, gang=gang).imperfections == Imperfections()
-
-
-def test_how_jobs_and_demands_are_taken_is_told(log: Path) -> None:
-    about = read_swf_workload(log, Excerpt(until_s=35), (8, 2.5), gang=True).about
-    assert about["jobs"] == "one task on all processors at once"
-    assert about["demands"] == "shares of 8 processors and 2.5 GiB"
-    assert about["excerpt"] == {"until_s": 35}
 
 
 def test_a_log_of_a_machine(shared: Shared) -> None:

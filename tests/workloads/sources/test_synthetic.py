@@ -64,13 +64,17 @@ def test_random_dags_vary_in_shape() -> None:
     assert np.mean(np.array(sinks) == 1) > 0.9
 
 
-def test_the_same_seed_gives_the_same_jobs_however_many_are_asked_for(jobs: tuple[JobProfile, ...]) -> None:
+def test_seeds_give_the_same_jobs_and_durations_are_whole(jobs: tuple[JobProfile, ...]) -> None:
     for few, many in zip(synthetic_profiles(5), jobs, strict=False):
         assert few.name == many.name
         assert few.edges.tolist() == many.edges.tolist()
         for one, other in zip(few.stages, many.stages, strict=True):
             assert one.num_tasks == other.num_tasks
             assert one.durations.values.tolist() == other.durations.values.tolist()
+    for job in jobs[:50]:
+        for stage in job.stages:
+            assert stage.durations.spread[0] >= 1
+            assert (stage.durations.values % 1 == 0).all()
 
 
 def test_size_and_work(jobs: tuple[JobProfile, ...]) -> None:
@@ -106,13 +110,6 @@ def test_waves_and_levels(jobs: tuple[JobProfile, ...]) -> None:
     gain = np.diff(speed_up) / np.diff(LEVELS)
     assert (gain > 0).all()
     assert (np.diff(gain) < 0).all()
-
-
-def test_durations_are_whole_and_positive(jobs: tuple[JobProfile, ...]) -> None:
-    for job in jobs[:50]:
-        for stage in job.stages:
-            assert stage.durations.spread[0] >= 1
-            assert (stage.durations.values % 1 == 0).all()
 
 
 @cases(

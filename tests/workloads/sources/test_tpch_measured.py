@@ -18,12 +18,18 @@ from workloads.sources.tpch_build import _command, _megabytes, _parser, _provena
 DATA = Path(str(files("workloads"))) / "data"
 
 
-def test_all_queries_at_all_sizes():
+def test_queries_files_and_work_of_the_embedded_set():
     names = [f"tpch-q{query}-{size}" for size in DEFAULT_SIZES for query in range(1, 23)]
     assert [profile.name for profile in embedded_tpch()] == names
     [chosen] = embedded_tpch(sizes=["10g"], queries=[7])
     assert chosen.name == "tpch-q7-10g"
     assert chosen is embedded_tpch()[2 * 22 + 6]
+    found = [path for path in DATA.rglob("*") if path.is_file()]
+    assert sum(path.stat().st_size for path in found) < 2_000_000
+    assert {path.suffix for path in found} <= {".sql", ".gz"}
+    work = np.array([profile.work_ms for profile in embedded_tpch()]).reshape(6, 22)
+    assert (np.diff(work, axis=0) > 0).all()
+    assert (work[5] > 2 * work[0]).all()
 
 
 @pytest.mark.parametrize("wrong", [{"sizes": ["80g"]}, {"queries": [23]}])
@@ -32,13 +38,7 @@ def test_what_is_not_there(wrong):
         embedded_tpch(**wrong)
 
 
-def test_the_files_are_small_and_hold_no_pickles():
-    found = [path for path in DATA.rglob("*") if path.is_file()]
-    assert sum(path.stat().st_size for path in found) < 2_000_000
-    assert {path.suffix for path in found} <= {".sql", ".gz"}
-
-
-def test_the_file_says_where_it_comes_from():
+def test_the_embedded_set_says_where_it_comes_from() -> None:
     about = embedded_workload().about
     assert {"measured", "extrapolated", "recordings", "model", "built_by"} <= about.keys()
     for recorded in about["recordings"]:
@@ -51,6 +51,13 @@ def test_the_file_says_where_it_comes_from():
     assert "/home" not in text
     assert "/tmp" not in text
     assert "/work" not in text
+    options = _parser().parse_args(["one", "other", "--out", "file.json"])
+    built_by = embedded_workload().about["built_by"].replace("workloads.tpch_build", "workloads.sources.tpch_build")
+    assert " ".join(_command(options)) == built_by
+    defaults = build.__kwdefaults__
+    assert options.sizes == list(defaults["sizes_gb"])
+    assert (options.split, options.partitions) == (defaults["split"], defaults["shuffle_partitions"])
+    assert options.most_executors == defaults["most_executors"]
 
 
 def test_durations_by_wave_and_level():
@@ -62,12 +69,6 @@ def test_durations_by_wave_and_level():
             assert (means[Wave.FIRST] >= means[Wave.REST] - 1).all()
             assert (np.diff(means[Wave.REST]) >= -1).all()
             assert means[Wave.FRESH].min() > 500
-
-
-def test_larger_inputs_take_more_work():
-    work = np.array([profile.work_ms for profile in embedded_tpch()]).reshape(6, 22)
-    assert (np.diff(work, axis=0) > 0).all()
-    assert (work[5] > 2 * work[0]).all()
 
 
 def ranks(values: np.ndarray) -> np.ndarray:
@@ -112,29 +113,14 @@ def test_the_same_recordings_give_the_same_file(few_recordings, tmp_path, capsys
     assert "with 1 executor(s)" in built.about["measured"]
     assert built.about["recordings"] == [
         {
-            "runs": 12,
-            "scale_factors": [1.0],
-            "executors": [1, 2, 4],
-            "layouts": ["12m/16"],
-            "dates": ["2026-11-20"],
-            "spark": ["3.5.9"],
-            "executor_startup_ms": 2889,
+            "runs": 12, "scale_factors": [1.0], "executors": [1, 2, 4], "layouts": ["12m/16"],
+            "dates": ["2026-11-20"], "spark": ["3.5.9"], "executor_startup_ms": 2889,
         }
-    ]
+    ]  # fmt: skip
     assert built.about["built_by"] == (
         "python -m workloads.sources.tpch_build DIR --out FILE --sizes 2,50 --split 32m --partitions 200 "
         "--most-executors 1 --set fresh_ms=900"
     )
-
-
-def test_the_options_that_built_the_embedded_set_are_the_default() -> None:
-    options = _parser().parse_args(["one", "other", "--out", "file.json"])
-    built_by = embedded_workload().about["built_by"].replace("workloads.tpch_build", "workloads.sources.tpch_build")
-    assert " ".join(_command(options)) == built_by
-    defaults = build.__kwdefaults__
-    assert options.sizes == list(defaults["sizes_gb"])
-    assert (options.split, options.partitions) == (defaults["split"], defaults["shuffle_partitions"])
-    assert options.most_executors == defaults["most_executors"]
 
 
 def test_the_program_takes_its_arguments_and_ends_with_its_status(
@@ -158,13 +144,19 @@ def test_what_is_no_size_is_refused(size: str) -> None:
         _megabytes(size)
 
 
-def test_applications_of_mixtures_are_left_out(few_recordings, tmp_path):
+def test_mixtures_are_left_out_and_more_executors_tell_of_inflation(few_recordings, tmp_path):
     (tmp_path / "eventlogs").symlink_to(few_recordings / "eventlogs")
     mixed = {"mixtures": {"m": {"applications": [{"name": "q01_sf1_n1_r1"}]}}}
     (tmp_path / "manifest.json").write_text(json.dumps({"format": 1, "campaigns": [], "runs": {}, **mixed}))
     names = [application.name for application in read_recordings(tmp_path)]
     assert len(names) == 11
     assert "q01_sf1_n1_r1" not in names
+    applications = read_recordings(few_recordings)
+    workload, model = build(applications, sizes_gb=[2], most_executors=1)
+    assert set(model.contention) == {1, 2, 4}
+    assert len(workload.profiles) == 3
+    with pytest.raises(WorkloadError, match="no run with at most 0 executors"):
+        build(applications, sizes_gb=[2], most_executors=0)
 
 
 def test_what_the_manifest_tells_of_campaigns_is_kept_without_places(few_recordings, tmp_path):
@@ -195,15 +187,6 @@ def test_a_recording_tells_its_query_or_that_of_its_only_run(few_recordings):
             _run(replace(application, recording=wrong))
     with pytest.raises(WorkloadError, match="not a recording of one TPC-H query"):
         _run(replace(application, queries=application.queries * 2))
-
-
-def test_runs_with_more_executors_tell_of_inflation_only(few_recordings):
-    applications = read_recordings(few_recordings)
-    workload, model = build(applications, sizes_gb=[2], most_executors=1)
-    assert set(model.contention) == {1, 2, 4}
-    assert len(workload.profiles) == 3
-    with pytest.raises(WorkloadError, match="no run with at most 0 executors"):
-        build(applications, sizes_gb=[2], most_executors=0)
 
 
 def test_logs_that_are_no_recordings(shared, tmp_path, capsys):

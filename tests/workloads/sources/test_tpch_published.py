@@ -68,9 +68,6 @@ def refused(directory: Path) -> str:
     return message.removeprefix(str(directory / "2g") + "/")
 
 
-# Contents of the published profiles
-
-
 @pytest.fixture(scope="module")
 def jobs(shared: Find) -> dict[str, Any]:
     return {job.name: job for job in load_tpch(shared("tpch"), sizes=ALL_SIZES)}
@@ -101,19 +98,16 @@ def naive_tables(stage: Tables) -> tuple[dict[int, list[float]], ...]:
     return fresh, first, rest
 
 
-def test_default_jobs_in_order(shared: Find) -> None:
+def test_sizes_and_queries_in_order(shared: Find) -> None:
     started = time.process_time()
     names = [job.name for job in load_tpch(shared("tpch"))]
     assert time.process_time() - started < 5.0  # well under 1.5 s on an idle machine
     assert names == [f"tpch-q{query}-{size}" for size in DEFAULT_SIZES for query in range(1, 23)]
-
-
-def test_sizes_and_queries_on_request(shared: Find) -> None:
     names = [job.name for job in load_tpch(shared("tpch"), sizes=("80g", "2g"), queries=(9, 2))]
     assert names == ["tpch-q9-80g", "tpch-q2-80g", "tpch-q9-2g", "tpch-q2-2g"]
 
 
-def test_published_facts(jobs: dict[str, Any]) -> None:
+def test_published_facts_holes_and_dags(jobs: dict[str, Any], shared: Find) -> None:
     num_stages = [job.num_stages for job in jobs.values()]
     num_tasks = [job.num_tasks for job in jobs.values()]
     assert len(jobs) == 154
@@ -121,13 +115,17 @@ def test_published_facts(jobs: dict[str, Any]) -> None:
     assert np.mean(num_stages) == pytest.approx(9.2, abs=0.05)
     assert (min(num_tasks), max(num_tasks)) == (13, 3717)
     assert np.mean(num_tasks) == pytest.approx(1155, abs=0.5)
-
-
-def test_published_holes(shared: Find, jobs: dict[str, Any]) -> None:
     stages = [stage for job in jobs.values() for stage in job.stages]
     sizes = np.array([np.diff(stage.durations.cells)[..., 0] for stage in stages])
     assert (sizes[:, Wave.FIRST].sum(axis=1) == 0).sum() == 154
     assert ((sizes[:, Wave.FRESH] > 0) | (sizes[:, Wave.FIRST] > 0)).all()
+    for size in ALL_SIZES:
+        stored = raw(shared("tpch"), size, 15)[6]
+        counts = {
+            level: len(stored["first_wave"][level]) + len(stored["rest_wave"][level]) for level in stored["rest_wave"]
+        }
+        assert jobs[f"tpch-q15-{size}"].stages[6].num_tasks == counts[2]
+        assert len(set(counts.values())) > 1
 
 
 def test_published_dags_are_numbered_in_topological_order_and_end_in_one_stage(jobs: dict[str, Any]) -> None:
@@ -155,28 +153,12 @@ def test_preprocessing_against_a_naive_computation(shared: Find, jobs: dict[str,
     assert job.edges.tolist() == np.argwhere(adjacency).tolist()
 
 
-def test_query_15_counts_tasks_at_the_level_stored_first(shared: Find, jobs: dict[str, Any]) -> None:
-    for size in ALL_SIZES:
-        stored = raw(shared("tpch"), size, 15)[6]
-        counts = {
-            level: len(stored["first_wave"][level]) + len(stored["rest_wave"][level]) for level in stored["rest_wave"]
-        }
-        assert jobs[f"tpch-q15-{size}"].stages[6].num_tasks == counts[2]
-        assert len(set(counts.values())) > 1
-
-
-# Preprocessing on hand-made profiles
-
-
-def test_fresh_durations_leave_the_first_wave_once_each(tmp_path: Path) -> None:
+def test_first_waves_are_filled_and_counted_once(tmp_path: Path) -> None:
     stage = tables(fresh={5: [3, 3, 9]}, first={5: [1, 3, 3, 3, 2]}, rest={5: []})
     [read] = load_tpch_job(write_job(tmp_path, {0: stage}), "2g", 1).stages
     assert read.num_tasks == 5
     assert read.durations.table(Wave.FIRST)[5].tolist() == [1, 3, 2]
     assert read.durations.mean_ms == (3 + 3 + 9 + 1 + 3 + 2) / 6
-
-
-def test_an_empty_first_wave_is_filled_from_below_and_counts_again(tmp_path: Path) -> None:
     first = {40: [], 2: [], 10: [7], 5: [], 20: []}
     stage = tables({level: [100] for level in first}, first, {level: [] for level in first} | {40: [1]})
     [read] = load_tpch_job(write_job(tmp_path, {0: stage}), "2g", 1).stages
@@ -187,15 +169,9 @@ def test_an_empty_first_wave_is_filled_from_below_and_counts_again(tmp_path: Pat
     assert read.durations.values.size == 4 + 1 + 1  # copies share their storage, level 2 is not drawn from
 
 
-# Rejected files
-
-
-def test_missing_directory(tmp_path: Path) -> None:
+def test_files_that_are_missing(tmp_path: Path) -> None:
     with pytest.raises(WorkloadError, match="no such folder, expected the published TPC-H profiles"):
         load_tpch(tmp_path / "nowhere")
-
-
-def test_missing_file(tmp_path: Path) -> None:
     write_job(tmp_path, {0: tables()})
     with pytest.raises(WorkloadError, match=r"2g/task_duration_2.npy: No such file"):
         load_tpch(tmp_path, sizes=["2g"], queries=[1, 2])
@@ -227,15 +203,10 @@ def test_code_in_a_pickle_is_not_run(tmp_path: Path, payload: str) -> None:
 
 @cases(
     "name",
-    "numpy.ndarray.__class__",
-    "numpy.core.multiarray._reconstruct.__globals__",
-    "numpy.core.multiarray.scalar",
-    "numpy.core.multiarray.fromfile",
-    "numpy.lib.format.read_array",
-    "numpy.testing._private.utils.runstring",
-    "builtins.dict.update",
-    "workloads.sources.tpch._Inert",
-)
+    "numpy.ndarray.__class__", "numpy.core.multiarray._reconstruct.__globals__", "numpy.core.multiarray.scalar",
+    "numpy.core.multiarray.fromfile", "numpy.lib.format.read_array", "numpy.testing._private.utils.runstring",
+    "builtins.dict.update", "workloads.sources.tpch._Inert",
+)  # fmt: skip
 def test_names_beside_the_three_of_an_array_are_refused(tmp_path: Path, name: str) -> None:
     module, _, attribute = name.rpartition("._reconstruct.") if "__globals__" in name else name.rpartition(".")
     attribute = f"_reconstruct.{attribute}" if "__globals__" in name else attribute
@@ -304,18 +275,12 @@ def changed(**replaced: Any) -> dict[int, Any]:
     (changed(first={5: [10**5000]}), "stage 0: first_wave, level 5: ", "finite and not negative"),
     (changed(first={5: ["3"]}), "stage 0: first_wave, level 5: ", "finite and not negative"),
     (changed(first={5: [True]}), "stage 0: first_wave, level 5: ", "finite and not negative"),
-    (
-        changed(first={5: []}, rest={5: []}),
-        "stage 0: ",
-        "the number of tasks must be a whole number of 1 to 200,000,000, got 0",
-    ),
-    (
-        changed(fresh={5: [], 10: []}, first={5: [], 10: []}, rest={5: [1], 10: []}),
-        "stage 0: ",
-        "no durations in any wave at parallelism level 10",
-    ),
+    (changed(first={5: []}, rest={5: []}), "stage 0: ",
+     "the number of tasks must be a whole number of 1 to 200,000,000, got 0"),
+    (changed(fresh={5: [], 10: []}, first={5: [], 10: []}, rest={5: [1], 10: []}), "stage 0: ",
+     "no durations in any wave at parallelism level 10"),
     ({0: tables(), 1: tables(rest={5: ["x"]})}, "stage 1: rest_wave, level 5: ", "finite and not negative"),
-)
+)  # fmt: skip
 def test_malformed_durations(tmp_path: Path, stages: Any, place: str, expected: str) -> None:
     message = refused(write_job(tmp_path, stages, np.zeros((1, 1))))
     assert message.startswith(f"task_duration_1.npy: {place}")
@@ -355,29 +320,24 @@ def test_any_kind_of_number_and_layout(tmp_path: Path, matrix: Any) -> None:
     assert job.edges.tolist() == [[0, 1], [0, 2]]
 
 
-def test_an_array_of_numbers_is_not_a_durations_file(tmp_path: Path) -> None:
+def test_files_that_hold_something_else(tmp_path: Path) -> None:
     write_job(tmp_path, {0: tables()})
     np.save(tmp_path / "2g" / "task_duration_1.npy", np.zeros(3))
     assert refused(tmp_path).endswith("expected one pickled dict, got float64 of shape (3,)")
-
-
-def test_more_after_the_pickle(tmp_path: Path) -> None:
     file = write_job(tmp_path, {0: tables()}) / "2g" / "task_duration_1.npy"
     file.write_bytes(file.read_bytes() + b"more")
     assert refused(tmp_path).endswith("expected one pickled dict and nothing else")
+    file = write_job(tmp_path, {0: tables()}) / "2g" / "adj_mat_1.npy"
+    file.write_bytes(file.read_bytes().replace(b"(1, 1), }", b"(9**9,), "))
+    assert refused(tmp_path).endswith("the header is malformed")
 
 
 @cases(
     "header",
-    b"",
-    b"PK\x03\x04",
-    b"\x93NUMPY\x09\x00",
-    b"\x93NUMPY\x01\x00\x10\x00{'descr': '|O', \n",
-    b"\x93NUMPY\x01\x00\x0f\x00__import__('os')\n",
-    b"\x93NUMPY\x01\x00\xff\xff{}",
-    b"\x93NUMPY\x01\x00" + b"\x05\x00" + b"((((\n",
-    b"\x93NUMPY\x01\x00" + b"\x06\x00" + b"'\x00'\\x\n",
-)
+    b"", b"PK\x03\x04", b"\x93NUMPY\x09\x00", b"\x93NUMPY\x01\x00\x10\x00{'descr': '|O', \n",
+    b"\x93NUMPY\x01\x00\x0f\x00__import__('os')\n", b"\x93NUMPY\x01\x00\xff\xff{}",
+    b"\x93NUMPY\x01\x00" + b"\x05\x00" + b"((((\n", b"\x93NUMPY\x01\x00" + b"\x06\x00" + b"'\x00'\\x\n",
+)  # fmt: skip
 def test_malformed_headers(tmp_path: Path, header: bytes) -> None:
     message = refused(write_pickle(tmp_path, b"", header))
     assert message == "task_duration_1.npy: expected a .npy file, the header is malformed"
@@ -390,12 +350,6 @@ def test_files_cut_short_anywhere(tmp_path: Path, name: str) -> None:
     for length in range(len(complete)):
         file.write_bytes(complete[:length])
         assert refused(tmp_path).startswith(name)
-
-
-def test_a_header_that_promises_too_much(tmp_path: Path) -> None:
-    file = write_job(tmp_path, {0: tables()}) / "2g" / "adj_mat_1.npy"
-    file.write_bytes(file.read_bytes().replace(b"(1, 1), }", b"(9**9,), "))
-    assert refused(tmp_path).endswith("the header is malformed")
 
 
 json_like = st.recursive(

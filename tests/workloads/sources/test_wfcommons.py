@@ -62,15 +62,8 @@ def stages(job: JobProfile) -> list[tuple[str, int, tuple[str, ...]]]:
 
 
 DIAMOND = {
-    "split": "",
-    "work_1": "split",
-    "work_2": "split",
-    "work_ID003": "split",
-    "merge": "work_1 work_2 work_ID003",
-}
-
-
-# Stages
+    "split": "", "work_1": "split", "work_2": "split", "work_ID003": "split", "merge": "work_1 work_2 work_ID003",
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", ["toy.json", "toy.json.gz"])
@@ -101,19 +94,13 @@ def test_other_tasks_are_stages_of_their_own(tmp_path: Path, parents: dict[str, 
     assert len(job.edges) == sum(len(each.split()) for each in parents.values())
 
 
-def test_parents_and_children_each_make_edges(tmp_path: Path) -> None:
+def test_demands_names_and_arrivals_of_workflows(tmp_path: Path) -> None:
     for left_out in ("parents", "children"):
         content = document(DIAMOND)
         for task in content["workflow"]["specification"]["tasks"]:
             task[left_out] = []
         assert len(read(tmp_path, content).edges) == 2
-
-
-def test_a_name_of_digits_stays(tmp_path: Path) -> None:
     assert [name for name, _, _ in stages(read(tmp_path, document({"42": "", "x": ""})))] == ["42", "x"]
-
-
-def test_demands_are_the_largest_in_shares_of_an_executor(tmp_path: Path) -> None:
     content = document({"a_1": "", "a_2": "", "b": "a_1"}, coreCount=2, memoryInBytes=2**30)
     measured = content["workflow"]["execution"]["tasks"]
     measured[1]["coreCount"] = 3
@@ -122,9 +109,17 @@ def test_demands_are_the_largest_in_shares_of_an_executor(tmp_path: Path) -> Non
     job = read(tmp_path, content, executor=(4, 8))
     assert [(stage.cpu, stage.memory) for stage in job.stages] == [(0.75, 0.125), (1, 0)]
     assert {(stage.cpu, stage.memory) for stage in read(tmp_path, content).stages} == {(1, 0)}
-
-
-# Arrivals
+    content = document({"x": ""})
+    del content["createdAt"]
+    workload = read_wfcommons([write(tmp_path, document({"x": ""}), "a.json"), write(tmp_path, content, "b.json")])
+    assert workload.sequence is not None
+    assert workload.sequence.arrival_ms.tolist() == [0, 0]
+    assert workload.about["arrivals"] == "all at once"
+    path = write(tmp_path, document(DIAMOND))
+    with pytest.raises(WorkloadError, match="2 are named 'toy'"):
+        read_wfcommons([path, path])
+    with pytest.raises(WorkloadError, match="at least one file"):
+        read_wfcommons([])
 
 
 @pytest.fixture
@@ -160,18 +155,6 @@ def test_jobs_arrive_when_they_ran_or_were_written(
     assert workload.sequence.arrival_ms.tolist() == [1000 * each for each in arrival_s]
     assert "".join(job.name for job in workload.profiles) == names
     assert workload.about["arrivals"] == clock
-
-
-def test_jobs_without_times_arrive_at_once(tmp_path: Path) -> None:
-    content = document({"x": ""})
-    del content["createdAt"]
-    workload = read_wfcommons([write(tmp_path, document({"x": ""}), "a.json"), write(tmp_path, content, "b.json")])
-    assert workload.sequence is not None
-    assert workload.sequence.arrival_ms.tolist() == [0, 0]
-    assert workload.about["arrivals"] == "all at once"
-
-
-# Rejected files
 
 
 def changed(change: Callable[[dict[str, Any]], object]) -> dict[str, Any]:
@@ -223,17 +206,6 @@ def test_malformed_workflows_are_refused_with_the_place(tmp_path: Path, content:
     assert refusal(lambda path: read_wfcommons([path]), WorkloadError, write(tmp_path, content)) == message
 
 
-def test_workflows_of_one_name_and_no_workflows_are_refused(tmp_path: Path) -> None:
-    path = write(tmp_path, document(DIAMOND))
-    with pytest.raises(WorkloadError, match="2 are named 'toy'"):
-        read_wfcommons([path, path])
-    with pytest.raises(WorkloadError, match="at least one file"):
-        read_wfcommons([])
-
-
-# Instances of WfCommons
-
-
 def test_instances_of_wfcommons(shared: Shared) -> None:
     files = sorted(shared("traces/wfinstances/original").glob("*.json.gz"))
     workload = read_wfcommons(files)
@@ -244,9 +216,6 @@ def test_instances_of_wfcommons(shared: Shared) -> None:
     jobs = {job.name: job for job in workload.profiles}
     blast = jobs["makeflow__blast__blast-chameleon-large-001"]
     assert [(stage.name, stage.num_tasks) for stage in blast.stages] == [
-        ("split_fasta", 1),
-        ("blastall", 100),
-        ("cat_blast", 1),
-        ("cat", 1),
-    ]
+        ("split_fasta", 1), ("blastall", 100), ("cat_blast", 1), ("cat", 1),
+    ]  # fmt: skip
     assert blast.work_ms == pytest.approx(154_331_200, rel=1e-6)

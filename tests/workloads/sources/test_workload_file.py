@@ -83,9 +83,6 @@ def assert_same(left: JobProfile, right: JobProfile) -> None:
         assert tables(one.durations) == tables(other.durations)
 
 
-# Meaning of a file
-
-
 def test_the_documented_example(tmp_path: Path) -> None:
     workload = read_text(tmp_path, documented("json"))
     [etl] = workload.profiles
@@ -109,35 +106,25 @@ def test_the_documented_toml(tmp_path: Path) -> None:
     assert tomllib.loads(documented("toml"))["version"] == 1
 
 
-def test_a_number_is_the_duration_of_every_task(tmp_path: Path) -> None:
+def test_durations_by_number_list_and_wave(tmp_path: Path) -> None:
     found = durations(tmp_path, 1200)
     assert tables(found) == [{1: [1200]}] * 3
     assert found.mean_ms == 1200
-
-
-def test_a_list_is_drawn_from_in_every_wave(tmp_path: Path) -> None:
     found = durations(tmp_path, [1, 2, 6])
     assert tables(found) == [{1: [1, 2, 6]}] * 3
     assert found.mean_ms == 3
-
-
-def test_waves_without_levels(tmp_path: Path) -> None:
     assert tables(durations(tmp_path, {"fresh": 0, "rest": [1, 2]})) == [{1: [0]}, {}, {1: [1, 2]}]
-
-
-def test_a_wave_without_levels_holds_at_those_of_the_others(tmp_path: Path) -> None:
     found = durations(tmp_path, {"fresh": 9, "rest": {"10": [1], "5": [2]}, "mean_ms": 4})
     assert tables(found) == [{5: [9], 10: [9]}, {}, {5: [2], 10: [1]}]
     assert found.mean_ms == 4
 
 
-def test_parents_by_number_and_name_in_any_order(tmp_path: Path) -> None:
+def test_arrivals_and_names_of_a_file(tmp_path: Path) -> None:
     stages = [stage(parents=["b", 2], name="a"), stage(name="b"), stage(name="2", parents=["b"])]
     [job] = read(tmp_path, of_stages(*stages)).profiles
     assert job.edges.tolist() == [[1, 0], [1, 2], [2, 0]]
-
-
-def test_jobs_are_sorted_by_arrival_and_ties_keep_their_order(tmp_path: Path) -> None:
+    assert read_text(tmp_path, json.dumps(minimal()), "my.week.json").name == "my.week"
+    assert read(tmp_path, minimal(name="")).name == ""
     profiles = {name: {"stages": [stage()]} for name in "abc"}
     arrivals = [("a", 5), ("b", 1), ("c", 5), ("a", 1)]
     jobs = [{"profile": name, "arrival_ms": time} for name, time in arrivals] + [{"profile": "c"}]
@@ -148,30 +135,15 @@ def test_jobs_are_sorted_by_arrival_and_ties_keep_their_order(tmp_path: Path) ->
     assert sequence.seed == 3
 
 
-def test_the_name_is_the_files_or_that_of_the_file(tmp_path: Path) -> None:
-    assert read_text(tmp_path, json.dumps(minimal()), "my.week.json").name == "my.week"
-    assert read(tmp_path, minimal(name="")).name == ""
-
-
 @cases(
     "startup_ms, delay_ms",
-    (0, 0.0),
-    (2978, 2978.0),
-    (2.5, 2.5),
-    (-1, None),
-    (float("inf"), None),
-    (float("nan"), None),
-    (True, None),
-    ("2978", None),
-    (None, None),
-)
+    (0, 0.0), (2978, 2978.0), (2.5, 2.5), (-1, None), (float("inf"), None), (float("nan"), None), (True, None),
+    ("2978", None), (None, None),
+)  # fmt: skip
 def test_the_moving_delay_is_the_measured_time_to_start(startup_ms: Any, delay_ms: float | None) -> None:
     profiles = (JobProfile("j", (StageProfile(1, TASK),)),)
     assert Workload(profiles, about={"executor_startup_ms": startup_ms}).measured_moving_delay_ms == delay_ms
     assert Workload(profiles).measured_moving_delay_ms is None
-
-
-# Round trip
 
 
 @settings(max_examples=50)
@@ -287,9 +259,6 @@ def test_measured_errors_are_kept(tmp_path: Path) -> None:
         Workload(profiles, imperfections={"job_error": 1})  # type: ignore[arg-type]
 
 
-# Workloads that cannot be written
-
-
 def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "w.json"
     path.write_text("old")
@@ -304,7 +273,7 @@ def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path: Path, mon
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_where_nothing_can_be_written(tmp_path: Path) -> None:
+def test_where_nothing_can_be_written_and_what_no_file_could_hold(tmp_path: Path) -> None:
     workload = Workload((JobProfile("j", (StageProfile(1, TASK),)),))
     with pytest.raises(WorkloadError, match=r"cannot be written: No such file or directory"):
         write_workload(tmp_path / "nowhere" / "w.json", workload)
@@ -315,9 +284,6 @@ def test_where_nothing_can_be_written(tmp_path: Path) -> None:
     with pytest.raises(WorkloadError, match="a character that UTF-8 cannot encode"):
         write_workload(tmp_path / "w.json", Workload(workload.profiles, name="\ud800"))
     assert not list(tmp_path.iterdir())
-
-
-def test_workloads_that_no_file_could_hold() -> None:
     job = JobProfile("j", (StageProfile(1, TASK),))
     twin = JobProfile("j", job.stages)
     with pytest.raises(WorkloadError, match="needs at least one job profile"):
@@ -327,8 +293,6 @@ def test_workloads_that_no_file_could_hold() -> None:
     with pytest.raises(WorkloadError, match="profile of job 1, 'j', is not among the profiles"):
         Workload((job,), JobSequence((job, twin), np.zeros(2)))
 
-
-# Attributes of jobs
 
 ETL = JobProfile("etl", (StageProfile(2, TaskDurations.constant(10)),))
 
@@ -384,21 +348,15 @@ def test_round_trip_of_attributes(
     assert again.tenants == again.sequence.tenants == tenants
 
 
-# Rejected files
-
-
 @cases(
     "file, expected",
     (minimal(format=None), "format: this key is required"),
     *(
         (minimal(errors={name: wrong}), f"errors.{name} must be {bound}, got {wrong:g}")
         for name, wrong, bound in (
-            ("job_error", -0.1, "between 0 and 5"),
-            ("stage_error", 5.1, "between 0 and 5"),
-            ("task_error", -1, "between 0 and 5"),
-            ("task_count_error", 6, "between 0 and 5"),
-            ("task_failures", 1, "at least 0 and below 1"),
-            ("task_failures", -0.1, "at least 0 and below 1"),
+            ("job_error", -0.1, "between 0 and 5"), ("stage_error", 5.1, "between 0 and 5"),
+            ("task_error", -1, "between 0 and 5"), ("task_count_error", 6, "between 0 and 5"),
+            ("task_failures", 1, "at least 0 and below 1"), ("task_failures", -0.1, "at least 0 and below 1"),
             ("executor_lifetime_s", 0, "above 0 and finite"),
         )
     ),
@@ -408,10 +366,8 @@ def test_round_trip_of_attributes(
     (minimal(version=True), "version: expected 1, got 'true'"),
     (minimal(about=3), "about: expected an object, got 3"),
     (minimal(jobs=[{"profile": "\u202egnp"}]), "jobs[0].profile: no profile named '\\u202egnp'"),
-    (
-        of_stages(stage(tasks=10**13)),
-        "the number of tasks must be a whole number of 1 to 200,000,000, got 10000000000000",
-    ),
+    (of_stages(stage(tasks=10**13)),
+     "the number of tasks must be a whole number of 1 to 200,000,000, got 10000000000000"),
     (minimal(profiles=None), "profiles: this key is required"),
     (minimal(profiles={}), "profiles: expected at least one entry"),
     (minimal(profiles={"etl": {}}), "profiles.etl.stages: this key is required"),
@@ -422,40 +378,28 @@ def test_round_trip_of_attributes(
     (minimal(jobs=[]), "jobs: expected at least one entry"),
     (minimal(jobs={}), "jobs: expected a list"),
     (minimal(jobs=[{"profile": "etl"}, {"profile": "x"}]), "jobs[1].profile: no profile named 'x'"),
-    (
-        minimal(jobs=[{"profile": "etl", "arrival_ms": -1}]),
-        "jobs[0].arrival_ms: expected greater than or equal to 0, got -1",
-    ),
+    (minimal(jobs=[{"profile": "etl", "arrival_ms": -1}]),
+     "jobs[0].arrival_ms: expected greater than or equal to 0, got -1"),
     (minimal(jobs=[{"profile": "etl"}], seed=-1), "seed: expected greater than or equal to 0, got -1"),
     (minimal(other=1, more=2, profiles={}), "(and 2 more)"),
-    (
-        minimal(jobs=[{"profile": "etl"}, {"profile": "etl", "weight": 0}]),
-        "jobs[1]: weight must be between 1e-09 and 1e+09, got 0",
-    ),
-    (
-        minimal(profiles={"etl": {"weight": -1, "stages": [stage()]}}),
-        "profiles.etl: weight must be between 1e-09 and 1e+09, got -1",
-    ),
-    (
-        minimal(jobs=[{"profile": "etl"}, {"profile": "etl", "arrival_ms": 9, "deadline_ms": 8}]),
-        "jobs[1].deadline_ms: the deadline at 8 ms is before the arrival at 9 ms",
-    ),
-    (
-        minimal(jobs=[{"profile": "etl", "deadline_ms": 8, "slack": 2}]),
-        "jobs[0]: a job has either deadline_ms or slack, got both",
-    ),
+    (minimal(jobs=[{"profile": "etl"}, {"profile": "etl", "weight": 0}]),
+     "jobs[1]: weight must be between 1e-09 and 1e+09, got 0"),
+    (minimal(profiles={"etl": {"weight": -1, "stages": [stage()]}}),
+     "profiles.etl: weight must be between 1e-09 and 1e+09, got -1"),
+    (minimal(jobs=[{"profile": "etl"}, {"profile": "etl", "arrival_ms": 9, "deadline_ms": 8}]),
+     "jobs[1].deadline_ms: the deadline at 8 ms is before the arrival at 9 ms"),
+    (minimal(jobs=[{"profile": "etl", "deadline_ms": 8, "slack": 2}]),
+     "jobs[0]: a job has either deadline_ms or slack, got both"),
     (minimal(jobs=[{"profile": "etl", "weight": "4"}]), "jobs[0].weight: expected a valid number, got '4'"),
     (
         minimal(jobs=[{"profile": "etl"}, {"profile": "etl", "tenant": "x"}], tenants={"a": {}, "b": {}}),
         "jobs[1].tenant: unknown tenant 'x', expected one of a, b",
     ),
-    (
-        minimal(profiles={"etl": {"tenant": "x", "stages": [stage()]}}, tenants={"a": {}}),
-        "profiles.etl.tenant: unknown tenant 'x', expected one of a",
-    ),
+    (minimal(profiles={"etl": {"tenant": "x", "stages": [stage()]}}, tenants={"a": {}}),
+     "profiles.etl.tenant: unknown tenant 'x', expected one of a"),
     (minimal(tenants={"a": {"weight": 0}}), "tenants.a: weight must be between 1e-09 and 1e+09, got 0"),
     (minimal(tenants={"a": {"max_share": 0}}), "tenants.a.max_share: unknown key, got 0"),
-)
+)  # fmt: skip
 def test_malformed_files(tmp_path: Path, file: dict[str, Any], expected: str) -> None:
     (tmp_path / "own.json").write_text(json.dumps(file))
     message = refused(tmp_path / "own.json")
@@ -478,21 +422,17 @@ def test_malformed_files(tmp_path: Path, file: dict[str, Any], expected: str) ->
     ({"duration_ms": {}}, "duration_ms: expected measurements of at least one wave"),
     ({"duration_ms": {"last": 1}}, "duration_ms.last: unknown key, got 1"),
     ({"duration_ms": {"rest": 1, "mean_ms": -1}}, "duration_ms.mean_ms: expected greater than or equal to 0, got -1"),
-    (
-        {"duration_ms": {"rest": {"0": [1]}}},
-        "duration_ms.rest.0: expected a parallelism level, a whole number from 1, got '0'",
-    ),
-    (
-        {"duration_ms": {"rest": {"99999999999": [1]}}},
-        "duration_ms.rest.99999999999: expected a parallelism level, a whole number from 1, got '99999999999'",
-    ),
+    ({"duration_ms": {"rest": {"0": [1]}}},
+     "duration_ms.rest.0: expected a parallelism level, a whole number from 1, got '0'"),
+    ({"duration_ms": {"rest": {"99999999999": [1]}}},
+     "duration_ms.rest.99999999999: expected a parallelism level, a whole number from 1, got '99999999999'"),
     ({"duration_ms": {"rest": {"5": 1}}}, "duration_ms.rest.5: expected a list, got 1"),
     ({"parents": 1}, "parents: expected a list, got 1"),
     ({"parents": [0, 3]}, "parents[1]: expected the number of a stage, 0 to 2"),
     ({"parents": ["\x1b[31m"]}, "parents[0]: no stage of this job is named '\\x1b[31m'"),
     ({"parents": ["b"]}, "parents[0]: no stage of this job is named 'b'"),
     ({"parents": ["a"]}, "parents[0]: stages 0 and 1 are both named 'a', expected a number"),
-)
+)  # fmt: skip
 def test_malformed_stages(tmp_path: Path, changed: dict[str, Any], expected: str) -> None:
     file = of_stages(stage(name="a"), stage(name="a"), stage(**changed))
     (tmp_path / "own.json").write_text(json.dumps(file))
@@ -513,23 +453,17 @@ def test_impossible_dags(tmp_path: Path, parents: list[list[int]], expected: str
     assert refused(tmp_path / "own.json") == f"profiles.etl: {expected}"
 
 
-def test_numbers_of_thousands_of_digits(tmp_path: Path) -> None:
+def test_files_that_no_parser_reads(tmp_path: Path) -> None:
     (tmp_path / "own.json").write_text("1" * 5000)
     assert "5000 digits" in refused(tmp_path / "own.json")
     (tmp_path / "own.toml").write_text("version = 0x1" + "0" * 5000)
     assert refused(tmp_path / "own.toml").startswith("format: this key is required")
-
-
-def test_malformed_toml(tmp_path: Path) -> None:
     (tmp_path / "own.toml").write_text('format = "decima-workload"\nversion = \n')
     assert refused(tmp_path / "own.toml") == "Invalid value (at line 2, column 11)"
     (tmp_path / "own.toml").write_text("version = 1\nversion = 1")
     assert "Cannot overwrite a value" in refused(tmp_path / "own.toml")
     (tmp_path / "own.toml").write_text('format = "decima-workload"\nversion = 1\nprofiles = 2026-01-01')
     assert refused(tmp_path / "own.toml") == "profiles: expected an object"
-
-
-def test_names_of_files(tmp_path: Path) -> None:
     assert refused(tmp_path / "own.csv") == "expected a name that ends in .json, .json.gz, .toml"
 
 

@@ -61,13 +61,10 @@ class LogBuilder:
         return self.add(
             "JobStart",
             **{
-                "Job ID": job,
-                "Submission Time": at,
-                "Stage Infos": stages,
-                "Stage IDs": [info["Stage ID"] for info in stages],
-                "Properties": properties,
+                "Job ID": job, "Submission Time": at, "Stage Infos": stages,
+                "Stage IDs": [info["Stage ID"] for info in stages], "Properties": properties,
             },
-        )
+        )  # fmt: skip
 
     def job_end(self, job: int, at: int, result: str = "JobSucceeded") -> LogBuilder:
         return self.add("JobEnd", **{"Job ID": job, "Completion Time": at, "Job Result": {"Result": result}})
@@ -97,14 +94,10 @@ class LogBuilder:
     ) -> LogBuilder:
         """Add one task attempt; ``end=None``: it has no end. ``info`` has Spark's names in lower case."""
         task = {
-            "Task ID": self._task_id,
-            "Index": index,
-            "Attempt": info.get("attempt", 0),
-            "Partition ID": info.get("partition", index),
-            "Launch Time": start,
-            "Executor ID": executor,
+            "Task ID": self._task_id, "Index": index, "Attempt": info.get("attempt", 0),
+            "Partition ID": info.get("partition", index), "Launch Time": start, "Executor ID": executor,
             "Speculative": info.get("speculative", False),
-        }
+        }  # fmt: skip
         self._task_id += 1
         where = {"Stage ID": stage, "Stage Attempt ID": info.get("stage_attempt", 0)}
         if reason != "Resubmitted":

@@ -64,15 +64,12 @@ def slots_of_three(read, *runs: tuple[int, int]) -> list[int]:
     return only_query(read(log.complete(0, 9000).job_end(0, 9000).end())).tasks["slot"].tolist()
 
 
-def test_a_task_takes_the_slot_that_became_free_last(read):
-    """A slot that never worked comes last."""
+def test_tasks_take_the_slot_that_is_or_will_be_free(read):
+    # A slot that never worked comes last.
     assert slots_of_three(read, (2000, 2100), (2100, 2200), (2200, 2300)) == [0, 0, 0]
     together = (2000, 2100), (2000, 2300), (2000, 2200)
     assert slots_of_three(read, *together, (2300, 2400), (2350, 2400), (2390, 2400)) == [0, 1, 2, 1, 2, 0]
-
-
-def test_a_task_that_seems_to_come_too_early_takes_the_slot_that_will_be_free_first(read):
-    """The clocks of executors and driver differ slightly."""
+    # The clocks of executors and driver differ slightly.
     together = (2000, 2300), (2000, 2200), (2000, 2210)
     assert slots_of_three(read, *together, (2199, 2500), (2205, 2500)) == [0, 1, 2, 1, 2]
 
@@ -233,12 +230,19 @@ def test_a_retried_partition_keeps_its_number_in_a_later_attempt_of_its_stage(re
     assert (application.report.repeated_tasks, application.report.missing_tasks) == (2, 0)
 
 
-def test_dropped_events_are_counted(read):
+def test_dropped_events_and_cancelled_jobs(read):
     log = small_log()
     dropped = [event for event in log.events if event["Event"].endswith("TaskEnd")][1]
     log.events.remove(dropped)
     report = read(log).report
     assert (report.missing_tasks, report.unfinished_tasks) == (1, 1)
+    log = LogBuilder().executor("0").sql(0, 1900)
+    log.job(0, [stage_info(0, 2)], at=2000, sql=0).submit(0, 2000)
+    log.task(0, 0, "0", 2000, 2100).task(0, 1, "0", 2100, 2150, reason="TaskKilled")
+    log.job_end(0, 2150, "JobFailed").job(1, [stage_info(1, 1)], at=2200, sql=0).run(1, 2200, 2300)
+    query = only_query(read(log.job_end(1, 2300).sql_end(0, 2400).end()))
+    assert [stage.stage_id for stage in query.stages] == [1]
+    assert query.complete
 
 
 def test_a_failed_query_is_left_out_and_counted(read):
@@ -255,24 +259,11 @@ def test_a_failed_query_is_left_out_and_counted(read):
     assert [stage.stage_id for stage in kept.stages] == [1]
 
 
-def test_a_cancelled_job_does_not_fail_its_query(read):
-    log = LogBuilder().executor("0").sql(0, 1900)
-    log.job(0, [stage_info(0, 2)], at=2000, sql=0).submit(0, 2000)
-    log.task(0, 0, "0", 2000, 2100).task(0, 1, "0", 2100, 2150, reason="TaskKilled")
-    log.job_end(0, 2150, "JobFailed").job(1, [stage_info(1, 1)], at=2200, sql=0).run(1, 2200, 2300)
-    query = only_query(read(log.job_end(1, 2300).sql_end(0, 2400).end()))
-    assert [stage.stage_id for stage in query.stages] == [1]
-    assert query.complete
-
-
-def test_a_report_counts_in_words():
+def test_a_report_counts_in_words_the_most_frequent_kinds():
     report = LogReport(failed_tasks=3, lost_executors=1, outside_parents=2, problems=("log:1: bad",))
     assert report.lines() == ["log:1: bad", "3 failed tasks, 1 lost executors, 2 outside parents"]
     assert LogReport().lines() == []
     assert {value for value in vars(LogReport()).values() if isinstance(value, int)} == {0}
-
-
-def test_a_report_names_the_most_frequent_kinds_of_ignored_events():
     ignored = {"SparkListenerA": 1, "org.x.SparkListenerB": 5, "C": 4, "D": 3, "E": 2, "F": 1}
     kinds = "5 B, 4 C, 3 D, 2 E and 2 other kinds"
     assert LogReport(ignored_events=ignored).lines() == [f"16 events without information on durations ({kinds})"]
@@ -297,12 +288,9 @@ def test_executors_that_failed_to_start_were_never_there(read):
 
 @cases(
     "reason, lost",
-    ("Executor killed by driver.", False),
-    ("worker decommissioned: x", False),
-    ("Executor Decommission", False),
-    ("worker lost", True),
-    ("", True),
-)
+    ("Executor killed by driver.", False), ("worker decommissioned: x", False), ("Executor Decommission", False),
+    ("worker lost", True), ("", True),
+)  # fmt: skip
 def test_which_executors_are_lost(read, reason, lost):
     assert read(small_log().remove("0", 5000, reason)).executors[0].lost == lost
 
@@ -319,12 +307,22 @@ def test_the_settings_of_an_application(read):
     assert (nothing.master, nothing.scheduler, nothing.recording) == ("", "", {})
 
 
-def test_an_executor_with_too_few_cores_for_a_task_runs_one(read):
+def test_what_is_not_in_the_log_is_known_otherwise(read):
     log = small_log().add("EnvironmentUpdate", **{"Spark Properties": {"spark.task.cpus": "4"}})
     assert read(log).executors[0].slots == 1
+    log = LogBuilder().executor("0")
+    for job, end in ((0, 2400), (1, 2300)):
+        log.job(job, [stage_info(job, 1)], at=2000 + job, sql=5).run(job, 2010 + job, 2100).job_end(job, end)
+    [found] = read(log.end()).queries
+    assert (found.name, found.start_ms, found.end_ms, found.plan) == ("execution 5", 2000.0, 2400.0, ())
+    log = small_log()
+    log.events = [event for event in log.events if not event["Event"].endswith("StageCompleted")]
+    [found] = read(log).queries
+    assert [stage.num_tasks for stage in found.stages] == [3, 1]
+    assert np.isnan([stage.completed_ms for stage in found.stages]).all()
 
 
-def test_the_pool_of_a_query_is_that_of_its_first_job(read):
+def test_names_and_pools_of_queries(read):
     log = LogBuilder().executor("0").sql(0, 1900)
     for job, pool in enumerate(("night", "day")):
         start = 2000 + 1000 * job
@@ -333,10 +331,7 @@ def test_the_pool_of_a_query_is_that_of_its_first_job(read):
     [found] = read(log.sql_end(0, 4000).end()).queries
     assert (found.pool, found.num_jobs, found.last_job_end_ms, found.end_ms) == ("night", 2, 3100.0, 4000.0)
     assert read(small_log()).queries[0].pool == ""
-
-
-def test_names_of_queries(read):
-    """The job's description, else its group, else the execution's description, else its number."""
+    # The job's description, else its group, else the execution's description, else its number.
     log = LogBuilder().executor("0")
     names = [{"spark.job.description": "a", "spark.jobGroup.id": "g"}, {"spark.jobGroup.id": "g"}, {}, {}]
     for job, named in enumerate(names):
@@ -349,21 +344,10 @@ def test_names_of_queries(read):
     assert [each.start_ms for each in found] == [2000.0, 3000.0, 4000.0, 5000.0, 8000.0]
 
 
-def test_an_execution_whose_start_is_not_in_the_log_is_its_jobs(read):
-    log = LogBuilder().executor("0")
-    for job, end in ((0, 2400), (1, 2300)):
-        log.job(job, [stage_info(job, 1)], at=2000 + job, sql=5).run(job, 2010 + job, 2100).job_end(job, end)
-    [found] = read(log.end()).queries
-    assert (found.name, found.start_ms, found.end_ms, found.plan) == ("execution 5", 2000.0, 2400.0, ())
-
-
 @cases(
     "result, error, failed",
-    ("JobSucceeded", "", 0),
-    ("JobFailed", "", 1),
-    ("JobSucceeded", "boom", 1),
-    ("JobFailed", "boom", 1),
-)
+    ("JobSucceeded", "", 0), ("JobFailed", "", 1), ("JobSucceeded", "boom", 1), ("JobFailed", "boom", 1),
+)  # fmt: skip
 def test_a_query_fails_by_its_error_or_its_last_job(read, result, error, failed):
     log = LogBuilder().executor("0").sql(0, 1900)
     log.job(0, [stage_info(0, 1)], at=2000, sql=0).run(0, 2000, 2100).job_end(0, 2100, result)
@@ -384,14 +368,6 @@ def test_stages_of_a_query_that_succeeded_count_if_they_completed(read):
     broken = read(log, partial=True)
     assert [stage.stage_id for stage in broken.queries[0].stages] == [0, 1]
     assert (broken.report.missing_tasks, broken.report.unfinished_queries) == (0, 1)
-
-
-def test_a_stage_whose_completion_was_dropped_is_known_by_its_tasks(read):
-    log = small_log()
-    log.events = [event for event in log.events if not event["Event"].endswith("StageCompleted")]
-    [found] = read(log).queries
-    assert [stage.num_tasks for stage in found.stages] == [3, 1]
-    assert np.isnan([stage.completed_ms for stage in found.stages]).all()
 
 
 def test_tasks_are_in_order_of_launch_then_stage_then_partition(read):

@@ -65,13 +65,21 @@ def test_of_an_application_that_is_given_twice_the_fuller_log_counts(tmp_path, o
     assert list(imported.notes) == ["nightly: app-1 is given twice, counted once"] * (len(order) - 1)
 
 
-def test_queries_of_one_name_and_other_dags_are_kept_apart(tmp_path):
+def test_names_notes_and_parameters_of_an_import(tmp_path):
     log = LogBuilder().executor("0")
     for job, (tasks, name) in enumerate(((2, "a"), (3, "a"), (2, "a"), (2, "b"), (2, "a (2)"))):
         log.query(job, name, tasks)
     imported = import_event_logs([log.end().write(tmp_path / "log")])
     assert [profile.name for profile in imported.workload.profiles] == ["a", "a (2)", "b", "a (2)'"]
     assert [profile.num_tasks for profile in imported.workload.profiles] == [2, 3, 2, 2]
+    log = small_log(name="nightly")
+    log.events.insert(-1, {"Event": "SparkListenerUnheardOf"})
+    [note] = import_event_logs([log.write(tmp_path / "log")]).notes
+    assert note == "nightly: 1 events without information on durations (1 UnheardOf)"
+    # By default the parallelism levels of the published profiles.
+    found = import_event_logs([small_log().write(tmp_path / "log")])
+    assert found.workload.profiles[0].stages[0].durations.levels.tolist() == [1, *LEVELS]
+    assert found.workload.name == ""
 
 
 def test_the_plan_of_a_query_is_noted(tmp_path):
@@ -86,13 +94,6 @@ def test_the_plan_of_a_query_is_noted(tmp_path):
     start["sparkPlanInfo"] = {"children": []}
     with pytest.raises(WorkloadError, match="nodeName"):
         import_event_logs([log.write(tmp_path / "log")])
-
-
-def test_what_was_counted_is_told(tmp_path):
-    log = small_log(name="nightly")
-    log.events.insert(-1, {"Event": "SparkListenerUnheardOf"})
-    [note] = import_event_logs([log.write(tmp_path / "log")]).notes
-    assert note == "nightly: 1 events without information on durations (1 UnheardOf)"
 
 
 def test_parameters_set_by_hand(tmp_path):
@@ -228,30 +229,15 @@ def test_where_a_workload_comes_from(tmp_path):
     about = import_event_logs([tmp_path]).workload.about
     model = about.pop("model")
     assert about == {
-        "source": "Spark event logs",
-        "spark": ["3.5.1", "4.0.0"],
-        "recorded": ["2024-10-04", "2024-10-07"],
-        "applications": 3,
-        "queries": 3,
-        "executor_startup_ms": 2460,
-        "measured_levels": [1],
-    }
+        "source": "Spark event logs", "spark": ["3.5.1", "4.0.0"], "recorded": ["2024-10-04", "2024-10-07"],
+        "applications": 3, "queries": 3, "executor_startup_ms": 2460, "measured_levels": [1],
+    }  # fmt: skip
     assert model["contention"] == {}
     notes = import_event_logs([tmp_path / "0"]).notes
     assert notes == ("an executor took 2.5 s to start (median): the cluster's moving delay",)
     assert np.isnan(median_startup_ms([]))
     known = import_event_logs([small_log().write(tmp_path / "plain")])
     assert (known.workload.about["executor_startup_ms"], known.notes) == (None, ())
-
-
-def test_levels_of_an_import(tmp_path):
-    """By default the parallelism levels of the published profiles."""
-    found = import_event_logs([small_log().write(tmp_path / "log")])
-    assert found.workload.profiles[0].stages[0].durations.levels.tolist() == [1, *LEVELS]
-    assert found.workload.name == ""
-
-
-# Variation and failures
 
 
 NO_RUNS = "errors of estimates are unknown: no query ran twice on the same number of executors"

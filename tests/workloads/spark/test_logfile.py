@@ -39,18 +39,19 @@ def refusal(path: Path, *, partial: bool = False) -> str:
     return str(caught.value).removeprefix(f"{path}:")
 
 
-def test_only_wanted_events_are_read(tmp_path):
+def test_last_lines_without_an_end_and_blank_lines(tmp_path):
     path = write(tmp_path / "log", START, OTHER, '{"x": 1, "Event": "End"}', '{"x": 1, "Event": "Other"}', "", END)
     assert lines_of(path) == [
-        (1, "Start", True),
-        (2, "Other", False),
-        (3, "End", True),
-        (4, "Other", False),
-        (6, "End", True),
-    ]
+        (1, "Start", True), (2, "Other", False), (3, "End", True), (4, "Other", False), (6, "End", True),
+    ]  # fmt: skip
     [log] = find_event_logs(path)
     found = [event for _, _, event in events(log, WANTED, Problems(partial=False))]
     assert found[2] == {"x": 1, "Event": "End"}
+    problems = Problems(partial=False)
+    path = write(tmp_path / "log", START, END[:-1], end="")
+    assert lines_of(path, problems) == [(1, "Start", True)]
+    assert problems.lines == (f"{path}:2: the log is cut off in mid-line (truncated, or still being written)",)
+    assert lines_of(write(tmp_path / "log", START, END, end=""), problems)[1:] == [(2, "End", True)]
 
 
 @pytest.mark.parametrize("bad", ["[1]", "3", '{"Event": 3}', '{"x": 1}', "null", '{"Event":"End"', "[" * 100_000])
@@ -60,14 +61,6 @@ def test_a_line_that_is_no_event(tmp_path, bad):
     problems = Problems(partial=True)
     assert [line for line, _, _ in lines_of(path, problems)] == [1, 3]
     assert problems.messages == [f"{path}:2: not an event: {bad[:40]!r}"]
-
-
-def test_a_last_line_without_an_end_is_only_noted(tmp_path):
-    problems = Problems(partial=False)
-    path = write(tmp_path / "log", START, END[:-1], end="")
-    assert lines_of(path, problems) == [(1, "Start", True)]
-    assert problems.lines == (f"{path}:2: the log is cut off in mid-line (truncated, or still being written)",)
-    assert lines_of(write(tmp_path / "log", START, END, end=""), problems)[1:] == [(2, "End", True)]
 
 
 @pytest.mark.parametrize("more", [-1, 0, 1, 9000])
@@ -198,9 +191,6 @@ def test_logs_in_progress(tmp_path, name, running):
     assert find_event_logs(tmp_path / "rolled")[0].in_progress == running
 
 
-# Whole logs
-
-
 def refused(path: Path) -> str:
     """Return the one-line message about a rejected log."""
     with pytest.raises(WorkloadError) as caught:
@@ -218,16 +208,13 @@ def read(path: Path, partial: bool = False) -> tuple[list[int], list[str]]:
     return [len(query.tasks) for query in application.queries], problems
 
 
-def test_zstd_in_several_frames(tmp_path):
+def test_zstd_in_frames_and_cut_off(tmp_path):
     zstandard = pytest.importorskip("zstandard", reason="needs the extra [spark]")
     text = small_log().text
     frames = [zstandard.compress(text[:500]), zstandard.compress(text[500:])]
     (tmp_path / "log.zstd").write_bytes(b"".join(frames))
     [application] = read_event_log(tmp_path / "log.zstd")
     assert len(application.queries) == 1
-
-
-def test_zstd_cut_off(tmp_path):
     zstandard = pytest.importorskip("zstandard", reason="needs the extra [spark]")
     text = small_log().text
     cut = text.index(b"SparkListenerApplicationEnd")
@@ -279,7 +266,7 @@ def test_a_file_that_is_no_event_log(tmp_path, content, said):
         read_event_log(path, partial=True)
 
 
-def test_an_event_that_lacks_a_field(tmp_path):
+def test_applications_that_died_or_lack_a_field(tmp_path):
     log = small_log()
     [line] = [number for number, event in enumerate(log.events, 1) if event["Event"].endswith("JobEnd")]
     del log.events[line - 1]["Completion Time"]
@@ -288,23 +275,6 @@ def test_an_event_that_lacks_a_field(tmp_path):
     kept, problems = read(path, partial=True)
     assert kept == [4]
     assert len(problems) == 1
-
-
-def test_a_truncated_log(tmp_path):
-    path = tmp_path / "log"
-    path.write_bytes(small_log().text[:-20])
-    kept, problems = read(path)
-    assert kept == [4]
-    assert "the log is cut off in mid-line (truncated, or still being written)" in problems[0]
-    assert "no SparkListenerApplicationEnd" in problems[1]
-
-
-def test_a_log_still_being_written(tmp_path):
-    path = small_log().write(tmp_path / "app-1.inprogress")
-    assert read(path) == ([4], ["app-1.inprogress: the application is still running, or died (.inprogress)"])
-
-
-def test_an_application_that_died(tmp_path):
     log = LogBuilder().executor("0").job(0, [stage_info(0, 3), stage_info(1, 1, (0,))], at=2000)
     log.submit(0, 2000).task(0, 0, "0", 2000, 2100).task(0, 1, "0", 2100, None)
     path = log.write(tmp_path / "log")
@@ -315,6 +285,17 @@ def test_an_application_that_died(tmp_path):
     assert [stage.num_tasks for stage in query.stages] == [3]
     assert len(query.tasks) == 1
     assert (application.report.unfinished_queries, application.report.unfinished_tasks) == (1, 1)
+
+
+def test_logs_that_are_cut_or_still_written(tmp_path):
+    path = tmp_path / "log"
+    path.write_bytes(small_log().text[:-20])
+    kept, problems = read(path)
+    assert kept == [4]
+    assert "the log is cut off in mid-line (truncated, or still being written)" in problems[0]
+    assert "no SparkListenerApplicationEnd" in problems[1]
+    path = small_log().write(tmp_path / "app-1.inprogress")
+    assert read(path) == ([4], ["app-1.inprogress: the application is still running, or died (.inprogress)"])
 
 
 def test_a_log_without_jobs(tmp_path):

@@ -37,35 +37,33 @@ def stages_of(*runs: SparkQuery, reads: bool = False) -> profiles._Stage:
     return profiles._stages(MODEL, matched(runs, same_tasks=False))[-1 if reads else 0]
 
 
-# Differences of a stage from the model.
-
-
-def test_the_rate_of_a_stage_is_what_its_bytes_take():
-    """10 MB take 100 ms besides 40 ms in a typical stage, 260 ms here: 2.6 times as much, except for the ridge."""
+def test_rates_factors_and_levels_of_a_stage():
+    # 10 MB take 100 ms besides 40 ms in a typical stage, 260 ms here: 2.6 times as much, except for the ridge.
     stage = stage_of((REST, 1, 300.0, 10.0), (REST, 1, 300.0, 10.0))
     assert stage.rate == pytest.approx(1 + 100 * 160 / (100**2 + (0.25 * 40) ** 2))
     assert stage.factors.tolist() == pytest.approx([300 / (40 + stage.rate * 100)])
     assert stage.levels.tolist() == [1.0]
     assert stage_of((REST, 1, 1.0, 10.0)).rate == 0.0  # never negative
-
-
-def test_a_stage_that_reads_nothing_is_a_typical_one():
     stage = stage_of((REST, 1, 300.0, 0.0))
     assert stage.rate == 1.0
     assert stage.factors.tolist() == pytest.approx([300 / 40])
     assert stage.growth == 0.0
-
-
-def test_the_factors_of_a_level_are_averaged_as_logarithms():
     run = run_of((REST, 1, 40.0, 0.0), (REST, 3, 90.0, 0.0), reads=False)
     again = run_of((REST, 1, 160.0, 0.0), reads=False)
     stage = stages_of(run, again)
     assert stage.levels.tolist() == [1.0, 3.0]
     assert stage.factors.tolist() == pytest.approx([2.0, 90 / 40])
-
-
-def test_first_tasks_stand_for_later_ones_where_there_are_none():
-    """The model's later task is shorter by 40 / (40 + 100), and for fresh ones by 40 / (40 + 900)."""
+    stage = stage_of((REST, 2, 80.0, 0.0), (FIRST, 1, 999.0, 0.0))
+    assert stage.levels.tolist() == [2.0]
+    assert stage.factors.tolist() == [2.0]
+    assert stage.first_ms == pytest.approx(999 - 999 * 40 / 140)
+    stage = stage_of((REST, 1, 50.0, 0.0), (FIRST, 1, 80.0, 0.0), (FRESH, 1, 450.0, 0.0))
+    assert (stage.first_ms, stage.fresh_ms) == (30.0, 400.0)
+    shorter = stage_of((REST, 1, 50.0, 0.0), (FIRST, 1, 40.0, 0.0), (FRESH, 1, 30.0, 0.0))
+    assert (shorter.first_ms, shorter.fresh_ms) == (0.0, 0.0)
+    odd = stage_of((REST, 1, 50.0, 0.0), (FIRST, 1, 80.0, 0.0), (FRESH, 1, 60.0, 0.0))
+    assert (odd.first_ms, odd.fresh_ms) == (30.0, 30.0)  # a new JVM is never faster
+    # The model's later task is shorter by 40 / (40 + 100), and for fresh ones by 40 / (40 + 900).
     first = stage_of((FRESH, 1, 2000.0, 0.0), (FIRST, 1, 280.0, 0.0))
     assert first.factors.tolist() == pytest.approx([280 * 40 / 140 / 40])
     assert first.first_ms == pytest.approx(280 - 80)
@@ -76,38 +74,40 @@ def test_first_tasks_stand_for_later_ones_where_there_are_none():
     assert fresh.spread.tolist() == [1.0]
 
 
-def test_levels_with_later_tasks_count_alone():
-    stage = stage_of((REST, 2, 80.0, 0.0), (FIRST, 1, 999.0, 0.0))
-    assert stage.levels.tolist() == [2.0]
-    assert stage.factors.tolist() == [2.0]
-    assert stage.first_ms == pytest.approx(999 - 999 * 40 / 140)
-
-
-def test_surpluses_are_the_stages_own():
-    stage = stage_of((REST, 1, 50.0, 0.0), (FIRST, 1, 80.0, 0.0), (FRESH, 1, 450.0, 0.0))
-    assert (stage.first_ms, stage.fresh_ms) == (30.0, 400.0)
-    shorter = stage_of((REST, 1, 50.0, 0.0), (FIRST, 1, 40.0, 0.0), (FRESH, 1, 30.0, 0.0))
-    assert (shorter.first_ms, shorter.fresh_ms) == (0.0, 0.0)
-    odd = stage_of((REST, 1, 50.0, 0.0), (FIRST, 1, 80.0, 0.0), (FRESH, 1, 60.0, 0.0))
-    assert (odd.first_ms, odd.fresh_ms) == (30.0, 30.0)  # a new JVM is never faster
-
-
-def test_a_task_of_no_time_is_as_short_as_the_clock_can_tell():
+def test_tasks_of_no_time_and_the_spread_of_a_level():
     nothing = SparkModel(**{parameter.name: 0.0 for parameter in MODEL.parameters()})
     [stage] = profiles._stages(nothing, matched([run_of((REST, 1, 0.0, 0.0), reads=False)]))
     assert stage.factors.tolist() == pytest.approx([0.01])
     assert stage.rest_ms(nothing, stage.load, [1]).tolist() == pytest.approx([0.01])
     [stage] = profiles._stages(nothing, matched([run_of((REST, 1, 7.0, 0.0), reads=False)]))
     assert stage.rest_ms(nothing, stage.load, [1, 9]).tolist() == pytest.approx([7.0, 7.0])
+    run = measured_run([Stage(1), Stage(1, parents=(0,))], [(0, REST, 1, 10.0, 0.0, 0.0)])
+    with pytest.raises(WorkloadError, match="q: no task of stage 1 ended"):
+        profiles._stages(MODEL, matched([run]))
+    # A stage that is slower at another level, with the same relative spread.
+    rows = [(REST, level, 10.0 * level * x, 0.0) for level in (1, 5) for x in (1.0, 2.0, 3.0)]
+    spread = stage_of(*rows).spread
+    once = np.quantile(np.repeat([0.5, 1.0, 1.5], 2), (np.arange(6) + 0.5) / 6)
+    assert spread.tolist() == pytest.approx(once / once.mean())
+    short = stage_of((REST, 1, 0.0, 0.0), (REST, 1, 1.0, 0.0)).spread  # the mean is half a millisecond
+    assert short.tolist() == pytest.approx([0.5, 1.5])
 
 
-def test_the_load_is_that_of_the_largest_sample():
+def test_loads_and_contention_of_stages():
     small, large = (run_of((REST, 1, 50.0, 2.0), reads=True), run_of((REST, 1, 90.0, 8.0), reads=True, num_tasks=3))
     runs = [replace(large, size_gb=4.0), replace(small, size_gb=1.0)]
     stage = stages_of(*runs, reads=True)
     assert stage.load == profiles._Load(3, 0.0, 8.0, True)
     assert stage.run is runs[0]
     assert stage.growth == pytest.approx(math.log(3 * 8 / (4 * 2), 4))
+    [stage] = profiles._stages(
+        SparkModel(scan_overhead_ms=40, contention={2: 4.0}),
+        matched([run_of((REST, 2, 160.0, 0.0), (REST, 1, 40.0, 0.0), reads=False)]),
+    )
+    assert stage.factors.tolist() == pytest.approx([1.0, 1.0])
+    load = measured(16, 3.0, reads=True, shuffle_partitions=16).on(4.0, 10.0, 8)
+    assert (load.num_tasks, load.input_mb, load.shuffle_mb, load.reads_shuffle) == (8, 0.0, 12.0, True)
+    assert measured(2, 3.0, reads=True, shuffle_partitions=16).on(4.0, 10.0, 8).num_tasks == 2
 
 
 @cases("mb, reads, growth", (0.02, False, 1.0), (0.015, False, 0.0), (0.015, True, 1.0), (0.0, True, 0.0))
@@ -119,23 +119,6 @@ def test_tables_of_next_to_nothing_do_not_grow(mb, reads, growth):
 def test_growth_is_between_0_and_1(larger, growth):
     runs = [replace(run_of((REST, 1, 50.0, mb), reads=True), size_gb=size) for mb, size in ((1.0, 1.0), (larger, 4.0))]
     assert stages_of(*runs, reads=True).growth == pytest.approx(growth)
-
-
-def test_a_stage_of_which_no_task_ended():
-    run = measured_run([Stage(1), Stage(1, parents=(0,))], [(0, REST, 1, 10.0, 0.0, 0.0)])
-    with pytest.raises(WorkloadError, match="q: no task of stage 1 ended"):
-        profiles._stages(MODEL, matched([run]))
-
-
-def test_contention_of_a_level_is_taken_out_of_what_stages_tell():
-    [stage] = profiles._stages(
-        SparkModel(scan_overhead_ms=40, contention={2: 4.0}),
-        matched([run_of((REST, 2, 160.0, 0.0), (REST, 1, 40.0, 0.0), reads=False)]),
-    )
-    assert stage.factors.tolist() == pytest.approx([1.0, 1.0])
-
-
-# Load of a stage on other inputs.
 
 
 def measured(num_tasks: int, mb: float, reads: bool = False, **changes: float) -> profiles._Stage:
@@ -163,12 +146,6 @@ def test_a_scan_has_as_many_tasks_as_its_table_has_splits(stage, on, num_tasks, 
     assert load.input_mb == pytest.approx(input_mb)
 
 
-def test_a_stage_that_reads_shuffles_has_as_many_tasks_as_partitions():
-    load = measured(16, 3.0, reads=True, shuffle_partitions=16).on(4.0, 10.0, 8)
-    assert (load.num_tasks, load.input_mb, load.shuffle_mb, load.reads_shuffle) == (8, 0.0, 12.0, True)
-    assert measured(2, 3.0, reads=True, shuffle_partitions=16).on(4.0, 10.0, 8).num_tasks == 2
-
-
 def test_tables_of_durations_are_whole_and_spread():
     stage = profiles._Stage(
         load=profiles._Load(2, 0.0, 1.0, True), run=run_of(reads=False), growth=1.0, rate=2.0,
@@ -194,16 +171,6 @@ def test_tables_of_durations_are_whole_and_spread():
 )
 def test_few_values_stand_for_the_spread(values, found):
     assert profiles._quantiles(np.array(values)).tolist() == pytest.approx(found)
-
-
-def test_the_spread_is_relative_to_the_level():
-    """A stage that is slower at another level, with the same relative spread."""
-    rows = [(REST, level, 10.0 * level * x, 0.0) for level in (1, 5) for x in (1.0, 2.0, 3.0)]
-    spread = stage_of(*rows).spread
-    once = np.quantile(np.repeat([0.5, 1.0, 1.5], 2), (np.arange(6) + 0.5) / 6)
-    assert spread.tolist() == pytest.approx(once / once.mean())
-    short = stage_of((REST, 1, 0.0, 0.0), (REST, 1, 1.0, 0.0)).spread  # the mean is half a millisecond
-    assert short.tolist() == pytest.approx([0.5, 1.5])
 
 
 def test_the_known_mean_counts_first_tasks_of_ten_executors():
@@ -246,23 +213,33 @@ def test_a_modelled_profile_keeps_what_was_measured_and_names():
     assert profile.edges.tolist() == [[0, 1]]
 
 
-# Estimates of the model's parameters.
-
-
-def test_defaults_of_the_model():
-    """The defaults were fitted to the recordings of the embedded TPC-H set."""
+def test_defaults_and_surpluses_of_the_model():
+    # The defaults were fitted to the recordings of the embedded TPC-H set.
     values = {parameter.name: (parameter.value, parameter.unit) for parameter in SparkModel().parameters()}
     assert values == {
-        "scan_overhead_ms": (30.0, "ms"),
-        "scan_ms_per_mb": (12.0, "ms/MB"),
-        "shuffle_overhead_ms": (22.0, "ms"),
-        "shuffle_ms_per_mb": (29.0, "ms/MB"),
-        "remote_ms_per_mb": (2.0, "ms/MB"),
-        "connection_ms": (1.4, "ms"),
-        "first_ms": (110.0, "ms"),
-        "fresh_ms": (1300.0, "ms"),
-    }
+        "scan_overhead_ms": (30.0, "ms"), "scan_ms_per_mb": (12.0, "ms/MB"), "shuffle_overhead_ms": (22.0, "ms"),
+        "shuffle_ms_per_mb": (29.0, "ms/MB"), "remote_ms_per_mb": (2.0, "ms/MB"), "connection_ms": (1.4, "ms"),
+        "first_ms": (110.0, "ms"), "fresh_ms": (1300.0, "ms"),
+    }  # fmt: skip
     assert dict(SparkModel().contention) == {}
+    queries = [
+        [(0, FIRST, 1, first, 0.0, 0.0), (0, FRESH, 1, first, 0.0, 0.0)] + [(0, REST, 1, 60.0, 0.0, 0.0)] * 3
+        for first in (70.0, 85.0, 1e6)
+    ]
+    model = fitted(*queries, stages=[Stage(5)])
+    assert (model.first_ms, model.fresh_ms) == (25.0, 25.0)
+    assert (
+        fitted([(0, FIRST, 1, 5.0, 0.0, 0.0), *[(0, REST, 1, 60.0, 0.0, 0.0)] * 3], stages=[Stage(4)]).first_ms == 0.0
+    )
+    runs = []
+    for at_two in (60.0, 100.0, 900.0):
+        tasks = [[(0, REST, level, ms, 1.0, 0.0)] * 3 for level, ms in ((1, 50.0), (2, at_two))]
+        runs.append(matched([measured_run([Stage(3)], rows) for rows in tasks]))
+    model = fit(runs, shared_machine=True)
+    assert dict(model.contention) == pytest.approx({1: 1.0, 2: 2.0})
+    assert model.scan_ms_per_mb == pytest.approx((50.0 - 30.0) / 1.0)
+    with pytest.raises(TypeError):
+        model.contention[1] = 2.0  # type: ignore[index]
 
 
 @pytest.mark.parametrize("value", [0.0, 1e-9, 0.5])
@@ -283,22 +260,21 @@ def test_a_fit_makes_relative_absolute_errors_small():
     assert spark_model._fit_terms(terms, both, 1 + both) == pytest.approx({"a": 2.0, "b": 0.5})
 
 
-def test_a_term_that_would_be_negative_is_left_out():
+def test_terms_need_measurements_and_are_not_negative():
     terms = {"a": np.array([1.0, 2.0, 3.0, 4.0]), "b": np.array([1.0, 0.0, 1.0, 0.0])}
     found = spark_model._fit_terms(terms, 2 * terms["a"] - terms["b"], np.ones(4))
     assert found["b"] == 0.0
     assert 1.5 < found["a"] <= 2.01
     both = spark_model._fit_terms(terms, -terms["a"] - terms["b"], np.ones(4))
     assert both == {"a": 0.0, "b": 0.0}
-
-
-def test_two_measurements_for_each_term_are_needed():
     term = np.array([1.0, 2.0, 3.0, 5.0])
     assert spark_model._fit_terms({"a": term[:1]}, term[:1], term[:1]) == {}
     assert spark_model._fit_terms({"a": term[:2]}, term[:2], term[:2]) == pytest.approx({"a": 1.0})
     assert spark_model._fit_terms({"a": term[:3], "b": term[2::-1]}, term[:3], term[:3]) == {}
     assert spark_model._fit_terms({"a": term, "b": term[::-1]}, term, term) == pytest.approx({"a": 1.0, "b": 0.0})
     assert spark_model._fit_terms({}, term, term) == {}
+    falling = [(0, REST, 1, 8.0 * mb - 3.0, mb, 0.0) for mb in range(1, 10)]
+    assert fitted(falling, stages=[Stage(9)]).scan_overhead_ms == 0.0
 
 
 def fitted(*queries: list[tuple[int, Wave, int, float, float, float]], stages: list[Stage]) -> SparkModel:
@@ -319,16 +295,20 @@ def test_a_line_needs_eight_tasks_that_read_more_and_less(num, spread, told):
     assert model.scan_ms_per_mb == pytest.approx(5.0 if told else (120 - 30) / 10)
 
 
-def test_an_overhead_is_not_negative():
-    falling = [(0, REST, 1, 8.0 * mb - 3.0, mb, 0.0) for mb in range(1, 10)]
-    assert fitted(falling, stages=[Stage(9)]).scan_overhead_ms == 0.0
-
-
-def test_overheads_of_scans_and_shuffles_are_told_apart():
+def test_overheads_and_rates_are_told_apart():
     shuffled = [(1, REST, 1, 9.0 + 3.0 * mb, 0.0, float(mb)) for mb in range(1, 10)]
     model = fitted([*line(9, 5.0), *shuffled], stages=[Stage(9), Stage(9, parents=(0,))])
     assert (model.scan_overhead_ms, model.shuffle_overhead_ms) == pytest.approx((70.0, 9.0))
     assert (model.scan_ms_per_mb, model.shuffle_ms_per_mb) == pytest.approx((5.0, 3.0))
+    rows = [(0, REST, 1, 500.0, 1.0, 1.0)] * 3
+    model = fitted(rows, stages=[Stage(3)])
+    assert (model.scan_ms_per_mb, model.shuffle_ms_per_mb) == (12.0, 29.0)
+    # A shuffle of 2 MB on 4 executors: 22 ms and three connections of 1.4 ms, 2 ms/MB for three quarters.
+    rows = [(0, REST, 4, 50.0, 1.0, 0.0), *[(1, REST, 4, 100.0, 0.0, 2.0)] * 3]
+    model = fitted(rows, stages=[Stage(1), Stage(3, parents=(0,))])
+    assert model.shuffle_ms_per_mb == pytest.approx((100 - 22 - 3 * 1.4 - 2 * 2 * 0.75) / 2)
+    short = [(0, REST, 4, 50.0, 1.0, 0.0), *[(1, REST, 4, 1.0, 0.0, 2.0)] * 3]
+    assert fitted(short, stages=[Stage(1), Stage(3, parents=(0,))]).shuffle_ms_per_mb == 0.0
 
 
 @pytest.mark.parametrize(("tasks", "told"), [(2, False), (3, True)])
@@ -340,49 +320,10 @@ def test_a_stage_needs_three_later_tasks(tasks, told):
     assert model.scan_ms_per_mb == (30.0 if told else default.scan_ms_per_mb)
 
 
-def test_surpluses_of_the_model_are_medians_and_not_negative():
-    queries = [
-        [(0, FIRST, 1, first, 0.0, 0.0), (0, FRESH, 1, first, 0.0, 0.0)] + [(0, REST, 1, 60.0, 0.0, 0.0)] * 3
-        for first in (70.0, 85.0, 1e6)
-    ]
-    model = fitted(*queries, stages=[Stage(5)])
-    assert (model.first_ms, model.fresh_ms) == (25.0, 25.0)
-    assert (
-        fitted([(0, FIRST, 1, 5.0, 0.0, 0.0), *[(0, REST, 1, 60.0, 0.0, 0.0)] * 3], stages=[Stage(4)]).first_ms == 0.0
-    )
-
-
 @pytest.mark.parametrize(("mb", "told"), [(0.1, False), (0.11, True)])
 def test_rates_come_from_stages_that_read_much(mb, told):
     rows = [(0, REST, 1, 30.0 + 50.0 * mb, mb, 0.0)] * 4
     assert fitted(rows, stages=[Stage(4)]).scan_ms_per_mb == pytest.approx(50.0 if told else 12.0)
-
-
-def test_stages_that_read_both_kinds_of_bytes_tell_no_rate():
-    rows = [(0, REST, 1, 500.0, 1.0, 1.0)] * 3
-    model = fitted(rows, stages=[Stage(3)])
-    assert (model.scan_ms_per_mb, model.shuffle_ms_per_mb) == (12.0, 29.0)
-
-
-def test_a_rate_is_what_is_left_beside_overhead_and_inflation():
-    """A shuffle of 2 MB on 4 executors: 22 ms and three connections of 1.4 ms, 2 ms/MB for three quarters."""
-    rows = [(0, REST, 4, 50.0, 1.0, 0.0), *[(1, REST, 4, 100.0, 0.0, 2.0)] * 3]
-    model = fitted(rows, stages=[Stage(1), Stage(3, parents=(0,))])
-    assert model.shuffle_ms_per_mb == pytest.approx((100 - 22 - 3 * 1.4 - 2 * 2 * 0.75) / 2)
-    short = [(0, REST, 4, 50.0, 1.0, 0.0), *[(1, REST, 4, 1.0, 0.0, 2.0)] * 3]
-    assert fitted(short, stages=[Stage(1), Stage(3, parents=(0,))]).shuffle_ms_per_mb == 0.0
-
-
-def test_contention_is_the_median_of_what_scans_lose():
-    runs = []
-    for at_two in (60.0, 100.0, 900.0):
-        tasks = [[(0, REST, level, ms, 1.0, 0.0)] * 3 for level, ms in ((1, 50.0), (2, at_two))]
-        runs.append(matched([measured_run([Stage(3)], rows) for rows in tasks]))
-    model = fit(runs, shared_machine=True)
-    assert dict(model.contention) == pytest.approx({1: 1.0, 2: 2.0})
-    assert model.scan_ms_per_mb == pytest.approx((50.0 - 30.0) / 1.0)
-    with pytest.raises(TypeError):
-        model.contention[1] = 2.0  # type: ignore[index]
 
 
 def test_what_stages_read_and_whether_they_wait_for_shuffles():

@@ -31,38 +31,34 @@ def values(model: SparkModel) -> dict[str, float]:
     return {parameter.name: parameter.value for parameter in model.parameters()}
 
 
-def test_the_formula():
+def test_fits_find_parameters_and_keep_defaults():
     assert MODEL.task_ms(3.0, 0.0, False, 1) == 40 + 30
     assert MODEL.task_ms(3.0, 0.0, False, 50) == 40 + 30
     assert MODEL.task_ms(0.0, 2.0, True, 1) == 20 + 50
     assert MODEL.task_ms(0.0, 2.0, True, 4, rate=2.0) == 20 + 100 + 3 * 1.5 + 0.75 * 16
     assert MODEL.task_ms(0.0, [1.0, 2.0], True, 1).tolist() == [45.0, 70.0]
-
-
-def test_a_fit_finds_the_parameters():
     model = fit(sampled((1, 2, 4)))
     assert values(model) == pytest.approx(values(MODEL), rel=0.01)
     assert not model.contention
-
-
-def test_a_machine_that_is_shared_is_told_from_inflation():
-    queries = sampled((1, 2, 4), slower={2: 1.8, 4: 4.5})
-    model = fit(queries, shared_machine=True)
-    assert values(model) == pytest.approx(values(MODEL), rel=0.02)
-    assert dict(model.contention) == pytest.approx({1: 1.0, 2: 1.8, 4: 4.5}, rel=0.01)
-    assert fit(queries).connection_ms > 5 * MODEL.connection_ms
-
-
-def test_what_the_runs_do_not_tell_keeps_its_default():
     default = SparkModel()
     model = fit(sampled((2,)))
     assert (model.connection_ms, model.remote_ms_per_mb) == (default.connection_ms, default.remote_ms_per_mb)
     assert model.scan_overhead_ms == pytest.approx(MODEL.scan_overhead_ms, rel=0.01)
     lonely = fit([matched([make_run(MODEL, [Stage(1, input_mb=1.0)])])], shared_machine=True)
     assert values(lonely) == values(default)
+    model = SparkModel(fresh_ms=1234.5, contention={2: 1.98765})
+    assert model.rounded().fresh_ms == 1230
+    assert model.to_json()["contention"] == {"2": 1.99}
+    with pytest.raises(WorkloadError, match="at least one run"):
+        fit([])
 
 
-def test_parameters_can_be_set_by_hand():
+def test_parameters_are_fitted_or_set_by_hand():
+    queries = sampled((1, 2, 4), slower={2: 1.8, 4: 4.5})
+    model = fit(queries, shared_machine=True)
+    assert values(model) == pytest.approx(values(MODEL), rel=0.02)
+    assert dict(model.contention) == pytest.approx({1: 1.0, 2: 1.8, 4: 4.5}, rel=0.01)
+    assert fit(queries).connection_ms > 5 * MODEL.connection_ms
     model = MODEL.having({"first_ms": 7, "connection_ms": 0})
     assert (model.first_ms, model.connection_ms, model.fresh_ms) == (7, 0, 900)
     with pytest.raises(WorkloadError, match=r"no parameter 'warmth' .* expected scan_overhead_ms, "):
@@ -71,17 +67,6 @@ def test_parameters_can_be_set_by_hand():
         MODEL.having({"fresh_ms": -1})
     with pytest.raises(WorkloadError, match="first_ms must be finite"):
         SparkModel(first_ms=float("nan"))
-
-
-def test_a_model_is_told_in_three_digits():
-    model = SparkModel(fresh_ms=1234.5, contention={2: 1.98765})
-    assert model.rounded().fresh_ms == 1230
-    assert model.to_json()["contention"] == {"2": 1.99}
-
-
-def test_nothing_to_fit():
-    with pytest.raises(WorkloadError, match="at least one run"):
-        fit([])
 
 
 def test_real_recordings(shared):

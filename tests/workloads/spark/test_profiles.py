@@ -58,46 +58,22 @@ def test_durations_by_wave_and_level(run):
     assert profile.edges.tolist() == [[0, 2], [1, 2]]
 
 
-def test_a_barrier_by_chance_is_dropped(run):
-    """In one run the second job happened to start after the first had ended."""
+def test_matched_runs(run):
+    # In one run the second job happened to start after the first had ended.
     by_chance = run(starts=(2000, 2150, 2400))
     assert by_chance.edges.tolist() == [[0, 1], [1, 2]]
     assert matched([by_chance, run()]).edges.tolist() == [[0, 2], [1, 2]]
     assert matched([run(), by_chance]).edges.tolist() == [[0, 2], [1, 2]]
-
-
-def test_stages_that_were_numbered_otherwise_are_matched(run):
     other = run(tasks=(2, 1, 1), duration=50)
     profile = to_profile(matched([run(), other]))
     assert [stage.num_tasks for stage in profile.stages] == [1, 2, 1]
     assert sorted(profile.stages[1].durations.values.tolist()) == [50.0, 50.0, 100.0, 100.0]
-
-
-def test_runs_that_do_not_match(run):
     with pytest.raises(WorkloadError, match="q of app-1 has a different DAG than q of app-1"):
         matched([run(), run(tasks=(1, 3, 1))])
 
 
-def test_no_runs():
-    with pytest.raises(WorkloadError, match="at least one run"):
-        matched([])
-
-
-def test_a_stage_of_which_no_task_ended():
-    """The error names the first run and the stage."""
-    stages = [Stage(1), Stage(1, parents=(0,))]
-    some = [(0, Wave.REST, 1, 10.0, 0.0, 0.0)]
-    runs = [measured_run(stages, some), replace(measured_run(stages, some), name="other")]
-    with pytest.raises(WorkloadError, match=r"^q: no task of stage 1 ended$"):
-        to_profile(matched(runs))
-    both = [*some, (1, Wave.FIRST, 2, 5.0, 0.0, 0.0)]
-    profile = to_profile(matched([runs[0], measured_run(stages, both)]), name="mine")
-    assert profile.name == "mine"
-    assert profile.stages[1].durations.table(Wave.FIRST)[2].tolist() == [5.0]
-
-
-def test_warm_executors():
-    """Fresh durations are dropped unless a level has no others; the mean stays."""
+def test_warm_executors_and_stages_without_tasks():
+    # Fresh durations are dropped unless a level has no others; the mean stays.
     rows = [(Wave.FRESH, 1, 900.0), (Wave.FIRST, 1, 90.0), (Wave.REST, 1, 60.0), (Wave.FRESH, 2, 800.0)]
     rows += [(Wave.FRESH, 4, 700.0), (Wave.REST, 4, 50.0), (Wave.FRESH, 8, 600.0), (Wave.FIRST, 8, 80.0)]
     tasks = [(0, wave, level, duration, 0.0, 0.0) for wave, level, duration in rows]
@@ -108,6 +84,25 @@ def test_warm_executors():
     assert found == [{}, {1: [90.0], 2: [800.0], 8: [80.0]}, {1: [60.0], 4: [50.0]}]
     assert stage.durations.mean_ms == cold.stages[0].durations.mean_ms
     assert (stage.name, stage.num_tasks) == ("scan", 8)
+    # The error names the first run and the stage.
+    stages = [Stage(1), Stage(1, parents=(0,))]
+    some = [(0, Wave.REST, 1, 10.0, 0.0, 0.0)]
+    runs = [measured_run(stages, some), replace(measured_run(stages, some), name="other")]
+    with pytest.raises(WorkloadError, match=r"^q: no task of stage 1 ended$"):
+        to_profile(matched(runs))
+    both = [*some, (1, Wave.FIRST, 2, 5.0, 0.0, 0.0)]
+    profile = to_profile(matched([runs[0], measured_run(stages, both)]), name="mine")
+    assert profile.name == "mine"
+    assert profile.stages[1].durations.table(Wave.FIRST)[2].tolist() == [5.0]
+    with pytest.raises(WorkloadError, match="at least one run"):
+        matched([])
+    other = a_run(Stage(3, name="b"), Stage(2, name="a"), Stage(1, name="c", parents=(0, 1)))
+    kinds = {"reused_edges": [[1, 2]], "barrier_edges": [[0, 1]]}
+    changes = {name: np.array(edges) for name, edges in kinds.items()}
+    swapped = replace(other, dag=replace(other.dag, **changes))
+    first = replace(ONE, dag=replace(ONE.dag, reused_edges=np.array([[0, 2]])))
+    dag = matched([first, swapped]).runs[1].dag
+    assert (dag.reused_edges.tolist(), dag.barrier_edges.tolist()) == ([[0, 2]], [[1, 0]])
 
 
 def a_run(*stages: Stage) -> SparkQuery:
@@ -137,16 +132,6 @@ def test_stages_are_put_into_the_order_of_the_first_run():
     assert replace(runs[1], stages=tuple(late)).driver_lag_ms == 10 + (20 - 1) + (30 - 1)
 
 
-def test_reused_and_barrier_edges_are_renumbered():
-    other = a_run(Stage(3, name="b"), Stage(2, name="a"), Stage(1, name="c", parents=(0, 1)))
-    kinds = {"reused_edges": [[1, 2]], "barrier_edges": [[0, 1]]}
-    changes = {name: np.array(edges) for name, edges in kinds.items()}
-    swapped = replace(other, dag=replace(other.dag, **changes))
-    first = replace(ONE, dag=replace(ONE.dag, reused_edges=np.array([[0, 2]])))
-    dag = matched([first, swapped]).runs[1].dag
-    assert (dag.reused_edges.tolist(), dag.barrier_edges.tolist()) == ([[0, 2]], [[1, 0]])
-
-
 def test_runs_are_grouped_by_operators_tasks_and_edges():
     more_tasks = a_run(Stage(2, name="a"), Stage(4, name="b"), Stage(1, name="c", parents=(0, 1)))
     different = [
@@ -164,18 +149,12 @@ def test_runs_are_grouped_by_operators_tasks_and_edges():
             matched([ONE, other], same_tasks=False)
 
 
-# Levels and sizes that were not measured
-
-
 MODEL = SparkModel(connection_ms=2, remote_ms_per_mb=10, first_ms=100, fresh_ms=1000)
 SPLIT_MB = 10.0
 STAGES = [
-    Stage(8, input_mb=4.0, rate=3.0),
-    Stage(1, input_mb=0.002),
-    Stage(16, shuffle_mb=2.0, parents=(0, 1), rate=0.5),
-    Stage(16, shuffle_mb=0.0001, parents=(2,)),
-    Stage(1, shuffle_mb=0.0001, parents=(3,)),
-]
+    Stage(8, input_mb=4.0, rate=3.0), Stage(1, input_mb=0.002), Stage(16, shuffle_mb=2.0, parents=(0, 1), rate=0.5),
+    Stage(16, shuffle_mb=0.0001, parents=(2,)), Stage(1, shuffle_mb=0.0001, parents=(3,)),
+]  # fmt: skip
 
 
 def tasks(profile: JobProfile) -> list[int]:
@@ -200,12 +179,9 @@ def test_measured_levels_are_kept_and_others_added():
         assert shuffle.table(Wave.FRESH)[level].mean() == pytest.approx(expected + 1000, rel=0.05)
 
 
-def test_the_mean_is_left_to_the_cluster():
+def test_means_and_contention_are_left_out():
     profile = modelled_profile(MODEL, matched([make_run(MODEL, STAGES, 2)]))
     assert not any(stage.durations.mean_is_known for stage in profile.stages)
-
-
-def test_contention_is_taken_out():
     model = SparkModel(contention={2: 1.5})
     slow = make_run(model, STAGES, 2, slower=1.5)
     durations = modelled_profile(model, matched([slow])).stages[0].durations.table(Wave.REST)[2]
@@ -230,9 +206,6 @@ def test_larger_inputs_have_more_tasks_or_longer_ones():
     assert rest_ms(profile, 1, 1) == pytest.approx(rest_ms(measured, 1, 1), rel=0.01)
 
 
-# The driver's delays
-
-
 @pytest.fixture
 def recorded(tmp_path):
     """Return one run of the query, with other delays and durations if given."""
@@ -248,18 +221,15 @@ def demands(profile):
     return [(stage.num_tasks, stage.cpu, stage.memory) for stage in profile.stages]
 
 
-def test_a_replay_holds_every_task_and_delay_once(recorded):
+def test_replays_hold_every_task_once(recorded):
     profile = replay_profile(recorded())
     durations = [100.0, *[0.0, 300.0, 300.0, 100.0, 100.0], *[20.0, 60.0, 60.0]]
     assert [stage.durations.spread for stage in profile.stages] == [(each, each) for each in durations]
     first, wait, task = (DRIVER_THREADS, 0.0, 1.0), (1, 0.0, 1.0), (1, 1.0, 0.0)
     assert demands(profile) == [first, wait, task, task, task, task, wait, task, task]
     assert profile.parents == ((), (0,), *(((1,),) * 4), (2, 3, 4, 5), (6,), (6,))
-
-
-def test_a_replay_may_begin_after_another_time_of_planning(recorded):
     planned, asked = replay_profile(recorded()), replay_profile(recorded(), planning_ms=7.0)
-    assert [profile.stages[0].durations.spread for profile in (planned, asked)] == [(100.0,) * 2, (7.0,) * 2]
+    assert [each.stages[0].durations.spread for each in (planned, asked)] == [(100.0,) * 2, (7.0,) * 2]
     assert [stage.durations.spread for stage in planned.stages[1:]] == [
         stage.durations.spread for stage in asked.stages[1:]
     ]
@@ -276,14 +246,11 @@ def test_delays_are_drawn_from_those_of_the_runs(recorded):
     assert (last.num_tasks, last.cpu, last.memory) == (2, 1.0, 0.0)
 
 
-def test_a_stage_that_never_waited_has_no_delay(recorded):
+def test_stages_without_delay_and_tasks_alone(recorded):
     first = recorded(lag=0)
     profile = with_driver(to_profile(matched([first])), [first], planning_ms=[7.0])
     assert demands(profile) == [(DRIVER_THREADS, 0.0, 1.0), (4, 1.0, 0.0), (2, 1.0, 0.0)]
     assert profile.stages[0].durations.values.tolist() == [7.0]
-
-
-def test_the_tasks_alone(recorded):
     profile = with_driver(to_profile(matched([recorded()])), [recorded()], driver=False)
     assert demands(profile) == [(4, 1.0, 0.0), (2, 1.0, 0.0)]
     assert profile.edges.tolist() == [[0, 1]]

@@ -33,28 +33,25 @@ def named(dag: StageDag, kind: str) -> list[list[int]]:
     return [[dag.stage_ids[place] for place in edge] for edge in getattr(dag, kind).tolist()]
 
 
-def test_shuffle_edges_are_all_kept_and_others_only_if_nothing_implies_them():
+def test_edges_and_outputs_of_stages():
     assert without_implied({(0, 1), (1, 2), (0, 2)}, set()) == {(0, 1), (1, 2), (0, 2)}
     assert without_implied({(0, 1), (1, 2)}, {(0, 2), (0, 3), (2, 3)}) == {(0, 1), (1, 2), (2, 3)}
     assert without_implied(set(), set()) == set()
     with pytest.raises(WorkloadError, match="the stages form a cycle"):
         without_implied({(0, 1)}, {(1, 0)})
-
-
-def test_stages_are_in_the_order_of_their_rdds():
     stages = [stage(0, rdd=9, writes=True), stage(1, rdd=4), stage(2, 0, rdd=9)]
     dag = dag_of([job(0, 0, 1, 0, 1, 2)], stages)
     assert dag.stage_ids == (1, 0, 2)
     assert dag.shuffle_edges.tolist() == dag.edges.tolist() == [[1, 2]]
     assert (dag.reused_edges.shape, dag.barrier_edges.shape, dag.num_outside) == ((0, 2), (0, 2), 0)
-
-
-def test_stages_by_their_output():
     assert stages_by_output([stage(3, rdd=7), stage(1, rdd=7), stage(2)]) == {7: [1, 3], 2: [2]}
+    stages = [stage(0), stage(1, 0, tasks=0), stage(2, 1, tasks=0), stage(3, 2)]
+    dag = dag_of([job(0, 0, 1, 0, 1, 2, 3)], stages, {0, 3})
+    assert named(dag, "edges") == [[0, 3]]
 
 
-def test_parents_that_did_not_run():
-    """Stage 3 reads the skipped 2, which stage 0 had written; 5 reads the output of no stage in the log."""
+def test_times_of_a_query_and_parents_that_did_not_run():
+    # Stage 3 reads the skipped 2, which stage 0 had written; 5 reads the output of no stage in the log.
     stages = [stage(0, writes=True), stage(2, rdd=0), stage(3, 2), stage(4, rdd=99), stage(5, 4)]
     dag = dag_of([job(0, 0, 1, 0), job(1, 0, 2, 2, 3, 4, 5)], stages, {0, 3, 5})
     assert (named(dag, "reused_edges"), named(dag, "shuffle_edges"), dag.num_outside) == ([[0, 3]], [], 1)
@@ -62,12 +59,10 @@ def test_parents_that_did_not_run():
     assert (named(other_query, "reused_edges"), other_query.num_outside) == ([], 1)
     unknown = dag_of([job(0, 0, 1, 7)], [stage(7, 6)])  # the log begins after stage 6
     assert (unknown.num_outside, unknown.edges.tolist()) == (0, [])
-
-
-def test_parents_without_tasks_stand_for_their_own():
-    stages = [stage(0), stage(1, 0, tasks=0), stage(2, 1, tasks=0), stage(3, 2)]
-    dag = dag_of([job(0, 0, 1, 0, 1, 2, 3)], stages, {0, 3})
-    assert named(dag, "edges") == [[0, 3]]
+    run = a_query()
+    assert (run.wall_ms, run.span_ms, run.planning_ms, run.result_ms) == (4900.0, 4000.0, 600.0, 300.0)
+    assert run.ended_ms == 5300.0
+    assert run.edges.tolist() == [[0, 1], [1, 3], [2, 3]]
 
 
 @pytest.mark.parametrize(("writers", "source"), [((), 4), ((0,), 0), ((0, 2), 2), ((0, 2, 4), 4), ((8,), 4)])
@@ -92,26 +87,17 @@ def test_jobs_wait_for_those_that_ended_before():
     assert barriers((1, 4), (2, 3), (5, 6)) == [[0, 2], [1, 2]]
     assert barriers((1, 2), (2, 3), (3, 4)) == [[0, 1], [1, 2]]
     assert barriers((1, 2), (3, 4), writes=(0,)) == []
-
-
-def test_a_barrier_is_from_the_last_stage_of_a_job_to_the_first_ones_of_the_next():
     stages = [stage(0), stage(1, 0), stage(2), stage(3, 2), stage(4)]
     dag = dag_of([job(0, 1, 2, 0, 1), job(1, 3, 4, 2, 3, 4)], stages)
     assert named(dag, "barrier_edges") == [[1, 2], [1, 4]]
     skipped = dag_of([job(0, 1, 2, 0, 1), job(1, 3, 4, 2)], stages, {0, 2})
     assert named(skipped, "barrier_edges") == []  # the stage that returns the first job's result did not run
     assert named(dag_of([job(0, 1, 2), job(1, 3, 4, 2)], stages), "barrier_edges") == []
-
-
-def test_a_stage_that_two_jobs_list_is_the_first_ones():
-    """The second job waits for the first with its own stage only."""
+    # The second job waits for the first with its own stage only.
     stages = [stage(0, writes=True), stage(1, 0), stage(2, 0)]
     dag = dag_of([job(1, 3, 4, 0, 2), job(0, 1, 2, 0, 1)], stages)
     assert named(dag, "barrier_edges") == [[1, 2]]
     assert named(dag, "shuffle_edges") == [[0, 1], [0, 2]]
-
-
-# Times
 
 
 def a_query(**changes: float) -> SparkQuery:
@@ -127,36 +113,22 @@ def a_query(**changes: float) -> SparkQuery:
     )
 
 
-def test_times_of_a_query():
-    run = a_query()
-    assert (run.wall_ms, run.span_ms, run.planning_ms, run.result_ms) == (4900.0, 4000.0, 600.0, 300.0)
-    assert run.ended_ms == 5300.0
-    assert run.edges.tolist() == [[0, 1], [1, 3], [2, 3]]
-
-
-def test_times_of_a_query_that_did_not_end():
+def test_times_of_a_query_also_without_an_end():
     run = a_query(end_ms=math.nan, last_job_end_ms=math.nan)
     assert run.ended_ms == 1980.0
     assert run.result_ms == 0.0
     assert math.isnan(run.wall_ms)
-
-
-def test_times_are_not_negative():
     early = a_query(start_ms=1001.0, end_ms=4999.0)
     assert (early.planning_ms, early.result_ms) == (0.0, 0.0)
 
 
-def test_lags_of_the_driver():
+def test_lags_of_the_driver_as_far_as_the_log_tells():
     run = a_query()
     assert run.submission_lag_ms.tolist() == [5.0, 30.0, 0.0, 60.0]
     assert run.driver_lag_ms == 5 + 30 + 60
     late = dataclasses.replace(run, submitted_ms=2000.0)
     assert late.submission_lag_ms.tolist() == [0.0] * 4
     assert late.driver_lag_ms == 0.0
-
-
-def test_lags_that_the_log_does_not_tell_do_not_count():
-    run = a_query()
     first = dataclasses.replace(run.stages[0], submitted_ms=math.nan)
     assert dataclasses.replace(run, stages=(first, *run.stages[1:])).driver_lag_ms == 30 + 60
     unknown = tuple(dataclasses.replace(stage, submitted_ms=math.nan) for stage in run.stages)

@@ -39,15 +39,12 @@ def test_times_that_a_calendar_has(time):
     assert tables(log).ended_ms == float(time)
 
 
-def test_a_task_ends_at_its_launch_or_later():
+def test_tasks_end_and_tell_what_they_took():
     log = LogBuilder().executor("0").job(0, [stage_info(0, 1)], at=2000).task(0, 0, "0", 2000, 2000)
     runs = tables(log).task_runs()
     assert runs[["launch_ms", "finish_ms", "executor", "partition"]].to_numpy().tolist() == [[2000, 2000, 0, 0]]
     with pytest.raises(ValueError, match="Finish Time: it is before the Launch Time"):
         tables(log.task(0, 0, "0", 2000, 1999))
-
-
-def test_how_tasks_end():
     log = LogBuilder().executor("0").job(0, [stage_info(0, 1)], at=2000)
     for reason in ("Success", "TaskKilled", "ExceptionFailure", "Resubmitted", "FetchFailed"):
         log.task(0, 0, "0", 2000, 2100, reason=reason)
@@ -57,9 +54,6 @@ def test_how_tasks_end():
     assert found.tally == {
         "started_tasks": 4, "ended_tasks": 4, "resubmitted_tasks": 1, "speculative_tasks": 0, "retried_tasks": 0,
     }  # fmt: skip
-
-
-def test_what_a_task_does_not_tell_is_nothing():
     log = LogBuilder().executor("0").job(0, [stage_info(0, 1)], at=2000).task(0, 3, "0", 2000, 2100)
     info = last(log, "TaskEnd")
     info["Task Metrics"] = None
@@ -70,9 +64,6 @@ def test_what_a_task_does_not_tell_is_nothing():
     info["Task Metrics"] = {"Input Metrics": {}, "Shuffle Read Metrics": {"Local Bytes Read": 4}}
     [row] = tables(log).task_runs().to_dict("records")
     assert (row["input_bytes"], row["shuffle_read_bytes"]) == (0, 4)
-
-
-def test_a_row_that_does_not_fit_is_left_out_whole():
     log = LogBuilder().executor("0").job(0, [stage_info(0, 1)], at=2000)
     log.task(0, 0, "0", 2000, 2100, metrics={"Executor Run Time": 2**63})
     found = EventTables()
@@ -83,13 +74,10 @@ def test_a_row_that_does_not_fit_is_left_out_whole():
     assert len(found.task_runs()) == 0
 
 
-def test_stages_that_write_shuffles():
+def test_stages_begin_end_and_write_shuffles():
     log = LogBuilder().executor("0").job(0, [stage_info(0, 1), stage_info(1, 1)], at=2000)
     log.task(0, 0, "0", 2000, 2100, kind="ShuffleMapTask").task(1, 0, "0", 2000, 2100)
-    assert [stage.writes_shuffle for stage in tables(log).stages.values()] == [True, False]
-
-
-def test_stages_begin_at_their_first_attempt_and_end_at_their_last():
+    assert [each.writes_shuffle for each in tables(log).stages.values()] == [True, False]
     log = LogBuilder().job(0, [stage_info(0, 1)], at=2000).submit(0, 2010).complete(0, 2100, failure="lost")
     stage = tables(log).stages[0]
     assert (stage.attempts, stage.submitted_ms, stage.completed) == (1, 2010.0, False)

@@ -238,14 +238,10 @@ def test_what_master_and_workers_are_started_with(fake_spark, tmp_path):
         f"--work-dir {cluster_folder / 'work'} {cluster.master_url}"
     )
     assert set(logs["worker0"]) >= {
-        f"PYSPARK_PYTHON={sys.executable}",
-        f"SPARK_CONF_DIR={cluster_folder / 'conf'}",
-        "SPARK_DAEMON_MEMORY=512m",
-        f"SPARK_HOME={tmp_path / 'spark'}",
-        f"SPARK_LOCAL_DIRS={cluster_folder / 'local'}",
-        "SPARK_LOCAL_HOSTNAME=127.0.0.1",
-        "SPARK_LOCAL_IP=127.0.0.1",
-    }
+        f"PYSPARK_PYTHON={sys.executable}", f"SPARK_CONF_DIR={cluster_folder / 'conf'}", "SPARK_DAEMON_MEMORY=512m",
+        f"SPARK_HOME={tmp_path / 'spark'}", f"SPARK_LOCAL_DIRS={cluster_folder / 'local'}",
+        "SPARK_LOCAL_HOSTNAME=127.0.0.1", "SPARK_LOCAL_IP=127.0.0.1",
+    }  # fmt: skip
     assert (cluster_folder / "conf" / "spark-defaults.conf").read_text() == (
         f"spark.master {cluster.master_url}\nspark.x y\n"
     )
@@ -306,12 +302,9 @@ def test_a_process_that_does_not_obey_is_stopped_with_force(tmp_path):
 
 @cases(
     "version, told",
-    ('openjdk version "17.0.15" 2025', "17.0.15"),
-    ('openjdk version "21" 2025', "21"),
-    ('openjdk version "11.0.2" 2025', None),
-    ('java version "1.8.0_292"', None),
-    ("nothing", None),
-)
+    ('openjdk version "17.0.15" 2025', "17.0.15"), ('openjdk version "21" 2025', "21"),
+    ('openjdk version "11.0.2" 2025', None), ('java version "1.8.0_292"', None), ("nothing", None),
+)  # fmt: skip
 def test_java_is_looked_for_in_its_home_or_on_the_path(version, told, tmp_path, monkeypatch):
     java = tmp_path / "bin" / "java"
     java.parent.mkdir()
@@ -399,24 +392,15 @@ def test_the_settings_of_an_application(tmp_path):
     assert (
         conf.items()
         >= {
-            "spark.master": "spark://h:1",
-            "spark.app.name": "a",
-            "spark.executor.cores": "1",
-            "spark.cores.max": "3",
-            "spark.scheduler.minRegisteredResourcesRatio": "1.0",
-            "spark.eventLog.enabled": "true",
-            "spark.eventLog.dir": (tmp_path / "events").as_uri(),
-            "spark.eventLog.compress": "false",
-            "spark.eventLog.rolling.enabled": "false",
-            "spark.sql.adaptive.enabled": "false",
-            "spark.sql.autoBroadcastJoinThreshold": "-1",
-            "spark.sql.files.maxPartitionBytes": "12m",
-            "spark.sql.files.minPartitionNum": "1",
-            "spark.sql.shuffle.partitions": "16",
-            "spark.default.parallelism": "16",
-            "spark.sql.leafNodeDefaultParallelism": "16",
+            "spark.master": "spark://h:1", "spark.app.name": "a", "spark.executor.cores": "1", "spark.cores.max": "3",
+            "spark.scheduler.minRegisteredResourcesRatio": "1.0", "spark.eventLog.enabled": "true",
+            "spark.eventLog.dir": (tmp_path / "events").as_uri(), "spark.eventLog.compress": "false",
+            "spark.eventLog.rolling.enabled": "false", "spark.sql.adaptive.enabled": "false",
+            "spark.sql.autoBroadcastJoinThreshold": "-1", "spark.sql.files.maxPartitionBytes": "12m",
+            "spark.sql.files.minPartitionNum": "1", "spark.sql.shuffle.partitions": "16",
+            "spark.default.parallelism": "16", "spark.sql.leafNodeDefaultParallelism": "16",
         }.items()
-    )
+    )  # fmt: skip
     at_once = Application("a", 6, 0.5, 3, LAYOUT, wait_for_executors=False).conf(cluster)
     assert at_once == conf | {"spark.scheduler.minRegisteredResourcesRatio": "0.0"}
 

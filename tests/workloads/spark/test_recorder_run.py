@@ -127,21 +127,10 @@ def test_a_recording_can_be_stopped(calls, tmp_path, monkeypatch, capsys):
 def test_defaults_of_the_command_line():
     options = vars(recorder._parser().parse_args(["--out", "x"]))
     assert options == {
-        "out": Path("x"),
-        "tables": None,
-        "queries": list(range(1, 23)),
-        "scale_factors": [1.0],
-        "executors": [1, 2],
-        "runs": 1,
-        "layouts": [Layout("12m", 16)],
-        "mixtures": 0,
-        "applications": 5,
-        "mean_interval": 10.0,
-        "seed": 1,
-        "mixture_executors": [1, 2],
-        "timeout": 900.0,
-        "pin": True,
-    }
+        "out": Path("x"), "tables": None, "queries": list(range(1, 23)), "scale_factors": [1.0], "executors": [1, 2],
+        "runs": 1, "layouts": [Layout("12m", 16)], "mixtures": 0, "applications": 5, "mean_interval": 10.0, "seed": 1,
+        "mixture_executors": [1, 2], "timeout": 900.0, "pin": True,
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize(("text", "queries"), [("1", [1]), ("1-3,22", [1, 2, 3, 22]), ("5,2", [5, 2]), ("7-7", [7])])
@@ -149,35 +138,14 @@ def test_queries_are_numbers_and_ranges(text, queries):
     assert recorder._parser().parse_args(["--out", "x", "--queries", text]).queries == queries
 
 
-def test_layouts_are_written_as_they_are_read():
+def test_settings_and_mixtures_of_runs():
     for text in ("12m/16", "1k/1", "3g/200"):
         assert str(Layout.parse(text)) == text
-
-
-@cases(
-    "option, texts, complaint",
-    ("--queries", ("", "1,,2", "a-3", "x"), "is not a list such as 1,3,5-9"),
-    ("--queries", ("0", "23", "3-1", "1-23", "0-1"), "the queries are 1 to 22"),
-    (
-        "--layouts",
-        ("12m/0", "12/16", "12m", "12m/16/3", "m/1", "12t/1", "12m/x"),
-        "a layout is written as in 12m/16, not '{}'",
-    ),
-    ("--scale-factors", ("0", "-1", "1,-1", "nan"), "is not positive"),
-    ("--scale-factors", ("x",), "could not convert string to float: 'x'"),
-    ("--executors", ("0", "2,-1"), "is not positive"),
-)
-def test_a_wrong_command_line(option, texts, complaint, capsys):
-    for text in texts:
-        with pytest.raises(SystemExit):
-            main(["--out", "x", f"{option}={text}"])
-        assert complaint.format(text) in capsys.readouterr().err
-    with pytest.raises(SystemExit):
-        main([])
-    assert "required: --out" in capsys.readouterr().err
-
-
-def test_every_run_has_its_own_setting_and_runs_are_in_whole_rounds():
+    one, two = draw(1)
+    assert [one, two] == draw(3)[:2]
+    assert draw(1, seed=2)[0].submit_s != one.submit_s == two.submit_s
+    assert [each.query for each in one.applications] == [each.query for each in two.applications]
+    assert [{each.executors for each in mixture.applications} for mixture in (one, two)] == [{1}, {2}]
     layouts = [Layout("12m", 16), Layout("3m", 4)]
     runs = single_runs([4, 5], [0.5], [2, 3], layouts, repetitions=2)
     settings = [(run.query, run.executors, run.layout, run.name[-1]) for run in runs]
@@ -190,22 +158,6 @@ def test_every_run_has_its_own_setting_and_runs_are_in_whole_rounds():
     ]
     assert runs[-1].name == "q05_sf0.5_3mx4_n3_r2"
     assert all(run.wait_for_executors for run in runs)
-
-
-def draw(count: int, seed: int = 1) -> list[Mixture]:
-    settings: dict[str, Any] = {"queries": [1, 2, 3], "scale_factors": [1.0, 2.0], "executors": [1, 2]}
-    return random_mixtures(count, 6, 4.0, seed, layout=Layout("12m", 16), **settings)
-
-
-def test_mixtures_are_drawn_alike_whatever_their_number():
-    one, two = draw(1)
-    assert [one, two] == draw(3)[:2]
-    assert draw(1, seed=2)[0].submit_s != one.submit_s == two.submit_s
-    assert [each.query for each in one.applications] == [each.query for each in two.applications]
-    assert [{each.executors for each in mixture.applications} for mixture in (one, two)] == [{1}, {2}]
-
-
-def test_mixtures_come_at_random_times_with_the_given_mean():
     mixtures = draw(30, seed=7)
     assert [mixture.name for mixture in mixtures[:3]] == [f"mix7.{n}_12mx16_n{k}" for n, k in MIXTURES]
     assert {len(mixture.applications) for mixture in mixtures} == {len(mixtures[0].submit_s)} == {6}
@@ -218,6 +170,31 @@ def test_mixtures_come_at_random_times_with_the_given_mean():
     assert {application.query for application in applications} == {1, 2, 3}
     assert {application.scale_factor for application in applications} == {1.0, 2.0}
     assert not any(application.wait_for_executors for application in applications)
+
+
+@cases(
+    "option, texts, complaint",
+    ("--queries", ("", "1,,2", "a-3", "x"), "is not a list such as 1,3,5-9"),
+    ("--queries", ("0", "23", "3-1", "1-23", "0-1"), "the queries are 1 to 22"),
+    ("--layouts", ("12m/0", "12/16", "12m", "12m/16/3", "m/1", "12t/1", "12m/x"),
+     "a layout is written as in 12m/16, not '{}'"),
+    ("--scale-factors", ("0", "-1", "1,-1", "nan"), "is not positive"),
+    ("--scale-factors", ("x",), "could not convert string to float: 'x'"),
+    ("--executors", ("0", "2,-1"), "is not positive"),
+)  # fmt: skip
+def test_a_wrong_command_line(option, texts, complaint, capsys):
+    for text in texts:
+        with pytest.raises(SystemExit):
+            main(["--out", "x", f"{option}={text}"])
+        assert complaint.format(text) in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        main([])
+    assert "required: --out" in capsys.readouterr().err
+
+
+def draw(count: int, seed: int = 1) -> list[Mixture]:
+    settings: dict[str, Any] = {"queries": [1, 2, 3], "scale_factors": [1.0, 2.0], "executors": [1, 2]}
+    return random_mixtures(count, 6, 4.0, seed, layout=Layout("12m", 16), **settings)
 
 
 def test_the_manifest_goes_on_and_is_written_whole(tmp_path, monkeypatch):

@@ -26,15 +26,10 @@ def summary(shared):
 
 def row_of(query: SparkQuery) -> dict[str, int]:
     return {
-        "jobs": query.num_jobs,
-        "stages": len(query.stages),
-        "skipped": query.num_skipped,
-        "edges": len(query.edges),
-        "shuffle_edges": len(query.dag.shuffle_edges),
-        "reused_edges": len(query.dag.reused_edges),
-        "barrier_edges": len(query.dag.barrier_edges),
-        "tasks": len(query.tasks),
-    }
+        "jobs": query.num_jobs, "stages": len(query.stages), "skipped": query.num_skipped, "edges": len(query.edges),
+        "shuffle_edges": len(query.dag.shuffle_edges), "reused_edges": len(query.dag.reused_edges),
+        "barrier_edges": len(query.dag.barrier_edges), "tasks": len(query.tasks),
+    }  # fmt: skip
 
 
 def test_stages_edges_and_tasks(recordings, summary):

@@ -161,9 +161,18 @@ def test_recordings_of_a_mixture_predict_each_other(folder: Path) -> None:
     assert (both["predicted"] != both["from alone"]).all()
 
 
-def test_nothing_to_predict(recordings: Recordings) -> None:
+def test_recordings_that_cannot_be_used(recordings: Recordings, folder: Path) -> None:
     with pytest.raises(WorkloadError, match="expected two runs of a query with 1 executors among the 3"):
         measure_fidelity(Recordings(recordings.runs, ()), executors=1)
+    other = KEY._replace(query=2)
+    runs = tuple(replace(run, key=other) for run in recordings.runs)
+    with pytest.raises(WorkloadError, match="mix_n1: expected a single run of each of its queries with 2"):
+        measure_fidelity(Recordings(runs, recordings.mixtures))
+    with pytest.raises(WorkloadError, match="given twice; a run cannot predict itself"):
+        load_recordings([folder, folder / ".." / folder.name])
+    (folder / "eventlogs" / "mix_n2_a1.json").unlink()
+    with pytest.raises(WorkloadError, match="mix_n2: there is no event log of mix_n2_a1"):
+        load_recordings([folder])
 
 
 def test_without_a_query_that_ran_twice_there_are_mixtures(folder: Path, tmp_path: Path) -> None:
@@ -175,24 +184,6 @@ def test_without_a_query_that_ran_twice_there_are_mixtures(folder: Path, tmp_pat
     assert len(fidelity.applications) == 8
     assert fidelity.queries().empty
     assert list(fidelity.mixtures()["runs"]) == [4, 4]
-
-
-def test_a_mixture_of_what_never_ran_alone(recordings: Recordings) -> None:
-    other = KEY._replace(query=2)
-    runs = tuple(replace(run, key=other) for run in recordings.runs)
-    with pytest.raises(WorkloadError, match="mix_n1: expected a single run of each of its queries with 2"):
-        measure_fidelity(Recordings(runs, recordings.mixtures))
-
-
-def test_a_mixture_whose_log_is_lost(folder: Path) -> None:
-    (folder / "eventlogs" / "mix_n2_a1.json").unlink()
-    with pytest.raises(WorkloadError, match="mix_n2: there is no event log of mix_n2_a1"):
-        load_recordings([folder])
-
-
-def test_a_folder_given_twice(folder: Path) -> None:
-    with pytest.raises(WorkloadError, match="given twice; a run cannot predict itself"):
-        load_recordings([folder, folder / ".." / folder.name])
 
 
 def test_a_log_that_is_no_recording(tmp_path: Path) -> None:
@@ -207,9 +198,6 @@ def test_an_unusable_manifest(folder: Path, text: str) -> None:
     (folder / "manifest.json").write_text(text)
     with pytest.raises(WorkloadError, match=r"manifest.json: not a usable manifest"):
         load_recordings([folder])
-
-
-# ---- on real Spark -----------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")

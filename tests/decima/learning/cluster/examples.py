@@ -10,14 +10,10 @@ from workloads import Workload, write_workload
 
 #: A training of a second or two.
 SMALL: dict[str, Any] = {
-    "iterations": 3,
-    "cluster": {"executors": 4},
-    "workload": {"jobs": 4},
-    "episodes": {"sequences": 2, "per_sequence": 3},
-    "update": {"minibatches": 2},
-    "validation": {"every": 2, "sequences": 2},
-    "checkpoint_every": 2,
-}
+    "iterations": 3, "cluster": {"executors": 4}, "workload": {"jobs": 4},
+    "episodes": {"sequences": 2, "per_sequence": 3}, "update": {"minibatches": 2},
+    "validation": {"every": 2, "sequences": 2}, "checkpoint_every": 2,
+}  # fmt: skip
 
 
 def merged(one: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:

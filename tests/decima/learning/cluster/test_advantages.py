@@ -77,7 +77,7 @@ def test_discounted_returns_are_an_integral_over_time(horizon_ms: float) -> None
     np.testing.assert_allclose(returns_of(DiscountedReturns(horizon_ms), reward, time_ms, end_ms), expected, rtol=1e-4)
 
 
-def test_differential_returns_subtract_the_average_per_time() -> None:
+def test_differential_returns_subtract_a_recent_average() -> None:
     reward, time_ms, end_ms = episode(7)
     durations = np.diff(time_ms, append=end_ms)
     returns = DifferentialReturns(window=10_000)
@@ -88,9 +88,6 @@ def test_differential_returns_subtract_the_average_per_time() -> None:
         for place in range(reward.size)
     ]
     np.testing.assert_allclose(returns_of(returns, reward, time_ms, end_ms), expected, atol=1e-12)
-
-
-def test_the_average_forgets_what_is_outside_its_window() -> None:
     returns = DifferentialReturns(window=5)
     assert returns.rate == 0.0
     returns.observe(np.full(20, -9.0), np.arange(20.0), 20.0)
@@ -119,9 +116,6 @@ def test_an_episode_without_samples_has_no_returns(returns: Returns) -> None:
     assert returns_of(returns, nothing, nothing, 5.0).shape == (0,)
 
 
-# ---- baselines ----------------------------------------------------------------------------------------------
-
-
 def curve(seed: int, size: int = 12) -> Curve:
     random = np.random.default_rng(seed)
     times = np.cumsum(random.exponential(50.0, size))
@@ -139,36 +133,31 @@ def at(time: float, known: Curve) -> float:
     return 0.0
 
 
-def test_the_baseline_is_the_mean_of_the_others_at_the_same_time() -> None:
+def test_baselines_are_means_of_the_others_at_the_same_time() -> None:
     curves = [curve(seed) for seed in range(5)]
     for own, baseline in enumerate(SequenceBaseline()(curves)):
-        others = [other for place, other in enumerate(curves) if place != own]
-        expected = [np.mean([at(time, other) for other in others]) for time in curves[own].time_ms]
+        others = [each for place, each in enumerate(curves) if place != own]
+        expected = [np.mean([at(time, each) for each in others]) for time in curves[own].time_ms]
         np.testing.assert_allclose(baseline, expected)
-
-
-def test_nothing_is_expected_after_the_end() -> None:
     early = Curve(np.array([0.0, 10.0]), np.array([-4.0, -2.0]), 20.0, np.ones(2, np.int64))
     late = Curve(np.array([15.0, 20.0, 900.0]), np.full(3, -1.0), 1000.0, np.ones(3, np.int64))
     np.testing.assert_allclose(SequenceBaseline()([early, late])[1], [-1.0, 0.0, 0.0])
-
-
-@pytest.mark.parametrize("baseline", [Baseline(), SequenceBaseline()])
-def test_a_single_episode_is_compared_with_nothing(baseline: Baseline) -> None:
-    np.testing.assert_array_equal(baseline([curve(1)])[0], np.zeros(12))
-
-
-def test_an_episode_without_samples_expects_nothing() -> None:
     empty = Curve(np.zeros(0), np.zeros(0), 40.0, np.zeros(0, np.int64))
     other = curve(2)
     mine, theirs = SequenceBaseline()([empty, other])
     assert mine.shape == (0,)
     np.testing.assert_array_equal(theirs, np.zeros(12))
-
-
-def test_the_run_of_a_heuristic_is_expected_at_the_same_time() -> None:
     own, run = curve(1), curve(9)
     np.testing.assert_allclose(mean_at(own, [run]), [at(time, run) for time in own.time_ms])
+    curves = [curve(seed) for seed in range(4)]
+    doubled = [each._replace(value=np.column_stack([each.value, 2 * each.value])) for each in curves]
+    for single, both in zip(SequenceBaseline()(curves), SequenceBaseline()(doubled), strict=True):
+        np.testing.assert_allclose(both, np.column_stack([single, 2 * single]))
+
+
+@pytest.mark.parametrize("baseline", [Baseline(), SequenceBaseline()])
+def test_a_single_episode_is_compared_with_nothing(baseline: Baseline) -> None:
+    np.testing.assert_array_equal(baseline([curve(1)])[0], np.zeros(12))
 
 
 def stepped(times: list[float], arrived: list[int], rise: float = 0.0) -> Curve:
@@ -177,28 +166,15 @@ def stepped(times: list[float], arrived: list[int], rise: float = 0.0) -> Curve:
     return Curve(np.array(times), value, 1000.0, np.array(arrived))
 
 
-def test_what_an_arrival_does_to_all_is_not_smeared_over_time() -> None:
-    """Samples lie at different times before and after an arrival; each curve jumps between its own samples."""
+def test_arrivals_bound_the_baseline() -> None:
+    # Samples lie at different times before and after an arrival; each curve jumps between its own samples.
     one, other = stepped([0, 40, 60, 99], [1, 1, 2, 2]), stepped([1, 49, 51, 90], [1, 1, 2, 2], rise=1.0)
     of_one, of_other = SequenceBaseline()([one, other])
     np.testing.assert_allclose(of_one[:3], [-9, -9, -99], atol=0.01)
     np.testing.assert_allclose(of_other[:3], [-10, -10, -100], atol=0.01)
-
-
-def test_only_who_was_asked_between_the_same_arrivals_is_counted() -> None:
     one, other = stepped([0, 60], [1, 2]), stepped([0, 70], [1, 3], rise=3.0)
     third = stepped([0, 55, 65], [1, 2, 2], rise=-20.0)
     np.testing.assert_allclose(SequenceBaseline()([one, other, third])[0], [-18.5, -120], atol=0.01)
-
-
-def test_several_values_are_averaged_at_once() -> None:
-    curves = [curve(seed) for seed in range(4)]
-    doubled = [each._replace(value=np.column_stack([each.value, 2 * each.value])) for each in curves]
-    for single, both in zip(SequenceBaseline()(curves), SequenceBaseline()(doubled), strict=True):
-        np.testing.assert_allclose(both, np.column_stack([single, 2 * single]))
-
-
-# ---- critic and GAE -----------------------------------------------------------------------------------------
 
 
 def critic_of(weights: np.ndarray) -> tuple[LinearCritic, np.random.Generator]:
@@ -210,15 +186,12 @@ def critic_of(weights: np.ndarray) -> tuple[LinearCritic, np.random.Generator]:
     return critic, random
 
 
-def test_linear_returns_are_expected_exactly() -> None:
+def test_critics_learn_linear_returns_and_forget() -> None:
     weights = np.linspace(-3, 2, NUM_LOADS)
     critic, random = critic_of(weights)
     load = random.random((9, NUM_LOADS))
     np.testing.assert_allclose(critic.expect(load), load @ weights, rtol=1e-3, atol=1e-3)
     assert LinearCritic().expect(np.ones(NUM_LOADS)) == pytest.approx(0.0), "before it has seen anything"
-
-
-def test_old_iterations_fade() -> None:
     load = np.eye(NUM_LOADS)
     critic = LinearCritic(decay=0.5)
     critic.observe(load, np.full(NUM_LOADS, 4.0))
@@ -232,7 +205,7 @@ def gae_of(
     return gae(*returns.steps(reward, time_ms, end_ms), values, time_ms, end_ms, horizon_ms)
 
 
-def test_an_infinite_horizon_makes_advantages_returns_less_values() -> None:
+def test_horizons_of_gae() -> None:
     random = np.random.default_rng(0)
     reward, values = -random.random(6), np.append(random.random(6), -2.0)
     time_ms = np.cumsum(random.random(6) * 100)
@@ -240,11 +213,6 @@ def test_an_infinite_horizon_makes_advantages_returns_less_values() -> None:
         expected = returns_of(returns, reward, time_ms, 700.0, bootstrap_value=-2.0) - values[:-1]
         found = gae_of(returns, reward, values, time_ms, 700.0, math.inf)
         np.testing.assert_allclose(found, expected, atol=1e-9)
-
-
-def test_with_a_short_horizon_advantages_are_td_errors() -> None:
-    random = np.random.default_rng(0)
-    reward, values = -random.random(6), np.append(random.random(6), -2.0)
     found = gae_of(Returns(), reward, values, np.arange(6) * 100.0, 600.0, 1e-3)
     np.testing.assert_allclose(found, reward + values[1:] - values[:-1], atol=1e-9)
 
@@ -256,9 +224,6 @@ def test_a_td_error_counts_by_a_factor_of_e_less_a_horizon_later(returns: Return
     earned = returns_of(returns, reward, time_ms, 400.0)
     found = gae_of(returns, reward, np.zeros(5), time_ms, 400.0, 100.0)
     np.testing.assert_allclose(found / earned, np.exp([-3.0, -2.0, -0.5, 0.0]))
-
-
-# ---- advantages ---------------------------------------------------------------------------------------------
 
 
 def made_up(

@@ -17,11 +17,21 @@ def written(tmp_path: Path, text: str) -> Path:
     return path
 
 
-def test_the_general_recipe_has_settings_instead_of_one_cluster(tmp_path: Path) -> None:
+def test_recipes_and_files_say_what_differs(tmp_path: Path) -> None:
     config = read_config("general")
     assert config.settings is not None
     assert config.returns.relative
     assert read_config(written(tmp_path, config.to_yaml())) == config
+    config = read_config(written(tmp_path, "iterations: 7\ncluster: {executors: 3}\nupdate: {learning_rate: 1e-3}"))
+    expected = TrainingConfig()
+    assert config.iterations == 7
+    assert config.cluster.executors == 3
+    assert config.cluster.moving_delay == expected.cluster.moving_delay
+    assert config.update.learning_rate == 0.001
+    assert read_config(written(tmp_path, "# nothing")) == expected
+    config = read_config("paper", ["policy.overrides.embedding=4", "policy.overrides.hidden=[7]"])
+    policy = config.policy.build()
+    assert (policy.embedding, policy.hidden, policy.all_limits) == (4, (7,), True)
 
 
 @pytest.mark.parametrize("name", ["batch", "makespan", "paper", "stream"])
@@ -42,16 +52,6 @@ def test_recipes_are_complete_settings(name: str, tmp_path: Path) -> None:
     assert set(yaml.safe_load(path.read_text())) == set(TrainingConfig.model_fields)
 
 
-def test_a_file_says_what_differs_from_the_defaults(tmp_path: Path) -> None:
-    config = read_config(written(tmp_path, "iterations: 7\ncluster: {executors: 3}\nupdate: {learning_rate: 1e-3}"))
-    expected = TrainingConfig()
-    assert config.iterations == 7
-    assert config.cluster.executors == 3
-    assert config.cluster.moving_delay == expected.cluster.moving_delay
-    assert config.update.learning_rate == 0.001
-    assert read_config(written(tmp_path, "# nothing")) == expected
-
-
 def test_overrides_win_over_the_file(tmp_path: Path) -> None:
     path = written(tmp_path, "iterations: 7\nseed: 2")
     overrides = ["iterations=9", "curriculum.start=20", "behaviour_cloning={scheduler: fair, epochs: 2}"]
@@ -62,12 +62,6 @@ def test_overrides_win_over_the_file(tmp_path: Path) -> None:
     assert config.behaviour_cloning is not None
     assert config.behaviour_cloning.scheduler == "fair"
     assert read_config("stream", ["curriculum=null"]).curriculum is None
-
-
-def test_the_policy_has_the_fields_of_its_preset_and_those_given() -> None:
-    config = read_config("paper", ["policy.overrides.embedding=4", "policy.overrides.hidden=[7]"])
-    policy = config.policy.build()
-    assert (policy.embedding, policy.hidden, policy.all_limits) == (4, (7,), True)
 
 
 @cases("text, message",
@@ -91,10 +85,8 @@ def test_the_policy_has_the_fields_of_its_preset_and_those_given() -> None:
         ("workload: {interval: []}", "workload: interval: expected at least one"),
         ("workload: {interval: [3, 0]}", "workload.interval"),
         ("workload: {deadlines: [4, 2]}", "workload: the slack of deadlines must be above 0, finite and asc"),
-        (
-            "workload: {deadlines: [1, 2, 3]}",
-            "workload.deadlines: expected a slack above 0, or the least and the most, got [",
-        ),
+        ("workload: {deadlines: [1, 2, 3]}",
+         "workload.deadlines: expected a slack above 0, or the least and the most, got ["),
         ("workload: {deadlines: soon}", "workload.deadlines: expected a slack above 0, or the least and"),
         ("settings: {deadlines: [4, 2]}", "settings: the slack of deadlines must be above 0, finite and asc"),
         ("workload: {deadlines: 0}", "workload.deadlines"),
@@ -111,10 +103,8 @@ def test_the_policy_has_the_fields_of_its_preset_and_those_given() -> None:
         ("settings: {straggler_factor: 0.5}", "settings.straggler_factor: expected a number of at least 1, got 0.5"),
         ("settings: {job_error: -1}", "settings.job_error: expected a number of at least 0, got -1"),
         ("settings: {executors: 0}", "settings.executors: expected a number of at least 1, got 0"),
-        (
-            "settings: {moving_delay: {log_uniform: [0, 2]}}",
-            "settings.moving_delay: log_uniform: expected positive numbers, got [0, 2]",
-        ),
+        ("settings: {moving_delay: {log_uniform: [0, 2]}}",
+         "settings.moving_delay: log_uniform: expected positive numbers, got [0, 2]"),
         ("settings: {durations: {one_of: [1, 0]}}", "settings.durations: expected a number greater than 0, got 0"),
         ("settings: {batches: 2}", "settings.batches: "),
         ("settings: {}\ncluster: {executors: 3}", "cluster.executors: has no effect beside settings"),
@@ -199,7 +189,7 @@ def test_a_workload_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
         TrainingConfig.model_validate({"workload": {"file": str(tmp_path / "gone.json")}}).conditions()
 
 
-def test_decays_and_growth_are_linear_and_then_constant() -> None:
+def test_rates_of_a_training() -> None:
     rates = "learning_rate: 3.0, final_learning_rate: 1.0"
     update = f"update={{{rates}, entropy_start: 8, entropy_end: 4, entropy_decay: 0.8}}"
     config = read_config("stream", ["curriculum={start: 100, end: 300, growth: 0.5}", update])
@@ -207,9 +197,6 @@ def test_decays_and_growth_are_linear_and_then_constant() -> None:
     assert [config.curriculum.mean_end_s(each) for each in (0, 0.25, 0.5, 0.9)] == [100, 200, 300, 300]
     assert [config.update.learning_rate_at(each) for each in (0, 0.5, 1)] == [3, 2, 1]
     assert [config.update.entropy_weight_at(each) for each in (0, 0.4, 0.8, 1)] == pytest.approx([8, 6, 4, 4])
-
-
-def test_no_growth_at_all_is_the_end_at_once() -> None:
     config = read_config("stream", ["curriculum.growth=0", "update.entropy_decay=0", "update.entropy_end=0.5"])
     assert config.curriculum is not None
     assert config.curriculum.mean_end_s(0.0) == config.curriculum.end

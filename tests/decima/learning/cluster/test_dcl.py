@@ -73,31 +73,22 @@ def test_the_label_is_the_short_job_where_the_policy_begins_with_the_long_one(se
     assert counts.rollouts > 8
 
 
-def test_the_label_is_the_policys_choice_where_it_begins_with_the_short_one() -> None:
+def test_labels_and_costs_of_candidates() -> None:
     counts = Counts()
     episode, graph = at_the_start(jobs(SHORT, LONG))
     label = labeller(counts).label(episode, graph, np.random.default_rng(0))
     assert (label, counts.labels, counts.gain_ms) == (Candidate(0, 2), 0, 0.0)
-
-
-def test_the_cost_is_the_time_that_jobs_spend_in_the_system() -> None:
-    """Without noise the cost is that of the episode; a job that arrives later counts from its arrival on."""
+    # Without noise the cost is that of the episode; a job that arrives later counts from its arrival on.
     counts, sequence = Counts(), jobs(LONG, SHORT, at=[0, 5000])
     episode, _ = at_the_start(sequence)
     record = run_episode(ClusterConfig(num_executors=2), sequence, _First())
     cost_ms = labeller(counts, rollout="fifo").cost_ms(episode, Candidate(0, 2), 3)
     assert cost_ms == pytest.approx(float(record.jct_ms.sum()))
     assert (counts.rollouts, counts.tasks) == (1, 44)
-
-
-def test_a_future_has_the_same_noise_for_all_candidates() -> None:
     episode, _ = at_the_start(jobs(LIBRARY.profiles[1]))
     find = labeller(rollout="fifo")
     one, again, other = (find.cost_ms(episode, Candidate(0, 2), future) for future in (3, 3, 4))
     assert one == again != other
-
-
-def test_beyond_the_horizon_the_rest_is_estimated() -> None:
     episode, _ = at_the_start(jobs(SHORT, LONG))
     whole, cut = (
         labeller(horizon=horizon, rollout="fifo").cost_ms(episode, Candidate(0, 1), 3) for horizon in (None, 0.5)

@@ -142,17 +142,12 @@ def test_a_policy_learns_from_its_own_feature(tmp_path: Path) -> None:
     assert after < 0.85 * jct_s["local"][-1]
 
 
-# Errors.
-
-
 @cases("override, message",
         ("returns.kind=gone:Own", "returns: kind: 'gone:Own' cannot be loaded: ModuleNotFoundError: No module"),
         (f"baseline.kind={PARTS}:Gone", f"baseline: kind: '{PARTS}:Gone' cannot be loaded: AttributeError"),
-        (
-            f"update.algorithm={PARTS}:PastMean",
-            f"update: algorithm: '{PARTS}:PastMean' is not a Reinforce: expected a subclass of "
-            "decima.learning.Reinforce",
-        ),
+        (f"update.algorithm={PARTS}:PastMean",
+         f"update: algorithm: '{PARTS}:PastMean' is not a Reinforce: expected a subclass of "
+         "decima.learning.Reinforce"),
         (
             f"returns={{kind: '{PARTS}:Forgetful', options: {{horizon: 3}}}}",
             f"returns: kind: '{PARTS}:Forgetful' cannot be loaded: TypeError: ",

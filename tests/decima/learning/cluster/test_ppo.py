@@ -35,14 +35,11 @@ def test_ppo_does_not_follow_gains_beyond_the_clip(advantage: float, moves: bool
     assert report["kl"] == pytest.approx(math.e - 2, rel=1e-3)
 
 
-def test_ppo_stops_when_the_policy_has_moved_far() -> None:
+def test_steps_of_ppo() -> None:
     for max_kl, steps in ((1e9, 20), (1e-9, 5)):
         policy = Policy(SHORTCUT_POLICY, seed=2)
         report = run_ppo(policy, sampled(policy), epochs=4, minibatches=5, max_kl=max_kl)
         assert report["steps"] == steps
-
-
-def test_more_minibatches_than_samples_are_as_many_as_samples() -> None:
     policy = Policy(LINEAR, seed=1)
     samples = linear_samples(np.random.default_rng(0).random((3, 3, 2), dtype=np.float32), [0, 1, 2])
     assert run_ppo(policy, samples, minibatches=10)["steps"] == 3

@@ -42,16 +42,13 @@ def test_reinforce_takes_the_gradient_that_was_computed_by_hand() -> None:
     assert report["steps"] == 1
 
 
-def test_the_pieces_of_a_pass_do_not_show(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pieces_do_not_show_and_gradients_are_clipped(monkeypatch: pytest.MonkeyPatch) -> None:
     policies = [Policy(SHORTCUT_POLICY, seed=2) for _ in range(2)]
     samples = sampled(policies[0])
     for policy, rows in zip(policies, (100, 100_000), strict=True):
         monkeypatch.setattr("decima.policy.policy.MOST_COMPILED_ROWS", rows)
         run_reinforce(policy, samples, entropy_weight=0.1)
     np.testing.assert_allclose(weights(policies[0]), weights(policies[1]), atol=1e-5)
-
-
-def test_a_long_gradient_is_clipped() -> None:
     policy = Policy(SHORTCUT_POLICY, seed=2)
     samples, before = sampled(policy), weights(policy)
     report = run_reinforce(policy, samples, advantage=100 * advantages(samples), max_gradient_norm=0.25)

@@ -58,26 +58,34 @@ def assert_same(one: Trajectories, other: Trajectories) -> None:
             np.testing.assert_array_equal(getattr(one, field.name), getattr(other, field.name))
 
 
-def test_episodes_do_not_depend_on_which_others_there_are() -> None:
+def test_episodes_do_not_depend_on_others_and_wrong_probabilities_are_noticed() -> None:
     together = roll_out(POLICY, episodes(6))
     alone = Trajectories.concatenate([roll_out(POLICY, [each]) for each in episodes(6)])
     assert_same(together, alone)
+    policy = Policy(SHORTCUT_POLICY)
+    for parameter in policy.parameters():
+        parameter.data.fill_(float("nan"))
+    with pytest.raises(NotFiniteError):
+        roll_out(policy, episodes(2))
 
 
-def test_decisions_with_one_answer_are_not_samples() -> None:
+def test_samples_are_decisions_with_a_choice_and_all_rewards() -> None:
     samples = roll_out(POLICY, episodes(4))
     graphs = samples.graphs
     answers = np.add.reduceat(graphs.high - graphs.low, graphs.first_stage[:-1])
     assert answers.min() > 1
     assert samples.num_decisions.sum() > len(samples)
-
-
-def test_the_rewards_of_an_episode_are_the_jobs_time_in_the_system() -> None:
-    samples = roll_out(POLICY, episodes(4))
     for number in range(4):
         assert samples.time_ms[samples.samples(number)][0] == 0
         total = samples.reward[samples.samples(number)].sum() * CLUSTER.reward_scale_ms
         assert total == pytest.approx(-samples.mean_jct_ms[number] * samples.num_completed[number])
+    seen = POLICY(samples.graphs, samples.stage, samples.limit)
+    np.testing.assert_allclose(seen.log_probability.detach().numpy(), samples.log_probability, rtol=1e-3, atol=1e-4)
+    stream = poisson_arrivals(LIBRARY.profiles, 12, 2_000.0, seed=1)
+    samples = roll_out(POLICY, [episode(stream, seed=0)])
+    assert samples.arrived[0] < samples.arrived[-1] <= 12
+    expected = [sum(arrival <= time for arrival in stream.arrival_ms) for time in samples.time_ms]
+    np.testing.assert_array_equal(samples.arrived, expected)
 
 
 def test_a_share_of_the_decisions_are_samples_and_no_reward_is_lost() -> None:
@@ -126,25 +134,18 @@ def test_a_warm_up_is_decided_by_the_rule_and_gives_no_samples() -> None:
     np.testing.assert_array_equal(whole.cluster.record().jct_ms, expected.jct_ms)
 
 
-def test_a_sample_knows_how_many_jobs_had_arrived() -> None:
-    stream = poisson_arrivals(LIBRARY.profiles, 12, 2_000.0, seed=1)
-    samples = roll_out(POLICY, [episode(stream, seed=0)])
-    assert samples.arrived[0] < samples.arrived[-1] <= 12
-    expected = [sum(arrival <= time for arrival in stream.arrival_ms) for time in samples.time_ms]
-    np.testing.assert_array_equal(samples.arrived, expected)
-
-
-def test_samples_are_drawn_with_the_probabilities_they_state() -> None:
-    samples = roll_out(POLICY, episodes(4))
-    seen = POLICY(samples.graphs, samples.stage, samples.limit)
-    np.testing.assert_allclose(seen.log_probability.detach().numpy(), samples.log_probability, rtol=1e-3, atol=1e-4)
-
-
-def test_greedy_choices_are_those_of_the_scheduler() -> None:
+def test_greedy_episodes_and_episodes_without_choice() -> None:
     sequences = [poisson_arrivals(LIBRARY.profiles, 6, 2000.0, seed) for seed in range(3)]
     samples = roll_out(POLICY, [episode(each) for each in sequences])
     alone = [run_episode(CLUSTER, each, NeuralScheduler(POLICY)).mean_jct_ms for each in sequences]
     np.testing.assert_array_equal(samples.mean_jct_ms, alone)
+    alone = jobs(chain(stage(3, 100.0), stage(2, 50.0)))
+    samples = roll_out(POLICY, [Episode(POLICY.config, ClusterConfig(num_executors=1), alone)])
+    assert len(samples) == 0
+    assert samples.num_completed.tolist() == [1]
+    both = Trajectories.concatenate([samples, roll_out(POLICY, episodes(1))])
+    assert both.num_episodes == 2
+    assert both.samples(0) == slice(0, 0)
 
 
 @pytest.mark.parametrize("name", ["fair", "weighted-fair:-1", "sjf-cp"])
@@ -171,24 +172,6 @@ def test_episodes_end_in_time_and_say_what_was_left() -> None:
         np.testing.assert_array_equal(times, whole.time_ms[whole.samples(number)][: times.size])
 
 
-def test_where_there_is_nothing_to_choose_there_are_no_samples() -> None:
-    alone = jobs(chain(stage(3, 100.0), stage(2, 50.0)))
-    samples = roll_out(POLICY, [Episode(POLICY.config, ClusterConfig(num_executors=1), alone)])
-    assert len(samples) == 0
-    assert samples.num_completed.tolist() == [1]
-    both = Trajectories.concatenate([samples, roll_out(POLICY, episodes(1))])
-    assert both.num_episodes == 2
-    assert both.samples(0) == slice(0, 0)
-
-
-def test_probabilities_that_are_no_numbers_are_noticed() -> None:
-    policy = Policy(SHORTCUT_POLICY)
-    for parameter in policy.parameters():
-        parameter.data.fill_(float("nan"))
-    with pytest.raises(NotFiniteError):
-        roll_out(policy, episodes(2))
-
-
 def test_the_load_is_sums_over_the_live_jobs() -> None:
     work = np.array([100_000.0, 400_000.0, 900_000.0])
     sequence = jobs(*(job(stage(10, each / 10), name=str(each)) for each in (work[2], work[0], work[1])))
@@ -198,9 +181,6 @@ def test_the_load_is_sums_over_the_live_jobs() -> None:
     roots = np.sqrt(w)
     expected = [1, 3, w.sum(), waits, roots.sum(), roots.sum() ** 2 / 5, 3 * 1 + 2 * 2 + 3]
     np.testing.assert_allclose(load, expected)
-
-
-# ---- plans of an iteration's episodes -----------------------------------------------------------------------
 
 
 def config(**changes: object) -> TrainingConfig:
@@ -217,26 +197,26 @@ def ends(iteration: int, **changes: object) -> list[set[float]]:
     return [{plan.end_ms for plan in group} for group in groups]
 
 
-def test_episodes_of_a_sequence_share_jobs_and_end_but_not_choices() -> None:
-    for group in plan_iteration(config(curriculum=CURRICULUM), 7):
-        assert len({(plan.sequence_seed, plan.end_ms) for plan in group}) == 1
-        assert len({plan.episode for plan in group}) == 4
+def test_plans_share_jobs_and_ends_and_follow_from_the_seed() -> None:
+    for plans in plan_iteration(config(curriculum=CURRICULUM), 7):
+        assert len({(plan.sequence_seed, plan.end_ms) for plan in plans}) == 1
+        assert len({plan.episode for plan in plans}) == 4
     assert len(set.union(*ends(7))) == 3
-
-
-def test_unfixed_sequences_differ_within_a_group() -> None:
     unfixed = config(curriculum=CURRICULUM, episodes={"sequences": 3, "per_sequence": 4, "fixed_sequences": False})
-    for group in plan_iteration(unfixed, 7):
-        assert len({plan.sequence_seed for plan in group}) == 4
-        assert len({plan.end_ms for plan in group}) == 1
-
-
-def test_ends_grow_and_are_memoryless() -> None:
-    """In an exponential distribution the standard deviation equals the mean."""
+    for plans in plan_iteration(unfixed, 7):
+        assert len({plan.sequence_seed for plan in plans}) == 4
+        assert len({plan.end_ms for plan in plans}) == 1
+    assert {plan.end_ms for group in plan_iteration(config(), 3) for plan in group} == {math.inf}
+    # In an exponential distribution the standard deviation equals the mean.
     for iteration, mean_s in ((0, 10.0), (25, 505.0), (50, 1000.0), (99, 1000.0)):
         drawn = [next(iter(group)) for seed in range(300) for group in ends(iteration, seed=seed)]
         assert abs(np.mean(drawn) / 1000 / mean_s - 1) < 0.15
         assert abs(np.std(drawn) / 1000 / mean_s - 1) < 0.2
+    assert plan_iteration(config(curriculum=CURRICULUM), 7) == plan_iteration(config(curriculum=CURRICULUM), 7)
+    seeds = [
+        plan_iteration(config(seed=seed), number)[0][0].sequence_seed for seed in range(3) for number in range(100)
+    ]
+    assert len(set(seeds)) == 300
 
 
 def test_warm_ups_are_memoryless_and_common_to_a_group() -> None:
@@ -253,20 +233,6 @@ def test_warm_ups_are_memoryless_and_common_to_a_group() -> None:
             assert [plan.end_ms - start_ms for plan in group] == pytest.approx([plan.end_ms for plan in cold])
     assert abs(np.mean(drawn) / 20_000 - 1) < 0.15
     assert abs(np.std(drawn) / 20_000 - 1) < 0.2
-
-
-def test_without_a_curriculum_episodes_run_to_their_end() -> None:
-    assert {plan.end_ms for group in plan_iteration(config(), 3) for plan in group} == {math.inf}
-
-
-def test_a_plan_follows_from_seed_and_iteration_alone() -> None:
-    assert plan_iteration(config(curriculum=CURRICULUM), 7) == plan_iteration(config(curriculum=CURRICULUM), 7)
-    plans = [
-        plan_iteration(config(seed=seed), iteration)[0][0].sequence_seed
-        for seed in range(3)
-        for iteration in range(100)
-    ]
-    assert len(set(plans)) == 300
 
 
 @pytest.mark.parametrize("fixed", [True, False])

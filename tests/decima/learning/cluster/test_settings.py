@@ -59,15 +59,10 @@ def small(folder: Path, **changes: Any) -> TrainingConfig:
     path = folder / "tiny.json"
     write_workload(path, LIBRARY)
     settings = {
-        "sources": [str(path)],
-        "executors": {"one_of": [3, 5]},
-        "moving_delay": {"uniform": [0, 2]},
-        "batches": 0.5,
-        "batch_jobs": {"uniform": [3, 5]},
-        "stream_jobs": 5,
-        "load": {"uniform": [0.5, 1]},
+        "sources": [str(path)], "executors": {"one_of": [3, 5]}, "moving_delay": {"uniform": [0, 2]}, "batches": 0.5,
+        "batch_jobs": {"uniform": [3, 5]}, "stream_jobs": 5, "load": {"uniform": [0.5, 1]},
         "durations": {"one_of": [1, 10]},
-    }
+    }  # fmt: skip
     document = {
         "iterations": 3,
         "settings": settings,
@@ -126,10 +121,18 @@ def test_a_seed_names_a_setting_within_the_bounds() -> None:
     assert "executors lost after 300 s, back after 30 s" in " ".join(map(str, drawn))
 
 
-def test_what_is_drawn_of_one_quantity_does_not_hang_on_another() -> None:
+def test_draws_and_loads_are_independent() -> None:
     other = MANY.model_copy(update={"moving_delay": 3.0})
     for seed in range(5):
         assert replace(MANY.draw(seed), moving_delay_s=3.0) == other.draw(seed)
+    section = MANY.model_copy(update={"batches": 0.0, "stream_jobs": 20_000.0, "tasks": {"uniform": [0.3, 3]}})
+    chosen = conditions(section)
+    for seed in range(3):
+        setting, sequence = chosen.setting(seed), chosen.sequence(seed)
+        assert setting.load is not None
+        work_ms = sum(profile.work_ms for profile in sequence.profiles)
+        load = work_ms / sequence.arrival_ms[-1] / setting.executors
+        assert load == pytest.approx(setting.load, rel=0.05)
 
 
 def test_the_jobs_and_the_cluster_of_a_seed_are_those_of_its_setting() -> None:
@@ -151,17 +154,6 @@ def test_the_jobs_and_the_cluster_of_a_seed_are_those_of_its_setting() -> None:
         }
         assert known.issuperset(sequence.profiles)
         assert chosen.sequence(seed).profiles == sequence.profiles
-
-
-def test_the_load_of_streams_is_as_drawn() -> None:
-    section = MANY.model_copy(update={"batches": 0.0, "stream_jobs": 20_000.0, "tasks": {"uniform": [0.3, 3]}})
-    chosen = conditions(section)
-    for seed in range(3):
-        setting, sequence = chosen.setting(seed), chosen.sequence(seed)
-        assert setting.load is not None
-        work_ms = sum(profile.work_ms for profile in sequence.profiles)
-        load = work_ms / sequence.arrival_ms[-1] / setting.executors
-        assert load == pytest.approx(setting.load, rel=0.05)
 
 
 def test_streams_have_arrival_patterns_and_batches_do_not() -> None:
@@ -199,13 +191,22 @@ def test_validation_cells_are_the_same_in_every_run_and_training_meets_others() 
     assert len({tuple(chosen.sequence(seed).profiles) for seed in seeds}) > 3
 
 
-def test_the_episodes_of_a_group_share_sequence_and_setting() -> None:
+def test_groups_share_sequence_and_setting() -> None:
     config = read_config("general")
     chosen = config.conditions()
     for group in plan_iteration(config, 0):
         episodes = start_episodes(config.policy.build(), chosen, group)
         assert len({each.sequence for each in episodes}) == len({each.config for each in episodes}) == 1
         assert episodes[0].config == chosen.cluster_of(group[0].sequence_seed)
+    sequence, cluster = poisson_arrivals(LIBRARY.profiles, 5, 1.0, 0), ClusterConfig(4)
+    simulated = make_cluster(cluster, sequence)
+    load = load_of(simulated.observe())
+    scaled_load = (load * relative_scale(np.array([0.25]), np.array([4])))[0]
+    work = np.sort([sequence.profiles[0].work_ms / 100_000 * 0.25 / 4])  # one job had arrived
+    root = np.sqrt(work).sum()
+    expected = [1, 1, work.sum(), work.sum(), root, root**2, root]
+    assert len(expected) == NUM_LOADS
+    np.testing.assert_allclose(scaled_load, expected)
 
 
 def test_a_workload_file_is_read_without_its_arrivals(tmp_path: Path) -> None:
@@ -213,9 +214,6 @@ def test_a_workload_file_is_read_without_its_arrivals(tmp_path: Path) -> None:
     write_workload(tmp_path / "exact.json", Workload(LIBRARY.profiles, arrivals, "exact"))
     section = SettingsSection(sources=(str(tmp_path / "exact.json"),), batch_jobs=7.0)
     assert len(conditions(section).sequence(0)) == 7
-
-
-# ---- relative returns ----------------------------------------------------------------------------------------
 
 
 def slowed(sequence: JobSequence, factor: float) -> JobSequence:
@@ -265,21 +263,6 @@ def test_a_heuristic_earns_what_is_expected_of_itself_in_relative_units(tmp_path
     episodes = start_episodes(policy.config, chosen, [plan for group in groups for plan in group])
     its_own = record_scheduler(make_scheduler("fair"), episodes)
     np.testing.assert_allclose(Advantages(config, chosen)(policy, its_own, groups), 0.0, atol=1e-9)
-
-
-def test_the_relative_load_is_that_of_work_over_executors_and_unit() -> None:
-    sequence, cluster = poisson_arrivals(LIBRARY.profiles, 5, 1.0, 0), ClusterConfig(4)
-    simulated = make_cluster(cluster, sequence)
-    load = load_of(simulated.observe())
-    scaled_load = (load * relative_scale(np.array([0.25]), np.array([4])))[0]
-    work = np.sort([sequence.profiles[0].work_ms / 100_000 * 0.25 / 4])  # one job had arrived
-    root = np.sqrt(work).sum()
-    expected = [1, 1, work.sum(), work.sum(), root, root**2, root]
-    assert len(expected) == NUM_LOADS
-    np.testing.assert_allclose(scaled_load, expected)
-
-
-# ---- training ------------------------------------------------------------------------------------------------
 
 
 def test_a_training_over_settings_can_be_gone_on_with_and_says_how_it_did(tmp_path: Path) -> None:

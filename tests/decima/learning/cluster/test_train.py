@@ -194,13 +194,10 @@ def test_deadlines_that_all_schedulers_meet_are_no_gain(tmp_path: Path) -> None:
 
 @cases(
     "reward, workload, message",
-    (
-        "jct+deadline",
-        {"weights": [2]},
-        "cluster.reward 'jct+deadline': no job has a deadline, expected workload.deadlines",
-    ),
+    ("jct+deadline", {"weights": [2]},
+     "cluster.reward 'jct+deadline': no job has a deadline, expected workload.deadlines"),
     ("weighted", {"deadlines": 3}, "cluster.reward 'weighted': all jobs have the weight 1, expected workload.weights"),
-)
+)  # fmt: skip
 def test_an_objective_needs_the_attributes_that_it_is_about(
     reward: str, workload: dict[str, Any], message: str, tmp_path: Path
 ) -> None:

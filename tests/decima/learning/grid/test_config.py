@@ -37,21 +37,27 @@ def test_recipes_are_complete_settings(recipe: str, tmp_path: Path) -> None:
     assert set(yaml.safe_load(path.read_text())) == set(DeepRMConfig.model_fields)
 
 
-def test_the_recipes_are_those_of_the_three_papers() -> None:
+def test_recipes_loads_and_rates() -> None:
     deeprm, cnn, a2c = read("deeprm"), read("cnn"), read("a2c")
     assert (deeprm.grid.units, deeprm.grid.visible_jobs, deeprm.grid.horizon) == (10, 10, 20)
     assert (deeprm.network.filters, deeprm.network.hidden) == (0, (20,))
     assert (cnn.network.filters, cnn.network.kernel, cnn.network.reshape) == (16, 2, True)
     assert isinstance(cnn.network.build(cnn.grid.build(), 6)[0], Resources)
-    assert [config.update.algorithm for config in (deeprm, cnn, a2c)] == ["reinforce", "reinforce", "a2c"]
+    assert [recipe.update.algorithm for recipe in (deeprm, cnn, a2c)] == ["reinforce", "reinforce", "a2c"]
     assert (a2c.jobs.distribution, a2c.grid.units) == ("paper", 20)
-
-
-def test_a_grid_has_what_the_settings_say() -> None:
     assert DeepRMConfig().grid.build() == GridConfig(max_steps=DeepRMConfig().grid.max_steps, semantics=PAPER)
     config = read("deeprm", "grid={machines: 2, machine_weights: [1, 0.5], semantics: deeprm}")
     assert config.grid.build().weights == (1.0, 0.5)
     assert config.grid.build().semantics == DEEPRM
+    config = read("deeprm", "jobs.load=1.2", "grid.machines=2")
+    with pytest.raises(WorkloadError, match=r"at most 0\.9225, that of a job in every step, got 1\.2"):
+        config.jobs.draw(config.grid.build(), 1, 0)
+    jobs = "jobs={rate: [0.5, 1.0], load: null, distribution: paper}"
+    config = read("deeprm", jobs, "grid={units: 20, machines: 2}")
+    assert config.jobs.loads(config.grid.build()) == pytest.approx((0.9225 / 4, 0.9225 / 2))
+    sets = config.jobs.draw(config.grid.build(), 200, 1)
+    loads = sets.load(20).mean(axis=1) / 2
+    np.testing.assert_allclose([loads[::2].mean(), loads[1::2].mean()], [0.9225 / 4, 0.9225 / 2], rtol=0.1)
 
 
 @cases(
@@ -67,21 +73,6 @@ def test_jobs_need_the_share_of_the_grid_that_was_asked_for(overrides: list[str]
     jobs = config.jobs.draw(grid, 2000, 1)
     wanted = config.jobs.load if config.jobs.rate is None else 0.6 * 0.9225
     assert jobs.load(grid.units).mean() / grid.machines == pytest.approx(wanted, rel=0.03)
-
-
-def test_the_highest_load_is_that_of_all_machines() -> None:
-    config = read("deeprm", "jobs.load=1.2", "grid.machines=2")
-    with pytest.raises(WorkloadError, match=r"at most 0\.9225, that of a job in every step, got 1\.2"):
-        config.jobs.draw(config.grid.build(), 1, 0)
-
-
-def test_loads_of_rates() -> None:
-    jobs = "jobs={rate: [0.5, 1.0], load: null, distribution: paper}"
-    config = read("deeprm", jobs, "grid={units: 20, machines: 2}")
-    assert config.jobs.loads(config.grid.build()) == pytest.approx((0.9225 / 4, 0.9225 / 2))
-    sets = config.jobs.draw(config.grid.build(), 200, 1)
-    loads = sets.load(20).mean(axis=1) / 2
-    np.testing.assert_allclose([loads[::2].mean(), loads[1::2].mean()], [0.9225 / 4, 0.9225 / 2], rtol=0.1)
 
 
 @cases("changes, message",

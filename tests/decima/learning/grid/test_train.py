@@ -268,15 +268,15 @@ def test_jobs_are_the_same_in_all_iterations_or_always_new(
     assert len(set(met)) == (3 if fresh else 1)
 
 
-def test_rates_fall_geometrically(start: Start) -> None:
+def test_rates_fall_and_cloning_leaves_no_gradient(start: Start) -> None:
     update = {"learning_rate": 0.04, "final_learning_rate": 0.01, "algorithm": "a2c"}
     learner = start(small(iterations=2, update=update))
     assert [learner.learn(iteration)["learning_rate"] for iteration in (0, 1)] == pytest.approx([0.04, 0.02])
     rates = {name: each.param_groups[0]["lr"] for name, each in learner.optimisers.items()}
     assert rates == pytest.approx({"actor": 0.02, "critic": 0.001 / 2})
-
-
-# A grid with a known optimal policy.
+    learner = start(small(behaviour_cloning={"sets": 5, "epochs": 1}))
+    assert list(learner._clone(0))
+    assert all(parameter.grad is None for parameter in learner.networks["actor"].parameters())
 
 
 @pytest.fixture
@@ -291,15 +291,10 @@ def one_server(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
         "network": {"hidden": [8]},
         "episodes": {"sets": 16, "per_set": 8, "at_once": 16, "fresh": True},
         "update": {
-            "optimiser": "adam",
-            "learning_rate": 0.03,
-            "final_learning_rate": 0.01,
-            "critic_learning_rate": 0.03,
-            "td_steps": 100,
-            "entropy": 0.0,
-            "normalise": True,
+            "optimiser": "adam", "learning_rate": 0.03, "final_learning_rate": 0.01, "critic_learning_rate": 0.03,
+            "td_steps": 100, "entropy": 0.0, "normalise": True,
         },
-    }
+    }  # fmt: skip
 
 
 def slowdowns(learner: GridTraining, *schedulers: GridScheduler) -> list[np.ndarray]:
@@ -348,12 +343,6 @@ def test_behaviour_cloning_makes_the_choices_of_a_heuristic_likely(
     assert cloned.mean() < 1.05 * best.mean()
 
 
-def test_behaviour_cloning_leaves_no_gradient_behind(start: Start) -> None:
-    learner = start(small(behaviour_cloning={"sets": 5, "epochs": 1}))
-    assert list(learner._clone(0))
-    assert all(parameter.grad is None for parameter in learner.networks["actor"].parameters())
-
-
 @pytest.mark.usefixtures("other_process")
 def test_the_number_of_workers_does_not_show(tmp_path: Path) -> None:
     config = small(iterations=2, update={"algorithm": "a2c"}, episodes={"at_once": 3, "lockstep": 1})
@@ -362,9 +351,18 @@ def test_the_number_of_workers_does_not_show(tmp_path: Path) -> None:
     assert_same_run(tmp_path / "1", tmp_path / "2")
 
 
-def test_several_workers_need_parts_to_share_out(tmp_path: Path) -> None:
+def test_trainings_that_cannot_begin(tmp_path: Path) -> None:
     with pytest.raises(TrainingError, match=r"episodes\.lockstep: expected a number, such as 5"):
         GridTraining(small(), tmp_path / "out", workers=2)
+    rare = {"load": 0.01, "steps": 1}
+    with pytest.raises(TrainingError, match="the training sets have no jobs"):
+        GridTraining(small(jobs=rare), tmp_path / "out")
+    with pytest.raises(TrainingError, match="the validation sets have no jobs"):
+        GridTraining(small(jobs=rare, episodes={"sets": 2000}, validation={"sets": 1}), tmp_path / "out")
+    config = small()
+    save_network(tmp_path / "other.npz", config.policy.build(), config.policy, {})
+    with pytest.raises(PolicyFileError, match=r"other\.npz: a network for pictures of 20 x 61 and 3 actions"):
+        GridTraining(small(start=str(tmp_path / "other.npz"), network={"hidden": [5]}), tmp_path / "run")
 
 
 def test_the_results_are_those_of_the_policy_that_is_kept(tmp_path: Path) -> None:
@@ -388,18 +386,3 @@ def test_what_is_rewarded_is_what_is_compared(tmp_path: Path, objective: str, si
     values = {name: sign * measures[objective] for name, measures in result.results.items()}
     reference = min(value for name, value in values.items() if name != "deeprm")
     assert result.improvement == pytest.approx((reference - values["deeprm"]) / abs(reference))
-
-
-def test_a_network_of_other_sizes_is_no_beginning(tmp_path: Path) -> None:
-    config = small()
-    save_network(tmp_path / "other.npz", config.policy.build(), config.policy, {})
-    with pytest.raises(PolicyFileError, match=r"other\.npz: a network for pictures of 20 x 61 and 3 actions"):
-        GridTraining(small(start=str(tmp_path / "other.npz"), network={"hidden": [5]}), tmp_path / "run")
-
-
-def test_there_must_be_jobs_to_learn_from_and_to_be_judged_by(tmp_path: Path) -> None:
-    rare = {"load": 0.01, "steps": 1}
-    with pytest.raises(TrainingError, match="the training sets have no jobs"):
-        GridTraining(small(jobs=rare), tmp_path / "out")
-    with pytest.raises(TrainingError, match="the validation sets have no jobs"):
-        GridTraining(small(jobs=rare, episodes={"sets": 2000}, validation={"sets": 1}), tmp_path / "out")

@@ -56,11 +56,8 @@ def test_a_network_and_what_it_is_are_read_as_they_were_written(tmp_path: Path, 
     assert all(parameter.requires_grad for parameter in again.parameters())
 
 
-def test_what_its_maker_says_is_kept(path: Path) -> None:
+def test_what_its_maker_says_is_kept_and_added_to(path: Path) -> None:
     assert read_about(path) == {"made_by": "hand"}
-
-
-def test_more_can_be_said_of_its_making(path: Path) -> None:
     assert add_about(path, {"seeds": 3}) == read_about(path) == {"made_by": "hand", "seeds": 3}
     load_network(path)
 

@@ -33,13 +33,20 @@ def pictures(config: GridConfig, number: int, seed: int = 0) -> Tensor:
     return torch.from_numpy(cells.astype(np.uint8))
 
 
-def test_deeprm_has_as_many_parameters_as_the_paper_says() -> None:
-    """The published code has the parameters of one more column."""
+def test_sizes_and_first_weights_of_networks() -> None:
+    # The published code has the parameters of one more column.
     assert count(build_network(GridConfig(), 11)) == 89_451
     assert count(build_network(GridConfig(arrival_column=True), 11)) == 89_851
+    torch.manual_seed(0)
+    network = build_network(GridConfig(), 11)
+    for name, parameter in network.named_parameters():
+        if name.endswith("bias"):
+            assert not parameter.any()
+        else:
+            assert float(parameter.detach().std()) == pytest.approx(0.01, rel=0.15)
 
 
-def test_a_section_describes_the_default_network_and_grid() -> None:
+def test_sections_and_pictures_of_networks() -> None:
     defaults = inspect.signature(build_network).parameters
     section = NetworkSection().model_dump()
     assert section == {name: defaults[name].default for name in section}
@@ -50,16 +57,26 @@ def test_a_section_describes_the_default_network_and_grid() -> None:
     assert config.mask == "startable"
     assert count(config.build()) == 89_451
     assert config.sizes.startswith("pictures of 20 x 223 and 11 actions (filters 0, kernel 2, pooling False, ")
-
-
-def test_weights_begin_small_and_biases_at_zero() -> None:
-    torch.manual_seed(0)
-    network = build_network(GridConfig(), 11)
-    for name, parameter in network.named_parameters():
-        if name.endswith("bias"):
-            assert not parameter.any()
-        else:
-            assert float(parameter.detach().std()) == pytest.approx(0.01, rel=0.15)
+    config = GridConfig(
+        num_resources=3, units=2, visible_jobs=2, slot_width=2, horizon=3, backlog=4, arrival_column=True
+    )
+    rows, columns = config.picture_shape
+    cells = torch.arange(2 * rows * columns).reshape(2, rows, columns)
+    reshaped = Resources(config)(cells)
+    width = 2 + 2 * 2  # the machine, and two visible jobs
+    last = 2 + 1  # the backlog, and steps since the last arrival
+    assert reshaped.shape == (2, *Resources(config).shape) == (2, 3, rows, width + last)
+    for number, resource, row, column in itertools.product(*map(range, reshaped.shape)):
+        at = resource * width + column if column < width else 3 * width + column - width
+        assert reshaped[number, resource, row, column] == cells[number, row, at]
+    # Without the check, compiled code would read beyond the weights.
+    layer = PictureLinear(6, 2)
+    for shape in ((1, 1, 5), (2, 2, 4)):
+        with pytest.raises(ValueError, match="not of the same cells"):
+            layer(torch.ones(shape, dtype=torch.uint8))
+    kernel = (np.ones((2, 8), np.uint8), np.ones((2, 1), np.uint32), np.ones((8, 3), np.float32))
+    with pytest.raises(ValueError, match="words"):
+        add_outer(kernel[0], kernel[1], np.ones((2, 3), np.float32), kernel[2])
 
 
 @settings(deadline=None, max_examples=60)
@@ -80,34 +97,16 @@ def test_adding_up_taken_cells_is_a_product_of_matrices(
         torch.testing.assert_close(quick.double(), exact.double(), rtol=1e-5, atol=1e-5)
 
 
-def test_coloured_pictures_are_summed_by_their_shades() -> None:
+def test_pictures_are_summed_by_their_shades() -> None:
     layer = noisy(PictureLinear(6, 2))
     shades = torch.rand(4, 2, 3)
     torch.testing.assert_close(layer(shades), shades.flatten(1) @ layer.weight + layer.bias)
-
-
-def test_scores_of_real_states_are_those_of_a_hidden_layer() -> None:
     grid = tiny_grid(5)
     grid.step(np.zeros(5, dtype=int))
     network = noisy(build_network(grid.config, grid.config.num_actions))
     states = torch.from_numpy(grid.pictures)
     assert states.any()
     torch.testing.assert_close(network(states).double(), dense(network, states), rtol=1e-5, atol=1e-5)
-
-
-def test_the_reshaped_picture_puts_resources_behind_one_another() -> None:
-    config = GridConfig(
-        num_resources=3, units=2, visible_jobs=2, slot_width=2, horizon=3, backlog=4, arrival_column=True
-    )
-    rows, columns = config.picture_shape
-    cells = torch.arange(2 * rows * columns).reshape(2, rows, columns)
-    reshaped = Resources(config)(cells)
-    width = 2 + 2 * 2  # the machine, and two visible jobs
-    last = 2 + 1  # the backlog, and steps since the last arrival
-    assert reshaped.shape == (2, *Resources(config).shape) == (2, 3, rows, width + last)
-    for number, resource, row, column in itertools.product(*map(range, reshaped.shape)):
-        at = resource * width + column if column < width else 3 * width + column - width
-        assert reshaped[number, resource, row, column] == cells[number, row, at]
 
 
 @pytest.mark.parametrize("machines", [1, 2])
@@ -140,14 +139,3 @@ def test_convolutions_come_in_all_variants(machines: int, pooling: bool, filters
 def test_filters_that_are_larger_than_the_picture_are_refused(kernel: int, pooling: bool) -> None:
     with pytest.raises(ConfigError, match=f"a picture of 5 x 19 is too small for filters of {kernel} x {kernel}"):
         build_network(GridConfig(**TINY), 3, filters=2, kernel=kernel, pooling=pooling)
-
-
-def test_pictures_of_another_size_are_refused() -> None:
-    """Without the check, compiled code would read beyond the weights."""
-    layer = PictureLinear(6, 2)
-    for shape in ((1, 1, 5), (2, 2, 4)):
-        with pytest.raises(ValueError, match="not of the same cells"):
-            layer(torch.ones(shape, dtype=torch.uint8))
-    kernel = (np.ones((2, 8), np.uint8), np.ones((2, 1), np.uint32), np.ones((8, 3), np.float32))
-    with pytest.raises(ValueError, match="words"):
-        add_outer(kernel[0], kernel[1], np.ones((2, 3), np.float32), kernel[2])

@@ -44,12 +44,17 @@ def test_the_network_is_asked_only_where_there_is_a_choice() -> None:
     assert actions.tolist() == [2, 0]
 
 
-def test_the_network_is_not_evaluated_when_an_episode_is_over() -> None:
+def test_actors_choose_the_likeliest_of_live_episodes() -> None:
     grid = grid_of(BUSY[1:], BUSY)
     for actions in ([0, 0], [2, 2]):
         grid.step(actions)
     assert grid.done.tolist() == [True, False]
     assert Actor(Fixed(1.0, 0.0, 0.0), mask="all").decide(grid)[1].episode.tolist() == [1]
+    grid = grid_of(BUSY, BUSY[:1])
+    assert Actor(Fixed(-1.0, 5.0, 1.0), mask="all")(grid).tolist() == [1, 1]
+    assert Actor(Fixed(-1.0, 5.0, 1.0))(grid).tolist() == [1, 2]
+    with pytest.raises(NotFiniteError, match="probability"):
+        Actor(Fixed(np.nan, 0.0, 0.0))(grid_of(BUSY))
 
 
 def test_what_is_not_allowed_has_a_probability_of_zero_and_no_gradient() -> None:
@@ -77,14 +82,3 @@ def test_actions_are_drawn_as_often_as_they_are_likely(mask: Mask, likely: list[
     expected[likely] = np.exp(scores[likely]) / np.exp(scores[likely]).sum()
     found = np.bincount(actions, minlength=3) / number
     assert (np.abs(found - expected) <= 4 * np.sqrt(expected * (1 - expected) / number)).all()
-
-
-def test_a_greedy_actor_takes_the_likeliest_action() -> None:
-    grid = grid_of(BUSY, BUSY[:1])
-    assert Actor(Fixed(-1.0, 5.0, 1.0), mask="all")(grid).tolist() == [1, 1]
-    assert Actor(Fixed(-1.0, 5.0, 1.0))(grid).tolist() == [1, 2]
-
-
-def test_scores_that_are_no_numbers_are_noticed() -> None:
-    with pytest.raises(NotFiniteError, match="probability"):
-        Actor(Fixed(np.nan, 0.0, 0.0))(grid_of(BUSY))

@@ -16,31 +16,22 @@ def long_behind_short() -> JobProfile:
     return job(stage(2, 100.0), stage(1, 100.0), stage(1, 1000.0), edges=[(1, 2)])
 
 
-def test_a_job_alone_is_run_as_planned() -> None:
-    """Tetris sees no difference and starts the first stage on both executors, which costs 100 ms."""
+def test_plans_are_carried_out_and_shorter_jobs_go_first() -> None:
+    # Tetris sees no difference and starts the first stage on both executors, which costs 100 ms.
     sequence = jobs(long_behind_short())
     planned = graphene(project_of(long_behind_short(), TWO))
     assert planned.makespan == 1100.0
     assert run_episode(TWO, sequence, Graphene()).makespan_ms == 1100.0
     assert run_episode(TWO, sequence, Tetris()).makespan_ms == 1200.0
-
-
-def test_the_next_task_of_a_stage_counts() -> None:
-    """Half of a wide stage is planned before a chain, half behind it."""
+    # Half of a wide stage is planned before a chain, half behind it.
     profile = job(stage(4, 100.0), stage(1, 100.0), stage(1, 300.0), edges=[(1, 2)])
     record = run_episode(TWO, jobs(profile), Graphene())
     assert record.makespan_ms == graphene(project_of(profile, TWO)).makespan == 400.0
-
-
-def test_the_shorter_job_goes_first_if_that_counts() -> None:
     sequence = jobs(job(stage(40, 100.0)), job(stage(1, 100.0)))
     for remaining, first in ((0.0, 0), (2.0, 1)):
         decision = Graphene(remaining).decide(Cluster(TWO, sequence).observe())
         assert decision is not None
         assert decision.stage == first
-
-
-def test_a_task_takes_an_executor_of_every_class_down_to_the_smallest() -> None:
     config = ClusterConfig(
         executor_classes=(ExecutorClass(3, 1, 1.0), ExecutorClass(5, 1, 0.25), ExecutorClass(4, 1, 0.5))
     )

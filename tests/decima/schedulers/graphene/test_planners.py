@@ -45,13 +45,9 @@ def test_resources_have_no_order(name: str, project: Project, random: object) ->
 
 
 @EVERY
-def test_a_chain_takes_as_long_as_its_stages(name: str) -> None:
+def test_chains_and_independent_tasks(name: str) -> None:
     chain = project([3, 1, 2], [1, 1, 1], 2, [[1], [], [0]], [1, 3, 2])
     assert PLANNERS[name](chain).start.tolist() == [2, 0, 0, 1, 5, 5]
-
-
-@EVERY
-def test_independent_tasks_fill_the_resource(name: str) -> None:
     assert PLANNERS[name](project([2] * 6, [1] * 6, 3)).makespan == 4
     assert PLANNERS[name](project([2], [1], 3, num_tasks=[6])).start.tolist() == [0, 0, 0, 2, 2, 2]
 
@@ -61,35 +57,40 @@ def test_independent_tasks_fill_the_resource(name: str) -> None:
 TROUBLE = project([10, 2, 1, 10], [6, 1, 5, 4], 10, [[], [0], [], [2]])
 
 
-def test_graphene_finds_what_greedy_planners_miss() -> None:
+def test_orders_of_planners() -> None:
     assert critical_path_first(TROUBLE).makespan == 21
     assert tetris(TROUBLE).makespan == 21
     assert optimum(TROUBLE) == 13
     plan = graphene(TROUBLE)
     assert plan.makespan == 13
     assert plan.start.tolist() == [1, 11, 0, 1]
-
-
-def test_the_longest_path_comes_first() -> None:
-    """Stage 0 is longer, but stage 3 waits for stage 1, which is on the longest path."""
+    # Stage 0 is longer, but stage 3 waits for stage 1, which is on the longest path.
     assert critical_path_first(project([4, 1, 2, 6], [1] * 4, 1, [[], [], [1], [2]])).start.tolist() == [9, 0, 1, 3]
-
-
-def test_what_aligns_best_comes_first() -> None:
-    """Alignment is in shares of the capacity, and the second resource is scarce."""
+    # Alignment is in shares of the capacity, and the second resource is scarce.
     plan = tetris(project([1, 1], [[60, 0.1], [50, 0.6]], [100, 1]))
     assert plan.start.tolist() == [1, 0]
+    # Three tasks of which two fit in parallel take as long as four would: they pack with three quarters.
+    one = project([2, 1], [1, 1], 2, num_tasks=[3, 1])
+    assert one.work.tolist() == [3, 0.5]
+    assert one.alone.tolist() == [4, 1]
 
 
-def test_seeds_are_of_random_orders() -> None:
+def test_random_orders_and_parts() -> None:
     tasks = project([1] * 10, [1] * 10, 1)
     one, same, other = (random_order(tasks, seed).start.tolist() for seed in (1, 1, 2))
     assert one == same
     assert one != other
     assert random_order(tasks).start.tolist() == random_order(tasks, 0).start.tolist()
-
-
-# ---- the search --------------------------------------------------------------------------------------------
+    # The project contains the troublesome case twice, with interleaved stage numbers and a barrier in between.
+    twice = project(
+        np.repeat(TROUBLE.durations, 2).tolist(),
+        np.repeat(TROUBLE.demands[:, 0], 2).tolist(),
+        10,
+        [[], [2, 6], [0], [2, 6, 1], [], [2, 6], [4], [2, 6, 5]],
+    )
+    plan = graphene(twice)
+    assert plan.makespan == 26
+    assert plan.start.tolist() == [1, 14, 11, 24, 0, 13, 1, 14]
 
 
 @given(projects())
@@ -117,13 +118,6 @@ def test_troublesome_are_long_stages_and_those_that_leave_gaps(project: Project)
     assert len(found) == len(expected), "none twice"
 
 
-def test_frag_scores_are_of_stages() -> None:
-    """Three tasks of which two fit in parallel take as long as four would: they pack with three quarters."""
-    one = project([2, 1], [1, 1], 2, num_tasks=[3, 1])
-    assert one.work.tolist() == [3, 0.5]
-    assert one.alone.tolist() == [4, 1]
-
-
 @given(projects())
 @settings(deadline=None)
 def test_parts_lie_between_barriers(project: Project) -> None:
@@ -138,19 +132,6 @@ def test_parts_lie_between_barriers(project: Project) -> None:
         order = np.argsort(inside.sum(axis=0), kind="stable")
         for size in range(1, len(part)):
             assert not inside[np.ix_(order[:size], order[size:])].all()
-
-
-def test_parts_are_planned_one_behind_the_other() -> None:
-    """The project contains the troublesome case twice, with interleaved stage numbers and a barrier in between."""
-    twice = project(
-        np.repeat(TROUBLE.durations, 2).tolist(),
-        np.repeat(TROUBLE.demands[:, 0], 2).tolist(),
-        10,
-        [[], [2, 6], [0], [2, 6, 1], [], [2, 6], [4], [2, 6, 5]],
-    )
-    plan = graphene(twice)
-    assert plan.makespan == 26
-    assert plan.start.tolist() == [1, 14, 11, 24, 0, 13, 1, 14]
 
 
 @cases("seed, plain, justified", (7, [62, 49, 57, 45], [61, 49, 56, 45]), (19, [54, 48, 44, 61], [53, 47, 44, 61]))

@@ -56,11 +56,18 @@ def test_what_cannot_be_planned_is_refused_in_one_line(change: dict[str, Any], m
 START = np.array([0.0, 6.0, 6.0, 2.0, 9.0])
 
 
-def test_a_plan_knows_its_makespan_and_what_comes_first() -> None:
+def test_makespans_and_priorities_of_plans() -> None:
     Plan(Project(**FINE), np.array([0.0, 6.0, 5.0, 2.0, 9.0]))  # 1 and 2 side by side take all there is
     plan = Plan(Project(**FINE), START)
     assert plan.makespan == 10
     assert plan.priority.tolist() == [1.0, 0.6, 0.4, 0.8, 0.2]
+    # The parent has duration 0 and the larger index.
+    assert Plan(project([1, 0], [1, 1], 1, [[1], []]), np.zeros(2)).priority.tolist() == [0.5, 1.0]
+    part = Project(**FINE).part(np.array([3, 1]))
+    assert part.parents == ((1,), ())
+    assert part.num_tasks.tolist() == [1, 2]
+    assert part.durations.tolist() == [1, 3]
+    assert part.demands.tolist() == [[4, 1], [2, 0]]
 
 
 @cases(
@@ -78,21 +85,13 @@ def test_what_cannot_be_carried_out_is_no_plan(start: list[float], message: str)
     assert "\n" not in str(caught.value)
 
 
-def test_of_tasks_that_start_together_parents_come_first() -> None:
-    """The parent has duration 0 and the larger index."""
-    assert Plan(project([1, 0], [1, 1], 1, [[1], []]), np.zeros(2)).priority.tolist() == [0.5, 1.0]
-
-
-def test_sums_may_be_rounded() -> None:
-    """Ten demands of a tenth are in parallel, then three durations of 0.1 in sequence."""
+def test_rounding_and_tasks_of_no_duration() -> None:
+    # Ten demands of a tenth are in parallel, then three durations of 0.1 in sequence.
     tenths = project([0.1, 0.1, 0.1], [0.1] * 3, 1.0, [[], [0], [1]], [10, 10, 10])
     Plan(tenths, np.repeat([0.0, 0.1, 0.2], 10))
     with pytest.raises(PlanError):
         Plan(tenths, np.repeat([0.0, 0.1, 0.1999], 10))
-
-
-def test_tasks_of_no_duration_hold_nothing() -> None:
-    """A task of duration 0 starts during a task that takes the whole capacity; with a duration, it would not fit."""
+    # A task of duration 0 starts during a task that takes the whole capacity; with a duration, it would not fit.
     start = np.array([0.5, 0.0])
     assert Plan(project([0.0, 1.0], [1.0, 1.0], 1.0), start).makespan == 1.0
     with pytest.raises(PlanError, match=r"at time 0\.5, tasks hold 2 of resource 0"):
@@ -122,11 +121,3 @@ def test_ancestors(project: Project) -> None:
     np.testing.assert_array_equal(project.before, reach)
     assert all((np.flatnonzero(project.order == stage) > np.flatnonzero(project.order == parent)).all()
                for stage in range(n) for parent in project.parents[stage])  # fmt: skip
-
-
-def test_a_part_forgets_the_others() -> None:
-    part = Project(**FINE).part(np.array([3, 1]))
-    assert part.parents == ((1,), ())
-    assert part.num_tasks.tolist() == [1, 2]
-    assert part.durations.tolist() == [1, 3]
-    assert part.demands.tolist() == [[4, 1], [2, 0]]

@@ -76,11 +76,8 @@ def test_a_project_is_read(folder: Path) -> None:
         ("  2      1    10       6    0\n", "  2      1    10      11    0\n", "stage 1 needs 11 of resource 0"),
         ("   5        1          1           6\n", "   5        1          1           4\n", "form a cycle"),
         ("  R 1  R 2\n   10", "  R 1  N 1\n   10", "expected renewable resources only"),
-        (
-            "   5        1          1           6\n   6        1          0\n",
-            "   5        2          1           6\n",
-            "expected activities with one mode each",
-        ),
+        ("   5        1          1           6\n   6        1          0\n", "   5        2          1           6\n",
+         "expected activities with one mode each"),
 )  # fmt: skip
 def test_broken_projects_are_refused(old: str, new: str, message: str, tmp_path: Path) -> None:
     path = tmp_path / "broken.sm"
