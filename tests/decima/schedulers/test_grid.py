@@ -51,16 +51,12 @@ def test_among_equals_the_lowest_number_is_chosen(heuristic: ShortestJobFirst) -
 
 
 @pytest.mark.parametrize("name", ["sjf", "packer", "tetris"])
-def test_time_passes_where_no_job_can_start(name: str) -> None:
-    """The job could be booked for a later time. Another episode without jobs is independent."""
+def test_jobs_that_cannot_start_are_passed_over_or_wait(name: str) -> None:
+    # The job could be booked for a later time. Another episode without jobs is independent.
     grid = grid_of([(0, 2, (3, 3)), (0, 1, (1, 1))], [(5, 1, (1, 1))])
     grid.step([0, 2])
     assert grid.action_mask()[0].tolist() == [False, True, True]
     assert make_heuristic(name)(grid).tolist() == [2, 2]
-
-
-@pytest.mark.parametrize("name", ["sjf", "packer", "tetris"])
-def test_a_job_that_cannot_start_is_passed_over(name: str) -> None:
     grid = queue((5, (6, 6)), (1, (6, 6)), (3, (4, 4)))
     grid.step([0])
     assert make_heuristic(name)(grid).tolist() == [2]

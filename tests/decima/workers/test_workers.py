@@ -90,14 +90,10 @@ def sleeping_but_first(shared: None, item: int) -> None:
 
 
 @pytest.mark.parametrize("spec", WORKERS)
-def test_results_do_not_depend_on_who_works(spec: int | str) -> None:
+def test_results_and_errors_do_not_depend_on_who_works(spec: int | str) -> None:
     with make_workers(10, spec) as workers:
         assert dict(workers.map(scaled, range(5))) == {0: 0, 1: 10, 2: 20, 3: 30, 4: 40}
         assert dict(workers.map(scaled, [7])) == {7: 70}
-
-
-@pytest.mark.parametrize("spec", WORKERS)
-def test_an_error_in_the_work_reaches_the_caller(spec: int | str) -> None:
     with pytest.raises(ValueError, match=r"^work at 3$"), make_workers("work", spec) as workers:
         list(workers.map(failing, range(5)))
 

@@ -116,7 +116,7 @@ def test_stages_are_chosen_once_and_the_last_call_may_be_answered() -> None:
 
 
 @BOTH
-def test_after_the_end_there_is_nothing_to_decide(semantics: Semantics) -> None:
+def test_after_the_end_or_standing_still_there_is_nothing_to_decide(semantics: Semantics) -> None:
     subject = cluster(2, job(stage(1, 10.0)), semantics=semantics)
     finish(subject)
     assert subject.done
@@ -126,6 +126,19 @@ def test_after_the_end_there_is_nothing_to_decide(semantics: Semantics) -> None:
     with pytest.raises(SchedulingError):
         subject.commit(0, 0, 1)
     assert subject.record().end_ms == 10.0
+    subject = cluster(2, job(stage(1, 10.0)), semantics=semantics)
+    if semantics == PAPER:
+        subject.decide(None)
+    with pytest.raises(SchedulingError, match="all executors are idle"):
+        subject.decide(None)
+    for decision in (None, Decision(0, 1)):
+        with pytest.raises(SchedulingError):
+            subject.decide(decision)
+    with pytest.raises(SchedulingError):
+        subject.commit(0, 0, 1)
+    with pytest.raises(SchedulingError):
+        subject.observe()
+    assert np.isnan(subject.record().completion_ms).all()
 
 
 @BOTH
@@ -143,23 +156,6 @@ def test_a_scheduler_that_idles_for_ever_is_an_error(semantics: Semantics) -> No
     assert str(error.value) == "all executors are idle and nothing is pending, but 2 jobs are not complete"
     assert set(asked) == {(0.0, False), (500.0, False)} | ({(500.0, True)} if semantics == PAPER else set())
     assert asked[-1] == (500.0, semantics == PAPER)
-
-
-@BOTH
-def test_after_standing_still_a_cluster_takes_no_decisions(semantics: Semantics) -> None:
-    subject = cluster(2, job(stage(1, 10.0)), semantics=semantics)
-    if semantics == PAPER:
-        subject.decide(None)
-    with pytest.raises(SchedulingError, match="all executors are idle"):
-        subject.decide(None)
-    for decision in (None, Decision(0, 1)):
-        with pytest.raises(SchedulingError):
-            subject.decide(decision)
-    with pytest.raises(SchedulingError):
-        subject.commit(0, 0, 1)
-    with pytest.raises(SchedulingError):
-        subject.observe()
-    assert np.isnan(subject.record().completion_ms).all()
 
 
 def test_an_episode_waits_for_executors_that_are_on_their_way_in_vain() -> None:

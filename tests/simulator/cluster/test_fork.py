@@ -181,7 +181,7 @@ def finish_ms(cluster: Cluster, task: int = 0) -> float:
 
 
 @BOTH
-def test_running_tasks_take_longer_durations_and_keep_what_was_drawn(engine: type[Cluster]) -> None:
+def test_running_tasks_keep_what_was_drawn_of_the_level_that_they_are_of(engine: type[Cluster]) -> None:
     cluster = running(engine, TaskDurations.sampled([10.0, 15.0, 16.0, 40.0, 40.0]))
     finished = Counter(finish_ms(cluster.fork(futures)) for futures in range(300))
     assert finished.keys() == {16.0, 40.0}
@@ -195,11 +195,7 @@ def test_running_tasks_take_longer_durations_and_keep_what_was_drawn(engine: typ
     finished = [finish_ms(fork) for fork in first]
     assert len(set(finished)) > 1
     assert [finish_ms(fork) for fork in second] == finished
-
-
-@BOTH
-def test_how_long_a_task_has_run_tells_of_which_level_it_is(engine: type[Cluster]) -> None:
-    """The second task is of level 1 or 3 with equal probability; half of the tasks of level 1 would have ended."""
+    # The second task is of level 1 or 3 with equal probability; half of the tasks of level 1 would have ended.
     table = {1: [10.0, 50.0], 3: [30.0]}
     cluster = running(engine, TaskDurations.from_tables(table, table, table), first=2)
     assert cluster.record().task_parallelism[:2].tolist() == [1, 2]

@@ -48,8 +48,8 @@ def one_by_one(observation: Observation) -> Decision | None:
 
 
 @pytest.mark.parametrize(("semantics", "on"), with_and_without("offer_idle_executors"))
-def test_executors_in_the_common_pool_are_offered_when_a_stage_opens(semantics: Semantics, on: bool) -> None:
-    """The second executor has no work at 0; four tasks open at 11 s."""
+def test_the_common_pool_is_offered_when_stages_open_or_executors_idle(semantics: Semantics, on: bool) -> None:
+    # The second executor has no work at 0; four tasks open at 11 s.
     profile = chain(stage(1, 10_000.0), stage(4, 10_000.0))
     config = ClusterConfig(num_executors=2, moving_delay_ms=1000.0, semantics=semantics)
     record, _ = finish(Cluster(config, jobs(profile)), one_by_one)
@@ -63,6 +63,15 @@ def test_executors_in_the_common_pool_are_offered_when_a_stage_opens(semantics: 
         starts = [11_000.0, 21_000.0, 31_000.0, 41_000.0]
         later = [(0, 1, task, 0, start, start + 10_000.0) for task, start in enumerate(starts)]
         assert runs(record) == [first, *later]
+    # Executor 2 leaves job 1 at 2 s, executor 0 becomes idle at 5 s; stage 1 of job 0 can be chosen.
+    config = ClusterConfig(num_executors=3, moving_delay_ms=0.0, warmup_delay_ms=0.0, semantics=semantics)
+    first = chain(StageProfile(2, UNEVEN), stage(3, 100.0))
+    cluster = Cluster(config, jobs(first, job(stage(1, 2000.0))))
+    cluster.decide(give(cluster.observe(), 0, 2))
+    cluster.decide(give(cluster.observe(), 2, 1))
+    free = [(time_ms, [2], 1, (None, None)) for time_ms in (2000.0, 5000.0)]
+    job_over, dry = (2000.0, [2], 1, (1, None)), (5000.0, [0], 2, (0, 0))
+    assert asked_before(cluster, 9000.0) == ([job_over, free[0], dry, free[1]] if on else [job_over, dry])
 
 
 #: One executor needs 5 s; two executors at once need 5 s and 9 s.
@@ -78,19 +87,6 @@ def asked_before(cluster: Cluster, end_ms: float) -> list[Offer]:
         offers.append((cluster.clock.now, cluster.acting, cluster.offered, cluster.source))
         cluster.decide(None)
     return [offer for offer in offers if offer[0] < end_ms]
-
-
-@pytest.mark.parametrize(("semantics", "on"), with_and_without("offer_idle_executors"))
-def test_executors_in_the_common_pool_are_offered_whenever_any_becomes_idle(semantics: Semantics, on: bool) -> None:
-    """Executor 2 leaves job 1 at 2 s, executor 0 becomes idle at 5 s; stage 1 of job 0 can be chosen."""
-    config = ClusterConfig(num_executors=3, moving_delay_ms=0.0, warmup_delay_ms=0.0, semantics=semantics)
-    first = chain(StageProfile(2, UNEVEN), stage(3, 100.0))
-    cluster = Cluster(config, jobs(first, job(stage(1, 2000.0))))
-    cluster.decide(give(cluster.observe(), 0, 2))
-    cluster.decide(give(cluster.observe(), 2, 1))
-    free = [(time_ms, [2], 1, (None, None)) for time_ms in (2000.0, 5000.0)]
-    job_over, dry = (2000.0, [2], 1, (1, None)), (5000.0, [0], 2, (0, 0))
-    assert asked_before(cluster, 9000.0) == ([job_over, free[0], dry, free[1]] if on else [job_over, dry])
 
 
 @pytest.mark.parametrize(("semantics", "on"), with_and_without("offer_idle_executors"))
@@ -112,8 +108,8 @@ def test_more_executors_than_tasks_that_they_wait_for_are_offered_to_a_job_that_
 
 
 @pytest.mark.parametrize(("semantics", "on"), with_and_without("waiting_keeps_jvm"))
-def test_an_executor_that_waited_in_its_job_is_warm(semantics: Semantics, on: bool) -> None:
-    """The executor that completes stage 0 enters its job's pool for a moment before it starts stage 1."""
+def test_executors_that_waited_are_warm_and_those_that_never_worked_cold(semantics: Semantics, on: bool) -> None:
+    # The executor that completes stage 0 enters its job's pool for a moment before it starts stage 1.
     waves = {"first_ms": 50.0, "fresh_ms": 100.0}
     config = ClusterConfig(num_executors=1, moving_delay_ms=1000.0, semantics=semantics)
     record, _ = finish(Cluster(config, jobs(chain(stage(1, 10.0, **waves), stage(2, 10.0, **waves)))))
@@ -123,11 +119,7 @@ def test_an_executor_that_waited_in_its_job_is_warm(semantics: Semantics, on: bo
         (0, 1, 0, 0, 1100.0, begin),
         (0, 1, 1, 0, begin, begin + 10.0),
     ]
-
-
-@pytest.mark.parametrize(("semantics", "on"), with_and_without("waiting_keeps_jvm"))
-def test_an_executor_that_arrived_early_and_never_worked_is_cold(semantics: Semantics, on: bool) -> None:
-    """Executor 1 is sent to stage 1 ahead of time and waits there: its JVM has not run a task yet."""
+    # Executor 1 is sent to stage 1 ahead of time and waits there: its JVM has not run a task yet.
     waves = {"first_ms": 50.0, "fresh_ms": 100.0}
     config = ClusterConfig(num_executors=2, moving_delay_ms=0.0, semantics=semantics)
     record, _ = finish(Cluster(config, jobs(chain(stage(1, 10.0, **waves), stage(2, 10.0, **waves)))))
@@ -199,19 +191,15 @@ def test_the_episode_ends_at_max_time(semantics: Semantics, on: bool) -> None:
 
 
 @pytest.mark.parametrize(("semantics", "on"), with_and_without("reward_short_jobs"))
-def test_a_job_that_ends_before_the_second_decision_is_rewarded(semantics: Semantics, on: bool) -> None:
-    """If the second stage opens at 11 s, the job is observed then, and its first 11 s count in any case."""
+def test_rewards_of_jobs_that_end_before_the_next_decision(semantics: Semantics, on: bool) -> None:
+    # If the second stage opens at 11 s, the job is observed then, and its first 11 s count in any case.
     config = ClusterConfig(1, moving_delay_ms=1000.0, semantics=semantics, reward_scale_ms=1000.0)
     record, rewards = finish(Cluster(config, jobs(job(stage(1, 10_000.0)))))
     assert record.jct_ms.tolist() == [11_000.0]
     assert rewards == [-11.0 if on else 0.0, 0.0]
     _, rewards = finish(Cluster(config, jobs(chain(stage(1, 10_000.0), stage(1, 5000.0)))))
     assert rewards == [-11.0, -5.0, 0.0]
-
-
-@pytest.mark.parametrize(("semantics", "on"), with_and_without("reward_short_jobs"))
-def test_the_reward_of_a_job_that_arrives_and_ends_within_a_step(semantics: Semantics, on: bool) -> None:
-    """The job is in the system for 20 ms of the step from 100 to 200 ms; another job for the whole step."""
+    # The job is in the system for 20 ms of the step from 100 to 200 ms; another job for the whole step.
     meter = RewardMeter(
         ClusterConfig(semantics=semantics, reward_scale_ms=1.0),
         jobs(job(stage(1, 10)), job(stage(1, 10)), at=[40, 150]),

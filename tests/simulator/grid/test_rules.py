@@ -192,9 +192,7 @@ def test_an_episode_ends_when_all_is_done_or_no_job_might_enter_any_more(semanti
 
 
 @pytest.mark.parametrize("semantics", [PAPER, DEEPRM])
-def test_an_episode_is_cut_when_the_clock_passes_its_last_step_and_nothing_enters_any_more(
-    semantics: GridSemantics,
-) -> None:
+def test_episodes_are_cut_and_end_without_draining(semantics: GridSemantics) -> None:
     grid = small((1, 1, (1,)), (3, 1, (1,)), max_steps=2, semantics=semantics)
     act(grid, VOID, VOID)
     assert grid.done.tolist() == [False]
@@ -204,10 +202,6 @@ def test_an_episode_is_cut_when_the_clock_passes_its_last_step_and_nothing_enter
     assert act(grid, 0) == [0]
     assert grid.outcomes.tolist() == [OVER]
     assert grid.clock.tolist() == [3]
-
-
-@pytest.mark.parametrize("semantics", [PAPER, DEEPRM])
-def test_without_draining_an_episode_ends_when_no_job_may_enter_whatever_waits(semantics: GridSemantics) -> None:
     grid = small((1, 4 - 1, (3,)), (1, 3, (3,)), steps=3, drain=False, max_steps=1, semantics=semantics)
     act(grid, VOID, 0, VOID)
     assert grid.done.tolist() == [False]
