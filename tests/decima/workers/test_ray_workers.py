@@ -69,7 +69,7 @@ class Dying:
         return item
 
 
-def test_actors_share_work_and_functions(ray: FakeRay) -> None:
+def test_actors_share_the_work_and_are_used_again(ray: FakeRay) -> None:
     with make_workers(10, "ray") as workers:
         assert workers.count == len(ray.actors) == 2
         assert dict(workers.map(scaled, range(5))) == {0: 0, 1: 10, 2: 20, 3: 30, 4: 40}
@@ -80,10 +80,16 @@ def test_actors_share_work_and_functions(ray: FakeRay) -> None:
     assert ray.fetched == {10: 2, scaled: 2 + 1}
     assert os.environ["OMP_NUM_THREADS"] == "1"
     assert not ray.alive
+
+
+def test_an_actor_fetches_a_function_once_for_all_items(ray: FakeRay) -> None:
     ray.cpus = 1
     with make_workers(10, "ray") as workers:
         assert len(list(workers.map(scaled, range(5)))) == 5
         assert ray.fetched == {10: 1, scaled: 1}
+
+
+def test_an_actor_without_a_cpu_waits_while_the_others_work(ray: FakeRay) -> None:
     with make_workers(1, "ray:3", most=5) as workers:
         assert workers.count == 3
         assert sorted(workers.map(scaled, range(4))) == [(0, 0), (1, 1), (2, 2), (3, 3)]
