@@ -291,7 +291,10 @@ PACKAGES = (Path(__file__).parents[1], Path(compiled.__file__).parent)
 #: Part of the compiled code that all schedulers need.
 ENGINE = "engine"
 #: Schedulers with compiled code, slowest to compile first.
-COMPILED = ("decima", "priced-srpt", "profiled-srpt", "lookahead", "graphene", "sjf-cp")
+COMPILED = (
+    *("decima", "adaptive-packed-srpt", "packed-srpt", "priced-srpt", "profiled-srpt", "lookahead"),
+    *("graphene", "sjf-cp"),
+)
 #: Number of processes that compile. More would wait for each other, since a folder is compiled by one process.
 MOST = 2
 #: Number of jobs in the episode that triggers compilation.

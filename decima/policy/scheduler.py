@@ -42,7 +42,7 @@ LASTING_MOVES = 8.0
 #: executor; and of a free executor, as in the rule profiled-srpt.
 WORTH_WAITING, WORTH_LEAVING, WORTH_MOVING = 8.0, 8.0, 3.0
 #: Rules that a policy can know, by name.
-RULES: dict[str, type[PricedSrpt] | type[PackedSrpt] | type[AdaptivePackedSrpt]] = {
+RULES: dict[str, type[PricedSrpt] | type[AdaptivePackedSrpt]] = {
     "priced-srpt": PricedSrpt,
     "adaptive-srpt": AdaptiveSrpt,
     "packed-srpt": PackedSrpt,
@@ -53,7 +53,7 @@ RULES: dict[str, type[PricedSrpt] | type[PackedSrpt] | type[AdaptivePackedSrpt]]
 _Known = tuple[NDArray[np.int32], tuple[int, ...]]
 
 
-def make_rule(config: PolicyConfig) -> PricedSrpt | PackedSrpt | AdaptivePackedSrpt:
+def make_rule(config: PolicyConfig) -> PricedSrpt | AdaptivePackedSrpt:
     """Make the rule whose decisions are features of a policy.
 
     Raises:

@@ -1,7 +1,7 @@
 """``packed-srpt`` whose order, limits and thresholds depend on state, jobs and stages, for direct policy search.
 
 Logarithms of the sort key of stages, of limits, of the price, and of the minimum work that justifies a move are those
-of ``packed-srpt`` plus linear functions of features. With all weights 0, decisions are those of ``packed-srpt``.
+of ``packed-srpt`` plus linear functions of features. With all weights 0 the rule is ``packed-srpt``.
 """
 
 from __future__ import annotations
@@ -211,7 +211,7 @@ class AdaptivePackedSrpt(Scheduler):
     def ask(self, observation: Observation) -> Rule:
         """Return the decision, each job's limit and each stage's distance from the decision.
 
-        A job's limit is that of its first stage in the order, see ``PackedSrpt.ask``.
+        A job's limit is that of its first stage in the order, see ``PackedSrpt``.
         """
         if not len(observation.jobs):
             return NO_RULE

@@ -90,7 +90,7 @@ def test_parameters_go_by_their_names() -> None:
     assert isinstance(priced, PricedSrpt)
     assert priced.constants == PricedConstants(steepness=1.5, used_well=3.0)
     assert isinstance(packed, PackedSrpt)
-    assert (packed.thrift, packed.waste, packed.staying) == (PackedSrpt().thrift, 2.0, 0.5)
+    assert packed.constants[:3] == (PackedSrpt().constants.thrift, 2.0, 0.5)
 
 
 @pytest.mark.parametrize(

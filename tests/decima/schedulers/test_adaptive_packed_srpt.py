@@ -49,20 +49,6 @@ def test_without_weights_it_is_packed_srpt(seed: int, delay_ms: float) -> None:
         assert runs[0].completion_ms.tolist() == runs[1].completion_ms.tolist()
 
 
-@pytest.mark.parametrize("seed", range(3))
-def test_without_weights_it_ranks_as_packed_srpt(seed: int) -> None:
-    sequence = random_sequence(np.random.default_rng(seed), max_jobs=9)
-    cluster = Cluster(ClusterConfig(executor_classes=CLASSES, moving_delay_ms=40.0), sequence)
-    mine, theirs = rule(), PackedSrpt()
-    while not cluster.done:
-        seen = cluster.observe()
-        found, expected = mine.ask(seen), theirs.ask(seen)
-        assert (found.stage, found.price) == (expected.stage, expected.price)
-        assert found.limits.tolist() == expected.limits.tolist()
-        assert found.away.tolist() == expected.away.tolist()
-        cluster.decide(mine.decide(seen) if seen.num_schedulable else None)
-
-
 @cases(
     "weight, expected",
     ("order.size=0", 0),  # the shorter job comes first

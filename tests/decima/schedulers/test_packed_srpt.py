@@ -5,11 +5,10 @@ import pytest
 
 from decima.evaluation.run import run_scheduler
 from decima.registry import make_scheduler
-from decima.schedulers.packed_srpt import PackedSrpt, covering
+from decima.schedulers.packed_srpt import PackedSrpt
 from simulator import Cluster, ClusterConfig, Decision
 from simulator.cluster.config import ExecutorClass
-from simulator.cluster.observation import CLASS
-from tests.simulator.cluster.build import by_hand, chain, job, jobs, stage
+from tests.simulator.cluster.build import chain, job, jobs, stage
 from workloads import JobSequence
 
 SMALL_AND_LARGE = (ExecutorClass(2, memory=0.5), ExecutorClass(2, memory=1.0))
@@ -19,11 +18,7 @@ def cluster_of(sequence: JobSequence, classes: tuple[ExecutorClass, ...] = SMALL
     return Cluster(ClusterConfig(executor_classes=classes, moving_delay_ms=0), sequence)
 
 
-def test_covering_executors_and_stages_far_from_the_end() -> None:
-    seen = by_hand()
-    seen.classes = np.array([(4, 3, 1.0, 0.5), (3, 2, 2.0, 4.0), (2, 1, 4.0, 0.25)], dtype=CLASS)
-    seen.stages["cpu"], seen.stages["memory"] = [1.0, 0.5, 2.0], [0.0, 0.5, 1.0]
-    assert covering(seen).tolist() == [9, 7, 3]
+def test_stages_far_from_the_end_and_parameters() -> None:
     ends, goes_on = stage(1, 900.0), stage(1, 500.0)
     profile = job(ends, goes_on, stage(1, 500.0), edges=[(1, 2)])
     decision = PackedSrpt().decide(cluster_of(jobs(profile)).observe())
@@ -31,7 +26,7 @@ def test_covering_executors_and_stages_far_from_the_end() -> None:
     assert decision.stage == 1
     scheduler = make_scheduler("packed-srpt:2:0.5")
     assert isinstance(scheduler, PackedSrpt)
-    assert (scheduler.thrift, scheduler.waste) == (2.0, 0.5)
+    assert (scheduler.constants.thrift, scheduler.constants.waste) == (2.0, 0.5)
 
 
 @pytest.mark.parametrize(("times", "goes_to_the_small"), [(1.9, True), (2.1, False)])
