@@ -20,8 +20,7 @@ from decima.schedulers.baselines import Fifo, RandomChoice, SjfCp
 from decima.schedulers.carbon_aware import Cap, GreenestFirst, Pcaps
 from decima.schedulers.carbon_price import CarbonPrice, CarbonSlack, CarbonSlackConstants
 from decima.schedulers.fair import Drf, Fair, NaiveWeightedFair, WeightedFair
-from decima.schedulers.graphene.planner import Graphene
-from decima.schedulers.graphene_star import GrapheneStar
+from decima.schedulers.graphene.planner import Graphene, GrapheneStar
 from decima.schedulers.guarantees.guard import guarded
 from decima.schedulers.guarantees.spec import split_guarantees
 from decima.schedulers.lookahead import Lookahead

@@ -32,7 +32,7 @@ from decima.cli.train import explain, show_training, training_command, watch
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from decima.evaluation.grid_comparison import GridSettings
+    from decima.evaluation.grid import GridSettings
     from decima.learning.grid.config import DeepRMConfig
     from decima.learning.metrics import TrainingResult
 
@@ -104,7 +104,7 @@ def compare(
     Shows and draws the mean slowdown (completion time over duration) of jobs in held-out sets with its 95 % confidence
     interval, as in DeepRM's Figure 4.
     """
-    from decima.evaluation.grid_comparison import GridComparison
+    from decima.evaluation.grid import GridComparison
     from decima.outputs import prepare_outputs
     from decima.show.grid_report import comparison_notes, comparison_table, plot_by_load
     from decima.show.tables import Report
@@ -131,7 +131,7 @@ def compare(
 
 
 def _settings(options: dict[str, Any]) -> GridSettings:
-    from decima.evaluation.grid_comparison import SHIPPED_NETWORK, GridSettings
+    from decima.evaluation.grid import SHIPPED_NETWORK, GridSettings
     from workloads.grid_jobs import DISTRIBUTIONS
     from workloads.sources.swf import read_swf
 

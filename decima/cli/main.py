@@ -20,9 +20,8 @@ from decima.cli.deeprm import deeprm
 from decima.cli.reproduce import reproduce
 from decima.cli.serve import replay, replay_live, report_live, serve
 from decima.cli.spark import spark
-from decima.cli.sweep import plot, sweep
+from decima.cli.sweep import headroom, plot, sweep, tune
 from decima.cli.train import train
-from decima.cli.tune import headroom, tune
 from decima.cli.workload import workload
 
 #: Time before a signal that cannot be handled now is sent again, s.

@@ -32,8 +32,7 @@ from decima.cli.options import (
     workload_options,
 )
 from decima.cli.options import Option as Decorator
-from decima.studies.catalogue import STUDIES, run_study
-from decima.studies.entry import Entry, Option
+from decima.studies.catalogue import STUDIES, Entry, Option, run_study
 
 WEIGHTS = Numbers("three numbers separated by commas, each at least 0", count=3, least=0)
 #: Kind of option values -> type for click.

@@ -1,7 +1,6 @@
 from .comparison import Comparison, run_comparisons
 from .conditions import CompareError, Conditions, misfits
-from .grid import GridConditions
-from .grid_comparison import GridComparison, GridSettings
+from .grid import GridComparison, GridConditions, GridSettings
 from .metrics import METRICS, Interval, Metric, mean_interval, measure
 from .run import run_scheduler
 

@@ -3,7 +3,7 @@
 from decima.schedulers.base import Scheduler, all_offered
 from decima.schedulers.baselines import Fifo, JobOrder, RandomChoice, SjfCp
 from decima.schedulers.fair import Drf, Fair, NaiveWeightedFair, WeightedFair
-from decima.schedulers.graphene_star import GrapheneStar
+from decima.schedulers.graphene.planner import GrapheneStar
 from decima.schedulers.srpt import CappedSrpt, ProfiledSrpt
 from decima.schedulers.tetris import Tetris
 

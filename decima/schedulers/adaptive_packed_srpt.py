@@ -16,6 +16,7 @@ from decima.schedulers.base import (
     AWAY_BY_RANK,
     FARTHEST_AWAY,
     NO_RULE,
+    PRICES,
     STAYING,
     WORTH_LEAVING,
     WORTH_MOVING,
@@ -24,7 +25,6 @@ from decima.schedulers.base import (
     check_positive,
     move_cost_ms,
 )
-from decima.schedulers.priced_srpt import PRICES
 from simulator.cluster.alone import useful_parallelism
 from simulator.cluster.config import ClusterConfig
 from simulator.cluster.observation import Decision, Observation, PerJob

@@ -15,7 +15,7 @@ from simulator.cluster.observation import Decision, Observation
 from workloads.errors import DecimaError
 
 __all__ = [
-    "AWAY_BY_RANK", "FARTHEST_AWAY", "NO_RULE", "STAYING", "WORTH_LEAVING", "WORTH_MOVING", "Decide",
+    "AWAY_BY_RANK", "FARTHEST_AWAY", "NO_RULE", "PRICES", "STAYING", "WORTH_LEAVING", "WORTH_MOVING", "Decide",
     "FunctionScheduler", "Rule", "Scheduler", "SchedulerError", "all_offered", "check_positive",
     "last_resort", "move_cost_ms", "num_committed", "only_jobs",
 ]  # fmt: skip
@@ -24,6 +24,8 @@ __all__ = [
 AWAY_BY_RANK, FARTHEST_AWAY = 0.5, 4.0
 #: Minimum work, in moving delays, that justifies moving another job's executor, and moving a free executor.
 WORTH_LEAVING, WORTH_MOVING = 8.0, 3.0
+#: Prices: cost exponents of executors, see ``simulator.cluster.alone.useful_parallelism``.
+PRICES = (1.0, 1.25, 1.5, 1.75, 2.0, 2.25, 2.5, 3.0, 3.5, 4.0, 5.0, 6.0)
 #: Factor on the remaining work of the source job in the order of jobs; below 1, so that executors tend to stay.
 STAYING = 0.6
 

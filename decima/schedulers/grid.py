@@ -13,8 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from decima.schedulers.base import SchedulerError
-from simulator.grid.grid import Grid
-from simulator.grid.record import GridRecord
+from simulator.grid.grid import Grid, GridRecord
 
 __all__ = [
     "HEURISTICS", "KNOBS", "GridScheduler", "Packer", "RandomChoice", "ShortestJobFirst", "Tetris",

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from decima.schedulers.base import (
     AWAY_BY_RANK,
     FARTHEST_AWAY,
+    PRICES,
     STAYING,
     WORTH_LEAVING,
     WORTH_MOVING,
@@ -29,8 +30,6 @@ from workloads.job import JobProfile
 
 __all__ = ["PRICES", "PricedConstants", "PricedSrpt", "place_of"]
 
-#: Prices: cost exponents of executors, see ``useful_parallelism``.
-PRICES = (1.0, 1.25, 1.5, 1.75, 2.0, 2.25, 2.5, 3.0, 3.5, 4.0, 5.0, 6.0)
 #: Column of a job's total work, ms, after the columns of its useful parallelism at each price.
 WORK = len(PRICES)
 #: Distance of a job's other stages from its next stage.

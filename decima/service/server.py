@@ -28,10 +28,9 @@ from pathlib import Path
 from typing import Any
 
 from decima.service.credentials import ServeError, tls_reason
-from decima.service.driver import Driver
 from decima.service.history import History
 from decima.service.protocol import LONGEST_LINE, Answer, Executor, Job, Refusal, Stage, State, Welcome
-from decima.service.service import Connected, RefusedError, Service, one_line
+from decima.service.service import Connected, Driver, RefusedError, Service, one_line
 from simulator.cluster.episode import DecidesStages
 from workloads.reading import open_regular
 

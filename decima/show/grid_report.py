@@ -11,8 +11,7 @@ from matplotlib.ticker import FixedLocator, NullLocator, ScalarFormatter
 from rich.table import Table
 from rich.text import Text
 
-from decima.evaluation.grid import TUNED, Evaluation, best_of
-from decima.evaluation.grid_comparison import LEARNED, GridComparison, GridSettings
+from decima.evaluation.grid import LEARNED, TUNED, Evaluation, GridComparison, GridSettings, best_of
 from decima.evaluation.metrics import Interval
 from decima.learning.grid.config import DeepRMConfig
 from decima.policy.grid import read_about

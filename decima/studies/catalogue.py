@@ -6,14 +6,50 @@ The module has no slow imports, so that ``decima --help`` is fast.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from decima.studies.cells import CELLS
-from decima.studies.entry import Entry, Option
 
 if TYPE_CHECKING:
     from decima.show.tables import Report
+
+
+@dataclass(frozen=True)
+class Option:
+    """An option of a study's command, which is an argument of the study's function.
+
+    Attributes:
+        flags: flags separated by blanks, and a placeholder of the value, as in ``--loads A,B``; the first flag gives
+            the default of ``name``.
+        kind: type of values: a key of ``decima.cli.reproduce.KINDS``, ``flag``, or the choices.
+        multiple: whether the option may be repeated; its value is then a tuple, by default empty.
+    """
+
+    flags: str
+    kind: str | tuple[str, ...]
+    help: str
+    default: object = None
+    name: str = ""
+    multiple: bool = False
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A study and its command; help texts of options document the arguments of the study's function.
+
+    Attributes:
+        run: module in ``decima.studies`` and function, such as ``single_resource:fig9a``. The function receives a
+            setup and the option values, and returns an ``Outcome``.
+        options: options in order; a string is a key of ``decima.cli.reproduce.SHARED``.
+        setup: module and class of the setup, which takes some of the options.
+    """
+
+    run: str
+    help: str
+    options: tuple[Option | str, ...]
+    setup: str = "study:Study"
 
 
 def _found(place: str) -> Any:
@@ -39,12 +75,11 @@ def run_study(
     return shown
 
 
-GRID_STUDY, SETUP = "grid.study:GridStudy", "outcome:Setup"
+GRID_STUDY, SETUP = "grid_study:GridStudy", "outcome:Setup"
 SEEDS = "--seeds --experiments"
 CHECKPOINT = Option(
-    "--checkpoint", "file",
-    "Policy file of decima train that replaces the training of the full policy.",
-)  # fmt: skip
+    "--checkpoint", "file", "Policy file of decima train that replaces the training of the full policy."
+)
 BUSY = "Target share of time that executors are busy"
 STREAM_INTERVAL = Option(
     "--interval", "above 0", "Mean seconds between the jobs of a stream.", 14.0, "interval_s"
@@ -72,27 +107,15 @@ FAULTS = (
 
 def _cluster(executors: int = 50) -> tuple[Option | str, ...]:
     """Return the options of ``Study``; ``executors`` is the default number."""
+    own = "instead of the study's own number"
     return (
         "workload",
         Option("--executors", "at least 1", "Executors of the cluster.", executors),
         "budget",
-        Option(
-            SEEDS,
-            "at least 1",
-            "Number of experiments, instead of the study's own number.",
-            None,
-            "num_experiments",
-        ),
-        Option(
-            "--jobs",
-            "at least 1",
-            "Jobs in each experiment, instead of the study's own number.",
-            None,
-            "num_jobs",
-        ),
+        Option(SEEDS, "at least 1", f"Number of experiments, {own}.", None, "num_experiments"),
+        Option("--jobs", "at least 1", f"Jobs in each experiment, {own}.", None, "num_jobs"),
         Option("--seed", "seed", "Seed of the first experiment.", 0),
-        "policies",
-        "workers",
+        *("policies", "workers"),
     )
 
 
@@ -102,8 +125,7 @@ GRID: tuple[Option | str, ...] = (
     "budget",
     Option("--sets", "at least 2", "Number of unseen job sets in the comparison.", 100),
     Option("--seed", "comparison seed", "Seed of the unseen job sets and of training.", 0),
-    "policies",
-    "workers: 1",
+    *("policies", "workers: 1"),
 )
 
 
@@ -270,7 +292,7 @@ STUDIES: dict[str, Entry] = {
             Option("--interval", "above 0", "Mean seconds between jobs in the test.", 65.0, "interval_s"),
             *CLASSES,
         )),
-    "deeprm-fig4": Entry("grid.deeprm:fig4", """Compare DeepRM with heuristics as the load grows.
+    "deeprm-fig4": Entry("deeprm:fig4", """Compare DeepRM with heuristics as the load grows.
 
         A network is trained at each load (DeepRM, Figure 4). About 70 minutes of CPU time (28 at --budget 0.4).""", (
             Option("--load", "above 0",
@@ -278,16 +300,16 @@ STUDIES: dict[str, Entry] = {
                 name="loads", multiple=True),
             *GRID,
         ), GRID_STUDY),
-    "deeprm-fig5": Entry("grid.deeprm:fig5", """Compare networks trained for slowdown and for completion time.
+    "deeprm-fig5": Entry("deeprm:fig5", """Compare networks trained for slowdown and for completion time.
 
         At a load of 130 % (DeepRM, Figure 5). About 15 minutes of CPU time.""", GRID, GRID_STUDY),
-    "deeprm-fig6": Entry("grid.deeprm:fig6", """Show how fast DeepRM learns.
+    "deeprm-fig6": Entry("deeprm:fig6", """Show how fast DeepRM learns.
 
         At a load of 70 % (DeepRM, Figure 6). About 10 minutes of CPU time.""", GRID, GRID_STUDY),
-    "deeprm-fig7": Entry("grid.deeprm:fig7", """Show which jobs DeepRM withholds, and which jobs gain.
+    "deeprm-fig7": Entry("deeprm:fig7", """Show which jobs DeepRM withholds, and which jobs gain.
 
         At a load of 110 % (DeepRM, Figure 7). About 7 minutes of CPU time.""", GRID, GRID_STUDY),
-    "cnn-fig2": Entry("grid.successors:fig2",
+    "cnn-fig2": Entry("successors:fig2",
         """Compare a convolution, the reshaped state and reward weights with DeepRM.
 
         On jobs at a load of 70 % (Chen, Xu and Wu, 2017, Figure 2). About 10 minutes of CPU time.""", (
@@ -296,10 +318,10 @@ STUDIES: dict[str, Entry] = {
                 multiple=True),
             *GRID,
         ), GRID_STUDY),
-    "cnn-fig3": Entry("grid.successors:fig3", """Compare a network for two machines with heuristics.
+    "cnn-fig3": Entry("successors:fig3", """Compare a network for two machines with heuristics.
 
         At a load of 70 % of both (Chen, Xu and Wu, 2017, Figure 3). About 8 minutes of CPU time.""", GRID, GRID_STUDY),
-    "a2c-tables": Entry("grid.successors:a2c_tables",
+    "a2c-tables": Entry("successors:a2c_tables",
         """Compare actor-critic training with heuristics at four rates of arrival.
 
         Slowdown, completion and waiting time; architectures; a real log (A2cScheduler, 2020). About 25 minutes of

@@ -2,8 +2,7 @@
 
 from simulator.grid.config import DEEPRM, PAPER, GridConfig, GridSemantics, Objective, Picture
 from simulator.grid.env import GridEnv
-from simulator.grid.grid import Grid
-from simulator.grid.record import GridRecord
+from simulator.grid.grid import Grid, GridRecord
 
 __all__ = [
     "DEEPRM",

@@ -16,9 +16,10 @@ import numpy as np
 import pytest
 import torch
 
-from decima.learning.cluster.advantages import Curve, Returns, SequenceBaseline, accumulate
+from decima.learning.cluster.advantages import Curve, Returns, SequenceBaseline
 from decima.learning.cluster.rollout import Episode, Trajectories, record_scheduler, roll_out
 from decima.learning.cluster.updates import PPO, Reinforce, clone_epochs, split
+from decima.learning.cluster.values import accumulate
 from decima.policy.config import PRESETS
 from decima.policy.files import load_actor
 from decima.policy.policy import Policy

@@ -17,8 +17,8 @@ import torch
 from numpy.typing import NDArray
 
 from decima.learning.checkpoint import TrainingPart
-from decima.learning.cluster.load import LIVE_JOBS, NUM_LOADS
 from decima.learning.cluster.rollout import EpisodePlan, Trajectories, record_scheduler, start_episodes
+from decima.learning.cluster.values import LIVE_JOBS, NUM_LOADS, accumulate
 from decima.policy.parts import build_part
 from decima.registry import make_scheduler
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Advantages", "Baseline", "Curve", "DifferentialReturns", "DiscountedReturns", "LinearCritic",
-    "Returns", "SequenceBaseline", "accumulate", "gae", "mean_at", "relative_scale",
+    "Returns", "SequenceBaseline", "gae", "mean_at", "relative_scale",
 ]  # fmt: skip
 
 Floats = NDArray[np.float64]
@@ -131,18 +131,6 @@ class DifferentialReturns(Returns):
         """See ``Returns.steps``."""
         durations = np.diff(time_ms, append=end_ms)
         return reward - self.rate * durations, np.ones_like(reward)
-
-
-def accumulate(values: Floats, factors: Floats, bootstrap_value: float = 0.0) -> Floats:
-    """Compute ``result[i] = values[i] + factors[i] * result[i + 1]``, where ``result[n]`` is the bootstrap value.
-
-    Rewards and discounts give returns; TD errors and discounts times GAE lambda give GAE advantages.
-    """
-    result = np.empty_like(values)
-    later: Any = bootstrap_value
-    for place in range(len(values) - 1, -1, -1):
-        later = result[place] = values[place] + factors[place] * later
-    return result
 
 
 # Baselines.

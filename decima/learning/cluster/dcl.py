@@ -25,8 +25,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from decima.learning.cluster.load import UNIT_MS, load_of
 from decima.learning.cluster.rollout import Episode, Shared, Trajectories, gather, start_episodes
+from decima.learning.cluster.values import UNIT_MS, load_of
 from decima.learning.config import FUTURES
 from decima.policy.compiled.graphs import Graphs
 from decima.policy.files import make_actor

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from decima.learning.cluster.load import NUM_LOADS, load_of
+from decima.learning.cluster.values import NUM_LOADS, load_of
 from decima.learning.config import ENDS, RUN_SEEDS, WARM_UPS
 from decima.policy.compiled.graphs import Graphs
 from decima.policy.errors import NotFiniteError

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from decima.learning.cluster.advantages import accumulate
+from decima.learning.cluster.values import accumulate
 from decima.policy.grid import Actor, Steps, look
 from simulator.grid.grid import Grid
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from decima.learning.grid.config import DeepRMConfig
     from decima.policy.grid import Mask
     from decima.schedulers.grid import GridScheduler
-    from simulator.grid.record import GridRecord
+    from simulator.grid.grid import GridRecord
     from workloads.grid_jobs import JobSets
 
 __all__ = [

@@ -46,8 +46,7 @@ from decima.policy.grid import (
 )
 from decima.schedulers.grid import ShortestJobFirst, make_heuristic
 from decima.settings import TrainingError
-from simulator.grid.grid import Grid
-from simulator.grid.record import GridRecord
+from simulator.grid.grid import Grid, GridRecord
 from workloads.arrivals import RandomStream, random_stream
 from workloads.grid_jobs import JobSets
 

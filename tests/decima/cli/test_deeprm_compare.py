@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from decima.cli.main import cli
-from decima.evaluation.grid_comparison import MAX_STEPS
+from decima.evaluation.grid import MAX_STEPS
 from decima.schedulers.grid import ShortestJobFirst, play
 from simulator.grid.config import GridConfig
 from simulator.grid.grid import Grid
@@ -26,7 +26,7 @@ SMALL = ("--sets", "3", "--loads", "50,150")
 
 @pytest.fixture(autouse=True)
 def _no_network_ships(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("decima.evaluation.grid_comparison.SHIPPED_NETWORK", tmp_path / "none.npz")
+    monkeypatch.setattr("decima.evaluation.grid.SHIPPED_NETWORK", tmp_path / "none.npz")
 
 
 @pytest.fixture
@@ -102,7 +102,7 @@ def test_a_network(run: Compare, network: Callable[..., Path]) -> None:
 
 
 def test_the_network_that_ships(run: Compare, network: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("decima.evaluation.grid_comparison.SHIPPED_NETWORK", network())
+    monkeypatch.setattr("decima.evaluation.grid.SHIPPED_NETWORK", network())
     assert "deeprm: the network" in run("--heuristics", "sjf").stdout
     small = ("--sets", "2", "--loads", "50", "--heuristics", "sjf")
     for other in (("--distribution", "paper"), ("--machines", "2")):

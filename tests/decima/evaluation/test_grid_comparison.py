@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 
 from decima.evaluation.conditions import CompareError
-from decima.evaluation.grid import MEASURES
-from decima.evaluation.grid_comparison import LOADS, MAX_STEPS, SHIPPED_NETWORK, GridComparison, GridSettings
+from decima.evaluation.grid import LOADS, MAX_STEPS, MEASURES, SHIPPED_NETWORK, GridComparison, GridSettings
 from decima.policy.errors import PolicyFileError
 from decima.schedulers.grid import Packer, ShortestJobFirst, play
 from simulator.grid import DEEPRM, Grid, GridConfig

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from decima.schedulers import GrapheneStar, WeightedFair
-from decima.schedulers.graphene_star import troublesome_stages
+from decima.schedulers.graphene.planner import troublesome_stages
 from simulator import Cluster, ClusterConfig, Decision, ExecutorClass, run_episode
 from tests.cases import cases
 from tests.simulator.cluster.build import chain, job, jobs, stage

@@ -15,10 +15,10 @@ import numpy as np
 
 from decima.policy.shipped import SHIPPED
 from decima.registry import make_scheduler
-from decima.service.driver import Driver
 from decima.service.history import History
 from decima.service.jobs import QuestionError
 from decima.service.protocol import Exchange, Executor, Job, Stage, State
+from decima.service.service import Driver
 from simulator.cluster.config import ClusterConfig, ExecutorClass
 from simulator.cluster.episode import DecidesStages
 from simulator.cluster.observation import CLASS, JOB, NO_ATTRIBUTES, STAGE, Observation

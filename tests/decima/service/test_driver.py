@@ -9,10 +9,10 @@ import pytest
 
 from decima.policy.shipped import SHIPPED
 from decima.registry import SCHEDULERS, make_scheduler
-from decima.service.driver import Decided, Driver
 from decima.service.history import History
 from decima.service.jobs import QuestionError
 from decima.service.protocol import Answer, Exchange, Executor, State
+from decima.service.service import Decided, Driver
 from simulator.cluster.base import SchedulingError
 from simulator.cluster.config import ClusterConfig
 from simulator.cluster.episode import run_episode

@@ -7,10 +7,9 @@ import pytest
 
 from decima.registry import make_scheduler
 from decima.schedulers.guarantees.guard import Guarded
-from decima.service.driver import Driver
 from decima.service.history import History
 from decima.service.protocol import Answer, State
-from decima.service.service import Service
+from decima.service.service import Driver, Service
 from tests.decima.service.scripted_spark import ScriptedSpark
 from tests.decima.service.serving import Client, a_job, a_stage, a_state, executors, serving
 from tests.decima.service.test_driver import PROFILES, SLOTS, arriving

@@ -8,13 +8,13 @@ import pytest
 from decima.registry import make_scheduler
 from decima.schedulers.base import Scheduler
 from decima.service import page as pages
-from decima.service.driver import Driver
 from decima.service.history import History
 from decima.service.jobs import LiveJobs
 from decima.service.log import Answered, Line, Question, Started, Welcomed
 from decima.service.protocol import Answer, Executor, Job, StageOrder
 from decima.service.replay import Replayed, live_report, replayed
 from decima.service.server import ServeError
+from decima.service.service import Driver
 from simulator.cluster.config import ClusterConfig
 from simulator.cluster.observation import Decision, Observation
 from tests.decima.service.scripted_cluster import Application

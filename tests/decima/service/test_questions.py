@@ -16,10 +16,10 @@ from hypothesis import strategies as st
 
 from decima.policy.shipped import SHIPPED
 from decima.registry import make_scheduler
-from decima.service.driver import Driver
 from decima.service.history import History
 from decima.service.jobs import QuestionError
 from decima.service.protocol import Executor, Job, Stage, State
+from decima.service.service import Driver
 from tests.decima.service.questions import RULES, observation, states
 
 pytestmark = pytest.mark.skipif(numba.config.DISABLE_JIT, reason="compares it with what is compiled")

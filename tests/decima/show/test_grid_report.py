@@ -8,8 +8,8 @@ import pytest
 from decima.evaluation.grid import Evaluation, evaluate
 from decima.schedulers.grid import Packer, ShortestJobFirst, Tetris
 from decima.show.grid_report import plot_bars, plot_by_load
-from decima.studies.grid.deeprm import plot_learning, plot_lengths
-from decima.studies.grid.successors import plot_curves
+from decima.studies.deeprm import plot_learning, plot_lengths
+from decima.studies.successors import plot_curves
 from simulator.grid import GridConfig
 from tests.decima.show.test_plots import difference
 from workloads import DISTRIBUTIONS, draw_jobs

@@ -53,7 +53,7 @@ def _one_trains(monkeypatch: pytest.MonkeyPatch) -> None:
             return train_all({name: shorter(each) for name, each in configs.items()}, folder, *others)
 
     monkeypatch.setattr("decima.learning.cluster.validation.sweep_ms", sweep_once)
-    for place in ("study", "grid.study"):
+    for place in ("study", "grid_study"):
         monkeypatch.setattr(f"decima.studies.{place}.train_all", locked)
 
 

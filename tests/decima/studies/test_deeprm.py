@@ -6,8 +6,8 @@ import pytest
 
 from decima.evaluation.grid import Evaluation, Withholding, evaluate
 from decima.schedulers.grid import Packer, ShortestJobFirst
-from decima.studies.grid.deeprm import _learning_claims, by_length
-from decima.studies.grid.study import GridStudy, Measured, better
+from decima.studies.deeprm import _learning_claims, by_length
+from decima.studies.grid_study import GridStudy, Measured, better
 from simulator.grid import Grid, GridConfig
 from tests.cases import cases
 from workloads import DISTRIBUTIONS, draw_jobs

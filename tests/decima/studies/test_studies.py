@@ -17,12 +17,11 @@ from decima.learning.cluster.config import TrainingConfig, read_config
 from decima.policy.config import PolicyConfig
 from decima.policy.scheduler import Featurizer
 from decima.policy.shipped import SHIPPED
-from decima.studies import algorithms, deep_dive, multi_resource, single_resource, streams
+from decima.studies import algorithms, deep_dive, multi_resource, single_resource, streams, successors
 from decima.studies.catalogue import STUDIES
 from decima.studies.compared import GROUPS
 from decima.studies.critical_path import LEVELS
 from decima.studies.deep_dive import ATTENTION, PLAIN
-from decima.studies.grid import successors
 from decima.studies.multi_resource import GRAPHENE_STAR, HEURISTICS, OURS, TETRIS
 from decima.studies.outcome import RULE, Outcome
 from decima.studies.streams import LEVELS as LOAD_LEVELS

@@ -17,13 +17,12 @@ from decima.learning.cluster.advantages import (
     LinearCritic,
     Returns,
     SequenceBaseline,
-    accumulate,
     gae,
     mean_at,
 )
 from decima.learning.cluster.config import TrainingConfig
-from decima.learning.cluster.load import NUM_LOADS
 from decima.learning.cluster.rollout import Trajectories, plan_iteration, record_scheduler, roll_out, start_episodes
+from decima.learning.cluster.values import NUM_LOADS, accumulate
 from decima.policy.compiled.graphs import Graphs
 from decima.policy.policy import Policy
 from decima.policy.scheduler import Featurizer

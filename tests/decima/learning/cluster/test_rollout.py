@@ -8,7 +8,6 @@ import pytest
 from decima.evaluation.conditions import TRAINING_OFFSET
 from decima.learning.cluster import rollout
 from decima.learning.cluster.config import TrainingConfig
-from decima.learning.cluster.load import load_of
 from decima.learning.cluster.rollout import (
     Episode,
     EpisodePlan,
@@ -18,6 +17,7 @@ from decima.learning.cluster.rollout import (
     roll_out,
     start_episodes,
 )
+from decima.learning.cluster.values import load_of
 from decima.policy.config import SHORTCUT_POLICY
 from decima.policy.errors import NotFiniteError
 from decima.policy.policy import Policy

@@ -13,10 +13,10 @@ from scipy import stats
 from decima.evaluation.conditions import evaluation_setting, misfits
 from decima.learning.cluster.advantages import Advantages, relative_scale
 from decima.learning.cluster.config import TrainingConfig, read_config
-from decima.learning.cluster.load import NUM_LOADS, load_of
 from decima.learning.cluster.rollout import Episode, Trajectories, plan_iteration, record_scheduler, start_episodes
 from decima.learning.cluster.settings import SettingsConditions, SettingsSection
 from decima.learning.cluster.train import ClusterTraining
+from decima.learning.cluster.values import NUM_LOADS, load_of
 from decima.learning.loop import CARD
 from decima.learning.metrics import read_metrics
 from decima.policy.distribution import out_of_distribution

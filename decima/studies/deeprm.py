@@ -14,8 +14,15 @@ import pandas as pd
 from matplotlib.figure import Figure
 from rich.table import Table
 
-from decima.evaluation.grid import HEURISTIC_NAMES, TUNED, Evaluation, Withholding, best_of
-from decima.evaluation.grid_comparison import LEARNED, GridSettings
+from decima.evaluation.grid import (
+    HEURISTIC_NAMES,
+    LEARNED,
+    TUNED,
+    Evaluation,
+    GridSettings,
+    Withholding,
+    best_of,
+)
 from decima.learning.metrics import read_metrics
 from decima.policy.grid import read_about
 from decima.policy.threads import one_thread
@@ -33,7 +40,7 @@ from decima.show.style import (
     styles,
 )
 from decima.show.tables import table_of
-from decima.studies.grid.study import GridStudy, Measured, better, compared
+from decima.studies.grid_study import GridStudy, Measured, better, compared
 from decima.studies.outcome import Claim, Outcome
 from simulator.grid.grid import Grid
 

@@ -14,12 +14,11 @@ from typing import Any
 
 from matplotlib.figure import Figure
 
-from decima.evaluation.grid import HEURISTIC_NAMES, TUNED
-from decima.evaluation.grid_comparison import LEARNED
+from decima.evaluation.grid import HEURISTIC_NAMES, LEARNED, TUNED
 from decima.learning.metrics import read_metrics
 from decima.show.grid_report import load_name, plot_bars
 from decima.show.style import draw_curve, finish_axes, legend_beside, new_axes, styles
-from decima.studies.grid.study import GridStudy, Measured, better, compared
+from decima.studies.grid_study import GridStudy, Measured, better, compared
 from decima.studies.outcome import Outcome
 from workloads.sources.swf import read_swf
 

@@ -1,8 +1,8 @@
-"""Load of the cluster: a few sums over the unfinished work of the live jobs, the inputs of the critic."""
+"""Values: returns and advantages as recursive sums, and the inputs of the critic, sums over unfinished work."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,7 +12,9 @@ from simulator.compiled import compiled
 if TYPE_CHECKING:
     from simulator.cluster.observation import Observation
 
-__all__ = ["LIVE_JOBS", "NUM_LOADS", "UNIT_MS", "load_of"]
+__all__ = ["LIVE_JOBS", "NUM_LOADS", "UNIT_MS", "accumulate", "load_of"]
+
+Floats = NDArray[np.float64]
 
 #: Number of sums that ``load_of`` returns, and the position of the number of live jobs among them.
 NUM_LOADS, LIVE_JOBS = 7, 1
@@ -20,7 +22,19 @@ NUM_LOADS, LIVE_JOBS = 7, 1
 UNIT_MS = 100_000.0
 
 
-def load_of(observation: Observation) -> NDArray[np.float64]:
+def accumulate(values: Floats, factors: Floats, bootstrap_value: float = 0.0) -> Floats:
+    """Compute ``result[i] = values[i] + factors[i] * result[i + 1]``, where ``result[n]`` is the bootstrap value.
+
+    Rewards and discounts give returns; TD errors and discounts times GAE lambda give GAE advantages.
+    """
+    result = np.empty_like(values)
+    later: Any = bootstrap_value
+    for place in range(len(values) - 1, -1, -1):
+        later = result[place] = values[place] + factors[place] * later
+    return result
+
+
+def load_of(observation: Observation) -> Floats:
     """Summarise the unfinished work of the live jobs in seven sums, the inputs of the critic.
 
     Let w be the unfinished work of a job (tasks times mean duration, in units of ``UNIT_MS``), r the number of jobs
