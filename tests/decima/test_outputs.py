@@ -48,7 +48,7 @@ def test_files_are_replaced_or_written_directly(tmp_path: Path) -> None:
         assert path == Path("/dev/null")
 
 
-def test_checking_leaves_nothing_behind_and_touches_nothing(tmp_path: Path) -> None:
+def test_checks_leave_nothing_and_refusals_name_the_file(tmp_path: Path) -> None:
     existing = tmp_path / "results.json"
     existing.write_text("old")
     check_file(existing)
@@ -56,9 +56,6 @@ def test_checking_leaves_nothing_behind_and_touches_nothing(tmp_path: Path) -> N
     make_folder(tmp_path / "a" / "b")
     assert existing.read_text() == "old"
     assert sorted(path.name for path in tmp_path.rglob("*")) == ["a", "b", "results.json"]
-
-
-def test_what_cannot_be_written_is_refused_in_one_line_that_names_it(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(OutputError, match=r"^cannot write into the folder .*file/sub: Not a directory$"):
         make_folder(tmp_path / "file" / "sub")

@@ -112,7 +112,7 @@ def test_what_is_shown_keeps_its_memory_and_a_seed_names_all_that_follows(kind: 
     assert many.metadata["autoreset_mode"] is AutoresetMode.NEXT_STEP
 
 
-def test_a_set_with_more_jobs_than_any_before_finds_room() -> None:
+def test_sets_of_other_sizes_find_room_or_are_refused() -> None:
     def growing(seed: int) -> JobSets:
         nonlocal drawn
         drawn += 1
@@ -128,6 +128,11 @@ def test_a_set_with_more_jobs_than_any_before_finds_room() -> None:
         for record in infos.get("record", ()):
             assert record is None or ((record.start >= 0) | record.dropped).all()
     assert max(jobs) > 3
+    steps = iter([4, 4, 5])
+    many = GridVectorEnv(1, lambda seed: JobSets.of([[(0, 1, (1,))]], next(steps)), GridConfig(**SMALL))
+    many.reset(seed=0)
+    with pytest.raises(WorkloadError, match="expected jobs that enter in 4 steps, got 5"):
+        any(many.step(many.action_masks().argmax(axis=1)) is None for _ in range(20))
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -146,14 +151,6 @@ def test_wrong_calls_are_refused(kind: str) -> None:
     for wrong in ([0], [0.5, 0.5], np.full(many.action_space.shape or (), 10**6)):
         with pytest.raises(InvalidAction):
             many.step(np.array(wrong))
-
-
-def test_jobs_of_other_lengths_are_refused() -> None:
-    steps = iter([4, 4, 5])
-    many = GridVectorEnv(1, lambda seed: JobSets.of([[(0, 1, (1,))]], next(steps)), GridConfig(**SMALL))
-    many.reset(seed=0)
-    with pytest.raises(WorkloadError, match="expected jobs that enter in 4 steps, got 5"):
-        any(many.step(many.action_masks().argmax(axis=1)) is None for _ in range(20))
 
 
 @pytest.mark.parametrize("name", ["decima/Cluster-v0", "decima/Grid-v0"])

@@ -98,7 +98,7 @@ def test_the_rate_changes_in_the_middle_and_nothing_before(rate: float) -> None:
         assert drift.arrival_ms == pytest.approx(plain.arrival_ms, abs=1e-6)
 
 
-def test_jobs_come_from_another_workload_after_the_change() -> None:
+def test_jobs_of_another_workload_and_uniform_memory() -> None:
     plain = poisson_arrivals(JOBS, 3000, 1000.0, seed=2)
     drift = poisson_arrivals(JOBS, 3000, 1000.0, 2, Drift(1e6, 1.0, OTHERS, "others"))
     before = int(np.sum(plain.arrival_ms < 1e6))
@@ -114,6 +114,21 @@ def test_jobs_come_from_another_workload_after_the_change() -> None:
     assert str(Drift(1e6, 1.0, OTHERS, "others")) == "jobs of others from 1000 s on"
     assert str(Drift(1e6, 1.0)) == "1 times the rate from 1000 s on"
     assert Drift(1e6, 2.0).to_dict() == {"at_s": 1000.0, "rate": 2.0, "workload": None}
+    sequence = batch_arrivals(JOBS, 60, seed=9)
+    drawn, again, other = (uniform_memory(each) for each in (sequence, sequence, batch_arrivals(JOBS, 60, seed=8)))
+
+    def memory(jobs: JobSequence) -> list[float]:
+        return [stage.memory for profile in jobs.profiles for stage in profile.stages]
+
+    assert names(drawn) == names(sequence)
+    assert drawn.arrival_ms.tolist() == sequence.arrival_ms.tolist()
+    assert memory(drawn) == memory(again) != memory(other)
+    assert len(set(memory(drawn))) == len(memory(drawn))
+    assert 0 < min(memory(drawn)) < 0.1 < 0.9 < max(memory(drawn)) <= 1
+    assert all(
+        [stage.durations for stage in one.stages] == [stage.durations for stage in two.stages]
+        for one, two in zip(drawn.profiles, sequence.profiles, strict=True)
+    )
 
 
 @cases(
@@ -146,24 +161,6 @@ def test_a_trace_is_sorted_and_cannot_be_changed() -> None:
     assert sequence.arrival_ms.tolist() == [0.0, 1.0]
     with pytest.raises(ValueError, match="read-only"):
         sequence.arrival_ms[0] = 7.0
-
-
-def test_uniform_memory_differs_by_job_and_seed_and_changes_nothing_else() -> None:
-    sequence = batch_arrivals(JOBS, 60, seed=9)
-    drawn, again, other = (uniform_memory(each) for each in (sequence, sequence, batch_arrivals(JOBS, 60, seed=8)))
-
-    def memory(jobs: JobSequence) -> list[float]:
-        return [stage.memory for profile in jobs.profiles for stage in profile.stages]
-
-    assert names(drawn) == names(sequence)
-    assert drawn.arrival_ms.tolist() == sequence.arrival_ms.tolist()
-    assert memory(drawn) == memory(again) != memory(other)
-    assert len(set(memory(drawn))) == len(memory(drawn))
-    assert 0 < min(memory(drawn)) < 0.1 < 0.9 < max(memory(drawn)) <= 1
-    assert all(
-        [stage.durations for stage in one.stages] == [stage.durations for stage in two.stages]
-        for one, two in zip(drawn.profiles, sequence.profiles, strict=True)
-    )
 
 
 @given(st.lists(st.floats(0, 1e6), min_size=1, max_size=5), st.floats(1, 1e6))

@@ -104,7 +104,7 @@ def test_tenants_and_attributes_follow_their_jobs() -> None:
     assert second.tenants == jobs.tenants
 
 
-def test_draws_without_attributes_stay() -> None:
+def test_draws_do_not_depend_on_each_other() -> None:
     plain = sequence(JobAttributes(), JobAttributes())
     assert plain.attributes == () == plain.tenants
     assert plain.weight.tolist() == [1, 1]
@@ -112,6 +112,23 @@ def test_draws_without_attributes_stay() -> None:
     jobs = poisson_arrivals(synthetic_profiles(5), 4, 1000.0, seed=3)
     assert [profile.name for profile in jobs.profiles] == ["synthetic-3", "synthetic-2", "synthetic-0", "synthetic-1"]
     assert jobs.arrival_ms.tolist() == [0.0, 247.62107704609107, 707.4941180024524, 1692.2963393554978]
+    jobs = batch_arrivals(synthetic_profiles(3), 30, seed=4)
+    alone = AttributeDistribution(slack=(2, 4)).draw(jobs)
+    both = AttributeDistribution(slack=(2, 4), tenants=3, weights=(1, 4, 16)).draw(jobs)
+    assert [each.slack for each in alone.attributes] == [each.slack for each in both.attributes]
+    assert len({each.slack for each in both.attributes}) == 30
+    assert {each.weight for each in both.attributes} == {1, 4, 16}
+    together = [(each.tenant, each.weight) for each in both.attributes]
+    assert len(set(together)) > 3  # tenants and weights are independent
+    assert {each.tenant for each in both.attributes} == {"tenant-1", "tenant-2", "tenant-3"}
+    other = AttributeDistribution(slack=(2, 4)).draw(batch_arrivals(synthetic_profiles(3), 30, seed=5))
+    assert [each.slack for each in alone.attributes] != [each.slack for each in other.attributes]
+    assert str(AttributeDistribution()) == ""
+    assert not AttributeDistribution()
+    every = AttributeDistribution(slack=(2, 4), tenants=1, weights=(1, 16))
+    assert str(every) == "deadlines at slack 2 to 4, 1 tenant, weights 1, 16"
+    assert every.to_dict() == {"slack": [2, 4], "tenants": 1, "weights": [1, 16]}
+    assert str(AttributeDistribution(slack=(3, 3))) == "deadlines at slack 3"
 
 
 @given(job_sequences(), st.integers(0, 5), st.lists(st.floats(0.1, 10), max_size=3), st.booleans())
@@ -127,20 +144,6 @@ def test_draws_change_nothing_else(jobs: JobSequence, tenants: int, weights: lis
         assert (each.tenant in {f"tenant-{n + 1}" for n in range(tenants)}) if tenants else each.tenant == old.tenant
 
 
-def test_a_draw_does_not_depend_on_the_others() -> None:
-    jobs = batch_arrivals(synthetic_profiles(3), 30, seed=4)
-    alone = AttributeDistribution(slack=(2, 4)).draw(jobs)
-    both = AttributeDistribution(slack=(2, 4), tenants=3, weights=(1, 4, 16)).draw(jobs)
-    assert [each.slack for each in alone.attributes] == [each.slack for each in both.attributes]
-    assert len({each.slack for each in both.attributes}) == 30
-    assert {each.weight for each in both.attributes} == {1, 4, 16}
-    together = [(each.tenant, each.weight) for each in both.attributes]
-    assert len(set(together)) > 3  # tenants and weights are independent
-    assert {each.tenant for each in both.attributes} == {"tenant-1", "tenant-2", "tenant-3"}
-    other = AttributeDistribution(slack=(2, 4)).draw(batch_arrivals(synthetic_profiles(3), 30, seed=5))
-    assert [each.slack for each in alone.attributes] != [each.slack for each in other.attributes]
-
-
 @cases(
     "values, message",
     ({"slack": (0, 1)}, "the slack of deadlines must be above 0, finite and ascending, got 0 to 1"),
@@ -153,15 +156,6 @@ def test_what_cannot_be_drawn(values: dict[str, Any], message: str) -> None:
     with pytest.raises(WorkloadError) as caught:
         AttributeDistribution(**values)
     assert str(caught.value) == message
-
-
-def test_a_distribution_in_words() -> None:
-    assert str(AttributeDistribution()) == ""
-    assert not AttributeDistribution()
-    every = AttributeDistribution(slack=(2, 4), tenants=1, weights=(1, 16))
-    assert str(every) == "deadlines at slack 2 to 4, 1 tenant, weights 1, 16"
-    assert every.to_dict() == {"slack": [2, 4], "tenants": 1, "weights": [1, 16]}
-    assert str(AttributeDistribution(slack=(3, 3))) == "deadlines at slack 3"
 
 
 @given(st.lists(job_attributes(), min_size=1, max_size=4))

@@ -74,15 +74,12 @@ def test_a_wrong_name_or_scale_is_refused(text: str) -> None:
         open_signal(text)
 
 
-def test_wrong_intervals_are_refused() -> None:
+def test_samples_are_the_same_and_wrong_intervals_refused() -> None:
     for begins, values, period_ms in (((0.0, 0.0), (1.0, 2.0), 5.0), ((0.0,), (), 5.0), ((0.5,), (1.0,), 5.0)):
         with pytest.raises(DecimaError):
             Signal("x", begins, values, period_ms)
     with pytest.raises(DecimaError, match="shorter than 1 ms"):
         synthetic_signal("synthetic-coal", 1e8)
-
-
-def test_samples_are_the_same_always_and_vary_as_their_grids_do() -> None:
     variation = []
     for name in SYNTHETIC:
         signal = synthetic_signal(name)

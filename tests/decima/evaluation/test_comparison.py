@@ -59,7 +59,7 @@ def test_sequences_and_means_of_experiments() -> None:
     assert runs["utilisation"][5] == record.utilisation
 
 
-def test_intervals_are_students_over_experiments_and_differences_are_paired() -> None:
+def test_intervals_and_names_of_schedulers() -> None:
     compared = finished({"fifo": [10.0, 20.0, 30.0], "fair": [9.0, 17.0, 25.0]})
     fifo, fair = compared.summary["fifo"], compared.summary["fair"]
     assert compared.best_heuristic == "fair"
@@ -72,9 +72,17 @@ def test_intervals_are_students_over_experiments_and_differences_are_paired() ->
     assert fair["difference_s"] == fair["difference_ci95_s"] == 0
     assert fifo["difference"] == pytest.approx(3 / 17)
     assert fifo["difference_ci95"] == pytest.approx(t * 2 / math.sqrt(3) / 17)
+    compared = Comparison(conditions(), {"ours": OWN + "Greedy", "fair": "fair"})
+    compared.run(1)
+    fair = runs_of(compared, "fair")
+    compared.add("elsewhere", {seed: float(seed) for seed in compared.finished})
+    assert compared.complete
+    assert compared.table().index.tolist() == ["ours", "fair", "elsewhere"]
+    assert runs_of(compared, "elsewhere")["mean_jct_s"].tolist() == [5.0, 6.0, 7.0]
+    assert runs_of(compared, "fair").equals(fair)
 
 
-def test_jobs_are_rows_under_each_scheduler() -> None:
+def test_jobs_are_rows_with_their_attributes() -> None:
     compared = comparison("fifo", "fair", num_experiments=2)
     compared.run(workers=1)
     jobs = compared.jobs
@@ -87,6 +95,16 @@ def test_jobs_are_rows_under_each_scheduler() -> None:
         assert own["arrival_s"].tolist() == (record.sequence.arrival_ms / 1000).tolist()
         assert runs_of(compared, name)["slowdown"][5] == pytest.approx(record.slowdown.mean())
     np.testing.assert_allclose(jobs["slowdown"], jobs["jct_s"] / jobs["alone_s"])
+    compared = run(attributes=AttributeDistribution((2, 4), 2, (1, 16)))
+    jobs = compared.jobs
+    assert set(jobs["weight"]) == {1, 16}
+    assert set(jobs["tenant"]) == {"tenant-1", "tenant-2"}
+    late_s = jobs["arrival_s"] + jobs["jct_s"] - jobs["deadline_s"]
+    assert jobs["tardiness_s"].to_numpy() == pytest.approx(np.maximum(late_s, 0))
+    misses = (late_s > 0).groupby([jobs["scheduler"], jobs["seed"]], observed=True).mean()
+    for _, row in compared.runs.iterrows():
+        assert row["deadline_misses"] == pytest.approx(misses[row["scheduler"], row["seed"]])
+    assert not {"weight", "tenant", "deadline_s", "tardiness_s"} & set(run().jobs)
 
 
 def test_the_best_heuristic_is_the_best_of_all_that_were_not_learned(shipped: dict[str, Path]) -> None:
@@ -273,17 +291,6 @@ def test_an_interruption_keeps_what_finished_and_the_rest_can_follow(
     assert compared.to_json() == run().to_json()
 
 
-def test_a_scheduler_may_have_another_name_and_may_have_run_elsewhere() -> None:
-    compared = Comparison(conditions(), {"ours": OWN + "Greedy", "fair": "fair"})
-    compared.run(1)
-    fair = runs_of(compared, "fair")
-    compared.add("elsewhere", {seed: float(seed) for seed in compared.finished})
-    assert compared.complete
-    assert compared.table().index.tolist() == ["ours", "fair", "elsewhere"]
-    assert runs_of(compared, "elsewhere")["mean_jct_s"].tolist() == [5.0, 6.0, 7.0]
-    assert runs_of(compared, "fair").equals(fair)
-
-
 @pytest.mark.parametrize("workers", [1, 2])
 def test_a_scheduler_that_fails_ends_the_comparison(workers: int) -> None:
     with pytest.raises(CompareError, match=r"Faulty on seed \d: ZeroDivisionError: "):
@@ -343,16 +350,3 @@ def test_the_first_metric_shown_decides_which_heuristic_is_the_best() -> None:
     assert "metrics" not in json.loads(plain.to_json())["schedulers"]["fifo"]
     with pytest.raises(CompareError, match=r"show must be 'mean', .* got 'p98'"):
         Comparison(setting, ["fifo"], show=["p98"])
-
-
-def test_jobs_tell_their_attributes() -> None:
-    compared = run(attributes=AttributeDistribution((2, 4), 2, (1, 16)))
-    jobs = compared.jobs
-    assert set(jobs["weight"]) == {1, 16}
-    assert set(jobs["tenant"]) == {"tenant-1", "tenant-2"}
-    late_s = jobs["arrival_s"] + jobs["jct_s"] - jobs["deadline_s"]
-    assert jobs["tardiness_s"].to_numpy() == pytest.approx(np.maximum(late_s, 0))
-    misses = (late_s > 0).groupby([jobs["scheduler"], jobs["seed"]], observed=True).mean()
-    for _, row in compared.runs.iterrows():
-        assert row["deadline_misses"] == pytest.approx(misses[row["scheduler"], row["seed"]])
-    assert not {"weight", "tenant", "deadline_s", "tardiness_s"} & set(run().jobs)

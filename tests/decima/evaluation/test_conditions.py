@@ -34,16 +34,13 @@ def test_seeds_draw_jobs_noise_and_memory() -> None:
     assert conditions(cluster=cluster).idle_classes == list(SMALL.executor_classes)
 
 
-def test_an_exact_sequence_is_replayed_with_the_noise_of_each_seed() -> None:
+def test_sequences_are_replayed_and_drifts_change_later_jobs() -> None:
     sequence = JobSequence(LIBRARY.profiles, np.array([0.0, 10.0, 20.0, 9000.0]), seed=99)
     chosen = conditions(workload=Workload(LIBRARY.profiles, sequence, "exact"))
     for seed in chosen.seeds:
         assert chosen.sequence(seed).profiles == LIBRARY.profiles
         assert chosen.sequence(seed).arrival_ms.tolist() == [0.0, 10.0, 20.0, 9000.0]
         assert chosen.sequence(seed).seed == seed
-
-
-def test_a_drift_changes_later_jobs() -> None:
     drift = Drift(6000.0, 4.0, LIBRARY.profiles[:1], "one")
     plain, changed = (
         conditions(arrivals="poisson", interval_ms=1000.0, num_jobs=30, drift=each) for each in (None, drift)

@@ -28,7 +28,7 @@ def policy(tmp_path: Path) -> Path:
     return tmp_path / "policy.npz"
 
 
-def test_a_decision_is_told_with_all_that_could_have_been_done(policy: Path) -> None:
+def test_decisions_are_told_and_what_comes_of_them(policy: Path) -> None:
     found = explain(conditions(seed=SEED), policy, decision=3)
     assert found.number == 3
     assert found.stages["probability"].sum() == pytest.approx(1, abs=1e-5)
@@ -44,9 +44,6 @@ def test_a_decision_is_told_with_all_that_could_have_been_done(policy: Path) -> 
         by_limit = found.limits.sort_values("limit")
         middle = by_limit["limit"][(by_limit["probability"].cumsum() >= 0.5)].iloc[0]
         assert limit == middle
-
-
-def test_what_comes_of_it_is_what_the_episodes_say(policy: Path) -> None:
     found = explain(conditions(seed=SEED), policy, decision=0, rule="fair")
     sequence = conditions(seed=SEED).sequence(SEED)
     whole = run_scheduler(CLUSTER, sequence, f"decima:{policy}").mean_jct_ms / 1000
@@ -103,13 +100,30 @@ def test_decisions_that_are_alike_have_no_other_futures(tmp_path: Path) -> None:
     assert not any("future" in note for note in notes(found))
 
 
-def test_the_first_decision_that_differs_is_found(policy: Path) -> None:
+def test_differing_decisions_and_tables(policy: Path) -> None:
     found = explain(conditions(seed=SEED), policy, differing=True)
     assert found.differs
     for number in range(found.number):
         assert not explain(conditions(seed=SEED), policy, decision=number).differs
     later = explain(conditions(seed=SEED), policy, decision=found.number + 1, differing=True)
     assert later.number > found.number
+    # At the start of a batch no task has finished, so all work of each job remains.
+    here = conditions(seed=SEED)
+    found = explain(here, policy, decision=0)
+    profiles = here.sequence(SEED).profiles
+    assert found.jobs["name"].tolist() == [profile.name for profile in profiles]
+    assert found.jobs["tasks_left"].tolist() == [profile.num_tasks for profile in profiles]
+    assert found.jobs["work_left_s"].tolist() == pytest.approx([each.work_ms / 1000 for each in profiles])
+    assert found.jobs["waited_s"].tolist() == [0.0] * len(profiles)
+    assert found.jobs["executors"].tolist() == [0] * len(profiles)
+    for job, stage, tasks, mean_s in found.stages[["job", "stage", "tasks", "mean_s"]].itertuples(index=False):
+        of = profiles[job].stages[stage]
+        assert tasks == of.num_tasks
+        assert mean_s == pytest.approx(of.durations.mean_ms / 1000)
+    for table in (found.jobs, found.stages, found.limits):
+        assert table.index.tolist() == list(range(len(table)))
+    again = explain(here, policy, decision=0)
+    assert found != again, "explanations hold tables, and are compared by identity"
 
 
 def test_moments_and_decisions_that_never_come(policy: Path, tmp_path: Path) -> None:
@@ -181,23 +195,3 @@ def test_a_page_explains_a_decision_on_which_policy_and_rule_differ(
     found = explain_first(alike, tmp_path / "told.npz")
     assert found.number == 0
     assert "Policy and rule decide alike here." in notes(found)
-
-
-def test_the_tables_of_a_first_decision_say_what_the_jobs_are(policy: Path) -> None:
-    """At the start of a batch no task has finished, so all work of each job remains."""
-    here = conditions(seed=SEED)
-    found = explain(here, policy, decision=0)
-    profiles = here.sequence(SEED).profiles
-    assert found.jobs["name"].tolist() == [profile.name for profile in profiles]
-    assert found.jobs["tasks_left"].tolist() == [profile.num_tasks for profile in profiles]
-    assert found.jobs["work_left_s"].tolist() == pytest.approx([each.work_ms / 1000 for each in profiles])
-    assert found.jobs["waited_s"].tolist() == [0.0] * len(profiles)
-    assert found.jobs["executors"].tolist() == [0] * len(profiles)
-    for job, stage, tasks, mean_s in found.stages[["job", "stage", "tasks", "mean_s"]].itertuples(index=False):
-        of = profiles[job].stages[stage]
-        assert tasks == of.num_tasks
-        assert mean_s == pytest.approx(of.durations.mean_ms / 1000)
-    for table in (found.jobs, found.stages, found.limits):
-        assert table.index.tolist() == list(range(len(table)))
-    again = explain(here, policy, decision=0)
-    assert found != again, "explanations hold tables, and are compared by identity"

@@ -70,7 +70,7 @@ def test_unbooked_jobs_count_and_the_best_is_found() -> None:
     assert {best_of(both, measure) for measure in ("slowdown", "utilisation")} == {"sjf"}
 
 
-def test_the_heuristics_that_are_shown() -> None:
+def test_heuristics_and_what_is_withheld() -> None:
     distribution = DISTRIBUTIONS["code"]
     training = draw_jobs(distribution, load=1.3, sets=10, seed=3)
     chosen = heuristics_for(GridConfig(), training, [*HEURISTIC_NAMES, "tetris:0.25"])
@@ -83,6 +83,18 @@ def test_the_heuristics_that_are_shown() -> None:
     assert means[tuned.knob] == min(means.values())
     with pytest.raises(SchedulerError, match="unknown heuristic 'fifo'"):
         heuristics_for(GridConfig(), training, ["fifo"])
+
+    # The scheduler withholds all jobs for two steps, and then books the shortest job first.
+    def late(grid: Grid) -> NDArray[np.int64]:
+        return np.where(grid.clock < 2, wait(grid), ShortestJobFirst()(grid))
+
+    grid = Grid(CONFIG, JOBS)
+    watched = Withholding(late, grid)
+    record = evaluate(CONFIG, JOBS, {"late": watched})["late"].record
+    # Both jobs of the first set could start in both steps; when the short one runs, the long one could not.
+    assert watched.held.tolist() == [[2, 2], [2, 0], [0, 0]]
+    assert watched.held_steps.tolist() == [2, 2, 0]
+    assert watched.steps.tolist() == record.clock.tolist()
 
 
 def test_training_and_evaluation_draw_other_sets() -> None:
@@ -114,21 +126,6 @@ def test_a_summary_tells_each_measure_with_its_interval_and_sets(by_hand: Evalua
     assert late.summary()["unfinished"] == 3
     nothing = evaluate(CONFIG, JOBS[2:], {"sjf": ShortestJobFirst()})["sjf"]
     assert all(math.isnan(nothing.mean(measure)) for measure in MEASURES)
-
-
-def test_what_is_withheld() -> None:
-    """The scheduler withholds all jobs for two steps, and then books the shortest job first."""
-
-    def late(grid: Grid) -> NDArray[np.int64]:
-        return np.where(grid.clock < 2, wait(grid), ShortestJobFirst()(grid))
-
-    grid = Grid(CONFIG, JOBS)
-    watched = Withholding(late, grid)
-    record = evaluate(CONFIG, JOBS, {"late": watched})["late"].record
-    # Both jobs of the first set could start in both steps; when the short one runs, the long one could not.
-    assert watched.held.tolist() == [[2, 2], [2, 0], [0, 0]]
-    assert watched.held_steps.tolist() == [2, 2, 0]
-    assert watched.steps.tolist() == record.clock.tolist()
 
 
 @pytest.mark.parametrize("scheduler", [ShortestJobFirst(), Packer(), Tetris(0.01)])

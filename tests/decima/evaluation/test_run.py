@@ -70,7 +70,7 @@ def test_settings_of_tuned_schedulers() -> None:
     assert best_for_all(sweeps, [f"setting {place}" for place in range(41)]) == "setting 7"
 
 
-def test_a_sweep_runs_each_setting_that_is_not_known() -> None:
+def test_sweeps_and_hindsight() -> None:
     known = run_scheduler(CLUSTER, SEQUENCE, "fifo")
     settings = ("weighted-fair:-1", "weighted-fair:0.5")
     runs = dict(sweep(CLUSTER, SEQUENCE, settings, {"weighted-fair:0.5": known}))
@@ -78,9 +78,6 @@ def test_a_sweep_runs_each_setting_that_is_not_known() -> None:
     assert runs["weighted-fair:0.5"] is known
     expected = run_scheduler(CLUSTER, SEQUENCE, "weighted-fair:-1")
     assert runs["weighted-fair:-1"].completion_ms.tolist() == expected.completion_ms.tolist()
-
-
-def test_hindsight_takes_the_first_setting_of_those_that_are_best() -> None:
     runs = list(sweep(CLUSTER, SEQUENCE))
     best = best_settings(runs, ("jct", "makespan"))
     assert best.keys() == {"jct", "makespan"}

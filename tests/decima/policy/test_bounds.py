@@ -69,7 +69,7 @@ def test_both_networks_agree_on_jobs_without_unfinished_stages(name: str, observ
     assert (stages > 0).tolist() == (graph.high > graph.low).tolist()
 
 
-def test_a_job_without_unfinished_stages_is_a_job_without_rows() -> None:
+def test_jobs_without_stages_and_messages_of_finished_ones() -> None:
     graph = Featurizer(PAPER_POLICY).graph(MOSTLY_COMPLETE)
     assert graph.job_features.shape[0] == 41
     assert graph.stage_job.tolist() == [40, 40]
@@ -78,10 +78,7 @@ def test_a_job_without_unfinished_stages_is_a_job_without_rows() -> None:
     finished = Featurizer(VARIANTS["finished"]).graph(MOSTLY_COMPLETE)
     assert np.bincount(finished.stage_job).tolist() == [2] * 41
     assert finished.unfinished.sum() == 2
-
-
-def test_a_message_of_a_finished_stage_is_none() -> None:
-    """Finished stages are left out, and so are their messages to a parent that runs again."""
+    # Finished stages are left out, and so are their messages to a parent that runs again.
     graph = Featurizer(PAPER_POLICY).graph(AGAIN)
     assert graph.place.tolist() == [0, 2, 3]
     assert graph.messages.tolist() == [[0, 1, 2]]

@@ -53,7 +53,7 @@ def made(given: dict[str, Any] = BATCH, **changes: Any) -> Distribution:
     return Distribution(**{**given, **changes})
 
 
-def test_a_batch_is_measured() -> None:
+def test_a_batch_is_measured_and_streams_told_apart() -> None:
     found = summarise([(CLUSTER, jobs(JOB, JOB)), (CLUSTER, jobs(JOB, JOB))])
     assert found == Distribution(
         arrivals="batch",
@@ -68,6 +68,19 @@ def test_a_batch_is_measured() -> None:
         jobs=(2, 2, 2),
         load=None,
     )
+    # Among streams a single job is not a batch; without streams it is.
+    batch, alone, stream = jobs(JOB, JOB), jobs(JOB), jobs(JOB, JOB, at=[0.0, 8000.0])
+    for places, arrivals, size, load in (
+        ([batch, batch], "batch", 2.0, None),
+        ([alone], "batch", 1.0, None),
+        ([stream], "stream", None, 0.5),
+        ([stream, alone], "stream", None, 0.5),
+        ([stream, batch], "both", 2.0, 0.5),
+        ([stream, alone, batch], "both", 2.0, 0.5),
+    ):
+        found = summarise((CLUSTER, sequence) for sequence in places)
+        assert found.arrivals == arrivals
+        assert (found.jobs and found.jobs.middle, found.load and found.load.middle) == (size, load)
 
 
 def test_loads_classes_and_quantiles_of_a_summary() -> None:
@@ -96,22 +109,6 @@ def test_durations_without_measure_can_be_written_to_a_file(rest_ms: float) -> N
     again = Distribution.model_validate(json.loads(json.dumps(found.model_dump(mode="json"))))
     assert again == found
     assert all(math.isfinite(value) for _, spread in found.spreads() for value in spread)
-
-
-def test_batches_and_streams_are_told_apart() -> None:
-    """Among streams a single job is not a batch; without streams it is."""
-    batch, alone, stream = jobs(JOB, JOB), jobs(JOB), jobs(JOB, JOB, at=[0.0, 8000.0])
-    for places, arrivals, size, load in (
-        ([batch, batch], "batch", 2.0, None),
-        ([alone], "batch", 1.0, None),
-        ([stream], "stream", None, 0.5),
-        ([stream, alone], "stream", None, 0.5),
-        ([stream, batch], "both", 2.0, 0.5),
-        ([stream, alone, batch], "both", 2.0, 0.5),
-    ):
-        found = summarise((CLUSTER, sequence) for sequence in places)
-        assert found.arrivals == arrivals
-        assert (found.jobs and found.jobs.middle, found.load and found.load.middle) == (size, load)
 
 
 def test_all_clusters_count_and_distances_have_limits() -> None:
@@ -163,8 +160,8 @@ def spread(*values: float) -> Any:
     return made(stages=(low, low, high)).stages
 
 
-def test_which_distributions_are_similar() -> None:
-    """The median within a factor of 1.4, the outer quantiles within 2.5, upwards and downwards."""
+def test_similar_distributions_of_batches_and_streams() -> None:
+    # The median within a factor of 1.4, the outer quantiles within 2.5, upwards and downwards.
     trained = made(tasks=(100, 1000, 2000))
     for tasks in ((100, 1000, 2000), (250, 1400, 5000), (40, 715, 800)):
         assert is_similar(trained, made(tasks=tasks))
@@ -176,9 +173,6 @@ def test_which_distributions_are_similar() -> None:
         assert not is_similar(trained, made(tasks=(40, 750, high)))
     assert is_similar(made(moving_delay_s=(0, 0, 0)), made(moving_delay_s=(0, 0, 0)))
     assert not is_similar(made(moving_delay_s=(0, 0, 0)), made())
-
-
-def test_batches_and_streams_are_not_similar() -> None:
     both = made(arrivals="both", load=(0.5, 0.6, 0.8))
     assert is_similar(made(STREAM), made(STREAM))
     assert is_similar(both, both)

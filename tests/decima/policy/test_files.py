@@ -115,12 +115,17 @@ def test_what_means_nothing_of_its_training_is_refused(
     assert told.removeprefix("about.trained_on: ").startswith(message), told
 
 
-def test_double_precision_is_stored_in_single(tmp_path: Path) -> None:
+def test_weights_are_stored_in_single_precision_or_published(tmp_path: Path) -> None:
     policy = policy_of(SMALL).double()
     save_policy(tmp_path / "policy.npz", policy)
     with np.load(tmp_path / "policy.npz") as archive:
         assert archive["stage_head.0.weight"].dtype == np.float32
     assert load_policy(tmp_path / "policy.npz").num_parameters == policy.num_parameters
+    torch.save({"policy": torch.zeros(3)}, tmp_path / "checkpoint.pt")
+    assert refused(tmp_path / "checkpoint.pt") == NO_ARCHIVE
+    save_policy(tmp_path / "policy.npz", Policy(SMALL))
+    rewrite(tmp_path / "policy.npz", lambda arrays: arrays.pop("policy"))
+    assert "must be float of shape (16,), got float32 (3,)" in refused(tmp_path / "policy.npz")
 
 
 def test_the_published_weights_need_no_text(tmp_path: Path) -> None:
@@ -299,11 +304,3 @@ def test_files_that_are_no_policies(path: Path, monkeypatch: pytest.MonkeyPatch,
     assert refused(path) == NO_ARCHIVE
     assert refused(tmp_path / "missing.npz") == "No such file or directory"
     assert refused(tmp_path) == "Is a directory"
-
-
-def test_files_of_other_archives_and_shapes(tmp_path: Path) -> None:
-    torch.save({"policy": torch.zeros(3)}, tmp_path / "checkpoint.pt")
-    assert refused(tmp_path / "checkpoint.pt") == NO_ARCHIVE
-    save_policy(tmp_path / "policy.npz", Policy(SMALL))
-    rewrite(tmp_path / "policy.npz", lambda arrays: arrays.pop("policy"))
-    assert "must be float of shape (16,), got float32 (3,)" in refused(tmp_path / "policy.npz")

@@ -276,8 +276,8 @@ def test_whatever_else_is_in_the_batch_changes_nothing(name: str, seed: int, oth
     np.testing.assert_array_equal(again.log_probability, together.log_probability[[-1, 0]])
 
 
-def test_weights_that_changed_are_noticed() -> None:
-    """The compiled code keeps a copy of the weights."""
+def test_changed_weights_and_many_executors() -> None:
+    # The compiled code keeps a copy of the weights.
     policy, other = policy_of(PAPER_POLICY, seed=1), policy_of(PAPER_POLICY, seed=2)
     graphs = Graphs.concatenate(some_graphs(PAPER_POLICY, seed=3))
     before = policy.act(graphs).log_probability.copy()
@@ -288,6 +288,14 @@ def test_weights_that_changed_are_noticed() -> None:
     assert (policy.act(graphs).log_probability != before).any()
     policy.load_state_dict(other.state_dict())
     np.testing.assert_array_equal(policy.act(graphs).log_probability, other.act(graphs).log_probability)
+    policy = policy_of(PAPER_POLICY)
+    observation = Cluster(ClusterConfig(1000), jobs(chain(stage(5, 100)))).observe()
+    graph = Featurizer(PAPER_POLICY).graph(observation)
+    (only,), (limits,) = probabilities(policy, graph)
+    assert only == 1
+    assert limits.size == 1000
+    choices = policy.act(graph)
+    assert limits[choices.limit[0] - 1] == pytest.approx(limits.max(), abs=1e-6)
 
 
 @pytest.mark.parametrize("name", VARIANTS)
@@ -350,14 +358,3 @@ def test_choices_that_are_impossible_in_single_precision_teach_nothing() -> None
         one, other = (torch.cat([each.flatten() for each in gradient]) for gradient in gradients)
         assert (one - other).norm() < 1e-3 * (1 + other.norm())
     assert (found < -87).any()
-
-
-def test_many_executors_and_a_job_of_one_stage() -> None:
-    policy = policy_of(PAPER_POLICY)
-    observation = Cluster(ClusterConfig(1000), jobs(chain(stage(5, 100)))).observe()
-    graph = Featurizer(PAPER_POLICY).graph(observation)
-    (only,), (limits,) = probabilities(policy, graph)
-    assert only == 1
-    assert limits.size == 1000
-    choices = policy.act(graph)
-    assert limits[choices.limit[0] - 1] == pytest.approx(limits.max(), abs=1e-6)

@@ -48,7 +48,7 @@ def test_a_policy_whose_networks_say_next_to_nothing_decides_as_the_rule(
         cluster.decide(decision)
 
 
-def test_a_policy_knows_atc_with_constants_of_its_own() -> None:
+def test_policies_know_the_rule_before_they_learn() -> None:
     jobs = AttributeDistribution((1.5, 3.0), weights=(1, 16)).draw(
         random_sequence(np.random.default_rng(3), max_jobs=6)
     )
@@ -60,6 +60,10 @@ def test_a_policy_knows_atc_with_constants_of_its_own() -> None:
         for each in (NeuralScheduler(Policy(config, 1)), Atc(weighted=2.0, steepness=0.5), Atc())
     )
     assert mine.completion_ms.tolist() == rule.completion_ms.tolist() != other.completion_ms.tolist()
+    # The heads of a new policy return 0, so that only the rule's scores count.
+    config = ClusterConfig(12, moving_delay_ms=50.0, warmup_delay_ms=0.0)
+    sequence = random_sequence(np.random.default_rng(3), max_jobs=9)
+    assert_same_episode(config, sequence, PricedSrpt(), GENERAL_POLICY)
 
 
 @cases("constants, message", ({"patience": 1.0}, "atc does not have all constants"), ({"given_up": 0.0}, "above 0"))
@@ -81,13 +85,6 @@ def test_weights_that_nothing_can_be_added_by_are_refused(
 ) -> None:
     with pytest.raises(ValidationError, match=message):
         PolicyConfig.model_validate({**config.model_dump(), **changes})
-
-
-def test_a_policy_that_has_learned_nothing_decides_as_the_rule() -> None:
-    """The heads of a new policy return 0, so that only the rule's scores count."""
-    config = ClusterConfig(12, moving_delay_ms=50.0, warmup_delay_ms=0.0)
-    sequence = random_sequence(np.random.default_rng(3), max_jobs=9)
-    assert_same_episode(config, sequence, PricedSrpt(), GENERAL_POLICY)
 
 
 @pytest.mark.parametrize("semantics", [PAPER, TRACE], ids=["paper", "trace"])

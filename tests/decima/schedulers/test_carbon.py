@@ -158,7 +158,7 @@ def test_with_carbon_slack_a_job_waits_for_a_greener_hour_if_its_deadline_allows
     assert bool(record.missed[0]) == (slack < 1)
 
 
-def test_a_job_waits_if_a_gram_is_worth_it_and_at_most_as_long_as_its_carbon_is_worth() -> None:
+def test_jobs_wait_for_green_power_under_rules_by_name() -> None:
     config = ClusterConfig(10, signal=STEPS, moving_delay_ms=0.0, executor_watts=1e6)
     one = jobs(chain(stage(10, 1000.0)))
     grams = run_episode(config, one, PricedSrpt()).carbon
@@ -170,9 +170,6 @@ def test_a_job_waits_if_a_gram_is_worth_it_and_at_most_as_long_as_its_carbon_is_
     assert list(begun.values()) == sorted(begun.values())
     assert begun[0.0] == 0
     assert begun[5.0] == 20_000
-
-
-def test_another_scheduler_by_name() -> None:
     assert split_names("cap:minimum=0.1,base=fair, fair") == ["cap:minimum=0.1,base=fair", "fair"]
     rule = make_scheduler("cap:minimum=0.1,base=fair")
     assert isinstance(rule, Cap)

@@ -18,17 +18,14 @@ def held_at_first(config: ClusterConfig, sequence: JobSequence) -> list[int]:
     return held
 
 
-def test_dominant_shares_are_level_and_equal_for_one_resource() -> None:
+def test_dominant_shares_and_executors_that_jobs_hold() -> None:
     # DRF, section 4.1: of 9 cpu and 18 GB, three tasks of <1 cpu, 4 GB> and two of <3 cpu, 1 GB>.
     sequence = jobs(job(stage(500, 1e6, cpu=1, memory=4)), job(stage(500, 1e6, cpu=3, memory=1)))
     config = ClusterConfig(executor_classes=(ExecutorClass(5, 9, 18),), moving_delay_ms=0)
     assert held_at_first(config, sequence) == [3, 2]
     sequence = jobs(*(job(stage(count, 1e6)) for count in (2, 50, 50)))
     assert held_at_first(ClusterConfig(21, moving_delay_ms=0), sequence) == [2, 10, 9]
-
-
-def test_jobs_that_hold_executors_come_later() -> None:
-    """Job 0 has two of three executors, committed or running, when job 1 arrives."""
+    # Job 0 has two of three executors, committed or running, when job 1 arrives.
     profile = job(stage(40, 1000.0), stage(40, 1000.0))
     cluster, scheduler = Cluster(ClusterConfig(3, moving_delay_ms=0), jobs(profile, profile)), Drf()
     cluster.decide(Decision(0, 2))

@@ -41,8 +41,8 @@ def test_packing_depends_on_executors_and_ready_stages_wait_for_nothing() -> Non
     assert GrapheneStar(long=0.9, fragmented=-1).next_stage(cluster.observe()).tolist() == [0]
 
 
-def test_troublesome_stages_wait_until_all_of_them_can_start_and_then_go_first() -> None:
-    """Stage 2 could start immediately, but stage 3 only after stage 0. Then both start before stage 1."""
+def test_troublesome_stages_wait_and_then_go_first() -> None:
+    # Stage 2 could start immediately, but stage 3 only after stage 0. Then both start before stage 1.
     profile = job(stage(2, 100.0), stage(8, 10.0), stage(4, 1000.0), stage(4, 1000.0), edges=[(0, 3)])
     cluster, scheduler = Cluster(CONFIG, jobs(profile)), GrapheneStar(long=0.9, fragmented=-1)
     assert scheduler.decide(cluster.observe()) == Decision(0, 4)
@@ -53,10 +53,7 @@ def test_troublesome_stages_wait_until_all_of_them_can_start_and_then_go_first()
     observation = cluster.observe()
     assert WeightedFair().next_stage(observation) == [1]
     assert scheduler.next_stage(observation) == [2]
-
-
-def test_a_troublesome_stage_whose_tasks_are_all_launched_holds_no_other_back() -> None:
-    """All tasks of stage 1 run, so it is no longer ready; stage 2 starts nevertheless, and before stage 3."""
+    # All tasks of stage 1 run, so it is no longer ready; stage 2 starts nevertheless, and before stage 3.
     profile = job(stage(2, 10.0), stage(2, 1000.0), stage(4, 1000.0), stage(8, 10.0), edges=[(0, 2)])
     cluster = Cluster(ClusterConfig(5, moving_delay_ms=0), jobs(profile))
     scheduler = GrapheneStar(long=0.9, fragmented=-1)

@@ -164,8 +164,8 @@ def test_times_without_a_check_change_nothing(monkeypatch: pytest.MonkeyPatch) -
         assert one.task_start_ms.tobytes() == other.task_start_ms.tobytes()
 
 
-def test_an_overruled_decision_is_named() -> None:
-    """Decisions are numbered by the calls of ``decide``."""
+def test_overruled_decisions_and_late_guards() -> None:
+    # Decisions are numbered by the calls of ``decide``.
     calls: list[float] = []
 
     class Counting(LargestFirst):
@@ -177,10 +177,7 @@ def test_an_overruled_decision_is_named() -> None:
     record = run_episode(fluid(), sequence, Guarded(Counting(), Guarantees(no_later_than=1.0)))
     assert record.kept.overruled
     assert all(calls[each.decision] == each.time_ms for each in record.kept.overruled)
-
-
-def test_a_guard_that_starts_late_counts_what_is_left() -> None:
-    """Half of the first job is done, and the second job arrives now. Each job has half of the executors."""
+    # Half of the first job is done, and the second job arrives now. Each job has half of the executors.
     cluster = VirtualCluster(fluid())
     long = job(stage(40, TASK_MS))
     cluster.arrive(7, 50.0, speed_of(long, fluid()), 0.5)
@@ -285,7 +282,7 @@ def test_a_tenant_has_its_floor_as_soon_as_tasks_end(name: str) -> None:
     assert record.kept.below_floor_ms == 5.0  # from the arrival to the end of the first tasks
 
 
-def test_two_tenants_below_their_floors_share_what_is_free() -> None:
+def test_floors_are_shared_and_kept_by_sparing_schedulers() -> None:
     sequence = JobSequence(
         (job(stage(40, TASK_MS)), job(stage(40, TASK_MS)), job(stage(40, TASK_MS))),
         np.zeros(3),
@@ -295,10 +292,7 @@ def test_two_tenants_below_their_floors_share_what_is_free() -> None:
     first = record.task_job[record.task_start_ms == 0.0]
     assert np.bincount(first).tolist() == [3, 4, 3]
 
-
-def test_a_sparing_scheduler_gives_a_tenant_its_floor_too() -> None:
-    """The scheduler gives each stage one executor, and a stage can be chosen once per round."""
-
+    # The scheduler gives each stage one executor, and a stage can be chosen once per round.
     def sparing(observation: Observation) -> Decision:
         stage_ = int(observation.schedulable.argmax())
         return Decision(stage_, observation.held(int(observation.stage_job[stage_])) + 1)

@@ -26,7 +26,7 @@ class LongestFirst(Scheduler):
         return Decision(int(observation.next_stage[job]), observation.num_executors) if work[job] >= 0 else None
 
 
-def test_decisions_are_repeated_and_follow_the_cheapest_rule() -> None:
+def test_decisions_and_costs_of_futures() -> None:
     sequence = poisson_arrivals(synthetic_profiles(6), 4, 8000, seed=2)
     scheduler = Lookahead(futures=2)
     first = runs(run_episode(CONFIG, sequence, scheduler))
@@ -42,10 +42,7 @@ def test_decisions_are_repeated_and_follow_the_cheapest_rule() -> None:
     sequence, config = batch_arrivals(synthetic_profiles(6), 6, seed=3), ClusterConfig(15)
     config = replace(config, knowledge=Knowledge(job_error=1.0))
     assert runs(run_episode(config, sequence, Lookahead())) == runs(run_episode(config, sequence, PricedSrpt()))
-
-
-def test_the_cost_is_the_time_that_live_jobs_spend_in_the_system() -> None:
-    """One executor runs jobs of 7 s and 9 s, shortest first, with a move of 0.01 s before each job."""
+    # One executor runs jobs of 7 s and 9 s, shortest first, with a move of 0.01 s before each job.
     cluster = Cluster(ClusterConfig(1, moving_delay_ms=10.0), jobs(job(stage(9, 1000.0)), job(stage(7, 1000.0))))
     planner = Lookahead()
     assert planner.cost_ms(cluster, PricedSrpt()) == 2 * 7010.0 + 9010.0

@@ -91,7 +91,7 @@ def test_without_attributes_smiths_ratio_and_atc_are_priced_srpt(name: str) -> N
     assert other.completion_ms.tolist() == plain.completion_ms.tolist()
 
 
-def test_atc_weighs_deadlines_against_shortness() -> None:
+def test_deadlines_weights_and_slack_order_jobs() -> None:
     attributes = [JobAttributes(deadline_ms=UNIT_MS * each) for each in (3, 12.5)]
     jobs = sequence([5, 8], [0, 0], attributes)
     assert run_episode(ONE, jobs, make_scheduler("edf")).missed.tolist() == [True, True]
@@ -100,9 +100,6 @@ def test_atc_weighs_deadlines_against_shortness() -> None:
     jobs = sequence([6, 9], [0, 0], attributes)
     assert run_episode(ONE, jobs, make_scheduler("priced-srpt")).missed.tolist() == [False, True]
     assert not run_episode(ONE, jobs, make_scheduler("atc")).missed.any()
-
-
-def test_weights_and_deadlines_give_executors_and_order() -> None:
     profile = job(stage(200, UNIT_MS))
     for attributes in ((JobAttributes(16), JobAttributes(1)), (JobAttributes(slack=1.5), JobAttributes(slack=9))):
         jobs = JobSequence((profile, profile), np.zeros(2), attributes=attributes)
@@ -153,8 +150,8 @@ def test_gamma_boost_and_pools() -> None:
     assert record.completion_ms.tolist() == [200, 400]
 
 
-def test_the_boost_is_that_of_the_paper() -> None:
-    """Of two waiting jobs the job with the earlier boosted arrival is first, in either order of arrival."""
+def test_boosts_are_those_of_the_paper() -> None:
+    # Of two waiting jobs the job with the earlier boosted arrival is first, in either order of arrival.
     scheduler = make_scheduler("gamma-boost:0.5")
     jobs = sequence([4, 9, 2], [0, 0, 3], [JobAttributes()] * 3)
     cluster = Cluster(ONE, jobs)
@@ -167,10 +164,7 @@ def test_the_boost_is_that_of_the_paper() -> None:
         for arrival, work in zip(seen.job_arrival_ms, seen.job_first_work_ms, strict=True)
     ]
     assert scheduler.order(seen).tolist() == (1 + np.argsort(np.argsort(boosted))).tolist()  # type: ignore[attr-defined]
-
-
-def test_the_decay_of_the_boost_is_a_factor_on_that_of_the_load() -> None:
-    """A factor of 100 at 99 % load gives the same decay as no load."""
+    # A factor of 100 at 99 % load gives the same decay as no load.
     jobs = sequence([1, 12, *[3] * 10], [0, 0, *range(1, 11)], [JobAttributes()] * 12)
     ends = {
         name: run_episode(ONE, jobs, make_scheduler(f"gamma-boost:{name}")).completion_ms.tolist()

@@ -99,7 +99,7 @@ def test_the_shortest_job_may_go_first_or_not() -> None:
     assert found.mean_jct_ms == best_of_all(sequence, 2, ahead=False)
 
 
-def test_an_unfinished_search_says_how_much_may_be_missing() -> None:
+def test_unfinished_searches_and_simplified_tasks() -> None:
     profiles = [simplified(profile) for profile in synthetic_profiles(12)]
     sequence = batch_arrivals(profiles, 6, seed=1)
     stopped = search_orders(sequence, 10, max_evaluations=3)
@@ -109,6 +109,10 @@ def test_an_unfinished_search_says_how_much_may_be_missing() -> None:
     further = search_orders(sequence, 10, max_evaluations=200)
     assert further.mean_jct_ms <= stopped.mean_jct_ms
     assert further.lower_bound_ms >= stopped.lower_bound_ms
+    sequence = batch_arrivals([simplified(profile) for profile in synthetic_profiles(3, seed=1)], 3, 0)
+    clusters = [replace(simplified_cluster(4), warmup_delay_ms=warmup_ms) for warmup_ms in (0.0, 5000.0)]
+    ends_ms = [run_episode(cluster, sequence, SjfCp()).completion_ms for cluster in clusters]
+    np.testing.assert_array_equal(*ends_ms)
 
 
 def test_searches_without_a_choice_and_those_that_are_refused() -> None:
@@ -120,10 +124,3 @@ def test_searches_without_a_choice_and_those_that_are_refused() -> None:
     with pytest.raises(ValueError, match="varied: expected a simplified profile, with equal tasks in each stage"):
         search_orders(jobs(varied))
     assert search_orders(jobs(simplified(varied))).proven
-
-
-def test_simplified_tasks_know_no_warm_up() -> None:
-    sequence = batch_arrivals([simplified(profile) for profile in synthetic_profiles(3, seed=1)], 3, 0)
-    clusters = [replace(simplified_cluster(4), warmup_delay_ms=warmup_ms) for warmup_ms in (0.0, 5000.0)]
-    ends_ms = [run_episode(cluster, sequence, SjfCp()).completion_ms for cluster in clusters]
-    np.testing.assert_array_equal(*ends_ms)

@@ -44,7 +44,7 @@ def test_a_large_executor_goes_to_what_only_it_can_run(times: float, goes_to_the
     assert (decision.stage == 2) == (not goes_to_the_small)
 
 
-def test_inside_a_job_the_stage_that_fewest_can_run_comes_first() -> None:
+def test_stages_that_few_can_run_come_first_and_no_executor_waits_elsewhere() -> None:
     either, large = stage(4, 1000.0, memory=0.25), stage(2, 1000.0, memory=1.0)
     cluster = cluster_of(jobs(job(either, large)))
     scheduler = PackedSrpt()
@@ -55,10 +55,7 @@ def test_inside_a_job_the_stage_that_fewest_can_run_comes_first() -> None:
         stages.append(decision.stage)
         cluster.decide(decision)
     assert stages == [0, 1]
-
-
-def test_no_executor_moves_to_another_job_to_wait_there() -> None:
-    """The first job's second stage is not ready, so executors that the first stage does not need would only wait."""
+    # The first job's second stage is not ready, so executors that the first stage does not need would only wait.
     cluster = cluster_of(jobs(chain(stage(1, 1000.0), stage(4, 1000.0)), job(stage(1, 10.0))))
     scheduler = PackedSrpt()
     for expected in (Decision(2, 1), Decision(0, 1), None):

@@ -28,7 +28,20 @@ def asked(config: ClusterConfig, sequence: JobSequence) -> tuple[Cluster, Priced
     return Cluster(config, sequence), scheduler
 
 
-def test_executors_cost_the_more_the_more_jobs_want_them() -> None:
+def test_prices_count_unwanted_executors() -> None:
+    # Five of 45 executors are offered; 355 executors of another class are also free.
+    classes = (ExecutorClass(45), ExecutorClass(355, cpu=2.0))
+    config = ClusterConfig(executor_classes=classes, moving_delay_ms=DELAY_MS)
+    profile = job(stage(40, DELAY_MS))
+    cluster, scheduler = asked(config, jobs(profile, profile))
+    cluster.decide(Decision(0, 20))
+    cluster.decide(Decision(1, 20))
+    seen = cluster.observe()
+    assert (seen.source, seen.offered, seen.executor_class) == (-1, 5, 0)
+    rule = scheduler.ask(seen)
+    used_well = useful_executors(profile, config, rule.price)
+    may_have = DEFAULTS.used_well + DEFAULTS.unwanted * ((360 - 2 * max(used_well - 20, 0)) / 400) ** 2
+    assert rule.limits[0] == int(may_have * used_well * 20 / 40)
     config = ClusterConfig(20, moving_delay_ms=DELAY_MS)
     prices, limits = [], []
     for num_jobs in (1, 4, 12, 40):
@@ -118,22 +131,6 @@ def test_the_more_unwanted_executors_the_more_of_them_a_job_may_have(executors: 
     unwanted = executors - 40 - 2 * max(used_well - 20, 0)
     may_have = DEFAULTS.used_well + DEFAULTS.unwanted * max(unwanted / executors, 0) ** 2
     assert rule.limits[0] == int(max(may_have * used_well * 20 / 40, 20 / DEFAULTS.worth_moving))
-
-
-def test_unwanted_executors_of_all_classes_count() -> None:
-    """Five of 45 executors are offered; 355 executors of another class are also free."""
-    classes = (ExecutorClass(45), ExecutorClass(355, cpu=2.0))
-    config = ClusterConfig(executor_classes=classes, moving_delay_ms=DELAY_MS)
-    profile = job(stage(40, DELAY_MS))
-    cluster, scheduler = asked(config, jobs(profile, profile))
-    cluster.decide(Decision(0, 20))
-    cluster.decide(Decision(1, 20))
-    seen = cluster.observe()
-    assert (seen.source, seen.offered, seen.executor_class) == (-1, 5, 0)
-    rule = scheduler.ask(seen)
-    used_well = useful_executors(profile, config, rule.price)
-    may_have = DEFAULTS.used_well + DEFAULTS.unwanted * ((360 - 2 * max(used_well - 20, 0)) / 400) ** 2
-    assert rule.limits[0] == int(may_have * used_well * 20 / 40)
 
 
 @pytest.mark.parametrize("seed", range(4))

@@ -78,8 +78,8 @@ def test_fifo_serves_jobs_by_arrival_and_stages_as_they_become_ready() -> None:
     assert record.completion_ms.tolist() == [25_000.0, 25_001.0]
 
 
-def test_the_published_fifo_counts_grants_and_never_takes_them_back() -> None:
-    """A job of one stage is repeatedly offered three executors. After three grants it gets no executor."""
+def test_the_published_fifo_counts_grants_and_keeps_executors() -> None:
+    # A job of one stage is repeatedly offered three executors. After three grants it gets no executor.
     config = ClusterConfig(num_executors=3, semantics=DECIMA_SIM)
     sequence = one_stage(50, 50)
     observation = Cluster(config, sequence).observe()
@@ -96,10 +96,7 @@ def test_the_published_fifo_counts_grants_and_never_takes_them_back() -> None:
     plain = ClusterConfig(num_executors=3)
     fifo.reset(plain)
     assert [fifo.decide(observation) for _ in range(3)] == [Decision(0, 3)] * 3
-
-
-def test_the_published_fifo_keeps_executors_with_their_job_beyond_its_grants() -> None:
-    """Stage 0 waits for stage 1. At that time the job has used its only grant."""
+    # Stage 0 waits for stage 1. At that time the job has used its only grant.
     config = ClusterConfig(1, moving_delay_ms=0.0, semantics=DECIMA_SIM)
     cluster, fifo = (
         Cluster(config, jobs(job(stage(1, 10.0), stage(1, 10.0), edges=[(1, 0)]), job(stage(5, 10.0)))),
@@ -113,8 +110,8 @@ def test_the_published_fifo_keeps_executors_with_their_job_beyond_its_grants() -
     assert fifo.decide(seen) == Decision(0, 1)
 
 
-def test_of_paths_of_no_length_only_what_can_be_scheduled_is_taken() -> None:
-    """Stage 0 has no unclaimed tasks; its child, stage 1, also has duration 0."""
+def test_paths_of_no_length_and_names_of_exponents() -> None:
+    # Stage 0 has no unclaimed tasks; its child, stage 1, also has duration 0.
     cluster = Cluster(ClusterConfig(2, moving_delay_ms=0.0), jobs(chain(stage(1, 0.0), stage(1, 0.0))))
     assert SjfCp().decide(cluster.observe()) == Decision(0, 2)
     cluster.decide(Decision(0, 1))
@@ -123,6 +120,15 @@ def test_of_paths_of_no_length_only_what_can_be_scheduled_is_taken() -> None:
     decision = SjfCp().decide(seen)
     assert decision is not None
     assert decision.stage == 1
+    sequence = poisson_arrivals(synthetic_profiles(8), 6, 5000, seed=4)
+    config = ClusterConfig(num_executors=12)
+
+    def episode(scheduler: Scheduler) -> bytes:
+        return run_episode(config, sequence, scheduler).tasks().to_numpy().tobytes()
+
+    assert episode(WeightedFair(0.0)) == episode(Fair()) == episode(WeightedFair())
+    assert episode(WeightedFair(1.0)) == episode(NaiveWeightedFair())
+    assert episode(Fair()) != episode(NaiveWeightedFair())
 
 
 def test_sjf_cp_runs_jobs_by_work_and_stages_by_path() -> None:
@@ -187,18 +193,6 @@ def test_shares_are_not_upset_by_rounding_or_jobs_without_work() -> None:
     for alpha in (-2.0, -1.0, 0.0, 1.0, 2.0):
         record = run_episode(ClusterConfig(num_executors=4), sequence, WeightedFair(alpha))
         assert np.isfinite(record.completion_ms).all()
-
-
-def test_the_exponents_have_names() -> None:
-    sequence = poisson_arrivals(synthetic_profiles(8), 6, 5000, seed=4)
-    config = ClusterConfig(num_executors=12)
-
-    def episode(scheduler: Scheduler) -> bytes:
-        return run_episode(config, sequence, scheduler).tasks().to_numpy().tobytes()
-
-    assert episode(WeightedFair(0.0)) == episode(Fair()) == episode(WeightedFair())
-    assert episode(WeightedFair(1.0)) == episode(NaiveWeightedFair())
-    assert episode(Fair()) != episode(NaiveWeightedFair())
 
 
 @pytest.mark.parametrize("alpha", [math.nan, math.inf, -math.inf, 1e308, -100.5])
@@ -273,15 +267,12 @@ def episode_of(scheduler: Scheduler, seed: int = 3) -> list[tuple[int, int, int,
     return runs(run_episode(ClusterConfig(num_executors=10), sequence, scheduler))
 
 
-def test_random_choices_follow_the_seed() -> None:
+def test_random_decisions_follow_the_seed_and_reach_every_stage() -> None:
     scheduler = RandomChoice(5)
     assert episode_of(scheduler) == episode_of(scheduler) == episode_of(RandomChoice(5))
     assert episode_of(scheduler) != episode_of(RandomChoice(6))
     assert episode_of(make_scheduler("random", seed=4)) == episode_of(RandomChoice(4))
     assert episode_of(make_scheduler("fair", seed=4)) == episode_of(Fair())
-
-
-def test_random_decisions_reach_every_stage_and_every_count() -> None:
     config, sequence = ClusterConfig(num_executors=3), one_stage(5, 5)
     observation = Cluster(config, sequence).observe()
     scheduler = RandomChoice()
@@ -315,14 +306,7 @@ def test_all_schedulers_leave_no_executor_idle_and_complete_all_jobs(name: str, 
     assert np.isfinite(record.completion_ms).all()
 
 
-def test_all_offered_reaches_as_far_as_the_offer() -> None:
-    cluster = Cluster(ClusterConfig(num_executors=6), one_stage(2, 9))
-    cluster.decide(all_offered(cluster.observe(), 0))
-    assert cluster.offered == 4
-    assert all_offered(cluster.observe(), 1) == Decision(1, 4) == give(cluster.observe(), 1)
-
-
-def test_every_name_makes_its_scheduler() -> None:
+def test_names_and_offers_of_schedulers() -> None:
     for name, kind in SCHEDULERS.items():
         assert type(make_scheduler(name)) is kind
     weighted = make_scheduler("weighted-fair:-1.5")
@@ -333,6 +317,10 @@ def test_every_name_makes_its_scheduler() -> None:
         "fair-pools", "adaptive-srpt", "carbon-slack", "capped-srpt", "profiled-srpt", "priced-srpt", "packed-srpt",
         "adaptive-packed-srpt", *PRICED, "hesrpt", "lookahead", "tetris", "drf", "graphene-star", "graphene",
     }  # fmt: skip
+    cluster = Cluster(ClusterConfig(num_executors=6), one_stage(2, 9))
+    cluster.decide(all_offered(cluster.observe(), 0))
+    assert cluster.offered == 4
+    assert all_offered(cluster.observe(), 1) == Decision(1, 4) == give(cluster.observe(), 1)
 
 
 @cases("spec, message",

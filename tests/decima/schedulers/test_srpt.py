@@ -26,7 +26,7 @@ def first_decisions(
     return made
 
 
-def test_executors_move_only_to_where_they_find_work() -> None:
+def test_executors_move_to_work_up_to_limits_of_profiles() -> None:
     sequence = jobs(job(stage(50, 1000)), job(stage(40, 1000)), job(stage(45, 1000)))
     made = first_decisions(CappedSrpt(), 12, sequence)
     assert [decision.stage for decision in made if decision] == [1, 2, 0]
@@ -39,6 +39,14 @@ def test_executors_move_only_to_where_they_find_work() -> None:
     config = ClusterConfig(8, moving_delay_ms=0)
     cluster = Cluster(config, jobs(job(stage(8, 1.0))))
     assert CappedSrpt(1000).decide(cluster.observe()) == Decision(0, 8)
+    profile = inflating(400, {5: 1000.0, 10: 1200.0, 20: 4000.0, 40: 9000.0})
+    config = ClusterConfig(40, moving_delay_ms=DELAY_MS)
+    scheduler = ProfiledSrpt(2.5)
+    several = jobs(*[profile] * 8)
+    scheduler.reset(config)
+    best = useful_executors(profile, config, 2.5)
+    assert 40 // 8 < best < 40
+    assert scheduler.decide(Cluster(config, several).observe()) == Decision(0, best)
 
 
 @pytest.mark.parametrize(("share", "stays"), [(STAYING * 1.1, True), (STAYING * 0.9, False)])
@@ -85,14 +93,3 @@ def test_with_a_price_it_does_so_where_most_of_the_work_is_claimed(left: int, ex
 def test_a_free_executor_moves_for_three_moving_delays_of_work(tasks: int, executors: int) -> None:
     made = first_decisions(CappedSrpt(), 4, jobs(job(stage(tasks, DELAY_MS))))
     assert made == [Decision(0, executors), None]
-
-
-def test_limits_are_those_of_the_profiles() -> None:
-    profile = inflating(400, {5: 1000.0, 10: 1200.0, 20: 4000.0, 40: 9000.0})
-    config = ClusterConfig(40, moving_delay_ms=DELAY_MS)
-    scheduler = ProfiledSrpt(2.5)
-    several = jobs(*[profile] * 8)
-    scheduler.reset(config)
-    best = useful_executors(profile, config, 2.5)
-    assert 40 // 8 < best < 40
-    assert scheduler.decide(Cluster(config, several).observe()) == Decision(0, best)

@@ -30,7 +30,7 @@ def test_an_application_keeps_the_whole_cluster_and_smaller_ones_run_side_by_sid
     assert_array_equal(record.completion_ms, completion_ms)
 
 
-def test_applications_wait_for_executors_and_stages_go_by_number() -> None:
+def test_applications_wait_and_drivers_prepare() -> None:
     record = run(jobs(*[job(stage(1, 100))] * 3), executors_max=1, moving_ms=10)
     assert_array_equal(record.completion_ms, [110, 110, 220])
     record = run(jobs(job(stage(2, 100)), job(stage(4, 100))), executors_max=2, executors=3)
@@ -42,9 +42,6 @@ def test_applications_wait_for_executors_and_stages_go_by_number() -> None:
     assert_array_equal(record.task_start_ms, [0, 100, 200, 300])
     with pytest.raises(ValueError, match="at least one executor, got 0"):
         SparkStandalone(0)
-
-
-def test_executors_do_not_wait_for_parents_and_drivers_prepare() -> None:
     # Stage 0 ends while the parent of stage 2 runs. Other stages may open before and need the executor.
     profile = job(stage(1, 50), stage(1, 100), stage(1, 100), edges=[(1, 2)])
     cluster = Cluster(ClusterConfig(2, moving_delay_ms=0.0), jobs(profile))

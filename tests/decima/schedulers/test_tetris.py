@@ -41,25 +41,14 @@ def test_the_largest_demand_in_shares_goes_first() -> None:
     assert chosen(Tetris(), sequence, config) == [1]
 
 
-def test_a_stage_gets_all_the_executors_that_its_tasks_need() -> None:
+def test_demands_are_met_and_jobs_that_hold_much_passed_over() -> None:
     sequence = jobs(job(stage(3, 100.0, memory=0.4)), job(stage(9, 100.0, memory=0.3)))
     cluster = Cluster(CLASSES, sequence)
     decision = Tetris().decide(cluster.observe())
     assert decision == Decision(0, 4)
     cluster.decide(decision)
     assert cluster.observe().unclaimed_tasks.tolist() == [0, 9]
-
-
-@pytest.mark.parametrize(("remaining", "first"), [(0.0, 0), (0.09, 0), (0.1, 1), (2.0, 1)])
-def test_little_remaining_work_outweighs_a_better_fit(remaining: float, first: int) -> None:
-    """Scores 1.4 and 1.2; work 9 x 1.4 and 1 x 1.2, so 1.3 x (1.826, 0.174) is taken away, times the weight."""
-    sequence = jobs(job(stage(9, 100.0, memory=0.4)), job(stage(1, 100.0, memory=0.2)))
-    config = ClusterConfig(executor_classes=(ExecutorClass(1),))
-    assert chosen(Tetris(remaining), sequence, config) == [first]
-
-
-def test_jobs_that_hold_much_are_passed_over() -> None:
-    """Job 0 fits best and holds an executor when another executor becomes free."""
+    # Job 0 fits best and holds an executor when another executor becomes free.
     fits, other = (job(*[stage(9, 100.0, memory=memory)] * 2) for memory in (0.9, 0.1))
     sequence = jobs(fits, other)
     config = ClusterConfig(executor_classes=(ExecutorClass(2),), moving_delay_ms=0)
@@ -69,3 +58,11 @@ def test_jobs_that_hold_much_are_passed_over() -> None:
         decision = Tetris(fairness=fairness).decide(cluster.observe())
         assert decision is not None
         assert decision.stage == best
+
+
+@pytest.mark.parametrize(("remaining", "first"), [(0.0, 0), (0.09, 0), (0.1, 1), (2.0, 1)])
+def test_little_remaining_work_outweighs_a_better_fit(remaining: float, first: int) -> None:
+    """Scores 1.4 and 1.2; work 9 x 1.4 and 1 x 1.2, so 1.3 x (1.826, 0.174) is taken away, times the weight."""
+    sequence = jobs(job(stage(9, 100.0, memory=0.4)), job(stage(1, 100.0, memory=0.2)))
+    config = ClusterConfig(executor_classes=(ExecutorClass(1),))
+    assert chosen(Tetris(remaining), sequence, config) == [first]

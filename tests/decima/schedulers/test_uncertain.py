@@ -125,8 +125,8 @@ def test_limits_shrink_towards_equal_shares_as_uncertainty_grows(log_sd: float, 
     assert rule.limits.tolist() == [max(15, int(useful ** (1 - weight) * (DEFAULTS.shares * 15) ** weight))] * 4
 
 
-def test_executors_hesitate_to_leave_an_uncertain_job() -> None:
-    """Executor 0 finishes a stage of a long job; a shorter job has enough work to justify a move."""
+def test_executors_hesitate_and_wrong_estimates_cost_less() -> None:
+    # Executor 0 finishes a stage of a long job; a shorter job has enough work to justify a move.
     config = ClusterConfig(1, moving_delay_ms=100.0)
     long = job(stage(1, 50.0), stage(10, 60_000.0), edges=[(0, 1)])
     cluster = Cluster(config, jobs(long, job(stage(10, 3000.0))))
@@ -138,9 +138,6 @@ def test_executors_hesitate_to_leave_an_uncertain_job() -> None:
     seen.stages["log_sd"] = 2.0
     assert PricedSrpt().ask(seen).stage == 1
     assert PricedSrpt(hesitation=0.01).ask(seen).stage == 2
-
-
-def test_with_wrong_estimates_the_rule_loses_less_than_naive_srpt() -> None:
     profiles = tuple(job(stage(tasks, ms)) for tasks in (10, 40, 160) for ms in (200.0, 800.0))
     config = ClusterConfig(8, moving_delay_ms=50.0, knowledge=Knowledge(job_error=2.0))
     exact = replace(config, knowledge=Knowledge())

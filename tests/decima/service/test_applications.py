@@ -230,7 +230,7 @@ def test_executors_on_their_way_and_of_ended_applications() -> None:
     assert shares.ask("one", work(), idle=3, moves=False) is None
 
 
-def test_an_application_without_work_is_given_time_for_its_next_job() -> None:
+def test_applications_without_work_or_connection_lose_their_slots_late() -> None:
     shares = Shares()
     shares.ask("one", work())
     shares.ask("one", work(running=4), running=4)
@@ -241,9 +241,6 @@ def test_an_application_without_work_is_given_time_for_its_next_job() -> None:
     assert shares.ask("one", idle=4) == 0
     assert shares.ask("one") == 0
     assert shares.ask("two", work()) == 4
-
-
-def test_slots_of_a_disconnected_application_are_freed_unless_it_reconnects() -> None:
     shares = Shares()
     shares.ask("one", work())
     shares.leave("one")
@@ -257,12 +254,12 @@ def test_slots_of_a_disconnected_application_are_freed_unless_it_reconnects() ->
     assert shares.ask("three", work()) == 0
 
 
-def test_the_measured_delay_is_what_the_policy_sees() -> None:
-    seen: list[ClusterConfig] = []
+def test_the_policy_sees_delays_and_jobs_to_come() -> None:
+    configs: list[ClusterConfig] = []
 
     class Sees(Scheduler):
         def reset(self, config: ClusterConfig) -> None:
-            seen.append(config)
+            configs.append(config)
 
         def decide(self, observation: Observation) -> Decision | None:
             return None
@@ -270,12 +267,9 @@ def test_the_measured_delay_is_what_the_policy_sees() -> None:
     shares = Shares(Sees)
     for move_ms in (None, 3100.0, 7000.0, 6800.0):
         shares.ask("one", work(), move_ms=move_ms)
-    delays = [config.moving_delay_ms for config in seen if config.num_executors == 4]
+    delays = [config.moving_delay_ms for config in configs if config.num_executors == 4]
     assert delays == [3000.0, 7000.0]
-
-
-def test_the_policy_knows_the_distribution_of_jobs_to_come() -> None:
-    """The distribution is that of a single application; without history it is None."""
+    # The distribution is that of a single application; without history it is None.
     priors: dict[int, set[WorkPrior | None]] = {}
 
     class Sees(Scheduler):

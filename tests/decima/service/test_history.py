@@ -41,8 +41,8 @@ def live(history: History, *jobs: Job, time_ms: float = 1000.0) -> list[LiveJob]
     return LiveJobs(history, itertools.count(), itertools.count()).update(a_state(1, *jobs, time_ms=time_ms))
 
 
-def test_tasks_of_a_recognised_job_take_what_its_waves_take_on_this_cluster() -> None:
-    """On eight executors, half of the sixteen tasks are fresh; on one, only the first."""
+def test_known_jobs_take_what_history_tells() -> None:
+    # On eight executors, half of the sixteen tasks are fresh; on one, only the first.
     waves = TaskDurations.constant(100.0, first_ms=200.0, fresh_ms=900.0)
     nightly = JobProfile("nightly", (StageProfile(16, waves, "scan"), StageProfile(4, waves, "sum")), [[0, 1]])
     jobs = LiveJobs(History([nightly]), itertools.count(), itertools.count())
@@ -54,6 +54,18 @@ def test_tasks_of_a_recognised_job_take_what_its_waves_take_on_this_cluster() ->
         there = known_profile(nightly, cluster)
         assert job.mean_ms == pytest.approx([stage.durations.mean_ms for stage in there.stages], rel=0.1)
     assert job.mean_ms[0] == pytest.approx((8 * 900 + 8 * 100) / 16, rel=0.05)
+    made = (a_stage(10, tasks=4, done=1, running=2, mean_ms=600.0),)
+    [job] = live(PLANNED, a_job("a", *made, plan=("Sort", "Scan")))
+    assert (job.profile.name, job.profile.num_stages) == ("q1", 3)
+    assert job.ids == [10, None, None]
+    assert (job.tasks, job.pending, job.running, job.done) == ([4, 2, 1], [1, 2, 1], [2, 0, 0], [1, 0, 0])
+    first, second, third = job.mean_ms
+    assert 150 < first < 600
+    assert second / 200 == pytest.approx(third / 300, rel=0.1)
+    assert 1 < second / 200 < first / 100
+    # Profiles are scaled in steps of two, so that what is computed from them can be kept.
+    assert job.profile.work_ms == pytest.approx(4 * first + 2 * second + third, rel=0.42)
+    assert job.ready == [True, False, False]
 
 
 SMALL, LARGE, OTHER = profile("q1", 4, 2, 1), profile("q1 (2)", 40, 20, 1), profile("q2", 4, 9)
@@ -87,7 +99,7 @@ def test_history_is_a_workload_file(tmp_path: Any) -> None:
     assert history.find(a_job("a", *chain(4), plan=("Sort",))) is None
 
 
-def test_stages_are_matched_by_their_parents_and_tasks() -> None:
+def test_stages_are_matched_and_profiles_kept() -> None:
     diamond = profile("d", 8, 3, 5, 1, edges=[(0, 2), (1, 2), (2, 3)])
     seen = [a_stage(20, tasks=3), a_stage(21, tasks=8), a_stage(23, "waiting", 5, parents=(20, 21))]
     assert match_stages(seen, diamond) == [1, 0, 2]
@@ -99,6 +111,16 @@ def test_stages_are_matched_by_their_parents_and_tasks() -> None:
         )
         is None
     )
+    jobs = LiveJobs(History(), itertools.count(), itertools.count())
+
+    def at(done: int, mean_ms: float) -> LiveJob:
+        stage = a_stage(1, tasks=100, done=done, running=2, mean_ms=mean_ms)
+        return jobs.update(a_state(1, a_job("a", stage)))[0]
+
+    first = at(1, 90.0).profile
+    assert at(5, 95.0).profile is first
+    assert at(9, 300.0).profile is not first
+    assert at(9, 300.0).profile.stages[0].durations.mean_ms == pytest.approx(300.0, rel=0.13)
 
 
 def test_profiles_of_skipped_and_like_jobs() -> None:
@@ -114,22 +136,7 @@ def test_profiles_of_skipped_and_like_jobs() -> None:
     assert [job.arrival_ms for job in live(History(), *jobs)] == [5000.0, 5000.0, 6001.0]
 
 
-def test_a_recognised_job_has_the_profile_of_history_and_its_own_numbers() -> None:
-    made = (a_stage(10, tasks=4, done=1, running=2, mean_ms=600.0),)
-    [job] = live(PLANNED, a_job("a", *made, plan=("Sort", "Scan")))
-    assert (job.profile.name, job.profile.num_stages) == ("q1", 3)
-    assert job.ids == [10, None, None]
-    assert (job.tasks, job.pending, job.running, job.done) == ([4, 2, 1], [1, 2, 1], [2, 0, 0], [1, 0, 0])
-    first, second, third = job.mean_ms
-    assert 150 < first < 600
-    assert second / 200 == pytest.approx(third / 300, rel=0.1)
-    assert 1 < second / 200 < first / 100
-    # Profiles are scaled in steps of two, so that what is computed from them can be kept.
-    assert job.profile.work_ms == pytest.approx(4 * first + 2 * second + third, rel=0.42)
-    assert job.ready == [True, False, False]
-
-
-def test_an_unknown_stage_takes_as_long_as_others_of_its_job_and_then_as_everybodys() -> None:
+def test_unknown_stages_and_stages_to_come() -> None:
     own = a_job("a", a_stage(1, done=4, mean_ms=50.0), a_stage(2, "waiting", parents=(1,)))
     unknown = a_job("b", a_stage(3), submitted_time_ms=9e5)
     a, b = live(History(), own, unknown)
@@ -138,23 +145,7 @@ def test_an_unknown_stage_takes_as_long_as_others_of_its_job_and_then_as_everybo
     [alone] = live(History(), unknown)
     assert alone.mean_ms == pytest.approx([1000.0])
     assert alone.log_sd[0] > b.log_sd[0] * 0.99 > a.log_sd[1] > a.log_sd[0]
-
-
-def test_a_profile_stays_the_same_object_while_little_changes() -> None:
-    jobs = LiveJobs(History(), itertools.count(), itertools.count())
-
-    def at(done: int, mean_ms: float) -> LiveJob:
-        stage = a_stage(1, tasks=100, done=done, running=2, mean_ms=mean_ms)
-        return jobs.update(a_state(1, a_job("a", stage)))[0]
-
-    first = at(1, 90.0).profile
-    assert at(5, 95.0).profile is first
-    assert at(9, 300.0).profile is not first
-    assert at(9, 300.0).profile.stages[0].durations.mean_ms == pytest.approx(300.0, rel=0.13)
-
-
-def test_stages_to_come_are_those_of_the_plan() -> None:
-    """This is the case under adaptive execution. The last stage returns the result."""
+    # This is the case under adaptive execution. The last stage returns the result.
     exchanges = (
         Exchange(id=0, kind="Exchange", partitions=20),
         Exchange(id=1, kind="BroadcastExchange", parents=()),

@@ -136,9 +136,8 @@ def answered(*orders: tuple[int, int]) -> Answered:
     return Answered(driver=1, answer=Answer(seq=1, stages=stages), took_ms=1.0, policy_ms=1.0)
 
 
-def test_what_was_answered_and_did_not_happen_is_not_replayed() -> None:
-    """The answer gives the stage two slots, but at 200 ms only one task has started."""
-
+def test_answers_that_did_not_happen_and_places_of_executors() -> None:
+    # The answer gives the stage two slots, but at 200 ms only one task has started.
     def having(*running: int) -> tuple[Executor, ...]:
         return tuple(Executor(id=f"{number}", slots=1, running=each) for number, each in enumerate(running))
 
@@ -151,6 +150,23 @@ def test_what_was_answered_and_did_not_happen_is_not_replayed() -> None:
     ).record
     assert found.task_executor.tolist() == [0, 0]
     assert found.task_finish_ms[0] == found.task_start_ms[1]
+
+    # The lowest index is first, so that a schedule has as many rows as simultaneous executors.
+    def three(*names: str) -> tuple[Executor, ...]:
+        return tuple(Executor(id=name, slots=1, running=1, job="a") for name in names)
+
+    def stage(running: int) -> Job:
+        return a_job("a", a_stage(1, tasks=20, running=running))
+
+    found = by_hand(
+        asked(100.0, stage(3), having=three("1", "2", "3")),
+        asked(200.0, stage(1), having=three("3")),
+        asked(300.0, stage(2), having=three("3", "4")),
+        asked(400.0, gone=("a",)),
+    ).record
+    assert found.config.num_executors == 3
+    late = found.tasks().query("start_ms >= 250")
+    assert sorted(set(late["executor"].tolist())) == [0, 2]
 
 
 def test_jobs_have_names_and_stages_run_though_no_question_shows_it() -> None:
@@ -170,26 +186,6 @@ def test_jobs_have_names_and_stages_run_though_no_question_shows_it() -> None:
     assert (found.task_parallelism[ran] >= 1).all()
     assert (found.task_parallelism[ran] <= found.config.num_executors).all()
     assert (found.task_finish_ms[ran] >= found.task_start_ms[ran]).all()
-
-
-def test_executors_that_come_take_the_places_of_those_that_went() -> None:
-    """The lowest index is first, so that a schedule has as many rows as simultaneous executors."""
-
-    def three(*names: str) -> tuple[Executor, ...]:
-        return tuple(Executor(id=name, slots=1, running=1, job="a") for name in names)
-
-    def stage(running: int) -> Job:
-        return a_job("a", a_stage(1, tasks=20, running=running))
-
-    found = by_hand(
-        asked(100.0, stage(3), having=three("1", "2", "3")),
-        asked(200.0, stage(1), having=three("3")),
-        asked(300.0, stage(2), having=three("3", "4")),
-        asked(400.0, gone=("a",)),
-    ).record
-    assert found.config.num_executors == 3
-    late = found.tasks().query("start_ms >= 250")
-    assert sorted(set(late["executor"].tolist())) == [0, 2]
 
 
 def test_executors_run_what_drivers_say_and_many_are_answered() -> None:

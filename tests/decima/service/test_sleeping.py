@@ -14,7 +14,7 @@ def a_job(sizes: list[int], edges: list[tuple[int, int]]) -> JobProfile:
     return JobProfile("job", stages, np.array(edges))
 
 
-def test_jobs_that_spark_can_run_and_their_predicted_times() -> None:
+def test_sleeping_jobs_and_durations_of_their_tasks() -> None:
     assert runs_unchanged(a_job([3, 2, 2], [(0, 1), (0, 2), (1, 2)]))
     assert not runs_unchanged(a_job([3, 2, 4], [(0, 1), (0, 2), (1, 2)])), "one shuffle has one number of readers"
     assert not runs_unchanged(a_job([3, 2, 2], [(0, 1), (0, 2)])), "a job ends in one stage"
@@ -24,9 +24,6 @@ def test_jobs_that_spark_can_run_and_their_predicted_times() -> None:
     assert setting.predicted_ms(jobs, "decima", "fifo", overhead) == 2 * (170 + 120)
     assert setting.predicted_ms(jobs, "Spark FIFO", "fifo", overhead) == 4 * 120
     assert setting.predicted_ms(jobs, "Spark FAIR", "fair", overhead) == 4 * 120
-
-
-def test_each_task_has_a_duration_of_its_own_the_same_for_all() -> None:
     setting = Setting(scale=2.0, tasks=0.05)
     for profile in embedded_tpch()[:8]:
         nap = sleeping(profile, setting)

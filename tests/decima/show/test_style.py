@@ -7,7 +7,7 @@ from decima.evaluation.metrics import Interval
 from decima.show.style import draw_bars, new_axes, plain, shortened, styles
 
 
-def test_schedulers_differ_by_colours_and_dots() -> None:
+def test_schedulers_look_different_and_names_are_plain() -> None:
     names = ["fifo", "sjf-cp", "fair", "tuned-weighted-fair", "decima", "one", "two"]
     looks = styles(names)
     assert list(looks) == names
@@ -24,12 +24,6 @@ def test_schedulers_differ_by_colours_and_dots() -> None:
     assert axes.patches[1].get_facecolor() == axes.patches[2].get_facecolor() != axes.patches[0].get_facecolor()
     assert axes.get_legend_handles_labels()[1] == ["fair", "mine"]
     assert [text.get_text() for text in axes.get_xticklabels()] == ["low", "high"]
-
-
-LONG = st.lists(st.text("ab", min_size=6, max_size=30), max_size=12)
-
-
-def test_names_are_shortened_and_plain() -> None:
     base = "Scan parquet > WholeStageCodegen ({}) > Exchange hashpartitioning and more"
     cut = shortened([base.format(number) for number in (1, 2, 13)] + ["short"], 36)
     assert cut[3] == "short"
@@ -37,6 +31,9 @@ def test_names_are_shortened_and_plain() -> None:
     assert shortened(["left-and-long-right"], 11) == ["left-…right"]
     assert len(set(shortened(["a" * 20, "a" * 30, "a" * 40], 8))) == 3
     assert plain("$x^2$\x1b") == r"\$x^2\$\x1b"
+
+
+LONG = st.lists(st.text("ab", min_size=6, max_size=30), max_size=12)
 
 
 @given(LONG)

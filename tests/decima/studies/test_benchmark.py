@@ -64,7 +64,7 @@ def runs(**jct_s: dict[str, list[float]]) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def test_scores_are_geometric_means_relative_to_fair() -> None:
+def test_scores_and_their_intervals() -> None:
     table = runs(
         tpch_batch={FAIR: [10.0, 30.0], "mine": [5.0, 15.0]}, tpch_busy={FAIR: [4.0, 8.0], "mine": [8.0, 16.0]}
     )
@@ -79,9 +79,6 @@ def test_scores_are_geometric_means_relative_to_fair() -> None:
     assert [each["scheduler"] for each in found.extra["scores"]] == ["quick", FAIR, "slow"]
     assert found.extra["complete"] is False
     assert any("Left out: tpch-busy" in note for note in found.notes)
-
-
-def test_the_interval_of_a_score_covers_what_repeated_experiments_show() -> None:
     random = np.random.default_rng(0)
     inside, true = 0, np.exp(np.mean(np.log([0.8, 0.9])))
     for _ in range(200):

@@ -27,7 +27,7 @@ def runs() -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def test_savings_are_against_the_rule_without_carbon_and_against_cap_at_the_same_carbon() -> None:
+def test_savings_and_settings_of_carbon_rules() -> None:
     found = savings(runs())
     assert found["cap:0.5"].saved.mean == pytest.approx(-0.5)
     assert found["cap:0.5"].slower.mean == pytest.approx(1.0)
@@ -37,9 +37,6 @@ def test_savings_are_against_the_rule_without_carbon_and_against_cap_at_the_same
     assert found[RULE].versus_cap == pytest.approx(0.0)
     assert math.isnan(found["carbon-price:50"].versus_cap), "CAP does not save as much"
     assert math.isnan(found["fair"].versus_cap)
-
-
-def test_the_settings_of_a_rule_are_one_line() -> None:
     [axes] = plot_front(savings(runs())).axes
     lines = {str(line.get_label()): len(line.get_xdata()) for line in axes.lines}  # type: ignore[arg-type]
     assert lines == {"fair": 1, RULE: 1, "cap": 1, "carbon-price": 2}

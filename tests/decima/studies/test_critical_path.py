@@ -107,8 +107,8 @@ def test_accuracy_counts_dags() -> None:
     assert accuracy(-work[:, 0], replace(dags, frontier=torch.tensor([0, 3, 4]))) == 0.5
 
 
-def test_the_networks_differ_by_g_alone() -> None:
-    """Both networks have the paper's f (16 x 32 x 16 x 16) and an input layer; only one has g."""
+def test_networks_differ_and_two_levels_find_critical_paths() -> None:
+    # Both networks have the paper's f (16 x 32 x 16 x 16) and an input layer; only one has g.
     sizes = {}
     for network, aggregate in LEVELS.items():
         encoder = StagePaths(aggregate, seed=0).encoder
@@ -120,9 +120,6 @@ def test_the_networks_differ_by_g_alone() -> None:
     layer = 16 * 32 + 32 + 32 * 16 + 16 + 16 * 16 + 16
     assert sizes["two-level"] - sizes["single-level"] == layer
     assert sizes["single-level"] == layer + (32 + 32 + 32 * 16 + 16 + 16 * 16 + 16)
-
-
-def test_critical_paths_are_found_with_two_levels_only() -> None:
     assert TEST_STAGES[0] > LEARN_STAGES[1], "the tests are larger than what is learned from"
     curves, chance = measure(seeds=(0,), iterations=300, num_measurements=1)
     last = final(curves)[0]

@@ -41,8 +41,8 @@ def test_means_and_groups_of_jobs() -> None:
     assert used(replace(record, config=two)).tolist() == [[2, 4]] * 4
 
 
-def test_executors_of_a_job_by_the_jobs_in_the_system() -> None:
-    """Four executors run tasks of 10 ms: of job 0, which is alone at first, then of the other jobs."""
+def test_claims_and_executors_of_jobs() -> None:
+    # Four executors run tasks of 10 ms: of job 0, which is alone at first, then of the other jobs.
     config = ClusterConfig(4, moving_delay_ms=0.0, warmup_delay_ms=0.0)
     large, small = job(stage(10, 10.0)), job(stage(4, 10.0))
     record = run_episode(config, jobs(large, small, small, at=[0.0, 5.0, 6.0]), Fair())
@@ -53,6 +53,11 @@ def test_executors_of_a_job_by_the_jobs_in_the_system() -> None:
     assert others[1] == pytest.approx(40 / 20)
     assert np.isnan([*others[2:], *largest[1:]]).all()
     assert len(others) == len(LEVELS)
+    runs = made_up({"": {TETRIS: 10.0, GRAPHENE_STAR: 5.2, "decima": 5.0}})
+    assert multi_resource._lower("", runs, TETRIS, 0.52).holds  # the interval reaches that far
+    assert not multi_resource._lower("", runs, TETRIS, 0.7).holds
+    assert multi_resource._lower("", runs, GRAPHENE_STAR).holds
+    assert not multi_resource._lower("", made_up({"": {TETRIS: 5.0, "decima": 5.0}}), TETRIS).holds
 
 
 def test_the_policy(study: Study, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -76,14 +81,6 @@ def test_the_policy(study: Study, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         learned(trace, windows)
 
 
-def test_a_jct_is_lower_if_that_is_no_chance_and_as_much_as_the_paper_says() -> None:
-    runs = made_up({"": {TETRIS: 10.0, GRAPHENE_STAR: 5.2, "decima": 5.0}})
-    assert multi_resource._lower("", runs, TETRIS, 0.52).holds  # the interval reaches that far
-    assert not multi_resource._lower("", runs, TETRIS, 0.7).holds
-    assert multi_resource._lower("", runs, GRAPHENE_STAR).holds
-    assert not multi_resource._lower("", made_up({"": {TETRIS: 5.0, "decima": 5.0}}), TETRIS).holds
-
-
 @pytest.mark.parametrize(("ours", "holds"), [(0.20, True), (0.225, True), (0.24, False)])
 def test_fragmentation_may_be_an_eighth_above_that_of_tetris(ours: float, holds: bool) -> None:
     runs = pd.DataFrame({"scheduler": ["decima", TETRIS], "fragmentation": [ours, 0.2]})
@@ -105,16 +102,13 @@ def test_claims_of_figure_12(jct: list[float], largest: tuple[float, float], exp
 CHANGES = [[Interval(0.3 - 0.1 * group + 0.15 * kind, 0.1) for kind in range(4)] for group in range(GROUPS)]
 
 
-def test_figures_11_12_and_20(tmp_path: Path) -> None:
+def test_figures_11_12_19_and_20(tmp_path: Path) -> None:
     means = {"fair": 90.0, TETRIS: 500.0, HINDSIGHT: 80.0, GRAPHENE_STAR: 78.0, OURS: 52.0, "decima": 50.0}
     figure = multi_resource.plot_fig11(made_up({"": means}))
     assert difference(figure, "fig11", tmp_path) is None
     jct = [Interval(-0.5 + 0.1 * group, 0.05) for group in range(GROUPS)]
     assert difference(usage.plot_fig12(jct, CHANGES), "fig12", tmp_path) is None
     assert difference(usage.plot_fig20(CHANGES), "fig20", tmp_path) is None
-
-
-def test_figure_19(tmp_path: Path) -> None:
     four = ClusterConfig(executor_classes=tuple(ExecutorClass(count, 1.0, 2.0) for count in (1, 2, 1, 2)))
 
     names = (GRAPHENE_STAR, "decima")

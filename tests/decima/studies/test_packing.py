@@ -43,7 +43,7 @@ def plans_of(folder: Path, best: Path | None = None, **others: Any) -> pd.DataFr
     return measure(projects, references, **others)
 
 
-def test_plans_are_compared_with_the_best_that_is_known(folder: Path) -> None:
+def test_plans_are_compared_with_the_best_and_by_processes_and_seeds(folder: Path) -> None:
     steps: list[tuple[int, int]] = []
     plans = plans_of(folder, on_step=lambda *step: steps.append(step))
     assert steps == [(0, 2), (1, 2), (2, 2)]
@@ -55,6 +55,17 @@ def test_plans_are_compared_with_the_best_that_is_known(folder: Path) -> None:
     assert tetris["mean_deviation"] == pytest.approx(100 * (21 / 13 - 1) / 2)
     assert tetris["worst_deviation"] == pytest.approx(100 * (21 / 13 - 1))
     assert tetris["optimal"] == 1
+    # Processes do not change results; seeds change only the random order.
+    columns = ["instance", "planner", "makespan", "reference", "deviation"]
+    one, two = (plans_of(folder, workers=workers)[columns] for workers in (1, 2))
+    assert one.equals(two)
+    draw = np.random.default_rng(2).integers
+    tasks = {str(number): project(draw(1, 9, 12).tolist(), draw(1, 9, 12).tolist(), 10) for number in range(3)}
+    references = dict.fromkeys(tasks, 1.0)
+    plans = [measure(tasks, references, seed).set_index(["planner", "instance"])["makespan"] for seed in (0, 0, 1)]
+    assert plans[0].equals(plans[1])
+    assert not plans[0]["random"].equals(plans[2]["random"])
+    assert plans[0].drop("random", level=0).equals(plans[2].drop("random", level=0))
 
 
 def test_where_the_best_makespans_are(folder: Path) -> None:
@@ -70,20 +81,6 @@ def test_where_the_best_makespans_are(folder: Path) -> None:
     (folder.parent / "best.csv").unlink()
     assert of_projects(folder)[2] == BOUND
     assert worst() == pytest.approx(100 * (13 / 12 - 1))
-
-
-def test_processes_and_seeds(folder: Path) -> None:
-    """Processes do not change results; seeds change only the random order."""
-    columns = ["instance", "planner", "makespan", "reference", "deviation"]
-    one, two = (plans_of(folder, workers=workers)[columns] for workers in (1, 2))
-    assert one.equals(two)
-    draw = np.random.default_rng(2).integers
-    tasks = {str(number): project(draw(1, 9, 12).tolist(), draw(1, 9, 12).tolist(), 10) for number in range(3)}
-    references = dict.fromkeys(tasks, 1.0)
-    plans = [measure(tasks, references, seed).set_index(["planner", "instance"])["makespan"] for seed in (0, 0, 1)]
-    assert plans[0].equals(plans[1])
-    assert not plans[0]["random"].equals(plans[2]["random"])
-    assert plans[0].drop("random", level=0).equals(plans[2].drop("random", level=0))
 
 
 def test_table_and_comparison_of_planners(folder: Path) -> None:

@@ -154,33 +154,23 @@ def test_the_picture(tmp_path: Path) -> None:
     assert difference(plot_grid(every), "settings-grid", tmp_path) is None
 
 
-def test_the_name_of_a_cell_says_what_is_not_as_usual() -> None:
-    for name, cell in CELLS.items():
+def test_cells_have_names_and_sources() -> None:
+    for name, each in CELLS.items():
         if "-stream-" in name:
-            assert f"-stream-{cell.interval_s:g}s" in name
+            assert f"-stream-{each.interval_s:g}s" in name
         else:
-            assert f"-batch-{cell.num_jobs}" in name
-            assert cell.interval_s is None
-        usual = {"trace": 200, "short": 30}.get(cell.source, 50)
-        assert name.partition("-on-")[2] == ("" if cell.num_executors == usual else str(cell.num_executors))
-        delay_s = 1 if cell.source == "short" else 2
-        assert cell.moving_delay_s == (0 if name.endswith("-delay-0") else delay_s)
-
-
-def known(*sources: Source) -> dict[Source, Workload]:
-    return dict.fromkeys(sources, TINY)
-
-
-def test_cells_without_a_source_of_jobs_are_left_out() -> None:
+            assert f"-batch-{each.num_jobs}" in name
+            assert each.interval_s is None
+        usual = {"trace": 200, "short": 30}.get(each.source, 50)
+        assert name.partition("-on-")[2] == ("" if each.num_executors == usual else str(each.num_executors))
+        delay_s = 1 if each.source == "short" else 2
+        assert each.moving_delay_s == (0 if name.endswith("-delay-0") else delay_s)
     chosen, left_out = choose_settings(CELLS, [], known("embedded", "random", "short", "trace"), "cell")
     assert len(chosen) == 10
     [line] = left_out_notes(left_out)
     assert line.startswith("Left out without --profiles DIR: tpch-batch-5, tpch-batch-20, ")
     everything = known("published", "embedded", "trace", "random", "short")
     assert choose_settings(CELLS, [], everything, "cell") == (list(CELLS.values()), [])
-
-
-def test_cells_that_are_named() -> None:
     names = ["random-batch-20", "embedded-batch-20"]
     chosen, left_out = choose_settings(CELLS, names, known("embedded", "random"), "cell")
     assert [cell.name for cell in chosen] == names[::-1]
@@ -189,6 +179,10 @@ def test_cells_that_are_named() -> None:
         choose_settings(CELLS, ["nowhere"], {}, "cell")
     with pytest.raises(CompareError, match=r"^the cell tpch-batch-20 needs --profiles DIR$"):
         choose_settings(CELLS, ["tpch-batch-20"], known("trace"), "cell")
+
+
+def known(*sources: Source) -> dict[Source, Workload]:
+    return dict.fromkeys(sources, TINY)
 
 
 def test_jobs_with_short_tasks_are_the_same_but_for_the_scale() -> None:

@@ -42,7 +42,7 @@ def test_equal_tasks_run_in_waves(moving_ms: float) -> None:
     np.testing.assert_allclose(times, moving_ms + 100 * np.ceil(40 / LIMITS))
 
 
-def test_tasks_and_moves_take_their_time() -> None:
+def test_times_and_values_of_executors() -> None:
     times = alone_ms(job(stage(100, 10, fresh_ms=500)), CLUSTER)
     np.testing.assert_allclose(times, MOVE_MS + 500 + 10 * (np.ceil(100 / LIMITS) - 1))
     profile = chain(*[stage(1, 300)] * 4)
@@ -59,9 +59,6 @@ def test_tasks_and_moves_take_their_time() -> None:
     config = ClusterConfig(executor_classes=classes, moving_delay_ms=0)
     times = alone_ms(job(stage(12, 100, cpu=2)), config)
     np.testing.assert_allclose(times, [1200, 600, 600, 600, 600, 600])
-
-
-def test_executors_are_worth_what_they_save() -> None:
     # Without work inflation more executors are better, at any cost exponent.
     config = replace(CLUSTER, moving_delay_ms=0)
     assert [useful_executors(job(stage(600, 7)), config, thrift) for thrift in (0, 1, 10)] == [50, 50, 50]

@@ -59,7 +59,7 @@ def test_constant_signals_change_nothing_and_carbon_is_energy() -> None:
             ClusterConfig(idle_watts=watts)
 
 
-def test_carbon_is_the_integral_of_busy_executors() -> None:
+def test_carbon_is_an_integral_and_forks_have_the_same_future() -> None:
     faults = Faults(executor_lifetime_ms=30_000.0, executor_return_ms=3_000.0, task_failures=0.05)
     for config in (ClusterConfig(8), ClusterConfig(8, faults=faults)):
         config = replace(config, signal=STEPS, executor_watts=100.0)
@@ -72,6 +72,16 @@ def test_carbon_is_the_integral_of_busy_executors() -> None:
         assert record.carbon == pytest.approx(expected, rel=1e-6)
         assert max(busy) <= 8
         assert record.energy_kwh == pytest.approx((end_ms - begin_ms).sum() * 0.1 / 3_600_000)
+    from simulator import make_cluster
+
+    config = ClusterConfig(4, signal=synthetic_signal("synthetic-solar", 600))
+    cluster, rule = make_cluster(config, JOBS), Fair()
+    rule.reset(config)
+    for _ in range(10):
+        seen = cluster.observe()
+        cluster.decide(rule.decide(seen) if seen.num_schedulable else None)
+    fork = cluster.fork()
+    assert finish(fork, rule.decide)[0].carbon == finish(cluster, rule.decide)[0].carbon
 
 
 class Waits(Fair):
@@ -96,16 +106,3 @@ def test_a_rule_that_leaves_all_idle_is_asked_when_the_signal_changes(engine: st
     assert begun == 1500.0
     with pytest.raises(SchedulingError, match="all executors are idle and nothing is pending"):
         run_episode(config, JOBS, Waits(-1.0))
-
-
-def test_a_fork_has_the_same_future() -> None:
-    from simulator import make_cluster
-
-    config = ClusterConfig(4, signal=synthetic_signal("synthetic-solar", 600))
-    cluster, rule = make_cluster(config, JOBS), Fair()
-    rule.reset(config)
-    for _ in range(10):
-        seen = cluster.observe()
-        cluster.decide(rule.decide(seen) if seen.num_schedulable else None)
-    fork = cluster.fork()
-    assert finish(fork, rule.decide)[0].carbon == finish(cluster, rule.decide)[0].carbon

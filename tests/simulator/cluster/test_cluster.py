@@ -158,8 +158,8 @@ def test_a_scheduler_that_idles_for_ever_is_an_error(semantics: Semantics) -> No
     assert asked[-1] == (500.0, semantics == PAPER)
 
 
-def test_an_episode_waits_for_executors_that_are_on_their_way_in_vain() -> None:
-    """Executor 1 departs for job 0 at 55 ms; executor 0 takes the last task before executor 1 arrives at 105 ms."""
+def test_episodes_wait_in_vain_and_large_clusters_end() -> None:
+    # Executor 1 departs for job 0 at 55 ms; executor 0 takes the last task before executor 1 arrives at 105 ms.
     profiles = job(stage(3, 10.0)), job(stage(1, 5.0))
     subject = cluster(2, *profiles, moving_delay_ms=50.0, reward="makespan", reward_scale_ms=1.0)
     rewards = [subject.decide(Decision(0, 1)), subject.decide(Decision(1, 1))]
@@ -168,6 +168,11 @@ def test_an_episode_waits_for_executors_that_are_on_their_way_in_vain() -> None:
     assert record.moves()["depart_ms"].tolist() == [0.0, 0.0, 55.0]
     assert record.end_ms == 105.0
     assert sum([*rewards, *more]) == -105.0
+    # A thousand executors run 40,000 tasks of 100 ms; the last task ends as soon as possible.
+    profile = chain(stage(20_000, 100.0), stage(20_000, 100.0))
+    record = run_episode(ClusterConfig(num_executors=1000), jobs(profile), Fifo())
+    assert record.completion_ms.tolist() == [2000.0 + 2 * 20 * 100.0]
+    assert record.utilisation == pytest.approx(4000 / 6000)
 
 
 @cases(
@@ -338,7 +343,7 @@ def test_a_process_beside_the_cluster_sees_the_time_and_changes_nothing(semantic
     assert seen[-1] <= alone.end_ms < seen[-1] + every_ms + 1e-6
 
 
-def test_a_process_can_wait_for_what_happens_in_the_cluster() -> None:
+def test_processes_on_the_clock_wait_and_begin_at_once() -> None:
     subject = cluster(1, chain(stage(3, 10.0), stage(1, 5.0)))
     seen = []
 
@@ -350,10 +355,7 @@ def test_a_process_can_wait_for_what_happens_in_the_cluster() -> None:
         subject.clock.process(look(at_ms))
     finish(subject)
     assert seen == [(0.0, 0), (9.0, 0), (11.0, 1), (29.0, 2), (31.0, 3)]
-
-
-def test_a_process_that_is_started_begins_at_once() -> None:
-    """A timeout comes before a task that ends at the same time, although the task's event is older."""
+    # A timeout comes before a task that ends at the same time, although the task's event is older.
     subject, seen = cluster(1, job(stage(2, 10.0))), []
 
     def look() -> Iterator[Event]:
@@ -369,14 +371,6 @@ def test_a_process_that_is_started_begins_at_once() -> None:
     subject.clock.step()  # the timeout comes before the task
     finish(subject)
     assert seen == [(10.0, 0), (10.0, 1)]
-
-
-def test_a_large_cluster() -> None:
-    """A thousand executors run 40,000 tasks of 100 ms; the last task ends as soon as possible."""
-    profile = chain(stage(20_000, 100.0), stage(20_000, 100.0))
-    record = run_episode(ClusterConfig(num_executors=1000), jobs(profile), Fifo())
-    assert record.completion_ms.tolist() == [2000.0 + 2 * 20 * 100.0]
-    assert record.utilisation == pytest.approx(4000 / 6000)
 
 
 def test_schedulers_are_asked_only_where_there_is_a_choice() -> None:

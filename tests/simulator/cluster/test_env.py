@@ -205,7 +205,7 @@ def test_the_arrays_are_the_observation_padded_with_zeros() -> None:
     assert len(seen) > 4
 
 
-def test_classes_and_demands_are_shown() -> None:
+def test_classes_of_executors_and_the_end_of_episodes() -> None:
     classes = (ExecutorClass(2, memory=0.5), ExecutorClass(1, cpu=2.0, memory=1.0))
     env = environment(
         job(stage(1, 100.0, memory=0.75), stage(1, 100.0, cpu=0.5)), config=ClusterConfig(executor_classes=classes)
@@ -220,6 +220,15 @@ def test_classes_and_demands_are_shown() -> None:
     assert observation["class_cpu"].tolist() == [1.0, 2.0]
     assert observation["class_memory"].tolist() == [0.5, 1.0]
     assert env.observation_space.contains(observation)
+    env = environment(DIAMOND, CHAIN, config=ClusterConfig(num_executors=2, max_time_ms=2150.0))
+    record, _, truncated, last = play(env, first_stage, seed=0)
+    assert truncated
+    assert record.end_ms == last["time_ms"] == 2150.0
+    assert last["job_mask"].sum() == 2
+    assert last["running_executors"][0] == 2
+    assert last["offered"] == 0
+    assert last["source"] == 10
+    assert np.flatnonzero(last["action_mask"]).tolist() == [200]
 
 
 def test_edges_are_between_places_and_masks_agree() -> None:
@@ -353,18 +362,6 @@ def test_no_room_at_all_is_refused(room: dict[str, Any]) -> None:
     ((name, size),) = room.items()
     with pytest.raises(ConfigError, match=f"{name} must be a whole number of at least 1, got {size}"):
         ClusterEnv(**room)
-
-
-def test_an_episode_ends_when_its_time_is_up_and_shows_what_is_left() -> None:
-    env = environment(DIAMOND, CHAIN, config=ClusterConfig(num_executors=2, max_time_ms=2150.0))
-    record, _, truncated, last = play(env, first_stage, seed=0)
-    assert truncated
-    assert record.end_ms == last["time_ms"] == 2150.0
-    assert last["job_mask"].sum() == 2
-    assert last["running_executors"][0] == 2
-    assert last["offered"] == 0
-    assert last["source"] == 10
-    assert np.flatnonzero(last["action_mask"]).tolist() == [200]
 
 
 def test_steps_outside_of_an_episode_are_refused() -> None:

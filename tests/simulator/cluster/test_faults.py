@@ -273,7 +273,7 @@ def test_copies_and_failures_end_as_they_should() -> None:
     assert (record.lost_outcome == Outcome.JOB_FAILED).sum() == 2
 
 
-def test_a_job_that_never_ends_is_named() -> None:
+def test_jobs_that_never_end_are_named_and_idle_schedulers_not_asked() -> None:
     slow = jobs(job(stage(3, 10_000.0), name="slow"))
     lost = Faults(executor_lifetime_ms=100.0, executor_return_ms=10.0)
     for engine in ("compiled", "simpy"):
@@ -287,8 +287,6 @@ def test_a_job_that_never_ends_is_named() -> None:
         with pytest.raises(SchedulingError, match=r"job 0 \(slow\) cannot complete: 3 executors are lost"):
             make_cluster(config, slow)
 
-
-def test_a_scheduler_that_idles_is_not_asked_for_ever() -> None:
     class Idle(Greedy):
         def decide(self, observation: Observation) -> None:  # type: ignore[override]
             return None

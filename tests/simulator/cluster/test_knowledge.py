@@ -208,7 +208,7 @@ def test_typical_durations_and_attained_service() -> None:
     assert str(Knowledge(1.0, 0.5, 0.0, 0.3)) == "errors of estimates 1 (jobs), 0.5 (stages), 30% of jobs unknown"
 
 
-def test_without_errors_the_truth_is_seen_to_the_bit() -> None:
+def test_exact_estimates_and_numbers_of_tasks_are_known() -> None:
     sequence = batch_arrivals(synthetic_profiles(6), 6, seed=1)
     exact = observations(ClusterConfig(4), sequence)
     counted = observations(ClusterConfig(4, knowledge=Knowledge(task_count_error=1.0)), sequence)
@@ -223,9 +223,6 @@ def test_without_errors_the_truth_is_seen_to_the_bit() -> None:
     for place in known:
         assert some.profiles[place] is exact[0].profiles[place]
         assert some.job_first_work_ms[place] == pytest.approx(exact[0].job_first_work_ms[place])
-
-
-def test_the_number_of_tasks_is_known_when_a_stage_is_ready() -> None:
     profile = chain(stage(20, 10.0), stage(20, 10.0))
     config = ClusterConfig(20, moving_delay_ms=0.0, knowledge=Knowledge(task_count_error=1.0))
     cluster = Cluster(config, jobs(profile))
@@ -241,7 +238,7 @@ def test_the_number_of_tasks_is_known_when_a_stage_is_ready() -> None:
     finish(cluster)
 
 
-def test_another_future_has_the_same_estimates() -> None:
+def test_futures_have_the_same_estimates_and_other_task_times() -> None:
     sequence = batch_arrivals(synthetic_profiles(6), 6, seed=1)
     cluster = Cluster(ClusterConfig(4, knowledge=ERRORS), sequence)
     for _ in range(5):
@@ -250,6 +247,28 @@ def test_another_future_has_the_same_estimates() -> None:
     one, other = cluster.observe(), fork.observe()
     assert one.stages.tobytes() == other.stages.tobytes()
     assert one.profiles == other.profiles
+    cluster = Cluster(
+        ClusterConfig(1, knowledge=Knowledge(job_error=0.8)),
+        replace(jobs(job(stage(1, 10.0)), job(stage(2, 100.0)), at=[0.0, 5.0], seed=5), prior=PRIOR),
+    )
+    told = draw_estimates(cluster.sequence, cluster.config.knowledge)[1]
+    logs = np.log([redrawn_ms(cluster, futures)[1] for futures in range(200)])
+    assert logs.mean() == pytest.approx(math.log(told.task_ms[0]), abs=3 * math.sqrt(told.job_var / 200))
+    assert logs.std() == pytest.approx(math.sqrt(told.job_var), rel=0.15)
+    cluster, observed = with_history(), with_history()
+    observed.observe()
+    before = [each.tobytes() for each in cluster._memory]
+    one, same, other = (cluster.fork(futures) for futures in (3, 3, 4))
+    assert [each.tobytes() for each in cluster._memory] == before
+    one.decide(greedy(one.observe()))
+    factors = [
+        forked._state.stages["factor"][:3].tolist() for forked in (one, same, other, one.fork(), observed.fork(3))
+    ]
+    assert factors[0] == factors[1] == factors[3] == factors[4] != factors[2]
+    assert len(set(factors[0])) == 3
+    assert set(cluster._state.stages["factor"].tolist()) == {1.0}
+    cluster = with_history(Knowledge(task_count_error=1.0))
+    assert {tuple(redrawn_ms(cluster, futures)) for futures in range(5)} == {(100.0, 100.0, 100.0, 40.0)}
 
 
 def redrawn_ms(cluster: Cluster, futures: int) -> np.ndarray:
@@ -286,35 +305,6 @@ def test_forks_have_task_times_of_the_posterior_and_not_the_true_ones() -> None:
     work = np.exp(logs) @ seen.remaining_tasks
     mean = seen.remaining_tasks @ (seen.mean_task_ms * np.exp(seen.log_sd**2 / 2))
     assert abs(work.mean() - mean) < 3 * work.std() / math.sqrt(200)
-
-
-def test_jobs_to_come_have_other_task_times_too() -> None:
-    cluster = Cluster(
-        ClusterConfig(1, knowledge=Knowledge(job_error=0.8)),
-        replace(jobs(job(stage(1, 10.0)), job(stage(2, 100.0)), at=[0.0, 5.0], seed=5), prior=PRIOR),
-    )
-    told = draw_estimates(cluster.sequence, cluster.config.knowledge)[1]
-    logs = np.log([redrawn_ms(cluster, futures)[1] for futures in range(200)])
-    assert logs.mean() == pytest.approx(math.log(told.task_ms[0]), abs=3 * math.sqrt(told.job_var / 200))
-    assert logs.std() == pytest.approx(math.sqrt(told.job_var), rel=0.15)
-
-
-def test_a_seed_of_futures_has_the_same_task_times_for_all_decisions() -> None:
-    cluster, observed = with_history(), with_history()
-    observed.observe()
-    before = [each.tobytes() for each in cluster._memory]
-    one, same, other = (cluster.fork(futures) for futures in (3, 3, 4))
-    assert [each.tobytes() for each in cluster._memory] == before
-    one.decide(greedy(one.observe()))
-    factors = [fork._state.stages["factor"][:3].tolist() for fork in (one, same, other, one.fork(), observed.fork(3))]
-    assert factors[0] == factors[1] == factors[3] == factors[4] != factors[2]
-    assert len(set(factors[0])) == 3
-    assert set(cluster._state.stages["factor"].tolist()) == {1.0}
-
-
-def test_known_task_times_are_those_of_all_futures() -> None:
-    cluster = with_history(Knowledge(task_count_error=1.0))
-    assert {tuple(redrawn_ms(cluster, futures)) for futures in range(5)} == {(100.0, 100.0, 100.0, 40.0)}
 
 
 @pytest.mark.parametrize("name", ["job_error", "stage_error", "task_count_error", "unknown"])

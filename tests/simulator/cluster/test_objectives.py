@@ -109,7 +109,7 @@ def test_rewards_for_carbon_add_up_to_the_emissions_in_both_engines(
     assert again == pytest.approx(rewards, rel=1e-9, abs=1e-9)
 
 
-def test_a_sum_with_carbon_and_a_signal_by_name() -> None:
+def test_sums_with_carbon_and_emissions_of_forks() -> None:
     jobs = batch_arrivals(synthetic_profiles(3), 4, 0)
     reward = "jct+0.5*carbon:synthetic-solar:600"
     signal = synthetic_signal("synthetic-solar", 600).shifted(70_000)
@@ -121,9 +121,6 @@ def test_a_sum_with_carbon_and_a_signal_by_name() -> None:
         ClusterConfig(reward=reward, signal=STEPS)
     with pytest.raises(ConfigError, match="the cluster has no signal"):
         episode(ClusterConfig(4), jobs)[1].cost_ms("carbon")
-
-
-def test_a_fork_measures_its_own_emissions() -> None:
     config = ClusterConfig(4, signal=STEPS, reward="carbon", reward_scale_ms=SCALE_MS)
     cluster, scheduler = (make_cluster(config, poisson_arrivals(synthetic_profiles(6), 6, 4_000, seed=1)), Fair())
     scheduler.reset(config)

@@ -114,7 +114,7 @@ def test_tasks_moves_and_jobs_in_system() -> None:
     assert sized(task_executor=executors).tasks()["executor_class"].tolist() == [0, 1, 0, -1]
 
 
-def test_unfinished_jobs_are_nan_and_episodes_count_until_their_end() -> None:
+def test_unfinished_jobs_tasks_and_moves_count_until_the_end() -> None:
     episode = unfinished()
     np.testing.assert_array_equal(episode.jct_ms, [190.0, NAN])
     np.testing.assert_array_equal(episode.work_inflation, [270 / 250, NAN])
@@ -126,9 +126,6 @@ def test_unfinished_jobs_are_nan_and_episodes_count_until_their_end() -> None:
     assert episode.utilisation == pytest.approx(300 / (2 * 190))
     assert episode.mean_jobs_in_system == (190 + 160) / 190
     assert episode.jobs_in_system().to_dict() == {10.0: 1, 40.0: 2, 200.0: 1}
-
-
-def test_a_task_that_never_started_and_a_move_under_way_count_until_the_end_only() -> None:
     episode = record(
         task_start_ms=np.array([30.0, 30.0, NAN, NAN]),
         task_finish_ms=np.array([130.0, 150.0, NAN, NAN]),

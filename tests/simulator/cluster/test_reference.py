@@ -137,8 +137,8 @@ def test_both_engines_agree_on_a_larger_cluster(semantics: Semantics) -> None:
     assert record.num_decisions > 50
 
 
-def test_simultaneous_events_happen_in_the_order_in_which_they_were_caused() -> None:
-    """At 15 ms executors 0 and 2 depart, and between them 1 starts a task; at 20 ms all three arrive or finish."""
+def test_events_keep_their_order_and_settings_choose_the_engine() -> None:
+    # At 15 ms executors 0 and 2 depart, and between them 1 starts a task; at 20 ms all three arrive or finish.
     first, second = chain(stage(4, 10.0), stage(1, 5.0)), job(stage(9, 10.0), stage(9, 10.0))
     both = Both(ClusterConfig(4, moving_delay_ms=5.0, semantics=DECIMA_SIM), jobs(first, second))
     both.commit(0, 0, 4)
@@ -152,6 +152,14 @@ def test_simultaneous_events_happen_in_the_order_in_which_they_were_caused() -> 
     assert both.observe().time_ms == 20.0
     assert both.observe().running_executors.tolist() == [1, 0]
     finish(both)
+    sequence = poisson_arrivals(synthetic_profiles(3), 3, 10_000, seed=3)
+    compiled, simpy = ClusterConfig(5), ClusterConfig(5, engine="simpy")
+    assert isinstance(make_cluster(compiled, sequence), Cluster)
+    assert isinstance(make_cluster(simpy, sequence), ReferenceCluster)
+    records = [run_episode(config, sequence, Fair()) for config in (compiled, simpy)]
+    assert_same(*(replace(record, config=compiled) for record in records))
+    with pytest.raises(ConfigError, match="engine must be 'compiled' or 'simpy', got 'fast'"):
+        ClusterConfig(engine="fast")  # type: ignore[arg-type]
 
 
 def test_the_reference_replays_the_recorded_episodes(shared: Callable[[str], Path]) -> None:
@@ -174,14 +182,3 @@ def test_a_difference_is_noticed(kind: str, field: str, place: int) -> None:
     getattr(both.engine._state, kind)[field][place] += 1
     with pytest.raises(AssertionError):
         finish(both)
-
-
-def test_the_settings_choose_the_engine() -> None:
-    sequence = poisson_arrivals(synthetic_profiles(3), 3, 10_000, seed=3)
-    compiled, simpy = ClusterConfig(5), ClusterConfig(5, engine="simpy")
-    assert isinstance(make_cluster(compiled, sequence), Cluster)
-    assert isinstance(make_cluster(simpy, sequence), ReferenceCluster)
-    records = [run_episode(config, sequence, Fair()) for config in (compiled, simpy)]
-    assert_same(*(replace(record, config=compiled) for record in records))
-    with pytest.raises(ConfigError, match="engine must be 'compiled' or 'simpy', got 'fast'"):
-        ClusterConfig(engine="fast")  # type: ignore[arg-type]

@@ -81,7 +81,18 @@ def test_an_episode_is_the_same_alone_and_among_others_and_when_it_begins_anew(
             np.testing.assert_array_equal(one[:, episode], other[:, 0])
 
 
-def test_what_is_handed_out_stays_as_it_is() -> None:
+def test_sizes_of_the_paper_and_copies_that_are_handed_out() -> None:
+    with pytest.raises(WorkloadError, match="the jobs need 2 resources, the grid has 1"):
+        small((0, 1, (1, 1)))
+    grid = small((0, 1, (1,)), max_steps=10**30)
+    act(grid, 0, VOID)
+    assert grid.done.all()
+    config = GridConfig()
+    assert config.picture_shape == (20, 223)
+    assert config.num_actions == 11
+    assert replace(config, arrival_column=True).picture_shape == (20, 224)
+    assert replace(config, visible_jobs=5, arrival_column=True).picture_shape == (20, 124)
+    assert replace(config, machines=3).num_actions == 31
     grid = small((0, 1, (1,)), (0, 2, (1,)))
     arrays = [grid.slots, grid.free_units, grid.clock, grid.done, grid.num_backlog, grid.outcomes]
     record = grid.record()
@@ -105,20 +116,6 @@ def test_a_job_that_there_is_no_room_for(job: Written, changes: dict[str, Any], 
     config = GridConfig(**SMALL | changes)
     with pytest.raises(WorkloadError, match=f"^job 1 of set 1 {message}$"):
         Grid(config, JobSets.of([[(0, 3, (1,))], [(0, 1, (1,)), job]], 2))
-
-
-def test_sizes_of_the_paper_and_grids_that_do_not_fit() -> None:
-    with pytest.raises(WorkloadError, match="the jobs need 2 resources, the grid has 1"):
-        small((0, 1, (1, 1)))
-    grid = small((0, 1, (1,)), max_steps=10**30)
-    act(grid, 0, VOID)
-    assert grid.done.all()
-    config = GridConfig()
-    assert config.picture_shape == (20, 223)
-    assert config.num_actions == 11
-    assert replace(config, arrival_column=True).picture_shape == (20, 224)
-    assert replace(config, visible_jobs=5, arrival_column=True).picture_shape == (20, 124)
-    assert replace(config, machines=3).num_actions == 31
 
 
 SIZES = ("num_resources", "units", "visible_jobs", "slot_width", "horizon", "machines")

@@ -90,7 +90,7 @@ def test_whatever_is_done_everything_is_as_in_the_plain_rules(
         assert rewards.tolist() == pytest.approx([reward for _, reward in results], rel=1e-12, abs=1e-12)
 
 
-def test_jobs_are_booked_where_and_when_they_fit() -> None:
+def test_jobs_are_booked_and_linger_in_the_public_code() -> None:
     # The second job fits beside the first only once that is finished; the gap of one step before is too short.
     grid = small((0, 2, (2,)), (0, 2, (2,)), (0, 1, (1,)))
     assert act(grid, 0, 1, 2) == [0, 0, 0]
@@ -103,6 +103,16 @@ def test_jobs_are_booked_where_and_when_they_fit() -> None:
     act(grid, 4, 0, 5)
     assert grid.record().machine.tolist() == [[0, 1, 1]]
     assert grid.record().start.tolist() == [[0, 0, 2]]
+    jobs = [(1, 1, (1,)), (1, 1, (1,)), (1, 2, (1,)), (1, 2, (1,))]
+    running = {}
+    for semantics in (DEEPRM, PAPER):
+        grid = small(*jobs, visible_jobs=4, units=4, semantics=semantics)
+        act(grid, VOID, 0, 1, 2, 3)
+        running[semantics] = []
+        for _ in range(4):
+            act(grid, VOID)
+            running[semantics].append(int(grid.num_running[0]))
+    assert running == {DEEPRM: [3, 1, 0, 0], PAPER: [2, 0, 0, 0]}
 
 
 @pytest.mark.parametrize(("last_row", "starts"), [(True, [0, 3]), (False, [0, -1])])
@@ -120,19 +130,6 @@ def test_time_passes_by_void_an_empty_slot_and_a_job_without_room(action: int, o
     assert act(grid, action) == [-1.25]
     assert grid.outcomes.tolist() == [outcome]
     assert grid.clock.tolist() == [1]
-
-
-def test_of_two_neighbours_that_finish_the_second_lingers_in_the_public_code() -> None:
-    jobs = [(1, 1, (1,)), (1, 1, (1,)), (1, 2, (1,)), (1, 2, (1,))]
-    running = {}
-    for semantics in (DEEPRM, PAPER):
-        grid = small(*jobs, visible_jobs=4, units=4, semantics=semantics)
-        act(grid, VOID, 0, 1, 2, 3)
-        running[semantics] = []
-        for _ in range(4):
-            act(grid, VOID)
-            running[semantics].append(int(grid.num_running[0]))
-    assert running == {DEEPRM: [3, 1, 0, 0], PAPER: [2, 0, 0, 0]}
 
 
 def test_jobs_enter_slots_then_the_backlog_and_no_jobs_end_at_once() -> None:

@@ -83,7 +83,7 @@ def assert_same(left: JobProfile, right: JobProfile) -> None:
         assert tables(one.durations) == tables(other.durations)
 
 
-def test_the_documented_example(tmp_path: Path) -> None:
+def test_documented_examples(tmp_path: Path) -> None:
     workload = read_text(tmp_path, documented("json"))
     [etl] = workload.profiles
     assert workload.name == "own"
@@ -97,9 +97,6 @@ def test_the_documented_example(tmp_path: Path) -> None:
     assert workload.sequence.profiles == (etl, etl)
     assert workload.sequence.arrival_ms.tolist() == [0, 25000]
     assert workload.sequence.seed == 0
-
-
-def test_the_documented_toml(tmp_path: Path) -> None:
     workload = read_text(tmp_path, documented("toml"), "own.toml")
     assert workload.sequence is None
     assert workload.profiles[0].stages[0].name == "scan"

@@ -26,7 +26,7 @@ def only_query(application: SparkApplication) -> SparkQuery:
     return query
 
 
-def test_a_small_log(read):
+def test_a_small_log_and_its_waves(read):
     application = read(small_log(name="tiny", version="4.0.1"))
     query = only_query(application)
     assert (application.name, application.spark_version) == ("tiny", "4.0.1")
@@ -41,9 +41,6 @@ def test_a_small_log(read):
     assert query.tasks["launch_ms"].tolist() == [2010.0, 2110.0, 2210.0, 2320.0]
     assert query.tasks["duration_ms"].tolist() == [100.0] * 4
     assert application.report.lines() == []
-
-
-def test_waves_of_executors(read):
     log = LogBuilder().executor("0").executor("1")
     log.job(0, [stage_info(0, 4), stage_info(1, 2)], at=2000).submit(0, 2000).submit(1, 2000)
     log.task(0, 0, "0", 2000, 2100).task(0, 1, "1", 2000, 2500)
@@ -74,15 +71,12 @@ def test_tasks_take_the_slot_that_is_or_will_be_free(read):
     assert slots_of_three(read, *together, (2199, 2500), (2205, 2500)) == [0, 1, 2, 1, 2]
 
 
-def test_a_failed_task_warms_its_executor_up(read):
+def test_failed_tasks_warm_executors_up_and_several_cores_count(read):
     log = LogBuilder().executor("0").job(0, [stage_info(0, 1)], at=2000).submit(0, 2000)
     log.task(0, 0, "0", 2000, 2100, reason="ExceptionFailure").task(0, 0, "0", 2100, 2200, attempt=1)
     application = read(log.complete(0, 2200).job_end(0, 2200).end())
     assert only_query(application).tasks["wave"].tolist() == [Wave.REST]
     assert (application.report.failed_tasks, application.report.retried_tasks) == (1, 1)
-
-
-def test_an_executor_with_several_cores_counts_as_several(read):
     log = LogBuilder().add("EnvironmentUpdate", **{"Spark Properties": {"spark.task.cpus": "2"}})
     log.executor("0", cores=4).job(0, [stage_info(0, 4)], at=2000).submit(0, 2000)
     log.task(0, 0, "0", 2000, 2100).task(0, 1, "0", 2000, 2300)
@@ -95,7 +89,7 @@ def test_an_executor_with_several_cores_counts_as_several(read):
     assert tasks["level"].tolist() == [2] * 4
 
 
-def test_the_level_follows_the_executors(read):
+def test_levels_follow_executors_and_their_start(read):
     log = LogBuilder().executor("0", at=1000).executor("1", at=2150).remove("0", at=2350)
     log.job(0, [stage_info(0, 4)], at=2000).submit(0, 2000)
     for task, executor in enumerate("0011"):
@@ -104,14 +98,11 @@ def test_the_level_follows_the_executors(read):
     application = read(log.job_end(0, 2400).job_end(1, 2500).end())
     assert [query.tasks["level"].tolist() for query in application.queries] == [[1, 1, 2, 2], [1]]
     assert application.report.lost_executors == 0
-
-
-def test_start_up_of_executors(read):
     times = {"Request Time": 1200, "Registration Time": 3700}
     log = small_log().executor("1", at=3701, **times).executor("2", at=4000)
     log.events.insert(0, {"Event": "RunMeta", "query": 3, "executors": {"2": {"granted": 1500}}})
     application = read(log)
-    delays = {executor.name: executor.startup_ms for executor in application.executors}
+    delays = {each.name: each.startup_ms for each in application.executors}
     assert delays["1"] == 2500.0
     assert delays["2"] == 2500.0
     assert np.isnan(delays["0"])
@@ -147,7 +138,7 @@ def two_job_query(kind: str) -> LogBuilder:
     return log.sql_end(5, 2700).end()
 
 
-def test_jobs_of_one_query_are_merged(read):
+def test_queries_are_merged_from_jobs_and_nested_executions(read):
     query = only_query(read(two_job_query("ResultTask")))
     assert query.name == "count it"
     assert (query.num_jobs, query.num_skipped) == (2, 1)
@@ -158,9 +149,6 @@ def test_jobs_of_one_query_are_merged(read):
     assert query.edges.tolist() == [[0, 1], [1, 2], [2, 3]]  # 0 -> 2 is implied by a longer path
     assert (query.start_ms, query.submitted_ms, query.wall_ms, query.span_ms) == (1900, 2000, 800, 600)
     assert query.submission_lag_ms.tolist() == [0, 10, 100, 0]
-
-
-def test_a_nested_execution_belongs_to_its_root(read):
     log = small_log()
     properties = {"spark.sql.execution.id": "8", "spark.sql.execution.root.id": "7", "spark.jobGroup.id": "g"}
     log.events[3]["Properties"] = properties
@@ -168,17 +156,7 @@ def test_a_nested_execution_belongs_to_its_root(read):
     assert (query.name, query.start_ms, query.end_ms) == ("g", 1990.0, 2500.0)
 
 
-def test_a_shuffle_of_another_query_is_counted_not_linked(read):
-    log = LogBuilder().executor("0")
-    log.job(0, [stage_info(0, 1, rdd=3), stage_info(1, 1, (0,), rdd=4)], at=2000)
-    log.run(0, 2000, 2100, "ShuffleMapTask").run(1, 2100, 2200).job_end(0, 2200)
-    log.job(1, [stage_info(2, 1, rdd=3), stage_info(3, 1, (2,), rdd=5)], at=2300)
-    application = read(log.run(3, 2300, 2400).job_end(1, 2400).end())
-    assert [len(query.stages) for query in application.queries] == [2, 1]
-    assert application.report.outside_parents == 1
-
-
-def test_speculation_counts_the_faster_copy(read):
+def test_faster_copies_and_shuffles_of_others_are_counted(read):
     log = LogBuilder().executor("0").executor("1").job(0, [stage_info(0, 1)], at=2000).submit(0, 2000)
     log.task(0, 0, "0", 2000, 2900, reason="TaskKilled")
     log.task(0, 0, "1", 2500, 2600, attempt=1, speculative=True)
@@ -187,6 +165,13 @@ def test_speculation_counts_the_faster_copy(read):
     report = application.report
     assert (report.killed_tasks, report.speculative_tasks, report.retried_tasks) == (1, 1, 0)
     assert report.lines() == ["1 killed tasks, 1 speculative tasks"]
+    log = LogBuilder().executor("0")
+    log.job(0, [stage_info(0, 1, rdd=3), stage_info(1, 1, (0,), rdd=4)], at=2000)
+    log.run(0, 2000, 2100, "ShuffleMapTask").run(1, 2100, 2200).job_end(0, 2200)
+    log.job(1, [stage_info(2, 1, rdd=3), stage_info(3, 1, (2,), rdd=5)], at=2300)
+    application = read(log.run(3, 2300, 2400).job_end(1, 2400).end())
+    assert [len(query.stages) for query in application.queries] == [2, 1]
+    assert application.report.outside_parents == 1
 
 
 def test_a_lost_executor_repeats_tasks_in_a_new_attempt_of_the_stage(read):
@@ -245,7 +230,7 @@ def test_dropped_events_and_cancelled_jobs(read):
     assert query.complete
 
 
-def test_a_failed_query_is_left_out_and_counted(read):
+def test_failed_queries_and_executors_are_left_out(read):
     log = LogBuilder().executor("0")
     log.job(0, [stage_info(0, 1)], at=2000).run(0, 2000, 2100).job_end(0, 2100)
     log.sql(0, 2200).job(1, [stage_info(1, 1), stage_info(2, 1, (1,))], at=2200, sql=0)
@@ -257,6 +242,17 @@ def test_a_failed_query_is_left_out_and_counted(read):
     kept = read(log, partial=True).queries[1]
     assert not kept.complete
     assert [stage.stage_id for stage in kept.stages] == [1]
+    # Spark only reports their removal; they ran no task. An executor that runs tasks exists without an event, too.
+    log = small_log().remove("7", 3000, "worker lost").remove("0", 3000, "worker lost")
+    log.job(1, [stage_info(2, 1)], at=4000).run(2, 4000, 4100, executor="5").job_end(1, 4100)
+    found = read(log)
+    assert {each.name: (each.slots, each.lost, each.removed_ms) for each in found.executors} == {
+        "0": (1, True, 3000.0),
+        "7": (0, True, 3000.0),
+        "5": (1, False, pytest.approx(math.nan, nan_ok=True)),
+    }
+    assert found.report.lost_executors == 1
+    assert [each.host for each in found.executors] == ["h", "", ""]
 
 
 def test_a_report_counts_in_words_the_most_frequent_kinds():
@@ -270,20 +266,6 @@ def test_a_report_counts_in_words_the_most_frequent_kinds():
     four = dict.fromkeys("abcd", 1)
     line = "1 failed tasks, 4 events without information on durations (1 a, 1 b, 1 c, 1 d)"
     assert LogReport(failed_tasks=1, ignored_events=four).lines() == [line]
-
-
-def test_executors_that_failed_to_start_were_never_there(read):
-    """Spark only reports their removal; they ran no task. An executor that runs tasks exists without an event, too."""
-    log = small_log().remove("7", 3000, "worker lost").remove("0", 3000, "worker lost")
-    log.job(1, [stage_info(2, 1)], at=4000).run(2, 4000, 4100, executor="5").job_end(1, 4100)
-    found = read(log)
-    assert {each.name: (each.slots, each.lost, each.removed_ms) for each in found.executors} == {
-        "0": (1, True, 3000.0),
-        "7": (0, True, 3000.0),
-        "5": (1, False, pytest.approx(math.nan, nan_ok=True)),
-    }
-    assert found.report.lost_executors == 1
-    assert [each.host for each in found.executors] == ["h", "", ""]
 
 
 @cases(

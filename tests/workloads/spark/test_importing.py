@@ -272,8 +272,8 @@ def test_errors_that_runs_were_drawn_with_are_found(sigmas):
     assert errors(*drawn(1, *sigmas))[:3] == pytest.approx(sigmas, abs=0.1)
 
 
-def test_errors_by_hand():
-    """One of two stages takes four times as long in the second run, and has 5/7 of the time."""
+def test_errors_of_runs_by_hand():
+    # One of two stages takes four times as long in the second run, and has 5/7 of the time.
     runs = [run_of([[100.0] * 3, [100.0] * 3]), run_of([[400.0] * 3, [100.0] * 3])]
     job, stage, task, count = errors(matched(runs))
     half, weights = np.log(4) / 2, np.array([5 / 7, 2 / 7])
@@ -282,11 +282,13 @@ def test_errors_by_hand():
     variance = of_stages / (1 - (weights**2).sum())
     assert (stage, task, count) == (pytest.approx(np.sqrt(variance), abs=1e-3), 0.0, 0.0)
     assert job == pytest.approx(np.sqrt(max(2 * of_run**2 - variance * (weights**2).sum(), 0.0)), abs=1e-3)
-
-
-def test_only_a_job_error_if_all_stages_take_longer():
     runs = [run_of([[100.0, 300.0], [50.0]]), run_of([[200.0, 600.0], [100.0]])]
     assert errors(matched(runs)) == [pytest.approx(np.log(2) / np.sqrt(2), abs=1e-3), 0.0, 0.0, 0.0]
+    # The second run started on warm executors, and lost a task.
+    first = [(0, Wave.FRESH, 1, 900.0, 0, 0), *[(0, Wave.REST, 1, 100.0, 0, 0)] * 2]
+    second = [*[(0, Wave.REST, 1, 100.0, 0, 0)] * 2]
+    runs = [measured_run([Stage(3)], rows) for rows in (first, second)]
+    assert errors(matched(runs)) == [0.0, 0.0, 0.0, 0.0]
 
 
 @pytest.mark.parametrize("change", [{"level": 2}, {"complete": False}, {"name": "other"}])
@@ -297,23 +299,8 @@ def test_runs_are_compared_on_as_many_executors_if_they_ended(change):
     assert (measured, line) == (Imperfections(), NO_RUNS)
 
 
-def test_tasks_that_ended_in_one_run_only_are_left_out():
-    stage = [Stage(3)]
-    rows = [[(0, Wave.REST, 1, ms, 0.0, 0.0) for ms in each] for each in ((100.0, 100.0, 900.0), (200.0, 200.0))]
-    found = errors(matched([measured_run(stage, each) for each in rows]))
-    assert found[:2] == [pytest.approx(np.log(2) / np.sqrt(2), abs=1e-3), 0.0]
-
-
-def test_waves_and_tasks_of_one_run_do_not_count_as_errors():
-    """The second run started on warm executors, and lost a task."""
-    first = [(0, Wave.FRESH, 1, 900.0, 0, 0), *[(0, Wave.REST, 1, 100.0, 0, 0)] * 2]
-    second = [*[(0, Wave.REST, 1, 100.0, 0, 0)] * 2]
-    runs = [measured_run([Stage(3)], rows) for rows in (first, second)]
-    assert errors(matched(runs)) == [0.0, 0.0, 0.0, 0.0]
-
-
-def test_numbers_of_tasks_differ_between_runs_of_a_name():
-    """With growing data: 4, 4 and 16 tasks in one of two stages."""
+def test_numbers_of_tasks_differ_and_tasks_that_ended_once_are_left_out():
+    # With growing data: 4, 4 and 16 tasks in one of two stages.
     runs = [run_of([[100.0] * count, [100.0] * 2]) for count in (4, 4, 16)]
     deviations = np.log([4, 4, 16]) - np.log([4, 4, 16]).mean()
     expected = np.sqrt((deviations**2).sum() / (2 * 2))
@@ -323,6 +310,10 @@ def test_numbers_of_tasks_differ_between_runs_of_a_name():
         errors(*[group for name in ("q", "other") for group in alike(run for run in others if run.name == name)])[3]
         == 0.0
     )
+    stage = [Stage(3)]
+    rows = [[(0, Wave.REST, 1, ms, 0.0, 0.0) for ms in each] for each in ((100.0, 100.0, 900.0), (200.0, 200.0))]
+    found = errors(matched([measured_run(stage, each) for each in rows]))
+    assert found[:2] == [pytest.approx(np.log(2) / np.sqrt(2), abs=1e-3), 0.0]
 
 
 def failing(tmp_path, **options):

@@ -247,8 +247,8 @@ def test_a_parameter_may_be_small(value):
     assert SparkModel(connection_ms=value).connection_ms == value
 
 
-def test_a_fit_makes_relative_absolute_errors_small():
-    """Several lines: the line nearest to most of the values, in units of each scale."""
+def test_fits_and_terms():
+    # Several lines: the line nearest to most of the values, in units of each scale.
     one = {"a": np.ones(5)}
     assert spark_model._fit_terms(one, np.array([1.0, 2.0, 3.0, 4.0, 1000.0]), np.ones(5)) == pytest.approx(
         {"a": 3.0}, abs=0.1
@@ -258,9 +258,6 @@ def test_a_fit_makes_relative_absolute_errors_small():
     terms = {"a": np.array([1.0, 2.0, 3.0, 4.0, 5.0]), "b": np.array([4.0, 1.0, 5.0, 1.0, 3.0])}
     both = 2 * terms["a"] + 0.5 * terms["b"]
     assert spark_model._fit_terms(terms, both, 1 + both) == pytest.approx({"a": 2.0, "b": 0.5})
-
-
-def test_terms_need_measurements_and_are_not_negative():
     terms = {"a": np.array([1.0, 2.0, 3.0, 4.0]), "b": np.array([1.0, 0.0, 1.0, 0.0])}
     found = spark_model._fit_terms(terms, 2 * terms["a"] - terms["b"], np.ones(4))
     assert found["b"] == 0.0

@@ -116,8 +116,8 @@ def names(run: SparkQuery) -> list[tuple[str, int]]:
     return [(stage.name, stage.num_tasks) for stage in run.stages]
 
 
-def test_stages_are_put_into_the_order_of_the_first_run():
-    """All indices change along; the first run stays the same."""
+def test_stages_and_runs_are_ordered_and_grouped():
+    # All indices change along; the first run stays the same.
     other = a_run(Stage(3, name="b"), Stage(1, name="d", parents=(0,)), Stage(2, name="a", parents=(1,)))
     first = a_run(Stage(2, name="a"), Stage(3, name="b"), Stage(1, name="d"))
     dag = replace(first.dag, **dict.fromkeys(("edges", "shuffle_edges"), np.array([[1, 2], [2, 0]])))
@@ -130,9 +130,6 @@ def test_stages_are_put_into_the_order_of_the_first_run():
     assert matched([ONE, ONE]).runs == (ONE, ONE)
     late = [replace(stage, submitted_ms=10.0 * stage.stage_id + 10) for stage in runs[1].stages]
     assert replace(runs[1], stages=tuple(late)).driver_lag_ms == 10 + (20 - 1) + (30 - 1)
-
-
-def test_runs_are_grouped_by_operators_tasks_and_edges():
     more_tasks = a_run(Stage(2, name="a"), Stage(4, name="b"), Stage(1, name="c", parents=(0, 1)))
     different = [
         a_run(Stage(2, name="a"), Stage(3, name="x"), Stage(1, name="c", parents=(0, 1))),
@@ -165,7 +162,7 @@ def rest_ms(profile: JobProfile, stage: int, level: int) -> float:
     return float(profile.stages[stage].durations.table(Wave.REST)[level].mean())
 
 
-def test_measured_levels_are_kept_and_others_added():
+def test_levels_are_kept_and_means_left_out():
     one, four = make_run(MODEL, STAGES, 1), make_run(MODEL, STAGES, 4)
     profile = modelled_profile(MODEL, matched([one, four]), levels=(2, 8))
     shuffle = profile.stages[2].durations
@@ -177,9 +174,6 @@ def test_measured_levels_are_kept_and_others_added():
         assert rest_ms(profile, 2, level) == pytest.approx(expected, rel=0.05)
         assert shuffle.table(Wave.FIRST)[level].mean() == pytest.approx(expected + 100, rel=0.05)
         assert shuffle.table(Wave.FRESH)[level].mean() == pytest.approx(expected + 1000, rel=0.05)
-
-
-def test_means_and_contention_are_left_out():
     profile = modelled_profile(MODEL, matched([make_run(MODEL, STAGES, 2)]))
     assert not any(stage.durations.mean_is_known for stage in profile.stages)
     model = SparkModel(contention={2: 1.5})
@@ -221,7 +215,7 @@ def demands(profile):
     return [(stage.num_tasks, stage.cpu, stage.memory) for stage in profile.stages]
 
 
-def test_replays_hold_every_task_once(recorded):
+def test_replays_and_delays(recorded):
     profile = replay_profile(recorded())
     durations = [100.0, *[0.0, 300.0, 300.0, 100.0, 100.0], *[20.0, 60.0, 60.0]]
     assert [stage.durations.spread for stage in profile.stages] == [(each, each) for each in durations]
@@ -233,9 +227,6 @@ def test_replays_hold_every_task_once(recorded):
     assert [stage.durations.spread for stage in planned.stages[1:]] == [
         stage.durations.spread for stage in asked.stages[1:]
     ]
-
-
-def test_delays_are_drawn_from_those_of_the_runs(recorded):
     runs = [recorded(), recorded("q01_r2", lag=30)]
     profile = with_driver(to_profile(matched(runs)), runs)
     planning, scan, lag, last = profile.stages

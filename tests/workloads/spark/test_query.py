@@ -50,7 +50,7 @@ def test_edges_and_outputs_of_stages():
     assert named(dag, "edges") == [[0, 3]]
 
 
-def test_times_of_a_query_and_parents_that_did_not_run():
+def test_times_and_lags_of_a_query():
     # Stage 3 reads the skipped 2, which stage 0 had written; 5 reads the output of no stage in the log.
     stages = [stage(0, writes=True), stage(2, rdd=0), stage(3, 2), stage(4, rdd=99), stage(5, 4)]
     dag = dag_of([job(0, 0, 1, 0), job(1, 0, 2, 2, 3, 4, 5)], stages, {0, 3, 5})
@@ -63,6 +63,22 @@ def test_times_of_a_query_and_parents_that_did_not_run():
     assert (run.wall_ms, run.span_ms, run.planning_ms, run.result_ms) == (4900.0, 4000.0, 600.0, 300.0)
     assert run.ended_ms == 5300.0
     assert run.edges.tolist() == [[0, 1], [1, 3], [2, 3]]
+    run = a_query(end_ms=math.nan, last_job_end_ms=math.nan)
+    assert run.ended_ms == 1980.0
+    assert run.result_ms == 0.0
+    assert math.isnan(run.wall_ms)
+    early = a_query(start_ms=1001.0, end_ms=4999.0)
+    assert (early.planning_ms, early.result_ms) == (0.0, 0.0)
+    run = a_query()
+    assert run.submission_lag_ms.tolist() == [5.0, 30.0, 0.0, 60.0]
+    assert run.driver_lag_ms == 5 + 30 + 60
+    late = dataclasses.replace(run, submitted_ms=2000.0)
+    assert late.submission_lag_ms.tolist() == [0.0] * 4
+    assert late.driver_lag_ms == 0.0
+    first = dataclasses.replace(run.stages[0], submitted_ms=math.nan)
+    assert dataclasses.replace(run, stages=(first, *run.stages[1:])).driver_lag_ms == 30 + 60
+    unknown = tuple(dataclasses.replace(stage, submitted_ms=math.nan) for stage in run.stages)
+    assert dataclasses.replace(run, stages=unknown).driver_lag_ms == 0.0
 
 
 @pytest.mark.parametrize(("writers", "source"), [((), 4), ((0,), 0), ((0, 2), 2), ((0, 2, 4), 4), ((8,), 4)])
@@ -111,25 +127,3 @@ def a_query(**changes: float) -> SparkQuery:
         tasks=run.tasks.assign(launch_ms=[1010.0, 1140.0, 1001.0, 1970.0]),
         **({"start_ms": 400.0, "submitted_ms": 1000.0, "last_job_end_ms": 5000.0, "end_ms": 5300.0} | changes),
     )
-
-
-def test_times_of_a_query_also_without_an_end():
-    run = a_query(end_ms=math.nan, last_job_end_ms=math.nan)
-    assert run.ended_ms == 1980.0
-    assert run.result_ms == 0.0
-    assert math.isnan(run.wall_ms)
-    early = a_query(start_ms=1001.0, end_ms=4999.0)
-    assert (early.planning_ms, early.result_ms) == (0.0, 0.0)
-
-
-def test_lags_of_the_driver_as_far_as_the_log_tells():
-    run = a_query()
-    assert run.submission_lag_ms.tolist() == [5.0, 30.0, 0.0, 60.0]
-    assert run.driver_lag_ms == 5 + 30 + 60
-    late = dataclasses.replace(run, submitted_ms=2000.0)
-    assert late.submission_lag_ms.tolist() == [0.0] * 4
-    assert late.driver_lag_ms == 0.0
-    first = dataclasses.replace(run.stages[0], submitted_ms=math.nan)
-    assert dataclasses.replace(run, stages=(first, *run.stages[1:])).driver_lag_ms == 30 + 60
-    unknown = tuple(dataclasses.replace(stage, submitted_ms=math.nan) for stage in run.stages)
-    assert dataclasses.replace(run, stages=unknown).driver_lag_ms == 0.0

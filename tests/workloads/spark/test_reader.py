@@ -105,17 +105,14 @@ def test_a_stage_is_made_after_its_parents(parent):
         tables(LogBuilder().job(0, [stage_info(3, 1, (1, parent))], at=2000))
 
 
-def test_stages_without_rdds_are_told_apart():
-    """RDDs get negative numbers, as outputs are distinguished by RDD numbers; the name is Spark's."""
+def test_names_of_stages_and_operators():
+    # RDDs get negative numbers, as outputs are distinguished by RDD numbers; the name is Spark's.
     infos = [stage_info(0, 1) | {"RDD Info": [], "Stage Name": "collect"}, stage_info(1, 1), stage_info(2, 1)]
     del infos[2]["RDD Info"]
     stages = tables(LogBuilder().job(0, infos, at=2000)).stages
     assert (stages[0].name, stages[2].name) == ("collect", "")
-    assert len({stage.rdd for stage in stages.values()}) == 3
+    assert len({each.rdd for each in stages.values()}) == 3
     assert max(stages[0].rdd, stages[2].rdd) < 0 <= stages[1].rdd == 10
-
-
-def test_operators_of_a_stage():
     info = stage_info(0, 1)
     scopes = ['{"id":"2","name":"Sort"}', "", " plain ", '{"id":"1","name":"Sort"}', None]
     info["RDD Info"] = [
@@ -139,7 +136,7 @@ def test_executors_are_numbered_as_they_are_met():
     assert math.isnan(found["a"].removed_ms)
 
 
-def test_jobs():
+def test_jobs_and_executions():
     log = LogBuilder().job(4, [stage_info(3, 1), stage_info(1, 1)], at=2000, **{"spark.jobGroup.id": "g"})
     log.job(5, [], at=2100, **{"spark.sql.execution.id": "7", "spark.sql.execution.root.id": "6"})
     log.job_end(4, 2500, "JobFailed").job_end(9, 2600)
@@ -152,9 +149,6 @@ def test_jobs():
     assert math.isnan(found[5].ended_ms)
     last(log, "JobStart")["Properties"] = None
     assert tables(log).jobs[5].execution is None
-
-
-def test_executions():
     log = LogBuilder().sql(3, 1900, "count").sql_end(3, 2000, error="boom").sql_end(8, 2000).sql(4, 1950)
     last(log, "SQLExecutionStart")["rootExecutionId"] = 3
     found = tables(log).executions

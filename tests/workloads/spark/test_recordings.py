@@ -58,8 +58,8 @@ def test_durations_waves_and_start_up(recordings, summary):
         assert application.report.lines() == []
 
 
-def test_runs_of_a_query_read_the_same_bytes_in_the_same_stages(recordings):
-    """Stages of different runs match by index, although Spark numbers them differently."""
+def test_queries_read_the_same_bytes_and_profiles_pool_runs(recordings):
+    # Stages of different runs match by index, although Spark numbers them differently.
     sizes = ["input_bytes", "shuffle_read_bytes", "shuffle_write_bytes"]
     for number in range(1, 23):
         runs = [
@@ -68,6 +68,14 @@ def test_runs_of_a_query_read_the_same_bytes_in_the_same_stages(recordings):
         assert len(runs) == 4
         totals = np.array([run.tasks.groupby("stage")[sizes].sum().to_numpy() for run in runs])
         np.testing.assert_allclose(totals, totals[:1].repeat(4, axis=0), rtol=0.02, atol=2000)
+    runs = [recordings[f"q11_sf1_n{n}"].queries[0] for n in ("1_r1", "2_r2", "2_r3", "4_r1")]
+    profile = to_profile(matched(runs), name="q11")
+    assert (profile.name, profile.num_stages, profile.num_tasks) == ("q11", 12, 123)
+    assert np.array_equal(profile.edges, runs[0].edges)
+    scan = profile.stages[0].durations
+    assert scan.levels.tolist() == [1, 2, 4]
+    pooled = sum(len(scan.table(wave)[2]) for wave in Wave)
+    assert pooled == 2 * profile.stages[0].num_tasks
 
 
 def test_a_recording_cut_off_in_the_middle(shared, tmp_path):
@@ -82,14 +90,3 @@ def test_a_recording_cut_off_in_the_middle(shared, tmp_path):
     assert 80 < len(query.tasks) < 160
     assert application.report.unfinished_queries == 1
     assert len(application.report.problems) == 2
-
-
-def test_profiles_pool_the_runs(recordings):
-    runs = [recordings[f"q11_sf1_n{n}"].queries[0] for n in ("1_r1", "2_r2", "2_r3", "4_r1")]
-    profile = to_profile(matched(runs), name="q11")
-    assert (profile.name, profile.num_stages, profile.num_tasks) == ("q11", 12, 123)
-    assert np.array_equal(profile.edges, runs[0].edges)
-    scan = profile.stages[0].durations
-    assert scan.levels.tolist() == [1, 2, 4]
-    pooled = sum(len(scan.table(wave)[2]) for wave in Wave)
-    assert pooled == 2 * profile.stages[0].num_tasks

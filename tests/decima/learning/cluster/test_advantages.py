@@ -185,7 +185,7 @@ def critic_of(weights: np.ndarray) -> tuple[LinearCritic, np.random.Generator]:
     return critic, random
 
 
-def test_critics_learn_linear_returns_and_forget() -> None:
+def test_critics_and_horizons() -> None:
     weights = np.linspace(-3, 2, NUM_LOADS)
     critic, random = critic_of(weights)
     load = random.random((9, NUM_LOADS))
@@ -196,15 +196,6 @@ def test_critics_learn_linear_returns_and_forget() -> None:
     critic.observe(load, np.full(NUM_LOADS, 4.0))
     critic.observe(load, np.full(NUM_LOADS, 1.0))
     np.testing.assert_allclose(critic.expect(load), (0.5 * 4 + 1) / 1.5, rtol=1e-4)
-
-
-def gae_of(
-    returns: Returns, reward: np.ndarray, values: np.ndarray, time_ms: np.ndarray, end_ms: float, horizon_ms: float
-) -> np.ndarray:
-    return gae(*returns.steps(reward, time_ms, end_ms), values, time_ms, end_ms, horizon_ms)
-
-
-def test_horizons_of_gae() -> None:
     random = np.random.default_rng(0)
     reward, values = -random.random(6), np.append(random.random(6), -2.0)
     time_ms = np.cumsum(random.random(6) * 100)
@@ -214,6 +205,12 @@ def test_horizons_of_gae() -> None:
         np.testing.assert_allclose(found, expected, atol=1e-9)
     found = gae_of(Returns(), reward, values, np.arange(6) * 100.0, 600.0, 1e-3)
     np.testing.assert_allclose(found, reward + values[1:] - values[:-1], atol=1e-9)
+
+
+def gae_of(
+    returns: Returns, reward: np.ndarray, values: np.ndarray, time_ms: np.ndarray, end_ms: float, horizon_ms: float
+) -> np.ndarray:
+    return gae(*returns.steps(reward, time_ms, end_ms), values, time_ms, end_ms, horizon_ms)
 
 
 @pytest.mark.parametrize("returns", [Returns(), DiscountedReturns(250.0)])

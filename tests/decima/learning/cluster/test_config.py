@@ -52,7 +52,7 @@ def test_recipes_are_complete_settings(name: str, tmp_path: Path) -> None:
     assert set(yaml.safe_load(path.read_text())) == set(TrainingConfig.model_fields)
 
 
-def test_overrides_win_over_the_file(tmp_path: Path) -> None:
+def test_overrides_win_and_bad_files_are_refused(tmp_path: Path) -> None:
     path = written(tmp_path, "iterations: 7\nseed: 2")
     overrides = ["iterations=9", "curriculum.start=20", "behaviour_cloning={scheduler: fair, epochs: 2}"]
     config = read_config(path, [*overrides, "workload.file=null"])
@@ -62,6 +62,10 @@ def test_overrides_win_over_the_file(tmp_path: Path) -> None:
     assert config.behaviour_cloning is not None
     assert config.behaviour_cloning.scheduler == "fair"
     assert read_config("stream", ["curriculum=null"]).curriculum is None
+    with pytest.raises(WorkloadError, match="there is no such folder"):
+        TrainingConfig.model_validate({"workload": {"profiles": str(tmp_path / "gone")}}).conditions()
+    with pytest.raises(WorkloadError, match="no such workload"):
+        TrainingConfig.model_validate({"workload": {"file": str(tmp_path / "gone.json")}}).conditions()
 
 
 @cases("text, message",
@@ -182,14 +186,7 @@ def test_missing_and_unreadable_files_are_refused(tmp_path: Path) -> None:
         read_config(tmp_path / "b.yaml")
 
 
-def test_a_workload_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(WorkloadError, match="there is no such folder"):
-        TrainingConfig.model_validate({"workload": {"profiles": str(tmp_path / "gone")}}).conditions()
-    with pytest.raises(WorkloadError, match="no such workload"):
-        TrainingConfig.model_validate({"workload": {"file": str(tmp_path / "gone.json")}}).conditions()
-
-
-def test_rates_of_a_training() -> None:
+def test_rates_and_intervals_of_a_training() -> None:
     rates = "learning_rate: 3.0, final_learning_rate: 1.0"
     update = f"update={{{rates}, entropy_start: 8, entropy_end: 4, entropy_decay: 0.8}}"
     config = read_config("stream", ["curriculum={start: 100, end: 300, growth: 0.5}", update])
@@ -201,10 +198,7 @@ def test_rates_of_a_training() -> None:
     assert config.curriculum is not None
     assert config.curriculum.mean_end_s(0.0) == config.curriculum.end
     assert config.update.entropy_weight_at(0.0) == 0.5
-
-
-def test_each_sequence_has_one_of_several_intervals() -> None:
-    """Seeds of an iteration draw all intervals, at any distance; a seed always draws the same interval."""
+    # Seeds of an iteration draw all intervals, at any distance; a seed always draws the same interval.
     several = read_config("stream", ["workload.interval=[2, 20, 200]", "workload.jobs=400"]).conditions()
     found = {2.0: 0, 20.0: 0, 200.0: 0}
     for seed in range(0, 240, 4):

@@ -88,8 +88,8 @@ def test_samples_are_decisions_with_a_choice_and_all_rewards() -> None:
     np.testing.assert_array_equal(samples.arrived, expected)
 
 
-def test_a_share_of_the_decisions_are_samples_and_no_reward_is_lost() -> None:
-    """Episodes are the same; every third choice is a sample, with the rewards up to the next sample."""
+def test_samples_are_a_share_and_no_reward_is_lost() -> None:
+    # Episodes are the same; every third choice is a sample, with the rewards up to the next sample.
     every, third = (roll_out(POLICY, episodes(2, share=share)) for share in (1, 1 / 3))
     np.testing.assert_array_equal(third.num_decisions, every.num_decisions)
     for number in range(2):
@@ -98,6 +98,15 @@ def test_a_share_of_the_decisions_are_samples_and_no_reward_is_lost() -> None:
         np.testing.assert_array_equal(third.stage[kept], every.stage[all_of_it][::3])
         rewards = np.add.reduceat(every.reward[all_of_it], np.arange(0, all_of_it.stop - all_of_it.start, 3))
         np.testing.assert_allclose(third.reward[kept], rewards)
+    whole = roll_out(POLICY, episodes(2))
+    cut = roll_out(POLICY, episodes(2, end_ms=float(whole.end_ms.min()) / 2))
+    assert (cut.end_ms == whole.end_ms.min() / 2).all()
+    assert (cut.num_completed < whole.num_completed).all()
+    assert (cut.end_load[:, 1] == 5 - cut.num_completed).all()
+    assert (whole.end_load == 0).all()
+    for number in range(2):  # the same episode, but shorter
+        times = cut.time_ms[cut.samples(number)]
+        np.testing.assert_array_equal(times, whole.time_ms[whole.samples(number)][: times.size])
 
 
 def test_a_long_episode_keeps_every_second_sample_and_all_rewards(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -158,18 +167,6 @@ def test_a_scheduler_does_the_same_whether_it_is_recorded_or_not(name: str) -> N
     chosen = graphs.rows_of(samples.stage)
     assert (samples.limit > graphs.low[chosen]).all()
     assert (samples.limit <= graphs.high[chosen]).all()
-
-
-def test_episodes_end_in_time_and_say_what_was_left() -> None:
-    whole = roll_out(POLICY, episodes(2))
-    cut = roll_out(POLICY, episodes(2, end_ms=float(whole.end_ms.min()) / 2))
-    assert (cut.end_ms == whole.end_ms.min() / 2).all()
-    assert (cut.num_completed < whole.num_completed).all()
-    assert (cut.end_load[:, 1] == 5 - cut.num_completed).all()
-    assert (whole.end_load == 0).all()
-    for number in range(2):  # the same episode, but shorter
-        times = cut.time_ms[cut.samples(number)]
-        np.testing.assert_array_equal(times, whole.time_ms[whole.samples(number)][: times.size])
 
 
 def test_the_load_is_sums_over_the_live_jobs() -> None:

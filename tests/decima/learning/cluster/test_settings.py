@@ -121,7 +121,7 @@ def test_a_seed_names_a_setting_within_the_bounds() -> None:
     assert "executors lost after 300 s, back after 30 s" in " ".join(map(str, drawn))
 
 
-def test_draws_and_loads_are_independent() -> None:
+def test_draws_patterns_and_batches() -> None:
     other = MANY.model_copy(update={"moving_delay": 3.0})
     for seed in range(5):
         assert replace(MANY.draw(seed), moving_delay_s=3.0) == other.draw(seed)
@@ -133,6 +133,22 @@ def test_draws_and_loads_are_independent() -> None:
         work_ms = sum(profile.work_ms for profile in sequence.profiles)
         load = work_ms / sequence.arrival_ms[-1] / setting.executors
         assert load == pytest.approx(setting.load, rel=0.05)
+    patterns = {"burst": {"one_of": [1, 4]}, "drift": {"uniform": [0.5, 2]}, "night": 0.5}
+    plain = conditions()
+    chosen = conditions(SettingsSection.model_validate(MANY.model_dump() | patterns))
+    for seed in range(12):
+        setting, sequence, before = chosen.setting(seed), chosen.sequence(seed), plain.sequence(seed)
+        assert sequence.profiles == before.profiles
+        assert replace(setting, pattern=STEADY) == plain.setting(seed)
+        assert (setting.pattern == STEADY) == (setting.load is None)
+        assert sequence.arrival_ms.tolist() == setting.pattern.applied(before).arrival_ms.tolist()
+    drawn = [each.pattern for each in map(chosen.setting, range(100)) if each.load is not None]
+    assert {each.burst for each in drawn} == {1, 4}
+    assert {each.night for each in drawn} == {0.5}
+    assert 0.5 <= min(each.drift for each in drawn) < 0.7 < 1.7 < max(each.drift for each in drawn) <= 2
+    assert any("jobs at once" in str(chosen.setting(seed)) for seed in range(12))
+    with pytest.raises(ValueError, match="night must be at least 0 and below 1, got 1"):
+        SettingsSection(night={"one_of": [0, 1]})
 
 
 def test_the_jobs_and_the_cluster_of_a_seed_are_those_of_its_setting() -> None:
@@ -156,26 +172,17 @@ def test_the_jobs_and_the_cluster_of_a_seed_are_those_of_its_setting() -> None:
         assert chosen.sequence(seed).profiles == sequence.profiles
 
 
-def test_streams_have_arrival_patterns_and_batches_do_not() -> None:
-    patterns = {"burst": {"one_of": [1, 4]}, "drift": {"uniform": [0.5, 2]}, "night": 0.5}
-    plain = conditions()
-    chosen = conditions(SettingsSection.model_validate(MANY.model_dump() | patterns))
-    for seed in range(12):
-        setting, sequence, before = chosen.setting(seed), chosen.sequence(seed), plain.sequence(seed)
-        assert sequence.profiles == before.profiles
-        assert replace(setting, pattern=STEADY) == plain.setting(seed)
-        assert (setting.pattern == STEADY) == (setting.load is None)
-        assert sequence.arrival_ms.tolist() == setting.pattern.applied(before).arrival_ms.tolist()
-    drawn = [each.pattern for each in map(chosen.setting, range(100)) if each.load is not None]
-    assert {each.burst for each in drawn} == {1, 4}
-    assert {each.night for each in drawn} == {0.5}
-    assert 0.5 <= min(each.drift for each in drawn) < 0.7 < 1.7 < max(each.drift for each in drawn) <= 2
-    assert any("jobs at once" in str(chosen.setting(seed)) for seed in range(12))
-    with pytest.raises(ValueError, match="night must be at least 0 and below 1, got 1"):
-        SettingsSection(night={"one_of": [0, 1]})
-
-
-def test_validation_cells_are_the_same_in_every_run_and_training_meets_others() -> None:
+def test_batches_and_cells_of_validation() -> None:
+    chosen = conditions(MANY.model_copy(update={"stream_jobs": 20.0}))
+    both = evaluation_setting(chosen, range(60))
+    assert both.arrivals == "both"
+    large, dense = (
+        evaluation_setting(conditions(MANY.model_copy(update=changes)), range(60))
+        for changes in ({"batches": 1.0, "batch_jobs": 300.0}, {"batches": 0.0, "stream_jobs": 20.0, "load": 100.0})
+    )
+    assert [words.split()[0] for words in out_of_distribution(both, large)] == ["batches"]
+    assert [words[:6] for words in out_of_distribution(both, dense)] == ["a load"]
+    assert out_of_distribution(both, evaluation_setting(chosen, range(60, 120))) == []
     config = read_config("general", ["validation.cells=3", "validation.sequences=4", "seed=7"])
     chosen, seeds = config.conditions(), config.validation_seeds
     assert isinstance(chosen, SettingsConditions)
@@ -343,16 +350,3 @@ def test_what_it_was_trained_on_is_of_many_settings(tmp_path: Path) -> None:
     assert "Batches and streams of jobs." in (tmp_path / "out" / CARD).read_text()
     config = small(tmp_path, settings={"executors": 500, "batches": 1, "batch_jobs": 5})
     assert misfits(result.policy_file, config.conditions()) == ["500 executors, trained on 3 to 5"]
-
-
-def test_batches_are_held_against_batches_and_streams_against_streams() -> None:
-    chosen = conditions(MANY.model_copy(update={"stream_jobs": 20.0}))
-    both = evaluation_setting(chosen, range(60))
-    assert both.arrivals == "both"
-    large, dense = (
-        evaluation_setting(conditions(MANY.model_copy(update=changes)), range(60))
-        for changes in ({"batches": 1.0, "batch_jobs": 300.0}, {"batches": 0.0, "stream_jobs": 20.0, "load": 100.0})
-    )
-    assert [words.split()[0] for words in out_of_distribution(both, large)] == ["batches"]
-    assert [words[:6] for words in out_of_distribution(both, dense)] == ["a load"]
-    assert out_of_distribution(both, evaluation_setting(chosen, range(60, 120))) == []

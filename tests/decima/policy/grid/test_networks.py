@@ -33,7 +33,7 @@ def pictures(config: GridConfig, number: int, seed: int = 0) -> Tensor:
     return torch.from_numpy(cells.astype(np.uint8))
 
 
-def test_sizes_and_first_weights_of_networks() -> None:
+def test_sizes_weights_and_shades() -> None:
     # The published code has the parameters of one more column.
     assert count(build_network(GridConfig(), 11)) == 89_451
     assert count(build_network(GridConfig(arrival_column=True), 11)) == 89_851
@@ -44,6 +44,15 @@ def test_sizes_and_first_weights_of_networks() -> None:
             assert not parameter.any()
         else:
             assert float(parameter.detach().std()) == pytest.approx(0.01, rel=0.15)
+    layer = noisy(PictureLinear(6, 2))
+    shades = torch.rand(4, 2, 3)
+    torch.testing.assert_close(layer(shades), shades.flatten(1) @ layer.weight + layer.bias)
+    grid = tiny_grid(5)
+    grid.step(np.zeros(5, dtype=int))
+    network = noisy(build_network(grid.config, grid.config.num_actions))
+    states = torch.from_numpy(grid.pictures)
+    assert states.any()
+    torch.testing.assert_close(network(states).double(), dense(network, states), rtol=1e-5, atol=1e-5)
 
 
 def test_sections_and_pictures_of_networks() -> None:
@@ -95,18 +104,6 @@ def test_adding_up_taken_cells_is_a_product_of_matrices(
     ]
     for quick, exact in zip(*results, strict=True):
         torch.testing.assert_close(quick.double(), exact.double(), rtol=1e-5, atol=1e-5)
-
-
-def test_pictures_are_summed_by_their_shades() -> None:
-    layer = noisy(PictureLinear(6, 2))
-    shades = torch.rand(4, 2, 3)
-    torch.testing.assert_close(layer(shades), shades.flatten(1) @ layer.weight + layer.bias)
-    grid = tiny_grid(5)
-    grid.step(np.zeros(5, dtype=int))
-    network = noisy(build_network(grid.config, grid.config.num_actions))
-    states = torch.from_numpy(grid.pictures)
-    assert states.any()
-    torch.testing.assert_close(network(states).double(), dense(network, states), rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("machines", [1, 2])

@@ -16,9 +16,17 @@ from tests.simulator.grid.naive import Written
 BUSY: Sequence[Written] = [(0, 2, (3, 3)), (0, 1, (3, 3))]
 
 
-def test_parts_of_the_random_stream_are_none_of_an_iterations() -> None:
+def test_networks_are_asked_where_there_is_a_choice() -> None:
     assert len({COMPARED, VALIDATED, CLONING}) == 3
     assert 10**8 < min(COMPARED, VALIDATED, CLONING) <= max(COMPARED, VALIDATED, CLONING) < 2**32
+    grid = grid_of(BUSY, BUSY[:1])
+    grid.step([0, 2])
+    for mask, asked in (("all", [0, 1]), ("bookable", [0, 1]), ("startable", [1])):
+        actions, seen = Actor(Fixed(9.0, 8.0, 0.0), mask=mask).decide(grid)
+        assert seen.episode.tolist() == asked
+        assert seen.action.tolist() == actions[asked].tolist()
+        assert torch.equal(seen.pictures, torch.from_numpy(grid.pictures[asked]))
+    assert actions.tolist() == [2, 0]
 
 
 @cases("mask, allowed", ("all", None), ("bookable", [[0, 1, 1]]), ("startable", np.zeros((0, 3))))
@@ -31,17 +39,6 @@ def test_a_mask_says_what_is_possible(mask: Mask, allowed: object) -> None:
         assert found is None
     else:
         np.testing.assert_array_equal(found, allowed)
-
-
-def test_the_network_is_asked_only_where_there_is_a_choice() -> None:
-    grid = grid_of(BUSY, BUSY[:1])
-    grid.step([0, 2])
-    for mask, asked in (("all", [0, 1]), ("bookable", [0, 1]), ("startable", [1])):
-        actions, seen = Actor(Fixed(9.0, 8.0, 0.0), mask=mask).decide(grid)
-        assert seen.episode.tolist() == asked
-        assert seen.action.tolist() == actions[asked].tolist()
-        assert torch.equal(seen.pictures, torch.from_numpy(grid.pictures[asked]))
-    assert actions.tolist() == [2, 0]
 
 
 def test_actors_choose_the_likeliest_of_live_episodes() -> None:

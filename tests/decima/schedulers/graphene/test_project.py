@@ -56,7 +56,7 @@ def test_what_cannot_be_planned_is_refused_in_one_line(change: dict[str, Any], m
 START = np.array([0.0, 6.0, 6.0, 2.0, 9.0])
 
 
-def test_makespans_and_priorities_of_plans() -> None:
+def test_makespans_and_lower_bounds() -> None:
     Plan(Project(**FINE), np.array([0.0, 6.0, 5.0, 2.0, 9.0]))  # 1 and 2 side by side take all there is
     plan = Plan(Project(**FINE), START)
     assert plan.makespan == 10
@@ -68,6 +68,14 @@ def test_makespans_and_priorities_of_plans() -> None:
     assert part.num_tasks.tolist() == [1, 2]
     assert part.durations.tolist() == [1, 3]
     assert part.demands.tolist() == [[4, 1], [2, 0]]
+    assert project([2, 3, 4], [1, 1, 1], 3, [[], [0], []]).lower_bound == 5
+    assert project([2, 3, 4], [1, 3, 1], 3, [[], [0], []]).lower_bound == 5
+    assert project([2, 3, 4], [2, 2, 2], 3).lower_bound == 6
+    # Two of the three tasks of the first stage fit side by side: it takes 4.
+    assert project([2, 3], [1, 1], 2, [[], [0]], [3, 1]).lower_bound == 7
+    assert project([2, 2], [[0, 3], [3, 0]], [3, 3], num_tasks=[1, 4]).lower_bound == 8
+    tenths = project([1], [0.1], 0.3, num_tasks=[3])
+    assert tenths.alone.tolist() == [1], "three fit side by side, whatever their sum"
 
 
 @cases(
@@ -96,17 +104,6 @@ def test_rounding_and_tasks_of_no_duration() -> None:
     assert Plan(project([0.0, 1.0], [1.0, 1.0], 1.0), start).makespan == 1.0
     with pytest.raises(PlanError, match=r"at time 0\.5, tasks hold 2 of resource 0"):
         Plan(project([0.1, 1.0], [1.0, 1.0], 1.0), start)
-
-
-def test_the_lower_bound_is_the_longest_path_or_the_work() -> None:
-    assert project([2, 3, 4], [1, 1, 1], 3, [[], [0], []]).lower_bound == 5
-    assert project([2, 3, 4], [1, 3, 1], 3, [[], [0], []]).lower_bound == 5
-    assert project([2, 3, 4], [2, 2, 2], 3).lower_bound == 6
-    # Two of the three tasks of the first stage fit side by side: it takes 4.
-    assert project([2, 3], [1, 1], 2, [[], [0]], [3, 1]).lower_bound == 7
-    assert project([2, 2], [[0, 3], [3, 0]], [3, 3], num_tasks=[1, 4]).lower_bound == 8
-    tenths = project([1], [0.1], 0.3, num_tasks=[3])
-    assert tenths.alone.tolist() == [1], "three fit side by side, whatever their sum"
 
 
 @given(projects())
