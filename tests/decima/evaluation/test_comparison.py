@@ -207,19 +207,16 @@ def test_schedulers_are_made_again_and_hindsight_tries_other_alphas() -> None:
     assert one["mean_jct_s"].tolist() == same["mean_jct_s"].tolist()
 
 
-def test_weighted_fair_is_tuned_on_sequences_that_it_is_not_judged_on() -> None:
+def test_tuning_is_on_other_sequences_and_hindsight_takes_the_best() -> None:
     compared = run("weighted-fair")
     assert len(compared.training_seeds) == 2
     assert len(comparison(HINDSIGHT, "fifo").training_seeds) == 0
     assert not set(compared.training_seeds) & set(compared.finished)
-    sequences = [compared.conditions.sequence(seed) for seed in compared.training_seeds]
+    sequences = [compared.conditions.sequence(number) for number in compared.training_seeds]
     alpha = best_for_all(np.array([sweep_ms(CLUSTER, each) for each in sequences]))
     fixed = compared.tuned["weighted-fair"]
     assert fixed == f"weighted-fair:{alpha:g}"
     assert runs_of(run(fixed), fixed).equals(runs_of(compared, "weighted-fair"))
-
-
-def test_tuned_weighted_fair_is_the_best_alpha_of_each_experiment() -> None:
     compared = run(HINDSIGHT, MAKESPAN_HINDSIGHT)
     for name, objective, column in ((HINDSIGHT, "jct", "mean_jct_s"), (MAKESPAN_HINDSIGHT, "makespan", "makespan_s")):
         for seed, row in runs_of(compared, name).iterrows():

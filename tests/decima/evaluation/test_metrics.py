@@ -57,7 +57,7 @@ def test_an_episode_in_numbers() -> None:
     assert objective_ms(record, "power-mean:2") == pytest.approx(cost_ms)
 
 
-def test_the_load_is_the_time_in_which_executors_ran_tasks_until_the_last_arrival() -> None:
+def test_loads_bootstrap_intervals_and_names() -> None:
     stream = conditions(arrivals="poisson", interval_ms=3000.0).sequence(5)
     record = run_scheduler(CLUSTER, stream, "fair")
     last_ms = stream.arrival_ms[-1]
@@ -66,6 +66,20 @@ def test_the_load_is_the_time_in_which_executors_ran_tasks_until_the_last_arriva
     assert measure(record)["load"] == pytest.approx(busy_ms / (4 * last_ms))
     assert 0 < measure(record)["load"] < 1
     assert math.isnan(measure(run_scheduler(CLUSTER, conditions().sequence(5), "fair"))["load"])
+    # On many values it is close to Student's, on few it depends on them alone.
+    values = np.random.default_rng(0).exponential(size=200)
+    found = bootstrap_interval(values)
+    assert found.mean == values.mean()
+    assert found.half_width == pytest.approx(mean_interval(values).half_width, rel=0.1)
+    assert bootstrap_interval(values[:5]) == bootstrap_interval(values[:5])
+    assert bootstrap_interval([3.0, 3.0, 3.0]) == (3.0, 0.0)
+    for unknown in ([1.0], [1.0, math.nan]):
+        assert math.isnan(bootstrap_interval(unknown).half_width)
+    assert math.isnan(bootstrap_interval([]).mean)
+    names = [metric.name for metric in METRICS.values() if metric.name]
+    assert len(SHOWN) == len(names)
+    assert SHOWN["p99"] == "p99_jct_s"
+    assert {column for column, metric in METRICS.items() if metric.more_is_better} == {"utilisation", "jain"}
 
 
 def test_intervals_of_means() -> None:
@@ -95,19 +109,6 @@ def test_the_half_width_is_students(degrees_of_freedom: int, published: float) -
     values = np.arange(degrees_of_freedom + 1.0)
     error = values.std(ddof=1) / math.sqrt(values.size)
     assert mean_interval(values).half_width / error == pytest.approx(published, abs=5e-4)
-
-
-def test_a_bootstrap_interval_is_that_of_scipy_and_of_the_mean() -> None:
-    """On many values it is close to Student's, on few it depends on them alone."""
-    values = np.random.default_rng(0).exponential(size=200)
-    found = bootstrap_interval(values)
-    assert found.mean == values.mean()
-    assert found.half_width == pytest.approx(mean_interval(values).half_width, rel=0.1)
-    assert bootstrap_interval(values[:5]) == bootstrap_interval(values[:5])
-    assert bootstrap_interval([3.0, 3.0, 3.0]) == (3.0, 0.0)
-    for unknown in ([1.0], [1.0, math.nan]):
-        assert math.isnan(bootstrap_interval(unknown).half_width)
-    assert math.isnan(bootstrap_interval([]).mean)
 
 
 @given(st.lists(st.floats(0, 1e6), min_size=2, max_size=8))
@@ -149,10 +150,3 @@ def test_metrics_are_compared_by_experiment() -> None:
     zeros = compare_metrics(runs(tardiness_s={"a": [1.0, 2.0], "b": [0.0, 0.0]}), ["a"], "b", ["tardiness_s"])
     assert zeros["a"]["tardiness_s"].difference.mean == 1.5
     assert math.isnan(zeros["a"]["tardiness_s"].change.mean)
-
-
-def test_every_metric_that_can_be_shown_has_its_own_name() -> None:
-    names = [metric.name for metric in METRICS.values() if metric.name]
-    assert len(SHOWN) == len(names)
-    assert SHOWN["p99"] == "p99_jct_s"
-    assert {column for column, metric in METRICS.items() if metric.more_is_better} == {"utilisation", "jain"}

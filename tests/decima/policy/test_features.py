@@ -104,7 +104,7 @@ def test_features_are_what_they_are_called() -> None:
         np.testing.assert_array_equal(column, np.asarray(expected[name], np.float32)[[0, 2]], err_msg=name)
 
 
-def test_features_tell_of_uncertainty_and_of_executors_that_joined() -> None:
+def test_features_of_uncertainty_divided_and_compressed() -> None:
     seen = by_hand()
     seen.stages["log_sd"], seen.jobs["log_sd"] = [0.5, 0.25, 2.0], [1.5, 0.75]
     seen.stages["finished_ms"] = [100.0, 20.0, 7.0]
@@ -116,6 +116,15 @@ def test_features_tell_of_uncertainty_and_of_executors_that_joined() -> None:
     of_jobs = dict(zip(OF_JOBS, graph.job_features.T.tolist(), strict=True))
     assert (columns["present_share"], of_jobs["present_share"]) == ([1.25] * 3, [1.25] * 2)  # one has joined
     assert (of_jobs["job_log_sd"], of_jobs["attained_ms"]) == ([1.5, 0.75], [120.0, 7.0])
+    seen = in_the_middle()
+    features = (
+        Feature(name="mean_task_ms", scale=10.0),
+        Feature(name="mean_task_ms", scale=10.0, log=True),
+        Feature(name="local", scale=0.5),
+    )
+    graph = Featurizer(PolicyConfig(stage_features=features)).graph(seen)
+    expected = [[value, math.log(1 + value), 2 * at] for value, at in ((10, 1), (4, 1), (5, -1))]
+    np.testing.assert_allclose(graph.features, expected, rtol=1e-6)
 
 
 def test_owners_idleness_and_messages() -> None:
@@ -153,18 +162,6 @@ def test_features_tell_what_fits_which_executors() -> None:
         "lasting_executors": [70 / lasting_ms, 70 / lasting_ms, 0.0],
     }.items():
         np.testing.assert_allclose(columns[name], expected, rtol=1e-6, err_msg=name)
-
-
-def test_features_are_divided_and_compressed() -> None:
-    seen = in_the_middle()
-    features = (
-        Feature(name="mean_task_ms", scale=10.0),
-        Feature(name="mean_task_ms", scale=10.0, log=True),
-        Feature(name="local", scale=0.5),
-    )
-    graph = Featurizer(PolicyConfig(stage_features=features)).graph(seen)
-    expected = [[value, math.log(1 + value), 2 * at] for value, at in ((10, 1), (4, 1), (5, -1))]
-    np.testing.assert_allclose(graph.features, expected, rtol=1e-6)
 
 
 def test_limits_begin_above_what_the_job_holds_without_the_offered() -> None:

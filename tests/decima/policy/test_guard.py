@@ -182,7 +182,7 @@ def test_one_pass_decides_as_two_would(is_compiled: bool, seed: int, waits: bool
         assert scheduler.num_guarded == acted
 
 
-def test_guarded_decisions_are_counted_in_the_record() -> None:
+def test_guards_are_counted_and_turned_off() -> None:
     policy = policy_of(PACKING_POLICY, seed=1)
     sequence = random_sequence(np.random.default_rng(5), max_jobs=9)
     config = ClusterConfig(num_executors=8, moving_delay_ms=10.0, warmup_delay_ms=0.0)
@@ -192,9 +192,6 @@ def test_guarded_decisions_are_counted_in_the_record() -> None:
     assert run_episode(config, sequence, NeuralScheduler(policy, guard=False)).num_guarded == 0
     scheduler.reset(config)
     assert scheduler.num_guarded == 0
-
-
-def test_the_guard_can_be_turned_off_by_name() -> None:
     sequence = random_sequence(np.random.default_rng(5), max_jobs=9)
     config = ClusterConfig(num_executors=8, moving_delay_ms=10.0, warmup_delay_ms=0.0)
     assert run_episode(config, sequence, make_scheduler("decima:packing-tpch,guard=off")).num_guarded == 0

@@ -27,7 +27,7 @@ def slots_of(guarantees: str, seq: int = 1) -> dict[int, int]:
     return {stage.id: stage.slots for stage in answer.stages}
 
 
-def test_pools_have_ceilings_and_floors() -> None:
+def test_pools_and_virtual_clusters_keep_guarantees() -> None:
     assert slots_of("") == {1: 10}
     assert slots_of(",ceiling=a:0.3") == {1: 3, 2: 7}
     assert slots_of(",floor=b:0.4") == {1: 6, 2: 4}
@@ -39,6 +39,19 @@ def test_pools_have_ceilings_and_floors() -> None:
     with serving(Service(lambda: make_scheduler("fifo,ceiling=a:0.4"))) as where, Client(where) as client:
         answer = client.ask(a_state(1, *jobs, having=executors(7, "1", "1", "2")))
     assert {stage.id: stage.slots for stage in answer.stages} == {1: 4, 2: 6}
+    driving = driver("fifo,no-later-than=1.5")
+    job = a_job("1", a_stage(1, tasks=100))
+    driving.decide(a_state(1, job, having=executors(10), time_ms=0.0))
+    due = guard_of(driving)._due
+    assert due is not None
+    [(number, end_ms)] = due.virtual.completion_ms.items()
+    later = a_job("1", a_stage(1, tasks=100, done=1, mean_ms=1000.0))
+    driving.decide(a_state(2, later, having=executors(5), time_ms=end_ms / 2))
+    resized = guard_of(driving)._due
+    assert resized is not None
+    assert resized is not due
+    assert resized.virtual.left(number) == pytest.approx(0.5)
+    assert resized.virtual.completion_ms[number] > 1.2 * end_ms
 
 
 def driver(name: str) -> Driver:
@@ -87,19 +100,3 @@ def test_a_service_that_starts_again_takes_the_jobs_as_they_are(after: int) -> N
     due = guard_of(drivers[1])._due
     assert due is not None
     assert 0 < len(due.virtual.completion_ms) < len(sequence) + (after == 5)
-
-
-def test_slots_that_come_or_go_keep_the_virtual_cluster() -> None:
-    serving = driver("fifo,no-later-than=1.5")
-    job = a_job("1", a_stage(1, tasks=100))
-    serving.decide(a_state(1, job, having=executors(10), time_ms=0.0))
-    due = guard_of(serving)._due
-    assert due is not None
-    [(number, end_ms)] = due.virtual.completion_ms.items()
-    later = a_job("1", a_stage(1, tasks=100, done=1, mean_ms=1000.0))
-    serving.decide(a_state(2, later, having=executors(5), time_ms=end_ms / 2))
-    resized = guard_of(serving)._due
-    assert resized is not None
-    assert resized is not due
-    assert resized.virtual.left(number) == pytest.approx(0.5)
-    assert resized.virtual.completion_ms[number] > 1.2 * end_ms

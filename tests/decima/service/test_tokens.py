@@ -33,7 +33,7 @@ def asked(seq: int):  # type: ignore[no-untyped-def]
     return a_state(seq, a_job("a", a_stage(1)), having=executors(2))
 
 
-def test_files_of_tokens(tmp_path: Path) -> None:
+def test_files_of_tokens_and_their_last_day(tmp_path: Path) -> None:
     path = write(tmp_path / "tokens", f"# drivers\n\n{ETL} etl 2.5 {DAY}\n  {BI}  bi - -\n")
     assert read_tokens(path) == (Token.of("etl", ETL, per_second=2.5, expires=DAY), Token.of("bi", BI))
     assert ETL not in repr(read_tokens(path))
@@ -41,6 +41,14 @@ def test_files_of_tokens(tmp_path: Path) -> None:
         read_tokens(write(tmp_path / "tokens", f"{ETL} etl - -\n", 0o640))
     with pytest.raises(ServeError, match="cannot be read: No such file"):
         read_tokens(tmp_path / "missing")
+    today = [DAY]
+    tokens = Tokens([Token.of("etl", ETL, expires=DAY)], today=lambda: today[0])
+    token = tokens.find(ETL)
+    tokens.count(token)
+    today[0] += datetime.timedelta(days=1)
+    for use in (partial(tokens.find, ETL), partial(tokens.count, token)):
+        with pytest.raises(DeniedError, match="403 the token of etl expired after 2027-12-31"):
+            use()
 
 
 @cases(
@@ -84,17 +92,6 @@ def test_requests_beyond_the_rate_are_refused_until_time_has_passed() -> None:
         tokens.count(etl)
     with pytest.raises(DeniedError):
         tokens.count(etl)
-
-
-def test_a_token_is_valid_on_its_last_day_and_not_on_the_next() -> None:
-    today = [DAY]
-    tokens = Tokens([Token.of("etl", ETL, expires=DAY)], today=lambda: today[0])
-    token = tokens.find(ETL)
-    tokens.count(token)
-    today[0] += datetime.timedelta(days=1)
-    for use in (partial(tokens.find, ETL), partial(tokens.count, token)):
-        with pytest.raises(DeniedError, match="403 the token of etl expired after 2027-12-31"):
-            use()
 
 
 def limited_and_free() -> tuple[Tokens, list[datetime.date]]:

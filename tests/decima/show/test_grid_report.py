@@ -31,7 +31,7 @@ def results() -> dict[float, dict[str, Evaluation]]:
     }
 
 
-def test_measures_against_the_load_and_as_bars(results: dict[float, dict[str, Evaluation]], tmp_path: Path) -> None:
+def test_measures_bars_and_withheld_jobs(results: dict[float, dict[str, Evaluation]], tmp_path: Path) -> None:
     assert difference(plot_by_load(results, "slowdown"), "deeprm-by-load", tmp_path) is None
     other = plot_by_load(results, "utilisation")
     assert other.axes[0].get_yscale() == "linear"
@@ -39,16 +39,6 @@ def test_measures_against_the_load_and_as_bars(results: dict[float, dict[str, Ev
     by_condition = {"low": results[0.3], "high": results[1.5]}
     figure = plot_bars(by_condition, ("slowdown", "completion"))
     assert difference(figure, "deeprm-bars", tmp_path) is None
-
-
-def test_learning_curves_of_networks(tmp_path: Path) -> None:
-    heuristics = {"sjf": 3.0, "packer": 5.4, "tetris*": 2.9, "random": 7.8}
-    assert difference(plot_learning(CURVE, heuristics), "deeprm-learning", tmp_path) is None
-    figure = plot_curves({"deeprm": CURVE, "cnn": CURVE[:31]})
-    assert [len(line.get_xdata()) for line in figure.axes[0].lines] == [6, 4]
-
-
-def test_withheld_jobs_by_length(tmp_path: Path) -> None:
     table = pd.DataFrame(
         {
             "deeprm slowdown": [2.0, 1.5, 4.0, 3.5],
@@ -58,3 +48,10 @@ def test_withheld_jobs_by_length(tmp_path: Path) -> None:
         index=[1, 3, 10, 15],
     )
     assert difference(plot_lengths(table), "deeprm-withheld", tmp_path) is None
+
+
+def test_learning_curves_of_networks(tmp_path: Path) -> None:
+    heuristics = {"sjf": 3.0, "packer": 5.4, "tetris*": 2.9, "random": 7.8}
+    assert difference(plot_learning(CURVE, heuristics), "deeprm-learning", tmp_path) is None
+    figure = plot_curves({"deeprm": CURVE, "cnn": CURVE[:31]})
+    assert [len(line.get_xdata()) for line in figure.axes[0].lines] == [6, 4]

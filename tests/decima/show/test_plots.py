@@ -89,7 +89,7 @@ def test_nothing_lies_on_a_legend(title: str, name: str) -> None:
                 assert box.width * box.height == 0 or not box.overlaps(other)
 
 
-def test_many_jobs_are_counted_where_they_are_not_named() -> None:
+def test_many_jobs_and_unfinished_episodes_are_drawn() -> None:
     record = episode()
     many = replace(
         record,
@@ -102,6 +102,16 @@ def test_many_jobs_are_counted_where_they_are_not_named() -> None:
     )
     [legend] = plot_schedule(many).legends
     assert legend.get_texts()[0].get_text() == "40 jobs in 20 colours"
+    whole = episode()
+    cut = replace(
+        whole,
+        end_ms=15_000.0,
+        completion_ms=np.where(whole.completion_ms <= 15_000.0, whole.completion_ms, np.nan),
+        task_executor=np.where(whole.task_start_ms < 15_000.0, whole.task_executor, -1).astype(np.int32),
+    )
+    figure = plot_schedule(cut)
+    assert figure.axes[0].get_xlim() == (0, 15)
+    assert bars(figure)[1] < 4 * 6
 
 
 def test_the_comparison_notices_another_picture(tmp_path: Path) -> None:
@@ -117,19 +127,6 @@ def test_the_comparison_notices_another_picture(tmp_path: Path) -> None:
 def bars(figure: Figure) -> list[int]:
     collections = [item for item in figure.axes[0].collections if isinstance(item, PolyCollection)]
     return [len(collection.get_paths()) for collection in collections]
-
-
-def test_an_unfinished_episode_is_drawn_until_its_end() -> None:
-    whole = episode()
-    cut = replace(
-        whole,
-        end_ms=15_000.0,
-        completion_ms=np.where(whole.completion_ms <= 15_000.0, whole.completion_ms, np.nan),
-        task_executor=np.where(whole.task_start_ms < 15_000.0, whole.task_executor, -1).astype(np.int32),
-    )
-    figure = plot_schedule(cut)
-    assert figure.axes[0].get_xlim() == (0, 15)
-    assert bars(figure)[1] < 4 * 6
 
 
 def test_two_hundred_thousand_tasks_are_drawn_in_a_moment(tmp_path: Path) -> None:

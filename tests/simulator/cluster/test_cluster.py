@@ -304,20 +304,30 @@ def test_a_stage_that_opens_is_offered_to_all_classes_that_wait_in_its_job(seman
     assert runs(record) == [(0, 0, 0, 0, 5.0, 15.0), (0, 1, 0, 1, 15.0, 35.0), (0, 1, 1, 2, 15.0, 35.0)]
 
 
-def test_an_observation_is_the_same_until_the_decision_and_a_copy_for_ever() -> None:
+def test_observations_are_kept_and_schedulers_asked_where_there_is_a_choice() -> None:
     profile = job(stage(3, 10.0), stage(2, 10.0), edges=[(0, 1)])
     expected = runs(finish(cluster(4, profile, job(stage(4, 5.0)), moving_delay_ms=2.0))[0])
     subject = cluster(4, profile, job(stage(4, 5.0)), moving_delay_ms=2.0)
     while not subject.done:
-        observation = subject.observe()
-        assert subject.observe() is observation
-        kept = observation.copy()
-        assert_same(kept, observation)
+        seen = subject.observe()
+        assert subject.observe() is seen
+        kept = seen.copy()
+        assert_same(kept, seen)
         arrays = [array.tobytes() for array in (kept.jobs, kept.stages, kept.classes)]
-        subject.decide(greedy(observation) if observation.schedulable.any() else None)
+        subject.decide(greedy(seen) if seen.schedulable.any() else None)
         assert [array.tobytes() for array in (kept.jobs, kept.stages, kept.classes)] == arrays
         kept.jobs[:], kept.stages[:] = -5, 77  # has no effect on the cluster
     assert runs(subject.record()) == expected
+    asked: list[bool] = []
+
+    class Curious(Greedy):
+        def decide(self, observation: Observation) -> Decision:
+            asked.append(bool(observation.schedulable.any()))
+            return super().decide(observation)
+
+    record = run_episode(ClusterConfig(num_executors=3), jobs(chain(stage(2, 10.0), stage(1, 1.0))), Curious())
+    assert all(asked)
+    assert len(asked) < record.num_decisions
 
 
 def monitor(subject: Cluster, every_ms: float, seen: list[float]) -> Iterator[Event]:
@@ -371,16 +381,3 @@ def test_processes_on_the_clock_wait_and_begin_at_once() -> None:
     subject.clock.step()  # the timeout comes before the task
     finish(subject)
     assert seen == [(10.0, 0), (10.0, 1)]
-
-
-def test_schedulers_are_asked_only_where_there_is_a_choice() -> None:
-    asked: list[bool] = []
-
-    class Curious(Greedy):
-        def decide(self, observation: Observation) -> Decision:
-            asked.append(bool(observation.schedulable.any()))
-            return super().decide(observation)
-
-    record = run_episode(ClusterConfig(num_executors=3), jobs(chain(stage(2, 10.0), stage(1, 1.0))), Curious())
-    assert all(asked)
-    assert len(asked) < record.num_decisions

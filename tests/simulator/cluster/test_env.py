@@ -124,7 +124,7 @@ def trajectory(env: ClusterEnv, num_steps: int, **reset: Any) -> list[Any]:
     return steps
 
 
-def test_a_seed_names_the_jobs_that_schedulers_get_too() -> None:
+def test_seeds_name_jobs_and_schedulers_do_the_same() -> None:
     def make_sequence(seed: int) -> JobSequence:
         return batch_arrivals(SYNTHETIC, 3, seed)
 
@@ -136,6 +136,16 @@ def test_a_seed_names_the_jobs_that_schedulers_get_too() -> None:
     following = env.cluster.sequence.seed
     env.reset()
     assert len({5, following, env.cluster.sequence.seed}) == 3
+    sequence = poisson_arrivals(SYNTHETIC, 8, 10_000.0, seed=2)
+
+    def choose(one_env: ClusterEnv, observation: Dict, info: Dict) -> list[int]:
+        decision = Greedy().decide(one_env.cluster.observe())
+        return [decision.stage, decision.limit - 1]
+
+    record = play(ClusterEnv(), choose, options={"sequence": sequence}).record
+    expected = run_episode(ClusterConfig(), sequence, Greedy())
+    np.testing.assert_array_equal(record.completion_ms, expected.completion_ms)
+    np.testing.assert_array_equal(record.task_executor, expected.task_executor)
 
 
 @settings(max_examples=60, deadline=None, derandomize=True)
@@ -161,19 +171,6 @@ def test_whatever_is_done_episodes_end_and_rewards_add_up(
     if config.reward == "makespan" or config.semantics.reward_short_jobs:
         assert -sum(rewards) == pytest.approx(lost_ms / config.reward_scale_ms, rel=1e-9, abs=1e-9)
     assert truncated == bool(np.isnan(record.completion_ms).any())
-
-
-def test_a_scheduler_does_the_same_through_the_environment() -> None:
-    sequence = poisson_arrivals(SYNTHETIC, 8, 10_000.0, seed=2)
-
-    def choose(env: ClusterEnv, observation: Dict, info: Dict) -> list[int]:
-        decision = Greedy().decide(env.cluster.observe())
-        return [decision.stage, decision.limit - 1]
-
-    record = play(ClusterEnv(), choose, options={"sequence": sequence}).record
-    expected = run_episode(ClusterConfig(), sequence, Greedy())
-    np.testing.assert_array_equal(record.completion_ms, expected.completion_ms)
-    np.testing.assert_array_equal(record.task_executor, expected.task_executor)
 
 
 def test_the_arrays_are_the_observation_padded_with_zeros() -> None:

@@ -18,7 +18,7 @@ def jobs() -> tuple[JobProfile, ...]:
     return synthetic_profiles(400)
 
 
-def test_a_seed_names_the_same_jobs_in_each_version(jobs: tuple[JobProfile, ...]) -> None:
+def test_seeds_name_jobs_of_many_shapes(jobs: tuple[JobProfile, ...]) -> None:
     assert LEVELS.tolist() == [5, 10, 20, 40, 50, 60, 80, 100]
     assert sum(job.num_stages for job in jobs) == 3853
     assert sum(len(job.edges) for job in jobs) == 3583
@@ -27,25 +27,6 @@ def test_a_seed_names_the_same_jobs_in_each_version(jobs: tuple[JobProfile, ...]
     for wave, total_ms in zip(Wave, (1684788238.0, 1315593317.0, 828269029.0), strict=True):
         cells = [cell for job in jobs for stage in job.stages for cell in stage.durations.table(wave).values()]
         assert sum(float(cell.sum()) for cell in cells) == pytest.approx(total_ms, rel=1e-9)
-
-
-def means_ms(job: JobProfile, stage: int) -> np.ndarray:
-    """Return mean durations by wave and level, float [3, 8]."""
-    durations = job.stages[stage].durations
-    return np.array([[cell.mean() for cell in durations.table(wave).values()] for wave in Wave])
-
-
-@given(num_stages=st.integers(1, 40), seed=st.integers(0, 2**32))
-def test_random_dags_are_numbered_in_topological_order(num_stages: int, seed: int) -> None:
-    edges = random_dag(num_stages, np.random.default_rng(seed))
-    assert edges.shape == (len(edges), 2)
-    assert edges.dtype == np.int64
-    assert ((edges >= 0) & (edges < num_stages)).all()
-    assert (edges[:, 0] < edges[:, 1]).all()
-    assert edges.tolist() == sorted(map(list, {tuple(edge) for edge in edges.tolist()}))
-
-
-def test_random_dags_vary_in_shape() -> None:
     random = np.random.default_rng(0)
     graphs: list[nx.DiGraph] = [nx.DiGraph(random_dag(8, random).tolist()) for _ in range(300)]
     chains = [nx.is_path(graph, sorted(graph)) for graph in graphs]
@@ -62,6 +43,22 @@ def test_random_dags_vary_in_shape() -> None:
     assert min(sources) == 1
     assert max(sources) >= 4
     assert np.mean(np.array(sinks) == 1) > 0.9
+
+
+def means_ms(job: JobProfile, stage: int) -> np.ndarray:
+    """Return mean durations by wave and level, float [3, 8]."""
+    durations = job.stages[stage].durations
+    return np.array([[cell.mean() for cell in durations.table(wave).values()] for wave in Wave])
+
+
+@given(num_stages=st.integers(1, 40), seed=st.integers(0, 2**32))
+def test_random_dags_are_numbered_in_topological_order(num_stages: int, seed: int) -> None:
+    edges = random_dag(num_stages, np.random.default_rng(seed))
+    assert edges.shape == (len(edges), 2)
+    assert edges.dtype == np.int64
+    assert ((edges >= 0) & (edges < num_stages)).all()
+    assert (edges[:, 0] < edges[:, 1]).all()
+    assert edges.tolist() == sorted(map(list, {tuple(edge) for edge in edges.tolist()}))
 
 
 def test_seeds_give_the_same_jobs_and_durations_are_whole(jobs: tuple[JobProfile, ...]) -> None:

@@ -96,12 +96,17 @@ def test_the_plan_of_a_query_is_noted(tmp_path):
         import_event_logs([log.write(tmp_path / "log")])
 
 
-def test_parameters_set_by_hand(tmp_path):
+def test_parameters_by_hand_and_logs_without_queries(tmp_path):
     path = small_log().write(tmp_path / "log")
     imported = import_event_logs([path], parameters={"fresh_ms": 5}, levels=[7])
     assert imported.model.fresh_ms == 5
     with pytest.raises(WorkloadError, match="no parameter 'nonsense'"):
         import_event_logs([path], parameters={"nonsense": 5})
+    path = LogBuilder().end().write(tmp_path / "log")
+    with pytest.raises(WorkloadError, match="no Spark jobs"):
+        import_event_logs([path])
+    with pytest.raises(WorkloadError, match="no query with a finished task"):
+        import_event_logs([path], partial=True)
 
 
 def test_complete_and_incomplete_runs_are_kept_apart(tmp_path):
@@ -114,14 +119,6 @@ def test_complete_and_incomplete_runs_are_kept_apart(tmp_path):
     assert "mid-line" in imported.notes[0]
     with pytest.raises(WorkloadError, match="no query ran to its end"):
         import_event_logs([tmp_path / "logs" / "2"])
-
-
-def test_a_log_without_queries(tmp_path):
-    path = LogBuilder().end().write(tmp_path / "log")
-    with pytest.raises(WorkloadError, match="no Spark jobs"):
-        import_event_logs([path])
-    with pytest.raises(WorkloadError, match="no query with a finished task"):
-        import_event_logs([path], partial=True)
 
 
 def jobs(*spans: tuple[int, int], host: str = "h", **names: str) -> LogBuilder:

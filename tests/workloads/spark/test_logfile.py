@@ -230,23 +230,23 @@ def test_zstd_without_the_package(tmp_path, monkeypatch):
     assert "pip install -e '.[spark]'" in refused(tmp_path / "log.zst")
 
 
-def test_nothing_there(tmp_path):
+def test_folders_without_logs_and_logs_without_jobs(tmp_path):
     (tmp_path / "empty").mkdir()
     assert refused(tmp_path / "empty") == "empty: the folder contains no event log"
     assert refused(tmp_path / "none") == "none: no such file or folder"
+    path = LogBuilder().executor("0").end().write(tmp_path / "log")
+    assert refused(path) == "log: the log contains no Spark jobs"
+    assert read(path, partial=True) == ([], ["log: the log contains no Spark jobs"])
 
 
-def test_several_applications_in_one_file(tmp_path):
+def test_applications_in_one_file_and_unknown_events(tmp_path):
     path = tmp_path / "log"
     path.write_bytes(small_log(app="app-1").text + small_log(app="app-2").text)
     assert [application.application_id for application in read_event_log(path)] == ["app-1", "app-2"]
-
-
-def test_unknown_events_are_ignored_and_counted(tmp_path):
     log = small_log().add("FromTheFuture", x=1).add("FromTheFuture", x=2)
-    [application] = read_event_log(log.write(tmp_path / "log"))
-    assert application.report.ignored_events == {"SparkListenerFromTheFuture": 2}
-    assert application.report.lines() == ["2 events without information on durations (2 FromTheFuture)"]
+    [found] = read_event_log(log.write(tmp_path / "log"))
+    assert found.report.ignored_events == {"SparkListenerFromTheFuture": 2}
+    assert found.report.lines() == ["2 events without information on durations (2 FromTheFuture)"]
 
 
 NO_EVENT = 'log:1: not a Spark event log (expected {"Event":...})'
@@ -296,12 +296,6 @@ def test_logs_that_are_cut_or_still_written(tmp_path):
     assert "no SparkListenerApplicationEnd" in problems[1]
     path = small_log().write(tmp_path / "app-1.inprogress")
     assert read(path) == ([4], ["app-1.inprogress: the application is still running, or died (.inprogress)"])
-
-
-def test_a_log_without_jobs(tmp_path):
-    path = LogBuilder().executor("0").end().write(tmp_path / "log")
-    assert refused(path) == "log: the log contains no Spark jobs"
-    assert read(path, partial=True) == ([], ["log: the log contains no Spark jobs"])
 
 
 def test_a_large_log_takes_little_memory(tmp_path):

@@ -146,7 +146,7 @@ def test_a_scan_has_as_many_tasks_as_its_table_has_splits(stage, on, num_tasks, 
     assert load.input_mb == pytest.approx(input_mb)
 
 
-def test_tables_of_durations_are_whole_and_spread():
+def test_tables_are_spread_and_profiles_keep_what_was_measured():
     stage = profiles._Stage(
         load=profiles._Load(2, 0.0, 1.0, True), run=run_of(reads=False), growth=1.0, rate=2.0,
         levels=np.array([1.0, 5.0]), factors=np.array([1.0, 2.0]), first_ms=5.4, fresh_ms=9.4,
@@ -160,6 +160,19 @@ def test_tables_of_durations_are_whole_and_spread():
         assert fresh[level] == [round(mean + 9.4)]
         assert first[level] == [round(mean + 5.4)]
         assert rest[level] == [np.rint(mean * 0.5), np.rint(mean * 1.5)]
+    run = measured_run(
+        [Stage(2, name="scan"), Stage(3, parents=(0,), name="sum")],
+        [(0, FRESH, 1, 10.0, 0, 0), (0, REST, 1, 7.0, 0, 0), *[(1, FIRST, 1, 5.0, 0, 1)] * 3],
+    )
+    profile = modelled_profile(MODEL, matched([run]), levels=(4,), name="mine")
+    scan, last = profile.stages
+    assert (profile.name, scan.name, last.name, last.num_tasks) == ("mine", "scan", "sum", 3)
+    assert scan.durations.table(FRESH)[1].tolist() == [10.0]
+    assert scan.durations.table(REST)[1].tolist() == [7.0]
+    assert last.durations.table(FIRST)[1].tolist() == [5.0] * 3
+    assert scan.durations.levels.tolist() == last.durations.levels.tolist() == [1, 4]
+    assert scan.durations.mean_ms == 7.0
+    assert profile.edges.tolist() == [[0, 1]]
 
 
 @cases(
@@ -195,22 +208,6 @@ def test_the_known_mean_counts_first_tasks_of_ten_executors():
     assert durations.mean_ms == pytest.approx(float(expected), abs=0.051)
     assert durations.levels.tolist() == [3, 7]
     assert profile.name == "q"
-
-
-def test_a_modelled_profile_keeps_what_was_measured_and_names():
-    run = measured_run(
-        [Stage(2, name="scan"), Stage(3, parents=(0,), name="sum")],
-        [(0, FRESH, 1, 10.0, 0, 0), (0, REST, 1, 7.0, 0, 0), *[(1, FIRST, 1, 5.0, 0, 1)] * 3],
-    )
-    profile = modelled_profile(MODEL, matched([run]), levels=(4,), name="mine")
-    scan, last = profile.stages
-    assert (profile.name, scan.name, last.name, last.num_tasks) == ("mine", "scan", "sum", 3)
-    assert scan.durations.table(FRESH)[1].tolist() == [10.0]
-    assert scan.durations.table(REST)[1].tolist() == [7.0]
-    assert last.durations.table(FIRST)[1].tolist() == [5.0] * 3
-    assert scan.durations.levels.tolist() == last.durations.levels.tolist() == [1, 4]
-    assert scan.durations.mean_ms == 7.0
-    assert profile.edges.tolist() == [[0, 1]]
 
 
 def test_defaults_and_surpluses_of_the_model():

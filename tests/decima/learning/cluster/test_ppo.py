@@ -10,8 +10,8 @@ from decima.policy.policy import Policy
 from tests.decima.learning.cluster.updates import LINEAR, linear_samples, run_ppo, run_reinforce, sampled, weights
 
 
-def test_the_first_step_of_ppo_is_that_of_reinforce() -> None:
-    """Before the first step all probability ratios are 1."""
+def test_steps_of_ppo_begin_as_those_of_reinforce() -> None:
+    # Before the first step all probability ratios are 1.
     policies = [Policy(SHORTCUT_POLICY, seed=2) for _ in range(2)]
     samples, before = sampled(policies[0]), weights(policies[0])
     run_reinforce(policies[0], samples, entropy_weight=0.1)
@@ -21,6 +21,13 @@ def test_the_first_step_of_ppo_is_that_of_reinforce() -> None:
     assert np.linalg.norm(one) == pytest.approx(np.linalg.norm(other), rel=1e-3)
     assert report["kl"] == pytest.approx(0.0, abs=1e-5)
     assert report["clipped"] == 0
+    for max_kl, steps in ((1e9, 20), (1e-9, 5)):
+        learner = Policy(SHORTCUT_POLICY, seed=2)
+        report = run_ppo(learner, sampled(learner), epochs=4, minibatches=5, max_kl=max_kl)
+        assert report["steps"] == steps
+    learner = Policy(LINEAR, seed=1)
+    samples = linear_samples(np.random.default_rng(0).random((3, 3, 2), dtype=np.float32), [0, 1, 2])
+    assert run_ppo(learner, samples, minibatches=10)["steps"] == 3
 
 
 @pytest.mark.parametrize(("advantage", "moves"), [(1.0, False), (-1.0, True)])
@@ -33,16 +40,6 @@ def test_ppo_does_not_follow_gains_beyond_the_clip(advantage: float, moves: bool
     assert bool((weights(policy) != before).any()) == moves
     assert report["clipped"] == 1
     assert report["kl"] == pytest.approx(math.e - 2, rel=1e-3)
-
-
-def test_steps_of_ppo() -> None:
-    for max_kl, steps in ((1e9, 20), (1e-9, 5)):
-        policy = Policy(SHORTCUT_POLICY, seed=2)
-        report = run_ppo(policy, sampled(policy), epochs=4, minibatches=5, max_kl=max_kl)
-        assert report["steps"] == steps
-    policy = Policy(LINEAR, seed=1)
-    samples = linear_samples(np.random.default_rng(0).random((3, 3, 2), dtype=np.float32), [0, 1, 2])
-    assert run_ppo(policy, samples, minibatches=10)["steps"] == 3
 
 
 def test_memory_is_bounded_by_pieces_and_the_step_is_the_same(monkeypatch: pytest.MonkeyPatch) -> None:

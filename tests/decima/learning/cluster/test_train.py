@@ -290,12 +290,15 @@ def test_one_job_of_one_stage_can_be_trained_on(tmp_path: Path) -> None:
         assert (rows[1]["samples"] == 0) == (executors == 1)
 
 
-def test_an_episode_may_end_before_anything_was_decided(tmp_path: Path) -> None:
+def test_trainings_end_without_decisions_jobs_or_devices(tmp_path: Path) -> None:
     config = small(tmp_path, iterations=2, curriculum={"start": 0.001, "end": 0.001})
     train(config, tmp_path / "out")
     rows = read_metrics(tmp_path / "out" / "metrics.jsonl")
     assert "mean_jct_s" not in rows[1]
     assert rows[1]["completed_jobs"] == 0
+    for device in ("tpu", *(() if torch.cuda.is_available() else ("cuda",))):
+        with pytest.raises(TrainingError, match=f"there is no device {device} here"):
+            ClusterTraining(small(tmp_path), tmp_path / "out", device=device)
 
 
 def test_exact_arrivals_are_replayed_with_other_noise(tmp_path: Path) -> None:
@@ -303,12 +306,6 @@ def test_exact_arrivals_are_replayed_with_other_noise(tmp_path: Path) -> None:
     config = small(tmp_path, library=Workload(LIBRARY.profiles, arrivals, "trace"), iterations=1)
     result = train(config, tmp_path / "out")
     assert len(set(result.results["fair"])) == 2
-
-
-def test_a_device_that_is_not_there_is_refused(tmp_path: Path) -> None:
-    for device in ("tpu", *(() if torch.cuda.is_available() else ("cuda",))):
-        with pytest.raises(TrainingError, match=f"there is no device {device} here"):
-            ClusterTraining(small(tmp_path), tmp_path / "out", device=device)
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
