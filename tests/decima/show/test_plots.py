@@ -15,10 +15,8 @@ from PIL import Image
 from decima.show import plots
 from decima.show.plots import plot_jct_cdf, plot_jobs_in_system, plot_schedule
 from simulator.cluster.config import ClusterConfig, ExecutorClass
-from simulator.cluster.record import EpisodeRecord
 from tests.decima.episodes import episode
-from workloads.arrivals import JobSequence
-from workloads.job import JobProfile, StageProfile, TaskDurations
+from tests.simulator.cluster.test_colours import mosaic
 
 BASELINE = Path(__file__).parent / "baseline"
 #: Root mean square of the difference, 0 to 255. Fonts and antialiasing differ by less between versions.
@@ -130,24 +128,7 @@ def bars(figure: Figure) -> list[int]:
 
 
 def test_two_hundred_thousand_tasks_are_drawn_in_a_moment(tmp_path: Path) -> None:
-    tasks, executors = 200_000, 50
-    start = np.arange(tasks) // executors * 1000.0
-    profile = JobProfile("job", (StageProfile(tasks // 200, TaskDurations.constant(1000.0)),))
-    record = EpisodeRecord(
-        config=ClusterConfig(num_executors=executors),
-        sequence=JobSequence((profile,) * 200, np.zeros(200)),
-        task_start_ms=start,
-        task_finish_ms=start + 1000.0,
-        task_executor=(np.arange(tasks) % executors).astype(np.int32),
-        task_wave=np.zeros(tasks, np.int8),
-        task_parallelism=np.ones(tasks, np.int32),
-        completion_ms=start.reshape(200, -1).max(axis=1) + 1000.0,
-        move_executor=np.zeros(0, np.int32),
-        move_job=np.zeros(0, np.int64),
-        move_depart_ms=np.zeros(0),
-        end_ms=float(start.max()) + 1000.0,
-        num_decisions=200,
-    )
+    record = mosaic(np.tile(np.repeat(np.arange(200), 20), (50, 1)))
     before = time.process_time()
     plot_schedule(record, "fifo").savefig(tmp_path / "schedule.png")
     assert time.process_time() - before < 3
