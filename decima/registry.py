@@ -14,7 +14,7 @@ from decima.policy.files import load_actor, policy_path
 from decima.policy.parts import PartError, build_part, is_custom
 from decima.policy.scheduler import NeuralScheduler
 from decima.schedulers.adaptive_packed_srpt import PACKED_WEIGHTS, AdaptivePackedSrpt
-from decima.schedulers.adaptive_srpt import WEIGHTS, AdaptiveSrpt
+from decima.schedulers.adaptive_srpt import ADAPTIVE_WEIGHTS, AdaptiveSrpt
 from decima.schedulers.base import Decide, FunctionScheduler, Scheduler, SchedulerError
 from decima.schedulers.baselines import Fifo, RandomChoice, SjfCp
 from decima.schedulers.carbon_aware import Cap, GreenestFirst, Pcaps
@@ -123,7 +123,7 @@ WITH_BASE = ("cap", "pcaps", "greenest-first", "carbon-price", "carbon-slack")
 #: Heuristic -> further parameters with their defaults, which ``NAME:PARAMETER=VALUE,..`` sets.
 CONSTANTS: dict[str, dict[str, float]] = {
     "priced-srpt": PricedConstants()._asdict(),
-    "adaptive-srpt": PricedConstants()._asdict() | WEIGHTS,
+    "adaptive-srpt": PricedConstants()._asdict() | ADAPTIVE_WEIGHTS,
     "adaptive-packed-srpt": PACKED_WEIGHTS,
     "gamma-boost": PricedConstants()._asdict(),
     "atc": AtcConstants()._asdict() | PricedConstants()._asdict(),

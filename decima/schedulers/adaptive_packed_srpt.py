@@ -22,18 +22,20 @@ from decima.schedulers.base import (
     WORTH_MOVING,
     Rule,
     Scheduler,
+    between_prices,
+    bounded,
     check_positive,
     move_cost_ms,
+    weighted_sum,
 )
 from simulator.cluster.alone import useful_parallelism
 from simulator.cluster.config import ClusterConfig
 from simulator.cluster.observation import Decision, Observation, PerJob
-from simulator.compiled import compiled, inner
+from simulator.compiled import compiled
 from workloads.job import JobProfile
 
 __all__ = ["GROUPS", "PACKED_WEIGHTS", "AdaptivePackedSrpt"]
 
-LOG_PRICES = np.log(np.array(PRICES))
 #: Index of the price at which demand and width are measured.
 MEASURED = PRICES.index(2.5)
 #: Features of the state; logarithms are natural. ``one``: 1; ``demand``: log(useful parallelism of all jobs / number of
@@ -313,40 +315,40 @@ def _choose(  # type: ignore[no-untyped-def]
     little = LITTLE_MS * own_share
     state = np.empty(N_STATE)
     state[0] = 1.0
-    state[1] = demand = _bounded(math.log(max(parallelism, 1.0) / most), MOST_LOG)
+    state[1] = demand = bounded(math.log(max(parallelism, 1.0) / most), MOST_LOG)
     state[2] = math.log(num_jobs) - 2.5
     state[3] = of_class = math.log(own_share) + 0.6
-    state[4] = scarcity = _bounded(
+    state[4] = scarcity = bounded(
         math.log((ready_needing + little) / (ready.sum() * own_share + little)), MOST_RATIO
     )
     state[5] = free = classes["free"].sum() / most
 
-    place, between = _price(math.log(constants.thrift) + _dot(weights.price, state, 0))
+    place, between = between_prices(math.log(constants.thrift) + weighted_sum(weights.price, state))
     least = max(1.0, (most // num_jobs) * math.exp(weights.share[0]))
     if source >= 0:
         worth_ms, waste_weights = constants.worth_leaving * delay_ms, weights.leaving[N_STATE + 2 :]
-        total = _dot(weights.leaving, state, 0)
+        total = weighted_sum(weights.leaving, state)
         total += weights.leaving[N_STATE] * (math.log1p(later_ms / max(delay_ms, 1.0) / each_offered) - 1.0)
         total += weights.leaving[N_STATE + 1] * (math.log(each_offered) - 1.0)
     else:
         worth_ms, waste_weights = constants.worth_moving * delay_ms, weights.moving[N_STATE:]
-        total = _dot(weights.moving, state, 0)
-    worth_ms *= math.exp(_bounded(total, MOST_LOG))
+        total = weighted_sum(weights.moving, state)
+    worth_ms *= math.exp(bounded(total, MOST_LOG))
 
     log_limit, key = np.zeros(num_jobs), np.zeros(num_jobs)
     held, counted = jobs["executors"].copy(), np.zeros(num_jobs, np.int64)
     features = np.empty(N_JOB)
     for job in range(num_jobs):
         some_work, is_source = max(work[job], 1.0), job == source
-        features[0] = _bounded(math.log(some_work) - size, MOST_LOG)
-        features[1] = _bounded(useful[job, MEASURED] - width, MOST_LOG)
+        features[0] = bounded(math.log(some_work) - size, MOST_LOG)
+        features[1] = bounded(useful[job, MEASURED] - width, MOST_LOG)
         features[2] = done[job] / max(done[job] + work[job], 1.0)
         features[3] = math.log(max(scaled[job], 1.0) / some_work) - 0.7
-        features[4] = path = _bounded(math.log(path_ms[job] / some_work) + useful[job, MEASURED], MOST_RATIO)
+        features[4] = path = bounded(math.log(path_ms[job] / some_work) + useful[job, MEASURED], MOST_RATIO)
         features[5], features[6] = ready[job] / some_work, fits[job] / some_work
         log_limit[job] = useful[job, place] * (1 - between) + useful[job, place + 1] * between
-        total = _dot(weights.limit, state, 0) + _dot(weights.limit, features, N_STATE)
-        log_limit[job] += _bounded(total, MOST_LOG)
+        total = weighted_sum(weights.limit, state) + weighted_sum(weights.limit, features, N_STATE)
+        log_limit[job] += bounded(total, MOST_LOG)
         if is_source:
             held[job] -= offered
         active = min(busy[job], held[job])
@@ -355,8 +357,8 @@ def _choose(  # type: ignore[no-untyped-def]
         )
         limit = int(min(max(math.exp(log_limit[job]) + ROUNDING, least), most))
         order = weights.order[N_JOB:]
-        key[job] = math.log(max(work[job], ROUNDING)) + _dot(weights.order, features, 0)
-        key[job] += order[0] * _bounded(math.log((1.0 + active) / (1.0 + limit)), MOST_LOG)
+        key[job] = math.log(max(work[job], ROUNDING)) + weighted_sum(weights.order, features)
+        key[job] += order[0] * bounded(math.log((1.0 + active) / (1.0 + limit)), MOST_LOG)
         key[job] += order[2] * (math.log(needing[job] / some_work + 0.05) + 1.0)
         key[job] += (order[3] * features[0] + order[4] * features[1] + order[5] * path) * demand
         if is_source:
@@ -373,11 +375,11 @@ def _choose(  # type: ignore[no-untyped-def]
         waste = math.log(covered[index] / own_covered)
         addend = weights.limit[N_STATE + N_JOB :]
         total = (addend[0] + addend[1] * scarcity) * cover + addend[2] * is_exact
-        limit = int(min(max(math.exp(log_limit[job] + _bounded(total, MOST_LOG)) + ROUNDING, least), most))
+        limit = int(min(max(math.exp(log_limit[job] + bounded(total, MOST_LOG)) + ROUNDING, least), most))
         lasting = float(most)
         if delay_ms > 0 and not is_source:
             total = (waste_weights[0] + waste_weights[1] * scarcity + waste_weights[2] * free) * waste
-            lasting = max(lasting_ms[job] / (worth_ms * math.exp(_bounded(total, MOST_LOG))), 1.0)
+            lasting = max(lasting_ms[job] / (worth_ms * math.exp(bounded(total, MOST_LOG))), 1.0)
         bound, kind = int(min(limit, lasting)), 0
         if counted[job] >= bound:
             bound, kind = int(min(most, lasting)), 1
@@ -386,7 +388,7 @@ def _choose(  # type: ignore[no-untyped-def]
         if (kind > best_kind or kind == 2) and len(ranks) == 0:
             continue
         wanted = stage.unclaimed_tasks * stage.mean_task_ms
-        lasts = _bounded(math.log(wanted / max(delay_ms, 1.0) / each_offered + 0.01), MOST_LOG)
+        lasts = bounded(math.log(wanted / max(delay_ms, 1.0) / each_offered + 0.01), MOST_LOG)
         features[0], features[1], features[2] = cover, height_ms[index] / path_ms[job] - 1.0, lasts
         features[3], features[4] = not is_ready, math.log1p(smaller[index] / each_offered)
         features[5] = is_exact
@@ -396,7 +398,7 @@ def _choose(  # type: ignore[no-untyped-def]
         value = (
             key[job]
             + constants.waste * math.log(covered[index])
-            + _dot(weights.order, features, N_JOB + N_ORDER)
+            + weighted_sum(weights.order, features, N_JOB + N_ORDER)
         )
         rank = (float(kind), value, 0.0 if is_ready else 1.0, covered[index], -height_ms[index])
         if len(ranks):
@@ -409,27 +411,3 @@ def _choose(  # type: ignore[no-untyped-def]
         return -1, 0
     job = stages[best].job
     return best, held[job] + best_bound - counted[job]
-
-
-@inner
-def _price(log_price):  # type: ignore[no-untyped-def]
-    """Return the index of the largest price that is not above a price, and the place between it and the next one."""
-    place = 0
-    while place + 2 < len(LOG_PRICES) and LOG_PRICES[place + 1] <= log_price:
-        place += 1
-    between = (log_price - LOG_PRICES[place]) / (LOG_PRICES[place + 1] - LOG_PRICES[place])
-    return place, min(max(between, 0.0), 1.0)
-
-
-@inner
-def _dot(weights, features, first):  # type: ignore[no-untyped-def]
-    """Return the weighted sum of features; the weight of the first feature has the index ``first``."""
-    total = 0.0
-    for place in range(min(len(features), len(weights) - first)):
-        total += weights[first + place] * features[place]
-    return total
-
-
-@inner
-def _bounded(value, most):  # type: ignore[no-untyped-def]
-    return min(max(value, -most), most)

@@ -12,12 +12,13 @@ from numpy.typing import NDArray
 
 from simulator.cluster.config import ClusterConfig
 from simulator.cluster.observation import Decision, Observation
+from simulator.compiled import inner
 from workloads.errors import DecimaError
 
 __all__ = [
     "AWAY_BY_RANK", "FARTHEST_AWAY", "NO_RULE", "PRICES", "STAYING", "WORTH_LEAVING", "WORTH_MOVING", "Decide",
-    "FunctionScheduler", "Rule", "Scheduler", "SchedulerError", "all_offered", "check_positive",
-    "last_resort", "move_cost_ms", "num_committed", "only_jobs",
+    "FunctionScheduler", "Rule", "Scheduler", "SchedulerError", "all_offered", "between_prices",
+    "bounded", "check_positive", "last_resort", "move_cost_ms", "num_committed", "only_jobs", "weighted_sum",
 ]  # fmt: skip
 
 #: Distance of a stage from the rule's choice, per rank, and maximum distance.
@@ -26,6 +27,7 @@ AWAY_BY_RANK, FARTHEST_AWAY = 0.5, 4.0
 WORTH_LEAVING, WORTH_MOVING = 8.0, 3.0
 #: Prices: cost exponents of executors, see ``simulator.cluster.alone.useful_parallelism``.
 PRICES = (1.0, 1.25, 1.5, 1.75, 2.0, 2.25, 2.5, 3.0, 3.5, 4.0, 5.0, 6.0)
+LOG_PRICES = np.log(np.array(PRICES))
 #: Factor on the remaining work of the source job in the order of jobs; below 1, so that executors tend to stay.
 STAYING = 0.6
 
@@ -151,3 +153,28 @@ class Rule(NamedTuple):
 
 #: Value for policies without a rule, and for observations without jobs.
 NO_RULE = Rule(-1, np.zeros(0, np.int64), 0.0, np.zeros(0))
+
+
+@inner
+def between_prices(log_price):  # type: ignore[no-untyped-def]
+    """Return the index of the largest price that is not above a price, and the place between it and the next one."""
+    place = 0
+    while place + 2 < len(LOG_PRICES) and LOG_PRICES[place + 1] <= log_price:
+        place += 1
+    between = (log_price - LOG_PRICES[place]) / (LOG_PRICES[place + 1] - LOG_PRICES[place])
+    return place, min(max(between, 0.0), 1.0)
+
+
+@inner
+def weighted_sum(weights, features, first=0):  # type: ignore[no-untyped-def]
+    """Return the weighted sum of features; the weight of the first feature has the index ``first``."""
+    total = 0.0
+    for place in range(min(len(features), len(weights) - first)):
+        total += weights[first + place] * features[place]
+    return total
+
+
+@inner
+def bounded(value, most):  # type: ignore[no-untyped-def]
+    """Return a number, but not above ``most`` or below ``-most``."""
+    return min(max(value, -most), most)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from decima.schedulers.adaptive_packed_srpt import LOG_PRICES, PACKED_WEIGHTS, AdaptivePackedSrpt
-from decima.schedulers.base import STAYING, WORTH_LEAVING, WORTH_MOVING
+from decima.schedulers.adaptive_packed_srpt import PACKED_WEIGHTS, AdaptivePackedSrpt
+from decima.schedulers.base import PRICES, STAYING, WORTH_LEAVING, WORTH_MOVING
 from simulator.cluster.alone import useful_executors
 from simulator.cluster.observation import PerJob
 
@@ -47,7 +47,7 @@ class PackedSrpt(AdaptivePackedSrpt):
         # The price is constant, so its useful parallelism stands for all prices of the table.
         self._log_useful = PerJob(
             lambda profile, config: np.full(
-                len(LOG_PRICES), np.log(float(useful_executors(profile, config, thrift)))
+                len(PRICES), np.log(float(useful_executors(profile, config, thrift)))
             ),
             np.array,
         )

@@ -28,7 +28,7 @@ from simulator.compiled import compiled, inner
 from workloads.arrivals import RandomStream, random_stream
 from workloads.job import JobProfile
 
-__all__ = ["PRICES", "PricedConstants", "PricedSrpt", "place_of"]
+__all__ = ["WORK", "PricedConstants", "PricedSrpt", "place_of"]
 
 #: Column of a job's total work, ms, after the columns of its useful parallelism at each price.
 WORK = len(PRICES)

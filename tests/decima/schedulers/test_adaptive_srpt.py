@@ -1,7 +1,6 @@
-"""``priced-srpt`` with constants that depend on the state."""
+"""``priced-srpt`` whose constants, order and limits depend on state, jobs and stages."""
 
 import math
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,105 +9,154 @@ from decima.policy.config import GENERAL_POLICY
 from decima.policy.policy import Policy
 from decima.policy.scheduler import NeuralScheduler
 from decima.registry import make_scheduler, parameters
-from decima.schedulers.adaptive_srpt import HALF, MOST_FACTOR, OF_JOB, STATE, WEIGHTS, AdaptiveSrpt
+from decima.schedulers.adaptive_srpt import ADAPTIVE_GROUPS, ADAPTIVE_WEIGHTS, HALF, MOST_RATIO, STATE, AdaptiveSrpt
 from decima.schedulers.priced_srpt import PricedConstants, PricedSrpt
 from simulator import Cluster, ClusterConfig, run_episode
-from simulator.cluster.config import EXACT, Knowledge
-from simulator.cluster.observation import Observation
+from simulator.cluster.config import Knowledge
+from simulator.cluster.observation import Decision, Observation
 from tests.decima.policy.examples import random_sequence
-from tests.simulator.cluster.build import inflating, job, jobs, stage
+from tests.simulator.cluster.build import chain, inflating, job, jobs, stage
 from workloads.arrivals import JobSequence, batch_arrivals
 
-DEFAULTS = PricedConstants()
-NO_WEIGHTS = dict.fromkeys(WEIGHTS, 0.0)
+NO_WEIGHTS = dict.fromkeys(ADAPTIVE_WEIGHTS, 0.0)
 WRONG = ClusterConfig(12, moving_delay_ms=50.0, knowledge=Knowledge(job_error=1.0, stage_error=0.5))
+#: Constants with which the price is always the least one, so that nothing is interpolated.
+LEAST_PRICE = {"steepness": 1e-3, "stream_steepness": 1e-3, "stream_price": 1.0}
 
 
-def constants(scheduler: AdaptiveSrpt, observation: Observation) -> PricedConstants:
-    """Return the constants that the scheduler uses in a state."""
-    scheduler.ask(observation)
-    return PricedConstants(*scheduler._rows[0])
+def rule(**weights: float) -> AdaptiveSrpt:
+    """Return the rule with these weights alone."""
+    return AdaptiveSrpt(**NO_WEIGHTS | weights)
 
 
-def observed(config: ClusterConfig, sequence: JobSequence) -> Observation:
+def observed(sequence: JobSequence, config: ClusterConfig) -> Observation:
     return Cluster(config, sequence).observe().copy()
 
 
-@pytest.mark.parametrize("seed", range(3))
-def test_without_weights_it_is_the_rule(seed: int) -> None:
+def decided(scheduler: AdaptiveSrpt, observation: Observation) -> Decision:
+    decision = scheduler.decide(observation)
+    assert decision is not None
+    return decision
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_without_weights_at_a_price_of_the_table_it_is_priced_srpt(seed: int) -> None:
     sequence = random_sequence(np.random.default_rng(seed), max_jobs=9)
-    runs = [run_episode(WRONG, sequence, each) for each in (AdaptiveSrpt(**NO_WEIGHTS), PricedSrpt())]
+    mine = rule(**LEAST_PRICE, **{"stage.next": -1e6})
+    runs = [run_episode(WRONG, sequence, each) for each in (mine, PricedSrpt(**LEAST_PRICE))]
     assert runs[0].completion_ms.tolist() == runs[1].completion_ms.tolist()
 
 
-@pytest.mark.parametrize("seed", [0, 2])
-def test_the_learned_weights_need_wrong_estimates(seed: int) -> None:
-    sequence = random_sequence(np.random.default_rng(seed), max_jobs=9)
-    for config, equal in ((WRONG, False), (replace(WRONG, knowledge=EXACT), True)):
-        runs = [run_episode(config, sequence, each) for each in (AdaptiveSrpt(), PricedSrpt())]
-        assert (runs[0].completion_ms.tolist() == runs[1].completion_ms.tolist()) == equal
-
-
-def test_constants_follow_the_features_of_the_state() -> None:
-    """Four jobs need many executors; the delay is e - 1 mean task times."""
-    sequence = batch_arrivals((inflating(200, {1: 800.0, 20: 1600.0}),), 4, seed=0)
-    without_delay = observed(ClusterConfig(20, moving_delay_ms=0.0), sequence)
-    task_ms = float(without_delay.stages["mean_task_ms"][0])
-    seen = observed(ClusterConfig(20, moving_delay_ms=task_ms * (math.e - 1)), sequence)
-    demand = math.log(PricedSrpt()._known(seen)[:, 6].sum() / 20)  # PRICES[6] is the default of `measured`
-    weights = {"price.demand": 0.3, "staying.moves": 0.7, "shares.stream": 1.0, "doubtful.errors": 1.0}
-    found = constants(AdaptiveSrpt(worth_leaving=5.0, **weights, **{"used_well.demand": -0.5}), seen)
-    for name in ("steepness", "stream_steepness", "stream_price"):
-        assert getattr(found, name) == pytest.approx(getattr(DEFAULTS, name) * math.exp(0.3 * demand))
-    assert found.used_well == pytest.approx(DEFAULTS.used_well * math.exp(-0.5 * demand))
-    assert found.staying == pytest.approx(DEFAULTS.staying)  # the logarithm of e, less 1
-    assert (found.shares, found.doubtful, found.worth_leaving) == (DEFAULTS.shares, DEFAULTS.doubtful, 5.0)
-    found = constants(AdaptiveSrpt(**weights), without_delay)
-    assert found.staying == pytest.approx(DEFAULTS.staying * math.exp(-0.7))
-
-
-def test_uncertain_estimates_and_streams_are_features() -> None:
+@pytest.mark.parametrize("is_stream", [False, True])
+def test_the_price_follows_the_features_of_the_state(is_stream: bool) -> None:
     sequence = random_sequence(np.random.default_rng(3), max_jobs=9)
-    seen = observed(WRONG, JobSequence(sequence.profiles, np.zeros(len(sequence)), seed=3))
-    work, variance = np.zeros(len(seen.jobs)), np.zeros(len(seen.jobs))
-    for each in seen.stages:
-        left = each.remaining_tasks * each.mean_task_ms
-        work[each.job] += left
-        variance[each.job] += left * each.log_sd**2
+    seen = observed(JobSequence(sequence.profiles, np.zeros(len(sequence)), seed=3), WRONG)
+    seen.jobs["arrival_ms"][0] -= float(is_stream)
+    num_jobs, width = (len(seen.jobs), PricedSrpt()._known(seen)[:, 6])  # PRICES[6] is the default of `measured`
+    left = seen.remaining_tasks * seen.mean_task_ms
+    work, variance = (np.bincount(seen.stage_job, each) for each in (left, left * seen.log_sd**2))
     errors = np.minimum(np.sqrt(variance / work), 2.0).mean()
     assert errors > 0.5
     errors /= errors + HALF
-    found = constants(AdaptiveSrpt(**{"doubtful.errors": 0.4, "shares.stream": 0.6}), seen)
-    assert found.doubtful == pytest.approx(DEFAULTS.doubtful * math.exp(0.4 * errors))
-    assert found.shares == DEFAULTS.shares
-    seen.jobs["arrival_ms"][0] -= 1.0
-    found = constants(AdaptiveSrpt(**{"shares.stream": 0.6}), seen)
-    assert found.shares == pytest.approx(DEFAULTS.shares * math.exp(0.6))
+    features = {
+        "one": 1.0,
+        "errors": errors,
+        "demand": math.log(width.sum() / 12),
+        "moves": math.log(1 + 50 / (work.sum() / seen.remaining_tasks.sum())) - 1,
+        "stream": float(is_stream),
+        "free": 1.0,
+        "jobs": math.log(num_jobs) - 2.5,
+        "executors": math.log(12) - 4,
+        "errors_stream": errors * is_stream,
+    }
+    assert tuple(features) == STATE
+    plain = rule().ask(seen).price
+    assert plain == pytest.approx(
+        max(2 * math.sqrt(width.sum() / 12), 3) if is_stream else 1.25 * math.sqrt(width.sum() / 12)
+    )
+    for name, value in features.items():
+        assert rule(**{f"price.{name}": 0.3}).ask(seen).price == pytest.approx(plain * math.exp(0.3 * value)), name
+    assert rule(**{"price.one": -90.0}).ask(seen).price == pytest.approx(plain * math.exp(-MOST_RATIO))
 
 
-def test_factors_are_bounded() -> None:
-    seen = observed(WRONG, random_sequence(np.random.default_rng(3), max_jobs=9))
-    found = constants(AdaptiveSrpt(**{"doubtful.errors": 90.0, "staying.errors": -90.0}), seen)
-    assert found.doubtful == pytest.approx(DEFAULTS.doubtful * math.exp(MOST_FACTOR))
-    assert found.staying == pytest.approx(DEFAULTS.staying * math.exp(-MOST_FACTOR))
+@pytest.mark.parametrize(
+    ("weight", "expected"),
+    [
+        ("order.size=0", 0),  # the shorter job comes first
+        ("order.size=-3", 1),
+        ("order.size_demand=-9", 1),
+        ("stage.lasts=-5", 1),
+        ("stage.last=9", 1),
+        ("stage.height=9", 0),
+        ("stage.move=-9", 1),  # its tasks are shorter
+        ("stage.tasks=-9", 1),
+    ],
+)
+def test_the_order_follows_features_of_jobs_and_stages(weight: str, expected: int) -> None:
+    """The second job has more work and more, but shorter, tasks in its first stage; the first job has one stage."""
+    short, long = job(stage(8, 200.0)), chain(stage(24, 80.0), stage(16, 80.0))
+    seen = observed(jobs(short, long), ClusterConfig(8, moving_delay_ms=100.0))
+    name, _, value = weight.partition("=")
+    assert seen.stage_job[decided(rule(**{name: float(value)}), seen).stage] == expected
 
 
-def test_order_and_limits_follow_the_features_of_jobs() -> None:
-    """The larger one of two jobs comes first, and gets more executors, if the weights of its size say so."""
-    sequence = jobs(job(stage(40, 100.0)), job(stage(60, 100.0)))
-    seen = observed(ClusterConfig(10, moving_delay_ms=10.0), sequence)
-    plain = AdaptiveSrpt().ask(seen)
-    assert seen.stage_job[plain.stage] == 0
-    larger = AdaptiveSrpt(**{"order.size": -1.5}).ask(seen)
-    assert seen.stage_job[larger.stage] == 1
-    fewer = AdaptiveSrpt(**{"limit.size": -1.9}).ask(seen)
-    assert fewer.limits[1] < plain.limits[1]
-    assert fewer.limits[0] >= plain.limits[0]
+@pytest.mark.parametrize(("weight", "expected"), [("stage.height=0", 0), ("stage.height=-2", 1), ("stage.next=9", 1)])
+def test_another_stage_than_the_next_one_can_be_chosen(weight: str, expected: int) -> None:
+    """Two stages of one job are ready; the second one leads to a longer path."""
+    fork = job(stage(4, 100.0), stage(4, 100.0), stage(4, 900.0), edges=((1, 2),))
+    seen = observed(jobs(fork), ClusterConfig(2, moving_delay_ms=0.0))
+    assert seen.next_stage[0] == 0
+    name, _, value = weight.partition("=")
+    assert decided(rule(**{name: float(value)}), seen).stage == expected
 
 
-def test_every_weight_has_a_use_and_a_name_can_hold_it() -> None:
-    assert len(WEIGHTS) == 3 + 10 * len(STATE) + 2 * len(OF_JOB)
-    assert parameters("adaptive-srpt") == {"jitter": 0.0} | DEFAULTS._asdict() | WEIGHTS
+def test_limits_follow_the_price_and_features() -> None:
+    sequence = batch_arrivals((inflating(200, {1: 800.0, 20: 1600.0}),), 4, seed=0)
+    seen = observed(sequence, ClusterConfig(20, moving_delay_ms=0.0))
+
+    def limit(**weights: float) -> int:
+        return decided(rule(**weights), seen).limit
+
+    few = {"share.one": -9.0}
+    plain = limit(**few)
+    assert plain > 2
+    assert limit(**few, **{"limit.ready": math.log(0.51)}) == plain // 2
+    assert limit(**few, **{"price.one": 0.7}) < plain
+    assert limit(**{"limit.ready": -9.0, "share.one": math.log(1.25)}) == 6  # 1.25 times an equal share
+
+
+def test_thresholds_follow_the_state_and_unready_work() -> None:
+    """Free executors come only if each finds work that justifies its move; half of the job's work is not ready."""
+    seen = observed(jobs(chain(stage(8, 25.0), stage(8, 25.0))), ClusterConfig(8, moving_delay_ms=20.0))
+    few = {"used_well.one": -9.0, "unwanted.one": -9.0, "used_well": 1e-9, "unwanted": 1e-9}
+    assert decided(rule(**few, worth_moving=4.0), seen).limit == 5
+    assert decided(rule(**few, worth_moving=4.0, **{"counting.later": -50.0}), seen).limit == 2
+    assert decided(rule(**few, worth_moving=4.0, **{"worth_moving.one": math.log(2.5)}), seen).limit == 2
+
+
+def test_executors_stay_as_long_as_the_weights_say() -> None:
+    """The executors of the long job are offered again; another job is shorter."""
+    sequence = jobs(job(stage(30, 10.0), stage(30, 10.0)), job(stage(20, 10.0)))
+    for weight, expected in ((0.0, 1), (-2.0, 0)):
+        cluster = Cluster(ClusterConfig(4, moving_delay_ms=0.0), sequence)
+        while cluster.observe().source != 0:
+            seen = cluster.observe()
+            cluster.decide(Decision(0, seen.held(0) + 1) if seen.schedulable[0] else None)
+        scheduler = rule(staying=0.9, **{"staying.one": weight})
+        seen = cluster.observe()
+        assert seen.stage_job[decided(scheduler, seen).stage] == expected
+
+
+@pytest.mark.parametrize("size", [-100.0, 100.0])
+def test_extreme_weights_complete_all_jobs(size: float) -> None:
+    sequence = random_sequence(np.random.default_rng(1), max_jobs=9)
+    record = run_episode(WRONG, sequence, AdaptiveSrpt(**dict.fromkeys(ADAPTIVE_WEIGHTS, size)))
+    assert not np.isnan(record.completion_ms).any()
+
+
+def test_every_weight_has_a_name_that_can_hold_it() -> None:
+    assert len(ADAPTIVE_WEIGHTS) == sum(map(len, ADAPTIVE_GROUPS.values()))
+    assert parameters("adaptive-srpt") == {"jitter": 0.0} | PricedConstants()._asdict() | ADAPTIVE_WEIGHTS
     made = make_scheduler("adaptive-srpt:steepness=2,order.done=-0.5")
     assert isinstance(made, AdaptiveSrpt)
     assert (made.weights["order.done"], made.constants.steepness) == (-0.5, 2.0)
@@ -124,5 +172,5 @@ def test_a_policy_knows_the_rule_with_its_weights() -> None:
     config = GENERAL_POLICY.model_validate({**GENERAL_POLICY.model_dump(), **update})
     sequence = random_sequence(np.random.default_rng(3), max_jobs=9)
     schedulers = (NeuralScheduler(Policy(config, 1)), AdaptiveSrpt(**weights), AdaptiveSrpt())
-    mine, rule, other = (run_episode(WRONG, sequence, each).completion_ms.tolist() for each in schedulers)
-    assert mine == rule != other
+    mine, expected, other = (run_episode(WRONG, sequence, each).completion_ms.tolist() for each in schedulers)
+    assert mine == expected != other

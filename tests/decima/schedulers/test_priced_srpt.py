@@ -5,8 +5,8 @@ import math
 import numpy as np
 import pytest
 
-from decima.schedulers.base import AWAY_BY_RANK, FARTHEST_AWAY
-from decima.schedulers.priced_srpt import AWAY_IN_JOB, PRICES, PricedConstants, PricedSrpt
+from decima.schedulers.base import AWAY_BY_RANK, FARTHEST_AWAY, PRICES
+from decima.schedulers.priced_srpt import AWAY_IN_JOB, PricedConstants, PricedSrpt
 from simulator import DECIMA_SIM, Cluster, ClusterConfig, Decision, ExecutorClass, run_episode
 from simulator.cluster.alone import useful_executors
 from tests.decima.policy.examples import random_sequence

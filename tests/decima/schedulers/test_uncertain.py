@@ -9,7 +9,8 @@ from scipy import stats
 from scipy.optimize import minimize_scalar
 
 from decima.registry import make_scheduler
-from decima.schedulers.priced_srpt import PRICES, PricedConstants, PricedSrpt
+from decima.schedulers.base import PRICES
+from decima.schedulers.priced_srpt import PricedConstants, PricedSrpt
 from decima.schedulers.queueing import HeSrpt, fractions, index_over_median, speedup_exponent
 from simulator import Cluster, ClusterConfig, Decision, Observation, run_episode
 from simulator.cluster.alone import useful_executors

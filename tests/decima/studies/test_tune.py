@@ -14,7 +14,7 @@ from decima.evaluation.conditions import CompareError, Conditions
 from decima.evaluation.options import compare, make_conditions
 from decima.learning.cluster.config import read_config
 from decima.registry import make_scheduler, parameters
-from decima.schedulers.adaptive_srpt import WEIGHTS, AdaptiveSrpt
+from decima.schedulers.adaptive_srpt import ADAPTIVE_WEIGHTS, AdaptiveSrpt
 from decima.schedulers.priced_srpt import PricedConstants, PricedSrpt
 from decima.studies import tune
 from decima.studies.tune import JUDGED_ON, TUNED_ON, Tuned, outcome, scheduler_name, tune_rule
@@ -60,9 +60,9 @@ def test_searches_find_better_constants_also_for_other_metrics() -> None:
 @pytest.mark.parametrize("search", ["cma-es", "response-surface"])
 def test_weights_are_found_with_either_sign(search: str) -> None:
     found = tuned({"batch": setting(seed=3)}, rule="adaptive-srpt", search=search)
-    weights = {name: value for name, value in found.constants.items() if name in WEIGHTS}
+    weights = {name: value for name, value in found.constants.items() if name in ADAPTIVE_WEIGHTS}
     assert min(weights.values()) < 0 < max(weights.values())
-    assert all(value > 0 for name, value in found.constants.items() if name not in WEIGHTS)
+    assert all(value > 0 for name, value in found.constants.items() if name not in ADAPTIVE_WEIGHTS)
     made = make_scheduler(found.scheduler)
     assert isinstance(made, AdaptiveSrpt)
     assert made.weights == weights
