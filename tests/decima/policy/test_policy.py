@@ -318,8 +318,8 @@ def test_gradients_are_those_of_double_precision(name: str, seed: int) -> None:
             layer.register_forward_hook(lambda _, of, __: inputs.extend(of[0].detach().abs().flatten().tolist()))
     single, double = gradient(policy), gradient(exact)
     assume(min(inputs, default=1.0) > 1e-6)  # at 0, rounding decides the slope of an activation
-    # If the gradients of samples cancel, their sum is smaller than rounding errors.
-    assert (single - double).norm() < 2e-5 * (1 + double.norm())
+    assume(double.norm() > 0.5)  # if the gradients of samples cancel, rounding errors of each sample remain
+    assert (single - double).norm() < 1e-5 * (1 + double.norm())
 
 
 @pytest.mark.parametrize("limits", ["all", "one"])
