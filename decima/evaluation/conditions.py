@@ -14,7 +14,7 @@ import numpy as np
 
 from decima.policy.distribution import Distribution, is_similar, out_of_distribution, summarise
 from decima.policy.files import read_trained_on
-from decima.policy.shipped import SHIPPED, default_policies, objective_policy, specialists
+from decima.policy.shipped import BATCHES_ONLY, SHIPPED, default_policies, objective_policy, specialists
 from simulator.cluster.config import SEMANTICS, ClusterConfig, ConfigError, ExecutorClass, check_demands
 from workloads.arrivals import (
     Drift,
@@ -257,7 +257,8 @@ def best_fit(conditions: Conditions, metric: str = "mean") -> tuple[str, list[st
             return own, []
     for name in specialists():
         trained = read_trained_on(SHIPPED[name])
-        if trained is not None and is_similar(trained, here):
+        is_meant = here.arrivals == "batch" or name not in BATCHES_ONLY
+        if trained is not None and is_meant and is_similar(trained, here):
             return name, []
     names = default_policies(len(conditions.cluster.executor_classes))
     found = [(name, _misfits(name, here)) for name in names]

@@ -9,10 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
-__all__ = ["SHIPPED", "default_policies", "objective_policy", "specialists"]
+__all__ = ["BATCHES_ONLY", "SHIPPED", "default_policies", "objective_policy", "specialists"]
 
 #: Specialists: policies only for evaluation settings inside their own training distribution.
 _SPECIALISTS = ("tpch-batch", "tpch-stream", "embedded-batch", "embedded-stream", "embedded-errors")
+#: Specialists that are better than ``general`` in batches, and worse in streams, although they were trained on both.
+BATCHES_ONLY = ("embedded-errors",)
 
 #: Metric of ``decima compare --show`` -> policy that was trained for it.
 _OBJECTIVES = {"misses": "tpch-misses", "weighted": "tpch-weighted"}
@@ -23,9 +25,9 @@ _PAPER = "paper-batch"
 #: Name of a shipped policy -> its file. ``general`` was trained on clusters of many sizes and moving delays, with
 #: batches and streams of TPC-H and random DAGs. ``packing-*`` were trained on streams with four executor classes, of
 #: published TPC-H profiles or of jobs of an industrial trace. Specialists were trained on 50 executors, on batches of
-#: 20 jobs or streams of published or embedded profiles, ``embedded-errors`` on both with wrong estimates; they are
-#: better there than ``general``. ``tpch-misses`` and
-#: ``tpch-weighted`` are for other objectives than the mean JCT, in streams of published profiles on 50 executors.
+#: 20 jobs or streams of published or embedded profiles, ``embedded-errors`` on both with wrong estimates. There, they
+#: are better than ``general`` in batches, and as good in streams. ``tpch-misses`` and ``tpch-weighted`` are for other
+#: objectives than the mean JCT, in streams of published profiles on 50 executors.
 #: ``paper-batch`` shows how far the paper's method gets on the batches of ``tpch-batch``, which is better.
 SHIPPED: dict[str, Path] = {
     name: Path(__file__).with_name(f"{name}.npz")
