@@ -2,6 +2,7 @@
 
 import ast
 import importlib
+from collections import Counter
 from functools import cache
 from pathlib import Path
 
@@ -90,6 +91,19 @@ def test_no_circle_and_no_long_chain() -> None:
             chain(module, (), inside, longest)
     best = max(longest.values(), key=len)
     assert len(best) <= MOST_IN_A_CHAIN, " -> ".join(best)
+
+
+def test_no_constant_of_a_module_has_two_values() -> None:
+    for name, file in modules().items():
+        found = Counter(
+            each.id
+            for statement in ast.parse(file.read_text()).body
+            if isinstance(statement, ast.Assign)
+            for target in statement.targets
+            for each in (target.elts if isinstance(target, ast.Tuple) else [target])
+            if isinstance(each, ast.Name)
+        )
+        assert {each for each, count in found.items() if count > 1} == set(), name
 
 
 def test_modules_are_short_and_import_at_their_top() -> None:

@@ -189,8 +189,8 @@ class PolicyConfig(BaseModel):
         parts = [("stage_features", feature.name, "features:StageFeature") for feature in self.stage_features]
         parts += [("job_features", feature.name, "features:JobFeature") for feature in self.job_features]
         parts += [("encoder", self.encoder, "encoder:Encoder")]
-        parts += [("stage_head", self.stage_head, "heads:StageHead")]
-        parts += [("limit_head", self.limit_head, "heads:LimitHead")]
+        parts += [("stage_head", self.stage_head, "encoder:StageHead")]
+        parts += [("limit_head", self.limit_head, "encoder:LimitHead")]
         return [
             CustomPart(key, name, f"decima.policy.{base}") for key, name, base in parts if is_custom(name)
         ]

@@ -184,6 +184,8 @@ class AdaptivePackedSrpt(Scheduler):
         TypeError: unknown weight.
     """
 
+    learned = True
+
     def __init__(
         self,
         thrift: float = 5.0,

@@ -198,6 +198,8 @@ class AdaptiveSrpt(PricedSrpt):
         TypeError: unknown constant.
     """
 
+    learned = True
+
     def __init__(self, jitter: float = 0.0, **constants: float) -> None:
         weights = {name: constants.pop(name) for name in ADAPTIVE_WEIGHTS if name in constants}
         super().__init__(jitter, **constants)

@@ -58,7 +58,8 @@ class Scheduler(ABC):
     #: the decision is ``all_offered`` to this stage. The engine then makes these decisions itself, which is faster. In
     #: a subclass that overrides ``decide`` or ``next_stage``, the default is False again.
     keeps_executors = False
-    #: Whether decisions are learned. The best heuristic of a comparison is the best scheduler that is not learned.
+    #: Whether decisions are learned, by training or by direct policy search. The best heuristic of a comparison is the
+    #: best scheduler that is not learned.
     learned = False
 
     def __init_subclass__(cls) -> None:

@@ -35,6 +35,8 @@ class PackedSrpt(AdaptivePackedSrpt):
         ValueError: ``waste`` is negative, or another constant is not positive.
     """
 
+    learned = False
+
     def __init__(
         self,
         thrift: float = 5.0,

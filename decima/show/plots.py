@@ -185,7 +185,7 @@ LONGEST_NAME, LONGEST_TITLE = 20, 44
 MOST_WHITE = 1 / 3
 #: Animation: number of frames, frames per second; width and height of a schedule, inches; dots per inch.
 FRAMES, FRAMES_PER_SECOND = 80, 10
-WIDTH, HEIGHT, DPI = 8.0, 2.8, 80
+GRID_WIDTH, GRID_HEIGHT, GRID_DPI = 8.0, 2.8, 80
 
 
 def plot_schedule(
@@ -322,7 +322,7 @@ def _shared_end_s(record: EpisodeRecord, ends_s: Sequence[float]) -> float:
 def write_animation(path: Path, episodes: Mapping[str, EpisodeRecord]) -> None:
     """Write a GIF of schedules that grow over time, one below the other; scheduler -> episode of the same jobs."""
     end_s = max(record.end_ms for record in episodes.values()) / 1000
-    figure = Figure(figsize=(WIDTH, HEIGHT * len(episodes)), dpi=DPI, layout="constrained")
+    figure = Figure(figsize=(GRID_WIDTH, GRID_HEIGHT * len(episodes)), dpi=GRID_DPI, layout="constrained")
     panels, colours = [], contrasting_colours(list(episodes.values()))
     for place, (name, record) in enumerate(episodes.items(), start=1):
         axes = figure.add_subplot(len(episodes), 1, place)
