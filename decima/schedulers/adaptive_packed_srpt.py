@@ -360,7 +360,7 @@ def _choose(  # type: ignore[no-untyped-def]
         limit = int(min(max(math.exp(log_limit[job]) + ROUNDING, least), most))
         order = weights.order[N_JOB:]
         key[job] = math.log(max(work[job], ROUNDING)) + weighted_sum(weights.order, features)
-        key[job] += order[0] * bounded(math.log((1.0 + active) / (1.0 + limit)), MOST_LOG)
+        key[job] += order[0] * bounded(math.log((1.0 + max(active, 0)) / (1.0 + limit)), MOST_LOG)
         key[job] += order[2] * (math.log(needing[job] / some_work + 0.05) + 1.0)
         key[job] += (order[3] * features[0] + order[4] * features[1] + order[5] * path) * demand
         if is_source:

@@ -362,7 +362,7 @@ def _choose_stage(  # type: ignore[no-untyped-def]
         elif delay_ms > 0:
             well = may_have * useful[job] * fitting[job] / max(known[job, WORK], 1.0)
             lasting = max(fitting[job] / worth_ms, well, 1.0)
-        in_use = bounded(math.log((1.0 + min(busy[job], held)) / (1.0 + limit)), MOST_RATIO)
+        in_use = bounded(math.log((1.0 + max(min(busy[job], held), 0)) / (1.0 + limit)), MOST_RATIO)
         key += _with_products(
             weights[ORDER], (*features, in_use, 1.0 * is_source), (*mixing, in_use, 1.0 * is_source), by
         )

@@ -154,6 +154,13 @@ def test_extreme_weights_complete_all_jobs(size: float) -> None:
     assert not np.isnan(record.completion_ms).any()
 
 
+def test_more_executors_may_be_offered_than_their_job_holds() -> None:
+    """An observation that is filled by hand, or comes from a real cluster, need not add up."""
+    seen = observed(jobs(job(stage(8, 25.0)), job(stage(8, 25.0))), ClusterConfig(8, moving_delay_ms=20.0))
+    seen.source, seen.jobs["executors"] = 0, 3
+    assert AdaptiveSrpt().decide(seen) is not None
+
+
 def test_every_weight_has_a_name_that_can_hold_it() -> None:
     assert len(ADAPTIVE_WEIGHTS) == sum(map(len, ADAPTIVE_GROUPS.values()))
     assert parameters("adaptive-srpt") == {"jitter": 0.0} | PricedConstants()._asdict() | ADAPTIVE_WEIGHTS
