@@ -26,6 +26,7 @@ from decima.schedulers.base import (
     bounded,
     check_positive,
     move_cost_ms,
+    named_weights,
     weighted_sum,
 )
 from simulator.cluster.alone import useful_parallelism
@@ -118,11 +119,7 @@ CHOSEN = {
 }
 # fmt: on
 #: Default of each weight, by its name ``group.feature``.
-PACKED_WEIGHTS: dict[str, float] = {
-    f"{group}.{feature}": CHOSEN[group].get(feature, 0.0)
-    for group, features in GROUPS.items()
-    for feature in features
-}
+PACKED_WEIGHTS = named_weights(GROUPS, CHOSEN)
 #: Numbers of features: of the state, of a job, of its order only, of a stage.
 N_STATE, N_JOB, N_ORDER, N_STAGE = len(STATE), len(OF_JOB), len(OF_ORDER), len(OF_STAGE)
 #: Bounds of logarithms: of differences and factors, and of ratios.

@@ -18,6 +18,7 @@ from decima.schedulers.base import (
     between_prices,
     bounded,
     move_cost_ms,
+    named_weights,
     weighted_sum,
 )
 from decima.schedulers.priced_srpt import WORK, PricedSrpt, place_of
@@ -164,11 +165,7 @@ CHOSEN: dict[str, dict[str, float]] = {
 }
 # fmt: on
 #: Default of each weight, by its name ``group.feature``.
-ADAPTIVE_WEIGHTS: dict[str, float] = {
-    f"{group}.{feature}": CHOSEN.get(group, {}).get(feature, 0.0)
-    for group, features in ADAPTIVE_GROUPS.items()
-    for feature in features
-}
+ADAPTIVE_WEIGHTS = named_weights(ADAPTIVE_GROUPS, CHOSEN)
 #: Mean uncertainty at which the feature ``errors`` is 0.5.
 HALF = 0.2
 #: Bounds: of an uncertainty; of the absolute values of logarithms of ratios, and of sums of weights.

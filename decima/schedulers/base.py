@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -18,7 +18,8 @@ from workloads.errors import DecimaError
 __all__ = [
     "AWAY_BY_RANK", "FARTHEST_AWAY", "NO_RULE", "PRICES", "STAYING", "WORTH_LEAVING", "WORTH_MOVING", "Decide",
     "FunctionScheduler", "Rule", "Scheduler", "SchedulerError", "all_offered", "between_prices",
-    "bounded", "check_positive", "last_resort", "move_cost_ms", "num_committed", "only_jobs", "weighted_sum",
+    "bounded", "check_positive", "last_resort", "move_cost_ms", "named_weights", "num_committed", "only_jobs",
+    "weighted_sum",
 ]  # fmt: skip
 
 #: Distance of a stage from the rule's choice, per rank, and maximum distance.
@@ -154,6 +155,22 @@ class Rule(NamedTuple):
 
 #: Value for policies without a rule, and for observations without jobs.
 NO_RULE = Rule(-1, np.zeros(0, np.int64), 0.0, np.zeros(0))
+
+
+def named_weights(
+    groups: Mapping[str, Sequence[str]], chosen: Mapping[str, Mapping[str, float]]
+) -> dict[str, float]:
+    """Return the weights of an adaptive rule by their names ``group.feature``.
+
+    Args:
+        groups: group -> its features.
+        chosen: group -> feature -> weight; other weights are 0.
+    """
+    return {
+        f"{group}.{feature}": chosen.get(group, {}).get(feature, 0.0)
+        for group, features in groups.items()
+        for feature in features
+    }
 
 
 @inner
