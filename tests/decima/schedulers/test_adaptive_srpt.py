@@ -147,6 +147,24 @@ def test_executors_stay_as_long_as_the_weights_say() -> None:
         assert seen.stage_job[decided(scheduler, seen).stage] == expected
 
 
+def test_executors_hesitate_to_leave_a_job_with_an_uncertain_estimate() -> None:
+    """All four executors of the long job are offered; the other job is shorter."""
+    seen = observed(jobs(job(stage(30, 10.0)), job(stage(4, 10.0))), ClusterConfig(4, moving_delay_ms=0.0))
+    seen.source, seen.jobs["executors"][0] = 0, 4
+    for log_sd, hesitation, expected in ((0.0, 3.0, 1), (2.0, 3.0, 0), (2.0, 1e-9, 1)):
+        seen.stages["log_sd"] = log_sd
+        # The order by remaining work holds at any uncertainty.
+        scheduler = rule(hesitation=hesitation, uncertain=1e9)
+        assert seen.stage_job[decided(scheduler, seen).stage] == expected
+
+
+def test_a_stage_that_is_not_ready_has_its_own_weight() -> None:
+    seen = observed(jobs(job(stage(4, 100.0), stage(4, 100.0))), ClusterConfig(2, moving_delay_ms=0.0))
+    seen.source, seen.stages["ready_rank"][1] = 0, -1
+    for weight, expected in ((0.0, 0), (-1.0, 1)):
+        assert decided(rule(**{"stage.unready": weight}), seen).stage == expected
+
+
 @pytest.mark.parametrize("size", [-100.0, 100.0])
 def test_extreme_weights_complete_all_jobs(size: float) -> None:
     sequence = random_sequence(np.random.default_rng(1), max_jobs=9)
