@@ -216,8 +216,22 @@ def split_names(text: str) -> list[str]:
     return [name.strip() for name in re.split(r",(?!\s*[\w-]+=)", text)]
 
 
-def parameters(name: str) -> dict[str, float]:
-    """Return all parameters of a heuristic in ``PARAMETERS``, with their defaults."""
+def parameters(spec: str) -> dict[str, float]:
+    """Return all parameters of a heuristic, with the values that its name contains, otherwise their defaults.
+
+    Args:
+        spec: name of a heuristic, such as ``priced-srpt`` or ``priced-srpt:staying=0.5``, see ``make_scheduler``.
+
+    Raises:
+        SchedulerError: unknown heuristic or parameter, or a value that is not a number.
+    """
+    name, colon, argument = spec.partition(":")
+    if name not in SCHEDULERS or (colon and name not in PARAMETERS):
+        raise SchedulerError(f"scheduler {spec!r}: expected a heuristic{did_you_mean(name, SCHEDULERS)}")
+    return _defaults(name) | (_values(spec, name, argument) if colon else {})
+
+
+def _defaults(name: str) -> dict[str, float]:
     found = inspect.signature(SCHEDULERS[name]).parameters.items()
     defaults = {key: one.default for key, one in found if one.default not in (inspect.Parameter.empty, None)}
     return defaults | CONSTANTS.get(name, {})
@@ -225,30 +239,39 @@ def parameters(name: str) -> dict[str, float]:
 
 def _with_parameters(spec: str, name: str, argument: str) -> Scheduler:
     base: DecidesStages | None = None
+    if name in WITH_BASE and "=" in argument:
+        pairs = argument.split(",")
+        bases = [each for each in pairs if each.partition("=")[0].strip() == "base"]
+        if bases:
+            base = make_scheduler(bases[-1].partition("=")[2].strip())
+            argument = ",".join(each for each in pairs if each not in bases)
+    values = {} if base is not None and not argument else _values(spec, name, argument)
+    try:
+        return SCHEDULERS[name](**values, **({} if base is None else {"base": base}))
+    except ValueError as error:
+        raise SchedulerError(f"scheduler {spec!r}: {error}") from None
+
+
+def _values(spec: str, name: str, argument: str) -> dict[str, float]:
+    """Return the parameters in the part of a heuristic's name after the first colon."""
     if argument.endswith(".json"):
         values = _read_parameters(spec, name, Path(argument))
     elif "=" in argument:
         pairs = (each.partition("=") for each in argument.split(","))
-        texts_by_key = {key.strip(): value.strip() for key, _, value in pairs}
-        if name in WITH_BASE and "base" in texts_by_key:
-            base = make_scheduler(texts_by_key.pop("base"))
-        values = {key: number_in(value) for key, value in texts_by_key.items()}
+        values = {key.strip(): number_in(value) for key, _, value in pairs}
     else:
         texts = argument.split(":")
         if len(texts) > len(PARAMETERS[name]):
             raise _expected(spec, name)
         values = dict(zip(PARAMETERS[name], map(number_in, texts), strict=False))
-    known = parameters(name)
+    known = _defaults(name)
     for key, value in values.items():
         if key not in known:
             near = did_you_mean(key, known)
             raise SchedulerError(f"scheduler {spec!r}: no parameter {key!r}{near}, only {', '.join(known)}")
         if not abs(value) <= LARGEST_PARAMETER:
             raise _expected(spec, name)
-    try:
-        return SCHEDULERS[name](**values, **({} if base is None else {"base": base}))
-    except ValueError as error:
-        raise SchedulerError(f"scheduler {spec!r}: {error}") from None
+    return values
 
 
 def _expected(spec: str, name: str) -> SchedulerError:

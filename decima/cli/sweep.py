@@ -163,7 +163,9 @@ def plot(runs: tuple[Path, ...], metric: str | None, out: Path) -> None:
     "--config FILE.yaml|RECIPE",
     TEXT,
     "Tune on the clusters and jobs of a training instead (for example the recipe general), which each sequence "
-    "draws.",
+    "draws. May be given several times.",
+    name="configs",
+    multiple=True,
 )
 @option(
     "--set KEY=VALUE",
@@ -171,6 +173,13 @@ def plot(runs: tuple[Path, ...], metric: str | None, out: Path) -> None:
     "Override a setting of --config (for example settings.job_error=1); may be given several times.",
     name="overrides",
     multiple=True,
+)
+@option(
+    "--start SCHEDULER",
+    TEXT,
+    "Scheduler from whose constants the search starts, and with which the result is compared: the rule with other "
+    "constants (priced-srpt:FILE.json); or priced-srpt for adaptive-srpt, and packed-srpt for adaptive-packed-srpt: "
+    "weights start at 0.  [default: the rule]",
 )
 @option(SEEDS, AT_LEAST_ONE, "Number of tuning sequences of each setting.", 200)
 @option("--seed", SEED, "Seed of the first tuning sequence, and of the search.", 0)
@@ -199,8 +208,9 @@ def tune(
     /,
     rule: str,
     texts: tuple[str, ...],
-    config: str | None,
+    configs: tuple[str, ...],
     overrides: tuple[str, ...],
+    start: str | None,
     judged: int,
     judged_seed: int | None,
     objective: str,
@@ -225,8 +235,8 @@ def tune(
     from decima.outputs import prepare_outputs
     from decima.studies.tune import outcome, tune_rule
 
-    if config is not None:
-        settings, unused = _of_training(context, config, overrides, options)
+    if configs:
+        settings, unused = _of_training(context, configs, overrides, options)
     elif overrides:
         raise click.UsageError("--set has no effect: it needs --config")
     elif texts:
@@ -240,6 +250,7 @@ def tune(
         tuned = tune_rule(
             settings,
             rule,
+            start=start,
             objective=objective,
             search=search,
             generations=generations,
@@ -251,7 +262,7 @@ def tune(
             on_step=update,
             on_compile=partial(on_compile, update),
         )
-    found = outcome(tuned, settings, str(json_file or "FILE.json"))
+    found = outcome(tuned, settings, None if json_file is None else str(json_file))
     report(found.shown(command_line(context, **dict.fromkeys(unused))), out, json_file)
 
 
@@ -280,9 +291,9 @@ def _is_given(context: click.Context, name: str) -> bool:
 
 
 def _of_training(
-    context: click.Context, config: str, overrides: tuple[str, ...], options: dict[str, Any]
+    context: click.Context, configs: tuple[str, ...], overrides: tuple[str, ...], options: dict[str, Any]
 ) -> tuple[dict[str, Conditions], dict[str, str]]:
-    """Return the jobs of a training as the only setting, and options without effect as name -> reason."""
+    """Return the clusters and jobs of each training as a setting, and options without effect as name -> reason."""
     from decima.learning.cluster.config import read_config
 
     names = [*(str(parameter.name) for parameter in _setting.params), "texts"]
@@ -290,9 +301,15 @@ def _of_training(
         if _is_given(context, name):
             option = "setting" if name == "texts" else name.replace("_", "-")
             raise click.UsageError(f"--config and --{option} exclude each other")
-    conditions = read_config(config, overrides).conditions()
-    unused = dict.fromkeys(names, "--config replaces it")
-    return {config: replace(conditions, seed=options["seed"], num_experiments=options["seeds"])}, unused
+    settings = {
+        config: replace(
+            read_config(config, overrides).conditions(),
+            seed=options["seed"],
+            num_experiments=options["seeds"],
+        )
+        for config in configs
+    }
+    return settings, dict.fromkeys(names, "--config replaces it")
 
 
 @click.command(context_settings={"show_default": True})

@@ -12,17 +12,17 @@ from numpy.typing import NDArray
 
 from decima.evaluation.conditions import CompareError
 
-__all__ = ["MOST", "SEARCHES", "CmaEs", "ResponseSurface", "Search"]
+__all__ = ["SEARCHES", "CmaEs", "ResponseSurface", "Search"]
 
-#: Initial standard deviation, and bound of the absolute value, of search variables.
-FIRST_STEP, MOST = 0.3, 2.0
+#: Initial standard deviation of the variables of CMA-ES.
+FIRST_STEP = 0.3
 
 
 class Search(Protocol):
     """Search for the minimum of a function.
 
     Args:
-        size: number of variables; the search begins at 0.
+        most: bounds of the absolute values of the variables, float64 [size]; the search begins at 0.
         seed: random seed.
 
     Attributes:
@@ -31,7 +31,7 @@ class Search(Protocol):
 
     centre: NDArray[np.float64]
 
-    def __init__(self, size: int, seed: int) -> None: ...
+    def __init__(self, most: NDArray[np.float64], seed: int) -> None: ...
 
     def ask(self, sequences: int) -> NDArray[np.float64]:
         """Return candidates for each sequence of a generation, float64 [sequences, candidates, size]."""
@@ -49,14 +49,14 @@ class CmaEs:
         CompareError: the package cma is not installed.
     """
 
-    def __init__(self, size: int, seed: int) -> None:
+    def __init__(self, most: NDArray[np.float64], seed: int) -> None:
         try:
             import cma
         except ImportError:
             raise CompareError("the search needs the package cma: pip install -e '.[tune]'") from None
-        options = {"CMA_diagonal": True, "bounds": [-MOST, MOST], "seed": 1 + seed, "verbose": -9}
-        self._search = cma.CMAEvolutionStrategy(np.zeros(size), FIRST_STEP, options)
-        self.centre = np.zeros(size)
+        options = {"CMA_diagonal": True, "bounds": [-most, most], "seed": 1 + seed, "verbose": -9}
+        self._search = cma.CMAEvolutionStrategy(np.zeros(len(most)), FIRST_STEP, options)
+        self.centre = np.zeros(len(most))
 
     def ask(self, sequences: int) -> NDArray[np.float64]:
         """See ``Search``."""
@@ -84,28 +84,28 @@ class ResponseSurface:
     #: smoother function.
     FIRST, LEAST = 0.3, 0.1
     #: Factor of the standard deviation of draws from generation to generation.
-    NARROWING = 0.95
+    NARROWING = 0.97
     #: Factor of the weight of a generation's costs after each further generation.
     FORGETTING = 0.97
-    #: Standard deviation of the distance of the minimum from the start, in the prior distribution.
-    REACH = 0.3
+    #: Standard deviation of the distance of the minimum from the centre, in the prior distribution.
+    REACH = 0.2
     #: Share of the way from the centre to the fitted minimum for the next centre.
     DAMPING = 0.5
 
-    def __init__(self, size: int, seed: int) -> None:
-        self.centre = np.zeros(size)
+    def __init__(self, most: NDArray[np.float64], seed: int) -> None:
+        self.centre, self._most = np.zeros(len(most)), most
         self._random = np.random.default_rng(seed)
         self._scale = self.FIRST
         #: Rows of all generations: centre, distance of a pair from it, half the difference of a pair's costs, and the
         #: pair's mean cost minus the cost of the centre.
-        self._rows = np.zeros((0, 2 * size + 2))
+        self._rows = np.zeros((0, 2 * len(most) + 2))
         self._weights = np.zeros(0)
 
     def ask(self, sequences: int) -> NDArray[np.float64]:
         """See ``Search``."""
         distances = self._scale * self._random.standard_normal((sequences, self.PAIRS, len(self.centre)))
         pairs = np.stack([distances, -distances], axis=2).reshape(sequences, 2 * self.PAIRS, -1)
-        pairs = np.clip(self.centre + pairs, -MOST, MOST)
+        pairs = np.clip(self.centre + pairs, -self._most, self._most)
         return np.concatenate([np.broadcast_to(self.centre, (sequences, 1, len(self.centre))), pairs], axis=1)
 
     def tell(self, candidates: NDArray[np.float64], costs: NDArray[np.float64]) -> None:
@@ -117,15 +117,14 @@ class ResponseSurface:
         rows = np.column_stack([(first + second) / 2, (first - second) / 2, (one - other) / 2, bend])
         self._rows = np.concatenate([self._rows, rows])
         self._weights = np.append(self.FORGETTING * self._weights, np.ones(len(rows)))
-        minimum = np.clip(self._minimum(), -MOST, MOST)
-        step = np.clip(self.DAMPING * (minimum - self.centre), -self._scale, self._scale)
-        self.centre = self.centre + step
+        step = np.clip(self.DAMPING * self._way(), -self._scale, self._scale)
+        self.centre = np.clip(self.centre + step, -self._most, self._most)
         self._scale = max(self.NARROWING * self._scale, self.LEAST)
 
-    def _minimum(self) -> NDArray[np.float64]:
-        """Return the minimum of the fitted function, ``slopes @ x + curvatures @ x**2``."""
+    def _way(self) -> NDArray[np.float64]:
+        """Return the way from the centre to the minimum of the fitted function, ``slopes @ x + curvatures @ x**2``."""
         size = len(self.centre)
-        centres, away = self._rows[:, :size], self._rows[:, size : 2 * size]
+        centres, away = self._rows[:, :size] - self.centre, self._rows[:, size : 2 * size]
         slope, bend = _clipped(self._rows[:, -2]), _clipped(self._rows[:, -1])
         # Costs of few sequences may have a mean curvature below 0; half a standard error is a small positive one.
         total = (away**2).sum(axis=1)
@@ -144,8 +143,8 @@ class ResponseSurface:
         fitted = mean + np.linalg.solve(
             known.T @ known + np.diag(precision), known.T @ (values - known @ mean)
         )
-        minimum: NDArray[np.float64] = -fitted[:size] / (2 * np.maximum(fitted[size:], 0.3 * usual))
-        return minimum
+        way: NDArray[np.float64] = -fitted[:size] / (2 * np.maximum(fitted[size:], 0.3 * usual))
+        return way
 
 
 def _clipped(values: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -43,8 +43,10 @@ MEAN = "mean"
 #: Names of the two sets of sequences on which default and tuned constants are evaluated.
 TUNED_ON, JUDGED_ON = "tuned on", "other seeds"
 #: Scale of the search variables of weights, parameters with a dot in their name. The scaled variable is added to the
-#: default; it is small because many weights add up. Other variables are logarithms of factors on defaults.
-WEIGHT_SCALE = 0.3
+#: start; it is small because many weights add up. Other variables are logarithms of factors on constants of the start.
+WEIGHT_SCALE = 0.15
+#: Bounds of the absolute values of search variables: of logarithms of factors, and of weights before scaling.
+MOST_FACTOR, MOST_WEIGHT = 2.0, 10.0
 #: Significant digits of tuned constants.
 DIGITS = 3
 
@@ -58,6 +60,7 @@ class Tuned(NamedTuple):
             and the metric, such as ``mean_jct_s``.
         path: centre of the search after each generation, float64 [generations, constants].
         metric: minimised metric, one of ``decima.evaluation.metrics.METRICS``.
+        start: name of the scheduler from whose constants the search started, and with which the result is compared.
     """
 
     rule: str
@@ -65,6 +68,7 @@ class Tuned(NamedTuple):
     runs: pd.DataFrame
     path: NDArray[np.float64]
     metric: str = SHOWN[MEAN]
+    start: str = RULE
 
     @property
     def scheduler(self) -> str:
@@ -81,6 +85,7 @@ def tune_rule(
     settings: Mapping[str, Conditions],
     rule: str = RULE,
     *,
+    start: str | None = None,
     objective: str = MEAN,
     search: str = "cma-es",
     generations: int = 60,
@@ -100,6 +105,8 @@ def tune_rule(
     Args:
         settings: name -> evaluation setting with the sequences to tune on.
         rule: one of ``RULES``.
+        start: scheduler from whose constants the search starts, such as ``priced-srpt:FILE.json``; it needs all
+            constants of the rule, and weights that it lacks are 0. By default the rule with its default constants.
         objective: metric to minimise, a name of ``decima compare --show``.
         search: one of ``SEARCHES``.
         sequences: number of sequences of each setting in a generation.
@@ -109,21 +116,23 @@ def tune_rule(
         workers: see ``check_workers``; by default one process per CPU.
 
     Raises:
-        CompareError: the package cma of the search cma-es is not installed, unknown rule, search or metric, no job has
-            the attributes that the metric needs, overlapping seeds, or an episode failed.
+        CompareError: the package cma of the search cma-es is not installed, unknown rule, search or metric, a start
+            without the rule's constants, no job has the attributes that the metric needs, overlapping seeds, or an
+            episode failed.
+        SchedulerError: a start with a constant that its rule does not have, or whose file cannot be read.
     """
     check_one_of(rule, RULES, "rule", CompareError)
     check_one_of(search, SEARCHES, "search", CompareError)
     lower = [name for name, column in SHOWN.items() if not METRICS[column].more_is_better]
     check_one_of(objective, lower, "objective", CompareError)
     metric = SHOWN[objective]
-    defaults = {name: value for name, value in parameters(rule).items() if name not in RULES[rule]}
-    names, centre = tuple(defaults), np.array(list(defaults.values()))
+    start = start or rule
+    names, centre = _start(rule, start)
     others = {name: _judged(each, judged, judged_seed) for name, each in settings.items()}
-    searching = SEARCHES[search](len(names), seed)
+    searching = SEARCHES[search](np.where(_are_weights(names), MOST_WEIGHT, MOST_FACTOR), seed)
     workers = workers or available_cpus()
     for each in settings.values():
-        compile_parts(each, (rule,), workers, on_compile)
+        compile_parts(each, (rule, start), workers, on_compile)
     path = []
     with make_workers((settings, others, metric), workers) as pool:
         for generation in range(generations):
@@ -146,7 +155,7 @@ def tune_rule(
             path.append(_constants(names, centre, searching.centre))
         on_step("Tuning", generations, generations)
         tuned = {name: float(f"{value:.{DIGITS}g}") for name, value in zip(names, path[-1], strict=True)}
-        specs = (rule, scheduler_name(rule, tuned))
+        specs = (start, scheduler_name(rule, tuned))
         items = [
             (judging, name, each, specs)
             for judging, known in ((False, settings), (True, others))
@@ -160,11 +169,11 @@ def tune_rule(
         for spec, value in zip(specs, row, strict=True)
     ]
     columns = ["seeds", "condition", "seed", "scheduler", metric]
-    return Tuned(rule, tuned, pd.DataFrame(rows, columns=columns), np.array(path), metric)
+    return Tuned(rule, tuned, pd.DataFrame(rows, columns=columns), np.array(path), metric, start)
 
 
-def outcome(tuned: Tuned, settings: Mapping[str, Conditions], json_file: str = "FILE.json") -> Outcome:
-    """Return the outcome for a result of ``tune_rule``; notes name the file with its JSON."""
+def outcome(tuned: Tuned, settings: Mapping[str, Conditions], json_file: str | None = None) -> Outcome:
+    """Return the outcome for a result of ``tune_rule``; a note names the file with its JSON, or else all constants."""
     drawn = any(isinstance(each, SettingsConditions) for each in settings.values())
     drawn &= tuned.metric == SHOWN[MEAN]  # other metrics may be 0, which has no ratio
     changes = {
@@ -178,9 +187,9 @@ def outcome(tuned: Tuned, settings: Mapping[str, Conditions], json_file: str = "
     cells.append(("all", *averages.values()))
     table = table_of(f"Constants of {tuned.rule}, tuned", headings, cells, "+.1%")
     table.rows[-2].end_section = True
-    defaults = parameters(tuned.rule)
-    values = ((name, defaults[name], value) for name, value in tuned.constants.items())
-    constants = table_of("Constants", ("Constant", "Default", "Tuned"), values, "g")
+    starts = dict(zip(*_start(tuned.rule, tuned.start), strict=True))
+    values = ((name, starts[name], value) for name, value in tuned.constants.items())
+    constants = table_of("Constants", ("Constant", "Start", "Tuned"), values, "g")
     heading = METRICS[tuned.metric].heading
     heading = heading if heading[0] == "p" else heading[0].lower() + heading[1:]  # within a sentence
     kind = "mean of the ratio on each sequence" if drawn else heading
@@ -189,12 +198,13 @@ def outcome(tuned: Tuned, settings: Mapping[str, Conditions], json_file: str = "
         tuned.runs,
         [table, constants],
         [
-            f"Change against the defaults of {tuned.rule}, paired by sequence: {kind}; ± is half a 95 % confidence "
+            f"Change against {tuned.start}, paired by sequence: {kind}; ± is half a 95 % confidence "
             "interval (Student's t).",
-            f"Use them as {tuned.rule}:{json_file}, or as {tuned.scheduler}",
+            f"Use them as {tuned.scheduler if json_file is None else f'{tuned.rule}:{json_file}'}",
         ],
         extra={
             "rule": tuned.rule,
+            "start": tuned.start,
             "metric": tuned.metric,
             "parameters": tuned.constants,
             "scheduler": tuned.scheduler,
@@ -240,12 +250,27 @@ def _judged(conditions: Conditions, judged: int, judged_seed: int | None) -> Con
     return replace(conditions, seed=first, num_experiments=judged)
 
 
+def _start(rule: str, start: str) -> tuple[tuple[str, ...], NDArray[np.float64]]:
+    """Return the names of constants and weights of a rule, and their values at the start of the search."""
+    given = parameters(start)
+    names = tuple(name for name in parameters(rule) if name not in RULES[rule])
+    missing = [name for name in names if "." not in name and name not in given]
+    if missing:
+        raise CompareError(f"start {start!r} has no constant {missing[0]!r} of {rule}")
+    return names, np.array([given.get(name, 0.0) for name in names])
+
+
+def _are_weights(names: Sequence[str]) -> NDArray[np.bool_]:
+    return np.array(["." in name for name in names])
+
+
 def _constants(
-    names: Sequence[str], defaults: NDArray[np.float64], variables: NDArray[np.float64]
+    names: Sequence[str], centre: NDArray[np.float64], variables: NDArray[np.float64]
 ) -> NDArray[np.float64]:
     """Return constants and weights of the rule, from the variables of the search."""
-    is_weight = np.array(["." in name for name in names])
-    return np.where(is_weight, defaults + WEIGHT_SCALE * variables, defaults * np.exp(variables))
+    are_weights = _are_weights(names)
+    factors = np.exp(np.where(are_weights, 0.0, variables))
+    return np.where(are_weights, centre + WEIGHT_SCALE * variables, centre * factors)
 
 
 def _specs(rule: str, names: Sequence[str], constants: NDArray[np.float64]) -> tuple[str, ...]:
@@ -283,26 +308,26 @@ def _row(conditions: Conditions, name: str, seed: int) -> str:
 
 
 def _pairs(tuned: Tuned, which: str, row: str | None, drawn: bool) -> pd.DataFrame:
-    """Return the metric on each sequence with default and tuned constants.
+    """Return the metric on each sequence with the constants of the start and with tuned constants.
 
-    If ``drawn``, settings differ between sequences, and values are relative to those with default constants.
+    If ``drawn``, settings differ between sequences, and values are relative to those with the constants of the start.
     """
     runs = tuned.runs[tuned.runs["seeds"] == which]
     runs = runs if row is None else runs[runs["condition"] == row]
     pairs = runs.pivot_table(tuned.metric, ["condition", "seed"], "scheduler")
-    pairs = pairs.reindex(columns=[tuned.rule, tuned.scheduler])
-    return pairs.div(pairs[tuned.rule], axis=0) if drawn else pairs
+    pairs = pairs.reindex(columns=[tuned.start, tuned.scheduler])
+    return pairs.div(pairs[tuned.start], axis=0) if drawn else pairs
 
 
 def _change(tuned: Tuned, which: str, row: str, drawn: bool) -> Interval:
     pairs = _pairs(tuned, which, row, drawn)
     if pairs.empty:  # no seed draws such a setting
         return Interval(math.nan, math.nan)
-    return paired_change(pairs[tuned.scheduler], pairs[tuned.rule])
+    return paired_change(pairs[tuned.scheduler], pairs[tuned.start])
 
 
 def _average(tuned: Tuned, which: str, drawn: bool) -> Interval:
     """Return the mean change over settings. Settings share seeds, so its interval is computed from means by seed."""
     pairs = _pairs(tuned, which, None, drawn)
-    base = pairs[tuned.rule].groupby("condition").transform("mean")
-    return mean_interval(((pairs[tuned.scheduler] - pairs[tuned.rule]) / base).groupby("seed").mean())
+    base = pairs[tuned.start].groupby("condition").transform("mean")
+    return mean_interval(((pairs[tuned.scheduler] - pairs[tuned.start]) / base).groupby("seed").mean())

@@ -15,6 +15,7 @@ from decima.evaluation.options import compare, make_conditions
 from decima.learning.cluster.config import read_config
 from decima.registry import make_scheduler, parameters
 from decima.schedulers.adaptive_srpt import ADAPTIVE_WEIGHTS, AdaptiveSrpt
+from decima.schedulers.base import SchedulerError
 from decima.schedulers.priced_srpt import PricedConstants, PricedSrpt
 from decima.studies import tune
 from decima.studies.tune import JUDGED_ON, TUNED_ON, Tuned, outcome, scheduler_name, tune_rule
@@ -66,6 +67,29 @@ def test_weights_are_found_with_either_sign(search: str) -> None:
     made = make_scheduler(found.scheduler)
     assert isinstance(made, AdaptiveSrpt)
     assert made.weights == weights
+
+
+def test_a_search_starts_from_the_constants_of_a_scheduler(tmp_path: Path) -> None:
+    """Weights that the scheduler lacks start at 0, and the result is compared with the scheduler."""
+    batch = {"batch": setting(seed=3)}
+    options = {"rule": "adaptive-srpt", "search": "response-surface", "generations": 1}
+    found = tuned(batch, start="priced-srpt:staying=0.5", **options)
+    assert set(found.runs["scheduler"]) == {"priced-srpt:staying=0.5", found.scheduler}
+    shown = outcome(found, batch)
+    assert shown.extra["start"] == "priced-srpt:staying=0.5"
+    assert "Change against priced-srpt:staying=0.5" in shown.notes[0]
+    assert np.abs([found.constants[name] for name in ADAPTIVE_WEIGHTS]).max() <= 0.05  # one step from 0
+    assert found.constants["staying"] == pytest.approx(0.5, rel=0.25)
+    file = tmp_path / "tuned.json"
+    file.write_text(json.dumps({name: shown.extra[name] for name in ("rule", "parameters")}))
+    again = tuned(batch, start=f"adaptive-srpt:{file}", **options)
+    assert again.constants["staying"] == pytest.approx(found.constants["staying"], rel=0.25)
+    for start, message in (("fair", "no constant 'steepness' of adaptive-srpt"), ("packed-srpt", "no constant")):
+        with pytest.raises(CompareError, match=message):
+            tuned(batch, start=start, **options)
+    for start in ("nope", "priced-srpt:nope=1", "fair:1"):
+        with pytest.raises(SchedulerError, match=start.partition(":")[0]):
+            tuned(batch, start=start, **options)
 
 
 def test_searches_are_the_same_with_any_workers_and_judge_on_other_seeds() -> None:
@@ -156,7 +180,7 @@ def test_changes_are_paired_and_averaged_over_settings() -> None:
     }
     assert shown.extra["average"][JUDGED_ON]["mean"] == pytest.approx(-0.1)
     assert "priced-srpt:tuned.json" in shown.notes[1]
-    assert found.scheduler in shown.notes[1]
+    assert found.scheduler in outcome(found, settings).notes[1]
 
 
 def test_settings_that_are_drawn_have_a_row_for_each_kind() -> None:
@@ -212,6 +236,7 @@ def test_the_command_and_its_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     (["--config", "general", "--jobs", "3"], "--config and --jobs exclude each other"),
     (["--config", "general", "--setting", ""], "--config and --setting exclude each other"),
     (["--config", "nope"], "unknown recipe 'nope'"),
+    (["adaptive-srpt", "--start", "fair"], "start 'fair' has no constant 'steepness' of adaptive-srpt"),
     (["--set", "a=1"], "--set has no effect: it needs --config"),
     (["--seed", "4", "--judged-seed", "5"], "seeds to judge on, 5 to 44, overlap those to tune on, 4 to 203"),
 )  # fmt: skip
