@@ -19,8 +19,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from workloads.attributes import NO_ATTRIBUTES, JobAttributes, Tenant, tenants_of
 from workloads.display import count_text, html_table
-from workloads.errors import check_all, check_instance, check_number, check_whole
-from workloads.job import LONGEST_MS, MOST_TASKS, JobProfile, WorkloadError
+from workloads.errors import LONGEST_MS, check_all, check_instance, check_number, check_whole
+from workloads.job import MOST_TASKS, JobProfile, WorkloadError
 
 __all__ = [
     "Drift", "JobSequence", "RandomStream", "WorkPrior", "batch_arrivals", "poisson_arrivals",

@@ -18,10 +18,13 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 __all__ = [
-    "ConfigError", "DecimaError", "check_all", "check_callable", "check_instance", "check_number",
+    "LONGEST_MS", "ConfigError", "DecimaError", "check_all", "check_callable", "check_instance", "check_number",
     "check_one_of", "check_path", "check_paths", "check_whole", "custom_code", "did_you_mean",
     "is_custom", "number_in",
 ]  # fmt: skip
+
+#: Maximum time in any setting or workload, ms: 300 years.
+LONGEST_MS = 1e13
 
 
 class DecimaError(Exception):

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from workloads.display import count_text, html_table, plain_text
-from workloads.errors import DecimaError, check_all, check_instance, check_number, check_whole
+from workloads.errors import LONGEST_MS, DecimaError, check_all, check_instance, check_number, check_whole
 
 __all__ = ["JobProfile", "StageProfile", "TaskDurations", "Wave", "WorkloadError", "scaled", "simplified"]
 
@@ -32,8 +32,6 @@ class WorkloadError(DecimaError, ValueError):
     """A workload is invalid. The message is one line that names the place and the expected value."""
 
 
-#: Maximum time, ms: 300 years.
-LONGEST_MS = 1e13
 #: Maximum number of tasks of a stage and of a sequence. In a running simulation, a task takes 40 bytes.
 MOST_TASKS = 200_000_000
 

@@ -23,7 +23,8 @@ from simulator.cluster.config import ClusterConfig, ExecutorClass, Semantics
 from simulator.cluster.engine import waves
 from simulator.cluster.engine.profiles import pack
 from workloads.arrivals import JobSequence
-from workloads.job import LONGEST_MS, JobProfile, StageProfile
+from workloads.errors import LONGEST_MS
+from workloads.job import JobProfile, StageProfile
 
 __all__ = [
     "PARALLELISM", "ClusterKey", "alone_ms", "cluster_key", "deadlines_ms", "estimate", "known_profile",

@@ -9,8 +9,15 @@ from typing import TYPE_CHECKING, Literal
 from simulator.cluster.faults import NO_FAULTS, Faults
 from simulator.cluster.objectives import objective_named
 from workloads.carbon import Signal
-from workloads.errors import ConfigError, check_all, check_instance, check_number, check_one_of, check_whole
-from workloads.job import LONGEST_MS
+from workloads.errors import (
+    LONGEST_MS,
+    ConfigError,
+    check_all,
+    check_instance,
+    check_number,
+    check_one_of,
+    check_whole,
+)
 
 if TYPE_CHECKING:
     from workloads.arrivals import JobSequence

@@ -17,7 +17,8 @@ from numpy.typing import NDArray
 
 from simulator.cluster.config import Knowledge
 from workloads.arrivals import JobSequence, RandomStream, WorkPrior, random_stream
-from workloads.job import LONGEST_MS, MOST_TASKS, JobProfile, TaskDurations, Wave
+from workloads.errors import LONGEST_MS
+from workloads.job import MOST_TASKS, JobProfile, TaskDurations, Wave
 
 __all__ = [
     "STEP", "Estimate", "draw_estimates", "from_history", "redrawn_factors", "typical_durations",

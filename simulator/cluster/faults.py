@@ -8,8 +8,7 @@ from enum import IntEnum
 from itertools import pairwise
 from pathlib import Path
 
-from workloads.errors import ConfigError, check_instance, check_number, check_path, check_whole
-from workloads.job import LONGEST_MS
+from workloads.errors import LONGEST_MS, ConfigError, check_instance, check_number, check_path, check_whole
 
 __all__ = [
     "MIN_LATE_MS", "MOST_FAILURES", "NO_FAULTS", "SPECULATION", "Faults", "Outcome", "parse_speculation",
