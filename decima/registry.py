@@ -16,7 +16,7 @@ from decima.policy.scheduler import NeuralScheduler
 from decima.schedulers.adaptive_packed_srpt import PACKED_WEIGHTS, AdaptivePackedSrpt
 from decima.schedulers.adaptive_srpt import ADAPTIVE_WEIGHTS, AdaptiveSrpt
 from decima.schedulers.base import Decide, FunctionScheduler, Scheduler, SchedulerError
-from decima.schedulers.baselines import Fifo, RandomChoice, SjfCp
+from decima.schedulers.baselines import Fifo, RandomChoice, SjfCp, Tetris
 from decima.schedulers.carbon_aware import Cap, GreenestFirst, Pcaps
 from decima.schedulers.carbon_price import CarbonPrice, CarbonSlack, CarbonSlackConstants
 from decima.schedulers.fair import Drf, Fair, NaiveWeightedFair, WeightedFair
@@ -30,7 +30,6 @@ from decima.schedulers.priced_srpt import PricedConstants, PricedSrpt
 from decima.schedulers.queueing import Gittins, HeSrpt, InelasticFirst, Las, Seh, SjfEstimate, SrptBounce
 from decima.schedulers.spark import FairPools, SparkFair
 from decima.schedulers.srpt import CappedSrpt, ProfiledSrpt
-from decima.schedulers.tetris import Tetris
 from workloads.errors import did_you_mean, number_in
 
 if TYPE_CHECKING:

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch_geometric.utils import scatter, softmax
 
+from decima.policy.compiled.gradients import CompiledEvaluation, FlatWeights
 from decima.policy.compiled.graphs import NO_GUARD, Graphs, Guard
 from decima.policy.compiled.network import pick
 from decima.policy.config import PolicyConfig
@@ -30,7 +31,6 @@ from decima.policy.encoder import (
     SumEncoder,
     make_network,
 )
-from decima.policy.gradients import CompiledEvaluation, FlatWeights
 from decima.policy.parts import PartError, build_part, is_custom
 from decima.policy.scheduler import Actor, Choices
 from decima.policy.threads import one_thread

@@ -1,11 +1,10 @@
 """Scheduling rules. A rule chooses the stage that runs next and its job's parallelism limit."""
 
 from decima.schedulers.base import Scheduler, all_offered
-from decima.schedulers.baselines import Fifo, JobOrder, RandomChoice, SjfCp
+from decima.schedulers.baselines import Fifo, JobOrder, RandomChoice, SjfCp, Tetris
 from decima.schedulers.fair import Drf, Fair, NaiveWeightedFair, WeightedFair
 from decima.schedulers.graphene.planner import GrapheneStar
 from decima.schedulers.srpt import CappedSrpt, ProfiledSrpt
-from decima.schedulers.tetris import Tetris
 
 __all__ = [
     "CappedSrpt",

@@ -1,13 +1,16 @@
 """Credentials of the service: files with secrets, TLS certificate, and access tokens with rate limits and expiry dates.
 
-Drivers, and clients of page and metrics, send tokens. ``ServeError`` is the startup error of the service.
+Drivers, and HTTP clients of page and metrics (``check_request``), send tokens. ``ServeError`` is the startup error of
+the service.
 """
 
 from __future__ import annotations
 
+import base64
 import datetime
 import hashlib
 import hmac
+import logging
 import math
 import os
 import ssl
@@ -23,9 +26,15 @@ from workloads.errors import DecimaError
 from workloads.reading import open_regular
 
 __all__ = [
-    "DeniedError", "ServeError", "Token", "Tokens", "load_certificate", "read_secret", "read_tokens",
-    "tls_reason",
+    "CHALLENGE", "DeniedError", "ServeError", "Token", "Tokens", "check_request", "load_certificate", "read_secret",
+    "read_tokens", "tls_reason",
 ]  # fmt: skip
+
+#: Challenge to a client without a token. A browser then asks for a user name, which is ignored, and for a password,
+#: which is the token.
+CHALLENGE = 'Basic realm="decima", charset="UTF-8"'
+
+log = logging.getLogger("decima.service")
 
 
 class ServeError(DecimaError, OSError):
@@ -222,6 +231,34 @@ def read_tokens(path: Path) -> tuple[Token, ...]:
     if not tokens:
         raise ServeError(f"{path}: no token in this file")
     return tuple(tokens)
+
+
+def check_request(tokens: Tokens, authorization: str, peer: str, what: str) -> DeniedError | None:
+    """Check the token of an HTTP request, count the request, and log a refusal.
+
+    Args:
+        tokens: tokens of the service.
+        authorization: value of the ``Authorization`` header: ``Bearer TOKEN``, or ``Basic`` with the token as password.
+        peer: address of the client, for the log.
+        what: name of the requested resource, for the log.
+
+    Returns:
+        Reason for a refusal; None if the request is allowed.
+    """
+    scheme, _, given = authorization.partition(" ")
+    if scheme.lower() == "basic":
+        try:
+            given = base64.b64decode(given, validate=True).decode().partition(":")[2]
+        except ValueError:
+            given = ""
+    elif scheme.lower() != "bearer":
+        given = ""
+    try:
+        tokens.count(tokens.find(given.strip()))
+    except DeniedError as error:
+        log.warning("%s refused at the %s: %s", peer, what, error)
+        return error
+    return None
 
 
 def _parse(words: Sequence[str]) -> Token:

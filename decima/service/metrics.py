@@ -5,15 +5,14 @@ from __future__ import annotations
 import socket
 import ssl
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from socketserver import ThreadingMixIn
 from typing import Any
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, make_wsgi_app, start_http_server
 
-from decima.service.access import with_tokens
-from decima.service.credentials import ServeError, Tokens
+from decima.service.credentials import CHALLENGE, ServeError, Tokens, check_request
 from decima.service.service import Connected, Watcher
 
 __all__ = ["Metrics"]
@@ -22,6 +21,7 @@ __all__ = ["Metrics"]
 BUCKETS_S = (0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
 #: Time limit for a client to send a request for the protected metrics, s.
 PATIENCE_S = 10.0
+_PHRASES = {401: "Unauthorized", 403: "Forbidden", 429: "Too Many Requests"}
 
 
 class Metrics(Watcher):
@@ -155,7 +155,23 @@ def _start_protected(
     server = (_Server6 if ":" in host else _Server)((host, port), _Handler)
     server.tls = tls
     app: Any = make_wsgi_app(registry)
-    server.set_app(app if tokens is None else with_tokens(app, tokens))
+    server.set_app(app if tokens is None else _with_tokens(app, tokens))
     thread = threading.Thread(target=server.serve_forever, daemon=True)
     thread.start()
     return server, thread
+
+
+def _with_tokens(app: Callable[..., Iterable[bytes]], tokens: Tokens) -> Callable[..., Iterable[bytes]]:
+    """Return a WSGI application that refuses requests without a valid token."""
+
+    def checked(environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
+        given, peer = environ.get("HTTP_AUTHORIZATION", ""), environ.get("REMOTE_ADDR", "?")
+        if (denied := check_request(tokens, given, peer, "metrics")) is None:
+            return app(environ, start_response)
+        headers = [("Content-Type", "text/plain; charset=utf-8")]
+        if denied.status == 401:
+            headers.append(("WWW-Authenticate", CHALLENGE))
+        start_response(f"{denied.status} {_PHRASES[denied.status]}", headers)
+        return [f"{denied}\n".encode()]
+
+    return checked

@@ -25,15 +25,16 @@ from typing import Any, TypeVar
 
 import uvicorn
 from starlette.applications import Starlette
+from starlette.datastructures import Headers
 from starlette.middleware import Middleware
 from starlette.middleware.trustedhost import TrustedHostMiddleware
 from starlette.requests import Request
-from starlette.responses import HTMLResponse, Response, StreamingResponse
+from starlette.responses import HTMLResponse, PlainTextResponse, Response, StreamingResponse
 from starlette.routing import Route
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from decima.outputs import json_in_html
-from decima.service.access import TokenMiddleware
-from decima.service.credentials import ServeError, Tokens
+from decima.service.credentials import CHALLENGE, ServeError, Tokens, check_request
 from decima.service.jobs import LiveJob
 from decima.service.service import Connected, Watcher, one_line
 
@@ -192,7 +193,7 @@ class Page(Watcher):
         hosts = ["localhost", "127.0.0.1", "[::1]", host] if _is_loopback(host) else ["*"]
         middleware = [Middleware(TrustedHostMiddleware, allowed_hosts=hosts)]
         if tokens is not None:
-            middleware.append(Middleware(TokenMiddleware, tokens=tokens))
+            middleware.append(Middleware(_TokenMiddleware, tokens=tokens))
         routes = [Route("/", self._show), Route("/state", self._state), Route("/events", self._events)]
         return Starlette(routes=routes, middleware=middleware)
 
@@ -312,6 +313,24 @@ def _job(job: LiveJob) -> dict[str, Any]:
             for stage in stages
         ],
     }
+
+
+class _TokenMiddleware:
+    """ASGI middleware that refuses requests without a valid token."""
+
+    def __init__(self, app: ASGIApp, tokens: Tokens) -> None:
+        self._app, self._tokens = app, tokens
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass a request with a valid token to the application; refuse other requests."""
+        if scope["type"] == "http":
+            peer = (scope.get("client") or ("?",))[0]
+            given = Headers(scope=scope).get("authorization", "")
+            if (denied := check_request(self._tokens, given, peer, "page")) is not None:
+                headers = {"WWW-Authenticate": CHALLENGE} if denied.status == 401 else {}
+                await PlainTextResponse(f"{denied}\n", denied.status, headers)(scope, receive, send)
+                return
+        await self._app(scope, receive, send)
 
 
 def _name(job: LiveJob) -> str:

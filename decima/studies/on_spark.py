@@ -27,9 +27,8 @@ from decima.evaluation.metrics import Interval, mean_interval
 from decima.evaluation.spark import LOOKS, SPARKS_OWN, TRAINING_SEEDS, WEIGHTED_FAIR, tuned
 from decima.outputs import atomic_path
 from decima.registry import LEARNED
-from decima.service.live_spark import LiveSparkError, live_spark, serving, with_plugin
+from decima.service.live_spark import LiveSparkError, Standalone, live_spark, serving, with_plugin
 from decima.service.sleeping import Setting, sleeping_history, sleeping_jobs
-from decima.service.standalone_spark import Standalone
 from decima.show.style import LEGEND, finish_axes, new_axes, new_figure, styles
 from decima.show.tables import table_of
 from decima.studies.outcome import OptionError, Outcome, Setup
@@ -293,7 +292,7 @@ def _run(jobs: JobSequence, way: str, slots: int, history: Path, where: Path) ->
         for name, profile in zip(names, jobs.profiles, strict=True):
             write_workload(where / f"{name}.json", Workload((profile,), name="sleeping"))
             # The first argument of ``submit`` identifies the application in the cluster.
-            cluster.submit(name, [sys.executable, "-m", "decima.service.standalone_spark", str(where), name])
+            cluster.submit(name, [sys.executable, "-m", "decima.service.live_spark", str(where), name])
         _wait(cluster, names, where, "ready", TIMEOUT_S)
         begin_s = time.time()
         for number, name in enumerate(names):

@@ -15,9 +15,9 @@ from decima.policy.files import load_actor, load_policy
 from decima.policy.scheduler import NeuralScheduler
 from decima.registry import make_scheduler, parameters, split_names
 from decima.schedulers.base import SchedulerError
+from decima.schedulers.baselines import Tetris
 from decima.schedulers.packed_srpt import PackedSrpt
 from decima.schedulers.priced_srpt import PricedConstants, PricedSrpt
-from decima.schedulers.tetris import Tetris
 from simulator import ClusterConfig, ExecutorClass
 from simulator.cluster.config import Knowledge
 from simulator.cluster.episode import run_episode

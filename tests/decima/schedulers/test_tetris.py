@@ -3,7 +3,7 @@
 import pytest
 
 from decima.schedulers import Tetris
-from decima.schedulers.tetris import demands
+from decima.schedulers.baselines import demands
 from simulator import Cluster, ClusterConfig, Decision, ExecutorClass
 from tests.simulator.cluster.build import job, jobs, stage
 from workloads.arrivals import JobSequence
