@@ -17,6 +17,7 @@ from decima.schedulers.base import (
     Rule,
     between_prices,
     bounded,
+    check_positive,
     move_cost_ms,
     named_weights,
     weighted_sum,
@@ -168,6 +169,9 @@ CHOSEN: dict[str, dict[str, float]] = {
 ADAPTIVE_WEIGHTS = named_weights(ADAPTIVE_GROUPS, CHOSEN)
 #: Mean uncertainty at which the feature ``errors`` is 0.5.
 HALF = 0.2
+#: Default number of executors from which on weights have their full effect. With full weights, mean JCTs on 8 executors
+#: are up to 5 % longer than without weights, with a third of them shorter.
+FULL_EFFECT = 60.0
 #: Bounds: of an uncertainty; of the absolute values of logarithms of ratios, and of sums of weights.
 MOST_ERRORS, MOST_LOG, MOST_RATIO = 2.0, 3.0, 2.0
 #: Smallest moving delay by which times are divided, ms.
@@ -188,6 +192,8 @@ class AdaptiveSrpt(PricedSrpt):
 
     Args:
         jitter: see ``PricedSrpt``.
+        full_effect: positive number of executors from which on weights have their full effect; on fewer executors they
+            are multiplied by the square root of the ratio.
         constants: fields of ``PricedConstants``, positive, and weights by their names in ``ADAPTIVE_WEIGHTS``.
 
     Raises:
@@ -197,9 +203,11 @@ class AdaptiveSrpt(PricedSrpt):
 
     learned = True
 
-    def __init__(self, jitter: float = 0.0, **constants: float) -> None:
+    def __init__(self, jitter: float = 0.0, full_effect: float = FULL_EFFECT, **constants: float) -> None:
         weights = {name: constants.pop(name) for name in ADAPTIVE_WEIGHTS if name in constants}
         super().__init__(jitter, **constants)
+        check_positive(full_effect=full_effect)
+        self.full_effect = float(full_effect)
         self.weights = ADAPTIVE_WEIGHTS | weights
         self._table = np.zeros((len(ADAPTIVE_GROUPS), max(map(len, ADAPTIVE_GROUPS.values()))))
         for row, (group, features) in enumerate(ADAPTIVE_GROUPS.items()):
@@ -214,7 +222,7 @@ class AdaptiveSrpt(PricedSrpt):
             *(observation.offered, observation.executor_class, observation.num_executors),
             *(self._known(observation), self._height_ms(observation), move_cost_ms(observation)),
             *(float(observation.config.moving_delay_ms), self._factors(observation, jitter)),
-            *(self._rows, self._table),
+            *(self._rows, self._table, self.full_effect),
         )
         return Rule(stage, limits, price, away)
 
@@ -235,17 +243,19 @@ def _choose_stage(  # type: ignore[no-untyped-def]
     factors,
     rows,
     weights,
+    full_effect,
 ):
     """Return the attributes of ``Rule``.
 
     ``known``: float64 [J, WORK + 1], as in ``priced_srpt``; ``height_ms``: minimum time from the start of each stage to
     the job's end, float64 [S]; ``delay_ms``: delay that a move must justify; ``real_delay_ms``: moving delay;
     ``factors``: on order and limit, float64 [2, J] or empty; ``rows``: a row of constants; ``weights``: a row for each
-    group.
+    group; ``full_effect``: see ``AdaptiveSrpt``.
     """
     constants, measured = rows[0], place_of(rows[0].measured)
     num_jobs, most, own = len(jobs), max(num_executors, 1), classes[executor_class]  # all may have left
     each_offered, per_delay = max(offered, 1), max(real_delay_ms, LEAST_DELAY_MS)
+    weights = weights * min(math.sqrt(most / full_effect), 1.0)
     # Sums over the stages of each job: work, ms, and numbers of executors.
     sums = np.zeros((7, num_jobs))
     work, done, variance, unclaimed = sums[0], sums[1], sums[2], sums[3]

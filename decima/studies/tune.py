@@ -32,7 +32,7 @@ from workloads.errors import check_one_of
 #: Rule with constants that can be tuned -> parameters that are not tuned.
 RULES = {
     RULE: ("jitter",),
-    "adaptive-srpt": ("jitter",),
+    "adaptive-srpt": ("jitter", "full_effect"),
     "packed-srpt": (),
     "adaptive-packed-srpt": (),
     "gamma-boost": ("load",),
@@ -105,8 +105,8 @@ def tune_rule(
     Args:
         settings: name -> evaluation setting with the sequences to tune on.
         rule: one of ``RULES``.
-        start: scheduler from whose constants the search starts, such as ``priced-srpt:FILE.json``; it needs all
-            constants of the rule, and weights that it lacks are 0. By default the rule with its default constants.
+        start: scheduler from whose constants the search starts, such as ``priced-srpt:FILE.json``. Weights that it
+            lacks are 0, other constants that it lacks have the defaults of the rule. By default the rule itself.
         objective: metric to minimise, a name of ``decima compare --show``.
         search: one of ``SEARCHES``.
         sequences: number of sequences of each setting in a generation.
@@ -117,7 +117,7 @@ def tune_rule(
 
     Raises:
         CompareError: the package cma of the search cma-es is not installed, unknown rule, search or metric, a start
-            without the rule's constants, no job has the attributes that the metric needs, overlapping seeds, or an
+            without constants of the rule, no job has the attributes that the metric needs, overlapping seeds, or an
             episode failed.
         SchedulerError: a start with a constant that its rule does not have, or whose file cannot be read.
     """
@@ -253,11 +253,11 @@ def _judged(conditions: Conditions, judged: int, judged_seed: int | None) -> Con
 def _start(rule: str, start: str) -> tuple[tuple[str, ...], NDArray[np.float64]]:
     """Return the names of constants and weights of a rule, and their values at the start of the search."""
     given = parameters(start)
-    names = tuple(name for name in parameters(rule) if name not in RULES[rule])
-    missing = [name for name in names if "." not in name and name not in given]
-    if missing:
-        raise CompareError(f"start {start!r} has no constant {missing[0]!r} of {rule}")
-    return names, np.array([given.get(name, 0.0) for name in names])
+    defaults = {name: value for name, value in parameters(rule).items() if name not in RULES[rule]}
+    if not given.keys() & defaults:
+        raise CompareError(f"start {start!r} has no constants of {rule}")
+    values = [given.get(name, 0.0 if "." in name else value) for name, value in defaults.items()]
+    return tuple(defaults), np.array(values)
 
 
 def _are_weights(names: Sequence[str]) -> NDArray[np.bool_]:

@@ -9,7 +9,15 @@ from decima.policy.config import GENERAL_POLICY
 from decima.policy.policy import Policy
 from decima.policy.scheduler import NeuralScheduler
 from decima.registry import make_scheduler, parameters
-from decima.schedulers.adaptive_srpt import ADAPTIVE_GROUPS, ADAPTIVE_WEIGHTS, HALF, MOST_RATIO, STATE, AdaptiveSrpt
+from decima.schedulers.adaptive_srpt import (
+    ADAPTIVE_GROUPS,
+    ADAPTIVE_WEIGHTS,
+    FULL_EFFECT,
+    HALF,
+    MOST_RATIO,
+    STATE,
+    AdaptiveSrpt,
+)
 from decima.schedulers.priced_srpt import PricedConstants, PricedSrpt
 from simulator import Cluster, ClusterConfig, run_episode
 from simulator.cluster.config import Knowledge
@@ -24,9 +32,9 @@ WRONG = ClusterConfig(12, moving_delay_ms=50.0, knowledge=Knowledge(job_error=1.
 LEAST_PRICE = {"steepness": 1e-3, "stream_steepness": 1e-3, "stream_price": 1.0}
 
 
-def rule(**weights: float) -> AdaptiveSrpt:
-    """Return the rule with these weights alone."""
-    return AdaptiveSrpt(**NO_WEIGHTS | weights)
+def rule(full_effect: float = 1.0, **weights: float) -> AdaptiveSrpt:
+    """Return the rule with these weights alone, which have their full effect on any number of executors."""
+    return AdaptiveSrpt(full_effect=full_effect, **NO_WEIGHTS | weights)
 
 
 def observed(sequence: JobSequence, config: ClusterConfig) -> Observation:
@@ -110,6 +118,15 @@ def test_another_stage_than_the_next_one_can_be_chosen(weight: str, expected: in
     assert decided(rule(**{name: float(value)}), seen).stage == expected
 
 
+@pytest.mark.parametrize(("num_executors", "effect"), [(15, 0.5), (60, 1.0), (90, 1.0)])
+def test_weights_have_less_effect_on_few_executors(num_executors: int, effect: float) -> None:
+    seen = observed(random_sequence(np.random.default_rng(3), max_jobs=9), ClusterConfig(num_executors))
+    halved = rule(60.0, **{"price.one": 0.4, "share.one": 1.0}).ask(seen)
+    full = rule(**{"price.one": 0.4 * effect, "share.one": effect}).ask(seen)
+    assert halved.price == pytest.approx(full.price)
+    assert halved.limits.tolist() == full.limits.tolist()
+
+
 def test_limits_follow_the_price_and_features() -> None:
     sequence = batch_arrivals((inflating(200, {1: 800.0, 20: 1600.0}),), 4, seed=0)
     seen = observed(sequence, ClusterConfig(20, moving_delay_ms=0.0))
@@ -181,12 +198,15 @@ def test_more_executors_may_be_offered_than_their_job_holds() -> None:
 
 def test_every_weight_has_a_name_that_can_hold_it() -> None:
     assert len(ADAPTIVE_WEIGHTS) == sum(map(len, ADAPTIVE_GROUPS.values()))
-    assert parameters("adaptive-srpt") == {"jitter": 0.0} | PricedConstants()._asdict() | ADAPTIVE_WEIGHTS
+    constants = {"jitter": 0.0, "full_effect": FULL_EFFECT} | PricedConstants()._asdict()
+    assert parameters("adaptive-srpt") == constants | ADAPTIVE_WEIGHTS
     made = make_scheduler("adaptive-srpt:steepness=2,order.done=-0.5")
     assert isinstance(made, AdaptiveSrpt)
     assert (made.weights["order.done"], made.constants.steepness) == (-0.5, 2.0)
     with pytest.raises(ValueError, match="steepness must be positive"):
         AdaptiveSrpt(steepness=-1.0)
+    with pytest.raises(ValueError, match="full_effect"):
+        AdaptiveSrpt(full_effect=0.0)
     with pytest.raises(TypeError, match="nope"):
         AdaptiveSrpt(nope=1.0)
 
