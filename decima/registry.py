@@ -21,15 +21,13 @@ from decima.schedulers.carbon_aware import Cap, GreenestFirst, Pcaps
 from decima.schedulers.carbon_price import CarbonPrice, CarbonSlack, CarbonSlackConstants
 from decima.schedulers.fair import Drf, Fair, NaiveWeightedFair, WeightedFair
 from decima.schedulers.graphene.planner import Graphene, GrapheneStar
-from decima.schedulers.guarantees.guard import guarded
-from decima.schedulers.guarantees.spec import split_guarantees
+from decima.schedulers.guarantees import guarded, split_guarantees
 from decima.schedulers.lookahead import Lookahead
 from decima.schedulers.objectives import Atc, AtcConstants, Edf, GammaBoost, LeastSlack, WeightedSrpt
 from decima.schedulers.packed_srpt import PackedSrpt
-from decima.schedulers.priced_srpt import PricedConstants, PricedSrpt
+from decima.schedulers.priced_srpt import CappedSrpt, PricedConstants, PricedSrpt, ProfiledSrpt
 from decima.schedulers.queueing import Gittins, HeSrpt, InelasticFirst, Las, Seh, SjfEstimate, SrptBounce
 from decima.schedulers.spark import FairPools, SparkFair
-from decima.schedulers.srpt import CappedSrpt, ProfiledSrpt
 from workloads.errors import did_you_mean, number_in
 
 if TYPE_CHECKING:

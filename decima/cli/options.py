@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 if TYPE_CHECKING:
-    from decima.schedulers.guarantees.spec import Guarantees
+    from decima.schedulers.guarantees import Guarantees
 
 #: Both names of the option for the number of experiments.
 SEEDS = "--seeds --experiments"
@@ -225,7 +225,7 @@ def guarantee_options(what: str) -> Option:
 
 def guarantees_named(options: dict[str, Any]) -> Guarantees:
     """Remove the values of ``guarantee_options`` from the options of a command, and return the guarantees."""
-    from decima.schedulers.guarantees.spec import Guarantees, parse_shares
+    from decima.schedulers.guarantees import Guarantees, parse_shares
 
     given = {what: options.pop(what) for what in ("floor", "ceiling")}
     shares = {what: {} if text is None else parse_shares(text, what) for what, text in given.items()}

@@ -231,7 +231,7 @@ def replay(weights: Path | None, files: tuple[Path, ...]) -> int:
     the network must make the same decisions) or of the public DeepRM code. Shows the first difference of each episode
     that does not match. The exit status is 0 only if all episodes match.
     """
-    from simulator.parity.replay import first_difference_in
+    from simulator.parity import first_difference_in
 
     agent = None
     if weights is not None:

@@ -20,7 +20,7 @@ from decima.evaluation.run import Plan, Result, best_for_all, compile_parts, run
 from decima.evaluation.tuning import ALPHAS, GRIDS, HINDSIGHT, TUNED, TUNED_ONCE, tuned_once, weighted_fair
 from decima.outputs import json_text, versions
 from decima.registry import ANY_POLICY, DEFAULT_POLICY, LEARNED, policy_named
-from decima.schedulers.guarantees.spec import NO_GUARANTEES, Guarantees, split_guarantees
+from decima.schedulers.guarantees import NO_GUARANTEES, Guarantees, split_guarantees
 from decima.workers.pool import available_cpus, make_workers
 from simulator.cluster.alone import deadlines_ms
 from workloads.display import count_text, html_table

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from decima.evaluation.tuning import TUNED
-from decima.schedulers.guarantees.spec import split_guarantees
+from decima.schedulers.guarantees import split_guarantees
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from decima.evaluation.conditions import Conditions
-    from decima.schedulers.guarantees.spec import Guarantees
+    from decima.schedulers.guarantees import Guarantees
     from simulator.cluster.config import ClusterConfig
     from simulator.cluster.record import EpisodeRecord
 

@@ -15,7 +15,7 @@ from decima.evaluation.conditions import CompareError, Conditions, best_fit
 from decima.evaluation.tuning import GRIDS, TUNED_ONCE
 from decima.policy.shipped import SHIPPED, objective_policy
 from decima.registry import LEARNED, SCHEDULERS, UNGUARDED, signature, split_names
-from decima.schedulers.guarantees.spec import Guarantees
+from decima.schedulers.guarantees import Guarantees
 from simulator.cluster.config import SEMANTICS, ClusterConfig, Knowledge, parse_classes
 from simulator.cluster.faults import Faults
 from workloads.arrivals import Drift, JobSequence

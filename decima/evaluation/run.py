@@ -22,8 +22,7 @@ from decima.evaluation.guarantees import fair_rule, guarantee_metrics
 from decima.evaluation.metrics import measure
 from decima.evaluation.tuning import ALPHAS, GRIDS, TUNED, tuned_once
 from decima.registry import make_scheduler
-from decima.schedulers.guarantees.guard import guarded
-from decima.schedulers.guarantees.spec import split_guarantees
+from decima.schedulers.guarantees import guarded, split_guarantees
 from decima.workers.pool import make_workers
 from simulator import compiled
 from simulator.cluster.base import SchedulingError

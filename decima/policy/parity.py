@@ -1,7 +1,7 @@
 """Parity with the published trained agent (decima-sim): replay its recorded episodes and compare every decision.
 
 Our network schedules the recorded jobs with the semantics of the published simulator. Everything that
-``simulator.parity.cluster`` compares must match. So must, at each decision, the probabilities of all stages, those of
+``simulator.cluster.parity`` compares must match. So must, at each decision, the probabilities of all stages, those of
 the limits of the chosen stage's job, the chosen stage and the chosen limit.
 """
 
@@ -22,7 +22,7 @@ from decima.policy.scheduler import Featurizer
 from decima.policy.threads import one_thread
 from simulator.cluster.base import BaseCluster
 from simulator.cluster.observation import Decision
-from simulator.parity.cluster import (
+from simulator.cluster.parity import (
     DepartureError,
     RecordedDecision,
     Recording,
@@ -30,7 +30,7 @@ from simulator.parity.cluster import (
     differences,
     stage_names,
 )
-from simulator.parity.replay import RecordingError
+from simulator.parity import RecordingError
 from workloads.job import JobProfile
 
 __all__ = ["TIE", "TOLERANCE", "AgentReplay"]
@@ -57,7 +57,7 @@ class AgentReplay:
         self.largest_difference = math.nan
 
     def differences(self, recording: Recording) -> Iterator[str]:
-        """Yield differences as ``simulator.parity.cluster.differences``, including those of the policy's decisions.
+        """Yield differences as ``simulator.cluster.parity.differences``, including those of the policy's decisions.
 
         Raises:
             RecordingError: the recorded messages do not match the jobs.

@@ -4,7 +4,7 @@ from decima.schedulers.base import Scheduler, all_offered
 from decima.schedulers.baselines import Fifo, JobOrder, RandomChoice, SjfCp, Tetris
 from decima.schedulers.fair import Drf, Fair, NaiveWeightedFair, WeightedFair
 from decima.schedulers.graphene.planner import GrapheneStar
-from decima.schedulers.srpt import CappedSrpt, ProfiledSrpt
+from decima.schedulers.priced_srpt import CappedSrpt, ProfiledSrpt
 
 __all__ = [
     "CappedSrpt",

@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from decima.schedulers.base import Scheduler
-from decima.schedulers.priced_srpt import PricedSrpt
-from decima.schedulers.srpt import ProfiledSrpt
+from decima.schedulers.priced_srpt import PricedSrpt, ProfiledSrpt
 from simulator.cluster.base import BaseCluster
 from simulator.cluster.config import ClusterConfig
 from simulator.cluster.observation import Decision, Observation

@@ -15,8 +15,7 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from decima.schedulers.priced_srpt import PricedSrpt, place_of
-from decima.schedulers.srpt import LimitedSrpt
+from decima.schedulers.priced_srpt import LimitedSrpt, PricedSrpt, place_of
 from simulator.cluster.alone import PARALLELISM, alone_ms
 from simulator.cluster.config import ClusterConfig
 from simulator.cluster.observation import Observation, PerJob

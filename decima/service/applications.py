@@ -16,8 +16,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from decima.schedulers.guarantees.guard import take_overruled
-from decima.schedulers.srpt import WORTH_LEAVING, WORTH_MOVING
+from decima.schedulers.guarantees import take_overruled
+from decima.schedulers.priced_srpt import WORTH_LEAVING, WORTH_MOVING
 from decima.service.jobs import LiveJob
 from decima.service.protocol import State
 from decima.service.snapshot import Choice, Snapshot, cluster_of

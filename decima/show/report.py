@@ -18,7 +18,7 @@ from decima.evaluation.metrics import METRICS, Interval, paired_change
 from decima.evaluation.tuning import TUNED
 from decima.learning.cluster.config import read_config
 from decima.registry import ANY_POLICY, LEARNED, PARAMETERS
-from decima.schedulers.guarantees.spec import split_guarantees
+from decima.schedulers.guarantees import split_guarantees
 from decima.show.explanation import overruled_text
 from decima.show.plots import comparison_pictures
 from decima.show.tables import Report, interval_text, metric_text, table_of

@@ -196,7 +196,7 @@ STUDIES: dict[str, Entry] = {
         On the streams of Figure 9b: JCT by the work of jobs, and executors of a job by the number of jobs in the
         system, under rules with a fixed cost exponent, a policy trained on batches, and priced-srpt. Nothing is
         trained. About 5 minutes.""", (LOAD, CHECKPOINT, *CLUSTER)),
-    "guarantees": Entry("guarantees:guarantees", """Measure the cost of guarantees against late jobs.
+    "guarantees": Entry("objectives:guarantees", """Measure the cost of guarantees against late jobs.
 
         Streams of 200 jobs under rules and policies, without and with a guarantee: mean JCT, tails, and violations.
         Nothing is trained. About 8 minutes.""", (

@@ -13,7 +13,7 @@ from decima.evaluation.options import make_conditions
 from decima.registry import make_scheduler
 from decima.schedulers.base import SchedulerError
 from decima.schedulers.baselines import Fifo
-from decima.schedulers.guarantees.spec import Guarantees
+from decima.schedulers.guarantees import Guarantees
 from decima.show.report import comparison_report
 from simulator import ClusterConfig, run_episode
 from tests.simulator.cluster.build import job, stage

@@ -18,8 +18,8 @@ from decima.policy.parity import AgentReplay
 from decima.policy.policy import Policy
 from decima.policy.scheduler import Featurizer, NeuralScheduler
 from simulator import DECIMA_SIM, Cluster, ClusterConfig, Decision, run_episode
-from simulator.parity.cluster import Recording, stage_names
-from simulator.parity.replay import first_difference_in, read_recording
+from simulator.cluster.parity import Recording, stage_names
+from simulator.parity import first_difference_in, read_recording
 from tests.cases import cases
 from tests.simulator.cluster.build import chain, job, jobs, stage
 from tests.simulator.parity.damage import Recording as Content

@@ -2,8 +2,7 @@
 
 import pytest
 
-from decima.schedulers.priced_srpt import PricedSrpt
-from decima.schedulers.srpt import STAYING, WORTH_LEAVING, WORTH_MOVING, CappedSrpt, ProfiledSrpt
+from decima.schedulers.priced_srpt import STAYING, WORTH_LEAVING, WORTH_MOVING, CappedSrpt, PricedSrpt, ProfiledSrpt
 from simulator import Cluster, ClusterConfig, Decision
 from simulator.cluster.alone import useful_executors
 from tests.simulator.cluster.build import chain, inflating, job, jobs, stage

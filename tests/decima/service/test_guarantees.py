@@ -6,7 +6,7 @@ from functools import partial
 import pytest
 
 from decima.registry import make_scheduler
-from decima.schedulers.guarantees.guard import Guarded
+from decima.schedulers.guarantees import Guarded
 from decima.service.history import History
 from decima.service.protocol import Answer, State
 from decima.service.service import Driver, Service

@@ -17,8 +17,8 @@ from simpy.events import Event
 from decima.schedulers import Fair
 from simulator import Cluster, ClusterConfig, EpisodeRecord, ReferenceCluster, SchedulingError
 from simulator.cluster.draws import duration_ms, task_noise
-from simulator.parity.cluster import Recording, differences
-from simulator.parity.replay import read_recording
+from simulator.cluster.parity import Recording, differences
+from simulator.parity import read_recording
 from tests.simulator.cluster.build import finish, give, job, jobs, stage
 from tests.simulator.cluster.driver import Both, Driver, assert_same
 from tests.simulator.cluster.strategies import MANY, clusters, idleness, seeds

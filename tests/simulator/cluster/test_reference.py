@@ -26,8 +26,8 @@ from simulator import (
     make_cluster,
     run_episode,
 )
-from simulator.parity.cluster import differences
-from simulator.parity.replay import read_recording
+from simulator.cluster.parity import differences
+from simulator.parity import read_recording
 from tests.cases import cases
 from tests.simulator.cluster.build import chain, finish, job, jobs, stage
 from tests.simulator.cluster.driver import Both, Driver, assert_same, run

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from simulator.parity.replay import first_difference_in
+from simulator.parity import first_difference_in
 
 Recording = dict[str, Any]
 Shared = Callable[[str], Path]

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from simulator.parity.replay import first_difference_in
+from simulator.parity import first_difference_in
 from tests.cases import cases
 from tests.simulator.parity.damage import (
     Damage,

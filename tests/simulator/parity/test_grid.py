@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from simulator.grid import DEEPRM, GridConfig
-from simulator.parity.replay import first_difference_in
+from simulator.parity import first_difference_in
 from tests.simulator.grid.naive import Naive, Written
 from tests.simulator.parity.damage import (
     Damage,

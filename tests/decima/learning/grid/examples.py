@@ -10,8 +10,7 @@ from torch import Tensor, nn
 
 from decima.learning.grid.config import DeepRMConfig
 from decima.learning.grid.rollout import Episodes, roll_out
-from decima.policy.grid import Actor, Mask
-from decima.policy.grid_networks import build_network
+from decima.policy.grid import Actor, Mask, build_network
 from decima.settings import parse_settings
 from simulator.grid import Grid, GridConfig
 from tests.decima.learning.cluster.examples import merged

@@ -6,7 +6,7 @@ import pytest
 import yaml
 
 from decima.learning.grid.config import RECIPES, DeepRMConfig
-from decima.policy.grid_networks import Resources
+from decima.policy.grid import Resources
 from decima.settings import TrainingError, parse_settings, read_settings
 from simulator.grid import DEEPRM, PAPER, Grid, GridConfig
 from tests.cases import cases

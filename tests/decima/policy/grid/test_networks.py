@@ -8,8 +8,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from decima.policy.grid import GridPolicyConfig, GridSection, NetworkSection
-from decima.policy.grid_networks import PictureLinear, Resources, add_outer, build_network
+from decima.policy.grid import (
+    GridPolicyConfig,
+    GridSection,
+    NetworkSection,
+    PictureLinear,
+    Resources,
+    add_outer,
+    build_network,
+)
 from simulator.grid import GridConfig
 from simulator.grid.config import DEEPRM, PAPER
 from tests.decima.learning.grid.examples import TINY, dense, tiny_grid

@@ -1,6 +1,7 @@
-"""Read a recorded episode from a file, of a cluster or of a grid, and replay it.
+"""Parity with published simulators: read a recorded episode from a file, of a cluster or of a grid, and replay it.
 
-Episodes on grids were recorded from the public DeepRM code: actions, states and rewards must be equal.
+Episodes on grids were recorded from the public DeepRM code: actions, states and rewards must be equal. Episodes on
+clusters: ``simulator.cluster.parity``.
 """
 
 from __future__ import annotations
@@ -17,11 +18,11 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, Field, ValidationError
 from pydantic_core import from_json
 
+from simulator.cluster import parity as cluster
+from simulator.cluster.parity import TOLERANCE, Recording, first_difference
 from simulator.grid.config import DEEPRM, GridConfig
 from simulator.grid.grid import Grid
 from simulator.grid.rules import BOOKED, EMPTY, NO_ROOM, VOID
-from simulator.parity import cluster
-from simulator.parity.cluster import TOLERANCE, Recording, first_difference
 from workloads.errors import DecimaError
 from workloads.grid_jobs import JobSets
 from workloads.reading import all_of, open_regular

@@ -1,1 +1,0 @@
-"""Guarantees for any scheduler: minimum and maximum shares of tenants, and due dates based on fair sharing."""

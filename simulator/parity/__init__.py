@@ -1,1 +1,0 @@
-"""Parity with published simulators: replay episodes that were recorded from the Decima and DeepRM code."""
