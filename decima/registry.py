@@ -9,9 +9,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Union
 
-from decima.policy.errors import PolicyFileError
 from decima.policy.files import load_actor, policy_path
-from decima.policy.parts import PartError, build_part, is_custom
+from decima.policy.parts import PartError, PolicyFileError, build_part, is_custom
 from decima.policy.scheduler import NeuralScheduler
 from decima.schedulers.adaptive_packed_srpt import PACKED_WEIGHTS, AdaptivePackedSrpt
 from decima.schedulers.adaptive_srpt import ADAPTIVE_WEIGHTS, AdaptiveSrpt

@@ -18,8 +18,7 @@ from decima.cli.compare import compare, explain, schedulers
 from decima.cli.console import OneLineErrors
 from decima.cli.deeprm import deeprm
 from decima.cli.reproduce import reproduce
-from decima.cli.serve import replay, replay_live, report_live, serve
-from decima.cli.spark import spark
+from decima.cli.serve import replay, replay_live, report_live, serve, spark
 from decima.cli.sweep import headroom, plot, sweep, tune
 from decima.cli.train import train
 from decima.cli.workload import workload

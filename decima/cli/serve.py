@@ -1,9 +1,9 @@
-"""The commands of the service and of recorded runs: ``serve``, ``report``, ``replay-live`` and ``replay``."""
+"""The commands ``serve``, ``report`` and ``replay-live`` of the service, ``replay`` of recorded runs, and ``spark``."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager, contextmanager
 from functools import partial
 from pathlib import Path
@@ -11,14 +11,16 @@ from typing import Any
 
 import click
 
-from decima.cli.console import print_line
+from decima.cli.console import INTERRUPTED, PATIENCE_S, command_line, end, print_line, progress, report
 from decima.cli.options import (
     ABOVE_ZERO,
     AT_LEAST_ONE,
     FILE,
     FLAG,
     JSON,
+    NOT_NEGATIVE,
     PATH,
+    SEED,
     TEXT,
     WholeRange,
     guarantee_options,
@@ -299,3 +301,108 @@ def report_live(log: Path, timeout_ms: float, json_file: Path | None) -> None:
     if json_file is not None:
         check_file(json_file)
     report(summary_report(read_log(log), timeout_ms), None, json_file)
+
+
+@click.group()
+def spark() -> None:
+    """Predict the gain of other schedulers on a real Spark, and install the plugin for a policy."""
+
+
+@spark.command()
+def jar() -> None:
+    """Print the path of the plugin for Spark 3.3 to 4.x, a value for spark.jars."""
+    from decima.service.plugin import JAR
+
+    click.echo(JAR)
+
+
+@spark.command(name="build")
+@option(
+    "--spark HOME",
+    click.Path(exists=True, file_okay=False, path_type=Path),
+    "Home folder of the Spark to compile for, with a folder jars.",
+    name="home",
+    required=True,
+)
+@option("--out FILE.jar", PATH, "File to write.", "decima-spark.jar", show_default=True)
+def build_(home: Path, out: Path) -> None:
+    """Compile the plugin for a Spark that the shipped plugin does not support. Needs a JDK, version 9 or later."""
+    from decima.service.plugin import build
+
+    build(home, out)
+    click.echo(out)
+
+
+@click.command(name="what-if", context_settings={"show_default": True})
+@click.argument("logs", nargs=-1, required=True, type=click.Path(exists=True, path_type=Path))
+@option(
+    "--executors",
+    AT_LEAST_ONE,
+    "Number of task slots of the cluster.  [default: the largest number at any time in the logs]",
+)
+@option(
+    "--moving-delay",
+    NOT_NEGATIVE,
+    "Delay of a slot that moves to another job, seconds.  [default: 0 if one application ran all jobs, else the "
+    "executors' start-up time]",
+)
+@option("--policy NAME|FILE", TEXT, "Policy file of decima train, or a shipped policy.", "general")
+@option("--draws", AT_LEAST_ONE, "Number of simulations of each scheduler.", 20)
+@option("--seed", SEED, "Seed of the first simulation.", 0)
+@option(
+    "--keep-warm-up",
+    FLAG,
+    "Keep the jobs that an application ran one by one before the first two overlapping jobs.",
+    name="keep",
+)
+@option("--partial", FLAG, "Keep the readable part of damaged logs.", name="damaged")
+@JSON
+@out_option("what-if")
+@click.pass_context
+def what_if(
+    context: click.Context,
+    /,
+    logs: Sequence[Path],
+    executors: int | None,
+    moving_delay: float | None,
+    policy: str,
+    draws: int,
+    seed: int,
+    keep: bool,
+    damaged: bool,
+    json_file: Path | None,
+    out: Path,
+) -> None:
+    """Predict the completion times of your jobs under other schedulers.
+
+    Reads Spark's event logs in LOGS (files, folders, rolled logs) and simulates their jobs at their real arrival times
+    under Spark's FIFO and FAIR, weighted fair sharing, the rule priced-srpt and decima. Shows the gain with its
+    uncertainty. Applications that ran at the same time under one master shared a cluster; all other applications are
+    predicted separately.
+    """
+    from decima.evaluation.spark.logged_jobs import logged_jobs, predict_held_out
+    from decima.evaluation.spark.what_if import SCHEDULERS, simulate_what_if
+    from decima.outputs import prepare_outputs
+    from decima.registry import LEARNED, make_scheduler
+    from decima.show.what_if import shown
+    from workloads.spark.importing import import_event_logs
+
+    schedulers = {**SCHEDULERS, LEARNED: f"{LEARNED}:{policy}"}
+    make_scheduler(schedulers[LEARNED])  # raises before the logs are read
+    prepare_outputs(out, json_file)
+    imported = import_event_logs(logs, partial=damaged, warm_ups=keep, name="the logs")
+    for note in imported.notes:
+        print_line(note)
+    logged = logged_jobs(imported, executors, None if moving_delay is None else 1000 * moving_delay)
+    try:
+        with progress(PATIENCE_S) as update:
+            held_out = predict_held_out(imported, on_step=partial(update, "predicting runs")).with_driver()
+            found = simulate_what_if(
+                imported, held_out, logged, schedulers, draws, seed, partial(update, "simulating")
+            )
+    except KeyboardInterrupt:
+        end("interrupted", INTERRUPTED)
+    report(shown(found, command_line(context)), out, json_file)
+
+
+spark.add_command(what_if)

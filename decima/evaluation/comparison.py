@@ -14,10 +14,20 @@ from numpy.typing import NDArray
 
 from decima.evaluation.conditions import CompareError, Conditions, best_fit, misfits
 from decima.evaluation.fairness import TENANT_METRICS, tenant_metrics
-from decima.evaluation.guarantees import check_tenants, guarantee_entry, with_guarantees
 from decima.evaluation.metrics import METRICS, SHOWN, ShownMetric, compare_metrics, summarise
 from decima.evaluation.run import Plan, Result, best_for_all, compile_parts, run_item, sweep_item
-from decima.evaluation.tuning import ALPHAS, GRIDS, HINDSIGHT, TUNED, TUNED_ONCE, tuned_once, weighted_fair
+from decima.evaluation.variants import (
+    ALPHAS,
+    GRIDS,
+    HINDSIGHT,
+    TUNED,
+    TUNED_ONCE,
+    check_tenants,
+    guarantee_entry,
+    tuned_once,
+    weighted_fair,
+    with_guarantees,
+)
 from decima.outputs import json_text, versions
 from decima.registry import ANY_POLICY, DEFAULT_POLICY, LEARNED, policy_named
 from decima.schedulers.guarantees import NO_GUARANTEES, Guarantees, split_guarantees
@@ -54,7 +64,7 @@ class Comparison:
     Args:
         conditions: cluster and jobs.
         schedulers: names of schedulers (see ``decima.registry.make_scheduler``), names of tuned schedulers (see
-            ``tuning.TUNED``), objects or classes; or displayed name -> such a scheduler.
+            ``variants.TUNED``), objects or classes; or displayed name -> such a scheduler.
         policy: name or file of the policy of plain ``decima``; by default the shipped policy whose training
             distribution is closest to the conditions.
         alphas: candidate settings of weighted fair sharing.

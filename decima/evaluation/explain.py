@@ -14,9 +14,9 @@ import torch
 from numpy.typing import NDArray
 
 from decima.evaluation.conditions import CompareError, Conditions
-from decima.evaluation.guarantees import check_tenants
 from decima.evaluation.metrics import Interval, mean_interval
 from decima.evaluation.run import replay
+from decima.evaluation.variants import check_tenants
 from decima.outputs import json_text
 from decima.policy.compiled.graphs import Graphs
 from decima.policy.files import load_policy

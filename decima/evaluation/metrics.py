@@ -144,7 +144,7 @@ def _percentile(percent: int) -> Metric:
 
 
 def _takes_episodes(record: EpisodeRecord) -> float:
-    """Return NaN: the metric takes further episodes, see ``decima.evaluation.fairness`` and ``guarantees``."""
+    """Return NaN: the metric takes further episodes, see ``decima.evaluation.fairness`` and ``variants``."""
     return math.nan
 
 
@@ -164,7 +164,7 @@ def _takes_episodes(record: EpisodeRecord) -> float:
 #: * ``unfairness``, ``jain``: largest finish-time fairness of a tenant, and Jain's index of the tenants' finish-time
 #:   fairness, see ``decima.evaluation.fairness``; NaN unless they are shown, or with fewer than two tenants.
 #: * ``overruled``: decisions that guarantees changed. ``late_jobs``, ``latest_ratio``, ``lateness_s``,
-#:   ``below_floor_s``, ``above_ceiling``: whether they were kept, see ``decima.evaluation.guarantees``; NaN without.
+#:   ``below_floor_s``, ``above_ceiling``: whether they were kept, see ``decima.evaluation.variants``; NaN without.
 METRICS: dict[str, Metric] = {
     "mean_jct_s": Metric(
         "Mean JCT", ".1f", lambda record: record.mean_jct_ms / 1000, interval=True, name="mean"

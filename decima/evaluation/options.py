@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
 from decima.evaluation import DEFAULT_SCHEDULERS, MOVING_DELAY, RULES_FOR, SCHEDULERS_THAT_PACK
 from decima.evaluation.comparison import Comparison
 from decima.evaluation.conditions import CompareError, Conditions, best_fit
-from decima.evaluation.tuning import GRIDS, TUNED_ONCE
+from decima.evaluation.variants import GRIDS, TUNED_ONCE
 from decima.policy.shipped import SHIPPED, objective_policy
 from decima.registry import LEARNED, SCHEDULERS, UNGUARDED, signature, split_names
 from decima.schedulers.guarantees import Guarantees

@@ -18,9 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from decima.evaluation.conditions import CompareError, Conditions
-from decima.evaluation.guarantees import fair_rule, guarantee_metrics
 from decima.evaluation.metrics import measure
-from decima.evaluation.tuning import ALPHAS, GRIDS, TUNED, tuned_once
+from decima.evaluation.variants import ALPHAS, GRIDS, TUNED, fair_rule, guarantee_metrics, tuned_once
 from decima.registry import make_scheduler
 from decima.schedulers.guarantees import guarded, split_guarantees
 from decima.workers.pool import make_workers

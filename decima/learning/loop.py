@@ -34,7 +34,7 @@ from decima.learning.checkpoint import (
 from decima.learning.config import TRAINING, Progress, silent
 from decima.learning.metrics import IterationReport, MetricsLog, TrainingResult, Validation
 from decima.outputs import atomic_path, make_folder, uninterrupted
-from decima.policy.errors import NotFiniteError
+from decima.policy.parts import NotFiniteError
 from decima.policy.threads import keep_memory, one_thread
 from decima.settings import DivergedError, TrainingError
 from decima.workers.pool import Workers, check_workers, make_workers, map_in_order

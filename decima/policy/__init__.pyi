@@ -2,10 +2,9 @@ from .compiled.graphs import Graphs
 from .config import PRESETS, Feature, PolicyConfig
 from .distribution import Distribution
 from .encoder import Embeddings, Encoder, GraphTensors, LimitHead, StageHead
-from .errors import NotFiniteError, PolicyFileError
 from .features import JobFeature, StageFeature
 from .files import load_actor, load_policy, read_about, read_trained_on, save_policy
-from .parts import PartError, allow_parts
+from .parts import NotFiniteError, PartError, PolicyFileError, allow_parts
 from .policy import Policy
 from .scheduler import Actor, Choices, Featurizer, NeuralScheduler
 

@@ -23,8 +23,7 @@ from decima import policy
 from decima.outputs import atomic_path
 from decima.policy.config import DECIMA_SIM_POLICY, PolicyConfig
 from decima.policy.distribution import Distribution
-from decima.policy.errors import PolicyFileError
-from decima.policy.parts import is_allowed
+from decima.policy.parts import PolicyFileError, is_allowed
 from decima.policy.shipped import SHIPPED
 from decima.settings import first_problem
 from workloads.errors import did_you_mean

@@ -20,8 +20,8 @@ from numpy.typing import NDArray
 from pydantic import Field
 from torch import Tensor, nn
 
-from decima.policy.errors import NotFiniteError, PolicyFileError
 from decima.policy.files import checked_weights, read_archive, read_head, write_archive
+from decima.policy.parts import NotFiniteError, PolicyFileError
 from decima.settings import Count, Section, TrainingError, Whole, parse_settings
 from simulator.compiled import ANY_ORDER, compiled, inner
 from simulator.grid.config import DEEPRM, PAPER, GridConfig, Objective, Picture

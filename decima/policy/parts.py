@@ -1,4 +1,4 @@
-"""Load custom classes by their names ``module:Class``: schedulers, and parts of policies and of trainings.
+"""Custom classes by their names ``module:Class``: schedulers, parts of policies and of trainings; errors of policies.
 
 Names on a command line, in a recipe or in a program are loaded. A policy file may come from any source: a class that
 it names is loaded only if the module is already imported or allowed (``allow_parts``).
@@ -16,8 +16,8 @@ from pydantic import AfterValidator
 from workloads.errors import DecimaError, custom_code, is_custom
 
 __all__ = [
-    "ALLOWED", "PartError", "allow_parts", "build_part", "check_part", "is_allowed", "is_custom",
-    "load_part",
+    "ALLOWED", "NotFiniteError", "PartError", "PolicyFileError", "allow_parts", "build_part", "check_part",
+    "is_allowed", "is_custom", "load_part",
 ]  # fmt: skip
 
 #: Environment variable: comma-separated modules that policy files may name. Worker processes inherit it.
@@ -108,3 +108,11 @@ def check_part(name: str, place: str, base: type | str) -> None:
 def _public(base: type) -> str:
     """Return the public name of a base class, with its package."""
     return f"{'.'.join(base.__module__.split('.')[:2])}.{base.__name__}"
+
+
+class NotFiniteError(DecimaError, ArithmeticError):
+    """A probability, loss or gradient is not finite. The message is one line that names the number."""
+
+
+class PolicyFileError(DecimaError, ValueError):
+    """An invalid policy file. The message is one line that names the file and what was expected."""

@@ -18,8 +18,8 @@ from decima.policy.compiled import layers, network
 from decima.policy.compiled.features import CUSTOM, FEATURES, Offer
 from decima.policy.compiled.graphs import LIMIT_KINDS, NO_GUARD, Graphs, GraphSpec, Guard, Profiles, build
 from decima.policy.config import PolicyConfig
-from decima.policy.errors import PolicyFileError
 from decima.policy.features import custom_columns, fill_columns, message_order, published_message_order
+from decima.policy.parts import PolicyFileError
 from decima.schedulers.adaptive_packed_srpt import AdaptivePackedSrpt
 from decima.schedulers.adaptive_srpt import AdaptiveSrpt
 from decima.schedulers.base import NO_RULE

@@ -13,9 +13,8 @@ from rich.table import Table
 
 from decima.evaluation.comparison import Comparison
 from decima.evaluation.conditions import Conditions, evaluation_setting
-from decima.evaluation.guarantees import fair_rule
 from decima.evaluation.metrics import METRICS, Interval, paired_change
-from decima.evaluation.tuning import TUNED
+from decima.evaluation.variants import TUNED, fair_rule
 from decima.learning.cluster.config import read_config
 from decima.registry import ANY_POLICY, LEARNED, PARAMETERS
 from decima.schedulers.guarantees import split_guarantees

@@ -16,7 +16,7 @@ from rich.table import Table
 from decima.evaluation.comparison import Comparison, run_comparisons
 from decima.evaluation.conditions import CompareError, Conditions
 from decima.evaluation.metrics import METRICS, Interval, paired_change, summarise
-from decima.evaluation.tuning import HINDSIGHT
+from decima.evaluation.variants import HINDSIGHT
 from decima.policy.files import policy_path, read_about
 from decima.registry import policy_named
 from decima.show.style import draw_bars, legend_beside, new_axes

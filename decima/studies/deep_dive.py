@@ -14,7 +14,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogFormatter, MaxNLocator
 
-from decima.evaluation.tuning import HINDSIGHT, MAKESPAN_HINDSIGHT
+from decima.evaluation.variants import HINDSIGHT, MAKESPAN_HINDSIGHT
 from decima.learning.metrics import read_metrics
 from decima.show.style import LEGEND, draw_curve, finish_axes, legend_beside, new_axes, new_figure, styles
 from decima.studies.compared import compared, tidy

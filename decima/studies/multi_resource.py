@@ -14,7 +14,7 @@ from matplotlib.ticker import LogLocator, NullFormatter
 
 from decima.evaluation.conditions import CompareError, Conditions
 from decima.evaluation.metrics import mean_interval
-from decima.evaluation.tuning import HINDSIGHT
+from decima.evaluation.variants import HINDSIGHT
 from decima.policy.shipped import SHIPPED
 from decima.registry import LEARNED
 from decima.show.style import BLACK, GREY, RED, draw_dots, finish_axes, new_axes

@@ -17,7 +17,6 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from decima.evaluation.comparison import Comparison
-from decima.evaluation.guarantees import fair_rule
 from decima.evaluation.metrics import (
     METRICS,
     SHOWN,
@@ -28,6 +27,7 @@ from decima.evaluation.metrics import (
     mean_interval,
     paired_change,
 )
+from decima.evaluation.variants import fair_rule
 from decima.policy.shipped import objective_policy
 from decima.registry import DEFAULT_POLICY, LEARNED
 from decima.schedulers.guarantees import Guarantees

@@ -19,7 +19,7 @@ from rich.table import Table
 from decima.evaluation.comparison import Comparison
 from decima.evaluation.conditions import Conditions, best_fit
 from decima.evaluation.metrics import Interval, mean_interval
-from decima.evaluation.tuning import HINDSIGHT
+from decima.evaluation.variants import HINDSIGHT
 from decima.policy.files import load_actor
 from decima.registry import LEARNED
 from decima.show.style import BLACK, BLUE, GREY, RED, new_axes

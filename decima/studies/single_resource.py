@@ -16,7 +16,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from decima.evaluation.conditions import CompareError, Conditions
-from decima.evaluation.tuning import HINDSIGHT
+from decima.evaluation.variants import HINDSIGHT
 from decima.outputs import make_folder
 from decima.schedulers.order_search import OrderSearch, search_orders, simplified_cluster
 from decima.show.plots import plot_jct_cdf

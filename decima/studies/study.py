@@ -20,7 +20,7 @@ from decima.evaluation.comparison import Comparison, run_comparisons
 from decima.evaluation.conditions import Conditions, best_fit
 from decima.evaluation.metrics import METRICS
 from decima.evaluation.run import run_scheduler
-from decima.evaluation.tuning import ALPHAS
+from decima.evaluation.variants import ALPHAS
 from decima.learning.cluster.config import TrainingConfig, read_config
 from decima.learning.cluster.train import ClusterTraining
 from decima.learning.trainings import train_all

@@ -20,7 +20,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from decima.evaluation.conditions import evaluation_setting
 from decima.evaluation.metrics import Interval, mean_interval
-from decima.evaluation.tuning import HINDSIGHT
+from decima.evaluation.variants import HINDSIGHT
 from decima.learning.cluster.advantages import Advantages
 from decima.learning.cluster.config import TrainingConfig, read_config, workload_overrides
 from decima.learning.cluster.dcl import Counts, label_plans
@@ -45,9 +45,8 @@ from decima.learning.metrics import (
     objective_title,
     validation_metric,
 )
-from decima.policy.errors import PolicyFileError
 from decima.policy.files import TRAINED_ON, load_policy, policy_path, read_about, save_policy
-from decima.policy.parts import build_part, is_custom
+from decima.policy.parts import PolicyFileError, build_part, is_custom
 from decima.policy.policy import Policy
 from decima.settings import TrainingError
 from workloads.arrivals import RandomStream, random_stream

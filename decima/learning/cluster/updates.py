@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from decima.learning.checkpoint import TrainingPart
 from decima.learning.config import Progress
-from decima.policy.errors import NotFiniteError
+from decima.policy.parts import NotFiniteError
 
 if TYPE_CHECKING:
     from decima.learning.cluster.rollout import Trajectories

@@ -12,9 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from decima.evaluation.run import best_for_all, objective_ms, run_scheduler, sweep_ms
-from decima.evaluation.tuning import ALPHAS, HINDSIGHT, weighted_fair
-from decima.policy.errors import NotFiniteError
+from decima.evaluation.variants import ALPHAS, HINDSIGHT, weighted_fair
 from decima.policy.files import make_actor
+from decima.policy.parts import NotFiniteError
 from decima.policy.scheduler import NeuralScheduler
 from simulator.cluster.episode import run_episode
 

@@ -34,7 +34,6 @@ from decima.learning.grid.rollout import (
 )
 from decima.learning.loop import TrainingLoop
 from decima.learning.metrics import GRID_METRICS, Validation
-from decima.policy.errors import PolicyFileError
 from decima.policy.grid import (
     CLONING,
     VALIDATED,
@@ -44,6 +43,7 @@ from decima.policy.grid import (
     read_about,
     save_network,
 )
+from decima.policy.parts import PolicyFileError
 from decima.schedulers.grid import ShortestJobFirst, make_heuristic
 from decima.settings import TrainingError
 from simulator.grid.grid import Grid, GridRecord

@@ -17,7 +17,7 @@ from decima.cli.compare import DEFAULT_SCHEDULERS, SCHEDULERS_THAT_PACK
 from decima.cli.main import cli
 from decima.evaluation.comparison import PAPER_SCHEDULERS
 from decima.evaluation.options import scheduler_summaries
-from decima.evaluation.tuning import GRIDS
+from decima.evaluation.variants import GRIDS
 from decima.policy.shipped import SHIPPED
 from decima.registry import SCHEDULERS, signature
 from tests.cases import cases

@@ -12,7 +12,7 @@ from decima.evaluation import run as run_module
 from decima.evaluation.comparison import Comparison, run_comparisons
 from decima.evaluation.conditions import CompareError
 from decima.evaluation.run import best_for_all, sweep_ms
-from decima.evaluation.tuning import GRIDS, HINDSIGHT, MAKESPAN_HINDSIGHT
+from decima.evaluation.variants import GRIDS, HINDSIGHT, MAKESPAN_HINDSIGHT
 from decima.schedulers import Fifo
 from decima.schedulers.base import SchedulerError
 from simulator.cluster.config import DECIMA_SIM, ClusterConfig, Semantics, parse_classes

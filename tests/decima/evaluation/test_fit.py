@@ -10,8 +10,8 @@ import pytest
 
 from decima.evaluation import conditions as module
 from decima.evaluation.conditions import Conditions, best_fit, evaluation_setting, misfits
-from decima.policy.errors import PolicyFileError
 from decima.policy.files import read_trained_on, save_policy
+from decima.policy.parts import PolicyFileError
 from decima.policy.policy import Policy
 from decima.policy.shipped import SHIPPED
 from simulator.cluster.config import ClusterConfig, Knowledge, parse_classes

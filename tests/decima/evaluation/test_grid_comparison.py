@@ -8,7 +8,7 @@ import pytest
 
 from decima.evaluation.conditions import CompareError
 from decima.evaluation.grid import LOADS, MAX_STEPS, MEASURES, SHIPPED_NETWORK, GridComparison, GridSettings
-from decima.policy.errors import PolicyFileError
+from decima.policy.parts import PolicyFileError
 from decima.schedulers.grid import Packer, ShortestJobFirst, play
 from simulator.grid import DEEPRM, Grid, GridConfig
 from tests.cases import cases

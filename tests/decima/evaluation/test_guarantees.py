@@ -8,8 +8,8 @@ import pytest
 
 import decima
 from decima.evaluation.comparison import Comparison
-from decima.evaluation.guarantees import guarantee_metrics, most_executors
 from decima.evaluation.options import make_conditions
+from decima.evaluation.variants import guarantee_metrics, most_executors
 from decima.registry import make_scheduler
 from decima.schedulers.base import SchedulerError
 from decima.schedulers.baselines import Fifo

@@ -6,7 +6,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from decima.evaluation.guarantees import GUARANTEE_METRICS
 from decima.evaluation.metrics import (
     METRICS,
     SHOWN,
@@ -18,6 +17,7 @@ from decima.evaluation.metrics import (
     paired_change,
 )
 from decima.evaluation.run import objective_ms, run_scheduler
+from decima.evaluation.variants import GUARANTEE_METRICS
 from tests.cases import cases
 from tests.decima.episodes import episode
 from tests.decima.evaluation.examples import CLUSTER, conditions

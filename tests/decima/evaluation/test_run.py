@@ -4,7 +4,7 @@ import pytest
 from decima.evaluation.comparison import Comparison
 from decima.evaluation.conditions import CompareError
 from decima.evaluation.run import Decided, best_for_all, best_settings, decisions, run_scheduler, sweep, sweep_ms
-from decima.evaluation.tuning import ALPHAS, GRIDS, TUNED
+from decima.evaluation.variants import ALPHAS, GRIDS, TUNED
 from decima.registry import make_scheduler
 from decima.schedulers import Scheduler
 from simulator import Decision, Observation

@@ -20,7 +20,7 @@ from decima.learning.grid.train import GridTraining
 from decima.learning.loop import CARD, CONFIG
 from decima.learning.metrics import IterationReport, read_metrics
 from decima.outputs import OutputError
-from decima.policy.errors import NotFiniteError, PolicyFileError
+from decima.policy.parts import NotFiniteError, PolicyFileError
 from decima.settings import TrainingError, parse_settings
 from decima.workers.pool import map_in_order
 from tests.decima.learning.examples import Runs, stop_after

@@ -14,8 +14,8 @@ import torch
 
 from decima.policy.compiled.graphs import Graphs
 from decima.policy.config import DECIMA_SIM_POLICY
-from decima.policy.errors import PolicyFileError
 from decima.policy.files import add_about, load_actor, load_policy, read_about, read_trained_on, save_policy
+from decima.policy.parts import PolicyFileError
 from decima.policy.policy import Policy
 from decima.policy.shipped import SHIPPED
 from tests.cases import cases

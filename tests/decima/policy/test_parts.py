@@ -17,9 +17,8 @@ from decima.policy import Embeddings, Encoder, JobFeature, LimitHead, PartError,
 from decima.policy.compiled.graphs import Graphs
 from decima.policy.config import PAPER_POLICY, SHORTCUT_POLICY, Feature, PolicyConfig
 from decima.policy.encoder import GraphTensors
-from decima.policy.errors import PolicyFileError
 from decima.policy.files import load_actor, load_policy, read_about, save_policy
-from decima.policy.parts import ALLOWED, allow_parts, is_custom, load_part
+from decima.policy.parts import ALLOWED, PolicyFileError, allow_parts, is_custom, load_part
 from decima.policy.policy import Policy
 from decima.policy.scheduler import Featurizer
 from simulator import Cluster, ClusterConfig, Observation

@@ -14,7 +14,7 @@ from rich.table import Table
 
 from decima.evaluation.comparison import Comparison
 from decima.evaluation.conditions import Conditions
-from decima.evaluation.tuning import HINDSIGHT
+from decima.evaluation.variants import HINDSIGHT
 from decima.studies import deep_dive, single_resource
 from decima.studies.compared import compared, plot_bars, study_table, summary, tidy
 from tests.decima.episodes import episode

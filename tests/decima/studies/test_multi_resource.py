@@ -9,7 +9,7 @@ import pytest
 
 from decima.evaluation.conditions import CompareError
 from decima.evaluation.metrics import Interval
-from decima.evaluation.tuning import HINDSIGHT
+from decima.evaluation.variants import HINDSIGHT
 from decima.policy.shipped import SHIPPED
 from decima.schedulers import Fair
 from decima.studies import multi_resource, usage

@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 from decima.evaluation.conditions import CompareError
-from decima.evaluation.tuning import HINDSIGHT
+from decima.evaluation.variants import HINDSIGHT
 from decima.registry import make_scheduler
 from decima.studies.cells import CELLS, Source
 from decima.studies.compared import choose_settings

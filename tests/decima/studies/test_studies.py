@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from decima.cli.main import cli
-from decima.evaluation.tuning import GRIDS, HINDSIGHT
+from decima.evaluation.variants import GRIDS, HINDSIGHT
 from decima.learning.cluster.config import TrainingConfig, read_config
 from decima.policy.config import PolicyConfig
 from decima.policy.scheduler import Featurizer

@@ -13,8 +13,7 @@ from typing import Any
 
 import pytest
 
-from decima.workers.pool import WorkerError, make_workers
-from decima.workers.ray import LOOPBACK_ONLY, NOT_NICE, QUIET
+from decima.workers.pool import LOOPBACK_ONLY, NOT_NICE, QUIET, WorkerError, make_workers
 from tests.programs import PATIENCE_S, started
 
 #: For tests that start Ray, which takes about 10 s.

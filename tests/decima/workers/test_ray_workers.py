@@ -13,9 +13,8 @@ from typing import Any
 import pytest
 
 from decima.workers import pool
-from decima.workers import ray as ray_workers
-from decima.workers.pool import WorkerError, make_workers
-from decima.workers.ray import LOOPBACK_ONLY, NOT_NICE, QUIET
+from decima.workers import pool as ray_workers
+from decima.workers.pool import LOOPBACK_ONLY, NOT_NICE, QUIET, WorkerError, make_workers
 from tests.cases import cases
 from tests.decima.workers.fake_ray import Died, FakeRay, RayError, RayTaskError
 from tests.decima.workers.ray_cluster import check_that_silence_is_refused

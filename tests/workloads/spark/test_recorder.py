@@ -22,7 +22,7 @@ from workloads.spark.eventlog import read_event_log
 from workloads.spark.logfile import Problems, events, find_event_logs
 from workloads.spark.query import matched
 from workloads.spark.recorder import cluster as spark_cluster
-from workloads.spark.recorder import driver as spark_driver
+from workloads.spark.recorder import submission as spark_driver
 from workloads.spark.recorder import submission as spark_submission
 from workloads.spark.recorder import tpch as spark_tpch
 from workloads.spark.recorder.cluster import StandaloneCluster, java_version, start_process, stop_process
@@ -415,7 +415,7 @@ def test_what_a_driver_is_told(tmp_path, monkeypatch):
     monkeypatch.setattr(StandaloneCluster, "environment", lambda _: {"a": "b"})
     Driver(APPLICATION, cluster, tmp_path / "tables")
     description = tmp_path / "logs" / "a.json"
-    command = [sys.executable, "-m", "workloads.spark.recorder.driver", str(description)]
+    command = [sys.executable, "-m", "workloads.spark.recorder.submission", str(description)]
     assert commands == [(command, tmp_path / "logs" / "a.log", {"a": "b"}, True)]
     told = json.loads(description.read_text())
     assert told["conf"] == APPLICATION.conf(cluster)

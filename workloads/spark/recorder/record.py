@@ -348,7 +348,7 @@ class Manifest:
 
     * format: 1
     * campaigns: one entry for each start of the recorder: date, command, machine, versions
-    * runs: name -> measurements of the driver (see `workloads.spark.recorder.driver`), log, campaign
+    * runs: name -> measurements of the driver (see `workloads.spark.recorder.submission`), log, campaign
     * mixtures: name -> number of executors, makespan_s, campaign, and applications: like runs, with ``submit_s`` and
       ``done_s``, times of the submission and of the end of the query since the first submission
     """

@@ -1,10 +1,17 @@
-"""Run one application on the recording cluster, from the start of its driver to its event log."""
+"""One application on the recording cluster: its run, from the start of its driver to its event log, and the driver.
+
+Run as a program, this module is the driver, a process that runs one query. It writes JSON lines to the recorder. When
+its JVM is up, it writes ``{"state": "ready"}`` and waits for a line. Then it registers with the cluster, runs the query
+and writes its measurements. So many drivers can be prepared in advance, and measurements do not include the start of a
+JVM.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import gzip
 import json
+import os
 import re
 import select
 import subprocess
@@ -18,9 +25,9 @@ from typing import Any
 from workloads.spark.logfile import Problems, events, find_event_logs
 from workloads.spark.reader import EVENT_NAMES
 from workloads.spark.recorder.cluster import StandaloneCluster, start_process, stop_process
-from workloads.spark.recorder.tpch import RecorderError, query_text, tables_folder
+from workloads.spark.recorder.tpch import SCHEMAS, RecorderError, query_text, tables_folder
 
-__all__ = ["Application", "Driver", "Layout", "slim_event_log"]
+__all__ = ["Application", "Driver", "Layout", "main", "slim_event_log"]
 
 _READY_TIMEOUT_S = 120.0
 _GRANTED = re.compile(r"^(\d+) INFO \S+: Granted executor ID \S+/(\d+) on ", re.MULTILINE)
@@ -125,7 +132,7 @@ class Driver:
             "text": query_text(application.query, application.scale_factor),
         }
         description.write_text(json.dumps(settings), encoding="utf-8")
-        command = [sys.executable, "-m", "workloads.spark.recorder.driver", str(description)]
+        command = [sys.executable, "-m", "workloads.spark.recorder.submission", str(description)]
         self._process = start_process(command, self._log, cluster.environment(), piped=True)
 
     @classmethod
@@ -237,3 +244,84 @@ def _slim(value: Any) -> Any:
     if isinstance(properties := kept.get("Properties"), dict):
         kept["Properties"] = {key: properties[key] for key in _PROPERTIES if key in properties}
     return kept
+
+
+def main(arguments: list[str]) -> int:
+    """Run the application that a JSON file, the only argument, describes.
+
+    Keys of the file: conf (Spark's settings), tables (folder of parquet files), description and text of the query.
+    """
+    # Spark and its JVM may write to stdout, so the recorder's channel gets another descriptor.
+    channel = os.fdopen(os.dup(1), "w", buffering=1, encoding="utf-8")
+    os.dup2(2, 1)
+    application = json.loads(Path(arguments[0]).read_text(encoding="utf-8"))
+
+    from pyspark import SparkConf, SparkContext
+
+    conf = SparkConf().setAll(sorted(application["conf"].items()))
+    SparkContext._ensure_initialized(conf=conf)
+    print(json.dumps({"state": "ready"}), file=channel)
+    if not sys.stdin.readline():
+        return 1  # the recorder has ended
+    print(json.dumps({"state": "done", **_run(conf, application)}), file=channel)
+    return 0
+
+
+def _run(conf: Any, application: dict[str, Any]) -> dict[str, Any]:
+    """Open a session, run the query and close; return the measurements: times in s, clock times since the epoch."""
+    from pyspark.sql import SparkSession
+
+    opened = time.time()
+    spark = SparkSession.builder.config(conf=conf).getOrCreate()
+    context_up = time.time()
+    for table, columns in SCHEMAS.items():
+        path = Path(application["tables"]) / f"{table}.parquet"
+        spark.read.schema(columns).parquet(path.as_uri()).createOrReplaceTempView(table)
+    application_id = spark.sparkContext.applicationId
+    spark.sparkContext.setJobDescription(application["description"])
+    load = os.getloadavg()[0]
+    before = _cpu_seconds(application_id)
+    started = time.time()
+    rows = spark.sql(application["text"]).collect()
+    ended = time.time()
+    used = {name: round(after - before[name], 2) for name, after in _cpu_seconds(application_id).items()}
+    spark.stop()
+    return {
+        "app_id": application_id,
+        "opened": round(opened, 3),
+        "session_up_s": round(context_up - opened, 3),
+        "start": round(started, 3),
+        "wall": round(ended - started, 3),
+        "rows": len(rows),
+        "load1": round(load, 2),
+        **used,
+        "other_cpu_s": round(used["busy_cpu_s"] - used["our_cpu_s"], 2),
+    }
+
+
+def _cpu_seconds(application_id: str) -> dict[str, float]:
+    """Return CPU time so far, s: of the machine, of this application's driver and executors, and stolen time."""
+    import psutil
+
+    machine = psutil.cpu_times()
+    steal = getattr(machine, "steal", 0.0)
+    busy = sum(machine) - machine.idle - getattr(machine, "iowait", 0.0)
+    # User time includes the time of guests.
+    busy -= getattr(machine, "guest", 0.0) + getattr(machine, "guest_nice", 0.0)
+    driver = psutil.Process()
+    ours = {process.pid: process for process in (driver, *driver.children(recursive=True))}
+    for process in psutil.process_iter(["cmdline"]):
+        if application_id in (process.info["cmdline"] or ()):
+            ours[process.pid] = process
+    seconds = 0.0
+    for process in ours.values():
+        try:
+            used = process.cpu_times()
+        except psutil.Error:
+            continue  # the process has ended meanwhile
+        seconds += used.user + used.system
+    return {"busy_cpu_s": busy, "our_cpu_s": seconds, "steal_s": steal}
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

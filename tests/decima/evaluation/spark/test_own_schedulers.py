@@ -2,7 +2,7 @@
 
 from decima.evaluation.run import sweep_ms
 from decima.evaluation.spark import SPARKS_OWN, as_simulated, tuned
-from decima.evaluation.tuning import GRIDS
+from decima.evaluation.variants import GRIDS
 from simulator.cluster.config import PAPER, SPARK, ClusterConfig
 from tests.cases import cases
 from tests.decima.evaluation.examples import CLUSTER, conditions

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from decima.policy.config import SHORTCUT_POLICY
-from decima.policy.errors import NotFiniteError
+from decima.policy.parts import NotFiniteError
 from decima.policy.policy import Policy
 from tests.decima.learning.cluster.updates import (
     LINEAR,

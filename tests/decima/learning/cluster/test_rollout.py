@@ -19,7 +19,7 @@ from decima.learning.cluster.rollout import (
 )
 from decima.learning.cluster.values import load_of
 from decima.policy.config import SHORTCUT_POLICY
-from decima.policy.errors import NotFiniteError
+from decima.policy.parts import NotFiniteError
 from decima.policy.policy import Policy
 from decima.policy.scheduler import NeuralScheduler
 from decima.registry import make_scheduler

@@ -18,8 +18,8 @@ from decima.learning.cluster.updates import PPO
 from decima.learning.cluster.validation import evaluate_policy
 from decima.learning.loop import CARD, CHECKPOINT, POLICY
 from decima.learning.metrics import IterationReport, TrainingResult, read_metrics
-from decima.policy.errors import PolicyFileError
 from decima.policy.files import load_policy, read_trained_on
+from decima.policy.parts import PolicyFileError
 from decima.policy.policy import Policy
 from decima.policy.scheduler import NeuralScheduler
 from decima.settings import TrainingError

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from decima.evaluation.run import run_scheduler, sweep_ms
-from decima.evaluation.tuning import ALPHAS
+from decima.evaluation.variants import ALPHAS
 from decima.learning.cluster.rollout import Shared
 from decima.learning.cluster.validation import evaluate_policy, fair_ms, reference_results, reference_row
 from decima.policy.config import SHORTCUT_POLICY

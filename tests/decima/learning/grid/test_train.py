@@ -15,8 +15,8 @@ from decima.learning.grid.config import DeepRMConfig
 from decima.learning.grid.rollout import Episodes, Recorder, Seen, roll_out
 from decima.learning.grid.train import CLONING_SEED, VALIDATION_SEED, GridTraining
 from decima.learning.metrics import GRID_METRICS
-from decima.policy.errors import PolicyFileError
 from decima.policy.grid import VALIDATED, Actor, load_network, save_network
+from decima.policy.parts import PolicyFileError
 from decima.schedulers.grid import GridScheduler, ShortestJobFirst, play
 from decima.settings import TrainingError
 from simulator.grid import Grid

@@ -10,9 +10,9 @@ import pytest
 import torch
 
 from decima.policy.config import DECIMA_SIM_POLICY
-from decima.policy.errors import PolicyFileError
 from decima.policy.files import add_about, save_policy
 from decima.policy.grid import GridPolicyConfig, load_network, read_about, save_network
+from decima.policy.parts import PolicyFileError
 from decima.policy.policy import Policy
 from tests.cases import cases
 from tests.decima.learning.cluster.examples import merged

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from decima.policy.errors import NotFiniteError
 from decima.policy.grid import CLONING, COMPARED, VALIDATED, Actor, Mask, log_probabilities
+from decima.policy.parts import NotFiniteError
 from tests.cases import cases
 from tests.decima.learning.grid.examples import Fixed, grid_of
 from tests.simulator.grid.naive import Written
