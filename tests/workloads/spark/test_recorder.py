@@ -22,7 +22,7 @@ from workloads.spark.eventlog import read_event_log
 from workloads.spark.logfile import Problems, events, find_event_logs
 from workloads.spark.query import matched
 from workloads.spark.recorder import cluster as spark_cluster
-from workloads.spark.recorder import submission as spark_driver
+from workloads.spark.recorder import submission
 from workloads.spark.recorder import submission as spark_submission
 from workloads.spark.recorder import tpch as spark_tpch
 from workloads.spark.recorder.cluster import StandaloneCluster, java_version, start_process, stop_process
@@ -90,7 +90,7 @@ def run_driver(fake_pyspark, tmp_path, monkeypatch):
     application = {"conf": {"b": "2", "a": "1"}, "tables": "/t/sf1", "description": "q06", "text": "select 1"}
     description.write_text(json.dumps(application))
     cpu = iter(({"busy_cpu_s": 1.0, "our_cpu_s": 0.5}, {"busy_cpu_s": 4.004, "our_cpu_s": 2.5}))
-    monkeypatch.setattr(spark_driver, "_cpu_seconds", lambda _: next(cpu))
+    monkeypatch.setattr(submission, "_cpu_seconds", lambda _: next(cpu))
 
     def run(typed: str) -> tuple[int, list[dict[str, Any]]]:
         monkeypatch.setattr(sys, "stdin", io.StringIO(typed))
@@ -99,7 +99,7 @@ def run_driver(fake_pyspark, tmp_path, monkeypatch):
         try:
             with channel.open("wb") as file:
                 os.dup2(file.fileno(), 1)
-                status = spark_driver.main([str(description)])
+                status = submission.main([str(description)])
                 os.write(1, b"Spark says something")  # which must not reach the recorder
         finally:
             os.dup2(before, 1)
@@ -172,10 +172,10 @@ def test_cpu_time_is_told_apart(monkeypatch):
     )
     monkeypatch.setitem(sys.modules, "psutil", fake)
     busy = 50 + 20 + 3  # the user's time includes the guest's
-    assert spark_driver._cpu_seconds("app-7") == {"busy_cpu_s": busy, "our_cpu_s": 1.5 + 2.5 + 3.5, "steal_s": 3}
+    assert submission._cpu_seconds("app-7") == {"busy_cpu_s": busy, "our_cpu_s": 1.5 + 2.5 + 3.5, "steal_s": 3}
     fake.cpu_times = lambda: FewCpuTimes(user=5.0, idle=1.0)
-    assert spark_driver._cpu_seconds("app-7")["busy_cpu_s"] == 5.0
-    assert spark_driver._cpu_seconds("app-7")["steal_s"] == 0.0
+    assert submission._cpu_seconds("app-7")["busy_cpu_s"] == 5.0
+    assert submission._cpu_seconds("app-7")["steal_s"] == 0.0
 
 
 STAY = "echo I have been elected leader, Successfully registered with master; sleep 100 & wait\n"
