@@ -171,7 +171,7 @@ ADAPTIVE_WEIGHTS = named_weights(ADAPTIVE_GROUPS, CHOSEN)
 HALF = 0.2
 #: Default number of executors from which on weights have their full effect. With full weights, mean JCTs on 8 executors
 #: are up to 5 % longer than without weights, with a third of them shorter.
-FULL_EFFECT = 60.0
+FULL_EFFECT = 50.0
 #: Bounds: of an uncertainty; of the absolute values of logarithms of ratios, and of sums of weights.
 MOST_ERRORS, MOST_LOG, MOST_RATIO = 2.0, 3.0, 2.0
 #: Smallest moving delay by which times are divided, ms.
