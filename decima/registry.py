@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, Union
 from decima.policy.files import load_actor, policy_path
 from decima.policy.parts import PartError, PolicyFileError, build_part, is_custom
 from decima.policy.scheduler import NeuralScheduler
-from decima.schedulers.adaptive_packed_srpt import PACKED_WEIGHTS, AdaptivePackedSrpt
 from decima.schedulers.adaptive_srpt import ADAPTIVE_WEIGHTS, AdaptiveSrpt
 from decima.schedulers.base import Decide, FunctionScheduler, Scheduler, SchedulerError
 from decima.schedulers.baselines import Fifo, RandomChoice, SjfCp, Tetris
@@ -23,7 +22,7 @@ from decima.schedulers.graphene.planner import Graphene, GrapheneStar
 from decima.schedulers.guarantees import guarded, split_guarantees
 from decima.schedulers.lookahead import Lookahead
 from decima.schedulers.objectives import Atc, AtcConstants, Edf, GammaBoost, LeastSlack, WeightedSrpt
-from decima.schedulers.packed_srpt import PackedSrpt
+from decima.schedulers.packed_srpt import PACKED_WEIGHTS, AdaptivePackedSrpt, PackedSrpt
 from decima.schedulers.priced_srpt import CappedSrpt, PricedConstants, PricedSrpt, ProfiledSrpt
 from decima.schedulers.queueing import Gittins, HeSrpt, InelasticFirst, Las, Seh, SjfEstimate, SrptBounce
 from decima.schedulers.spark import FairPools, SparkFair

@@ -1,10 +1,13 @@
-"""Training settings in YAML files: read, override, validate and describe them."""
+"""Training settings in YAML files: read, override, validate and describe them; settings that all trainings share.
+
+Trainings on clusters and on grids share settings (``RunConfig``), random seeds and progress callbacks.
+"""
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, TypeVar, get_args
@@ -17,10 +20,26 @@ from workloads.reading import place_name, read_bytes
 from workloads.sources.file_format import first_error
 
 __all__ = [
-    "Count", "DivergedError", "LearningRate", "Positive", "Recipes", "Section", "Share", "TrainingError",
+    "CLONING", "CLONING_OFFSET", "ENDS", "FUTURES", "RUN_SEEDS", "SETTINGS", "SHUFFLE", "TRAINING",
+    "VALIDATION", "VALIDATION_SEEDS", "WARM_UPS", "CloningSection", "Count", "DivergedError", "LearningRate",
+    "Positive", "Progress", "Recipes", "RunConfig", "Section", "Share", "TrainingError", "ValidationSection",
     "Weight", "Whole", "describe_settings", "first_problem", "is_whole", "parse_settings", "parse_yaml",
-    "read_settings",
+    "read_settings", "silent",
 ]  # fmt: skip
+
+#: First seed of the validation sequences, the same in all runs, so that runs can be compared. Evaluations use smaller
+#: seeds, training episodes use seeds above a billion.
+VALIDATION_SEEDS = 5_000_000
+#: Sequence seeds of a run start at (1 + seed of the run) * ``RUN_SEEDS``; behaviour cloning adds an offset.
+RUN_SEEDS = 1_000_000_000
+CLONING_OFFSET = 900_000_000
+#: Keys of random streams besides the policy's choices: truncation times, minibatches, cloning, settings, dcl's futures.
+ENDS, SHUFFLE, CLONING, SETTINGS, FUTURES, WARM_UPS = range(6)
+
+#: Progress callback, called with the name of the phase, the finished part and the total.
+Progress = Callable[[str, int, int], None]
+#: Phase names of the progress callback; validation interrupts other phases.
+TRAINING, VALIDATION = "training", "validation"
 
 Count = Annotated[int, Field(ge=1)]
 Whole = Annotated[int, Field(ge=0)]
@@ -276,3 +295,42 @@ _Loader.add_implicit_resolver(
     ),
     list("-+.0123456789"),
 )
+
+
+def silent(phase: str, done: int, total: int) -> None:
+    """Progress callback that does nothing."""
+
+
+class CloningSection(Section):
+    """Behaviour cloning: before reinforcement learning, the policy learns the choices of a heuristic."""
+
+    epochs: Count = Field(default=5, description="number of times that each choice is used")
+    minibatch: Count = Field(default=256, description="choices per gradient step")
+
+
+class ValidationSection(Section):
+    """Validation: the best policy is selected on held-out jobs."""
+
+    every: Count = Field(default=10, description="iterations from one validation to the next")
+
+
+class RunConfig(Section):
+    """Settings of a training run. They determine its results, bit for bit on a CPU."""
+
+    RENAMED: ClassVar[Mapping[str, str]] = {"imitation": "behaviour_cloning"}
+
+    seed: int = Field(default=0, ge=0, lt=1_000_000, description="seed of initial weights, jobs and choices")
+    iterations: Count = Field(default=300, description="iterations, each with episodes and an update")
+    start: str | None = Field(
+        default=None,
+        description="initial policy (warm start): a file, or the name of a shipped policy; excludes behaviour cloning",
+    )
+    behaviour_cloning: CloningSection | None = None
+    validation: ValidationSection = ValidationSection()
+    checkpoint_every: Count = Field(default=10, description="iterations from one checkpoint to the next")
+
+    @model_validator(mode="after")
+    def _check_start(self) -> RunConfig:
+        if self.start is not None and self.behaviour_cloning is not None:
+            raise ValueError("start: expected behaviour_cloning=null beside it")
+        return self

@@ -20,7 +20,7 @@ from tests.cases import cases
 @cases(
     "name",
     "workloads", "decima", "decima.evaluation.options", "simulator.cluster.env", "simulator.grid.env",
-    "decima.gym.scheduler", "simulator.grid.grid", "decima.evaluation.conditions",
+    "decima.gym.interface", "simulator.grid.grid", "decima.evaluation.conditions",
 )  # fmt: skip
 def test_the_example_of_a_docstring(name: str) -> None:
     result = doctest.testmod(importlib.import_module(name))

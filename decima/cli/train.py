@@ -27,9 +27,8 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from decima.learning.cluster.config import TrainingConfig
-    from decima.learning.config import RunConfig
     from decima.learning.metrics import IterationReport, TrainingResult
-    from decima.settings import Section
+    from decima.settings import RunConfig, Section
 
 DEFAULT_RECIPE = "batch"
 
@@ -239,8 +238,8 @@ def watch(
     ``train`` takes the callbacks ``on_iteration`` and ``on_progress``; ``describe`` returns texts for metrics of an
     iteration, and ``against`` names the reference scheduler.
     """
-    from decima.learning.config import TRAINING, VALIDATION
     from decima.learning.loop import CONFIG
+    from decima.settings import TRAINING, VALIDATION
 
     def versus(improvement: float) -> str:
         return f"{abs(improvement):.1%} {'better' if improvement >= 0 else 'worse'} than {against}"

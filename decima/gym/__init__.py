@@ -10,9 +10,9 @@ import simulator  # noqa: F401  # registers its environments
 
 #: Environment id -> factories of one environment and of a vector environment. Old versions stay registered.
 IDS = {
-    "decima/TPCHBatch-v0": ("decima.gym.named:tpch_batch", "decima.gym.named:tpch_batch_vector"),
-    "decima/TPCHStream-v0": ("decima.gym.named:tpch_stream", "decima.gym.named:tpch_stream_vector"),
-    "decima/DeepRM-v0": ("decima.gym.named:deeprm", "decima.gym.named:deeprm_vector"),
+    "decima/TPCHBatch-v0": ("decima.gym.interface:tpch_batch", "decima.gym.interface:tpch_batch_vector"),
+    "decima/TPCHStream-v0": ("decima.gym.interface:tpch_stream", "decima.gym.interface:tpch_stream_vector"),
+    "decima/DeepRM-v0": ("decima.gym.interface:deeprm", "decima.gym.interface:deeprm_vector"),
 }
 for _name, (_one, _many) in IDS.items():
     if _name not in registry:  # registering again, after a reload, would warn

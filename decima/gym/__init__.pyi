@@ -1,5 +1,15 @@
-from .named import deeprm, deeprm_vector, tpch_batch, tpch_batch_vector, tpch_stream, tpch_stream_vector
-from .scheduler import GridPolicyScheduler, PolicyScheduler, as_grid_scheduler, as_scheduler
+from .interface import (
+    GridPolicyScheduler,
+    PolicyScheduler,
+    as_grid_scheduler,
+    as_scheduler,
+    deeprm,
+    deeprm_vector,
+    tpch_batch,
+    tpch_batch_vector,
+    tpch_stream,
+    tpch_stream_vector,
+)
 
 IDS: dict[str, tuple[str, str]]
 

@@ -31,17 +31,16 @@ from decima.learning.checkpoint import (
     load_weights,
     save_checkpoint,
 )
-from decima.learning.config import TRAINING, Progress, silent
 from decima.learning.metrics import IterationReport, MetricsLog, TrainingResult, Validation
 from decima.outputs import atomic_path, make_folder, uninterrupted
 from decima.policy.parts import NotFiniteError
 from decima.policy.threads import keep_memory, one_thread
-from decima.settings import DivergedError, TrainingError
+from decima.settings import TRAINING, DivergedError, Progress, TrainingError, silent
 from decima.workers.pool import Workers, check_workers, make_workers, map_in_order
 from workloads.reading import read_bytes
 
 if TYPE_CHECKING:
-    from decima.learning.config import RunConfig
+    from decima.settings import RunConfig
 
 __all__ = ["CARD", "CHECKPOINT", "CONFIG", "POLICY", "TrainingLoop", "check_device"]
 

@@ -17,7 +17,7 @@ from decima.settings import TrainingError
 from workloads.reading import read_bytes
 
 if TYPE_CHECKING:
-    from decima.learning.config import RunConfig
+    from decima.settings import RunConfig
 
 __all__ = [
     "CLUSTER_METRICS", "GRID_METRICS", "RENAMED", "IterationReport", "MetricsLog", "TrainingResult",

@@ -28,14 +28,13 @@ from decima.learning.card import SEEDS, policy_card
 from decima.learning.checkpoint import load_checkpoint
 from decima.learning.cluster.config import RECIPES
 from decima.learning.cluster.train import ClusterTraining
-from decima.learning.config import Progress, silent
 from decima.learning.grid.train import GridTraining
 from decima.learning.loop import CARD, CHECKPOINT, POLICY
 from decima.learning.sweep_config import SweepConfig
 from decima.learning.trainings import train_all
 from decima.outputs import atomic_path, make_folder
 from decima.policy.files import add_about
-from decima.settings import DivergedError, TrainingError, read_settings
+from decima.settings import DivergedError, Progress, TrainingError, read_settings, silent
 
 __all__ = ["SeedResult", "SweepResult", "Trial", "run_sweep", "seed_folder"]
 

@@ -14,10 +14,19 @@ from pydantic import Field, field_validator, model_validator
 
 from decima.learning.cluster.config import RECIPES as CLUSTER_RECIPES
 from decima.learning.cluster.config import TrainingConfig
-from decima.learning.config import RunConfig
 from decima.learning.grid.config import RECIPES as GRID_RECIPES
 from decima.learning.grid.config import DeepRMConfig
-from decima.settings import Count, Recipes, Section, TrainingError, Whole, is_whole, parse_yaml, read_settings
+from decima.settings import (
+    Count,
+    Recipes,
+    RunConfig,
+    Section,
+    TrainingError,
+    Whole,
+    is_whole,
+    parse_yaml,
+    read_settings,
+)
 
 __all__ = ["SweepConfig", "read_sweep"]
 

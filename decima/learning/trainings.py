@@ -8,9 +8,8 @@ from pathlib import Path
 from typing import TypeVar
 
 from decima.learning.checkpoint import load_checkpoint
-from decima.learning.config import TRAINING, VALIDATION, Progress, RunConfig, silent
 from decima.learning.loop import CHECKPOINT, POLICY, TrainingLoop
-from decima.settings import TrainingError
+from decima.settings import TRAINING, VALIDATION, Progress, RunConfig, TrainingError, silent
 
 __all__ = ["train_all"]
 

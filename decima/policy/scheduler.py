@@ -20,11 +20,10 @@ from decima.policy.compiled.graphs import LIMIT_KINDS, NO_GUARD, Graphs, GraphSp
 from decima.policy.config import PolicyConfig
 from decima.policy.features import custom_columns, fill_columns, message_order, published_message_order
 from decima.policy.parts import PolicyFileError
-from decima.schedulers.adaptive_packed_srpt import AdaptivePackedSrpt
 from decima.schedulers.adaptive_srpt import AdaptiveSrpt
 from decima.schedulers.base import NO_RULE
 from decima.schedulers.objectives import Atc
-from decima.schedulers.packed_srpt import PackedSrpt
+from decima.schedulers.packed_srpt import AdaptivePackedSrpt, PackedSrpt
 from decima.schedulers.priced_srpt import PricedSrpt
 from simulator.cluster.alone import useful_parallelism
 from simulator.cluster.config import ClusterConfig

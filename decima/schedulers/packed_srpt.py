@@ -1,17 +1,411 @@
-"""Shortest remaining work first on executors of several classes, with large executors for stages that need them."""
+"""Shortest remaining work first on executors of several classes: ``packed-srpt``, and ``adaptive-packed-srpt``.
+
+In the latter, logarithms of the sort key of stages, of limits, of the price, and of the minimum work that justifies a
+move are those of ``packed-srpt`` plus linear functions of features of state, jobs and stages.
+"""
 
 from __future__ import annotations
 
+import math
+from typing import NamedTuple
+
 import numpy as np
+from numpy.typing import NDArray
 
-from decima.schedulers.adaptive_packed_srpt import PACKED_WEIGHTS, AdaptivePackedSrpt
-from decima.schedulers.base import PRICES, STAYING, WORTH_LEAVING, WORTH_MOVING
-from simulator.cluster.alone import useful_executors
-from simulator.cluster.observation import PerJob
+from decima.schedulers.base import (
+    AWAY_BY_RANK,
+    FARTHEST_AWAY,
+    NO_RULE,
+    PRICES,
+    STAYING,
+    WORTH_LEAVING,
+    WORTH_MOVING,
+    Rule,
+    Scheduler,
+    between_prices,
+    bounded,
+    check_positive,
+    move_cost_ms,
+    named_weights,
+    weighted_sum,
+)
+from simulator.cluster.alone import useful_executors, useful_parallelism
+from simulator.cluster.config import ClusterConfig
+from simulator.cluster.observation import Decision, Observation, PerJob
+from simulator.compiled import compiled
+from workloads.job import JobProfile
 
-__all__ = ["PackedSrpt"]
+__all__ = ["GROUPS", "PACKED_WEIGHTS", "AdaptivePackedSrpt", "PackedSrpt"]
 
-_NO_WEIGHTS = dict.fromkeys(PACKED_WEIGHTS, 0.0)
+#: Index of the price at which demand and width are measured.
+MEASURED = PRICES.index(2.5)
+#: Features of the state; logarithms are natural. ``one``: 1; ``demand``: log(useful parallelism of all jobs / number of
+#: executors); ``jobs``: log(number of live jobs) - 2.5; ``class``: log(share of executors that are at least as large as
+#: the offered executors) + 0.6; ``scarcity``: log(share of the ready work that needs such executors / their share);
+#: ``free``: share of executors that are free.
+STATE = ("one", "demand", "jobs", "class", "scarcity", "free")
+#: Features of the executors that are offered. ``later``: log(1 + their job's work that fits them and cannot start yet,
+#: in moving delays for each of them) - 1; ``offered``: log(their number) - 1.
+OF_OFFER = ("later", "offered")
+#: Features of a job. ``size`` and ``width``: logarithms of remaining work and of useful parallelism, minus their means
+#: over the live jobs; ``done``: finished share of the work; ``scarce``: log(mean over the work of all executors /
+#: executors that are large enough) - 0.7; ``path``: log(minimum time to the job's end / time at useful parallelism);
+#: ``ready``, ``fits``: shares of the work that are ready and unclaimed, and that fit the offered executors.
+OF_JOB = ("size", "width", "done", "scarce", "path", "ready", "fits")
+#: Features of a job that only its order depends on. ``held``: log((busy executors + 1) / (limit + 1)); ``source``: 1 if
+#: its executors are offered; ``needing``: log(share of the work that needs executors at least as large as the offered
+#: executors, plus 0.05) + 1; products of features.
+OF_ORDER = (
+    *("held", "source", "needing"),
+    *("size_demand", "width_demand", "path_demand", "source_demand", "source_class"),
+)
+#: Features of a stage. ``covered``: log(share of executors that are large enough); ``exact``: 1 if no smaller executors
+#: than the offered ones are large enough; ``height``: minimum time to the job's end over that of the job, minus 1;
+#: ``lasts``: log(unclaimed work in moving delays for each offered executor, plus 0.01); ``unready``: 1 if a parent is
+#: incomplete; ``smaller``: log(1 + free executors of smaller classes that are large enough / offered executors);
+#: ``move``: log(1 + moving delay / task time) - 1.5, 0 for the source; ``last``: share of the job's work that is this
+#: stage's unclaimed work; products of features.
+OF_STAGE = (
+    *("covered", "height", "lasts", "unready", "smaller", "exact", "move", "last"),
+    *("covered_demand", "covered_scarcity", "source_lasts"),
+)
+#: Features of the offered executors and a stage. ``waste``: log(executors that are large enough for the stage /
+#: executors at least as large as the offered executors), times 1, ``scarcity`` and ``free``.
+WASTE = ("waste", "waste_scarcity", "waste_free")
+#: Group of weights -> features. ``order``: of the key by which stages are sorted; ``limit``, ``price``: of the job's
+#: limit; ``share``: of the minimum limit; ``leaving``, ``moving``: of the minimum work that justifies a move;
+#: ``counting``: of the count of busy executors and of lasting work, see ``AdaptivePackedSrpt``.
+GROUPS = {
+    "order": OF_JOB + OF_ORDER + OF_STAGE,
+    "limit": STATE + OF_JOB + ("covered", "covered_scarcity", "exact"),
+    "price": ("one", "demand", "jobs"),
+    "share": ("one",),
+    "leaving": STATE + OF_OFFER + WASTE,
+    "moving": STATE + WASTE,
+    "counting": ("other", "later"),
+}
+#: Weights other than 0 by group, found by direct policy search (docs/studies.md).
+# fmt: off
+CHOSEN = {
+    "order": {
+        "size": 0.03, "width": 0.04, "done": 0.04, "scarce": -0.09, "path": -0.14, "ready": -0.03, "fits": -0.08,
+        "held": 0.1, "source": -0.11, "needing": -0.2, "size_demand": -0.02, "width_demand": 0.24,
+        "path_demand": 0.04, "source_demand": -0.13, "source_class": 0.21, "covered": -0.05, "height": -0.19,
+        "lasts": 0.08, "unready": -0.04, "smaller": -0.07, "exact": -0.12, "last": -0.13, "covered_demand": -0.06,
+        "covered_scarcity": 0.09, "source_lasts": -0.09,
+    },
+    "limit": {
+        "one": -0.04, "demand": 0.17, "jobs": 0.25, "class": 0.16, "scarcity": 0.04, "free": -0.01, "size": 0.12,
+        "width": 0.11, "done": -0.17, "scarce": -0.15, "path": 0.04, "ready": -0.14, "fits": -0.08, "covered": 0.12,
+        "covered_scarcity": -0.04, "exact": 0.21,
+    },
+    "price": {
+        "one": -0.12, "demand": -0.13, "jobs": -0.01,
+    },
+    "share": {
+        "one": 0.12,
+    },
+    "leaving": {
+        "one": 0.1, "demand": 0.21, "jobs": -0.01, "class": -0.25, "scarcity": 0.14, "free": -0.12, "later": 0.18,
+        "offered": -0.26, "waste": 0.19, "waste_scarcity": -0.06, "waste_free": 0.06,
+    },
+    "moving": {
+        "one": 0.18, "demand": -0.06, "jobs": 0.01, "class": -0.15, "scarcity": -0.24, "free": -0.12, "waste": 0.01,
+        "waste_scarcity": -0.12, "waste_free": 0.16,
+    },
+    "counting": {
+        "other": -0.65, "later": -0.31,
+    },
+}
+# fmt: on
+#: Default of each weight, by its name ``group.feature``.
+PACKED_WEIGHTS = named_weights(GROUPS, CHOSEN)
+#: Numbers of features: of the state, of a job, of its order only, of a stage.
+N_STATE, N_JOB, N_ORDER, N_STAGE = len(STATE), len(OF_JOB), len(OF_ORDER), len(OF_STAGE)
+#: Bounds of logarithms: of differences and factors, and of ratios.
+MOST_LOG, MOST_RATIO = 3.0, 2.0
+#: Added to work before logarithms, ms.
+LITTLE_MS = 1000.0
+#: Columns of ranks. Stages are sorted by the first five: group of the job (0: below its limit, 1: with lasting work,
+#: 2: other), key, 1 if the stage is not ready, executors that can run it, negative time to the job's end. The last
+#: column is the job's limit.
+RANKS = ("group", "key", "unready", "covered", "height", "limit")
+#: Value in ranks of a stage that cannot be chosen, and ranks for a decision alone.
+NOT_RANKED, NO_RANKS = 3.0, np.zeros((0, len(RANKS)))
+#: Added to limits before they are rounded down, because logarithms of whole numbers are not exact.
+ROUNDING = 1e-9
+
+
+class _Constants(NamedTuple):
+    thrift: float
+    waste: float
+    staying: float
+    worth_leaving: float
+    worth_moving: float
+
+
+class _Weights(NamedTuple):
+    """Weights of each group, in the order of ``GROUPS``."""
+
+    order: NDArray[np.float64]
+    limit: NDArray[np.float64]
+    price: NDArray[np.float64]
+    share: NDArray[np.float64]
+    leaving: NDArray[np.float64]
+    moving: NDArray[np.float64]
+    counting: NDArray[np.float64]
+
+
+class AdaptivePackedSrpt(Scheduler):
+    """``packed-srpt`` whose order, limits and thresholds depend on state, jobs and stages, by weights.
+
+    The sort key of a stage, its job's limit, the minimum limit and the minimum work that justifies a move are
+    multiplied by exponentials of weighted sums of features (``GROUPS``). So is the price, which replaces ``thrift``:
+    between prices, the logarithm of the limit is interpolated. Executors on stages that smaller classes could run count
+    with the factor exp(``counting.other``), at most 1, towards the limit. Work that is not ready counts with the factor
+    exp(``counting.later``) as work that justifies a move.
+
+    The default weights were found for TPC-H jobs on executors of four sizes; ``decima tune adaptive-packed-srpt``
+    searches for others.
+
+    Args:
+        thrift, waste, staying, worth_leaving, worth_moving: constants, see ``PackedSrpt``.
+        weights: weights by their names in ``PACKED_WEIGHTS``.
+
+    Raises:
+        ValueError: ``waste`` is negative, or another constant is not positive.
+        TypeError: unknown weight.
+    """
+
+    learned = True
+
+    def __init__(
+        self,
+        thrift: float = 5.0,
+        waste: float = 1.5,
+        staying: float = STAYING,
+        worth_leaving: float = WORTH_LEAVING,
+        worth_moving: float = WORTH_MOVING,
+        **weights: float,
+    ) -> None:
+        if not waste >= 0:
+            raise ValueError(f"waste must not be negative, got {waste:g}")
+        check_positive(thrift=thrift, staying=staying, worth_leaving=worth_leaving, worth_moving=worth_moving)
+        if unknown := weights.keys() - PACKED_WEIGHTS.keys():
+            raise TypeError(f"unknown weight {min(unknown)!r}")
+        self.constants = _Constants(*map(float, (thrift, waste, staying, worth_leaving, worth_moving)))
+        self.weights = PACKED_WEIGHTS | weights
+        rows = ([self.weights[f"{group}.{each}"] for each in features] for group, features in GROUPS.items())
+        self._rows = _Weights(*(np.array(row, np.float64) for row in rows))
+        self._height_ms = PerJob(lambda profile, _: profile.height_ms, np.concatenate)
+        self._log_useful = PerJob(_log_useful, np.array)
+
+    def decide(self, observation: Observation) -> Decision | None:
+        """Choose the stage with the least key, see the class; stages of jobs below their limits come first."""
+        stage, limit = self._choose(observation, NO_RANKS)
+        return Decision(stage, limit) if stage >= 0 else None
+
+    def ask(self, observation: Observation) -> Rule:
+        """Return the decision, each job's limit and each stage's distance from the decision.
+
+        A job's limit is that of its first stage in the order, see ``PackedSrpt``.
+        """
+        if not len(observation.jobs):
+            return NO_RULE
+        ranks = np.full((len(observation.stages), len(RANKS)), NOT_RANKED)
+        stage, _ = self._choose(observation, ranks)
+        order = np.lexsort(ranks[:, len(RANKS) - 2 :: -1].T)
+        order = order[ranks[order, 0] < NOT_RANKED]
+        limits = observation.job_executors.copy()
+        if observation.source >= 0:
+            limits[observation.source] -= observation.offered
+        backwards = order[::-1]  # the first stage of a job comes last, and overwrites the others
+        limits[observation.stage_job[backwards]] = ranks[backwards, -1].astype(np.int64)
+        away = np.full(len(ranks), FARTHEST_AWAY)
+        away[order] = np.minimum(AWAY_BY_RANK * np.arange(len(order)), FARTHEST_AWAY)
+        return Rule(stage, limits, 0.0, away)
+
+    def _choose(self, observation: Observation, ranks: NDArray[np.float64]) -> tuple[int, int]:
+        if not len(observation.jobs):
+            return -1, 0
+        stage, limit = _choose(
+            *(observation.jobs, observation.stages, observation.classes, observation.source),
+            *(observation.offered, observation.executor_class, observation.num_executors),
+            *(self._log_useful(observation), self._height_ms(observation), move_cost_ms(observation)),
+            *(observation.last_call, self.constants, self._rows, ranks),
+        )
+        return stage, limit
+
+
+def _log_useful(profile: JobProfile, config: ClusterConfig) -> NDArray[np.float64]:
+    return np.log(np.array(useful_parallelism(profile, config, PRICES), np.float64))
+
+
+@compiled
+def _choose(  # type: ignore[no-untyped-def]
+    jobs,
+    stages,
+    classes,
+    source,
+    offered,
+    own_class,
+    num_executors,
+    useful,
+    height_ms,
+    delay_ms,
+    last_call,
+    constants,
+    weights,
+    ranks,
+):
+    """Return the stage that runs next, -1 for none, and its job's limit.
+
+    ``useful``: logarithm of the useful parallelism of each job at each price, float64 [J, len(PRICES)]; ``height_ms``:
+    minimum time from the start of each stage to the job's end, float64 [S]; ``ranks``: output, see ``RANKS``, float64
+    [S, len(RANKS)]; without rows, no output.
+    """
+    num_jobs, own, each_offered = len(jobs), classes[own_class], max(offered, 1)
+    most = max(num_executors, 1)  # all may have left
+    covered, smaller, own_covered = np.zeros(len(stages)), np.zeros(len(stages)), 0
+    for each in classes:
+        own_covered += each.executors * (each.cpu >= own.cpu and each.memory >= own.memory)
+        for index in range(len(stages)):
+            if each.cpu >= stages[index].cpu and each.memory >= stages[index].memory:
+                covered[index] += each.executors
+                smaller[index] += each.free * (each.memory < own.memory)
+    covered, own_covered = np.maximum(covered, 1.0), max(own_covered, 1)
+    # Sums over the stages of each job: work, ms, and numbers of executors.
+    sums = np.zeros((10, num_jobs))
+    work, done, scaled, unclaimed, ready = sums[0], sums[1], sums[2], sums[3], sums[4]
+    fits, lasting_ms, needing, busy, others = sums[5], sums[6], sums[7], sums[8], sums[9]
+    path_ms, ready_needing, later_ms = np.ones(num_jobs), 0.0, 0.0
+    for index in range(len(stages)):
+        stage, needs_own = stages[index], covered[index] <= own_covered
+        job, is_ready = stage.job, stage.ready_rank >= 0
+        left = stage.remaining_tasks * stage.mean_task_ms
+        wanted = stage.unclaimed_tasks * stage.mean_task_ms
+        active = stage.running_executors + stage.remaining_tasks - stage.unclaimed_tasks
+        work[job] += left
+        done[job] += stage.finished_ms
+        scaled[job] += left * most / covered[index]
+        unclaimed[job] += wanted
+        busy[job] += active
+        needing[job] += left * needs_own
+        others[job] += active * (not needs_own)
+        ready[job] += wanted * is_ready
+        ready_needing += wanted * (is_ready and needs_own)
+        if left > 0 or stage.running_executors > 0:
+            path_ms[job] = max(path_ms[job], height_ms[index])
+        if stage.cpu <= own.cpu and stage.memory <= own.memory:
+            fits[job] += wanted
+            lasting_ms[job] += wanted * (1.0 if is_ready else math.exp(weights.counting[1]))
+            later_ms += wanted * (job == source and stage.schedulable == 0)
+
+    size, width, parallelism = 0.0, 0.0, 0.0  # means of logarithms; sum
+    for job in range(num_jobs):
+        size += math.log(max(work[job], 1.0)) / num_jobs
+        width += useful[job, MEASURED] / num_jobs
+        parallelism += math.exp(useful[job, MEASURED]) * (unclaimed[job] > 0)
+    own_share = own_covered / most
+    little = LITTLE_MS * own_share
+    state = np.empty(N_STATE)
+    state[0] = 1.0
+    state[1] = demand = bounded(math.log(max(parallelism, 1.0) / most), MOST_LOG)
+    state[2] = math.log(num_jobs) - 2.5
+    state[3] = of_class = math.log(own_share) + 0.6
+    state[4] = scarcity = bounded(
+        math.log((ready_needing + little) / (ready.sum() * own_share + little)), MOST_RATIO
+    )
+    state[5] = free = classes["free"].sum() / most
+
+    place, between = between_prices(math.log(constants.thrift) + weighted_sum(weights.price, state))
+    least = max(1.0, (most // num_jobs) * math.exp(weights.share[0]))
+    if source >= 0:
+        worth_ms, waste_weights = constants.worth_leaving * delay_ms, weights.leaving[N_STATE + 2 :]
+        total = weighted_sum(weights.leaving, state)
+        total += weights.leaving[N_STATE] * (math.log1p(later_ms / max(delay_ms, 1.0) / each_offered) - 1.0)
+        total += weights.leaving[N_STATE + 1] * (math.log(each_offered) - 1.0)
+    else:
+        worth_ms, waste_weights = constants.worth_moving * delay_ms, weights.moving[N_STATE:]
+        total = weighted_sum(weights.moving, state)
+    worth_ms *= math.exp(bounded(total, MOST_LOG))
+
+    log_limit, key = np.zeros(num_jobs), np.zeros(num_jobs)
+    held, counted = jobs["executors"].copy(), np.zeros(num_jobs, np.int64)
+    features = np.empty(N_JOB)
+    for job in range(num_jobs):
+        some_work, is_source = max(work[job], 1.0), job == source
+        features[0] = bounded(math.log(some_work) - size, MOST_LOG)
+        features[1] = bounded(useful[job, MEASURED] - width, MOST_LOG)
+        features[2] = done[job] / max(done[job] + work[job], 1.0)
+        features[3] = math.log(max(scaled[job], 1.0) / some_work) - 0.7
+        features[4] = path = bounded(math.log(path_ms[job] / some_work) + useful[job, MEASURED], MOST_RATIO)
+        features[5], features[6] = ready[job] / some_work, fits[job] / some_work
+        log_limit[job] = useful[job, place] * (1 - between) + useful[job, place + 1] * between
+        total = weighted_sum(weights.limit, state) + weighted_sum(weights.limit, features, N_STATE)
+        log_limit[job] += bounded(total, MOST_LOG)
+        if is_source:
+            held[job] -= offered
+        active = min(busy[job], held[job])
+        counted[job] = int(
+            active - (1 - math.exp(min(weights.counting[0], 0.0))) * min(others[job], active) + ROUNDING
+        )
+        limit = int(min(max(math.exp(log_limit[job]) + ROUNDING, least), most))
+        order = weights.order[N_JOB:]
+        key[job] = math.log(max(work[job], ROUNDING)) + weighted_sum(weights.order, features)
+        key[job] += order[0] * bounded(math.log((1.0 + max(active, 0)) / (1.0 + limit)), MOST_LOG)
+        key[job] += order[2] * (math.log(needing[job] / some_work + 0.05) + 1.0)
+        key[job] += (order[3] * features[0] + order[4] * features[1] + order[5] * path) * demand
+        if is_source:
+            key[job] += math.log(constants.staying) + order[1] + order[6] * demand + order[7] * of_class
+
+    best, best_kind, best_bound, least_rank = -1, 2, 0, (0.0, 0.0, 0.0, 0.0, 0.0)
+    features = np.empty(N_STAGE)
+    for index in range(len(stages)):
+        stage = stages[index]
+        job, is_source, is_ready = stage.job, stage.job == source, stage.ready_rank >= 0
+        if not stage.schedulable or not (is_ready or is_source or last_call):
+            continue
+        cover, is_exact = math.log(covered[index] / most), covered[index] == own_covered
+        waste = math.log(covered[index] / own_covered)
+        addend = weights.limit[N_STATE + N_JOB :]
+        total = (addend[0] + addend[1] * scarcity) * cover + addend[2] * is_exact
+        limit = int(min(max(math.exp(log_limit[job] + bounded(total, MOST_LOG)) + ROUNDING, least), most))
+        lasting = float(most)
+        if delay_ms > 0 and not is_source:
+            total = (waste_weights[0] + waste_weights[1] * scarcity + waste_weights[2] * free) * waste
+            lasting = max(lasting_ms[job] / (worth_ms * math.exp(bounded(total, MOST_LOG))), 1.0)
+        bound, kind = int(min(limit, lasting)), 0
+        if counted[job] >= bound:
+            bound, kind = int(min(most, lasting)), 1
+        if counted[job] >= bound:
+            kind = 2
+        if (kind > best_kind or kind == 2) and len(ranks) == 0:
+            continue
+        wanted = stage.unclaimed_tasks * stage.mean_task_ms
+        lasts = bounded(math.log(wanted / max(delay_ms, 1.0) / each_offered + 0.01), MOST_LOG)
+        features[0], features[1], features[2] = cover, height_ms[index] / path_ms[job] - 1.0, lasts
+        features[3], features[4] = not is_ready, math.log1p(smaller[index] / each_offered)
+        features[5] = is_exact
+        features[6] = 0.0 if is_source else math.log1p(delay_ms / max(stage.mean_task_ms, 1.0)) - 1.5
+        features[7] = wanted / max(work[job], 1.0)
+        features[8], features[9], features[10] = cover * demand, cover * scarcity, is_source * lasts
+        value = (
+            key[job]
+            + constants.waste * math.log(covered[index])
+            + weighted_sum(weights.order, features, N_JOB + N_ORDER)
+        )
+        rank = (float(kind), value, 0.0 if is_ready else 1.0, covered[index], -height_ms[index])
+        if len(ranks):
+            for place in range(len(rank)):
+                ranks[index, place] = rank[place]
+            ranks[index, len(rank)] = held[job] + max(bound - counted[job], 0)
+        if kind < 2 and (best < 0 or rank < least_rank):
+            best, best_bound, best_kind, least_rank = index, bound, kind, rank
+    if best < 0:
+        return -1, 0
+    job = stages[best].job
+    return best, held[job] + best_bound - counted[job]
 
 
 class PackedSrpt(AdaptivePackedSrpt):
@@ -45,11 +439,11 @@ class PackedSrpt(AdaptivePackedSrpt):
         worth_leaving: float = WORTH_LEAVING,
         worth_moving: float = WORTH_MOVING,
     ) -> None:
-        super().__init__(thrift, waste, staying, worth_leaving, worth_moving, **_NO_WEIGHTS)
+        super().__init__(
+            thrift, waste, staying, worth_leaving, worth_moving, **dict.fromkeys(PACKED_WEIGHTS, 0.0)
+        )
         # The price is constant, so its useful parallelism stands for all prices of the table.
         self._log_useful = PerJob(
-            lambda profile, config: np.full(
-                len(PRICES), np.log(float(useful_executors(profile, config, thrift)))
-            ),
+            lambda profile, config: np.full(len(PRICES), np.log(useful_executors(profile, config, thrift))),
             np.array,
         )

@@ -32,8 +32,7 @@ from decima.learning.cluster.sections import (
     WorkloadSection,
 )
 from decima.learning.cluster.settings import SettingsConditions, SettingsSection
-from decima.learning.config import CLONING_OFFSET, RUN_SEEDS, VALIDATION_SEEDS, RunConfig
-from decima.settings import Recipes, read_settings
+from decima.settings import CLONING_OFFSET, RUN_SEEDS, VALIDATION_SEEDS, Recipes, RunConfig, read_settings
 from simulator.cluster.alone import deadlines_ms
 from simulator.cluster.objectives import objective_named
 from workloads.arrivals import JobSequence, RandomStream, random_stream

@@ -27,11 +27,11 @@ from numpy.typing import NDArray
 
 from decima.learning.cluster.rollout import Episode, Shared, Trajectories, gather, start_episodes
 from decima.learning.cluster.values import UNIT_MS, load_of
-from decima.learning.config import FUTURES
 from decima.policy.compiled.graphs import Graphs
 from decima.policy.files import make_actor
 from decima.policy.scheduler import NeuralScheduler
 from decima.registry import make_scheduler
+from decima.settings import FUTURES
 from simulator.cluster.observation import Decision
 from workloads.arrivals import RandomStream, random_stream
 

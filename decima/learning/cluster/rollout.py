@@ -19,12 +19,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from decima.learning.cluster.values import NUM_LOADS, load_of
-from decima.learning.config import ENDS, RUN_SEEDS, WARM_UPS
 from decima.policy.compiled.graphs import Graphs
 from decima.policy.files import make_actor
 from decima.policy.parts import NotFiniteError
 from decima.policy.scheduler import Featurizer
 from decima.registry import make_scheduler
+from decima.settings import ENDS, RUN_SEEDS, WARM_UPS
 from simulator.cluster.episode import make_cluster
 from workloads.arrivals import RandomStream, random_stream
 

@@ -8,7 +8,7 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import AfterValidator, Field, ValidationError, ValidationInfo, field_validator, model_validator
 
-from decima.learning import config
+from decima import settings
 from decima.learning.cluster.settings import AttributesSection
 from decima.policy.config import PRESETS, Feature, PolicyConfig
 from decima.policy.parts import PartError, build_part, built_in_or_custom, check_part, is_custom
@@ -407,7 +407,7 @@ class DCLSection(Section):
     )
 
 
-class CloningSection(config.CloningSection):
+class CloningSection(settings.CloningSection):
     """Behaviour cloning: before reinforcement learning, the policy learns the choices of a heuristic."""
 
     scheduler: SchedulerSpec = Field(
@@ -424,7 +424,7 @@ class CloningSection(config.CloningSection):
     )
 
 
-class ValidationSection(config.ValidationSection):
+class ValidationSection(settings.ValidationSection):
     """Validation: the best policy is selected by greedy decisions on held-out job sequences."""
 
     sequences: Count = Field(

@@ -16,8 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 from pydantic import BeforeValidator, Field, field_validator, model_validator
 
 from decima.evaluation.conditions import Conditions
-from decima.learning.config import SETTINGS, VALIDATION_SEEDS
-from decima.settings import Positive, Section, Share
+from decima.settings import SETTINGS, VALIDATION_SEEDS, Positive, Section, Share
 from simulator.cluster.config import EXACT, ClusterConfig, Knowledge
 from simulator.cluster.faults import NO_FAULTS, Faults
 from workloads.arrivals import JobSequence, RandomStream, batch_arrivals, poisson_arrivals, random_stream

@@ -35,7 +35,6 @@ from decima.learning.cluster.validation import (
     reference_row,
     scheduler_ms,
 )
-from decima.learning.config import CLONING, SHUFFLE, VALIDATION, Progress, silent
 from decima.learning.loop import CONFIG, TrainingLoop
 from decima.learning.metrics import (
     CLUSTER_METRICS,
@@ -48,7 +47,7 @@ from decima.learning.metrics import (
 from decima.policy.files import TRAINED_ON, load_policy, policy_path, read_about, save_policy
 from decima.policy.parts import PolicyFileError, build_part, is_custom
 from decima.policy.policy import Policy
-from decima.settings import TrainingError
+from decima.settings import CLONING, SHUFFLE, VALIDATION, Progress, TrainingError, silent
 from workloads.arrivals import RandomStream, random_stream
 
 if TYPE_CHECKING:

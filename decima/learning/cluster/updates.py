@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from decima.learning.checkpoint import TrainingPart
-from decima.learning.config import Progress
 from decima.policy.parts import NotFiniteError
+from decima.settings import Progress
 
 if TYPE_CHECKING:
     from decima.learning.cluster.rollout import Trajectories

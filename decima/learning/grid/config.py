@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field, model_validator
 
-from decima.learning import config
+from decima import settings
 from decima.policy.grid import GridPolicyConfig, GridSection, Mask, NetworkSection
 from decima.settings import Count, LearningRate, Positive, Recipes, Section, Share, Weight
 from workloads.grid_jobs import DISTRIBUTIONS, JobDistribution, JobSets, draw_jobs
@@ -127,7 +127,7 @@ class UpdateSection(Section):
     )
 
 
-class CloningSection(config.CloningSection):
+class CloningSection(settings.CloningSection):
     """Behaviour cloning: before reinforcement learning, the policy learns the choices of a heuristic."""
 
     heuristic: Literal["sjf", "packer", "tetris"] = Field(default="sjf", description="heuristic to clone")
@@ -135,13 +135,13 @@ class CloningSection(config.CloningSection):
     learning_rate: LearningRate = Field(default=0.001, description="learning rate of a separate Adam")
 
 
-class ValidationSection(config.ValidationSection):
+class ValidationSection(settings.ValidationSection):
     """Validation on held-out sets of jobs."""
 
     sets: Count = Field(default=100, description="number of validation sets")
 
 
-class DeepRMConfig(config.RunConfig):
+class DeepRMConfig(settings.RunConfig):
     """Settings of a training run on DeepRM's grid. They determine its results, bit for bit on a CPU."""
 
     grid: GridSection = GridSection()

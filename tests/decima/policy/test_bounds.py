@@ -13,8 +13,7 @@ import torch
 from decima.policy.compiled.graphs import NO_GUARD, Graphs
 from decima.policy.config import GENERAL_POLICY, PACKING_POLICY, PAPER_POLICY, TOLD_PACKING_POLICY
 from decima.policy.scheduler import Featurizer, NeuralScheduler
-from decima.schedulers.adaptive_packed_srpt import AdaptivePackedSrpt
-from decima.schedulers.packed_srpt import PackedSrpt
+from decima.schedulers.packed_srpt import AdaptivePackedSrpt, PackedSrpt
 from decima.schedulers.priced_srpt import PricedSrpt
 from simulator import ClusterConfig, Observation
 from simulator.cluster.observation import CLASS, JOB, NO_ATTRIBUTES, STAGE

@@ -11,10 +11,9 @@ from pydantic import ValidationError
 from decima.policy.config import GENERAL_POLICY, PAPER_POLICY, TOLD_PACKING_POLICY, PolicyConfig
 from decima.policy.policy import Policy
 from decima.policy.scheduler import NeuralScheduler, make_rule
-from decima.schedulers.adaptive_packed_srpt import AdaptivePackedSrpt
 from decima.schedulers.base import Scheduler
 from decima.schedulers.objectives import Atc
-from decima.schedulers.packed_srpt import PackedSrpt
+from decima.schedulers.packed_srpt import AdaptivePackedSrpt, PackedSrpt
 from decima.schedulers.priced_srpt import PricedSrpt
 from simulator import Cluster, ClusterConfig, run_episode
 from simulator.cluster.config import PAPER, TRACE, ExecutorClass, Semantics

@@ -7,8 +7,7 @@ import pytest
 
 from decima.evaluation.run import run_scheduler
 from decima.registry import make_scheduler, parameters
-from decima.schedulers.adaptive_packed_srpt import GROUPS, PACKED_WEIGHTS, AdaptivePackedSrpt
-from decima.schedulers.packed_srpt import PackedSrpt
+from decima.schedulers.packed_srpt import GROUPS, PACKED_WEIGHTS, AdaptivePackedSrpt, PackedSrpt
 from simulator import Cluster, ClusterConfig, run_episode
 from simulator.cluster.config import ExecutorClass
 from simulator.cluster.observation import Observation

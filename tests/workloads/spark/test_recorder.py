@@ -23,7 +23,6 @@ from workloads.spark.logfile import Problems, events, find_event_logs
 from workloads.spark.query import matched
 from workloads.spark.recorder import cluster as spark_cluster
 from workloads.spark.recorder import submission
-from workloads.spark.recorder import submission as spark_submission
 from workloads.spark.recorder import tpch as spark_tpch
 from workloads.spark.recorder.cluster import StandaloneCluster, java_version, start_process, stop_process
 from workloads.spark.recorder.record import main, random_mixtures, record_mixture, record_run
@@ -469,7 +468,7 @@ def fake_driver(tmp_path, monkeypatch):
             started.append(spark_cluster.start_process(command, *arguments, piped=piped))
             return started[-1]
 
-        monkeypatch.setattr(spark_submission, "start_process", start)
+        monkeypatch.setattr(submission, "start_process", start)
         monkeypatch.setattr(StandaloneCluster, "environment", lambda _: dict(os.environ))
         return cluster
 

@@ -7,10 +7,10 @@ import torch
 
 from decima.learning.cluster.rollout import Episode, record_scheduler, roll_out
 from decima.learning.cluster.updates import clone_epochs, split
-from decima.learning.config import silent
 from decima.policy.config import SHORTCUT_POLICY
 from decima.policy.policy import Policy
 from decima.registry import make_scheduler
+from decima.settings import silent
 from simulator import run_episode
 from tests.decima.evaluation.examples import LIBRARY
 from tests.decima.learning.cluster.updates import CLUSTER

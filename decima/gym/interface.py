@@ -1,4 +1,9 @@
-"""Schedulers that wrap policies of other RL libraries: Stable-Baselines3, or any function of observations."""
+"""Registered Gymnasium environments with fixed settings, and schedulers that wrap policies of other RL libraries.
+
+The settings of an environment id never change; a change that alters trajectories gets a new version. Seeds are those
+of ``decima compare``: ``reset(seed=7)`` of a cluster environment has the same jobs and task noise as its seed 7.
+Wrapped policies are those of Stable-Baselines3, or any function of observations.
+"""
 
 from __future__ import annotations
 
@@ -11,11 +16,75 @@ from numpy.typing import ArrayLike, NDArray
 
 from decima.schedulers.base import Scheduler, SchedulerError
 from simulator.cluster.config import ClusterConfig
+from simulator.cluster.env import ClusterEnv, ClusterVectorEnv
 from simulator.cluster.observation import Decision, Observation
 from simulator.cluster.views import FlatView, MakeView, View, without_choice
+from simulator.grid.config import GridConfig
+from simulator.grid.env import GridEnv, GridVectorEnv
 from simulator.grid.grid import Grid
+from workloads.arrivals import JobSequence, batch_arrivals, poisson_arrivals
+from workloads.grid_jobs import DISTRIBUTIONS, JobSets, draw_jobs
+from workloads.sources.tpch import embedded_tpch
 
-__all__ = ["GridPolicyScheduler", "Policy", "PolicyScheduler", "as_grid_scheduler", "as_scheduler"]
+__all__ = [
+    "GridPolicyScheduler", "Policy", "PolicyScheduler", "as_grid_scheduler", "as_scheduler", "deeprm",
+    "deeprm_vector", "tpch_batch", "tpch_batch_vector", "tpch_stream", "tpch_stream_vector",
+]  # fmt: skip
+
+CLUSTER = ClusterConfig(num_executors=50, moving_delay_ms=2_000.0)
+BATCH_JOBS, STREAM_JOBS, INTERVAL_MS = 20, 200, 25_000.0
+LOAD, STEPS = 0.7, 50
+
+
+def _batch(seed: int) -> JobSequence:
+    return batch_arrivals(embedded_tpch(), BATCH_JOBS, seed)
+
+
+def _stream(seed: int) -> JobSequence:
+    return poisson_arrivals(embedded_tpch(), STREAM_JOBS, INTERVAL_MS, seed)
+
+
+def _grid_jobs(seed: int) -> JobSets:
+    return draw_jobs(DISTRIBUTIONS["code"], load=LOAD, steps=STEPS, sets=1, seed=seed)
+
+
+def tpch_batch(**options: Any) -> ClusterEnv:
+    """``decima/TPCHBatch-v0``: 20 measured TPC-H jobs at time 0 on 50 executors, moving delay 2 s; ``FlatView``.
+
+    Args:
+        options: ``view`` and ``render_mode`` of ``ClusterEnv``.
+    """
+    return ClusterEnv(_batch, CLUSTER, **{"view": FlatView, **options})
+
+
+def tpch_batch_vector(num_envs: int, **options: Any) -> ClusterVectorEnv:
+    """Vector environment of ``decima/TPCHBatch-v0``."""
+    return ClusterVectorEnv(num_envs, make_sequence=_batch, config=CLUSTER, **{"view": FlatView, **options})
+
+
+def tpch_stream(**options: Any) -> ClusterEnv:
+    """``decima/TPCHStream-v0``: as ``TPCHBatch-v0``, but 200 jobs in a Poisson process, on average 25 s apart."""
+    return ClusterEnv(_stream, CLUSTER, **{"view": FlatView, **options})
+
+
+def tpch_stream_vector(num_envs: int, **options: Any) -> ClusterVectorEnv:
+    """Vector environment of ``decima/TPCHStream-v0``."""
+    return ClusterVectorEnv(num_envs, make_sequence=_stream, config=CLUSTER, **{"view": FlatView, **options})
+
+
+def deeprm(**options: Any) -> GridEnv:
+    """``decima/DeepRM-v0``: DeepRM's grid of 2 x 10 units; jobs of its published code arrive in 50 steps at 70 % load.
+
+    Args:
+        options: ``render_mode`` of ``GridEnv``.
+    """
+    return GridEnv(_grid_jobs, GridConfig(), **options)
+
+
+def deeprm_vector(num_envs: int, **options: Any) -> GridVectorEnv:
+    """Vector environment of ``decima/DeepRM-v0``."""
+    return GridVectorEnv(num_envs, _grid_jobs, GridConfig(), **options)
+
 
 #: Function that maps an observation and an action mask to an action.
 Choose = Callable[[Any, NDArray[np.bool_]], ArrayLike]
