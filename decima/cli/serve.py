@@ -263,7 +263,6 @@ def replay_live(log: Path, out: Path, json_file: Path | None) -> None:
     LOG is the file of decima serve --log. Each driver with jobs is one episode: a row of the table, a picture of its
     schedule, and a picture of the number of its live jobs over time.
     """
-    from decima.cli.console import report
     from decima.outputs import prepare_outputs
     from decima.service.log import read_log
     from decima.service.replay import live_report, replayed
@@ -293,7 +292,6 @@ def report_live(log: Path, timeout_ms: float, json_file: Path | None) -> None:
     connections, completion times of jobs, and the share of decisions in which the policy served another job first than
     FIFO would.
     """
-    from decima.cli.console import report
     from decima.outputs import check_file
     from decima.service.log import read_log
     from decima.service.summary import summary_report

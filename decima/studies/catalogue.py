@@ -23,7 +23,7 @@ class Option:
     Attributes:
         flags: flags separated by blanks, and a placeholder of the value, as in ``--loads A,B``; the first flag gives
             the default of ``name``.
-        kind: type of values: a key of ``decima.cli.reproduce.KINDS``, ``flag``, or the choices.
+        kind: type of values: a key of ``decima.cli.main.KINDS``, ``flag``, or the choices.
         multiple: whether the option may be repeated; its value is then a tuple, by default empty.
     """
 
@@ -42,7 +42,7 @@ class Entry:
     Attributes:
         run: module in ``decima.studies`` and function, such as ``single_resource:fig9a``. The function receives a
             setup and the option values, and returns an ``Outcome``.
-        options: options in order; a string is a key of ``decima.cli.reproduce.SHARED``.
+        options: options in order; a string is a key of ``decima.cli.main.SHARED``.
         setup: module and class of the setup, which takes some of the options.
     """
 
