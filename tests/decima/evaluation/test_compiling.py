@@ -9,7 +9,7 @@ from decima.evaluation import run
 from decima.evaluation.comparison import Comparison
 from decima.evaluation.conditions import Conditions
 from decima.policy.compiled import network
-from decima.schedulers import priced_srpt
+from decima.schedulers import adaptive_srpt, packed_srpt, priced_srpt
 from simulator.cluster.config import ClusterConfig
 from simulator.cluster.engine import commands
 from simulator.cluster.faults import Faults
@@ -52,8 +52,11 @@ def test_code_that_is_compiled(compiled: list[str]) -> None:
 @pytest.mark.usefixtures("compiled")
 def test_the_episode_that_compiles_calls_what_all_others_call() -> None:
     """It compiles for the right types: an experiment afterwards compiles nothing."""
-    entries = (commands.observe, commands.run_tasks, network.act, priced_srpt._choose)
-    schedulers = ["fifo", "priced-srpt", "decima:general"]
+    entries = (
+        *(commands.observe, commands.run_tasks, network.act, priced_srpt._choose, packed_srpt._choose),
+        adaptive_srpt._choose_stage,
+    )
+    schedulers = ["fifo", "priced-srpt", "adaptive-srpt", "packed-srpt", "decima:tpch-batch"]
     run.compile_parts(CONDITIONS, schedulers, 1)
     before = [list(entry.overloads) for entry in entries]
     assert all(before)
