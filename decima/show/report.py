@@ -253,6 +253,7 @@ AS_GOOD_AS_NEVER_S = 10**9
 #: Shipped policy -> recipe of its training.
 RECIPES = {
     "general": "general",
+    "packing": "packing",
     "packing-tpch": "packing",
     "packing-trace": "trace",
     "tpch-batch": "batch",

@@ -11,6 +11,8 @@ from pathlib import Path
 
 __all__ = ["BATCHES_ONLY", "SHIPPED", "default_policies", "objective_policy", "specialists"]
 
+#: Policies for executors of several classes; the first one is preferred to others that fit as well.
+_PACKING = ("packing", "packing-tpch", "packing-trace")
 #: Specialists: policies only for evaluation settings inside their own training distribution.
 _SPECIALISTS = ("tpch-batch", "tpch-stream", "embedded-batch", "embedded-stream", "embedded-errors")
 #: Specialists that are better than ``general`` in batches, and worse in streams, although they were trained on both.
@@ -23,21 +25,22 @@ _OBJECTIVES = {"misses": "tpch-misses", "weighted": "tpch-weighted"}
 _PAPER = "paper-batch"
 
 #: Name of a shipped policy -> its file. ``general`` was trained on clusters of many sizes and moving delays, with
-#: batches and streams of TPC-H and random DAGs. ``packing-*`` were trained on streams with four executor classes, of
-#: published TPC-H profiles or of jobs of an industrial trace. Specialists were trained on 50 executors, on batches of
+#: batches and streams of TPC-H and random DAGs. ``packing`` and ``packing-*`` were trained on streams with four executor
+#: classes, of published TPC-H profiles or of jobs of an industrial trace; ``packing`` decides as the rule
+#: ``adaptive-packed-srpt``, ``packing-*`` know no rule. Specialists were trained on 50 executors, on batches of
 #: 20 jobs or streams of published or embedded profiles, ``embedded-errors`` on both with wrong estimates. There, they
 #: are better than ``general`` in batches, and as good in streams. ``tpch-misses`` and ``tpch-weighted`` are for other
 #: objectives than the mean JCT, in streams of published profiles on 50 executors.
 #: ``paper-batch`` shows how far the paper's method gets on the batches of ``tpch-batch``, which is better.
 SHIPPED: dict[str, Path] = {
     name: Path(__file__).with_name(f"{name}.npz")
-    for name in ("general", "packing-tpch", "packing-trace", *_SPECIALISTS, *_OBJECTIVES.values(), _PAPER)
+    for name in ("general", *_PACKING, *_SPECIALISTS, *_OBJECTIVES.values(), _PAPER)
 }
 
 
 def default_policies(num_classes: int = 1) -> tuple[str, ...]:
     """Return the names of the default policies for a number of executor classes; missing files are left out."""
-    return _existing(("general",) if num_classes == 1 else ("packing-tpch", "packing-trace"))
+    return _existing(("general",) if num_classes == 1 else _PACKING)
 
 
 def specialists() -> tuple[str, ...]:

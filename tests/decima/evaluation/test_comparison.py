@@ -313,7 +313,7 @@ def test_the_policy_fits_the_cluster_unless_it_is_named(shipped: dict[str, Path]
         return comparison("fair", "decima", **given).schedulers["decima"]
 
     assert followed() == "decima:general"
-    assert followed(cluster=ClusterConfig(executor_classes=parse_classes("2x0.5,3x1"))) == "decima:packing-tpch"
+    assert followed(cluster=ClusterConfig(executor_classes=parse_classes("2x0.5,3x1"))) == "decima:packing"
     assert followed(policy="packing-tpch") == "decima:packing-tpch"
     assert followed(policy=str(policy)) == f"decima:{policy}"
     named = f"decima:{policy}"

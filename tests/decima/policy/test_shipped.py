@@ -6,7 +6,7 @@ from decima.policy.shipped import SHIPPED, default_policies
 
 
 def test_policies_are_files_beside_their_module() -> None:
-    assert len(SHIPPED) == 11
+    assert len(SHIPPED) == 12
     folder = Path(policies.__file__).parent
     assert all(path == folder / f"{name}.npz" for name, path in SHIPPED.items())
 
@@ -19,4 +19,4 @@ def test_policies_that_are_there_can_be_read() -> None:
 
 def test_classes_of_executors_have_a_policy_of_their_own() -> None:
     assert default_policies() == ("general",)
-    assert default_policies(2) == default_policies(4) == ("packing-tpch", "packing-trace")
+    assert default_policies(2) == default_policies(4) == ("packing", "packing-tpch", "packing-trace")
