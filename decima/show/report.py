@@ -265,6 +265,15 @@ RECIPES = {
     "tpch-weighted": "weights",
     "paper-batch": "paper",
 }
+#: Shipped policy -> changed settings of its recipe.
+CHANGED = {
+    "packing": (
+        "policy.preset=packing-told",
+        "policy.overrides.rule=adaptive-packed-srpt",
+        "policy.overrides.guard=true",
+        "behaviour_cloning=null",
+    ),
+}
 
 
 def left_out_note(policy: str, found: list[str], conditions: Conditions, options: Mapping[str, Any]) -> str:
@@ -294,6 +303,8 @@ def _train_command(policy: str, conditions: Conditions, options: Mapping[str, An
     words = ["decima", "train", "--config", RECIPES[policy]]
     for key, value in wanted.items():
         words += ["--set", f"{key}={f'{value:g}' if isinstance(value, float) else value}"]
+    for setting in CHANGED.get(policy, ()):
+        words += ["--set", setting]
     if policy != "general":
         for option in ("workload", "profiles"):
             if options[option] is not None:
