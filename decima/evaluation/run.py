@@ -290,16 +290,15 @@ PACKAGES = (Path(__file__).parents[1], Path(compiled.__file__).parent)
 ENGINE = "engine"
 #: Schedulers with compiled code, slowest to compile first.
 COMPILED = (
-    *(
-        "decima",
-        "adaptive-packed-srpt",
-        "packed-srpt",
-        "adaptive-srpt",
-        "priced-srpt",
-        "profiled-srpt",
-        "lookahead",
-    ),
-    *("graphene", "sjf-cp"),
+    "decima",
+    "adaptive-packed-srpt",
+    "packed-srpt",
+    "adaptive-srpt",
+    "priced-srpt",
+    "profiled-srpt",
+    "lookahead",
+    "graphene",
+    "sjf-cp",
 )
 #: Number of processes that compile. More would wait for each other, since a folder is compiled by one process.
 MOST = 2

@@ -255,7 +255,8 @@ def _choose_stage(  # type: ignore[no-untyped-def]
     constants, measured = rows[0], place_of(rows[0].measured)
     num_jobs, most, own = len(jobs), max(num_executors, 1), classes[executor_class]  # all may have left
     each_offered, per_delay = max(offered, 1), max(real_delay_ms, LEAST_DELAY_MS)
-    weights = weights * min(math.sqrt(most / full_effect), 1.0)
+    if most < full_effect:
+        weights = weights * math.sqrt(most / full_effect)
     # Sums over the stages of each job: work, ms, and numbers of executors.
     sums = np.zeros((7, num_jobs))
     work, done, variance, unclaimed = sums[0], sums[1], sums[2], sums[3]
