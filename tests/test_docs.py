@@ -17,8 +17,7 @@ from decima.cli.main import cli
 from tests.decima.service.scripted_spark import ScriptedSpark
 from tests.decima.service.serving import Client
 from tests.programs import started
-from workloads.arrivals import batch_arrivals
-from workloads.sources.open import open_workload
+from workloads import batch_arrivals, open_workload
 
 README = Path(__file__).parents[1] / "README.md"
 DOCS = README.parent / "docs"

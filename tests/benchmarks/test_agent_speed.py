@@ -20,17 +20,13 @@ from decima.learning.cluster.advantages import Curve, Returns, SequenceBaseline
 from decima.learning.cluster.rollout import Episode, Trajectories, record_scheduler, roll_out
 from decima.learning.cluster.updates import PPO, Reinforce, clone_epochs, split
 from decima.learning.cluster.values import accumulate
-from decima.policy.config import PRESETS
-from decima.policy.files import load_actor
-from decima.policy.policy import Policy
-from decima.policy.scheduler import NeuralScheduler
+from decima.policy import PRESETS, NeuralScheduler, Policy, load_actor
 from decima.policy.shipped import SHIPPED
 from decima.policy.threads import one_thread
 from decima.schedulers import WeightedFair
 from simulator import Cluster, ClusterConfig, Observation
 from tests.benchmarks.yardstick import product_s
-from workloads import JobProfile, JobSequence, batch_arrivals, load_tpch, poisson_arrivals
-from workloads.sources.tpch import embedded_tpch
+from workloads import JobProfile, JobSequence, batch_arrivals, embedded_tpch, load_tpch, poisson_arrivals
 
 pytestmark = pytest.mark.benchmark
 

@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 
-from decima.learning.grid.config import DeepRMConfig
-from decima.learning.grid.train import GridTraining
+from decima.learning import DeepRMConfig, GridTraining
 from decima.policy.threads import one_thread
 from tests.benchmarks.yardstick import product_s
 

@@ -5,10 +5,8 @@ import time
 import pytest
 
 from decima.registry import make_scheduler
-from simulator import ClusterConfig, run_episode
-from simulator.cluster.record import EpisodeRecord
-from workloads.arrivals import JobSequence, poisson_arrivals
-from workloads.sources.open import open_workload
+from simulator import ClusterConfig, EpisodeRecord, run_episode
+from workloads import JobSequence, open_workload, poisson_arrivals
 
 pytestmark = pytest.mark.benchmark
 

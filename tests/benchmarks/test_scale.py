@@ -19,8 +19,7 @@ from simulator import TRACE, Cluster, ClusterConfig, run_episode
 from simulator.cluster.config import parse_classes
 from tests.benchmarks.memory import measure_memory
 from tests.benchmarks.yardstick import callback_s, product_s
-from workloads import JobSequence, trace_arrivals
-from workloads.sources.alibaba import read_alibaba
+from workloads import JobSequence, read_alibaba, trace_arrivals
 
 pytestmark = pytest.mark.benchmark
 

@@ -10,9 +10,8 @@ import numpy as np
 import pytest
 import torch
 
-from decima.learning.cluster.config import read_config
+from decima.learning import PPO, read_config
 from decima.learning.cluster.rollout import plan_iteration, roll_out, start_episodes
-from decima.learning.cluster.updates import PPO
 from decima.policy.policy import Policy
 from decima.policy.threads import keep_memory, one_thread
 

@@ -11,9 +11,8 @@ import numpy as np
 import pytest
 from torch.utils.flop_counter import FlopCounterMode
 
-from decima.learning.cluster.config import read_config
+from decima.learning import ClusterTraining, read_config
 from decima.learning.cluster.rollout import plan_iteration, roll_out, start_episodes
-from decima.learning.cluster.train import ClusterTraining
 from decima.policy.threads import one_thread
 from tests.decima.workers.ray_cluster import NEEDS_RAY
 

@@ -2,10 +2,8 @@
 
 import numpy as np
 
-from simulator.cluster.config import ClusterConfig
-from simulator.cluster.record import EpisodeRecord
-from workloads.arrivals import JobSequence
-from workloads.job import JobProfile, StageProfile, TaskDurations
+from simulator import ClusterConfig, EpisodeRecord
+from workloads import JobProfile, JobSequence, StageProfile, TaskDurations
 
 EXECUTORS, TASKS = 6, 12
 

@@ -11,21 +11,18 @@ from typing import Any
 import numpy as np
 import pytest
 
-from decima.policy.files import load_actor, load_policy
-from decima.policy.scheduler import NeuralScheduler
+from decima.policy import NeuralScheduler, load_actor, load_policy
 from decima.registry import make_scheduler, parameters, split_names
 from decima.schedulers.base import SchedulerError
 from decima.schedulers.baselines import Tetris
 from decima.schedulers.packed_srpt import PackedSrpt
 from decima.schedulers.priced_srpt import PricedConstants, PricedSrpt
-from simulator import ClusterConfig, ExecutorClass
+from simulator import ClusterConfig, ExecutorClass, run_episode
 from simulator.cluster.config import Knowledge
-from simulator.cluster.episode import run_episode
 from tests.cases import cases
 from tests.decima.conftest import save_small_policy
 from tests.decima.evaluation.examples import CLUSTER, conditions
-from workloads import synthetic_profiles
-from workloads.arrivals import poisson_arrivals, uniform_memory
+from workloads import poisson_arrivals, synthetic_profiles, uniform_memory
 
 
 def test_policies_and_parameters_have_names(policy: Path, shipped: dict[str, Path]) -> None:

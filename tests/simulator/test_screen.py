@@ -8,8 +8,7 @@ import matplotlib as mpl
 import numpy as np
 import pytest
 
-from simulator.cluster.env import ClusterEnv
-from simulator.grid.env import GridEnv
+from simulator import ClusterEnv, GridEnv
 from workloads.errors import ConfigError
 
 #: Name, shape of a frame, and number of steps after which the frame changes.

@@ -15,8 +15,7 @@ from simulator.cluster.env import ClusterVectorEnv
 from simulator.cluster.views import FlatView
 from simulator.grid.env import GridVectorEnv
 from tests.simulator.grid.build import SMALL
-from workloads import WorkloadError, poisson_arrivals, synthetic_profiles
-from workloads.grid_jobs import DISTRIBUTIONS, JobSets, draw_jobs
+from workloads import DISTRIBUTIONS, JobSets, WorkloadError, draw_jobs, poisson_arrivals, synthetic_profiles
 
 PROFILES = synthetic_profiles(8)
 

@@ -9,9 +9,8 @@ import math
 import numpy as np
 from hypothesis import strategies as st
 
-from workloads.arrivals import JobSequence
+from workloads import JobProfile, JobSequence, StageProfile, TaskDurations
 from workloads.attributes import DEFAULT_TENANT, JobAttributes
-from workloads.job import JobProfile, StageProfile, TaskDurations
 
 #: Sets of parallelism levels: independent of parallelism, one level, the published simulator's levels, others.
 LEVEL_SETS = ((1,), (5,), (5, 10), (2, 3, 7), (5, 10, 20, 40, 50, 60, 80, 100))

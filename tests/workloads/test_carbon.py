@@ -4,12 +4,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from tests.cases import cases
-from workloads.carbon import Signal
-from workloads.errors import DecimaError
+from workloads import DecimaError, Signal
 from workloads.sources.carbon import SYNTHETIC, open_signal, read_signal, synthetic_signal
 
 EXPORT = (

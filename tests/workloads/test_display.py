@@ -6,8 +6,7 @@ import numpy as np
 
 from decima.evaluation.comparison import Comparison
 from decima.schedulers import Fifo
-from simulator import ClusterConfig, ExecutorClass, make_cluster, run_episode
-from simulator.cluster.config import DECIMA_SIM
+from simulator import DECIMA_SIM, ClusterConfig, ExecutorClass, make_cluster, run_episode
 from tests.cases import cases
 from tests.decima.episodes import episode
 from tests.decima.evaluation.examples import conditions, finished, profile

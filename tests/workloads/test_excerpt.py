@@ -4,12 +4,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from tests.cases import cases
-from workloads.job import JobProfile, StageProfile, TaskDurations, WorkloadError
-from workloads.transform import Excerpt
+from workloads import Excerpt, JobProfile, StageProfile, TaskDurations, WorkloadError
 
 JOBS = tuple(JobProfile(name, (StageProfile(2, TaskDurations.constant(1.0)),)) for name in "abcde")
 

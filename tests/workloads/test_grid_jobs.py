@@ -5,12 +5,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from tests.cases import cases
-from workloads.grid_jobs import DISTRIBUTIONS, JobDistribution, JobSets, draw_jobs
-from workloads.job import WorkloadError
+from workloads import DISTRIBUTIONS, JobDistribution, JobSets, WorkloadError, draw_jobs
 
 #: Jobs as tuples: enter, duration, demand of each resource.
 Written = list[list[tuple[int, int, tuple[int, ...]]]]

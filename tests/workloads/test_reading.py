@@ -12,13 +12,8 @@ import pytest
 
 from tests.cases import cases
 from tests.refusal import refusal
-from workloads.job import WorkloadError
+from workloads import Excerpt, Workload, WorkloadError, read_alibaba, read_swf_workload, read_wfcommons, read_workload
 from workloads.reading import all_of
-from workloads.sources.alibaba import read_alibaba
-from workloads.sources.swf import read_swf_workload
-from workloads.sources.wfcommons import read_wfcommons
-from workloads.sources.workload_file import Workload, read_workload
-from workloads.transform import Excerpt
 
 #: Three jobs of four tasks: arrival times, s, in the order of the file.
 ARRIVALS_S = (10, 0, 40)

@@ -24,8 +24,7 @@ from tests.cases import cases
 from tests.decima.cli.commands import SAVED, Compare, assert_one_line_error, assert_same_again, results, succeeded, told
 from tests.decima.evaluation.examples import LIBRARY, OWN
 from tests.programs import started
-from workloads import Workload, trace_arrivals, write_workload
-from workloads.arrivals import RandomStream, random_stream
+from workloads import RandomStream, Workload, random_stream, trace_arrivals, write_workload
 from workloads.imperfections import Imperfections
 
 DECIMA = (sys.executable, "-m", "decima")

@@ -13,8 +13,7 @@ from click.testing import CliRunner, Result
 from decima.cli.main import cli
 from decima.evaluation.grid import MAX_STEPS
 from decima.schedulers.grid import ShortestJobFirst, play
-from simulator.grid.config import GridConfig
-from simulator.grid.grid import Grid
+from simulator import Grid, GridConfig
 from tests.decima.cli.commands import assert_same_again, succeeded
 from workloads.sources.swf import read_swf, swf_jobs
 

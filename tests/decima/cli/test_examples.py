@@ -15,8 +15,7 @@ from decima.cli.compare import DEFAULT_SCHEDULERS, SCHEDULERS_THAT_PACK
 from decima.cli.main import cli
 from decima.evaluation.metrics import SHOWN
 from decima.learning.cluster.config import RECIPES, read_config
-from decima.learning.grid.config import RECIPES as GRID_RECIPES
-from decima.learning.grid.config import DeepRMConfig
+from decima.learning.grid.config import RECIPES as GRID_RECIPES, DeepRMConfig
 from decima.registry import make_scheduler
 from decima.schedulers.grid import make_heuristic
 from decima.settings import read_settings

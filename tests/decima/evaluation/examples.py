@@ -5,11 +5,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from decima.evaluation.comparison import Comparison
-from decima.evaluation.conditions import Conditions
+from decima.evaluation import Comparison, Conditions
 from simulator.cluster.config import ClusterConfig
-from workloads.job import JobProfile, StageProfile, TaskDurations
-from workloads.sources.workload_file import Workload
+from workloads import JobProfile, StageProfile, TaskDurations, Workload
 
 #: Prefix of the names of custom schedulers, as a user writes them.
 OWN = "tests.decima.schedulers.own_schedulers:"

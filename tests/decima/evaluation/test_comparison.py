@@ -8,9 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from decima.evaluation import run as run_module
-from decima.evaluation.comparison import Comparison, run_comparisons
-from decima.evaluation.conditions import CompareError
+from decima.evaluation import CompareError, Comparison, run as run_module, run_comparisons
 from decima.evaluation.run import best_for_all, sweep_ms
 from decima.evaluation.variants import GRIDS, HINDSIGHT, MAKESPAN_HINDSIGHT
 from decima.schedulers import Fifo
@@ -18,9 +16,7 @@ from decima.schedulers.base import SchedulerError
 from simulator.cluster.config import DECIMA_SIM, ClusterConfig, Semantics, parse_classes
 from tests.cases import cases
 from tests.decima.evaluation.examples import CLUSTER, LIBRARY, OWN, comparison, conditions, finished, run, runs_of
-from workloads.arrivals import JobSequence
-from workloads.sources.workload_file import Workload
-from workloads.transform import AttributeDistribution
+from workloads import AttributeDistribution, JobSequence, Workload
 
 
 @pytest.fixture

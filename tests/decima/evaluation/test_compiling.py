@@ -5,14 +5,11 @@ from dataclasses import replace
 import numba
 import pytest
 
-from decima.evaluation import run
-from decima.evaluation.comparison import Comparison
-from decima.evaluation.conditions import Conditions
+from decima.evaluation import Comparison, Conditions, run
 from decima.policy.compiled import network
 from decima.schedulers import adaptive_srpt, packed_srpt, priced_srpt
-from simulator.cluster.config import ClusterConfig
+from simulator import ClusterConfig, Faults
 from simulator.cluster.engine import commands
-from simulator.cluster.faults import Faults
 from workloads import Workload, synthetic_profiles
 
 CONDITIONS = Conditions(Workload(synthetic_profiles(), None, "synthetic"), num_jobs=3, num_experiments=1)

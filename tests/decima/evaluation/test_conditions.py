@@ -8,11 +8,7 @@ from decima.evaluation.conditions import CompareError, Conditions
 from simulator.cluster.config import ClusterConfig, ConfigError, ExecutorClass
 from tests.cases import cases
 from tests.decima.evaluation.examples import CLUSTER, LIBRARY, conditions
-from workloads.arrivals import Drift, JobSequence
-from workloads.attributes import JobAttributes
-from workloads.job import JobProfile
-from workloads.sources.workload_file import Workload
-from workloads.transform import AttributeDistribution
+from workloads import AttributeDistribution, Drift, JobAttributes, JobProfile, JobSequence, Workload
 
 #: Executors that no stage of the examples fits.
 SMALL = ClusterConfig(executor_classes=(ExecutorClass(1, cpu=0.5),))

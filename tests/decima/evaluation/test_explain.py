@@ -7,13 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from decima.evaluation.conditions import CompareError
+from decima.evaluation import CompareError, mean_interval, run_scheduler
 from decima.evaluation.explain import explain, explain_first
-from decima.evaluation.metrics import mean_interval
-from decima.evaluation.run import run_scheduler
+from decima.policy import Policy, save_policy
 from decima.policy.config import GENERAL_POLICY, PROFILED_POLICY
-from decima.policy.files import save_policy
-from decima.policy.policy import Policy
 from decima.registry import load_policy, make_scheduler
 from decima.show.explanation import notes, shown, tables
 from simulator import ClusterConfig, Decision, Observation

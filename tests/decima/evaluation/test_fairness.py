@@ -5,19 +5,13 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
-from decima.evaluation.comparison import Comparison
+from decima.evaluation import Comparison, run_scheduler
 from decima.evaluation.fairness import finish_time_fairness, jains_index, tenant_metrics
-from decima.evaluation.run import run_scheduler
-from simulator.cluster.config import ClusterConfig
-from simulator.cluster.record import EpisodeRecord
+from simulator import ClusterConfig, EpisodeRecord
 from tests.decima.evaluation.examples import conditions, runs_of
-from workloads.arrivals import JobSequence
-from workloads.attributes import JobAttributes, Tenant
-from workloads.job import JobProfile, StageProfile, TaskDurations
-from workloads.transform import AttributeDistribution
+from workloads import AttributeDistribution, JobAttributes, JobProfile, JobSequence, StageProfile, TaskDurations, Tenant
 
 #: Cluster without delays; tasks take 100 ms.
 CLUSTER = ClusterConfig(num_executors=4, moving_delay_ms=0.0, warmup_delay_ms=0.0)

@@ -10,17 +10,13 @@ import pytest
 
 from decima.evaluation import conditions as module
 from decima.evaluation.conditions import Conditions, best_fit, evaluation_setting, misfits
-from decima.policy.files import read_trained_on, save_policy
-from decima.policy.parts import PolicyFileError
-from decima.policy.policy import Policy
+from decima.policy import Policy, PolicyFileError, read_trained_on, save_policy
 from decima.policy.shipped import SHIPPED
 from simulator.cluster.config import ClusterConfig, Knowledge, parse_classes
 from tests.cases import cases
 from tests.decima.policy.test_files import SMALL
-from workloads import Workload, trace_arrivals
-from workloads.sources.alibaba import read_alibaba
+from workloads import Workload, embedded_workload, read_alibaba, trace_arrivals
 from workloads.sources.open import SYNTHETIC, open_workload
-from workloads.sources.tpch import embedded_workload
 
 FOUR_SIZES = parse_classes("50x0.25,50x0.5,50x0.75,50x1")
 README = Path(__file__).parents[3] / "README.md"

@@ -22,8 +22,7 @@ from decima.schedulers.base import SchedulerError
 from decima.schedulers.grid import KNOBS, Packer, ShortestJobFirst, Tetris
 from simulator.grid import Grid, GridConfig
 from tests.simulator.grid.build import SMALL
-from workloads import DISTRIBUTIONS, draw_jobs
-from workloads.grid_jobs import JobSets
+from workloads import DISTRIBUTIONS, JobSets, draw_jobs
 
 #: Shortest first, the one-step job of the first set goes before the other; the second set's job runs alone.
 JOBS = JobSets.of([[(0, 2, (3,)), (0, 1, (3,))], [(0, 4, (1,))], []], steps=3)

@@ -12,8 +12,7 @@ from decima.policy.parts import PolicyFileError
 from decima.schedulers.grid import Packer, ShortestJobFirst, play
 from simulator.grid import DEEPRM, Grid, GridConfig
 from tests.cases import cases
-from workloads import DISTRIBUTIONS, WorkloadError, draw_jobs
-from workloads.sources.swf import read_swf
+from workloads import DISTRIBUTIONS, WorkloadError, draw_jobs, read_swf
 
 
 def test_figures_are_those_of_the_grid() -> None:

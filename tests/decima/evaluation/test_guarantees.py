@@ -17,8 +17,7 @@ from decima.schedulers.guarantees import Guarantees
 from decima.show.report import comparison_report
 from simulator import ClusterConfig, run_episode
 from tests.simulator.cluster.build import job, stage
-from workloads.arrivals import JobSequence
-from workloads.attributes import JobAttributes
+from workloads import JobAttributes, JobSequence
 
 #: Two jobs; under FIFO, the second job waits for the first.
 SEQUENCE = JobSequence(

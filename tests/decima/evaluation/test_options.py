@@ -15,17 +15,14 @@ from decima.gym import as_scheduler
 from decima.schedulers import Fair
 from decima.schedulers.base import SchedulerError
 from decima.service.history import History
-from simulator import ClusterConfig, Decision, Observation
+from simulator import NO_FAULTS, ClusterConfig, Decision, Faults, Observation
 from simulator.cluster.config import EXACT, Knowledge
-from simulator.cluster.faults import NO_FAULTS, Faults
 from tests.cases import cases
 from tests.decima.evaluation.examples import LIBRARY, comparison, conditions
 from tests.decima.schedulers.own_schedulers import Greedy
-from workloads import DecimaError, poisson_arrivals
+from workloads import AttributeDistribution, DecimaError, open_workload, poisson_arrivals
 from workloads.errors import ConfigError
 from workloads.imperfections import Imperfections
-from workloads.sources.open import open_workload
-from workloads.transform import AttributeDistribution
 
 SMALL: dict[str, Any] = {"workload": LIBRARY, "jobs": 4, "executors": 4, "seeds": 2, "seed": 5}
 

@@ -1,8 +1,7 @@
 import numpy as np
 import pytest
 
-from decima.evaluation.comparison import Comparison
-from decima.evaluation.conditions import CompareError
+from decima.evaluation import CompareError, Comparison
 from decima.evaluation.run import Decided, best_for_all, best_settings, decisions, run_scheduler, sweep, sweep_ms
 from decima.evaluation.variants import ALPHAS, GRIDS, TUNED
 from decima.registry import make_scheduler

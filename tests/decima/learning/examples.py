@@ -10,11 +10,9 @@ import torch
 from numpy.typing import NDArray
 
 from decima.evaluation.run import sweep_ms
+from decima.learning import ClusterTraining, GridTraining, IterationReport, TrainingResult, read_metrics
 from decima.learning.checkpoint import load_checkpoint
-from decima.learning.cluster.train import ClusterTraining
-from decima.learning.grid.train import GridTraining
 from decima.learning.loop import CHECKPOINT, POLICY, TrainingLoop
-from decima.learning.metrics import IterationReport, TrainingResult, read_metrics
 from decima.policy.files import read_about
 from decima.policy.grid import read_about as read_about_network
 from tests.decima.learning.cluster.examples import small as small_cluster

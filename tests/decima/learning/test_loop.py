@@ -12,13 +12,9 @@ import numpy as np
 import pytest
 import torch
 
+from decima.learning import ClusterTraining, DeepRMConfig, GridTraining, IterationReport, TrainingConfig, read_metrics
 from decima.learning.checkpoint import load_checkpoint
-from decima.learning.cluster.config import TrainingConfig
-from decima.learning.cluster.train import ClusterTraining
-from decima.learning.grid.config import DeepRMConfig
-from decima.learning.grid.train import GridTraining
 from decima.learning.loop import CARD, CONFIG
-from decima.learning.metrics import IterationReport, read_metrics
 from decima.outputs import OutputError
 from decima.policy.parts import NotFiniteError, PolicyFileError
 from decima.settings import TrainingError, parse_settings

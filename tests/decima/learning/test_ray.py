@@ -11,12 +11,9 @@ import numpy as np
 import pytest
 
 from decima.evaluation.comparison import Comparison
-from decima.learning.cluster.config import read_config
-from decima.learning.cluster.train import ClusterTraining
+from decima.learning import ClusterTraining, GridTraining, IterationReport, read_config
 from decima.learning.grid.config import RECIPES, DeepRMConfig
-from decima.learning.grid.train import GridTraining
 from decima.learning.loop import POLICY, TrainingLoop
-from decima.learning.metrics import IterationReport
 from decima.settings import read_settings
 from tests.decima.evaluation.examples import comparison
 from tests.decima.learning.examples import assert_same_run

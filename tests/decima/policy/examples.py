@@ -5,12 +5,9 @@ from dataclasses import replace
 import numpy as np
 import torch
 
-from decima.policy.compiled.graphs import Graphs
+from decima.policy import Featurizer, Graphs, Policy
 from decima.policy.config import DECIMA_SIM_POLICY, PAPER_POLICY, PRESETS, SHORTCUT_POLICY, PolicyConfig
-from decima.policy.policy import Policy
-from decima.policy.scheduler import Featurizer
-from simulator import PAPER, Cluster, ClusterConfig, Decision, Observation, Semantics
-from simulator.cluster.config import ExecutorClass
+from simulator import PAPER, Cluster, ClusterConfig, Decision, ExecutorClass, Observation, Semantics
 from workloads import JobProfile, JobSequence, StageProfile, TaskDurations, random_dag
 
 

@@ -9,8 +9,7 @@ from functools import cache
 
 import numpy as np
 
-from decima.policy.config import Feature
-from decima.policy.policy import Policy
+from decima.policy import Feature, Policy
 from decima.policy.scheduler import COST_EXPONENTS, LASTING_MOVES, make_rule
 from simulator import Observation
 from simulator.cluster.alone import useful_executors

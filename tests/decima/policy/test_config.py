@@ -3,8 +3,7 @@
 import pytest
 from pydantic import ValidationError
 
-from decima.policy.config import PolicyConfig
-from decima.policy.scheduler import NeuralScheduler
+from decima.policy import NeuralScheduler, PolicyConfig
 from tests.cases import cases
 
 FEATURES = {"stage_features": [{"name": "unclaimed_tasks"}]}

@@ -7,8 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from pydantic import ValidationError
 
 from decima.policy.distribution import (
@@ -25,8 +24,7 @@ from simulator.cluster.config import ClusterConfig, ExecutorClass, Knowledge
 from simulator.cluster.faults import Faults
 from tests.cases import cases
 from tests.simulator.cluster.build import chain, jobs, stage
-from workloads.arrivals import batch_arrivals
-from workloads.sources.synthetic import synthetic_profiles
+from workloads import batch_arrivals, synthetic_profiles
 
 CLUSTER = ClusterConfig(num_executors=10, moving_delay_ms=2000.0)
 #: Two stages, 30 tasks, 40 s of work.

@@ -12,11 +12,9 @@ import numpy as np
 import pytest
 import torch
 
-from decima.policy.compiled.graphs import Graphs
+from decima.policy import Graphs, Policy, PolicyFileError
 from decima.policy.config import DECIMA_SIM_POLICY
 from decima.policy.files import add_about, load_actor, load_policy, read_about, read_trained_on, save_policy
-from decima.policy.parts import PolicyFileError
-from decima.policy.policy import Policy
 from decima.policy.shipped import SHIPPED
 from tests.cases import cases
 from tests.decima.policy.examples import VARIANTS, changed, episode, graphs_of, policy_of

@@ -2,21 +2,17 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
-from decima.policy.compiled.graphs import Graphs
+from decima.policy import Featurizer, Graphs, NeuralScheduler, Policy
 from decima.policy.config import GENERAL_POLICY, PACKING_POLICY
-from decima.policy.policy import Policy
-from decima.policy.scheduler import Featurizer, NeuralScheduler
 from decima.registry import SchedulerError, make_scheduler
 from decima.schedulers.priced_srpt import PricedSrpt
 from simulator import DECIMA_SIM, PAPER, Cluster, ClusterConfig, Decision, Observation, run_episode
 from simulator.cluster.observation import CLASS, JOB, NO_ATTRIBUTES, STAGE
 from tests.decima.policy.examples import changed, episode, policy_of, random_sequence
 from tests.simulator.cluster.build import chain, job, jobs, stage
-from workloads import JobProfile
-from workloads.arrivals import RandomStream, random_stream
+from workloads import JobProfile, RandomStream, random_stream
 
 PLAIN, GUARDED = Featurizer(PACKING_POLICY), Featurizer(changed(PACKING_POLICY, guard=True))
 #: Longest wait that the guard accepts, with a moving delay of 2 s and a cold start of 1 s, ms.

@@ -11,20 +11,16 @@ import numpy as np
 import pytest
 import torch
 
+from decima.policy import Featurizer, NeuralScheduler, Policy, load_policy, save_policy
 from decima.policy.config import DECIMA_SIM_POLICY, PolicyConfig
 from decima.policy.features import message_order, published_message_order
-from decima.policy.files import load_policy, save_policy
 from decima.policy.parity import AgentReplay
-from decima.policy.policy import Policy
-from decima.policy.scheduler import Featurizer, NeuralScheduler
 from simulator import DECIMA_SIM, Cluster, ClusterConfig, Decision, run_episode
 from simulator.cluster.parity import Recording, stage_names
 from simulator.parity import first_difference_in, read_recording
 from tests.cases import cases
 from tests.simulator.cluster.build import chain, job, jobs, stage
-from tests.simulator.parity.damage import Recording as Content
-from tests.simulator.parity.damage import Shared, write
-from tests.simulator.parity.damage import refused as difference
+from tests.simulator.parity.damage import Recording as Content, Shared, refused as difference, write
 from workloads import JobProfile, JobSequence
 
 WEIGHTS = "reference/decima-sim-20000.npz"

@@ -6,13 +6,10 @@ from contextlib import AbstractContextManager, nullcontext
 import numpy as np
 import pytest
 import torch
-from hypothesis import assume, given, settings
-from hypothesis import strategies as st
+from hypothesis import assume, given, settings, strategies as st
 
-from decima.policy.compiled.graphs import Graphs
+from decima.policy import Featurizer, Graphs, Policy
 from decima.policy.config import DECIMA_SIM_POLICY, PAPER_POLICY, PRESETS, PolicyConfig
-from decima.policy.policy import Policy
-from decima.policy.scheduler import Featurizer
 from simulator import Cluster, ClusterConfig
 from tests.cases import cases
 from tests.decima.policy.examples import VARIANTS, changed, episode, graphs_of, policy_of, probabilities, reordered

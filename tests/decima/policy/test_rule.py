@@ -4,8 +4,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from pydantic import ValidationError
 
 from decima.policy.config import GENERAL_POLICY, PAPER_POLICY, TOLD_PACKING_POLICY, PolicyConfig
@@ -15,12 +14,10 @@ from decima.schedulers.base import Scheduler
 from decima.schedulers.objectives import Atc
 from decima.schedulers.packed_srpt import AdaptivePackedSrpt, PackedSrpt
 from decima.schedulers.priced_srpt import PricedSrpt
-from simulator import Cluster, ClusterConfig, run_episode
-from simulator.cluster.config import PAPER, TRACE, ExecutorClass, Semantics
+from simulator import PAPER, TRACE, Cluster, ClusterConfig, ExecutorClass, Semantics, run_episode
 from tests.cases import cases
 from tests.decima.policy.examples import changed, random_sequence
-from workloads.arrivals import JobSequence, uniform_memory
-from workloads.transform import AttributeDistribution
+from workloads import AttributeDistribution, JobSequence, uniform_memory
 
 
 @settings(max_examples=25, deadline=None)

@@ -2,8 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from decima.policy.config import PAPER_POLICY, SHORTCUT_POLICY, PolicyConfig
 from decima.policy.scheduler import NeuralScheduler

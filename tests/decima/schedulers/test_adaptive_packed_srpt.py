@@ -8,9 +8,7 @@ import pytest
 from decima.evaluation.run import run_scheduler
 from decima.registry import make_scheduler, parameters
 from decima.schedulers.packed_srpt import GROUPS, PACKED_WEIGHTS, AdaptivePackedSrpt, PackedSrpt
-from simulator import Cluster, ClusterConfig, run_episode
-from simulator.cluster.config import ExecutorClass
-from simulator.cluster.observation import Observation
+from simulator import Cluster, ClusterConfig, ExecutorClass, Observation, run_episode
 from tests.cases import cases
 from tests.decima.policy.examples import random_sequence
 from tests.simulator.cluster.build import chain, job, jobs, stage

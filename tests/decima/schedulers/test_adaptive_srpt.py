@@ -5,9 +5,8 @@ import math
 import numpy as np
 import pytest
 
+from decima.policy import NeuralScheduler, Policy
 from decima.policy.config import GENERAL_POLICY
-from decima.policy.policy import Policy
-from decima.policy.scheduler import NeuralScheduler
 from decima.registry import make_scheduler, parameters
 from decima.schedulers.adaptive_srpt import (
     ADAPTIVE_GROUPS,
@@ -19,9 +18,8 @@ from decima.schedulers.adaptive_srpt import (
     AdaptiveSrpt,
 )
 from decima.schedulers.priced_srpt import PricedConstants, PricedSrpt
-from simulator import Cluster, ClusterConfig, run_episode
+from simulator import Cluster, ClusterConfig, Decision, Observation, run_episode
 from simulator.cluster.config import Knowledge
-from simulator.cluster.observation import Decision, Observation
 from tests.decima.policy.examples import random_sequence
 from tests.simulator.cluster.build import chain, inflating, job, jobs, stage
 from workloads.arrivals import JobSequence, batch_arrivals

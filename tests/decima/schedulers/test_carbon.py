@@ -4,8 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from decima.registry import WITH_BASE, SchedulerError, make_scheduler, split_names
 from decima.schedulers.carbon_aware import Cap, GreenestFirst, Pcaps, quota, threshold, thresholds
@@ -16,10 +15,7 @@ from simulator import ClusterConfig, EpisodeRecord, run_episode
 from tests.cases import cases
 from tests.simulator.cluster.build import chain, jobs, stage
 from tests.workloads.strategies import job_sequences
-from workloads import JobSequence, poisson_arrivals, synthetic_profiles
-from workloads.attributes import JobAttributes
-from workloads.carbon import Signal
-from workloads.sources.carbon import synthetic_signal
+from workloads import JobAttributes, JobSequence, Signal, poisson_arrivals, synthetic_profiles, synthetic_signal
 
 SOLAR = synthetic_signal("synthetic-solar", 600)  # an hour is 6 s
 CONSTANT = Signal("constant", (0.0,), (300.0,), 60_000.0)

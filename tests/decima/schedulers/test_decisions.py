@@ -17,8 +17,7 @@ from decima.schedulers import Scheduler
 from decima.schedulers.packed_srpt import PackedSrpt
 from decima.schedulers.priced_srpt import PricedSrpt
 from decima.schedulers.spark import SparkFifo, SparkPools, SparkStandalone
-from simulator import DECIMA_SIM, Cluster, ClusterConfig, ExecutorClass
-from simulator.cluster.config import SPARK
+from simulator import DECIMA_SIM, SPARK, Cluster, ClusterConfig, ExecutorClass
 from tests.decima.policy.examples import random_sequence
 from tests.simulator.cluster.build import inflating
 from workloads.arrivals import JobSequence

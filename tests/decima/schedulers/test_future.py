@@ -9,16 +9,12 @@ import pytest
 from decima.policy.scheduler import NeuralScheduler
 from decima.policy.shipped import SHIPPED
 from decima.registry import SCHEDULERS, make_scheduler
-from decima.schedulers.base import Scheduler, all_offered
-from decima.schedulers.baselines import JobOrder
+from decima.schedulers import JobOrder, Scheduler, all_offered
 from decima.schedulers.spark import SparkStandalone
-from simulator.cluster.cluster import Cluster
-from simulator.cluster.config import DECIMA_SIM, PAPER, ClusterConfig, Semantics
-from simulator.cluster.observation import Observation
+from simulator import DECIMA_SIM, PAPER, Cluster, ClusterConfig, Observation, Semantics
 from tests.decima.policy.examples import PRESETS, policy_of
 from tests.simulator.cluster.build import by_hand, chain, job, stage
-from workloads.arrivals import JobSequence, poisson_arrivals
-from workloads.sources.synthetic import synthetic_profiles
+from workloads import JobSequence, poisson_arrivals, synthetic_profiles
 
 #: Whoever can be named, and who else decides.
 EVERYBODY: dict[str, Callable[[], Scheduler]] = {

@@ -13,14 +13,11 @@ from decima.registry import SCHEDULERS, make_scheduler, split_names
 from decima.schedulers.base import Scheduler, SchedulerError, all_offered
 from decima.schedulers.guarantees import Guarantees, Guarded
 from decima.schedulers.lateness import VirtualCluster, speed_of
-from simulator import ClusterConfig, Decision, EpisodeRecord, Observation, run_episode
+from simulator import ClusterConfig, Decision, EpisodeRecord, Faults, Observation, run_episode
 from simulator.cluster.config import PAPER, SPARK, ExecutorClass, Knowledge, Semantics
-from simulator.cluster.faults import Faults
 from tests.cases import cases
 from tests.simulator.cluster.build import chain, job, jobs, stage
-from workloads import poisson_arrivals, synthetic_profiles
-from workloads.arrivals import JobSequence
-from workloads.attributes import JobAttributes
+from workloads import JobAttributes, JobSequence, poisson_arrivals, synthetic_profiles
 
 TASK_MS = 10.0
 EXECUTORS = 4

@@ -4,8 +4,7 @@ import re
 
 import numpy as np
 import pytest
-from hypothesis import assume, given, settings
-from hypothesis import strategies as st
+from hypothesis import assume, given, settings, strategies as st
 
 from decima.schedulers import JobOrder, SjfCp
 from simulator import ClusterConfig, ExecutorClass, run_episode

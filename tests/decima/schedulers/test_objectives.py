@@ -5,13 +5,10 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from decima.registry import SchedulerError, make_scheduler
-from simulator import SPARK, ClusterConfig, Observation, run_episode
-from simulator.cluster.cluster import Cluster
-from simulator.cluster.record import EpisodeRecord
+from simulator import SPARK, Cluster, ClusterConfig, EpisodeRecord, Observation, run_episode
 from tests.cases import cases
 from tests.simulator.cluster.build import job, stage
 from workloads import batch_arrivals, poisson_arrivals, synthetic_profiles

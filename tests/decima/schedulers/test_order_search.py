@@ -8,8 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from decima.schedulers import JobOrder, SjfCp
 from decima.schedulers.order_search import OrderSearch, search_orders, simplified_cluster

@@ -6,8 +6,7 @@ import pytest
 from decima.evaluation.run import run_scheduler
 from decima.registry import make_scheduler
 from decima.schedulers.packed_srpt import PackedSrpt
-from simulator import Cluster, ClusterConfig, Decision
-from simulator.cluster.config import ExecutorClass
+from simulator import Cluster, ClusterConfig, Decision, ExecutorClass
 from tests.simulator.cluster.build import chain, job, jobs, stage
 from workloads import JobSequence
 

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from decima.registry import SCHEDULERS, make_scheduler
 from decima.schedulers import Fair, Fifo, NaiveWeightedFair, RandomChoice, Scheduler, SjfCp, WeightedFair, all_offered
@@ -28,8 +27,7 @@ from tests.cases import cases
 from tests.simulator.cluster.build import chain, finish, give, job, jobs, runs, stage
 from tests.simulator.cluster.strategies import LARGE, executor_classes
 from tests.workloads.strategies import job_sequences
-from workloads import batch_arrivals, poisson_arrivals, synthetic_profiles
-from workloads.arrivals import JobSequence
+from workloads import JobSequence, batch_arrivals, poisson_arrivals, synthetic_profiles
 
 Grant = tuple[int, int, int]
 #: Rules with the limits of priced-srpt and another order.

@@ -6,24 +6,20 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from decima.registry import make_scheduler
-from decima.schedulers.base import Scheduler
-from decima.schedulers.fair import Fair
+from decima.schedulers import Fair, Scheduler
 from decima.service.history import History
 from decima.service.protocol import Answer, Executor, Job
 from decima.service.service import Connected, Service
-from simulator.cluster.config import ClusterConfig
-from simulator.cluster.observation import Decision, Observation
+from simulator import ClusterConfig, Decision, Observation
 from tests.decima.service.scripted_cluster import Application, ScriptedCluster
 from tests.decima.service.scripted_spark import ScriptedSpark
 from tests.decima.service.serving import a_hello, a_job, a_stage, a_state
 from tests.decima.service.test_driver import PROFILES, driver, steady
+from workloads import JobProfile, StageProfile, TaskDurations, open_workload
 from workloads.arrivals import WorkPrior
-from workloads.job import JobProfile, StageProfile, TaskDurations
-from workloads.sources.open import open_workload
 
 SLOTS = 8
 DELAY_MS = 3000.0

@@ -13,16 +13,11 @@ from decima.service.history import History
 from decima.service.jobs import QuestionError
 from decima.service.protocol import Answer, Exchange, Executor, State
 from decima.service.service import Decided, Driver
-from simulator.cluster.base import SchedulingError
-from simulator.cluster.config import ClusterConfig
-from simulator.cluster.episode import run_episode
-from simulator.cluster.observation import Decision, Observation
+from simulator import ClusterConfig, Decision, Observation, SchedulingError, run_episode
 from tests.cases import cases
 from tests.decima.service.scripted_spark import ScriptedSpark
 from tests.decima.service.serving import a_job, a_stage, a_state, executors
-from workloads.arrivals import JobSequence, batch_arrivals, poisson_arrivals
-from workloads.job import JobProfile, TaskDurations
-from workloads.sources.open import open_workload
+from workloads import JobProfile, JobSequence, TaskDurations, batch_arrivals, open_workload, poisson_arrivals
 
 SLOTS = 8
 Decide = Callable[[Observation], Decision | None]

@@ -13,8 +13,7 @@ from decima.service.snapshot import cluster_of
 from simulator.cluster.alone import known_profile
 from tests.cases import cases
 from tests.decima.service.serving import a_job, a_stage, a_state
-from workloads.job import JobProfile, StageProfile, TaskDurations
-from workloads.sources.workload_file import Workload, read_workload, write_workload
+from workloads import JobProfile, StageProfile, TaskDurations, Workload, read_workload, write_workload
 
 
 def profile(name: str, *tasks: int, edges: list[tuple[int, int]] | None = None, ms: float = 100.0) -> JobProfile:

@@ -15,8 +15,7 @@ from decima.service.protocol import Answer, Executor, Job, StageOrder
 from decima.service.replay import Replayed, live_report, replayed
 from decima.service.server import ServeError
 from decima.service.service import Driver
-from simulator.cluster.config import ClusterConfig
-from simulator.cluster.observation import Decision, Observation
+from simulator import ClusterConfig, Decision, Observation
 from tests.decima.service.scripted_cluster import Application
 from tests.decima.service.scripted_spark import ScriptedSpark
 from tests.decima.service.serving import a_job, a_stage, a_state, executors

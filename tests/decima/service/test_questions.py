@@ -11,8 +11,7 @@ from pathlib import Path
 import numba
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from decima.policy.shipped import SHIPPED
 from decima.registry import make_scheduler

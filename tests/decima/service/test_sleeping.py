@@ -4,9 +4,7 @@ import numpy as np
 
 from decima.service.live_spark import Overhead, runs_unchanged
 from decima.service.sleeping import Setting, sleeping
-from workloads.arrivals import JobSequence
-from workloads.job import JobProfile, StageProfile, TaskDurations
-from workloads.sources.tpch import embedded_tpch
+from workloads import JobProfile, JobSequence, StageProfile, TaskDurations, embedded_tpch
 
 
 def a_job(sizes: list[int], edges: list[tuple[int, int]]) -> JobProfile:

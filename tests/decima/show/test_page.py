@@ -10,12 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from decima.evaluation.comparison import Comparison
-from decima.evaluation.conditions import Conditions
+from decima.evaluation import Comparison, Conditions
 from decima.show.page import TICKS, comparison_page, packed_schedule
 from decima.show.report import comparison_notes, comparison_table
-from simulator.cluster.config import ClusterConfig
-from simulator.cluster.record import EpisodeRecord
+from simulator import ClusterConfig, EpisodeRecord
 from tests.browser import CHROMIUM, Page, visit
 from tests.decima.episodes import episode
 from workloads import JobProfile, StageProfile, TaskDurations, Workload

@@ -10,8 +10,7 @@ from decima.show.report import comparison_notes, comparison_table, group_table
 from decima.show.tables import interval_text
 from tests.cases import cases
 from tests.decima.evaluation.examples import LIBRARY, comparison, run
-from workloads.arrivals import JobSequence
-from workloads.sources.workload_file import Workload
+from workloads import JobSequence, Workload
 
 
 def test_a_policy_is_shown_beside_the_others(shipped: dict[str, Path], tmp_path: Path) -> None:

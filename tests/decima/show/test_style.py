@@ -1,7 +1,6 @@
 import math
 
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from decima.evaluation.metrics import Interval
 from decima.show.style import draw_bars, new_axes, plain, shortened, styles

@@ -13,8 +13,7 @@ import pytest
 from decima.evaluation.comparison import Comparison
 from decima.evaluation.run import Decided, decisions
 from decima.show.trace_events import trace_events, write_trace_events
-from simulator.cluster.config import ClusterConfig
-from simulator.cluster.episode import run_episode
+from simulator import ClusterConfig, run_episode
 from tests.decima.episodes import episode
 from tests.decima.evaluation.examples import run
 

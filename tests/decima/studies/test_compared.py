@@ -12,8 +12,7 @@ import pytest
 from rich.console import Console
 from rich.table import Table
 
-from decima.evaluation.comparison import Comparison
-from decima.evaluation.conditions import Conditions
+from decima.evaluation import Comparison, Conditions
 from decima.evaluation.variants import HINDSIGHT
 from decima.studies import deep_dive, single_resource
 from decima.studies.compared import compared, plot_bars, study_table, summary, tidy

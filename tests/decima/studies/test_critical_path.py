@@ -8,8 +8,7 @@ import pandas as pd
 import pytest
 import torch
 
-from decima.policy.compiled.graphs import Graphs
-from decima.policy.encoder import GraphTensors
+from decima.policy import Graphs, GraphTensors
 from decima.policy.features import message_order
 from decima.studies.critical_path import (
     LEARN_STAGES,

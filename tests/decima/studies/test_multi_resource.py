@@ -7,8 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from decima.evaluation.conditions import CompareError
-from decima.evaluation.metrics import Interval
+from decima.evaluation import CompareError, Interval
 from decima.evaluation.variants import HINDSIGHT
 from decima.policy.shipped import SHIPPED
 from decima.schedulers import Fair
@@ -18,8 +17,7 @@ from decima.studies.multi_resource import GRAPHENE_STAR, OURS, TETRIS, experimen
 from decima.studies.streams import LEVELS, executors_by_load
 from decima.studies.study import Study
 from decima.studies.usage import used
-from simulator import run_episode
-from simulator.cluster.config import ClusterConfig, ExecutorClass
+from simulator import ClusterConfig, ExecutorClass, run_episode
 from tests.cases import cases
 from tests.decima.episodes import episode
 from tests.decima.show.test_plots import difference

@@ -24,8 +24,7 @@ from decima.studies.settings_grid import (
     with_typical_task,
     workloads,
 )
-from simulator import run_episode
-from simulator.cluster.config import ClusterConfig
+from simulator import ClusterConfig, run_episode
 from tests.decima.show.test_plots import difference
 from tests.decima.studies.test_compared import printed
 from tests.simulator.cluster.build import job, stage

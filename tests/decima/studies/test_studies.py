@@ -14,8 +14,7 @@ from click.testing import CliRunner, Result
 from decima.cli.main import cli
 from decima.evaluation.variants import GRIDS, HINDSIGHT
 from decima.learning.cluster.config import TrainingConfig, read_config
-from decima.policy.config import PolicyConfig
-from decima.policy.scheduler import Featurizer
+from decima.policy import Featurizer, PolicyConfig
 from decima.policy.shipped import SHIPPED
 from decima.studies import algorithms, deep_dive, multi_resource, single_resource, streams, successors
 from decima.studies.catalogue import STUDIES

@@ -8,14 +8,12 @@ import numpy as np
 import pytest
 
 from decima.learning.cluster.config import read_config
-from decima.policy.files import load_policy
-from decima.policy.scheduler import NeuralScheduler
+from decima.policy import NeuralScheduler, load_policy
 from decima.registry import make_scheduler
 from decima.settings import TrainingError
 from decima.studies.study import Study, Variant
 from simulator import ClusterConfig, run_episode
-from workloads import Workload, WorkloadError, poisson_arrivals, trace_arrivals
-from workloads.sources.tpch import embedded_workload
+from workloads import Workload, WorkloadError, embedded_workload, poisson_arrivals, trace_arrivals
 
 
 def test_a_policy_is_compared_as_the_scheduler_that_it_is(study: Study) -> None:

@@ -6,8 +6,7 @@ import numpy as np
 
 from simulator import Cluster, ClusterConfig, Decision, EpisodeRecord, Observation
 from simulator.cluster.observation import CLASS, JOB, NO_ATTRIBUTES, STAGE
-from workloads.arrivals import JobSequence
-from workloads.job import JobProfile, StageProfile, TaskDurations
+from workloads import JobProfile, JobSequence, StageProfile, TaskDurations
 
 
 def stage(

@@ -4,8 +4,7 @@ import math
 from dataclasses import fields, replace
 
 import numba
-from hypothesis import Phase, settings
-from hypothesis import strategies as st
+from hypothesis import Phase, settings, strategies as st
 
 from simulator import DECIMA_SIM, PAPER, ClusterConfig, ExecutorClass, Faults, Semantics
 from simulator.cluster.config import EXACT, Knowledge

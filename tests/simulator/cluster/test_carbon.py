@@ -4,8 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from decima.schedulers import Fair
 from simulator import ClusterConfig, ConfigError, Decision, Faults, Observation, SchedulingError, run_episode
@@ -13,10 +12,7 @@ from tests.simulator.cluster.build import finish
 from tests.simulator.cluster.driver import Both, Driver, run
 from tests.simulator.cluster.strategies import MANY, clusters, idleness, seeds
 from tests.workloads.strategies import job_sequences
-from workloads import poisson_arrivals, synthetic_profiles
-from workloads.arrivals import JobSequence
-from workloads.carbon import Signal
-from workloads.sources.carbon import synthetic_signal
+from workloads import JobSequence, Signal, poisson_arrivals, synthetic_profiles, synthetic_signal
 
 CONSTANT = Signal("constant", (0.0,), (300.0,), 60_000.0)
 STEPS = Signal("steps", (0.0, 700.0, 1500.0), (100.0, 900.0, 0.0), 2500.0)

@@ -2,12 +2,10 @@
 
 import numpy as np
 
+from simulator import ClusterConfig, EpisodeRecord
 from simulator.cluster import picture
-from simulator.cluster.config import ClusterConfig
 from simulator.cluster.picture import PALETTE, contrasting_colours, job_colours
-from simulator.cluster.record import EpisodeRecord
-from workloads.arrivals import JobSequence
-from workloads.job import JobProfile, StageProfile, TaskDurations
+from workloads import JobProfile, JobSequence, StageProfile, TaskDurations
 
 
 def mosaic(jobs: np.ndarray) -> EpisodeRecord:

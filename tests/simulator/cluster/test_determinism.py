@@ -10,8 +10,7 @@ import pytest
 
 from decima.schedulers import Fair, Fifo, RandomChoice, Scheduler, SjfCp
 from simulator import DECIMA_SIM, PAPER, ClusterConfig, EpisodeRecord, Semantics, run_episode
-from workloads import poisson_arrivals, synthetic_profiles
-from workloads.arrivals import JobSequence
+from workloads import JobSequence, poisson_arrivals, synthetic_profiles
 
 #: Program for a process of its own that prints the fingerprint of an episode.
 PROGRAM = """

@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 from gymnasium.error import InvalidAction, ResetNeeded
 from gymnasium.utils.env_checker import check_env, data_equivalence
-from hypothesis import event, given, settings
-from hypothesis import strategies as st
+from hypothesis import event, given, settings, strategies as st
 from numpy.typing import NDArray
 
 from simulator import DECIMA_SIM, ClusterConfig, ClusterEnv, ConfigError, EpisodeRecord, ExecutorClass, run_episode

@@ -7,8 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from decima.schedulers import Fair
 from simulator import (
@@ -25,16 +24,12 @@ from simulator import (
 from simulator.cluster import base, faults
 from simulator.cluster.config import Knowledge
 from simulator.cluster.draws import COPY, Purpose, chance, executor_keys, job_key
-from simulator.cluster.engine import draws
-from simulator.cluster.engine import ends as engine_faults
-from simulator.cluster.engine import faults as fault_engine
+from simulator.cluster.engine import draws, ends as engine_faults, faults as fault_engine
 from tests.simulator.cluster.build import Greedy, chain, finish, job, jobs, stage
 from tests.simulator.cluster.driver import Both, Driver
 from tests.simulator.cluster.strategies import MANY, faulty_clusters, idleness, seeds
 from tests.workloads.strategies import job_sequences
-from workloads import batch_arrivals, poisson_arrivals, synthetic_profiles
-from workloads.arrivals import JobSequence
-from workloads.job import StageProfile
+from workloads import JobSequence, StageProfile, batch_arrivals, poisson_arrivals, synthetic_profiles
 
 anywhere = st.one_of(faulty_clusters(), faulty_clusters(max_time=True))
 

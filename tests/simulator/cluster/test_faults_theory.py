@@ -17,8 +17,7 @@ from tests.simulator.cluster.test_queueing import (
     WARM_UP,
     assert_mean,
 )
-from workloads.arrivals import JobSequence
-from workloads.job import JobProfile, StageProfile, TaskDurations
+from workloads import JobProfile, JobSequence, StageProfile, TaskDurations
 
 
 def mean_times_ms(profile: JobProfile, executors: int, faults: Faults, interval_ms: float) -> list[EpisodeRecord]:

@@ -6,8 +6,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from decima.schedulers import Fair, Fifo
 from simulator import Cluster, ClusterConfig, ConfigError, Observation, run_episode

@@ -4,9 +4,7 @@ from itertools import pairwise
 
 import pytest
 
-from simulator.cluster.cluster import Cluster
-from simulator.cluster.config import ClusterConfig, ExecutorClass
-from simulator.cluster.observation import Decision, PerJob
+from simulator import Cluster, ClusterConfig, Decision, ExecutorClass, PerJob
 from tests.simulator.cluster.build import by_hand, chain, greedy, job, jobs, stage
 from workloads.job import JobProfile
 

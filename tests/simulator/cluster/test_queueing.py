@@ -15,8 +15,7 @@ from decima.schedulers import Fair, Fifo, RandomChoice, Scheduler, SjfCp
 from simulator import ClusterConfig, EpisodeRecord, ExecutorClass, run_episode
 from tests.simulator.cluster.build import Greedy, chain, job, jobs, runs, stage
 from tests.workloads.strategies import job_sequences
-from workloads.arrivals import JobSequence
-from workloads.job import JobProfile
+from workloads import JobProfile, JobSequence
 
 Times = NDArray[np.float64]
 

@@ -6,11 +6,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from simulator.cluster.config import ClusterConfig, ExecutorClass
-from simulator.cluster.record import EpisodeRecord
-from workloads.arrivals import JobSequence
-from workloads.attributes import JobAttributes
-from workloads.job import JobProfile, StageProfile, TaskDurations
+from simulator import ClusterConfig, EpisodeRecord, ExecutorClass
+from workloads import JobAttributes, JobProfile, JobSequence, StageProfile, TaskDurations
 
 NAN = float("nan")
 

@@ -6,8 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from decima.schedulers import Fair
 from simulator import (
@@ -33,8 +32,7 @@ from tests.simulator.cluster.build import chain, finish, job, jobs, stage
 from tests.simulator.cluster.driver import Both, Driver, assert_same, run
 from tests.simulator.cluster.strategies import MANY, clusters, idleness, seeds
 from tests.workloads.strategies import job_sequences
-from workloads import poisson_arrivals, synthetic_profiles
-from workloads.arrivals import JobSequence
+from workloads import JobSequence, poisson_arrivals, synthetic_profiles
 
 anywhere = st.one_of(clusters(), clusters(max_time=True), clusters(errors=True))
 

@@ -4,8 +4,7 @@ from collections.abc import Callable
 from dataclasses import fields, replace
 
 import numpy as np
-from hypothesis import settings
-from hypothesis import strategies as st
+from hypothesis import settings, strategies as st
 from numpy.typing import NDArray
 
 from simulator.grid import DEEPRM, PAPER, Grid, GridConfig, GridSemantics

@@ -14,9 +14,8 @@ from simulator.grid.env import drawn_jobs
 from tests.cases import cases
 from tests.simulator.grid.build import SMALL, VOID
 from tests.simulator.grid.naive import Written
-from workloads import WorkloadError
+from workloads import JobSets, WorkloadError
 from workloads.errors import ConfigError
-from workloads.grid_jobs import JobSets
 
 
 def environment(*jobs: Written, steps: int = 10, **changes: Any) -> GridEnv:

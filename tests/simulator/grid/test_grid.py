@@ -7,8 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from numpy.typing import NDArray
 
 from simulator import ConfigError
@@ -18,8 +17,7 @@ from tests.cases import cases
 from tests.simulator.grid.build import SMALL, VOID, act, small
 from tests.simulator.grid.naive import Written
 from tests.simulator.grid.strategies import MANY, Choose, grids, job_sets, jobs_for, random_actions
-from workloads import WorkloadError
-from workloads.grid_jobs import JobSets
+from workloads import JobSets, WorkloadError
 
 
 def trace(grid: Grid, actions: list[NDArray[np.int64]]) -> list[NDArray[Any]]:

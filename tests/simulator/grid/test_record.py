@@ -3,8 +3,7 @@
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from simulator.grid import DEEPRM, Grid, GridConfig
 from tests.simulator.grid.build import VOID, act, small

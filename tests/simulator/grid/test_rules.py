@@ -4,12 +4,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import event, given
-from hypothesis import strategies as st
+from hypothesis import event, given, strategies as st
 
 from simulator.grid import DEEPRM, PAPER, Grid, GridConfig, GridSemantics
-from simulator.grid.grid import BOOKED, EMPTY, NO_ROOM, OVER
-from simulator.grid.grid import VOID as PASSED
+from simulator.grid.grid import BOOKED, EMPTY, NO_ROOM, OVER, VOID as PASSED
 from tests.cases import cases
 from tests.simulator.grid.build import VOID, act, drawn, small
 from tests.simulator.grid.naive import Naive

@@ -8,17 +8,14 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from tests.cases import cases
 from tests.refusal import refusal
+from workloads import Excerpt, JobProfile, Workload, WorkloadError
 from workloads.imperfections import Imperfections
-from workloads.job import JobProfile, WorkloadError
 from workloads.sources import alibaba
 from workloads.sources.alibaba import COLUMNS, read_alibaba
-from workloads.sources.workload_file import Workload
-from workloads.transform import Excerpt
 
 Shared = Callable[[str], Path]
 

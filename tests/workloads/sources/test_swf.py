@@ -8,19 +8,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from decima.schedulers.baselines import Fifo
-from simulator.cluster.config import ClusterConfig, ExecutorClass
-from simulator.cluster.episode import run_episode
+from simulator import ClusterConfig, ExecutorClass, run_episode
 from tests.cases import cases
+from workloads import Excerpt, JobProfile, JobSets, SwfLog, WorkloadError, read_swf, read_swf_workload, swf_jobs
 from workloads.errors import ConfigError
-from workloads.grid_jobs import JobSets
 from workloads.imperfections import Imperfections
-from workloads.job import JobProfile, WorkloadError
-from workloads.sources.swf import SwfLog, read_swf, read_swf_workload, swf_jobs
-from workloads.transform import Excerpt
 
 Shared = Callable[[str], Path]
 

@@ -11,8 +11,7 @@ import pytest
 
 from tests.cases import cases
 from tests.refusal import refusal
-from workloads.job import JobProfile, Wave, WorkloadError
-from workloads.sources.wfcommons import read_wfcommons
+from workloads import JobProfile, Wave, WorkloadError, read_wfcommons
 
 Shared = Callable[[str], Path]
 

@@ -5,8 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from workloads.job import Wave
-from workloads.spark.model import SparkModel
+from workloads import SparkModel, Wave
 from workloads.spark.query import TASK_COLUMNS, SparkQuery, StageDag
 from workloads.spark.reader import SparkStage
 

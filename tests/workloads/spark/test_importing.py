@@ -8,11 +8,9 @@ import pytest
 from tests.cases import cases
 from tests.workloads.spark.logs import LogBuilder, small_log, stage_info
 from tests.workloads.spark.runs import Stage, measured_run
+from workloads import Wave, WorkloadError, read_event_log, read_workload, write_workload
 from workloads.imperfections import Imperfections
-from workloads.job import Wave, WorkloadError
 from workloads.sources.tpch import LEVELS
-from workloads.sources.workload_file import read_workload, write_workload
-from workloads.spark.eventlog import read_event_log
 from workloads.spark.importing import _without_warm_ups, import_event_logs, measure_imperfections, median_startup_ms
 from workloads.spark.query import QueryRuns, SparkQuery, alike, matched
 

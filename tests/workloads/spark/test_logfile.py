@@ -10,9 +10,8 @@ import pytest
 
 from tests.cases import cases
 from tests.workloads.spark.logs import LogBuilder, small_log, stage_info
-from workloads.job import WorkloadError
+from workloads import WorkloadError, read_event_log
 from workloads.spark import logfile
-from workloads.spark.eventlog import read_event_log
 from workloads.spark.logfile import EventLog, Problems, events, find_event_logs
 
 START, END, OTHER = (f'{{"Event":"{name}"}}' for name in ("Start", "End", "Other"))

@@ -9,8 +9,7 @@ import pytest
 from tests.cases import cases
 from tests.workloads.spark.runs import MODEL, Stage, measured_run
 from workloads.job import Wave, WorkloadError
-from workloads.spark import model as spark_model
-from workloads.spark import profiles
+from workloads.spark import model as spark_model, profiles
 from workloads.spark.model import SparkModel, fit, stage_means
 from workloads.spark.profiles import modelled_profile, scaled_profile
 from workloads.spark.query import SparkQuery, matched

@@ -3,8 +3,7 @@
 import pytest
 
 from tests.workloads.spark.runs import MODEL, Stage, make_run
-from workloads.job import WorkloadError
-from workloads.spark.eventlog import read_event_log
+from workloads import WorkloadError, read_event_log
 from workloads.spark.model import SparkModel, fit
 from workloads.spark.query import QueryRuns, matched
 

@@ -8,9 +8,7 @@ import pytest
 from tests.workloads.spark.logs import LogBuilder, stage_info
 from tests.workloads.spark.recordings import recording
 from tests.workloads.spark.runs import Stage, make_run, measured_run
-from workloads.job import JobProfile, Wave, WorkloadError
-from workloads.spark.eventlog import read_event_log
-from workloads.spark.model import SparkModel
+from workloads import JobProfile, SparkModel, Wave, WorkloadError, read_event_log
 from workloads.spark.profiles import (
     DRIVER_THREADS,
     modelled_profile,

@@ -21,9 +21,7 @@ from tests.workloads.spark.logs import small_log
 from workloads.spark.eventlog import read_event_log
 from workloads.spark.logfile import Problems, events, find_event_logs
 from workloads.spark.query import matched
-from workloads.spark.recorder import cluster as spark_cluster
-from workloads.spark.recorder import submission
-from workloads.spark.recorder import tpch as spark_tpch
+from workloads.spark.recorder import cluster as spark_cluster, submission, tpch as spark_tpch
 from workloads.spark.recorder.cluster import StandaloneCluster, java_version, start_process, stop_process
 from workloads.spark.recorder.record import main, random_mixtures, record_mixture, record_run
 from workloads.spark.recorder.submission import Application, Driver, Layout, slim_event_log

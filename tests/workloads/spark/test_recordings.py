@@ -6,8 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from workloads.job import Wave, WorkloadError
-from workloads.spark.eventlog import read_event_log
+from workloads import Wave, WorkloadError, read_event_log
 from workloads.spark.profiles import to_profile
 from workloads.spark.query import SparkQuery, matched
 

@@ -12,13 +12,10 @@ from decima.evaluation.spark.logged_jobs import HeldOut, cluster_of_logs, logged
 from decima.evaluation.spark.what_if import WhatIf, simulate_what_if
 from decima.schedulers.spark import SparkFifo
 from decima.show.what_if import shown
-from simulator.cluster.config import SPARK, ClusterConfig
-from simulator.cluster.episode import run_episode
+from simulator import SPARK, ClusterConfig, run_episode
 from tests.decima.show.test_plots import difference
 from tests.workloads.spark.logs import LogBuilder, stage_info
-from workloads.arrivals import JobSequence
-from workloads.job import JobProfile, StageProfile, TaskDurations
-from workloads.spark.importing import SparkImport, import_event_logs
+from workloads import JobProfile, JobSequence, SparkImport, StageProfile, TaskDurations, import_event_logs
 
 
 def night(rounds: int = 1) -> LogBuilder:

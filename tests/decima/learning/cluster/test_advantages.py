@@ -23,9 +23,7 @@ from decima.learning.cluster.advantages import (
 from decima.learning.cluster.config import TrainingConfig
 from decima.learning.cluster.rollout import Trajectories, plan_iteration, record_scheduler, roll_out, start_episodes
 from decima.learning.cluster.values import NUM_LOADS, accumulate
-from decima.policy.compiled.graphs import Graphs
-from decima.policy.policy import Policy
-from decima.policy.scheduler import Featurizer
+from decima.policy import Featurizer, Graphs, Policy
 from decima.schedulers import Fair
 from simulator import Cluster
 from tests.cases import cases

@@ -7,16 +7,14 @@ from typing import Any, cast
 import numpy as np
 import pytest
 
+from decima.learning import ClusterTraining, read_metrics
 from decima.learning.cluster.dcl import Candidate, Counts, Labeller, changed, select
 from decima.learning.cluster.rollout import Episode
 from decima.learning.cluster.sections import DCLSection
-from decima.learning.cluster.train import ClusterTraining
-from decima.learning.metrics import read_metrics
 from decima.policy.compiled.graphs import NO_GUARD, Graphs, Guard
 from decima.policy.config import SHORTCUT_POLICY
 from decima.policy.scheduler import Actor, Choices
-from simulator import ClusterConfig, Decision, run_episode
-from simulator.cluster.observation import Observation
+from simulator import ClusterConfig, Decision, Observation, run_episode
 from tests.cases import cases
 from tests.decima.evaluation.examples import LIBRARY
 from tests.decima.learning.cluster.examples import small

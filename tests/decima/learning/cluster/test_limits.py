@@ -6,11 +6,10 @@ import numpy as np
 import pytest
 import torch
 
+from decima.learning import ClusterTraining, read_metrics
 from decima.learning.checkpoint import load_checkpoint
 from decima.learning.cluster.limits import Limit, Limits, parse_limits
-from decima.learning.cluster.train import ClusterTraining
 from decima.learning.loop import CHECKPOINT
-from decima.learning.metrics import read_metrics
 from decima.settings import TrainingError
 from tests.cases import cases
 from tests.decima.learning.cluster.examples import small

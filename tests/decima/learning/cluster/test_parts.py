@@ -13,10 +13,8 @@ from click.testing import CliRunner
 from numpy.typing import NDArray
 
 from decima.cli.main import cli
-from decima.learning import Baseline, Curve, Reinforce, Returns
+from decima.learning import Baseline, ClusterTraining, Curve, Reinforce, Returns, read_config
 from decima.learning.checkpoint import load_checkpoint
-from decima.learning.cluster.config import read_config
-from decima.learning.cluster.train import ClusterTraining
 from decima.policy.files import load_actor, load_policy
 from decima.policy.parts import ALLOWED
 from decima.settings import TrainingError

@@ -4,9 +4,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from decima.policy import NotFiniteError, Policy
 from decima.policy.config import SHORTCUT_POLICY
-from decima.policy.parts import NotFiniteError
-from decima.policy.policy import Policy
 from tests.decima.learning.cluster.updates import (
     LINEAR,
     advantages,

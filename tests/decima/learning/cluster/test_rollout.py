@@ -18,10 +18,8 @@ from decima.learning.cluster.rollout import (
     start_episodes,
 )
 from decima.learning.cluster.values import load_of
+from decima.policy import NeuralScheduler, NotFiniteError, Policy
 from decima.policy.config import SHORTCUT_POLICY
-from decima.policy.parts import NotFiniteError
-from decima.policy.policy import Policy
-from decima.policy.scheduler import NeuralScheduler
 from decima.registry import make_scheduler
 from simulator import Cluster, ClusterConfig, run_episode
 from tests.decima.evaluation.examples import LIBRARY

@@ -11,25 +11,20 @@ import pytest
 from scipy import stats
 
 from decima.evaluation.conditions import evaluation_setting, misfits
+from decima.learning import ClusterTraining, TrainingConfig, read_config, read_metrics
 from decima.learning.cluster.advantages import Advantages, relative_scale
-from decima.learning.cluster.config import TrainingConfig, read_config
 from decima.learning.cluster.rollout import Episode, Trajectories, plan_iteration, record_scheduler, start_episodes
 from decima.learning.cluster.settings import SettingsConditions, SettingsSection
-from decima.learning.cluster.train import ClusterTraining
 from decima.learning.cluster.values import NUM_LOADS, load_of
 from decima.learning.loop import CARD
-from decima.learning.metrics import read_metrics
+from decima.policy import Policy, read_about, read_trained_on
 from decima.policy.distribution import out_of_distribution
-from decima.policy.files import read_about, read_trained_on
-from decima.policy.policy import Policy
 from decima.registry import make_scheduler
-from simulator.cluster.config import ClusterConfig
-from simulator.cluster.episode import make_cluster
+from simulator import ClusterConfig, make_cluster
 from tests.decima.evaluation.examples import LIBRARY
 from tests.decima.learning.cluster.examples import merged
 from tests.decima.learning.examples import assert_same_run
-from workloads import JobSequence, poisson_arrivals, scaled, trace_arrivals, write_workload
-from workloads.sources.workload_file import Workload
+from workloads import JobSequence, Workload, poisson_arrivals, scaled, trace_arrivals, write_workload
 from workloads.transform import STEADY
 
 MANY = SettingsSection(

@@ -18,13 +18,9 @@ from decima.learning.cluster.updates import PPO
 from decima.learning.cluster.validation import evaluate_policy
 from decima.learning.loop import CARD, CHECKPOINT, POLICY
 from decima.learning.metrics import IterationReport, TrainingResult, read_metrics
-from decima.policy.files import load_policy, read_trained_on
-from decima.policy.parts import PolicyFileError
-from decima.policy.policy import Policy
-from decima.policy.scheduler import NeuralScheduler
+from decima.policy import NeuralScheduler, Policy, PolicyFileError, load_policy, read_trained_on
 from decima.settings import TrainingError
-from simulator.cluster.config import ClusterConfig
-from simulator.cluster.episode import run_episode
+from simulator import ClusterConfig, run_episode
 from tests.cases import cases
 from tests.decima.evaluation.examples import LIBRARY
 from tests.decima.learning.cluster.examples import small

@@ -7,11 +7,9 @@ from decima.evaluation.run import run_scheduler, sweep_ms
 from decima.evaluation.variants import ALPHAS
 from decima.learning.cluster.rollout import Shared
 from decima.learning.cluster.validation import evaluate_policy, fair_ms, reference_results, reference_row
+from decima.policy import NeuralScheduler, Policy
 from decima.policy.config import SHORTCUT_POLICY
-from decima.policy.policy import Policy
-from decima.policy.scheduler import NeuralScheduler
-from simulator.cluster.config import ClusterConfig
-from simulator.cluster.episode import run_episode
+from simulator import ClusterConfig, run_episode
 from tests.decima.evaluation.examples import CLUSTER, conditions
 
 

@@ -8,9 +8,7 @@ from numpy.typing import NDArray
 
 from decima.learning.cluster.rollout import Episode, Trajectories, roll_out
 from decima.learning.cluster.updates import PPO, Reinforce
-from decima.policy.compiled.graphs import Graphs
-from decima.policy.config import Feature, PolicyConfig
-from decima.policy.policy import Policy
+from decima.policy import Feature, Graphs, Policy, PolicyConfig
 from simulator import ClusterConfig
 from tests.decima.evaluation.examples import LIBRARY
 from workloads import batch_arrivals

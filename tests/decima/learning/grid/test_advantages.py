@@ -1,7 +1,6 @@
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from decima.learning.grid.rollout import action_baseline, n_step_returns, no_baseline, returns_to_go, time_baseline
 from tests.decima.learning.grid.examples import mean_of_others, run

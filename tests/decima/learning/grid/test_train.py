@@ -24,8 +24,7 @@ from tests.cases import cases
 from tests.decima.learning.cluster.examples import merged
 from tests.decima.learning.examples import assert_same_run
 from tests.decima.learning.grid.examples import dense, mean_of_others, small
-from workloads import RandomStream, random_stream
-from workloads.grid_jobs import DISTRIBUTIONS, JobDistribution
+from workloads import DISTRIBUTIONS, JobDistribution, RandomStream, random_stream
 
 #: Steps of plain gradient descent, so that a weight's change is its gradient.
 DESCENT = {"learning_rate": 1.0, "final_learning_rate": 1.0, "critic_learning_rate": 1.0}

@@ -9,11 +9,10 @@ import numpy as np
 import pytest
 import torch
 
+from decima.policy import Policy, PolicyFileError
 from decima.policy.config import DECIMA_SIM_POLICY
 from decima.policy.files import add_about, save_policy
 from decima.policy.grid import GridPolicyConfig, load_network, read_about, save_network
-from decima.policy.parts import PolicyFileError
-from decima.policy.policy import Policy
 from tests.cases import cases
 from tests.decima.learning.cluster.examples import merged
 from tests.decima.learning.grid.examples import small

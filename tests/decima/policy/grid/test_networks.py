@@ -4,8 +4,7 @@ import itertools
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from torch import Tensor, nn
 
 from decima.policy.grid import (
@@ -17,8 +16,7 @@ from decima.policy.grid import (
     add_outer,
     build_network,
 )
-from simulator.grid import GridConfig
-from simulator.grid.config import DEEPRM, PAPER
+from simulator.grid import DEEPRM, PAPER, GridConfig
 from tests.decima.learning.grid.examples import TINY, dense, tiny_grid
 from workloads.errors import ConfigError
 

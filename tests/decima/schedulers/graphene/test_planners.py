@@ -2,8 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from decima.schedulers.graphene import Plan, Project, critical_path_first, graphene, random_order, tetris
 from decima.schedulers.graphene.planner import _parts, troublesome_sets

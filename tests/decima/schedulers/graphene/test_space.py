@@ -2,8 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from decima.schedulers.graphene import Project
 from decima.schedulers.graphene.space import list_schedule, mirrored, serial_schedule, surrounded
