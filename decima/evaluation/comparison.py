@@ -363,7 +363,6 @@ class Comparison:
         return json_text(content)
 
     def _entry(self, scheduler: str) -> dict[str, Any]:
-        """Return the JSON entry of a scheduler."""
         spec, runs = self.schedulers[scheduler], self.runs[self.runs["scheduler"] == scheduler]
         entry: dict[str, Any] = {name: self.summary[scheduler][name] for name in SUMMARY}
         if self.shown:

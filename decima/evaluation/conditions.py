@@ -270,7 +270,6 @@ def misfits(policy: str | Path, conditions: Conditions, metric: str = "mean") ->
 
     Args:
         policy: name of a shipped policy, or a file.
-        conditions: evaluation setting, see :func:`evaluation_setting`.
         metric: metric to compare by, a name of ``decima compare --show``.
 
     Returns:

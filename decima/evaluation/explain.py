@@ -135,14 +135,11 @@ def explain(
     """Explain the first decision of a policy in the first experiment that meets the conditions below.
 
     Args:
-        conditions: cluster and jobs.
-        policy: policy file.
         decision: smallest index of the decision in the episode.
         at_ms: earliest time, ms.
         differing: whether the rule must decide differently.
         rule: scheduler to compare with.
         futures: number of futures in which both decisions are compared, if they differ.
-        guarantees: guarantees for the policy.
         overruled: whether a guarantee must have changed the decision.
 
     Raises:

@@ -244,13 +244,11 @@ class GridSettings:
             the highest load (a job in every step).
         distribution: distribution of jobs, a name in ``DISTRIBUTIONS``.
         log: log to draw jobs from instead.
-        machines: number of machines.
         heuristics: see ``heuristics_for``.
         network: policy file.
         deeprm_semantics: whether to simulate DeepRM's published code instead of its paper.
         sets: number of evaluation sets at each load, and of training sets for Tetris*.
         steps: number of steps in which jobs of a set enter.
-        seed: seed of the sets.
 
     Raises:
         CompareError: no schedulers, or a network for other machines.

@@ -92,7 +92,6 @@ class Metric(NamedTuple):
     """A quantity of an episode.
 
     Attributes:
-        heading: heading in displayed tables.
         form: number format in displayed tables.
         of: function of a complete episode that returns the value; NaN if undefined.
         interval: whether tables and summaries always have a confidence interval of the mean.

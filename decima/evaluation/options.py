@@ -164,7 +164,6 @@ def choose_schedulers(
     """Return the schedulers of a comparison.
 
     Args:
-        conditions: evaluation setting.
         schedulers: comma-separated names; names, objects and classes; or displayed name -> scheduler. By default
             common heuristics, those for the metric, and ``decima`` if the conditions are in the training distribution
             of a shipped policy, and the metric has no rules of its own or a policy was trained for it.
@@ -293,7 +292,6 @@ compare.__signature__ = _own.replace(parameters=_parameters)  # type: ignore[att
 
 
 def _slack(deadlines: float | Sequence[float] | None) -> tuple[float, float] | None:
-    """Return the least and the largest slack of deadlines."""
     if deadlines is None:
         return None
     given = tuple(deadlines) if isinstance(deadlines, Sequence) else (deadlines,)

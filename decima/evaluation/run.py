@@ -119,7 +119,6 @@ def tune(
     training sequences, it is the setting of ``weighted-fair``.
 
     Args:
-        config: the cluster.
         sequences: one or several job sequences.
         scheduler: one of ``GRIDS``.
         objective: quantity to minimise: the mean JCT or the makespan.

@@ -54,7 +54,6 @@ def policy_card(name: str, about: Mapping[str, Any]) -> str:
     """Return the card of a policy as Markdown.
 
     Args:
-        name: name of the policy.
         about: information in the policy file, see ``decima.policy.files.read_about``. An optional text ``note``, which
             ``decima.policy.files.add_about`` can add, is copied to the card.
     """
@@ -122,7 +121,6 @@ def _objective(reward: str) -> list[str]:
 
 
 def _curriculum(curriculum: Mapping[str, Any] | None) -> str:
-    """Describe the curriculum in a sentence."""
     if curriculum is None:
         return "It was trained without a curriculum: no training episode ended early."
     return (
@@ -132,7 +130,6 @@ def _curriculum(curriculum: Mapping[str, Any] | None) -> str:
 
 
 def _table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
-    """Return the lines of a Markdown table."""
     lines = [f"| {' | '.join(row)} |" for row in (headings, *rows)]
     return [lines[0].replace("|  |", "| |"), "|---" * len(headings) + "|", *lines[1:]]
 

@@ -69,7 +69,6 @@ class Best:
     Attributes:
         iteration: iteration after which the policy was validated.
         improvement: relative reduction of the objective against the reference scheduler, as a fraction.
-        weights: weights by name.
         results: results on the validation set by scheduler; those of the policy are last.
     """
 

@@ -30,7 +30,6 @@ class TrainingRun:
     """Settings and metrics of a finished or running training run.
 
     Attributes:
-        folder: folder of the run.
         settings: all settings, dotted key -> value.
         rows: metrics of each iteration by name; metrics that were not measured are missing.
     """
@@ -48,7 +47,6 @@ class LearningCurve:
         iterations: int64 [N], iterations in which all runs measured the metric.
         mean: float64 [N], mean over the runs.
         half_width: float64 [N], half the 95 % confidence interval; NaN for a single run.
-        runs: number of runs.
     """
 
     iterations: NDArray[np.int64]

@@ -60,7 +60,6 @@ class TrainingLoop(ABC, Generic[Config]):
     ``policy.npz`` (the best policy on the validation set) and ``policy.md`` (its card).
 
     Args:
-        config: settings.
         out: folder of the run.
         resume: whether to continue from the checkpoint in the folder, or start if there is none yet. Only the settings
             ``iterations`` and ``checkpoint_every`` may differ from those of the checkpoint. More iterations stretch
@@ -71,7 +70,6 @@ class TrainingLoop(ABC, Generic[Config]):
 
     Attributes:
         networks: networks that are trained, by name; behaviour cloning trains the first one.
-        optimisers: optimisers by name.
         kept: network that is validated and saved.
 
     Raises:

@@ -115,8 +115,6 @@ class IterationReport:
 
     Attributes:
         iteration: number of completed iterations; during behaviour cloning minus the number of remaining epochs.
-        iterations: number of iterations of the training.
-        metrics: measured values by name.
         improvement: improvement of the best policy so far; NaN before iteration 0.
     """
 
@@ -135,7 +133,6 @@ class Validation:
         reference: objective of the reference scheduler.
         improvement: relative reduction of the objective against the reference scheduler, as a fraction.
         result: results in the form of the heuristics' results: numbers in a list or by name.
-        metrics: measured values by name.
     """
 
     objective: float
@@ -150,10 +147,7 @@ class TrainingResult(Generic[Config]):
     """Result of a training run.
 
     Attributes:
-        config: settings.
         iteration: number of completed iterations; fewer than requested after Ctrl-C.
-        policy_file: file of the best policy.
-        best_iteration: iteration of the best policy.
         improvement: best policy's relative reduction of the objective against the reference scheduler, as a fraction.
         results: results on the validation set by scheduler; those of the best policy are last.
         interrupted: whether Ctrl-C ended the run.

@@ -48,7 +48,6 @@ class SeedResult:
     """Result of one training of a trial.
 
     Attributes:
-        seed: seed of the training.
         objective: objective (to minimise) of the best policy on the validation set.
         improvement: relative reduction of the objective against the reference scheduler, as a fraction.
         iteration: iteration of the best policy.
@@ -70,7 +69,6 @@ class Trial:
         number: index of the trial, from 0.
         settings: chosen settings, dotted key -> value.
         results: results by seed, up to the first training that diverged.
-        diverged: whether a training diverged.
     """
 
     number: int
@@ -99,8 +97,6 @@ class SweepResult:
     """Result of a sweep.
 
     Attributes:
-        config: settings of the sweep.
-        trials: finished trials.
         interrupted: whether Ctrl-C ended the sweep.
     """
 
@@ -125,11 +121,8 @@ def run_sweep(
     """Run the unfinished trainings of a sweep; an interrupted sweep is resumed by a further call.
 
     Args:
-        config: settings of the sweep.
-        out: folder of the sweep.
         workers: workers that run episodes, see ``check_workers``.
         command: command line, saved in the policy files.
-        progress: progress callback.
 
     Raises:
         TrainingError: the folder contains another sweep, or a damaged file.

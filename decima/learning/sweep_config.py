@@ -109,7 +109,6 @@ class SweepConfig(Section):
 
         Args:
             settings: settings of the trial, by dotted key.
-            seed: seed of the training.
 
         Raises:
             TrainingError: a recipe or setting is unknown, or a value is malformed.
@@ -150,7 +149,6 @@ class SweepConfig(Section):
 
 
 def _tried(key: str, given: Any) -> Any:
-    """Validate the candidate values of one setting: a list of values, or a range."""
     if isinstance(given, dict) and given.keys() == {"one_of"}:
         given = given["one_of"]
     if isinstance(given, list):
@@ -189,7 +187,6 @@ def read_sweep(source: Path, overrides: Sequence[str] = ()) -> SweepConfig:
     """Read the settings of a sweep from a YAML file.
 
     Args:
-        source: path of the file.
         overrides: further fixed settings, as ``key=value``.
 
     Raises:

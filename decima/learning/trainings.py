@@ -29,7 +29,6 @@ def train_all(
         configs: settings by name of the policy.
         folder: parent folder; each training has a folder in it, with the name of the policy.
         make_training: makes the training for settings and a folder; resumes a run that the folder contains.
-        progress: progress callback of all trainings.
         elsewhere: end of the error message if a folder contains a policy of other settings.
 
     Returns:
@@ -63,7 +62,6 @@ def _report_phase(progress: Progress, what: str, phase: str, done: int, total: i
 
 
 def _is_complete(config: RunConfig, out: Path) -> bool:
-    """Return whether the folder contains a finished training with these settings."""
     if not ((out / CHECKPOINT).exists() and (out / POLICY).exists()):
         return False
     checkpoint = load_checkpoint(out / CHECKPOINT)

@@ -44,11 +44,7 @@ log = logging.getLogger("decima.service")
 
 
 class Relay(Watcher):
-    """Sends events to another process, without waiting for the process.
-
-    Args:
-        stream: stream to the other process.
-    """
+    """Sends events to another process, without waiting for the process."""
 
     def __init__(self, stream: asyncio.WriteTransport) -> None:
         self._stream = stream
@@ -120,11 +116,7 @@ async def received(stream: asyncio.StreamReader) -> AsyncIterator[tuple[Any, ...
 
 
 class Repeater:
-    """Passes received events to watchers. Drivers get new numbers, since the other process may have been restarted.
-
-    Args:
-        watchers: receivers of events.
-    """
+    """Passes received events to watchers. Drivers get new numbers, since the other process may have been restarted."""
 
     def __init__(self, watchers: Sequence[Watcher]) -> None:
         self._watchers = watchers
@@ -224,7 +216,6 @@ async def run(
     """Serve until SIGTERM or SIGINT.
 
     Args:
-        setup: parameters of the answering process.
         ready: called with the address for drivers.
         watchers: receivers of the service's events, in this process.
         beside: returns a context manager that serves the page.

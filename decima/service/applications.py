@@ -46,8 +46,6 @@ class _Application:
     """State of one application at its last question. Times are seconds of the clock of ``Applications``.
 
     Attributes:
-        state: last question.
-        jobs: live jobs of the application.
         target: number of slots assigned to the application.
         first_s: time of the first question.
         raised_s: time of the last increase of ``target``.
@@ -137,8 +135,6 @@ class Applications:
 
         Args:
             application: Spark's application id.
-            state: the application's question.
-            jobs: live jobs of the application.
 
         Raises:
             SchedulingError: the scheduler made an invalid decision.

@@ -149,7 +149,6 @@ class Tokens:
     """Checks tokens and counts their requests. Thread-safe.
 
     Args:
-        tokens: the service's tokens.
         clock: returns monotonic time, s.
         today: returns the current date, UTC.
     """
@@ -237,7 +236,6 @@ def check_request(tokens: Tokens, authorization: str, peer: str, what: str) -> D
     """Check the token of an HTTP request, count the request, and log a refusal.
 
     Args:
-        tokens: tokens of the service.
         authorization: value of the ``Authorization`` header: ``Bearer TOKEN``, or ``Basic`` with the token as password.
         peer: address of the client, for the log.
         what: name of the requested resource, for the log.

@@ -106,7 +106,6 @@ def match_stages(stages: Sequence[Stage], profile: JobProfile) -> list[int] | No
 
     Args:
         stages: created stages in topological order.
-        profile: profile of an earlier job.
 
     Returns:
         Index in the profile of each stage; None if the stages do not match.

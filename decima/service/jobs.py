@@ -63,7 +63,6 @@ class LiveJob:
         mean_ms: current estimate of the mean task duration, ms.
         log_sd: standard deviation of the logarithm of ``mean_ms``.
         ready: whether all parents are complete.
-        complete: whether the stage is complete.
         ranks: position in the order in which stages became ready; -1 if not ready yet.
         known: profile from history; for jobs without history, a profile of the reported stages and numbers of tasks.
         inputs: inputs of ``estimate``, kept to detect changes.
@@ -101,7 +100,6 @@ class LiveJobs:
     """Keeps the live jobs of a driver up to date.
 
     Args:
-        history: profiles of earlier jobs.
         numbers: iterator of job numbers.
         ready_ranks: iterator of the stages' ready ranks.
     """

@@ -103,7 +103,6 @@ class LiveSpark:
     """A running Spark application.
 
     Args:
-        context: SparkContext.
         executors: number of executors, with one slot each.
         fair: whether each job has its own pool.
     """
@@ -206,7 +205,6 @@ def live_spark(
     """Start Spark on this machine and stop it at the end of the block.
 
     Args:
-        folder: folder for temporary files and logs.
         executors: number of executor processes, with one slot each.
         fair: use the FAIR mode with a pool for each job instead of FIFO.
         address: address of the scheduling service for the plugin; by default Spark runs without the plugin.
@@ -288,7 +286,6 @@ def with_plugin(address: str, **settings: object) -> dict[str, str]:
     """Return Spark settings for a driver with the plugin.
 
     Args:
-        address: address of the service.
         settings: further settings of the plugin, by name without ``spark.decima.``.
     """
     asked = {"address": address, **settings}

@@ -43,7 +43,6 @@ class Started(_Line):
     """A service has started: the first line of its run.
 
     Attributes:
-        policy: name of the policy.
         shadow: whether drivers ignore the answers.
         time_ms: start of the service, ms since 1970.
     """
@@ -71,7 +70,6 @@ class Chosen(_Line):
     """A decision: executors committed to a stage.
 
     Attributes:
-        job: job id.
         stage: Spark's stage id; null if Spark has not created the stage yet.
         limit: parallelism limit of the job.
         executors: number of executors committed to the stage.
@@ -115,7 +113,6 @@ class Answered(_Line):
 
     Attributes:
         driver: number of the connection.
-        choices: decisions.
         answer: message to the driver.
         took_ms: time from the question to the answer, ms.
         policy_ms: time spent in the policy, ms.

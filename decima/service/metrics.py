@@ -25,11 +25,7 @@ _PHRASES = {401: "Unauthorized", 403: "Forbidden", 429: "Too Many Requests"}
 
 
 class Metrics(Watcher):
-    """Counts events of the service as Prometheus metrics, whose names begin with ``decima_``.
-
-    Attributes:
-        registry: the Prometheus registry of these metrics.
-    """
+    """Counts events of the service as Prometheus metrics, whose names begin with ``decima_``."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()

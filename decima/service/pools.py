@@ -156,9 +156,7 @@ def divide(pools: Sequence[Tenant], demand: Sequence[int], slots: int) -> list[i
     Source: Spark 3.5, ``FairSchedulingAlgorithm``.
 
     Args:
-        pools: weights and minimum shares.
         demand: number of slots that each pool can use.
-        slots: total number of slots.
 
     Returns:
         Number of slots of each pool.

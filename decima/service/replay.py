@@ -43,10 +43,7 @@ class Replayed:
     """Replay of one driver.
 
     Attributes:
-        name: name of the application.
         application: Spark's application id.
-        policy: name of the policy.
-        questions: number of questions.
         record: episode record; its clock starts with the first job.
     """
 

@@ -339,7 +339,6 @@ async def listen(  # type: ignore[no-untyped-def]
     """Serve drivers inside the block.
 
     Args:
-        service: answers the drivers.
         address: port on ``host`` (0: any free port), or ``unix:PATH``.
         host: name or address of the interface.
         tls: context with the certificate, for a port; None: no encryption. A Unix socket never uses TLS.

@@ -42,7 +42,6 @@ class Decided:
     """Decisions and answer for one question.
 
     Attributes:
-        answer: message to the driver.
         jobs: live jobs in order of arrival.
         choices: decisions of the scheduler in order.
         slots: number of task slots of the driver's executors.
@@ -66,7 +65,6 @@ class Driver:
 
     Args:
         scheduler: scheduler of this driver alone.
-        history: profiles of earlier jobs.
         numbers: iterator of job numbers; shared by drivers that share executors.
         ready_ranks: iterator of the stages' ready ranks; shared by drivers that share executors.
         moving_delay_ms: delay of an executor that changes jobs, ms; almost 0 within one application.
@@ -244,7 +242,6 @@ class Service:
 
     Args:
         make_scheduler: returns a new scheduler for each driver.
-        history: profiles of earlier jobs.
         token: secret that drivers must send; empty: drivers need none.
         tokens: access tokens with limits, instead of ``token``.
         pools: pool name -> weight and minimum share, which hold under any scheduler; by default the pools that a
@@ -252,7 +249,6 @@ class Service:
         shadow: whether drivers ignore the answers and keep Spark's own order.
         moving_delay_ms: delay of an executor that changes jobs within an application, ms.
         slots: number of slots shared by applications; None: executors stay in their application.
-        watchers: receivers of events.
         clock: returns monotonic time, s.
     """
 

@@ -39,7 +39,6 @@ class Setting:
         arrivals: ``batch``, or ``poisson`` at a load of 85 %.
         scale: factor on task durations.
         tasks: factor on the number of tasks of each stage.
-        seed: seed of the first batch or stream.
     """
 
     executors: int = 8

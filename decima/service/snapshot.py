@@ -57,7 +57,6 @@ class Snapshot:
     """Live jobs and executors of a cluster while one question is decided.
 
     Args:
-        config: the cluster.
         time_ms: the driver's clock, ms.
         jobs: live jobs in order of arrival.
         common: number of free executors outside live jobs.
@@ -70,7 +69,6 @@ class Snapshot:
         tenants: pools of the live jobs, in order of their names; empty if no pool is known or named by a job.
         tenant: index of each job's pool.
         committed: number of executors committed to each stage, by job and stage.
-        choices: decisions in order.
         policy_ms: time spent in the scheduler, ms.
     """
 
@@ -191,7 +189,6 @@ class Snapshot:
         """Offer the free executors of one source to a scheduler.
 
         Args:
-            scheduler: scheduler that decides.
             source: index of the live job that holds the executors; -1: outside live jobs.
             last_call: whether no task would run if the scheduler left all executors idle.
 
@@ -214,12 +211,7 @@ class Snapshot:
             self._refresh(place)
 
     def fill(self, places: Sequence[int], count: int) -> None:
-        """Commit executors outside live jobs to ready stages of some jobs in order. Valid only as the last round.
-
-        Args:
-            places: indices of the jobs.
-            count: number of executors.
-        """
+        """Commit executors outside live jobs to ready stages of some jobs in order. Valid only as the last round."""
         for place in places:
             job, committed = self.jobs[place], self.committed[place]
             for stage, ready in enumerate(job.ready):
@@ -236,7 +228,6 @@ class Snapshot:
         """Run one round: a scheduler commits executors of one source until none is left or it leaves the rest idle.
 
         Args:
-            scheduler: scheduler that decides.
             source: index of the live job that holds the executors; -1: outside live jobs.
             offered: number of executors.
             last_call: whether no task would run if the scheduler left all executors idle.

@@ -94,7 +94,6 @@ def summary_report(lines: Iterable[Line], timeout_ms: float) -> Report:
     """Return a report on a live log.
 
     Args:
-        lines: lines of the log.
         timeout_ms: timeout of drivers, ms. Answers that took longer count as late.
     """
     counts = _Counts()
@@ -196,10 +195,6 @@ def live_workload(found: Iterable[Replayed], name: str) -> tuple[Workload, int]:
 
     All tasks of a stage have the stage's mean duration as reported by the driver, or else as estimated by the replay.
     Incomplete jobs and stages that Spark skipped are omitted.
-
-    Args:
-        found: replays of the drivers.
-        name: display name of the workload.
 
     Raises:
         LogError: no job is complete.

@@ -106,7 +106,6 @@ def _first(table: pd.DataFrame, needed: pd.Series[bool] | None = None) -> list[d
 
 
 def _choices(found: Explanation) -> dict[str, tuple[int, int, int] | None]:
-    """Return the decisions of policy and rule, by displayed name."""
     return {"policy": found.chosen, found.rule: found.by_rule}
 
 

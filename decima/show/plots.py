@@ -165,7 +165,6 @@ def _draw_with_texts(
 
 
 def _critical_path(profile: JobProfile) -> set[int]:
-    """Return the stages on the path with the most work."""
     length = profile.critical_path_ms
     stage = int(np.argmax(length))
     path = {stage}
@@ -201,7 +200,6 @@ def plot_schedule(
     to 30 jobs in order of arrival.
 
     Args:
-        record: the episode.
         title: name of the scheduler; the average JCT is added.
         end_s: right end of the time axis, s, to compare pictures; by default the episode's end.
         colours: RGBA of each job, float64 [num_jobs, 4]; by default, neighbours have different colours.

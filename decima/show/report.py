@@ -235,7 +235,6 @@ def _title(comparison: Comparison) -> str:
 
 
 def _executors(cluster: ClusterConfig) -> str:
-    """Return the number of executors, with their sizes if they differ."""
     text = f"{cluster.num_executors} executors"
     if len(cluster.executor_classes) == 1:
         return text
@@ -244,7 +243,6 @@ def _executors(cluster: ClusterConfig) -> str:
 
 
 def _class_text(kind: ExecutorClass) -> str:
-    """Return the size of the executors of a class."""
     return f"cpu {kind.cpu:g}, memory {kind.memory:g}"
 
 

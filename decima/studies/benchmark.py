@@ -225,7 +225,6 @@ def fingerprint(workload: Workload) -> str:
 
 
 def _sources(profiles: Path | None, trace: Path | None) -> dict[Source, Workload]:
-    """Read the available sources of jobs, without arrival times."""
     paths = {"embedded": EMBEDDED, "published": profiles, "random": SYNTHETIC, "trace": trace}
     found: dict[Source, Workload] = {}
     for source, expected in FINGERPRINTS.items():

@@ -148,12 +148,9 @@ def compared(
     """Return the outcome of a study that compared schedulers, with table, notes on it and on training, and JSON.
 
     Args:
-        name: name of the study.
-        title: title of the table.
         comparisons: condition -> complete comparison.
         reference: scheduler that others are compared with.
         columns: further columns of the table, names in ``METRICS``.
-        paper: results of the paper.
         notes, claims, tables, extra, pictures: see ``Outcome``; by default the picture is a bar chart of the mean JCT.
     """
     runs = tidy(comparisons)

@@ -95,11 +95,7 @@ NOTE = (
 
 
 def reimplementations(executors: int) -> dict[str, dict[str, object]]:
-    """Return networks of public re-implementations: displayed name -> settings of ``PolicyConfig`` that differ.
-
-    Args:
-        executors: number of executors, hence of parallelism limits.
-    """
+    """Return networks of public re-implementations: displayed name -> settings of ``PolicyConfig`` that differ."""
     plain: dict[str, object] = {"aggregate": False, "summary_aggregate": False}
     outputs: dict[str, object] = {"limit": "outputs", "num_limits": executors, "wait": False}
     return {PLAIN: plain | outputs, ATTENTION: {"encoder": "attention"}}
@@ -249,11 +245,7 @@ def fig15a(study: Study, load: float) -> Outcome:
 
 
 def plot_fig15a(curves: Mapping[str, Sequence[Mapping[str, float]]]) -> Figure:
-    """Draw the mean JCT on validation sequences over iterations; dashed: tuned weighted fair.
-
-    Args:
-        curves: displayed name of a policy -> rows of its ``metrics.jsonl``.
-    """
+    """Draw the mean JCT on validation sequences over iterations; dashed: tuned weighted fair."""
     figure, axes = new_axes(7, 4)
     looks = styles([*curves, HINDSIGHT])
     for name, rows in curves.items():

@@ -171,7 +171,6 @@ def measure(
     """Plan projects with all planners; ``seed`` is of the random order.
 
     Args:
-        projects: projects by name.
         references: reference makespans by name, above 0.
 
     Returns:

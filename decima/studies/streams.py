@@ -298,8 +298,6 @@ PATTERNS: Mapping[str, tuple[float, ArrivalPattern]] = {
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class _Patterned(Conditions):
-    """An evaluation setting whose streams have an arrival pattern."""
-
     pattern: ArrivalPattern
 
     def sequence(self, seed: int) -> JobSequence:

@@ -96,7 +96,6 @@ def plot_curves(curves: Mapping[str, Sequence[Mapping[str, float]]]) -> Figure:
 
 
 def _folder(prefix: str, name: str) -> str:
-    """Return the name of the training folder of a variant."""
     return f"{prefix}-{name.replace(', ', '-').replace(' ', '-')}"
 
 

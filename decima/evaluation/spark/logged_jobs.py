@@ -39,8 +39,6 @@ class LoggedJobs:
     """Jobs of applications that shared a cluster, in order of the submission of their first Spark job.
 
     Attributes:
-        runs: measurements of each job.
-        names: query of each job.
         profiles: profile of each job, with the durations of its own run. Schedulers see means over all runs of the
             query.
     """

@@ -341,7 +341,6 @@ class _Setting:
 
 
 def _known(values: Iterable[float]) -> list[float]:
-    """Return the values that are not NaN."""
     return [value for value in values if not math.isnan(value)]
 
 

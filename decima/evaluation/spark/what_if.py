@@ -69,8 +69,6 @@ class WhatIf:
             in ``logged``), ``arrival_ms`` (float64, since the first job of all) and ``measured_ms`` (float64, from
             start to end in the log; NaN if it did not end).
         jct_ms: scheduler -> float64 [draws, jobs].
-        held_out: cross-validated predictions of the logs' own runs.
-        setting: setting of weighted fair sharing.
         misfits: quantities that are out of the training distribution of decima's policy.
     """
 

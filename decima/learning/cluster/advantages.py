@@ -80,9 +80,6 @@ class DiscountedReturns(Returns):
     """Discounted reward in continuous time: a reward dt later is weighted by ``exp(-dt / horizon)``.
 
     Each reward is spread evenly over the time between its samples.
-
-    Args:
-        horizon_ms: horizon, ms.
     """
 
     def __init__(self, horizon_ms: float) -> None:
@@ -262,7 +259,6 @@ class Advantages:
     that advantages do not change if all times are scaled.
 
     Args:
-        config: settings of the training.
         conditions: cluster and job sequences, for the baseline ``heuristic``.
     """
 

@@ -124,10 +124,8 @@ class Labeller:
     """Finds better decisions at states of an episode by simulation.
 
     Args:
-        actor: the policy.
         dcl: settings: number of futures, horizon, candidates, rollout scheduler.
         seed: random seed of the rollout scheduler.
-        counts: counts, updated by each label.
     """
 
     def __init__(self, actor: Actor | Policy, dcl: DCLSection, seed: int, counts: Counts) -> None:
@@ -139,13 +137,7 @@ class Labeller:
         )
 
     def label(self, episode: Episode, graph: Graphs, random: np.random.Generator) -> Candidate:
-        """Return the label of a state: the best candidate, or the policy's greedy choice.
-
-        Args:
-            episode: episode at the state.
-            graph: graph of the state.
-            random: generator of sampled choices and futures.
-        """
+        """Return the label of a state: the best candidate, or the policy's greedy choice."""
         own, others = self._candidates(episode, graph, random)
         seeds = random.integers(2**31, size=2 * self._dcl.futures).tolist()
 
@@ -269,7 +261,6 @@ def select(
 
     Args:
         own: the policy's greedy choice.
-        others: candidates.
         futures: number of futures in the last round (indices from 0), and in the test (the indices after these).
         cost_ms: maps a candidate and the index of a future to a cost, ms.
 

@@ -86,7 +86,6 @@ class Limits:
     """Limits of a training with their Lagrange multipliers.
 
     Args:
-        limits: limits; may be empty.
         rate: growth of a multiplier per iteration and relative excess.
 
     Attributes:
@@ -130,9 +129,7 @@ class Limits:
 
         Args:
             run: runs work items in the workers.
-            weights: weights of the policy.
             shares: planned episodes of each work item.
-            objective: objective of the training.
         """
         if not self.limits:
             return Trajectories.concatenate(run(partial(roll_out_plans, weights), shares))

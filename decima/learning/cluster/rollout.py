@@ -64,7 +64,6 @@ class EpisodePlan:
         sequence_seed: seed of the job sequence and its task noise.
         end_ms: truncation time, ms.
         run_seed: seed of the run; choices are drawn from the random stream (run_seed, iteration, episode).
-        iteration: index of the iteration.
         episode: index of the episode in the iteration.
         share: fraction of the choices that become samples, evenly spaced.
         start_ms: end of the warm-up, ms.
@@ -125,8 +124,6 @@ class Episode:
 
     Args:
         policy: configuration of the policy, which determines graphs and choices.
-        cluster: configuration of the cluster.
-        sequence: job sequence.
         end_ms: truncation time, ms; by default the episode ends when all jobs are complete.
         random: generator of the policy's choices; None for greedy choices, see ``Policy.act``.
         share: fraction of the choices that become samples, evenly spaced.
@@ -238,7 +235,6 @@ def roll_out(policy: Actor | Policy, episodes: Sequence[Episode]) -> Trajectorie
     """Run episodes in lock-step, with one pass of the network for all; results are those of separate runs.
 
     Args:
-        policy: acting policy.
         episodes: new episodes; either all or none have a random generator.
 
     Raises:

@@ -134,14 +134,11 @@ class Setting:
 
     Attributes:
         source: source of the jobs, one of ``SettingsSection.sources``.
-        executors: number of executors.
         moving_delay_s: delay of an executor that changes jobs, s.
-        jobs: number of jobs.
         load: offered load of a stream; None for a batch.
         durations: factor of all task durations.
         tasks: factor of the numbers of tasks.
         knowledge: errors of estimates.
-        faults: faults of the cluster.
         pattern: arrival pattern of a stream.
     """
 
@@ -321,7 +318,6 @@ class SettingsConditions(Conditions):
 
     Args:
         cluster: configuration common to all clusters.
-        settings: distribution of settings.
         sources: workload by name of the source.
         cells: number of validation settings.
         per_cell: number of consecutive validation sequences that share a setting.

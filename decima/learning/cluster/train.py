@@ -72,9 +72,7 @@ class ClusterTraining(TrainingLoop[TrainingConfig]):
     Results are objectives on each validation sequence, [n], ms, see ``decima.evaluation.run.objective_ms``.
 
     Attributes:
-        policy: policy that is trained.
         average: exponential moving average of the policy's weights, which is less noisy; it is validated and saved.
-        advantages: computes the advantages of samples.
     """
 
     METRICS = CLUSTER_METRICS
@@ -192,7 +190,6 @@ class ClusterTraining(TrainingLoop[TrainingConfig]):
         }
 
     def _move_average(self) -> None:
-        """Update the exponential moving average of the policy's weights."""
         with torch.no_grad():
             for mean, weight in zip(self.average.parameters(), self.policy.parameters(), strict=True):
                 mean.lerp_(weight, 1 - self.config.update.ema_decay)

@@ -109,8 +109,6 @@ def take_step(
     """Take an optimiser step with the accumulated gradient, after gradient clipping, and reset the gradient.
 
     Args:
-        network: network to update.
-        optimiser: optimiser of the network's parameters.
         loss: value of the loss, to check that it is finite.
         max_gradient_norm: norm to which a larger gradient is clipped.
         count: divisor of the gradient.
@@ -224,8 +222,6 @@ def clone_epochs(
 
     Args:
         evaluate: maps sample indices, int64 [k], to log-probability and entropy of the choices, float [k] each.
-        network: network to train.
-        optimiser: optimiser of the network's parameters.
         draw_minibatches: draws the minibatches (sample indices) of the next epoch; none if there are no samples.
         rates: learning rate of each epoch.
         epochs_done: number of epochs that were completed before the run was resumed.

@@ -78,7 +78,6 @@ class Episodes:
         choices: pictures and actions where the policy had a choice, of S steps.
         rewards: float64 [S, N], reward of each action.
         clock: int32 [S + 1, N], clock before each action and at the end.
-        record: record of the jobs.
         states: pictures of all running episodes before each step; None if not kept.
     """
 
@@ -93,7 +92,6 @@ class Recorder:
     """Records the decisions of a scheduler like those of an ``Actor``, for behaviour cloning.
 
     Args:
-        heuristic: scheduler to record.
         mask: action mask, which defines where there is a choice; see ``Actor``.
     """
 
@@ -119,7 +117,6 @@ def roll_out(
 
     Args:
         grid: new episodes.
-        actor: scheduler that chooses the actions.
         keep_states: whether to keep the pictures before each step, for a critic.
         on_step: progress callback, called with the number of finished episodes and of all episodes.
 
@@ -165,7 +162,6 @@ def join(parts: Sequence[Episodes], jobs: JobSets) -> Episodes:
 
     Args:
         parts: groups of episodes, in order.
-        jobs: jobs of all episodes.
     """
     length = max(len(part.rewards) for part in parts)
     rewards = [np.pad(part.rewards, ((0, length - len(part.rewards)), (0, 0))) for part in parts]

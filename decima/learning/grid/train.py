@@ -325,8 +325,6 @@ def _optimiser(kind: str, network: nn.Module, rate: float) -> torch.optim.Optimi
 
 
 class _Tally:
-    """Sums for the metrics of an iteration."""
-
     def __init__(self) -> None:
         self.pending = 0  # samples since the last gradient step
         self._sums: defaultdict[str, float] = defaultdict(float)
