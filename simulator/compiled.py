@@ -60,11 +60,9 @@ def inner(function: Callable[..., Any] | None = None, /, *, arrays: bool = False
     """Compile a function that only compiled code calls, without a wrapper for Python.
 
     Args:
-        function: the function.
         arrays: whether the function may create or return arrays. Without, it does not count references to its
             arguments, which for a tuple of many arrays would take longer than most functions. The caller holds the
             arrays, so that views of them are safe; an array that is returned would be freed twice.
-        options: options of ``numba.njit``.
 
     Raises:
         TypeError: Python calls the function, or the function returns an array without ``arrays``.

@@ -117,7 +117,6 @@ class SeededVectorEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
     """N environments with one seed each. The step after the end of an episode begins the next episode.
 
     Args:
-        num_envs: number of environments, N.
         copy: whether observations are copies; else the next step overwrites them.
         single: an environment with the same spaces.
 

@@ -268,7 +268,6 @@ def first_difference_in(path: Path, agent: Replay | None = None) -> str | None:
     """Replay the episode in a file, and describe the first difference.
 
     Args:
-        path: the file.
         agent: function that replays an episode of a trained agent, such as ``AgentReplay(..).differences`` of
             ``decima.policy.parity``.
 

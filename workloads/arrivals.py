@@ -308,7 +308,6 @@ def poisson_arrivals(
     """Draw jobs uniformly from ``profiles``; the first arrives at time 0, further ones in a Poisson process.
 
     Args:
-        profiles: job profiles to draw from.
         num_jobs: number of jobs, at least 1.
         mean_interval_ms: mean time between arrivals, ms (Decima, section 7.2: 45 s; its code: 25 s).
         seed: seed of the draws and of the task noise.

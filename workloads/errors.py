@@ -47,14 +47,7 @@ _CUSTOM = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*")
 def check_whole(
     value: Any, field: str, error: type[DecimaError], least: float = -math.inf, most: float = math.inf
 ) -> int:
-    """Return an integer as ``int``; raise ``error`` on any other value.
-
-    Args:
-        field: name of the argument in the error message.
-        error: exception class.
-        least: minimum value.
-        most: maximum value.
-    """
+    """Return an integer as ``int``; raise ``error`` on any other value."""
     if type(value) is int and least <= value <= most:
         return value
     if isinstance(value, bool) or not isinstance(value, Integral) or not least <= int(value) <= most:
@@ -153,7 +146,6 @@ def custom_code(failure: str, error: type[DecimaError]) -> Iterator[None]:
 
     Args:
         failure: beginning of the error message.
-        error: exception class.
     """
     folder = str(Path.cwd())
     sys.path.insert(0, folder)

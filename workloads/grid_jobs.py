@@ -266,12 +266,9 @@ def draw_jobs(
     jobs and further ones.
 
     Args:
-        distribution: distribution of durations and demands.
         load: mean load of each resource, or several loads, which the sets use in turn; either this or ``rate``.
         rate: probability that a job enters in a step, or several, which the sets use in turn.
         steps: number of steps in which jobs enter: 0 .. ``steps`` - 1.
-        sets: number of sets, N.
-        seed: seed of the random numbers.
 
     Raises:
         WorkloadError: an argument is out of range, or not exactly one of ``load`` and ``rate`` is given.

@@ -52,7 +52,6 @@ def useful_parallelism(
     The limit k minimises ``time * (k * time) ** exponent``, where ``time`` is the job's time alone with k executors.
 
     Args:
-        profile: the job.
         config: the cluster; its objective and ``max_time_ms`` do not matter.
         exponents: weights of the executors that a job occupies, relative to the time that it takes.
 
@@ -154,7 +153,6 @@ def estimate(
     """Estimate completion time and work of a job alone, under each parallelism limit.
 
     Args:
-        profile: the job.
         config: the cluster; its objective and ``max_time_ms`` do not matter.
         limits: parallelism limits, ascending.
 

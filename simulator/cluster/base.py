@@ -39,10 +39,6 @@ class BaseCluster(ABC):
 
     Call :meth:`observe` and :meth:`decide` alternately until :attr:`done`, as ``run_episode`` does.
 
-    Args:
-        config: the cluster.
-        sequence: the jobs and their arrival times.
-
     Raises:
         ConfigError: no executor class can run some stage.
     """

@@ -249,7 +249,6 @@ class ClusterVectorEnv(SeededVectorEnv):
     share arrays.
 
     Args:
-        num_envs: number of environments, N.
         copy: whether observations are copies; else the next step overwrites them.
         options: arguments of ``ClusterEnv``.
 

@@ -64,13 +64,7 @@ def start_episode(config: ClusterConfig, sequence: JobSequence, scheduler: Decid
 def run_episode(config: ClusterConfig, sequence: JobSequence, scheduler: DecidesStages) -> EpisodeRecord:
     """Run a sequence of jobs under a scheduler, which decides only while some stage is schedulable.
 
-    Args:
-        config: the cluster.
-        sequence: the jobs and their arrival times.
-        scheduler: decides; it is reset first.
-
-    Returns:
-        The record of the episode.
+    The scheduler is reset first.
 
     Raises:
         ConfigError: an argument has a wrong type, or no executor class can run some stage.

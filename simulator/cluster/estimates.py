@@ -91,8 +91,6 @@ def redrawn_factors(
     """Draw mean task times of a job's stages from the posterior, relative to the true ones: float64 [num_stages].
 
     Args:
-        seed: seed of the random numbers.
-        job: number of the job in the sequence.
         belief: estimate of the job, ``BELIEF`` [1].
         stages: estimates of the stages, ``ESTIMATE`` [num_stages].
         mean_ms: true mean task times, float64 [num_stages], ms.

@@ -61,8 +61,6 @@ class EpisodeLog:
     of each task; lost runs follow, in order of their end. Without faults ``num_runs`` is ``num_tasks``.
 
     Attributes:
-        config: the cluster.
-        sequence: the jobs.
         task_start_ms: float64 [num_runs], ms; NaN where a task never started.
         task_finish_ms: float64 [num_runs], ms; NaN where a task never started.
         task_executor: int32 [num_runs]; -1 where a task never started.

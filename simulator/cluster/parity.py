@@ -181,7 +181,6 @@ def differences(
     """Replay a recording; yield one line for the first decision that differs, or one line per different result.
 
     Args:
-        recording: the recorded episode.
         decide: function that carries out a decision, given the recorded one, and returns the same as
             :func:`carry_out`; raises ``DepartureError`` if its own decision differs.
         engine: engine of the cluster, see ``ClusterConfig``.

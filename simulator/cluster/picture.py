@@ -71,8 +71,6 @@ def draw_schedule(
     together. Lines separate executor classes.
 
     Args:
-        axes: empty axes.
-        record: the episode.
         end_s: right end of the time axis, s; by default the end of the episode.
         colours: RGBA per job, float64 [num_jobs, 4]; by default ``contrasting_colours``.
 

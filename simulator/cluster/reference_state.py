@@ -234,10 +234,6 @@ def redrawn_ms(
     """Redraw durations of running tasks, given that they end after ``now_ms``.
 
     Args:
-        config: the cluster.
-        executors: all executors.
-        seed: seed of the new noise.
-        now_ms: current time, ms.
         factors: factors of the task times of each stage of live jobs.
 
     Returns:

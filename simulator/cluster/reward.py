@@ -22,8 +22,6 @@ class RewardMeter:
     sum of job completion times (of incomplete jobs: times since arrival); with ``"makespan"`` the elapsed time.
 
     Args:
-        config: the cluster, which names the objective.
-        sequence: the jobs.
         deadline_ms: deadline of each job, float64 [jobs], ms.
     """
 

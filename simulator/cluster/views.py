@@ -68,7 +68,6 @@ class View(ABC):
     idle, whatever the limit.
 
     Args:
-        config: the cluster at the beginning of an episode.
         stages: n, the number of stages in an action.
         limits: number of limits.
     """
@@ -112,7 +111,6 @@ class PaddedView(View):
     """All live jobs, their stages and edges, padded with zeros; ``ClusterEnv`` describes the arrays.
 
     Args:
-        config: the cluster.
         max_jobs: length of the arrays of live jobs.
         max_stages: length of the arrays of stages.
         max_edges: length of the arrays of edges; by default twice ``max_stages``.
@@ -271,7 +269,6 @@ class FlatView(View):
     **Action**: limit number i is ceil((i + 1) / limits) of the executors; see ``View``.
 
     Args:
-        config: the cluster.
         stages: n, the number of stages in the vector.
         limits: number of limits.
         idle: whether executors may be left idle while some stage can be chosen.

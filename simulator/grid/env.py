@@ -167,7 +167,6 @@ class GridVectorEnv(SeededVectorEnv):
     is true, ``record``, the ``GridRecord`` of an episode that just ended.
 
     Args:
-        num_envs: number of environments, N.
         make_jobs: function from a seed to one set of jobs, always with the same number of steps; by default
             ``drawn_jobs``.
         config: the grid; by default ``GridConfig()``.

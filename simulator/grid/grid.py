@@ -35,7 +35,6 @@ class GridRecord:
     In a truncated episode, a booked job counts as finished at the end of its booking, as in the public code.
 
     Attributes:
-        config: the grid.
         jobs: sets of jobs; J jobs in the largest one.
         start: int32 [N, J], step in which the job starts; -1 for a job that was never booked.
         machine: int32 [N, J], machine of the job; -1 for a job that was never booked.
@@ -201,10 +200,6 @@ class Grid:
 
     Raises:
         WorkloadError: a job is too large for the machines or the picture.
-
-    Attributes:
-        config: the configuration.
-        jobs: the sets of jobs.
 
     >>> from workloads.grid_jobs import JobSets
     >>> jobs = JobSets.of([[(0, 2, (6, 1)), (0, 1, (6, 1))]], steps=2)  # two jobs: enters, lasts, needs

@@ -311,13 +311,7 @@ class Table:
 
 
 def read_table(path: Path, shorten: Callable[[str], str], priority: str | None = None) -> Table:
-    """Read the columns of a table, plain or gzipped; names of tasks are passed through ``shorten``.
-
-    Args:
-        path: the file.
-        shorten: function from a task name to the stored name.
-        priority: name of a further column, which has priorities.
-    """
+    """Read the columns of a table, plain or gzipped; names of tasks are passed through ``shorten``."""
     numbers = _NUMBERS if priority is None else (*_NUMBERS, priority)
     used = (*_TEXTS, *numbers)
     names: dict[str, int] = {}

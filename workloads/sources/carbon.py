@@ -83,7 +83,6 @@ def read_signal(path: str | Path, scale: float = 1.0) -> Signal:
     before it. Empty lines and lines that begin with ``#`` are skipped.
 
     Args:
-        path: the file.
         scale: divisor of times.
 
     Raises:

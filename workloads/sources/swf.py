@@ -239,15 +239,12 @@ def swf_jobs(
     jobs. A set depends on the seed and its number, not on the number of sets.
 
     Args:
-        log: the job log.
         load: minimum load of a set on the busier resource, as a fraction of its units over all steps.
-        sets: number of sets, N.
         steps: number of steps in which jobs enter: 0 .. ``steps`` - 1.
         slots: units of each resource of the grid.
         max_duration: maximum duration of a job, steps.
         step_s: duration of a step, s; by default ``max_duration`` steps are the 95th percentile of run times.
         machine_memory_kb: memory of the machine, KB; by default the memory of the job with the most.
-        seed: seed of the random places.
 
     Raises:
         WorkloadError: an argument is out of range, or the log is too short for the load.

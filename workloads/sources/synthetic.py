@@ -35,10 +35,6 @@ _NUM_SAMPLES = 12
 def synthetic_profiles(num_profiles: int = 100, seed: int = 0) -> tuple[JobProfile, ...]:
     """Generate the first ``num_profiles`` jobs, of 2 to 18 stages, of the infinite list of jobs of a seed.
 
-    Args:
-        num_profiles: number of jobs, at least 1.
-        seed: seed of the random jobs.
-
     Raises:
         WorkloadError: ``num_profiles`` is below 1, or the seed is negative.
     """
@@ -50,10 +46,6 @@ def random_dag(num_stages: int, random: np.random.Generator) -> NDArray[np.int64
     """Draw a random DAG: a chain, a tree, diamonds, forks and joins, or a mixture.
 
     Stages are numbered in topological order. In most DAGs the last stage is the only one without children.
-
-    Args:
-        num_stages: number of stages, at least 1.
-        random: source of random numbers.
 
     Returns:
         Edges, int64 [num_edges, 2], (parent, child), ascending, without duplicates.

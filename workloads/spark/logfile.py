@@ -115,7 +115,6 @@ def events(log: EventLog, wanted: frozenset[str], problems: Problems) -> Iterato
     """Yield the events of a log in order.
 
     Args:
-        log: the log.
         wanted: names of the events to parse.
         problems: collects lines that are not events, damaged data, and missing parts of a rolled log.
 

@@ -170,7 +170,6 @@ def fit(queries: Sequence[QueryRuns], *, shared_machine: bool = False) -> SparkM
     executors.
 
     Args:
-        queries: runs of each query, at least one.
         shared_machine: whether the executors shared the cores of a machine; see the description of the module.
 
     Raises:

@@ -76,9 +76,7 @@ _Tables = tuple[dict[int, list[float]], dict[int, list[float]], dict[int, list[f
 def to_profile(runs: QueryRuns, *, name: str | None = None) -> JobProfile:
     """Pool runs of one query into a job profile: durations by wave and by the number of executors held.
 
-    Args:
-        runs: the runs.
-        name: name of the profile; by default the name of the first run.
+    The profile has the name of the first run if none is given.
 
     Raises:
         WorkloadError: no task of some stage ended.
@@ -344,7 +342,6 @@ def replay_profile(run: SparkQuery, planning_ms: float | None = None) -> JobProf
     the driver lies between the tasks of a Spark stage and those of its parents.
 
     Args:
-        run: the run.
         planning_ms: planning before the first job, ms; by default the time from the run's start to its first job.
     """
     built = _Builder()

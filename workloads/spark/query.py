@@ -195,7 +195,6 @@ def stage_dag(
     """Build the DAG of one query.
 
     Args:
-        jobs: jobs of the query.
         stages: all stages of the application by id.
         ran: stages of the query that ran and had tasks.
         outputs: `stages_by_output` for all stages of the application that ran.
@@ -371,7 +370,6 @@ def matched(runs: Iterable[SparkQuery], *, same_tasks: bool = True) -> QueryRuns
     """Match the stages of runs of one query by operators, numbers of tasks and data edges.
 
     Args:
-        runs: at least one run.
         same_tasks: whether matched stages must have equally many tasks; False for runs on different data.
 
     Raises:

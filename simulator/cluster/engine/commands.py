@@ -1,4 +1,7 @@
-"""Compiled: functions that Python calls. Each takes the cluster's ``Memory`` and makes one step of the simulation."""
+"""Compiled: functions that Python calls. Each takes the cluster's ``Memory`` and makes one step of the simulation.
+
+``now`` is the current time, ms.
+"""
 
 from __future__ import annotations
 
@@ -48,10 +51,8 @@ def after_task(memory, happened, executor, stage, offered, keeps, now):
     """Continue after the end of a task that concerns other executors: the job may end, and rounds may open.
 
     Args:
-        memory: the cluster.
         happened, executor, stage, offered: values that ``run_tasks`` returned.
         keeps: whether executors stay with their job, see ``BaseCluster.keeps_executors``.
-        now: ms.
 
     Returns:
         Number of decisions taken on the scheduler's behalf; place of the job among the live jobs if it ended, else -1.
@@ -66,11 +67,9 @@ def commit(memory, target, count, keeps, now):
     """Commit offered executors to a stage (at most its unclaimed tasks) or to ``IDLE``; the next round may open.
 
     Args:
-        memory: the cluster.
         target: a schedulable stage, or ``IDLE``.
         count: number of executors, from 1 to the number offered.
         keeps: whether executors stay with their job, see ``BaseCluster.keeps_executors``.
-        now: ms.
 
     Returns:
         Number of decisions taken on the scheduler's behalf.
@@ -148,9 +147,7 @@ def observe(memory, seen_classes, now):
     """Update the rows of the offered executor class that a scheduler sees, see ``Observation``.
 
     Args:
-        memory: the cluster.
         seen_classes: ``CLASS`` [classes]; ``free`` is filled in.
-        now: ms.
 
     Returns:
         Index of the source job among the live jobs, or -1; number of schedulable stages; whether the scale of a

@@ -38,10 +38,7 @@ def run_tasks(memory, late_ms, now, limit_ms, limit_order):
     The ends of copied tasks are returned as failures.
 
     Args:
-        memory: the cluster.
         late_ms: float64 [stages], run time after which a task is copied, ms; 0 if not known yet; filled in.
-        now, limit_ms: ms.
-        limit_order: see ``commands.run_tasks``.
 
     Returns:
         See ``commands.run_tasks``.

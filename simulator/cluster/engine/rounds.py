@@ -47,11 +47,8 @@ def offer_pools(state, job, class_id, keeps, now):
     """Offer the pools of ``job`` (-1: the common pools) after the open round, then free executors if semantics do.
 
     Args:
-        state: the cluster.
-        job: the job.
         class_id: the executor class whose pool comes first; the other classes follow in their order.
         keeps: whether executors stay with their job, see ``BaseCluster.keeps_executors``.
-        now: ms.
 
     Returns:
         Number of decisions taken on the scheduler's behalf.

@@ -271,8 +271,6 @@ def allocate(
     """Return the state before time 0: no executor is in a pool, and no job has arrived.
 
     Args:
-        config: the cluster.
-        sequence: the jobs.
         estimates: an estimate for each job; empty if schedulers know the exact values.
         deadline_ms: deadline of each job, float [jobs], ms.
 

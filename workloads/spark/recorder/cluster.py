@@ -195,9 +195,7 @@ def start_process(
     """Start a process in its own session, so that Ctrl-C only reaches this process, which stops others in order.
 
     Args:
-        command: the command line.
         log: file for stderr, and for stdout unless it is piped.
-        environment: environment variables.
         piped: use pipes for stdin and stdout.
     """
     with log.open("wb") as file:

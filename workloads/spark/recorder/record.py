@@ -102,9 +102,6 @@ def random_mixtures(
         size: number of applications in a mixture.
         mean_interval_s: mean time between submissions, s.
         seed: seed of the draws; a mixture does not depend on ``count``.
-        queries: numbers of queries to draw from.
-        scale_factors: scale factors to draw from.
-        layout: settings for the numbers of tasks.
         executors: maximum numbers of executors of an application.
     """
     mixtures = []

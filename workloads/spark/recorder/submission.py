@@ -114,13 +114,7 @@ class Driver:
     """Driver process of an application: started in advance, submitted, finished."""
 
     def __init__(self, application: Application, cluster: StandaloneCluster, tables: Path) -> None:
-        """Start the process without waiting for its JVM.
-
-        Args:
-            application: the application to run.
-            cluster: a cluster that is running.
-            tables: folder of all tables.
-        """
+        """Start the process without waiting for its JVM."""
         self.application = application
         self._cluster = cluster
         self._log = cluster.folder / "logs" / f"{application.name}.log"
