@@ -8,10 +8,15 @@ import ssl
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractAsyncContextManager, contextmanager, nullcontext, suppress
+from pathlib import Path
 from typing import Any
 
 from pydantic import TypeAdapter
 
+from decima.schedulers.priced_srpt import PricedSrpt
+from decima.service.credentials import Tokens, load_certificate
+from decima.service.metrics import Metrics
+from decima.service.page import Page
 from decima.service.protocol import Answer, Executor, Hello, Job, Refusal, Stage, State, Welcome
 from decima.service.server import listen
 from decima.service.service import Service
@@ -64,6 +69,22 @@ def connect(where: str) -> socket.socket:
         return client
     host, _, port = where.rpartition(":")
     return socket.create_connection((host, int(port)), timeout=PATIENCE_S)
+
+
+@contextmanager
+def listening(what: str, tokens: Tokens, pair: tuple[Path, Path] | None = None) -> Iterator[str]:
+    """Yield the address of a page or of metrics that need a token, with a certificate and its key over TLS."""
+    if what == "metrics":
+        address, end = Metrics().listen(0, "127.0.0.1", tokens, load_certificate(*pair) if pair else None)
+        try:
+            yield address
+        finally:
+            end()
+    else:
+        page, at = Page("fifo"), list[str]()
+        service = Service(PricedSrpt, watchers=[page])
+        with serving(service, beside=lambda: page.listen(0, "127.0.0.1", at.append, tokens, pair)):
+            yield at[0]
 
 
 class Client:

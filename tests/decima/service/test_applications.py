@@ -61,7 +61,7 @@ KILLED = st.one_of(st.just(float("inf")), st.floats(0.0, 60_000.0))
     ),
     st.integers(1, 9),
     st.sampled_from([200.0, 3000.0, 12_000.0]),
-    st.sampled_from(["fifo", "fair", "priced-srpt"]),
+    st.sampled_from(["fifo", "fair", "priced-srpt", "decima"]),
 )  # fmt: skip
 def test_there_are_never_more_executors_than_slots_and_every_task_runs_once(
     drawn: list[tuple[int, list[JobProfile], float]], slots: int, delay_ms: float, policy: str
@@ -252,12 +252,16 @@ def test_applications_without_work_or_connection_lose_their_slots_late() -> None
 
 def test_the_policy_sees_delays_and_jobs_to_come() -> None:
     configs: list[ClusterConfig] = []
+    # The distribution is that of a single application; without history it is None.
+    priors: dict[int, set[WorkPrior | None]] = {}
 
     class Sees(Scheduler):
         def reset(self, config: ClusterConfig) -> None:
             configs.append(config)
+            self.seen = priors.setdefault(config.num_executors, set())
 
         def decide(self, observation: Observation) -> Decision | None:
+            self.seen.add(observation.prior)
             return None
 
     shares = Shares(Sees)
@@ -265,40 +269,11 @@ def test_the_policy_sees_delays_and_jobs_to_come() -> None:
         shares.ask("one", work(), move_ms=move_ms)
     delays = [config.moving_delay_ms for config in configs if config.num_executors == 4]
     assert delays == [3000.0, 7000.0]
-    # The distribution is that of a single application; without history it is None.
-    priors: dict[int, set[WorkPrior | None]] = {}
-
-    class Sees(Scheduler):
-        def reset(self, config: ClusterConfig) -> None:
-            self.seen = priors.setdefault(config.num_executors, set())
-
-        def decide(self, observation: Observation) -> Decision | None:
-            self.seen.add(observation.prior)
-            return None
-
     for history in (None, History([a_profile(5, 100.0), *PROFILES])):
+        priors.clear()
         Shares(Sees, history=history).ask("one", work(), running=1, idle=2)
         expected = None if history is None else history.prior
         assert priors == {4: {expected}, 3: {expected}}  # all slots, and those of the application
-        priors.clear()
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("policy", ["fair", "priced-srpt", "decima"])
-def test_many_applications_with_many_jobs(policy: str) -> None:
-    random = np.random.default_rng(0)
-    applications = [
-        Application(f"app-{number}", arrival_ms, [PROFILES[place] for place in places])
-        for number, (arrival_ms, places) in enumerate(
-            zip(random.uniform(0, 200_000, 30), random.integers(0, len(PROFILES), (30, 5)), strict=True)
-        )
-    ]
-    most: list[int] = []
-    cluster = shared(
-        applications, policy, watch=lambda cluster: most.append(sum(each.slots for each in cluster.applications))
-    )
-    assert max(most) == SLOTS
-    assert cluster.tasks == sum(profile.num_tasks for each in applications for profile in each.profiles)
 
 
 def test_ready_stages_are_ranked_over_all_applications() -> None:
@@ -310,10 +285,7 @@ def test_ready_stages_are_ranked_over_all_applications() -> None:
             seen.append(observation.ready_rank.tolist())
             return super().decide(observation)
 
-    service = Service(Watched, slots=4)
+    shares = Shares(Watched)
     for number in range(2):
-        hello = a_hello(application=f"app-{number}", moves_executors=True)
-        connected, _ = service.welcome(hello.model_dump_json().encode())
-        question = a_state(1, a_job(f"job {number}", a_stage(0, "ready", 3)))
-        service.answer(connected, question.model_dump_json().encode())
+        shares.ask(f"app-{number}", a_job(f"job {number}", a_stage(0, tasks=3)))
     assert seen[-1] == [0, 1]

@@ -7,39 +7,28 @@ import pytest
 
 from decima.registry import make_scheduler
 from decima.schedulers.guarantees import Guarded
-from decima.service.history import History
 from decima.service.protocol import Answer, State
 from decima.service.service import Driver, Service
 from tests.decima.service.scripted_spark import ScriptedSpark
-from tests.decima.service.serving import Client, a_job, a_stage, a_state, executors, serving
-from tests.decima.service.test_driver import PROFILES, SLOTS, arriving
+from tests.decima.service.serving import a_job, a_stage, a_state, executors
+from tests.decima.service.test_driver import PROFILES, SLOTS, arriving, driver
+from tests.decima.service.test_pools import ask, slots_of, two_jobs
 from workloads.arrivals import poisson_arrivals
 
-NAME = "fifo"
 
-
-def slots_of(guarantees: str, seq: int = 1) -> dict[int, int]:
-    """Return stage -> slots in the answer of a service to a question with a job of pool a, then one of pool b."""
-    jobs = (a_job("1", a_stage(1, tasks=20), pool="a"), a_job("2", a_stage(2, tasks=20), pool="b"))
-    service = Service(lambda: make_scheduler(f"{NAME}{guarantees}"))
-    with serving(service) as where, Client(where) as client:
-        answer = client.ask(a_state(seq, *jobs, having=executors(10)))
-    return {stage.id: stage.slots for stage in answer.stages}
+def guaranteed(guarantees: str, running: int = 0) -> dict[int, int | None]:
+    """Return stage -> slots of a job in pool a, of which executors run tasks, and of a job in pool b."""
+    service = Service(lambda: make_scheduler(f"fifo{guarantees}"))
+    return slots_of(ask(service, *two_jobs(running), free=10 - running, running=running))
 
 
 def test_pools_and_virtual_clusters_keep_guarantees() -> None:
-    assert slots_of("") == {1: 10}
-    assert slots_of(",ceiling=a:0.3") == {1: 3, 2: 7}
-    assert slots_of(",floor=b:0.4") == {1: 6, 2: 4}
-    assert slots_of(",floor=unknown:0.4") == {1: 10}
-    jobs = (
-        a_job("1", a_stage(1, tasks=20, running=2), pool="a"),
-        a_job("2", a_stage(2, tasks=20, running=1), pool="b"),
-    )
-    with serving(Service(lambda: make_scheduler("fifo,ceiling=a:0.4"))) as where, Client(where) as client:
-        answer = client.ask(a_state(1, *jobs, having=executors(7, "1", "1", "2")))
-    assert {stage.id: stage.slots for stage in answer.stages} == {1: 4, 2: 6}
-    driving = driver("fifo,no-later-than=1.5")
+    assert guaranteed("") == {1: 10}
+    assert guaranteed(",ceiling=a:0.3") == {1: 3, 2: 7}
+    assert guaranteed(",floor=b:0.4") == {1: 6, 2: 4}
+    assert guaranteed(",floor=unknown:0.4") == {1: 10}
+    assert guaranteed(",ceiling=a:0.4", running=3) == {1: 4, 2: 6}
+    driving = driver("fifo,no-later-than=1.5", *PROFILES)
     job = a_job("1", a_stage(1, tasks=100))
     driving.decide(a_state(1, job, having=executors(10), time_ms=0.0))
     due = guard_of(driving)._due
@@ -54,10 +43,6 @@ def test_pools_and_virtual_clusters_keep_guarantees() -> None:
     assert resized.virtual.completion_ms[number] > 1.2 * end_ms
 
 
-def driver(name: str) -> Driver:
-    return Driver(make_scheduler(name), History(PROFILES), itertools.count(), itertools.count())
-
-
 def guard_of(serving: Driver) -> Guarded:
     assert isinstance(serving.scheduler, Guarded)
     return serving.scheduler
@@ -66,7 +51,7 @@ def guard_of(serving: Driver) -> Guarded:
 def test_the_virtual_cluster_follows_the_questions() -> None:
     """The scheduler serves small jobs first, until other jobs are due."""
     sequence = poisson_arrivals(PROFILES, 25, 3_000.0, 3)
-    alone, kept = driver("sjf-cp"), driver("sjf-cp,no-later-than=1.2")
+    alone, kept = driver("sjf-cp", *PROFILES), driver("sjf-cp,no-later-than=1.2", *PROFILES)
     reasons: set[str] = set()
 
     def answer(by: Driver, state: State) -> Answer:
@@ -90,7 +75,7 @@ def test_a_service_that_starts_again_takes_the_jobs_as_they_are(after: int) -> N
     """A new driver reports jobs that are running, or complete in the virtual cluster."""
     sequence = poisson_arrivals(PROFILES, 10, 8_000.0, 3)
     count = itertools.count()
-    drivers = [driver("sjf-cp,no-later-than=1.2"), driver("sjf-cp,no-later-than=1.2")]
+    drivers = [driver("sjf-cp,no-later-than=1.2", *PROFILES) for _ in range(2)]
 
     def answer(state: State):  # type: ignore[no-untyped-def]
         return drivers[next(count) >= after].decide(state).answer

@@ -38,17 +38,17 @@ from tests.cases import cases
 from tests.decima.service.scripted_spark import ScriptedSpark
 from tests.decima.service.serving import Client, a_job, a_stage, a_state, executors, serving
 from tests.decima.service.test_driver import PROFILES, SEQUENCES, SLOTS, arriving
+from workloads import JobSequence
 
 SEQUENCE = SEQUENCES["stream"][0]
 FIRST = Started(policy="p", shadow=False, time_ms=0).model_dump_json() + "\n"
 
 
-def logged(path: Path, name: str = "etl") -> ScriptedSpark:
+def logged(path: Path, name: str = "etl", sequence: JobSequence = SEQUENCE, hidden: bool = False) -> ScriptedSpark:
     """Log a driver that runs its jobs."""
     log = DecisionLog(path, "priced-srpt")
-    jobs = arriving(SEQUENCE)
     with serving(Service(PricedSrpt, History(PROFILES), watchers=[log])) as where, Client(where, name=name) as client:
-        spark = ScriptedSpark(jobs, client.ask, SLOTS)
+        spark = ScriptedSpark(arriving(sequence), client.ask, SLOTS, hidden=hidden)
         spark.run()
     log.close()
     return spark
@@ -266,11 +266,7 @@ def test_a_stage_that_is_to_come_is_in_the_log_and_in_what_is_replayed(tmp_path:
     """Under adaptive execution and with history, the policy may choose a stage that Spark has not created yet."""
     sequence = SEQUENCES["batch"][0]
     path = tmp_path / "log.jsonl"
-    log = DecisionLog(path, "priced-srpt")
-    jobs = arriving(sequence)
-    with serving(Service(PricedSrpt, History(PROFILES), watchers=[log])) as where, Client(where) as client:
-        ScriptedSpark(jobs, client.ask, SLOTS, hidden=True).run()
-    log.close()
+    logged(path, sequence=sequence, hidden=True)
     choices = [choice for line in read_log(path) if isinstance(line, Answered) for choice in line.choices]
     assert any(choice.stage is None for choice in choices)
     result = CliRunner().invoke(cli, ["replay-live", str(path), "--out", str(tmp_path / "out")])

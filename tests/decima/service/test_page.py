@@ -15,11 +15,9 @@ from typing import Any
 import pytest
 
 from decima.registry import make_scheduler
-from decima.schedulers.priced_srpt import PricedSrpt
 from decima.service.page import Page
 from decima.service.server import ServeError
 from decima.service.service import Service
-from simulator.cluster.observation import Decision, Observation
 from tests.decima.service.serving import Client, a_job, a_stage, a_state, executors, serving
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
@@ -56,12 +54,17 @@ def get(page: str, path: str, **headers: str) -> tuple[http.client.HTTPResponse,
     return connection.getresponse(), connection
 
 
+def state_of(page: str) -> dict[str, Any]:
+    response, connection = get(page, "/state")
+    state: dict[str, Any] = json.loads(response.read())
+    connection.close()
+    return state
+
+
 def test_it_is_told_of_jobs_executors_and_decisions() -> None:
     with a_page() as (where, page), Client(where, name="etl") as client:
         client.ask(STATE)
-        response, connection = get(page, "/state")
-        state: dict[str, Any] = json.loads(response.read())
-        connection.close()
+        state = state_of(page)
     [driver] = state["drivers"]
     assert (state["policy"], state["questions"], driver["name"]) == ("decima", 1, "etl")
     report, other = driver["jobs"]
@@ -118,27 +121,6 @@ def test_a_slow_reader_delays_no_answer(monkeypatch: pytest.MonkeyPatch) -> None
 
 def reader_address(page: str) -> tuple[str, int]:
     return "127.0.0.1", int(page.split(":")[2].rstrip("/"))
-
-
-def test_it_shows_that_the_policy_failed() -> None:
-    class Failing(PricedSrpt):
-        def decide(self, observation: Observation) -> Decision | None:
-            raise KeyError("nothing to be found")
-
-    page = Page("p")
-    at: list[str] = []
-    with (
-        serving(Service(Failing, watchers=[page]), beside=lambda: page.listen(0, "127.0.0.1", at.append)) as where,
-        Client(where) as client,
-    ):
-        client.ask(STATE)
-        response, connection = get(at[0], "/state")
-        state = json.loads(response.read())
-        connection.close()
-    assert state["failures"] == 1
-    [driver] = state["drivers"]
-    assert (driver["failures"], driver["failure"]) == (1, "KeyError: 'nothing to be found'")
-    assert driver["num_jobs"] == 2
 
 
 def test_no_other_site_may_show_it_or_lead_a_browser_to_it() -> None:
@@ -203,9 +185,7 @@ def test_decisions_that_guarantees_changed_are_counted() -> None:
         for seq in (1, 2):
             client.ask(a_state(seq, *jobs, having=executors(10)))
             while True:  # the page hears of an answer after the driver
-                response, connection = get(at[0], "/state")
-                [driver] = json.loads(response.read())["drivers"]
-                connection.close()
+                [driver] = state_of(at[0])["drivers"]
                 if sum(driver["overruled"].values()) > sum(counts):
                     break
             assert set(driver["overruled"]) == {"ceiling"}

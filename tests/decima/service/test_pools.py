@@ -73,18 +73,14 @@ def test_a_malformed_file_is_refused_in_one_line(tmp_path: Path, text: str, reas
     assert "\n" not in str(error.value)
 
 
-@cases("weight, min_share, slots", (None, 0, {1: 4}), (3.0, 0, {1: 2, 2: 6}), (1.0, 5, {1: 3, 2: 5}))
+@cases("weight, min_share, slots", (None, 0, {1: 4, 2: 4}), (3.0, 0, {1: 2, 2: 6}), (1.0, 5, {1: 3, 2: 5}))
 def test_fair_pools_keeps_weights_and_minimum_shares(
     weight: float | None, min_share: int, slots: dict[int, int]
 ) -> None:
     """Two pools have more tasks than the eight free slots."""
     known = None if weight is None else {"b": Tenant("b", weight, min_share)}
-    jobs = (a_job("1", a_stage(1, tasks=20), pool="a"), a_job("2", a_stage(2, tasks=20), pool="b"))
     service = Service(lambda: make_scheduler("fair-pools"), pools=known)
-    with serving(service) as where, Client(where) as client:
-        answer = client.ask(a_state(1, *jobs, having=executors(8)))
-    found = {stage.id: stage.slots for stage in answer.stages}
-    assert found == (slots if weight is not None else {1: 4, 2: 4})
+    assert slots_of(ask(service, *two_jobs(), free=8)) == slots
 
 
 def ask(service: Service, *jobs: Job, free: int = 0, running: int = 0, **hello: Any) -> Answer:
@@ -131,7 +127,7 @@ def test_pools_are_those_that_the_driver_reports() -> None:
 
 def test_slots_are_divided_by_pools() -> None:
     # The answer is identical to the answer without pools.
-    jobs = [replace_pool(job) for job in two_jobs(2)]
+    jobs = [job.model_copy(update={"pool": "a"}) for job in two_jobs(2)]
     answers = [
         ask(Service(lambda: make_scheduler("priced-srpt"), pools=known), *jobs, free=6, running=2)
         for known in ({"b": Tenant("b", 1.0, 5)}, None)
@@ -143,7 +139,3 @@ def test_slots_are_divided_by_pools() -> None:
     assert divide(pools, [99, 99, 2], 8) == [2, 4, 2]
     assert divide(pools, [1, 0, 2], 8) == [1, 0, 2]
     assert divide(pools, [99, 99, 99], 3) == [0, 0, 3]
-
-
-def replace_pool(job: Job) -> Job:
-    return job.model_copy(update={"pool": "a"})

@@ -11,12 +11,10 @@ import pytest
 
 from decima.schedulers.priced_srpt import PricedSrpt
 from decima.service.credentials import ServeError, Token, Tokens, load_certificate
-from decima.service.metrics import Metrics
-from decima.service.page import Page
 from decima.service.protocol import Refusal, Welcome
 from decima.service.service import Service
 from tests.certificates import Pair, make_ca, make_certificate, needs_openssl, trusting
-from tests.decima.service.serving import Client, a_job, a_stage, a_state, connect, executors, serving
+from tests.decima.service.serving import Client, a_job, a_stage, a_state, connect, executors, listening, serving
 
 pytestmark = needs_openssl
 STATE = a_state(1, a_job("a", a_stage(1)), having=executors(2))
@@ -124,8 +122,7 @@ def get(address: str, tls: ssl.SSLContext, token: str) -> int:
 @pytest.mark.parametrize("what", ["page", "metrics"])
 def test_page_and_metrics_use_tls(what: str, ca: Pair, pair: Pair) -> None:
     tokens = Tokens([Token.of("reader", "r" * 20)])
-
-    def check(address: str) -> None:
+    with listening(what, tokens, pair) as address:
         assert address.startswith("https://127.0.0.1:")
         port = int(address.rstrip("/").split("/")[2].rpartition(":")[2])
         with socket.create_connection(("127.0.0.1", port), timeout=600) as plain:
@@ -134,18 +131,6 @@ def test_page_and_metrics_use_tls(what: str, ca: Pair, pair: Pair) -> None:
             assert b"200 OK" not in plain.makefile("rb").read()
         with pytest.raises(urllib.error.URLError, match="CERTIFICATE_VERIFY_FAILED"):
             get(address, ssl.create_default_context(), "r" * 20)
-
-    if what == "metrics":
-        address, end = Metrics().listen(0, "127.0.0.1", tokens, load_certificate(*pair))
-        try:
-            check(address)
-        finally:
-            end()
-    else:
-        page, at = Page("fifo"), list[str]()
-        service = Service(PricedSrpt, watchers=[page])
-        with serving(service, beside=lambda: page.listen(0, "127.0.0.1", at.append, tokens, pair)):
-            check(at[0])
 
 
 def test_unusable_files_are_refused_in_one_line(ca: Pair, pair: Pair, tmp_path: Path) -> None:

@@ -4,7 +4,6 @@ import base64
 import datetime
 import http.client
 import logging
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
@@ -12,12 +11,10 @@ import pytest
 
 from decima.schedulers.priced_srpt import PricedSrpt
 from decima.service.credentials import DeniedError, ServeError, Token, Tokens, read_tokens
-from decima.service.metrics import Metrics
-from decima.service.page import Page
 from decima.service.protocol import Refusal, Welcome
 from decima.service.service import Service
 from tests.cases import cases
-from tests.decima.service.serving import Client, a_job, a_stage, a_state, executors, serving
+from tests.decima.service.serving import Client, a_job, a_stage, a_state, executors, listening, serving
 
 ETL, BI = "etl-0123456789abcdef", "bi-0123456789abcdef"
 DAY = datetime.date(2027, 12, 31)
@@ -145,8 +142,8 @@ def status(address: str, path: str, authorization: str = "") -> int:
 def test_page_and_metrics_need_a_token(what: str, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.WARNING)
     tokens, today = limited_and_free()
-
-    def check(address: str, path: str) -> None:
+    path = {"page": "/state", "metrics": "/metrics"}[what]
+    with listening(what, tokens) as address:
         basic = base64.b64encode(f"any:{ETL}".encode()).decode()
         tries: list[tuple[str, int]] = [
             ("", 401), ("Bearer wrong", 401), ("Basic ???", 401), (f"Digest {ETL}", 401),
@@ -156,18 +153,6 @@ def test_page_and_metrics_need_a_token(what: str, caplog: pytest.LogCaptureFixtu
         assert [status(address, path, given) for given, _ in tries] == [each for _, each in tries]
         today[0] += datetime.timedelta(days=1)
         assert status(address, path, f"Bearer {ETL}") == 403
-
-    if what == "metrics":
-        address, end = Metrics().listen(0, "127.0.0.1", tokens)
-        try:
-            check(address, "/metrics")
-        finally:
-            end()
-    else:
-        page, at = Page("fifo"), list[str]()
-        ready: Callable[[str], None] = at.append
-        with serving(Service(PricedSrpt, watchers=[page]), beside=lambda: page.listen(0, "127.0.0.1", ready, tokens)):
-            check(at[0], "/state")
     lines = [record.getMessage() for record in caplog.records]
     assert len(lines) == 6
     assert all(line.startswith(f"127.0.0.1 refused at the {what}: 4") for line in lines)
