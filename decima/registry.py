@@ -22,7 +22,7 @@ from decima.schedulers.graphene.planner import Graphene, GrapheneStar
 from decima.schedulers.guarantees import guarded, split_guarantees
 from decima.schedulers.lookahead import Lookahead
 from decima.schedulers.objectives import Atc, AtcConstants, Edf, GammaBoost, LeastSlack, WeightedSrpt
-from decima.schedulers.packed_srpt import PACKED_WEIGHTS, AdaptivePackedSrpt, PackedSrpt
+from decima.schedulers.packed_srpt import PACKED_WEIGHTS, AdaptivePackedSrpt, PackedConstants, PackedSrpt
 from decima.schedulers.priced_srpt import CappedSrpt, PricedConstants, PricedSrpt, ProfiledSrpt
 from decima.schedulers.queueing import Gittins, HeSrpt, InelasticFirst, Las, Seh, SjfEstimate, SrptBounce
 from decima.schedulers.spark import FairPools, SparkFair
@@ -119,7 +119,8 @@ WITH_BASE = ("cap", "pcaps", "greenest-first", "carbon-price", "carbon-slack")
 CONSTANTS: dict[str, dict[str, float]] = {
     "priced-srpt": PricedConstants()._asdict(),
     "adaptive-srpt": PricedConstants()._asdict() | ADAPTIVE_WEIGHTS,
-    "adaptive-packed-srpt": PACKED_WEIGHTS,
+    "packed-srpt": PackedConstants()._asdict(),
+    "adaptive-packed-srpt": PackedConstants()._asdict() | PACKED_WEIGHTS,
     "gamma-boost": PricedConstants()._asdict(),
     "atc": AtcConstants()._asdict() | PricedConstants()._asdict(),
     "carbon-slack": CarbonSlackConstants()._asdict(),

@@ -35,7 +35,7 @@ from simulator.cluster.observation import Decision, Observation, PerJob
 from simulator.compiled import compiled
 from workloads.job import JobProfile
 
-__all__ = ["GROUPS", "PACKED_WEIGHTS", "AdaptivePackedSrpt", "PackedSrpt"]
+__all__ = ["GROUPS", "PACKED_WEIGHTS", "AdaptivePackedSrpt", "PackedConstants", "PackedSrpt"]
 
 #: Index of the price at which demand and width are measured.
 MEASURED = PRICES.index(2.5)
@@ -120,6 +120,8 @@ CHOSEN = {
 # fmt: on
 #: Default of each weight, by its name ``group.feature``.
 PACKED_WEIGHTS = named_weights(GROUPS, CHOSEN)
+#: Rows of the table of weights, in the order of ``GROUPS``.
+ORDER, LIMIT, PRICE, SHARE, LEAVING, MOVING, COUNTING = range(len(GROUPS))
 #: Numbers of features: of the state, of a job, of its order only, of a stage.
 N_STATE, N_JOB, N_ORDER, N_STAGE = len(STATE), len(OF_JOB), len(OF_ORDER), len(OF_STAGE)
 #: Bounds of logarithms: of differences and factors, and of ratios.
@@ -136,24 +138,22 @@ NOT_RANKED, NO_RANKS = 3.0, np.zeros((0, len(RANKS)))
 ROUNDING = 1e-9
 
 
-class _Constants(NamedTuple):
-    thrift: float
-    waste: float
-    staying: float
-    worth_leaving: float
-    worth_moving: float
+class PackedConstants(NamedTuple):
+    """Constants of ``packed-srpt``; ``decima tune`` tunes them.
 
+    Attributes:
+        thrift: cost exponent of executors, see ``ProfiledSrpt``.
+        waste: exponent of the number of executors that can run a stage.
+        staying: factor on the remaining work of the job whose executors are offered.
+        worth_leaving: minimum work that justifies moving another job's executor, in moving delays.
+        worth_moving: minimum work that justifies moving a free executor, in moving delays.
+    """
 
-class _Weights(NamedTuple):
-    """Weights of each group, in the order of ``GROUPS``."""
-
-    order: NDArray[np.float64]
-    limit: NDArray[np.float64]
-    price: NDArray[np.float64]
-    share: NDArray[np.float64]
-    leaving: NDArray[np.float64]
-    moving: NDArray[np.float64]
-    counting: NDArray[np.float64]
+    thrift: float = 5.0
+    waste: float = 1.5
+    staying: float = STAYING
+    worth_leaving: float = WORTH_LEAVING
+    worth_moving: float = WORTH_MOVING
 
 
 class AdaptivePackedSrpt(Scheduler):
@@ -169,34 +169,26 @@ class AdaptivePackedSrpt(Scheduler):
     searches for others.
 
     Args:
-        thrift, waste, staying, worth_leaving, worth_moving: constants, see ``PackedSrpt``.
-        weights: weights by their names in ``PACKED_WEIGHTS``.
+        constants: fields of ``PackedConstants``, and weights by their names in ``PACKED_WEIGHTS``.
 
     Raises:
         ValueError: ``waste`` is negative, or another constant is not positive.
-        TypeError: unknown weight.
+        TypeError: unknown constant.
     """
 
     learned = True
 
-    def __init__(
-        self,
-        thrift: float = 5.0,
-        waste: float = 1.5,
-        staying: float = STAYING,
-        worth_leaving: float = WORTH_LEAVING,
-        worth_moving: float = WORTH_MOVING,
-        **weights: float,
-    ) -> None:
-        if not waste >= 0:
-            raise ValueError(f"waste must not be negative, got {waste:g}")
-        check_positive(thrift=thrift, staying=staying, worth_leaving=worth_leaving, worth_moving=worth_moving)
-        if unknown := weights.keys() - PACKED_WEIGHTS.keys():
-            raise TypeError(f"unknown weight {min(unknown)!r}")
-        self.constants = _Constants(*map(float, (thrift, waste, staying, worth_leaving, worth_moving)))
-        self.weights = PACKED_WEIGHTS | weights
-        rows = ([self.weights[f"{group}.{each}"] for each in features] for group, features in GROUPS.items())
-        self._rows = _Weights(*(np.array(row, np.float64) for row in rows))
+    def __init__(self, **constants: float) -> None:
+        self.weights = PACKED_WEIGHTS | {
+            name: constants.pop(name) for name in PACKED_WEIGHTS if name in constants
+        }
+        self.constants = PackedConstants(**{name: float(value) for name, value in constants.items()})
+        if not self.constants.waste >= 0:
+            raise ValueError(f"waste must not be negative, got {self.constants.waste:g}")
+        check_positive(**self.constants._replace(waste=1.0)._asdict())
+        self._table = np.zeros((len(GROUPS), max(map(len, GROUPS.values()))))
+        for row, (group, features) in enumerate(GROUPS.items()):
+            self._table[row, : len(features)] = [self.weights[f"{group}.{each}"] for each in features]
         self._height_ms = PerJob(lambda profile, _: profile.height_ms, np.concatenate)
         self._log_useful = PerJob(_log_useful, np.array)
 
@@ -232,7 +224,7 @@ class AdaptivePackedSrpt(Scheduler):
             *(observation.jobs, observation.stages, observation.classes, observation.source),
             *(observation.offered, observation.executor_class, observation.num_executors),
             *(self._log_useful(observation), self._height_ms(observation), move_cost_ms(observation)),
-            *(observation.last_call, self.constants, self._rows, ranks),
+            *(observation.last_call, self.constants, self._table, ranks),
         )
         return stage, limit
 
@@ -261,8 +253,8 @@ def _choose(  # type: ignore[no-untyped-def]
     """Return the stage that runs next, -1 for none, and its job's limit.
 
     ``useful``: logarithm of the useful parallelism of each job at each price, float64 [J, len(PRICES)]; ``height_ms``:
-    minimum time from the start of each stage to the job's end, float64 [S]; ``ranks``: output, see ``RANKS``, float64
-    [S, len(RANKS)]; without rows, no output.
+    minimum time from the start of each stage to the job's end, float64 [S]; ``weights``: a row for each group;
+    ``ranks``: output, see ``RANKS``, float64 [S, len(RANKS)]; without rows, no output.
     """
     num_jobs, own, each_offered = len(jobs), classes[own_class], max(offered, 1)
     most = max(num_executors, 1)  # all may have left
@@ -298,7 +290,7 @@ def _choose(  # type: ignore[no-untyped-def]
             path_ms[job] = max(path_ms[job], height_ms[index])
         if stage.cpu <= own.cpu and stage.memory <= own.memory:
             fits[job] += wanted
-            lasting_ms[job] += wanted * (1.0 if is_ready else math.exp(weights.counting[1]))
+            lasting_ms[job] += wanted * (1.0 if is_ready else math.exp(weights[COUNTING, 1]))
             later_ms += wanted * (job == source and stage.schedulable == 0)
 
     size, width, parallelism = 0.0, 0.0, 0.0  # means of logarithms; sum
@@ -318,16 +310,16 @@ def _choose(  # type: ignore[no-untyped-def]
     )
     state[5] = free = classes["free"].sum() / most
 
-    place, between = between_prices(math.log(constants.thrift) + weighted_sum(weights.price, state))
-    least = max(1.0, (most // num_jobs) * math.exp(weights.share[0]))
+    place, between = between_prices(math.log(constants.thrift) + weighted_sum(weights[PRICE], state))
+    least = max(1.0, (most // num_jobs) * math.exp(weights[SHARE, 0]))
     if source >= 0:
-        worth_ms, waste_weights = constants.worth_leaving * delay_ms, weights.leaving[N_STATE + 2 :]
-        total = weighted_sum(weights.leaving, state)
-        total += weights.leaving[N_STATE] * (math.log1p(later_ms / max(delay_ms, 1.0) / each_offered) - 1.0)
-        total += weights.leaving[N_STATE + 1] * (math.log(each_offered) - 1.0)
+        worth_ms, waste_weights = constants.worth_leaving * delay_ms, weights[LEAVING, N_STATE + 2 :]
+        total = weighted_sum(weights[LEAVING], state)
+        total += weights[LEAVING, N_STATE] * (math.log1p(later_ms / max(delay_ms, 1.0) / each_offered) - 1.0)
+        total += weights[LEAVING, N_STATE + 1] * (math.log(each_offered) - 1.0)
     else:
-        worth_ms, waste_weights = constants.worth_moving * delay_ms, weights.moving[N_STATE:]
-        total = weighted_sum(weights.moving, state)
+        worth_ms, waste_weights = constants.worth_moving * delay_ms, weights[MOVING, N_STATE:]
+        total = weighted_sum(weights[MOVING], state)
     worth_ms *= math.exp(bounded(total, MOST_LOG))
 
     log_limit, key = np.zeros(num_jobs), np.zeros(num_jobs)
@@ -342,17 +334,17 @@ def _choose(  # type: ignore[no-untyped-def]
         features[4] = path = bounded(math.log(path_ms[job] / some_work) + useful[job, MEASURED], MOST_RATIO)
         features[5], features[6] = ready[job] / some_work, fits[job] / some_work
         log_limit[job] = useful[job, place] * (1 - between) + useful[job, place + 1] * between
-        total = weighted_sum(weights.limit, state) + weighted_sum(weights.limit, features, N_STATE)
+        total = weighted_sum(weights[LIMIT], state) + weighted_sum(weights[LIMIT], features, N_STATE)
         log_limit[job] += bounded(total, MOST_LOG)
         if is_source:
             held[job] -= offered
         active = min(busy[job], held[job])
         counted[job] = int(
-            active - (1 - math.exp(min(weights.counting[0], 0.0))) * min(others[job], active) + ROUNDING
+            active - (1 - math.exp(min(weights[COUNTING, 0], 0.0))) * min(others[job], active) + ROUNDING
         )
         limit = int(min(max(math.exp(log_limit[job]) + ROUNDING, least), most))
-        order = weights.order[N_JOB:]
-        key[job] = math.log(max(work[job], ROUNDING)) + weighted_sum(weights.order, features)
+        order = weights[ORDER, N_JOB:]
+        key[job] = math.log(max(work[job], ROUNDING)) + weighted_sum(weights[ORDER], features)
         key[job] += order[0] * bounded(math.log((1.0 + max(active, 0)) / (1.0 + limit)), MOST_LOG)
         key[job] += order[2] * (math.log(needing[job] / some_work + 0.05) + 1.0)
         key[job] += (order[3] * features[0] + order[4] * features[1] + order[5] * path) * demand
@@ -368,7 +360,7 @@ def _choose(  # type: ignore[no-untyped-def]
             continue
         cover, is_exact = math.log(covered[index] / most), covered[index] == own_covered
         waste = math.log(covered[index] / own_covered)
-        addend = weights.limit[N_STATE + N_JOB :]
+        addend = weights[LIMIT, N_STATE + N_JOB :]
         total = (addend[0] + addend[1] * scarcity) * cover + addend[2] * is_exact
         limit = int(min(max(math.exp(log_limit[job] + bounded(total, MOST_LOG)) + ROUNDING, least), most))
         lasting = float(most)
@@ -393,7 +385,7 @@ def _choose(  # type: ignore[no-untyped-def]
         value = (
             key[job]
             + constants.waste * math.log(covered[index])
-            + weighted_sum(weights.order, features, N_JOB + N_ORDER)
+            + weighted_sum(weights[ORDER], features, N_JOB + N_ORDER)
         )
         rank = (float(kind), value, 0.0 if is_ready else 1.0, covered[index], -height_ms[index])
         if len(ranks):
@@ -419,30 +411,19 @@ class PackedSrpt(AdaptivePackedSrpt):
     farthest from the job's end.
 
     Args:
-        thrift: cost exponent of executors, see ``ProfiledSrpt``.
-        waste: exponent of the number of executors that can run a stage.
-        staying: factor on the remaining work of the job whose executors are offered.
-        worth_leaving: minimum work that justifies moving another job's executor, in moving delays.
-        worth_moving: minimum work that justifies moving a free executor, in moving delays.
+        constants: fields of ``PackedConstants``.
 
     Raises:
         ValueError: ``waste`` is negative, or another constant is not positive.
+        TypeError: unknown constant.
     """
 
     learned = False
 
-    def __init__(
-        self,
-        thrift: float = 5.0,
-        waste: float = 1.5,
-        staying: float = STAYING,
-        worth_leaving: float = WORTH_LEAVING,
-        worth_moving: float = WORTH_MOVING,
-    ) -> None:
-        super().__init__(
-            thrift, waste, staying, worth_leaving, worth_moving, **dict.fromkeys(PACKED_WEIGHTS, 0.0)
-        )
+    def __init__(self, **constants: float) -> None:
+        super().__init__(**constants, **dict.fromkeys(PACKED_WEIGHTS, 0.0))
         # The price is constant, so its useful parallelism stands for all prices of the table.
+        thrift = self.constants.thrift
         self._log_useful = PerJob(
             lambda profile, config: np.full(len(PRICES), np.log(useful_executors(profile, config, thrift))),
             np.array,
