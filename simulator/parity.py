@@ -75,16 +75,11 @@ class _JobOut(BaseModel):
 
 
 class GridRecording(BaseModel):
-    """A recorded episode. Lists have an entry per action; fields that a replay does not need are ignored.
-
-    Attributes:
-        jobs_out: jobs that were not dropped, in order of entering; start and finish are -1 if never booked.
-        obs_hashes: SHA-256 of the first picture and of the picture after each action, by format.
-    """
+    """A recorded episode. Lists have an entry per action; fields that a replay does not need are ignored."""
 
     params: _Params
     jobs_in: list[_JobIn]
-    jobs_out: list[_JobOut]
+    jobs_out: list[_JobOut]  # not dropped, in order of entering; start and finish are -1 if never booked
     actions: list[_Count]
     status: str
     rewards: list[float]
@@ -93,6 +88,7 @@ class GridRecording(BaseModel):
     slots_filled_after: list[int]
     backlog_after: list[int]
     done: bool
+    #: SHA-256 of the first picture and of the picture after each action, by format.
     obs_hashes: list[dict[str, str]] | None = None
 
     def config(self) -> GridConfig:

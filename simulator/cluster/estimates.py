@@ -35,23 +35,18 @@ SHORTEST_MS = 1e-3
 
 @dataclass(frozen=True, eq=False)
 class Estimate:
-    """Estimate of a job at its arrival.
+    """Estimate of a job at its arrival."""
 
-    Attributes:
-        profile: the estimated job, up to a factor of all its task times.
-        task_ms: estimated mean task time of each stage, ms: float64 [num_stages].
-        log_work: logarithm of the estimated work in ms.
-        job_var: variance of the logarithm of the job's factor, true over estimated task times; 0 if exact.
-        stage_var: variance of the logarithm of each stage's factor.
-        is_scaled: whether the profile that schedulers see is scaled to the current estimate of the job's work.
-    """
-
-    profile: JobProfile
-    task_ms: NDArray[np.float64]
-    log_work: float
-    job_var: float
-    stage_var: float
-    is_scaled: bool
+    profile: JobProfile  # the estimated job, up to a factor of all its task times
+    task_ms: NDArray[np.float64]  # estimated mean task time of each stage, ms: float64 [num_stages]
+    log_work: float  # logarithm of the estimated work in ms
+    job_var: (
+        float  # variance of the logarithm of the job's factor, true over estimated task times; 0 if exact
+    )
+    stage_var: float  # variance of the logarithm of each stage's factor
+    is_scaled: (
+        bool  # whether the profile that schedulers see is scaled to the current estimate of the job's work
+    )
 
     @property
     def first_work_ms(self) -> float:

@@ -65,14 +65,7 @@ class _Features(BaseModel):
 
 
 class RecordedDecision(BaseModel):
-    """A recorded decision, with the probabilities of the published network if that decided.
-
-    Attributes:
-        node_order: (job, stage) of all stages of the live jobs.
-        stage_probabilities: probability of each stage, in the order of ``node_order``.
-        limit_probabilities: probabilities of the limits 1, 2, .. for the job of the chosen stage.
-        limit: the chosen parallelism limit.
-    """
+    """A recorded decision, with the probabilities of the published network if that decided."""
 
     time_ms: float
     source_job: int | None
@@ -86,10 +79,10 @@ class RecordedDecision(BaseModel):
     num_committed: int
     reward: float
     features: _Features | None = None
-    node_order: list[tuple[int, int]] | None = None
-    stage_probabilities: list[float] | None = None
-    limit_probabilities: list[float] | None = None
-    limit: _Count | None = None
+    node_order: list[tuple[int, int]] | None = None  # (job, stage) of all stages of the live jobs
+    stage_probabilities: list[float] | None = None  # in the order of ``node_order``
+    limit_probabilities: list[float] | None = None  # of the limits 1, 2, .. for the job of the chosen stage
+    limit: _Count | None = None  # the chosen parallelism limit
 
 
 _Event = (
@@ -100,11 +93,7 @@ _Event = (
 
 
 class Recording(BaseModel):
-    """A recorded episode. Fields of the file that a replay does not need are ignored.
-
-    Attributes:
-        msg_paths: (receiver, sender) stages for each job and each message-passing step of the published network.
-    """
+    """A recorded episode. Fields of the file that a replay does not need are ignored."""
 
     format: Literal[1]
     executors: _Count
@@ -118,6 +107,7 @@ class Recording(BaseModel):
     avg_jct_ms: float
     tasks: list[tuple[int, int, int, int, float, float]] | None = None
     events: list[_Event] | None = None
+    #: (receiver, sender) stages for each job and each message-passing step of the published network.
     msg_paths: list[list[list[tuple[_Count, _Count]]]] | None = None
 
     def config(self) -> ClusterConfig:

@@ -38,16 +38,12 @@ def without_choice(observation: Observation) -> Decision | None:
 
 @dataclass(frozen=True, eq=False)
 class Seen:
-    """An observation of the cluster as arrays of fixed shape.
+    """An observation of the cluster as arrays of fixed shape."""
 
-    Attributes:
-        arrays: an element of the view's ``observation_space``.
-        masks: int8 [n + 1]: allowed stages, and whether idling is allowed; int8 [limits]: allowed limits.
-        stages: int64 [n], index of each stage in the observation; -1 if the stage must not be chosen.
-    """
-
-    arrays: Any
+    arrays: Any  # an element of the view's ``observation_space``
+    #: Allowed stages and whether idling is allowed, int8 [n + 1]; allowed limits, int8 [limits].
     masks: tuple[NDArray[np.int8], NDArray[np.int8]]
+    #: Index of each stage in the observation, int64 [n]; -1 if the stage must not be chosen.
     stages: NDArray[np.int64]
 
     @property

@@ -279,35 +279,20 @@ def _in_cycles(parent: _Places, child: _Places, num_tasks: int) -> _Places:
 
 @dataclass(frozen=True, eq=False)
 class Table:
-    """Rows (tasks) of the table, in the order of the file.
+    """Rows (tasks) of the table, in the order of the file."""
 
-    Args:
-        job: int32 [num_tasks], index in ``jobs``.
-        name: int32 [num_tasks], index in ``names``.
-        ended: bool [num_tasks], whether the task succeeded.
-        failed: bool [num_tasks], whether the task failed.
-        instances: int32 [num_tasks], number of instances; 0 if unknown.
-        start_s: int32 [num_tasks], start time, s; 0 if unknown.
-        end_s: int32 [num_tasks], end time, s; 0 if unknown.
-        cpu: float32 [num_tasks], demand, 100 is a core; NaN if unknown.
-        memory: float32 [num_tasks], demand, percent of a machine; NaN if unknown.
-        priority: float32 [num_tasks], 0 if unknown.
-        jobs: distinct names of jobs, in the order of the file.
-        names: distinct names of tasks, shortened.
-    """
-
-    job: NDArray[np.int32]
-    name: NDArray[np.int32]
-    ended: NDArray[np.bool_]
-    failed: NDArray[np.bool_]
-    instances: NDArray[np.int32]
-    start_s: NDArray[np.int32]
-    end_s: NDArray[np.int32]
-    cpu: NDArray[np.float32]
-    memory: NDArray[np.float32]
-    priority: NDArray[np.float32]
-    jobs: NDArray[np.object_]
-    names: tuple[str, ...]
+    job: NDArray[np.int32]  # int32 [num_tasks], index in ``jobs``
+    name: NDArray[np.int32]  # int32 [num_tasks], index in ``names``
+    ended: NDArray[np.bool_]  # bool [num_tasks], whether the task succeeded
+    failed: NDArray[np.bool_]  # bool [num_tasks], whether the task failed
+    instances: NDArray[np.int32]  # int32 [num_tasks], number of instances; 0 if unknown
+    start_s: NDArray[np.int32]  # int32 [num_tasks], start time, s; 0 if unknown
+    end_s: NDArray[np.int32]  # int32 [num_tasks], end time, s; 0 if unknown
+    cpu: NDArray[np.float32]  # float32 [num_tasks], demand, 100 is a core; NaN if unknown
+    memory: NDArray[np.float32]  # float32 [num_tasks], demand, percent of a machine; NaN if unknown
+    priority: NDArray[np.float32]  # float32 [num_tasks], 0 if unknown
+    jobs: NDArray[np.object_]  # distinct names of jobs, in the order of the file
+    names: tuple[str, ...]  # distinct names of tasks, shortened
 
 
 def read_table(path: Path, shorten: Callable[[str], str], priority: str | None = None) -> Table:

@@ -43,17 +43,12 @@ _ROLLED_FILE = re.compile(r"events_(\d+)_.+")
 
 @dataclass
 class Problems:
-    """Problems of a log: raised as errors, or collected if a partial log is accepted.
-
-    Args:
-        partial: collect problems instead of raising them.
-        messages: the first ``MAX_MESSAGES`` problems, one line each.
-    """
+    """Problems of a log: raised as errors, or collected if a partial log is accepted."""
 
     MAX_MESSAGES = 20
 
-    partial: bool
-    messages: list[str] = field(default_factory=list)
+    partial: bool  # collect problems instead of raising them
+    messages: list[str] = field(default_factory=list)  # the first ``MAX_MESSAGES`` problems, one line each
     count: int = 0
 
     def report(self, message: str) -> None:

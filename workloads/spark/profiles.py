@@ -193,29 +193,19 @@ class _Load:
 
 @dataclass(frozen=True, eq=False)
 class _Stage:
-    """Properties of a measured stage that differ from the model.
+    """Properties of a measured stage that differ from the model."""
 
-    Args:
-        load: load of the stage in ``run``.
-        run: a run on the largest input.
-        growth: exponent of the bytes read.
-        rate: time for a byte, relative to a typical stage.
-        levels: measured levels, float64 [n], ascending.
-        factors: ratio of measured to modelled mean duration at these levels, float64 [n].
-        first_ms: surplus of the first task on an executor, ms.
-        fresh_ms: surplus of the first task in a JVM, ms.
-        spread: durations of later tasks divided by their mean, float64 [at most 8], of mean 1.
-    """
-
-    load: _Load
-    run: SparkQuery
-    growth: float
-    rate: float
-    levels: NDArray[np.float64]
-    factors: NDArray[np.float64]
-    first_ms: float
-    fresh_ms: float
-    spread: NDArray[np.float64]
+    load: _Load  # load of the stage in ``run``
+    run: SparkQuery  # a run on the largest input
+    growth: float  # exponent of the bytes read
+    rate: float  # time for a byte, relative to a typical stage
+    levels: NDArray[np.float64]  # measured levels, float64 [n], ascending
+    factors: NDArray[np.float64]  # ratio of measured to modelled mean duration at these levels, float64 [n]
+    first_ms: float  # surplus of the first task on an executor, ms
+    fresh_ms: float  # surplus of the first task in a JVM, ms
+    spread: NDArray[
+        np.float64
+    ]  # durations of later tasks divided by their mean, float64 [at most 8], of mean 1
 
     def on(self, size_gb: float, split_mb: float, partitions: int) -> _Load:
         """Return the load of the stage for another input size, cut into tasks in another way."""

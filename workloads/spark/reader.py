@@ -43,29 +43,17 @@ class TaskOutcome(IntEnum):
 
 @dataclass(frozen=True)
 class SparkExecutor:
-    """One executor process of an application.
+    """One executor process of an application."""
 
-    Args:
-        name: Spark's executor id.
-        place: index of the executor in the application.
-        cores: number of cores.
-        slots: number of tasks that the executor can run at once; 0 if it failed to start.
-        host: machine of the executor; empty if unknown.
-        requested_ms: time when the executor was requested, or granted by the cluster.
-        registered_ms: time when it was ready for tasks.
-        removed_ms: time when it left; NaN if it stayed to the end.
-        lost: whether it left although the driver did not end it.
-    """
-
-    name: str
-    place: int = 0
-    cores: int = 1
-    slots: int = 0
-    host: str = ""
-    requested_ms: float = NAN
-    registered_ms: float = NAN
-    removed_ms: float = NAN
-    lost: bool = False
+    name: str  # Spark's executor id
+    place: int = 0  # index of the executor in the application
+    cores: int = 1  # number of cores
+    slots: int = 0  # number of tasks that the executor can run at once; 0 if it failed to start
+    host: str = ""  # machine of the executor; empty if unknown
+    requested_ms: float = NAN  # time when the executor was requested, or granted by the cluster
+    registered_ms: float = NAN  # time when it was ready for tasks
+    removed_ms: float = NAN  # time when it left; NaN if it stayed to the end
+    lost: bool = False  # whether it left although the driver did not end it
 
     @property
     def startup_ms(self) -> float:
@@ -75,31 +63,18 @@ class SparkExecutor:
 
 @dataclass(frozen=True)
 class SparkStage:
-    """One stage, with all its attempts.
+    """One stage, with all its attempts."""
 
-    Args:
-        stage_id: Spark's number of the stage.
-        name: operators that the stage runs, or Spark's name of it.
-        num_tasks: number of tasks.
-        submitted_ms: time when its first attempt was submitted.
-        completed_ms: time when its last attempt completed.
-        rdd: number of its last RDD.
-        parents: numbers of its parent stages.
-        attempts: number of attempts.
-        completed: whether an attempt completed.
-        writes_shuffle: whether its tasks write a shuffle; else they return a result to the driver.
-    """
-
-    stage_id: int
-    name: str
-    num_tasks: int
-    submitted_ms: float = NAN
-    completed_ms: float = NAN
-    rdd: int = -1
-    parents: tuple[int, ...] = ()
-    attempts: int = 0
-    completed: bool = False
-    writes_shuffle: bool = False
+    stage_id: int  # Spark's number of the stage
+    name: str  # operators that the stage runs, or Spark's name of it
+    num_tasks: int  # number of tasks
+    submitted_ms: float = NAN  # time when its first attempt was submitted
+    completed_ms: float = NAN  # time when its last attempt completed
+    rdd: int = -1  # number of its last RDD
+    parents: tuple[int, ...] = ()  # numbers of its parent stages
+    attempts: int = 0  # number of attempts
+    completed: bool = False  # whether an attempt completed
+    writes_shuffle: bool = False  # whether its tasks write a shuffle; else they return a result to the driver
 
 
 @dataclass(frozen=True)

@@ -24,15 +24,10 @@ BEFORE_ALL = -1
 
 
 class ClusterEvent(NamedTuple):
-    """An event of the cluster. It is immutable, so that forks can share it.
+    """An event of the cluster. It is immutable, so that forks can share it."""
 
-    Attributes:
-        action: function that is called with the cluster and ``value``.
-        value: the jobs or executors concerned, with details.
-    """
-
-    action: Callable[[Any, Any], None]
-    value: Any
+    action: Callable[[Any, Any], None]  # function that is called with the cluster and ``value``
+    value: Any  # the jobs or executors concerned, with details
 
 
 class _SharedCounter:

@@ -89,23 +89,16 @@ def free_port() -> int:
 class StandaloneCluster:
     """Standalone cluster as a context manager, which stops all its processes at the end, also on Ctrl-C.
 
-    Args:
-        folder: folder of configuration, logs and scratch files; emptied at the start.
-        num_slots: number of one-core executors that can run at once.
-        slot_memory_mb: memory of a slot, MB.
-        pin: bind slot i to core i of the machine (modulo the number of cores).
-        workers: number of workers, which share the slots evenly; by default one for each slot.
-        settings: entries of ``spark-defaults.conf`` besides ``spark.master``.
-
     Raises:
         RecorderError: on entry: Java or pyspark is not installed, or a process does not start.
     """
 
-    folder: Path
-    num_slots: int
-    slot_memory_mb: int = 2048
-    pin: bool = True
-    workers: int | None = None
+    folder: Path  # folder of configuration, logs and scratch files; emptied at the start
+    num_slots: int  # number of one-core executors that can run at once
+    slot_memory_mb: int = 2048  # memory of a slot, MB
+    pin: bool = True  # bind slot i to core i of the machine (modulo the number of cores)
+    workers: int | None = None  # workers, which share the slots evenly; by default one for each slot
+    #: Entries of ``spark-defaults.conf`` besides ``spark.master``.
     settings: Mapping[str, str] = field(default_factory=dict)
     master_url: str = field(default="", init=False)
     _processes: list[subprocess.Popen[bytes]] = field(default_factory=list, init=False)

@@ -49,17 +49,11 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True)
 class Mixture:
-    """Applications that share the cluster.
+    """Applications that share the cluster."""
 
-    Args:
-        name: name of the mixture; a part of the applications' names.
-        applications: applications in order of submission.
-        submit_s: submission time of each application, s, ascending from 0.
-    """
-
-    name: str
-    applications: tuple[Application, ...]
-    submit_s: tuple[float, ...]
+    name: str  # name of the mixture; a part of the applications' names
+    applications: tuple[Application, ...]  # applications in order of submission
+    submit_s: tuple[float, ...]  # submission time of each application, s, ascending from 0
 
 
 def single_runs(

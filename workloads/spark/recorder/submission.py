@@ -35,15 +35,10 @@ _GRANTED = re.compile(r"^(\d+) INFO \S+: Granted executor ID \S+/(\d+) on ", re.
 
 @dataclass(frozen=True)
 class Layout:
-    """Settings that determine the numbers of tasks of a query.
+    """Settings that determine the numbers of tasks of a query."""
 
-    Args:
-        split: maximum input of a scan task, such as ``12m``.
-        shuffle_partitions: number of tasks of a stage that reads shuffles.
-    """
-
-    split: str
-    shuffle_partitions: int
+    split: str  # maximum input of a scan task, such as ``12m``
+    shuffle_partitions: int  # number of tasks of a stage that reads shuffles
 
     @classmethod
     def parse(cls, text: str) -> Layout:
@@ -59,23 +54,14 @@ class Layout:
 
 @dataclass(frozen=True)
 class Application:
-    """Application that runs one query.
+    """Application that runs one query."""
 
-    Args:
-        name: name of the application and its log.
-        query: number of the query, 1 to 22.
-        scale_factor: scale factor of the tables.
-        executors: maximum number of one-core executors.
-        layout: settings for the numbers of tasks.
-        wait_for_executors: start the query when all executors have registered; else at once.
-    """
-
-    name: str
-    query: int
-    scale_factor: float
-    executors: int
-    layout: Layout
-    wait_for_executors: bool
+    name: str  # name of the application and its log
+    query: int  # number of the query, 1 to 22
+    scale_factor: float  # scale factor of the tables
+    executors: int  # maximum number of one-core executors
+    layout: Layout  # settings for the numbers of tasks
+    wait_for_executors: bool  # start the query when all executors have registered; else at once
 
     def conf(self, cluster: StandaloneCluster) -> dict[str, str]:
         """Return Spark's settings for the application."""
