@@ -32,9 +32,6 @@ from numba.core.codegen import JITCodeLibrary
 from numba.core.compiler_lock import global_compiler_lock
 from numba.core.environment import lookup_environment
 
-__all__ = ["ANY_ORDER", "compiled", "inner", "is_compiled", "mark_compiled"]
-
-
 #: ``fastmath`` options for sums in any order, which let the compiler use vector instructions.
 ANY_ORDER = {"reassoc", "contract", "nsz", "arcp"}
 #: Longest wait for another process that compiles, s, as that process may have been suspended.

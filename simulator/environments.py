@@ -15,8 +15,6 @@ from numpy.typing import ArrayLike, NDArray
 
 from workloads.errors import ConfigError, check_whole
 
-__all__ = ["RenderedEnv", "SeededVectorEnv", "begun"]
-
 _Kind = TypeVar("_Kind")
 _Observation = TypeVar("_Observation")
 _Action = TypeVar("_Action")

@@ -27,8 +27,6 @@ from workloads.errors import DecimaError
 from workloads.grid_jobs import JobSets
 from workloads.reading import all_of, open_regular
 
-__all__ = ["GridRecording", "RecordingError", "differences", "first_difference_in", "read_recording"]
-
 #: Letters of action outcomes in recordings.
 _OUTCOMES = {BOOKED: "A", NO_ROOM: "F", EMPTY: "E", VOID: "V"}
 

@@ -4,6 +4,7 @@ Results depend on defaults, so a change must be deliberate and in the changelog.
 ``python -m tests.test_defaults`` records them.
 """
 
+import ast
 import difflib
 import importlib
 import inspect
@@ -13,6 +14,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import MISSING, fields, is_dataclass
 from enum import Enum
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import click
@@ -78,6 +80,15 @@ def options(group: click.Group, words: str = "decima") -> Iterator[str]:
             yield (" ".join((words, name, f"{names}:", told["type"]["param_type"], shown(kind), *flags)) + default)
 
 
+def defined(module: ModuleType) -> Iterator[str]:
+    """Return the names without an underscore that a module assigns or defines, for modules without ``__all__``."""
+    for statement in ast.parse(inspect.getsource(module)).body:
+        names = [getattr(statement, "name", "_")]
+        if isinstance(statement, ast.Assign):
+            names = [each.id for target in statement.targets for each in ast.walk(target) if isinstance(each, ast.Name)]
+        yield from (name for name in names if not name.startswith("_"))
+
+
 def public() -> Iterator[tuple[str, Any]]:
     """Return the public names of all modules, each where it is defined."""
     for package in (workloads, simulator, decima):
@@ -85,7 +96,7 @@ def public() -> Iterator[tuple[str, Any]]:
             if found.name.startswith(LEFT_OUT):
                 continue
             module = importlib.import_module(found.name)
-            for name in sorted(getattr(module, "__all__", ())):
+            for name in sorted(getattr(module, "__all__", None) or defined(module)):
                 value = getattr(module, name)
                 if getattr(value, "__module__", module.__name__) == module.__name__ or name.isupper():
                     yield f"{module.__name__}.{name}", value

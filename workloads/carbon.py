@@ -11,8 +11,6 @@ from numpy.typing import ArrayLike, NDArray
 
 from workloads.errors import ConfigError
 
-__all__ = ["Signal"]
-
 #: Largest time, ms: three hundred years.
 MOST_MS = 1e13
 

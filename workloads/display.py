@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from html import escape
 
-__all__ = ["count_text", "html_table", "plain_text"]
-
 #: Maximum number of shown rows of a table.
 MOST_ROWS = 12
 #: Maximum number of characters of a shown text.

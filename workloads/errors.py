@@ -17,12 +17,6 @@ from os import PathLike
 from pathlib import Path
 from typing import Any, TypeVar
 
-__all__ = [
-    "LONGEST_MS", "ConfigError", "DecimaError", "check_all", "check_callable", "check_instance", "check_number",
-    "check_one_of", "check_path", "check_paths", "check_whole", "custom_code", "did_you_mean",
-    "is_custom", "number_in",
-]  # fmt: skip
-
 #: Maximum time in any setting or workload, ms: 300 years.
 LONGEST_MS = 1e13
 
@@ -162,7 +156,6 @@ def custom_code(failure: str, error: type[DecimaError]) -> Iterator[None]:
 
 
 def _described(value: Any) -> str:
-    """Describe a value in one short line."""
     try:
         text = " ".join(repr(value).split())
     except Exception:  # such as an integer with thousands of digits

@@ -363,9 +363,6 @@ def _frozen_array(value: ArrayLike, dtype: type[_Number], what: str) -> NDArray[
     return result
 
 
-# Jobs derived from other jobs.
-
-
 def scaled(profile: JobProfile, durations: float = 1.0, tasks: float = 1.0) -> JobProfile:
     """Return a job with the same DAG, demands and name, but longer tasks or more of them.
 

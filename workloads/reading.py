@@ -17,11 +17,6 @@ from typing import BinaryIO
 
 from workloads.job import WorkloadError
 
-__all__ = [
-    "LARGEST", "all_of", "garbage_collection_paused", "open_regular", "opened", "parse_json",
-    "place_name", "read_bytes", "read_document", "reasons", "unreadable",
-]  # fmt: skip
-
 #: Maximum size of a file that is read as a whole, in bytes after decompression.
 LARGEST = 2**29
 

@@ -235,7 +235,6 @@ class ClusterConfig:
             )
 
     def _check_signal(self, named: str | None) -> None:
-        """Check that the cluster has the signal that a carbon objective needs."""
         if self.signal is None:
             raise ConfigError(f"reward {self.reward!r}: the cluster has no signal")
         if named not in (None, self.signal.name, f"{self.signal.name}:1"):

@@ -22,11 +22,6 @@ from simulator.cluster.faults import Faults
 from workloads.arrivals import RandomStream, random_stream
 from workloads.job import TaskDurations, Wave
 
-__all__ = [
-    "COPY", "Purpose", "chance", "duration_ms", "executor_keys", "job_key", "longer_ms", "outage_ms",
-    "task_noise",
-]  # fmt: skip
-
 _WORD = 0xFFFFFFFF
 #: Added to the purpose of a random number for the speculative copy of a task.
 COPY = 4
@@ -72,9 +67,6 @@ def outage_ms(faults: Faults, key: int, number: int) -> float:
     """
     mean_ms = faults.executor_return_ms if number % 2 else faults.executor_lifetime_ms
     return -mean_ms * math.log(1 - chance(key, number)) if math.isfinite(mean_ms) else math.inf
-
-
-# Noise and durations of tasks.
 
 
 def task_noise(seed: int, job: int, num_tasks: int) -> NDArray[np.float32]:

@@ -21,8 +21,6 @@ from workloads.arrivals import JobSequence, batch_arrivals
 from workloads.errors import ConfigError, check_callable
 from workloads.sources.synthetic import synthetic_profiles
 
-__all__ = ["ClusterEnv", "ClusterVectorEnv", "synthetic_batch"]
-
 _cached_profiles = cache(synthetic_profiles)
 
 
@@ -314,7 +312,6 @@ class ClusterVectorEnv(SeededVectorEnv):
         return np.concatenate(self._masks, axis=1).astype(np.bool_)
 
     def _write_row(self, place: int, shown: Any, info: dict[str, Any]) -> None:
-        """Write the observation and masks of one environment into its row."""
         if isinstance(shown, dict):
             for name, values in shown.items():
                 self._arrays[name][place] = values

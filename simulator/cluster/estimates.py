@@ -20,11 +20,6 @@ from workloads.arrivals import JobSequence, RandomStream, WorkPrior, random_stre
 from workloads.errors import LONGEST_MS
 from workloads.job import MOST_TASKS, JobProfile, TaskDurations, Wave
 
-__all__ = [
-    "STEP", "Estimate", "draw_estimates", "from_history", "redrawn_factors", "typical_durations",
-    "without_history",
-]  # fmt: skip
-
 #: The work, in ms, of profiles that schedulers see is a power of this, as schedulers cache results by profile.
 STEP = 2.0
 #: Number of vectors of stage errors of a profile; each job has one of these vectors.
@@ -40,13 +35,9 @@ class Estimate:
     profile: JobProfile  # the estimated job, up to a factor of all its task times
     task_ms: NDArray[np.float64]  # estimated mean task time of each stage, ms: float64 [num_stages]
     log_work: float  # logarithm of the estimated work in ms
-    job_var: (
-        float  # variance of the logarithm of the job's factor, true over estimated task times; 0 if exact
-    )
+    job_var: float  # variance of the logarithm of the job's factor (true over estimated times); 0 if exact
     stage_var: float  # variance of the logarithm of each stage's factor
-    is_scaled: (
-        bool  # whether the profile that schedulers see is scaled to the current estimate of the job's work
-    )
+    is_scaled: bool  # whether schedulers see the profile scaled to the current estimate of the work
 
     @property
     def first_work_ms(self) -> float:

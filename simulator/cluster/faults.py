@@ -201,7 +201,6 @@ def parse_speculation(text: str) -> tuple[float, float]:
 
 
 def _pair(text: str, name: str, expected: str) -> tuple[float, float]:
-    """Parse two numbers with a colon between them."""
     try:
         first, second = (float(part) for part in text.split(":"))
     except ValueError:

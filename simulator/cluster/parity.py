@@ -22,12 +22,6 @@ from workloads.arrivals import JobSequence
 from workloads.errors import DecimaError
 from workloads.job import JobProfile, StageProfile, TaskDurations
 
-__all__ = [
-    "TOLERANCE", "DepartureError", "RecordedDecision", "Recording", "carry_out", "differences",
-    "first_difference", "stage_names",
-]  # fmt: skip
-
-
 #: Tolerance of rewards, which may be summed in another order.
 TOLERANCE = 1e-9
 

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.lines import Line2D
 
-__all__ = ["PALETTE", "busy_spans", "contrasting_colours", "draw_schedule", "frame", "job_colours"]
-
 BLACK, RED, MOVE_COLOUR, ABSENT_COLOUR = "#000000", "#D55E00", "#d9d9d9", "#404040"
 #: Completions are marked with lines through the schedule up to this number.
 MAX_LINES = 50

@@ -40,8 +40,6 @@ class EpisodeRecord(EpisodeLog):
         rows = ((name, f"{value:.6g}") for name, value in self.metrics().items())
         return html_table(repr(self), ("metric", "value"), rows)
 
-    # ---- per job ---------------------------------------------------------------------------------------
-
     @cached_property
     def jct_ms(self) -> NDArray[np.float64]:
         """Job completion time (JCT), completion - arrival, float64 [num_jobs], ms; NaN for an incomplete job."""
@@ -110,8 +108,6 @@ class EpisodeRecord(EpisodeLog):
         """
         spent = np.where(np.isnan(self.completion_ms), np.nan, self.busy_ms)
         return _ratio(spent, self._work_ms)
-
-    # ---- per episode -----------------------------------------------------------------------------------
 
     @property
     def mean_jct_ms(self) -> float:
@@ -268,8 +264,6 @@ class EpisodeRecord(EpisodeLog):
         time_in_system = left_ms - np.minimum(self.sequence.arrival_ms, self.end_ms)
         return float(time_in_system.sum() / self.observed_ms) if self.observed_ms else float("nan")
 
-    # ---- tables ----------------------------------------------------------------------------------------
-
     def jobs(self) -> pd.DataFrame:
         """Return a table with a row per job, in order of arrival.
 
@@ -361,8 +355,6 @@ class EpisodeRecord(EpisodeLog):
         lost_ms = float((self.task_finish_ms[first:] - self.task_start_ms[first:]).sum())
         counts = {"failed_jobs": float(self.failed_job.size), "lost_runs": float(self.lost_task.size)}
         return counts | {"lost_ms": lost_ms}
-
-    # ---- helpers ---------------------------------------------------------------------------------------
 
     @property
     def _completed_jct_ms(self) -> NDArray[np.float64]:

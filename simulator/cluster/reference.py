@@ -307,7 +307,6 @@ class ReferenceCluster(ReferenceExecutors):
         self._offer_free()
 
     def _lose(self, executor: Executor) -> None:
-        """Take an executor out of the cluster."""
         source, stage, pool = executor.source, executor.stage, self._pools[executor.job, executor.class_id]
         self._moving.pop(executor, None)
         if executor in pool:

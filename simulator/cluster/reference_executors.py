@@ -38,8 +38,6 @@ from workloads.arrivals import JobSequence
 from workloads.carbon import Signal
 from workloads.job import Wave
 
-__all__ = ["ReferenceExecutors"]
-
 
 class ReferenceExecutors(BaseCluster):
     """State of a cluster: jobs, executors, commitments. The subclass ``ReferenceCluster`` adds processes and time."""
@@ -322,8 +320,6 @@ class ReferenceExecutors(BaseCluster):
 
     def _fits(self, stage: Stage, class_id: int) -> bool:
         return self.config.executor_classes[class_id].fits(stage.profile)
-
-    # Observations.
 
     def _build_observation(self) -> Observation:
         class_id = self._acting[0].class_id if self._acting else 0

@@ -18,11 +18,6 @@ from simulator.cluster.faults import Outcome
 from workloads.arrivals import JobSequence
 from workloads.job import JobProfile, StageProfile, Wave
 
-__all__ = [
-    "Executor", "Job", "LostRun", "Source", "Stage", "TaskRun", "delay_factor", "estimate", "jobs_of",
-    "log_of", "redrawn_ms",
-]  # fmt: skip
-
 #: A task run: start and finish in ms, executor, wave, parallelism.
 TaskRun = tuple[float, float, int, int, int]
 _NOT_RUN: TaskRun = (math.nan, math.nan, -1, -1, 0)

@@ -12,8 +12,6 @@ from simulator.cluster.config import ClusterConfig
 from simulator.cluster.objectives import AllJobs, LiveJobs, objective_named
 from workloads.arrivals import JobSequence
 
-__all__ = ["Emissions", "RewardMeter"]
-
 
 class RewardMeter:
     """Rewards from decision to decision (Decima, section 5.3). A shallow copy is independent of the original.

@@ -16,8 +16,6 @@ from simulator.cluster.observation import Decision, Observation
 from workloads.arrivals import JobSequence
 from workloads.errors import ConfigError, check_instance, check_whole
 
-__all__ = ["FlatView", "MakeView", "PaddedView", "Seen", "View", "without_choice"]
-
 #: Bounds of spaces that no episode reaches; infinite bounds would cause warnings.
 _MANY = np.iinfo(np.int32).max
 _MUCH = np.finfo(np.float64).max

@@ -20,8 +20,6 @@ from workloads.errors import ConfigError, check_callable, check_instance
 from workloads.grid_jobs import DISTRIBUTIONS, JobSets, draw_jobs
 from workloads.job import WorkloadError
 
-__all__ = ["GridEnv", "GridVectorEnv", "drawn_jobs"]
-
 #: Pixels of a frame for one cell of the picture, in each direction.
 ENLARGED = 8
 _OUTCOMES = {BOOKED: "booked", NO_ROOM: "no room", EMPTY: "empty", VOID: "void", OVER: "reset"}

@@ -9,8 +9,6 @@ import numpy as np
 
 from simulator.compiled import compiled, inner
 
-__all__ = ["BOOKED", "EMPTY", "NO_ROOM", "OVER", "VOID", "act", "begin", "bookable"]
-
 #: Outcomes of an action: a job is booked; it does not fit into the horizon; its slot is empty; void; the episode was
 #: already over. Time passes in all but the first and the last.
 BOOKED, NO_ROOM, EMPTY, VOID, OVER = range(5)
@@ -184,7 +182,6 @@ def _shift(state, settings, episode):
 
 @inner(arrays=True)
 def _leave(state, settings, episode):
-    """Remove finished jobs from the list of running jobs."""
     running, clock = state.running[episode], state.clock[episode]
     kept = 0
     skip = False
@@ -203,7 +200,6 @@ def _leave(state, settings, episode):
 
 @inner(arrays=True)
 def _is_over(state, settings, episode):
-    """Return whether the episode ends now."""
     late = state.clock[episode] >= settings.steps
     if not settings.drain:
         return late
@@ -246,7 +242,6 @@ def _enter_jobs(state, settings, episode):
 
 @inner(arrays=True)
 def _reward(state, settings, episode):
-    """Return the reward of the current step."""
     if settings.objective == _UTILISATION:
         free = state.free[episode]
         left = 0

@@ -140,9 +140,6 @@ def read_alibaba(
     return Workload(profiles, sequence, path.name.split(".")[0], about, failures)
 
 
-# Names
-
-
 def _shortened(name: str) -> str:
     """Shorten the name of a task without a number to its first word."""
     return name if _NUMBERED.fullmatch(name) else name.partition("_")[0]
@@ -160,8 +157,6 @@ def _meaning(name: str) -> tuple[int, list[int]]:
         parents.pop()
     return int(found[1]), list(dict.fromkeys(parents))
 
-
-# Tasks
 
 #: Reasons for dropping jobs, in order of precedence.
 _WHY = (

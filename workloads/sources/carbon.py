@@ -18,8 +18,6 @@ from workloads.errors import number_in
 from workloads.job import WorkloadError
 from workloads.reading import opened
 
-__all__ = ["SYNTHETIC", "open_signal", "read_signal", "synthetic_signal"]
-
 #: Names of the synthetic signals; mean, daily amplitude, and amplitude of other changes of the intensity, gCO2/kWh.
 SYNTHETIC = {
     "synthetic-solar": (270.0, 110.0, 25.0),

@@ -30,11 +30,6 @@ from workloads.imperfections import Imperfections
 from workloads.job import ANY_LEVEL, JobProfile, StageProfile, TaskDurations, Wave, WorkloadError
 from workloads.reading import place_name
 
-__all__ = [
-    "WorkloadFile", "build_attributes", "build_profile", "build_tenants", "describe_attributes",
-    "describe_stages", "first_error",
-]  # fmt: skip
-
 #: Maximum length of lists of durations that are cached, as many stages may share them.
 FEW = 16
 

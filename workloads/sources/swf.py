@@ -343,9 +343,6 @@ def read_swf_workload(
     return Workload(tuple(profiles.values()), arrivals, workload_name, about, failures)
 
 
-# Reading a log
-
-
 def _lines(path: Path) -> Iterator[tuple[int, str]]:
     """Yield the lines that are not blank, with their numbers."""
     # Names in comments have unknown encodings; digits are the same in all encodings.
@@ -414,9 +411,6 @@ def _first_known(table: NDArray[np.float64], first: _Field, second: _Field) -> N
     """Return a field of each job; a second field where the first is unknown; NaN where both are."""
     numbers = np.where(table[:, first] > 0, table[:, first], table[:, second])
     return np.where(numbers > 0, numbers, np.nan)
-
-
-# Conversion to jobs
 
 
 def _rounded_up(numbers: NDArray[np.float64], most: int) -> NDArray[np.int64]:

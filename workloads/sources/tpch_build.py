@@ -28,8 +28,6 @@ from workloads.spark.model import SparkModel, fit
 from workloads.spark.profiles import scaled_profile
 from workloads.spark.query import QueryRuns, SparkQuery, alike
 
-__all__ = ["build", "main", "read_recordings"]
-
 #: Parallelism levels of the embedded set: the levels of the published profiles, and one executor, which is measured.
 EMBEDDED_LEVELS = (1, *LEVELS)
 

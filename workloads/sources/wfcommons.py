@@ -129,9 +129,6 @@ def _read(path: Path) -> _File:
         raise WorkloadError(f"{path}: {first_error(error)}") from None
 
 
-# Arrivals
-
-
 def _arrivals(files: Sequence[_File]) -> tuple[str, list[float]]:
     """Return the name of the clock that all files have, and the arrival time of each file, s after the first."""
     for clock, texts in (
@@ -151,9 +148,6 @@ def _time_s(text: str) -> float:
             time = parse(text)
             return (time if time.tzinfo else time.replace(tzinfo=UTC)).timestamp()
     return math.nan
-
-
-# Stages
 
 
 def _profile(path: Path, file: _File, excerpt: Excerpt, executor: tuple[float, float] | None) -> JobProfile:

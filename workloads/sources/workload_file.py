@@ -93,8 +93,6 @@ from workloads.sources.file_format import (
     first_error,
 )
 
-__all__ = ["Workload", "read_workload", "write_workload"]
-
 _SUFFIXES = (".json", ".json.gz", ".toml")
 
 
@@ -221,9 +219,6 @@ def write_workload(path: str | Path, workload: Workload) -> None:
     _replace(path, gzip.compress(data, mtime=0) if _suffix(path) == ".json.gz" else data)
 
 
-# Reading
-
-
 def _build_workload(file: WorkloadFile, default_name: str) -> Workload:
     profiles = {name: build_profile(name, profile) for name, profile in file.profiles.items()}
     if "seed" in file.model_fields_set and not file.jobs:
@@ -256,9 +251,6 @@ def _suffix(path: Path) -> str:
         if path.name.lower().endswith(suffix):
             return suffix
     raise WorkloadError(f"{path}: expected a name that ends in {', '.join(_SUFFIXES)}")
-
-
-# Writing
 
 
 def _layout(workload: Workload) -> str:
@@ -314,7 +306,6 @@ def _lines(rows: Iterable[object]) -> str:
 
 
 def _replace(path: Path, data: bytes) -> None:
-    """Replace the contents of ``path`` atomically."""
     is_device = path.exists() and not path.is_file()  # such as /dev/stdout, which is written, never replaced
     temporary = path if is_device else path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:

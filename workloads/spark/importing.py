@@ -268,9 +268,6 @@ def _notes(applications: Sequence[SparkApplication]) -> Iterable[str]:
         yield f"an executor took {startup_ms / 1000:.1f} s to start (median): the cluster's moving delay"
 
 
-# Variation between runs, and failures
-
-
 def measure_imperfections(
     queries: Sequence[QueryRuns], applications: Iterable[SparkApplication]
 ) -> tuple[Imperfections, list[str]]:

@@ -20,8 +20,6 @@ try:
 except ImportError:  # an optional extra: only zstd logs need it
     zstandard = None  # type: ignore[assignment, unused-ignore]
 
-__all__ = ["EventLog", "Problems", "events", "find_event_logs"]
-
 #: Longest line that is read as a whole, bytes. Spark writes plans of many megabytes, which are not used.
 MAX_LINE = 64 * 2**20
 #: Longer lines are rejected, bytes: only a decompression bomb has one.

@@ -44,11 +44,6 @@ from workloads.sources.tpch import LEVELS
 from workloads.spark.model import SparkModel, stage_means
 from workloads.spark.query import QueryRuns, SparkQuery, stage_graph
 
-__all__ = [
-    "DRIVER_THREADS", "modelled_profile", "on_warm_executors", "replay_profile", "scaled_profile",
-    "to_profile", "with_driver",
-]  # fmt: skip
-
 #: A scan in one task that reads less than this, MB, does not grow with the input.
 _CONSTANT_TABLE_MB = 0.064
 
@@ -183,8 +178,6 @@ def scaled_profile(
 
 @dataclass(frozen=True)
 class _Load:
-    """Load of a stage: number of tasks, and MB that each task reads."""
-
     num_tasks: int
     input_mb: float
     shuffle_mb: float

@@ -20,11 +20,6 @@ from numpy.typing import NDArray
 
 from workloads.job import MOST_TASKS, Wave
 
-__all__ = [
-    "EVENT_NAMES", "EventTables", "Execution", "Job", "SparkExecutor", "SparkStage", "TaskOutcome",
-    "measured_runs", "successful_tasks",
-]  # fmt: skip
-
 NAN = float("nan")
 #: Maximum length of an operator's name in a plan; longer names are cut.
 LONGEST_OPERATOR = 1024

@@ -17,8 +17,6 @@ import simpy
 from simpy.core import EmptySchedule
 from simpy.events import NORMAL, URGENT
 
-__all__ = ["Clock", "ClusterEvent"]
-
 #: An insertion number that is smaller than all others.
 BEFORE_ALL = -1
 

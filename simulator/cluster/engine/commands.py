@@ -13,12 +13,6 @@ from simulator.cluster.engine.state import NOISE, TASK, State, view
 from simulator.cluster.observation import JOB, STAGE
 from simulator.compiled import compiled, inner
 
-__all__ = [
-    "add_job", "after_task", "commit", "copy_without_log", "end_moves", "is_wanted", "observe",
-    "offer_free", "offer_pools", "open_next", "redraw_running", "renew_noise", "run_tasks",
-    "take_departures",
-]  # fmt: skip
-
 JOB_BYTES, STAGE_BYTES, NOISE_BYTES, TASK_BYTES = (row.itemsize for row in (JOB, STAGE, NOISE, TASK))
 #: Indices in ``cluster.end`` of the ends of the preceding tables, where these tables begin.
 SEEN_JOBS, SEEN_STAGES, NOISES, TASKS = (
@@ -195,9 +189,6 @@ def _learn(state, now):
             estimates[runner.stage].running = 0
             estimates[runner.stage].running_ms = 0.0
     return is_rescaled
-
-
-# Forks.
 
 
 @compiled

@@ -7,11 +7,6 @@ from __future__ import annotations
 
 from simulator.compiled import inner
 
-__all__ = [
-    "COPY", "FAILS", "chance", "copy_noise", "delay_factor", "draw_duration", "draw_longer", "draw_noise",
-    "fails", "level_above", "run_of",
-]  # fmt: skip
-
 # Purposes of random numbers, see `simulator.cluster.draws.Purpose`.
 FAILS, STRAGGLES, LEVEL, DURATION = 0, 1, 2, 3
 COPY = 4  # added to the purpose for the speculative copy of a task
@@ -69,9 +64,6 @@ def copy_noise(state, job, task):
     """Return the noise of the copy of the current attempt at a task."""
     level, duration = chance(state, job, task, LEVEL + COPY), chance(state, job, task, DURATION + COPY)
     return level, duration
-
-
-# Durations.
 
 
 @inner

@@ -6,11 +6,6 @@ from simulator.cluster.engine import executors, tasks
 from simulator.cluster.engine.draws import draw_noise, fails, run_of
 from simulator.compiled import inner
 
-__all__ = [
-    "MOST_FAILURES", "RUN_EXECUTOR_LOST", "RUN_FAILED", "RUN_JOB_FAILED", "RUN_KILLED", "RUN_OUTPUT_LOST",
-    "become_idle", "goes_on", "lose_run", "other_run", "requeue", "retry", "run_tasks",
-]  # fmt: skip
-
 #: Number of failures of a task after which its job fails.
 MOST_FAILURES = 4
 # Outcomes of task runs, see `simulator.cluster.faults.Outcome`.

@@ -9,13 +9,6 @@ from __future__ import annotations
 from simulator.cluster.engine import tasks
 from simulator.compiled import inner
 
-__all__ = [
-    "DEPARTED", "FAILED", "FREED", "IDLE", "JOB_COMPLETE", "JOB_FAILED", "NEEDS_DECISION", "OPENED",
-    "QUIET", "arrive", "carry_out_next", "commit", "detach", "drop", "end_job", "enter_pool",
-    "find_wanted", "go_to_common_pool", "has_ended", "is_committed", "is_free", "leave_pool", "pool_of",
-    "source_of", "wait",
-]  # fmt: skip
-
 #: Target of a commitment that leaves executors idle.
 IDLE = -1
 
@@ -307,9 +300,6 @@ def _could_use(state, job, class_id):
         if stage.started < stage.num_tasks and fits:
             return True
     return False
-
-
-# Ends of jobs.
 
 
 @inner

@@ -25,8 +25,6 @@ from simulator.cluster.engine.state import view
 from simulator.cluster.engine.tasks import COPIED, FINISHED, OUTPUT_LOST
 from simulator.compiled import compiled, inner
 
-__all__ = ["MIN_LATE_MS", "end_run", "join", "lose", "run_tasks"]
-
 #: A task that has run for less time is not copied (Spark's ``spark.speculation.minTaskRuntime``), ms.
 MIN_LATE_MS = 100.0
 

@@ -20,8 +20,6 @@ from simulator.compiled import compiled, inner
 if TYPE_CHECKING:
     from simulator.cluster.estimates import Estimate
 
-__all__ = ["BELIEF", "ESTIMATE", "is_late", "posterior", "records", "update"]
-
 #: Variance of the logarithm of one task's time.
 TASK_VAR = 0.25
 #: Smallest time whose logarithm is taken, ms.

@@ -11,8 +11,6 @@ from numpy.typing import DTypeLike, NDArray
 
 from workloads.job import JobProfile, Wave
 
-__all__ = ["LEVEL", "STAGE", "Packed", "block_starts", "pack", "record"]
-
 _INT, _FLOAT = np.dtype(np.int64), np.dtype(np.float64)
 
 # Waves from which an empty cell takes its durations, in order of preference.

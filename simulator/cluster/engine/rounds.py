@@ -9,10 +9,6 @@ from __future__ import annotations
 from simulator.cluster.engine import executors, rows, tasks
 from simulator.compiled import inner
 
-__all__ = [
-    "add_job", "after_task", "commit", "offer_free", "offer_of_stage", "offer_pools", "open_next", "stay",
-]  # fmt: skip
-
 
 @inner
 def _open(state, num_acting, offered, job):

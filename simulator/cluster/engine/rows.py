@@ -8,8 +8,6 @@ from __future__ import annotations
 from simulator.cluster.engine.tasks import is_schedulable
 from simulator.compiled import inner
 
-__all__ = ["add", "remove", "update"]
-
 
 @inner
 def add(state, job_id):
@@ -69,7 +67,6 @@ def update(state, class_id):
 
 @inner
 def _update_job(state, job_id, class_id):
-    """Fill in the rows of a live job and its stages for an executor class."""
     job, all_stages, pair = state.jobs[job_id], state.stages, state.pairs
     num_classes = state.cluster[0].num_classes
     num_schedulable, next_stage, next_rank = 0, -1, -1
@@ -106,7 +103,6 @@ def _update_job(state, job_id, class_id):
 
 @inner
 def _update_estimates(state, job_id, class_id):
-    """Fill in the estimates of a live job and its stages."""
     job = state.jobs[job_id]
     row = class_id * len(state.stages) + job.first_row
     for stage_id in range(job.first_stage, job.end_stage):

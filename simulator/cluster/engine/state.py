@@ -25,8 +25,6 @@ from workloads.arrivals import JobSequence
 if TYPE_CHECKING:
     from simulator.cluster.estimates import Estimate
 
-__all__ = ["Memory", "State", "allocate", "state_of", "view"]
-
 _INT, _FLOAT = np.dtype(np.int64), np.dtype(np.float64)
 
 #: The cluster as a whole: one record.

@@ -18,13 +18,6 @@ from simulator.cluster.engine.draws import (
 from simulator.compiled import inner
 from workloads.job import Wave
 
-__all__ = [
-    "COPIED", "FINISHED", "OUTPUT_LOST", "adjust", "change", "complete_stage", "first_ready",
-    "first_schedulable", "is_schedulable", "leave_stage", "make_ready", "make_unready", "next_of_job",
-    "next_order", "next_task", "pair_of", "pop", "push", "redraw_running", "refresh", "remove", "start",
-    "wave_of",
-]  # fmt: skip
-
 _FRESH, _FIRST, _REST = int(Wave.FRESH), int(Wave.FIRST), int(Wave.REST)
 
 #: Values of ``next`` for a finished task, a finished task whose output is lost, and a running task that was copied.

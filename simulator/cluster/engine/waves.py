@@ -16,8 +16,6 @@ from simulator.cluster.engine.profiles import record
 from simulator.compiled import compiled, inner
 from workloads.job import Wave
 
-__all__ = ["LEVEL", "STAGE", "estimate", "fill_levels"]
-
 #: Largest number of executor groups between two stages.
 MOST_GROUPS = 4
 

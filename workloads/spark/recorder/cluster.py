@@ -23,8 +23,6 @@ from typing import Self
 
 from workloads.spark.recorder.tpch import RecorderError
 
-__all__ = ["StandaloneCluster", "free_port", "java_version", "spark_home", "start_process", "stop_process"]
-
 #: Minimum version of Java, for Spark 3.5 and 4.x.
 MIN_JAVA = 17
 _START_TIMEOUT_S = 60.0

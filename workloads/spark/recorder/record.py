@@ -42,8 +42,6 @@ from workloads.spark.recorder.cluster import StandaloneCluster, java_version, sp
 from workloads.spark.recorder.submission import Application, Driver, Layout
 from workloads.spark.recorder.tpch import NUM_QUERIES, RecorderError, generate_tables, tpchgen_program
 
-__all__ = ["Manifest", "Mixture", "main", "random_mixtures", "record_mixture", "record_run", "single_runs"]
-
 _T = TypeVar("_T")
 
 
@@ -327,9 +325,6 @@ def _queries(text: str) -> list[int]:
 
 def _file_part(layout: Layout) -> str:
     return str(layout).replace("/", "x")
-
-
-# Manifest
 
 
 class Manifest:

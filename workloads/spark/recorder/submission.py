@@ -27,8 +27,6 @@ from workloads.spark.reader import EVENT_NAMES
 from workloads.spark.recorder.cluster import StandaloneCluster, start_process, stop_process
 from workloads.spark.recorder.tpch import SCHEMAS, RecorderError, query_text, tables_folder
 
-__all__ = ["Application", "Driver", "Layout", "main", "slim_event_log"]
-
 _READY_TIMEOUT_S = 120.0
 _GRANTED = re.compile(r"^(\d+) INFO \S+: Granted executor ID \S+/(\d+) on ", re.MULTILINE)
 
@@ -177,8 +175,6 @@ class Driver:
         errors = [line for line in lines if re.match(r"\S*(Error|Exception)\b", line)]
         return (errors or lines or ["no output"])[-1].strip()
 
-
-# Smaller event logs
 
 _BULKY = frozenset({
     "Accumulables", "Attributes", "Callsite", "Classpath Entries", "Details", "Hadoop Properties", "JVM Information",

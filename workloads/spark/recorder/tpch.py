@@ -13,11 +13,6 @@ from pathlib import Path
 
 from workloads.errors import DecimaError
 
-__all__ = [
-    "NUM_QUERIES", "SCHEMAS", "RecorderError", "generate_tables", "query_text", "tables_folder",
-    "tpchgen_program",
-]  # fmt: skip
-
 NUM_QUERIES = 22
 
 #: Columns of each table in Spark SQL; with a schema, Spark needs no job to infer it.
