@@ -19,7 +19,7 @@ from decima.settings import TrainingError
 
 __all__ = [
     "LearningCurve", "TrainingRun", "curve_of", "find_runs", "objective_metric", "read_run",
-    "reference_of", "same_but_seed",
+    "reference_of", "same_but_seed", "setting_text",
 ]  # fmt: skip
 
 METRICS_FILE = "metrics.jsonl"
@@ -141,13 +141,14 @@ def same_but_seed(runs: Sequence[TrainingRun]) -> dict[str, list[TrainingRun]]:
         if name != "seed" and len({json.dumps(each.get(name), default=str) for each in firsts}) > 1
     ]
     return {
-        ", ".join(f"{name}={_short(group[0].settings.get(name))}" for name in names)
+        ", ".join(f"{name}={setting_text(group[0].settings.get(name))}" for name in names)
         or str(group[0].folder): group
         for group in groups.values()
     }
 
 
-def _short(value: Any) -> str:
+def setting_text(value: Any) -> str:
+    """Format the value of a setting."""
     return f"{value:.4g}" if isinstance(value, float) else json.dumps(value, default=str).strip('"')
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import io
-import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
@@ -17,6 +16,7 @@ from matplotlib.ticker import MaxNLocator
 from rich.table import Table
 
 from decima.evaluation.metrics import Interval
+from decima.learning.curves import setting_text
 from decima.outputs import json_text, versions, visible
 from decima.show.style import BLACK, COLOURED, LEGEND, draw_band, finish_axes, new_axes
 from decima.show.tables import interval_text, new_table, table_of
@@ -26,8 +26,6 @@ if TYPE_CHECKING:
 
     from decima.learning.curves import LearningCurve
     from decima.learning.sweep import SweepResult
-
-__all__ = ["curves_table", "plot_curves", "setting_text", "sweep_csv", "sweep_json", "sweep_table"]
 
 #: Style of curves that exceed the palette; they are not in the legend.
 _OTHERS: dict[str, Any] = {"color": "0.8", "linewidth": 0.8, "zorder": 1}
@@ -147,12 +145,7 @@ def _cut_untrained(
     axes.set_ylim(low - room, high + 2 * room)
     above = untrained > high
     place = (float(first.iterations[1]), 1.0 if above else 0.0)
-    axes.annotate(
-        f"untrained: {untrained:.3g}",
-        place,
-        (6, -14 if above else 8),
-        **{**_ABOVE, "ha": "left"},
-    )
+    axes.annotate(f"untrained: {untrained:.3g}", place, (6, -14 if above else 8), **{**_ABOVE, "ha": "left"})
 
 
 def _short(name: str) -> str:
@@ -178,11 +171,6 @@ def _form(values: Sequence[float] | np.ndarray[Any, Any]) -> str:
     if not 1e-3 <= largest < 1e6:
         return ".3g"
     return f".{min(6, max(1, 3 - math.floor(math.log10(largest))))}f"
-
-
-def setting_text(value: Any) -> str:
-    """Format the value of a setting."""
-    return f"{value:.4g}" if isinstance(value, float) else json.dumps(value).strip('"')
 
 
 def sweep_table(result: SweepResult) -> Table:
