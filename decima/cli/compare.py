@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 import click
 
-from decima.cli.conditions import conditions_named, conditions_options, options_without_effect
+from decima.cli.conditions import CONDITIONS, conditions_named, options_without_effect
 from decima.cli.console import (
     INTERRUPTED,
     PATIENCE_S,
@@ -36,6 +36,7 @@ from decima.cli.options import (
     WholeRange,
     guarantee_options,
     guarantees_named,
+    is_given,
     option,
     out_option,
     refuse_without_effect,
@@ -43,7 +44,6 @@ from decima.cli.options import (
 )
 from decima.evaluation import DEFAULT_SCHEDULERS, MOVING_DELAY, SCHEDULERS_THAT_PACK
 
-DEFAULT = click.core.ParameterSource.DEFAULT
 MEASURED_DELAY = (
     "Executors take {delay_s:g} s to move to another job, their start-up time in {workload}. If the jobs share one "
     "application, executors move without delay: --moving-delay 0."
@@ -63,7 +63,7 @@ ERRORS_NOTE = (
 
 
 @click.command(context_settings={"show_default": True})
-@conditions_options()
+@CONDITIONS
 @option(
     "--schedulers A,B,..",
     TEXT,
@@ -170,7 +170,7 @@ def compare(
         guarantees=guarantees,
     )
     # Without options, a second comparison of the same batches shows the gain of learning with estimation errors.
-    given = {name for name in context.params if context.get_parameter_source(name) is not DEFAULT}
+    given = {name for name in context.params if is_given(context, name)}
     comparisons = [comparison]
     if given <= BESIDE and chosen.policy is not None:
         wrong = make_conditions(knowledge=RECORDED_ERRORS, seeds=options["seeds"], seed=options["seed"])
@@ -280,7 +280,7 @@ def schedulers() -> None:
 )
 @guarantee_options("the policy")
 @option("--overruled", FLAG, "Explain the first decision from that point on that a guarantee changed.")
-@conditions_options()
+@CONDITIONS
 @option("--seed", SEED, "Seed of the episode.", 0)
 @JSON
 @click.pass_context
@@ -289,11 +289,7 @@ def explain(
     /,
     decision: int | None,
     at: float | None,
-    differing: bool,
-    overruled: bool,
     policy: str,
-    rule: str,
-    futures: int,
     json_file: Path | None,
     **options: Any,
 ) -> None:
@@ -311,14 +307,14 @@ def explain(
     if decision is not None and at is not None:
         raise click.UsageError("--decision and --at exclude each other")
     guarantees = guarantees_named(options)
-    if overruled and not guarantees:
+    if options["overruled"] and not guarantees:
         raise click.UsageError("--overruled needs a guarantee, such as --no-later-than 1.5")
-    if overruled and differing:
+    if options["overruled"] and options["differing"]:
         raise click.UsageError("--overruled and --differing exclude each other")
     if json_file is not None:
         check_file(json_file)
     file = policy_path(policy)
-    make_scheduler(rule)  # raises before the policy runs
+    make_scheduler(options["rule"])  # raises before the policy runs
     conditions = conditions_named(options, 1)
     refuse_without_effect(context, ignored := options_without_effect(conditions, options))
     found = explained(
@@ -326,10 +322,7 @@ def explain(
         file,
         decision=decision or 0,
         at_ms=1000 * (at or 0.0),
-        differing=differing,
-        rule=rule,
-        futures=futures,
         guarantees=guarantees,
-        overruled=overruled,
+        **{name: options[name] for name in ("differing", "rule", "futures", "overruled")},
     )
     report(shown(found, command_line(context, **dict.fromkeys(ignored))), None, json_file)

@@ -144,15 +144,11 @@ def _settings(options: dict[str, Any]) -> GridSettings:
     fits = machines == 1 and (log is not None or distribution != "paper") and SHIPPED_NETWORK.is_file()
     return GridSettings(
         loads=tuple(loads),
-        distribution=distribution,
         log=None if log is None else read_swf(log),
-        machines=machines,
         heuristics=tuple(name.strip() for name in options["heuristics"].split(",")),
         network=options["checkpoint"] or (SHIPPED_NETWORK if fits else None),
         deeprm_semantics=options["semantics"] == "deeprm",
-        sets=options["sets"],
-        steps=options["steps"],
-        seed=options["seed"],
+        **{name: options[name] for name in ("distribution", "machines", "sets", "steps", "seed")},
     )
 
 

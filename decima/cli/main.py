@@ -35,6 +35,7 @@ from decima.cli.options import (
     FiniteRange,
     Numbers,
     WholeRange,
+    is_given,
     option,
     out_option,
     with_options,
@@ -98,7 +99,7 @@ def _add(name: str, entry: Entry) -> None:
         from decima.studies.outcome import OptionError
 
         prepare_outputs(out, json_file)
-        given = {each for each in values if _is_given(context, each)}
+        given = {each for each in values if is_given(context, each)}
         if "policies" in values:
             values["policies"] = values["policies"] or out / f"policies-{values['budget']:g}"
         if "workload" in values:
@@ -114,10 +115,6 @@ def _add(name: str, entry: Entry) -> None:
             resume = "; the same command resumes the training" if "policies" in values else ""
             end(f"interrupted{resume}", INTERRUPTED)
         report(shown, out, json_file)
-
-
-def _is_given(context: click.Context, name: str) -> bool:
-    return context.get_parameter_source(name) is not click.core.ParameterSource.DEFAULT
 
 
 for _name, _entry in STUDIES.items():

@@ -195,16 +195,6 @@ def workload_options(default: str = "tpch") -> Option:
     )
 
 
-def drawn_jobs_options() -> Option:
-    """Return options for the number and arrivals of jobs, and the number of executors."""
-    return with_options(
-        option("--arrivals", click.Choice(["batch", "poisson"]), "Arrivals of jobs.", "batch"),
-        option("--interval", ABOVE_ZERO, "Mean time between Poisson arrivals, seconds.", 25.0),
-        option("--jobs", AT_LEAST_ONE, "Number of jobs in each experiment.", 20),
-        option("--executors", AT_LEAST_ONE, "Number of executors of the cluster.", 50),
-    )
-
-
 def guarantee_options(what: str) -> Option:
     """Return options for guarantees, see ``guarantees_named``; ``what``: the guaranteed object, for the help."""
     return with_options(
@@ -308,10 +298,15 @@ class MetricNames(click.ParamType):  # type: ignore[type-arg]  # generic in newe
         return value
 
 
+def is_given(context: click.Context, name: str) -> bool:
+    """Return whether the user gave an option."""
+    return context.get_parameter_source(name) is not click.core.ParameterSource.DEFAULT
+
+
 def refuse_without_effect(context: click.Context, why: Mapping[str, str]) -> None:
     """Raise ``UsageError`` if an option without effect was given; ``why``: name -> reason."""
     for name, reason in why.items():
-        if context.get_parameter_source(name) is not click.core.ParameterSource.DEFAULT:
+        if is_given(context, name):
             raise click.UsageError(f"--{name.replace('_', '-')} has no effect: {reason}")
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from decima.cli.compare import on_compile
-from decima.cli.conditions import conditions_named, conditions_options, options_without_effect
+from decima.cli.conditions import CONDITIONS, conditions_named, options_without_effect
 from decima.cli.console import INTERRUPTED, PATIENCE_S, command_line, end, progress, report
 from decima.cli.options import (
     AT_LEAST_ONE,
@@ -25,6 +25,7 @@ from decima.cli.options import (
     TEXT,
     WORKERS,
     WholeRange,
+    is_given,
     option,
     out_option,
     refuse_without_effect,
@@ -84,9 +85,9 @@ def sweep(
 
 
 def _shown(result: SweepResult, out: Path, command: str) -> Report:
-    from decima.learning.curves import curve_of, objective_metric, read_run, reference_of
+    from decima.learning.curves import curve_of, objective_metric, read_run, reference_of, setting_text
     from decima.learning.sweep import seed_folder
-    from decima.show.learning import plot_curves, setting_text, sweep_json, sweep_table
+    from decima.show.learning import plot_curves, sweep_json, sweep_table
     from decima.show.tables import Report
 
     curves, metric, found = {}, "", []
@@ -148,9 +149,13 @@ def plot(runs: tuple[Path, ...], metric: str | None, out: Path) -> None:
     report(shown, out, None)
 
 
+#: Options of ``tune`` that are arguments of ``tune_rule``.
+TUNING = ("start", "objective", "search", "generations", "sequences", "judged", "judged_seed", "seed")
+
+
 @click.command(context_settings={"show_default": True})
 @click.argument("rule", default="priced-srpt")
-@conditions_options()
+@CONDITIONS
 @option(
     "--setting OPTIONS",
     TEXT,
@@ -210,13 +215,6 @@ def tune(
     texts: tuple[str, ...],
     configs: tuple[str, ...],
     overrides: tuple[str, ...],
-    start: str | None,
-    judged: int,
-    judged_seed: int | None,
-    objective: str,
-    search: str,
-    generations: int,
-    sequences: int,
     workers: int | str | None,
     json_file: Path | None,
     out: Path,
@@ -250,14 +248,7 @@ def tune(
         tuned = tune_rule(
             settings,
             rule,
-            start=start,
-            objective=objective,
-            search=search,
-            generations=generations,
-            sequences=sequences,
-            judged=judged,
-            judged_seed=judged_seed,
-            seed=options["seed"],
+            **{name: options[name] for name in TUNING},
             workers=workers,
             on_step=update,
             on_compile=partial(on_compile, update),
@@ -267,7 +258,7 @@ def tune(
 
 
 @click.command("--setting", add_help_option=False)
-@conditions_options()
+@CONDITIONS
 def _setting(**options: Any) -> None:
     """Parse the options of a setting."""
 
@@ -276,7 +267,7 @@ def _of_text(text: str, options: dict[str, Any]) -> Conditions:
     """Return the setting of the options in a text, completed by the options of all settings."""
     try:
         context = _setting.make_context("--setting", shlex.split(text))
-        given = {name for name in context.params if _is_given(context, name)}
+        given = {name for name in context.params if is_given(context, name)}
         merged = options | {name: context.params[name] for name in given}
         conditions = conditions_named(merged, options["seeds"])
         refuse_without_effect(context, options_without_effect(conditions, merged))
@@ -284,10 +275,6 @@ def _of_text(text: str, options: dict[str, Any]) -> Conditions:
         message = error.format_message() if isinstance(error, click.UsageError) else error
         raise click.UsageError(f"--setting {text!r}: {message}") from None
     return conditions
-
-
-def _is_given(context: click.Context, name: str) -> bool:
-    return context.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE
 
 
 def _of_training(
@@ -298,7 +285,7 @@ def _of_training(
 
     names = [*(str(parameter.name) for parameter in _setting.params), "texts"]
     for name in names:
-        if _is_given(context, name):
+        if is_given(context, name):
             option = "setting" if name == "texts" else name.replace("_", "-")
             raise click.UsageError(f"--config and --{option} exclude each other")
     settings = {
@@ -313,7 +300,7 @@ def _of_training(
 
 
 @click.command(context_settings={"show_default": True})
-@conditions_options()
+@CONDITIONS
 @option(SEEDS, AT_LEAST_ONE, "Number of sequences.", 5)
 @option("--seed", SEED, "Seed of the first sequence.", 0)
 @option(
