@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from decima.evaluation.run import Decided
     from simulator.cluster.record import EpisodeRecord
 
-__all__ = ["trace_events", "write_trace_events"]
-
 #: Thread of decisions; executors are threads from 1.
 DECISIONS = 0
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
@@ -63,13 +61,13 @@ def trace_events(
     """
     names = [profile.name for profile in record.sequence.profiles]
     labels = [f"{_letters(job)} {name}".strip() for job, name in enumerate(names)]
-    yield _named(process, DECISIONS, "process_name", {"name": scheduler})
-    yield _named(process, DECISIONS, "process_sort_index", {"sort_index": process})
-    yield _named(process, DECISIONS, "thread_name", {"name": "decisions"})
+    yield _event(process, DECISIONS, "M", "process_name", 0, {"name": scheduler})
+    yield _event(process, DECISIONS, "M", "process_sort_index", 0, {"sort_index": process})
+    yield _event(process, DECISIONS, "M", "thread_name", 0, {"name": "decisions"})
     for executor in range(record.config.num_executors):
         thread = executor + 1
-        yield _named(process, thread, "thread_name", {"name": f"executor {executor}"})
-        yield _named(process, thread, "thread_sort_index", {"sort_index": thread})
+        yield _event(process, thread, "M", "thread_name", 0, {"name": f"executor {executor}"})
+        yield _event(process, thread, "M", "thread_sort_index", 0, {"sort_index": thread})
     events = [
         *_tasks(process, record, labels),
         *_moves(process, record, labels),
@@ -80,8 +78,10 @@ def trace_events(
     yield from sorted(events, key=lambda event: event["ts"])
 
 
-def _named(process: int, thread: int, what: str, args: Event) -> Event:
-    return {"name": what, "ph": "M", "ts": 0, "pid": process, "tid": thread, "args": args}
+def _event(
+    process: int, thread: int, phase: str, name: str, begin: int, args: Event, **others: object
+) -> Event:
+    return {"name": name, "ph": phase, "ts": begin, "pid": process, "tid": thread, "args": args, **others}
 
 
 def _tasks(process: int, record: EpisodeRecord, labels: Sequence[str]) -> Iterator[Event]:
@@ -105,30 +105,16 @@ def _tasks(process: int, record: EpisodeRecord, labels: Sequence[str]) -> Iterat
             "wave": Wave(wave).name.lower(),
             "parallelism": parallelism,
         }
-        yield _complete(process, executor, labels[job], "task", begin, end, args)
+        duration = end - begin
+        yield _event(process, executor + 1, "X", labels[job], begin, args, cat="task", dur=duration)
 
 
 def _moves(process: int, record: EpisodeRecord, labels: Sequence[str]) -> Iterator[Event]:
     start, finish = (_microseconds(times, record) for times in (record.move_depart_ms, record.move_arrive_ms))
     rows = (column.tolist() for column in (record.move_executor, record.move_job))
     for begin, end, executor, job in zip(start, finish, *rows, strict=True):
-        args = {"job": job, "to": labels[job]}
-        yield _complete(process, executor, "move", "move", begin, end, args) | {"cname": "grey"}
-
-
-def _complete(
-    process: int, executor: int, name: str, category: str, begin: int, end: int, args: Event
-) -> Event:
-    return {
-        "name": name,
-        "cat": category,
-        "ph": "X",
-        "ts": begin,
-        "dur": end - begin,
-        "pid": process,
-        "tid": executor + 1,
-        "args": args,
-    }
+        args, look = {"job": job, "to": labels[job]}, {"cat": "move", "cname": "grey"}
+        yield _event(process, executor + 1, "X", "move", begin, args, dur=end - begin, **look)
 
 
 def _jobs(process: int, record: EpisodeRecord, labels: Sequence[str]) -> Iterator[Event]:
@@ -136,33 +122,19 @@ def _jobs(process: int, record: EpisodeRecord, labels: Sequence[str]) -> Iterato
     arrival = _microseconds(record.sequence.arrival_ms, record)
     departure = _microseconds(np.nan_to_num(record.completion_ms, nan=record.end_ms), record)
     for job, (begin, end) in enumerate(zip(arrival, departure, strict=True)):
-        common = {
-            "name": labels[job],
-            "cat": "job",
-            "id": f"{process}.{job}",
-            "pid": process,
-            "tid": DECISIONS,
-            "args": {"job": job, "name": record.sequence.profiles[job].name},
-        }
-        yield {**common, "ph": "b", "ts": begin}
-        yield {**common, "ph": "e", "ts": max(begin, end)}
+        args = {"job": job, "name": record.sequence.profiles[job].name}
+        for phase, at in (("b", begin), ("e", max(begin, end))):
+            yield _event(process, DECISIONS, phase, labels[job], at, args, cat="job", id=f"{process}.{job}")
 
 
 def _decisions(process: int, decisions: Sequence[Decided], labels: Sequence[str]) -> Iterator[Event]:
     for number, each in enumerate(decisions):
-        args: Event = {"number": number, "offered": each.offered}
+        args, name = {"number": number, "offered": each.offered}, "idle"
         if each.job >= 0:
             args |= {"job": each.job, "stage": each.stage, "limit": each.limit}
-        yield {
-            "name": labels[each.job] if each.job >= 0 else "idle",
-            "cat": "decision",
-            "ph": "i",
-            "s": "t",
-            "ts": round(each.time_ms * 1000),
-            "pid": process,
-            "tid": DECISIONS,
-            "args": args,
-        }
+            name = labels[each.job]
+        begin = round(each.time_ms * 1000)
+        yield _event(process, DECISIONS, "i", name, begin, args, cat="decision", s="t")
 
 
 def _microseconds(times_ms: np.ndarray[Any, np.dtype[np.float64]], record: EpisodeRecord) -> list[int]:
