@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from decima.evaluation.explain import Explanation
     from simulator.cluster.log import Overruled
 
-__all__ = ["notes", "overruled_text", "shown", "tables"]
-
 #: Maximum number of rows of a table; the JSON contains all.
 MOST_ROWS = 8
 #: Maximum number of decisions that a note names.

@@ -19,11 +19,6 @@ from decima.settings import parse_settings
 from decima.show.style import draw_band, draw_bars, finish_axes, legend_beside, new_axes, new_figure, styles
 from decima.show.tables import interval_text, table_of
 
-__all__ = [
-    "HEADINGS", "comparison_notes", "comparison_table", "load_name", "measure_text", "plot_bars",
-    "plot_by_load", "table_by_row",
-]  # fmt: skip
-
 #: Measure -> name in tables and pictures.
 HEADINGS = {
     "slowdown": "Slowdown",

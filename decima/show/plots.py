@@ -43,11 +43,6 @@ if TYPE_CHECKING:
     from decima.evaluation.comparison import Comparison
     from workloads.job import JobProfile
 
-__all__ = [
-    "comparison_pictures", "plot_dag", "plot_dags", "plot_jct_cdf", "plot_jobs_in_system",
-    "plot_schedule", "stage_places", "write_animation",
-]  # fmt: skip
-
 COLUMNS = 4
 #: If there are more than ``MOST_DAGS`` DAGs, only the first ``FEW_DAGS`` are drawn.
 MOST_DAGS, FEW_DAGS = 150, 40
@@ -123,45 +118,31 @@ def _draw(axes: Axes, profile: JobProfile, title: str, size: int) -> None:
         axes.add_collection(LineCollection(list(places[profile.edges]), **lines))
         axes.scatter(places[:, 0], places[:, 1], s=size * 4 + 26 * work / max(work.max(), 1.0), c=colours)
     else:
-        _draw_with_texts(axes, profile, places, 80 + 520 * work / max(work.max(), 1.0), colours, size)
+        area = 80 + 520 * work / max(work.max(), 1.0)  # square points
+        nx.draw_networkx(
+            profile.graph(),
+            pos=dict(enumerate(places)),
+            ax=axes,
+            labels={number: str(stage.num_tasks) for number, stage in enumerate(profile.stages)},
+            node_size=area,
+            node_color=colours,
+            font_size=5 + size,
+            arrowsize=6,
+            width=0.7,
+            edge_color="#777777",
+        )
+        # Names of neighbours must not overlap; a letter is about 3 points wide.
+        columns = np.unique(places[:, 0]).size
+        width = int(np.clip(0.8 * size * 72 * WIDTH / columns / (2.6 + 0.4 * size), 8, 28))
+        names = shortened([stage.name for stage in profile.stages], width)
+        look: dict[str, Any] = {"ha": "center", "va": "top", "fontsize": 4 + size, "fontfamily": FONTS}
+        for name, place, points in zip(names, places, -np.sqrt(area) / 2 - 2, strict=True):
+            axes.annotate(plain(name), place, (0, points), textcoords="offset points", **look)
     axes.set_axis_off()
-    counts = ", ".join(
-        count_text(count, noun)
-        for count, noun in ((profile.num_stages, "stage"), (profile.num_tasks, "task"))
-    )
+    counts = f"{count_text(profile.num_stages, 'stage')}, {count_text(profile.num_tasks, 'task')}"
     about = f"{counts}, {profile.work_ms / 1000:,.1f} s of work"
     axes.set_title(f"{plain(title)}\n{about}", fontsize="small", fontfamily=FONTS, loc="left")
     axes.margins(0.12)
-
-
-def _draw_with_texts(
-    axes: Axes,
-    profile: JobProfile,
-    places: NDArray[np.float64],
-    area: NDArray[np.float64],
-    colours: list[str],
-    size: int,
-) -> None:
-    """Draw stages as circles with numbers of tasks and names, and edges as arrows; ``area`` is in square points."""
-    nx.draw_networkx(
-        profile.graph(),
-        pos=dict(enumerate(places)),
-        ax=axes,
-        labels={number: str(stage.num_tasks) for number, stage in enumerate(profile.stages)},
-        node_size=area,
-        node_color=colours,
-        font_size=5 + size,
-        arrowsize=6,
-        width=0.7,
-        edge_color="#777777",
-    )
-    # Names of neighbours must not overlap; a letter is about 3 points wide.
-    columns = np.unique(places[:, 0]).size
-    width = int(np.clip(0.8 * size * 72 * WIDTH / columns / (2.6 + 0.4 * size), 8, 28))
-    names = shortened([stage.name for stage in profile.stages], width)
-    look: dict[str, Any] = {"ha": "center", "va": "top", "fontsize": 4 + size, "fontfamily": FONTS}
-    for name, place, points in zip(names, places, -np.sqrt(area) / 2 - 2, strict=True):
-        axes.annotate(plain(name), place, (0, points), textcoords="offset points", **look)
 
 
 def _critical_path(profile: JobProfile) -> set[int]:

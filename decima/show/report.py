@@ -26,11 +26,6 @@ from simulator.cluster.config import ClusterConfig, ExecutorClass
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = [
-    "RECIPES", "comparison_notes", "comparison_report", "comparison_table", "group_table",
-    "left_out_note",
-]  # fmt: skip
-
 #: Metrics in the table, in order.
 COLUMNS = ("mean_jct_s", "p95_jct_s", "slowdown", "utilisation")
 

@@ -17,8 +17,6 @@ from decima.registry import LEARNED
 from decima.show.style import BARS, GREY, finish_axes, new_figure, styles
 from decima.show.tables import Report, table_of
 
-__all__ = ["plot_what_if", "shown"]
-
 #: Maximum number of queries or clusters in a table; the JSON contains all.
 MOST_ROWS = 25
 

@@ -36,8 +36,6 @@ if TYPE_CHECKING:
     from simulator.cluster.record import EpisodeRecord
     from workloads.job import JobProfile
 
-__all__ = ["TICKS", "comparison_page", "packed_schedule"]
-
 #: Maximum number of points of a distribution.
 MOST_POINTS = 1000
 #: Line style in matplotlib -> in Plotly.
