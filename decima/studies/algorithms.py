@@ -170,12 +170,8 @@ def algorithms(study: Study, recordings: Path | None, num_seeds: int) -> Outcome
                 for (name, algorithm), each in changes.items()
             ],
             "curves": [
-                {
-                    "setting": name,
-                    "algorithm": algorithm,
-                    "cpu_s": curve.cpu_s.tolist(),
-                    "change": curve.change.tolist(),
-                }
+                {"setting": name, "algorithm": algorithm}
+                | {key: values.tolist() for key, values in vars(curve).items()}
                 for (name, algorithm), curve in curves.items()
             ],
         },

@@ -16,7 +16,6 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 from matplotlib.ticker import NullLocator
-from rich.table import Table
 
 from decima.evaluation.comparison import Comparison
 from decima.evaluation.conditions import CompareError, Conditions
@@ -144,7 +143,10 @@ def outcome(
     changes = {each: {name: change(runs, name, FAIR, each) for name in order} for each in settings}
     best = [name for name in order if name != FAIR][:SHOWN]
     shown = {each: {name: row[name] for name in best} for each, row in changes.items()}
-    whole = len(settings) == len(SETTINGS)
+    whole, ratios = len(settings) == len(SETTINGS), _ratios(runs)
+    rows = ((name, scores[name], f"{ratios[name].idxmax()} ({ratios[name].max():.2f})") for name in order)
+    headings = ("Scheduler", "Score", "Slowest setting")
+    table = table_of(f"Score over {len(ratios)} settings", headings, rows, ".3f", bold={FULL})
     notes = [
         f"Benchmark version {VERSION}, {len(settings)} of {len(SETTINGS)} settings, "
         f"{runs['seed'].nunique()} sequences each.",
@@ -159,7 +161,7 @@ def outcome(
     return Outcome(
         "benchmark",
         runs,
-        [_scores_table(order, scores, runs), gains_table("Mean JCT against fair", "Setting", shown)],
+        [table, gains_table("Mean JCT against fair", "Setting", shown)],
         notes,
         extra={
             "version": VERSION,
@@ -235,13 +237,6 @@ def _sources(profiles: Path | None, trace: Path | None) -> dict[Source, Workload
                     f"{path}: not the {source} jobs of version {VERSION} of the benchmark, see docs/benchmark.md"
                 )
     return found
-
-
-def _scores_table(order: Sequence[str], scores: Mapping[str, Interval], runs: pd.DataFrame) -> Table:
-    ratios = _ratios(runs)
-    rows = ((name, scores[name], f"{ratios[name].idxmax()} ({ratios[name].max():.2f})") for name in order)
-    headings = ("Scheduler", "Score", "Slowest setting")
-    return table_of(f"Score over {len(ratios)} settings", headings, rows, ".3f", bold={FULL})
 
 
 def _ratios(runs: pd.DataFrame) -> pd.DataFrame:

@@ -41,12 +41,8 @@ def fig13(study: Study) -> Outcome:
     costly = study.conditions(num_experiments=50, num_jobs=20)
     free = replace(costly, cluster=replace(costly.cluster, moving_delay_ms=0.0))
     schedulers = {
-        **{
-            "fair": "fair",
-            HINDSIGHT: HINDSIGHT,
-            "weighted fair for makespan": MAKESPAN_HINDSIGHT,
-            RULE: RULE,
-        },
+        **{"fair": "fair", HINDSIGHT: HINDSIGHT, "weighted fair for makespan": MAKESPAN_HINDSIGHT},
+        RULE: RULE,
         FOR_JCT: study.full_policy(study.batch_variant(), shipped_for=costly),
         **study.train(variants),
     }

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import partial
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -144,7 +143,8 @@ def fig6(study: GridStudy) -> Outcome:
     config = study.config("deeprm", share=LONGER, jobs__load=MODERATE)
     networks = {LEARNED: study.train({name: config})[name]}
     curve = read_metrics(study.policies / name / "metrics.jsonl")
-    heuristics = _on_validation_sets(networks[LEARNED])
+    measured = read_about(networks[LEARNED])["validation"]["results"]
+    heuristics = {name: float(measured[name]["slowdown"]) for name in HEURISTIC_NAMES}
     results = study.compare({"": study.conditions(config, networks)})
     return compared(
         "deeprm-fig6",
@@ -159,12 +159,6 @@ def fig6(study: GridStudy) -> Outcome:
         {"deeprm-fig6": partial(plot_learning, curve, heuristics)},
         extra={"learning_curve": list(curve), "validation_slowdown": heuristics},
     )
-
-
-def _on_validation_sets(network: Path) -> dict[str, float]:
-    """Return mean slowdowns of heuristics on the validation sets of a network's training."""
-    results = read_about(network)["validation"]["results"]
-    return {name: float(results[name]["slowdown"]) for name in HEURISTIC_NAMES}
 
 
 def _learning_claims(

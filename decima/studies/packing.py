@@ -103,7 +103,7 @@ def packing(
             "reference": reference,
             "instances": plans["instance"].nunique(),
             "graphene_shorter_by": {
-                rival: {"mean": each.mean, "ci95": each.half_width} for rival, each in saved.items()
+                rival: dict(zip(("mean", "ci95"), each, strict=True)) for rival, each in saved.items()
             },
             "planners": summary(plans).round(6).to_dict("index"),
             "makespans": {

@@ -313,14 +313,8 @@ def plot_grid(cells: Cells) -> Figure:
         worse = COLUMNS[column] == FULL and cell in cells.judged and not cells.not_worse(cell)
         text = UNKNOWN if math.isnan(value) else f"{100 * value:+.1f}" if value else "0"
         colour, weight = "white" if value < -0.8 * STRONGEST else BLACK, "bold" if worse else "normal"
-        style: dict[str, Any] = {
-            "ha": "center",
-            "va": "center",
-            "fontsize": "small",
-            "fontweight": weight,
-            "color": colour,
-        }
-        axes.text(column, row, text, **style)
+        style: dict[str, Any] = {"ha": "center", "va": "center", "fontsize": "small", "fontweight": weight}
+        axes.text(column, row, text, color=colour, **style)
     for row, (above, below) in enumerate(pairwise(names)):
         if CELLS[above].source != CELLS[below].source:
             axes.axhline(row + 0.5, color=BLACK, linewidth=0.8)

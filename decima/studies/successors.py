@@ -26,6 +26,7 @@ from workloads.sources.swf import read_swf
 
 #: Weights alpha, beta and gamma in the reward: of jobs on machines, in visible slots, and in the backlog.
 Weights = tuple[float, float, float]
+_Variants = dict[str, dict[str, Any]]
 
 #: Settings of the recipe ``cnn`` that give the network of DeepRM.
 FLAT = {"network__filters": 0, "network__reshape": False}
@@ -36,9 +37,7 @@ LOAD = 0.7
 
 def fig2(study: GridStudy, weights: Sequence[Weights]) -> Outcome:
     """Compare a convolution, the reshaped state and other reward weights with DeepRM."""
-    variants: dict[str, dict[str, Any]] = {
-        **{LEARNED: FLAT, "cnn": {"network__reshape": False}, "cnn, reshaped": {}}
-    }
+    variants: _Variants = {LEARNED: FLAT, "cnn": {"network__reshape": False}, "cnn, reshaped": {}}
     for alpha, beta, gamma in weights:
         reward = {"grid__machine_weights": [alpha], "grid__queue_weight": beta, "grid__backlog_weight": gamma}
         variants[f"weights {alpha:g}, {beta:g}, {gamma:g}"] = {**FLAT, **reward}
@@ -52,11 +51,7 @@ def fig2(study: GridStudy, weights: Sequence[Weights]) -> Outcome:
     return compared(
         "cnn-fig2",
         [Measured(f"Load {load_name(LOAD)}, {config.grid.visible_jobs} visible jobs", results, MEASURES)],
-        [
-            better(f"{each}: improves on DeepRM.", results, each, [LEARNED])
-            for each in variants
-            if each != LEARNED
-        ],
+        [better(f"{each}: improves on DeepRM.", results, each, [LEARNED]) for each in [*variants][1:]],
         [
             "weights A, B, C: of jobs on the machine, in the visible slots and in the backlog in the reward, with "
             "DeepRM's network.",
@@ -106,7 +101,7 @@ RATES = (0.6, 0.7, 0.8, 0.9)
 #: Comparison of architectures, kept small as convolutions are slow: rate of arrival, factors on iterations and on
 #: training sets, and number of sets that run at once.
 ARCHITECTURE_RATE, ARCHITECTURE_ITERATIONS, ARCHITECTURE_SETS, ARCHITECTURE_AT_ONCE = 0.7, 0.1, 0.05, 1
-ARCHITECTURES: dict[str, dict[str, Any]] = {"fully connected": {}}
+ARCHITECTURES: _Variants = {"fully connected": {}}
 for _filters, _pooling in product((16, 32), (False, True)):
     _settings = {"network__filters": _filters, "network__kernel": 3, "network__pooling": _pooling}
     ARCHITECTURES[f"conv3-{_filters}{', pooling' if _pooling else ''}"] = _settings
