@@ -26,8 +26,8 @@ from workloads.errors import DecimaError
 from workloads.reading import open_regular
 
 __all__ = [
-    "CHALLENGE", "DeniedError", "ServeError", "Token", "Tokens", "check_request", "load_certificate", "read_secret",
-    "read_tokens", "tls_reason",
+    "CHALLENGE", "DeniedError", "ServeError", "Token", "Tokens", "check_request", "load_certificate", "read_tokens",
+    "tls_reason",
 ]  # fmt: skip
 
 #: Challenge to a client without a token. A browser then asks for a user name, which is ignored, and for a password,
@@ -41,30 +41,21 @@ class ServeError(DecimaError, OSError):
     """The service cannot start: an address is in use, or a token or key file is unusable. The message is one line."""
 
 
-def read_secret(path: Path, what: str, most: int) -> str:
-    """Return the text of a file that only its owner may read.
-
-    Args:
-        path: file in UTF-8.
-        what: description of the file, for error messages.
-        most: maximum length, characters.
-
-    Raises:
-        ServeError: the file cannot be read, is readable by others, or has more than ``most`` characters.
-    """
+def _read_secret(path: Path) -> str:
+    """Return the text of a file of tokens, which only its owner may read; for errors see ``read_tokens``."""
     try:
         with TextIOWrapper(open_regular(path), encoding="utf-8") as file:
             if stat.S_IMODE(os.fstat(file.fileno()).st_mode) & 0o077:
-                raise ServeError(f"{path}: other users can read this {what}: chmod 600 it")
-            text = file.read(most + 1)
+                raise ServeError(f"{path}: other users can read this file of tokens: chmod 600 it")
+            text = file.read(MOST_IN_FILE + 1)
     except UnicodeDecodeError:
-        raise ServeError(f"{path}: this {what} is not text in UTF-8") from None
+        raise ServeError(f"{path}: this file of tokens is not text in UTF-8") from None
     except OSError as error:
         if isinstance(error, ServeError):
             raise
-        raise ServeError(f"{path}: this {what} cannot be read: {error.strerror}") from None
-    if len(text) > most:
-        raise ServeError(f"{path}: this {what} has more than {most} characters")
+        raise ServeError(f"{path}: this file of tokens cannot be read: {error.strerror}") from None
+    if len(text) > MOST_IN_FILE:
+        raise ServeError(f"{path}: this file of tokens has more than {MOST_IN_FILE} characters")
     return text
 
 
@@ -214,9 +205,8 @@ def read_tokens(path: Path) -> tuple[Token, ...]:
     Raises:
         ServeError: the file cannot be read, other users can read it, or a line is malformed.
     """
-    text = read_secret(path, "file of tokens", MOST_IN_FILE)
     tokens: list[Token] = []
-    for number, line in enumerate(text.splitlines(), 1):
+    for number, line in enumerate(_read_secret(path).splitlines(), 1):
         if not line.strip() or line.lstrip().startswith("#"):
             continue
         try:

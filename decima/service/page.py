@@ -132,8 +132,30 @@ class Page(Watcher):
     def _capture(self, number: int) -> dict[str, Any] | None:
         """Return a driver's state as immutable data; None if the driver has disconnected."""
         self._dirty.discard(number)
-        driver = self._drivers.get(number)
-        return None if driver is None else self._driver(driver)
+        if (driver := self._drivers.get(number)) is None:
+            return None
+        state, decided = driver.state, driver.decided
+        jobs = decided.jobs if decided is not None else ()
+        executors = state.executors if state is not None else ()
+        return {
+            "number": driver.number,
+            "name": one_line(driver.hello.name),
+            "application": one_line(driver.hello.application),
+            "spark": one_line(driver.hello.spark),
+            "took_ms": driver.took_ms,
+            "policy_ms": decided.policy_ms if decided is not None else 0.0,
+            "failures": driver.failures,
+            "failure": decided.failure if decided is not None else "",
+            "target": decided.answer.executors if decided is not None else None,
+            "num_jobs": len(state.jobs) if state is not None else 0,
+            "jobs": [_job(job) for job in jobs[:MOST_JOBS]],
+            "num_executors": len(executors),
+            "executors": [
+                each.model_dump() | {"id": one_line(each.id)} for each in executors[:MOST_EXECUTORS]
+            ],
+            "decisions": list(self._decisions[driver.number]),
+            "overruled": dict(self._overruled[driver.number]),
+        }
 
     async def snapshot(self) -> str:
         """Return the page's state as JSON. Runs in the web server's thread."""
@@ -153,37 +175,6 @@ class Page(Watcher):
             return capture()
 
         return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(called(), self._answering))
-
-    def _driver(self, driver: Connected) -> dict[str, Any]:
-        state, decided = driver.state, driver.decided
-        jobs = decided.jobs if decided is not None else ()
-        executors = state.executors if state is not None else ()
-        return {
-            "number": driver.number,
-            "name": one_line(driver.hello.name),
-            "application": one_line(driver.hello.application),
-            "spark": one_line(driver.hello.spark),
-            "took_ms": driver.took_ms,
-            "policy_ms": decided.policy_ms if decided is not None else 0.0,
-            "failures": driver.failures,
-            "failure": decided.failure if decided is not None else "",
-            "target": decided.answer.executors if decided is not None else None,
-            "num_jobs": len(state.jobs) if state is not None else 0,
-            "jobs": [_job(job) for job in jobs[:MOST_JOBS]],
-            "num_executors": len(executors),
-            "executors": [
-                {
-                    "id": one_line(each.id),
-                    "slots": each.slots,
-                    "running": each.running,
-                    "job": each.job,
-                    "leaving": each.leaving,
-                }
-                for each in executors[:MOST_EXECUTORS]
-            ],
-            "decisions": list(self._decisions[driver.number]),
-            "overruled": dict(self._overruled[driver.number]),
-        }
 
     # The web server.
 

@@ -21,7 +21,7 @@ from decima.service.log import Answered, Line, LogError, Question, Started, Welc
 from decima.service.protocol import Answer, Executor, Job, Stage
 from decima.service.service import one_line
 from decima.show.plots import plot_jobs_in_system, plot_schedule
-from decima.show.tables import Report, new_table
+from decima.show.tables import Report, table_of
 from simulator.cluster.config import ClusterConfig
 from simulator.cluster.record import EpisodeRecord
 from workloads.arrivals import JobSequence, trace_arrivals
@@ -358,28 +358,26 @@ def _sequence(jobs: list[_JobState], first_ms: float) -> JobSequence:
 
 def live_report(found: Sequence[Replayed]) -> Report:
     """Return a report with a table row, a schedule and the number of live jobs over time for each driver."""
-    table = new_table(
+    table = table_of(
         f"{len(found)} driver{'s' * (len(found) > 1)} of {one_line(found[0].policy)}",
-        "Application", "Jobs", "Slots", "Questions", "Decisions", "Mean JCT", "p95 JCT", "Utilised",
-    )  # fmt: skip
+        ("Application", "Jobs", "Slots", "Questions", "Decisions", "Mean JCT", "p95 JCT", "Utilised"),
+        (
+            (
+                *(one_line(each.name), len(each.record.sequence), each.record.config.num_executors),
+                *(each.questions, each.record.num_decisions, each.record.mean_jct_ms / 1000),
+                *(each.record.jct_percentile_ms(95) / 1000, each.record.utilisation),
+            )
+            for each in found
+        ),
+        (*[".0f"] * 4, ".1f", ".1f", ".1%"),
+        unknown="nan",
+    )
     pictures: dict[str, Callable[[], Figure]] = {}
-    for number, each in enumerate(found, start=1):
-        record = each.record
-        table.add_row(
-            one_line(each.name),
-            f"{len(record.sequence)}",
-            f"{record.config.num_executors}",
-            f"{each.questions}",
-            f"{record.num_decisions}",
-            f"{record.mean_jct_ms / 1000:.1f}",
-            f"{record.jct_percentile_ms(95) / 1000:.1f}",
-            f"{record.utilisation:.1%}",
-        )
-        if number <= MOST_PICTURES:
-            # Matplotlib reads text between dollar signs as a formula.
-            title = one_line(each.name).replace("$", r"\$")
-            pictures[f"schedule-{number}"] = partial(plot_schedule, record, title)
-            pictures[f"jobs-in-system-{number}"] = partial(plot_jobs_in_system, {title: record})
+    for number, each in enumerate(found[:MOST_PICTURES], start=1):
+        # Matplotlib reads text between dollar signs as a formula.
+        title = one_line(each.name).replace("$", r"\$")
+        pictures[f"schedule-{number}"] = partial(plot_schedule, each.record, title)
+        pictures[f"jobs-in-system-{number}"] = partial(plot_jobs_in_system, {title: each.record})
     notes = [
         "Times are seconds. Start times of tasks are more precise with more frequent questions of the driver."
     ]

@@ -16,7 +16,7 @@ from decima.service.log import Answered, Line, LogError, Question, Refused, Star
 from decima.service.protocol import Job
 from decima.service.replay import Replayed, replayed
 from decima.service.service import one_line
-from decima.show.tables import Report, new_table
+from decima.show.tables import Report, new_table, table_of
 from simulator.cluster.record import EpisodeRecord
 from workloads.job import JobProfile, StageProfile, TaskDurations
 from workloads.sources.workload_file import Workload
@@ -152,27 +152,20 @@ def _answers_table(summary: dict[str, Any]) -> Table:
 
 
 def _times_table(summary: dict[str, Any]) -> Table:
-    table = new_table("Times, ms", "Of", *(f"p{each}" for each in QUANTILES))
-    for name, what in (("answer", "answer_ms"), ("policy", "policy_ms")):
-        found = summary[what]
-        cells = ["-"] * len(QUANTILES) if found is None else [f"{value:.1f}" for value in found.values()]
-        table.add_row(name, *cells)
-    return table
+    unknown = dict.fromkeys(QUANTILES, math.nan)
+    rows = ((name, *(summary[f"{name}_ms"] or unknown).values()) for name in ("answer", "policy"))
+    return table_of("Times, ms", ("Of", *(f"p{each}" for each in QUANTILES)), rows, ".1f")
 
 
 def _jobs_table(found: Sequence[Replayed]) -> Table:
-    table = new_table("Jobs", "Application", "Jobs", "Complete", "Mean JCT", "p50", "p95", "p99")
+    rows = []
     for each in found:
         jct_s = each.record.jct_ms / 1000
         done = jct_s[~np.isnan(jct_s)]
         values = [done.mean(), *np.percentile(done, QUANTILES)] if len(done) else [math.nan] * 4
-        table.add_row(
-            one_line(each.name),
-            f"{len(jct_s)}",
-            f"{len(done)}",
-            *("-" if math.isnan(value) else f"{value:.1f}" for value in values),
-        )
-    return table
+        rows.append((one_line(each.name), str(len(jct_s)), str(len(done)), *values))
+    headings = ("Application", "Jobs", "Complete", "Mean JCT", "p50", "p95", "p99")
+    return table_of("Jobs", headings, rows, ".1f")
 
 
 def _notes(summary: dict[str, Any]) -> list[str]:
