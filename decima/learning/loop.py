@@ -31,7 +31,7 @@ from decima.learning.checkpoint import (
     load_weights,
     save_checkpoint,
 )
-from decima.learning.metrics import IterationReport, MetricsLog, TrainingResult, Validation
+from decima.learning.metrics import IterationReport, TrainingResult, Validation, WriteMetrics, metrics_log
 from decima.outputs import atomic_path, make_folder, uninterrupted
 from decima.policy.parts import NotFiniteError
 from decima.policy.threads import keep_memory, one_thread
@@ -252,9 +252,10 @@ class TrainingLoop(ABC, Generic[Config]):
         interrupted, self._progress = False, on_progress
         self._begun_s = time.process_time()
         with atomic_path(self.out / CONFIG) as path:
-            path.write_text(f"{self._comment()}{self.config.to_yaml()}", encoding="utf-8")
+            comment = f"# {' '.join(self.command.split())}"
+            path.write_text(f"{comment}\n{self.config.to_yaml()}", encoding="utf-8")
         keep_memory()
-        with one_thread(), MetricsLog(self.out, self.iteration, self.METRICS) as log:
+        with one_thread(), metrics_log(self.out, self.iteration, self.METRICS) as log:
             try:
                 with closing(self._iterations()) as iterations:
                     for metrics in iterations:
@@ -330,12 +331,12 @@ class TrainingLoop(ABC, Generic[Config]):
             }
         return {"iteration": iteration, **metrics, **judged, "cpu_s": self.cpu_s}
 
-    def _finish(self, metrics: dict[str, float], log: MetricsLog) -> None:
+    def _finish(self, metrics: dict[str, float], log: WriteMetrics) -> None:
         """Log an iteration, and save a checkpoint if one is due or the policy is the best so far."""
         iteration = int(metrics["iteration"])
         if self._best is not None:
             metrics["best_improvement"] = self._best.improvement
-        log.write(metrics)
+        log(metrics)
         self._checkpoint = Checkpoint(
             config=self.config.model_dump(mode="json"),
             iteration=iteration,
@@ -351,10 +352,6 @@ class TrainingLoop(ABC, Generic[Config]):
             self._save(self._checkpoint)
 
     # Files.
-
-    def _comment(self) -> str:
-        """Return the first line of ``config.yaml``: a comment with the command."""
-        return f"# {' '.join(self.command.split())}\n"
 
     def _command_so_far(self) -> str:
         """Return the command in the folder's ``config.yaml``, followed by this command if the settings differ."""

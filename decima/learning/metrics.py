@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from torch.utils.tensorboard import SummaryWriter
 
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from decima.settings import RunConfig
 
 __all__ = [
-    "CLUSTER_METRICS", "GRID_METRICS", "RENAMED", "IterationReport", "MetricsLog", "TrainingResult",
-    "Validation", "objective_title", "read_metrics", "validation_metric",
+    "CLUSTER_METRICS", "GRID_METRICS", "RENAMED", "IterationReport", "TrainingResult", "Validation",
+    "WriteMetrics", "metrics_log", "objective_title", "read_metrics", "validation_metric",
 ]  # fmt: skip
 
 Config = TypeVar("Config", bound="RunConfig")
@@ -187,50 +187,46 @@ def read_metrics(path: str | Path) -> list[dict[str, float]]:
     return [{RENAMED.get(name, name): value for name, value in row.items()} for row in rows]
 
 
-class MetricsLog:
-    """Log of a training run's metrics, ``metrics.jsonl`` and TensorBoard; a context manager.
+#: Writes the finite metrics of one iteration.
+WriteMetrics = Callable[[Mapping[str, float]], None]
+
+
+@contextmanager
+def metrics_log(out: Path, iteration: float, known: Mapping[str, str]) -> Iterator[WriteMetrics]:
+    """Open the log of a training run's metrics, ``metrics.jsonl`` and TensorBoard, inside the block.
 
     Args:
-        out: folder of the run.
         iteration: last completed iteration; later rows of an interrupted run are dropped. Minus infinity for a new run.
         known: all possible metrics, name -> meaning.
     """
+    path, folder = out / "metrics.jsonl", out / "tensorboard"
+    kept = [row for row in read_metrics(path) if row["iteration"] <= iteration] if path.exists() else []
+    with atomic_path(path) as partial:
+        partial.write_text("".join(_line(row) for row in kept), encoding="utf-8")
+    with writing(path):
+        file = path.open("a", encoding="utf-8")
+    with writing(folder):
+        board = SummaryWriter(str(folder), purge_step=int(max(iteration + 1, FIRST)))
 
-    def __init__(self, out: Path, iteration: float, known: Mapping[str, str]) -> None:
-        self._known = known
-        path = out / "metrics.jsonl"
-        kept = [row for row in read_metrics(path) if row["iteration"] <= iteration] if path.exists() else []
-        with atomic_path(path) as partial:
-            partial.write_text("".join(_line(row) for row in kept), encoding="utf-8")
-        self._path = path
-        with writing(path):
-            self._file = path.open("a", encoding="utf-8")
-        with writing(out / "tensorboard"):
-            self._board = SummaryWriter(str(out / "tensorboard"), purge_step=int(max(iteration + 1, FIRST)))
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        with writing(self._path):
-            self._file.close()
-        with writing(self._path.with_name("tensorboard")):
-            self._board.close()
-
-    def write(self, row: Mapping[str, float]) -> None:
-        """Write the finite metrics of one iteration."""
+    def write(row: Mapping[str, float]) -> None:
         row = {name: value for name, value in row.items() if math.isfinite(value)}
-        assert row.keys() <= self._known.keys()
-        with writing(self._path):
-            self._file.write(_line(row))
-            self._file.flush()
-        with writing(self._path.with_name("tensorboard")):
+        assert row.keys() <= known.keys()
+        with writing(path):
+            file.write(_line(row))
+            file.flush()
+        with writing(folder):
             for name, value in row.items():
                 if name != "iteration":
-                    self._board.add_scalar(name, value, int(row["iteration"]))
-            self._board.flush()
+                    board.add_scalar(name, value, int(row["iteration"]))
+            board.flush()
+
+    try:
+        yield write
+    finally:
+        with writing(path):
+            file.close()
+        with writing(folder):
+            board.close()
 
 
 def _line(row: Mapping[str, float]) -> str:
