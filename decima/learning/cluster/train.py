@@ -30,7 +30,6 @@ from decima.learning.cluster.settings import by_cell
 from decima.learning.cluster.updates import PPO, Reinforce, clone_epochs, split
 from decima.learning.cluster.validation import (
     evaluate_weights,
-    fair_ms,
     reference_results,
     reference_row,
     scheduler_ms,
@@ -311,7 +310,9 @@ class ClusterTraining(TrainingLoop[TrainingConfig]):
 
     def _restore(self, path: Path) -> None:
         super()._restore(path)
-        if fair_ms(self._conditions, self.config.validation_seeds[0]) != self._reference["fair"][0]:
+        # A fingerprint of workload and simulator.
+        work = "fair", self.config.validation_seeds[0]
+        if scheduler_ms(self._shared(), work) != self._reference["fair"][0]:
             raise TrainingError(f"{path}: belongs to a run on another workload: results of fair differ")
 
     def _describe(self, results: Mapping[str, Any]) -> dict[str, Any]:

@@ -25,8 +25,7 @@ if TYPE_CHECKING:
     from decima.policy.scheduler import Actor
 
 __all__ = [
-    "evaluate_policy", "evaluate_weights", "fair_ms", "reference_results", "reference_row",
-    "scheduler_ms",
+    "evaluate_policy", "evaluate_weights", "reference_results", "reference_row", "scheduler_ms",
 ]  # fmt: skip
 
 
@@ -60,10 +59,8 @@ def evaluate_weights(
 
 def reference_row(shared: Shared, seed: int) -> NDArray[np.float64]:
     """Run fair, and weighted fair with each of ``ALPHAS``, on a sequence; return objectives, float64 [42], ms."""
-    conditions, cluster = shared.conditions, shared.conditions.cluster_of(seed)
-    return np.array(
-        [fair_ms(conditions, seed), *sweep_ms(cluster, conditions.sequence(seed), cluster.reward)]
-    )
+    cluster, sequence = shared.conditions.cluster_of(seed), shared.conditions.sequence(seed)
+    return np.array([scheduler_ms(shared, ("fair", seed)), *sweep_ms(cluster, sequence, cluster.reward)])
 
 
 def reference_results(table: NDArray[np.float64]) -> dict[str, list[float]]:
@@ -87,14 +84,6 @@ def reference_results(table: NDArray[np.float64]) -> dict[str, list[float]]:
 
 def scheduler_ms(shared: Shared, work: tuple[str, int]) -> float:
     """Run a scheduler on a job sequence, given as (name, seed); return the objective, ms."""
-    return _objective_ms(shared.conditions, *work)
-
-
-def fair_ms(conditions: Conditions, seed: int) -> float:
-    """Return the objective of fair sharing on a job sequence, ms: a fingerprint of workload and simulator."""
-    return _objective_ms(conditions, "fair", seed)
-
-
-def _objective_ms(conditions: Conditions, scheduler: str, seed: int) -> float:
-    cluster = conditions.cluster_of(seed)
-    return objective_ms(run_scheduler(cluster, conditions.sequence(seed), scheduler), cluster.reward)
+    scheduler, seed = work
+    cluster, sequence = shared.conditions.cluster_of(seed), shared.conditions.sequence(seed)
+    return objective_ms(run_scheduler(cluster, sequence, scheduler), cluster.reward)

@@ -6,7 +6,7 @@ import pytest
 from decima.evaluation.run import run_scheduler, sweep_ms
 from decima.evaluation.variants import ALPHAS
 from decima.learning.cluster.rollout import Shared
-from decima.learning.cluster.validation import evaluate_policy, fair_ms, reference_results, reference_row
+from decima.learning.cluster.validation import evaluate_policy, reference_results, reference_row, scheduler_ms
 from decima.policy import NeuralScheduler, Policy
 from decima.policy.config import SHORTCUT_POLICY
 from simulator import ClusterConfig, run_episode
@@ -29,7 +29,7 @@ def test_the_classic_schedulers_are_judged_by_what_is_rewarded(reward: str) -> N
     results = reference_results(np.array([reference_row(shared, seed) for seed in seeds]))
     fair = [run_scheduler(chosen.cluster, chosen.sequence(seed), "fair") for seed in seeds]
     expected = [record.makespan_ms if reward == "makespan" else record.mean_jct_ms for record in fair]
-    assert results["fair"] == expected == [fair_ms(chosen, seed) for seed in seeds]
+    assert results["fair"] == expected == [scheduler_ms(shared, ("fair", seed)) for seed in seeds]
     sweeps = np.array([sweep_ms(chosen.cluster, chosen.sequence(seed), reward) for seed in seeds])
     best = int(sweeps.mean(axis=0).argmin())
     assert results[f"weighted-fair:{ALPHAS[best]:g}"] == sweeps[:, best].tolist()
