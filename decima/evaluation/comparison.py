@@ -366,13 +366,9 @@ class Comparison:
         spec, runs = self.schedulers[scheduler], self.runs[self.runs["scheduler"] == scheduler]
         entry: dict[str, Any] = {name: self.summary[scheduler][name] for name in SUMMARY}
         if self.shown:
+            names = ("mean", "ci95", "difference", "difference_ci95")
             entry["metrics"] = {
-                column: {
-                    "mean": each.mean.mean,
-                    "ci95": each.mean.half_width,
-                    "difference": each.difference.mean,
-                    "difference_ci95": each.difference.half_width,
-                }
+                column: dict(zip(names, (*each.mean, *each.difference), strict=True))
                 for column, each in self.compared[scheduler].items()
             }
         entry["per_seed_mean_jct_s"] = runs["mean_jct_s"].tolist()

@@ -361,7 +361,7 @@ def _profile(source: Source, effects: Effects, planning_ms: Sequence[float] | No
     )
     profile = _at_level(to_profile(runs), measured)
     if not effects.waves:
-        profile = _without_waves(profile)
+        profile = _with_durations(profile, lambda durations: TaskDurations.sampled(durations.values))
     return with_driver(profile, runs.runs[: len(source.same)], planning_ms, driver=effects.driver)
 
 
@@ -380,10 +380,6 @@ def _at_level(profile: JobProfile, level: int) -> JobProfile:
         return TaskDurations.from_tables(*({level: found} if found else {} for found in tables))
 
     return _with_durations(profile, only_those)
-
-
-def _without_waves(profile: JobProfile) -> JobProfile:
-    return _with_durations(profile, lambda durations: TaskDurations.sampled(durations.values))
 
 
 def _with_durations(profile: JobProfile, change: Callable[[TaskDurations], TaskDurations]) -> JobProfile:

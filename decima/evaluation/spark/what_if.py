@@ -148,11 +148,7 @@ class WhatIf:
                 for each, row in zip(self.logged, self.by_cluster().to_dict("records"), strict=True)
             ],
             "draws": len(next(iter(self.jct_ms.values()))),
-            "held_out": {
-                "runs": len(self.held_out.runs),
-                "error": error.mean,
-                "bias": bias.mean,
-            },
+            "held_out": {"runs": len(self.held_out.runs), "error": error.mean, "bias": bias.mean},
             "sparks_own": self.sparks_own,
             "weighted_fair": self.setting,
             "outside_training": list(self.misfits),
