@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, TypeVar, get_args
+from typing import Annotated, Any, ClassVar, TypeVar, cast, get_args
 
 import yaml
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
@@ -23,7 +23,7 @@ __all__ = [
     "CLONING", "CLONING_OFFSET", "ENDS", "FUTURES", "RUN_SEEDS", "SETTINGS", "SHUFFLE", "TRAINING",
     "VALIDATION", "VALIDATION_SEEDS", "WARM_UPS", "CloningSection", "Count", "DivergedError", "LearningRate",
     "Positive", "Progress", "Recipes", "RunConfig", "Section", "Share", "TrainingError", "ValidationSection",
-    "Weight", "Whole", "describe_settings", "first_problem", "is_whole", "parse_settings", "parse_yaml",
+    "Weight", "Whole", "describe_settings", "described", "first_problem", "is_whole", "parse_settings", "parse_yaml",
     "read_settings", "silent",
 ]  # fmt: skip
 
@@ -50,9 +50,15 @@ Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 _LONGEST = 2**18
 #: Learning rate; Adam's first step is ten times as long and must fit in a float32.
 LearningRate = Annotated[float, Field(gt=0, le=1e37)]
+_T = TypeVar("_T")
 
 
 _INT, _FLOAT = "tag:yaml.org,2002:int", "tag:yaml.org,2002:float"
+
+
+def described(default: _T, description: str, **limits: Any) -> _T:
+    """Declare a setting by default and description; ``limits`` are further arguments of ``pydantic.Field``."""
+    return cast("_T", Field(default=default, description=description, **limits))
 
 
 class TrainingError(DecimaError, ValueError):
@@ -304,14 +310,14 @@ def silent(phase: str, done: int, total: int) -> None:
 class CloningSection(Section):
     """Behaviour cloning: before reinforcement learning, the policy learns the choices of a heuristic."""
 
-    epochs: Count = Field(default=5, description="number of times that each choice is used")
-    minibatch: Count = Field(default=256, description="choices per gradient step")
+    epochs: Count = described(5, "number of times that each choice is used")
+    minibatch: Count = described(256, "choices per gradient step")
 
 
 class ValidationSection(Section):
     """Validation: the best policy is selected on held-out jobs."""
 
-    every: Count = Field(default=10, description="iterations from one validation to the next")
+    every: Count = described(10, "iterations from one validation to the next")
 
 
 class RunConfig(Section):
@@ -319,15 +325,15 @@ class RunConfig(Section):
 
     RENAMED: ClassVar[Mapping[str, str]] = {"imitation": "behaviour_cloning"}
 
-    seed: int = Field(default=0, ge=0, lt=1_000_000, description="seed of initial weights, jobs and choices")
-    iterations: Count = Field(default=300, description="iterations, each with episodes and an update")
-    start: str | None = Field(
-        default=None,
-        description="initial policy (warm start): a file, or the name of a shipped policy; excludes behaviour cloning",
+    seed: int = described(0, "seed of initial weights, jobs and choices", ge=0, lt=1_000_000)
+    iterations: Count = described(300, "iterations, each with episodes and an update")
+    start: str | None = described(
+        None,
+        "initial policy (warm start): a file, or the name of a shipped policy; excludes behaviour cloning",
     )
     behaviour_cloning: CloningSection | None = None
     validation: ValidationSection = ValidationSection()
-    checkpoint_every: Count = Field(default=10, description="iterations from one checkpoint to the next")
+    checkpoint_every: Count = described(10, "iterations from one checkpoint to the next")
 
     @model_validator(mode="after")
     def _check_start(self) -> RunConfig:

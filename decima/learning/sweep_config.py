@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import yaml
-from pydantic import Field, field_validator, model_validator
+from pydantic import field_validator, model_validator
 
 from decima.learning.cluster.config import RECIPES as CLUSTER_RECIPES
 from decima.learning.cluster.config import TrainingConfig
@@ -23,6 +23,7 @@ from decima.settings import (
     Section,
     TrainingError,
     Whole,
+    described,
     is_whole,
     parse_yaml,
     read_settings,
@@ -42,25 +43,25 @@ MOST = 10_000
 class SweepConfig(Section):
     """Settings of a sweep. They determine its results, bit for bit on a CPU."""
 
-    train: Literal["cluster", "deeprm"] = Field(
-        default="cluster", description="kind of training: that of decima train, or of decima deeprm train"
+    train: Literal["cluster", "deeprm"] = described(
+        "cluster", "kind of training: that of decima train, or of decima deeprm train"
     )
-    config: str | None = Field(
-        default=None, description="recipe or file with the initial settings; null for the command's default"
+    config: str | None = described(
+        None, "recipe or file with the initial settings; null for the command's default"
     )
-    fixed: dict[str, Any] = Field(default={}, description="settings of all trials, by dotted key")
-    vary: dict[str, Any] = Field(
-        default={},
-        description="candidate settings, by dotted key: a list of values, or a range uniform: [a, b] or "
+    fixed: dict[str, Any] = described({}, "settings of all trials, by dotted key")
+    vary: dict[str, Any] = described(
+        {},
+        "candidate settings, by dotted key: a list of values, or a range uniform: [a, b] or "
         "log_uniform: [a, b] from which values are sampled; if empty, only seeds vary",
     )
-    seeds: Count | tuple[Whole, ...] = Field(
-        default=3, description="seeds of the trainings of each trial: their number (0, 1, ..), or a list"
+    seeds: Count | tuple[Whole, ...] = described(
+        3, "seeds of the trainings of each trial: their number (0, 1, ..), or a list"
     )
-    trials: Count | None = Field(
-        default=None, description="number of sampled trials; null without a range, for all combinations"
+    trials: Count | None = described(
+        None, "number of sampled trials; null without a range, for all combinations"
     )
-    seed: Whole = Field(default=0, description="random seed of the sampled settings")
+    seed: Whole = described(0, "random seed of the sampled settings")
 
     @field_validator("vary")
     @classmethod

@@ -17,12 +17,11 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from pydantic import Field
 from torch import Tensor, nn
 
 from decima.policy.files import checked_weights, read_archive, read_head, write_archive
 from decima.policy.parts import NotFiniteError, PolicyFileError
-from decima.settings import Count, Section, TrainingError, Whole, parse_settings
+from decima.settings import Count, Section, TrainingError, Whole, described, parse_settings
 from simulator.compiled import ANY_ORDER, compiled, inner
 from simulator.grid.config import DEEPRM, PAPER, GridConfig, Objective, Picture
 from workloads.errors import ConfigError
@@ -239,27 +238,23 @@ Mask = Literal["all", "bookable", "startable"]
 class GridSection(Section):
     """Machines, queue, picture and reward; see ``simulator.grid.GridConfig``."""
 
-    machines: Count = Field(
-        default=1, description="number of machines; action i * visible_jobs + j books job j on machine i"
+    machines: Count = described(1, "number of machines; action i * visible_jobs + j books job j on machine i")
+    units: Count = described(10, "units of each resource on each machine")
+    visible_jobs: Count = described(10, "jobs of the queue that can be seen and chosen")
+    slot_width: Count = described(10, "columns of a job's picture: most units that it needs")
+    horizon: Count = described(20, "steps that can be booked ahead: the longest job")
+    backlog: Whole = described(60, "jobs that wait behind the visible ones; more are dropped")
+    max_steps: Count = described(1000, "step after which an episode ends")
+    objective: Objective = described("slowdown", "quantity that the rewards add up to")
+    machine_weights: tuple[float, ...] = described((), "alpha: weight of jobs on each machine; 1 if empty")
+    queue_weight: float = described(1.0, "beta: weight of visible jobs")
+    backlog_weight: float = described(1.0, "gamma: weight of jobs in the backlog")
+    picture: Picture = described("binary", "running jobs: binary cells, or a shade per job")
+    arrival_column: bool = described(
+        False, "whether the picture shows the number of steps since the last arrival"
     )
-    units: Count = Field(default=10, description="units of each resource on each machine")
-    visible_jobs: Count = Field(default=10, description="jobs of the queue that can be seen and chosen")
-    slot_width: Count = Field(default=10, description="columns of a job's picture: most units that it needs")
-    horizon: Count = Field(default=20, description="steps that can be booked ahead: the longest job")
-    backlog: Whole = Field(default=60, description="jobs that wait behind the visible ones; more are dropped")
-    max_steps: Count = Field(default=1000, description="step after which an episode ends")
-    objective: Objective = Field(default="slowdown", description="quantity that the rewards add up to")
-    machine_weights: tuple[float, ...] = Field(
-        default=(), description="alpha: weight of jobs on each machine; 1 if empty"
-    )
-    queue_weight: float = Field(default=1.0, description="beta: weight of visible jobs")
-    backlog_weight: float = Field(default=1.0, description="gamma: weight of jobs in the backlog")
-    picture: Picture = Field(default="binary", description="running jobs: binary cells, or a shade per job")
-    arrival_column: bool = Field(
-        default=False, description="whether the picture shows the number of steps since the last arrival"
-    )
-    semantics: Literal["paper", "deeprm"] = Field(
-        default="paper", description="semantics of the paper, or of its published code"
+    semantics: Literal["paper", "deeprm"] = described(
+        "paper", "semantics of the paper, or of its published code"
     )
 
     def build(self) -> GridConfig:
@@ -271,11 +266,11 @@ class GridSection(Section):
 class NetworkSection(Section):
     """Network of the actor; a critic has a network of the same shape."""
 
-    filters: Whole = Field(default=0, description="filters of a convolution on the picture; 0 for none")
-    kernel: Count = Field(default=2, description="rows and columns of a filter")
-    pooling: bool = Field(default=False, description="whether 2 x 2 max pooling follows the convolution")
-    reshape: bool = Field(default=False, description="one channel per resource; with a convolution only")
-    hidden: tuple[Count, ...] = Field(default=(20,), min_length=1, description="units of each hidden layer")
+    filters: Whole = described(0, "filters of a convolution on the picture; 0 for none")
+    kernel: Count = described(2, "rows and columns of a filter")
+    pooling: bool = described(False, "whether 2 x 2 max pooling follows the convolution")
+    reshape: bool = described(False, "one channel per resource; with a convolution only")
+    hidden: tuple[Count, ...] = described((20,), "units of each hidden layer", min_length=1)
 
     def build(self, grid: GridConfig, outputs: int) -> nn.Module:
         """Return a network from the grid's pictures to a number of outputs."""

@@ -15,7 +15,7 @@ from decima.policy.parts import PartError, build_part, built_in_or_custom, check
 from decima.policy.scheduler import make_rule
 from decima.registry import make_scheduler
 from decima.schedulers.base import SchedulerError
-from decima.settings import Count, LearningRate, Positive, Section, Share, Weight, first_problem
+from decima.settings import Count, LearningRate, Positive, Section, Share, Weight, described, first_problem
 from simulator.cluster.config import SEMANTICS, ClusterConfig, parse_classes
 from simulator.cluster.objectives import objective_named
 from workloads.job import WorkloadError
@@ -77,15 +77,15 @@ class PolicySection(Section):
     """Configuration of the policy network."""
 
     preset: Literal["general", "profiled", "packing", "packing-told", "shortcut", "paper", "decima-sim"] = (
-        Field(default="shortcut", description="preset, see decima.policy.config.PRESETS")
+        described("shortcut", "preset, see decima.policy.config.PRESETS")
     )
-    overrides: dict[str, Any] = Field(
-        default={}, description="fields of decima.policy.config.PolicyConfig that differ from the preset"
+    overrides: dict[str, Any] = described(
+        {}, "fields of decima.policy.config.PolicyConfig that differ from the preset"
     )
-    stage_features: tuple[Feature, ...] | None = Field(
-        default=None, description="further features of stages; a custom feature is module:Class"
+    stage_features: tuple[Feature, ...] | None = described(
+        None, "further features of stages; a custom feature is module:Class"
     )
-    job_features: tuple[Feature, ...] | None = Field(default=None, description="further features of jobs")
+    job_features: tuple[Feature, ...] | None = described(None, "further features of jobs")
 
     @field_validator("overrides")
     @classmethod
@@ -126,30 +126,28 @@ def _policy(preset: str, overrides: dict[str, Any]) -> PolicyConfig:
 class ClusterSection(Section):
     """Cluster of the training, and the objective."""
 
-    executors: Count = Field(default=50, description="number of executors")
-    classes: str | None = Field(
-        default=None, description="executors of several classes instead, as in decima compare --classes"
+    executors: Count = described(50, "number of executors")
+    classes: str | None = described(
+        None, "executors of several classes instead, as in decima compare --classes"
     )
-    moving_delay: Weight = Field(
-        default=2.0, description="time that an executor needs to move to another job, s"
-    )
-    reward: str = Field(
-        default="jct",
-        description="objective: jct or mean, the average job completion time; makespan; weighted; power-mean:K, for "
+    moving_delay: Weight = described(2.0, "time that an executor needs to move to another job, s")
+    reward: str = described(
+        "jct",
+        "objective: jct or mean, the average job completion time; makespan; weighted; power-mean:K, for "
         "short tails; deadline or deadline:PENALTY, tardiness with a penalty in s for each missed deadline; "
         "misses:BOUND, tardiness up to a bound in s; fairness; carbon:FILE; module:Class; or a sum, jct+0.5*deadline",
     )
-    carbon: str | None = Field(
-        default=None, description="carbon intensity, FILE[:SCALE]; by default that of the reward carbon:FILE"
+    carbon: str | None = described(
+        None, "carbon intensity, FILE[:SCALE]; by default that of the reward carbon:FILE"
     )
-    limits: tuple[str, ...] = Field(
-        default=(),
-        description="limits on further objectives, such as jct<=1.05*priced-srpt: at most 1.05 times the value of "
+    limits: tuple[str, ...] = described(
+        (),
+        "limits on further objectives, such as jct<=1.05*priced-srpt: at most 1.05 times the value of "
         "that scheduler on the same sequences; kept by Lagrange multipliers",
     )
-    semantics: Literal["paper", "decima-sim", "trace"] = Field(
-        default="paper",
-        description="model of Spark: that of the paper or of its published simulator; trace: executors never wait",
+    semantics: Literal["paper", "decima-sim", "trace"] = described(
+        "paper",
+        "model of Spark: that of the paper or of its published simulator; trace: executors never wait",
     )
 
     @field_validator("classes")
@@ -185,26 +183,25 @@ class ClusterSection(Section):
 class WorkloadSection(AttributesSection):
     """Jobs; by default the embedded TPC-H set."""
 
-    profiles: Path | None = Field(default=None, description="folder of the published TPC-H profiles")
-    file: Path | None = Field(
-        default=None,
-        description="workload file, or synthetic for random DAGs; arrivals in the file are replayed, with new task "
+    profiles: Path | None = described(None, "folder of the published TPC-H profiles")
+    file: Path | None = described(
+        None,
+        "workload file, or synthetic for random DAGs; arrivals in the file are replayed, with new task "
         "noise for each seed",
     )
-    arrivals: Literal["batch", "poisson"] = Field(
-        default="batch", description="arrivals: all jobs at time 0, or a Poisson process"
+    arrivals: Literal["batch", "poisson"] = described(
+        "batch", "arrivals: all jobs at time 0, or a Poisson process"
     )
-    jobs: int = Field(default=20, ge=1, le=10_000_000, description="number of jobs in each sequence")
-    memory_demand: Literal["own", "uniform"] = Field(
-        default="own", description="memory of tasks: the workload's, or drawn from (0, 1] for each stage"
+    jobs: int = described(20, "number of jobs in each sequence", ge=1, le=10_000_000)
+    memory_demand: Literal["own", "uniform"] = described(
+        "own", "memory of tasks: the workload's, or drawn from (0, 1] for each stage"
     )
-    interval: Positive | tuple[Positive, ...] = Field(
-        default=25.0,
-        description="mean time between Poisson arrivals, s; from a list, each sequence draws one value by its seed",
+    interval: Positive | tuple[Positive, ...] = described(
+        25.0, "mean time between Poisson arrivals, s; from a list, each sequence draws one value by its seed"
     )
-    drift: str | None = Field(
-        default=None,
-        description="AT:RATE[:WORKLOAD], a change of Poisson arrivals: from AT seconds on, jobs arrive RATE times as "
+    drift: str | None = described(
+        None,
+        "AT:RATE[:WORKLOAD], a change of Poisson arrivals: from AT seconds on, jobs arrive RATE times as "
         "often, and come from WORKLOAD if given",
     )
 
@@ -236,31 +233,30 @@ class WorkloadSection(AttributesSection):
 class EpisodesSection(Section):
     """Episodes of an iteration (Decima, section 5.3; its code has 16 episodes of one sequence)."""
 
-    sequences: Count = Field(default=2, description="number of job sequences in an iteration")
-    per_sequence: Count = Field(default=8, description="number of episodes of each sequence")
-    share: float = Field(
-        default=1.0,
+    sequences: Count = described(2, "number of job sequences in an iteration")
+    per_sequence: Count = described(8, "number of episodes of each sequence")
+    share: float = described(
+        1.0,
+        "share of the decisions that become samples, evenly spaced; fewer take less time and memory",
         gt=0,
         le=1,
-        description="share of the decisions that become samples, evenly spaced; fewer take less time and memory",
     )
-    fixed_sequences: bool = Field(
-        default=True,
-        description="true: per_sequence episodes share a job sequence (input-dependent baseline); false: each episode "
+    fixed_sequences: bool = described(
+        True,
+        "true: per_sequence episodes share a job sequence (input-dependent baseline); false: each episode "
         "draws its own sequence, and the baseline averages over per_sequence of them (the ablation of Figure 14)",
     )
-    warm_up: Weight = Field(
-        default=0.0,
-        description="mean time for which priced-srpt decides first, without samples, so that the cluster is busy, s",
+    warm_up: Weight = described(
+        0.0, "mean time for which priced-srpt decides first, without samples, so that the cluster is busy, s"
     )
 
 
 class CurriculumSection(Section):
     """Curriculum: episodes are truncated at memoryless times, whose mean grows (Decima, section 5.3, challenge 1)."""
 
-    start: Positive = Field(default=500.0, description="mean truncation time at the beginning, s")
-    end: Positive = Field(default=5000.0, description="mean truncation time after the growth, s")
-    growth: Share = Field(default=1.0, description="share of the training in which the mean grows, linearly")
+    start: Positive = described(500.0, "mean truncation time at the beginning, s")
+    end: Positive = described(5000.0, "mean truncation time after the growth, s")
+    growth: Share = described(1.0, "share of the training in which the mean grows, linearly")
 
     def mean_end_s(self, progress: float) -> float:
         """Return the mean truncation time after this fraction of the training, s."""
@@ -273,21 +269,17 @@ class ReturnsSection(_Replaceable):
     KEY: ClassVar[str] = "kind"
     BASE: ClassVar[str] = "decima.learning.cluster.advantages:Returns"
 
-    kind: Annotated[str, built_in_or_custom("total", "discounted", "differential")] = Field(
-        default="total",
-        description="total: sum of later rewards; discounted: by time; differential: rewards less the average reward "
+    kind: Annotated[str, built_in_or_custom("total", "discounted", "differential")] = described(
+        "total",
+        "total: sum of later rewards; discounted: by time; differential: rewards less the average reward "
         "per time; or module:Class",
     )
     options: Options = None
-    horizon: Positive = Field(
-        default=1000.0, description="discounted: a reward this much later has weight 1/e, s"
-    )
-    window: Count = Field(
-        default=100_000, description="differential: number of samples in the average reward"
-    )
-    relative: bool = Field(
-        default=False,
-        description="whether rewards and horizons (also the critic's) are in units of the mean time that jobs spend in "
+    horizon: Positive = described(1000.0, "discounted: a reward this much later has weight 1/e, s")
+    window: Count = described(100_000, "differential: number of samples in the average reward")
+    relative: bool = described(
+        False,
+        "whether rewards and horizons (also the critic's) are in units of the mean time that jobs spend in "
         "the system, over the episodes of a group, instead of s",
     )
 
@@ -298,14 +290,14 @@ class BaselineSection(_Replaceable):
     KEY: ClassVar[str] = "kind"
     BASE: ClassVar[str] = "decima.learning.cluster.advantages:Baseline"
 
-    kind: Annotated[str, built_in_or_custom("sequence", "heuristic", "none")] = Field(
-        default="sequence",
-        description="sequence: mean of the other episodes of the job sequence (input-dependent); heuristic: a "
+    kind: Annotated[str, built_in_or_custom("sequence", "heuristic", "none")] = described(
+        "sequence",
+        "sequence: mean of the other episodes of the job sequence (input-dependent); heuristic: a "
         "scheduler's run on the sequence; none; or module:Class",
     )
     options: Options = None
-    scheduler: SchedulerSpec = Field(
-        default="weighted-fair:-1", description="heuristic: name of the scheduler, as in decima compare"
+    scheduler: SchedulerSpec = described(
+        "weighted-fair:-1", "heuristic: name of the scheduler, as in decima compare"
     )
 
 
@@ -314,12 +306,11 @@ class CriticSection(Section):
 
     RENAMED: ClassVar[Mapping[str, str]] = {"trace": "gae_horizon", "memory": "decay"}
 
-    gae_horizon: Positive = Field(
-        default=60.0,
-        description="GAE lambda is exp(-dt / gae_horizon): a TD error this much later has weight 1/e, s",
+    gae_horizon: Positive = described(
+        60.0, "GAE lambda is exp(-dt / gae_horizon): a TD error this much later has weight 1/e, s"
     )
-    decay: Decay = Field(
-        default=0.95, description="decay per iteration of the weight of older iterations in the critic's fit"
+    decay: Decay = described(
+        0.95, "decay per iteration of the weight of older iterations in the critic's fit"
     )
 
 
@@ -330,40 +321,31 @@ class UpdateSection(_Replaceable):
     KEY: ClassVar[str] = "algorithm"
     BASE: ClassVar[str] = "decima.learning.cluster.updates:Reinforce"
 
-    algorithm: Annotated[str, built_in_or_custom("ppo", "reinforce", "dcl")] = Field(
-        default="ppo",
-        description="ppo; reinforce, Algorithm 1 of the paper; dcl, behaviour cloning of better decisions that "
+    algorithm: Annotated[str, built_in_or_custom("ppo", "reinforce", "dcl")] = described(
+        "ppo",
+        "ppo; reinforce, Algorithm 1 of the paper; dcl, behaviour cloning of better decisions that "
         "simulation finds; or module:Class",
     )
     options: Options = None
-    learning_rate: LearningRate = Field(default=1e-3, description="learning rate of Adam at the beginning")
-    final_learning_rate: LearningRate = Field(
-        default=1e-4, description="learning rate at the end; linear in between"
-    )
-    entropy_start: Weight = Field(default=0.02, description="weight of the entropy bonus at the beginning")
-    entropy_end: Weight = Field(default=0.0, description="weight of the entropy bonus after the decay")
-    entropy_decay: Share = Field(
-        default=0.8, description="share of the training in which the entropy bonus decays, linearly"
-    )
-    normalise: Literal["std", "sequence", "none"] = Field(
-        default="std",
-        description="normalisation of advantages to mean 0 and standard deviation 1: std, over an iteration; sequence, "
+    learning_rate: LearningRate = described(1e-3, "learning rate of Adam at the beginning")
+    final_learning_rate: LearningRate = described(1e-4, "learning rate at the end; linear in between")
+    entropy_start: Weight = described(0.02, "weight of the entropy bonus at the beginning")
+    entropy_end: Weight = described(0.0, "weight of the entropy bonus after the decay")
+    entropy_decay: Share = described(0.8, "share of the training in which the entropy bonus decays, linearly")
+    normalise: Literal["std", "sequence", "none"] = described(
+        "std",
+        "normalisation of advantages to mean 0 and standard deviation 1: std, over an iteration; sequence, "
         "over each sequence, so that sequences with many samples do not dominate; none",
     )
-    max_gradient_norm: Positive = Field(default=0.5, description="gradient clipping: largest norm")
-    ema_decay: Decay = Field(
-        default=0.9,
-        description="decay per iteration of the exponential moving average of the weights, which is validated",
+    max_gradient_norm: Positive = described(0.5, "gradient clipping: largest norm")
+    ema_decay: Decay = described(
+        0.9, "decay per iteration of the exponential moving average of the weights, which is validated"
     )
-    clip: Positive = Field(default=0.2, description="ppo: clipping distance of the probability ratio from 1")
-    epochs: Count = Field(default=2, description="ppo, dcl: maximum number of times that each sample is used")
-    minibatches: Count = Field(default=6, description="ppo, dcl: gradient steps per epoch")
-    limit_rate: Positive = Field(
-        default=1.0, description="growth of a limit's multiplier per iteration and relative excess"
-    )
-    max_kl: Positive = Field(
-        default=0.02, description="ppo: no further epoch after one with a larger KL divergence, nats"
-    )
+    clip: Positive = described(0.2, "ppo: clipping distance of the probability ratio from 1")
+    epochs: Count = described(2, "ppo, dcl: maximum number of times that each sample is used")
+    minibatches: Count = described(6, "ppo, dcl: gradient steps per epoch")
+    limit_rate: Positive = described(1.0, "growth of a limit's multiplier per iteration and relative excess")
+    max_kl: Positive = described(0.02, "ppo: no further epoch after one with a larger KL divergence, nats")
 
     def learning_rate_at(self, progress: float) -> float:
         """Return the learning rate after this fraction of the training."""
@@ -378,64 +360,48 @@ class UpdateSection(_Replaceable):
 class DCLSection(Section):
     """Deep controlled learning: search for better decisions by simulation; see ``cluster.dcl``."""
 
-    futures: int = Field(
-        default=16,
-        ge=2,
-        le=1024,
-        description="sampled futures in the last round of the selection, and in the test",
+    futures: int = described(
+        16, "sampled futures in the last round of the selection, and in the test", ge=2, le=1024
     )
-    horizon: Positive | None = Field(
-        default=None, description="simulated time, s; null for the rest of the episode"
-    )
+    horizon: Positive | None = described(None, "simulated time, s; null for the rest of the episode")
     rollout: Annotated[
         str, AfterValidator(lambda spec: spec if spec == "policy" else _check_scheduler(spec))
-    ] = Field(
-        default="policy",
-        description="scheduler in simulations: policy, or a name as in decima compare, which is faster",
+    ] = described(
+        "policy", "scheduler in simulations: policy, or a name as in decima compare, which is faster"
     )
-    decisions: int = Field(
-        default=3, ge=0, le=64, description="number of candidates: other likely choices of the policy"
-    )
-    jobs: int = Field(
-        default=3, ge=0, le=64, description="number of candidates: other first jobs, the shortest jobs first"
-    )
-    hold: float = Field(
-        default=60.0,
+    decisions: int = described(3, "number of candidates: other likely choices of the policy", ge=0, le=64)
+    jobs: int = described(3, "number of candidates: other first jobs, the shortest jobs first", ge=0, le=64)
+    hold: float = described(
+        60.0,
+        "time for which another first job, or half or twice a limit, is held, s; 0 for no such candidates",
         ge=0,
         allow_inf_nan=False,
-        description="time for which another first job, or half or twice a limit, is held, s; 0 for no such candidates",
     )
 
 
 class CloningSection(settings.CloningSection):
     """Behaviour cloning: before reinforcement learning, the policy learns the choices of a heuristic."""
 
-    scheduler: SchedulerSpec = Field(
-        default="weighted-fair:-1", description="scheduler to clone, a name as in decima compare"
+    scheduler: SchedulerSpec = described(
+        "weighted-fair:-1", "scheduler to clone, a name as in decima compare"
     )
-    sequences: Count = Field(default=40, description="number of job sequences that the scheduler runs")
-    jobs: Count | None = Field(
-        default=None,
-        description="number of jobs in these sequences; null for workload.jobs. In longer streams more jobs wait",
+    sequences: Count = described(40, "number of job sequences that the scheduler runs")
+    jobs: Count | None = described(
+        None, "number of jobs in these sequences; null for workload.jobs. In longer streams more jobs wait"
     )
-    learning_rate: LearningRate = Field(default=2e-3, description="learning rate of a separate Adam")
-    entropy: Weight = Field(
-        default=0.05, description="weight of the entropy bonus, so that the policy keeps exploring"
-    )
+    learning_rate: LearningRate = described(2e-3, "learning rate of a separate Adam")
+    entropy: Weight = described(0.05, "weight of the entropy bonus, so that the policy keeps exploring")
 
 
 class ValidationSection(settings.ValidationSection):
     """Validation: the best policy is selected by greedy decisions on held-out job sequences."""
 
-    sequences: Count = Field(
-        default=20, description="number of sequences, the same in every run; with settings, per cell"
-    )
-    cells: Count = Field(
-        default=12,
-        description="with settings: number of validation settings, the same in every run; the best policy has the best "
+    sequences: Count = described(20, "number of sequences, the same in every run; with settings, per cell")
+    cells: Count = described(
+        12,
+        "with settings: number of validation settings, the same in every run; the best policy has the best "
         "mean over cells, plus the loss of the worst cell beyond its interval",
     )
-    against: SchedulerSpec = Field(
-        default="profiled-srpt",
-        description="with settings: reference scheduler, a name as in decima compare",
+    against: SchedulerSpec = described(
+        "profiled-srpt", "with settings: reference scheduler, a name as in decima compare"
     )

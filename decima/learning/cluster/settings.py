@@ -13,10 +13,10 @@ from typing import Annotated, Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from pydantic import BeforeValidator, Field, field_validator, model_validator
+from pydantic import BeforeValidator, field_validator, model_validator
 
 from decima.evaluation.conditions import Conditions
-from decima.settings import SETTINGS, VALIDATION_SEEDS, Positive, Section, Share
+from decima.settings import SETTINGS, VALIDATION_SEEDS, Positive, Section, Share, described
 from simulator.cluster.config import EXACT, ClusterConfig, Knowledge
 from simulator.cluster.faults import NO_FAULTS, Faults
 from workloads.arrivals import JobSequence, RandomStream, batch_arrivals, poisson_arrivals, random_stream
@@ -31,17 +31,15 @@ __all__ = ["AttributesSection", "Setting", "SettingsConditions", "SettingsSectio
 class AttributesSection(Section):
     """Attributes of jobs, drawn for each job by the sequence's seed."""
 
-    deadlines: Positive | tuple[Positive, Positive] | None = Field(
-        default=None,
-        description="slack of each job's deadline, a multiple of its time alone; of two numbers, a slack between them "
+    deadlines: Positive | tuple[Positive, Positive] | None = described(
+        None,
+        "slack of each job's deadline, a multiple of its time alone; of two numbers, a slack between them "
         "is drawn; null for the workload's deadlines",
     )
-    weights: tuple[Positive, ...] = Field(
-        default=(), description="weights of jobs, equally likely; empty for the workload's weights"
+    weights: tuple[Positive, ...] = described(
+        (), "weights of jobs, equally likely; empty for the workload's weights"
     )
-    tenants: int = Field(
-        default=0, ge=0, description="number of tenants, equally likely; 0 for the workload's tenants"
-    )
+    tenants: int = described(0, "number of tenants, equally likely; 0 for the workload's tenants", ge=0)
 
     @field_validator("deadlines", mode="before")
     @classmethod
@@ -176,60 +174,45 @@ class SettingsSection(AttributesSection):
     integers are rounded.
     """
 
-    sources: tuple[str, ...] = Field(
-        default=(EMBEDDED,),
-        description="sources of jobs, equally likely: tpch, synthetic, folders of published profiles, workload files "
+    sources: tuple[str, ...] = described(
+        (EMBEDDED,),
+        "sources of jobs, equally likely: tpch, synthetic, folders of published profiles, workload files "
         "(without their arrivals)",
     )
-    executors: Number = Field(default=50.0, description="number of executors")
-    moving_delay: Delay = Field(
-        default=2.0, description="time that an executor needs to move to another job, s"
+    executors: Number = described(50.0, "number of executors")
+    moving_delay: Delay = described(2.0, "time that an executor needs to move to another job, s")
+    batches: Share = described(
+        1.0, "share of the sequences that are batches, with all jobs at time 0; the others are streams"
     )
-    batches: Share = Field(
-        default=1.0,
-        description="share of the sequences that are batches, with all jobs at time 0; the others are streams",
+    batch_jobs: Number = described(20.0, "number of jobs of a batch")
+    stream_jobs: Number = described(60.0, "number of jobs of a stream")
+    load: Factor = described(
+        0.75, "streams: offered load, work that arrives per time (tasks times mean duration) over capacity"
     )
-    batch_jobs: Number = Field(default=20.0, description="number of jobs of a batch")
-    stream_jobs: Number = Field(default=60.0, description="number of jobs of a stream")
-    load: Factor = Field(
-        default=0.75,
-        description="streams: offered load, work that arrives per time (tasks times mean duration) over capacity",
-    )
-    burst: Number = Field(default=1.0, description="streams: number of jobs that arrive together")
-    drift: Factor = Field(
-        default=1.0, description="streams: factor of the arrival rate in the second half of the jobs"
-    )
-    night: Delay = Field(
-        default=0.0,
-        description="streams: fraction by which the arrival rate is lower at night, and higher by day; each lasts 10 "
+    burst: Number = described(1.0, "streams: number of jobs that arrive together")
+    drift: Factor = described(1.0, "streams: factor of the arrival rate in the second half of the jobs")
+    night: Delay = described(
+        0.0,
+        "streams: fraction by which the arrival rate is lower at night, and higher by day; each lasts 10 "
         "mean times between arrivals",
     )
-    durations: Factor = Field(default=1.0, description="factor of all task durations")
-    tasks: Factor = Field(
-        default=1.0, description="factor of the numbers of tasks; each stage keeps at least one"
-    )
-    job_error: Delay = Field(
-        default=0.0, description="error of the estimate of a job: standard deviation of the logarithm"
-    )
-    stage_error: Delay = Field(default=0.0, description="error of the estimate of each stage, likewise")
-    task_count_error: Delay = Field(
-        default=0.0, description="error of each stage's number of tasks, likewise"
-    )
-    unknown: Delay = Field(default=0.0, description="share of jobs without history")
-    losses_per_hour: Delay = Field(
-        default=0.0,
-        description="losses of an executor per hour, divided by the factor durations, since a task that is longer than "
+    durations: Factor = described(1.0, "factor of all task durations")
+    tasks: Factor = described(1.0, "factor of the numbers of tasks; each stage keeps at least one")
+    job_error: Delay = described(0.0, "error of the estimate of a job: standard deviation of the logarithm")
+    stage_error: Delay = described(0.0, "error of the estimate of each stage, likewise")
+    task_count_error: Delay = described(0.0, "error of each stage's number of tasks, likewise")
+    unknown: Delay = described(0.0, "share of jobs without history")
+    losses_per_hour: Delay = described(
+        0.0,
+        "losses of an executor per hour, divided by the factor durations, since a task that is longer than "
         "the life of executors never completes",
     )
-    executor_return: Factor = Field(
-        default=60.0, description="mean time until a lost executor is replaced, s"
-    )
-    task_failures: Delay = Field(default=0.0, description="probability that a task attempt fails")
-    straggler_share: Delay = Field(default=0.0, description="probability that a task attempt is slow")
-    straggler_factor: Number = Field(default=4.0, description="factor of the duration of a slow attempt")
-    lost_output: Delay = Field(
-        default=0.0,
-        description="probability that in a sequence, lost executors lose the outputs of their tasks",
+    executor_return: Factor = described(60.0, "mean time until a lost executor is replaced, s")
+    task_failures: Delay = described(0.0, "probability that a task attempt fails")
+    straggler_share: Delay = described(0.0, "probability that a task attempt is slow")
+    straggler_factor: Number = described(4.0, "factor of the duration of a slow attempt")
+    lost_output: Delay = described(
+        0.0, "probability that in a sequence, lost executors lose the outputs of their tasks"
     )
 
     @field_validator("sources")

@@ -7,11 +7,11 @@ from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from pydantic import Field, model_validator
+from pydantic import model_validator
 
 from decima import settings
 from decima.policy.grid import GridPolicyConfig, GridSection, Mask, NetworkSection
-from decima.settings import Count, LearningRate, Positive, Recipes, Section, Share, Weight
+from decima.settings import Count, LearningRate, Positive, Recipes, Section, Share, Weight, described
 from workloads.grid_jobs import DISTRIBUTIONS, JobDistribution, JobSets, draw_jobs
 from workloads.sources.swf import read_swf, swf_jobs
 
@@ -26,22 +26,20 @@ RECIPES = Recipes(resources.files("decima.learning.grid") / "recipes")
 class JobsSection(Section):
     """Jobs: drawn from DeepRM's distributions, or from a log."""
 
-    distribution: Literal["code", "paper", "coarse"] = Field(
-        default="code",
-        description="distribution of DeepRM's jobs: of its code, of its paper, or of its paper rounded to 10 units",
+    distribution: Literal["code", "paper", "coarse"] = described(
+        "code",
+        "distribution of DeepRM's jobs: of its code, of its paper, or of its paper rounded to 10 units",
     )
-    log: Path | None = Field(
-        default=None, description="log in Standard Workload Format (SWF) from which jobs are drawn instead"
+    log: Path | None = described(
+        None, "log in Standard Workload Format (SWF) from which jobs are drawn instead"
     )
-    load: Positive | tuple[Positive, ...] | None = Field(
-        default=0.7,
-        description="average share of each resource that jobs need; sets take loads of a list in turn",
+    load: Positive | tuple[Positive, ...] | None = described(
+        0.7, "average share of each resource that jobs need; sets take loads of a list in turn"
     )
-    rate: Share | tuple[Share, ...] | None = Field(
-        default=None,
-        description="probability that a job arrives in a step, instead of a load; sets take rates of a list in turn",
+    rate: Share | tuple[Share, ...] | None = described(
+        None, "probability that a job arrives in a step, instead of a load; sets take rates of a list in turn"
     )
-    steps: Count = Field(default=50, description="number of steps in which jobs arrive")
+    steps: Count = described(50, "number of steps in which jobs arrive")
 
     @model_validator(mode="after")
     def _check(self) -> JobsSection:
@@ -79,17 +77,17 @@ class JobsSection(Section):
 class EpisodesSection(Section):
     """Episodes of an iteration."""
 
-    sets: Count = Field(default=100, description="number of training sets of jobs")
-    per_set: int = Field(default=20, ge=2, description="number of episodes of each set")
-    at_once: Count = Field(default=25, description="sets in one pass; limits memory")
-    lockstep: Count | None = Field(
-        default=None,
-        description="sets whose episodes run in lock-step, in one work item of a worker; null for all sets of a pass",
+    sets: Count = described(100, "number of training sets of jobs")
+    per_set: int = described(20, "number of episodes of each set", ge=2)
+    at_once: Count = described(25, "sets in one pass; limits memory")
+    lockstep: Count | None = described(
+        None,
+        "sets whose episodes run in lock-step, in one work item of a worker; null for all sets of a pass",
     )
-    fresh: bool = Field(default=False, description="whether each iteration draws new sets")
-    mask: Mask = Field(
-        default="startable",
-        description="allowed actions: all; bookable, jobs that can be booked, and void; startable, jobs that can start "
+    fresh: bool = described(False, "whether each iteration draws new sets")
+    mask: Mask = described(
+        "startable",
+        "allowed actions: all; bookable, jobs that can be booked, and void; startable, jobs that can start "
         "at once, and void",
     )
 
@@ -97,48 +95,40 @@ class EpisodesSection(Section):
 class UpdateSection(Section):
     """Update of the networks from episodes."""
 
-    algorithm: Literal["reinforce", "a2c"] = Field(
-        default="reinforce", description="REINFORCE as in DeepRM, or A2C (actor-critic) as in A2cScheduler"
+    algorithm: Literal["reinforce", "a2c"] = described(
+        "reinforce", "REINFORCE as in DeepRM, or A2C (actor-critic) as in A2cScheduler"
     )
-    optimiser: Literal["rmsprop", "adam"] = Field(
-        default="rmsprop", description="RMSprop, decay 0.9; or Adam"
+    optimiser: Literal["rmsprop", "adam"] = described("rmsprop", "RMSprop, decay 0.9; or Adam")
+    learning_rate: LearningRate = described(0.001, "learning rate at the beginning")
+    final_learning_rate: LearningRate = described(0.001, "learning rate at the end; decays geometrically")
+    baseline: Literal["time", "action", "none"] = described(
+        "time",
+        "baseline: mean of a set's episodes at the same time, or after the same number of actions; or none",
     )
-    learning_rate: LearningRate = Field(default=0.001, description="learning rate at the beginning")
-    final_learning_rate: LearningRate = Field(
-        default=0.001, description="learning rate at the end; decays geometrically"
+    step: Literal["iteration", "group"] = described(
+        "iteration", "one gradient step from all sets, or one from the sets of each pass"
     )
-    baseline: Literal["time", "action", "none"] = Field(
-        default="time",
-        description="baseline: mean of a set's episodes at the same time, or after the same number of actions; or none",
-    )
-    step: Literal["iteration", "group"] = Field(
-        default="iteration", description="one gradient step from all sets, or one from the sets of each pass"
-    )
-    discount: Share = Field(default=1.0, description="discount of a reward per step of the clock")
-    entropy: Weight = Field(default=0.0, description="weight of the entropy bonus")
-    normalise: bool = Field(default=False, description="whether advantages get standard deviation 1")
-    td_steps: Count = Field(default=5, description="n of n-step returns; a2c only")
-    critic_learning_rate: LearningRate = Field(default=0.001, description="critic's learning rate; a2c only")
-    critic_epochs: Count = Field(
-        default=1, description="epochs of the critic over the states of a pass; a2c only"
-    )
-    critic_minibatch: Count = Field(
-        default=1000, description="states per gradient step of the critic; a2c only"
-    )
+    discount: Share = described(1.0, "discount of a reward per step of the clock")
+    entropy: Weight = described(0.0, "weight of the entropy bonus")
+    normalise: bool = described(False, "whether advantages get standard deviation 1")
+    td_steps: Count = described(5, "n of n-step returns; a2c only")
+    critic_learning_rate: LearningRate = described(0.001, "critic's learning rate; a2c only")
+    critic_epochs: Count = described(1, "epochs of the critic over the states of a pass; a2c only")
+    critic_minibatch: Count = described(1000, "states per gradient step of the critic; a2c only")
 
 
 class CloningSection(settings.CloningSection):
     """Behaviour cloning: before reinforcement learning, the policy learns the choices of a heuristic."""
 
-    heuristic: Literal["sjf", "packer", "tetris"] = Field(default="sjf", description="heuristic to clone")
-    sets: Count = Field(default=500, description="number of sets of jobs that the heuristic schedules")
-    learning_rate: LearningRate = Field(default=0.001, description="learning rate of a separate Adam")
+    heuristic: Literal["sjf", "packer", "tetris"] = described("sjf", "heuristic to clone")
+    sets: Count = described(500, "number of sets of jobs that the heuristic schedules")
+    learning_rate: LearningRate = described(0.001, "learning rate of a separate Adam")
 
 
 class ValidationSection(settings.ValidationSection):
     """Validation on held-out sets of jobs."""
 
-    sets: Count = Field(default=100, description="number of validation sets")
+    sets: Count = described(100, "number of validation sets")
 
 
 class DeepRMConfig(settings.RunConfig):
@@ -149,9 +139,9 @@ class DeepRMConfig(settings.RunConfig):
     network: NetworkSection = NetworkSection()
     episodes: EpisodesSection = EpisodesSection()
     update: UpdateSection = UpdateSection()
-    start: str | None = Field(
-        default=None,
-        description="initial policy (warm start): a file, with a network of the same sizes; excludes behaviour cloning",
+    start: str | None = described(
+        None,
+        "initial policy (warm start): a file, with a network of the same sizes; excludes behaviour cloning",
     )
     behaviour_cloning: CloningSection | None = None
     validation: ValidationSection = ValidationSection()
