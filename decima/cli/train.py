@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import shlex
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -133,17 +134,13 @@ def _table(result: TrainingResult[TrainingConfig]) -> Table:
 
 def _change_text(result: TrainingResult[TrainingConfig], name: str) -> str:
     """Describe the relative change of decima's paired results against a scheduler's; empty for decima."""
-    import numpy as np
-
-    from decima.evaluation.metrics import mean_interval
+    from decima.evaluation.metrics import paired_change
     from decima.show.tables import interval_text
 
-    if name == "decima":
+    change = paired_change(result.results["decima"], result.results[name])
+    # The cost of missed deadlines is 0 if no deadline is missed.
+    if name == "decima" or math.isnan(change.mean):
         return ""
-    own, theirs = np.array(result.results["decima"]), np.array(result.results[name])
-    if not theirs.mean():  # the cost of missed deadlines is 0 if no deadline is missed
-        return ""
-    change = mean_interval((own - theirs) / theirs.mean())
     size = interval_text(change._replace(mean=abs(change.mean)), ".1%")
     is_time = result.config.cluster.reward in ("jct", "makespan")
     more, less = ("longer", "shorter") if is_time else ("higher", "lower")

@@ -236,19 +236,16 @@ def summarise(
         * ``difference_s``, ``difference_ci95_s``: mean JCT minus that of the reference, paired by experiment.
         * ``difference``, ``difference_ci95``: the same as fractions of the reference's mean JCT.
     """
-    others = runs.loc[runs["scheduler"] == reference, "mean_jct_s"].to_numpy()
+    compared = compare_metrics(runs, schedulers, reference, ["mean_jct_s"])
     rows: dict[str, dict[str, float]] = {}
-    for name in schedulers:
+    for name, jct in compared.items():
         mine, row = runs[runs["scheduler"] == name], rows.setdefault(name, {})
         for metric in (each for each in METRICS if each in runs):
             row[metric] = float(mine[metric].mean())
             if METRICS[metric].interval:
                 row[metric], row[ci95(metric)] = mean_interval(mine[metric])
-        ours, unknown = mine["mean_jct_s"].to_numpy(), Interval(math.nan, math.nan)
-        row["difference_s"], row["difference_ci95_s"] = (
-            mean_interval(ours - others) if others.size else unknown
-        )
-        row["difference"], row["difference_ci95"] = paired_change(ours, others) if others.size else unknown
+        row["difference_s"], row["difference_ci95_s"] = jct["mean_jct_s"].difference
+        row["difference"], row["difference_ci95"] = jct["mean_jct_s"].change
     return rows
 
 
