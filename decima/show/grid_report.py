@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 import numpy as np
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, NullLocator, ScalarFormatter
 from rich.table import Table
@@ -122,8 +121,7 @@ def _trained_on(settings: GridSettings) -> str:
     return f"{source}, load {low}" + ("" if low == high else f" to {high}")
 
 
-#: Metric with a logarithmic axis -> lower bound of the axis. On a linear axis, one bad heuristic would compress others.
-_LEAST = {"slowdown": 1.0}
+#: Ticks of slowdowns, on a logarithmic axis: on a linear axis, one bad heuristic would compress others.
 _TICKS = (1, 1.5, 2, 3, 5, 7, 10, 15, 20, 30, 50, 70, 100)
 
 
@@ -137,10 +135,12 @@ def plot_by_load(results: Mapping[float, Mapping[str, Evaluation]], measure: str
         look |= {"label": name, "marker": "o", "markersize": 3, "linewidth": 1.4}
         draw_band(axes, 100 * np.array(loads), mean, mean - half, mean + half, **look)
     finish_axes(axes, xlabel="Load (%)", ylabel=HEADINGS[measure], xlim=(0, None))
-    if measure in _LEAST:
-        _logarithmic(axes, _LEAST[measure])
-    else:
-        axes.set_ylim(bottom=0)
+    if measure == "slowdown":
+        axes.set_yscale("log")
+        axes.yaxis.set_major_locator(FixedLocator(_TICKS))
+        axes.yaxis.set_minor_locator(NullLocator())
+        axes.yaxis.set_major_formatter(ScalarFormatter())
+    axes.set_ylim(bottom=1 if measure == "slowdown" else 0)
     legend_beside(axes)
     return figure
 
@@ -158,11 +158,3 @@ def plot_bars(results: Mapping[str, Mapping[str, Evaluation]], measures: Sequenc
         draw_bars(axes, groups, HEADINGS[measure])
     legend_beside(panels[-1])
     return figure
-
-
-def _logarithmic(axes: Axes, least: float) -> None:
-    axes.set_yscale("log")
-    axes.set_ylim(bottom=least)
-    axes.yaxis.set_major_locator(FixedLocator(_TICKS))
-    axes.yaxis.set_minor_locator(NullLocator())
-    axes.yaxis.set_major_formatter(ScalarFormatter())

@@ -20,6 +20,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from rich.table import Table
 
@@ -216,16 +217,23 @@ def plot_live(runs: pd.DataFrame, batch: str) -> Figure:
         bars: dict[str, Any] = {"width": 0.38, "color": look["color"]}
         left.bar(place - 0.2, real.mean, yerr=real.half_width if several else None, label=labels[0], **bars)
         left.bar(place + 0.2, predicted.mean, alpha=0.4, label=labels[1], **bars)
-        right.plot(_column(runs, name).to_numpy() / 1000, marker="o", label=name, **look)
     left.set_xticks(range(len(names)), [name.replace(" ", "\n") for name in names])
     left.legend(**LEGEND)
     finish_axes(left, ylabel="Average JCT (s)", title="Real and simulated, 95 % interval")
     left.grid(visible=False, axis="x")
-    right.set_xticks(range(runs["batch"].nunique()))
-    right.legend(**LEGEND)
-    finish_axes(right, xlabel=batch, ylabel="Average JCT (s)", title="Each, real")
-    right.set_ylim(bottom=0)
+    by_name = {name: looks[LOOKS.get(name, name)] for name in names}
+    _draw_batches(right, runs, by_name, xlabel=batch, ylabel="Average JCT (s)", title="Each, real")
     return figure
+
+
+def _draw_batches(axes: Axes, runs: pd.DataFrame, looks: Mapping[str, Any], **labels: str) -> None:
+    """Draw the mean completion time of each batch, one line per scheduler."""
+    for name, look in looks.items():
+        axes.plot(_column(runs, name).to_numpy() / 1000, marker="o", label=name, **look)
+    axes.set_xticks(range(runs["batch"].nunique()))
+    axes.legend(**LEGEND)
+    finish_axes(axes, **labels)
+    axes.set_ylim(bottom=0)
 
 
 # ---- applications on a standalone cluster ------------------------------------------------------------------
@@ -344,12 +352,7 @@ def applications_outcome(runs: pd.DataFrame, setting: Setting) -> Outcome:
 def plot_applications(runs: pd.DataFrame, setting: Setting) -> Figure:
     """Draw the mean completion time of each batch, one line per way to share the cluster."""
     figure, axes = new_axes(6, 4)
-    looks = styles(WAYS.values())
-    for name, colour in WAYS.items():
-        axes.plot(_column(runs, name).to_numpy() / 1000, marker="o", label=name, **looks[colour])
-    axes.set_xticks(range(runs["batch"].nunique()))
-    axes.legend(**LEGEND)
+    looks = dict(zip(WAYS, styles(WAYS.values()).values(), strict=True))
     title = f"{setting.jobs} applications on {setting.executors} slots of a real Spark"
-    finish_axes(axes, xlabel="Batch", ylabel="Average completion time (s)", title=title)
-    axes.set_ylim(bottom=0)
+    _draw_batches(axes, runs, looks, xlabel="Batch", ylabel="Average completion time (s)", title=title)
     return figure
