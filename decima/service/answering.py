@@ -27,7 +27,7 @@ from typing import Any
 
 from decima.service.credentials import ServeError, load_certificate
 from decima.service.jobs import LiveJob, estimated_profile
-from decima.service.protocol import Hello, Job, State
+from decima.service.protocol import Job, State
 from decima.service.server import listen, logging_to, warm_up
 from decima.service.service import Connected, Service, Watcher, notify
 from decima.workers.processes import children_ignore
@@ -130,7 +130,9 @@ class Repeater:
         elif kind == "refused":
             notify(self._watchers, lambda watcher: watcher.refused(*content))
         elif kind == "welcomed":
-            self._welcome(*content)
+            number, hello = content
+            driver = self._drivers[number] = Connected(next(self._numbers), hello)
+            notify(self._watchers, lambda watcher: watcher.welcomed(driver))
         elif kind == "asked":
             number, line = content
             driver = self._drivers[number]
@@ -147,10 +149,6 @@ class Repeater:
         elif kind == "left":
             gone = self._drivers.pop(*content)
             notify(self._watchers, lambda watcher: watcher.left(gone))
-
-    def _welcome(self, number: int, hello: Hello) -> None:
-        driver = self._drivers[number] = Connected(next(self._numbers), hello)
-        notify(self._watchers, lambda watcher: watcher.welcomed(driver))
 
     def end(self) -> None:
         """Report that all drivers have disconnected."""
@@ -290,7 +288,6 @@ async def _start(
 
 
 def _answer(setup: Setup, address: str, channel: socket.socket) -> None:
-    """Run the answering process."""
     with suppress(OSError):  # already a session's leader
         os.setsid()  # Linux divides the CPUs between sessions, then between the processes of a session
     _schedule("SCHED_OTHER")

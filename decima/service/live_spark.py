@@ -315,7 +315,6 @@ def java_environment() -> dict[str, str]:
 
 @contextmanager
 def _environment(changed: Mapping[str, str]) -> Iterator[None]:
-    """Set environment variables inside the block."""
     before = {name: os.environ.get(name) for name in changed}
     os.environ.update(changed)
     try:

@@ -15,13 +15,13 @@ from collections.abc import Iterator
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, Literal, TextIO
+from typing import Annotated, Literal, TextIO
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from decima.service.credentials import ServeError
 from decima.service.protocol import Answer, Executor, Job
-from decima.service.service import Connected, Watcher, one_line
+from decima.service.service import Connected, Watcher, first_error, one_line
 from workloads.errors import DecimaError
 from workloads.reading import open_regular
 
@@ -172,7 +172,6 @@ class Refused(_Line):
     time_ms: float
 
 
-#: A line of a log.
 Line = Started | Welcomed | Question | Answered | Left | Refused
 _LINE: TypeAdapter[Line | _Asked] = TypeAdapter(Annotated[Line | _Asked, Field(discriminator="event")])
 
@@ -300,7 +299,7 @@ def read_log(path: Path) -> Iterator[Line]:
             except ValidationError as error:
                 if wrong or number == 1:
                     raise LogError(wrong or f"{path}: line 1: {_NO_LOG}") from None
-                wrong = f"{path}: line {number}: {_describe(error)}"
+                wrong = f"{path}: line {number}: {first_error(error)}"
                 continue
             if not isinstance(line, Started) and (wrong or number == 1):
                 raise LogError(wrong or f"{path}: line 1: {_NO_LOG}")
@@ -333,11 +332,6 @@ def _is_cut(path: Path) -> bool:
 
 
 _NO_LOG = "not a log of decima serve of version 1 or 2"
-
-
-def _describe(error: ValidationError) -> str:
-    first: Any = error.errors(include_url=False, include_input=False, include_context=False)[0]
-    return f"{'.'.join(map(str, first['loc']))}: {first['msg']}".removeprefix(": ")
 
 
 def _now_ms() -> float:

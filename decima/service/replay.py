@@ -196,7 +196,6 @@ class _DriverReplay:
             self._all[place].idle_ms = self._time_ms
 
     def _assign_running(self) -> None:
-        """Assign the running tasks of a question to slots."""
         stages = ((job.id, stage) for job in self._live.values() for stage in job.stages)
         wanted = {(job, stage.id): stage.running for job, stage in stages if stage.running}
         busy = {each.id: each.running for each in self._executors}

@@ -40,7 +40,6 @@ __all__ = [
 ]  # fmt: skip
 
 DEFAULT_TOKEN_FILE = Path("~/.decima/token")
-#: Maximum length of a token, characters.
 MOST_CHARACTERS = 256
 #: Attributes of each ``logging`` record; other attributes are the caller's data.
 _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
@@ -151,7 +150,6 @@ PATIENCE_S = 10.0
 REFUSAL_S = 1.0
 #: Maximum number of unanswered questions of a connection, and of bytes of unread answers.
 MOST_WAITING, MOST_UNREAD = 4, 1 << 20
-#: Maximum number of open connections.
 MOST_CONNECTIONS = 1_000
 #: First bytes of a TLS handshake.
 _TLS = b"\x16\x03"

@@ -32,8 +32,8 @@ from workloads.attributes import Tenant
 from workloads.errors import DecimaError
 
 __all__ = [
-    "Connected", "Decided", "Driver", "RefusedError", "Service", "Watcher", "free_slots", "notify",
-    "one_line",
+    "Connected", "Decided", "Driver", "RefusedError", "Service", "Watcher", "first_error", "free_slots",
+    "notify", "one_line",
 ]  # fmt: skip
 
 
@@ -290,7 +290,7 @@ class Service:
         try:
             hello = _HELLO.validate_json(line)
         except ValidationError as error:
-            raise RefusedError(_other_protocol(line) or f"no hello: {_first(error)}") from None
+            raise RefusedError(_other_protocol(line) or f"no hello: {first_error(error)}") from None
         if other := _other_protocol(line):
             raise RefusedError(other)
         if not hmac.compare_digest(hello.token.encode(errors="replace"), self._token) and self._token:
@@ -323,7 +323,7 @@ class Service:
         try:
             state = _STATE.validate_json(line)
         except ValidationError as error:
-            raise RefusedError(f"no question: {_first(error)}") from None
+            raise RefusedError(f"no question: {first_error(error)}") from None
         if connected.state is not None and state.seq <= connected.state.seq:
             raise RefusedError(f"question {state.seq} comes after question {connected.state.seq}")
         connected.line, connected.state = line, state
@@ -388,7 +388,7 @@ def notify(watchers: Sequence[Watcher], event: Callable[[Watcher], None]) -> Non
             log.exception("%s failed", type(watcher).__name__)
 
 
-def _first(error: ValidationError) -> str:
+def first_error(error: ValidationError) -> str:
     """Return the first validation error in one line."""
     first = error.errors(include_url=False, include_context=False, include_input=False)[0]
     place = ".".join(str(part) for part in first["loc"])[:SHOWN]

@@ -162,7 +162,6 @@ class Snapshot:
         )
 
     def _has_open_stage(self, place: int) -> bool:
-        """Return whether a job has a ready stage with unclaimed tasks."""
         job = self.jobs[place]
         return any(
             ready and pending > committed
@@ -186,15 +185,7 @@ class Snapshot:
                 self.offer_free(scheduler, source)
 
     def offer_free(self, scheduler: DecidesStages, source: int, last_call: bool = False) -> None:
-        """Offer the free executors of one source to a scheduler.
-
-        Args:
-            source: index of the live job that holds the executors; -1: outside live jobs.
-            last_call: whether no task would run if the scheduler left all executors idle.
-
-        Raises:
-            SchedulingError: the scheduler made an invalid decision.
-        """
+        """Offer the free executors of one source to a scheduler, see ``offer``."""
         free = self._free(source)
         used = free - self.offer(scheduler, source, free, last_call)
         if source < 0:
