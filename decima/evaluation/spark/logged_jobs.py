@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
+from itertools import accumulate, pairwise
 
 import numpy as np
 import pandas as pd
@@ -121,17 +121,15 @@ def sharing_clusters(applications: Sequence[SparkApplication]) -> list[list[Spar
     the other could not take executors from each other.
     """
     groups: list[list[SparkApplication]] = []
-    open_until: dict[str, tuple[float, list[SparkApplication]]] = {}
+    open_until: dict[str | int, tuple[float, list[SparkApplication]]] = {}
     for app in sorted(applications, key=_began_ms):
-        end_ms = _ended_ms(app)
-        own = app.master.startswith("local")
-        until_ms, group = open_until.get(app.master, (-math.inf, []))
-        if own or not group or _began_ms(app) >= until_ms:
+        master = id(app) if app.master.startswith("local") else app.master
+        until_ms, group = open_until.get(master, (-math.inf, []))
+        if _began_ms(app) >= until_ms:
             until_ms, group = -math.inf, []
             groups.append(group)
         group.append(app)
-        if not own:
-            open_until[app.master] = (max(until_ms, end_ms), group)
+        open_until[master] = max(until_ms, _ended_ms(app)), group
     return groups
 
 
@@ -170,11 +168,8 @@ def _most_slots(applications: Sequence[SparkApplication]) -> int:
             changes.append((begins, each.slots))
             if math.isfinite(ends):
                 changes.append((ends, -each.slots))
-    held = most = 0
-    for _, change in sorted(changes):  # of simultaneous changes, departures come first
-        held += change
-        most = max(most, held)
-    return most
+    # Of simultaneous changes, departures come first.
+    return max(accumulate((change for _, change in sorted(changes)), initial=0))
 
 
 def _began_ms(app: SparkApplication) -> float:
@@ -183,11 +178,9 @@ def _began_ms(app: SparkApplication) -> float:
 
 
 def _ended_ms(app: SparkApplication) -> float:
-    return (
-        app.end_ms
-        if math.isfinite(app.end_ms)
-        else max((query.ended_ms for query in app.queries), default=_began_ms(app))
-    )
+    if math.isfinite(app.end_ms):
+        return app.end_ms
+    return max((query.ended_ms for query in app.queries), default=_began_ms(app))
 
 
 @dataclass(frozen=True, eq=False)
@@ -243,11 +236,9 @@ def predict_held_out(
         on_step(done, len(pairs))
         executors = int(run.tasks["level"].max())
         profile = modelled_profile(imported.model, others, levels=[executors], name=name)
+        cluster = ClusterConfig(executors, moving_delay_ms=0.0)
         if (run.tasks["wave"] != Wave.FRESH).all():
-            profile = on_warm_executors(profile)
-            cluster = ClusterConfig(executors, moving_delay_ms=0.0, warmup_delay_ms=0.0)
-        else:
-            cluster = ClusterConfig(executors, moving_delay_ms=0.0)
+            profile, cluster = on_warm_executors(profile), replace(cluster, warmup_delay_ms=0.0)
         predicted = [
             run_episode(cluster, JobSequence((profile,), np.zeros(1), seed), Fifo()).mean_jct_ms
             for seed in range(num_seeds)

@@ -213,15 +213,15 @@ def _mixture(name: str, noted: Mapping[str, Any], runs: Mapping[str, Run]) -> Mi
     if lost := [application for application in names if application not in runs]:
         raise WorkloadError(f"{name}: there is no event log of {lost[0]}")
     first_s = float(applications[0]["submit_s"])
+    times_s = [(float(each["submit_s"]), float(each["done_s"])) for each in applications]
+    submit_ms, done_ms = 1000 * (np.array(times_s) - first_s).T
     return Mixture(
         name=name,
         slots=int(noted["executors"]),
         executors_max=int(applications[0]["n"]),
         runs=tuple(runs[application] for application in names),
-        submit_ms=np.array(
-            [1000 * (float(application["submit_s"]) - first_s) for application in applications]
-        ),
-        done_ms=np.array([1000 * (float(application["done_s"]) - first_s) for application in applications]),
+        submit_ms=submit_ms,
+        done_ms=done_ms,
     )
 
 
