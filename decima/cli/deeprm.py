@@ -204,7 +204,6 @@ def train(context: click.Context, /, device: str, workers: int | str | None, **o
 
 
 def _describe(metrics: Mapping[str, float]) -> Sequence[str]:
-    """Describe the metrics of an iteration as text."""
     parts = []
     if "slowdown" in metrics:
         parts.append(f"training slowdown {metrics['slowdown']:.2f}, entropy {metrics['entropy']:.2f}")

@@ -168,7 +168,6 @@ def trace_options(clock: str) -> Option:
 def _write_trace(
     out: Path, library: bool, options: dict[str, Any], read: Callable[[Excerpt], Workload]
 ) -> None:
-    """Read an excerpt of a trace and write a workload file."""
     from decima.outputs import check_file
     from workloads.sources.workload_file import write_workload
     from workloads.transform import Excerpt
@@ -384,7 +383,6 @@ def _range(demands: Sequence[float]) -> str:
 
 
 def _levels(profile: JobProfile) -> str:
-    """Format the parallelism levels of the profile's durations."""
     levels = sorted({level for stage in profile.stages for level in stage.durations.levels.tolist()})
     return "any" if levels == [1] else " ".join(map(str, levels))
 

@@ -48,7 +48,6 @@ COMMON: dict[str, str] = {
 }
 
 
-#: Name -> meaning of the metrics of trainings on clusters.
 CLUSTER_METRICS: dict[str, str] = COMMON | {
     "mean_jct_s": "mean JCT of the jobs that training episodes completed, averaged over episodes, s",
     "advantage_std": "standard deviation of the advantages before they are normalised",
@@ -80,7 +79,6 @@ CLUSTER_METRICS: dict[str, str] = COMMON | {
     "with settings, minus the sum of validation_change_mean and validation_change_worst",
 }
 
-#: Name -> meaning of the metrics of trainings on grids.
 GRID_METRICS: dict[str, str] = COMMON | {
     "return_best": "return of the best episode of each set, averaged over the sets",
     "slowdown": "mean slowdown of the jobs that training episodes booked",

@@ -81,7 +81,6 @@ def _stream(interval: float, jobs: int = 100, **options: Any) -> dict[str, Any]:
     return {"arrivals": "poisson", "interval": interval, "jobs": jobs} | options
 
 
-#: Name -> setting.
 SETTINGS: dict[str, Setting] = {
     each.name: each
     for each in (

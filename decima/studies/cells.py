@@ -28,7 +28,6 @@ class Cell:
     moving_delay_s: float = 2.0
 
 
-#: Name -> cell.
 CELLS: dict[str, Cell] = {
     cell.name: cell
     for cell in (

@@ -79,7 +79,6 @@ def plot_fig13(records: Sequence[EpisodeRecord]) -> Figure:
 
 # ---- Figure 14: ablations ----------------------------------------------------------------------------------
 
-#: Displayed names of ablations.
 NO_LIMITS, NO_GRAPH = "no parallelism control", "no graph embedding"
 UNFIXED, BATCH = "unfixed sequences", "trained on batches"
 #: Displayed names of networks of public re-implementations of Decima.
@@ -185,7 +184,6 @@ def plot_fig14(runs: pd.DataFrame) -> Figure:
 
 # ---- Figure 15a: encodings of the parallelism limit --------------------------------------------------------
 
-#: Displayed names of encodings.
 OUTPUTS, STAGES = "an output per limit", "limits of stages"
 
 #: Training without warm start, as in the paper (section 5.3, challenge 1, and appendix C): 16 episodes per iteration,

@@ -161,7 +161,6 @@ def plot_high_load(
 
 # ---- drift -------------------------------------------------------------------------------------------------
 
-#: Reference scheduler.
 FAIR = "fair"
 #: Number of bins of arrival times before the change, in the picture.
 BINS = 6

@@ -31,7 +31,6 @@ _Variants = dict[str, dict[str, Any]]
 #: Settings of the recipe ``cnn`` that give the network of DeepRM.
 FLAT = {"network__filters": 0, "network__reshape": False}
 MEASURES = ("slowdown", "completion")
-#: Load of all machines.
 LOAD = 0.7
 
 

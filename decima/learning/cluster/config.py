@@ -41,7 +41,6 @@ from workloads.sources.open import EMBEDDED, open_drift
 
 __all__ = ["RECIPES", "TrainingConfig", "read_config", "workload_overrides"]
 
-#: Recipes of ``decima train``.
 RECIPES = Recipes(resources.files("decima.learning.cluster") / "recipes")
 
 #: Maximum number of training sequences; more would reach the seeds of another run.

@@ -226,11 +226,9 @@ def n_step_returns(
     """Compute n-step returns: the rewards of n actions plus the critic's bootstrap value, float64 [S, N].
 
     Args:
-        rewards: float64 [S, N], reward of each action.
-        clock: int32 [S + 1, N], clock before each action and at the end.
+        rewards, clock, discount: see ``returns_to_go``.
         values: float64 [S + 1, N], the critic's values before each action and at the end.
         steps: number n of actions.
-        discount: discount per step of the clock.
     """
     length, discounts = len(rewards), _discounts(clock, discount)
     returns = values[np.minimum(np.arange(length) + steps, length)]
