@@ -16,34 +16,10 @@ from typing import Any, NoReturn
 
 import click
 
+from decima.cli import options
 from decima.cli.compare import compare, explain, schedulers
 from decima.cli.console import INTERRUPTED, OneLineErrors, command_line, end, progress, report
 from decima.cli.deeprm import deeprm
-from decima.cli.options import (
-    ABOVE_ZERO,
-    AT_LEAST_ONE,
-    BUDGET,
-    COMPARISON_SEED,
-    FILE,
-    FLAG,
-    FOLDER,
-    JSON,
-    POLICIES,
-    SEED,
-    TEXT,
-    WORKERS,
-    FiniteRange,
-    Numbers,
-    WholeRange,
-    is_given,
-    option,
-    out_option,
-    with_options,
-    workers_option,
-    workload_named,
-    workload_options,
-)
-from decima.cli.options import Option as Decorator
 from decima.cli.serve import replay, replay_live, report_live, serve, spark
 from decima.cli.sweep import headroom, plot, sweep, tune
 from decima.cli.train import train
@@ -52,29 +28,29 @@ from decima.studies.catalogue import STUDIES, Entry, Option, run_study
 
 #: Time before a signal that cannot be handled now is sent again, s.
 RETRY_S = 0.02
-WEIGHTS = Numbers("three numbers separated by commas, each at least 0", count=3, least=0)
+WEIGHTS = options.Numbers("three numbers separated by commas, each at least 0", count=3, least=0)
 #: Kind of option values -> type for click.
 KINDS: dict[str, Any] = {
-    "above 0": ABOVE_ZERO,
-    "at least 1": AT_LEAST_ONE,
-    "at least 2": WholeRange(2),
-    "comparison seed": COMPARISON_SEED,
-    "file": FILE,
-    "flag": FLAG,
-    "folder": FOLDER,
-    "seed": SEED,
-    "share": FiniteRange(0, 1, min_open=True, max_open=True),
-    "text": TEXT,
+    "above 0": options.ABOVE_ZERO,
+    "at least 1": options.AT_LEAST_ONE,
+    "at least 2": options.WholeRange(2),
+    "comparison seed": options.COMPARISON_SEED,
+    "file": options.FILE,
+    "flag": options.FLAG,
+    "folder": options.FOLDER,
+    "seed": options.SEED,
+    "share": options.FiniteRange(0, 1, min_open=True, max_open=True),
+    "text": options.TEXT,
     "weights": WEIGHTS,
 }
 #: Shared options of several commands. The part after the colon is the default in the help.
 SHARED = {
-    "budget": BUDGET,
-    "policies": POLICIES,
-    "workers": WORKERS,
-    "workers: 1": workers_option("1"),
-    "workload": workload_options(),
-    "workload: none; instead of --instances": workload_options("none; instead of --instances"),
+    "budget": options.BUDGET,
+    "policies": options.POLICIES,
+    "workers": options.WORKERS,
+    "workers: 1": options.workers_option("1"),
+    "workload": options.workload_options(),
+    "workload: none; instead of --instances": options.workload_options("none; instead of --instances"),
 }
 
 
@@ -83,27 +59,29 @@ def reproduce() -> None:
     """Reproduce figures of the papers on Decima, DeepRM and its successors."""
 
 
-def _option(given: Option | str) -> Decorator:
+def _option(given: Option | str) -> options.Option:
     if isinstance(given, str):
         return SHARED[given]
     kind = KINDS[given.kind] if isinstance(given.kind, str) else click.Choice(given.kind)
-    return option(given.flags, kind, given.help, given.default, name=given.name, multiple=given.multiple)
+    return options.option(
+        given.flags, kind, given.help, given.default, name=given.name, multiple=given.multiple
+    )
 
 
 def _add(name: str, entry: Entry) -> None:
     @reproduce.command(name, help=entry.help, context_settings={"show_default": True})
-    @with_options(*map(_option, entry.options), JSON, out_option("reproduce"))
+    @options.with_options(*map(_option, entry.options), options.JSON, options.out_option("reproduce"))
     @click.pass_context
     def command(context: click.Context, /, out: Path, json_file: Path | None, **values: Any) -> None:
         from decima.outputs import prepare_outputs
         from decima.studies.outcome import OptionError
 
         prepare_outputs(out, json_file)
-        given = {each for each in values if is_given(context, each)}
+        given = {each for each in values if options.is_given(context, each)}
         if "policies" in values:
             values["policies"] = values["policies"] or out / f"policies-{values['budget']:g}"
         if "workload" in values:
-            values["workload"] = workload_named(values["workload"], values.pop("profiles"))
+            values["workload"] = options.workload_named(values["workload"], values.pop("profiles"))
         if "weights" in values:
             values["weights"] = [WEIGHTS.parse(text) for text in values["weights"]]
         try:
