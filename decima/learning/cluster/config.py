@@ -17,20 +17,7 @@ import numpy as np
 from pydantic import model_validator
 
 from decima.evaluation.conditions import Conditions
-from decima.learning.cluster.sections import (
-    BaselineSection,
-    CloningSection,
-    ClusterSection,
-    CriticSection,
-    CurriculumSection,
-    DCLSection,
-    EpisodesSection,
-    PolicySection,
-    ReturnsSection,
-    UpdateSection,
-    ValidationSection,
-    WorkloadSection,
-)
+from decima.learning.cluster import sections
 from decima.learning.cluster.settings import SettingsConditions, SettingsSection
 from decima.settings import CLONING_OFFSET, RUN_SEEDS, VALIDATION_SEEDS, Recipes, RunConfig, read_settings
 from simulator.cluster.alone import deadlines_ms
@@ -62,19 +49,19 @@ class _Streams(Conditions):
 class TrainingConfig(RunConfig):
     """Settings of a training run. They determine its results, bit for bit on a CPU."""
 
-    policy: PolicySection = PolicySection()
-    cluster: ClusterSection = ClusterSection()
-    workload: WorkloadSection = WorkloadSection()
+    policy: sections.PolicySection = sections.PolicySection()
+    cluster: sections.ClusterSection = sections.ClusterSection()
+    workload: sections.WorkloadSection = sections.WorkloadSection()
     settings: SettingsSection | None = None
-    episodes: EpisodesSection = EpisodesSection()
-    curriculum: CurriculumSection | None = None
-    returns: ReturnsSection = ReturnsSection()
-    baseline: BaselineSection = BaselineSection()
-    critic: CriticSection | None = None
-    update: UpdateSection = UpdateSection()
-    dcl: DCLSection = DCLSection()
-    behaviour_cloning: CloningSection | None = None
-    validation: ValidationSection = ValidationSection()
+    episodes: sections.EpisodesSection = sections.EpisodesSection()
+    curriculum: sections.CurriculumSection | None = None
+    returns: sections.ReturnsSection = sections.ReturnsSection()
+    baseline: sections.BaselineSection = sections.BaselineSection()
+    critic: sections.CriticSection | None = None
+    update: sections.UpdateSection = sections.UpdateSection()
+    dcl: sections.DCLSection = sections.DCLSection()
+    behaviour_cloning: sections.CloningSection | None = None
+    validation: sections.ValidationSection = sections.ValidationSection()
 
     @model_validator(mode="after")
     def _check(self) -> TrainingConfig:
@@ -93,7 +80,7 @@ class TrainingConfig(RunConfig):
                 raise ValueError("update.algorithm: dcl expects the reward jct")
             if not (self.dcl.decisions or self.dcl.hold):
                 raise ValueError("dcl: expected decisions or a hold above 0, else there is nothing to try")
-        elif self.dcl != DCLSection():
+        elif self.dcl != sections.DCLSection():
             raise ValueError("dcl: has no effect without update.algorithm=dcl")
         return self
 
@@ -103,9 +90,9 @@ class TrainingConfig(RunConfig):
         if self.settings is None:
             return self
         for name in ("executors", "classes", "moving_delay"):
-            if getattr(self.cluster, name) != ClusterSection.model_fields[name].default:
+            if getattr(self.cluster, name) != sections.ClusterSection.model_fields[name].default:
                 raise ValueError(f"cluster.{name}: has no effect beside settings")
-        if self.workload != WorkloadSection():
+        if self.workload != sections.WorkloadSection():
             raise ValueError("workload: has no effect beside settings")
         if self.behaviour_cloning is not None and self.behaviour_cloning.jobs is not None:
             raise ValueError("behaviour_cloning.jobs: has no effect beside settings")
