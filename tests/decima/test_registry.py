@@ -22,6 +22,7 @@ from simulator.cluster.config import Knowledge
 from tests.cases import cases
 from tests.decima.conftest import save_small_policy
 from tests.decima.evaluation.examples import CLUSTER, conditions
+from tests.refusal import one_line
 from workloads import poisson_arrivals, synthetic_profiles, uniform_memory
 
 
@@ -70,11 +71,9 @@ def test_what_is_no_policy_is_refused_in_one_line(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     Path("text.npz").write_text("no policy")
-    with pytest.raises(SchedulerError) as error:
-        make_scheduler(spec)
-    assert message in str(error.value)
-    assert repr(spec) in str(error.value)
-    assert "\n" not in str(error.value)
+    said = one_line(SchedulerError, make_scheduler, spec)
+    assert message in said
+    assert repr(spec) in said
 
 
 def test_parameters_go_by_their_names() -> None:
@@ -144,10 +143,7 @@ def test_parameters_that_make_no_sense(
     monkeypatch.chdir(tmp_path)
     Path("text.json").write_text("no JSON")
     Path("other.json").write_text('{"rule": "priced-srpt", "parameters": {"steepness": "high"}}')
-    with pytest.raises(SchedulerError) as error:
-        make_scheduler(spec)
-    assert message in str(error.value)
-    assert "\n" not in str(error.value)
+    assert message in one_line(SchedulerError, make_scheduler, spec)
 
 
 def test_commands_without_training_do_not_load_pytorch(tmp_path: Path) -> None:

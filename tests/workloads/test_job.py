@@ -1,5 +1,6 @@
 """Jobs, stages and durations: derived values, and invalid arguments."""
 
+import re
 from typing import Any
 
 import networkx as nx
@@ -8,6 +9,7 @@ import pytest
 from hypothesis import given
 
 from tests.cases import cases
+from tests.refusal import one_line
 from tests.workloads.strategies import job_profiles
 from workloads.job import JobProfile, StageProfile, TaskDurations, Wave, WorkloadError
 
@@ -89,9 +91,7 @@ def test_samples_and_tables() -> None:
     ([5], [1e308, 1e308], [[[0, 2]]] * 3, "a task duration must be between 0 and .*, got 1e.308"),
 )
 def test_impossible_durations(levels: Any, values: Any, cells: Any, message: str) -> None:
-    with pytest.raises(WorkloadError, match=message) as caught:
-        TaskDurations(levels, values, cells)
-    assert "\n" not in str(caught.value)
+    assert re.search(message, one_line(WorkloadError, TaskDurations, levels, values, cells))
 
 
 @cases(
@@ -152,6 +152,4 @@ def test_critical_paths_are_the_longest_paths(profile: JobProfile) -> None:
     ([(0, 1), (2,)], "edges must be an array of numbers"),
 )
 def test_impossible_dags(edges: Any, message: str) -> None:
-    with pytest.raises(WorkloadError, match=message) as caught:
-        JobProfile("job", (StageProfile(1, SECOND),) * 3, edges)
-    assert "\n" not in str(caught.value)
+    assert re.search(message, one_line(WorkloadError, JobProfile, "job", (StageProfile(1, SECOND),) * 3, edges))

@@ -15,6 +15,7 @@ from decima.settings import DivergedError, TrainingError
 from tests.decima.learning.cluster.examples import small as small_cluster
 from tests.decima.learning.examples import assert_same_run
 from tests.decima.learning.grid.examples import SMALL
+from tests.refusal import one_line
 
 pytest.importorskip("optuna", reason="needs the extra 'sweep'")
 
@@ -223,11 +224,9 @@ def test_the_training_of_clusters_is_swept(tmp_path: Path) -> None:
         ({"train": "spark"}, "train: "),
 )  # fmt: skip
 def test_what_is_wrong_is_said_in_one_line(tmp_path: Path, changes: dict[str, Any], message: str) -> None:
-    with pytest.raises(TrainingError) as caught:
-        config_of(tmp_path, GRID | changes)
-    assert message in str(caught.value)
-    assert str(caught.value).startswith(f"{tmp_path / 'sweep.yaml'}: ")
-    assert "\n" not in str(caught.value)
+    said = one_line(TrainingError, config_of, tmp_path, GRID | changes)
+    assert message in said
+    assert said.startswith(f"{tmp_path / 'sweep.yaml'}: ")
 
 
 def test_another_sweep_in_the_folder_is_refused(tmp_path: Path) -> None:

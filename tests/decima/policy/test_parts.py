@@ -25,6 +25,7 @@ from simulator import Cluster, ClusterConfig, Observation
 from tests.cases import cases
 from tests.decima.policy.examples import changed, episode, graphs_of, policy_of
 from tests.example_parts import LeftToStart, ShortestFirst
+from tests.refusal import one_line
 from tests.simulator.cluster.build import chain, jobs, stage
 
 PARTS = "tests.example_parts"
@@ -246,10 +247,7 @@ def test_a_policy_file_calls_nothing_that_is_no_part(name: str, stranger: Any) -
     ({"encoder": f"{HERE}:Counting"}, f"encoder: '{HERE}:Counting': expected parameters and buffers of floa"),
 )  # fmt: skip
 def test_a_part_that_cannot_be_loaded_is_named_in_one_line(fields: dict[str, str], message: str) -> None:
-    with pytest.raises(PartError) as refused:
-        Policy(changed(PAPER_POLICY, **fields))
-    assert str(refused.value).startswith(message)
-    assert "\n" not in str(refused.value)
+    assert one_line(PartError, Policy, changed(PAPER_POLICY, **fields)).startswith(message)
 
 
 def test_parts_that_have_no_effect_or_parameters_or_cannot_be_loaded() -> None:
@@ -330,10 +328,7 @@ def test_a_part_that_gives_the_wrong_shape_is_named_in_one_line(fields: dict[str
     policy = Policy(changed(PAPER_POLICY, **fields))
     graphs = Graphs.concatenate(graphs_of(policy.config, SEEN))
     [(key, name)] = fields.items()
-    with pytest.raises(PartError) as refused:
-        policy.act(graphs)
-    assert str(refused.value).startswith(f"{key}: {name!r} {message}")
-    assert "\n" not in str(refused.value)
+    assert one_line(PartError, policy.act, graphs).startswith(f"{key}: {name!r} {message}")
 
 
 class Short(StageFeature):

@@ -1,6 +1,7 @@
 """Answers to a driver: the policy's decisions, as in a simulated cluster."""
 
 import itertools
+import re
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -17,6 +18,7 @@ from simulator import ClusterConfig, Decision, Observation, SchedulingError, run
 from tests.cases import cases
 from tests.decima.service.scripted_spark import ScriptedSpark
 from tests.decima.service.serving import a_job, a_stage, a_state, executors
+from tests.refusal import one_line
 from workloads import JobProfile, JobSequence, TaskDurations, batch_arrivals, open_workload, poisson_arrivals
 
 SLOTS = 8
@@ -208,9 +210,7 @@ def test_slots_wait_between_stages_of_a_job_unless_it_is_idle() -> None:
     (a_state(1, a_job("a", *map(a_stage, range(6000)))), "stages"),
 )
 def test_what_makes_no_sense_is_refused(state: State, message: str) -> None:
-    with pytest.raises(QuestionError, match=message) as caught:
-        driver().decide(state)
-    assert "\n" not in str(caught.value)
+    assert re.search(message, one_line(QuestionError, driver().decide, state))
 
 
 @pytest.mark.parametrize("decision", [Decision(-1, 3), Decision(7, 3), Decision(1, 3), Decision(0, 0)])

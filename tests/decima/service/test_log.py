@@ -38,6 +38,7 @@ from tests.cases import cases
 from tests.decima.service.scripted_spark import ScriptedSpark
 from tests.decima.service.serving import Client, a_job, a_stage, a_state, executors, serving
 from tests.decima.service.test_driver import PROFILES, SEQUENCES, SLOTS, arriving
+from tests.refusal import one_line
 from workloads import JobSequence
 
 SEQUENCE = SEQUENCES["stream"][0]
@@ -131,10 +132,7 @@ def test_what_is_no_log_is_refused_in_one_line(text: str, message: str | None, t
     if message is None:
         assert replayed(read_log(path)) == []
         return
-    with pytest.raises(LogError) as caught:
-        list(read_log(path))
-    assert str(caught.value).startswith(f"{path}: {message}")
-    assert "\n" not in str(caught.value)
+    assert one_line(LogError, list, read_log(path)).startswith(f"{path}: {message}")
 
 
 def test_a_log_that_cannot_be_written_is_refused_or_ends(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -11,6 +11,7 @@ from decima.service.protocol import Answer, Job
 from decima.service.service import Service
 from tests.cases import cases
 from tests.decima.service.serving import Client, a_job, a_stage, a_state, executors, serving
+from tests.refusal import one_line
 from workloads.attributes import Tenant
 
 SPARK = """<?xml version="1.0"?>
@@ -67,10 +68,7 @@ def pool(inner: str) -> str:
         ('<allocations><pool name="a"/><pool name="a"/></allocations>', "line 1: a second pool 'a'"),
 )  # fmt: skip
 def test_a_malformed_file_is_refused_in_one_line(tmp_path: Path, text: str, reason: str) -> None:
-    with pytest.raises(PoolsError) as error:
-        read(tmp_path, text)
-    assert str(error.value).startswith(f"{tmp_path / 'pools.xml'}: {reason}")
-    assert "\n" not in str(error.value)
+    assert one_line(PoolsError, read, tmp_path, text).startswith(f"{tmp_path / 'pools.xml'}: {reason}")
 
 
 @cases("weight, min_share, slots", (None, 0, {1: 4, 2: 4}), (3.0, 0, {1: 2, 2: 6}), (1.0, 5, {1: 3, 2: 5}))

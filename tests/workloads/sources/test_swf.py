@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from hypothesis import given, settings, strategies as st
 from decima.schedulers.baselines import Fifo
 from simulator import ClusterConfig, ExecutorClass, run_episode
 from tests.cases import cases
+from tests.refusal import one_line
 from workloads import Excerpt, JobProfile, JobSets, SwfLog, WorkloadError, read_swf, read_swf_workload, swf_jobs
 from workloads.errors import ConfigError
 from workloads.imperfections import Imperfections
@@ -216,9 +218,7 @@ def test_every_job_is_kept_or_counted(
      r"toy.swf: expected at least one job that can be run, got 1 with unknown run time, 1 with run time 0$"),
 )  # fmt: skip
 def test_malformed_logs(tmp_path: Path, lines: tuple[str, ...], message: str) -> None:
-    with pytest.raises(WorkloadError, match=message) as error:
-        read_swf(write(tmp_path, *lines, header="; MaxProcs: 4\n"))
-    assert "\n" not in str(error.value)
+    assert re.search(message, one_line(WorkloadError, read_swf, write(tmp_path, *lines, header="; MaxProcs: 4\n")))
 
 
 def test_a_line_that_never_ends_and_a_log_of_blank_lines_are_given_up(
