@@ -40,8 +40,7 @@ def test_public_names_are_documented_and_the_citation_has_the_version() -> None:
     root = Path(__file__).resolve().parents[1]
     citation = yaml.safe_load((root / "CITATION.cff").read_text())
     project = tomllib.loads((root / "pyproject.toml").read_text())["project"]
-    assert citation["version"] == project["version"]
-    assert citation["license"] == project["license"]
+    assert (citation["version"], citation["license"]) == (project["version"], project["license"])
 
 
 def test_reports_and_pictures_need_no_extra() -> None:

@@ -122,8 +122,7 @@ def test_the_flat_view_shows_stages_by_the_work_of_their_job() -> None:
     mean = [pytest.approx(np.log1p(value) / 5) for value in (1.0, 3.0)]
     assert rows[0].tolist() == [1.0, work[0], work[1], 0.5, mean[0], 0.0, 0.0, 1.0]
     assert rows[1].tolist() == [1.0, work[2], work[3], 1.0, mean[1], 0.0, 0.0, 1.0]
-    assert info["action_mask"][0].tolist() == [1, 1, 1]
-    assert info["action_mask"][1].tolist() == [1, 1, 1, 1]
+    assert (info["action_mask"][0].tolist(), info["action_mask"][1].tolist()) == ([1, 1, 1], [1, 1, 1, 1])
     observation, *_ = env.step([0, 1])  # at most 4 of 8 executors to the short job
     assert observation[0] == 0.5
     rows = observation[5:].reshape(2, 8)
@@ -256,8 +255,7 @@ def test_seeds_are_those_of_comparisons(name: str, arrivals: Any, num_jobs: int)
     env: Any = gymnasium.make(f"decima/TPCH{name}-v0").unwrapped
     env.reset(seed=7)
     expected = conditions.sequence(7)
-    assert env.config == conditions.cluster
-    assert env.cluster.sequence.profiles == expected.profiles
+    assert (env.config, env.cluster.sequence.profiles) == (conditions.cluster, expected.profiles)
     assert env.cluster.sequence.seed == expected.seed == 7
     np.testing.assert_array_equal(env.cluster.sequence.arrival_ms, expected.arrival_ms)
     assert set(env.cluster.sequence.profiles) <= set(embedded_tpch())

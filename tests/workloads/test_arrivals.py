@@ -29,8 +29,7 @@ def names(sequence: JobSequence) -> str:
 def test_a_batch_is_drawn_uniformly_and_intervals_change_no_jobs() -> None:
     sequence = batch_arrivals(JOBS, 20, seed=3)
     assert len(sequence) == 20
-    assert sequence.num_tasks == 40
-    assert sequence.seed == 3
+    assert (sequence.num_tasks, sequence.seed) == (40, 3)
     assert not sequence.arrival_ms.any()
     drawn = names(batch_arrivals(JOBS, 10_000, seed=0))
     for name in "abcde":
@@ -71,8 +70,7 @@ def test_intervals_windows_and_streams() -> None:
 @given(seed=st.integers(0, 2**64))
 def test_one_seed_names_one_sequence(seed: int) -> None:
     one, other = (poisson_arrivals(JOBS, 10, 1000.0, seed) for _ in range(2))
-    assert one.profiles == other.profiles
-    assert one.arrival_ms.tolist() == other.arrival_ms.tolist()
+    assert (one.profiles, one.arrival_ms.tolist()) == (other.profiles, other.arrival_ms.tolist())
 
 
 #: Jobs other than ``JOBS``.
@@ -150,8 +148,7 @@ def test_impossible_drifts(at_ms: Any, rate: Any, message: str) -> None:
 def test_a_trace_is_sorted_and_cannot_be_changed() -> None:
     sequence = trace_arrivals(JOBS, [5.0, 1.0, 5.0, 0.0, 1.0], seed=4)
     assert names(sequence) == "dbeac"
-    assert sequence.arrival_ms.tolist() == [0, 1, 1, 5, 5]
-    assert sequence.seed == 4
+    assert (sequence.arrival_ms.tolist(), sequence.seed) == ([0, 1, 1, 5, 5], 4)
     with pytest.raises(WorkloadError, match=r"5 jobs need as many arrival times, got shape \(1,\)"):
         trace_arrivals(JOBS, [0.0])
     times = np.array([0.0, 1.0])

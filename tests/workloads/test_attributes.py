@@ -90,8 +90,7 @@ def test_tenants_and_attributes_follow_their_jobs() -> None:
     assert named.tenant.tolist() == [1, 2, 0]
     declared = (Tenant("b", weight=3), Tenant("a", min_share=2), Tenant("c"))
     told = sequence(JobAttributes(tenant="b"), JobAttributes(tenant="a"), tenants=declared)
-    assert told.tenants == declared
-    assert told.tenant.tolist() == [0, 1]
+    assert (told.tenants, told.tenant.tolist()) == (declared, [0, 1])
     assert [each.name for each in sequence(JobAttributes(), tenants=declared).tenants] == ["b", "a", "c", "default"]
     # Attributes follow the order of arrival, and windows, whose clocks start at 0.
     attributes = [JobAttributes(weight=2, deadline_ms=9_000), JobAttributes(weight=3, tenant="a")]
@@ -99,15 +98,13 @@ def test_tenants_and_attributes_follow_their_jobs() -> None:
     assert jobs.weight.tolist() == [3, 2]
     first, second = jobs.windows(1_000)
     assert first.attributes == (attributes[1],)
-    assert second.attributes == (JobAttributes(weight=2, deadline_ms=4_000),)
-    assert second.tenants == jobs.tenants
+    assert (second.attributes, second.tenants) == ((JobAttributes(weight=2, deadline_ms=4_000),), jobs.tenants)
 
 
 def test_draws_do_not_depend_on_each_other() -> None:
     plain = sequence(JobAttributes(), JobAttributes())
     assert plain.attributes == () == plain.tenants
-    assert plain.weight.tolist() == [1, 1]
-    assert plain.tenant.tolist() == [0, 0]
+    assert (plain.weight.tolist(), plain.tenant.tolist()) == ([1, 1], [0, 0])
     jobs = poisson_arrivals(synthetic_profiles(5), 4, 1000.0, seed=3)
     assert [profile.name for profile in jobs.profiles] == ["synthetic-3", "synthetic-2", "synthetic-0", "synthetic-1"]
     assert jobs.arrival_ms.tolist() == [0.0, 247.62107704609107, 707.4941180024524, 1692.2963393554978]
@@ -133,8 +130,7 @@ def test_draws_do_not_depend_on_each_other() -> None:
 @given(job_sequences(), st.integers(0, 5), st.lists(st.floats(0.1, 10), max_size=3), st.booleans())
 def test_draws_change_nothing_else(jobs: JobSequence, tenants: int, weights: list[float], deadlines: bool) -> None:
     drawn = AttributeDistribution((2, 4) if deadlines else None, tenants, tuple(weights)).draw(jobs)
-    assert drawn.profiles == jobs.profiles
-    assert drawn.arrival_ms.tolist() == jobs.arrival_ms.tolist()
+    assert (drawn.profiles, drawn.arrival_ms.tolist()) == (jobs.profiles, jobs.arrival_ms.tolist())
     assert (drawn.seed, drawn.prior) == (jobs.seed, jobs.prior)
     for job, each in enumerate(drawn.attributes):
         old = jobs.attributes[job] if jobs.attributes else JobAttributes()

@@ -34,8 +34,7 @@ def test_a_file_of_times_and_values_repeats_after_its_last_interval(tmp_path: Pa
 def test_an_export_of_electricity_maps(tmp_path: Path) -> None:
     path = written(tmp_path, EXPORT + HOURS)
     signal = open_signal(f"{path}:60")
-    assert signal.value == (100.0, 50.0, 0.0)
-    assert signal.begin_ms == (0.0, 60_000.0, 120_000.0)
+    assert (signal.value, signal.begin_ms) == ((100.0, 50.0, 0.0), (0.0, 60_000.0, 120_000.0))
     path.write_text(EXPORT.replace("(direct)", "(other)") + HOURS, encoding="utf-8")
     assert read_signal(path).value == (200.0, 150.0, 90.0)
 

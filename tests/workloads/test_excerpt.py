@@ -20,9 +20,7 @@ def test_times_seeds_and_speed() -> None:
     samples = {tuple(Excerpt(sample=5, seed=seed).choose(np.arange(100.0)).tolist()) for seed in range(10)}
     assert len(samples) == 10
     sequence = Excerpt(speed_up=10, seed=4).sequence(JOBS[:3], [100.0, 105.0, 107.5])
-    assert sequence.arrival_ms.tolist() == [0, 500, 750]
-    assert sequence.profiles == JOBS[:3]
-    assert sequence.seed == 4
+    assert (sequence.arrival_ms.tolist(), sequence.profiles, sequence.seed) == ([0, 500, 750], JOBS[:3], 4)
 
 
 @given(st.lists(st.floats(0, 100), min_size=1, max_size=20), st.integers(1, 25), st.integers(0, 5))

@@ -174,8 +174,7 @@ def test_jobs_are_drawn_as_the_paper_says(name: str) -> None:
 def test_at_most_one_job_enters_in_a_step(rate: float, steps: int, seed: int) -> None:
     jobs = draw_jobs(JobDistribution(num_resources=3), rate=rate, steps=steps, sets=3, seed=seed)
     assert len(jobs) == 3
-    assert jobs.num_resources == 3
-    assert jobs.enter.shape[1] == jobs.num_jobs.max()
+    assert (jobs.num_resources, jobs.enter.shape[1]) == (3, jobs.num_jobs.max())
     for each in written(jobs):
         enters = [enter for enter, *_ in each]
         assert enters == sorted(set(enters))

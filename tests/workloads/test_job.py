@@ -44,8 +44,7 @@ def test_constants_by_wave() -> None:
 def test_samples_and_tables() -> None:
     durations = TaskDurations.sampled([1, 2, 6])
     assert tables(durations) == [{1: [1, 2, 6]}] * 3
-    assert durations.values.size == 3
-    assert durations.mean_ms == 3.0
+    assert (durations.values.size, durations.mean_ms) == (3, 3.0)
     durations = TaskDurations.from_tables({10: [9]}, {}, {5: [1, 2], 10: [3]})
     assert tables(durations) == [{5: [], 10: [9]}, {5: [], 10: []}, {5: [1, 2], 10: [3]}]
     assert durations.mean_ms == (1.5 + 3) / 2
@@ -110,8 +109,7 @@ def test_impossible_stages(arguments: dict[str, Any], message: str) -> None:
 
 def test_the_graph_of_a_job() -> None:
     diamond = job([1, 2, 3, 4], [(0, 2), (0, 1), (2, 3), (1, 3)])
-    assert diamond.parents == ((), (0,), (0,), (1, 2))
-    assert diamond.children == ((1, 2), (3,), (3,), ())
+    assert (diamond.parents, diamond.children) == (((), (0,), (0,), (1, 2)), ((1, 2), (3,), (3,), ()))
     assert (diamond.num_stages, diamond.num_tasks, diamond.work_ms) == (4, 10, 10_000.0)
     profile = job([1, 2], [(0, 1)])
     assert list(profile.graph().edges) == [(0, 1)]

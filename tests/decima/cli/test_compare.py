@@ -253,8 +253,7 @@ def test_outputs_are_checked_before_the_work_begins(run: Compare, monkeypatch: p
 def test_the_installed_command_ends_errors_with_a_status(library: Path, tmp_path: Path) -> None:
     command = [*DECIMA, "compare", "--workload", str(library), "--schedulers", "fair,fare"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert done.returncode == 1
-    assert done.stdout == ""
+    assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr.startswith("decima: error: ")
     assert done.stderr.count("\n") == 1
     assert not (tmp_path / "compare").exists()
@@ -371,8 +370,7 @@ def test_ctrl_c_before_anything_has_finished_leaves_old_results_alone(
     monkeypatch.setattr("decima.evaluation.comparison.run_comparisons", interrupted)
     (tmp_path / "r.json").write_text("old")
     result = run("--json", "r.json")
-    assert result.exit_code == 130
-    assert result.stderr == "decima: interrupted, 0 of 2 experiments finished\n"
+    assert (result.exit_code, result.stderr) == (130, "decima: interrupted, 0 of 2 experiments finished\n")
     assert (tmp_path / "r.json").read_text() == "old"
 
 

@@ -36,8 +36,7 @@ def test_import_makes_a_workload_that_can_be_shown(tmp_path: Path) -> None:
     assert "1.5e+03" in result.stdout
     assert "1 profiles from 2 runs of queries in mine.json" in result.stdout
     workload = read_workload("mine.json")
-    assert workload.name == "mine"
-    assert workload.profiles[0].stages[0].durations.levels.tolist() == [1, 8]
+    assert (workload.name, workload.profiles[0].stages[0].durations.levels.tolist()) == ("mine", [1, 8])
 
     shown = succeeded(run("show", "mine.json", "--out", "dags.png"))
     row = next(line.split() for line in shown.stdout.splitlines() if workload.profiles[0].name in line)
@@ -151,8 +150,7 @@ def test_a_part_of_a_trace_faster_and_smaller(trace: str) -> None:
     workload = read_workload("mine.json")
     assert workload.sequence is not None
     assert [job.name for job in workload.profiles] == ["j_2", "j_4"]
-    assert workload.sequence.arrival_ms.tolist() == [0, 10_000]
-    assert workload.sequence.seed == 7
+    assert (workload.sequence.arrival_ms.tolist(), workload.sequence.seed) == ([0, 10_000], 7)
     assert [job.num_tasks for job in workload.profiles] == [1, 2]
     assert [(job.stages[0].cpu, job.stages[0].memory) for job in workload.profiles] == [(0.5, 0.5), (1, 1)]
     assert "excerpt: from_s 1050.0, until_s 1121.0, seed 7, speed_up 6.0, scale_tasks 4.0" in result.stdout

@@ -51,8 +51,7 @@ def test_sequences_and_means_of_experiments() -> None:
     runs = runs_of(compared, "fifo")
     assert runs.index.tolist() == compared.finished == [5, 6, 7]
     assert runs["mean_jct_s"][5] == record.jct_ms.mean() / 1000
-    assert runs["makespan_s"][5] == record.makespan_ms / 1000
-    assert runs["utilisation"][5] == record.utilisation
+    assert (runs["makespan_s"][5], runs["utilisation"][5]) == (record.makespan_ms / 1000, record.utilisation)
 
 
 def test_intervals_and_names_of_schedulers() -> None:
@@ -60,11 +59,9 @@ def test_intervals_and_names_of_schedulers() -> None:
     fifo, fair = compared.summary["fifo"], compared.summary["fair"]
     assert compared.best_heuristic == "fair"
     t = 4.302653  # two-sided 95 %, 2 degrees of freedom
-    assert fifo["mean_jct_s"] == 20
-    assert fifo["mean_jct_ci95_s"] == pytest.approx(t * 10 / math.sqrt(3))
+    assert (fifo["mean_jct_s"], fifo["mean_jct_ci95_s"]) == (20, pytest.approx(t * 10 / math.sqrt(3)))
     # The differences 1, 3, 5 vary much less than the averages themselves.
-    assert fifo["difference_s"] == 3
-    assert fifo["difference_ci95_s"] == pytest.approx(t * 2 / math.sqrt(3))
+    assert (fifo["difference_s"], fifo["difference_ci95_s"]) == (3, pytest.approx(t * 2 / math.sqrt(3)))
     assert fair["difference_s"] == fair["difference_ci95_s"] == 0
     assert fifo["difference"] == pytest.approx(3 / 17)
     assert fifo["difference_ci95"] == pytest.approx(t * 2 / math.sqrt(3) / 17)
@@ -134,11 +131,8 @@ def test_what_a_comparison_tells() -> None:
 def test_json_says_what_was_compared_and_the_results_per_seed() -> None:
     compared = run(cluster=replace(CLUSTER, semantics=DECIMA_SIM))
     document = json.loads(compared.to_json(command="decima compare"))
-    assert document["workload"] == "tiny"
-    assert document["executors"] == 4
-    assert document["seeds"] == [5, 6, 7]
-    assert document["semantics"] == "decima-sim"
-    assert document["command"] == "decima compare"
+    assert (document["workload"], document["executors"], document["seeds"]) == ("tiny", 4, [5, 6, 7])
+    assert (document["semantics"], document["command"]) == ("decima-sim", "decima compare")
     fair = document["schedulers"]["fair"]
     assert fair["mean_jct_s"] == pytest.approx(np.mean(fair["per_seed_mean_jct_s"]))
     assert len(fair["per_seed_mean_jct_s"]) == 3
@@ -177,8 +171,7 @@ def test_nothing_is_told_of_an_experiment_that_has_not_finished() -> None:
     compared = comparison(seed=1)
     with pytest.raises(KeyboardInterrupt):
         compared.run(1, _interrupt)
-    assert compared.finished == []
-    assert compared.episodes == {}
+    assert (compared.finished, compared.episodes) == ([], {})
     assert compared.best_heuristic is None
     assert compared.runs.empty
     assert compared.jobs.empty
@@ -229,8 +222,7 @@ def test_others_are_tuned_as_weighted_fair_is(name: str) -> None:
     )
     [best] = runs_of(compared, f"tuned-{name}").to_dict("records")
     swept = sweep_ms(CLUSTER, sequence, settings=GRIDS[name])
-    assert best["mean_jct_s"] == swept.min() / 1000
-    assert best["setting"] == GRIDS[name][int(swept.argmin())]
+    assert (best["mean_jct_s"], best["setting"]) == (swept.min() / 1000, GRIDS[name][int(swept.argmin())])
     sweeps = np.array([sweep_ms(CLUSTER, each, settings=GRIDS[name]) for each in training])
     setting = best_for_all(sweeps, GRIDS[name])
     [once] = runs_of(compared, f"tuned-{name}:once")["mean_jct_s"]

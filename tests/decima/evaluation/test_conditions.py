@@ -65,8 +65,7 @@ def test_attributes_are_those_of_the_workload_unless_they_are_drawn() -> None:
         assert after == replace(before, slack=after.slack)
         assert 2 <= after.slack <= 4
     without = conditions(num_jobs=30).sequence(5)
-    assert without.attributes == ()
-    assert without.profiles == drawn.profiles
+    assert (without.attributes, without.profiles) == ((), drawn.profiles)
     assert conditions(attributes=AttributeDistribution(weights=(1, 4))).to_dict()["attributes"] == {
         "slack": None,
         "tenants": 0,
@@ -106,8 +105,7 @@ def test_windows_are_replayed_and_no_training_meets_an_experiment() -> None:
 def test_schedulers_are_tuned_on_the_last_windows() -> None:
     chosen = windowed(seed=1, num_experiments=2)
     last, before = (chosen.sequence(seed) for seed in chosen.training_seeds(2))
-    assert last.arrival_ms.tolist() == [0, 1]
-    assert last.profiles == LIBRARY.profiles[2:]
+    assert (last.arrival_ms.tolist(), last.profiles) == ([0, 1], LIBRARY.profiles[2:])
     assert before.profiles == LIBRARY.profiles[1:2]
     assert len(chosen.training_seeds(3)) == 3
     with pytest.raises(

@@ -145,8 +145,7 @@ def test_influences_words_and_json(policy: Path) -> None:
     found = explain(conditions(seed=SEED), policy, decision=2)
     told = shown(found, "decima explain")
     document = json.loads(told.json)
-    assert document["decision"] == 2
-    assert len(document["stages"]) == len(found.stages)
+    assert (document["decision"], len(document["stages"])) == (2, len(found.stages))
     assert len(told.tables) == 4
     assert any(note.startswith("priced-srpt: ") for note in told.notes)
 

@@ -31,8 +31,7 @@ def test_shares_of_tenants() -> None:
     assert (first, second) == (0.5, 1)
     assert finish_time_fairness(shared("fair", "a", "b")).tolist() == [1, 1]
     found = tenant_metrics(shared("fifo", "a", "b"))
-    assert found["unfairness"] == 1
-    assert found["jain"] == pytest.approx(1.5**2 / (2 * 1.25))
+    assert (found["unfairness"], found["jain"]) == (1, pytest.approx(1.5**2 / (2 * 1.25)))
     # Dedicated clusters of one and three executors: jobs take 800 ms and 300 ms.
     tenants = (Tenant("idle", weight=100), Tenant("a"), Tenant("b", weight=3))
     idle, first, second = finish_time_fairness(shared("fair", "a", "b", tenants=tenants))

@@ -91,8 +91,7 @@ def test_heuristics_and_what_is_withheld() -> None:
     watched = Withholding(late, grid)
     record = evaluate(CONFIG, JOBS, {"late": watched})["late"].record
     # Both jobs of the first set could start in both steps; when the short one runs, the long one could not.
-    assert watched.held.tolist() == [[2, 2], [2, 0], [0, 0]]
-    assert watched.held_steps.tolist() == [2, 2, 0]
+    assert (watched.held.tolist(), watched.held_steps.tolist()) == ([[2, 2], [2, 0], [0, 0]], [2, 2, 0])
     assert watched.steps.tolist() == record.clock.tolist()
 
 
@@ -116,8 +115,7 @@ def test_training_and_evaluation_draw_other_sets() -> None:
 
 def test_a_summary_tells_each_measure_with_its_interval_and_sets(by_hand: Evaluation) -> None:
     summary = by_hand.summary()
-    assert summary["unfinished"] == 0
-    assert summary["makespan"]["per_set"] == [3, 4]
+    assert (summary["unfinished"], summary["makespan"]["per_set"]) == (0, [3, 4])
     assert summary["completion"]["per_set"] == [2, 4]
     for measure in MEASURES:
         assert (summary[measure]["mean"], summary[measure]["ci95"]) == by_hand.interval(measure)

@@ -88,10 +88,8 @@ def test_the_json_says_what_was_compared() -> None:
         "network": None, "command": "decima deeprm compare",
     }  # fmt: skip
     jobs = settings.conditions(0.5).jobs()
-    assert of_load["jobs"] == jobs.num_jobs.sum()
-    assert of_load["load"] == 0.5
-    assert of_load["tetris_knob"] == comparison.knobs[0.5]
-    assert list(of_load["schedulers"]) == ["sjf", "tetris*"]
+    assert (of_load["jobs"], of_load["load"]) == (jobs.num_jobs.sum(), 0.5)
+    assert (of_load["tetris_knob"], list(of_load["schedulers"])) == (comparison.knobs[0.5], ["sjf", "tetris*"])
     plain = GridComparison(replace(settings, heuristics=("sjf",), deeprm_semantics=False))
     plain.run()
     document = json.loads(plain.to_json())

@@ -44,8 +44,7 @@ def test_a_card_has_command_seeds_and_curve() -> None:
     assert "| 1 | 70.0 | +12.5% |\n| 2 | 72.0 | +10.0% |\n| mean | 70.0 ± 5.0 | +12.5% ± 6.2% |" in card
     rows = [line for line in policy_card("mine", ABOUT).splitlines() if line.endswith("% |")]
     assert len(rows) <= CURVE_ROWS + 1
-    assert rows[0] == "| 0 | 100.0 | -25.0% |"
-    assert rows[-1] == "| 100 | 75.0 | +8.3% |"
+    assert (rows[0], rows[-1]) == ("| 0 | 100.0 | -25.0% |", "| 100 | 75.0 | +8.3% |")
     validation = {**ABOUT["validation"], "improvement": -0.054}
     assert "Its mean JCT is 5.4% worse than weighted fair" in policy_card("mine", {**ABOUT, "validation": validation})
 

@@ -35,9 +35,7 @@ def test_runs_that_differ_only_by_seed_are_one_curve_with_an_interval(tmp_path: 
     groups = same_but_seed(runs)
     assert list(groups) == ["update.learning_rate=0.1", "update.learning_rate=0.2"]
     curve = curve_of(groups["update.learning_rate=0.1"], "validation_mean_jct_s")
-    assert curve.runs == 2
-    assert curve.iterations.tolist() == [0, 2]
-    assert curve.mean.tolist() == [9.0, 6.0]
+    assert (curve.runs, curve.iterations.tolist(), curve.mean.tolist()) == (2, [0, 2], [9.0, 6.0])
     assert curve.half_width == pytest.approx([0.0, 12.706], rel=1e-4)  # t of one degree of freedom
     single = curve_of(groups["update.learning_rate=0.2"], "validation_mean_jct_s")
     assert single.mean.tolist() == [3.0, 2.0]

@@ -115,8 +115,7 @@ def test_all_clusters_count_and_distances_have_limits() -> None:
     found = summarise([(CLUSTER, jobs(JOB, JOB)), (other, jobs(short, short))])
     ends = {name: (values.low, values.high) for name, values in found.spreads()}
     assert (ends["stages"], ends["jobs"], ends["classes"]) == ((1, 2), (2, 2), (1.05, 1.95))
-    assert ends["executors"] == (10.5, 19.5)
-    assert ends["moving_delay_s"] == (0.575, 1.925)
+    assert (ends["executors"], ends["moving_delay_s"]) == ((10.5, 19.5), (0.575, 1.925))
     assert (found.tasks.low, found.task_s.low, found.work_s.low) == (4.0, 0.0005, 0.002)
     assert found.delay_tasks.high == 500.0  # as if a task took a millisecond, the clock's step
     assert found.delay_tasks.low == 1.5

@@ -109,8 +109,7 @@ def test_features_of_uncertainty_divided_and_compressed() -> None:
     seen.stages["finished_ms"] = [100.0, 20.0, 7.0]
     graph = Featurizer(EVERYTHING).graph(seen)
     columns = dict(zip(FEATURES, graph.features.T.tolist(), strict=True))
-    assert columns["task_log_sd"] == [0.5, 0.25, 2.0]
-    assert columns["job_log_sd"] == [1.5, 1.5, 0.75]
+    assert (columns["task_log_sd"], columns["job_log_sd"]) == ([0.5, 0.25, 2.0], [1.5, 1.5, 0.75])
     assert columns["attained_ms"] == [120.0, 120.0, 7.0]
     of_jobs = dict(zip(OF_JOBS, graph.job_features.T.tolist(), strict=True))
     assert (columns["present_share"], of_jobs["present_share"]) == ([1.25] * 3, [1.25] * 2)  # one has joined

@@ -139,8 +139,7 @@ def test_the_published_weights_need_no_text(tmp_path: Path) -> None:
 
 def test_the_published_weights_are_read(shared: Callable[[str], Path]) -> None:
     policy = load_policy(shared("reference/decima-sim-20000.npz"))
-    assert policy.config == DECIMA_SIM_POLICY
-    assert policy.num_parameters == 4_770
+    assert (policy.config, policy.num_parameters) == (DECIMA_SIM_POLICY, 4_770)
 
 
 def test_a_failed_write_leaves_the_old_file_alone(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -139,8 +139,7 @@ def test_an_own_network_survives_the_way_to_a_file_and_back(tmp_path: Path) -> N
     assert read_about(tmp_path / "own.npz") == {"by": "me"}
     graphs = Graphs.concatenate(graphs_of(policy.config, SEEN))
     for again in (load_policy(tmp_path / "own.npz"), load_actor(tmp_path / "own.npz")):
-        assert again.config == policy.config
-        assert again.arrays.keys() == policy.arrays.keys()
+        assert (again.config, again.arrays.keys()) == (policy.config, policy.arrays.keys())
         assert "encoder.lift.weight" in again.arrays
         for name in ("stage", "limit", "log_probability"):
             np.testing.assert_array_equal(getattr(again.act(graphs), name), getattr(policy.act(graphs), name))

@@ -260,8 +260,7 @@ def test_whatever_else_is_in_the_batch_changes_nothing(name: str, seed: int, oth
     stages, limits = probabilities(policy, batch)
     for at, graph in enumerate(graphs):
         alone = policy.act(graph, uniforms[at : at + 1])
-        assert alone.stage[0] == together.stage[at]
-        assert alone.limit[0] == together.limit[at]
+        assert (alone.stage[0], alone.limit[0]) == (together.stage[at], together.limit[at])
         assert alone.log_probability[0] == together.log_probability[at]
         stages_alone, limits_alone = probabilities(policy, graph)
         first, last = batch.first_stage[at : at + 2]

@@ -98,5 +98,4 @@ def assert_same_episode(config: ClusterConfig, sequence: JobSequence, rule: Sche
     expected, found = (
         run_episode(config, sequence, scheduler) for scheduler in (rule, NeuralScheduler(Policy(policy, 1)))
     )
-    assert found.completion_ms.tolist() == expected.completion_ms.tolist()
-    assert found.num_guarded == 0
+    assert (found.completion_ms.tolist(), found.num_guarded) == (expected.completion_ms.tolist(), 0)

@@ -164,8 +164,7 @@ def test_jobs_wait_for_green_power_under_rules_by_name() -> None:
         begun[seconds] = record.task_start_ms.min()
         assert begun[seconds] <= 1000 * seconds * grams
     assert list(begun.values()) == sorted(begun.values())
-    assert begun[0.0] == 0
-    assert begun[5.0] == 20_000
+    assert (begun[0.0], begun[5.0]) == (0, 20_000)
     assert split_names("cap:minimum=0.1,base=fair, fair") == ["cap:minimum=0.1,base=fair", "fair"]
     rule = make_scheduler("cap:minimum=0.1,base=fair")
     assert isinstance(rule, Cap)

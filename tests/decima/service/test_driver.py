@@ -114,8 +114,7 @@ def test_long_running_tasks_make_a_job_longer_and_older_plugins_do_not_tell_of_t
         return driver().decide(State.model_validate_json(told))
 
     untold, short, long = ask(), ask(running_ms=0.0), ask(running_ms=600_000.0)
-    assert untold.answer == short.answer
-    assert untold.jobs[0].mean_ms == short.jobs[0].mean_ms
+    assert (untold.answer, untold.jobs[0].mean_ms) == (short.answer, short.jobs[0].mean_ms)
     assert all(after > before for after, before in zip(long.jobs[0].mean_ms, short.jobs[0].mean_ms, strict=True))
 
 
@@ -136,8 +135,7 @@ def slots(answer: Answer) -> dict[int, int | None]:
 def test_free_slots_are_committed_and_executors_stay_or_are_told_where_to_go() -> None:
     answer = driver(limited(3)).decide(a_state(1, a_job("a", a_stage(7)), having=executors(8))).answer
     assert slots(answer) == {7: 3}
-    assert answer.limits == {"a": 3}
-    assert answer.rest == "hold"
+    assert (answer.limits, answer.rest) == ({"a": 3}, "hold")
     # Spark refills the slot without a question, and no other job gets it.
     first, second = a_job("a", a_stage(7, running=4)), a_job("b", a_stage(8))
     answer = driver("fair").decide(a_state(1, first, second, having=executors(2, *"aaaa"))).answer

@@ -146,8 +146,7 @@ def test_unknown_stages_and_stages_to_come() -> None:
         Exchange(id=2, kind="Exchange", partitions=30, parents=(0, 1)),
     )
     [job] = live(History(), a_job("a", a_stage(7, tasks=4), plan=("X",), exchanges=exchanges))
-    assert job.ids == [7, None, None, None]
-    assert job.tasks == [4, 1, 20, 30]
+    assert (job.ids, job.tasks) == ([7, None, None, None], [4, 1, 20, 30])
     assert job.profile.parents == ((), (), (0, 1), (2,))
     done = tuple(a_stage(number, "done", 4, mean_ms=1.0) for number in range(2))
     [job] = live(History(), a_job("a", *done, plan=("X",), exchanges=exchanges))

@@ -147,8 +147,7 @@ def test_answers_that_did_not_happen_and_places_of_executors() -> None:
         asked(300.0, a_job("a", a_stage(1, tasks=2, done=1, running=1))),
         asked(400.0, gone=("a",)),
     ).record
-    assert found.task_executor.tolist() == [0, 0]
-    assert found.task_finish_ms[0] == found.task_start_ms[1]
+    assert (found.task_executor.tolist(), found.task_finish_ms[0]) == ([0, 0], found.task_start_ms[1])
 
     # The lowest index is first, so that a schedule has as many rows as simultaneous executors.
     def three(*names: str) -> tuple[Executor, ...]:
@@ -195,8 +194,7 @@ def test_executors_run_what_drivers_say_and_many_are_answered() -> None:
         asked(200.0, a_job("a", a_stage(1, tasks=1, running=1)), having=some),
         asked(300.0, gone=("a",)),
     ).record
-    assert found.task_executor.tolist() == [2]
-    assert found.task_start_ms.tolist() == [pytest.approx(100.0)]
+    assert (found.task_executor.tolist(), found.task_start_ms.tolist()) == ([2], [pytest.approx(100.0)])
     # The number of executors exceeds small integers; each stage gets one executor per task.
     serving = Driver(make_scheduler("fifo"), History(), itertools.count(), itertools.count())
     job = a_job("a", a_stage(1, tasks=300))

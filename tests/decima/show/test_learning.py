@@ -63,5 +63,4 @@ def test_labels_and_names_of_curves() -> None:
     rows = [line.split() for line in console.export_text().splitlines() if line.startswith(" update")]
     assert rows[0][1] == "3"
     assert float(rows[0][2]) == pytest.approx(3.0 + 6 * np.exp(-100 / 30), abs=1e-3)
-    assert rows[0][4] == "0.800"
-    assert rows[0][-3:] == ["9.000", "at", "0"]
+    assert (rows[0][4], rows[0][-3:]) == ("0.800", ["9.000", "at", "0"])

@@ -189,9 +189,7 @@ def test_the_page_draws_zooms_and_answers_the_mouse(comparison: Comparison, page
     )
     assert seen["sorted"] == ["4"] * 3 + ["2"] * 3
     assert EVIL in seen["title"]
-    assert seen["title at the end"] == seen["title"]
-    assert seen["images"] == 0
-    assert seen["cells"][0] == "fifo"
+    assert (seen["title at the end"], seen["images"], seen["cells"][0]) == (seen["title"], 0, "fifo")
     # No button sends data to a server.
     own = {"Download plot as a PNG", "Zoom", "Pan", "Zoom in", "Zoom out", "Reset axes"}
     assert set(seen["buttons"]) == own

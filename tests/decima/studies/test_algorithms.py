@@ -38,8 +38,7 @@ def test_a_curve_begins_with_the_algorithm(tmp_path: Path) -> None:
         (folder / "metrics.jsonl").write_text("\n".join(map(json.dumps, rows)) + "\n")
         (folder / "config.yaml").write_text("# decima train\nseed: 0\n")
     curve = curve_of_seeds([tmp_path / "0", tmp_path / "1"])
-    assert curve.cpu_s.tolist() == [0, 21]
-    assert curve.change.tolist() == [[0.5, -0.5], [0.5, -2.5]]
+    assert (curve.cpu_s.tolist(), curve.change.tolist()) == ([0, 21], [[0.5, -0.5], [0.5, -2.5]])
 
 
 def test_the_picture_has_a_panel_for_each_setting_with_the_median_in_percent() -> None:

@@ -103,8 +103,7 @@ def test_the_command(tmp_path: Path) -> None:
     assert code == 0, text
     content = json.loads(file.read_text())
     assert {row["scheduler"] for row in content["runs"]} == {FAIR, "priced-srpt"}
-    assert content["runs"][0]["seed"] == SEED
-    assert content["settings"][0]["conditions"]["jobs"] == 20
+    assert (content["runs"][0]["seed"], content["settings"][0]["conditions"]["jobs"]) == (SEED, 20)
     assert "embedded-batch" in text
     assert (tmp_path / "benchmark.png").stat().st_size > 1000
 

@@ -67,8 +67,6 @@ def test_jobs_by_length_and_the_budget_of_a_study() -> None:
         assert table.loc[length, "packer slowdown"] == pytest.approx(expected)
     assert isinstance(table, pd.DataFrame)
     full, small = (GridStudy(budget=budget).config("deeprm") for budget in (1.0, 0.5))
-    assert small.iterations == round(full.iterations / 2)
-    assert small.episodes.sets == full.episodes.sets
+    assert (small.iterations, small.episodes.sets) == (round(full.iterations / 2), full.episodes.sets)
     tiny = GridStudy(budget=0.02).config("deeprm", jobs__load=1.1)
-    assert tiny.episodes.sets == round(full.episodes.sets / 5)
-    assert tiny.jobs.load == 1.1
+    assert (tiny.episodes.sets, tiny.jobs.load) == (round(full.episodes.sets / 5), 1.1)

@@ -81,8 +81,7 @@ def test_the_command(tmp_path: Path) -> None:
     content = json.loads(results.read_text())
     assert content["command"] == f"decima reproduce fig18 --recordings {folder} --seeds 2"
     assert_same_again(results, "--out", str(out))
-    assert len(content["runs"]) == 2
-    assert len(content["applications"]) == 4
+    assert (len(content["runs"]), len(content["applications"])) == (2, 4)
 
 
 def test_errors_count_either_way_and_biases_do_not() -> None:

@@ -47,8 +47,7 @@ def test_claims_and_executors_of_jobs() -> None:
     assert record.completion_ms.tolist() == [30.0, 40.0, 50.0]
     others, largest = executors_by_load(record, np.array([0]))
     assert largest[0] == pytest.approx(100 / 30)
-    assert others[0] == pytest.approx(40 / 20)
-    assert others[1] == pytest.approx(40 / 20)
+    assert (others[0], others[1]) == (pytest.approx(40 / 20), pytest.approx(40 / 20))
     assert np.isnan([*others[2:], *largest[1:]]).all()
     assert len(others) == len(LEVELS)
     runs = made_up({"": {TETRIS: 10.0, GRAPHENE_STAR: 5.2, "decima": 5.0}})

@@ -71,8 +71,7 @@ def test_references_and_cells_without_a_policy() -> None:
     both = cells(BETTER, WORSE, NOISY)
     assert (both.best[BETTER], both.best[WORSE]) == (RULE, HINDSIGHT)
     assert both.changes[BETTER]["decima"].mean == pytest.approx(-0.1)
-    assert both.changes[BETTER][RULE] == (0.0, 0.0)
-    assert both.changes[WORSE]["fair"].mean == pytest.approx(0.2)
+    assert (both.changes[BETTER][RULE], both.changes[WORSE]["fair"].mean) == ((0.0, 0.0), pytest.approx(0.2))
     half_width = 3.182446 * (0.5 * LUCK).std(ddof=1) / np.sqrt(SEEDS)  # t of 3 degrees of freedom
     assert both.changes[WORSE]["decima"].half_width == pytest.approx(half_width / 10)
     assert [both.not_worse(each) for each in (BETTER, WORSE, NOISY)] == [True, False, True]
@@ -227,8 +226,7 @@ def test_a_cell_is_measured_in_its_setting(workload_file: Path, policy: Path) ->
     ):
         record = run_episode(cluster, sequence, make_scheduler(spec, 5))
         assert by_name.loc[(name, 5), "mean_jct_s"] == record.mean_jct_ms / 1000
-    assert result.extra["seeds"] == [5, 6]
-    assert result.extra["cells"][0]["policy"] == str(policy)
+    assert (result.extra["seeds"], result.extra["cells"][0]["policy"]) == ([5, 6], str(policy))
 
 
 @pytest.mark.usefixtures("shipped")

@@ -128,8 +128,7 @@ def test_what_an_actor_had_begun_is_done_again_first(ray: FakeRay) -> None:
     with make_workers(None, "ray") as workers:
         assert list(workers.map(work, range(3))) == [0, 1, 2]
         assert work.tried == [0, 0, 0, 0, 1, 2, 2]
-        assert len(ray.actors) == 1 + 4
-        assert len(ray.alive) == 1
+        assert (len(ray.actors), len(ray.alive)) == (1 + 4, 1)
 
 
 @pytest.mark.parametrize("error", [Died, RayError])

@@ -161,8 +161,7 @@ class Driver:
         else:
             self.rewards.append(cluster.decide((place, held + count)))
         if committed < offered and not self.config.knowledge.task_count_error:
-            assert cluster.offered == offered - committed
-            assert cluster.clock.now == now
+            assert (cluster.offered, cluster.clock.now) == (offered - committed, now)
             assert self.rewards[-1] == 0.0
             after = cluster.observe()
             assert after.job_id.tolist() == observation.job_id.tolist()

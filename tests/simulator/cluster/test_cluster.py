@@ -248,8 +248,7 @@ def test_an_executor_that_finds_its_stage_full_takes_the_one_that_has_been_ready
 
     record, _ = finish(subject, decide)
     starts = {run[:3]: (run[3], run[4]) for run in runs(record)}
-    assert starts[0, 4, 1] == (2, 30.0)
-    assert starts[0, 3, 0] == (3, 33.0)
+    assert (starts[0, 4, 1], starts[0, 3, 0]) == ((2, 30.0), (3, 33.0))
 
 
 @BOTH
@@ -346,8 +345,7 @@ def test_a_process_beside_the_cluster_sees_the_time_and_changes_nothing(semantic
     subject.clock.process(monitor(subject, every_ms, seen))
     together, same_rewards = finish(subject)
     assert runs(together) == runs(alone)
-    assert together.completion_ms.tolist() == alone.completion_ms.tolist()
-    assert together.end_ms == alone.end_ms
+    assert (together.completion_ms.tolist(), together.end_ms) == (alone.completion_ms.tolist(), alone.end_ms)
     assert same_rewards == pytest.approx(rewards)
     assert seen == pytest.approx([every_ms * tick for tick in range(len(seen))])
     assert seen[-1] <= alone.end_ms < seen[-1] + every_ms + 1e-6

@@ -129,8 +129,7 @@ def test_seeds_name_jobs_and_schedulers_do_the_same() -> None:
 
     env = ClusterEnv(make_sequence)
     env.reset(seed=5)
-    assert env.cluster.sequence.seed == 5
-    assert env.cluster.sequence.profiles == make_sequence(5).profiles
+    assert (env.cluster.sequence.seed, env.cluster.sequence.profiles) == (5, make_sequence(5).profiles)
     env.reset()
     following = env.cluster.sequence.seed
     env.reset()
@@ -186,8 +185,7 @@ def test_the_arrays_are_the_observation_padded_with_zeros() -> None:
             expected = getattr(raw, name)
             np.testing.assert_array_equal(padded[key][: len(expected)], expected, err_msg=key)
             assert not padded[key][len(expected) : -1].any(), key
-        assert padded["time_ms"] == raw.time_ms
-        assert padded["offered"] == raw.offered
+        assert (padded["time_ms"], padded["offered"]) == (raw.time_ms, raw.offered)
         assert padded["source"] == (raw.source if raw.source >= 0 else 5)
         assert padded["job_mask"].tolist() == [1] * len(raw.jobs) + [0] * (5 - len(raw.jobs))
         assert padded["stage_mask"].sum() == len(raw.stages)
@@ -211,19 +209,15 @@ def test_classes_of_executors_and_the_end_of_episodes() -> None:
     assert observation["action_mask"][:2].tolist() == [0, 1]
     assert observation["cpu"][:3].tolist() == [1.0, 0.5, 0.0]
     assert observation["memory"][:3].tolist() == [0.75, 0.0, 0.0]
-    assert observation["class_executors"].tolist() == [2, 1]
-    assert observation["class_free"].tolist() == [2, 1]
-    assert observation["class_cpu"].tolist() == [1.0, 2.0]
-    assert observation["class_memory"].tolist() == [0.5, 1.0]
+    assert (observation["class_executors"].tolist(), observation["class_free"].tolist()) == ([2, 1], [2, 1])
+    assert (observation["class_cpu"].tolist(), observation["class_memory"].tolist()) == ([1.0, 2.0], [0.5, 1.0])
     assert env.observation_space.contains(observation)
     env = environment(DIAMOND, CHAIN, config=ClusterConfig(num_executors=2, max_time_ms=2150.0))
     record, _, truncated, last = play(env, first_stage, seed=0)
     assert truncated
     assert record.end_ms == last["time_ms"] == 2150.0
     assert last["job_mask"].sum() == 2
-    assert last["running_executors"][0] == 2
-    assert last["offered"] == 0
-    assert last["source"] == 10
+    assert (last["running_executors"][0], last["offered"], last["source"]) == (2, 0, 10)
     assert np.flatnonzero(last["action_mask"]).tolist() == [200]
 
 
@@ -246,8 +240,7 @@ def test_later_jobs_wait_and_a_held_limit_gives_one_executor() -> None:
     env.reset(seed=0)
     env.step([0, 1])
     observation, *_ = env.step([1, 0])
-    assert observation["job_executors"][0] == 3
-    assert observation["offered"] == 1
+    assert (observation["job_executors"][0], observation["offered"]) == (3, 1)
     env = environment(CHAIN, DIAMOND, CHAIN, max_stages=5, max_edges=9)
     observation, _ = env.reset(seed=0)
     assert observation["backlog"] == 2
@@ -294,8 +287,7 @@ def test_idling_is_not_allowed_on_the_last_call_or_without_another_offer() -> No
     env = environment(CHAIN)
     env.reset(seed=0)
     observation, *_ = env.step([200, 0])
-    assert observation["time_ms"] == 0.0
-    assert observation["action_mask"][200] == 0
+    assert (observation["time_ms"], observation["action_mask"][200]) == (0.0, 0)
     observation, *_ = env.step([0, 0])
     assert observation["action_mask"][200] == 1
     config = ClusterConfig(num_executors=4, semantics=DECIMA_SIM)

@@ -199,11 +199,9 @@ def test_a_lost_executor_gives_its_task_back() -> None:
     while not both.done:
         both.decide(None)
     record = both.record()
-    assert record.completion_ms.tolist() == [500.0]
-    assert record.lost_task.tolist() == [3]
+    assert (record.completion_ms.tolist(), record.lost_task.tolist()) == ([500.0], [3])
     assert record.task_finish_ms[-1] - record.task_start_ms[-1] == 50.0
-    assert record.busy_ms.tolist() == [650.0]
-    assert record.capacity_ms == 750.0
+    assert (record.busy_ms.tolist(), record.capacity_ms) == ([650.0], 750.0)
     assert record.utilisation == pytest.approx(650 / 750)
 
 
@@ -242,8 +240,7 @@ def test_a_task_that_runs_long_is_copied_and_the_slower_run_killed() -> None:
         (0.9, 1.5): 150.0 + 100.0 + 100.0,
     }
     record = found[0.75, 1.5]
-    assert record.lost_outcome.tolist() == [Outcome.KILLED]
-    assert record.lost_task.tolist() == [0]
+    assert (record.lost_outcome.tolist(), record.lost_task.tolist()) == ([Outcome.KILLED], [0])
     assert (record.task_start_ms[0], record.task_finish_ms[0]) == (150.0, 250.0)
     assert (record.task_start_ms[-1], record.task_finish_ms[-1]) == (0.0, 250.0)
     assert record.task_executor[0] != record.task_executor[-1]

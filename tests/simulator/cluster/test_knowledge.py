@@ -68,8 +68,7 @@ def test_the_posterior_is_that_of_a_linear_gaussian_model(
 def test_history_and_workload_are_weighed_by_their_precision() -> None:
     # Two jobs with an estimate of 1 s: the variance in history is 1, as is that of the workload around exp(8) ms.
     told = from_history(job(stage(10, 100.0)), PRIOR, Knowledge(job_error=1.0))
-    assert told.log_work == pytest.approx((math.log(1000.0) + 8.0) / 2)
-    assert told.job_var == pytest.approx(0.5)
+    assert (told.log_work, told.job_var) == (pytest.approx((math.log(1000.0) + 8.0) / 2), pytest.approx(0.5))
     alone = from_history(job(stage(10, 100.0)), None, Knowledge(job_error=1.0))
     assert [alone.log_work, alone.job_var] == pytest.approx([math.log(1000.0), 1.0])
     told = from_history(job(stage(10, 100.0), stage(10, 1.0)), PRIOR, Knowledge(stage_error=0.9))
@@ -194,8 +193,7 @@ def test_nothing_of_the_truth_shows() -> None:
 def test_typical_durations_and_attained_service() -> None:
     waves = TaskDurations.from_tables({}, {1: [30.0], 4: [60.0]}, {1: [10.0], 4: [20.0]}, mean_ms=10.0)
     typical = typical_durations((job(StageProfile(3, waves)), job(StageProfile(5, waves))))
-    assert typical.mean_ms == 1.0
-    assert typical.cells.shape == waves.cells.shape
+    assert (typical.mean_ms, typical.cells.shape) == (1.0, waves.cells.shape)
     assert typical.values.tolist() == pytest.approx([3.0, 6.0, 1.0, 2.0])
     seen = observations(ClusterConfig(3), jobs(chain(stage(6, 10.0), stage(2, 5.0)), job(stage(4, 7.0))))
     for each in seen:

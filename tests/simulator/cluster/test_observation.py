@@ -11,16 +11,13 @@ from workloads.job import JobProfile
 
 def test_observations_need_no_simulator_and_waiting_executors_are_free() -> None:
     seen = by_hand()
-    assert seen.num_executors == 5
-    assert seen.job_id.tolist() == [7, 12]
-    assert seen.job_arrival_ms.tolist() == [100.0, 1500.0]
-    assert seen.num_tasks.tolist() == [3, 1, 4]
+    assert (seen.num_executors, seen.job_id.tolist()) == (5, [7, 12])
+    assert (seen.job_arrival_ms.tolist(), seen.num_tasks.tolist()) == ([100.0, 1500.0], [3, 1, 4])
     assert seen.schedulable.tolist() == [True, False, True]
     assert [seen.stages_of(place) for place in (0, 1)] == [slice(0, 2), slice(2, 3)]
     assert [seen.held(place) for place in (0, 1)] == [1, 0]
     assert seen.work_ms(seen.remaining_tasks).tolist() == [70.0, 20.0]
-    assert seen.stages[1].memory == 0.5
-    assert seen.classes["free"].tolist() == [3, 1]
+    assert (seen.stages[1].memory, seen.classes["free"].tolist()) == (0.5, [3, 1])
     # At 15 ms one of two executors has finished its task, and waits for the second stage, to which it is committed.
     config = ClusterConfig(executor_classes=(ExecutorClass(3), ExecutorClass(1)), moving_delay_ms=5.0)
     cluster = Cluster(config, jobs(chain(stage(3, 10.0), stage(1, 10.0))))

@@ -51,10 +51,8 @@ def unfinished() -> EpisodeRecord:
 
 def test_jobs_have_completion_work_and_slowdown() -> None:
     jobs = record().jobs()
-    assert jobs["name"].tolist() == ["chain", "single"]
-    assert jobs["jct_ms"].tolist() == [190.0, 250.0]
-    assert jobs["work_ms"].tolist() == [250.0, 100.0]
-    assert jobs["busy_ms"].tolist() == [270.0, 120.0]
+    assert (jobs["name"].tolist(), jobs["jct_ms"].tolist()) == (["chain", "single"], [190.0, 250.0])
+    assert (jobs["work_ms"].tolist(), jobs["busy_ms"].tolist()) == ([250.0, 100.0], [270.0, 120.0])
     assert jobs["moving_ms"].tolist() == [40.0, 20.0]
     assert jobs["work_inflation"].tolist() == [270 / 250, 120 / 100]
     # The moving delay is 20 ms; the chain takes 100 + 50 on two executors, and three tasks two waves.
@@ -69,17 +67,13 @@ def test_jobs_have_completion_work_and_slowdown() -> None:
 
 def test_means_and_resources_of_an_episode() -> None:
     metrics = record().metrics()
-    assert metrics["mean_jct_ms"] == 220.0
-    assert metrics["p50_jct_ms"] == 220.0
-    assert metrics["p95_jct_ms"] == pytest.approx(247.0)
-    assert metrics["makespan_ms"] == 280.0
-    assert metrics["utilisation"] == pytest.approx(390 / (2 * 280))
-    assert metrics["moving_ms"] == 60.0
+    assert (metrics["mean_jct_ms"], metrics["p50_jct_ms"]) == (220.0, 220.0)
+    assert (metrics["p95_jct_ms"], metrics["makespan_ms"]) == (pytest.approx(247.0), 280.0)
+    assert (metrics["utilisation"], metrics["moving_ms"]) == (pytest.approx(390 / (2 * 280)), 60.0)
     assert metrics["completed_jobs"] == 2
     steps = sized().resources()
     assert steps.index.tolist() == [30.0, 130.0, 150.0, 170.0, 200.0, 290.0]
-    assert steps["class_0"].tolist() == [1, 0, 1, 1, 0, 0]
-    assert steps["class_1"].tolist() == [1, 1, 0, 1, 1, 0]
+    assert (steps["class_0"].tolist(), steps["class_1"].tolist()) == ([1, 0, 1, 1, 0, 0], [1, 1, 0, 1, 1, 0])
     assert steps["memory_held"].tolist() == [1.5, 1.0, 0.5, 1.5, 1.0, 0.0]
     assert steps["memory_demanded"].tolist() == [0.5, 0.25, 0.5, 1.5, 1.0, 0.0]
     spans = np.diff(steps.index.to_numpy())
@@ -96,10 +90,8 @@ def test_means_and_resources_of_an_episode() -> None:
 
 def test_tasks_moves_and_jobs_in_system() -> None:
     tasks = record().tasks()
-    assert tasks["job"].tolist() == [0, 0, 0, 1]
-    assert tasks["stage"].tolist() == [0, 0, 1, 0]
-    assert tasks["task"].tolist() == [0, 1, 0, 0]
-    assert tasks["finish_ms"].tolist() == [130.0, 150.0, 200.0, 290.0]
+    assert (tasks["job"].tolist(), tasks["stage"].tolist()) == ([0, 0, 0, 1], [0, 0, 1, 0])
+    assert (tasks["task"].tolist(), tasks["finish_ms"].tolist()) == ([0, 1, 0, 0], [130.0, 150.0, 200.0, 290.0])
     assert record().moves()["arrive_ms"].tolist() == [30.0, 30.0, 170.0]
     steps = record().jobs_in_system()
     assert steps.to_dict() == {10.0: 1, 40.0: 2, 200.0: 1, 290.0: 0}
@@ -119,8 +111,7 @@ def test_unfinished_jobs_tasks_and_moves_count_until_the_end() -> None:
     assert episode.mean_jct_ms == 190.0
     assert np.isnan(episode.makespan_ms)
     episode = unfinished()
-    assert episode.busy_ms.tolist() == [270.0, 30.0]
-    assert episode.utilisation == pytest.approx(300 / (2 * 190))
+    assert (episode.busy_ms.tolist(), episode.utilisation) == ([270.0, 30.0], pytest.approx(300 / (2 * 190)))
     assert episode.mean_jobs_in_system == (190 + 160) / 190
     assert episode.jobs_in_system().to_dict() == {10.0: 1, 40.0: 2, 200.0: 1}
     episode = record(
@@ -129,8 +120,7 @@ def test_unfinished_jobs_tasks_and_moves_count_until_the_end() -> None:
         completion_ms=np.array([NAN, NAN]),
         end_ms=160.0,
     )
-    assert episode.busy_ms.tolist() == [220.0, 0.0]
-    assert episode.moving_ms.tolist() == [40.0, 10.0]
+    assert (episode.busy_ms.tolist(), episode.moving_ms.tolist()) == ([220.0, 0.0], [40.0, 10.0])
     assert np.isnan(episode.mean_jct_ms)
     assert np.isnan(episode.jct_percentile_ms(95))
 
@@ -156,8 +146,7 @@ def with_deadlines(*attributes: JobAttributes, **changes: object) -> EpisodeReco
 def test_deadlines_are_met_or_missed() -> None:
     # Alone, the chain takes 170 ms and the single job 120.
     found = with_deadlines(JobAttributes(deadline_ms=150), JobAttributes(slack=2))
-    assert found.deadline_ms.tolist() == [150, 40 + 2 * 120]
-    assert found.tardiness_ms.tolist() == [50, 10]
+    assert (found.deadline_ms.tolist(), found.tardiness_ms.tolist()) == ([150, 40 + 2 * 120], [50, 10])
     assert found.missed.tolist() == [True, True]
     found = with_deadlines(JobAttributes(deadline_ms=200), JobAttributes(weight=2))
     assert found.tardiness_ms[0] == 0

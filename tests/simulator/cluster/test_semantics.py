@@ -141,8 +141,7 @@ def test_an_executor_too_small_for_what_is_left_of_its_job_is_free(on: bool) -> 
         cluster.decide(give(observation, int(stages[0]), 1) if stages.size else None)
     observation = cluster.observe()
     assert (observation.time_ms, observation.executor_class) == (500, 0)
-    assert observation.source == (-1 if on else 0)
-    assert observation.job_executors.tolist() == [1 if on else 2, 0]
+    assert (observation.source, observation.job_executors.tolist()) == (-1 if on else 0, [1 if on else 2, 0])
 
 
 @pytest.mark.parametrize(("semantics", "on"), with_and_without("ready_stages_only"))
@@ -185,8 +184,7 @@ def test_an_executor_is_offered_after_each_task_or_when_its_stage_has_none_left(
 def test_the_episode_ends_at_max_time(semantics: Semantics, on: bool) -> None:
     config = ClusterConfig(num_executors=1, moving_delay_ms=0.0, semantics=semantics, max_time_ms=25.0)
     record, _ = finish(Cluster(config, jobs(job(stage(2, 10.0)), job(stage(2, 10.0)))))
-    assert record.end_ms == (25.0 if on else 40.0)
-    assert record.completion_ms[0] == 20.0
+    assert (record.end_ms, record.completion_ms[0]) == (25.0 if on else 40.0, 20.0)
     assert math.isnan(record.completion_ms[1]) if on else record.completion_ms[1] == 40.0
 
 

@@ -86,8 +86,7 @@ def test_sizes_of_the_paper_and_copies_that_are_handed_out() -> None:
     act(grid, 0, VOID)
     assert grid.done.all()
     config = GridConfig()
-    assert config.picture_shape == (20, 223)
-    assert config.num_actions == 11
+    assert (config.picture_shape, config.num_actions) == ((20, 223), 11)
     assert replace(config, arrival_column=True).picture_shape == (20, 224)
     assert replace(config, visible_jobs=5, arrival_column=True).picture_shape == (20, 124)
     assert replace(config, machines=3).num_actions == 31
@@ -160,8 +159,7 @@ def test_impossible_actions_change_nothing(actions: Any, message: str) -> None:
     grid = Grid(GridConfig(), JobSets.of([[(0, 1, (1, 1))]] * 2, 1))
     with pytest.raises(ValueError, match=f"^{message}$"):
         grid.step(actions)
-    assert grid.slots[:, 0].tolist() == [0, 0]
-    assert grid.clock.tolist() == [0, 0]
+    assert (grid.slots[:, 0].tolist(), grid.clock.tolist()) == ([0, 0], [0, 0])
 
 
 @pytest.mark.parametrize("dtype", [np.int8, np.uint64])

@@ -23,9 +23,7 @@ def test_times_and_table_of_jobs() -> None:
     assert record.completion.tolist()[0] == pytest.approx([2, 5, NONE], nan_ok=True)
     assert record.slowdown().tolist()[0] == pytest.approx([1, 5 / 3, NONE], nan_ok=True)
     assert record.slowdown(whole=True).tolist()[0] == pytest.approx([1, 1, NONE], nan_ok=True)
-    assert record.makespan.tolist() == [5]
-    assert record.unfinished.tolist() == [1]
-    assert record.clock.tolist() == [4]
+    assert (record.makespan.tolist(), record.unfinished.tolist(), record.clock.tolist()) == ([5], [1], [4])
     sets = [[(0, 2, (1, 2)), (0, 4, (3, 0)), (0, 1, (1, 1))], [(1, 1, (2, 2))]]
     config = GridConfig(units=3, visible_jobs=1, slot_width=3, horizon=6, backlog=1, machines=2)
     grid = Grid(config, JobSets.of(sets, 3))
@@ -47,19 +45,16 @@ def test_utilisation_and_jobs_that_never_end() -> None:
     assert grid.record().makespan.tolist() == [2]
     assert grid.record().utilisation.tolist() == [9 / 24]
     record = small((0, 2, (1,))).record()
-    assert record.makespan.tolist() == [0]
-    assert record.utilisation.tolist() == [0]
+    assert (record.makespan.tolist(), record.utilisation.tolist()) == ([0], [0])
     assert record.unfinished.tolist() == [1]
     assert np.isnan(record.slowdown()).all()
     grid = small(*[(0, 1, (1,))] * 3, (5, 1, (1,)), visible_jobs=1, backlog=1, max_steps=3)
     act(grid, 0, *[VOID] * 4)
     record = grid.record()
-    assert record.unfinished.tolist() == [3]
-    assert record.dropped.tolist() == [[False, False, True, False]]
+    assert (record.unfinished.tolist(), record.dropped.tolist()) == ([3], [[False, False, True, False]])
     assert record.num_entered.tolist() == [3]
     record = small((0, 1, (1,)), (1, 1, (1,)), semantics=DEEPRM).record()
-    assert record.is_job.tolist() == [[False, True]]
-    assert record.unfinished.tolist() == [1]
+    assert (record.is_job.tolist(), record.unfinished.tolist()) == ([[False, True]], [1])
     assert record.table()["job"].tolist() == [1]
 
 

@@ -94,8 +94,7 @@ def test_jobs_are_booked_and_linger_in_the_public_code() -> None:
     assert act(grid, 0, 1, 2) == [0, 0, 0]
     assert grid.outcomes.tolist() == [BOOKED]
     assert grid.record().start.tolist() == [[0, 2, 0]]
-    assert grid.clock.tolist() == [0]
-    assert grid.free_units[0, 0, :, 0].tolist() == [0, 1, 1, 1]
+    assert (grid.clock.tolist(), grid.free_units[0, 0, :, 0].tolist()) == ([0], [0, 1, 1, 1])
     grid = small(*[(0, 2, (3,))] * 3, machines=2)
     assert grid.config.num_actions == 7
     act(grid, 4, 0, 5)
@@ -126,8 +125,7 @@ def test_time_passes_by_void_an_empty_slot_and_a_job_without_room(action: int, o
     act(grid, 0)
     assert grid.clock.tolist() == [0]
     assert act(grid, action) == [-1.25]
-    assert grid.outcomes.tolist() == [outcome]
-    assert grid.clock.tolist() == [1]
+    assert (grid.outcomes.tolist(), grid.clock.tolist()) == ([outcome], [1])
 
 
 def test_jobs_enter_slots_then_the_backlog_and_no_jobs_end_at_once() -> None:
@@ -135,8 +133,7 @@ def test_jobs_enter_slots_then_the_backlog_and_no_jobs_end_at_once() -> None:
     act(grid, 1)
     assert grid.slots.tolist() == [[0, -1, 2]]
     act(grid, VOID)
-    assert grid.slots.tolist() == [[0, 3, 2]]
-    assert grid.num_backlog.tolist() == [2]
+    assert (grid.slots.tolist(), grid.num_backlog.tolist()) == ([[0, 3, 2]], [2])
     assert grid.record().dropped.tolist() == [[False] * 6 + [True]]
     jobs = JobSets(np.empty((2, 0), int), np.empty((2, 0), int), np.empty((2, 0, 2), int), np.zeros(2, int), 5)
     grid = Grid(GridConfig(), jobs)
@@ -192,18 +189,14 @@ def test_episodes_are_cut_and_end_without_draining(semantics: GridSemantics) -> 
     act(grid, VOID, VOID)
     assert grid.done.tolist() == [False]
     act(grid, VOID)
-    assert grid.done.tolist() == [True]
-    assert grid.slots.tolist() == [[0, -1, -1]]
+    assert (grid.done.tolist(), grid.slots.tolist()) == ([True], [[0, -1, -1]])
     assert act(grid, 0) == [0]
-    assert grid.outcomes.tolist() == [OVER]
-    assert grid.clock.tolist() == [3]
+    assert (grid.outcomes.tolist(), grid.clock.tolist()) == ([OVER], [3])
     grid = small((1, 4 - 1, (3,)), (1, 3, (3,)), steps=3, drain=False, max_steps=1, semantics=semantics)
     act(grid, VOID, 0, VOID)
     assert grid.done.tolist() == [False]
     act(grid, VOID)
-    assert grid.done.tolist() == [True]
-    assert grid.num_running.tolist() == [1]
-    assert grid.slots.tolist() == [[-1, 1, -1]]
+    assert (grid.done.tolist(), grid.num_running.tolist(), grid.slots.tolist()) == ([True], [1], [[-1, 1, -1]])
 
 
 def test_pictures_by_hand_and_their_shades() -> None:

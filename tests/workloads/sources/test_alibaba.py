@@ -193,8 +193,7 @@ def test_jobs_that_cannot_be_run_again_are_dropped_and_counted(tmp_path: Path, r
     others = [row(f"M{number}", job) for number in (1, 2, 3) for job in ("a", "b")]
     workload = read(tmp_path, *others[:3], *rows, *others[3:])
     assert [job.name for job in workload.profiles] == ["a", "b"]
-    assert workload.about["dropped"] == {why: 1}
-    assert workload.about["jobs in the table"] == 3
+    assert (workload.about["dropped"], workload.about["jobs in the table"]) == ({why: 1}, 3)
     assert refused(tmp_path, *rows) == f"expected at least one job that can be run again, got 1 with {why}"
 
 
@@ -204,8 +203,7 @@ def test_parents_without_a_number_and_tasks_without_one(tmp_path: Path) -> None:
     assert workload.about["dropped"] == {"a parent that is not there": 1}
     assert [job.name for job in workload.profiles] == ["a", "b", "c"]
     workload = read(tmp_path, row("task_a"), row("task_b"), row("task_a"))
-    assert workload.profiles[0].num_stages == 3
-    assert workload.about["dropped"] == {}
+    assert (workload.profiles[0].num_stages, workload.about["dropped"]) == (3, {})
 
 
 def test_jobs_are_counted_once_and_assumptions_told(tmp_path: Path) -> None:
@@ -323,8 +321,7 @@ def test_the_sample_of_the_trace(shared: Shared) -> None:
     workload = read_alibaba(shared("traces/alibaba2018_dag_tasks/selected_DAGs.csv.gz"))
     assert workload.about["jobs in the table"] == 2120
     assert workload.about["dropped"] == {"an unfinished task": 42}
-    assert workload.about["task names cut at 50 characters"] == 330
-    assert len(workload.profiles) == 2078
+    assert (workload.about["task names cut at 50 characters"], len(workload.profiles)) == (330, 2078)
     assert sum(job.num_stages for job in workload.profiles) == 53_809
     assert sum(job.num_tasks for job in workload.profiles) == 3_092_128
     jobs = {job.name: job for job in workload.profiles}

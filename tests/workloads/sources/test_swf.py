@@ -99,17 +99,14 @@ def test_what_a_log_holds(tmp_path: Path, name: str) -> None:
         )
     )
     assert len(log) == 3
-    assert log.submit_s.tolist() == [10, 20, 20]
-    assert log.run_s.tolist() == [60.5, 30, 40]
-    assert log.processors.tolist() == [8, 16, 2]
-    assert log.processors.dtype == np.int64
+    assert (log.submit_s.tolist(), log.run_s.tolist()) == ([10, 20, 20], [60.5, 30, 40])
+    assert (log.processors.tolist(), log.processors.dtype) == ([8, 16, 2], np.int64)
     np.testing.assert_array_equal(log.memory_kb, [800, 800, np.nan])
     assert log.header == {
         "Version": "2.2", "Computer": "Toy", "Information": "http://example.org", "MaxProcs": "64 (since 1999)",
         "Note": "the first note",
     }  # fmt: skip
-    assert log.max_processors == 64
-    assert log.dropped == {}
+    assert (log.max_processors, log.dropped) == (64, {})
     assert log.summary() == f"{name}: 3 jobs on 64 processors"
 
 
@@ -127,8 +124,7 @@ def test_processors_memory_and_dropped_jobs_of_a_log(tmp_path: Path) -> None:
     sizes = ((8, 16), (16, 8), (-1, 16), (0, 16), (8, -1))
     each = [line(allocated=allocated, processors=asked, used_memory=10) for allocated, asked in sizes]
     log = read_swf(write(tmp_path, *each))
-    assert log.processors.tolist() == [8, 16, 16, 16, 8]
-    assert log.memory_kb.tolist() == [80, 160, 160, 160, 80]
+    assert (log.processors.tolist(), log.memory_kb.tolist()) == ([8, 16, 16, 16, 8], [80, 160, 160, 160, 80])
     log = read_swf(write(tmp_path, line(used_memory=10, memory=99), line(used_memory=0, memory=99)))
     assert log.memory_kb.tolist() == [40, 396]
     log = read_swf(write(tmp_path, line(), line(submit=-1, run=0, allocated=0), line(run=0, allocated=0)))
@@ -136,9 +132,7 @@ def test_processors_memory_and_dropped_jobs_of_a_log(tmp_path: Path) -> None:
     assert log.summary().endswith("dropped 1 with unknown submit time, 1 with run time 0")
     times = (30, 10, 20, 10)
     log = read_swf(write(tmp_path, *(line(submit, run=index + 1) for index, submit in enumerate(times))))
-    assert log.submit_s.tolist() == [10, 10, 20, 30]
-    assert log.run_s.tolist() == [2, 4, 3, 1]
-    assert log.num_unsorted == 2
+    assert (log.submit_s.tolist(), log.run_s.tolist(), log.num_unsorted) == ([10, 10, 20, 30], [2, 4, 3, 1], 2)
     assert log.summary() == "toy.swf: 4 jobs on 4 processors; 2 submit times out of order, now sorted"
     plain = read_swf(write(tmp_path, line(), line(submit=9)))
     extended = read_swf(write(tmp_path, line() + ' {3,3} "queue', line(submit=9) + " nan x;y"))
@@ -175,8 +169,7 @@ def test_jobs_that_cannot_be_run_again_are_dropped_and_counted(
     tmp_path: Path, fields: dict[str, int], why: str
 ) -> None:
     log = read_swf(write(tmp_path, line(submit=1), line(**fields), line(submit=2), line(**fields)))
-    assert log.submit_s.tolist() == [1, 2]
-    assert log.dropped == {why: 2}
+    assert (log.submit_s.tolist(), log.dropped) == ([1, 2], {why: 2})
     assert log.summary() == f"toy.swf: 2 jobs on 4 processors; dropped 2 with {why}"
 
 
@@ -443,8 +436,7 @@ def test_gangs_and_demands_are_told(log: Path) -> None:
         run_episode(small, workload.sequence, Fifo())
     about = read_swf_workload(log, Excerpt(until_s=35), (8, 2.5), gang=True).about
     assert about["jobs"] == "one task on all processors at once"
-    assert about["demands"] == "shares of 8 processors and 2.5 GiB"
-    assert about["excerpt"] == {"until_s": 35}
+    assert (about["demands"], about["excerpt"]) == ("shares of 8 processors and 2.5 GiB", {"until_s": 35})
 
 
 @pytest.mark.parametrize("gang", [False, True])

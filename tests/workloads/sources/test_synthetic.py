@@ -53,8 +53,7 @@ def means_ms(job: JobProfile, stage: int) -> np.ndarray:
 @given(num_stages=st.integers(1, 40), seed=st.integers(0, 2**32))
 def test_random_dags_are_numbered_in_topological_order(num_stages: int, seed: int) -> None:
     edges = random_dag(num_stages, np.random.default_rng(seed))
-    assert edges.shape == (len(edges), 2)
-    assert edges.dtype == np.int64
+    assert (edges.shape, edges.dtype) == ((len(edges), 2), np.int64)
     assert ((edges >= 0) & (edges < num_stages)).all()
     assert (edges[:, 0] < edges[:, 1]).all()
     assert edges.tolist() == sorted(map(list, {tuple(edge) for edge in edges.tolist()}))
@@ -62,8 +61,7 @@ def test_random_dags_are_numbered_in_topological_order(num_stages: int, seed: in
 
 def test_seeds_give_the_same_jobs_and_durations_are_whole(jobs: tuple[JobProfile, ...]) -> None:
     for few, many in zip(synthetic_profiles(5), jobs, strict=False):
-        assert few.name == many.name
-        assert few.edges.tolist() == many.edges.tolist()
+        assert (few.name, few.edges.tolist()) == (many.name, many.edges.tolist())
         for one, other in zip(few.stages, many.stages, strict=True):
             assert one.num_tasks == other.num_tasks
             assert one.durations.values.tolist() == other.durations.values.tolist()

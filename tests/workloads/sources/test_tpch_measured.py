@@ -108,8 +108,7 @@ def test_the_same_recordings_give_the_same_file(few_recordings, tmp_path, capsys
     assert [profile.name for profile in built.profiles[:2]] == ["tpch-q1-2g", "tpch-q9-2g"]
     assert built.name == "tpch (extrapolated from Spark at 1 and 2 GB)"
     assert [profile.num_tasks for profile in built.profiles] == [418, 1625, 617, 751, 2125, 770]
-    assert built.about["model"]["fresh_ms"] == 900
-    assert built.about["notes"] == ["a test"]
+    assert (built.about["model"]["fresh_ms"], built.about["notes"]) == (900, ["a test"])
     assert "with 1 executor(s)" in built.about["measured"]
     assert built.about["recordings"] == [
         {

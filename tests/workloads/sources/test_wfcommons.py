@@ -73,8 +73,7 @@ def test_tasks_of_a_program_with_the_same_neighbours_are_a_stage(tmp_path: Path,
     assert job.name == "toy"
     assert stages(job) == [("split", 1, ()), ("work", 3, ("split",)), ("merge", 1, ("work",))]
     assert job.stages[1].durations.values.tolist() == [2500, 3000, 0]
-    assert job.stages[0].durations.spread == (1000, 1000)
-    assert job.work_ms == pytest.approx(7500)
+    assert (job.stages[0].durations.spread, job.work_ms) == ((1000, 1000), pytest.approx(7500))
     (alike,) = read_wfcommons([write(tmp_path, document(DIAMOND), name)]).profiles
     assert alike.stages[1].durations.table(Wave.REST)[1].tolist() == [1000]
     assert {(stage.cpu, stage.memory) for stage in job.stages} == {(1, 0)}
@@ -112,8 +111,7 @@ def test_demands_names_and_arrivals_of_workflows(tmp_path: Path) -> None:
     del content["createdAt"]
     workload = read_wfcommons([write(tmp_path, document({"x": ""}), "a.json"), write(tmp_path, content, "b.json")])
     assert workload.sequence is not None
-    assert workload.sequence.arrival_ms.tolist() == [0, 0]
-    assert workload.about["arrivals"] == "all at once"
+    assert (workload.sequence.arrival_ms.tolist(), workload.about["arrivals"]) == ([0, 0], "all at once")
     path = write(tmp_path, document(DIAMOND))
     with pytest.raises(WorkloadError, match="2 are named 'toy'"):
         read_wfcommons([path, path])

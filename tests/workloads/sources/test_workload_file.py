@@ -72,8 +72,7 @@ def documented(language: str) -> str:
 
 
 def assert_same(left: JobProfile, right: JobProfile) -> None:
-    assert left.name == right.name
-    assert left.parents == right.parents
+    assert (left.name, left.parents) == (right.name, right.parents)
     for one, other in zip(left.stages, right.stages, strict=True):
         for key in ("num_tasks", "name", "cpu", "memory"):
             assert getattr(one, key) == getattr(other, key)
@@ -93,8 +92,7 @@ def test_documented_examples(tmp_path: Path) -> None:
     assert tables(etl.stages[2].durations) == [{1: [2600]}, {1: [900]}, {1: [400, 450]}]
     assert tables(etl.stages[3].durations)[Wave.FRESH] == {5: [900], 50: [1300, 1500]}
     assert workload.sequence is not None
-    assert workload.sequence.profiles == (etl, etl)
-    assert workload.sequence.arrival_ms.tolist() == [0, 25000]
+    assert (workload.sequence.profiles, workload.sequence.arrival_ms.tolist()) == ((etl, etl), [0, 25000])
     assert workload.sequence.seed == 0
     workload = read_text(tmp_path, documented("toml"), "own.toml")
     assert workload.sequence is None
@@ -127,8 +125,7 @@ def test_arrivals_and_names_of_a_file(tmp_path: Path) -> None:
     sequence = read(tmp_path, minimal(profiles=profiles, jobs=jobs, seed=3)).sequence
     assert sequence is not None
     assert [profile.name for profile in sequence.profiles] == ["c", "b", "a", "a", "c"]
-    assert sequence.arrival_ms.tolist() == [0, 1, 1, 5, 5]
-    assert sequence.seed == 3
+    assert (sequence.arrival_ms.tolist(), sequence.seed) == ([0, 1, 1, 5, 5], 3)
 
 
 @cases(
@@ -155,8 +152,7 @@ def test_round_trip(tmp_path: Path, sequence: JobSequence, name: str, suffix: st
     again = workload.sequence
     assert again is not None
     assert workload.name == name
-    assert again.seed == sequence.seed
-    assert again.arrival_ms.tolist() == sequence.arrival_ms.tolist()
+    assert (again.seed, again.arrival_ms.tolist()) == (sequence.seed, sequence.arrival_ms.tolist())
     assert (again.attributes, again.tenants) == (sequence.attributes, sequence.tenants)
     assert len(workload.profiles) == len(set(sequence.profiles)) == len(set(again.profiles))
     for left, right in zip(again.profiles, sequence.profiles, strict=True):

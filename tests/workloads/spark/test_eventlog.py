@@ -32,12 +32,10 @@ def test_a_small_log_and_its_waves(read):
     assert (application.name, application.spark_version) == ("tiny", "4.0.1")
     assert (application.start_ms, application.end_ms) == (1000.0, 9000.0)
     assert [stage.num_tasks for stage in query.stages] == [3, 1]
-    assert query.stages[0].name == "Scan parquet > Exchange"
-    assert query.edges.tolist() == [[0, 1]]
+    assert (query.stages[0].name, query.edges.tolist()) == ("Scan parquet > Exchange", [[0, 1]])
     assert query.name == "job 0"
     assert (query.start_ms, query.wall_ms, query.span_ms) == (2000.0, 430.0, 430.0)
-    assert query.submission_lag_ms.tolist() == [10.0, 10.0]
-    assert query.tasks["stage"].tolist() == [0, 0, 0, 1]
+    assert (query.submission_lag_ms.tolist(), query.tasks["stage"].tolist()) == ([10.0, 10.0], [0, 0, 0, 1])
     assert query.tasks["launch_ms"].tolist() == [2010.0, 2110.0, 2210.0, 2320.0]
     assert query.tasks["duration_ms"].tolist() == [100.0] * 4
     assert application.report.lines() == []
@@ -103,8 +101,7 @@ def test_levels_follow_executors_and_their_start(read):
     log.events.insert(0, {"Event": "RunMeta", "query": 3, "executors": {"2": {"granted": 1500}}})
     application = read(log)
     delays = {each.name: each.startup_ms for each in application.executors}
-    assert delays["1"] == 2500.0
-    assert delays["2"] == 2500.0
+    assert (delays["1"], delays["2"]) == (2500.0, 2500.0)
     assert np.isnan(delays["0"])
     assert application.recording["query"] == 3
 
@@ -122,9 +119,7 @@ def test_bytes_and_times_of_tasks(read):
     log.task(0, 0, "0", 2000, 2100, metrics=metrics).complete(0, 2100).job_end(0, 2100)
     task = only_query(read(log.end())).tasks.iloc[0]
     assert (task["run_ms"], task["cpu_ms"]) == (80.0, 65.0)
-    assert task["input_bytes"] == 100
-    assert task["shuffle_read_bytes"] == 23
-    assert task["shuffle_write_bytes"] == 7
+    assert (task["input_bytes"], task["shuffle_read_bytes"], task["shuffle_write_bytes"]) == (100, 23, 7)
 
 
 def two_job_query(kind: str) -> LogBuilder:
@@ -143,8 +138,7 @@ def test_queries_are_merged_from_jobs_and_nested_executions(read):
     assert query.name == "count it"
     assert (query.num_jobs, query.num_skipped) == (2, 1)
     assert [stage.stage_id for stage in query.stages] == [0, 1, 3, 4]
-    assert query.dag.shuffle_edges.tolist() == [[0, 1], [2, 3]]
-    assert query.dag.reused_edges.tolist() == [[0, 2]]
+    assert (query.dag.shuffle_edges.tolist(), query.dag.reused_edges.tolist()) == ([[0, 1], [2, 3]], [[0, 2]])
     assert query.dag.barrier_edges.tolist() == [[1, 2]]
     assert query.edges.tolist() == [[0, 1], [1, 2], [2, 3]]  # 0 -> 2 is implied by a longer path
     assert (query.start_ms, query.submitted_ms, query.wall_ms, query.span_ms) == (1900, 2000, 800, 600)
@@ -359,5 +353,4 @@ def test_tasks_are_in_order_of_launch_then_stage_then_partition(read):
         log.task(stage, task, "0", start, 2100)
     [found] = read(log.complete(0, 2100).complete(1, 2100).job_end(0, 2100).end()).queries
     assert found.tasks[["stage", "partition"]].to_numpy().tolist() == [[0, 1], [1, 0], [1, 1], [0, 0]]
-    assert list(found.tasks.columns) == list(TASK_COLUMNS)
-    assert found.tasks.index.tolist() == [0, 1, 2, 3]
+    assert (list(found.tasks.columns), found.tasks.index.tolist()) == (list(TASK_COLUMNS), [0, 1, 2, 3])

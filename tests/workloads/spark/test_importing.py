@@ -20,8 +20,7 @@ def test_runs_of_a_query_are_pooled(tmp_path):
         small_log(app=f"app-{number}").write(tmp_path / "logs" / str(number))
     imported = import_event_logs([tmp_path / "logs"], levels=[4], name="mine")
     [profile] = imported.workload.profiles
-    assert profile.num_tasks == 4
-    assert profile.stages[0].durations.levels.tolist() == [1, 4]
+    assert (profile.num_tasks, profile.stages[0].durations.levels.tolist()) == (4, [1, 4])
     assert len(profile.stages[1].durations.values) == 3 + 3  # three runs of one task; three waves of the model
     about = imported.workload.about
     assert imported.workload.name == "mine"
@@ -57,8 +56,7 @@ def test_of_an_application_that_is_given_twice_the_fuller_log_counts(tmp_path, o
         log.end().write(tmp_path / "logs" / str(number))
     imported = import_event_logs([tmp_path / "logs"], arrivals=True)
     assert [profile.name for profile in imported.workload.profiles] == ["q0", "q1", "q2"]
-    assert len(imported.applications) == 1
-    assert imported.measured_ms.tolist() == [120.0] * 3
+    assert (len(imported.applications), imported.measured_ms.tolist()) == (1, [120.0] * 3)
     assert imported.workload.about["queries"] == 3
     assert list(imported.notes) == ["nightly: app-1 is given twice, counted once"] * (len(order) - 1)
 

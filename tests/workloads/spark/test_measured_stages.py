@@ -44,17 +44,13 @@ def test_rates_factors_and_levels_of_a_stage():
     assert stage.levels.tolist() == [1.0]
     assert stage_of((REST, 1, 1.0, 10.0)).rate == 0.0  # never negative
     stage = stage_of((REST, 1, 300.0, 0.0))
-    assert stage.rate == 1.0
-    assert stage.factors.tolist() == pytest.approx([300 / 40])
-    assert stage.growth == 0.0
+    assert (stage.rate, stage.factors.tolist(), stage.growth) == (1.0, pytest.approx([300 / 40]), 0.0)
     run = run_of((REST, 1, 40.0, 0.0), (REST, 3, 90.0, 0.0), reads=False)
     again = run_of((REST, 1, 160.0, 0.0), reads=False)
     stage = stages_of(run, again)
-    assert stage.levels.tolist() == [1.0, 3.0]
-    assert stage.factors.tolist() == pytest.approx([2.0, 90 / 40])
+    assert (stage.levels.tolist(), stage.factors.tolist()) == ([1.0, 3.0], pytest.approx([2.0, 90 / 40]))
     stage = stage_of((REST, 2, 80.0, 0.0), (FIRST, 1, 999.0, 0.0))
-    assert stage.levels.tolist() == [2.0]
-    assert stage.factors.tolist() == [2.0]
+    assert (stage.levels.tolist(), stage.factors.tolist()) == ([2.0], [2.0])
     assert stage.first_ms == pytest.approx(999 - 999 * 40 / 140)
     stage = stage_of((REST, 1, 50.0, 0.0), (FIRST, 1, 80.0, 0.0), (FRESH, 1, 450.0, 0.0))
     assert (stage.first_ms, stage.fresh_ms) == (30.0, 400.0)
@@ -65,8 +61,7 @@ def test_rates_factors_and_levels_of_a_stage():
     # The model's later task is shorter by 40 / (40 + 100), and for fresh ones by 40 / (40 + 900).
     first = stage_of((FRESH, 1, 2000.0, 0.0), (FIRST, 1, 280.0, 0.0))
     assert first.factors.tolist() == pytest.approx([280 * 40 / 140 / 40])
-    assert first.first_ms == pytest.approx(280 - 80)
-    assert first.fresh_ms == pytest.approx(2000 - 80)
+    assert (first.first_ms, first.fresh_ms) == (pytest.approx(280 - 80), pytest.approx(2000 - 80))
     fresh = stage_of((FRESH, 1, 1880.0, 0.0))
     assert fresh.factors.tolist() == pytest.approx([2.0])
     assert (fresh.first_ms, fresh.fresh_ms) == (100.0, 1800.0)
@@ -204,8 +199,7 @@ def test_the_known_mean_counts_first_tasks_of_ten_executors():
     )
     stage, durations = profiles._stages(MODEL, matched([run]))[1], profile.stages[1].durations
     expected = MODEL.task_ms(0.0, 2.0, True, 10.0, stage.rate) * stage.factors[0] + 100 * 10 / 20
-    assert durations.mean_ms == pytest.approx(float(expected), abs=0.051)
-    assert durations.levels.tolist() == [3, 7]
+    assert (durations.mean_ms, durations.levels.tolist()) == (pytest.approx(float(expected), abs=0.051), [3, 7])
     assert profile.name == "q"
 
 

@@ -61,20 +61,16 @@ def test_times_and_lags_of_a_query():
     assert (unknown.num_outside, unknown.edges.tolist()) == (0, [])
     run = a_query()
     assert (run.wall_ms, run.span_ms, run.planning_ms, run.result_ms) == (4900.0, 4000.0, 600.0, 300.0)
-    assert run.ended_ms == 5300.0
-    assert run.edges.tolist() == [[0, 1], [1, 3], [2, 3]]
+    assert (run.ended_ms, run.edges.tolist()) == (5300.0, [[0, 1], [1, 3], [2, 3]])
     run = a_query(end_ms=math.nan, last_job_end_ms=math.nan)
-    assert run.ended_ms == 1980.0
-    assert run.result_ms == 0.0
+    assert (run.ended_ms, run.result_ms) == (1980.0, 0.0)
     assert math.isnan(run.wall_ms)
     early = a_query(start_ms=1001.0, end_ms=4999.0)
     assert (early.planning_ms, early.result_ms) == (0.0, 0.0)
     run = a_query()
-    assert run.submission_lag_ms.tolist() == [5.0, 30.0, 0.0, 60.0]
-    assert run.driver_lag_ms == 5 + 30 + 60
+    assert (run.submission_lag_ms.tolist(), run.driver_lag_ms) == ([5.0, 30.0, 0.0, 60.0], 5 + 30 + 60)
     late = dataclasses.replace(run, submitted_ms=2000.0)
-    assert late.submission_lag_ms.tolist() == [0.0] * 4
-    assert late.driver_lag_ms == 0.0
+    assert (late.submission_lag_ms.tolist(), late.driver_lag_ms) == ([0.0] * 4, 0.0)
     first = dataclasses.replace(run.stages[0], submitted_ms=math.nan)
     assert dataclasses.replace(run, stages=(first, *run.stages[1:])).driver_lag_ms == 30 + 60
     unknown = tuple(dataclasses.replace(stage, submitted_ms=math.nan) for stage in run.stages)

@@ -86,8 +86,7 @@ def test_a_recording(calls, tmp_path, capsys):
     assert lines[1] == f"1/5 {names[0]}: 1.2 s, 7 rows, 0.5 s CPU of other programs"
     assert lines[5] == "5/5 mix1.00_12mx16_n3: 0 applications in 3.0 s"
     content = json.loads((out / "manifest.json").read_text())
-    assert list(content["runs"]) == names
-    assert list(content["mixtures"]) == ["mix1.00_12mx16_n3"]
+    assert (list(content["runs"]), list(content["mixtures"])) == (names, ["mix1.00_12mx16_n3"])
     [campaign] = content["campaigns"]
     assert campaign["command"].startswith("python -m workloads.spark.recorder --out ")
     assert main([*command, "--queries", "1"]) == 0
@@ -232,8 +231,7 @@ def test_the_manifest_tells_of_the_machine(monkeypatch):
     psutil = pytest.importorskip("psutil", reason="needs the extra [spark]")
     machine = recorder._machine()
     assert list(machine) == ["cpu", "cores", "memory_bytes", "system"]
-    assert machine["cores"] == os.cpu_count()
-    assert machine["memory_bytes"] == psutil.virtual_memory().total
+    assert (machine["cores"], machine["memory_bytes"]) == (os.cpu_count(), psutil.virtual_memory().total)
     cpu = Path("/proc/cpuinfo")
     if cpu.exists() and "model name" in cpu.read_text():
         assert f": {machine['cpu']}\n" in cpu.read_text()

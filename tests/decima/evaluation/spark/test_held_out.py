@@ -25,10 +25,8 @@ def test_what_takes_the_same_time_at_each_run_is_predicted_exactly(tmp_path: Pat
         night(1, app).write(tmp_path / "logs" / app)
     told = predict_held_out(import_event_logs([tmp_path / "logs"]))
     assert told.runs["query"].tolist() == ["a"] * 4  # the other runs shared their executors
-    assert told.runs["executors"].tolist() == [1] * 4
-    assert told.runs["measured_ms"].tolist() == [800] * 4
-    assert told.error.mean == pytest.approx(0, abs=0.02)
-    assert told.bias.mean == pytest.approx(0, abs=0.02)
+    assert (told.runs["executors"].tolist(), told.runs["measured_ms"].tolist()) == ([1] * 4, [800] * 4)
+    assert (told.error.mean, told.bias.mean) == (pytest.approx(0, abs=0.02), pytest.approx(0, abs=0.02))
 
 
 def test_a_run_that_was_slower_than_all_others_is_off_by_as_much(tmp_path: Path) -> None:
@@ -76,8 +74,7 @@ def test_the_drivers_own_time_is_told_apart(tmp_path: Path) -> None:
         log.sql(job, at, "q").job(job, stages, at=at + 500, sql=job).run(scan, at + 500, at + 2500)
         log.run(scan + 1, at + 2800, at + 3800).job_end(job, at + 3800).sql_end(job, at + 4000)
     told = predict_held_out(import_event_logs([log.end(99_000).write(tmp_path / "log")]))
-    assert told.runs["measured_ms"].tolist() == [4000] * 3
-    assert told.runs["driver_ms"].tolist() == [1000] * 3
+    assert (told.runs["measured_ms"].tolist(), told.runs["driver_ms"].tolist()) == ([4000] * 3, [1000] * 3)
     assert told.driver_share == pytest.approx(0.25)
     assert told.runs["predicted_ms"].tolist() == pytest.approx([3000] * 3, rel=0.01)
     assert told.with_driver().bias.mean == pytest.approx(0, abs=0.01)

@@ -236,8 +236,7 @@ def test_applications_on_clusters_of_their_own_are_predicted_one_by_one(tmp_path
     for app in range(2):
         batches("FIFO", "spark://h:7077", app=f"app-{app}").write(tmp_path / "shared" / str(app))
     [shared] = simulated(tmp_path / "shared")[1].logged
-    assert shared.cluster.num_executors == 8
-    assert len(shared.applications) == 2
+    assert (shared.cluster.num_executors, len(shared.applications)) == (8, 2)
 
 
 def test_an_executor_that_never_came_has_no_slot(tmp_path: Path) -> None:

@@ -89,8 +89,7 @@ def test_differential_returns_subtract_a_recent_average() -> None:
     assert returns.rate == 0.0
     returns.observe(np.full(20, -9.0), np.arange(20.0), 20.0)
     returns.observe(np.full(5, -1.0), 2.0 * np.arange(5.0), 10.0)
-    assert returns.rate == pytest.approx(-0.5)
-    assert len(returns.recent) == 5
+    assert (returns.rate, len(returns.recent)) == (pytest.approx(-0.5), 5)
 
 
 @cases(

@@ -24,10 +24,8 @@ def test_recipes_and_files_say_what_differs(tmp_path: Path) -> None:
     assert read_config(written(tmp_path, config.to_yaml())) == config
     config = read_config(written(tmp_path, "iterations: 7\ncluster: {executors: 3}\nupdate: {learning_rate: 1e-3}"))
     expected = TrainingConfig()
-    assert config.iterations == 7
-    assert config.cluster.executors == 3
-    assert config.cluster.moving_delay == expected.cluster.moving_delay
-    assert config.update.learning_rate == 0.001
+    assert (config.iterations, config.cluster.executors) == (7, 3)
+    assert (config.cluster.moving_delay, config.update.learning_rate) == (expected.cluster.moving_delay, 0.001)
     assert read_config(written(tmp_path, "# nothing")) == expected
     config = read_config("paper", ["policy.overrides.embedding=4", "policy.overrides.hidden=[7]"])
     policy = config.policy.build()

@@ -38,8 +38,7 @@ def test_the_multiplier_converges_to_the_known_one(
 def test_a_limit_that_is_kept_has_no_multiplier_and_changes_no_reward() -> None:
     limits = Limits([Limit("jct", 1.0, "fair"), Limit("makespan", 1.0, "fair")], rate=1.0)
     limits.update(np.array([[90.0, 150.0], [90.0, 150.0]]), np.full((2, 2), 100.0))
-    assert limits.multipliers.tolist() == [0.0, 0.5]
-    assert limits.excess == pytest.approx([-0.1, 0.5])
+    assert (limits.multipliers.tolist(), limits.excess) == ([0.0, 0.5], pytest.approx([-0.1, 0.5]))
     assert limits.reward("weighted") == "weighted+0.500000*makespan"
 
 

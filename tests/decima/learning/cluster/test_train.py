@@ -211,8 +211,7 @@ def test_settings_draw_attributes_and_nothing_else_changes(tmp_path: Path) -> No
     )
     for seed in range(3):
         jobs, same = drawn.sequence(seed), plain.sequence(seed)
-        assert jobs.profiles == same.profiles
-        assert jobs.arrival_ms.tolist() == same.arrival_ms.tolist()
+        assert (jobs.profiles, jobs.arrival_ms.tolist()) == (same.profiles, same.arrival_ms.tolist())
         assert {each.weight for each in jobs.attributes} <= {1, 9}
         assert all(2 <= each.slack <= 3 for each in jobs.attributes)
         assert not same.attributes
@@ -280,8 +279,7 @@ def test_one_job_of_one_stage_can_be_trained_on(tmp_path: Path) -> None:
     for executors in (1, 3):
         config = small(tmp_path, library=library, iterations=2, workload={"jobs": 1}, cluster={"executors": executors})
         result = train(config, tmp_path / str(executors))
-        assert result.iteration == 2
-        assert len(result.results["decima"]) == 2
+        assert (result.iteration, len(result.results["decima"])) == (2, 2)
         rows = read_metrics(tmp_path / str(executors) / "metrics.jsonl")
         assert (rows[1]["samples"] == 0) == (executors == 1)
 

@@ -159,8 +159,7 @@ def test_reinforce_follows_the_gradient_of_its_advantages(changes: dict[str, Any
             found /= np.std(found[steps_of(run.choices), run.choices.episode])
         losses += policy_losses(before["actor"], run.choices, found, config.update.entropy)
     measured = learner.learn(0)
-    assert measured["samples"] == len(losses)
-    assert measured["return"] == pytest.approx(np.mean(totals))
+    assert (measured["samples"], measured["return"]) == (len(losses), pytest.approx(np.mean(totals)))
     assert measured["return_best"] == pytest.approx(
         np.mean([max(pair) for pair in zip(totals[::2], totals[1::2], strict=True)])
     )

@@ -23,8 +23,7 @@ def test_networks_are_asked_where_there_is_a_choice() -> None:
     grid.step([0, 2])
     for mask, asked in (("all", [0, 1]), ("bookable", [0, 1]), ("startable", [1])):
         actions, seen = Actor(Fixed(9.0, 8.0, 0.0), mask=mask).decide(grid)
-        assert seen.episode.tolist() == asked
-        assert seen.action.tolist() == actions[asked].tolist()
+        assert (seen.episode.tolist(), seen.action.tolist()) == (asked, actions[asked].tolist())
         assert torch.equal(seen.pictures, torch.from_numpy(grid.pictures[asked]))
     assert actions.tolist() == [2, 0]
 

@@ -61,8 +61,7 @@ def test_orders_of_planners() -> None:
     assert tetris(TROUBLE).makespan == 21
     assert optimum(TROUBLE) == 13
     plan = graphene(TROUBLE)
-    assert plan.makespan == 13
-    assert plan.start.tolist() == [1, 11, 0, 1]
+    assert (plan.makespan, plan.start.tolist()) == (13, [1, 11, 0, 1])
     # Stage 0 is longer, but stage 3 waits for stage 1, which is on the longest path.
     assert critical_path_first(project([4, 1, 2, 6], [1] * 4, 1, [[], [], [1], [2]])).start.tolist() == [9, 0, 1, 3]
     # Alignment is in shares of the capacity, and the second resource is scarce.
@@ -70,8 +69,7 @@ def test_orders_of_planners() -> None:
     assert plan.start.tolist() == [1, 0]
     # Three tasks of which two fit in parallel take as long as four would: they pack with three quarters.
     one = project([2, 1], [1, 1], 2, num_tasks=[3, 1])
-    assert one.work.tolist() == [3, 0.5]
-    assert one.alone.tolist() == [4, 1]
+    assert (one.work.tolist(), one.alone.tolist()) == ([3, 0.5], [4, 1])
 
 
 def test_random_orders_and_parts() -> None:
@@ -88,8 +86,7 @@ def test_random_orders_and_parts() -> None:
         [[], [2, 6], [0], [2, 6, 1], [], [2, 6], [4], [2, 6, 5]],
     )
     plan = graphene(twice)
-    assert plan.makespan == 26
-    assert plan.start.tolist() == [1, 14, 11, 24, 0, 13, 1, 14]
+    assert (plan.makespan, plan.start.tolist()) == (26, [1, 14, 11, 24, 0, 13, 1, 14])
 
 
 @given(projects())

@@ -59,14 +59,11 @@ START = np.array([0.0, 6.0, 6.0, 2.0, 9.0])
 def test_makespans_and_lower_bounds() -> None:
     Plan(Project(**FINE), np.array([0.0, 6.0, 5.0, 2.0, 9.0]))  # 1 and 2 side by side take all there is
     plan = Plan(Project(**FINE), START)
-    assert plan.makespan == 10
-    assert plan.priority.tolist() == [1.0, 0.6, 0.4, 0.8, 0.2]
+    assert (plan.makespan, plan.priority.tolist()) == (10, [1.0, 0.6, 0.4, 0.8, 0.2])
     # The parent has duration 0 and the larger index.
     assert Plan(project([1, 0], [1, 1], 1, [[1], []]), np.zeros(2)).priority.tolist() == [0.5, 1.0]
     part = Project(**FINE).part(np.array([3, 1]))
-    assert part.parents == ((1,), ())
-    assert part.num_tasks.tolist() == [1, 2]
-    assert part.durations.tolist() == [1, 3]
+    assert (part.parents, part.num_tasks.tolist(), part.durations.tolist()) == (((1,), ()), [1, 2], [1, 3])
     assert part.demands.tolist() == [[4, 1], [2, 0]]
     assert project([2, 3, 4], [1, 1, 1], 3, [[], [0], []]).lower_bound == 5
     assert project([2, 3, 4], [1, 3, 1], 3, [[], [0], []]).lower_bound == 5

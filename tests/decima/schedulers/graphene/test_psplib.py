@@ -61,8 +61,7 @@ def test_a_project_is_read(folder: Path) -> None:
     read = read_project(folder / "a.sm")
     assert read.durations.tolist() == [0, 10, 2, 1, 10, 0]
     assert read.demands.tolist() == [[0, 0], [6, 0], [1, 2], [5, 0], [4, 0], [0, 0]]
-    assert read.capacity.tolist() == [10, 3]
-    assert read.parents == ((), (0,), (1,), (0,), (3,), (2, 4))
+    assert (read.capacity.tolist(), read.parents) == ([10, 3], ((), (0,), (1,), (0,), (3,), (2, 4)))
     assert list(read_projects(folder)) == ["a", "b"]
 
 
