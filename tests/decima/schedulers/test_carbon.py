@@ -6,13 +6,12 @@ import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from decima.registry import WITH_BASE, SchedulerError, make_scheduler, split_names
+from decima.registry import WITH_BASE, make_scheduler, split_names
 from decima.schedulers.carbon_aware import Cap, GreenestFirst, Pcaps, quota, threshold, thresholds
 from decima.schedulers.carbon_price import CarbonPrice
 from decima.schedulers.fair import Fair
 from decima.schedulers.priced_srpt import PricedSrpt
 from simulator import ClusterConfig, EpisodeRecord, run_episode
-from tests.cases import cases
 from tests.simulator.cluster.build import chain, jobs, stage
 from tests.workloads.strategies import job_sequences
 from workloads import JobAttributes, JobSequence, Signal, poisson_arrivals, synthetic_profiles, synthetic_signal
@@ -174,21 +173,3 @@ def test_jobs_wait_for_green_power_under_rules_by_name() -> None:
     assert isinstance(nested, Pcaps)
     assert isinstance(nested.base, PricedSrpt)
     assert nested.base.constants.stream_price == 3
-
-
-@cases(
-    "name, message",
-    ("cap:0", "minimum must be above 0"),
-    ("cap:1.5", "minimum must be above 0"),
-    ("pcaps:2", "gamma must be from 0 to 1"),
-    ("greenest-first:-1", "patience must be from 0 to 48"),
-    ("carbon-price:-1", "must not be negative"),
-    ("carbon-slack:0", "the seconds must be positive"),
-    ("carbon-slack:margin=-1", "the margin must be positive"),
-    ("cap:base=sun", "unknown scheduler 'sun'"),
-    ("fifo:base=fair", "unknown scheduler"),
-    ("cap:gamma=1", "no parameter 'gamma'"),
-)
-def test_wrong_parameters_are_refused(name: str, message: str) -> None:
-    with pytest.raises(SchedulerError, match=message):
-        make_scheduler(name)

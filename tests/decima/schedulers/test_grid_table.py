@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 
 from decima.schedulers.grid import GridScheduler, Packer, RandomChoice, ShortestJobFirst, Tetris, play
 from simulator.grid import DEEPRM, Grid, GridConfig
+from tests.cases import cases
 from workloads.grid_jobs import DISTRIBUTIONS, draw_jobs
 
 #: Jobs of the public code, of the paper's text, and on 10 units as near to that as they allow.
@@ -73,15 +74,13 @@ def deviations(row: list[str], sets: int) -> list[float]:
     return result
 
 
-@pytest.mark.parametrize("row", ["A 70.0", "A 130.0", "B 90.0", "C 92.2"])
-def test_slowdowns_and_completion_times_are_those_of_the_public_code(row: str) -> None:
-    assert max(deviations(ROWS[row], sets=100)) < 4
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("row", ROWS)
-def test_they_are_at_every_load(row: str) -> None:
-    assert max(deviations(ROWS[row], sets=300)) < 4
+@cases(
+    "row, sets",
+    *((row, 100) for row in ("A 70.0", "A 130.0", "B 90.0", "C 92.2")),
+    *(pytest.param(row, 300, marks=pytest.mark.slow) for row in ROWS),
+)
+def test_slowdowns_and_completion_times_are_those_of_the_public_code(row: str, sets: int) -> None:
+    assert max(deviations(ROWS[row], sets)) < 4
 
 
 def test_other_schedulers_would_be_noticed() -> None:

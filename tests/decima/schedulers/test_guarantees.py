@@ -17,7 +17,7 @@ from simulator import ClusterConfig, Decision, EpisodeRecord, Faults, Observatio
 from simulator.cluster.config import PAPER, SPARK, ExecutorClass, Knowledge, Semantics
 from tests.cases import cases
 from tests.simulator.cluster.build import chain, job, jobs, stage
-from workloads import JobAttributes, JobSequence, poisson_arrivals, synthetic_profiles
+from workloads import JobAttributes, JobProfile, JobSequence, poisson_arrivals, synthetic_profiles
 
 TASK_MS = 10.0
 EXECUTORS = 4
@@ -100,27 +100,17 @@ def test_executors_stay_under_the_paper_semantics_and_only_where_they_help() -> 
 NAMES = [name for name in SCHEDULERS if name not in ("lookahead", "graphene")]
 
 
-def check_theorem(seed: int, factor: float) -> None:
-    draw = np.random.default_rng(seed)
-    sequence, name = malleable(draw), str(draw.choice([*NAMES, "decima:general", "largest", "waits"]))
-    inner = {"largest": LargestFirst, "waits": Waits}.get(name, lambda: make_scheduler(name, seed))()
-    record = run_episode(fluid(), sequence, Guarded(inner, Guarantees(no_later_than=factor)))
-    work_ms = [profile.work_ms for profile in sequence.profiles]
-    due = np.array(processor_sharing(work_ms, sequence.arrival_ms.tolist(), EXECUTORS))
-    additive = record.kept.slack_ms + 2 * TASK_MS
-    late = record.completion_ms - due - additive
-    assert late.max() <= 1e-6, f"{name}, seed {seed}, factor {factor}: {late.max()} ms late"
-
-
-@pytest.mark.parametrize("seed", range(40))
-def test_no_job_is_later_than_in_theory(seed: int) -> None:
-    check_theorem(seed, (1.0, 1.5, 3.0)[seed % 3])
-
-
-@pytest.mark.slow
-def test_no_job_is_later_than_in_theory_in_a_thousand_episodes() -> None:
-    for seed in range(1000, 2000):
-        check_theorem(seed, (1.0, 1.5, 3.0)[seed % 3])
+@cases("seeds", *([seed] for seed in range(40)), pytest.param(range(1000, 2000), marks=pytest.mark.slow))
+def test_no_job_is_later_than_in_theory(seeds: Sequence[int]) -> None:
+    for seed in seeds:
+        draw, factor = np.random.default_rng(seed), (1.0, 1.5, 3.0)[seed % 3]
+        sequence, name = malleable(draw), str(draw.choice([*NAMES, "decima:general", "largest", "waits"]))
+        inner = {"largest": LargestFirst, "waits": Waits}.get(name, lambda: make_scheduler(name, seed))()  # noqa: B023
+        record = run_episode(fluid(), sequence, Guarded(inner, Guarantees(no_later_than=factor)))
+        work_ms = [profile.work_ms for profile in sequence.profiles]
+        due = np.array(processor_sharing(work_ms, sequence.arrival_ms.tolist(), EXECUTORS))
+        late = record.completion_ms - due - record.kept.slack_ms - 2 * TASK_MS
+        assert late.max() <= 1e-6, f"{name}, seed {seed}, factor {factor}: {late.max()} ms late"
 
 
 def test_guards_change_nothing_without_need() -> None:
@@ -196,6 +186,12 @@ def of_tenants(draw: np.random.Generator, names: Sequence[str] = ("bi", "etl", "
     return JobSequence(tuple(profiles), arrival_ms - arrival_ms[0], int(draw.integers(100)), attributes=tenants)
 
 
+def owned(*of: tuple[str, JobProfile], at: Sequence[float] = ()) -> JobSequence:
+    """Return jobs of tenants, by default all at time 0."""
+    tenants = tuple(JobAttributes(tenant=name) for name, _ in of)
+    return JobSequence(tuple(each for _, each in of), np.array(at or [0.0] * len(of)), attributes=tenants)
+
+
 def most_executors(record: EpisodeRecord, tenant: str) -> int:
     """Return the largest number of executors that run tasks of a tenant, or move to its jobs, at once."""
     mine = np.array([each.tenant == tenant for each in record.sequence.attributes])
@@ -248,11 +244,8 @@ def test_executors_that_come_too_late_exceed_a_ceiling(
     engine: Literal["compiled", "simpy"], semantics: Semantics, above: int
 ) -> None:
     """Nine executors move to the second job, which ends before they arrive. Only the third job is left."""
-    sequence = JobSequence(
-        (job(stage(9, 30.0)), job(stage(41, 1.0)), job(stage(100, 1000.0))),
-        np.array([0.0, 0.0, 62.0]),
-        attributes=tuple(JobAttributes(tenant=each) for each in ("etl", "etl", "bi")),
-    )
+    early = ("etl", job(stage(9, 30.0))), ("etl", job(stage(41, 1.0)))
+    sequence = owned(*early, ("bi", job(stage(100, 1000.0))), at=[0.0, 0.0, 62.0])
     config = ClusterConfig(10, moving_delay_ms=20.0, warmup_delay_ms=0.0, semantics=semantics, engine=engine)
     record = run_episode(config, sequence, Checking(make_scheduler("fifo"), Guarantees(ceiling={"bi": 0.1})))
     assert most_executors(record, "bi") == 1 + above  # at most all executors
@@ -261,11 +254,7 @@ def test_executors_that_come_too_late_exceed_a_ceiling(
 @pytest.mark.parametrize("name", ["fifo", "priced-srpt", "las", "decima:general"])
 def test_a_tenant_has_its_floor_as_soon_as_tasks_end(name: str) -> None:
     """The long job arrived first and has all executors. The tenant has its floor when tasks of this job end."""
-    sequence = JobSequence(
-        (job(stage(400, TASK_MS)), job(stage(800, TASK_MS))),
-        np.array([0.0, 5.0]),
-        attributes=(JobAttributes(tenant="etl"), JobAttributes(tenant="bi")),
-    )
+    sequence = owned(("etl", job(stage(400, TASK_MS))), ("bi", job(stage(800, TASK_MS))), at=[0.0, 5.0])
     config = fluid(executors=10)
     record = run_episode(config, sequence, make_scheduler(f"{name},floor=bi:0.3"))
     started = np.sort(record.task_start_ms[record.task_job == 1])
@@ -278,11 +267,7 @@ def test_a_tenant_has_its_floor_as_soon_as_tasks_end(name: str) -> None:
 
 
 def test_floors_are_shared_and_kept_by_sparing_schedulers() -> None:
-    sequence = JobSequence(
-        (job(stage(40, TASK_MS)), job(stage(40, TASK_MS)), job(stage(40, TASK_MS))),
-        np.zeros(3),
-        attributes=tuple(JobAttributes(tenant=each) for each in ("a", "b", "c")),
-    )
+    sequence = owned(*((name, job(stage(40, TASK_MS))) for name in "abc"))
     record = run_episode(fluid(executors=10), sequence, make_scheduler("fifo,floor=b:0.4+c:0.3"))
     first = record.task_job[record.task_start_ms == 0.0]
     assert np.bincount(first).tolist() == [3, 4, 3]
@@ -292,22 +277,14 @@ def test_floors_are_shared_and_kept_by_sparing_schedulers() -> None:
         stage_ = int(observation.schedulable.argmax())
         return Decision(stage_, observation.held(int(observation.stage_job[stage_])) + 1)
 
-    sequence = JobSequence(
-        (job(stage(40, TASK_MS)), job(stage(40, TASK_MS))),
-        np.zeros(2),
-        attributes=(JobAttributes(tenant="a"), JobAttributes(tenant="b")),
-    )
+    sequence = owned(*((name, job(stage(40, TASK_MS))) for name in "ab"))
     guarded = Guarded(make_scheduler(sparing), Guarantees(floor={"b": 0.4}))
     record = run_episode(fluid(executors=10), sequence, guarded)
     assert np.bincount(record.task_job[record.task_start_ms == 0.0]).tolist() == [1, 4]
 
 
 def test_what_tenants_do_not_need_goes_to_others_and_unknown_ones_have_no_effect() -> None:
-    sequence = JobSequence(
-        (job(stage(20, TASK_MS)), job(stage(2, TASK_MS))),
-        np.zeros(2),
-        attributes=(JobAttributes(tenant="a"), JobAttributes(tenant="b")),
-    )
+    sequence = owned(("a", job(stage(20, TASK_MS))), ("b", job(stage(2, TASK_MS))))
     record = run_episode(fluid(executors=10), sequence, make_scheduler("fifo,floor=b:0.9"))
     assert np.bincount(record.task_job[record.task_start_ms == 0.0]).tolist() == [8, 2]
     sequence = of_tenants(np.random.default_rng(0))

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from decima.registry import SchedulerError, make_scheduler
+from decima.registry import make_scheduler
 from simulator import SPARK, Cluster, ClusterConfig, EpisodeRecord, Observation, run_episode
 from tests.cases import cases
 from tests.simulator.cluster.build import job, stage
@@ -110,12 +110,6 @@ def test_deadlines_weights_and_slack_order_jobs() -> None:
         assert np.argsort(record.completion_ms).tolist() == [3, 2, 1, 0]
 
 
-@pytest.mark.parametrize("spec", ["atc:0", "atc:given_up=-1", "atc:steepness=0", "atc:patience=2"])
-def test_constants_of_atc_that_are_refused(spec: str) -> None:
-    with pytest.raises(SchedulerError, match=r"positive|no parameter"):
-        make_scheduler(spec)
-
-
 def test_the_least_slack_counts_the_time_that_the_rest_takes() -> None:
     """The second job has a later deadline and more work: the slacks are 300 and 200 ms."""
     attributes = [JobAttributes(deadline_ms=500), JobAttributes(deadline_ms=1_000)]
@@ -168,14 +162,6 @@ def test_boosts_are_those_of_the_paper() -> None:
     }
     assert ends["load=0.99,decay=100"] == ends["0"] != ends["0.99"]
     assert make_scheduler("gamma-boost:stream_price=4").constants.stream_price == 4  # type: ignore[attr-defined]
-    with pytest.raises(SchedulerError, match="decay"):
-        make_scheduler("gamma-boost:decay=0")
-
-
-@pytest.mark.parametrize("load", ["1", "-0.1"])
-def test_a_load_that_a_boost_cannot_have(load: str) -> None:
-    with pytest.raises(SchedulerError, match="the load must be at least 0 and below 1"):
-        make_scheduler(f"gamma-boost:{load}")
 
 
 def running(record: EpisodeRecord, time_ms: float) -> list[int]:

@@ -97,10 +97,7 @@ def test_the_published_fifo_counts_grants_and_keeps_executors() -> None:
     assert [fifo.decide(observation) for _ in range(3)] == [Decision(0, 3)] * 3
     # Stage 0 waits for stage 1. At that time the job has used its only grant.
     config = ClusterConfig(1, moving_delay_ms=0.0, semantics=DECIMA_SIM)
-    cluster, fifo = (
-        Cluster(config, jobs(job(stage(1, 10.0), stage(1, 10.0), edges=[(1, 0)]), job(stage(5, 10.0)))),
-        Fifo(),
-    )
+    cluster = Cluster(config, jobs(job(stage(1, 10.0), stage(1, 10.0), edges=[(1, 0)]), job(stage(5, 10.0))))
     fifo.reset(config)
     assert fifo.decide(cluster.observe()) == Decision(1, 1)
     cluster.decide(Decision(1, 1))
@@ -228,7 +225,7 @@ def dynamic_partition(observation: Observation) -> list[tuple[int, int]] | None:
     return None
 
 
-@settings(deadline=None, max_examples=15, derandomize=True)
+@settings(max_examples=15)
 @given(job_sequences(), executor_classes(), st.sampled_from([0.0, 20.0, 2000.0]))
 def test_every_job_ends_whatever_the_executors_are(
     sequence: JobSequence, classes: tuple[ExecutorClass, ...], moving_delay_ms: float
@@ -240,7 +237,7 @@ def test_every_job_ends_whatever_the_executors_are(
         assert not np.isnan(record.completion_ms).any(), name
 
 
-@settings(deadline=None, max_examples=60, derandomize=True)
+@settings(max_examples=60)
 @given(job_sequences(), st.integers(1, 12), st.sampled_from([PAPER, DECIMA_SIM]))
 def test_fair_decides_as_the_published_rule_but_leaves_no_executor_idle(
     sequence: JobSequence, executors: int, semantics: Semantics
@@ -342,6 +339,23 @@ def test_names_and_offers_of_schedulers() -> None:
         ("lookahead:2:0", "expected lookahead:FUTURES, numbers from -100 to 100"),
         ("packed-srpt:2:-1", "waste must not be negative, got -1"),
         ("seh:2", "from 0 to 1, got 2"),
+        ("cap:0", "minimum must be above 0"),
+        ("cap:1.5", "minimum must be above 0"),
+        ("pcaps:2", "gamma must be from 0 to 1"),
+        ("greenest-first:-1", "patience must be from 0 to 48"),
+        ("carbon-price:-1", "must not be negative"),
+        ("carbon-slack:0", "the seconds must be positive"),
+        ("carbon-slack:margin=-1", "the margin must be positive"),
+        ("cap:base=sun", "unknown scheduler 'sun'"),
+        ("fifo:base=fair", "unknown scheduler"),
+        ("cap:gamma=1", "no parameter 'gamma'"),
+        ("atc:0", "positive"),
+        ("atc:given_up=-1", "positive"),
+        ("atc:steepness=0", "positive"),
+        ("atc:patience=2", "no parameter"),
+        ("gamma-boost:decay=0", "decay"),
+        ("gamma-boost:1", "the load must be at least 0 and below 1"),
+        ("gamma-boost:-0.1", "the load must be at least 0 and below 1"),
         ("no_such_module:Mine", "scheduler 'no_such_module:Mine' cannot be loaded: ModuleNotFoundError: No module"),
         ("json:Mine", "scheduler 'json:Mine' cannot be loaded: AttributeError: "),
         ("json:", "scheduler 'json:' cannot be loaded: "),
