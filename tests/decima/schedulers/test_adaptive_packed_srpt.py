@@ -5,13 +5,12 @@ import math
 import numpy as np
 import pytest
 
-from decima.evaluation.run import run_scheduler
 from decima.registry import make_scheduler, parameters
 from decima.schedulers.packed_srpt import GROUPS, PACKED_WEIGHTS, AdaptivePackedSrpt, PackedSrpt
 from simulator import Cluster, ClusterConfig, ExecutorClass, Observation, run_episode
 from tests.cases import cases
 from tests.decima.policy.examples import random_sequence
-from tests.simulator.cluster.build import chain, job, jobs, stage
+from tests.simulator.cluster.build import job, jobs, stage
 from workloads.arrivals import JobSequence
 
 NO_WEIGHTS = dict.fromkeys(PACKED_WEIGHTS, 0.0)
@@ -110,11 +109,6 @@ def test_executors_of_other_stages_count_less() -> None:
         assert chosen[0] == expected
 
 
-def test_no_class_is_waited_for_for_ever() -> None:
-    sequence = jobs(chain(stage(1, 10.0, memory=0.5), stage(1, 10.0, memory=1.0), stage(9, 10.0, memory=0.5)))
-    classes = (ExecutorClass(20, memory=0.5), ExecutorClass(1, memory=1.0))
-    record = run_scheduler(ClusterConfig(executor_classes=classes), sequence, "adaptive-packed-srpt")
-    assert not np.isnan(record.completion_ms).any()
 
 
 @pytest.mark.parametrize("size", [-100.0, 100.0])

@@ -79,7 +79,7 @@ def test_executors_too_small_for_what_is_left_do_not_count_in_the_limit() -> Non
     assert sorted(record.task_executor[second]) == [2, 3]
 
 
-@pytest.mark.parametrize("name", ["packed-srpt", "profiled-srpt", "capped-srpt"])
+@pytest.mark.parametrize("name", ["packed-srpt", "adaptive-packed-srpt", "profiled-srpt", "capped-srpt"])
 def test_no_class_is_waited_for_for_ever(name: str) -> None:
     """A job holds as many small executors as its limit allows, and needs a large executor."""
     sequence = jobs(chain(stage(1, 10.0, memory=0.5), stage(1, 10.0, memory=1.0), stage(9, 10.0, memory=0.5)))

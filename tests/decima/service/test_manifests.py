@@ -8,7 +8,7 @@ import yaml
 
 from decima.cli.serve import serve
 
-FOLDER = Path(__file__).parents[3] / "docs" / "kubernetes"
+KUBERNETES = Path(__file__).parents[3] / "docs" / "kubernetes"
 FILES = ("decima.yaml", "spark-driver.yaml")
 VERSION = "1.30"
 #: Resources whose schema is not part of Kubernetes.
@@ -16,7 +16,7 @@ CUSTOM = ("PodMonitor",)
 
 
 def resources(*files: str) -> list[dict[str, Any]]:
-    return [each for file in files for each in yaml.safe_load_all((FOLDER / file).read_text())]
+    return [each for file in files for each in yaml.safe_load_all((KUBERNETES / file).read_text())]
 
 
 def one(kind: str) -> dict[str, Any]:
