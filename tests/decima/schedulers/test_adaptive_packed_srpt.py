@@ -109,8 +109,6 @@ def test_executors_of_other_stages_count_less() -> None:
         assert chosen[0] == expected
 
 
-
-
 @pytest.mark.parametrize("size", [-100.0, 100.0])
 def test_extreme_weights_complete_all_jobs(size: float) -> None:
     sequence = random_sequence(np.random.default_rng(1), max_jobs=9)

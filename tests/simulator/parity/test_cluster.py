@@ -138,12 +138,9 @@ def recording() -> Recording:
     }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", ["episode.json", "episode.json.gz"])
-def test_an_episode_made_by_hand_matches(tmp_path: Path, name: str) -> None:
-    assert first_difference_in(write(tmp_path / name, recording())) is None
-
-
 def test_recordings_without_details_and_every_number_count(tmp_path: Path) -> None:
+    for name in ("episode.json", "episode.json.gz"):
+        assert first_difference_in(write(tmp_path / name, recording())) is None
     short = recording()
     del short["tasks"], short["events"]
     for each in short["decisions"]:
@@ -171,31 +168,24 @@ def test_durations_show_in_what_happens_too(tmp_path: Path, stage: int, wave: st
 DAMAGES: dict[str, tuple[Damage, str]] = {
     # Decision points.
     "time": (at("decisions.1.time_ms", 41), "decision 1 at 41 ms: the time in ms is 40.0, recorded 41.0"),
-    "no source job": (at("decisions.1.source_job", None), "decision 1 .* the source job is 0, recorded None"),
     "source pool": (at("decisions.0.source_stage", 0), "decision 0 .* the source stage is None, recorded 0"),
-    "turn": (at("decisions.1.executors_now", [0]), "decision 1 .* acting executors is .1., recorded .0."),
     "order of turn": (
         at("decisions.0.executors_now", [1, 0]),
         r"decision 0 .* acting executors is \[0, 1\], recorded \[1, 0\]",
     ),
     "stage too many": (at("decisions.2.schedulable", lambda s: [*s, [1, 0]]), "decision 2 .* schedulable"),
-    "stage too few": (at("decisions.1.schedulable", lambda s: s[1:]), "decision 1 .* schedulable"),
     "stages shuffled": (at("decisions.1.schedulable", lambda s: s[::-1]), "decision 1 .* schedulable"),
     # Decisions.
-    "job chosen": (at("decisions.1.job", 0), "decision 1 .* stage 0 of job 0 is not schedulable"),
     "stage chosen": (at("decisions.0.stage", 1), "decision 0 .* stage 1 of job 0 is not schedulable"),
     "stage that is not there": (at("decisions.0.stage", 99), "decision 0 .* no stage 99 of job 0"),
     "stage below the first": (at("decisions.0.stage", -1), "decision 0 .* no stage -1 of job 0"),
     "job that has not arrived": (at("decisions.0.job", 1), "decision 0 .* job 1 is not in the system"),
-    "job that is not there": (at("decisions.0.job", 7), "decision 0 .* job 7 is not in the system"),
     "idle instead": (at("decisions.2.job", None), "decision 2|decision 3"),
     "count": (at("decisions.0.num_executors", 1), "decision 0: 1 executors committed, recorded 2"),
-    "count of none": (at("decisions.0.num_executors", 0), "decision 0 .* 0 executors requested, 2 offered"),
     "count too high": (at("decisions.0.num_executors", 3), "decision 0 .* 3 executors requested, 2 offered"),
     "too many idle": (at("decisions.3.num_executors", 2), "decision 3 .* 2 executors left idle, 1 offered"),
     "reward": (at("decisions.2.reward", lambda r: r + 1e-6), "decision 2: reward -0.28, recorded -0.279999"),
     "reward that is none": (at("decisions.2.reward", float("nan")), "decision 2: reward -0.28, recorded nan"),
-    "dropped first decision": (lambda e: e["decisions"].pop(0), "decision 0 at 40 ms: the time"),
     "dropped decision": (lambda e: e["decisions"].pop(2), "decision 2 at 54 ms: the time"),
     "dropped last decision": (lambda e: e["decisions"].pop(), "after 4 decisions: the recording is over"),
     "no decisions": (at("decisions", []), "after 0 decisions: the recording is over"),
@@ -203,16 +193,13 @@ DAMAGES: dict[str, tuple[Damage, str]] = {
         lambda e: e["decisions"].append(e["decisions"][-1]),
         "decision 5: the replay is over, the recording continues",
     ),
-    "repeated decision": (lambda e: e["decisions"].insert(1, e["decisions"][0]), "decision 1 at 0 ms: the time"),
     "swapped decisions": (swap("decisions", 1, 2), "decision 1 .* executors offered is 2, recorded 1"),
     # Inputs of the agent.
-    "live jobs": (at("decisions.1.features.jobs", [0]), "decision 1 .* live jobs"),
     "order of live jobs": (at("decisions.1.features.jobs", [1, 0]), "decision 1 .* live jobs"),
     "order": (at("decisions.0.features.node_order", [[0, 1], [0, 0]]), "decision 0 .* the order of stages"),
     "mask": (at("decisions.1.features.valid_nodes", [1]), "decision 1 .* mask of stages"),
     # The outcome.
     "completion": (at("completions_ms.0", 55), "completion of job 0: 54 ms, recorded 55 ms"),
-    "swapped completions": (swap("completions_ms", 0, 1), "completion of job 0"),
     "dropped completion": (lambda e: e["completions_ms"].pop(), "2 completions, recorded 1"),
     "extra completion": (lambda e: e["completions_ms"].append(57), "2 completions, recorded 3"),
     "dropped task": (lambda e: e["tasks"].pop(), "task runs: 5 entries, recorded 4"),

@@ -112,14 +112,10 @@ def recording() -> Recording:
     }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", ["episode.json", "episode.json.gz"])
-def test_an_episode_made_by_hand_matches(tmp_path: Path, name: str) -> None:
-    assert first_difference_in(write(tmp_path / name, recording())) is None
-
-
-@pytest.mark.parametrize("change", [without("obs_hashes"), at("obs_hashes", None)], ids=["none", "null"])
-def test_recordings_without_pictures_are_replayed_too(tmp_path: Path, change: Damage) -> None:
-    assert first_difference_in(write(tmp_path / "short.json", damaged(recording(), change))) is None
+def test_episodes_made_by_hand_match_with_and_without_pictures(tmp_path: Path) -> None:
+    short = [damaged(recording(), change) for change in (without("obs_hashes"), at("obs_hashes", None))]
+    for episode, name in zip([recording()] * 2 + short, ("1.json", "2.json.gz", "3.json", "4.json"), strict=True):
+        assert first_difference_in(write(tmp_path / name, episode)) is None
 
 
 LAST = "the replay is over, the recording continues"
@@ -129,13 +125,10 @@ LENGTHS = ("rewards", "clock_after", "running_list_after", "slots_filled_after",
 DAMAGES: dict[str, tuple[Damage, str]] = {
     # Actions and states.
     "action": (at("actions.6", 2), "action 6: the outcome: V, recorded F"),
-    "other action": (at("actions.2", 1), "action 2: .*"),
     "no action": (at("actions.3", 3), "action 3: there is no action 3"),
     "outcome": (at("status", "VAAAVVFAVVVV"), "action 4: the outcome: E, recorded V"),
-    "unknown outcome": (at("status", "VAAAXVFAVVVV"), "action 4: the outcome: E, recorded X"),
     "reward": (at("rewards.5", -1.25), "action 5: reward -1.75, recorded -1.25"),
     "reward that is none": (at("rewards.0", float("nan")), "action 0: reward -2, recorded nan"),
-    "clock": (at("clock_after.7", 5), "action 7: the clock: 4, recorded 5"),
     "swapped actions": (swap("actions", 0, 1), "action 0: the outcome: E, recorded V"),
     "dropped action": (lambda e: e["actions"].pop(), "rewards: 12 entries after 11 actions"),
     "extra action": (lambda e: e["actions"].append(2), "rewards: 12 entries after 13 actions"),
@@ -164,7 +157,6 @@ DAMAGES: dict[str, tuple[Damage, str]] = {
     # The outcome.
     "done": (at("done", False), "after 12 actions: the recording is not over, the replay is over"),
     "dropped job": (lambda e: e["jobs_out"].pop(), "a job's number, .*: 4 entries, recorded 3"),
-    "extra job": (lambda e: e["jobs_out"].append(e["jobs_out"][0]), ".* 4 entries, recorded 5"),
     "job not booked": (
         at("jobs_out.3", lambda job: job | {"start": -1, "finish": -1}),
         r".* \(3, 3, 4, 2, 2, 4, 8\), recorded \(3, 3, 4, 2, 2, -1, -1\)",
