@@ -185,7 +185,8 @@ def test_a_page_explains_a_decision_on_which_policy_and_rule_differ(
     found = explain_first(alike, tmp_path / "told.npz")
     assert found.differs
     assert found.rule == "weighted-fair:-1"
-    monkeypatch.setattr("decima.evaluation.explain.RULES", ("priced-srpt", "tests.decima.evaluation.test_run:Half"))
+    half = "tests.decima.evaluation.test_comparison:Half"
+    monkeypatch.setattr("decima.evaluation.explain.RULES", ("priced-srpt", half))
     assert explain_first(alike, tmp_path / "told.npz").number == 0
     monkeypatch.setattr("decima.evaluation.explain.RULES", ("priced-srpt",))
     found = explain_first(alike, tmp_path / "told.npz")

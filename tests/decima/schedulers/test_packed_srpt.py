@@ -1,12 +1,16 @@
-"""Shortest remaining work first on several executor classes: use of large executors, and limits."""
+"""``packed-srpt``: use of large executors and limits; with weights, it depends on state, jobs and stages."""
+
+import math
 
 import numpy as np
 import pytest
 
 from decima.evaluation.run import run_scheduler
-from decima.registry import make_scheduler
-from decima.schedulers.packed_srpt import PackedSrpt
-from simulator import Cluster, ClusterConfig, Decision, ExecutorClass
+from decima.registry import make_scheduler, parameters
+from decima.schedulers.packed_srpt import GROUPS, PACKED_WEIGHTS, AdaptivePackedSrpt, PackedSrpt
+from simulator import Cluster, ClusterConfig, Decision, ExecutorClass, Observation, run_episode
+from tests.cases import cases
+from tests.decima.policy.examples import random_sequence
 from tests.simulator.cluster.build import chain, job, jobs, stage
 from workloads import JobSequence
 
@@ -86,3 +90,120 @@ def test_no_class_is_waited_for_for_ever(name: str) -> None:
     classes = (ExecutorClass(20, memory=0.5), ExecutorClass(1, memory=1.0))
     record = run_scheduler(ClusterConfig(executor_classes=classes), sequence, name)
     assert not np.isnan(record.completion_ms).any()
+
+
+NO_WEIGHTS = dict.fromkeys(PACKED_WEIGHTS, 0.0)
+CLASSES = (ExecutorClass(3, memory=0.25), ExecutorClass(3, memory=0.5), ExecutorClass(4, memory=1.0))
+
+
+def rule(**weights: float) -> AdaptivePackedSrpt:
+    """Return the rule with these weights alone."""
+    return AdaptivePackedSrpt(**NO_WEIGHTS | weights)
+
+
+def observed(
+    sequence: JobSequence, classes: tuple[ExecutorClass, ...] = SMALL_AND_LARGE, delay_ms: float = 0.0
+) -> Observation:
+    return Cluster(ClusterConfig(executor_classes=classes, moving_delay_ms=delay_ms), sequence).observe()
+
+
+def stage_of(scheduler: AdaptivePackedSrpt, observation: Observation) -> int:
+    decision = scheduler.decide(observation)
+    return -1 if decision is None else decision.stage
+
+
+@pytest.mark.parametrize("delay_ms", [0.0, 40.0])
+@pytest.mark.parametrize("seed", range(4))
+def test_without_weights_it_is_packed_srpt(seed: int, delay_ms: float) -> None:
+    sequence = random_sequence(np.random.default_rng(seed), max_jobs=9)
+    config = ClusterConfig(executor_classes=CLASSES, moving_delay_ms=delay_ms)
+    constants = {"thrift": 3.0, "waste": 0.5, "staying": 0.4, "worth_leaving": 2.0, "worth_moving": 1.0}
+    for mine, theirs in ((rule(), PackedSrpt()), (rule(**constants), PackedSrpt(**constants))):
+        runs = [run_episode(config, sequence, each) for each in (mine, theirs)]
+        assert runs[0].completion_ms.tolist() == runs[1].completion_ms.tolist()
+
+
+@cases(
+    "weight, expected",
+    ("order.size=0", 0),  # the shorter job comes first
+    ("order.size=-2", 1),
+    ("order.lasts=-2", 1),
+    ("order.height=2", 0),
+    ("order.move=5", 0),  # tasks are equally long
+    ("order.covered=5", 1),
+    ("order.exact=-5", 1),
+    ("order.needing=-2", 1),
+)
+def test_the_order_follows_features_of_jobs_and_stages(weight: str, expected: int) -> None:
+    """The second job has more work, and needs a large executor, one of which is offered."""
+    short, long = job(stage(8, 100.0, memory=0.5)), job(stage(12, 100.0, memory=1.0))
+    classes = (ExecutorClass(2, memory=1.0), ExecutorClass(2, memory=0.5))
+    name, _, value = weight.partition("=")
+    seen = observed(jobs(short, long), classes, delay_ms=100.0)
+    scheduler = rule(waste=0.0, **{name: float(value)})
+    assert stage_of(scheduler, seen) == expected
+
+
+def test_the_limit_follows_the_price_and_features() -> None:
+    sequence = jobs(*(job(stage(40, 100.0)) for _ in range(2)))
+    seen = observed(sequence, (ExecutorClass(8, memory=0.5), ExecutorClass(8, memory=1.0)))
+
+    def limit(**weights: float) -> int:
+        decision = rule(thrift=1.5, **weights).decide(seen)
+        assert decision is not None
+        return decision.limit
+
+    no_share = {"share.one": -3.0}
+    assert limit(**no_share) == 15
+    assert limit(**no_share, **{"limit.one": math.log(0.51)}) == 7
+    assert limit(**no_share, **{"price.one": math.log(2.5 / 1.5)}) == 10
+    assert limit(**{"limit.one": -3.0, "share.one": math.log(1.5)}) == 12  # 1.5 times an equal share
+
+
+def test_a_threshold_keeps_large_executors_from_work_of_small_ones() -> None:
+    """The executors offered are large; small executors could run the only stage."""
+    sequence = jobs(job(stage(40, 10.0, memory=0.5)))
+    classes = (ExecutorClass(2, memory=1.0), ExecutorClass(2, memory=0.5))
+    seen = observed(sequence, classes, delay_ms=50.0)
+    assert seen.classes[seen.executor_class]["memory"] == 1.0
+    many, few = rule().decide(seen), rule(**{"moving.waste": 3.0}).decide(seen)
+    assert many is not None
+    assert few is not None
+    assert (many.limit, few.limit) == (2, 1)
+
+
+def test_executors_of_other_stages_count_less() -> None:
+    """Two small executors run the job's first stage, so that its limit is reached unless they count less."""
+    sequence = jobs(job(stage(2, 900.0, memory=0.5), stage(9, 900.0, memory=1.0)), job(stage(90, 900.0, memory=1.0)))
+    few = {"limit.one": -2.0, "share.one": -3.0}
+    for scheduler, expected in ((rule(**few), 1), (rule(**few, **{"counting.other": -50.0}), 0)):
+        cluster = Cluster(ClusterConfig(executor_classes=SMALL_AND_LARGE, moving_delay_ms=0.0), sequence)
+        chosen = []
+        while cluster.offered and cluster.clock.now == 0:
+            decision = scheduler.decide(cluster.observe())
+            if decision is not None and cluster.observe().executor_class == 1:
+                chosen.append(int(cluster.observe().stage_job[decision.stage]))
+            cluster.decide(decision)
+        assert chosen[0] == expected
+
+
+@pytest.mark.parametrize("size", [-100.0, 100.0])
+def test_extreme_weights_complete_all_jobs(size: float) -> None:
+    sequence = random_sequence(np.random.default_rng(1), max_jobs=9)
+    config = ClusterConfig(executor_classes=CLASSES, moving_delay_ms=40.0)
+    record = run_episode(config, sequence, AdaptivePackedSrpt(**dict.fromkeys(PACKED_WEIGHTS, size)))
+    assert not np.isnan(record.completion_ms).any()
+
+
+def test_every_weight_has_a_name_that_can_hold_it() -> None:
+    assert len(PACKED_WEIGHTS) == sum(map(len, GROUPS.values()))
+    assert parameters("adaptive-packed-srpt") == parameters("packed-srpt") | PACKED_WEIGHTS
+    made = make_scheduler("adaptive-packed-srpt:waste=2,order.done=-0.5")
+    assert isinstance(made, AdaptivePackedSrpt)
+    assert (made.weights["order.done"], made.constants.waste) == (-0.5, 2.0)
+    with pytest.raises(ValueError, match="worth_moving must be positive"):
+        AdaptivePackedSrpt(worth_moving=-1.0)
+    with pytest.raises(ValueError, match="waste must not be negative"):
+        AdaptivePackedSrpt(waste=-1.0)
+    with pytest.raises(TypeError, match="nope"):
+        AdaptivePackedSrpt(nope=1.0)

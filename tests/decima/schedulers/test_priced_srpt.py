@@ -1,19 +1,120 @@
-"""Shortest remaining work first with a cost of executors: limits, and when a move is worthwhile."""
+"""Shortest remaining work first with limits and a cost of executors, and rules for uncertain estimates."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
+from scipy import stats
+from scipy.optimize import minimize_scalar
 
+from decima.registry import make_scheduler
 from decima.schedulers.base import AWAY_BY_RANK, FARTHEST_AWAY, PRICES
-from decima.schedulers.priced_srpt import AWAY_IN_JOB, PricedConstants, PricedSrpt
-from simulator import DECIMA_SIM, Cluster, ClusterConfig, Decision, ExecutorClass, run_episode
+from decima.schedulers.priced_srpt import (
+    AWAY_IN_JOB,
+    STAYING,
+    WORTH_LEAVING,
+    WORTH_MOVING,
+    CappedSrpt,
+    PricedConstants,
+    PricedSrpt,
+    ProfiledSrpt,
+)
+from decima.schedulers.queueing import HeSrpt, fractions, index_over_median, speedup_exponent
+from simulator import DECIMA_SIM, Cluster, ClusterConfig, Decision, ExecutorClass, Observation, run_episode
 from simulator.cluster.alone import useful_executors
+from simulator.cluster.config import Knowledge
+from tests.cases import cases
 from tests.decima.policy.examples import random_sequence
-from tests.simulator.cluster.build import inflating, job, jobs, stage
+from tests.simulator.cluster.build import chain, inflating, job, jobs, stage
 from workloads.arrivals import JobSequence, batch_arrivals
 
 DELAY_MS = 100.0
+
+
+def first_decisions(
+    scheduler: CappedSrpt | ProfiledSrpt, executors: int, sequence: JobSequence
+) -> list[Decision | None]:
+    """Return the decisions at time 0, until no executor is left or the rest is left idle."""
+    config = ClusterConfig(executors, moving_delay_ms=DELAY_MS)
+    scheduler.reset(config)
+    cluster, made = Cluster(config, sequence), []
+    while not cluster.done and cluster.clock.now == 0:
+        observation = cluster.observe()
+        made.append(scheduler.decide(observation) if observation.num_schedulable else None)
+        cluster.decide(made[-1])
+    return made
+
+
+def test_executors_move_to_work_up_to_limits_of_profiles() -> None:
+    sequence = jobs(job(stage(50, 1000)), job(stage(40, 1000)), job(stage(45, 1000)))
+    made = first_decisions(CappedSrpt(), 12, sequence)
+    assert [decision.stage for decision in made if decision] == [1, 2, 0]
+    # Ten tasks are enough work for executors with three moving delays of work each; other executors stay free.
+    task_ms = WORTH_MOVING * DELAY_MS / 2
+    made = first_decisions(CappedSrpt(coefficient=1000), 8, jobs(job(stage(10, task_ms))))
+    assert made == [Decision(0, 5), None]
+    made = first_decisions(CappedSrpt(), 8, jobs(job(stage(10, 1.0))))
+    assert made == [Decision(0, 1), None]
+    config = ClusterConfig(8, moving_delay_ms=0)
+    cluster = Cluster(config, jobs(job(stage(8, 1.0))))
+    assert CappedSrpt(1000).decide(cluster.observe()) == Decision(0, 8)
+    profile = inflating(400, {5: 1000.0, 10: 1200.0, 20: 4000.0, 40: 9000.0})
+    config = ClusterConfig(40, moving_delay_ms=DELAY_MS)
+    scheduler = ProfiledSrpt(2.5)
+    several = jobs(*[profile] * 8)
+    scheduler.reset(config)
+    best = useful_executors(profile, config, 2.5)
+    assert 40 // 8 < best < 40
+    assert scheduler.decide(Cluster(config, several).observe()) == Decision(0, best)
+
+
+@pytest.mark.parametrize(("share", "stays"), [(STAYING * 1.1, True), (STAYING * 0.9, False)])
+def test_executors_leave_their_job_only_for_a_clearly_shorter_one(share: float, stays: bool) -> None:
+    """One executor finishes the first stage of a long job; another job has a fraction of its remaining work."""
+    work_ms = 10 * WORTH_LEAVING * DELAY_MS
+    own, other = chain(stage(1, 50), stage(10, work_ms / 10)), job(stage(10, share * work_ms / 10))
+    cluster = Cluster(ClusterConfig(1, moving_delay_ms=DELAY_MS), jobs(own, other))
+    cluster.decide(Decision(0, 1))
+    while cluster.observe().source < 0:
+        cluster.decide(None)
+    for scheduler in (CappedSrpt(), PricedSrpt()):
+        decision = scheduler.decide(cluster.observe())
+        assert decision is not None
+        assert (decision.stage == 1) == stays
+
+
+@pytest.mark.parametrize(("left", "leaves"), [(15, False), (16, True)])
+def test_an_executor_leaves_its_job_for_eight_moving_delays_of_work(left: int, leaves: bool) -> None:
+    """Executor 0 finishes the first stage of a long job; the short job, with executor 1, has some tasks left."""
+    long, short = chain(stage(1, 50), stage(10, 10_000)), job(stage(1 + left, DELAY_MS))
+    cluster = Cluster(ClusterConfig(2, moving_delay_ms=DELAY_MS), jobs(long, short))
+    cluster.decide(Decision(0, 1))
+    cluster.decide(Decision(2, 1))
+    observation = cluster.observe()
+    assert (cluster.acting, observation.source, observation.unclaimed_tasks.tolist()) == ([0], 0, [0, 10, left])
+    assert CappedSrpt().decide(observation) == (Decision(2, 2) if leaves else Decision(1, 2))
+
+
+@pytest.mark.parametrize(("left", "executors"), [(8, 1), (15, 1), (16, 2)])
+def test_with_a_price_it_does_so_where_most_of_the_work_is_claimed(left: int, executors: int) -> None:
+    """A long task of the other job runs, so that its remaining work exceeds its useful parallelism."""
+    long, other = chain(stage(1, 50), stage(10, 10_000)), job(stage(1, 100_000), stage(left, DELAY_MS))
+    cluster = Cluster(ClusterConfig(4, moving_delay_ms=DELAY_MS), jobs(long, other))
+    cluster.decide(Decision(0, 1))
+    cluster.decide(Decision(2, 1))
+    while cluster.observe().source < 0:
+        cluster.decide(None)
+    assert cluster.observe().unclaimed_tasks.tolist() == [0, 10, 0, left]
+    assert PricedSrpt().ask(cluster.observe()).limits[1] == executors
+
+
+@pytest.mark.parametrize(("tasks", "executors"), [(5, 1), (6, 2), (8, 2), (9, 3)])
+def test_a_free_executor_moves_for_three_moving_delays_of_work(tasks: int, executors: int) -> None:
+    made = first_decisions(CappedSrpt(), 4, jobs(job(stage(tasks, DELAY_MS))))
+    assert made == [Decision(0, executors), None]
+
+
 DEFAULTS = PricedConstants()
 
 
@@ -177,3 +278,132 @@ def test_jitter_varies_choices_and_not_answers() -> None:
     np.testing.assert_array_equal(plain.limits, varied.limits)
     with pytest.raises(ValueError, match="jitter must not be negative"):
         PricedSrpt(-1.0)
+
+
+def three_jobs(executors: int = 6) -> tuple[Observation, ClusterConfig]:
+    """Return an observation of fifty, forty and sixty tasks of a second with exact estimates, for tests to change."""
+    config = ClusterConfig(executors, moving_delay_ms=0.0)
+    cluster = Cluster(config, jobs(*(job(stage(tasks, 1000.0)) for tasks in (50, 40, 60))))
+    return cluster.observe().copy(), config
+
+
+def chosen(name: str, seen: Observation, config: ClusterConfig) -> int:
+    scheduler = make_scheduler(name)
+    scheduler.reset(config)
+    decision = scheduler.decide(seen)
+    assert decision is not None
+    return int(seen.stage_job[decision.stage])
+
+
+@cases(
+    "name, first_work_ms, attained_ms, expected",
+    ("sjf-estimate", (9.0, 8.0, 7.0), (8.9, 0.0, 0.0), 2),
+    ("las", (1.0, 2.0, 3.0), (5.0, 4.0, 6.0), 1),
+    # max(z - a, min(a, z)): 10, 6, 5; SRPT would prefer job 0, whose estimate is used up
+    ("srpt-bounce", (10.0, 10.0, 10.0), (99.0, 4.0, 5.0), 2),
+    ("srpt-bounce", (10.0, 10.0, 10.0), (99.0, 9.0, 2.0), 2),
+    ("seh", (10.0, 7.0, 8.0), (99.0, 0.0, 3.5), 2),  # 5, 7, 4.5
+    ("seh", (10.0, 7.0, 12.0), (99.0, 0.0, 99.0), 0),  # frozen at 5, 7, 6
+    ("seh:0", (10.0, 7.0, 12.0), (9.0, 0.0, 11.5), 2),
+    ("seh:1", (10.0, 7.0, 12.0), (9.0, 0.0, 11.5), 1),
+)
+def test_orders_follow_estimate_and_attained_service(
+    name: str, first_work_ms: tuple[float, ...], attained_ms: tuple[float, ...], expected: int
+) -> None:
+    seen, config = three_jobs()
+    seen.jobs["first_work_ms"], seen.stages["finished_ms"] = first_work_ms, attained_ms
+    assert chosen(name, seen, config) == expected
+
+
+@pytest.mark.parametrize("sd", [0.3, 1.0, 2.0])
+def test_the_gittins_index_is_that_of_the_log_normal_distribution(sd: float) -> None:
+    size = stats.lognorm(sd)
+
+    def cost(log_quantum: float) -> float:
+        quantum = np.exp(log_quantum)
+        return float(size.expect(lambda x: np.minimum(x, quantum), ub=np.inf) / size.cdf(quantum))
+
+    best = minimize_scalar(cost, bounds=(-3 * sd, 4 * sd), method="bounded").fun
+    assert index_over_median(sd) == pytest.approx(best, rel=1e-3)
+
+
+def test_uncertain_and_inelastic_jobs_go_first() -> None:
+    assert index_over_median(0.0) == 1.0
+    assert index_over_median(2.0) < np.exp(2.0**2 / 2)
+    seen, config = three_jobs()
+    seen.jobs["log_sd"] = 2.0, 2.0, 0.0
+    expected = 2 if 40 * index_over_median(2.0) > 60 else 1
+    assert chosen("gittins", seen, config) == expected
+    # The job of two long tasks cannot use more than two executors; it has the most work.
+    config = ClusterConfig(4, moving_delay_ms=0.0)
+    seen = Cluster(config, jobs(job(stage(40, 100.0)), job(stage(2, 90_000.0)))).observe()
+    assert chosen("inelastic-first", seen, config) == 1
+    assert chosen("priced-srpt", seen, config) == 0
+
+
+def test_hesrpt_shares_by_an_exponent_fitted_to_times() -> None:
+    # For three jobs and p = 1/2, the fractions are 1/9, 3/9 and 5/9; the smallest job has the largest fraction.
+    np.testing.assert_allclose(fractions(3, 0.5), [1 / 9, 3 / 9, 5 / 9])
+    np.testing.assert_allclose(fractions(4, 0.0), 0.25)
+    seen, config = three_jobs(9)
+    scheduler = HeSrpt()
+    scheduler.reset(config)
+    scheduler._exponent = lambda _: 0.5  # type: ignore[assignment]
+    assert scheduler.limits(seen, np.array([50.0, 40.0, 60.0])).tolist() == [3, 5, 1]
+    config = ClusterConfig(20, moving_delay_ms=0.0)
+    assert speedup_exponent(job(stage(1000, 1000.0)), config) > 0.9
+    assert speedup_exponent(job(stage(1, 1000.0)), config) == pytest.approx(0.0, abs=1e-9)
+    assert 0.2 < speedup_exponent(inflating(200, {1: 100.0, 20: 500.0}), config) < 0.8
+
+
+def test_the_more_uncertain_the_more_inelastic_jobs_go_first() -> None:
+    """The job of two long tasks has six times the work of the other, and half its useful parallelism of four."""
+    config = ClusterConfig(4, moving_delay_ms=0.0)
+    seen = Cluster(config, jobs(job(stage(40, 100.0)), job(stage(2, 12_000.0)))).observe().copy()
+    elastic, inelastic = (useful_executors(profile, config, DEFAULTS.measured) for profile in seen.profiles)
+    work_exponent = 1 - math.log(6) / (math.log(elastic / inelastic) / (1 - DEFAULTS.work_exponent) + math.log(6))
+    assert DEFAULTS.work_exponent < work_exponent < 1
+    enough = DEFAULTS.uncertain * (1 - work_exponent) / (1 - DEFAULTS.work_exponent)
+    for log_sd, first in ((0.0, 0), (enough - 0.01, 0), (enough + 0.01, 1)):
+        seen.stages["log_sd"] = log_sd
+        assert PricedSrpt().ask(seen).stage == first
+        assert chosen("seh:0", seen, config) == 0  # its order is its own
+    seen.stages["log_sd"] = 0.0, 2 * enough + 0.01  # what counts is the mean over the live jobs
+    assert PricedSrpt().ask(seen).stage == 1
+
+
+@cases("log_sd, weight", (DEFAULTS.doubtful, 0.0), (DEFAULTS.doubtful + 0.5, 0.5), (DEFAULTS.doubtful + 2, 1.0))
+def test_limits_shrink_towards_equal_shares_as_uncertainty_grows(log_sd: float, weight: float) -> None:
+    config = ClusterConfig(60, moving_delay_ms=0.0)
+    profile = inflating(400, {1: 1000.0, 20: 1200.0, 60: 1800.0})
+    seen = Cluster(config, batch_arrivals((profile,), 4, seed=0)).observe().copy()
+    seen.stages["log_sd"] = log_sd
+    rule = PricedSrpt().ask(seen)
+    useful = useful_executors(profile, config, rule.price)
+    assert rule.price in PRICES
+    assert rule.limits.tolist() == [max(15, int(useful ** (1 - weight) * (DEFAULTS.shares * 15) ** weight))] * 4
+
+
+def test_executors_hesitate_and_wrong_estimates_cost_less() -> None:
+    # Executor 0 finishes a stage of a long job; a shorter job has enough work to justify a move.
+    config = ClusterConfig(1, moving_delay_ms=100.0)
+    long = job(stage(1, 50.0), stage(10, 60_000.0), edges=[(0, 1)])
+    cluster = Cluster(config, jobs(long, job(stage(10, 3000.0))))
+    cluster.decide(Decision(0, 1))
+    while cluster.observe().source < 0:
+        cluster.decide(None)
+    seen = cluster.observe().copy()
+    assert PricedSrpt().ask(seen).stage == 2
+    seen.stages["log_sd"] = 2.0
+    assert PricedSrpt().ask(seen).stage == 1
+    assert PricedSrpt(hesitation=0.01).ask(seen).stage == 2
+    profiles = tuple(job(stage(tasks, ms)) for tasks in (10, 40, 160) for ms in (200.0, 800.0))
+    config = ClusterConfig(8, moving_delay_ms=50.0, knowledge=Knowledge(job_error=2.0))
+    exact = replace(config, knowledge=Knowledge())
+    sums = {"exact": 0.0, "priced-srpt": 0.0, "seh:0": 0.0}
+    for seed in range(6):
+        sequence = batch_arrivals(profiles, 8, seed)
+        sums["exact"] += run_episode(exact, sequence, make_scheduler("priced-srpt")).mean_jct_ms
+        for name in ("priced-srpt", "seh:0"):
+            sums[name] += run_episode(config, sequence, make_scheduler(name)).mean_jct_ms
+    assert sums["exact"] < sums["priced-srpt"] < sums["seh:0"]

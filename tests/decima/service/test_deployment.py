@@ -1,0 +1,166 @@
+"""Manifests for Kubernetes, the Grafana board with its alerts, and the script that retrains every night."""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from prometheus_client import generate_latest
+
+from decima.cli.serve import serve
+from decima.service.metrics import Metrics
+from tests.cases import cases
+
+KUBERNETES = Path(__file__).parents[3] / "docs" / "kubernetes"
+FILES = ("decima.yaml", "spark-driver.yaml")
+VERSION = "1.30"
+#: Resources whose schema is not part of Kubernetes.
+CUSTOM = ("PodMonitor",)
+
+
+def resources(*files: str) -> list[dict[str, Any]]:
+    return [each for file in files for each in yaml.safe_load_all((KUBERNETES / file).read_text())]
+
+
+def one(kind: str) -> dict[str, Any]:
+    [found] = [each for each in resources(*FILES) if each["kind"] == kind]
+    return found
+
+
+@pytest.mark.parametrize("file", FILES)
+def test_manifests_match_the_schema_of_kubernetes(file: str) -> None:
+    """Unknown and misspelt fields are errors."""
+    kubernetes_validate = pytest.importorskip("kubernetes_validate")
+    for resource in resources(file):
+        if resource["kind"] not in CUSTOM:
+            kubernetes_validate.validate(resource, VERSION, strict=True)
+            with pytest.raises(kubernetes_validate.ValidationError):
+                kubernetes_validate.validate({**resource, "unknown": 1}, VERSION, strict=True)
+
+
+def test_names_refer_to_what_exists() -> None:
+    """Labels select the pods of the Deployment; ports, volumes, Secret and account exist."""
+    pod = one("Deployment")["spec"]["template"]
+    labels = pod["metadata"]["labels"]
+    [container] = pod["spec"]["containers"]
+    ports = {port["name"]: port["containerPort"] for port in container["ports"]}
+    selectors = (
+        one("Deployment")["spec"]["selector"]["matchLabels"],
+        one("Service")["spec"]["selector"],
+        one("NetworkPolicy")["spec"]["podSelector"]["matchLabels"],
+        one("PodMonitor")["spec"]["selector"]["matchLabels"],
+    )
+    assert all(selector.items() <= labels.items() for selector in selectors)
+    assert {port["targetPort"] for port in one("Service")["spec"]["ports"]} <= ports.keys()
+    assert {each["port"] for each in one("PodMonitor")["spec"]["podMetricsEndpoints"]} <= ports.keys()
+    allowed = [port["port"] for rule in one("NetworkPolicy")["spec"]["ingress"] for port in rule["ports"]]
+    assert sorted(allowed) == sorted(ports)
+    volumes = {volume["name"]: volume for volume in pod["spec"]["volumes"]}
+    assert volumes["secret"]["secret"]["secretName"] == one("Secret")["metadata"]["name"]
+    for each in (*pod["spec"]["initContainers"], container):
+        assert {mount["name"] for mount in each["volumeMounts"]} <= volumes.keys()
+    binding = one("RoleBinding")
+    assert binding["roleRef"]["name"] == one("Role")["metadata"]["name"]
+    assert binding["subjects"][0]["name"] == one("ServiceAccount")["metadata"]["name"]
+
+
+def test_the_arguments_are_those_of_the_command() -> None:
+    [container] = one("Deployment")["spec"]["template"]["spec"]["containers"]
+    context = serve.make_context("serve", list(container["args"]))
+    assert str(context.params["token_file"]) == "/run/decima/token"
+    ports = {port["name"]: port["containerPort"] for port in container["ports"]}
+    assert (context.params["address"], context.params["metrics"]) == (str(ports["spark"]), ports["metrics"])
+
+
+FOLDER = Path(__file__).parents[3] / "docs" / "monitoring"
+METRIC = re.compile(r"\bdecima_\w+")
+
+
+@pytest.fixture(scope="module")
+def exported() -> set[str]:
+    """Names of all time series of the service."""
+    lines = generate_latest(Metrics().registry).decode().splitlines()
+    return {re.split(r"[{ ]", line)[0] for line in lines if line and not line.startswith("#")}
+
+
+def board() -> dict[str, Any]:
+    return json.loads((FOLDER / "decima-grafana.json").read_text())
+
+
+def test_metrics_of_board_and_alerts_are_exported(exported: set[str]) -> None:
+    panels = board()["panels"]
+    expressions = [target["expr"] for panel in panels for target in panel["targets"]]
+    assert all(METRIC.search(each) for each in expressions)
+    named = {name for each in expressions for name in METRIC.findall(each)}
+    assert named <= exported
+    series = {name for name in exported if not name.endswith(("_created", "_sum", "_count"))}
+    assert named == series, "every metric is on the board"
+    [group] = yaml.safe_load((FOLDER / "decima-alerts.yml").read_text())["groups"]
+    for rule in group["rules"]:
+        assert set(rule) <= {"alert", "expr", "for", "labels", "annotations"}
+        named = METRIC.findall(rule["expr"])
+        assert named
+        assert set(named) <= exported, rule["alert"]
+        assert rule["expr"].count("(") == rule["expr"].count(")")
+        assert rule["annotations"]["summary"]
+        assert rule["labels"]["severity"] in ("warning", "info")
+        assert re.fullmatch(r"\d+m", rule.get("for", "0m"))
+
+
+def test_panels_do_not_overlap() -> None:
+    places = [panel["gridPos"] for panel in board()["panels"]]
+    cells = [
+        (x, y)
+        for place in places
+        for x in range(place["x"], place["x"] + place["w"])
+        for y in range(place["y"], place["y"] + place["h"])
+    ]
+    assert len(cells) == len(set(cells))
+    assert max(x for x, _ in cells) == 23
+    assert len({panel["id"] for panel in board()["panels"]}) == len(places)
+
+
+SCRIPT = Path(__file__).parents[3] / "docs" / "monitoring" / "retrain.sh"
+#: Stands in for decima: train writes a policy, compare the mean JCT of both policies for each of 20 seeds.
+FAKE = """#!/usr/bin/env python3
+import json, sys
+from pathlib import Path
+options = dict(zip(sys.argv, sys.argv[1:]))
+out = Path(options["--out"])
+if sys.argv[1] == "train":
+    out.mkdir()
+    (out / "policy.npz").write_text("new")
+elif sys.argv[1] == "compare":
+    old, new = options["--schedulers"].split(",")
+    means = {old: [10.0 + seed for seed in range(20)], new: [NEW for seed in range(20)]}
+    rows = {name: {"per_seed_mean_jct_s": values} for name, values in means.items()}
+    Path(options["--json"]).write_text(json.dumps({"schedulers": rows}))
+"""
+
+
+@pytest.mark.skipif(not (shutil.which("jq") and shutil.which("bash")), reason="needs jq and bash")
+@cases(
+    "new, status, kept",
+    ("10.0 + seed - 0.5", 0, "new"),
+    ("10.0 + seed + 0.5", 3, "old"),
+    ("10.0 + seed - 0.5 + 3 * (-1) ** seed", 3, "old"),  # lower, but within the interval,
+)
+def test_only_a_better_policy_is_installed(tmp_path: Path, new: str, status: int, kept: str) -> None:
+    fake, policy = tmp_path / "decima", tmp_path / "policy.npz"
+    fake.write_text(FAKE.replace("NEW", new))
+    fake.chmod(0o755)
+    policy.write_text("old")
+    done = subprocess.run(
+        ["bash", str(SCRIPT), "a.jsonl", "b.jsonl", str(policy), "8"],
+        env={**os.environ, "DECIMA": str(fake)},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == status, done.stderr
+    assert policy.read_text() == kept
+    assert f"mean JCT lower by {'-' if new.endswith('+ 0.5') else ''}0.5 s" in done.stdout
