@@ -6,16 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from decima.outputs import (
-    OutputError,
-    atomic_path,
-    check_file,
-    json_text,
-    make_folder,
-    prepare_outputs,
-    uninterrupted,
-    visible,
-)
+from decima import outputs
 from tests.cases import cases
 from tests.programs import ctrl_c_strikes
 
@@ -25,7 +16,7 @@ def test_an_interrupted_write_leaves_the_old_file_and_no_litter(tmp_path: Path) 
     target.write_text("old")
 
     def write_half_and_stop() -> None:
-        with atomic_path(target) as path:
+        with outputs.atomic_path(target) as path:
             path.write_text("ne")
             raise KeyboardInterrupt
 
@@ -39,46 +30,46 @@ def test_files_are_replaced_or_written_directly(tmp_path: Path) -> None:
     target, link = tmp_path / "results.json", tmp_path / "latest.json"
     target.write_text("old")
     link.symlink_to(target)
-    with atomic_path(link) as path:
+    with outputs.atomic_path(link) as path:
         path.write_text("new")
     assert link.is_symlink()
     assert target.read_text() == "new"
-    check_file(Path("/dev/null"))
-    with atomic_path(Path("/dev/null")) as path:
+    outputs.check_file(Path("/dev/null"))
+    with outputs.atomic_path(Path("/dev/null")) as path:
         assert path == Path("/dev/null")
 
 
 def test_checks_leave_nothing_and_refusals_name_the_file(tmp_path: Path) -> None:
     existing = tmp_path / "results.json"
     existing.write_text("old")
-    check_file(existing)
-    check_file(tmp_path / "fresh.json")
-    make_folder(tmp_path / "a" / "b")
+    outputs.check_file(existing)
+    outputs.check_file(tmp_path / "fresh.json")
+    outputs.make_folder(tmp_path / "a" / "b")
     assert existing.read_text() == "old"
     assert sorted(path.name for path in tmp_path.rglob("*")) == ["a", "b", "results.json"]
     (tmp_path / "file").touch()
-    with pytest.raises(OutputError, match=r"^cannot write into the folder .*file/sub: Not a directory$"):
-        make_folder(tmp_path / "file" / "sub")
-    with pytest.raises(OutputError, match=r"^cannot write into the folder .*file: File exists$"):
-        make_folder(tmp_path / "file")
-    with pytest.raises(OutputError, match=r"^cannot write .*missing/results\.json: No such file"):
-        check_file(tmp_path / "missing" / "results.json")
-    with pytest.raises(OutputError, match=r"is a folder$"):
-        check_file(tmp_path)
+    with pytest.raises(outputs.OutputError, match=r"^cannot write into the folder .*file/sub: Not a directory$"):
+        outputs.make_folder(tmp_path / "file" / "sub")
+    with pytest.raises(outputs.OutputError, match=r"^cannot write into the folder .*file: File exists$"):
+        outputs.make_folder(tmp_path / "file")
+    with pytest.raises(outputs.OutputError, match=r"^cannot write .*missing/results\.json: No such file"):
+        outputs.check_file(tmp_path / "missing" / "results.json")
+    with pytest.raises(outputs.OutputError, match=r"is a folder$"):
+        outputs.check_file(tmp_path)
 
 
 def test_a_file_may_lie_in_the_folder_that_is_made_for_the_others(tmp_path: Path) -> None:
-    prepare_outputs(tmp_path / "out", tmp_path / "out" / "results.json", None)
+    outputs.prepare_outputs(tmp_path / "out", tmp_path / "out" / "results.json", None)
     assert [path.name for path in tmp_path.rglob("*")] == ["out"]
-    with pytest.raises(OutputError, match=r"^cannot write .*missing/results\.json: No such file"):
-        prepare_outputs(tmp_path / "out", tmp_path / "missing" / "results.json")
+    with pytest.raises(outputs.OutputError, match=r"^cannot write .*missing/results\.json: No such file"):
+        outputs.prepare_outputs(tmp_path / "out", tmp_path / "missing" / "results.json")
 
 
 def test_ctrl_c_waits_until_what_belongs_together_is_written() -> None:
     done = []
 
     def write() -> None:
-        with uninterrupted():
+        with outputs.uninterrupted():
             signal.raise_signal(signal.SIGINT)
             done.append("the rest")
 
@@ -94,7 +85,7 @@ def test_without_ctrl_c_nothing_happens_even_in_other_threads() -> None:
     done = []
 
     def work() -> None:
-        with uninterrupted():
+        with outputs.uninterrupted():
             done.append(threading.current_thread())
 
     work()
@@ -111,14 +102,14 @@ def test_without_ctrl_c_nothing_happens_even_in_other_threads() -> None:
     ("bell\x07, back\x08, \x9b2J", "bell\\x07, back\\x08, \\x9b2J"),
 )
 def test_control_characters_are_seen_and_do_nothing(text: str, shown: str) -> None:
-    assert visible(text) == shown
+    assert outputs.visible(text) == shown
 
 
 def test_json_has_neither_infinity_nor_nan() -> None:
     """NaN and infinity become null at any depth; other values stay."""
     unknown = [math.inf, -math.inf, math.nan]
     content = {"a": unknown, "b": {"c": (1.5, math.inf), "d": -math.inf}, "e": [0.0, 3, True, "Infinity", None]}
-    text = json_text(content)
+    text = outputs.json_text(content)
 
     def no_number(name: str) -> None:
         raise AssertionError(f"{name} is no JSON")

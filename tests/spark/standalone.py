@@ -62,7 +62,25 @@ def summarise(events: list[dict[str, Any]]) -> Summary:
     )
 
 
-class Cluster(Standalone):
+class EventLogs:
+    """Event logs of applications below a folder."""
+
+    folder: Path
+
+    def events(self, name: str) -> list[dict[str, Any]]:
+        """Return the event log of an application."""
+        for path in (self.folder / "events").iterdir():
+            events = list(events_of(path))
+            if any(event.get("App Name") == name for event in events):
+                return events
+        raise FileNotFoundError(name)
+
+    def summary(self, name: str) -> Summary:
+        """See ``Summary``."""
+        return summarise(self.events(name))
+
+
+class Cluster(EventLogs, Standalone):
     """A cluster whose applications run jobs until they are stopped, with numbers of executors set by the policy."""
 
     def application(self, name: str, *stages: tuple[int, float], **conf: Any) -> None:
@@ -80,18 +98,6 @@ class Cluster(Standalone):
             (self.folder / f"{name}.stop").touch()
         for name in names:
             assert self.applications[name].wait(PATIENCE_S) == 0, self.log(name)
-
-    def events(self, name: str) -> list[dict[str, Any]]:
-        """Return the event log of an application."""
-        for path in (self.folder / "events").iterdir():
-            events = list(events_of(path))
-            if any(event.get("App Name") == name for event in events):
-                return events
-        raise FileNotFoundError(name)
-
-    def summary(self, name: str) -> Summary:
-        """See ``Summary``."""
-        return summarise(self.events(name))
 
     def most_held(self, *names: str, killed_ms: float) -> int:
         """Return the maximum number of executors of these applications at once; a killed driver loses its executors."""

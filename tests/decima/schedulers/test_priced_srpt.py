@@ -9,17 +9,8 @@ from scipy import stats
 from scipy.optimize import minimize_scalar
 
 from decima.registry import make_scheduler
+from decima.schedulers import priced_srpt
 from decima.schedulers.base import AWAY_BY_RANK, FARTHEST_AWAY, PRICES
-from decima.schedulers.priced_srpt import (
-    AWAY_IN_JOB,
-    STAYING,
-    WORTH_LEAVING,
-    WORTH_MOVING,
-    CappedSrpt,
-    PricedConstants,
-    PricedSrpt,
-    ProfiledSrpt,
-)
 from decima.schedulers.queueing import HeSrpt, fractions, index_over_median, speedup_exponent
 from simulator import DECIMA_SIM, Cluster, ClusterConfig, Decision, ExecutorClass, Observation, run_episode
 from simulator.cluster.alone import useful_executors
@@ -33,7 +24,7 @@ DELAY_MS = 100.0
 
 
 def first_decisions(
-    scheduler: CappedSrpt | ProfiledSrpt, executors: int, sequence: JobSequence
+    scheduler: priced_srpt.CappedSrpt | priced_srpt.ProfiledSrpt, executors: int, sequence: JobSequence
 ) -> list[Decision | None]:
     """Return the decisions at time 0, until no executor is left or the rest is left idle."""
     config = ClusterConfig(executors, moving_delay_ms=DELAY_MS)
@@ -48,20 +39,20 @@ def first_decisions(
 
 def test_executors_move_to_work_up_to_limits_of_profiles() -> None:
     sequence = jobs(job(stage(50, 1000)), job(stage(40, 1000)), job(stage(45, 1000)))
-    made = first_decisions(CappedSrpt(), 12, sequence)
+    made = first_decisions(priced_srpt.CappedSrpt(), 12, sequence)
     assert [decision.stage for decision in made if decision] == [1, 2, 0]
     # Ten tasks are enough work for executors with three moving delays of work each; other executors stay free.
-    task_ms = WORTH_MOVING * DELAY_MS / 2
-    made = first_decisions(CappedSrpt(coefficient=1000), 8, jobs(job(stage(10, task_ms))))
+    task_ms = priced_srpt.WORTH_MOVING * DELAY_MS / 2
+    made = first_decisions(priced_srpt.CappedSrpt(coefficient=1000), 8, jobs(job(stage(10, task_ms))))
     assert made == [Decision(0, 5), None]
-    made = first_decisions(CappedSrpt(), 8, jobs(job(stage(10, 1.0))))
+    made = first_decisions(priced_srpt.CappedSrpt(), 8, jobs(job(stage(10, 1.0))))
     assert made == [Decision(0, 1), None]
     config = ClusterConfig(8, moving_delay_ms=0)
     cluster = Cluster(config, jobs(job(stage(8, 1.0))))
-    assert CappedSrpt(1000).decide(cluster.observe()) == Decision(0, 8)
+    assert priced_srpt.CappedSrpt(1000).decide(cluster.observe()) == Decision(0, 8)
     profile = inflating(400, {5: 1000.0, 10: 1200.0, 20: 4000.0, 40: 9000.0})
     config = ClusterConfig(40, moving_delay_ms=DELAY_MS)
-    scheduler = ProfiledSrpt(2.5)
+    scheduler = priced_srpt.ProfiledSrpt(2.5)
     several = jobs(*[profile] * 8)
     scheduler.reset(config)
     best = useful_executors(profile, config, 2.5)
@@ -69,16 +60,16 @@ def test_executors_move_to_work_up_to_limits_of_profiles() -> None:
     assert scheduler.decide(Cluster(config, several).observe()) == Decision(0, best)
 
 
-@pytest.mark.parametrize(("share", "stays"), [(STAYING * 1.1, True), (STAYING * 0.9, False)])
+@pytest.mark.parametrize(("share", "stays"), [(priced_srpt.STAYING * 1.1, True), (priced_srpt.STAYING * 0.9, False)])
 def test_executors_leave_their_job_only_for_a_clearly_shorter_one(share: float, stays: bool) -> None:
     """One executor finishes the first stage of a long job; another job has a fraction of its remaining work."""
-    work_ms = 10 * WORTH_LEAVING * DELAY_MS
+    work_ms = 10 * priced_srpt.WORTH_LEAVING * DELAY_MS
     own, other = chain(stage(1, 50), stage(10, work_ms / 10)), job(stage(10, share * work_ms / 10))
     cluster = Cluster(ClusterConfig(1, moving_delay_ms=DELAY_MS), jobs(own, other))
     cluster.decide(Decision(0, 1))
     while cluster.observe().source < 0:
         cluster.decide(None)
-    for scheduler in (CappedSrpt(), PricedSrpt()):
+    for scheduler in (priced_srpt.CappedSrpt(), priced_srpt.PricedSrpt()):
         decision = scheduler.decide(cluster.observe())
         assert decision is not None
         assert (decision.stage == 1) == stays
@@ -93,7 +84,7 @@ def test_an_executor_leaves_its_job_for_eight_moving_delays_of_work(left: int, l
     cluster.decide(Decision(2, 1))
     observation = cluster.observe()
     assert (cluster.acting, observation.source, observation.unclaimed_tasks.tolist()) == ([0], 0, [0, 10, left])
-    assert CappedSrpt().decide(observation) == (Decision(2, 2) if leaves else Decision(1, 2))
+    assert priced_srpt.CappedSrpt().decide(observation) == (Decision(2, 2) if leaves else Decision(1, 2))
 
 
 @pytest.mark.parametrize(("left", "executors"), [(8, 1), (15, 1), (16, 2)])
@@ -106,16 +97,16 @@ def test_with_a_price_it_does_so_where_most_of_the_work_is_claimed(left: int, ex
     while cluster.observe().source < 0:
         cluster.decide(None)
     assert cluster.observe().unclaimed_tasks.tolist() == [0, 10, 0, left]
-    assert PricedSrpt().ask(cluster.observe()).limits[1] == executors
+    assert priced_srpt.PricedSrpt().ask(cluster.observe()).limits[1] == executors
 
 
 @pytest.mark.parametrize(("tasks", "executors"), [(5, 1), (6, 2), (8, 2), (9, 3)])
 def test_a_free_executor_moves_for_three_moving_delays_of_work(tasks: int, executors: int) -> None:
-    made = first_decisions(CappedSrpt(), 4, jobs(job(stage(tasks, DELAY_MS))))
+    made = first_decisions(priced_srpt.CappedSrpt(), 4, jobs(job(stage(tasks, DELAY_MS))))
     assert made == [Decision(0, executors), None]
 
 
-DEFAULTS = PricedConstants()
+DEFAULTS = priced_srpt.PricedConstants()
 
 
 def batch(num_jobs: int) -> JobSequence:
@@ -123,8 +114,8 @@ def batch(num_jobs: int) -> JobSequence:
     return batch_arrivals((inflating(200, {1: 800.0, 20: 1600.0}),), num_jobs, seed=0)
 
 
-def asked(config: ClusterConfig, sequence: JobSequence) -> tuple[Cluster, PricedSrpt]:
-    scheduler = PricedSrpt()
+def asked(config: ClusterConfig, sequence: JobSequence) -> tuple[Cluster, priced_srpt.PricedSrpt]:
+    scheduler = priced_srpt.PricedSrpt()
     scheduler.reset(config)
     return Cluster(config, sequence), scheduler
 
@@ -252,7 +243,7 @@ def test_jobs_below_their_limits_come_before_others_and_each_kind_by_the_work_le
             others = np.delete(
                 rule.away[seen.stages_of(job_place)], seen.next_stage[job_place] - seen.job_first_stage[job_place]
             )
-            assert (others == min(rule.away[seen.next_stage[job_place]] + AWAY_IN_JOB, FARTHEST_AWAY)).all()
+            assert (others == min(rule.away[seen.next_stage[job_place]] + priced_srpt.AWAY_IN_JOB, FARTHEST_AWAY)).all()
         kinds = []
         for each in by_rank:
             room, could = rule.limits[each] > seen.held(each), seen.next_stage[each] >= 0
@@ -270,14 +261,16 @@ def test_jobs_below_their_limits_come_before_others_and_each_kind_by_the_work_le
 
 def test_jitter_varies_choices_and_not_answers() -> None:
     config, sequence = ClusterConfig(10, moving_delay_ms=DELAY_MS), batch(8)
-    plain, one, again = (run_episode(config, sequence, PricedSrpt(jitter)).mean_jct_ms for jitter in (0.0, 0.3, 0.3))
+    plain, one, again = (
+        run_episode(config, sequence, priced_srpt.PricedSrpt(jitter)).mean_jct_ms for jitter in (0.0, 0.3, 0.3)
+    )
     assert one == again != plain
     cluster, _ = asked(ClusterConfig(10, moving_delay_ms=DELAY_MS), batch(8))
-    plain, varied = (PricedSrpt(jitter).ask(cluster.observe()) for jitter in (0.0, 0.3))
+    plain, varied = (priced_srpt.PricedSrpt(jitter).ask(cluster.observe()) for jitter in (0.0, 0.3))
     assert plain.stage == varied.stage
     np.testing.assert_array_equal(plain.limits, varied.limits)
     with pytest.raises(ValueError, match="jitter must not be negative"):
-        PricedSrpt(-1.0)
+        priced_srpt.PricedSrpt(-1.0)
 
 
 def three_jobs(executors: int = 6) -> tuple[Observation, ClusterConfig]:
@@ -366,10 +359,10 @@ def test_the_more_uncertain_the_more_inelastic_jobs_go_first() -> None:
     enough = DEFAULTS.uncertain * (1 - work_exponent) / (1 - DEFAULTS.work_exponent)
     for log_sd, first in ((0.0, 0), (enough - 0.01, 0), (enough + 0.01, 1)):
         seen.stages["log_sd"] = log_sd
-        assert PricedSrpt().ask(seen).stage == first
+        assert priced_srpt.PricedSrpt().ask(seen).stage == first
         assert chosen("seh:0", seen, config) == 0  # its order is its own
     seen.stages["log_sd"] = 0.0, 2 * enough + 0.01  # what counts is the mean over the live jobs
-    assert PricedSrpt().ask(seen).stage == 1
+    assert priced_srpt.PricedSrpt().ask(seen).stage == 1
 
 
 @cases("log_sd, weight", (DEFAULTS.doubtful, 0.0), (DEFAULTS.doubtful + 0.5, 0.5), (DEFAULTS.doubtful + 2, 1.0))
@@ -378,7 +371,7 @@ def test_limits_shrink_towards_equal_shares_as_uncertainty_grows(log_sd: float, 
     profile = inflating(400, {1: 1000.0, 20: 1200.0, 60: 1800.0})
     seen = Cluster(config, batch_arrivals((profile,), 4, seed=0)).observe().copy()
     seen.stages["log_sd"] = log_sd
-    rule = PricedSrpt().ask(seen)
+    rule = priced_srpt.PricedSrpt().ask(seen)
     useful = useful_executors(profile, config, rule.price)
     assert rule.price in PRICES
     assert rule.limits.tolist() == [max(15, int(useful ** (1 - weight) * (DEFAULTS.shares * 15) ** weight))] * 4
@@ -393,10 +386,10 @@ def test_executors_hesitate_and_wrong_estimates_cost_less() -> None:
     while cluster.observe().source < 0:
         cluster.decide(None)
     seen = cluster.observe().copy()
-    assert PricedSrpt().ask(seen).stage == 2
+    assert priced_srpt.PricedSrpt().ask(seen).stage == 2
     seen.stages["log_sd"] = 2.0
-    assert PricedSrpt().ask(seen).stage == 1
-    assert PricedSrpt(hesitation=0.01).ask(seen).stage == 2
+    assert priced_srpt.PricedSrpt().ask(seen).stage == 1
+    assert priced_srpt.PricedSrpt(hesitation=0.01).ask(seen).stage == 2
     profiles = tuple(job(stage(tasks, ms)) for tasks in (10, 40, 160) for ms in (200.0, 800.0))
     config = ClusterConfig(8, moving_delay_ms=50.0, knowledge=Knowledge(job_error=2.0))
     exact = replace(config, knowledge=Knowledge())

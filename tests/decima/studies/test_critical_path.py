@@ -10,20 +10,7 @@ import torch
 
 from decima.policy import Graphs, GraphTensors
 from decima.policy.features import message_order
-from decima.studies.critical_path import (
-    LEARN_STAGES,
-    LEVELS,
-    TEST_STAGES,
-    Dags,
-    StagePaths,
-    accuracy,
-    accuracy_table,
-    critical_paths,
-    draw_dags,
-    final,
-    measure,
-    plot_accuracy,
-)
+from decima.studies import critical_path
 from tests.decima.show.test_plots import difference
 from tests.decima.studies.test_compared import printed
 from workloads import JobProfile, synthetic_profiles
@@ -54,18 +41,18 @@ def graphs_of(profiles: tuple[JobProfile, ...]) -> GraphTensors:
 
 def test_dags_have_the_paths_of_profiles_and_follow_from_the_seed() -> None:
     expected = np.concatenate([profile.critical_path_ms for profile in PROFILES])
-    np.testing.assert_allclose(critical_paths(graphs_of(PROFILES)).numpy(), expected, rtol=1e-5)
-    dags = draw_dags(200, (20, 30), np.random.default_rng(5))
+    np.testing.assert_allclose(critical_path.critical_paths(graphs_of(PROFILES)).numpy(), expected, rtol=1e-5)
+    dags = critical_path.draw_dags(200, (20, 30), np.random.default_rng(5))
     children = torch.cat([torch.bincount(step.edges[1]) for step in dags.graphs.steps])
     assert (children > 1).float().mean() > 0.1
     assert children.max() > 3
-    one, other = (draw_dags(5, (5, 30), np.random.default_rng(8)).graphs for _ in range(2))
+    one, other = (critical_path.draw_dags(5, (5, 30), np.random.default_rng(8)).graphs for _ in range(2))
     torch.testing.assert_close(one.features, other.features)
     assert [step.edges.tolist() for step in one.steps] == [step.edges.tolist() for step in other.steps]
 
 
 def test_frontiers_and_order_of_messages() -> None:
-    dags = draw_dags(200, (5, 30), np.random.default_rng(3))
+    dags = critical_path.draw_dags(200, (5, 30), np.random.default_rng(3))
     senders = torch.cat([each.senders for each in dags.graphs.steps])
     waiting = torch.zeros(len(dags.graphs.features), dtype=torch.bool)
     waiting[senders] = True
@@ -75,7 +62,7 @@ def test_frontiers_and_order_of_messages() -> None:
     assert frontier.min() >= 2
     assert stages.max() <= 30
     assert (stages < 5).any(), "some have run for a while"
-    dags = draw_dags(200, (5, 30), np.random.default_rng(5))
+    dags = critical_path.draw_dags(200, (5, 30), np.random.default_rng(5))
     height = torch.zeros(len(dags.graphs.features), dtype=torch.int64)
     for number, step in enumerate(dags.graphs.steps):
         assert (height[step.receivers] == 0).all(), "every stage hears once"
@@ -99,18 +86,18 @@ def test_accuracy_counts_dags() -> None:
         steps=(),
         num_graphs=2,
     )
-    dags = Dags(graphs, torch.arange(5))
-    assert accuracy(work[:, 0], dags) == 1.0
-    assert accuracy(torch.tensor([0.0, 9.0, 1.0, 0.0, 1.0]), dags) == 0.5
-    assert accuracy(-work[:, 0], dags) == 0.0
-    assert accuracy(-work[:, 0], replace(dags, frontier=torch.tensor([0, 3, 4]))) == 0.5
+    dags = critical_path.Dags(graphs, torch.arange(5))
+    assert critical_path.accuracy(work[:, 0], dags) == 1.0
+    assert critical_path.accuracy(torch.tensor([0.0, 9.0, 1.0, 0.0, 1.0]), dags) == 0.5
+    assert critical_path.accuracy(-work[:, 0], dags) == 0.0
+    assert critical_path.accuracy(-work[:, 0], replace(dags, frontier=torch.tensor([0, 3, 4]))) == 0.5
 
 
 def test_networks_differ_and_two_levels_find_critical_paths() -> None:
     # Both networks have the paper's f (16 x 32 x 16 x 16) and an input layer; only one has g.
     sizes = {}
-    for network, aggregate in LEVELS.items():
-        encoder = StagePaths(aggregate, seed=0).encoder
+    for network, aggregate in critical_path.LEVELS.items():
+        encoder = critical_path.StagePaths(aggregate, seed=0).encoder
         sizes[network] = sum(
             parameter.numel()
             for part in (encoder.stage_input, encoder.stage_messages)
@@ -119,9 +106,11 @@ def test_networks_differ_and_two_levels_find_critical_paths() -> None:
     layer = 16 * 32 + 32 + 32 * 16 + 16 + 16 * 16 + 16
     assert sizes["two-level"] - sizes["single-level"] == layer
     assert sizes["single-level"] == layer + (32 + 32 + 32 * 16 + 16 + 16 * 16 + 16)
-    assert TEST_STAGES[0] > LEARN_STAGES[1], "the tests are larger than what is learned from"
-    curves, chance = measure(seeds=(0,), iterations=300, num_measurements=1)
-    last = final(curves)[0]
+    assert critical_path.TEST_STAGES[0] > critical_path.LEARN_STAGES[1], (
+        "the tests are larger than what is learned from"
+    )
+    curves, chance = critical_path.measure(seeds=(0,), iterations=300, num_measurements=1)
+    last = critical_path.final(curves)[0]
     print(f"\n{last}")
     assert last["two-level"] >= 0.9
     assert last["single-level"] <= last["two-level"] - 0.04
@@ -131,7 +120,7 @@ def test_networks_differ_and_two_levels_find_critical_paths() -> None:
 
 @pytest.mark.slow
 def test_no_seed_is_lucky() -> None:
-    last = final(measure(seeds=range(5), num_measurements=1)[0])
+    last = critical_path.final(critical_path.measure(seeds=range(5), num_measurements=1)[0])
     print(f"\n{last}")
     assert (last.loc["two-level"] >= 0.95).all()
     assert last.loc["single-level"].max() <= last.loc["two-level"].min() - 0.05
@@ -150,8 +139,8 @@ def curves() -> pd.DataFrame:
 
 
 def test_picture_and_table(curves: pd.DataFrame, tmp_path: Path) -> None:
-    assert difference(plot_accuracy(curves, 0.35), "critical-path", tmp_path) is None
-    lines = printed(accuracy_table(curves, 0.35))
+    assert difference(critical_path.plot_accuracy(curves, 0.35), "critical-path", tmp_path) is None
+    lines = printed(critical_path.accuracy_table(curves, 0.35))
     assert [line.split()[-3:] for line in lines if "-level" in line] == [
         ["93.0%", "88.0%", "98.0%"],
         ["75.0%", "70.0%", "80.0%"],

@@ -16,11 +16,10 @@ import pytest
 from decima.service.live_spark import LEAN, LOCAL, LOGGING, with_plugin
 from decima.service.log import Answered, read_log
 from tests.decima.service.test_serve import decima_serve
-from tests.spark.eventlog import events_of
 from tests.spark.harness import PATIENCE_S, spark_environment, until, why_not
 from tests.spark.kubernetes.cluster import Kubernetes
 from tests.spark.policy import PolicyServer, ordered
-from tests.spark.standalone import PROGRAM, Summary, summarise
+from tests.spark.standalone import PROGRAM, EventLogs
 from workloads.spark.recorder.cluster import start_process
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(why_not() is not None, reason=str(why_not()))]
@@ -33,7 +32,7 @@ SHARES = ("332", "611", "161", "116", "440", "044", "404", "332", "233", "521")
 SHARES_AFTER_CRASH = ("44", "62", "26", "71", "17", "80", "08", "44", "35", "53")
 
 
-class Drivers:
+class Drivers(EventLogs):
     """Drivers in client mode, each with its own configuration; all are killed at the end.
 
     Args:
@@ -97,18 +96,6 @@ class Drivers:
         for name, process in self.processes.items():
             if process.poll() is None:
                 self.kill(name)
-
-    def events(self, name: str) -> list[dict[str, Any]]:
-        """Return the event log of an application."""
-        for path in (self.folder / "events").iterdir():
-            events = list(events_of(path))
-            if any(event.get("App Name") == name for event in events):
-                return events
-        raise FileNotFoundError(name)
-
-    def summary(self, name: str) -> Summary:
-        """See ``Summary``."""
-        return summarise(self.events(name))
 
 
 @pytest.fixture

@@ -9,15 +9,7 @@ from tests.workloads.spark.logs import LogBuilder, stage_info
 from tests.workloads.spark.recordings import recording
 from tests.workloads.spark.runs import Stage, make_run, measured_run
 from workloads import JobProfile, SparkModel, Wave, WorkloadError, read_event_log
-from workloads.spark.profiles import (
-    DRIVER_THREADS,
-    modelled_profile,
-    on_warm_executors,
-    replay_profile,
-    scaled_profile,
-    to_profile,
-    with_driver,
-)
+from workloads.spark import profiles
 from workloads.spark.query import SparkQuery, alike, matched
 
 
@@ -45,7 +37,7 @@ def run(tmp_path):
 
 
 def test_durations_by_wave_and_level(run):
-    profile = to_profile(matched([run(), run(duration=80), run(duration=50, executors=2)]))
+    profile = profiles.to_profile(matched([run(), run(duration=80), run(duration=50, executors=2)]))
     assert profile.name == "q"
     assert [stage.num_tasks for stage in profile.stages] == [1, 2, 1]
     middle = profile.stages[1].durations
@@ -63,7 +55,7 @@ def test_matched_runs(run):
     assert matched([by_chance, run()]).edges.tolist() == [[0, 2], [1, 2]]
     assert matched([run(), by_chance]).edges.tolist() == [[0, 2], [1, 2]]
     other = run(tasks=(2, 1, 1), duration=50)
-    profile = to_profile(matched([run(), other]))
+    profile = profiles.to_profile(matched([run(), other]))
     assert [stage.num_tasks for stage in profile.stages] == [1, 2, 1]
     assert sorted(profile.stages[1].durations.values.tolist()) == [50.0, 50.0, 100.0, 100.0]
     with pytest.raises(WorkloadError, match="q of app-1 has a different DAG than q of app-1"):
@@ -75,8 +67,8 @@ def test_warm_executors_and_stages_without_tasks():
     rows = [(Wave.FRESH, 1, 900.0), (Wave.FIRST, 1, 90.0), (Wave.REST, 1, 60.0), (Wave.FRESH, 2, 800.0)]
     rows += [(Wave.FRESH, 4, 700.0), (Wave.REST, 4, 50.0), (Wave.FRESH, 8, 600.0), (Wave.FIRST, 8, 80.0)]
     tasks = [(0, wave, level, duration, 0.0, 0.0) for wave, level, duration in rows]
-    cold = to_profile(matched([measured_run([Stage(8, name="scan")], tasks)]))
-    [stage] = on_warm_executors(cold).stages
+    cold = profiles.to_profile(matched([measured_run([Stage(8, name="scan")], tasks)]))
+    [stage] = profiles.on_warm_executors(cold).stages
     tables = [stage.durations.table(wave) for wave in Wave]
     found = [{level: each.tolist() for level, each in table.items() if each.size} for table in tables]
     assert found == [{}, {1: [90.0], 2: [800.0], 8: [80.0]}, {1: [60.0], 4: [50.0]}]
@@ -87,9 +79,9 @@ def test_warm_executors_and_stages_without_tasks():
     some = [(0, Wave.REST, 1, 10.0, 0.0, 0.0)]
     runs = [measured_run(stages, some), replace(measured_run(stages, some), name="other")]
     with pytest.raises(WorkloadError, match=r"^q: no task of stage 1 ended$"):
-        to_profile(matched(runs))
+        profiles.to_profile(matched(runs))
     both = [*some, (1, Wave.FIRST, 2, 5.0, 0.0, 0.0)]
-    profile = to_profile(matched([runs[0], measured_run(stages, both)]), name="mine")
+    profile = profiles.to_profile(matched([runs[0], measured_run(stages, both)]), name="mine")
     assert profile.name == "mine"
     assert profile.stages[1].durations.table(Wave.FIRST)[2].tolist() == [5.0]
     with pytest.raises(WorkloadError, match="at least one run"):
@@ -162,7 +154,7 @@ def rest_ms(profile: JobProfile, stage: int, level: int) -> float:
 
 def test_levels_are_kept_and_means_left_out():
     one, four = make_run(MODEL, STAGES, 1), make_run(MODEL, STAGES, 4)
-    profile = modelled_profile(MODEL, matched([one, four]), levels=(2, 8))
+    profile = profiles.modelled_profile(MODEL, matched([one, four]), levels=(2, 8))
     shuffle = profile.stages[2].durations
     assert shuffle.levels.tolist() == [1, 2, 4, 8]
     measured = one.tasks[(one.tasks["stage"] == 2) & (one.tasks["wave"] == Wave.REST)]["duration_ms"]
@@ -172,11 +164,11 @@ def test_levels_are_kept_and_means_left_out():
         assert rest_ms(profile, 2, level) == pytest.approx(expected, rel=0.05)
         assert shuffle.table(Wave.FIRST)[level].mean() == pytest.approx(expected + 100, rel=0.05)
         assert shuffle.table(Wave.FRESH)[level].mean() == pytest.approx(expected + 1000, rel=0.05)
-    profile = modelled_profile(MODEL, matched([make_run(MODEL, STAGES, 2)]))
+    profile = profiles.modelled_profile(MODEL, matched([make_run(MODEL, STAGES, 2)]))
     assert not any(stage.durations.mean_is_known for stage in profile.stages)
     model = SparkModel(contention={2: 1.5})
     slow = make_run(model, STAGES, 2, slower=1.5)
-    durations = modelled_profile(model, matched([slow])).stages[0].durations.table(Wave.REST)[2]
+    durations = profiles.modelled_profile(model, matched([slow])).stages[0].durations.table(Wave.REST)[2]
     assert durations.mean() == pytest.approx(
         make_run(model, STAGES, 2).tasks.query("stage == 0 and wave == 2")["duration_ms"].mean()
     )
@@ -185,7 +177,7 @@ def test_levels_are_kept_and_means_left_out():
 def test_larger_inputs_have_more_tasks_or_longer_ones():
     run = replace(make_run(MODEL, STAGES), split_mb=SPLIT_MB, shuffle_partitions=16)
     measured, profile = (
-        scaled_profile(
+        profiles.scaled_profile(
             MODEL, matched([run]), size_gb=size, split_mb=SPLIT_MB, shuffle_partitions=16, levels=(1, 10), name="mine"
         )
         for size in (1.0, 10.0)
@@ -214,19 +206,19 @@ def demands(profile):
 
 
 def test_replays_and_delays(recorded):
-    profile = replay_profile(recorded())
+    profile = profiles.replay_profile(recorded())
     durations = [100.0, *[0.0, 300.0, 300.0, 100.0, 100.0], *[20.0, 60.0, 60.0]]
     assert [stage.durations.spread for stage in profile.stages] == [(each, each) for each in durations]
-    first, wait, task = (DRIVER_THREADS, 0.0, 1.0), (1, 0.0, 1.0), (1, 1.0, 0.0)
+    first, wait, task = (profiles.DRIVER_THREADS, 0.0, 1.0), (1, 0.0, 1.0), (1, 1.0, 0.0)
     assert demands(profile) == [first, wait, task, task, task, task, wait, task, task]
     assert profile.parents == ((), (0,), *(((1,),) * 4), (2, 3, 4, 5), (6,), (6,))
-    planned, asked = replay_profile(recorded()), replay_profile(recorded(), planning_ms=7.0)
+    planned, asked = profiles.replay_profile(recorded()), profiles.replay_profile(recorded(), planning_ms=7.0)
     assert [each.stages[0].durations.spread for each in (planned, asked)] == [(100.0,) * 2, (7.0,) * 2]
     assert [stage.durations.spread for stage in planned.stages[1:]] == [
         stage.durations.spread for stage in asked.stages[1:]
     ]
     runs = [recorded(), recorded("q01_r2", lag=30)]
-    profile = with_driver(to_profile(matched(runs)), runs)
+    profile = profiles.with_driver(profiles.to_profile(matched(runs)), runs)
     planning, scan, lag, last = profile.stages
     assert planning.durations.values.tolist() == [100.0, 100.0]
     assert sorted(lag.durations.values.tolist()) == [20.0, 30.0]
@@ -237,10 +229,10 @@ def test_replays_and_delays(recorded):
 
 def test_stages_without_delay_and_tasks_alone(recorded):
     first = recorded(lag=0)
-    profile = with_driver(to_profile(matched([first])), [first], planning_ms=[7.0])
-    assert demands(profile) == [(DRIVER_THREADS, 0.0, 1.0), (4, 1.0, 0.0), (2, 1.0, 0.0)]
+    profile = profiles.with_driver(profiles.to_profile(matched([first])), [first], planning_ms=[7.0])
+    assert demands(profile) == [(profiles.DRIVER_THREADS, 0.0, 1.0), (4, 1.0, 0.0), (2, 1.0, 0.0)]
     assert profile.stages[0].durations.values.tolist() == [7.0]
-    profile = with_driver(to_profile(matched([recorded()])), [recorded()], driver=False)
+    profile = profiles.with_driver(profiles.to_profile(matched([recorded()])), [recorded()], driver=False)
     assert demands(profile) == [(4, 1.0, 0.0), (2, 1.0, 0.0)]
     assert profile.edges.tolist() == [[0, 1]]
 
@@ -251,7 +243,7 @@ def test_stages_come_in_the_order_of_their_submission(shared):
     run = application.queries[0]
     numbers = [stage.stage_id for stage in run.stages]
     assert numbers != sorted(numbers)
-    profile = with_driver(to_profile(matched([run])), [run], driver=False)
+    profile = profiles.with_driver(profiles.to_profile(matched([run])), [run], driver=False)
     by_number = [run.stages[place] for place in np.argsort(numbers)]
     assert [stage.name for stage in profile.stages] == [stage.name for stage in by_number]
     assert [stage.num_tasks for stage in profile.stages] == [stage.num_tasks for stage in by_number]

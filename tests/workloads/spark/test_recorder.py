@@ -21,26 +21,17 @@ from tests.workloads.spark.logs import small_log
 from workloads.spark.eventlog import read_event_log
 from workloads.spark.logfile import Problems, events, find_event_logs
 from workloads.spark.query import matched
-from workloads.spark.recorder import cluster as spark_cluster, submission, tpch as spark_tpch
+from workloads.spark.recorder import cluster as spark_cluster, submission, tpch, tpch as spark_tpch
 from workloads.spark.recorder.cluster import StandaloneCluster, java_version, start_process, stop_process
 from workloads.spark.recorder.record import main, random_mixtures, record_mixture, record_run
 from workloads.spark.recorder.submission import Application, Driver, Layout, slim_event_log
-from workloads.spark.recorder.tpch import (
-    NUM_QUERIES,
-    SCHEMAS,
-    RecorderError,
-    generate_tables,
-    query_text,
-    tables_folder,
-    tpchgen_program,
-)
 
 LAYOUT = Layout("12m", 16)
 APPLICATION = Application("a", 6, 0.5, 3, LAYOUT, wait_for_executors=True)
 
 
 def test_queries():
-    texts = [query_text(query, 0.5) for query in range(1, NUM_QUERIES + 1)]
+    texts = [tpch.query_text(query, 0.5) for query in range(1, tpch.NUM_QUERIES + 1)]
     assert len(set(texts)) == 22
     assert not any("{" in text for text in texts)
     assert "0.0002" in texts[10]
@@ -119,8 +110,8 @@ def test_a_driver_waits_then_runs_its_query_and_tells_what_it_measured(run_drive
     calls = fake_pyspark.calls
     assert calls[:3] == [("jvm", conf), ("config", conf), ("getOrCreate",)]
     views = [call[1] for call in calls if call[0] == "createOrReplaceTempView"]
-    assert views == list(SCHEMAS)
-    assert ("schema", SCHEMAS["nation"]) in calls
+    assert views == list(tpch.SCHEMAS)
+    assert ("schema", tpch.SCHEMAS["nation"]) in calls
     assert ("parquet", "file:///t/sf1/nation.parquet") in calls
     assert calls[-4:] == [("setJobDescription", "q06"), ("sql", "select 1"), ("collect",), ("stop",)]
 
@@ -264,7 +255,7 @@ def test_each_slot_has_a_worker_that_is_bound_to_a_core(fake_spark):
 def test_a_cluster_that_does_not_come_up(fake_spark, monkeypatch, script, last):
     monkeypatch.setattr(spark_cluster, "_START_TIMEOUT_S", 0.3 if "sleep" in script else 600.0)
     cluster, started = StandaloneCluster(fake_spark(script), num_slots=1), time.monotonic()
-    with pytest.raises(RecorderError, match=f"Spark's master did not start: {last}"), cluster:
+    with pytest.raises(tpch.RecorderError, match=f"Spark's master did not start: {last}"), cluster:
         pass
     assert time.monotonic() - started < 500
 
@@ -313,10 +304,10 @@ def test_java_is_looked_for_in_its_home_or_on_the_path(version, told, tmp_path, 
         if told:
             assert java_version() == told
         else:
-            with pytest.raises(RecorderError, match=rf"Spark needs Java 17, but {java} is \['{version}'\]"):
+            with pytest.raises(tpch.RecorderError, match=rf"Spark needs Java 17, but {java} is \['{version}'\]"):
                 java_version()
     monkeypatch.setenv("JAVA_HOME", str(tmp_path / "gone"))
-    with pytest.raises(RecorderError, match="Java is not installed; Spark needs Java 17"):
+    with pytest.raises(tpch.RecorderError, match="Java is not installed; Spark needs Java 17"):
         java_version()
 
 
@@ -352,21 +343,21 @@ def tpchgen(tmp_path, monkeypatch):
     return install
 
 
-ALL_TABLES = "touch " + " ".join(f"{table}.parquet" for table in SCHEMAS)
+ALL_TABLES = "touch " + " ".join(f"{table}.parquet" for table in tpch.SCHEMAS)
 
 
 def test_tables_are_made_once(tpchgen):
     folder = tpchgen(ALL_TABLES, "ls .. >&2") / "out" / "tables"
     (folder / "sf0.5.part").mkdir(parents=True)
     (folder / "sf0.5.part" / "half").touch()
-    target = generate_tables(folder, 0.5)
-    assert target == tables_folder(folder, 0.5) == folder / "sf0.5"
-    assert {file.stem for file in target.iterdir()} == set(SCHEMAS)
-    assert generate_tables(folder, 0.5) == target
+    target = tpch.generate_tables(folder, 0.5)
+    assert target == tpch.tables_folder(folder, 0.5) == folder / "sf0.5"
+    assert {file.stem for file in target.iterdir()} == set(tpch.SCHEMAS)
+    assert tpch.generate_tables(folder, 0.5) == target
     arguments = folder.parents[1] / "arguments"
     assert arguments.read_text() == f"parquet -s 0.5 -o {folder}/sf0.5.part --quiet\n"
     assert not (folder / "sf0.5.part").exists()
-    assert generate_tables(folder / "new", 1.0) == folder / "new" / "sf1"
+    assert tpch.generate_tables(folder / "new", 1.0) == folder / "new" / "sf1"
 
 
 @cases(
@@ -376,8 +367,8 @@ def test_tables_are_made_once(tpchgen):
 )
 def test_tables_that_cannot_be_made(tpchgen, lines, reason):
     folder = tpchgen(*lines)
-    with pytest.raises(RecorderError) as caught:
-        generate_tables(folder, 1.0)
+    with pytest.raises(tpch.RecorderError) as caught:
+        tpch.generate_tables(folder, 1.0)
     assert str(caught.value) == f"tpchgen-cli failed: {reason}"
     assert not (folder / "sf1").exists()
 
@@ -508,14 +499,14 @@ def test_a_mixture(fake_driver, tmp_path):
 )
 def test_a_run_that_fails(script, complaint, fake_driver, tmp_path):
     cluster = fake_driver(script)
-    with pytest.raises(RecorderError) as caught:
+    with pytest.raises(tpch.RecorderError) as caught:
         record_run(APPLICATION, cluster, tables=tmp_path, logs=tmp_path / "eventlogs", timeout_s=600)
     assert str(caught.value).startswith(complaint)
 
 
 def test_a_run_that_takes_too_long(fake_driver, tmp_path):
     cluster = fake_driver(DRIVER + "time.sleep(100)")
-    with pytest.raises(RecorderError, match=r"a: not done after 0\.5 s"):
+    with pytest.raises(tpch.RecorderError, match=r"a: not done after 0\.5 s"):
         record_run(APPLICATION, cluster, tables=tmp_path, logs=tmp_path / "eventlogs", timeout_s=0.5)
 
 
@@ -556,8 +547,8 @@ def needs_spark() -> str | None:
         return f"needs {', '.join(missing)} of the extra [spark]"
     try:
         java_version()
-        tpchgen_program()
-    except RecorderError as error:
+        tpch.tpchgen_program()
+    except tpch.RecorderError as error:
         return str(error)
     return None
 
@@ -569,7 +560,7 @@ def test_a_query_on_real_spark(tmp_path):
     command += ["--queries", "6", "--scale-factors", "0.01", "--executors", "1", "--layouts", "4m/2"]
     made = subprocess.run(command, capture_output=True, text=True, check=False)
     assert made.returncode == 0, made.stderr
-    assert {table.stem for table in (tmp_path / "out/tables/sf0.01").iterdir()} == set(SCHEMAS)
+    assert {table.stem for table in (tmp_path / "out/tables/sf0.01").iterdir()} == set(tpch.SCHEMAS)
     content = json.loads((tmp_path / "out" / "manifest.json").read_text())
     [(name, run)] = content["runs"].items()
     assert name == "q06_sf0.01_4mx2_n1_r1"
