@@ -396,18 +396,6 @@ def test_checkpoint_says_which_policy_decima_follows(run: Compare, shipped: dict
     assert alone["per_seed_mean_jct_s"] == figures["decima"]["per_seed_mean_jct_s"]
 
 
-@cases(
-    "options, message",
-    (("--schedulers", "decima"), "the policy 'general' is missing in this installation"),
-    (("--schedulers", "fair,decima:packing-tpch"), "the policy 'packing-tpch' is missing"),
-    (("--schedulers", "decima:missing.npz"), "the policy 'missing.npz' is neither a file"),
-)
-@pytest.mark.usefixtures("not_shipped")
-def test_bad_policies_are_told_in_one_line(run: Compare, options: tuple[str, ...], message: str) -> None:
-    assert_one_line_error(run(*SAVED, *options), message)
-    assert not Path("r.json").exists()
-
-
 @pytest.mark.usefixtures("not_shipped")
 def test_by_default_it_takes_part_unless_no_policy_ships(run: Compare) -> None:
     assert tuple(DEFAULT_SCHEDULERS.split(",")) == (*PAPER_SCHEDULERS, "priced-srpt", "decima")
