@@ -29,6 +29,7 @@ __all__ = ["CLASS", "JOB", "NO_ATTRIBUTES", "STAGE", "Decision", "Observation", 
 MOST_PROFILES = 10_000
 
 _Whole = TypeVar("_Whole")
+_Number = TypeVar("_Number", np.int64, np.float64)
 
 # Columns have the type np.record, so that `row.field` works in compiled code and in plain Python.
 
@@ -104,6 +105,16 @@ class Decision(NamedTuple):
     limit: int
 
 
+def _of_jobs(name: str, dtype: type[_Number]) -> NDArray[_Number]:
+    """Return a property: a column of ``Observation.jobs``, whose type is ``dtype``."""
+    return property(lambda observation: observation.jobs[name])  # type: ignore[return-value]
+
+
+def _of_stages(name: str, dtype: type[_Number]) -> NDArray[_Number]:
+    """Return a property: a column of ``Observation.stages``, whose type is ``dtype``."""
+    return property(lambda observation: observation.stages[name])  # type: ignore[return-value]
+
+
 @dataclass(eq=False, repr=False)
 class Observation:
     """The cluster at one decision: J live jobs in order of arrival, their S stages job by job, and K executor classes.
@@ -171,68 +182,33 @@ class Observation:
         """Number of executors in the cluster now, of all classes."""
         return sum(self.classes["executors"].tolist())
 
-    @property
-    def job_id(self) -> NDArray[np.int64]:
-        """[J] number that the job keeps, ascending; in a simulator the job's number in the sequence."""
-        return self.jobs["id"]
+    job_id = _of_jobs("id", np.int64)
+    """[J] number that the job keeps, ascending; in a simulator the job's number in the sequence."""
+    job_first_stage = _of_jobs("first_stage", np.int64)
+    """[J] index of the job's first stage in the stage arrays."""
+    job_executors = _of_jobs("executors", np.int64)
+    """[J] executors that the job holds: attached, moving to it, or committed to it from outside."""
+    job_unsaturated_stages = _of_jobs("unsaturated_stages", np.int64)
+    """[J] number of the job's stages with unclaimed tasks."""
+    job_incomplete_stages = _of_jobs("incomplete_stages", np.int64)
+    """[J] number of the job's incomplete stages."""
+    next_stage = _of_jobs("next_stage", np.int64)
+    """[J] the job's next stage by the rule of the published simulator, index in the stage arrays; -1 for none.
 
-    @property
-    def job_first_stage(self) -> NDArray[np.int64]:
-        """[J] index of the job's first stage in the stage arrays."""
-        return self.jobs["first_stage"]
-
-    @property
-    def job_executors(self) -> NDArray[np.int64]:
-        """[J] executors that the job holds: attached, moving to it, or committed to it from outside."""
-        return self.jobs["executors"]
-
-    @property
-    def job_unsaturated_stages(self) -> NDArray[np.int64]:
-        """[J] number of the job's stages with unclaimed tasks."""
-        return self.jobs["unsaturated_stages"]
-
-    @property
-    def job_incomplete_stages(self) -> NDArray[np.int64]:
-        """[J] number of the job's incomplete stages."""
-        return self.jobs["incomplete_stages"]
-
-    @property
-    def next_stage(self) -> NDArray[np.int64]:
-        """[J] the job's next stage by the rule of the published simulator, index in the stage arrays; -1 for none.
-
-        This is the schedulable stage that became ready first; if no stage is ready, the first schedulable stage.
-        """
-        return self.jobs["next_stage"]
-
-    @property
-    def job_arrival_ms(self) -> NDArray[np.float64]:
-        """[J] arrival time, ms."""
-        return self.jobs["arrival_ms"]
-
-    @property
-    def job_log_sd(self) -> NDArray[np.float64]:
-        """[J] standard deviation of the logarithm of the ratio of true to estimated task times; 0 if exact."""
-        return self.jobs["log_sd"]
-
-    @property
-    def job_first_work_ms(self) -> NDArray[np.float64]:
-        """[J] work of the job as estimated at its arrival, ms of executor time."""
-        return self.jobs["first_work_ms"]
-
-    @property
-    def job_weight(self) -> NDArray[np.float64]:
-        """[J] importance of the job's completion time, above 0; 1 by default."""
-        return self.jobs["weight"]
-
-    @property
-    def job_deadline_ms(self) -> NDArray[np.float64]:
-        """[J] deadline of the job on the clock of ``time_ms``; infinite without a deadline."""
-        return self.jobs["deadline_ms"]
-
-    @property
-    def job_tenant(self) -> NDArray[np.int64]:
-        """[J] tenant that submitted the job, index in ``tenants``; 0 without tenants."""
-        return self.jobs["tenant"]
+    This is the schedulable stage that became ready first; if no stage is ready, the first schedulable stage.
+    """
+    job_arrival_ms = _of_jobs("arrival_ms", np.float64)
+    """[J] arrival time, ms."""
+    job_log_sd = _of_jobs("log_sd", np.float64)
+    """[J] standard deviation of the logarithm of the ratio of true to estimated task times; 0 if exact."""
+    job_first_work_ms = _of_jobs("first_work_ms", np.float64)
+    """[J] work of the job as estimated at its arrival, ms of executor time."""
+    job_weight = _of_jobs("weight", np.float64)
+    """[J] importance of the job's completion time, above 0; 1 by default."""
+    job_deadline_ms = _of_jobs("deadline_ms", np.float64)
+    """[J] deadline of the job on the clock of ``time_ms``; infinite without a deadline."""
+    job_tenant = _of_jobs("tenant", np.int64)
+    """[J] tenant that submitted the job, index in ``tenants``; 0 without tenants."""
 
     @property
     def job_attained_ms(self) -> NDArray[np.float64]:
@@ -240,60 +216,32 @@ class Observation:
         attained = np.bincount(self.stage_job, self.stages["finished_ms"], minlength=len(self.jobs))
         return attained.astype(np.float64, copy=False)
 
-    @property
-    def stage_job(self) -> NDArray[np.int64]:
-        """[S] job of the stage, index in the job arrays."""
-        return self.stages["job"]
-
-    @property
-    def num_tasks(self) -> NDArray[np.int64]:
-        """[S] number of tasks of the stage as estimated now, which may differ from the profile."""
-        return self.stages["num_tasks"]
-
-    @property
-    def remaining_tasks(self) -> NDArray[np.int64]:
-        """[S] number of tasks of the stage that have not started."""
-        return self.stages["remaining_tasks"]
-
-    @property
-    def unclaimed_tasks(self) -> NDArray[np.int64]:
-        """[S] number of remaining tasks of the stage that no executor is committed or moving to."""
-        return self.stages["unclaimed_tasks"]
-
-    @property
-    def running_executors(self) -> NDArray[np.int64]:
-        """[S] number of executors that run tasks of the stage."""
-        return self.stages["running_executors"]
-
-    @property
-    def finished_tasks(self) -> NDArray[np.int64]:
-        """[S] number of tasks of the stage that have finished."""
-        return self.stages["finished_tasks"]
-
-    @property
-    def ready_rank(self) -> NDArray[np.int64]:
-        """[S] ascending in the order in which stages became ready; -1: incomplete parents or no remaining task."""
-        return self.stages["ready_rank"]
+    stage_job = _of_stages("job", np.int64)
+    """[S] job of the stage, index in the job arrays."""
+    num_tasks = _of_stages("num_tasks", np.int64)
+    """[S] number of tasks of the stage as estimated now, which may differ from the profile."""
+    remaining_tasks = _of_stages("remaining_tasks", np.int64)
+    """[S] number of tasks of the stage that have not started."""
+    unclaimed_tasks = _of_stages("unclaimed_tasks", np.int64)
+    """[S] number of remaining tasks of the stage that no executor is committed or moving to."""
+    running_executors = _of_stages("running_executors", np.int64)
+    """[S] number of executors that run tasks of the stage."""
+    finished_tasks = _of_stages("finished_tasks", np.int64)
+    """[S] number of tasks of the stage that have finished."""
+    ready_rank = _of_stages("ready_rank", np.int64)
+    """[S] ascending in the order in which stages became ready; -1: incomplete parents or no remaining task."""
 
     @cached_property
     def schedulable(self) -> NDArray[np.bool_]:
         """[S] has unclaimed tasks that fit the executor class, saturated parents, and is not chosen in this round."""
         return self.stages["schedulable"].astype(bool)
 
-    @property
-    def mean_task_ms(self) -> NDArray[np.float64]:
-        """[S] mean duration of the stage's tasks, ms; if uncertain, the median of its posterior."""
-        return self.stages["mean_task_ms"]
-
-    @property
-    def log_sd(self) -> NDArray[np.float64]:
-        """[S] standard deviation of the logarithm of ``mean_task_ms``; 0 if exact."""
-        return self.stages["log_sd"]
-
-    @property
-    def finished_ms(self) -> NDArray[np.float64]:
-        """[S] total executor time of the stage's finished tasks, ms."""
-        return self.stages["finished_ms"]
+    mean_task_ms = _of_stages("mean_task_ms", np.float64)
+    """[S] mean duration of the stage's tasks, ms; if uncertain, the median of its posterior."""
+    log_sd = _of_stages("log_sd", np.float64)
+    """[S] standard deviation of the logarithm of ``mean_task_ms``; 0 if exact."""
+    finished_ms = _of_stages("finished_ms", np.float64)
+    """[S] total executor time of the stage's finished tasks, ms."""
 
     def work_ms(self, tasks: NDArray[np.int64]) -> NDArray[np.float64]:
         """Return the work of ``tasks`` tasks of each stage (int64 [S]), summed by live job: float64 [J], ms."""
