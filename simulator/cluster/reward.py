@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from copy import copy
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,6 +10,7 @@ from numpy.typing import NDArray
 from simulator.cluster.config import ClusterConfig
 from simulator.cluster.objectives import AllJobs, LiveJobs, objective_named
 from workloads.arrivals import JobSequence
+from workloads.carbon import Signal
 
 
 class RewardMeter:
@@ -37,8 +37,13 @@ class RewardMeter:
         self._counted_ms = 0.0
         self._cost_ms = 0.0
         self._num_arrived, self._num_ended = 0, 0
-        self._emissions = Emissions(config) if self._objective.uses_carbon else None
-        self._idleness: Callable[[], tuple[float, int]] | None = None
+        #: Signal of the emissions; None if the objective does not use them.
+        self._signal = config.signal if self._objective.uses_carbon else None
+        self._busy, self._idle = (
+            watts / 1000 / 3_600_000 for watts in (config.executor_watts, config.idle_watts)
+        )
+        self._idle_ms = 0.0
+        self._idleness: Callable[[], tuple[float, int]] = lambda: (0.0, 0)
 
     def follow(self, idleness: Callable[[], tuple[float, int]]) -> None:
         """Measure the emissions of a cluster from now on, if the objective uses them.
@@ -46,12 +51,11 @@ class RewardMeter:
         Args:
             idleness: returns the total idle time of executors since the beginning, ms, and their present number.
         """
-        if self._emissions is not None:
-            self._idleness, self._emissions = idleness, copy(self._emissions)
+        self._idleness = idleness
 
     def settle(self, now_ms: float) -> None:
         """Count emissions until now, before the signal or the number of executors in the cluster changes."""
-        if self._emissions is not None:
+        if self._signal is not None:
             self._count(now_ms)
 
     def add_job(self, now_ms: float, job: int) -> None:
@@ -88,50 +92,21 @@ class RewardMeter:
     def _count(self, now_ms: float) -> None:
         """Add the cost from the last count until now."""
         if now_ms > self._counted_ms:
-            if self._emissions is not None:
-                self._live_jobs.carbon = self._new_emissions(now_ms)
+            if self._signal is not None:
+                self._live_jobs.carbon = self._emitted(now_ms, self._signal)
             self._cost_ms += self._objective.cost_ms(
                 self._counted_ms, now_ms, self._live_jobs, self._scale_ms
             )
             self._counted_ms = now_ms
 
-    def _new_emissions(self, now_ms: float) -> float:
-        """Return the emissions since the last count, g."""
-        assert self._emissions is not None
-        assert self._idleness is not None
-        observed = self._num_arrived > 0 and self._num_ended < len(self._known.arrival_ms)
-        return self._emissions.add(now_ms, *self._idleness(), observed)
+    def _emitted(self, now_ms: float, signal: Signal) -> float:
+        """Return the emissions since the last count, g; at the episode's end, all add up to ``EpisodeRecord.carbon``.
 
-
-class Emissions:
-    """Emissions accumulated during an episode; at its end, they equal ``EpisodeRecord.carbon``.
-
-    Between two calls of ``add``, neither the signal nor the number of executors in the cluster may change. A shallow
-    copy is independent of the original.
-
-    Args:
-        config: the cluster, which must have a signal.
-    """
-
-    def __init__(self, config: ClusterConfig) -> None:
-        assert config.signal is not None
-        self._signal = config.signal
-        self._busy, self._idle = (
-            watts / 1000 / 3_600_000 for watts in (config.executor_watts, config.idle_watts)
-        )
-        self._until_ms, self._idle_ms = 0.0, 0.0
-
-    def add(self, now_ms: float, idle_ms: float, present: int, observed: bool) -> float:
-        """Return the emissions since the last call, g.
-
-        Args:
-            now_ms: current time, ms.
-            idle_ms: total idle time of executors since the beginning of the episode, ms.
-            present: number of executors in the cluster since the last call.
-            observed: count idle executors, which is done from the first arrival to the end of the last job.
+        Idle executors count from the first arrival to the end of the last job.
         """
-        waited_ms = idle_ms - self._idle_ms
-        busy_ms = max(present * (now_ms - self._until_ms) - waited_ms, 0.0)
-        value = self._signal.at(self._until_ms)
-        self._until_ms, self._idle_ms = now_ms, idle_ms
-        return value * (self._busy * busy_ms + (self._idle * waited_ms if observed else 0.0))
+        idle_ms, present = self._idleness()
+        waited_ms, self._idle_ms = idle_ms - self._idle_ms, idle_ms
+        busy_ms = max(present * (now_ms - self._counted_ms) - waited_ms, 0.0)
+        observed = self._num_arrived > 0 and self._num_ended < len(self._known.arrival_ms)
+        used = self._busy * busy_ms + (self._idle * waited_ms if observed else 0.0)
+        return signal.at(self._counted_ms) * used
