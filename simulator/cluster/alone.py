@@ -182,14 +182,10 @@ def _estimate(
     waiting_keeps_jvm: bool,
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     job = pack(profile)
-    packed = job.stages
-    stages = np.zeros(profile.num_stages, dtype=waves.STAGE)
-    for name in ("num_tasks", "first_child", "end_child", "first_level", "end_level"):
-        stages[name] = packed[name]
-    stages["num_parents"] = packed["open_parents"]
+    stages, seats = job.stages, np.zeros(profile.num_stages, dtype=np.int64)
     for each in classes:
-        stages["seats"] += each.count * ((packed["cpu"] <= each.cpu) & (packed["memory"] <= each.memory))
-    stages["seats"] = np.maximum(stages["seats"], 1)  # the cluster rejects stages that fit no class
+        seats += each.count * ((stages["cpu"] <= each.cpu) & (stages["memory"] <= each.memory))
+    seats = np.maximum(seats, 1)  # the cluster rejects stages that fit no class
     levels = np.zeros(len(job.levels), dtype=waves.LEVEL)
     waves.fill_levels(levels, job.levels, job.values, float(warmup_delay_ms))
     times, work = np.zeros(len(limits)), np.zeros((len(limits), len(stages)))
@@ -198,6 +194,7 @@ def _estimate(
         work,
         np.array(limits),
         stages,
+        seats,
         job.children,
         levels,
         float(moving_delay_ms),

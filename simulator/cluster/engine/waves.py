@@ -21,17 +21,6 @@ MOST_GROUPS = 4
 
 _FRESH, _FIRST, _REST = int(Wave.FRESH), int(Wave.FIRST), int(Wave.REST)
 
-#: A stage of the job.
-STAGE = record(
-    ("num_tasks", np.int64),
-    ("seats", np.int64),  # executors of the cluster that cover the demand of a task
-    ("num_parents", np.int64),
-    ("first_child", np.int64),  # range of the stage's children in `children`
-    ("end_child", np.int64),
-    ("first_level", np.int64),  # range of the stage's levels in `levels`
-    ("end_level", np.int64),
-)
-
 #: One parallelism level of one stage: moments of the durations of each wave, warm-up included.
 LEVEL = record(("level", np.int64), ("mean_ms", np.float64, (3,)), ("variance", np.float64, (3,)))
 
@@ -76,14 +65,15 @@ def _largest_normal(count):
 
 
 @compiled
-def estimate(times, work, limits, stages, children, levels, moving_ms, nearest, keeps_jvm):
+def estimate(times, work, limits, stages, seats, children, levels, moving_ms, nearest, keeps_jvm):
     """Estimate the completion time of a job alone with each limit, and the executor time of each stage.
 
     Args:
         times: float64 [limits], ms; filled in.
         work: float64 [limits, stages], executor time, ms; filled in.
         limits: int64 [limits], numbers of executors.
-        stages: ``STAGE`` [stages].
+        stages: ``profiles.STAGE`` [stages].
+        seats: int64 [stages], executors of the cluster that cover the demand of a task.
         children: int64 [edges], children of all stages.
         levels: ``LEVEL``, levels of all stages.
         moving_ms: moving delay of executors, ms.
@@ -98,7 +88,7 @@ def estimate(times, work, limits, stages, children, levels, moving_ms, nearest, 
         open_ms[:] = 0.0
         for stage in range(num_stages):
             executors = min(executors + stages[stage].num_tasks, limits[number])
-            open_parents[stage] = stages[stage].num_parents
+            open_parents[stage] = stages[stage].open_parents
             if open_parents[stage] == 0:
                 ready[num_ready] = stage
                 num_ready += 1
@@ -108,7 +98,7 @@ def estimate(times, work, limits, stages, children, levels, moving_ms, nearest, 
             stage = ready[served]
             now = open_ms[stage]
             num_groups, end_ms, work[number, stage] = _serve(
-                stages[stage], levels, now, groups, num_groups, executors, nearest, keeps_jvm
+                stages[stage], seats[stage], levels, now, groups, num_groups, executors, nearest, keeps_jvm
             )
             num_groups = _regroup(groups, num_groups)
             times[number] = max(times[number], end_ms)
@@ -126,7 +116,7 @@ def estimate(times, work, limits, stages, children, levels, moving_ms, nearest, 
 
 
 @inner(arrays=True)
-def _serve(stage, levels, open_ms, groups, num_groups, executors, nearest, keeps_jvm):
+def _serve(stage, seats, levels, open_ms, groups, num_groups, executors, nearest, keeps_jvm):
     """Advance the groups over all tasks of a stage that opens at ``open_ms``.
 
     Returns:
@@ -140,13 +130,13 @@ def _serve(stage, levels, open_ms, groups, num_groups, executors, nearest, keeps
         groups[place].begun = 0
         cold += groups[place].count * groups[place].cold
     while left > 0:
-        earliest = _earliest(groups, num_groups, open_ms, stage.seats > working)
+        earliest = _earliest(groups, num_groups, open_ms, seats > working)
         group = groups[earliest]
         if group.begun:
-            done = _advance(groups, num_groups, group.free_ms, open_ms, rest_ms, left, stage.seats > working)
+            done = _advance(groups, num_groups, group.free_ms, open_ms, rest_ms, left, seats > working)
             work_ms += done * rest_ms
             left -= done
-        most = left if group.begun else min(left, stage.seats - working)
+        most = left if group.begun else min(left, seats - working)
         if group.count > most:
             other = groups[num_groups]
             other.free_ms, other.cold, other.begun = group.free_ms, group.cold, group.begun
