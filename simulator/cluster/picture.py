@@ -89,7 +89,8 @@ def draw_schedule(
         _bars(axes, *record.absences, ABSENT_COLOUR)
         marks.insert(1, Patch(color=ABSENT_COLOUR, label="executor is not in the cluster"))
     if np.ptp(record.sequence.arrival_ms) > 0:
-        marks.append(_mark_arrivals(axes, record))
+        arrival_ms = record.sequence.arrival_ms[record.sequence.arrival_ms <= record.end_ms]
+        marks.append(_mark(axes, arrival_ms, 0, BLACK, "^", "job arrives"))
     _mark_classes(axes, record.config.executor_classes)
     axes.set(xlim=(0, end_ms / 1000), ylim=(0, record.config.num_executors))
     axes.set(xlabel="Time (s)", ylabel="Executor")
@@ -112,20 +113,18 @@ def _bars(
 
 def _mark_completions(axes: Axes, record: EpisodeRecord) -> Line2D:
     """Draw triangles and lines at completions; return the triangles for the legend."""
-    executors = record.config.num_executors
-    completion_s = record.completion_ms[~np.isnan(record.completion_ms)] / 1000
-    if completion_s.size <= MAX_LINES:
-        axes.vlines(completion_s, 0, executors, colors=RED, linestyles="dashed", linewidth=0.7)
-    height = np.full(completion_s.size, executors)
-    look: dict[str, Any] = {"color": RED, "marker": "v", "markersize": 4, "linestyle": "none"}
-    return axes.plot(completion_s, height, label="job completes", clip_on=False, **look)[0]
+    completion_ms = record.completion_ms[~np.isnan(record.completion_ms)]
+    if completion_ms.size <= MAX_LINES:
+        lines: dict[str, Any] = {"colors": RED, "linestyles": "dashed", "linewidth": 0.7}
+        axes.vlines(completion_ms / 1000, 0, record.config.num_executors, **lines)
+    return _mark(axes, completion_ms, record.config.num_executors, RED, "v", "job completes")
 
 
-def _mark_arrivals(axes: Axes, record: EpisodeRecord) -> Line2D:
-    """Draw triangles at arrivals; return them for the legend."""
-    arrival_s = record.sequence.arrival_ms[record.sequence.arrival_ms <= record.end_ms] / 1000
-    look: dict[str, Any] = {"color": BLACK, "marker": "^", "markersize": 4, "linestyle": "none"}
-    return axes.plot(arrival_s, np.zeros(arrival_s.size), label="job arrives", clip_on=False, **look)[0]
+def _mark(
+    axes: Axes, time_ms: NDArray[np.float64], height: int, colour: str, marker: str, label: str
+) -> Line2D:
+    look: dict[str, Any] = {"color": colour, "marker": marker, "markersize": 4, "linestyle": "none"}
+    return axes.plot(time_ms / 1000, np.full(time_ms.size, height), label=label, clip_on=False, **look)[0]
 
 
 def _mark_classes(axes: Axes, classes: Sequence[ExecutorClass]) -> None:
@@ -145,11 +144,7 @@ def _mark_classes(axes: Axes, classes: Sequence[ExecutorClass]) -> None:
 
 
 def job_colours(num_jobs: int) -> NDArray[np.float64]:
-    """Return a colour for each job, by order of arrival.
-
-    Returns:
-        RGBA per job, float64 [num_jobs, 4].
-    """
+    """Return a colour for each job, by order of arrival: RGBA, float64 [num_jobs, 4]."""
     return _rgba()[np.arange(num_jobs) % len(PALETTE)]
 
 

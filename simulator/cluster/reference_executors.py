@@ -9,7 +9,7 @@ import math
 from abc import abstractmethod
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
-from itertools import count
+from itertools import chain, count
 from typing import Any
 
 import numpy as np
@@ -237,15 +237,11 @@ class ReferenceExecutors(BaseCluster):
 
     def _offer(self, pools: Iterable[Source]) -> None:
         """Queue pools to be offered after the open round, and then free executors if the semantics offer these."""
-        self._offers = self._with_free(list(pools))
+        # Free executors are determined once the earlier pools are decided.
+        free = self._free_places() if self.config.semantics.offer_idle_executors else ()
+        self._offers = chain(list(pools), free)
         if not self._num_offered:
             self._open_next_round()
-
-    def _with_free(self, pools: list[Source]) -> Iterator[Source]:
-        """Yield pools, then pools of free executors; these are determined once the earlier pools are decided."""
-        yield from pools
-        if self.config.semantics.offer_idle_executors:
-            yield from self._free_places()
 
     def _free_places(self) -> Iterator[Source]:
         """Yield pools with executors that some stage could use now."""

@@ -37,9 +37,6 @@ def run_tasks(memory, late_ms, now, limit_ms, limit_order):
 
     Args:
         late_ms: float64 [stages], run time after which a task is copied, ms; 0 if not known yet; filled in.
-
-    Returns:
-        See ``commands.run_tasks``.
     """
     state = view(memory)
     cluster, first = state.cluster[0], state.heap[0]
@@ -67,7 +64,11 @@ def _next_copy(state, late_ms, now):
     next_ms, late = math.inf, -1
     for executor in range(len(state.executors)):
         runner, stage = state.executors[executor], state.executors[executor].stage
-        if runner.start < 0 or stage < 0 or not _has_enough(state.cluster[0], state.stages[stage]):
+        if runner.start < 0 or stage < 0:
+            continue
+        done, num_tasks = state.stages[stage].finished, state.stages[stage].num_tasks
+        enough = max(math.floor(state.cluster[0].speculation_quantile * num_tasks), 1)
+        if state.stages[stage].started < num_tasks or done < enough:
             continue
         if late_ms[stage] == 0:
             late_ms[stage] = _find_late_ms(state, state.stages[stage])
@@ -75,13 +76,6 @@ def _next_copy(state, late_ms, now):
         if time_ms < next_ms and state.tasks[runner.task].next != COPIED and _waiting(state, stage) >= 0:
             next_ms, late = time_ms, executor
     return next_ms, late
-
-
-@inner
-def _has_enough(cluster, stage):
-    """Return whether all tasks of a stage (a record) have started, and enough of them have finished."""
-    enough = max(math.floor(cluster.speculation_quantile * stage.num_tasks), 1)
-    return stage.started == stage.num_tasks and stage.finished >= enough
 
 
 @inner(arrays=True)
@@ -244,7 +238,8 @@ def end_run(memory, now):
     runner = state.executors[executor]
     stage_id, number = runner.stage, runner.task
     stage, task, freed = state.stages[stage_id], state.tasks[number], 0
-    failed = _fails(state, executor)
+    purpose = FAILS + run_of(state, executor).outcome
+    failed = chance(state, runner.job, number, purpose) < state.cluster[0].task_failures
     if failed:
         task.failures += 1
         ends.lose_run(state, executor, now, ends.RUN_FAILED)
@@ -264,13 +259,6 @@ def end_run(memory, now):
     if state.cluster[0].offer_after_tasks == 1:
         running = 1
     return ends.become_idle(state, executor, stage_id, now) | freed, running, failed
-
-
-@inner
-def _fails(state, executor):
-    """Return whether the run that ends on an executor fails, whether it is a copy or not."""
-    runner, purpose = state.executors[executor], FAILS + run_of(state, executor).outcome
-    return chance(state, runner.job, runner.task, purpose) < state.cluster[0].task_failures
 
 
 @inner
