@@ -15,13 +15,7 @@ __all__ = ["DEFAULT_TENANT", "NO_ATTRIBUTES", "JobAttributes", "Tenant", "tenant
 DEFAULT_TENANT = "default"
 #: Largest weight; the smallest weight is its inverse.
 LARGEST_WEIGHT = 1e9
-
-
-def _check_weight(weight: float) -> None:
-    if not 1 / LARGEST_WEIGHT <= weight <= LARGEST_WEIGHT:
-        raise WorkloadError(
-            f"weight must be between {1 / LARGEST_WEIGHT:g} and {LARGEST_WEIGHT:g}, got {weight:g}"
-        )
+_WEIGHTS = (1 / LARGEST_WEIGHT, LARGEST_WEIGHT)
 
 
 def _check_name(name: str, what: str) -> None:
@@ -51,9 +45,8 @@ class JobAttributes:
     tenant: str = DEFAULT_TENANT
 
     def __post_init__(self) -> None:
-        for name in ("weight", "deadline_ms", "slack"):
-            object.__setattr__(self, name, check_number(getattr(self, name), name, WorkloadError))
-        _check_weight(self.weight)
+        for name, bounds in (("weight", _WEIGHTS), ("deadline_ms", None), ("slack", None)):
+            object.__setattr__(self, name, check_number(getattr(self, name), name, WorkloadError, bounds))
         if not (0 <= self.deadline_ms <= LONGEST_MS or self.deadline_ms == math.inf):
             raise WorkloadError(
                 f"deadline_ms must be between 0 and {LONGEST_MS:g}, or infinite, got {self.deadline_ms:g}"
@@ -84,9 +77,8 @@ class Tenant:
 
     def __post_init__(self) -> None:
         _check_name(self.name, "a tenant's name")
-        object.__setattr__(self, "weight", check_number(self.weight, "weight", WorkloadError))
+        object.__setattr__(self, "weight", check_number(self.weight, "weight", WorkloadError, _WEIGHTS))
         object.__setattr__(self, "min_share", check_whole(self.min_share, "min_share", WorkloadError, 0))
-        _check_weight(self.weight)
 
 
 #: Attributes of a job without weight, deadline and tenant.

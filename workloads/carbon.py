@@ -9,10 +9,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from workloads.errors import ConfigError
-
-#: Largest time, ms: three hundred years.
-MOST_MS = 1e13
+from workloads.errors import LONGEST_MS, ConfigError
 
 
 @dataclass(frozen=True, repr=False)
@@ -39,8 +36,8 @@ class Signal:
     def __post_init__(self) -> None:
         if not self.value or len(self.begin_ms) != len(self.value) or self.begin_ms[0] != 0:
             raise ConfigError(f"{self.name}: expected a value for each interval, the first one from 0 on")
-        if not all(np.diff([*self.begin_ms, self.period_ms]) > 0) or self.period_ms > MOST_MS:
-            raise ConfigError(f"{self.name}: times must be ascending, and at most {MOST_MS / 1000:g} s")
+        if not all(np.diff([*self.begin_ms, self.period_ms]) > 0) or self.period_ms > LONGEST_MS:
+            raise ConfigError(f"{self.name}: times must be ascending, and at most {LONGEST_MS / 1000:g} s")
         if any(
             not float(time_ms).is_integer() for time_ms in (*self.begin_ms, self.period_ms, self.offset_ms)
         ):
@@ -57,30 +54,25 @@ class Signal:
 
     def at(self, time_ms: float) -> float:
         """Return the value at ``time_ms``."""
-        place_ms = (time_ms + self.offset_ms) % self.period_ms
-        return self.value[int(np.searchsorted(self._begins, place_ms, "right")) - 1]
+        return self.value[self._place(time_ms)[0]]
 
     def change_ms(self, number: int) -> float:
         """Return the time of change ``number`` after time 0, ms; changes are numbered from 0."""
-        first = int(np.searchsorted(self._begins, self.offset_ms % self.period_ms, "right"))
-        periods, place = divmod(first + number, len(self.value))
-        return periods * self.period_ms + self.begin_ms[place] - self.offset_ms % self.period_ms
+        first, place_ms = self._place(0.0)
+        periods, place = divmod(first + 1 + number, len(self.value))
+        return periods * self.period_ms + self.begin_ms[place] - place_ms
 
     def next_change_ms(self, time_ms: float) -> float:
         """Return the end of the interval that contains ``time_ms``, ms."""
-        position_ms = time_ms + self.offset_ms
-        place_ms = position_ms % self.period_ms
-        place = int(np.searchsorted(self._begins, place_ms, "right"))
-        return time_ms + (float(self._ends[place - 1]) - place_ms)
+        place, place_ms = self._place(time_ms)
+        return time_ms + (float(self._ends[place]) - place_ms)
 
     def ahead(self, time_ms: float, window_ms: float) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Return the intervals in a window that begins at ``time_ms``: their beginnings, ms, and values, float64 [n].
 
         The first interval is given the beginning ``time_ms``.
         """
-        place_ms = (time_ms + self.offset_ms) % self.period_ms
-        first = int(np.searchsorted(self._begins, place_ms, "right")) - 1
-        count = len(self.value)
+        (first, place_ms), count = self._place(time_ms), len(self.value)
         most = count * (1 + math.ceil(window_ms / self.period_ms))
         periods, places = np.divmod(np.arange(first, first + most + 1), count)
         begins = periods * self.period_ms + self._begins[places] - place_ms
@@ -97,6 +89,11 @@ class Signal:
         """Return the integral of the value from ``begin_ms`` to ``end_ms``, element by element, in value times ms."""
         total: NDArray[np.float64] = self._from_start(end_ms) - self._from_start(begin_ms)
         return total
+
+    def _place(self, time_ms: float) -> tuple[int, float]:
+        """Return the number of the interval that contains ``time_ms``, and the time since the signal's start, ms."""
+        place_ms = (time_ms + self.offset_ms) % self.period_ms
+        return int(np.searchsorted(self._begins, place_ms, "right")) - 1, place_ms
 
     def _from_start(self, time_ms: ArrayLike) -> NDArray[np.float64]:
         position = np.asarray(time_ms, dtype=np.float64) + self.offset_ms

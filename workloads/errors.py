@@ -19,6 +19,8 @@ from typing import Any, TypeVar
 
 #: Maximum time in any setting or workload, ms: 300 years.
 LONGEST_MS = 1e13
+#: Largest standard deviation of the logarithm of an error, a factor of about 150.
+LARGEST_ERROR = 5.0
 
 
 class DecimaError(Exception):
@@ -51,8 +53,15 @@ def check_whole(
     return int(value)
 
 
-def check_number(value: Any, field: str, error: type[DecimaError]) -> float:
-    """Return a number as ``float``. NaN and infinity are numbers."""
+def check_number(
+    value: Any, field: str, error: type[DecimaError], bounds: tuple[float, float] | None = None
+) -> float:
+    """Return a number as ``float``, within ``bounds`` if given; else NaN and infinity are numbers."""
+    if bounds is not None:
+        low, high = bounds
+        if not low <= (number := check_number(value, field, error)) <= high:
+            raise error(f"{field} must be between {low:g} and {high:g}, got {number:g}")
+        return number
     if type(value) is float:  # the most frequent type; the general test is ten times slower
         return value
     if isinstance(value, bool) or not isinstance(value, Real):

@@ -7,13 +7,10 @@ from dataclasses import asdict, dataclass, fields
 import numpy as np
 from numpy.typing import NDArray
 
-from workloads.errors import check_number
+from workloads.errors import LARGEST_ERROR, check_number
 from workloads.job import WorkloadError
 
-__all__ = ["LARGEST_ERROR", "UNKNOWN", "Imperfections", "task_failures"]
-
-#: Largest standard deviation of the logarithm of an error, a factor of about 150.
-LARGEST_ERROR = 5.0
+__all__ = ["UNKNOWN", "Imperfections", "task_failures"]
 
 
 @dataclass(frozen=True)
@@ -45,16 +42,14 @@ class Imperfections:
         for each in fields(self):
             if (value := getattr(self, each.name)) is None:
                 continue
-            value = check_number(value, each.name, WorkloadError)
+            bounds = (0, LARGEST_ERROR) if each.name.endswith("_error") else None
+            value = check_number(value, each.name, WorkloadError, bounds)
             object.__setattr__(self, each.name, value)
             if each.name == "executor_lifetime_s":
                 if not 0 < value < float("inf"):
                     raise WorkloadError(f"{each.name} must be above 0 and finite, got {value:g}")
-            elif each.name == "task_failures":
-                if not 0 <= value < 1:
-                    raise WorkloadError(f"{each.name} must be at least 0 and below 1, got {value:g}")
-            elif not 0 <= value <= LARGEST_ERROR:
-                raise WorkloadError(f"{each.name} must be between 0 and {LARGEST_ERROR:g}, got {value:g}")
+            elif each.name == "task_failures" and not 0 <= value < 1:
+                raise WorkloadError(f"{each.name} must be at least 0 and below 1, got {value:g}")
 
     def settings(self) -> dict[str, float]:
         """Return the known values by the field names of ``Knowledge`` and ``Faults`` in ``simulator.cluster``."""

@@ -10,6 +10,7 @@ from simulator.cluster.faults import NO_FAULTS, Faults
 from simulator.cluster.objectives import objective_named
 from workloads.carbon import Signal
 from workloads.errors import (
+    LARGEST_ERROR,
     LONGEST_MS,
     ConfigError,
     check_all,
@@ -31,8 +32,6 @@ __all__ = [
 
 #: Largest number of executors of a class.
 MOST_EXECUTORS = 1_000_000
-#: Largest standard deviation of the logarithm of an estimation error, a factor of about 150.
-LARGEST_ERROR = 5.0
 
 
 @dataclass(frozen=True)
@@ -131,10 +130,7 @@ class Knowledge:
     def __post_init__(self) -> None:
         for each in fields(self):
             value, most = getattr(self, each.name), 1.0 if each.name == "unknown" else LARGEST_ERROR
-            value = check_number(value, each.name, ConfigError)
-            object.__setattr__(self, each.name, value)
-            if not 0 <= value <= most:
-                raise ConfigError(f"{each.name} must be between 0 and {most:g}, got {value:g}")
+            object.__setattr__(self, each.name, check_number(value, each.name, ConfigError, (0, most)))
 
     def __str__(self) -> str:
         """Describe the errors in a few words; empty if schedulers know the exact values."""
@@ -223,7 +219,12 @@ class ClusterConfig:
         if self.signal is not None:
             check_instance(self.signal, Signal, "signal", ConfigError)
         if objective.uses_carbon:
-            self._check_signal(objective.signal)
+            if self.signal is None:
+                raise ConfigError(f"reward {self.reward!r}: the cluster has no signal")
+            if objective.signal not in (None, self.signal.name, f"{self.signal.name}:1"):
+                raise ConfigError(
+                    f"reward {self.reward!r}: the cluster has another signal, {self.signal.name}"
+                )
         for name in ("executor_watts", "idle_watts"):
             watts = check_number(getattr(self, name), name, ConfigError)
             object.__setattr__(self, name, watts)
@@ -233,12 +234,6 @@ class ClusterConfig:
             raise ConfigError(
                 f"a capacity of {most} executors is more than the cluster's {self.num_executors}"
             )
-
-    def _check_signal(self, named: str | None) -> None:
-        if self.signal is None:
-            raise ConfigError(f"reward {self.reward!r}: the cluster has no signal")
-        if named not in (None, self.signal.name, f"{self.signal.name}:1"):
-            raise ConfigError(f"reward {self.reward!r}: the cluster has another signal, {self.signal.name}")
 
     def __repr__(self) -> str:
         """Show the settings that differ from the defaults."""

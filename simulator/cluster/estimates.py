@@ -91,8 +91,7 @@ def redrawn_factors(
     log = share * math.sqrt(job_var) * random.standard_normal()
     log += np.sqrt(share * stage_var) * random.standard_normal(len(stages))
     drawn_ms = np.minimum(stages["mean_ms"] * np.exp(log), LONGEST_MS)
-    factors: NDArray[np.float64] = drawn_ms / np.maximum(mean_ms, SHORTEST_MS)
-    return factors
+    return np.asarray(drawn_ms / np.maximum(mean_ms, SHORTEST_MS))
 
 
 @lru_cache(maxsize=10_000)

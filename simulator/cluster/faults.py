@@ -34,13 +34,6 @@ class Outcome(IntEnum):
     KILLED = 5
 
 
-def _probability(value: float, name: str) -> float:
-    value = check_number(value, name, ConfigError)
-    if not 0 <= value <= 1:
-        raise ConfigError(f"{name} must be between 0 and 1, got {value:g}")
-    return value
-
-
 def _speculation(given: object) -> tuple[float, float]:
     quantile: object
     multiplier: object
@@ -49,12 +42,9 @@ def _speculation(given: object) -> tuple[float, float]:
     except (TypeError, ValueError):
         raise ConfigError(f"speculation must be a quantile and a multiplier, got {given!r:.60}") from None
     share = check_number(quantile, "the quantile of speculation", ConfigError)
-    factor = check_number(multiplier, "the multiplier of speculation", ConfigError)
     if not 0 < share <= 1:
         raise ConfigError(f"the quantile of speculation must be above 0 and at most 1, got {share:g}")
-    if not 1 <= factor <= 1000:
-        raise ConfigError(f"the multiplier of speculation must be between 1 and 1000, got {factor:g}")
-    return share, factor
+    return share, check_number(multiplier, "the multiplier of speculation", ConfigError, (1, 1000))
 
 
 def _capacity(given: object) -> tuple[tuple[float, int], ...]:
@@ -124,11 +114,11 @@ class Faults:
             raise ConfigError(
                 f"stragglers must be a probability and a factor, got {self.stragglers!r:.60}"
             ) from None
-        factor = check_number(factor, "the factor of stragglers", ConfigError)
-        if not 1 <= factor <= 1000:
-            raise ConfigError(f"the factor of stragglers must be between 1 and 1000, got {factor:g}")
-        object.__setattr__(self, "stragglers", (_probability(share, "the share of stragglers"), factor))
-        object.__setattr__(self, "task_failures", _probability(self.task_failures, "task_failures"))
+        factor = check_number(factor, "the factor of stragglers", ConfigError, (1, 1000))
+        share = check_number(share, "the share of stragglers", ConfigError, (0, 1))
+        object.__setattr__(self, "stragglers", (share, factor))
+        failures = check_number(self.task_failures, "task_failures", ConfigError, (0, 1))
+        object.__setattr__(self, "task_failures", failures)
         check_instance(self.lost_output, bool, "lost_output", ConfigError)
         object.__setattr__(self, "capacity", _capacity(self.capacity))
         if self.speculation is not None:

@@ -136,8 +136,7 @@ class GridEnv(RenderedEnv[Observation, np.int64]):
         Raises:
             ResetNeeded: no episode has begun.
         """
-        mask: NDArray[np.bool_] = self._grid.action_mask()[0]
-        return mask
+        return np.asarray(self._grid.action_mask()[0])
 
     @property
     def _grid(self) -> Grid:

@@ -61,8 +61,7 @@ class GridRecord:
     @cached_property
     def unfinished(self) -> NDArray[np.int64]:
         """Number of jobs of each episode that were never booked, including dropped jobs, int64 [N]."""
-        count: NDArray[np.int64] = np.count_nonzero(self.is_job & (self.start < 0), axis=1)
-        return count
+        return np.asarray(np.count_nonzero(self.is_job & (self.start < 0), axis=1))
 
     @cached_property
     def waiting(self) -> NDArray[np.float64]:
@@ -88,16 +87,14 @@ class GridRecord:
     def makespan(self) -> NDArray[np.int64]:
         """Makespan: step in which the last booked job finishes, int64 [N]."""
         finish = np.where(self.start >= 0, self.start + self.jobs.duration, 0)
-        last: NDArray[np.int64] = finish.max(axis=1, initial=0).astype(np.int64)
-        return last
+        return np.asarray(finish.max(axis=1, initial=0), dtype=np.int64)
 
     @cached_property
     def utilisation(self) -> NDArray[np.float64]:
         """Fraction of the units of all resources in use until the last booked job finishes, float64 [N]."""
         work = np.where(self.start >= 0, self.jobs.duration, 0) * self.jobs.demand.sum(axis=2)
         units = self.config.machines * self.config.units * self.config.num_resources
-        share: NDArray[np.float64] = work.sum(axis=1) / np.maximum(self.makespan * units, 1)
-        return share
+        return np.asarray(work.sum(axis=1) / np.maximum(self.makespan * units, 1))
 
     def table(self) -> pd.DataFrame:
         """Return a table with a row per job: set, job, enter, duration, demands, machine, start, finish, waiting, .."""

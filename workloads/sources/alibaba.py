@@ -38,7 +38,7 @@ from __future__ import annotations
 
 import csv
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from io import BytesIO
 from pathlib import Path
@@ -112,7 +112,7 @@ def read_alibaba(
     check_executor(executor)
     if priority in _USED:
         raise WorkloadError(f"priority must be a column without another meaning, got {priority!r}")
-    tasks = _Tasks(read_table(path, _shortened, priority))
+    tasks = _Tasks(read_table(path, priority))
     dropped = tasks.dropped()
     kept = np.flatnonzero(dropped == 0)
     counts = {why: int(count) for why, count in zip(_WHY, np.bincount(dropped)[1:], strict=False) if count}
@@ -290,8 +290,8 @@ class Table:
     names: tuple[str, ...]  # distinct names of tasks, shortened
 
 
-def read_table(path: Path, shorten: Callable[[str], str], priority: str | None = None) -> Table:
-    """Read the columns of a table, plain or gzipped; names of tasks are passed through ``shorten``."""
+def read_table(path: Path, priority: str | None = None) -> Table:
+    """Read the columns of a table, plain or gzipped."""
     numbers = _NUMBERS if priority is None else (*_NUMBERS, priority)
     used = (*_TEXTS, *numbers)
     names: dict[str, int] = {}
@@ -304,7 +304,7 @@ def read_table(path: Path, shorten: Callable[[str], str], priority: str | None =
             table = _parse(path, line, columns, block, numbers)
             name, its_names = pd.factorize(table["task_name"].to_numpy())
             job, its_jobs = pd.factorize(table["job_name"].to_numpy())
-            places = [names.setdefault(shorten(each), len(names)) for each in its_names]
+            places = [names.setdefault(_shortened(each), len(names)) for each in its_names]
             part = {
                 "job": (job + len(jobs)).astype(np.int32),
                 "name": np.array(places, dtype=np.int32)[name],

@@ -120,11 +120,6 @@ class _Tenant(_Model):
     min_share: int = 0
 
 
-def _no_truth(value: object) -> object:
-    """Convert a boolean to text, as ``true`` is not version 1."""
-    return str(value).lower() if isinstance(value, bool) else value
-
-
 #: Fields of ``Imperfections``, which checks their ranges.
 _ERRORS: dict[str, Any] = {each.name: (float | None, None) for each in fields(Imperfections)}
 _Errors = create_model("_Errors", __base__=_Model, **_ERRORS)
@@ -134,7 +129,10 @@ class WorkloadFile(_Model):
     """Root of a workload file."""
 
     format: Literal["decima-workload"]
-    version: Annotated[Literal[1], BeforeValidator(_no_truth)]
+    #: A boolean becomes a text, as ``true`` is not version 1.
+    version: Annotated[
+        Literal[1], BeforeValidator(lambda each: str(each).lower() if isinstance(each, bool) else each)
+    ]
     profiles: Annotated[dict[str, _Profile], Field(min_length=1)]
     name: str = ""
     about: dict[str, JsonValue] = Field(default_factory=dict)

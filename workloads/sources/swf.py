@@ -414,8 +414,7 @@ def _first_known(table: NDArray[np.float64], first: _Field, second: _Field) -> N
 
 
 def _rounded_up(numbers: NDArray[np.float64], most: int) -> NDArray[np.int64]:
-    whole: NDArray[np.int64] = np.clip(np.ceil(numbers), 1, most).astype(np.int64)
-    return whole
+    return np.asarray(np.clip(np.ceil(numbers), 1, most), dtype=np.int64)
 
 
 def _stops(work: NDArray[np.int64], wanted: float) -> NDArray[np.int64]:
@@ -435,5 +434,4 @@ def _stops(work: NDArray[np.int64], wanted: float) -> NDArray[np.int64]:
 def _stretched(submit_s: NDArray[np.float64], steps: int) -> NDArray[np.int64]:
     """Scale submit times (ascending) to steps; equal times fall into one step, the first into step 0."""
     since = submit_s - submit_s[0]
-    enter: NDArray[np.int64] = np.minimum(since * steps / (since[-1] or 1.0), steps - 1).astype(np.int64)
-    return enter
+    return np.asarray(np.minimum(since * steps / (since[-1] or 1.0), steps - 1)).astype(np.int64)

@@ -58,7 +58,6 @@ def build(
     sizes_gb: Sequence[float] = (2, 5, 10, 20, 50, 100),
     split: str = "32m",
     shuffle_partitions: int = 200,
-    levels: Sequence[int] = EMBEDDED_LEVELS,
     most_executors: int = 1,
     parameters: Mapping[str, float] | None = None,
 ) -> tuple[Workload, SparkModel]:
@@ -69,7 +68,6 @@ def build(
         sizes_gb: sizes of the input, GB; a scale factor of 1 is 1 GB.
         split: maximum input of a scan task, such as ``32m``.
         shuffle_partitions: number of tasks of a stage that reads shuffles.
-        levels: parallelism levels of the profiles.
         most_executors: runs with more executors are used for work inflation only, as their executors shared the
             machine's cores with each other and with the driver.
         parameters: parameters of the model that replace fitted ones, by name.
@@ -87,7 +85,7 @@ def build(
             size_gb=size_gb,
             split_mb=_megabytes(split),
             shuffle_partitions=shuffle_partitions,
-            levels=levels,
+            levels=EMBEDDED_LEVELS,
             name=f"tpch-q{query}-{size_gb:g}g",
         )
         for size_gb in sizes_gb

@@ -20,8 +20,8 @@ from numpy.typing import NDArray
 
 from workloads.arrivals import JobSequence, trace_arrivals
 from workloads.attributes import DEFAULT_TENANT, JobAttributes
-from workloads.errors import check_one_of, check_paths
-from workloads.imperfections import LARGEST_ERROR, Imperfections
+from workloads.errors import LARGEST_ERROR, check_one_of, check_paths
+from workloads.imperfections import Imperfections
 from workloads.job import JobProfile, Wave, WorkloadError
 from workloads.sources.tpch import LEVELS
 from workloads.sources.workload_file import Workload

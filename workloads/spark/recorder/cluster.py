@@ -79,8 +79,7 @@ def spark_home() -> Path:
 def free_port() -> int:
     """Return a free TCP port."""
     with socket.create_server(("127.0.0.1", 0)) as probe:
-        port: int = probe.getsockname()[1]
-        return port
+        return int(probe.getsockname()[1])
 
 
 @dataclass
