@@ -50,6 +50,10 @@ class AllJobs(NamedTuple):
         return cls(sequence.arrival_ms, sequence.weight, deadline_ms, sequence.tenant, tenant_weight)
 
 
+def _of_live(name: str) -> cached_property[NDArray[np.float64]]:
+    return cached_property(lambda live: getattr(live._of_all, name)[sorted(live._jobs)])
+
+
 class LiveJobs:
     """Jobs in the system during an interval. Attribute arrays are computed on first use, in order of arrival.
 
@@ -68,20 +72,12 @@ class LiveJobs:
     def __len__(self) -> int:
         return len(self._jobs)
 
-    @cached_property
-    def arrival_ms(self) -> NDArray[np.float64]:
-        """Arrival of each job, float64 [jobs], ms."""
-        return self._of_all.arrival_ms[sorted(self._jobs)]
-
-    @cached_property
-    def weight(self) -> NDArray[np.float64]:
-        """Weight of each job, float64 [jobs]."""
-        return self._of_all.weight[sorted(self._jobs)]
-
-    @cached_property
-    def deadline_ms(self) -> NDArray[np.float64]:
-        """Deadline of each job, float64 [jobs], ms; infinite for a job without one."""
-        return self._of_all.deadline_ms[sorted(self._jobs)]
+    arrival_ms = _of_live("arrival_ms")
+    """Arrival of each job, float64 [jobs], ms."""
+    weight = _of_live("weight")
+    """Weight of each job, float64 [jobs]."""
+    deadline_ms = _of_live("deadline_ms")
+    """Deadline of each job, float64 [jobs], ms; infinite for a job without one."""
 
     @cached_property
     def by_tenant(self) -> NDArray[np.float64]:

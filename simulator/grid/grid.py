@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import pandas as pd
@@ -26,6 +26,9 @@ __all__ = [
     "BOOKED", "EMPTY", "NO_ROOM", "OBJECTIVES", "OVER", "VOID", "Grid", "GridRecord", "GridState",
     "Settings", "action_mask", "check_jobs", "record_of", "settings_of", "state_of",
 ]  # fmt: skip
+
+
+_Kind = TypeVar("_Kind", np.int32, np.bool_)
 
 
 @dataclass(frozen=True, eq=False)
@@ -174,6 +177,11 @@ class GridState(NamedTuple):
     picture: NDArray[Any]  # [N, H, W] uint8 of zeros and ones; float32 if coloured
 
 
+def _copied(name: str, dtype: type[_Kind]) -> NDArray[_Kind]:
+    """Return a property: a copy of the array ``name`` of a grid's state, whose type is ``dtype``."""
+    return property(lambda grid: getattr(grid._state, name).copy())  # type: ignore[return-value]
+
+
 class Grid:
     """Machines on which jobs book units of resources ahead of time, with one episode for each set of jobs.
 
@@ -253,15 +261,10 @@ class Grid:
         )
         return self._rewards.copy()
 
-    @property
-    def done(self) -> NDArray[np.bool_]:
-        """Mask of episodes that are over, bool [N]."""
-        return self._state.done.copy()
-
-    @property
-    def clock(self) -> NDArray[np.int32]:
-        """Number of steps that have passed, int32 [N]."""
-        return self._state.clock.copy()
+    done = _copied("done", np.bool_)
+    """Mask of episodes that are over, bool [N]."""
+    clock = _copied("clock", np.int32)
+    """Number of steps that have passed, int32 [N]."""
 
     @property
     def outcomes(self) -> NDArray[np.int8]:
@@ -273,10 +276,8 @@ class Grid:
         """States as pictures, uint8 [N, H, W], or float32 if coloured; the next step changes the arrays in place."""
         return self._state.picture
 
-    @property
-    def slots(self) -> NDArray[np.int32]:
-        """Visible jobs, as numbers in their set, int32 [N, M]; -1 for an empty slot."""
-        return self._state.slots.copy()
+    slots = _copied("slots", np.int32)
+    """Visible jobs, as numbers in their set, int32 [N, M]; -1 for an empty slot."""
 
     @property
     def slot_duration(self) -> NDArray[np.int32]:
@@ -296,20 +297,12 @@ class Grid:
         result[episode, slot] = values[episode, slots[episode, slot]]
         return result
 
-    @property
-    def free_units(self) -> NDArray[np.int32]:
-        """Free units in each step from now on, int32 [N, m, H, R]."""
-        return self._state.free.copy()
-
-    @property
-    def num_backlog(self) -> NDArray[np.int32]:
-        """Number of jobs behind the visible ones, int32 [N]."""
-        return self._state.num_backlog.copy()
-
-    @property
-    def num_running(self) -> NDArray[np.int32]:
-        """Number of booked jobs that have not left, int32 [N]."""
-        return self._state.num_running.copy()
+    free_units = _copied("free", np.int32)
+    """Free units in each step from now on, int32 [N, m, H, R]."""
+    num_backlog = _copied("num_backlog", np.int32)
+    """Number of jobs behind the visible ones, int32 [N]."""
+    num_running = _copied("num_running", np.int32)
+    """Number of booked jobs that have not left, int32 [N]."""
 
     def startable(self) -> NDArray[np.bool_]:
         """Return the mask of visible jobs that can start at once on each machine, bool [N, m, M]."""
