@@ -50,11 +50,7 @@ class RenderedEnv(gymnasium.Env[_Observation, _Action]):
     def _to_run(
         self, options: dict[str, Any] | None, name: str, kind: type[_Kind], make: Callable[[], Any]
     ) -> _Kind:
-        """Return the jobs to run: the option ``name`` of ``reset``, the only one that is known, else ``make()``.
-
-        Raises:
-            ConfigError: another option is given, or the jobs are not of the class ``kind``.
-        """
+        """Return the jobs to run: the option ``name`` of ``reset``, the only one that is known, else ``make()``."""
         given = dict(options or {})
         jobs = given.pop(name, None)
         if given:
@@ -142,12 +138,7 @@ class SeededVectorEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
     def _seeds(
         self, seed: int | Sequence[int | None] | None, options: dict[str, Any] | None
     ) -> list[int | None]:
-        """Return the seed of each environment: ``seed``, ``seed + 1``, .. if ``seed`` is one number.
-
-        Raises:
-            ConfigError: an option is given; none is known.
-            ValueError: the number of seeds is not N.
-        """
+        """Return the seed of each environment: ``seed``, ``seed + 1``, .. if ``seed`` is one number."""
         if options:
             raise ConfigError(f"unknown option {next(iter(options))!r} of reset, expected none")
         if seed is None or isinstance(seed, int | np.integer):

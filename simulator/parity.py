@@ -216,11 +216,7 @@ class RecordingError(DecimaError, ValueError):
 
 
 def _document(path: Path) -> Any:
-    """Read a JSON document, gzipped if the file name ends in ``.gz``.
-
-    Raises:
-        RecordingError: the file cannot be read, or is not JSON.
-    """
+    """Read a JSON document, gzipped if the file name ends in ``.gz``."""
     try:
         with open_regular(path) as file:
             return from_json(all_of(gzip.GzipFile(fileobj=file) if path.suffix == ".gz" else file))  # type: ignore[arg-type]
@@ -232,11 +228,7 @@ def _document(path: Path) -> Any:
 
 
 def _checked(model: type[_Model], document: Any, path: Path) -> _Model:
-    """Validate a document as an object of a model.
-
-    Raises:
-        RecordingError: the document is invalid.
-    """
+    """Validate a document as an object of a model."""
     try:
         return model.model_validate(document)
     except ValidationError as error:

@@ -252,11 +252,7 @@ class BaseCluster(ABC):
         }
 
     def _check_losses(self) -> None:
-        """Check that live jobs can end in spite of lost executors.
-
-        Raises:
-            SchedulingError: executors are lost too often; the episode is over.
-        """
+        """End the episode with a ``SchedulingError`` if executors are lost too often for live jobs to end."""
         if self._num_losses > MOST_LOSSES * self.config.num_executors and len(self._build_observation().jobs):
             self._done = True
             raise SchedulingError(
@@ -265,11 +261,7 @@ class BaseCluster(ABC):
             )
 
     def _nothing_pending(self) -> None:
-        """Continue without a pending event: end the episode, offer idle executors once more, or wait.
-
-        Raises:
-            SchedulingError: the cluster stalls; the episode is over.
-        """
+        """Continue without a pending event: end the episode (also if it stalls), offer idle executors, or wait."""
         config = self.config
         offers = config.semantics.offer_idle_executors or config.faults.active or config.signal is not None
         if not self._profiles:

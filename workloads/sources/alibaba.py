@@ -192,11 +192,7 @@ class _Tasks:
         self.first_edge = np.searchsorted(self.child, self.first.astype(np.int32))
 
     def _edges(self, parents: Sequence[Sequence[int]]) -> tuple[_Places, _Places]:
-        """Return the edges as places of parents and children, sorted by child; -1 for a missing parent.
-
-        Args:
-            parents: numbers of the parents for each task name.
-        """
+        """Return the edges as places of parents and children, sorted by child; -1 for a missing parent."""
         count = np.array([len(each) for each in parents], dtype=np.int32)
         flat = np.array([number for each in parents for number in each], dtype=np.int64)
         first = np.cumsum(count, dtype=np.int32) - count

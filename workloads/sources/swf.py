@@ -40,7 +40,7 @@ from numpy.typing import NDArray
 
 from workloads.arrivals import RandomStream, random_stream
 from workloads.attributes import DEFAULT_TENANT, JobAttributes
-from workloads.errors import check_number, check_one_of, check_path, check_whole
+from workloads.errors import check_number, check_one_of, check_path, check_whole, number_in
 from workloads.grid_jobs import JobSets
 from workloads.imperfections import task_failures
 from workloads.job import JobProfile, StageProfile, TaskDurations, WorkloadError
@@ -203,7 +203,7 @@ def _read(path: Path, modified_ns: int, size: int) -> SwfLog:
                 raise ValueError
             numbers.extend(map(float, fields))
         except ValueError:
-            column = next(column for column, text in enumerate(fields) if not _is_number(text))
+            column = next(column for column, text in enumerate(fields) if math.isnan(number_in(text)))
             raise _malformed(path, number, column, fields[column]) from None
         lines.append(number)
     if not lines:
@@ -356,14 +356,6 @@ def _lines(path: Path) -> Iterator[tuple[int, str]]:
             if len(line) == _LONGEST_LINE or blank > _MOST_BLANK:
                 found = "nothing but blank lines" if blank > _MOST_BLANK else f"{len(line)} characters"
                 raise WorkloadError(f"{path}: line {number}: expected {_NUM_FIELDS} fields, got {found}")
-
-
-def _is_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return _PLAIN.fullmatch(text) is not None
 
 
 def _malformed(path: Path, line: int, column: int, text: str) -> WorkloadError:

@@ -125,9 +125,8 @@ class Workload:
         object.__setattr__(self, "profiles", check_all(self.profiles, JobProfile, "profiles", WorkloadError))
         if self.sequence is not None:
             check_instance(self.sequence, JobSequence, "sequence", WorkloadError)
-        check_instance(self.name, str, "name", WorkloadError)
-        check_instance(self.about, dict, "about", WorkloadError)
-        check_instance(self.imperfections, Imperfections, "imperfections", WorkloadError)
+        for name, kind in (("name", str), ("about", dict), ("imperfections", Imperfections)):
+            check_instance(getattr(self, name), kind, name, WorkloadError)
         if not self.profiles:
             raise WorkloadError("a workload needs at least one job profile")
         name, count = Counter(profile.name for profile in self.profiles).most_common(1)[0]
@@ -139,7 +138,6 @@ class Workload:
         for job, profile in enumerate(self.sequence.profiles if self.sequence is not None else ()):
             if profile not in known:
                 raise WorkloadError(f"the profile of job {job}, {profile.name!r}, is not among the profiles")
-
         check_instance(self.attributes, dict, "attributes", WorkloadError)
         for name, attributes in self.attributes.items():
             check_instance(attributes, JobAttributes, f"the attributes of {name!r}", WorkloadError)

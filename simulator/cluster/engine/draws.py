@@ -120,8 +120,7 @@ def draw_longer(state, stage, wave, parallelism, level_noise, value_noise, start
 def _longer(values, level, wave, warmup_ms, since_ms, number):
     """Find the durations of a level with which a task that started at ``since_ms[0]`` ends after ``since_ms[1]``.
 
-    Returns:
-        The number of these durations; duration ``number`` of them, ms, and 0 if there is none.
+    Returns their number; and duration ``number`` of them, ms, or 0 if there is none.
     """
     longer, found_ms = 0, 0.0
     for place in range(level.first[wave], level.first[wave] + level.count[wave]):

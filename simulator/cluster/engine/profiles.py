@@ -89,10 +89,9 @@ def pack(profile: JobProfile) -> Packed:
 
 
 def _duration_tables(profile: JobProfile) -> tuple[NDArray[np.float64], NDArray[np.void], NDArray[np.int64]]:
-    """Return the durations of a job's stages as flat arrays, in which empty cells refer to another wave.
+    """Return durations, float64, ms; ``LEVEL`` of all stages; and the number of levels of each stage, int64.
 
-    Returns:
-        Durations, float64, ms; ``LEVEL`` of all stages; number of levels of each stage, int64 [num_stages].
+    Empty cells refer to another wave.
     """
     stages = [stage.durations for stage in profile.stages]
     values_before = np.cumsum([0, *(stage.values.size for stage in stages)])

@@ -119,8 +119,7 @@ def estimate(times, work, limits, stages, seats, children, levels, moving_ms, ne
 def _serve(stage, seats, levels, open_ms, groups, num_groups, executors, nearest, keeps_jvm):
     """Advance the groups over all tasks of a stage that opens at ``open_ms``.
 
-    Returns:
-        Number of groups; completion time of the stage, ms; total executor time of its tasks, ms.
+    Returns the number of groups; the stage's completion time, ms; and the total executor time of its tasks, ms.
     """
     rest_ms, rest_variance = _task(stage, levels, _REST, executors, nearest)
     first_ms, first_variance = 0.0, 0.0
