@@ -58,6 +58,7 @@ def policy_card(name: str, about: Mapping[str, Any]) -> str:
             ``decima.policy.files.add_about`` can add, is copied to the card.
     """
     validation, config = about["validation"], about["config"]
+    reward = config.get("cluster", {}).get("reward", "jct")
     against = f"better than {validation['against']}"
     curve = about["curve"]["rows"]
     digits = 1 if curve[-1][1] >= SMALL else 2
@@ -73,7 +74,7 @@ def policy_card(name: str, about: Mapping[str, Any]) -> str:
             for each in reversed(about.get(BEFORE, []))
         ),
         f"This is the policy after iteration {about['iteration']}, the best on the validation set.",
-        *_objective(config.get("cluster", {}).get("reward", "jct")),
+        *([] if reward == "jct" else [f"It was trained for the objective `{reward}`, not for the mean JCT."]),
         _curriculum(config.get("curriculum")),
         "",
         *([about[NOTE], ""] if NOTE in about else ()),
@@ -114,10 +115,6 @@ def _effort(training: Mapping[str, Any]) -> str:
 
 def _versus(improvement: float) -> str:
     return f"{abs(improvement):.1%} {'better' if improvement >= 0 else 'worse'}"
-
-
-def _objective(reward: str) -> list[str]:
-    return [] if reward == "jct" else [f"It was trained for the objective `{reward}`, not for the mean JCT."]
 
 
 def _curriculum(curriculum: Mapping[str, Any] | None) -> str:

@@ -138,19 +138,18 @@ def load_checkpoint(path: Path) -> Checkpoint:
             raise TrainingError(f"{path}: {wrong} is missing or unknown")
     checkpoint = Checkpoint(**{**document, "best": None if best is None else Best(**best)})
     try:
-        _check_plain(document)
         _check(checkpoint)
     except (TypeError, ValueError, OverflowError, RecursionError) as error:
         raise TrainingError(f"{path}: {error}") from None
     return checkpoint
 
 
-def _check_plain(document: dict[str, Any]) -> None:
-    """Check that the fields that the policy file will contain are JSON, and that results are numbers."""
-    best = document["best"]
-    found = {"reference": document["reference"], **({} if best is None else {"results": best["results"]})}
+def _check(checkpoint: Checkpoint) -> None:
+    """Check the types of all fields except the contents of ``learner``; fields of the policy file must be JSON."""
+    best = checkpoint.best
+    found = {"reference": checkpoint.reference, **({} if best is None else {"results": best.results})}
     for name in ("config", "curve", "before"):
-        json.dumps(document[name], ensure_ascii=False).encode()
+        json.dumps(getattr(checkpoint, name), ensure_ascii=False).encode()
     for name, results in found.items():
         if not isinstance(results, dict):
             raise ValueError(f"{name} must be entries by name")
@@ -159,19 +158,6 @@ def _check_plain(document: dict[str, Any]) -> None:
             raise ValueError(f"{name} must be the same measures of each scheduler, by name")
         if not all(map(_are_numbers, results.values())):
             raise ValueError(f"{name} must be numbers of each scheduler, in lists or by name")
-
-
-def _are_numbers(value: Any) -> bool:
-    if isinstance(value, list):
-        return all(map(_are_numbers, value))
-    if isinstance(value, dict):
-        return all(not isinstance(each, list | dict) and _are_numbers(each) for each in value.values())
-    return isinstance(value, int | float) and not isinstance(value, bool)
-
-
-def _check(checkpoint: Checkpoint) -> None:
-    """Check the types of all fields except the contents of ``learner``."""
-    best = checkpoint.best
     for name, entries in (*vars(checkpoint).items(), *(() if best is None else vars(best).items())):
         if name in ("config", "learner", "reference", "weights", "results") and not isinstance(entries, dict):
             raise ValueError(f"{name} must be entries by name")
@@ -185,6 +171,14 @@ def _check(checkpoint: Checkpoint) -> None:
         raise ValueError("curve must have three columns")
     improvement = 0.0 if best is None else best.improvement
     fsum([checkpoint.cpu_s, improvement, *np.ravel(checkpoint.curve)])  # are numbers
+
+
+def _are_numbers(value: Any) -> bool:
+    if isinstance(value, list):
+        return all(map(_are_numbers, value))
+    if isinstance(value, dict):
+        return all(not isinstance(each, list | dict) and _are_numbers(each) for each in value.values())
+    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def check_same_run(path: Path, old: Mapping[str, Any], new: Mapping[str, Any], iteration: int) -> None:
