@@ -26,18 +26,8 @@ from decima.learning.metrics import read_metrics
 from decima.policy.grid import read_about
 from decima.policy.threads import one_thread
 from decima.schedulers.grid import play
+from decima.show import style
 from decima.show.grid_report import load_name, plot_bars, plot_by_load
-from decima.show.style import (
-    BLACK,
-    BLUE,
-    LEGEND,
-    RED,
-    draw_curve,
-    finish_axes,
-    legend_beside,
-    new_figure,
-    styles,
-)
 from decima.show.tables import table_of
 from decima.studies.grid_study import GridStudy, Measured, better, compared
 from decima.studies.outcome import Claim, Outcome
@@ -197,19 +187,19 @@ def _learning_claims(
 
 def plot_learning(curve: Sequence[Mapping[str, float]], heuristics: Mapping[str, float]) -> Figure:
     """Draw slowdowns on training and validation sets, and the total reward in training, over iterations."""
-    figure = new_figure(10, 4)
+    figure = style.new_figure(10, 4)
     left, right = figure.subplots(1, 2)
     learned = [row for row in curve if "return" in row]
-    draw_curve(left, curve, "validation_slowdown", label=f"{LEARNED}, unseen sets", color=BLACK)
-    draw_curve(left, learned, "slowdown", label=f"{LEARNED}, training sets", color=RED)
-    for name, look in styles(list(heuristics)).items():
+    style.draw_curve(left, curve, "validation_slowdown", label=f"{LEARNED}, unseen sets", color=style.BLACK)
+    style.draw_curve(left, learned, "slowdown", label=f"{LEARNED}, training sets", color=style.RED)
+    for name, look in style.styles(list(heuristics)).items():
         left.axhline(heuristics[name], label=name, linewidth=1, **{**look, "linestyle": "--"})
-    finish_axes(left, xlabel="Iterations", ylabel="Slowdown", ylim=(0, None))
-    draw_curve(right, learned, "return_best", label="best of each set", color=BLUE)
-    draw_curve(right, learned, "return", label="mean", color=BLACK)
-    finish_axes(right, xlabel="Iterations", ylabel="Total reward of an episode")
-    right.legend(loc="lower right", **LEGEND)
-    legend_beside(left)
+    style.finish_axes(left, xlabel="Iterations", ylabel="Slowdown", ylim=(0, None))
+    style.draw_curve(right, learned, "return_best", label="best of each set", color=style.BLUE)
+    style.draw_curve(right, learned, "return", label="mean", color=style.BLACK)
+    style.finish_axes(right, xlabel="Iterations", ylabel="Total reward of an episode")
+    right.legend(loc="lower right", **style.LEGEND)
+    style.legend_beside(left)
     return figure
 
 
@@ -312,16 +302,16 @@ def _table(lengths: pd.DataFrame) -> Table:
 
 def plot_lengths(lengths: pd.DataFrame) -> Figure:
     """Draw shares of withheld jobs and slowdowns by duration of jobs, as figures 7(a) and (b) of the paper."""
-    figure = new_figure(10, 3.6)
+    figure = style.new_figure(10, 3.6)
     left, right = figure.subplots(1, 2)
     held = lengths[f"{LEARNED} withheld"]
-    left.bar(lengths.index, held / max(held.sum(), 1), 0.8, color=BLACK)
-    finish_axes(left, xlabel="Length of withheld jobs (steps)", ylabel="Fraction", ylim=(0, None))
-    for place, (name, look) in enumerate(styles([LEARNED, TUNED]).items()):
+    left.bar(lengths.index, held / max(held.sum(), 1), 0.8, color=style.BLACK)
+    style.finish_axes(left, xlabel="Length of withheld jobs (steps)", ylabel="Fraction", ylim=(0, None))
+    for place, (name, look) in enumerate(style.styles([LEARNED, TUNED]).items()):
         places = lengths.index + 0.4 * place - 0.2
         right.bar(places, lengths[f"{name} slowdown"], 0.4, label=name, color=look["color"])
-    finish_axes(right, xlabel="Length of jobs (steps)", ylabel="Slowdown", ylim=(0, None))
+    style.finish_axes(right, xlabel="Length of jobs (steps)", ylabel="Slowdown", ylim=(0, None))
     for axes in (left, right):
         axes.grid(visible=False, axis="x")
-    legend_beside(right)
+    style.legend_beside(right)
     return figure
