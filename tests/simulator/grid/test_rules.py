@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 from hypothesis import event, given, strategies as st
 
-from simulator.grid import DEEPRM, PAPER, Grid, GridConfig, GridSemantics
+from simulator.grid import Grid, GridConfig
 from simulator.grid.grid import BOOKED, EMPTY, NO_ROOM, OVER, VOID as PASSED
-from tests.cases import cases
 from tests.simulator.grid.build import VOID, act, drawn, small
 from tests.simulator.grid.naive import Naive
 from tests.simulator.grid.strategies import MANY, grids, job_sets, random_actions
@@ -88,53 +87,7 @@ def test_whatever_is_done_everything_is_as_in_the_plain_rules(
         assert rewards.tolist() == pytest.approx([reward for _, reward in results], rel=1e-12, abs=1e-12)
 
 
-def test_jobs_are_booked_and_linger_in_the_public_code() -> None:
-    # The second job fits beside the first only once that is finished; the gap of one step before is too short.
-    grid = small((0, 2, (2,)), (0, 2, (2,)), (0, 1, (1,)))
-    assert act(grid, 0, 1, 2) == [0, 0, 0]
-    assert grid.outcomes.tolist() == [BOOKED]
-    assert grid.record().start.tolist() == [[0, 2, 0]]
-    assert (grid.clock.tolist(), grid.free_units[0, 0, :, 0].tolist()) == ([0], [0, 1, 1, 1])
-    grid = small(*[(0, 2, (3,))] * 3, machines=2)
-    assert grid.config.num_actions == 7
-    act(grid, 4, 0, 5)
-    assert grid.record().machine.tolist() == [[0, 1, 1]]
-    assert grid.record().start.tolist() == [[0, 0, 2]]
-    jobs = [(1, 1, (1,)), (1, 1, (1,)), (1, 2, (1,)), (1, 2, (1,))]
-    running = {}
-    for semantics in (DEEPRM, PAPER):
-        grid = small(*jobs, visible_jobs=4, units=4, semantics=semantics)
-        act(grid, VOID, 0, 1, 2, 3)
-        running[semantics] = []
-        for _ in range(4):
-            act(grid, VOID)
-            running[semantics].append(int(grid.num_running[0]))
-    assert running == {DEEPRM: [3, 1, 0, 0], PAPER: [2, 0, 0, 0]}
-
-
-@pytest.mark.parametrize(("last_row", "starts"), [(True, [0, 3]), (False, [0, -1])])
-def test_the_last_row_of_the_horizon_can_be_booked_or_not(last_row: bool, starts: list[int]) -> None:
-    grid = small((0, 3, (3,)), (0, 1, (1,)), semantics=GridSemantics(last_row=last_row))
-    act(grid, 0, 1)
-    assert grid.record().start.tolist() == [starts]
-
-
-@pytest.mark.parametrize(("action", "outcome"), [(VOID, PASSED), (2, EMPTY), (1, NO_ROOM)])
-def test_time_passes_by_void_an_empty_slot_and_a_job_without_room(action: int, outcome: int) -> None:
-    grid = small((0, 4, (3,)), (0, 1, (1,)))
-    act(grid, 0)
-    assert grid.clock.tolist() == [0]
-    assert act(grid, action) == [-1.25]
-    assert (grid.outcomes.tolist(), grid.clock.tolist()) == ([outcome], [1])
-
-
-def test_jobs_enter_slots_then_the_backlog_and_no_jobs_end_at_once() -> None:
-    grid = small(*[(0, 1, (1,))] * 3, *[(1, 1, (1,))] * 4, backlog=2)
-    act(grid, 1)
-    assert grid.slots.tolist() == [[0, -1, 2]]
-    act(grid, VOID)
-    assert (grid.slots.tolist(), grid.num_backlog.tolist()) == ([[0, 3, 2]], [2])
-    assert grid.record().dropped.tolist() == [[False] * 6 + [True]]
+def test_no_jobs_end_at_once() -> None:
     jobs = JobSets(np.empty((2, 0), int), np.empty((2, 0), int), np.empty((2, 0, 2), int), np.zeros(2, int), 5)
     grid = Grid(GridConfig(), jobs)
     assert not grid.startable().any()
@@ -142,61 +95,6 @@ def test_jobs_enter_slots_then_the_backlog_and_no_jobs_end_at_once() -> None:
     assert grid.step([0, 10]).tolist() == [0, 0]
     assert grid.done.all()
     assert grid.record().makespan.tolist() == [0, 0]
-
-
-@pytest.mark.parametrize("picture", ["binary", "coloured"])
-def test_steps_since_an_arrival_are_counted_up_to_ten_in_ones_or_in_tenths(picture: Any) -> None:
-    grid = small((0, 1, (1,)), (12, 1, (1,)), steps=13, horizon=12, arrival_column=True, picture=picture)
-    for count in (*range(1, 11), 10, 0):
-        act(grid, VOID)
-        column = [1] * count + [0] * (12 - count) if picture == "binary" else [count / 10] * 12
-        assert grid.pictures[0, :, -1].tolist() == pytest.approx(column)
-
-
-REWARDS = {"slowdown": -(4 + 3 / 2 + 0.75), "completion": -(4 + 3 + 0.75), "makespan": -1.0, "utilisation": 2 / 6}
-
-
-@pytest.mark.parametrize(("objective", "reward"), REWARDS.items())
-def test_jobs_are_weighted_by_where_they_are_while_the_step_passes(objective: Any, reward: float) -> None:
-    """The first two jobs run, on machines of weights 4 and 3, the third is in the slot, the fourth in the backlog."""
-    weights = {"machine_weights": (4, 3), "queue_weight": 0.5, "backlog_weight": 0.25}
-    jobs = [(0, 1, (1,)), (0, 2, (1,)), (0, 1, (1,)), (0, 1, (1,))]
-    grid = small(*jobs, machines=2, visible_jobs=1, objective=objective, **weights)
-    assert act(grid, 0, 1, VOID) == pytest.approx([0, 0, reward])
-
-
-@cases("reward_passed_step, rewards", (True, [0, 0, -1.5, -0.5, 0, 0, 0, -2]), (False, [0, 0, -0.5, 0, -2, 0, 0, -1]))
-def test_a_step_costs_what_was_there_while_it_passed_or_what_is_there_afterwards(
-    reward_passed_step: bool, rewards: list[float]
-) -> None:
-    jobs = [(0, 2, (1,)), (0, 1, (1,)), (3, 1, (3,)), (3, 1, (3,))]
-    grid = small(*jobs, semantics=GridSemantics(reward_passed_step=reward_passed_step))
-    assert act(grid, 0, 1, VOID, VOID, VOID, 0, 1, VOID) == rewards
-
-
-@pytest.mark.parametrize(("semantics", "end"), [(PAPER, 3), (GridSemantics(ends_early=False), 10)])
-def test_an_episode_ends_when_all_is_done_or_no_job_might_enter_any_more(semantics: GridSemantics, end: int) -> None:
-    grid = small((1, 2, (1,)), semantics=semantics)
-    act(grid, VOID, 0)
-    while not grid.done[0]:
-        act(grid, VOID)
-    assert grid.clock.tolist() == [end]
-
-
-@pytest.mark.parametrize("semantics", [PAPER, DEEPRM])
-def test_episodes_are_cut_and_end_without_draining(semantics: GridSemantics) -> None:
-    grid = small((1, 1, (1,)), (3, 1, (1,)), max_steps=2, semantics=semantics)
-    act(grid, VOID, VOID)
-    assert grid.done.tolist() == [False]
-    act(grid, VOID)
-    assert (grid.done.tolist(), grid.slots.tolist()) == ([True], [[0, -1, -1]])
-    assert act(grid, 0) == [0]
-    assert (grid.outcomes.tolist(), grid.clock.tolist()) == ([OVER], [3])
-    grid = small((1, 4 - 1, (3,)), (1, 3, (3,)), steps=3, drain=False, max_steps=1, semantics=semantics)
-    act(grid, VOID, 0, VOID)
-    assert grid.done.tolist() == [False]
-    act(grid, VOID)
-    assert (grid.done.tolist(), grid.num_running.tolist(), grid.slots.tolist()) == ([True], [1], [[-1, 1, -1]])
 
 
 def test_pictures_by_hand_and_their_shades() -> None:
