@@ -168,6 +168,7 @@ def test_durations_show_in_what_happens_too(tmp_path: Path, stage: int, wave: st
 DAMAGES: dict[str, tuple[Damage, str]] = {
     # Decision points.
     "time": (at("decisions.1.time_ms", 41), "decision 1 at 41 ms: the time in ms is 40.0, recorded 41.0"),
+    "no source job": (at("decisions.1.source_job", None), "decision 1 .* the source job is 0, recorded None"),
     "source pool": (at("decisions.0.source_stage", 0), "decision 0 .* the source stage is None, recorded 0"),
     "order of turn": (
         at("decisions.0.executors_now", [1, 0]),
