@@ -1,4 +1,4 @@
-"""None"""
+"""Comparisons of schedulers: experiments, results, and schedulers that fail."""
 
 import json
 import math
