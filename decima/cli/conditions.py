@@ -11,6 +11,7 @@ from decima.cli.options import (
     ABOVE_ZERO,
     ABOVE_ZERO_OR_NEVER,
     AT_LEAST_ONE,
+    EXECUTORS,
     FILE,
     FLAG,
     LOG_ERROR,
@@ -40,7 +41,7 @@ CONDITIONS = with_options(
     option("--arrivals", click.Choice(["batch", "poisson"]), "Arrivals of jobs.", "batch"),
     option("--interval", ABOVE_ZERO, "Mean time between Poisson arrivals, seconds.", 25.0),
     option("--jobs", AT_LEAST_ONE, "Number of jobs in each experiment.", 20),
-    option("--executors", AT_LEAST_ONE, "Number of executors of the cluster.", 50),
+    option("--executors", EXECUTORS, "Number of executors of the cluster.", 50),
     option(
         "--classes COUNTxMEMORY,..",
         TEXT,

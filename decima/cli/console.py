@@ -28,14 +28,34 @@ OnProgress = Callable[..., None]
 
 #: Exit status of an interrupted command, as in shells: 128 + SIGINT.
 INTERRUPTED = 130
+#: Exit status after invalid input, an unusable path included, as in click; other failures have the status 1.
+INVALID = 2
+_NO_FILE = FileNotFoundError | IsADirectoryError | NotADirectoryError
+_FAILURE = RuntimeError | ArithmeticError
 #: Maximum length of an error message, and the text that replaces the middle of a longer one.
 LONGEST, CUT = 300, " [..] "
 #: Maximum time between two lines of progress without a terminal, s.
 QUIET_S = 60.0
 
 
-class OneLineErrors(click.Group):
-    """Command group that prints each error as one line on stderr and ends with a status other than 0."""
+class Commands(click.Group):
+    """Group of commands. Without a command, or with ``--help``, it lists each command with its whole first sentence."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Run like ``click.Group.parse_args``; print the help if there is no argument, with the exit status 0."""
+        return super().parse_args(ctx, args or ["--help"])
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the list of commands, see ``click.Group``, which cuts long sentences."""
+        named = [(name, self.get_command(ctx, name)) for name in self.list_commands(ctx)]
+        with formatter.section("Commands"):
+            formatter.write_dl(
+                [(name, each.get_short_help_str(LONGEST)) for name, each in named if each is not None]
+            )
+
+
+class OneLineErrors(Commands):
+    """Command group that prints each error as one line on stderr, with the exit status ``INVALID`` or 1."""
 
     def main(
         self,
@@ -70,7 +90,8 @@ class OneLineErrors(click.Group):
 
             if not isinstance(error, DecimaError | OSError):
                 raise
-            end(f"error: {_what(error)}", 1)
+            invalid = isinstance(error, DecimaError | _NO_FILE) and not isinstance(error, _FAILURE)
+            end(f"error: {_what(error)}", INVALID if invalid else 1)
         sys.exit(status if isinstance(status, int) else 0)
 
     def invoke(self, ctx: click.Context) -> Any:

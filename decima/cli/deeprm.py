@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from decima.cli.console import PATIENCE_S, command_line, progress, report
+from decima.cli.console import PATIENCE_S, Commands, command_line, progress, report
 from decima.cli.options import (
     AT_LEAST_ONE,
     COMPARISON_SEED,
@@ -41,7 +41,7 @@ SHOWN = ("slowdown", "completion", "waiting")
 NUMBERS = Numbers()
 
 
-@click.group()
+@click.group(cls=Commands)
 def deeprm() -> None:
     """Schedule jobs on a grid of resources and time: DeepRM, its CNN variant, A2cScheduler."""
 

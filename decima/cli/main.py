@@ -18,7 +18,7 @@ import click
 
 from decima.cli import options
 from decima.cli.compare import compare, explain, schedulers
-from decima.cli.console import INTERRUPTED, OneLineErrors, command_line, end, progress, report
+from decima.cli.console import INTERRUPTED, Commands, OneLineErrors, command_line, end, progress, report
 from decima.cli.deeprm import deeprm
 from decima.cli.serve import replay, replay_live, report_live, serve, spark
 from decima.cli.sweep import headroom, plot, sweep, tune
@@ -54,7 +54,7 @@ SHARED = {
 }
 
 
-@click.group()
+@click.group(cls=Commands)
 def reproduce() -> None:
     """Reproduce figures of the papers on Decima, DeepRM and its successors."""
 
@@ -99,7 +99,7 @@ for _name, _entry in STUDIES.items():
     _add(_name, _entry)
 
 
-@click.group(cls=OneLineErrors, invoke_without_command=True)
+@click.group(cls=OneLineErrors)
 @click.version_option(package_name="decima", message="decima %(version)s")
 @click.option(
     "--allow-parts",
@@ -107,15 +107,12 @@ for _name, _entry in STUDIES.items():
     metavar="MODULE",
     help="Allow policy files to load classes of this module or package; may be given several times.",
 )
-@click.pass_context
-def cli(context: click.Context, allow_parts: tuple[str, ...]) -> None:
+def cli(allow_parts: tuple[str, ...]) -> None:
     """Schedule data-processing clusters: simulate clusters, compare schedulers, learn better schedulers."""
     if allow_parts:
         from decima.policy import parts
 
         parts.allow_parts(*allow_parts)
-    if context.invoked_subcommand is None:
-        click.echo(context.get_help())
 
 
 for _command in (

@@ -26,13 +26,39 @@ def _plain(value: Any) -> bool:
     return not isinstance(value, str) or (value.isascii() and "_" not in value)
 
 
+#: Maximum time, s: three hundred years, at which sums are still exact to the millisecond.
+MOST_S = 10**10
+#: Maximum seed of a sequence, and default maximum of integers, above any number of objects that memory can hold.
+MOST_SEED, MOST = 2**63 - 1, 10**8
+_TECHNICAL = (MOST_S, MOST_SEED, MOST)
+
+
+def _range_text(kind: Any, full: str) -> str:
+    """Describe a range for the help, without a technical maximum; ``full``: description with both bounds."""
+    if kind.max not in _TECHNICAL:
+        return full
+    return "" if kind.min == -MOST_S else f"x{'>' if kind.min_open else '>='}{kind.min}"
+
+
+def _check_maximum(kind: Any, value: float, param: click.Parameter | None, ctx: click.Context | None) -> None:
+    """Refuse a number above a technical maximum."""
+    if kind.max in _TECHNICAL and value > kind.max:
+        kind.fail(f"{value} is above the maximum, {kind.max:,}", param, ctx)
+
+
 class FiniteRange(click.FloatRange):
     """Range of numbers without NaN and infinity."""
+
+    name = "number"
+
+    def _describe_range(self) -> str:
+        return _range_text(self, super()._describe_range())
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """Convert a value, see ``click.FloatRange``."""
         if not _plain(value) or not math.isfinite(click.FLOAT.convert(value, param, ctx)):
             self.fail(f"{value!r} is not a finite number", param, ctx)
+        _check_maximum(self, float(value), param, ctx)
         return super().convert(value, param, ctx)
 
 
@@ -45,23 +71,28 @@ class RangeOrNever(FiniteRange):
 
 
 class WholeRange(click.IntRange):
-    """Range of integers; the default maximum exceeds any number of objects that memory can hold."""
+    """Range of integers."""
 
-    def __init__(self, least: int = 0, most: int = 10**8) -> None:
+    name = "integer"
+
+    def _describe_range(self) -> str:
+        return _range_text(self, super()._describe_range())
+
+    def __init__(self, least: int = 0, most: int = MOST) -> None:
         super().__init__(least, most)
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """Convert a value, see ``click.IntRange``."""
         if not _plain(value) or len(str(value)) > 30:
             self.fail(f"{value!r:.40} is not a valid integer", param, ctx)
+        _check_maximum(self, click.INT.convert(value, param, ctx), param, ctx)
         return super().convert(value, param, ctx)
 
 
-#: Maximum time, s: three hundred years, at which sums are still exact to the millisecond.
-MOST_S = 10**10
 AT_LEAST_ONE = WholeRange(1)
+EXECUTORS = WholeRange(1, 1_000_000)
 #: Seeds of sequences, and seeds of evaluations on grids, which are below the seeds of trainings.
-SEED, COMPARISON_SEED = WholeRange(0, 2**63 - 1), WholeRange(0, 999_999)
+SEED, COMPARISON_SEED = WholeRange(0, MOST_SEED), WholeRange(0, 999_999)
 ANY_NUMBER = FiniteRange(-MOST_S, MOST_S)
 NOT_NEGATIVE = FiniteRange(0, MOST_S)
 ABOVE_ZERO = FiniteRange(0, MOST_S, min_open=True)

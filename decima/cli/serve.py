@@ -11,10 +11,20 @@ from typing import Any
 
 import click
 
-from decima.cli.console import INTERRUPTED, PATIENCE_S, command_line, end, print_line, progress, report
+from decima.cli.console import (
+    INTERRUPTED,
+    PATIENCE_S,
+    Commands,
+    command_line,
+    end,
+    print_line,
+    progress,
+    report,
+)
 from decima.cli.options import (
     ABOVE_ZERO,
     AT_LEAST_ONE,
+    EXECUTORS,
     FILE,
     FLAG,
     JSON,
@@ -53,9 +63,7 @@ PORT = WholeRange(0, 65535)
 @option("--host", TEXT, "Address to listen on.", "127.0.0.1", show_default=True)
 @option("--history", FILE, "Profiles of earlier jobs: a workload file of decima workload import spark.")
 @option("--shadow", FLAG, "Spark keeps its own order; the policy's decisions are only logged.")
-@option(
-    "--slots", AT_LEAST_ONE, "Number of slots of a cluster whose executors may move between applications."
-)
+@option("--slots", EXECUTORS, "Number of slots of a cluster whose executors may move between applications.")
 @option(
     "--pools FILE.xml",
     PATH,
@@ -152,7 +160,7 @@ def serve(
         make_scheduler(spec)  # raises before any other work
     except SchedulerError as error:
         ships = "" if ":" in policy else f"; or a policy file, or one of {', '.join(SHIPPED)}"
-        raise click.ClickException(f"{error}{ships}") from None
+        raise click.UsageError(f"{error}{ships}") from None
     pools = None if pools_file is None else read_pools(pools_file)
     if pools_file is not None and slots is not None:
         raise click.UsageError("--pools has no effect with --slots: pools belong to one application")
@@ -269,7 +277,7 @@ def replay_live(log: Path, out: Path, json_file: Path | None) -> None:
 
     found = replayed(read_log(log))
     if not found:
-        raise click.ClickException(f"{log}: no driver had a job")
+        raise click.UsageError(f"{log}: no driver had a job")
     prepare_outputs(out, json_file)
     report(live_report(found), out, json_file)
 
@@ -301,7 +309,7 @@ def report_live(log: Path, timeout_ms: float, json_file: Path | None) -> None:
     report(summary_report(read_log(log), timeout_ms), None, json_file)
 
 
-@click.group()
+@click.group(cls=Commands)
 def spark() -> None:
     """Predict the gain of other schedulers on a real Spark, and install the plugin for a policy."""
 
@@ -335,7 +343,7 @@ def build_(home: Path, out: Path) -> None:
 @click.argument("logs", nargs=-1, required=True, type=click.Path(exists=True, path_type=Path))
 @option(
     "--executors",
-    AT_LEAST_ONE,
+    EXECUTORS,
     "Number of task slots of the cluster.  [default: the largest number at any time in the logs]",
 )
 @option(

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
-from decima.cli.console import PATIENCE_S, make_console, print_line, progress
+from decima.cli.console import PATIENCE_S, Commands, make_console, print_line, progress
 from decima.cli.options import (
     ABOVE_ZERO,
     ANY_NUMBER,
@@ -42,12 +42,12 @@ SIZE = Numbers("two numbers, such as 4,16", count=2)
 OUT = option("--out FILE.json[.gz]", Named(".json", ".json.gz"), "File to write.", required=True)
 
 
-@click.group()
+@click.group(cls=Commands)
 def workload() -> None:
     """Import workload files from event logs and traces, and show workloads."""
 
 
-@workload.group(name="import")
+@workload.group(name="import", cls=Commands)
 def import_() -> None:
     """Create a workload file from recordings of a cluster."""
 

@@ -253,7 +253,7 @@ def test_outputs_are_checked_before_the_work_begins(run: Compare, monkeypatch: p
 def test_the_installed_command_ends_errors_with_a_status(library: Path, tmp_path: Path) -> None:
     command = [*DECIMA, "compare", "--workload", str(library), "--schedulers", "fair,fare"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stdout) == (1, "")
+    assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.startswith("decima: error: ")
     assert done.stderr.count("\n") == 1
     assert not (tmp_path / "compare").exists()

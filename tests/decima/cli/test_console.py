@@ -14,12 +14,14 @@ from click.testing import CliRunner, Result
 from rich.table import Table
 
 from decima.cli import console
-from decima.cli.console import OneLineErrors, command_line, end, make_console, progress, report
+from decima.cli.console import Commands, OneLineErrors, command_line, end, make_console, progress, report
 from decima.cli.options import SecondaryOption
+from decima.outputs import OutputError
 from decima.show.tables import Report
+from simulator.cluster.base import SchedulingError
 from tests.cases import cases
 from tests.decima.cli.commands import assert_one_line_error, succeeded
-from workloads.errors import DecimaError
+from workloads.errors import ConfigError, DecimaError
 
 # Errors and statuses
 
@@ -39,8 +41,12 @@ def raised(error: BaseException) -> Result:
 
 @cases(
     "error, told, status",
-    (DecimaError("two\n  lines"), "error: two lines", 1),
-    (FileNotFoundError(2, "No such file or directory", "x.json"), "error: x.json: No such file or directory", 1),
+    (DecimaError("two\n  lines"), "error: two lines", 2),
+    (ConfigError("it is odd"), "error: it is odd", 2),
+    (OutputError("it is full"), "error: it is full", 2),
+    (SchedulingError("it cannot end"), "error: it cannot end", 1),
+    (FileNotFoundError(2, "No such file or directory", "x.json"), "error: x.json: No such file or directory", 2),
+    (IsADirectoryError(21, "Is a directory", "x.json"), "error: x.json: Is a directory", 2),
     (OSError(28, "No space left on device"), "error: No space left on device", 1),
     (OSError("a reason without a number"), "error: a reason without a number", 1),
     (MemoryError(), "error: not enough memory", 1),
@@ -74,6 +80,16 @@ def test_a_caller_from_python_gets_value_and_error() -> None:
     refused = CliRunner().invoke(group, ["it", "--more"]).stderr
     assert "No such option" in refused
     assert "Expected one of" not in refused
+
+
+def test_a_group_lists_whole_sentences() -> None:
+    sentence = "Show a sentence of nearly one hundred characters, which does not fit into the first line of a list."
+    group = Commands("group", {"it": click.Command("it", help=sentence)}, help="About the group.")
+    root = OneLineErrors("root", {"group": group})
+    for words in ([], ["group"], ["group", "--help"]):
+        result = succeeded(CliRunner().invoke(root, words))
+        assert result.stdout.startswith("Usage: ")
+    assert sentence in " ".join(result.stdout.split())
 
 
 def test_ctrl_c_ends_the_line_of_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,6 +8,8 @@ import click
 import pytest
 
 from decima.cli.options import (
+    ABOVE_ZERO,
+    ANY_NUMBER,
     AT_LEAST_ONE,
     FiniteRange,
     Named,
@@ -44,8 +46,10 @@ def test_what_is_right_is_taken(kind: click.ParamType, value: Any, expected: Any
     (FiniteRange(), math.inf, "inf is not a finite number"),
     (FiniteRange(), "1_0", "'1_0' is not a finite number"),
     (FiniteRange(), "x", "'x' is not a valid float"),
-    (WholeRange(), "-1", "-1 is not in the range 0<=x<=100000000"),
-    (WholeRange(), "100000001", "is not in the range"),
+    (WholeRange(), "-1", "-1 is not in the range x>=0"),
+    (WholeRange(), "100000001", "100000001 is above the maximum, 100,000,000"),
+    (ANY_NUMBER, "1e11", "100000000000.0 is above the maximum, 10,000,000,000"),
+    (ABOVE_ZERO, "0", "0.0 is not in the range x>0"),
     (WholeRange(), "1_0", "'1_0' is not a valid integer"),
     (WholeRange(), "٣", "'٣' is not a valid integer"),
     (WholeRange(), "1" * 31, f"'{'1' * 31}' is not a valid integer"),

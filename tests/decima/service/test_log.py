@@ -168,7 +168,7 @@ def test_replay_live_draws_it(tmp_path: Path) -> None:
     empty = tmp_path / "empty.jsonl"
     empty.write_text(FIRST)
     result = CliRunner().invoke(cli, ["replay-live", str(empty)])
-    assert result.exit_code == 1
+    assert result.exit_code == 2
 
 
 def test_a_log_of_version_1_is_read(tmp_path: Path) -> None:

@@ -117,5 +117,5 @@ def test_the_command(tmp_path: Path) -> None:
 )  # fmt: skip
 def test_bad_input(words: tuple[str, ...], message: str, workload_file: Path) -> None:
     code, text = invoke(*(word.format(file=workload_file) for word in words))
-    assert code == 1
+    assert code == 2
     assert text.rstrip().endswith(message)

@@ -162,7 +162,7 @@ def test_a_part_that_cannot_be_used_is_refused_in_one_line(override: str, messag
 
 def assert_ended(result: Any, message: str) -> None:
     """Assert that a running training ended with a one-line error."""
-    assert result.exit_code == 1
+    assert result.exit_code == 2
     last = result.stderr.splitlines()[-1]
     assert last.startswith(f"decima: error: {message}")
     assert "Traceback" not in result.stderr
