@@ -324,19 +324,15 @@ class Grid:
 
 def settings_of(config: GridConfig, steps: int) -> Settings:
     """Return a configuration for compiled code; ``steps`` is the number of steps in which jobs may enter."""
+    same = ("units", "slot_width", "backlog_columns", "resource_width", "drain", "arrival_column")
     return Settings(
-        units=config.units,
-        slot_width=config.slot_width,
-        backlog_columns=config.backlog_columns,
-        resource_width=config.resource_width,
         steps=steps,
         max_steps=_FOREVER if config.max_steps is None else min(config.max_steps, _FOREVER),
-        drain=config.drain,
         objective=OBJECTIVES.index(config.objective),
         queue_weight=float(config.queue_weight),
         backlog_weight=float(config.backlog_weight),
         coloured=config.picture == "coloured",
-        arrival_column=config.arrival_column,
+        **{name: getattr(config, name) for name in same},
         **vars(config.semantics),
     )
 
@@ -345,34 +341,28 @@ def state_of(config: GridConfig, jobs: JobSets) -> GridState:
     """Return the state of empty grids, before the first step."""
     episodes, most = jobs.enter.shape
     machines, horizon, resources = config.machines, config.horizon, config.num_resources
-
-    def none(*shape: int) -> NDArray[np.int32]:
-        return np.full((episodes, *shape), -1, dtype=np.int32)
-
-    def zeros(*shape: int) -> NDArray[np.int32]:
-        return np.zeros((episodes, *shape), dtype=np.int32)
-
+    widths = {
+        "slots": config.visible_jobs,
+        "backlog": config.backlog,
+        "running": most,
+        "start": most,
+        "machine": most,
+    }
+    lists = {name: np.full((episodes, width), -1, dtype=np.int32) for name, width in widths.items()}
+    counts = ("clock", "next_job", "since_arrival", "num_backlog", "num_running")
+    whole: dict[str, Any] = lists | {name: np.zeros(episodes, dtype=np.int32) for name in counts}
     return GridState(
         enter=jobs.enter,
         duration=jobs.duration,
         demand=jobs.demand,
         num_jobs=jobs.num_jobs,
-        clock=zeros(),
         done=np.zeros(episodes, dtype=np.bool_),
-        next_job=zeros(),
-        since_arrival=zeros(),
         free=np.full((episodes, machines, horizon, resources), config.units, dtype=np.int32),
-        slots=none(config.visible_jobs),
-        backlog=none(config.backlog),
-        num_backlog=zeros(),
-        running=none(most),
-        num_running=zeros(),
-        start=none(most),
-        machine=none(most),
         dropped=np.zeros((episodes, most), dtype=np.bool_),
-        colour_until=zeros(NUM_COLOURS),
+        colour_until=np.zeros((episodes, NUM_COLOURS), dtype=np.int32),
         machine_weights=np.array(config.weights, dtype=np.float64),
         picture=np.zeros((episodes, *config.picture_shape), "u1" if config.picture == "binary" else "f4"),
+        **whole,
     )
 
 

@@ -104,16 +104,13 @@ def read_signal(path: str | Path, scale: float = 1.0) -> Signal:
     times_ms: list[float] = []
     values: list[float] = []
     for number, row in rows:
-        time_ms, value = _parse_line(path, number, row, columns, is_export)
+        where = f"{path}, line {number}"
+        time_ms, value = _parse_line(where, row, columns, is_export)
         if times_ms and time_ms <= times_ms[-1]:
-            raise WorkloadError(
-                f"{path}, line {number}: the time is not after the previous one, got {row[0]!r}"
-            )
+            raise WorkloadError(f"{where}: the time is not after the previous one, got {row[0]!r}")
         if is_export and len(times_ms) > 1 and time_ms - times_ms[-1] != times_ms[1] - times_ms[0]:
             step_s = (times_ms[1] - times_ms[0]) / 1000
-            raise WorkloadError(
-                f"{path}, line {number}: a gap before {row[0]}, expected a line every {step_s:g} s"
-            )
+            raise WorkloadError(f"{where}: a gap before {row[0]}, expected a line every {step_s:g} s")
         times_ms.append(time_ms)
         values.append(value)
     if len(values) < 2:
@@ -135,26 +132,22 @@ def _columns(path: Path, headings: list[str]) -> tuple[int, int]:
     )
 
 
-def _parse_line(
-    path: Path, number: int, row: list[str], columns: tuple[int, int], is_export: bool
-) -> tuple[float, float]:
+def _parse_line(where: str, row: list[str], columns: tuple[int, int], is_export: bool) -> tuple[float, float]:
     """Parse a line: time, ms, and value."""
     time, value = (row[place] if place < len(row) else "" for place in columns)
     if is_export:
         try:
             time_ms = 1000 * datetime.fromisoformat(time).replace(tzinfo=UTC).timestamp()
         except ValueError:
-            raise WorkloadError(
-                f"{path}, line {number}: expected a time such as 2024-01-01 00:00, got {time!r}"
-            ) from None
+            expected = "expected a time such as 2024-01-01 00:00"
+            raise WorkloadError(f"{where}: {expected}, got {time!r}") from None
     else:
         time_ms = 1000 * number_in(time)
         if not math.isfinite(time_ms) or len(row) != 2:
-            raise WorkloadError(f"{path}, line {number}: {_EXPECTED}, got {','.join(row)[:60]!r}")
+            raise WorkloadError(f"{where}: {_EXPECTED}, got {','.join(row)[:60]!r}")
     if not 0 <= (found := number_in(value)) < math.inf:
-        raise WorkloadError(
-            f"{path}, line {number}: the value must be a finite number and not negative, got {value!r:.60}"
-        )
+        expected = "the value must be a finite number and not negative"
+        raise WorkloadError(f"{where}: {expected}, got {value!r:.60}")
     return time_ms, found
 
 
