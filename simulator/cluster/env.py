@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 from gymnasium.error import ResetNeeded
-from gymnasium.vector.utils import concatenate, create_empty_array
+from gymnasium.vector.utils import create_empty_array
 from numpy.typing import ArrayLike, NDArray
 
 from simulator.cluster.base import BaseCluster
@@ -275,11 +275,11 @@ class ClusterVectorEnv(SeededVectorEnv):
         Raises:
             ConfigError: an option is unknown, or for the reasons of ``ClusterEnv.reset``.
         """
-        seeds = zip(self.envs, self._seeds(seed, options), strict=True)
-        found = [env.reset(seed=each) for env, each in seeds]
+        for place, (env, each) in enumerate(zip(self.envs, self._seeds(seed, options), strict=True)):
+            self._write_row(place, *env.reset(seed=each))
         self._begun = True
         self._over[:] = False
-        return self._observations(found), self._results({})
+        return self._observations(), self._results({})
 
     def step(
         self, actions: ArrayLike
@@ -295,28 +295,37 @@ class ClusterVectorEnv(SeededVectorEnv):
         chosen = self._checked(actions)
         rewards = np.zeros(self.num_envs)
         terminated, truncated = np.zeros((2, self.num_envs), dtype=np.bool_)
-        found: list[tuple[Any, dict[str, Any]]] = []
+        records: dict[int, Any] = {}
         for place, env in enumerate(self.envs):
             if self._over[place]:
-                found.append(env.reset())
+                self._write_row(place, *env.reset())
                 continue
             shown, rewards[place], terminated[place], truncated[place], info = env.step(chosen[place])
-            found.append((shown, info))
+            self._write_row(place, shown, info)
+            if "record" in info:
+                records[place] = info["record"]
         self._over = terminated | truncated
-        records = {place: info["record"] for place, (_, info) in enumerate(found) if "record" in info}
-        return self._observations(found), rewards, terminated, truncated, self._results(records)
+        return self._observations(), rewards, terminated, truncated, self._results(records)
 
     def action_masks(self) -> NDArray[np.bool_]:
         """Return the masks of stages, idling and limits, bool [N, stages + 1 + limits]."""
         return np.concatenate(self._masks, axis=1).astype(np.bool_)
 
-    def _observations(self, found: list[tuple[Any, dict[str, Any]]]) -> Any:
-        """Return the observations of all environments; write their masks to ``_masks``."""
-        for place, masks in enumerate(self._masks):
-            np.stack([info["action_mask"][place] for _, info in found], out=masks)
-        space = self.single_observation_space
-        arrays: Any = create_empty_array(space, self.num_envs) if self._copy else self._arrays
-        return concatenate(space, [shown for shown, _ in found], arrays)
+    def _write_row(self, place: int, shown: Any, info: dict[str, Any]) -> None:
+        if isinstance(shown, dict):
+            for name, values in shown.items():
+                self._arrays[name][place] = values
+        else:
+            self._arrays[place] = shown
+        for all_masks, mask in zip(self._masks, info["action_mask"], strict=True):
+            all_masks[place] = mask
+
+    def _observations(self) -> Any:
+        if not self._copy:
+            return self._arrays
+        if isinstance(self._arrays, dict):
+            return {name: values.copy() for name, values in self._arrays.items()}
+        return self._arrays.copy()
 
     def _results(self, records: dict[int, Any]) -> dict[str, Any]:
         masks = tuple(mask.copy() for mask in self._masks) if self._copy else self._masks
