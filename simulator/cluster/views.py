@@ -19,10 +19,6 @@ from workloads.errors import ConfigError, check_instance, check_whole
 #: Bounds of spaces that no episode reaches; infinite bounds would cause warnings.
 _MANY = np.iinfo(np.int32).max
 _MUCH = np.finfo(np.float64).max
-#: Columns of stages that ``PaddedView`` shows by the same names.
-_STAGE_COLUMNS = (
-    "num_tasks", "remaining_tasks", "unclaimed_tasks", "running_executors", "mean_task_ms", "cpu", "memory",
-)  # fmt: skip
 
 
 def may_idle(observation: Observation) -> bool:
@@ -136,7 +132,6 @@ class PaddedView(View):
         self.attributes = attributes
         super().__init__(config, max_stages, config.num_executors)
         self.observation_space = self._space()
-        self._shapes = {name: (space.shape, space.dtype) for name, space in self.observation_space.items()}
 
     def limit(self, number: int, observation: Observation) -> int:
         """Return ``number + 1``."""
@@ -195,33 +190,42 @@ class PaddedView(View):
         jobs, stages, edges = self._fitting(observation)
         source = observation.source if 0 <= observation.source < jobs and observation.offered else self.jobs
         schedulable = observation.schedulable[:stages] & (observation.offered > 0)
-        allowed = _padded(schedulable, *self._shapes["action_mask"])
+        allowed = _padded(schedulable, self.stages + 1, np.int8)
         allowed[-1] = not observation.offered or may_idle(observation)
-        values = {
-            "time_ms": [observation.time_ms],
-            "offered": [observation.offered],
-            "backlog": [len(observation.jobs) - jobs],
-            "job_mask": np.ones(jobs),
-            "job_arrival_ms": observation.job_arrival_ms[:jobs],
-            "job_executors": observation.job_executors[:jobs],
-            "stage_mask": np.ones(stages),
-            "stage_job": observation.stage_job[:stages],
-            **{name: observation.stages[name][:stages] for name in _STAGE_COLUMNS},
-            **{f"class_{name}": observation.classes[name] for name in ("executors", "free", "cpu", "memory")},
-            "edge_mask": np.ones(len(edges)),
-            "edge_parent": edges[:, 0],
-            "edge_child": edges[:, 1],
-        }
-        if self.attributes:
-            values["job_weight"] = observation.job_weight[:jobs]
-            values["job_deadline_left_ms"] = _deadline_left_ms(observation)[:jobs]
-            values["job_tenant"] = observation.job_tenant[:jobs]
+        classes = observation.classes
         arrays = {
+            "time_ms": np.array([observation.time_ms]),
+            "offered": np.array([observation.offered], dtype=np.int32),
             "executor_class": np.int64(observation.executor_class),
             "source": np.int64(source),
+            "backlog": np.array([len(observation.jobs) - jobs], dtype=np.int32),
+            "job_mask": _padded(np.ones(jobs), self.jobs, np.int8),
+            "job_arrival_ms": _padded(observation.job_arrival_ms[:jobs], self.jobs, np.float64),
+            "job_executors": _padded(observation.job_executors[:jobs], self.jobs, np.int32),
+            "stage_mask": _padded(np.ones(stages), self.stages, np.int8),
+            "stage_job": _padded(observation.stage_job[:stages], self.stages, np.int32),
+            "num_tasks": _padded(observation.num_tasks[:stages], self.stages, np.int32),
+            "remaining_tasks": _padded(observation.remaining_tasks[:stages], self.stages, np.int32),
+            "unclaimed_tasks": _padded(observation.unclaimed_tasks[:stages], self.stages, np.int32),
+            "running_executors": _padded(observation.running_executors[:stages], self.stages, np.int32),
+            "mean_task_ms": _padded(observation.mean_task_ms[:stages], self.stages, np.float64),
+            "cpu": _padded(observation.stages["cpu"][:stages], self.stages, np.float64),
+            "memory": _padded(observation.stages["memory"][:stages], self.stages, np.float64),
+            "class_executors": classes["executors"].astype(np.int32),
+            "class_free": classes["free"].astype(np.int32),
+            "class_cpu": classes["cpu"].copy(),
+            "class_memory": classes["memory"].copy(),
+            "edge_mask": _padded(np.ones(len(edges)), self.edges, np.int8),
+            "edge_parent": _padded(edges[:, 0], self.edges, np.int32),
+            "edge_child": _padded(edges[:, 1], self.edges, np.int32),
             "action_mask": allowed,
-            **{name: _padded(value, *self._shapes[name]) for name, value in values.items()},
         }
+        if self.attributes:
+            arrays |= {
+                "job_weight": _padded(observation.job_weight[:jobs], self.jobs, np.float64),
+                "job_deadline_left_ms": _padded(_deadline_left_ms(observation)[:jobs], self.jobs, np.float64),
+                "job_tenant": _padded(observation.job_tenant[:jobs], self.jobs, np.int32),
+            }
         places = np.where(allowed[:-1] == 1, np.arange(self.stages), -1)
         return self._seen(arrays, allowed, places)
 
@@ -337,8 +341,8 @@ def _log_scaled(value: Any) -> Any:
     return np.log1p(value) / 5
 
 
-def _padded(values: Any, shape: Any, dtype: Any) -> NDArray[Any]:
+def _padded(values: NDArray[Any], length: int, dtype: type[np.generic]) -> NDArray[Any]:
     """Return an array of the given length: the values, then zeros."""
-    array = np.zeros(shape, dtype=dtype)
+    array = np.zeros(length, dtype=dtype)
     array[: len(values)] = values
     return array
