@@ -175,6 +175,7 @@ DAMAGES: dict[str, tuple[Damage, str]] = {
         r"decision 0 .* acting executors is \[0, 1\], recorded \[1, 0\]",
     ),
     "stage too many": (at("decisions.2.schedulable", lambda s: [*s, [1, 0]]), "decision 2 .* schedulable"),
+    "stage too few": (at("decisions.1.schedulable", lambda s: s[1:]), "decision 1 .* schedulable"),
     "stages shuffled": (at("decisions.1.schedulable", lambda s: s[::-1]), "decision 1 .* schedulable"),
     # Decisions.
     "stage chosen": (at("decisions.0.stage", 1), "decision 0 .* stage 1 of job 0 is not schedulable"),
@@ -201,6 +202,7 @@ DAMAGES: dict[str, tuple[Damage, str]] = {
     "mask": (at("decisions.1.features.valid_nodes", [1]), "decision 1 .* mask of stages"),
     # The outcome.
     "completion": (at("completions_ms.0", 55), "completion of job 0: 54 ms, recorded 55 ms"),
+    "early completion": (at("completions_ms.0", 53), "completion of job 0: 54 ms, recorded 53 ms"),
     "dropped completion": (lambda e: e["completions_ms"].pop(), "2 completions, recorded 1"),
     "extra completion": (lambda e: e["completions_ms"].append(57), "2 completions, recorded 3"),
     "dropped task": (lambda e: e["tasks"].pop(), "task runs: 5 entries, recorded 4"),
