@@ -88,9 +88,7 @@ def duration_ms(
     """Return the duration of a task, ms.
 
     Args:
-        config: the cluster, with its semantics and warm-up delay.
         durations: measured durations of the task's stage.
-        wave: wave of the task.
         parallelism: number of executors of the job when the task starts.
         level_noise: random number that chooses the parallelism level, in [0, 1).
         value_noise: random number that chooses a duration of the cell (wave, level), in [0, 1).

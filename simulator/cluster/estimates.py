@@ -50,13 +50,9 @@ class Estimate:
 
 
 def draw_estimates(sequence: JobSequence, knowledge: Knowledge) -> list[Estimate]:
-    """Draw the estimates of all jobs of a sequence.
+    """Draw the estimates of all jobs of a sequence, which have their expected task times on the cluster.
 
     The random numbers do not depend on the size of errors: larger errors scale the same deviations.
-
-    Args:
-        sequence: the jobs, with their expected task times on the cluster.
-        knowledge: standard deviations of the errors.
     """
     estimates, prior = [], sequence.work_prior
     typical = typical_durations(sequence.profiles) if knowledge.unknown else None
@@ -134,7 +130,6 @@ def without_history(profile: JobProfile, prior: WorkPrior, typical: TaskDuration
 
     Args:
         profile: the job; its task times are not used.
-        prior: distributions of the workload.
         typical: see ``typical_durations``; by default all durations are equal.
     """
     task_ms = np.full(profile.num_stages, math.exp(prior.task_log_ms))

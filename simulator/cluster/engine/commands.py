@@ -46,7 +46,7 @@ def after_task(memory, happened, executor, stage, offered, keeps, now):
 
     Args:
         happened, executor, stage, offered: values that ``run_tasks`` returned.
-        keeps: whether executors stay with their job, see ``BaseCluster.keeps_executors``.
+        keeps: see ``commit``.
 
     Returns:
         Number of decisions taken on the scheduler's behalf; place of the job among the live jobs if it ended, else -1.
@@ -108,8 +108,7 @@ def is_wanted(memory):
 def take_departures(memory):
     """Return the executors that have departed since the last call, in order.
 
-    Returns:
-        int64 [3, n]: executor, target stage, insertion number of the arrival; float64 [n]: time of departure, ms.
+    int64 [3, n]: executor, target stage, insertion number of the arrival; float64 [n]: time of departure, ms.
     """
     state = view(memory)
     size = state.cluster[0].num_departures

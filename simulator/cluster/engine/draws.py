@@ -70,8 +70,7 @@ def copy_noise(state, job, task):
 def level_above(levels, first, end, parallelism, nearest):
     """Choose the parallelism level for ``parallelism`` executors from ``levels[first:end]``, the levels of a stage.
 
-    Returns:
-        Index of the level in ``levels``; probability that the next lower level is used instead.
+    Returns its index in ``levels``, and the probability that the next lower level is used instead.
     """
     above = first
     while above < end - 1 and levels[above].level < parallelism:

@@ -70,8 +70,7 @@ def requeue(state, number, stage_id, now, outcome):
 def retry(state, executor, now):
     """Start the next task after a failed run on the executor at the top of the heap, if no other executor is concerned.
 
-    Returns:
-        Whether a task has started. Otherwise Python must handle the failure, or the log is full.
+    Returns whether a task has started. Otherwise Python must handle the failure, or the log is full.
     """
     cluster, number, stage = state.cluster[0], state.executors[executor].task, state.executors[executor].stage
     if (

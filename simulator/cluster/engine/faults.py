@@ -226,11 +226,8 @@ def _drop_newest(state, source, job):
 def end_run(memory, now):
     """End the task run that ends next, which fails or whose task was copied.
 
-    After a failure the task must run again, or its job fails.
-
-    Returns:
-        Event bits and number of executors, see ``commands.run_tasks``, and whether the run failed. No bits mean that no
-        other executor is concerned.
+    After a failure the task must run again, or its job fails. Returns event bits and number of executors, see
+    ``commands.run_tasks``, and whether the run failed. No bits mean that no other executor is concerned.
     """
     state = view(memory)
     state.cluster[0].now = now

@@ -145,8 +145,7 @@ def _close(state, source, now):
 def stay(state, now):
     """Commit offered executors to the next stages of their own job, as long as it has any that can use them.
 
-    Returns:
-        Number of decisions taken; 0 if the executors have no live job.
+    Returns the number of decisions taken; 0 if the executors have no live job.
     """
     cluster, first = state.cluster[0], state.executors[state.acting[0]]
     job, decisions, starts = first.job, 0, False
