@@ -14,6 +14,7 @@ import math
 from copy import copy
 from functools import partial
 from typing import Any
+from weakref import proxy
 
 import numpy as np
 from numpy.typing import NDArray
@@ -70,12 +71,10 @@ class Cluster(BaseCluster):
         self._num_departures, self._num_running, self._num_lost, self._num_rows, self._budget, self._class = (
             cluster[name].data for name in names
         )
-        self.clock = Clock(
-            self,
-            cluster["next_order"].data,
-            self._run_and_copy_tasks if self.config.faults.speculation else partial(engine.run_tasks, memory),
-            Cluster._task_ended,
-        )
+        advance = partial(engine.run_tasks, memory)
+        if self.config.faults.speculation:
+            advance = partial(Cluster._run_and_copy_tasks, proxy(self))
+        self.clock = Clock(self, cluster["next_order"].data, advance, Cluster._task_ended)
 
     def fork(self, futures: int | None = None, *, arrivals: bool = True, log: bool = True) -> Cluster:
         """See ``BaseCluster.fork``."""

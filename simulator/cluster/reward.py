@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from weakref import WeakMethod
 
 import numpy as np
 from numpy.typing import NDArray
@@ -43,15 +44,16 @@ class RewardMeter:
             watts / 1000 / 3_600_000 for watts in (config.executor_watts, config.idle_watts)
         )
         self._idle_ms = 0.0
-        self._idleness: Callable[[], tuple[float, int]] = lambda: (0.0, 0)
+        self._idleness: WeakMethod[Callable[[], tuple[float, int]]] | None = None
 
     def follow(self, idleness: Callable[[], tuple[float, int]]) -> None:
         """Measure the emissions of a cluster from now on, if the objective uses them.
 
         Args:
-            idleness: returns the total idle time of executors since the beginning, ms, and their present number.
+            idleness: method of the cluster, referenced weakly. Returns the total idle time of executors since the
+                beginning, ms, and their present number.
         """
-        self._idleness = idleness
+        self._idleness = WeakMethod(idleness)
 
     def settle(self, now_ms: float) -> None:
         """Count emissions until now, before the signal or the number of executors in the cluster changes."""
@@ -104,7 +106,8 @@ class RewardMeter:
 
         Idle executors count from the first arrival to the end of the last job.
         """
-        idle_ms, present = self._idleness()
+        idleness = self._idleness and self._idleness()
+        idle_ms, present = idleness() if idleness else (0.0, 0)
         waited_ms, self._idle_ms = idle_ms - self._idle_ms, idle_ms
         busy_ms = max(present * (now_ms - self._counted_ms) - waited_ms, 0.0)
         observed = self._num_arrived > 0 and self._num_ended < len(self._known.arrival_ms)

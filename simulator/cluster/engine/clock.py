@@ -12,6 +12,7 @@ import math
 from collections.abc import Callable
 from heapq import heapify, heappop, heappush
 from typing import Any, NamedTuple
+from weakref import ref
 
 import simpy
 from simpy.core import EmptySchedule
@@ -44,7 +45,8 @@ class Clock(simpy.Environment):
     """SimPy environment of a cluster, in which you can run processes of your own.
 
     Args:
-        cluster: the cluster, first argument of its events.
+        cluster: the cluster, first argument of its events. The clock does not keep it alive: without a reference cycle,
+            the memory of an episode is freed at its end.
         counter: int64 [1], the next insertion number.
         advance: function ``advance(limit_ms, limit_order)`` that runs tasks up to a point in the order of events, or
             until an event that concerns other executors. It returns the time in ms and the event: bits, executor,
@@ -60,7 +62,7 @@ class Clock(simpy.Environment):
         happened: Callable[[Any, int, int, int, int], None],
     ):
         super().__init__(initial_time=0.0)
-        self._cluster = cluster
+        self._cluster = ref(cluster)
         self._eid = _SharedCounter(counter)  # type: ignore[assignment]
         self._advance = advance
         self._happened = happened
@@ -102,12 +104,12 @@ class Clock(simpy.Environment):
         time_ms, happened, executor, stage, running = self._advance(limit_ms, limit_order)
         if happened:
             self._now = time_ms
-            self._happened(self._cluster, happened, executor, stage, running)
+            self._happened(self._cluster(), happened, executor, stage, running)
         elif not self._queue:
             raise EmptySchedule
         elif isinstance(event, ClusterEvent):
             heappop(self._queue)
             self._now = limit_ms
-            event.action(self._cluster, event.value)
+            event.action(self._cluster(), event.value)
         else:
             super().step()
