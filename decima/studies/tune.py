@@ -59,16 +59,18 @@ class Tuned(NamedTuple):
             ``condition`` (name of the setting), ``seed``, ``scheduler`` (name of the rule, alone or with constants),
             and the metric, such as ``mean_jct_s``.
         path: centre of the search after each generation, float64 [generations, constants].
+        start: name of the scheduler with whose constants the search started, and with which the result is compared.
+        start_constants: constants at the start of the search, by the same names as ``constants``.
         metric: minimised metric, one of ``decima.evaluation.metrics.METRICS``.
-        start: name of the scheduler from whose constants the search started, and with which the result is compared.
     """
 
     rule: str
     constants: dict[str, float]
     runs: pd.DataFrame
     path: NDArray[np.float64]
+    start: str
+    start_constants: dict[str, float]
     metric: str = SHOWN[MEAN]
-    start: str = RULE
 
     @property
     def scheduler(self) -> str:
@@ -127,7 +129,8 @@ def tune_rule(
     check_one_of(objective, lower, "objective", CompareError)
     metric = SHOWN[objective]
     start = start or rule
-    names, centre = _start(rule, start)
+    start_constants = _start_constants(rule, start)
+    names, centre = tuple(start_constants), np.array(list(start_constants.values()))
     others = {name: _judged(each, judged, judged_seed) for name, each in settings.items()}
     searching = SEARCHES[search](np.where(_are_weights(names), MOST_WEIGHT, MOST_FACTOR), seed)
     workers = workers or available_cpus()
@@ -169,7 +172,8 @@ def tune_rule(
         for spec, value in zip(specs, row, strict=True)
     ]
     columns = ["seeds", "condition", "seed", "scheduler", metric]
-    return Tuned(rule, tuned, pd.DataFrame(rows, columns=columns), np.array(path), metric, start)
+    table = pd.DataFrame(rows, columns=columns)
+    return Tuned(rule, tuned, table, np.array(path), start, start_constants, metric)
 
 
 def outcome(tuned: Tuned, settings: Mapping[str, Conditions], json_file: str | None = None) -> Outcome:
@@ -187,8 +191,7 @@ def outcome(tuned: Tuned, settings: Mapping[str, Conditions], json_file: str | N
     cells.append(("all", *averages.values()))
     table = table_of(f"Constants of {tuned.rule}, tuned", headings, cells, "+.1%")
     table.rows[-2].end_section = True
-    starts = dict(zip(*_start(tuned.rule, tuned.start), strict=True))
-    values = ((name, starts[name], value) for name, value in tuned.constants.items())
+    values = ((name, tuned.start_constants[name], value) for name, value in tuned.constants.items())
     constants = table_of("Constants", ("Constant", "Start", "Tuned"), values, "g")
     heading = METRICS[tuned.metric].heading
     heading = heading if heading[0] == "p" else heading[0].lower() + heading[1:]  # within a sentence
@@ -250,14 +253,13 @@ def _judged(conditions: Conditions, judged: int, judged_seed: int | None) -> Con
     return replace(conditions, seed=first, num_experiments=judged)
 
 
-def _start(rule: str, start: str) -> tuple[tuple[str, ...], NDArray[np.float64]]:
-    """Return the names of constants and weights of a rule, and their values at the start of the search."""
+def _start_constants(rule: str, start: str) -> dict[str, float]:
+    """Return the constants and weights of a rule at the start of the search."""
     given = parameters(start)
     defaults = {name: value for name, value in parameters(rule).items() if name not in RULES[rule]}
     if not given.keys() & defaults:
         raise CompareError(f"start {start!r} has no constants of {rule}")
-    values = [given.get(name, 0.0 if "." in name else value) for name, value in defaults.items()]
-    return tuple(defaults), np.array(values)
+    return {name: given.get(name, 0.0 if "." in name else value) for name, value in defaults.items()}
 
 
 def _are_weights(names: Sequence[str]) -> NDArray[np.bool_]:

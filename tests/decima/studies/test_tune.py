@@ -84,6 +84,9 @@ def test_a_search_starts_from_the_constants_of_a_scheduler(tmp_path: Path) -> No
     file.write_text(json.dumps({name: shown.extra[name] for name in ("rule", "parameters")}))
     again = tuned(batch, start=f"adaptive-srpt:{file}", **options)
     assert again.constants["staying"] == pytest.approx(found.constants["staying"], rel=0.25)
+    assert again.start_constants == found.constants
+    file.unlink()
+    assert f"Change against adaptive-srpt:{file}" in outcome(again, batch).notes[0]
     with pytest.raises(CompareError, match="'fair' has no constants of adaptive-srpt"):
         tuned(batch, start="fair", **options)
     for start in ("nope", "priced-srpt:nope=1", "fair:1"):
@@ -167,7 +170,9 @@ def test_changes_are_paired_and_averaged_over_settings() -> None:
                 for spec, factor in (("priced-srpt", 1.0), (scheduler_name("priced-srpt", CONSTANTS), changed)):
                     runs.append((which, name, seed, spec, length * seed * factor))
     columns = ["seeds", "condition", "seed", "scheduler", "mean_jct_s"]
-    found = Tuned("priced-srpt", CONSTANTS, pd.DataFrame(runs, columns=columns), np.zeros((1, 14)))
+    start = dict.fromkeys(CONSTANTS, 0.5)
+    table = pd.DataFrame(runs, columns=columns)
+    found = Tuned("priced-srpt", CONSTANTS, table, np.zeros((1, 14)), "priced-srpt", start)
     settings = {"long": setting(), "short": setting()}
     shown = outcome(found, settings, "tuned.json")
     changes = {(each["setting"], each["seeds"]): each["mean"] for each in shown.extra["changes"]}
