@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
+from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -49,7 +50,7 @@ class Entry:
     run: str
     help: str
     options: tuple[Option | str, ...]
-    setup: str = "study:Study"
+    setup: str
 
 
 def _found(place: str) -> Any:
@@ -75,7 +76,6 @@ def run_study(
     return shown
 
 
-GRID_STUDY, SETUP = "grid_study:GridStudy", "outcome:Setup"
 SEEDS = "--seeds --experiments"
 CHECKPOINT = Option(
     "--checkpoint", "file", "Policy file of decima train that replaces the training of the full policy."
@@ -85,6 +85,8 @@ STREAM_INTERVAL = Option(
     "--interval", "above 0", "Mean seconds between the jobs of a stream.", 14.0, "interval_s"
 )
 LOAD = Option("--load", "share", f"{BUSY}; sets the time between arrivals.", 0.85)
+#: An option that may be repeated.
+Repeated = partial(Option, multiple=True)
 # Options of section 7.3 of the Decima paper: TPC-H jobs, a trace.
 INTERVAL = Option("--interval", "above 0", "Mean seconds between TPC-H jobs.", 4.0, "interval_s")
 WINDOW = Option("--window", "above 0", "Seconds of the trace in each experiment.", 6480.0, "window_s")
@@ -105,10 +107,10 @@ FAULTS = (
 )
 
 
-def _cluster(executors: int = 50) -> tuple[Option | str, ...]:
-    """Return the options of ``Study``; ``executors`` is the default number."""
+def _study(run: str, help: str, *options: Option | str, executors: int = 50) -> Entry:
+    """Return a study on a cluster; ``executors`` is the default number."""
     own = "instead of the study's own number"
-    return (
+    cluster: tuple[Option | str, ...] = (
         "workload",
         Option("--executors", "at least 1", "Executors of the cluster.", executors),
         "budget",
@@ -117,16 +119,23 @@ def _cluster(executors: int = 50) -> tuple[Option | str, ...]:
         Option("--seed", "seed", "Seed of the first experiment.", 0),
         *("policies", "workers"),
     )
+    return Entry(run, help, (*options, *cluster), "study:Study")
 
 
-CLUSTER, CLASSES = _cluster(), _cluster(200)
-#: Options of ``GridStudy``.
-GRID: tuple[Option | str, ...] = (
-    "budget",
-    Option("--sets", "at least 2", "Number of unseen job sets in the comparison.", 100),
-    Option("--seed", "comparison seed", "Seed of the unseen job sets and of training.", 0),
-    *("policies", "workers: 1"),
-)
+def _grid(run: str, help: str, *options: Option) -> Entry:
+    """Return a study on DeepRM's grid."""
+    grid: tuple[Option | str, ...] = (
+        "budget",
+        Option("--sets", "at least 2", "Number of unseen job sets in the comparison.", 100),
+        Option("--seed", "comparison seed", "Seed of the unseen job sets and of training.", 0),
+        *("policies", "workers: 1"),
+    )
+    return Entry(run, help, (*options, *grid), "grid_study:GridStudy")
+
+
+def _other(run: str, help: str, *options: Option | str) -> Entry:
+    """Return a study that has all options of its own."""
+    return Entry(run, help, options, "outcome:Setup")
 
 
 def _on_spark(executors: str, jobs: tuple[str, int], batches: tuple[str, int]) -> tuple[Option | str, ...]:
@@ -150,301 +159,271 @@ def _naps(scale: float, tasks: float) -> tuple[Option, ...]:
 
 #: Name -> study.
 STUDIES: dict[str, Entry] = {
-    "fig9a": Entry("single_resource:fig9a", """Compare Decima with classic schedulers on batches.
+    "fig9a": _study("single_resource:fig9a", """Compare Decima with classic schedulers on batches.
 
         100 batches of 20 TPC-H jobs on 50 executors (Decima, Figure 9a). Uses the shipped policy; for a workload
-        file it trains one, about 36 minutes of CPU time.""", (CHECKPOINT, *CLUSTER)),
-    "fig9b": Entry("single_resource:fig9b", """Compare Decima with classic schedulers on streams.
+        file it trains one, about 36 minutes of CPU time.""", CHECKPOINT),
+    "fig9b": _study("single_resource:fig9b", """Compare Decima with classic schedulers on streams.
 
         Jobs arrive by a Poisson process that keeps executors busy for 85% of the time (Decima, Figure 9b); also shows
         one of the streams in detail (Figure 10). fig10 is the same command. About 5 minutes; for a workload file it
-        trains a policy, half an hour of CPU time.""", (
-            Option("--load", "share", f"{BUSY}; sets the time between arrivals.  [default: 0.85]"),
-            Option("--interval", "above 0",
-                "Mean seconds between arrivals, instead of a load; the published code has 25.", name="interval_s"),
-            CHECKPOINT, *CLUSTER,
-        )),
-    "fig13": Entry("deep_dive:fig13", """Compare policies trained for different objectives.
+        trains a policy, half an hour of CPU time.""",
+        Option("--load", "share", f"{BUSY}; sets the time between arrivals.  [default: 0.85]"),
+        Option("--interval", "above 0",
+            "Mean seconds between arrivals, instead of a load; the published code has 25.", name="interval_s"),
+        CHECKPOINT),
+    "fig13": _study("deep_dive:fig13", """Compare policies trained for different objectives.
 
         The average JCT with the moving delay, the same with moves that take no time, and the makespan (Decima,
-        Figure 13). Some 100 minutes of CPU time, nearly all of it two trainings.""", (CHECKPOINT, *CLUSTER)),
-    "fig14": Entry("deep_dive:fig14", """Run the ablation study of Decima's ideas, as the load grows.
+        Figure 13). Some 100 minutes of CPU time, nearly all of it two trainings.""", CHECKPOINT),
+    "fig14": _study("deep_dive:fig14", """Run the ablation study of Decima's ideas, as the load grows.
 
         Without parallelism control, without graph embedding, trained on unfixed sequences, trained on batches
         (Decima, Figure 14); and the networks of public re-implementations. Some 6 hours of CPU time, nearly all
-        of it six trainings.""", (
-            Option("--load", "share", f"{BUSY}; may be given several times. All policies are trained at the highest.",
-                (0.55, 0.65, 0.75, 0.85), "loads", multiple=True),
-            CHECKPOINT, *CLUSTER,
-        )),
-    "fig15a": Entry("deep_dive:fig15a", """Compare encodings of parallelism limits by learning speed.
+        of it six trainings.""",
+        Repeated("--load", "share", f"{BUSY}; may be given several times. All policies are trained at the highest.",
+            (0.55, 0.65, 0.75, 0.85), "loads"),
+        CHECKPOINT),
+    "fig15a": _study("deep_dive:fig15a", """Compare encodings of parallelism limits by learning speed.
 
         As an input of one function, as separate outputs, and for single stages (Decima, Figure 15a); and the
-        networks of public re-implementations. Some 2 hours of CPU time, nearly all of it five trainings.""",
-        (LOAD, *CLUSTER)),
-    "fig21": Entry("single_resource:fig21", """Compare Decima with the best order of jobs.
+        networks of public re-implementations. Some 2 hours of CPU time, nearly all of it five trainings.""", LOAD),
+    "fig21": _study("single_resource:fig21", """Compare Decima with the best order of jobs.
 
         Moves are free and task durations do not vary, so that only the order of the jobs matters; searches all orders
         of 10 jobs for the best (Decima, Figure 21). Some 90 minutes of CPU time, of which 20 to 30 are a training.""",
-        (CHECKPOINT, *CLUSTER)),
-    "fig22": Entry("deep_dive:fig22", """Measure the cost of not knowing task durations.
+        CHECKPOINT),
+    "fig22": _study("deep_dive:fig22", """Measure the cost of not knowing task durations.
 
         On batches of 20 jobs (Decima, Figure 22). About 70 minutes of CPU time, nearly all of it two trainings.""",
-        (CHECKPOINT, *CLUSTER)),
-    "high-load": Entry("streams:high_load", """Show which jobs and decisions make the difference at high load.
+        CHECKPOINT),
+    "high-load": _study("streams:high_load", """Show which jobs and decisions make the difference at high load.
 
         On the streams of Figure 9b: JCT by the work of jobs, and executors of a job by the number of jobs in the
         system, under rules with a fixed cost exponent, a policy trained on batches, and priced-srpt. Nothing is
-        trained. About 5 minutes.""", (LOAD, CHECKPOINT, *CLUSTER)),
-    "guarantees": Entry("objectives:guarantees", """Measure the cost of guarantees against late jobs.
+        trained. About 5 minutes.""", LOAD, CHECKPOINT),
+    "guarantees": _study("objectives:guarantees", """Measure the cost of guarantees against late jobs.
 
         Streams of 200 jobs under rules and policies, without and with a guarantee: mean JCT, tails, and violations.
-        Nothing is trained. About 8 minutes.""", (
-            LOAD, Option("--factor", "above 0", "Factor on the JCT under fair sharing; may be given several times.  "
-            "[default: 1.5, 2 and 3]", (), "factors", multiple=True), CHECKPOINT, *CLUSTER,
-        )),
-    "carbon": Entry("carbon:carbon", """Compare carbon and completion time of rules that shift work.
+        Nothing is trained. About 8 minutes.""",
+        LOAD, Repeated("--factor", "above 0", "Factor on the JCT under fair sharing; may be given several times.  "
+        "[default: 1.5, 2 and 3]", (), "factors"), CHECKPOINT),
+    "carbon": _study("carbon:carbon", """Compare carbon and completion time of rules that shift work.
 
         Streams under a changing carbon intensity, without and with deadlines. Nothing is trained. About 4
-        minutes.""", (
-            Option("--carbon FILE[:SCALE]", "text", "Signal: FILE[:SCALE].", "synthetic-solar:60", "signal"),
-            Option("--interval", "above 0", "Mean seconds between the jobs.", 30.0, "interval_s"), *_cluster(100))),
-    "algorithms": Entry("algorithms:algorithms", """Compare algorithms that train policies, at equal CPU time.
+        minutes.""",
+        Option("--carbon FILE[:SCALE]", "text", "Signal: FILE[:SCALE].", "synthetic-solar:60", "signal"),
+        Option("--interval", "above 0", "Mean seconds between the jobs.", 30.0, "interval_s"), executors=100),
+    "algorithms": _study("algorithms:algorithms", """Compare algorithms that train policies, at equal CPU time.
 
         PPO and deep controlled learning (DCL) from the same cloned policy, in three settings, with several seeds:
         curves by CPU time, and the kept policies against the rule on other sequences. About 50 minutes of CPU
-        time.""", (
-            Option("--recordings", "file",
-                "Workload file of 'decima workload import spark': its jobs and the errors of their estimates are a "
-                "setting.  [default: this setting is left out]"),
-            Option("--training-seeds", "at least 2", "Seeds of each training.", 5, "num_seeds"), *CLUSTER,
-        )),
-    "drift": Entry("streams:drift", """Compare schedulers on streams that change in the middle.
+        time.""",
+        Option("--recordings", "file",
+            "Workload file of 'decima workload import spark': its jobs and the errors of their estimates are a "
+            "setting.  [default: this setting is left out]"),
+        Option("--training-seeds", "at least 2", "Seeds of each training.", 5, "num_seeds")),
+    "drift": _study("streams:drift", """Compare schedulers on streams that change in the middle.
 
         The rate doubles or halves, or jobs become larger or smaller: mean JCT of the jobs before the change and after
-        it, against fair sharing. Nothing is trained. About 3 minutes.""", (
-            Option("--load", "share", f"{BUSY} in the busier half of a stream.", 0.85), CHECKPOINT, *CLUSTER,
-        )),
-    "patterns": Entry("streams:patterns", """Compare shipped policies on other arrival patterns than in training.
+        it, against fair sharing. Nothing is trained. About 3 minutes.""",
+        Option("--load", "share", f"{BUSY} in the busier half of a stream.", 0.85), CHECKPOINT),
+    "patterns": _study("streams:patterns", """Compare shipped policies on other arrival patterns than in training.
 
         More arrivals, bursts, days and nights, and a rate that triples: mean JCT against the rule. Nothing is trained.
-        About 5 minutes.""", (
-            Option("--interval", "above 0", "Mean seconds between jobs in training.", 25.0, "interval_s"),
-            CHECKPOINT, *CLUSTER,
-        )),
-    "estimates": Entry("robustness:estimates", """Compare schedulers whose estimates of task durations are wrong.
+        About 5 minutes.""",
+        Option("--interval", "above 0", "Mean seconds between jobs in training.", 25.0, "interval_s"),
+        CHECKPOINT),
+    "estimates": _study("robustness:estimates", """Compare schedulers whose estimates of task durations are wrong.
 
         Batches and streams, with errors per job and per stage, and with jobs without history: mean JCT against fair
         sharing, of rules with and without a model of uncertainty, and of a policy. Nothing is trained. About 20
-        minutes of CPU time.""", (
-            Option("--errors NAME", ERRORS,
-                f"Only these errors, besides exact; may be given several times. There are {', '.join(ERRORS)}.",
-                multiple=True),
-            STREAM_INTERVAL, CHECKPOINT, *CLUSTER,
-        )),
-    "faults": Entry("robustness:faults", """Compare schedulers on a cluster with faults.
+        minutes of CPU time.""",
+        Repeated("--errors NAME", ERRORS,
+            f"Only these errors, besides exact; may be given several times. There are {', '.join(ERRORS)}."),
+        STREAM_INTERVAL, CHECKPOINT),
+    "faults": _study("robustness:faults", """Compare schedulers on a cluster with faults.
 
         Batches and streams with lost executors, lost outputs, failing or slow tasks, executors that leave at night, and
-        all of these: mean JCT against fair sharing. Nothing is trained. About 10 minutes of CPU time.""", (
-            Option("--faults NAME", FAULTS,
-                f"Only these faults, besides none; may be given several times. There are {', '.join(FAULTS)}.",
-                name="names", multiple=True),
-            STREAM_INTERVAL, CHECKPOINT, *CLUSTER,
-        )),
-    "objectives": Entry("objectives:objectives", """Compare schedulers by missed deadlines, weighted mean and p99.
+        all of these: mean JCT against fair sharing. Nothing is trained. About 10 minutes of CPU time.""",
+        Repeated("--faults NAME", FAULTS,
+            f"Only these faults, besides none; may be given several times. There are {', '.join(FAULTS)}.",
+            name="names"),
+        STREAM_INTERVAL, CHECKPOINT),
+    "objectives": _study("objectives:objectives", """Compare schedulers by missed deadlines, weighted mean and p99.
 
         Streams of jobs with deadlines or weights: rules, a policy for the mean JCT, and the policies that ship for the
-        objective. Nothing is trained. About 10 minutes of CPU time.""", (
-            Option("--load", "share", "Work that arrives over the executors' time; may be given several times.  "
-                "[default: 0.7 and 0.85]", multiple=True),
-            CHECKPOINT, *CLUSTER,
-        )),
-    "table2": Entry("deep_dive:table2", """Measure how a policy generalises to more arrivals than in its training.
+        objective. Nothing is trained. About 10 minutes of CPU time.""",
+        Repeated("--load", "share", "Work that arrives over the executors' time; may be given several times.  "
+            "[default: 0.7 and 0.85]"),
+        CHECKPOINT),
+    "table2": _study("deep_dive:table2", """Measure how a policy generalises to more arrivals than in its training.
 
         Streams that keep executors busy for 85% of the time (Decima, Table 2). Some 2 hours of CPU time, nearly all of
-        it two trainings.""", (LOAD, *CLUSTER)),
-    "fig11a": Entry("multi_resource:fig11a", """Compare Decima with schedulers that pack, on a trace.
+        it two trainings.""", LOAD),
+    "fig11a": _study("multi_resource:fig11a", """Compare Decima with schedulers that pack, on a trace.
 
         Windows of the trace that --workload names, on executors of four sizes, with Graphene*, Graphene, Tetris and
         weighted fair sharing tuned in each experiment (Decima, Figure 11a). About 5 minutes with the shipped
-        policy; training one takes about 50 minutes of CPU time.""", (WINDOW, CHECKPOINT, *CLASSES)),
-    "fig11b": Entry("multi_resource:fig11b", """Compare Decima with schedulers that pack, on TPC-H jobs.
+        policy; training one takes about 50 minutes of CPU time.""", WINDOW, CHECKPOINT, executors=200),
+    "fig11b": _study("multi_resource:fig11b", """Compare Decima with schedulers that pack, on TPC-H jobs.
 
         Streams of 200 jobs whose stages need memory drawn from (0, 1], on executors of four sizes, with Graphene*,
         Graphene, Tetris and weighted fair sharing tuned in each experiment (Decima, Figure 11b). If no shipped policy
-        fits, training one takes about 50 minutes of CPU time.""", (INTERVAL, CHECKPOINT, *CLASSES)),
-    "fig12": Entry("usage:fig12", """Show which jobs Decima completes faster than Graphene*, and on which executors.
+        fits, training one takes about 50 minutes of CPU time.""", INTERVAL, CHECKPOINT, executors=200),
+    "fig12": _study("usage:fig12", """Show which jobs Decima completes faster than Graphene*, and on which executors.
 
         By the jobs' total work (Decima, Figures 12 and 20), on TPC-H jobs or a trace. fig20 is the same command. If
         no shipped policy fits, training one takes about 50 minutes of CPU time.""",
-        (INTERVAL, WINDOW, CHECKPOINT, *CLASSES)),
-    "fig19": Entry("usage:fig19", """Show jobs, executors and memory over time, with Decima and with Graphene*.
+        INTERVAL, WINDOW, CHECKPOINT, executors=200),
+    "fig19": _study("usage:fig19", """Show jobs, executors and memory over time, with Decima and with Graphene*.
 
         Of the first experiment (Decima, Figure 19), on TPC-H jobs or a trace. If no shipped policy fits, training
-        one takes about 50 minutes of CPU time.""", (INTERVAL, WINDOW, CHECKPOINT, *CLASSES)),
-    "table3": Entry(
+        one takes about 50 minutes of CPU time.""", INTERVAL, WINDOW, CHECKPOINT, executors=200),
+    "table3": _study(
         "multi_resource:table3",
         """Measure how a policy generalises to more jobs and more executors than in its training.
 
         Streams of a trace's jobs on executors of four sizes (Decima, Table 3); --workload is a workload file without
         arrivals, from decima workload import alibaba --library. About an hour of CPU time, most of it three
-        trainings.""", (
-            Option("--interval", "above 0", "Mean seconds between jobs in the test.", 65.0, "interval_s"),
-            *CLASSES,
-        )),
-    "deeprm-fig4": Entry("deeprm:fig4", """Compare DeepRM with heuristics as the load grows.
+        trainings.""",
+        Option("--interval", "above 0", "Mean seconds between jobs in the test.", 65.0, "interval_s"), executors=200),
+    "deeprm-fig4": _grid("deeprm:fig4", """Compare DeepRM with heuristics as the load grows.
 
-        A network is trained at each load (DeepRM, Figure 4). About 70 minutes of CPU time (28 at --budget 0.4).""", (
-            Option("--load", "above 0",
-                "Load in percent; may be given several times.  [default: 10, 30, .. 170, 184.5]",
-                name="loads", multiple=True),
-            *GRID,
-        ), GRID_STUDY),
-    "deeprm-fig5": Entry("deeprm:fig5", """Compare networks trained for slowdown and for completion time.
+        A network is trained at each load (DeepRM, Figure 4). About 70 minutes of CPU time (28 at --budget 0.4).""",
+        Repeated("--load", "above 0",
+            "Load in percent; may be given several times.  [default: 10, 30, .. 170, 184.5]",
+            name="loads")),
+    "deeprm-fig5": _grid("deeprm:fig5", """Compare networks trained for slowdown and for completion time.
 
-        At a load of 130 % (DeepRM, Figure 5). About 15 minutes of CPU time.""", GRID, GRID_STUDY),
-    "deeprm-fig6": Entry("deeprm:fig6", """Show how fast DeepRM learns.
+        At a load of 130 % (DeepRM, Figure 5). About 15 minutes of CPU time."""),
+    "deeprm-fig6": _grid("deeprm:fig6", """Show how fast DeepRM learns.
 
-        At a load of 70 % (DeepRM, Figure 6). About 10 minutes of CPU time.""", GRID, GRID_STUDY),
-    "deeprm-fig7": Entry("deeprm:fig7", """Show which jobs DeepRM withholds, and which jobs gain.
+        At a load of 70 % (DeepRM, Figure 6). About 10 minutes of CPU time."""),
+    "deeprm-fig7": _grid("deeprm:fig7", """Show which jobs DeepRM withholds, and which jobs gain.
 
-        At a load of 110 % (DeepRM, Figure 7). About 7 minutes of CPU time.""", GRID, GRID_STUDY),
-    "cnn-fig2": Entry("successors:fig2",
-        """Compare a convolution, the reshaped state and reward weights with DeepRM.
+        At a load of 110 % (DeepRM, Figure 7). About 7 minutes of CPU time."""),
+    "cnn-fig2": _grid("successors:fig2", """Compare a convolution, the reshaped state and reward weights with DeepRM.
 
-        On jobs at a load of 70 % (Chen, Xu and Wu, 2017, Figure 2). About 10 minutes of CPU time.""", (
-            Option("--weights A,B,C", "weights",
-                "Weights alpha, beta and gamma of a reward; may be given several times.", ("1,1,2", "0.5,1,1"),
-                multiple=True),
-            *GRID,
-        ), GRID_STUDY),
-    "cnn-fig3": Entry("successors:fig3", """Compare a network for two machines with heuristics.
+        On jobs at a load of 70 % (Chen, Xu and Wu, 2017, Figure 2). About 10 minutes of CPU time.""",
+        Repeated("--weights A,B,C", "weights",
+            "Weights alpha, beta and gamma of a reward; may be given several times.", ("1,1,2", "0.5,1,1"))),
+    "cnn-fig3": _grid("successors:fig3", """Compare a network for two machines with heuristics.
 
-        At a load of 70 % of both (Chen, Xu and Wu, 2017, Figure 3). About 8 minutes of CPU time.""", GRID, GRID_STUDY),
-    "a2c-tables": Entry("successors:a2c_tables",
+        At a load of 70 % of both (Chen, Xu and Wu, 2017, Figure 3). About 8 minutes of CPU time."""),
+    "a2c-tables": _grid(
+        "successors:a2c_tables",
         """Compare actor-critic training with heuristics at four rates of arrival.
 
         Slowdown, completion and waiting time; architectures; a real log (A2cScheduler, 2020). About 25 minutes of
-        CPU time.""", (
-            Option("--log", "file", "Also compare on this log in Standard Workload Format."),
-            Option("--log-load", "above 0", "Load in percent to which the log is resampled.", 70.0),
-            *GRID,
-        ), GRID_STUDY),
-    "critical-path": Entry("critical_path:critical_path", """Show which graph neural networks find critical paths.
+        CPU time.""",
+        Option("--log", "file", "Also compare on this log in Standard Workload Format."),
+        Option("--log-load", "above 0", "Load in percent to which the log is resampled.", 70.0)),
+    "critical-path": _other("critical_path:critical_path", """Show which graph neural networks find critical paths.
 
         The graph neural network is trained by supervised learning to find the stage with the longest critical path,
         with and without a non-linearity after the sum over a stage's children (Decima, section 5.1 and appendix E).
         About 8 minutes of CPU time.""",
-        (Option(SEEDS, "at least 1", "Networks of each kind that are trained.", 5, "seeds"), "budget"),
-        SETUP,
-    ),
-    "fig18": Entry("fig18:fig18", """Compare real with simulated runs of queries.
+        Option(SEEDS, "at least 1", "Networks of each kind that are trained.", 5, "seeds"), "budget"),
+    "fig18": _other("fig18:fig18", """Compare real with simulated runs of queries.
 
         Runs of TPC-H queries on a real Spark cluster are predicted by the simulator from the durations in other
         runs, and mixtures of applications from runs of each alone. Shows the errors per query and per mixture, also
-        without each of the effects that the simulator models. Seconds; with --live about 15 minutes.""", (
-            Option("--recordings DIR", "folder",
-                "Folder that python -m workloads.spark.recorder wrote, or of event logs of single runs; may be "
-                "given several times.", multiple=True),
-            Option("--live", "flag",
-                "Run jobs of the embedded TPC-H set, whose tasks sleep, on a real Spark under Decima. "
-                "Needs pip install -e '.[spark]'."),
-            Option("--executors", "at least 1",
-                "Executors for a single query; with --live, of Spark.  [default: 2; with --live 8]"),
-            Option(SEEDS, "at least 1", "Draws of the durations.", 10, "seeds"),
-            Option("--batches", "at least 1",
-                "With --live: mixtures of 10 jobs; twice as many jobs run alone.  [default: 3]"),
-        ), SETUP),
-    "fig9-spark": Entry("on_spark:fig9_spark", """Schedule a real Spark with Decima.
+        without each of the effects that the simulator models. Seconds; with --live about 15 minutes.""",
+        Repeated("--recordings DIR", "folder",
+            "Folder that python -m workloads.spark.recorder wrote, or of event logs of single runs; may be "
+            "given several times."),
+        Option("--live", "flag",
+            "Run jobs of the embedded TPC-H set, whose tasks sleep, on a real Spark under Decima. "
+            "Needs pip install -e '.[spark]'."),
+        Option("--executors", "at least 1",
+            "Executors for a single query; with --live, of Spark.  [default: 2; with --live 8]"),
+        Option(SEEDS, "at least 1", "Draws of the durations.", 10, "seeds"),
+        Option("--batches", "at least 1",
+            "With --live: mixtures of 10 jobs; twice as many jobs run alone.  [default: 3]")),
+    "fig9-spark": _other("on_spark:fig9_spark", """Schedule a real Spark with Decima.
 
         Starts Spark on this machine, and runs jobs whose tasks sleep for the durations in their profiles: in Spark's
         FIFO and FAIR mode, and under tuned weighted fair sharing and Decima, which schedule through the plugin and
         decima serve. Shows measured and predicted mean job completion times. Needs a Java runtime
-        and pyspark: pip install -e '.[spark]' brings both. About half an hour.""", (
-            *_on_spark(
-                "Executors, with one slot each.",
-                ("Jobs in a batch or stream.", 10),
-                ("Number of batches or streams.", 5),
-            ),
-            Option("--arrivals", ("batch", "poisson"),
-                "All jobs at once, or a stream that keeps executors busy for 85 % of the time.", "batch"),
-            *_naps(4.0, 0.05),
-        ), SETUP),
-    "spark-applications": Entry(
+        and pyspark: pip install -e '.[spark]' brings both. About half an hour.""",
+        *_on_spark(
+            "Executors, with one slot each.",
+            ("Jobs in a batch or stream.", 10),
+            ("Number of batches or streams.", 5),
+        ),
+        Option("--arrivals", ("batch", "poisson"),
+            "All jobs at once, or a stream that keeps executors busy for 85 % of the time.", "batch"),
+        *_naps(4.0, 0.05)),
+    "spark-applications": _other(
         "on_spark:spark_applications",
         """Share a real standalone cluster of Spark among applications.
 
         Starts a master and a worker on this machine and several applications on it, each with a job whose tasks sleep
         for the durations in its profile. Compares Spark's master (first come, first served), equal static shares, and
         Decima, which moves executors from one application to another. Needs a Java runtime
-        and pyspark: pip install -e '.[spark]' brings both. About 20 minutes.""", (
-            *_on_spark("Slots of the cluster.", ("Applications in a batch.", 4), ("Number of batches.", 3)),
-            *_naps(10.0, 0.1),
-        ), SETUP),
-    "packing": Entry("packing:packing", """Compare how compactly Graphene and simpler planners pack tasks.
+        and pyspark: pip install -e '.[spark]' brings both. About 20 minutes.""",
+        *_on_spark("Slots of the cluster.", ("Applications in a batch.", 4), ("Number of batches.", 3)),
+        *_naps(10.0, 0.1)),
+    "packing": _other("packing:packing", """Compare how compactly Graphene and simpler planners pack tasks.
 
         Plans projects of PSPLIB, whose best makespans are known: random order, Tetris, longest critical path first, and
         Graphene (OSDI 2016), without and with justification of its plans. Deviations are in percent.
         The 240 projects of j30 take seconds.
         Needs the package psplib: pip install -e '.[packing]'. Or plans the jobs of a workload, each alone on a
-        cluster, and compares with lower bounds.""", (
-            Option("--instances DIR", "folder", "Folder of .sm files of PSPLIB."),
-            "workload: none; instead of --instances",
-            Option("--classes COUNTxMEMORY,..", "text",
-                f"Executors for the jobs of a workload, as decima compare has them.  [default: {FOUR_SIZES}]"),
-            Option("--memory-demand", ("own", "uniform"),
-                "Memory that tasks of a workload need: its own values, or drawn from (0, 1] for each stage.  "
-                "[default: own]"),
-            Option("--sample", "at least 1", "Number of jobs to sample from the workload.  [default: all]"),
-            Option("--best", "file",
-                "CSV file with columns instance and best, the best known makespan.  [default: best.csv in the "
-                "folder or the one above; without it, plans are compared with lower bounds]"),
-            Option("--seed", "seed", "Seed of the random order.", 0),
-            "workers",
-        ), SETUP),
-    "grid": Entry("settings_grid:settings_grid", """Show in which settings a policy can be trusted.
+        cluster, and compares with lower bounds.""",
+        Option("--instances DIR", "folder", "Folder of .sm files of PSPLIB."),
+        "workload: none; instead of --instances",
+        Option("--classes COUNTxMEMORY,..", "text",
+            f"Executors for the jobs of a workload, as decima compare has them.  [default: {FOUR_SIZES}]"),
+        Option("--memory-demand", ("own", "uniform"),
+            "Memory that tasks of a workload need: its own values, or drawn from (0, 1] for each stage.  "
+            "[default: own]"),
+        Option("--sample", "at least 1", "Number of jobs to sample from the workload.  [default: all]"),
+        Option("--best", "file",
+            "CSV file with columns instance and best, the best known makespan.  [default: best.csv in the "
+            "folder or the one above; without it, plans are compared with lower bounds]"),
+        Option("--seed", "seed", "Seed of the random order.", 0),
+        "workers"),
+    "grid": _other("settings_grid:settings_grid", """Show in which settings a policy can be trusted.
 
         Compares it with the strongest rule, with weighted fair sharing tuned in each sequence, and with fair sharing:
         on batches and streams of TPC-H jobs, DAGs of a trace and random DAGs, on clusters of several sizes. The
-        settings, called cells, are fixed. Nothing is trained. About 10 minutes on 2 cores.""", (
-            Option("--checkpoint", "file",
-                "Policy file of decima train.  [default: in each cell the shipped policy of the most similar setting]"),
-            Option("--profiles DIR", "folder",
-                "Folder of the published TPC-H profiles.  [default: their cells are left out]"),
-            Option("--trace", "file",
-                "Workload file with DAGs of a trace, from decima workload import alibaba; arrival times are "
-                "ignored.  [default: their cells are left out]"),
-            Option("--cells NAME", tuple(CELLS),
-                f"Only this cell; may be given several times. There are {', '.join(CELLS)}.",
-                multiple=True),
-            Option("--budget", "above 0",
-                f"Size of the comparison; 1 is full size, {SEQUENCES} sequences in each cell.", 1.0),
-            Option(SEEDS, "at least 2", "Sequences in each cell; overrides --budget.", None, "seeds"),
-            # Seeds of training begin above.
-            Option("--seed", "comparison seed", "Seed of the first sequence.", 0),
-            "workers",
-        ), SETUP),
-    "benchmark": Entry("benchmark:benchmark", """Measure schedulers in twelve fixed settings, and give each a score.
+        settings, called cells, are fixed. Nothing is trained. About 10 minutes on 2 cores.""",
+        Option("--checkpoint", "file",
+            "Policy file of decima train.  [default: in each cell the shipped policy of the most similar setting]"),
+        Option("--profiles DIR", "folder",
+            "Folder of the published TPC-H profiles.  [default: their cells are left out]"),
+        Option("--trace", "file",
+            "Workload file with DAGs of a trace, from decima workload import alibaba; arrival times are "
+            "ignored.  [default: their cells are left out]"),
+        Repeated("--cells NAME", tuple(CELLS),
+            f"Only this cell; may be given several times. There are {', '.join(CELLS)}."),
+        Option("--budget", "above 0",
+            f"Size of the comparison; 1 is full size, {SEQUENCES} sequences in each cell.", 1.0),
+        Option(SEEDS, "at least 2", "Sequences in each cell; overrides --budget.", None, "seeds"),
+        # Seeds of training begin above.
+        Option("--seed", "comparison seed", "Seed of the first sequence.", 0),
+        "workers"),
+    "benchmark": _other("benchmark:benchmark", """Measure schedulers in twelve fixed settings, and give each a score.
 
         Batches and streams of TPC-H jobs, random DAGs, DAGs of a trace, executors of four sizes, wrong estimates and
         faults, on seeds that nothing is trained or tuned on. The score is the geometric mean of the mean JCT relative
         to fair sharing. docs/benchmark.md has the scores of all shipped schedulers, and the sources of the published
-        jobs and the trace. Some 4 minutes of CPU time for a rule.""", (
-            Option("--schedulers A,B,..", "text",
-                "Schedulers to measure: names that 'decima schedulers' lists, or module:Class for your own.  "
-                "[default: all shipped ones]", name="scheduler_names"),
-            Option("--checkpoint", "file",
-                "Policy file of decima train.  [default: in each setting the shipped policy of the most similar "
-                "setting]"),
-            Option("--profiles DIR", "folder",
-                "Folder of the published TPC-H profiles.  [default: their settings are left out]"),
-            Option("--trace", "file",
-                "Workload file with the DAGs of Alibaba's trace.  [default: their setting is left out]"),
-            Option("--settings NAME", "text",
-                "Only this setting; may be given several times. A part of the settings gives no comparable score.",
-                multiple=True),
-            Option(SEEDS, "at least 2", "Sequences in each setting; version 1 has 20.", 20, "seeds"),
-            "workers",
-        ), SETUP),
+        jobs and the trace. Some 4 minutes of CPU time for a rule.""",
+        Option("--schedulers A,B,..", "text",
+            "Schedulers to measure: names that 'decima schedulers' lists, or module:Class for your own.  "
+            "[default: all shipped ones]", name="scheduler_names"),
+        Option("--checkpoint", "file",
+            "Policy file of decima train.  [default: in each setting the shipped policy of the most similar "
+            "setting]"),
+        Option("--profiles DIR", "folder",
+            "Folder of the published TPC-H profiles.  [default: their settings are left out]"),
+        Option("--trace", "file",
+            "Workload file with the DAGs of Alibaba's trace.  [default: their setting is left out]"),
+        Repeated("--settings NAME", "text",
+            "Only this setting; may be given several times. A part of the settings gives no comparable score."),
+        Option(SEEDS, "at least 2", "Sequences in each setting; version 1 has 20.", 20, "seeds"),
+        "workers"),
 }  # fmt: skip
 STUDIES["fig10"], STUDIES["fig20"] = STUDIES["fig9b"], STUDIES["fig12"]
