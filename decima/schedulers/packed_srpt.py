@@ -122,6 +122,8 @@ CHOSEN = {
 PACKED_WEIGHTS = named_weights(GROUPS, CHOSEN)
 #: Rows of the table of weights, in the order of ``GROUPS``.
 ORDER, LIMIT, PRICE, SHARE, LEAVING, MOVING, COUNTING = range(len(GROUPS))
+#: Default size of a cluster from which on weights have their full effect.
+FULL_EFFECT = 50.0
 #: Numbers of features: of the state, of a job, of its order only, of a stage.
 N_STATE, N_JOB, N_ORDER, N_STAGE = len(STATE), len(OF_JOB), len(OF_ORDER), len(OF_STAGE)
 #: Bounds of logarithms: of differences and factors, and of ratios.
@@ -134,8 +136,9 @@ LITTLE_MS = 1000.0
 RANKS = ("group", "key", "unready", "covered", "height", "limit")
 #: Value in ranks of a stage that cannot be chosen, and ranks for a decision alone.
 NOT_RANKED, NO_RANKS = 3.0, np.zeros((0, len(RANKS)))
-#: Added to limits before they are rounded down, because logarithms of whole numbers are not exact.
-ROUNDING = 1e-9
+#: Added to numbers of executors before they are rounded down: ``ROUNDING`` because logarithms of whole numbers are not
+#: exact, ``NEAREST`` on few executors, where a limit that is lower by one is much lower.
+ROUNDING, NEAREST = 1e-9, 0.5
 
 
 class PackedConstants(NamedTuple):
@@ -169,6 +172,10 @@ class AdaptivePackedSrpt(Scheduler):
     searches for others.
 
     Args:
+        full_effect: positive size of a cluster from which on weights have their full effect. On a smaller cluster they
+            are multiplied by the root of the ratio; while every executor can run all stages of the live jobs, by twice
+            the ratio minus 1, at least 0. Limits and counts of busy executors are then rounded to the nearest whole
+            number instead of down.
         constants: fields of ``PackedConstants``, and weights by their names in ``PACKED_WEIGHTS``.
 
     Raises:
@@ -178,14 +185,15 @@ class AdaptivePackedSrpt(Scheduler):
 
     learned = True
 
-    def __init__(self, **constants: float) -> None:
+    def __init__(self, full_effect: float = FULL_EFFECT, **constants: float) -> None:
         self.weights = PACKED_WEIGHTS | {
             name: constants.pop(name) for name in PACKED_WEIGHTS if name in constants
         }
         self.constants = PackedConstants(**{name: float(value) for name, value in constants.items()})
         if not self.constants.waste >= 0:
             raise ValueError(f"waste must not be negative, got {self.constants.waste:g}")
-        check_positive(**self.constants._replace(waste=1.0)._asdict())
+        check_positive(full_effect=full_effect, **self.constants._replace(waste=1.0)._asdict())
+        self.full_effect = float(full_effect)
         self._table = np.zeros((len(GROUPS), max(map(len, GROUPS.values()))))
         for row, (group, features) in enumerate(GROUPS.items()):
             self._table[row, : len(features)] = [self.weights[f"{group}.{each}"] for each in features]
@@ -224,7 +232,8 @@ class AdaptivePackedSrpt(Scheduler):
             *(observation.jobs, observation.stages, observation.classes, observation.source),
             *(observation.offered, observation.executor_class, observation.num_executors),
             *(self._log_useful(observation), self._height_ms(observation), move_cost_ms(observation)),
-            *(observation.last_call, self.constants, self._table, ranks),
+            *(observation.last_call, self.constants, self._table),
+            *(observation.config.num_executors / self.full_effect, ranks),
         )
         return stage, limit
 
@@ -248,16 +257,18 @@ def _choose(  # type: ignore[no-untyped-def]
     last_call,
     constants,
     weights,
+    ratio,
     ranks,
 ):
     """Return the stage that runs next, -1 for none, and its job's limit.
 
     ``useful``: logarithm of the useful parallelism of each job at each price, float64 [J, len(PRICES)]; ``height_ms``:
     minimum time from the start of each stage to the job's end, float64 [S]; ``weights``: a row for each group;
-    ``ranks``: output, see ``RANKS``, float64 [S, len(RANKS)]; without rows, no output.
+    ``ratio``: size of the cluster over ``full_effect``; ``ranks``: output, see ``RANKS``, float64 [S, len(RANKS)];
+    without rows, no output.
     """
     num_jobs, own, each_offered = len(jobs), classes[own_class], max(offered, 1)
-    most = max(num_executors, 1)  # all may have left
+    most, rounding, all_fit = max(num_executors, 1), ROUNDING, True  # all may have left
     covered, smaller, own_covered = np.zeros(len(stages)), np.zeros(len(stages)), 0
     for each in classes:
         own_covered += each.executors * (each.cpu >= own.cpu and each.memory >= own.memory)
@@ -265,6 +276,10 @@ def _choose(  # type: ignore[no-untyped-def]
             if each.cpu >= stages[index].cpu and each.memory >= stages[index].memory:
                 covered[index] += each.executors
                 smaller[index] += each.free * (each.memory < own.memory)
+            else:
+                all_fit = False
+    if ratio < 1.0:
+        weights, rounding = weights * (max(2 * ratio - 1, 0.0) if all_fit else math.sqrt(ratio)), NEAREST
     covered, own_covered = np.maximum(covered, 1.0), max(own_covered, 1)
     # Sums over the stages of each job: work, ms, and numbers of executors.
     sums = np.zeros((10, num_jobs))
@@ -340,9 +355,9 @@ def _choose(  # type: ignore[no-untyped-def]
             held[job] -= offered
         active = min(busy[job], held[job])
         counted[job] = int(
-            active - (1 - math.exp(min(weights[COUNTING, 0], 0.0))) * min(others[job], active) + ROUNDING
+            active - (1 - math.exp(min(weights[COUNTING, 0], 0.0))) * min(others[job], active) + rounding
         )
-        limit = int(min(max(math.exp(log_limit[job]) + ROUNDING, least), most))
+        limit = int(min(max(math.exp(log_limit[job]) + rounding, least), most))
         order = weights[ORDER, N_JOB:]
         key[job] = math.log(max(work[job], ROUNDING)) + weighted_sum(weights[ORDER], features)
         key[job] += order[0] * bounded(math.log((1.0 + max(active, 0)) / (1.0 + limit)), MOST_LOG)
@@ -362,7 +377,7 @@ def _choose(  # type: ignore[no-untyped-def]
         waste = math.log(covered[index] / own_covered)
         addend = weights[LIMIT, N_STATE + N_JOB :]
         total = (addend[0] + addend[1] * scarcity) * cover + addend[2] * is_exact
-        limit = int(min(max(math.exp(log_limit[job] + bounded(total, MOST_LOG)) + ROUNDING, least), most))
+        limit = int(min(max(math.exp(log_limit[job] + bounded(total, MOST_LOG)) + rounding, least), most))
         lasting = float(most)
         if delay_ms > 0 and not is_source:
             total = (waste_weights[0] + waste_weights[1] * scarcity + waste_weights[2] * free) * waste

@@ -34,7 +34,7 @@ RULES = {
     RULE: ("jitter",),
     "adaptive-srpt": ("jitter", "full_effect"),
     "packed-srpt": (),
-    "adaptive-packed-srpt": (),
+    "adaptive-packed-srpt": ("full_effect",),
     "gamma-boost": ("load",),
     "atc": (),
 }

@@ -7,12 +7,13 @@ import pytest
 
 from decima.evaluation.run import run_scheduler
 from decima.registry import make_scheduler, parameters
-from decima.schedulers.packed_srpt import GROUPS, PACKED_WEIGHTS, AdaptivePackedSrpt, PackedSrpt
+from decima.schedulers.packed_srpt import FULL_EFFECT, GROUPS, PACKED_WEIGHTS, AdaptivePackedSrpt, PackedSrpt
 from simulator import Cluster, ClusterConfig, Decision, ExecutorClass, Observation, run_episode
 from tests.cases import cases
 from tests.decima.policy.examples import random_sequence
 from tests.simulator.cluster.build import chain, job, jobs, stage
-from workloads import JobSequence
+from workloads import JobSequence, batch_arrivals, uniform_memory
+from workloads.sources.tpch import embedded_workload
 
 SMALL_AND_LARGE = (ExecutorClass(2, memory=0.5), ExecutorClass(2, memory=1.0))
 
@@ -96,15 +97,21 @@ NO_WEIGHTS = dict.fromkeys(PACKED_WEIGHTS, 0.0)
 CLASSES = (ExecutorClass(3, memory=0.25), ExecutorClass(3, memory=0.5), ExecutorClass(4, memory=1.0))
 
 
-def rule(**weights: float) -> AdaptivePackedSrpt:
-    """Return the rule with these weights alone."""
-    return AdaptivePackedSrpt(**NO_WEIGHTS | weights)
+def rule(full_effect: float = 1.0, **weights: float) -> AdaptivePackedSrpt:
+    """Return the rule with these weights alone, by default with their full effect on any cluster."""
+    return AdaptivePackedSrpt(full_effect=full_effect, **NO_WEIGHTS | weights)
 
 
 def observed(
     sequence: JobSequence, classes: tuple[ExecutorClass, ...] = SMALL_AND_LARGE, delay_ms: float = 0.0
 ) -> Observation:
     return Cluster(ClusterConfig(executor_classes=classes, moving_delay_ms=delay_ms), sequence).observe()
+
+
+def halves(num_executors: int) -> ClusterConfig:
+    """Return a cluster of which one half of the executors is small."""
+    half = num_executors // 2
+    return ClusterConfig(executor_classes=(ExecutorClass(half, memory=0.5), ExecutorClass(half, memory=1.0)))
 
 
 def stage_of(scheduler: AdaptivePackedSrpt, observation: Observation) -> int:
@@ -121,6 +128,42 @@ def test_without_weights_it_is_packed_srpt(seed: int, delay_ms: float) -> None:
     for mine, theirs in ((rule(), PackedSrpt()), (rule(**constants), PackedSrpt(**constants))):
         runs = [run_episode(config, sequence, each) for each in (mine, theirs)]
         assert runs[0].completion_ms.tolist() == runs[1].completion_ms.tolist()
+
+
+@pytest.mark.parametrize("num_executors", [10, 20])
+def test_small_weights_of_limits_change_nothing_on_few_executors(num_executors: int) -> None:
+    """Limits and counts that are hardly below a whole number are not rounded down to the next one."""
+    weights = {name: weight / 1000 for name, weight in PACKED_WEIGHTS.items() if not name.startswith("order.")}
+    config = halves(num_executors)
+    differ = []
+    for full_effect in (50.0, 1.0):
+        schedulers = (rule(full_effect, **weights), PackedSrpt())
+        sequences = [uniform_memory(batch_arrivals(embedded_workload().profiles, 12, seed)) for seed in range(2)]
+        runs = [[run_episode(config, each, one).mean_jct_ms for one in schedulers] for each in sequences]
+        differ.append([small != none for small, none in runs])
+    assert differ == [[False, False], [True, True]]
+
+
+@pytest.mark.parametrize("num_executors", [10, 24, 50])
+def test_on_few_executors_that_can_run_all_stages_it_is_packed_srpt(num_executors: int) -> None:
+    sequence = batch_arrivals(embedded_workload().profiles, 12, 0)
+    runs = [run_episode(halves(num_executors), sequence, each) for each in (AdaptivePackedSrpt(), PackedSrpt())]
+    assert (runs[0].completion_ms.tolist() == runs[1].completion_ms.tolist()) == (num_executors < 50)
+
+
+@cases(
+    "full_effect, memory, expected",
+    (16.0, 0.5, 7),  # 0.51 times 15, rounded down
+    (16.0, 1.0, 7),
+    (64.0, 1.0, 11),  # the root of 0.51 times 15, rounded to the nearest number
+    (64.0, 0.5, 15),  # every executor can run all stages
+    (16.0 / 0.75, 0.5, 11),
+)
+def test_weights_have_less_effect_on_few_executors(full_effect: float, memory: float, expected: int) -> None:
+    """The cluster has 16 executors."""
+    seen = observed(jobs(job(stage(40, 100.0)), job(stage(40, 100.0, memory=memory))), halves(16).executor_classes)
+    scheduler = rule(full_effect, thrift=1.5, **{"share.one": -6.0, "limit.one": math.log(0.51)})
+    assert scheduler.ask(seen).limits[0] == expected
 
 
 @cases(
@@ -197,12 +240,15 @@ def test_extreme_weights_complete_all_jobs(size: float) -> None:
 
 def test_every_weight_has_a_name_that_can_hold_it() -> None:
     assert len(PACKED_WEIGHTS) == sum(map(len, GROUPS.values()))
-    assert parameters("adaptive-packed-srpt") == parameters("packed-srpt") | PACKED_WEIGHTS
+    constants = {"full_effect": FULL_EFFECT} | parameters("packed-srpt")
+    assert parameters("adaptive-packed-srpt") == constants | PACKED_WEIGHTS
     made = make_scheduler("adaptive-packed-srpt:waste=2,order.done=-0.5")
     assert isinstance(made, AdaptivePackedSrpt)
     assert (made.weights["order.done"], made.constants.waste) == (-0.5, 2.0)
     with pytest.raises(ValueError, match="worth_moving must be positive"):
         AdaptivePackedSrpt(worth_moving=-1.0)
+    with pytest.raises(ValueError, match="full_effect must be positive"):
+        AdaptivePackedSrpt(full_effect=0.0)
     with pytest.raises(ValueError, match="waste must not be negative"):
         AdaptivePackedSrpt(waste=-1.0)
     with pytest.raises(TypeError, match="nope"):
