@@ -121,11 +121,11 @@ def _kinds(annotation: Any) -> set[Any]:
 Settings = TypeVar("Settings", bound=Section)
 
 
-def first_problem(error: ValidationError) -> str:
-    """Describe the first validation error in one line: its place and the expected value."""
+def first_problem(error: ValidationError, model: type[BaseModel] | None = None) -> str:
+    """Describe the first validation error in one line: its place and the expected value, see ``first_error``."""
     first = error.errors()[0]
     if first["type"] != "value_error":
-        return first_error(error)
+        return first_error(error, model)
     place, problem = place_name(first["loc"]), str(first["ctx"]["error"])
     return f"{place}: {problem}" if place else problem
 
@@ -214,7 +214,7 @@ def parse_settings(model: type[Settings], document: dict[str, Any], where: str) 
     try:
         return model.model_validate(document)
     except ValidationError as error:
-        raise TrainingError(f"{where}: {first_problem(error)}") from None
+        raise TrainingError(f"{where}: {first_problem(error, model)}") from None
 
 
 def _read(recipes: Recipes, source: str | Path) -> str:

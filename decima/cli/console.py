@@ -272,9 +272,9 @@ class _Phase:
         self._lines += 1
 
     def left(self, done: int, total: int) -> str:
-        """Return the estimated remaining time as text; empty while it is unknown."""
+        """Return the estimated remaining time as text; empty before a hundredth of the steps, as the first is slow."""
         elapsed_s = time.monotonic() - self._began_s
-        if not self._first < done < total or elapsed_s < 1:
+        if done - self._first < max(1, total // 100) or done >= total or elapsed_s < 1:
             return ""
         left_s = elapsed_s * (total - done) / (done - self._first)
         return f"; about {left_s:.0f} s left" if left_s < 100 else f"; about {left_s / 60:.0f} min left"

@@ -25,6 +25,7 @@ from decima.cli.options import (
     option,
     with_options,
 )
+from workloads.display import count_text
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -316,7 +317,7 @@ def show(workload: str, names: Sequence[str], out: Path | None) -> None:
     if len(profiles) > MOST_ROWS:
         print_line(f"the first {MOST_ROWS} of {len(profiles)} profiles; --profile shows other profiles")
     if shown.sequence is not None:
-        print_line(f"{len(shown.sequence)} jobs arrive")
+        print_line(f"{count_text(len(shown.sequence), 'job')} with arrival times")
     _tell(shown)
     measured = shown.about.get("measured_levels")
     if isinstance(measured, list) and "model" in shown.about:

@@ -206,7 +206,7 @@ class Conditions:
     def _windows(self) -> tuple[JobSequence, ...]:
         """Windows of an exact sequence, one per experiment."""
         if self.workload.sequence is None:
-            raise CompareError(f"{self.workload.name}: no windows, it does not say which jobs arrive when")
+            raise CompareError(f"{self.workload.name}: no windows, the workload has no arrival times")
         return self.workload.sequence.windows(math.inf if self.window_ms is None else self.window_ms)
 
     def _check_windows(self, num_training: int) -> None:

@@ -163,7 +163,8 @@ def explain(
             break
     else:
         end_s = cluster.clock.now / 1000
-        raise CompareError(f"the episode has {number + 1} decisions and ends at {end_s:g} s")
+        asked = f"decision {decision}" + (f" at or after {at_ms / 1000:g} s" if at_ms else " or later")
+        raise CompareError(f"no {asked}: the episode has {number + 1} decisions and ends at {end_s:g} s")
     other.reset(seen.config)
     by_rule = other.decide(seen)
     rest = _go_on(cluster.fork(), by_rule, other).record()

@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from decima.evaluation.metrics import mean_interval
 from decima.policy.distribution import QUANTITIES, Distribution, format_quantity
 from decima.policy.files import TRAINED_ON
+from workloads.display import count_text
 
 __all__ = ["BEFORE", "SEEDS", "policy_card", "previous_trainings"]
 
@@ -110,7 +111,7 @@ def _code(command: str) -> str:
 
 def _effort(training: Mapping[str, Any]) -> str:
     minutes, iterations = training["training_cpu_s"] / 60, training["iterations_trained"]
-    return f"{minutes:.0f} minutes of CPU time for {iterations} iterations"
+    return f"{count_text(round(minutes), 'minute')} of CPU time for {iterations} iterations"
 
 
 def _versus(improvement: float) -> str:

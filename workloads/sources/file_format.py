@@ -9,7 +9,7 @@ import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import fields
 from functools import lru_cache
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,6 +26,7 @@ from pydantic import (
 )
 
 from workloads.attributes import DEFAULT_TENANT, NO_ATTRIBUTES, JobAttributes, Tenant
+from workloads.errors import did_you_mean
 from workloads.imperfections import Imperfections
 from workloads.job import ANY_LEVEL, JobProfile, StageProfile, TaskDurations, Wave, WorkloadError
 from workloads.reading import place_name
@@ -155,7 +156,11 @@ def build_profile(name: str, profile: _Profile) -> JobProfile:
         except WorkloadError as error:
             place = place_name(("profiles", name, "stages", number, "duration_ms"))
             raise WorkloadError(f"{place}: {error}") from None
-        stages.append(StageProfile(stage.tasks, durations, stage.name, stage.cpu, stage.memory))
+        try:
+            stages.append(StageProfile(stage.tasks, durations, stage.name, stage.cpu, stage.memory))
+        except WorkloadError as error:
+            place = place_name(("profiles", name, "stages", number))
+            raise WorkloadError(f"{place}: {error}") from None
     edges = _build_edges(name, profile.stages)
     try:
         return JobProfile(name, tuple(stages), edges)
@@ -335,13 +340,36 @@ _EXPECTED = {
 }
 
 
-def first_error(invalid: ValidationError) -> str:
-    """Describe validation errors in one line: place of the first error, expected value, number of further errors."""
+def first_error(invalid: ValidationError, model: type[BaseModel] | None = None) -> str:
+    """Describe validation errors in one line: place of the first error, expected value, number of further errors.
+
+    Args:
+        invalid: the errors.
+        model: validated model; the message about an unknown key then suggests a similar key.
+    """
     error = invalid.errors(include_url=False, include_context=False)[0]
     expected = _EXPECTED.get(error["type"], error["msg"].replace("Input should be", "expected"))
+    if error["type"] == "extra_forbidden" and model is not None:
+        expected += did_you_mean(error["loc"][-1], _keys(model, error["loc"][:-1]))
     place, found = place_name(error["loc"]), error["input"]
     message = f"{place}: {expected}" if place else expected
     if isinstance(found, str | float) or (isinstance(found, int) and abs(found) < 1e18):
         message += f", got {found!r:.60}"
     more = invalid.error_count() - 1
     return f"{message} (and {more} more)" if more else message
+
+
+def _keys(model: type[BaseModel], place: Iterable[int | str]) -> list[str]:
+    """Return the known keys at a place of a model."""
+    models = {model}
+    for step in place:
+        inner = [_models(each.model_fields[step].annotation) for each in models if step in each.model_fields]
+        models = set().union(*inner) or models  # numbers of entries and names of a mapping keep the models
+    return [name for each in models for name in each.model_fields]
+
+
+def _models(annotation: Any) -> set[type[BaseModel]]:
+    """Return all models in an annotation."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return {annotation}
+    return set().union(*map(_models, get_args(annotation)))

@@ -191,7 +191,7 @@ def read_workload(path: str | Path) -> Workload:
     try:
         return _build_workload(WorkloadFile.model_validate(document), path.name[: -len(suffix)])
     except ValidationError as error:
-        raise WorkloadError(f"{path}: {first_error(error)}") from None
+        raise WorkloadError(f"{path}: {first_error(error, WorkloadFile)}") from None
     except WorkloadError as error:
         raise WorkloadError(f"{path}: {error}") from None
 

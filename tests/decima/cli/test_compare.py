@@ -220,7 +220,7 @@ def test_windows_of_a_workload_file_are_the_experiments(run: Compare, tmp_path: 
     assert_one_line_error(
         run(*few[:4], base=windows), "expected at least 8: up to number 1 to compare on, and 6 to tune"
     )
-    assert_one_line_error(run("--window", "30"), "tiny: no windows, it does not say which jobs arrive when")
+    assert_one_line_error(run("--window", "30"), "tiny: no windows, the workload has no arrival times")
 
 
 def test_a_scheduler_in_the_users_folder_is_found(run: Compare, tmp_path: Path) -> None:

@@ -128,6 +128,9 @@ def test_there_is_a_line_for_each_phase_and_then_now_and_then(
         return capsys.readouterr().err
 
     with progress() as update:
+        said(0, "many", 0, 1000)
+        assert said(60, "many", 9, 1000) == "many: 9 of 1000\n"
+        assert said(60, "many", 10, 1000) == "many: 10 of 1000; about 198 min left\n"
         assert said(0, "one", 0, 10) == "one: 0 of 10\n"
         assert said(14.9, "one", 1, 10) == ""
         assert said(0.1, "one", 2, 10) == "one: 2 of 10; about 60 s left\n"  # the first estimate comes soon

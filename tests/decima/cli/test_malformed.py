@@ -429,7 +429,7 @@ SLIPS = {
     ("compare --executors 1000001", "1000001 is not in the range 1<=x<=1000000"),
     ("compare --jobs 10000001", "num_jobs must be a whole number of 1 to 10,000,000, got 10000001"),
     ("compare --interval 3", "--interval has no effect: it needs --arrivals poisson"),
-    ("compare --window 10", "no windows, it does not say which jobs arrive when"),
+    ("compare --window 10", "no windows, the workload has no arrival times"),
     (
         "compare --workers 0",
         "'0' is not a specification of workers: expected a number from 1 to 1024, ray, ray:N or ray://HOST:",
@@ -495,7 +495,7 @@ SLIPS = {
     ("train --out run --config gone.yaml", "gone.yaml: No such file"),
     ("train --out run --set iterations", "not of the form section.key=value"),
     ("train --out run --set iterations=x", "iterations"),
-    ("train --out run --set iteratoins=3", "iteratoins: unknown key"),
+    ("train --out run --set iteratoins=3", "iteratoins: unknown key (did you mean 'iterations'?)"),
     ("train --out run --set start=absent", "absent"),
     ("train --out run --set workload.file=gone.json", "gone.json: no such workload"),
     ("train --out run --set 'workload.file=\"a\\0b\"'", "a\\x00b"),

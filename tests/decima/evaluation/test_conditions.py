@@ -133,7 +133,7 @@ def test_schedulers_are_tuned_on_the_last_windows() -> None:
     ({"cluster": SMALL}, ConfigError, "no executor class can run stage 0 of job 0 .job-2., which needs cpu 1"),
     ({"cluster": ClusterConfig(executor_classes=(ExecutorClass(1, memory=0.9),)), "memory_demand": "uniform"},
      ConfigError, "no executor class has the memory 1 that a stage may need with uniform demands"),
-    ({"window_ms": 10.0}, CompareError, "tiny: no windows, it does not say which jobs arrive when"),
+    ({"window_ms": 10.0}, CompareError, "tiny: no windows, the workload has no arrival times"),
     ({"cluster": replace(CLUSTER, max_time_ms=10.0)}, CompareError, "leave max_time_ms infinite"),
 )  # fmt: skip
 def test_conditions_that_make_no_sense_are_refused(

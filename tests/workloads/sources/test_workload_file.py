@@ -352,14 +352,14 @@ def test_round_trip_of_attributes(
             ("executor_lifetime_s", 0, "above 0 and finite"),
         )
     ),
-    (minimal(errors={"job_eror": 1}), "errors.job_eror: unknown key, got 1"),
+    (minimal(errors={"job_eror": 1}), "errors.job_eror: unknown key (did you mean 'job_error'?), got 1"),
     (minimal(errors={"job_error": "1"}), "errors.job_error: expected a valid number, got '1'"),
     (minimal(version=2), "version: expected 1, got 2"),
     (minimal(version=True), "version: expected 1, got 'true'"),
     (minimal(about=3), "about: expected an object, got 3"),
     (minimal(jobs=[{"profile": "\u202egnp"}]), "jobs[0].profile: no profile named '\\u202egnp'"),
     (of_stages(stage(tasks=10**13)),
-     "the number of tasks must be a whole number of 1 to 200,000,000, got 10000000000000"),
+     "profiles.etl.stages[0]: the number of tasks must be a whole number of 1 to 200,000,000, got 10000000000000"),
     (minimal(profiles=None), "profiles: this key is required"),
     (minimal(profiles={}), "profiles: expected at least one entry"),
     (minimal(profiles={"etl": {}}), "profiles.etl.stages: this key is required"),
@@ -390,7 +390,7 @@ def test_round_trip_of_attributes(
     (minimal(profiles={"etl": {"tenant": "x", "stages": [stage()]}}, tenants={"a": {}}),
      "profiles.etl.tenant: unknown tenant 'x', expected one of a"),
     (minimal(tenants={"a": {"weight": 0}}), "tenants.a: weight must be between 1e-09 and 1e+09, got 0"),
-    (minimal(tenants={"a": {"max_share": 0}}), "tenants.a.max_share: unknown key, got 0"),
+    (minimal(tenants={"a": {"max_share": 0}}), "tenants.a.max_share: unknown key (did you mean 'min_share'?), got 0"),
 )  # fmt: skip
 def test_malformed_files(tmp_path: Path, file: dict[str, Any], expected: str) -> None:
     (tmp_path / "own.json").write_text(json.dumps(file))
@@ -405,7 +405,7 @@ def test_malformed_files(tmp_path: Path, file: dict[str, Any], expected: str) ->
     ({"cpu": -1}, "cpu: expected greater than or equal to 0, got -1"),
     ({"memory": float("inf")}, "memory: expected a finite number, got inf"),
     ({"memory": 10**400}, "memory: expected a valid number"),
-    ({"gpu": 1}, "gpu: unknown key, got 1"),
+    ({"gpu": 1}, "gpu: unknown key (did you mean 'cpu'?), got 1"),
     ({"duration_ms": "1"}, "duration_ms: expected a number, a list of numbers, or an object by wave, got '1'"),
     ({"duration_ms": True}, "duration_ms: expected a number, a list of numbers, or an object by wave, got True"),
     ({"duration_ms": []}, "duration_ms: expected at least one entry"),

@@ -68,7 +68,7 @@ def test_overrides_win_and_bad_files_are_refused(tmp_path: Path) -> None:
 
 @cases("text, message",
         ("iteration: 3", "iteration: unknown key"),
-        ("cluster: {executers: 3}", "cluster.executers: unknown key"),
+        ("cluster: {executers: 3}", "cluster.executers: unknown key (did you mean 'executors'?)"),
         ("cluster: {executors: 0}", "cluster.executors: expected greater than or equal to 1"),
         ("cluster: 5", "cluster: expected"),
         ("update: {learning_rate: .nan}", "update.learning_rate: "),
