@@ -175,7 +175,8 @@ def _profile(path: Path, file: _File, excerpt: Excerpt, executor: tuple[float, f
 
     alike: dict[tuple[str, frozenset[int], frozenset[int]], list[int]] = {}
     for place, task in enumerate(tasks):
-        key = _program(task.name), frozenset(parents[place]), frozenset(children[place])
+        program = re.sub(r"_?(ID)?[0-9]+$", "", task.name) or task.name  # such as individuals_ID0000042
+        key = program, frozenset(parents[place]), frozenset(children[place])
         alike.setdefault(key, []).append(place)
     stage_of = {place: stage for stage, places in enumerate(alike.values()) for place in places}
     edges = {(stage_of[parent], stage_of[child]) for child in stage_of for parent in parents[child]}
@@ -187,11 +188,6 @@ def _profile(path: Path, file: _File, excerpt: Excerpt, executor: tuple[float, f
         return JobProfile(path.name.split(".json")[0], stages, np.array(sorted(edges)).reshape(-1, 2))
     except WorkloadError as error:
         raise WorkloadError(f"{path}: {error}") from None
-
-
-def _program(name: str) -> str:
-    """Return the name of a task without its number, such as ``individuals`` for ``individuals_ID0000042``."""
-    return re.sub(r"_?(ID)?[0-9]+$", "", name) or name
 
 
 def _stage(

@@ -166,7 +166,7 @@ def _read_log(log: EventLog, partial: bool) -> Iterator[SparkApplication]:
 
 
 def _application(log: EventLog, tables: EventTables, problems: Problems) -> SparkApplication:
-    if np.isnan(tables.ended_ms) and not log.in_progress:
+    if np.isnan(tables.end_ms) and not log.in_progress:
         problems.note(
             f"{log.path}: no SparkListenerApplicationEnd: the application died, or is still running"
         )
@@ -203,20 +203,18 @@ def _application(log: EventLog, tables: EventTables, problems: Problems) -> Spar
         problems=problems.lines,
         **tally,
     )
-    return SparkApplication(
-        name=tables.name,
-        application_id=tables.application_id,
-        spark_version=tables.spark_version,
-        start_ms=tables.started_ms,
-        end_ms=tables.ended_ms,
-        executors=executors,
-        queries=queries,
-        report=report,
-        recording=tables.recording,
-        master=tables.master,
-        scheduler=tables.scheduler,
-        num_runs=len(runs),
+    names = (
+        "name",
+        "application_id",
+        "spark_version",
+        "start_ms",
+        "end_ms",
+        "recording",
+        "master",
+        "scheduler",
     )
+    known = {name: getattr(tables, name) for name in names}
+    return SparkApplication(executors=executors, queries=queries, report=report, num_runs=len(runs), **known)
 
 
 def _queries(

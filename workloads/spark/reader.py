@@ -116,8 +116,8 @@ class EventTables:
     name: str = ""
     application_id: str = ""
     spark_version: str = ""
-    started_ms: float = NAN
-    ended_ms: float = NAN
+    start_ms: float = NAN
+    end_ms: float = NAN
     cores_per_task: int = 1
     master: str = ""
     scheduler: str = ""
@@ -140,7 +140,7 @@ class EventTables:
     @property
     def started(self) -> bool:
         """Whether the start event of the application has been added."""
-        return self.started_ms == self.started_ms
+        return self.start_ms == self.start_ms
 
     def task_runs(self) -> pd.DataFrame:
         """Return a table with a row per task run that ended, in order of the ends; see ``_TASK_COLUMNS``.
@@ -173,10 +173,10 @@ class EventTables:
 
     def _add_application_start(self, event: _Event) -> None:
         self.name, self.application_id = str(event["App Name"]), str(event.get("App ID", ""))
-        self.started_ms = _ms(event["Timestamp"])
+        self.start_ms = _ms(event["Timestamp"])
 
     def _add_application_end(self, event: _Event) -> None:
-        self.ended_ms = _ms(event["Timestamp"])
+        self.end_ms = _ms(event["Timestamp"])
 
     def _add_executor(self, event: _Event) -> None:
         info = event["Executor Info"]

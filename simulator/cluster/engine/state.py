@@ -282,7 +282,8 @@ def allocate(
     num_tasks = np.array([job.stages["num_tasks"].sum() for job in packed])
     num_executors, num_classes = config.num_executors, len(config.executor_classes)
     num_pools, num_pairs = (len(packed) + 1) * num_classes, num_stages.sum() * num_classes
-    block = _reserve(
+    # Record types and numbers of records, in the order of ``State``.
+    tables: list[tuple[np.dtype[Any], int]] = [
         (CLUSTER, 1),
         (CLASS, num_classes),
         (EXECUTOR, num_executors),
@@ -305,7 +306,10 @@ def allocate(
         (NOISE, num_tasks.sum()),
         (TASK, num_tasks.sum()),
         (LOST, num_tasks.sum() + 4 * num_executors if config.faults.active else 0),
-    )
+    ]
+    end = np.cumsum([dtype.itemsize * size for dtype, size in tables])
+    block = np.zeros(end[-1], dtype=np.uint8)
+    block[:_CLUSTER_BYTES].view(CLUSTER)["end"] = end
     memory = block, np.concatenate([job.values for job in distinct.values()])
     state = state_of(memory)
 
@@ -365,14 +369,6 @@ def allocate(
     state.pairs["fits"] = _fits(config, sequence, stages).ravel()
     state.tasks.view(_TASK_BYTES)[:] = _NOT_STARTED.view(_TASK_BYTES)
     return memory
-
-
-def _reserve(*tables: tuple[np.dtype[Any], int]) -> NDArray[np.uint8]:
-    """Return a block of zeros for tables, given as (type, number of records) in the order of ``State``."""
-    end = np.cumsum([dtype.itemsize * size for dtype, size in tables])
-    records = np.zeros(end[-1], dtype=np.uint8)
-    records[:_CLUSTER_BYTES].view(CLUSTER)["end"] = end
-    return records
 
 
 def _fits(config: ClusterConfig, sequence: JobSequence, stages: NDArray[np.void]) -> NDArray[np.bool_]:

@@ -36,7 +36,7 @@ def test_times_that_no_calendar_has(time):
 def test_times_that_a_calendar_has(time):
     log = small_log()
     last(log, "ApplicationEnd")["Timestamp"] = time
-    assert tables(log).ended_ms == float(time)
+    assert tables(log).end_ms == float(time)
 
 
 def test_tasks_end_and_tell_what_they_took():
