@@ -117,7 +117,8 @@ def spark(logs: Sequence[Path], out: Path, levels: str, parameters: Sequence[str
     print_line(_trust(predicted))
     count, sequence = imported.workload.about["queries"], imported.workload.sequence
     came = "" if sequence is None else f", which arrive in {sequence.arrival_ms[-1] / 60_000:.1f} minutes,"
-    print_line(f"{len(imported.workload.profiles)} profiles from {count} runs of queries{came} in {out}")
+    profiles = count_text(len(imported.workload.profiles), "profile")
+    print_line(f"{profiles} from {count_text(count, 'run')} of queries{came} in {out}")
 
 
 #: Minimum error of predictions, as a fraction, that is explained.
@@ -182,7 +183,8 @@ def _write_trace(
     counts = ("num_stages", "num_tasks")
     stages, tasks = (sum(getattr(profile, count) for profile in taken.profiles) for count in counts)
     arrivals = "without their arrivals" if library else f"which arrive in {arrival_ms / 60_000:.1f} minutes"
-    print_line(f"{len(taken.profiles)} jobs of {stages} stages and {tasks} tasks, {arrivals}, in {out}")
+    content = f"{count_text(stages, 'stage')} and {count_text(tasks, 'task')}"
+    print_line(f"{count_text(len(taken.profiles), 'job')} of {content}, {arrivals}, in {out}")
 
 
 @import_.command(context_settings={"show_default": True})
@@ -288,7 +290,8 @@ def live(log: Path, out: Path) -> None:
     check_file(out)
     found, left_out = live_workload(replayed(read_log(log)), out.name.split(".")[0])
     write_workload(out, found)
-    print_line(f"{len(found.profiles)} profiles in {out}, {left_out} incomplete jobs omitted")
+    omitted = count_text(left_out, "incomplete job")
+    print_line(f"{count_text(len(found.profiles), 'profile')} in {out}, {omitted} omitted")
 
 
 @workload.command()
@@ -391,7 +394,9 @@ def _levels(profile: JobProfile) -> str:
 def _model_table(model: SparkModel) -> Table:
     table = _plain_table("parameter", ("value",), ("unit", "meaning"))
     for parameter in model.parameters():
-        table.add_row(parameter.name, f"{parameter.value:.3g}", parameter.unit, parameter.meaning)
+        value = parameter.value
+        text = f"{value:.3g}" if abs(value) < 1000 else f"{value:,.0f}"
+        table.add_row(parameter.name, text, parameter.unit, parameter.meaning)
     for level, factor in model.contention.items():
         table.add_row(f"contention at {level}", f"{factor:.3g}", "", "slow-down factor of the machine")
     return table

@@ -33,8 +33,8 @@ def test_import_makes_a_workload_that_can_be_shown(tmp_path: Path) -> None:
     result = succeeded(import_spark("logs", "--out", "mine.json", "--set", "fresh_ms=1500", "--levels", "1,8"))
     assert result.stderr == ""
     assert "fresh_ms" in result.stdout
-    assert "1.5e+03" in result.stdout
-    assert "1 profiles from 2 runs of queries in mine.json" in result.stdout
+    assert "1,500" in result.stdout
+    assert "1 profile from 2 runs of queries in mine.json" in result.stdout
     workload = read_workload("mine.json")
     assert (workload.name, workload.profiles[0].stages[0].durations.levels.tolist()) == ("mine", [1, 8])
 
@@ -121,7 +121,7 @@ def test_a_trace_of_alibaba_is_imported_shown_and_replayed(trace: str) -> None:
     rows = [line.split() for line in shown.stdout.splitlines()]
     place = rows.index(["j_1", "2", "11", "41.0", "41.0", "5.0", "0.00521-0.0104", "0.0025-0.005", "any"])
     assert [row[0] for row in rows[place - 1 : place + 3]] == ["profile", "j_1", "j_2", "j_4"]
-    assert "3 jobs arrive" in shown.stdout
+    assert "3 jobs with arrival times" in shown.stdout
 
     line = "compare --workload mine.json --executors 3 --seeds 1 --schedulers fifo --processes 1"
     compared = succeeded(CliRunner().invoke(cli, shlex.split(line)))
@@ -192,7 +192,7 @@ def test_show_some_profiles_and_draw_them() -> None:
     )
     names = [line.split()[0] for line in result.stdout.splitlines() if line.startswith("synthetic")]
     assert names == ["synthetic-4", "synthetic-0"]
-    assert "2 jobs arrive" in result.stdout
+    assert "2 jobs with arrival times" in result.stdout
     assert Image.open("two.png").size == (800, 300)
 
 

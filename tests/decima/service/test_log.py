@@ -349,7 +349,7 @@ def test_the_commands(tmp_path: Path) -> None:
     assert "1 of 2 answers with decisions (50%) served another job first than FIFO would" in result.stdout
     assert json.loads(figures.read_text())["answers"] == 3
     result = CliRunner().invoke(cli, ["workload", "import", "live", str(log), "--out", str(out)])
-    assert result.stdout == f"1 profiles in {out}, 1 incomplete jobs omitted\n"
+    assert result.stdout == f"1 profile in {out}, 1 incomplete job omitted\n"
     [profile] = read_workload(out).profiles
     assert profile.num_tasks == 2
     log.write_text("no log\n")
