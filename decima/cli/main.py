@@ -28,6 +28,8 @@ from decima.studies.catalogue import STUDIES, Entry, Option, run_study
 
 #: Time before a signal that cannot be handled now is sent again, s.
 RETRY_S = 0.02
+#: Functions whose exceptions Python prints and ignores: finalisers, and those at the end of the program.
+_FINALISERS = ("__del__", "_exitfunc", "_exit_function")
 WEIGHTS = options.Numbers("three numbers separated by commas, each at least 0", count=3, least=0)
 #: Kind of option values -> type for click.
 KINDS: dict[str, Any] = {
@@ -161,7 +163,8 @@ def _interrupt(number: int, frame: FrameType | None) -> None:
     """
     inner = frame
     while inner is not None:
-        if inner.f_code.co_name == "__del__" or inner.f_globals.get("__name__", "").startswith("llvmlite."):
+        compiling = inner.f_globals.get("__name__", "").startswith("llvmlite.")
+        if compiling or inner.f_code.co_name in _FINALISERS:
             again = threading.Timer(RETRY_S, os.kill, (os.getpid(), number))
             again.daemon = True
             again.start()

@@ -55,11 +55,11 @@ def test_errors_have_one_base_class_and_commands_and_options_a_help() -> None:
             assert not isinstance(parameter, click.Option) or parameter.help, (command.name, parameter.name)
 
 
-@pytest.mark.parametrize("inside", ["__del__", "called back by the compiler"])
+@pytest.mark.parametrize("inside", ["__del__", "_exitfunc", "called back by the compiler"])
 def test_a_signal_comes_again_where_an_exception_would_be_lost(inside: str) -> None:
     """LLVM's callbacks and finalisers print exceptions and continue."""
-    module = "__main__" if inside == "__del__" else "llvmlite.binding.executionengine"
-    name = "__del__" if inside == "__del__" else "notify"
+    module = "__main__" if inside.startswith("_") else "llvmlite.binding.executionengine"
+    name = inside if inside.startswith("_") else "notify"
     names: dict[str, Any] = {"__name__": module, "strike": lambda: signal.raise_signal(signal.SIGUSR1)}
     exec(f"def {name}():\n    strike()\n    return True", names)
     before = signal.signal(signal.SIGUSR1, _interrupt)
