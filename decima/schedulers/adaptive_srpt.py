@@ -172,6 +172,9 @@ HALF = 0.2
 #: Default number of executors from which on weights have their full effect. With full weights, mean JCTs on 8 executors
 #: are up to 5 % longer than without weights, with a third of them shorter.
 FULL_EFFECT = 50.0
+#: Most live jobs of a batch for which weights have their full effect; none of the batches of the search had more. With
+#: full weights, mean JCTs of exactly known batches of 100 and 200 jobs are 2 and 4 % longer than without weights.
+MOST_IN_BATCH = 40
 #: Bounds: of an uncertainty; of the absolute values of logarithms of ratios, and of sums of weights.
 MOST_ERRORS, MOST_LOG, MOST_RATIO = 2.0, 3.0, 2.0
 #: Smallest moving delay by which times are divided, ms.
@@ -188,7 +191,7 @@ class AdaptiveSrpt(PricedSrpt):
     Constants, minimum limit, limits and the sort key of stages are multiplied by exponentials of weighted sums of
     features (``ADAPTIVE_GROUPS``). Between prices, the logarithm of the useful parallelism is interpolated. The stage
     with the least key of all jobs is chosen, which need not be its job's next stage. ``decima tune adaptive-srpt``
-    searches for constants and weights.
+    searches for constants and weights. In batches of n > 40 live jobs, weights are multiplied by (40 / n) ** 2.
 
     Args:
         jitter: see ``PricedSrpt``.
@@ -255,8 +258,11 @@ def _choose_stage(  # type: ignore[no-untyped-def]
     constants, measured = rows[0], place_of(rows[0].measured)
     num_jobs, most, own = len(jobs), max(num_executors, 1), classes[executor_class]  # all may have left
     each_offered, per_delay = max(offered, 1), max(real_delay_ms, LEAST_DELAY_MS)
+    is_stream = 1.0 if jobs[num_jobs - 1].arrival_ms > jobs[0].arrival_ms else 0.0
     if most < full_effect:
         weights = weights * math.sqrt(most / full_effect)
+    if num_jobs > MOST_IN_BATCH and not is_stream:
+        weights = weights * (MOST_IN_BATCH / num_jobs) ** 2
     # Sums over the stages of each job: work, ms, and numbers of executors.
     sums = np.zeros((7, num_jobs))
     work, done, variance, unclaimed = sums[0], sums[1], sums[2], sums[3]
@@ -284,11 +290,9 @@ def _choose_stage(  # type: ignore[no-untyped-def]
     uncertainty = np.minimum(np.sqrt(variance / np.maximum(work, 1e-9)), MOST_ERRORS)
     log_work, log_width = np.log(np.maximum(work, 1.0)), np.log(known[:, measured])
     mean_uncertainty, size, width = uncertainty.mean(), log_work.mean(), log_width.mean()
-    parallelism, is_stream, free = 0.0, 0.0, 0.0
+    parallelism, free = 0.0, 0.0
     for job in range(num_jobs):
         parallelism += known[job, measured] * (unclaimed[job] > 0)
-        if jobs[job].arrival_ms != jobs[0].arrival_ms:
-            is_stream = 1.0
     for each in classes:
         free += each.free / most
     errors = mean_uncertainty / (mean_uncertainty + HALF)  # saturates: existence matters more than size

@@ -257,6 +257,7 @@ RECIPES = {
     "tpch-misses": "deadlines",
     "tpch-weighted": "weights",
     "paper-batch": "paper",
+    "paper-stream": "paper",
 }
 #: Shipped policy -> changed settings of its recipe.
 CHANGED = {

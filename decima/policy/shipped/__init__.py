@@ -21,8 +21,8 @@ BATCHES_ONLY = ("embedded-errors",)
 #: Metric of ``decima compare --show`` -> policy that was trained for it.
 _OBJECTIVES = {"misses": "tpch-misses", "weighted": "tpch-weighted"}
 
-#: Policy of the paper's training alone, without any rule; never a default.
-_PAPER = "paper-batch"
+#: Policies of the paper's training alone, without any rule; never a default.
+_PAPER = ("paper-batch", "paper-stream")
 
 #: Name of a shipped policy -> its file. ``general`` was trained on clusters of many sizes and moving delays, with
 #: batches and streams of TPC-H and random DAGs. ``packing`` and ``packing-*`` were trained on streams with four
@@ -30,11 +30,11 @@ _PAPER = "paper-batch"
 #: ``adaptive-packed-srpt``. Specialists were trained on 50 executors, on batches of 20 jobs or streams of published or
 #: embedded profiles, ``embedded-errors`` on both with wrong estimates. There, they are better than ``general`` in
 #: batches, and as good in streams. ``tpch-misses`` and ``tpch-weighted`` are for other objectives than the mean JCT, in
-#: streams of published profiles on 50 executors. ``paper-batch`` shows how far the paper's method gets on the batches
-#: of ``tpch-batch``, which is better.
+#: streams of published profiles on 50 executors. ``paper-batch`` and ``paper-stream`` show how far the paper's method
+#: gets in the settings of ``tpch-batch`` and ``tpch-stream``, which are better.
 SHIPPED: dict[str, Path] = {
     name: Path(__file__).with_name(f"{name}.npz")
-    for name in ("general", *_PACKING, *_SPECIALISTS, *_OBJECTIVES.values(), _PAPER)
+    for name in ("general", *_PACKING, *_SPECIALISTS, *_OBJECTIVES.values(), *_PAPER)
 }
 
 

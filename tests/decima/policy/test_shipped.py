@@ -6,7 +6,7 @@ from decima.policy.shipped import SHIPPED, default_policies
 
 
 def test_policies_are_files_beside_their_module() -> None:
-    assert len(SHIPPED) == 12
+    assert len(SHIPPED) == 13
     folder = Path(policies.__file__).parent
     assert all(path == folder / f"{name}.npz" for name, path in SHIPPED.items())
 
