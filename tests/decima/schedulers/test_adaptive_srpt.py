@@ -172,6 +172,14 @@ def test_executors_hesitate_to_leave_a_job_with_an_uncertain_estimate() -> None:
         assert seen.stage_job[decided(scheduler, seen).stage] == expected
 
 
+@pytest.mark.parametrize(("num_jobs", "is_stream", "effect"), [(40, False, 1.0), (80, False, 0.25), (80, True, 1.0)])
+def test_weights_have_less_effect_in_batches_of_many_jobs(num_jobs: int, is_stream: bool, effect: float) -> None:
+    seen = observed(jobs(*[job(stage(4, 10.0))] * num_jobs), ClusterConfig(4, moving_delay_ms=0.0))
+    seen.jobs["arrival_ms"][0] -= float(is_stream)
+    prices = [rule(**{"price.one": weight}).ask(seen).price for weight in (0.0, 0.8)]
+    assert prices[1] == pytest.approx(prices[0] * math.exp(0.8 * effect))
+
+
 def test_a_stage_that_is_not_ready_has_its_own_weight() -> None:
     seen = observed(jobs(job(stage(4, 100.0), stage(4, 100.0))), ClusterConfig(2, moving_delay_ms=0.0))
     seen.source, seen.stages["ready_rank"][1] = 0, -1
