@@ -182,7 +182,7 @@ def _unpack(
 
 
 #: Time limit for the end of the answering process, s; it is killed after this time.
-END_S = 3.0
+END_S = 10.0
 _SPAWN = multiprocessing.get_context("spawn")
 
 
