@@ -196,9 +196,7 @@ class _Stage:
     factors: NDArray[np.float64]  # ratio of measured to modelled mean duration at these levels, float64 [n]
     first_ms: float  # surplus of the first task on an executor, ms
     fresh_ms: float  # surplus of the first task in a JVM, ms
-    spread: NDArray[
-        np.float64
-    ]  # durations of later tasks divided by their mean, float64 [at most 8], of mean 1
+    spread: NDArray[np.float64]  # durations of later tasks over their mean, float64 [at most 8], of mean 1
 
     def on(self, size_gb: float, split_mb: float, partitions: int) -> _Load:
         """Return the load of the stage for another input size, cut into tasks in another way."""

@@ -7,6 +7,7 @@ since the epoch, and NaN if they are not in the log.
 
 from __future__ import annotations
 
+import math
 from array import array
 from collections import Counter
 from collections.abc import Callable, Mapping
@@ -140,7 +141,7 @@ class EventTables:
     @property
     def started(self) -> bool:
         """Whether the start event of the application has been added."""
-        return self.start_ms == self.start_ms
+        return not math.isnan(self.start_ms)
 
     def task_runs(self) -> pd.DataFrame:
         """Return a table with a row per task run that ended, in order of the ends; see ``_TASK_COLUMNS``.
