@@ -172,7 +172,9 @@ def test_executors_hesitate_to_leave_a_job_with_an_uncertain_estimate() -> None:
         assert seen.stage_job[decided(scheduler, seen).stage] == expected
 
 
-@pytest.mark.parametrize(("num_jobs", "is_stream", "effect"), [(40, False, 1.0), (80, False, 0.25), (80, True, 1.0)])
+@pytest.mark.parametrize(
+    ("num_jobs", "is_stream", "effect"), [(20, False, 1.0), (40, False, 1.0), (80, False, 0.25), (80, True, 1.0)]
+)
 def test_weights_have_less_effect_in_batches_of_many_jobs(num_jobs: int, is_stream: bool, effect: float) -> None:
     seen = observed(jobs(*[job(stage(4, 10.0))] * num_jobs), ClusterConfig(4, moving_delay_ms=0.0))
     seen.jobs["arrival_ms"][0] -= float(is_stream)
