@@ -29,6 +29,7 @@ from decima.schedulers.base import (
     named_weights,
     weighted_sum,
 )
+from decima.schedulers.adaptive_srpt import AdaptiveSrpt
 from simulator.cluster.alone import useful_executors, useful_parallelism
 from simulator.cluster.config import ClusterConfig
 from simulator.cluster.observation import Decision, Observation, PerJob
@@ -166,16 +167,16 @@ class AdaptivePackedSrpt(Scheduler):
     multiplied by exponentials of weighted sums of features (``GROUPS``). So is the price, which replaces ``thrift``:
     between prices, the logarithm of the limit is interpolated. Executors on stages that smaller classes could run count
     with the factor exp(``counting.other``), at most 1, towards the limit. Work that is not ready counts with the factor
-    exp(``counting.later``) as work that justifies a move.
+    exp(``counting.later``) as work that justifies a move. While every executor can run all stages of the live jobs, the
+    decisions are those of ``adaptive-srpt``.
 
-    The default weights were found for TPC-H jobs on executors of four sizes; ``decima tune adaptive-packed-srpt``
-    searches for others.
+    The default weights were found for TPC-H jobs on executors of two and four sizes; ``decima tune
+    adaptive-packed-srpt`` searches for others.
 
     Args:
         full_effect: positive size of a cluster from which on weights have their full effect. On a smaller cluster they
-            are multiplied by the root of the ratio; while every executor can run all stages of the live jobs, by twice
-            the ratio minus 1, at least 0. Limits and counts of busy executors are then rounded to the nearest whole
-            number instead of down.
+            are multiplied by the root of the ratio, and limits and counts of busy executors are rounded to the nearest
+            whole number instead of down.
         constants: fields of ``PackedConstants``, and weights by their names in ``PACKED_WEIGHTS``.
 
     Raises:
@@ -199,9 +200,13 @@ class AdaptivePackedSrpt(Scheduler):
             self._table[row, : len(features)] = [self.weights[f"{group}.{each}"] for each in features]
         self._height_ms = PerJob(lambda profile, _: profile.height_ms, np.concatenate)
         self._log_useful = PerJob(_log_useful, np.array)
+        self._fit_all = PerJob(_fit_all, all)
+        self._if_all_fit: AdaptiveSrpt | None = AdaptiveSrpt()
 
     def decide(self, observation: Observation) -> Decision | None:
         """Choose the stage with the least key, see the class; stages of jobs below their limits come first."""
+        if self._if_all_fit is not None and self._fit_all(observation):
+            return self._if_all_fit.decide(observation)
         stage, limit = self._choose(observation, NO_RANKS)
         return Decision(stage, limit) if stage >= 0 else None
 
@@ -212,6 +217,8 @@ class AdaptivePackedSrpt(Scheduler):
         """
         if not len(observation.jobs):
             return NO_RULE
+        if self._if_all_fit is not None and self._fit_all(observation):
+            return self._if_all_fit.ask(observation)
         ranks = np.full((len(observation.stages), len(RANKS)), NOT_RANKED)
         stage, _ = self._choose(observation, ranks)
         order = np.lexsort(ranks[:, len(RANKS) - 2 :: -1].T)
@@ -242,6 +249,10 @@ def _log_useful(profile: JobProfile, config: ClusterConfig) -> NDArray[np.float6
     return np.log(np.array(useful_parallelism(profile, config, PRICES), np.float64))
 
 
+def _fit_all(profile: JobProfile, config: ClusterConfig) -> bool:
+    return all(each.fits(stage) for each in config.executor_classes for stage in profile.stages)
+
+
 @compiled
 def _choose(  # type: ignore[no-untyped-def]
     jobs,
@@ -268,7 +279,7 @@ def _choose(  # type: ignore[no-untyped-def]
     without rows, no output.
     """
     num_jobs, own, each_offered = len(jobs), classes[own_class], max(offered, 1)
-    most, rounding, all_fit = max(num_executors, 1), ROUNDING, True  # all may have left
+    most, rounding = max(num_executors, 1), ROUNDING  # all may have left
     covered, smaller, own_covered = np.zeros(len(stages)), np.zeros(len(stages)), 0
     for each in classes:
         own_covered += each.executors * (each.cpu >= own.cpu and each.memory >= own.memory)
@@ -276,10 +287,8 @@ def _choose(  # type: ignore[no-untyped-def]
             if each.cpu >= stages[index].cpu and each.memory >= stages[index].memory:
                 covered[index] += each.executors
                 smaller[index] += each.free * (each.memory < own.memory)
-            else:
-                all_fit = False
     if ratio < 1.0:
-        weights, rounding = weights * (max(2 * ratio - 1, 0.0) if all_fit else math.sqrt(ratio)), NEAREST
+        weights, rounding = weights * math.sqrt(ratio), NEAREST
     covered, own_covered = np.maximum(covered, 1.0), max(own_covered, 1)
     # Sums over the stages of each job: work, ms, and numbers of executors.
     sums = np.zeros((10, num_jobs))
@@ -437,6 +446,7 @@ class PackedSrpt(AdaptivePackedSrpt):
 
     def __init__(self, **constants: float) -> None:
         super().__init__(**constants, **dict.fromkeys(PACKED_WEIGHTS, 0.0))
+        self._if_all_fit = None
         # The price is constant, so its useful parallelism stands for all prices of the table.
         thrift = self.constants.thrift
         self._log_useful = PerJob(

@@ -7,6 +7,7 @@ import pytest
 
 from decima.evaluation.run import run_scheduler
 from decima.registry import make_scheduler, parameters
+from decima.schedulers.adaptive_srpt import AdaptiveSrpt
 from decima.schedulers.packed_srpt import FULL_EFFECT, GROUPS, PACKED_WEIGHTS, AdaptivePackedSrpt, PackedSrpt
 from simulator import Cluster, ClusterConfig, Decision, ExecutorClass, Observation, run_episode
 from tests.cases import cases
@@ -144,24 +145,29 @@ def test_small_weights_of_limits_change_nothing_on_few_executors(num_executors: 
     assert differ == [[False, False], [True, True]]
 
 
-@pytest.mark.parametrize("num_executors", [10, 24, 50])
-def test_on_few_executors_that_can_run_all_stages_it_is_packed_srpt(num_executors: int) -> None:
-    sequence = batch_arrivals(embedded_workload().profiles, 12, 0)
-    runs = [run_episode(halves(num_executors), sequence, each) for each in (AdaptivePackedSrpt(), PackedSrpt())]
-    assert (runs[0].completion_ms.tolist() == runs[1].completion_ms.tolist()) == (num_executors < 50)
+@cases("small, is_adaptive", (0.5, True), (0.4, False))
+def test_where_every_executor_can_run_all_stages_it_is_adaptive_srpt(small: float, is_adaptive: bool) -> None:
+    """Stages need half of the memory at most; the last job needs less."""
+    sequence = jobs(
+        *(job(stage(9, 100.0 * each, memory=0.5), stage(8, 90.0)) for each in (4, 3, 5)), job(stage(6, 90.0))
+    )
+    config = ClusterConfig(
+        executor_classes=(ExecutorClass(6, memory=small), ExecutorClass(6, memory=1.0)), moving_delay_ms=60.0
+    )
+    runs = [run_episode(config, sequence, each) for each in (AdaptivePackedSrpt(), AdaptiveSrpt())]
+    assert (runs[0].completion_ms.tolist() == runs[1].completion_ms.tolist()) == is_adaptive
+    asked = [each.ask(Cluster(config, sequence).observe()) for each in (AdaptivePackedSrpt(), AdaptiveSrpt())]
+    assert (asked[0].limits.tolist() == asked[1].limits.tolist()) == is_adaptive
 
 
 @cases(
-    "full_effect, memory, expected",
-    (16.0, 0.5, 7),  # 0.51 times 15, rounded down
-    (16.0, 1.0, 7),
-    (64.0, 1.0, 11),  # the root of 0.51 times 15, rounded to the nearest number
-    (64.0, 0.5, 15),  # every executor can run all stages
-    (16.0 / 0.75, 0.5, 11),
+    "full_effect, expected",
+    (16.0, 7),  # 0.51 times 15, rounded down
+    (64.0, 11),  # the root of 0.51 times 15, rounded to the nearest number
 )
-def test_weights_have_less_effect_on_few_executors(full_effect: float, memory: float, expected: int) -> None:
+def test_weights_have_less_effect_on_few_executors(full_effect: float, expected: int) -> None:
     """The cluster has 16 executors."""
-    seen = observed(jobs(job(stage(40, 100.0)), job(stage(40, 100.0, memory=memory))), halves(16).executor_classes)
+    seen = observed(jobs(job(stage(40, 100.0)), job(stage(40, 100.0, memory=1.0))), halves(16).executor_classes)
     scheduler = rule(full_effect, thrift=1.5, **{"share.one": -6.0, "limit.one": math.log(0.51)})
     assert scheduler.ask(seen).limits[0] == expected
 
@@ -188,7 +194,7 @@ def test_the_order_follows_features_of_jobs_and_stages(weight: str, expected: in
 
 
 def test_the_limit_follows_the_price_and_features() -> None:
-    sequence = jobs(*(job(stage(40, 100.0)) for _ in range(2)))
+    sequence = jobs(*(job(stage(40, 100.0, memory=each)) for each in (0.5, 1.0)))
     seen = observed(sequence, (ExecutorClass(8, memory=0.5), ExecutorClass(8, memory=1.0)))
 
     def limit(**weights: float) -> int:
@@ -204,9 +210,9 @@ def test_the_limit_follows_the_price_and_features() -> None:
 
 
 def test_a_threshold_keeps_large_executors_from_work_of_small_ones() -> None:
-    """The executors offered are large; small executors could run the only stage."""
+    """The executors offered are large; executors of medium size could run the only stage."""
     sequence = jobs(job(stage(40, 10.0, memory=0.5)))
-    classes = (ExecutorClass(2, memory=1.0), ExecutorClass(2, memory=0.5))
+    classes = (ExecutorClass(2, memory=1.0), ExecutorClass(2, memory=0.5), ExecutorClass(1, memory=0.1))
     seen = observed(sequence, classes, delay_ms=50.0)
     assert seen.classes[seen.executor_class]["memory"] == 1.0
     many, few = rule().decide(seen), rule(**{"moving.waste": 3.0}).decide(seen)
