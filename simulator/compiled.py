@@ -25,17 +25,24 @@ from pathlib import Path
 from typing import Any
 
 import numba
+import numpy as np
 from filelock import FileLock
 from numba.core import types
 from numba.core.caching import IndexDataCacheFile
 from numba.core.codegen import JITCodeLibrary
 from numba.core.compiler_lock import global_compiler_lock
 from numba.core.environment import lookup_environment
+from numpy.typing import DTypeLike
 
 #: ``fastmath`` options for sums in any order, which let the compiler use vector instructions.
 ANY_ORDER = {"reassoc", "contract", "nsz", "arcp"}
 #: Longest wait for another process that compiles, s, as that process may have been suspended.
 PATIENCE_S = 120.0
+
+
+def record(*fields: tuple[str, DTypeLike] | tuple[str, DTypeLike, tuple[int, ...]]) -> np.dtype[np.void]:
+    """Return a record type whose rows have attributes, in compiled code and in plain Python."""
+    return np.dtype((np.record, list(fields)))
 
 
 def compiled(function: Callable[..., Any] | None = None, /, **options: Any) -> Any:

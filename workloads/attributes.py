@@ -6,8 +6,7 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from workloads.errors import LONGEST_MS, check_all, check_instance, check_number, check_whole
-from workloads.job import WorkloadError
+from workloads.errors import LONGEST_MS, WorkloadError, check_all, check_instance, check_number, check_whole
 
 __all__ = ["DEFAULT_TENANT", "NO_ATTRIBUTES", "JobAttributes", "Tenant", "tenants_of"]
 

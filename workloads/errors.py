@@ -31,6 +31,10 @@ class ConfigError(DecimaError, ValueError):
     """A cluster or grid cannot be simulated. The message is one line that names the setting."""
 
 
+class WorkloadError(DecimaError, ValueError):
+    """A workload is invalid. The message is one line that names the place and the expected value."""
+
+
 _Kind = TypeVar("_Kind")
 
 #: Longer texts are not compared with known names, and are cut in messages.

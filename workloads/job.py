@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from workloads.display import count_text, html_table, plain_text
-from workloads.errors import LONGEST_MS, DecimaError, check_all, check_instance, check_number, check_whole
+from workloads.errors import LONGEST_MS, WorkloadError, check_all, check_instance, check_number, check_whole
 
 __all__ = ["JobProfile", "StageProfile", "TaskDurations", "Wave", "WorkloadError", "scaled", "simplified"]
 
@@ -26,10 +26,6 @@ __all__ = ["JobProfile", "StageProfile", "TaskDurations", "Wave", "WorkloadError
 ANY_LEVEL = 1
 
 _Number = TypeVar("_Number", np.int64, np.float64)
-
-
-class WorkloadError(DecimaError, ValueError):
-    """A workload is invalid. The message is one line that names the place and the expected value."""
 
 
 #: Maximum number of tasks of a stage and of a sequence. In a running simulation, a task takes 40 bytes.

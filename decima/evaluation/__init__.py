@@ -10,7 +10,9 @@ DEFAULT_SCHEDULERS = (
     "fifo,sjf-cp,fair,naive-weighted-fair,weighted-fair,tuned-weighted-fair,priced-srpt,decima"
 )
 #: Default schedulers on a cluster with several executor classes.
-SCHEDULERS_THAT_PACK = "fair,tuned-weighted-fair,tetris,graphene-star,packed-srpt,adaptive-packed-srpt,decima"
+SCHEDULERS_THAT_PACK = (
+    "fair,tuned-weighted-fair,tetris,graphene-star,priced-srpt,packed-srpt,adaptive-packed-srpt,decima"
+)
 #: Metric to compare by, a name of ``--show`` -> heuristics that are added to the default schedulers.
 RULES_FOR = {
     "misses": "edf,atc",

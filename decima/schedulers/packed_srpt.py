@@ -12,6 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from decima.schedulers.adaptive_srpt import AdaptiveSrpt
 from decima.schedulers.base import (
     AWAY_BY_RANK,
     FARTHEST_AWAY,
@@ -29,7 +30,6 @@ from decima.schedulers.base import (
     named_weights,
     weighted_sum,
 )
-from decima.schedulers.adaptive_srpt import AdaptiveSrpt
 from simulator.cluster.alone import useful_executors, useful_parallelism
 from simulator.cluster.config import ClusterConfig
 from simulator.cluster.observation import Decision, Observation, PerJob

@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from simulator.cluster.engine.profiles import record
-from simulator.compiled import compiled, inner
+from simulator.compiled import compiled, inner, record
 
 if TYPE_CHECKING:
     from simulator.cluster.estimates import Estimate

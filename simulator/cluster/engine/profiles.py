@@ -7,8 +7,9 @@ from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import DTypeLike, NDArray
+from numpy.typing import NDArray
 
+from simulator.compiled import record
 from workloads.job import JobProfile, Wave
 
 _INT, _FLOAT = np.dtype(np.int64), np.dtype(np.float64)
@@ -19,11 +20,6 @@ _FALLBACK = {
     Wave.FIRST: (Wave.FIRST, Wave.FRESH, Wave.REST),
     Wave.REST: (Wave.REST, Wave.FIRST, Wave.FRESH),
 }
-
-
-def record(*fields: tuple[str, DTypeLike] | tuple[str, DTypeLike, tuple[int, ...]]) -> np.dtype[np.void]:
-    """Return a record type whose rows have attributes, in compiled code and in plain Python."""
-    return np.dtype((np.record, list(fields)))
 
 
 #: A stage and its progress.

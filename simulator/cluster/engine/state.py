@@ -16,10 +16,10 @@ from numpy.typing import ArrayLike, NDArray
 
 from simulator.cluster.config import ClusterConfig, check_demands
 from simulator.cluster.engine.posterior import BELIEF, ESTIMATE, records
-from simulator.cluster.engine.profiles import LEVEL, STAGE, block_starts, pack, record
+from simulator.cluster.engine.profiles import LEVEL, STAGE, block_starts, pack
 from simulator.cluster.observation import JOB as JOB_ROW
 from simulator.cluster.observation import STAGE as STAGE_ROW
-from simulator.compiled import compiled
+from simulator.compiled import compiled, record
 from workloads.arrivals import JobSequence
 
 if TYPE_CHECKING:

@@ -12,8 +12,7 @@ import math
 import numpy as np
 
 from simulator.cluster.engine.draws import level_above
-from simulator.cluster.engine.profiles import record
-from simulator.compiled import compiled, inner
+from simulator.compiled import compiled, inner, record
 from workloads.job import Wave
 
 #: Largest number of executor groups between two stages.
