@@ -89,34 +89,28 @@ GROUPS = {
 # fmt: off
 CHOSEN = {
     "order": {
-        "size": 0.03, "width": 0.04, "done": 0.04, "scarce": -0.09, "path": -0.14, "ready": -0.03, "fits": -0.08,
-        "held": 0.1, "source": -0.11, "needing": -0.2, "size_demand": -0.02, "width_demand": 0.24,
-        "path_demand": 0.04, "source_demand": -0.13, "source_class": 0.21, "covered": -0.05, "height": -0.19,
-        "lasts": 0.08, "unready": -0.04, "smaller": -0.07, "exact": -0.12, "last": -0.13, "covered_demand": -0.06,
-        "covered_scarcity": 0.09, "source_lasts": -0.09,
+        "size": 0.2, "width": 0.07, "done": 0.14, "scarce": 0.06, "path": -0.05, "ready": 0.14, "held": 0.01,
+        "source": -0.43, "needing": -0.22, "size_demand": 0.07, "width_demand": 0.2, "path_demand": -0.18,
+        "source_demand": -0.2, "source_class": 0.41, "covered": -0.38, "height": -0.56, "lasts": 0.11, "unready": 0.24,
+        "smaller": -0.23, "exact": -0.14, "move": 0.26, "last": -0.12, "covered_demand": -0.04,
+        "covered_scarcity": 0.35, "source_lasts": -0.06,
     },
     "limit": {
-        "one": -0.04, "demand": 0.17, "jobs": 0.25, "class": 0.16, "scarcity": 0.04, "free": -0.01, "size": 0.12,
-        "width": 0.11, "done": -0.17, "scarce": -0.15, "path": 0.04, "ready": -0.14, "fits": -0.08, "covered": 0.12,
-        "covered_scarcity": -0.04, "exact": 0.21,
+        "one": -0.26, "demand": 0.36, "jobs": 0.33, "class": 0.17, "scarcity": -0.01, "free": -0.09, "size": 0.23,
+        "width": -0.01, "done": -0.1, "scarce": -0.08, "path": -0.34, "ready": -0.33, "fits": -0.03, "covered": 0.3,
+        "covered_scarcity": 0.09, "exact": 0.11,
     },
-    "price": {
-        "one": -0.12, "demand": -0.13, "jobs": -0.01,
-    },
-    "share": {
-        "one": 0.12,
-    },
+    "price": {"one": -0.68, "demand": 0.16, "jobs": -0.01},
+    "share": {"one": 0.08},
     "leaving": {
-        "one": 0.1, "demand": 0.21, "jobs": -0.01, "class": -0.25, "scarcity": 0.14, "free": -0.12, "later": 0.18,
-        "offered": -0.26, "waste": 0.19, "waste_scarcity": -0.06, "waste_free": 0.06,
+        "one": -0.09, "demand": 0.27, "jobs": 0.06, "class": -0.04, "scarcity": 0.15, "free": -0.31, "later": 0.21,
+        "offered": -0.23, "waste": 0.66, "waste_scarcity": -0.43, "waste_free": 0.09,
     },
     "moving": {
-        "one": 0.18, "demand": -0.06, "jobs": 0.01, "class": -0.15, "scarcity": -0.24, "free": -0.12, "waste": 0.01,
-        "waste_scarcity": -0.12, "waste_free": 0.16,
+        "one": 0.32, "demand": 0.14, "jobs": 0.02, "class": 0.08, "scarcity": -0.2, "free": -0.16, "waste": 0.35,
+        "waste_scarcity": 0.25, "waste_free": 0.08,
     },
-    "counting": {
-        "other": -0.65, "later": -0.31,
-    },
+    "counting": {"other": -0.89, "later": -0.63},
 }
 # fmt: on
 #: Default of each weight, by its name ``group.feature``.
