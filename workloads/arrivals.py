@@ -353,13 +353,20 @@ def uniform_memory(sequence: JobSequence) -> JobSequence:
     The seed of the sequence is also the seed of the draws.
     """
     check_instance(sequence, JobSequence, "sequence", WorkloadError)
-    random = random_stream(sequence.seed, RandomStream.DEMANDS)
+    return replace(sequence, profiles=_with_uniform_memory(sequence.profiles, sequence.seed))
+
+
+# Each scheduler of a comparison gets the same profiles, so that values known by profile, such as times alone, are
+# computed once.
+@lru_cache(maxsize=32)
+def _with_uniform_memory(profiles: tuple[JobProfile, ...], seed: int) -> tuple[JobProfile, ...]:
+    random = random_stream(seed, RandomStream.DEMANDS)
     jobs = []
-    for profile in sequence.profiles:
+    for profile in profiles:
         memory = 1.0 - random.random(profile.num_stages)
         stages = zip(profile.stages, memory.tolist(), strict=True)
         jobs.append(replace(profile, stages=tuple(replace(stage, memory=size) for stage, size in stages)))
-    return replace(sequence, profiles=tuple(jobs))
+    return tuple(jobs)
 
 
 def _sampled(

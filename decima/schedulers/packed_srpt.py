@@ -89,28 +89,28 @@ GROUPS = {
 # fmt: off
 CHOSEN = {
     "order": {
-        "size": 0.2, "width": 0.07, "done": 0.14, "scarce": 0.06, "path": -0.05, "ready": 0.14, "held": 0.01,
-        "source": -0.43, "needing": -0.22, "size_demand": 0.07, "width_demand": 0.2, "path_demand": -0.18,
-        "source_demand": -0.2, "source_class": 0.41, "covered": -0.38, "height": -0.56, "lasts": 0.11, "unready": 0.24,
-        "smaller": -0.23, "exact": -0.14, "move": 0.26, "last": -0.12, "covered_demand": -0.04,
-        "covered_scarcity": 0.35, "source_lasts": -0.06,
+        "size": 0.13, "width": 0.06, "done": 0.1, "path": -0.09, "ready": 0.07, "fits": -0.03, "held": 0.05,
+        "source": -0.3, "needing": -0.21, "size_demand": 0.04, "width_demand": 0.21, "path_demand": -0.09,
+        "source_demand": -0.17, "source_class": 0.33, "covered": -0.25, "height": -0.41, "lasts": 0.1, "unready": 0.13,
+        "smaller": -0.17, "exact": -0.13, "move": 0.16, "last": -0.13, "covered_demand": -0.05,
+        "covered_scarcity": 0.25, "source_lasts": -0.07,
     },
     "limit": {
-        "one": -0.26, "demand": 0.36, "jobs": 0.33, "class": 0.17, "scarcity": -0.01, "free": -0.09, "size": 0.23,
-        "width": -0.01, "done": -0.1, "scarce": -0.08, "path": -0.34, "ready": -0.33, "fits": -0.03, "covered": 0.3,
-        "covered_scarcity": 0.09, "exact": 0.11,
+        "one": -0.17, "demand": 0.28, "jobs": 0.3, "class": 0.17, "scarcity": 0.01, "free": -0.06, "size": 0.18,
+        "width": 0.04, "done": -0.13, "scarce": -0.11, "path": -0.19, "ready": -0.26, "fits": -0.05, "covered": 0.23,
+        "covered_scarcity": 0.04, "exact": 0.15,
     },
-    "price": {"one": -0.68, "demand": 0.16, "jobs": -0.01},
-    "share": {"one": 0.08},
+    "price": {"one": -0.46, "demand": 0.04, "jobs": -0.01},
+    "share": {"one": 0.09},
     "leaving": {
-        "one": -0.09, "demand": 0.27, "jobs": 0.06, "class": -0.04, "scarcity": 0.15, "free": -0.31, "later": 0.21,
-        "offered": -0.23, "waste": 0.66, "waste_scarcity": -0.43, "waste_free": 0.09,
+        "one": -0.01, "demand": 0.25, "jobs": 0.03, "class": -0.12, "scarcity": 0.15, "free": -0.24, "later": 0.2,
+        "offered": -0.24, "waste": 0.47, "waste_scarcity": -0.28, "waste_free": 0.08,
     },
     "moving": {
-        "one": 0.32, "demand": 0.14, "jobs": 0.02, "class": 0.08, "scarcity": -0.2, "free": -0.16, "waste": 0.35,
-        "waste_scarcity": 0.25, "waste_free": 0.08,
+        "one": 0.26, "demand": 0.06, "jobs": 0.02, "class": -0.01, "scarcity": -0.22, "free": -0.14, "waste": 0.21,
+        "waste_scarcity": 0.1, "waste_free": 0.11,
     },
-    "counting": {"other": -0.89, "later": -0.63},
+    "counting": {"other": -0.79, "later": -0.5},
 }
 # fmt: on
 #: Default of each weight, by its name ``group.feature``.
