@@ -28,7 +28,7 @@ from decima.schedulers.base import (
 from simulator.cluster.alone import useful_executors, useful_parallelism
 from simulator.cluster.config import ClusterConfig
 from simulator.cluster.observation import Decision, Observation, PerJob
-from simulator.compiled import compiled, inner
+from simulator.compiled import compiled, inner, record
 from workloads.arrivals import RandomStream, random_stream
 from workloads.job import JobProfile
 
@@ -200,9 +200,8 @@ class PricedConstants(NamedTuple):
     hesitation: float = 3.0
 
 
-#: Row of ``PricedConstants``; compiled code receives it faster than a tuple (np.record: see the module
-#: ``simulator.cluster.observation``).
-_CONSTANTS = np.dtype((np.record, [(name, np.float64) for name in PricedConstants._fields]))
+#: Row of ``PricedConstants``; compiled code receives it faster than a tuple.
+_CONSTANTS = record(*((name, np.float64) for name in PricedConstants._fields))
 
 
 class PricedSrpt(Scheduler):
