@@ -1,5 +1,6 @@
 """Job sequences: arrivals; a seed determines a sequence."""
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -114,7 +115,9 @@ def test_jobs_of_another_workload_and_uniform_memory() -> None:
     assert names(drawn) == names(sequence)
     assert drawn.arrival_ms.tolist() == sequence.arrival_ms.tolist()
     assert drawn.profiles is again.profiles  # values that are known by profile stay known
-    assert memory(drawn) != memory(other)
+    copies = uniform_memory(replace(sequence, profiles=tuple(replace(each) for each in sequence.profiles)))
+    assert copies.profiles is not drawn.profiles
+    assert memory(drawn) == memory(copies) != memory(other)
     assert len(set(memory(drawn))) == len(memory(drawn))
     assert 0 < min(memory(drawn)) < 0.1 < 0.9 < max(memory(drawn)) <= 1
     assert all(
