@@ -20,7 +20,6 @@ ROAD = (
 #: Nor do these know each other.
 APART = (("simulator.cluster", "simulator.grid"),)
 MOST_IN_A_CHAIN = 15
-MOST_LINES = 450
 MOST_IN_DECIMA = 15
 
 
@@ -106,9 +105,7 @@ def test_no_constant_of_a_module_has_two_values() -> None:
         assert {each for each, count in found.items() if count > 1} == set(), name
 
 
-def test_modules_are_short_and_import_at_their_top() -> None:
-    lines = {name: file.read_text().count("\n") for name, file in modules().items()}
-    assert {name for name, count in lines.items() if count > MOST_LINES} == set()
+def test_modules_import_at_their_top() -> None:
     # Only the command line imports modules of the project inside functions.
     late = {
         module
