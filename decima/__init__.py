@@ -1,12 +1,13 @@
 """Schedulers for clusters that run job DAGs: heuristics and learned policies, compared on the same experiments.
 
-The entry points of notebooks and scripts; everything else is in the packages:
+The entry points of notebooks and scripts; everything else is in the packages.
 
->>> import decima
->>> jobs = decima.batch_arrivals(decima.open_workload("tpch").profiles, num_jobs=5, seed=1)
->>> record = decima.run_episode(decima.ClusterConfig(num_executors=20), jobs, decima.load_policy("general"))
->>> int(record.metrics()["completed_jobs"])
-5
+Examples:
+    >>> import decima
+    >>> jobs = decima.batch_arrivals(decima.open_workload("tpch").profiles, num_jobs=5, seed=1)
+    >>> record = decima.run_episode(decima.ClusterConfig(num_executors=20), jobs, decima.load_policy("general"))
+    >>> int(record.metrics()["completed_jobs"])
+    5
 """
 
 from importlib import import_module

@@ -1,12 +1,13 @@
 """Workloads of a cluster: jobs as DAGs of stages, their arrival times, and readers and generators of jobs.
 
 Every source returns ``JobProfile`` objects, which are validated on construction; ``batch_arrivals``,
-``poisson_arrivals`` or ``trace_arrivals`` turns them into the ``JobSequence`` that a simulator runs:
+``poisson_arrivals`` or ``trace_arrivals`` turns them into the ``JobSequence`` that a simulator runs.
 
->>> from workloads import embedded_tpch, poisson_arrivals
->>> jobs = poisson_arrivals(embedded_tpch(), num_jobs=3, mean_interval_ms=25_000, seed=1)
->>> len(jobs), jobs.num_tasks > 100
-(3, True)
+Examples:
+    >>> from workloads import embedded_tpch, poisson_arrivals
+    >>> jobs = poisson_arrivals(embedded_tpch(), num_jobs=3, mean_interval_ms=25_000, seed=1)
+    >>> len(jobs), jobs.num_tasks > 100
+    (3, True)
 
 Malformed input raises a ``WorkloadError``, whose message is one line.
 """

@@ -369,7 +369,7 @@ def scaled(profile: JobProfile, durations: float = 1.0, tasks: float = 1.0) -> J
     Raises:
         WorkloadError: a factor is not positive and finite, or durations become too long.
 
-    Example:
+    Examples:
         >>> from workloads import scaled, synthetic_profiles
         >>> [job] = synthetic_profiles(1)
         >>> round(scaled(job, durations=10).work_ms / job.work_ms)

@@ -105,7 +105,7 @@ class AttributeDistribution:
     Raises:
         WorkloadError: a value is out of range.
 
-    Example:
+    Examples:
         >>> from workloads import AttributeDistribution, batch_arrivals, synthetic_profiles
         >>> jobs = batch_arrivals(synthetic_profiles(), num_jobs=3, seed=1)
         >>> AttributeDistribution(slack=(2, 2), weights=(1, 4, 16)).draw(jobs).attributes[0]

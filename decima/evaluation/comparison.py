@@ -88,7 +88,7 @@ class Comparison:
         SchedulerError: an unknown scheduler, or an unknown tenant of a guarantee.
         PolicyFileError: a malformed policy file.
 
-    Example:
+    Examples:
         >>> from decima.evaluation.comparison import Comparison
         >>> from decima.evaluation.conditions import Conditions
         >>> from workloads import Workload, synthetic_profiles

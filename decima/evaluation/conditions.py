@@ -279,7 +279,7 @@ def misfits(policy: str | Path, conditions: Conditions, metric: str = "mean") ->
     Raises:
         PolicyFileError: the file cannot be read.
 
-    Example:
+    Examples:
         >>> from decima.evaluation.conditions import Conditions, misfits
         >>> from simulator import ClusterConfig
         >>> from workloads.sources.tpch import embedded_workload

@@ -261,7 +261,7 @@ def compare(
         CompareError: an option has a wrong type or is out of range, or a scheduler failed.
         SchedulerError: an unknown scheduler.
 
-    Example:
+    Examples:
         >>> import decima
         >>> table = decima.compare("fifo,fair", seeds=2, jobs=5, executors=10, workload="synthetic")
         >>> table.groupby("scheduler").mean_jct_s.mean().idxmin()

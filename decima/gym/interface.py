@@ -117,12 +117,13 @@ def as_scheduler(policy: Policy, view: MakeView = FlatView) -> PolicyScheduler:
     Raises:
         SchedulerError: the policy expects another observation space; raised at the start of an episode.
 
-    >>> from simulator import ClusterConfig, run_episode
-    >>> from workloads import batch_arrivals, synthetic_profiles
-    >>> first = as_scheduler(lambda observation, mask: (mask.argmax(), 9))  # the job with the least work
-    >>> jobs = batch_arrivals(synthetic_profiles(5), 4, seed=1)
-    >>> int(run_episode(ClusterConfig(num_executors=10), jobs, first).metrics()["completed_jobs"])
-    4
+    Examples:
+        >>> from simulator import ClusterConfig, run_episode
+        >>> from workloads import batch_arrivals, synthetic_profiles
+        >>> first = as_scheduler(lambda observation, mask: (mask.argmax(), 9))  # the job with the least work
+        >>> jobs = batch_arrivals(synthetic_profiles(5), 4, seed=1)
+        >>> int(run_episode(ClusterConfig(num_executors=10), jobs, first).metrics()["completed_jobs"])
+        4
     """
     return PolicyScheduler(_choice(policy), view, getattr(policy, "observation_space", None))
 

@@ -143,7 +143,7 @@ def message_order(profile: JobProfile) -> NDArray[np.int32]:
 def published_message_order(profile: JobProfile) -> NDArray[np.int32]:
     """Return the messages of a job's DAG in the order of the published code, which has at most 8 steps.
 
-    In a DAG with paths of at most 8 edges, the result equals that of :func:`message_order`. In a deeper DAG the first
+    In a DAG with paths of at most 8 edges, the result equals that of ``message_order``. In a deeper DAG the first
     senders are the stages that 8 moves along child edges reach, where leaves stay in place. In a step, a stage whose
     children are all senders receives if its level (1 + the highest child level) rises. The next senders are these
     stages, and old senders with a parent without level. Levels may include rises of the same step: here children go

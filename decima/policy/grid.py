@@ -199,7 +199,7 @@ def build_network(
         filters: number of filters of the convolution; 0 for no convolution.
         kernel: height and width of a filter.
         pooling: whether 2 x 2 max pooling follows the convolution.
-        reshape: whether each resource is a channel (see :class:`Resources`), not columns of a single channel.
+        reshape: whether each resource is a channel (see ``Resources``), not columns of a single channel.
         hidden: widths of the hidden layers.
 
     Raises:

@@ -351,7 +351,7 @@ class Policy(nn.Module):
 
     @torch.no_grad()
     def take(self, arrays: Mapping[str, NDArray[np.float32]]) -> None:
-        """Set the weights to arrays with names and shapes as in :attr:`arrays`."""
+        """Set the weights to arrays with names and shapes as in ``arrays``."""
         for name, number, layer in self.layers():
             layer.weight.copy_(torch.from_numpy(arrays[f"{name}.{number}.weight"]))
             layer.bias.copy_(torch.from_numpy(arrays[f"{name}.{number}.bias"]))

@@ -139,7 +139,7 @@ class Featurizer:
 
     Args:
         config: features and limits of the policy.
-        messages: function from a profile to its messages, as :func:`message_order`; by default that of ``config``.
+        messages: function from a profile to its messages, as ``message_order``; by default that of ``config``.
         guard: whether to compute the guard's mask even if the policy was trained without a guard.
 
     Raises:
@@ -196,7 +196,7 @@ class Featurizer:
     def choice(
         self, observation: Observation, graph: Graphs, decision: Decision | None
     ) -> tuple[int, int] | None:
-        """Convert a decision to a choice (stage and limit) of the network, the inverse of :meth:`decision`.
+        """Convert a decision to a choice (stage and limit) of the network, the inverse of ``decision``.
 
         Idle executors can be expressed at every stage: the stage of the job with the least remaining work is taken.
         Limits above the network's largest limit become the largest. None if the network has no such choice.

@@ -51,7 +51,7 @@ class SchedulerError(DecimaError, ValueError):
 class Scheduler(ABC):
     """Base class: a scheduler chooses, at each scheduling event, the next stage and its job's parallelism limit.
 
-    A custom scheduler implements :meth:`decide`, and :meth:`reset` if it has state. ``PerJob`` caches quantities that
+    A custom scheduler implements ``decide``, and ``reset`` if it has state. ``PerJob`` caches quantities that
     depend on the profiles of live jobs. The name of a custom scheduler on the command line is ``module:Class``.
     """
 

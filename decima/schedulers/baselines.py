@@ -218,7 +218,7 @@ class Tetris(Scheduler):
         Args:
             observation: state of the cluster.
             stages: candidate stages.
-            needs: demand of each stage, see :func:`demands`.
+            needs: demand of each stage, see ``demands``.
             scale: mean of the other term of the score; the mean penalty is ``remaining * scale``.
         """
         if not self.remaining:

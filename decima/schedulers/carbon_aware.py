@@ -135,7 +135,7 @@ def times_of(profile: JobProfile, config: ClusterConfig) -> tuple[NDArray[np.flo
 def join_times(
     times: list[tuple[NDArray[np.float64], NDArray[np.float64]]],
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return the results of :func:`times_of` for all jobs as two arrays, float64 [J, limits] each, ms."""
+    """Return the results of ``times_of`` for all jobs as two arrays, float64 [J, limits] each, ms."""
     return np.array([alone_ms for alone_ms, _ in times]), np.array([busy_ms for _, busy_ms in times])
 
 

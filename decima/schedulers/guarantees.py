@@ -100,7 +100,7 @@ class Guarantees:
 
     @classmethod
     def from_suffix(cls, text: str) -> Guarantees:
-        """Return the guarantees of a suffix, see :attr:`suffix`.
+        """Return the guarantees of a suffix, see ``suffix``.
 
         Raises:
             SchedulerError: the text is malformed, or a value is invalid.

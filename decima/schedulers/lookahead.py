@@ -48,7 +48,7 @@ class Lookahead(Scheduler):
         self._profiles: tuple[JobProfile, ...] | None = None
 
     def reset(self, config: ClusterConfig) -> None:
-        """Start an episode. The scheduler has no cluster to fork before :meth:`watch`."""
+        """Start an episode. The scheduler has no cluster to fork before ``watch``."""
         self._rule, self._cluster, self._profiles = self.rules[0], None, None
         for rule in self.rules:
             rule.reset(config)

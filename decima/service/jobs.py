@@ -122,7 +122,7 @@ class LiveJobs:
         """Update the live jobs and return them in order of arrival.
 
         Args:
-            state: the driver's question, checked by :func:`check_question`.
+            state: the driver's question, checked by ``check_question``.
             cluster: cluster on which recognised jobs run, for their task durations; by default the profiles' means.
         """
         self._update_prior(state)

@@ -39,7 +39,7 @@ PARALLELISM = (1, 2, 3, 4, 5, 6, 8, 10, 12, 15, 20, 25, 30, 40, 50, 60, 80, 100)
 
 
 def useful_executors(profile: JobProfile, config: ClusterConfig, thrift: float) -> int:
-    """Return the useful parallelism of a job for one cost exponent; see :func:`useful_parallelism`."""
+    """Return the useful parallelism of a job for one cost exponent; see ``useful_parallelism``."""
     return useful_parallelism(profile, config, (thrift,))[0]
 
 
@@ -78,7 +78,7 @@ def alone_ms(profile: JobProfile, config: ClusterConfig) -> NDArray[np.float64]:
 def deadlines_ms(sequence: JobSequence, config: ClusterConfig) -> NDArray[np.float64]:
     """Return the deadline of each job, float64 [jobs], ms; infinite without a deadline.
 
-    The deadline of a job with a slack is its arrival plus the slack times its shortest :func:`alone_ms`.
+    The deadline of a job with a slack is its arrival plus the slack times its shortest ``alone_ms``.
     """
     deadline_ms = np.full(len(sequence), np.inf)
     for job, each in enumerate(sequence.attributes):
@@ -109,7 +109,7 @@ _known: WeakKeyDictionary[JobProfile, dict[ClusterKey, JobProfile]] = WeakKeyDic
 def known_profile(profile: JobProfile, config: ClusterConfig) -> JobProfile:
     """Return the profile that schedulers of a cluster see, with the mean task durations on this cluster.
 
-    The mean of a stage is its :func:`work_ms` divided by its number of tasks, unless the profile has a mean
+    The mean of a stage is its ``work_ms`` divided by its number of tasks, unless the profile has a mean
     (``TaskDurations.mean_ms``), as the published and the embedded TPC-H profiles do.
 
     Returns:
@@ -126,7 +126,7 @@ def known_profile(profile: JobProfile, config: ClusterConfig) -> JobProfile:
 
 
 def known_sequence(sequence: JobSequence, config: ClusterConfig) -> JobSequence:
-    """Return a sequence with the profiles that schedulers of a cluster see, :func:`known_profile`."""
+    """Return a sequence with the profiles that schedulers of a cluster see, ``known_profile``."""
     profiles = tuple(known_profile(profile, config) for profile in sequence.profiles)
     factors = [
         max(known.work_ms, 1.0) / max(profile.work_ms, 1.0)

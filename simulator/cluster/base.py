@@ -37,7 +37,7 @@ class SchedulingError(DecimaError, RuntimeError):
 class BaseCluster(ABC):
     """One episode: a cluster that runs a sequence of jobs and asks the caller for decisions.
 
-    Call :meth:`observe` and :meth:`decide` alternately until :attr:`done`, as ``run_episode`` does.
+    Call ``observe`` and ``decide`` alternately until ``done``, as ``run_episode`` does.
 
     Raises:
         ConfigError: no executor class can run some stage.
@@ -134,7 +134,7 @@ class BaseCluster(ABC):
         Args:
             futures: seed of the task noise after the fork; by default the noise of the original cluster.
             arrivals: whether jobs that have not arrived will do so at their true times; else no job arrives.
-            log: keep the log before the fork for :meth:`record`, which makes the fork slower.
+            log: keep the log before the fork for ``record``, which makes the fork slower.
 
         Raises:
             SchedulingError: processes of your own wait on the cluster's clock.
@@ -203,7 +203,7 @@ class BaseCluster(ABC):
             count: from 1 to the number of executors offered.
 
         Returns:
-            The reward, see :meth:`decide`.
+            The reward, see ``decide``.
 
         Raises:
             SchedulingError: the stage is not schedulable or the count is out of range; nothing changes.

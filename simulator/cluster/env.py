@@ -80,7 +80,7 @@ class ClusterEnv(RenderedEnv[Any, NDArray[np.int64]]):
       schedulable stage with all executors that this stage can use, even if it is in the backlog.
 
     ``info["action_mask"]`` holds two int8 arrays (stage, limit) for ``action_space.sample``;
-    :meth:`action_masks` returns the same as one bool array, for MaskablePPO of sb3-contrib.
+    ``action_masks`` returns the same as one bool array, for MaskablePPO of sb3-contrib.
 
     **Reward**: float. Minus the time that all jobs spent in the system since the last step (``reward="jct"``)
     or minus the elapsed time (``"makespan"``), divided by ``reward_scale_ms``. Unless an episode is truncated,
@@ -103,27 +103,28 @@ class ClusterEnv(RenderedEnv[Any, NDArray[np.int64]]):
     Raises:
         ConfigError: a length is below 1, or the render mode is unknown.
 
-    >>> import gymnasium
-    >>> from simulator import ClusterConfig
-    >>> from workloads import poisson_arrivals, synthetic_profiles
-    >>> profiles = synthetic_profiles(20)
-    >>> env = gymnasium.make(
-    ...     "decima/Cluster-v0",
-    ...     make_sequence=lambda seed: poisson_arrivals(profiles, 3, mean_interval_ms=25_000, seed=seed),
-    ...     config=ClusterConfig(num_executors=20),
-    ... )
-    >>> env.action_space
-    MultiDiscrete([201  20])
-    >>> observation, info = env.reset(seed=1)
-    >>> observation["job_mask"].tolist(), observation["offered"].tolist()
-    ([1, 0, 0, 0, 0, 0, 0, 0, 0, 0], [20])
-    >>> total, over = 0.0, False
-    >>> while not over:
-    ...     action = env.action_space.sample(info["action_mask"])
-    ...     observation, reward, terminated, truncated, info = env.step(action)
-    ...     total, over = total + reward, terminated or truncated
-    >>> bool(abs(total + info["record"].jct_ms.sum() / 100_000) < 1e-9)
-    True
+    Examples:
+        >>> import gymnasium
+        >>> from simulator import ClusterConfig
+        >>> from workloads import poisson_arrivals, synthetic_profiles
+        >>> profiles = synthetic_profiles(20)
+        >>> env = gymnasium.make(
+        ...     "decima/Cluster-v0",
+        ...     make_sequence=lambda seed: poisson_arrivals(profiles, 3, mean_interval_ms=25_000, seed=seed),
+        ...     config=ClusterConfig(num_executors=20),
+        ... )
+        >>> env.action_space
+        MultiDiscrete([201  20])
+        >>> observation, info = env.reset(seed=1)
+        >>> observation["job_mask"].tolist(), observation["offered"].tolist()
+        ([1, 0, 0, 0, 0, 0, 0, 0, 0, 0], [20])
+        >>> total, over = 0.0, False
+        >>> while not over:
+        ...     action = env.action_space.sample(info["action_mask"])
+        ...     observation, reward, terminated, truncated, info = env.step(action)
+        ...     total, over = total + reward, terminated or truncated
+        >>> bool(abs(total + info["record"].jct_ms.sum() / 100_000) < 1e-9)
+        True
     """
 
     def __init__(

@@ -120,7 +120,7 @@ class Observation:
     """The cluster at one decision: J live jobs in order of arrival, their S stages job by job, and K executor classes.
 
     An observation of a simulator is valid until the next decision, which overwrites rows of changed jobs;
-    :meth:`copy` keeps it. It needs no simulator: the arrays can be filled by hand.
+    ``copy`` keeps it. It needs no simulator: the arrays can be filled by hand.
 
     Attributes:
         config: the cluster: delays, semantics, and the executors at the beginning of the episode.

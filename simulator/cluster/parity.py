@@ -134,7 +134,7 @@ class Recording(BaseModel):
 
 
 def carry_out(cluster: BaseCluster, decision: RecordedDecision) -> tuple[float, int]:
-    """Carry out a recorded decision on a cluster, the default ``decide`` of :func:`differences`.
+    """Carry out a recorded decision on a cluster, the default ``decide`` of ``differences``.
 
     Returns:
         The reward, and the number of committed executors.
@@ -166,7 +166,7 @@ def differences(
 
     Args:
         decide: function that carries out a decision, given the recorded one, and returns the same as
-            :func:`carry_out`; raises ``DepartureError`` if its own decision differs.
+            ``carry_out``; raises ``DepartureError`` if its own decision differs.
         engine: engine of the cluster, see ``ClusterConfig``.
         fork_at: number of the decision before which the replay switches to a fork of the cluster.
 

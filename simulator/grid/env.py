@@ -40,7 +40,7 @@ class GridEnv(RenderedEnv[Observation, np.int64]):
     **Observation**: the picture, [H, W], see ``GridConfig``; uint8 of 0 and 1, or float32 in 0 .. 1 if coloured.
 
     **Action**: ``Discrete(m * M + 1)``: ``i * M + j`` books job j on machine i; the last action is void (a step
-    passes). ``info["action_mask"]`` (int8) and :meth:`action_masks` (bool) mark void and jobs that can be booked.
+    passes). ``info["action_mask"]`` (int8) and ``action_masks`` (bool) mark void and jobs that can be booked.
 
     **Reward**: see ``GridConfig.objective``.
 
@@ -56,19 +56,20 @@ class GridEnv(RenderedEnv[Observation, np.int64]):
     Raises:
         ConfigError: an argument has a wrong type, or the render mode is unknown.
 
-    >>> import gymnasium
-    >>> import simulator
-    >>> env = gymnasium.make("decima/Grid-v0")
-    >>> observation, info = env.reset(seed=1)
-    >>> observation.shape, env.action_space
-    ((20, 223), Discrete(11))
-    >>> total, over = 0.0, False
-    >>> while not over:
-    ...     action = env.action_space.sample(info["action_mask"])
-    ...     observation, reward, terminated, truncated, info = env.step(action)
-    ...     total, over = total + reward, terminated or truncated
-    >>> bool(abs(total + np.nansum(info["record"].slowdown())) < 1e-9)
-    True
+    Examples:
+        >>> import gymnasium
+        >>> import simulator
+        >>> env = gymnasium.make("decima/Grid-v0")
+        >>> observation, info = env.reset(seed=1)
+        >>> observation.shape, env.action_space
+        ((20, 223), Discrete(11))
+        >>> total, over = 0.0, False
+        >>> while not over:
+        ...     action = env.action_space.sample(info["action_mask"])
+        ...     observation, reward, terminated, truncated, info = env.step(action)
+        ...     total, over = total + reward, terminated or truncated
+        >>> bool(abs(total + np.nansum(info["record"].slowdown())) < 1e-9)
+        True
     """
 
     def __init__(

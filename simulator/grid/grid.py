@@ -206,15 +206,16 @@ class Grid:
     Raises:
         WorkloadError: a job is too large for the machines or the picture.
 
-    >>> from workloads.grid_jobs import JobSets
-    >>> jobs = JobSets.of([[(0, 2, (6, 1)), (0, 1, (6, 1))]], steps=2)  # two jobs: enters, lasts, needs
-    >>> grid = Grid(GridConfig(), jobs)
-    >>> grid.step([0]), grid.step([1]), grid.done  # the second is booked behind the first
-    (array([0.]), array([0.]), array([False]))
-    >>> [float(grid.step([10])[0]) for _ in range(3)]
-    [-1.5, -1.5, -1.0]
-    >>> grid.done, grid.record().slowdown().tolist()
-    (array([ True]), [[1.0, 3.0]])
+    Examples:
+        >>> from workloads.grid_jobs import JobSets
+        >>> jobs = JobSets.of([[(0, 2, (6, 1)), (0, 1, (6, 1))]], steps=2)  # two jobs: enters, lasts, needs
+        >>> grid = Grid(GridConfig(), jobs)
+        >>> grid.step([0]), grid.step([1]), grid.done  # the second is booked behind the first
+        (array([0.]), array([0.]), array([False]))
+        >>> [float(grid.step([10])[0]) for _ in range(3)]
+        [-1.5, -1.5, -1.0]
+        >>> grid.done, grid.record().slowdown().tolist()
+        (array([ True]), [[1.0, 3.0]])
     """
 
     def __init__(self, config: GridConfig, jobs: JobSets) -> None:

@@ -1,9 +1,10 @@
 """TPC-H profiles: the embedded set, and a reader of the set that was published with Decima.
 
->>> from workloads import embedded_tpch
->>> jobs = embedded_tpch(sizes=["2g", "100g"])
->>> len(jobs), jobs[6].name
-(44, 'tpch-q7-2g')
+Examples:
+    >>> from workloads import embedded_tpch
+    >>> jobs = embedded_tpch(sizes=["2g", "100g"])
+    >>> len(jobs), jobs[6].name
+    (44, 'tpch-q7-2g')
 
 **The embedded set** has 22 queries at six input sizes, extrapolated from real Spark at 1 and 2 GB.
 

@@ -418,7 +418,7 @@ def train_policy(
         WorkloadError: the workload cannot be read.
         Exception: see ``TrainingLoop``.
 
-    Example:
+    Examples:
         >>> from decima.learning import train_policy
         >>> result = train_policy("quick", "my-policy")  # doctest: +SKIP
         >>> result.policy_file  # doctest: +SKIP

@@ -4,17 +4,18 @@ A feature is a function in this module. Its name, docstring, unit and default sc
 arguments determine its level: whether it is the same for all stages of a job, or of the cluster. To add a feature,
 write a function. ``docs/guides/own-parts.md`` has the table of all features.
 
-Arguments of the functions:
-    offer: :class:`Offer`, the offered executors and constants of the cluster.
-    jobs, classes: all job rows and executor class rows of the observation.
-    own: row of the class of the offered executors.
-    job, stage: row of the job, row of the stage.
-    work: ``graphs.WORK`` record of the job, sums over its stages.
-    number, place: index of the job, index of the stage in the observation.
-    useful: float64 [J, 2], useful parallelism of each job alone, at each of ``scheduler.COST_EXPONENTS``.
-    rule_price: float64, the rule's cost exponent of executors; 0 if no feature needs it.
-    rule_limits: int64 [J], the rule's parallelism limit of each job; empty if no feature needs it.
-    rule_away: float64 [S], distance of each stage from the rule's next stage; empty if no feature needs it.
+The functions take these arguments:
+
+- ``offer``: ``Offer``, the offered executors and constants of the cluster.
+- ``jobs``, ``classes``: all job rows and executor class rows of the observation.
+- ``own``: row of the class of the offered executors.
+- ``job``, ``stage``: row of the job, row of the stage.
+- ``work``: ``graphs.WORK`` record of the job, sums over its stages.
+- ``number``, ``place``: index of the job, index of the stage in the observation.
+- ``useful``: float64 [J, 2], useful parallelism of each job alone, at each of ``scheduler.COST_EXPONENTS``.
+- ``rule_price``: float64, the rule's cost exponent of executors; 0 if no feature needs it.
+- ``rule_limits``: int64 [J], the rule's parallelism limit of each job; empty if no feature needs it.
+- ``rule_away``: float64 [S], distance of each stage from the rule's next stage; empty if no feature needs it.
 """
 
 from __future__ import annotations

@@ -57,13 +57,13 @@ def evaluate(graphs, network, chosen, limit):
     """Forward pass: compute log-probability and entropy of one choice in each of B graphs.
 
     Args:
-        graphs: :class:`graphs.Graphs`.
-        network: :class:`layers.Network`, without attention.
+        graphs: ``graphs.Graphs``.
+        network: ``layers.Network``, without attention.
         chosen: int64 [B], row of the chosen stage in the batch.
         limit: int32 [B], chosen limit.
 
     Returns:
-        Log-probability, float32 [B]; entropy, float32 [B], nats; :class:`Kept`.
+        Log-probability, float32 [B]; entropy, float32 [B], nats; ``Kept``.
 
     Raises:
         ValueError: graphs and network are inconsistent, or a choice is not possible.

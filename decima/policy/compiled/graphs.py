@@ -162,15 +162,15 @@ def build(jobs, stages, classes, offer, rule_price, rule_limits, rule_away, prof
         jobs: job rows of the observation.
         stages: stage rows of the observation.
         classes: executor class rows of the observation.
-        offer: :class:`features.Offer`.
+        offer: ``features.Offer``.
         rule_price: the rule's cost exponent, see ``features``.
         rule_limits: the rule's limits, see ``features``.
         rule_away: distances from the rule's next stage, see ``features``.
-        profiles: :class:`Profiles` of the live jobs.
-        spec: :class:`GraphSpec`.
+        profiles: ``Profiles`` of the live jobs.
+        spec: ``GraphSpec``.
 
     Returns:
-        :class:`Graphs` of one observation; number of different decisions; ``low`` and ``high`` after the guard's
+        ``Graphs`` of one observation; number of different decisions; ``low`` and ``high`` after the guard's
         mask, empty if the guard masks nothing or everything.
 
     Raises:

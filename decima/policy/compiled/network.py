@@ -61,8 +61,8 @@ def act(graphs, network, uniforms, greedy, guarded_low, guarded_high):
     """Choose a stage and a limit in each of B graphs.
 
     Args:
-        graphs: :class:`graphs.Graphs`.
-        network: :class:`layers.Network`.
+        graphs: ``graphs.Graphs``.
+        network: ``layers.Network``.
         uniforms: float64 [B, 2], random numbers for stage and limit; [B, 4] with a guard.
         greedy: whether to take the most likely choices instead of sampling.
         guarded_low: int32 [S], ``graphs.low`` after the guard's mask; empty without a guard.

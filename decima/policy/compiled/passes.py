@@ -65,7 +65,7 @@ class Rows(NamedTuple):
 
 @inner(arrays=True)
 def find_rows(graphs, network, chosen, limit):
-    """Return the :class:`Rows` of a batch with one choice per graph."""
+    """Return the ``Rows`` of a batch with one choice per graph."""
     size, num_stages = graphs.first_stage.size - 1, len(graphs.features)
     if not (len(chosen) == len(limit) == size):
         raise ValueError("each graph must have one choice")
@@ -107,7 +107,7 @@ def find_rows(graphs, network, chosen, limit):
 
 @inner(arrays=True)
 def _find_steps(graphs):
-    """Return senders, receivers, links and ends of :class:`Rows`."""
+    """Return senders, receivers, links and ends of ``Rows``."""
     size, num_messages, num_steps = graphs.first_stage.size - 1, len(graphs.messages), 0
     for message in range(num_messages):
         num_steps = max(num_steps, graphs.messages[message, 0] + 1)
@@ -161,7 +161,7 @@ def add(source, begin, target, rows):
 
 @inner(arrays=True)
 def make_pass(network, part, num_rows):
-    """Allocate the :class:`Pass` of a number of rows through a part."""
+    """Allocate the ``Pass`` of a number of rows through a part."""
     first, outputs = network.first_layer[part], 0
     end = network.first_layer[part + 1]
     for layer in range(first, end):
@@ -184,7 +184,7 @@ def _slope(network, part, layer):
 
 @inner
 def run(network, found, part, begin, end):
-    """Forward pass of the rows ``begin`` to ``end`` of a :class:`Pass` through a part."""
+    """Forward pass of the rows ``begin`` to ``end`` of a ``Pass`` through a part."""
     for row in range(begin, end, BLOCK):
         stop, x, place = min(row + BLOCK, end), found.x, 0
         for layer in range(network.first_layer[part], network.first_layer[part + 1]):
