@@ -14,7 +14,7 @@ troublesome stages.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 import networkx as nx
@@ -85,13 +85,33 @@ def troublesome_sets(project: Project) -> list[NDArray[np.bool_]]:
     is_long = long >= thresholds[:, None, None] - ROUNDING
     packs_badly = packs <= thresholds[:, None] + ROUNDING
     chosen = np.unique((is_long | packs_badly).reshape(-1, len(project)), axis=0)
-    return list(np.unique(with_between(chosen, project.before), axis=0))
+    return list(np.unique(with_between(chosen, project.order, project.parents), axis=0))
 
 
-def with_between(chosen: NDArray[np.bool_], before: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """Return sets of stages, bool [., n], plus all stages between two of a set; ``before``: ``Project.before``."""
-    closed: NDArray[np.bool_] = chosen | ((chosen @ before) & (chosen @ before.T))
-    return closed
+def with_between(
+    chosen: NDArray[np.bool_], order: Iterable[int], parents: Sequence[Sequence[int]]
+) -> NDArray[np.bool_]:
+    """Return sets of stages plus all stages on a path between two stages of a set.
+
+    Time and memory are linear in the number of edges, so that a job may have many thousands of stages.
+
+    Args:
+        chosen: sets of stages, bool [..., n].
+        order: stages in a topological order.
+        parents: parents of each stage.
+
+    Returns:
+        The larger sets, bool [..., n].
+    """
+    order = list(order)
+    after, before = np.zeros_like(chosen), np.zeros_like(chosen)  # below, above a stage of the set
+    for stage in order:
+        for parent in parents[stage]:
+            after[..., stage] |= chosen[..., parent] | after[..., parent]
+    for stage in reversed(order):
+        for parent in parents[stage]:
+            before[..., parent] |= chosen[..., stage] | before[..., stage]
+    return chosen | (after & before)
 
 
 def random_order(project: Project, seed: int = 0) -> Plan:
@@ -353,10 +373,7 @@ def troublesome_stages(
     work = tasks * (needs / np.maximum(capacity, 1e-12)).max(axis=1)
     packs = work / np.ceil(tasks / np.maximum(fitting, 1))
     chosen = (mean_ms >= long * mean_ms.max()) | (packs <= fragmented)
-    before = np.zeros((len(stages), len(stages)), dtype=bool)
-    for stage, later in nx.transitive_closure_dag(profile.graph()).edges:
-        before[stage, later] = True
-    return with_between(chosen, before)
+    return with_between(chosen, nx.topological_sort(profile.graph()), profile.parents)
 
 
 class _Trouble(NamedTuple):

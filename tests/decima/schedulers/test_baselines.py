@@ -1,5 +1,7 @@
 """Tetris, dominant resource fairness and Graphene*, in small cases."""
 
+import tracemalloc
+
 import numpy as np
 import pytest
 
@@ -122,6 +124,18 @@ def test_long_stages_and_those_that_pack_badly_are_troublesome(
 ) -> None:
     profile = chain(stage(6, 10.0), stage(1, 100.0), stage(3, 20.0), stage(8, 50.0))
     assert troublesome_stages(profile, CONFIG, long, fragmented).tolist() == [bool(each) for each in expected]
+
+
+def test_memory_for_troublesome_stages_is_linear_in_the_number_of_stages() -> None:
+    profile = chain(*(stage(1, 10.0 + number % 7) for number in range(4000)))
+    profile.parents  # noqa: B018  # computed before the measurement
+    tracemalloc.start()
+    chosen = troublesome_stages(profile, CONFIG, 1.0, -1.0)
+    _, most = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert most < 10 * 2**20, "a closure of the edges would take hundreds of megabytes"
+    # The longest stages, and all stages between the first and the last of them.
+    assert np.flatnonzero(chosen).tolist() == list(range(6, 3997))
 
 
 def test_packing_depends_on_executors_and_ready_stages_wait_for_nothing() -> None:
