@@ -86,8 +86,8 @@ class ClusterEnv(RenderedEnv[Any, NDArray[np.int64]]):
     or minus the elapsed time (``"makespan"``), divided by ``reward_scale_ms``. Unless an episode is truncated,
     its rewards of ``"jct"`` add up to minus the sum of all job completion times.
 
-    **Termination**: all jobs are complete. **Truncation**: ``max_time_ms`` passed before. At the end,
-    ``info["record"]`` is the ``EpisodeRecord``, and the observation shows the incomplete jobs.
+    **Termination**: all jobs have completed or failed. **Truncation**: ``max_time_ms`` passed before. At the end,
+    ``info["record"]`` is the ``EpisodeRecord``, and the observation shows the jobs that are still in the system.
 
     Args:
         make_sequence: function from a seed to jobs; by default ten synthetic jobs at time 0.
@@ -213,9 +213,11 @@ class ClusterEnv(RenderedEnv[Any, NDArray[np.int64]]):
         terminated = truncated = False
         if cluster.done:
             self._over = True
-            info["record"] = cluster.record()
-            terminated = not np.isnan(info["record"].completion_ms).any()
-            truncated = not terminated
+            record = info["record"] = cluster.record()
+            left = np.isnan(record.completion_ms)
+            left[record.failed_job] = False
+            truncated = bool(left.any())
+            terminated = not truncated
         self._show()
         return observation, reward, terminated, truncated, info
 

@@ -12,6 +12,7 @@ from hypothesis import event, given, settings, strategies as st
 from numpy.typing import NDArray
 
 from simulator import DECIMA_SIM, ClusterConfig, ClusterEnv, ConfigError, EpisodeRecord, ExecutorClass, run_episode
+from simulator.cluster.faults import Faults
 from tests.cases import cases
 from tests.simulator.cluster.build import Greedy, chain, job, jobs, stage
 from tests.simulator.cluster.strategies import clusters
@@ -57,6 +58,7 @@ def anything_legal(env: ClusterEnv, observation: Dict, info: Dict) -> NDArray[np
 class Episode(NamedTuple):
     record: EpisodeRecord
     rewards: list[float]
+    terminated: bool
     truncated: bool
     last: Dict
     """The last observation."""
@@ -73,7 +75,7 @@ def play(env: ClusterEnv, choose: Choose, **reset: Any) -> Episode:
         rewards.append(reward)
         if terminated or truncated:
             assert observation in env.observation_space
-            return Episode(info["record"], rewards, truncated, observation)
+            return Episode(info["record"], rewards, terminated, truncated, observation)
 
 
 @pytest.mark.parametrize("room", [{}, {"max_jobs": 2, "max_stages": 18, "max_edges": 40}])
@@ -159,7 +161,7 @@ def test_whatever_is_done_episodes_end_and_rewards_add_up(
 ) -> None:
     env = ClusterEnv(config=config, max_jobs=max_jobs, max_stages=12, max_edges=15)
     env.action_space.seed(seed)
-    record, rewards, truncated, _ = play(env, choose, options={"sequence": sequence})
+    record, rewards, terminated, truncated, _ = play(env, choose, options={"sequence": sequence})
     event(f"truncated: {truncated}")
     lost_ms = record.end_ms
     if config.reward == "jct":
@@ -169,6 +171,21 @@ def test_whatever_is_done_episodes_end_and_rewards_add_up(
     if config.reward == "makespan" or config.semantics.reward_short_jobs:
         assert -sum(rewards) == pytest.approx(lost_ms / config.reward_scale_ms, rel=1e-9, abs=1e-9)
     assert truncated == bool(np.isnan(record.completion_ms).any())
+    assert terminated != truncated
+
+
+@cases(
+    "changes, is_cut",
+    ({"max_time_ms": 2150.0}, True),
+    ({}, False),
+    ({"faults": Faults(task_failures=1.0)}, False),  # all jobs fail
+)
+def test_an_episode_that_is_cut_is_truncated_and_any_other_terminates(changes: dict[str, Any], is_cut: bool) -> None:
+    """A learner adds the value of the last observation to the return of a truncated episode only."""
+    env = environment(DIAMOND, CHAIN, config=ClusterConfig(num_executors=2, **changes))
+    episode = play(env, first_stage, seed=0)
+    assert (episode.terminated, episode.truncated) == (not is_cut, is_cut)
+    assert bool(episode.last["job_mask"].any()) == is_cut
 
 
 def test_the_arrays_are_the_observation_padded_with_zeros() -> None:
@@ -213,7 +230,7 @@ def test_classes_of_executors_and_the_end_of_episodes() -> None:
     assert (observation["class_cpu"].tolist(), observation["class_memory"].tolist()) == ([1.0, 2.0], [0.5, 1.0])
     assert env.observation_space.contains(observation)
     env = environment(DIAMOND, CHAIN, config=ClusterConfig(num_executors=2, max_time_ms=2150.0))
-    record, _, truncated, last = play(env, first_stage, seed=0)
+    record, _, _, truncated, last = play(env, first_stage, seed=0)
     assert truncated
     assert record.end_ms == last["time_ms"] == 2150.0
     assert last["job_mask"].sum() == 2
@@ -277,7 +294,7 @@ def test_idle_episodes_and_those_that_end_before_a_decision() -> None:
     assert (table["start_ms"].min().to_numpy()[1:] >= table["finish_ms"].max().to_numpy()[:-1]).all()
     config = ClusterConfig(num_executors=2, max_time_ms=100.0, reward="makespan")
     env = ClusterEnv(lambda seed: jobs(CHAIN, at=[200.0]), config)
-    record, rewards, truncated, _ = play(env, idle, seed=0)
+    record, rewards, _, truncated, _ = play(env, idle, seed=0)
     assert truncated
     assert rewards == [-100.0 / 100_000]
     assert record.num_decisions == 1
