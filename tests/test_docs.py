@@ -44,19 +44,19 @@ FEW = {
 
 def blocks(language: str, page: Path) -> list[tuple[str, str]]:
     """Return (file name or empty, text) of the fenced blocks in a language."""
-    return re.findall(rf"^```{language}(?: (\S+))?\n(.*?)^```$", page.read_text(), re.M | re.S)
+    return re.findall(rf'^```{language}(?: title="(\S+)")?\n(.*?)^```$', page.read_text(), re.M | re.S)
 
 
 #: Settings of a training from Python that is over soon.
 SHORT = ("iterations=1", "behaviour_cloning=null", "episodes.sequences=1", "workload.jobs=2", "validation.sequences=1")
 INSTALL = blocks("sh", README)[0][1].strip().splitlines()
-#: Every line once, wherever it stands; those of a page in their order.
+#: Every line once, wherever it stands; those of a page in their order. ``test_site.py`` runs the line of the website.
 LINES = {
     line: page
     for page in reversed(PAGES)
     for _, text in blocks("sh", page)
     for line in text.strip().splitlines()
-    if line not in INSTALL
+    if line not in INSTALL and not line.endswith("mkdocs serve")
 }
 OTHERS = [lines for each in PAGES if (lines := [line for line, page in LINES.items() if page == each])]
 #: What takes long even so: a training and several services, several trainings, a sweep; every recorded query.
@@ -127,6 +127,23 @@ def test_the_first_two_lines_install_run_and_test() -> None:
     assert len(INSTALL) == 2
     assert INSTALL[0].endswith("&& .venv/bin/decima compare")
     assert INSTALL[1].endswith("&& .venv/bin/pytest")
+
+
+def anchors(page: Path) -> set[str]:
+    """Return the anchors that GitHub gives the headings of a page."""
+    headings = re.findall(r"^#+ (.*)$", re.sub(r"^```.*?^```$", "", page.read_text(), flags=re.M | re.S), re.M)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("page", [*README.parent.glob("*.md"), *DOCS.rglob("*.md")], ids=lambda page: page.stem)
+def test_links_lead_to_files_and_headings(page: Path) -> None:
+    """On GitHub, where the pages of the reference have no headings for classes and functions."""
+    for target in re.findall(r"\]\(([^)\s]+)\)", page.read_text()):
+        path, _, anchor = target.partition("#")
+        if "://" not in target:
+            found = page.parent / path if path else page
+            assert found.exists(), target
+            assert not anchor or found.parent.name == "reference" or anchor in anchors(found), target
 
 
 @pytest.mark.pages

@@ -1,63 +1,6 @@
 """Workload files: job DAGs, and optionally their arrivals, as JSON (``.json``, ``.json.gz``) or TOML (``.toml``).
 
-A complete workload::
-
-    {
-      "format": "decima-workload",
-      "version": 1,
-      "profiles": {
-        "etl": {
-          "stages": [
-            {"name": "scan", "tasks": 40, "duration_ms": 1200},
-            {"name": "filter", "tasks": 40, "duration_ms": [700, 850, 1400], "parents": ["scan"]},
-            {"name": "lookup", "tasks": 8, "duration_ms": {"fresh": 2600, "first": 900, "rest": [400, 450]}},
-            {"name": "join", "tasks": 200, "parents": ["filter", "lookup"], "cpu": 2.0, "memory": 0.5,
-             "duration_ms": {"fresh": {"5": [900], "50": [1300, 1500]},
-                             "first": {"5": [600, 640], "50": [800]},
-                             "rest": {"5": [310, 290, 305], "50": [420, 510]}}}
-          ]
-        }
-      },
-      "jobs": [{"profile": "etl", "arrival_ms": 0}, {"profile": "etl", "arrival_ms": 25000}],
-      "seed": 0
-    }
-
-``format`` and ``version`` are as above. Further keys of the file, of which only ``profiles`` is required:
-
-* ``name``: display name; by default the file's name without its suffix.
-* ``about``: an object that describes the origin of the profiles; any JSON.
-* ``profiles``: job name -> ``{"stages": [..]}``; stages are numbered in this order, from 0. ``weight``, ``slack`` and
-  ``tenant`` beside ``stages`` are the attributes of all jobs of the profile, see ``workloads.attributes``.
-* ``jobs``: the arriving jobs and their times (``arrival_ms``, by default 0), in any order; jobs that arrive together
-  keep their order. Without it, the profiles are a library from which jobs can be drawn. ``weight``, ``slack``,
-  ``tenant`` and ``deadline_ms``, on the clock of ``arrival_ms``, are attributes of one job, and replace its profile's.
-* ``tenants``: name -> ``{"weight": 1, "min_share": 0}``, see ``workloads.attributes.Tenant``. If given, jobs have no
-  other tenants.
-* ``seed``: seed of the task noise, by default 0. Only with ``jobs``.
-* ``errors``: variation between runs of a job, and failures, see ``workloads.imperfections.Imperfections``:
-  ``job_error``, ``stage_error``, ``task_error``, ``task_count_error``, ``task_failures`` and
-  ``executor_lifetime_s``, each a number, or null for unknown, the default.
-
-A stage has
-
-* ``tasks``: number of tasks, at least 1;
-* ``duration_ms``: a number if all tasks take the same time; a list of measurements, from which each task draws
-  one; or an object by wave, ``fresh``, ``first`` and ``rest`` (see ``workloads.job.Wave``). Each wave is again a
-  number, a list, or an object of lists by parallelism level; a missing wave or level was not measured. A wave
-  without levels holds at all levels of the other waves. In the object by wave, ``mean_ms`` is the mean duration
-  that schedulers know, by default the mean of all measurements;
-* ``parents``: numbers or names of the stages that must be complete before this one starts, by default none;
-* ``name``, by default empty; ``cpu``, by default 1, and ``memory``, by default 0: the demands of a task.
-
-Numbers are finite and not negative. Unknown keys and repeated keys are errors. The same file in TOML starts::
-
-    format = "decima-workload"
-    version = 1
-
-    [[profiles.etl.stages]]
-    name = "scan"
-    tasks = 40
-    duration_ms = 1200
+``docs/guides/jobs.md`` describes the format.
 """
 
 from __future__ import annotations

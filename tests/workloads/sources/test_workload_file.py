@@ -3,17 +3,16 @@
 import gc
 import json
 import math
+import re
 import tomllib
 from dataclasses import replace
 from pathlib import Path
-from textwrap import dedent
 from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
-import workloads.sources.workload_file
 from tests.cases import cases
 from tests.refusal import refusal
 from tests.workloads.strategies import job_attributes, job_profiles, job_sequences
@@ -63,12 +62,9 @@ def refused(path: Path) -> str:
 
 
 def documented(language: str) -> str:
-    """Return the example in the docstring of the module, in JSON or TOML."""
-    blocks = (workloads.sources.workload_file.__doc__ or "").split("::\n\n")[1:]
-    [text] = [block for block in blocks if block.lstrip().startswith({"json": "{", "toml": "format"}[language])]
-    lines = text.splitlines()
-    end = next((number for number, line in enumerate(lines) if line and not line.startswith("    ")), None)
-    return dedent("\n".join(lines[:end]))
+    """Return the last example in the guide, in JSON or TOML."""
+    guide = Path(__file__).parents[3] / "docs" / "guides" / "jobs.md"
+    return re.findall(rf"^```{language}\n(.*?)^```$", guide.read_text(), re.M | re.S)[-1]
 
 
 def assert_same(left: JobProfile, right: JobProfile) -> None:
