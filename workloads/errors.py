@@ -148,14 +148,16 @@ def is_custom(name: str) -> bool:
 
 
 @contextmanager
-def custom_code(failure: str, error: type[DecimaError]) -> Iterator[None]:
-    """Run a user's code. Modules in the current folder can be imported; exceptions become one-line errors.
+def custom_code(failure: str, error: type[DecimaError], *, in_folder: bool = True) -> Iterator[None]:
+    """Run a user's code; exceptions become one-line errors.
 
     Args:
         failure: beginning of the error message.
+        in_folder: whether the current folder is searched for modules first.
     """
     folder = str(Path.cwd())
-    sys.path.insert(0, folder)
+    if in_folder:
+        sys.path.insert(0, folder)
     try:
         yield
     except BaseException as raised:  # including SystemExit, which would end the program silently
@@ -164,8 +166,9 @@ def custom_code(failure: str, error: type[DecimaError]) -> Iterator[None]:
         reason = (str(raised).splitlines() or [""])[0]
         raise error(f"{failure}: {type(raised).__name__}: {reason}") from None
     finally:
-        with suppress(ValueError):  # the code may have changed the path
-            sys.path.remove(folder)
+        if in_folder:
+            with suppress(ValueError):  # the code may have changed the path
+                sys.path.remove(folder)
 
 
 def _described(value: Any) -> str:

@@ -23,7 +23,7 @@ from decima import policy
 from decima.outputs import atomic_path
 from decima.policy.config import DECIMA_SIM_POLICY, PolicyConfig
 from decima.policy.distribution import Distribution
-from decima.policy.parts import PolicyFileError, is_allowed
+from decima.policy.parts import PartError, PolicyFileError, find_allowed_part
 from decima.policy.shipped import SHIPPED
 from decima.settings import first_problem
 from workloads.errors import did_you_mean
@@ -158,12 +158,10 @@ def _read(path: Path) -> tuple[PolicyConfig, dict[str, NDArray[Any]]]:
     config = _head(path, arrays)[0] if HEAD in arrays else DECIMA_SIM_POLICY
     arrays.pop(HEAD, None)
     for part in config.custom_parts:
-        if not is_allowed(part.name):
-            module = part.name.partition(":")[0]
-            raise PolicyFileError(
-                f"{path}: {part.key}: {part.name!r} is code that does not come with decima; if you trust it: "
-                f"decima --allow-parts {module} .., or import {module} first"
-            )
+        try:
+            find_allowed_part(part.name, part.base)
+        except PartError as error:
+            raise PolicyFileError(f"{path}: {part.key}: {error}") from None
     return config, arrays
 
 

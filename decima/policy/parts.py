@@ -1,14 +1,14 @@
 """Custom classes by their names ``module:Class``: schedulers, parts of policies and of trainings; errors of policies.
 
-Names on a command line, in a recipe or in a program are loaded. A policy file may come from any source: a class that
-it names is loaded only if the module is already imported or allowed (``allow_parts``).
+Users name classes on a command line, in a recipe or in a program; ``load_part`` imports these. A policy file may come
+from any source: ``find_allowed_part`` finds a class that the file names only if the user has named the class, or has
+allowed its module by ``allow_parts``. That a module is imported already is no permission.
 """
 
 from __future__ import annotations
 
 import importlib
 import os
-import sys
 from typing import Any
 
 from pydantic import AfterValidator
@@ -17,10 +17,11 @@ from workloads.errors import DecimaError, custom_code, is_custom
 
 __all__ = [
     "ALLOWED", "NotFiniteError", "PartError", "PolicyFileError", "allow_parts", "build_part", "check_part",
-    "is_allowed", "is_custom", "load_part",
+    "find_allowed_part", "is_custom", "load_part",
 ]  # fmt: skip
 
-#: Environment variable: comma-separated modules that policy files may name. Worker processes inherit it.
+#: Environment variable: modules, packages and classes (``module:Class``) that policy files may name, separated by
+#: commas. Worker processes inherit it.
 ALLOWED = "DECIMA_PARTS"
 
 _CANNOT = "{!r} cannot be loaded"
@@ -41,25 +42,53 @@ def built_in_or_custom(*names: str) -> AfterValidator:
     return AfterValidator(check)
 
 
-def allow_parts(*modules: str) -> None:
-    """Allow policy files to name classes of these modules or packages, in this process and its worker processes."""
-    os.environ[ALLOWED] = ",".join(dict.fromkeys([*_allowed(), *modules]))
+def allow_parts(*names: str) -> None:
+    """Allow policy files to name classes, in this process and in worker processes that it starts from now on.
 
-
-def is_allowed(name: str) -> bool:
-    """Return whether a policy file may name a class: whether its module is already imported, or allowed."""
-    module = name.partition(":")[0]
-    return module in sys.modules or any(
-        module == each or module.startswith(f"{each}.") for each in _allowed()
-    )
+    Args:
+        names: modules, packages (with all their modules) or single classes, ``module:Class``.
+    """
+    os.environ[ALLOWED] = ",".join(dict.fromkeys([*_allowed(), *names]))
 
 
 def _allowed() -> list[str]:
     return [each for each in os.environ.get(ALLOWED, "").split(",") if each]
 
 
+def find_allowed_part(name: str, base: str) -> type:
+    """Find a custom class that a policy file names, without running code that the user has not allowed.
+
+    A module or package that the user has allowed may lie in the current folder; a module that only the file names is
+    not searched there. The class must be in the module's namespace: a module's ``__getattr__`` is not called, since
+    it could import further modules.
+
+    Args:
+        name: ``module:Class``.
+        base: name of the required base class, ``module:Class``.
+
+    Raises:
+        PartError: the class is not allowed, does not exist, or is not a subclass of ``base``.
+    """
+    module, _, attribute = name.partition(":")
+    permissions = [each for each in _allowed() if name == each or f"{module}.".startswith(f"{each}.")]
+    if not permissions:
+        raise PartError(
+            f"{name!r} is code that does not come with decima; if you trust it: decima --allow-parts {module} .., "
+            f"or decima.policy.allow_parts({module!r})"
+        )
+    with custom_code(_CANNOT.format(name), PartError):
+        importlib.import_module(permissions[0].partition(":")[0])
+    with custom_code(_CANNOT.format(name), PartError, in_folder=False):
+        namespace = vars(importlib.import_module(module))
+    if attribute not in namespace:
+        raise PartError(f"{_CANNOT.format(name)}: the module {module} has no class {attribute}")
+    return _checked(name, namespace[attribute], base)
+
+
 def load_part(name: str, base: type | str = object) -> Any:
-    """Import a custom class by name; modules of the current folder are found, too.
+    """Import a custom class that the user names; modules of the current folder are found, too.
+
+    Policy files may name the class from then on, so that a program can read the policies that it has trained.
 
     Args:
         name: ``module:Class``.
@@ -69,9 +98,19 @@ def load_part(name: str, base: type | str = object) -> Any:
         PartError: the module or class does not exist, or the class is not a subclass of ``base``.
     """
     with custom_code(_CANNOT.format(name), PartError):
-        module, _, attribute = name.partition(":")
-        found = getattr(importlib.import_module(module), attribute)
-    wanted: type = load_part(base) if isinstance(base, str) else base
+        found = _import(name)
+    found = _checked(name, found, base)
+    allow_parts(name)
+    return found
+
+
+def _import(name: str) -> Any:
+    module, _, attribute = name.partition(":")
+    return getattr(importlib.import_module(module), attribute)
+
+
+def _checked(name: str, found: Any, base: type | str) -> Any:
+    wanted: type = _import(base) if isinstance(base, str) else base
     if wanted is not object and not (isinstance(found, type) and issubclass(found, wanted)):
         raise PartError(f"{name!r} is not a {wanted.__name__}: expected a subclass of {_public(wanted)}")
     return found

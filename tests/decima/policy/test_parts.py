@@ -2,6 +2,7 @@
 
 import json
 import os
+import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -10,9 +11,11 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from click.testing import CliRunner
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from decima.cli.main import cli
 from decima.policy import Embeddings, Encoder, JobFeature, LimitHead, PartError, StageFeature, StageHead
 from decima.policy.compiled.graphs import Graphs
 from decima.policy.config import PAPER_POLICY, SHORTCUT_POLICY, Feature, PolicyConfig
@@ -23,11 +26,13 @@ from decima.policy.policy import Policy
 from decima.policy.scheduler import Featurizer
 from simulator import Cluster, ClusterConfig, Observation
 from tests.cases import cases
+from tests.decima.cli.commands import assert_one_line_error
 from tests.decima.policy.examples import changed, episode, graphs_of, policy_of
 from tests.example_parts import LeftToStart, ShortestFirst
 from tests.refusal import one_line
 from tests.simulator.cluster.build import chain, jobs, stage
 
+ROOT = Path(__file__).parents[3]
 PARTS = "tests.example_parts"
 #: A policy with custom encoder and heads.
 NETWORK = {
@@ -167,14 +172,16 @@ class Own(LayersHead): pass
 def stranger(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     """``stranger(**fields)``: a policy file that names a class of ``strange.parts`` in the current folder."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv(ALLOWED, "")
     (tmp_path / "strange").mkdir()
     (tmp_path / "strange" / "__init__.py").touch()
     (tmp_path / "strange" / "parts.py").write_text(MODULE)
 
+    monkeypatch.setenv(ALLOWED, "")
+    policy = Policy(changed(PAPER_POLICY, stage_head=NETWORK["stage_head"]))
+
     def make(**fields: Any) -> Path:
         path = tmp_path / "policy.npz"
-        save_policy(path, Policy(changed(PAPER_POLICY, stage_head=NETWORK["stage_head"])))
+        save_policy(path, policy)
         arrays = dict(np.load(path))
         head = json.loads(str(arrays["policy"]))
         head["config"] |= fields or {"stage_head": "strange.parts:Own"}
@@ -202,7 +209,9 @@ def test_a_policy_file_imports_nothing_that_is_not_allowed(
         load(path)
     [(key, _)] = fields.items()
     assert str(refused.value).startswith(f"{path}: {key}: 'strange.parts:")
-    assert "decima --allow-parts strange.parts .., or import strange.parts first" in str(refused.value)
+    assert str(refused.value).endswith(
+        "decima --allow-parts strange.parts .., or decima.policy.allow_parts('strange.parts')"
+    )
     assert "\n" not in str(refused.value)
     assert not Path("imported").exists()
     assert read_about(path) == {}
@@ -213,7 +222,7 @@ def test_a_policy_file_imports_nothing_that_is_not_allowed(
 def test_what_is_allowed_is_imported(module: str, stranger: Any) -> None:
     path = stranger()
     allow_parts("other", module)
-    assert os.environ[ALLOWED] == f"other,{module}"
+    assert os.environ[ALLOWED] == f"{NETWORK['stage_head']},other,{module}"
     assert load_actor(path).act(graphs_of(PAPER_POLICY, SEEN)[0]).stage[0] >= 0
     assert Path("imported").exists()
 
@@ -224,16 +233,78 @@ def test_the_name_of_a_neighbour_is_not_allowed(stranger: Any) -> None:
         load_actor(stranger())
 
 
-def test_what_is_imported_already_may_be_named(stranger: Any) -> None:
+def test_a_class_that_the_program_has_named_may_be_named_by_a_policy_file(stranger: Any) -> None:
     path = stranger()
     load_part("strange.parts:Own")
     assert load_actor(path).arrays
+    with pytest.raises(PolicyFileError, match=r"'strange\.parts:LayersHead' is code that does not come with decima"):
+        load_actor(stranger(stage_head="strange.parts:LayersHead"))
+
+
+@pytest.mark.parametrize("name", ["os:system", "pathlib:Path", "numpy:ndarray", f"{PARTS}:MeanEncoder"])
+def test_that_a_module_is_imported_is_no_permission(name: str, stranger: Any) -> None:
+    path = stranger(stage_head=name)
+    assert name.partition(":")[0] in sys.modules
+    with pytest.raises(PolicyFileError, match=f"stage_head: '{name}' is code that does not come with decima"):
+        load_actor(path)
 
 
 @pytest.mark.parametrize("name", ["os:system", "pathlib:Path", "numpy:ndarray"])
 def test_a_policy_file_calls_nothing_that_is_no_part(name: str, stranger: Any) -> None:
-    with pytest.raises(PartError, match=f"^stage_head: '{name}' is not a StageHead: expected a subclass of "):
-        load_actor(stranger(stage_head=name))
+    path = stranger(stage_head=name)
+    allow_parts(name.partition(":")[0])
+    with pytest.raises(PolicyFileError, match=f"stage_head: '{name}' is not a StageHead: expected a subclass of "):
+        load_actor(path)
+
+
+#: Names whose look-up would import a module of the current folder: ``scipy`` and ``decima.policy`` import some of
+#: their modules when an attribute is asked for, and these import others, such as ``pooch``.
+ATTACKS = (
+    "scipy:datasets", "scipy.datasets:face", "planted:Own", "planted.inner:Own", "decima.policy:planted",
+    "decima.studies.tune:Tune", "os:system",
+)  # fmt: skip
+#: Loads policies that name classes of the current folder; prints the reasons of their refusal.
+VICTIM = """
+import sys
+from decima.policy.files import load_actor
+from decima.policy.parts import PolicyFileError, allow_parts
+if sys.argv[1]:
+    allow_parts(sys.argv[1])
+for path in sys.argv[2:]:
+    try:
+        load_actor(path)
+    except PolicyFileError as error:
+        print(error)
+"""
+
+
+@pytest.mark.parametrize("allowed", ["", "scipy", "decima"])
+def test_a_policy_file_runs_no_code_of_the_current_folder(allowed: str, stranger: Any) -> None:
+    for module in ("planted", "pooch", "cma"):
+        Path(module).mkdir()
+        for file in ("__init__.py", "inner.py"):
+            (Path(module) / file).write_text("from pathlib import Path\nPath('imported').touch()\nclass Own: pass\n")
+    paths = [str(stranger(stage_head=name).rename(f"{number}.npz")) for number, name in enumerate(ATTACKS)]
+    # As for an installed command, the current folder is not on the path of modules.
+    safe = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONSAFEPATH": "1", "DECIMA_PARTS": ""}
+    words = [sys.executable, "-c", VICTIM, allowed, *paths]
+    done = subprocess.run(words, env=safe, capture_output=True, text=True, timeout=300, check=False)
+    assert not Path("imported").exists()
+    assert done.stderr == ""
+    refused = done.stdout.splitlines()
+    assert len(refused) == len(ATTACKS)
+    for name, path, message in zip(ATTACKS, paths, refused, strict=True):
+        assert message.startswith(f"{path}: stage_head: '{name}' ")
+
+
+def test_a_command_refuses_the_name_of_a_module_that_imports_others(stranger: Any) -> None:
+    path = stranger(stage_head="scipy:datasets")
+    Path("pooch.py").write_text("from pathlib import Path\nPath('imported').touch()\n")
+    words = ["compare", "--checkpoint", path.name, "--jobs", "1", "--schedulers", "fair"]
+    result = CliRunner().invoke(cli, words)
+    assert_one_line_error(result, "stage_head: 'scipy:datasets' is code that does not come with decima")
+    assert result.exit_code == 2
+    assert not Path("imported").exists()
 
 
 @cases(

@@ -216,11 +216,14 @@ def test_a_part_that_gives_something_else_is_named_in_one_line(key: str, kind: s
     assert_ended(done, f"{key}: '{HERE}:{kind}' must return {expected}")
 
 
-def test_a_policy_file_with_parts_is_refused_by_commands_unless_they_are_allowed(recipe: str) -> None:
+def test_a_policy_file_with_parts_is_refused_by_commands_unless_they_are_allowed(
+    recipe: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     Path("theirs.py").write_text("from tests.example_parts import LayersHead\nclass Own(LayersHead): pass\n")
     sets = ("--set", "policy.overrides.stage_head=theirs:Own")
     assert invoke("train", "--config", recipe, *sets, "--out", "out").exit_code == 0
     del sys.modules["theirs"]
+    monkeypatch.setenv(ALLOWED, "")  # as in another process, which has named no class
     words = ["compare", "--checkpoint", "out/policy.npz", "--schedulers", "decima", "--workload", "tiny.json"]
     words += ["--jobs", "3", "--executors", "4", "--seeds", "1", "--processes", "1"]
     assert_one_line_error(invoke(*words), "stage_head: 'theirs:Own' is code that does not come with decima")
