@@ -311,3 +311,31 @@ def test_a_heuristic_earns_exactly_what_is_expected_of_itself(
     assert np.std(advantages(policy, sampled, groups)) > 0.001
     its_own = record_scheduler(Fair(), start_episodes(policy.config, conditions, plans))
     np.testing.assert_allclose(advantages(policy, its_own, groups), 0.0, atol=1e-12)
+
+
+@pytest.mark.parametrize("fixed", [True, False])
+def test_arrivals_bound_the_baseline_only_if_all_episodes_have_the_same(tmp_path: Path, fixed: bool) -> None:
+    """Numbers of arrived jobs mean the same only in episodes of one job sequence."""
+    config = small(
+        tmp_path,
+        workload={"jobs": 8, "arrivals": "poisson", "interval": 2},
+        episodes={"sequences": 2, "per_sequence": 3, "fixed_sequences": fixed},
+    )
+    policy, conditions, groups = Policy(config.policy.build()), config.conditions(), plan_iteration(config, 0)
+    plans = [plan for group in groups for plan in group]
+    samples = roll_out(policy, start_episodes(policy.config, conditions, plans))
+    expected: dict[bool, list[NDArray[np.float64]]] = {True: [], False: []}
+    for group in groups:
+        assert (len({plan.sequence_seed for plan in group}) == 1) == fixed
+        curves = []
+        for plan in group:
+            own = samples.samples(plan.episode)
+            value = np.cumsum(samples.reward[own][::-1])[::-1]
+            curves.append(Curve(samples.time_ms[own], value, float(samples.end_ms[plan.episode]), samples.arrived[own]))
+        for bounded, found in expected.items():
+            same = curves if bounded else [each._replace(arrived=0 * each.arrived) for each in curves]
+            baselines = SequenceBaseline()(same)
+            found += [each.value - baseline for each, baseline in zip(same, baselines, strict=True)]
+    advantage = Advantages(config, conditions)(policy, samples, groups)
+    np.testing.assert_allclose(advantage, np.concatenate(expected[fixed]), atol=1e-9)
+    assert np.abs(advantage - np.concatenate(expected[not fixed])).max() > 0.01

@@ -1,6 +1,7 @@
 """Training on clusters; ``test_loop`` has the tests common with grids."""
 
 import json
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,9 +13,18 @@ import torch
 from decima.evaluation.conditions import evaluation_setting, misfits
 from decima.learning.checkpoint import load_checkpoint
 from decima.learning.cluster.config import TrainingConfig, read_config
-from decima.learning.cluster.rollout import Episode, Trajectories, record_scheduler
+from decima.learning.cluster.dcl import Counts
+from decima.learning.cluster.rollout import (
+    Episode,
+    Trajectories,
+    plan_iteration,
+    record_scheduler,
+    record_sequence,
+    roll_out,
+    start_episodes,
+)
 from decima.learning.cluster.train import ClusterTraining
-from decima.learning.cluster.updates import PPO
+from decima.learning.cluster.updates import PPO, Reinforce
 from decima.learning.cluster.validation import evaluate_policy
 from decima.learning.loop import CARD, CHECKPOINT, POLICY
 from decima.learning.metrics import IterationReport, TrainingResult, read_metrics
@@ -36,6 +46,100 @@ def clone(config: TrainingConfig, out: Path) -> None:
     """Return settings of behaviour cloning without reinforcement learning."""
     with ClusterTraining(config, out).started() as training:
         assert list(training._clone(0))
+
+
+#: Settings of updates that all differ from their defaults.
+UPDATE = {
+    "clip": 0.3, "epochs": 3, "minibatches": 5, "max_kl": 0.5, "max_gradient_norm": 0.75,
+    "learning_rate": 0.4, "final_learning_rate": 0.1, "entropy_start": 8, "entropy_end": 2, "entropy_decay": 0.5,
+}  # fmt: skip
+#: Learning rates and entropy weights of three iterations: the weight is at its end after half of the training.
+SCHEDULE = [(0.4, 8.0), (0.3, 4.0), (0.2, 2.0)]
+
+
+@pytest.mark.parametrize("algorithm", ["ppo", "reinforce"])
+def test_each_update_has_its_settings_and_the_rates_of_its_iteration(
+    algorithm: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = small(tmp_path, update={**UPDATE, "algorithm": algorithm}, validation={"every": 3})
+    used: list[tuple[float, float]] = []
+
+    def update(
+        own: Reinforce,
+        policy: Policy,
+        optimiser: torch.optim.Optimizer,
+        *_: Any,
+        entropy_weight: float,
+        max_gradient_norm: float,
+        **__: Any,
+    ) -> dict[str, float]:
+        assert (type(own).__name__.lower(), max_gradient_norm) == (algorithm, 0.75)
+        if isinstance(own, PPO):
+            assert (own.clip, own.epochs, own.minibatches, own.max_kl) == (0.3, 3, 5, 0.5)
+        used.append((optimiser.param_groups[0]["lr"], entropy_weight))
+        return {}
+
+    for each in (PPO, Reinforce):
+        monkeypatch.setattr(each, "update", update)
+    train(config, tmp_path / "out")
+    np.testing.assert_allclose(used, SCHEDULE)
+    rows = read_metrics(tmp_path / "out" / "metrics.jsonl")[1:]
+    np.testing.assert_allclose([[row["learning_rate"], row["entropy_weight"]] for row in rows], SCHEDULE)
+
+
+def test_labels_are_learned_with_the_settings_and_rates_of_their_iteration(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Deep controlled learning, with given labels instead of simulations."""
+    config = small(
+        tmp_path, update={**UPDATE, "algorithm": "dcl", "ema_decay": 0.75}, validation={"every": 3}, checkpoint_every=1
+    )
+    counts, samples = Counts(labels=4, rollouts=32, tasks=500, gain_ms=6000.0), samples_of(config)
+    num_parts = config.episodes.sequences * config.episodes.per_sequence
+    monkeypatch.setattr("decima.learning.cluster.train.label_plans", lambda *_: (samples, replace(counts)))
+    used: list[tuple[float, float]] = []
+
+    def clone(
+        evaluate: Any,
+        policy: Policy,
+        optimiser: Any,
+        draw_minibatches: Callable[[], list[np.ndarray]],
+        rates: list[float],
+        *_: Any,
+        entropy_weight: float,
+        max_gradient_norm: float,
+    ) -> list[dict[str, float]]:
+        assert (len(rates), len(set(rates)), max_gradient_norm) == (3, 1, 0.75)
+        minibatches = draw_minibatches()
+        size = num_parts * len(samples)
+        assert [len(minibatches), *np.sort(np.concatenate(minibatches)).tolist()] == [5, *range(size)]
+        used.append((rates[0], entropy_weight))
+        with torch.no_grad():
+            for weight in policy.parameters():
+                weight += 1
+        return [{"cloning_loss": 9.0}, {"cloning_loss": 3.0}]
+
+    monkeypatch.setattr("decima.learning.cluster.train.clone_epochs", clone)
+    train(config, tmp_path / "out")
+    np.testing.assert_allclose(used, SCHEDULE)
+    rows = read_metrics(tmp_path / "out" / "metrics.jsonl")[1:]
+    assert {row["loss"] for row in rows} == {3.0}
+    assert {(row["labels"], row["label_gain_s"], row["rollouts"]) for row in rows} == {
+        (4 * num_parts, 1.5, 32 * num_parts)
+    }
+    # The policy moves by 1 in each iteration, and the average follows by a quarter of the distance.
+    networks = load_checkpoint(tmp_path / "out" / CHECKPOINT).learner["networks"]
+    for name in networks:
+        if name.startswith("average."):
+            behind = networks[name.replace("average.", "policy.", 1)] - networks[name]
+            torch.testing.assert_close(behind, torch.full_like(behind, 0.75 + 0.75**2 + 0.75**3))
+
+
+def samples_of(config: TrainingConfig) -> Trajectories:
+    """Return the samples of one episode of a training."""
+    [[plan, *_], *_] = plan_iteration(config, 0)
+    policy = Policy(config.policy.build())
+    return roll_out(policy, start_episodes(policy.config, config.conditions(), [plan]))
 
 
 @pytest.mark.parametrize("normalise", ["std", "sequence", "none"])
@@ -237,18 +341,42 @@ def test_behaviour_cloning_of_longer_sequences(tmp_path: Path, monkeypatch: pyte
     assert config.workload.jobs != 5
 
 
-def test_the_rate_of_behaviour_cloning_falls_to_a_tenth(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    cloning = {"scheduler": "fair", "sequences": 1, "epochs": 4, "learning_rate": 0.5}
-    config = small(tmp_path, behaviour_cloning=cloning)
-    rates: list[float] = []
+def test_behaviour_cloning_has_settings_of_its_own_and_its_rate_falls_to_a_tenth(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cloning = {
+        "scheduler": "fair", "sequences": 3, "epochs": 4, "minibatch": 7, "learning_rate": 0.5, "entropy": 0.25,
+    }  # fmt: skip
+    config = small(tmp_path, behaviour_cloning=cloning, episodes={"share": 0.5}, update={"max_gradient_norm": 0.75})
 
-    def noted(policy: Policy, optimiser: torch.optim.Optimizer, loss: float, **_: Any) -> float:
-        rates.append(optimiser.param_groups[0]["lr"])
-        return 0.0
+    def noted(
+        evaluate: Any,
+        policy: Policy,
+        optimiser: Any,
+        draw_minibatches: Callable[[], list[np.ndarray]],
+        rates: list[float],
+        *_: Any,
+        entropy_weight: float,
+        max_gradient_norm: float,
+    ) -> list[dict[str, float]]:
+        np.testing.assert_allclose(rates, [0.5, 0.35, 0.2, 0.05])
+        assert (entropy_weight, max_gradient_norm) == (0.25, 0.75)
+        sizes = [part.size for part in draw_minibatches()]
+        choices = [len(record_sequence("fair", None, 1.0, training._shared(), seed)) for seed in config.cloning_seeds]
+        assert len(choices) == 3
+        assert sum(sizes) == sum(-(-each // 2) for each in choices), "half of the choices are samples"
+        assert len(sizes) == -(-sum(sizes) // 7)
+        for weight in policy.parameters():
+            weight.data += 1
+        return [{}]
 
-    monkeypatch.setattr("decima.learning.cluster.updates.take_step", noted)
-    clone(config, tmp_path / "out")
-    np.testing.assert_allclose(list(dict.fromkeys(rates)), [0.5, 0.35, 0.2, 0.05])
+    monkeypatch.setattr("decima.learning.cluster.train.clone_epochs", noted)
+    with ClusterTraining(config, tmp_path / "out").started() as training:
+        assert len(list(training._clone(0))) == 1
+        networks = training.networks.state_dict()
+    for name in networks:
+        if name.startswith("average."):  # the average begins with the policy after cloning
+            torch.testing.assert_close(networks[name], networks[name.replace("average.", "policy.", 1)])
 
 
 def test_a_policy_of_other_sizes_is_no_beginning(tmp_path: Path) -> None:

@@ -25,6 +25,7 @@ from tests.decima.learning.cluster.updates import (
     run_ppo,
     run_reinforce,
     sampled,
+    step,
     weights,
 )
 from workloads import batch_arrivals
@@ -61,11 +62,26 @@ def test_pieces_do_not_show_and_gradients_are_clipped(monkeypatch: pytest.Monkey
         monkeypatch.setattr("decima.policy.policy.MOST_COMPILED_ROWS", rows)
         run_reinforce(policy, samples, entropy_weight=0.1)
     np.testing.assert_allclose(weights(policies[0]), weights(policies[1]), atol=1e-5)
-    policy = Policy(SHORTCUT_POLICY, seed=2)
-    samples, before = sampled(policy), weights(policy)
-    report = run_reinforce(policy, samples, advantage=100 * advantages(samples), max_gradient_norm=0.25)
-    assert report["gradient_norm"] > 1
-    assert np.linalg.norm(weights(policy) - before) == pytest.approx(0.25, rel=1e-3)
+    for run in (run_reinforce, run_ppo):
+        policy = Policy(SHORTCUT_POLICY, seed=2)
+        before = weights(policy)
+        report = run(policy, samples, advantage=100 * advantages(samples), max_gradient_norm=0.25)
+        assert report["gradient_norm"] > 1
+        assert np.linalg.norm(weights(policy) - before) == pytest.approx(0.25, rel=1e-3)
+
+
+def test_a_step_of_cloning_is_that_of_reinforce_with_equal_advantages() -> None:
+    """Both follow the gradient of the log-probabilities and of the entropy bonus, and clip it."""
+    one, other = (Policy(SHORTCUT_POLICY, seed=2) for _ in range(2))
+    samples, before = sampled(one), weights(one)
+    given = {"entropy_weight": 0.3, "max_gradient_norm": 0.05}
+    of_one = run_reinforce(one, samples, advantage=np.ones(len(samples)), **given)
+    evaluate, everything = partial(samples.evaluate, other), [np.arange(len(samples))]
+    [of_other] = clone_epochs(evaluate, other, step(other), lambda: everything, [1.0], 0, silent, **given)
+    assert of_other["gradient_norm"] == pytest.approx(of_one["gradient_norm"], rel=1e-4)
+    assert of_other["entropy"] == pytest.approx(of_one["entropy"], rel=1e-4)
+    np.testing.assert_allclose(weights(other), weights(one), atol=1e-5)
+    assert np.linalg.norm(weights(other) - before) == pytest.approx(0.05, rel=1e-3)
 
 
 @pytest.mark.parametrize("wrong", [math.nan, math.inf])
