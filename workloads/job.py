@@ -7,18 +7,28 @@ milliseconds (float64).
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from functools import cached_property, lru_cache
-from typing import TypeVar
+from numbers import Real
+from typing import Any, TypeVar
 
 import networkx as nx
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from workloads.display import count_text, html_table, plain_text
-from workloads.errors import LONGEST_MS, WorkloadError, check_all, check_instance, check_number, check_whole
+from workloads.errors import (
+    LONGEST_MS,
+    WorkloadError,
+    check_all,
+    check_instance,
+    check_number,
+    check_one_of,
+    check_whole,
+)
 
 __all__ = ["JobProfile", "StageProfile", "TaskDurations", "Wave", "WorkloadError", "scaled", "simplified"]
 
@@ -119,6 +129,41 @@ class TaskDurations:
         return cls(np.array([ANY_LEVEL]), values, np.array([[[0, values.size]]] * 3))
 
     @classmethod
+    def parse(cls, durations_ms: Any) -> TaskDurations:
+        """Return the durations that an entry ``duration_ms`` of a workload file describes.
+
+        Args:
+            durations_ms: a number, ms, if all tasks take the same time; numbers of which each task draws one; a dict by
+                wave (``fresh``, ``first``, ``rest``), each again a number, numbers, or a dict of numbers by parallelism
+                level, and optionally ``mean_ms``; or ``TaskDurations``, which are returned unchanged. A wave without
+                levels holds at all levels of the other waves.
+
+        Raises:
+            WorkloadError: the entry has another form, or a number is out of range.
+        """
+        if isinstance(durations_ms, TaskDurations):
+            return durations_ms
+        if isinstance(durations_ms, Real):
+            return cls.constant(check_number(durations_ms, "a task duration", WorkloadError))
+        if not isinstance(durations_ms, Mapping):
+            return cls.sampled(durations_ms)
+        names = [wave.name.lower() for wave in Wave]
+        for key in durations_ms:
+            check_one_of(key, [*names, "mean_ms"], "a key of the durations", WorkloadError)
+        waves = [durations_ms.get(name, {}) for name in names]
+        by_level = [wave for wave in waves if isinstance(wave, Mapping)]
+        if len(by_level) == len(waves) and not any(by_level):
+            raise WorkloadError("expected measurements of at least one wave")
+        levels = {_level(level) for wave in by_level for level in wave} or {ANY_LEVEL}
+        tables: list[dict[int, Any]] = [
+            {_level(level): measured for level, measured in wave.items()}
+            if isinstance(wave, Mapping)
+            else dict.fromkeys(levels, [wave] if isinstance(wave, Real) else wave)
+            for wave in waves
+        ]
+        return cls.from_tables(*tables, mean_ms=durations_ms.get("mean_ms", math.nan))
+
+    @classmethod
     def from_tables(
         cls,
         fresh: Mapping[int, Sequence[float]],
@@ -165,6 +210,11 @@ class TaskDurations:
     def spread(self) -> tuple[float, float]:
         """Shortest and longest duration, ms."""
         return float(self.values.min()), float(self.values.max())
+
+
+def _level(key: Any) -> Any:
+    """Return a parallelism level, which is text as a key in JSON."""
+    return int(key) if isinstance(key, str) and re.fullmatch("[1-9][0-9]{0,8}", key) else key
 
 
 def _mean_of_rest(values: NDArray[np.float64], cells: NDArray[np.int64]) -> float:
@@ -260,8 +310,8 @@ class JobProfile:
         object.__setattr__(self, "stages", stages)
         object.__setattr__(self, "edges", edges)
         is_sorted = bool((edges[:, 0] < edges[:, 1]).all())  # parents first: there is no cycle
-        if not is_sorted and not nx.is_directed_acyclic_graph(self.graph()):
-            cycle = " -> ".join(str(parent) for parent, _ in nx.find_cycle(self.graph()))
+        if not is_sorted and not nx.is_directed_acyclic_graph(self.to_networkx()):
+            cycle = " -> ".join(str(parent) for parent, _ in nx.find_cycle(self.to_networkx()))
             raise WorkloadError(f"the stages form a cycle: {cycle}")
 
     def __repr__(self) -> str:
@@ -320,16 +370,66 @@ class JobProfile:
 
     def _longest_path(self, lengths: list[float]) -> NDArray[np.float64]:
         path = np.array(lengths)
-        for stage in reversed(list(nx.topological_sort(self.graph()))):
+        for stage in reversed(list(nx.topological_sort(self.to_networkx()))):
             path[stage] += max((path[child] for child in self.children[stage]), default=0.0)
         path.setflags(write=False)
         return path
 
-    def graph(self) -> nx.DiGraph[int]:
-        """Return the DAG as a networkx graph; each node has its ``StageProfile`` as the attribute ``profile``."""
-        graph: nx.DiGraph[int] = nx.DiGraph()
+    @classmethod
+    def from_networkx(cls, graph: nx.DiGraph[Any], name: str | None = None) -> JobProfile:
+        """Build a job from a networkx graph: its nodes are stages, its edges lead from parents to children.
+
+        Node attributes have the names of a stage's keys in a workload file. ``tasks`` and ``duration_ms`` (ms, in any
+        form that ``TaskDurations.parse`` reads) are required; ``cpu``, ``memory`` and ``name`` are optional. By default
+        a stage has the name of its node if that is a string. Stages are numbered in the order of ``graph.nodes``.
+
+        Args:
+            graph: the DAG; attributes of edges are ignored.
+            name: display name of the job; by default ``graph.name``.
+
+        Raises:
+            WorkloadError: the graph is not directed, has a cycle or no node; or an attribute is missing, unknown or
+                invalid. The message names the node.
+
+        Examples:
+            >>> import networkx as nx
+            >>> graph = nx.DiGraph([("scan", "join"), ("lookup", "join")], name="nightly")
+            >>> graph.add_node("scan", tasks=400, duration_ms=[400, 450, 700])
+            >>> graph.add_node("lookup", tasks=8, duration_ms=1500)
+            >>> graph.add_node("join", tasks=200, duration_ms={"fresh": 1400, "rest": 800}, cpu=2)
+            >>> JobProfile.from_networkx(graph)
+            JobProfile('nightly', 3 stages, 608 tasks, 378.7 s of work)
+        """
+        check_instance(graph, nx.DiGraph, "graph", WorkloadError)
+        if not nx.is_directed_acyclic_graph(graph):
+            cycle = [edge[0] for edge in nx.find_cycle(graph)]
+            raise WorkloadError(f"the nodes form a cycle: {' -> '.join(map(repr, [*cycle, cycle[0]]))}")
+        stages = []
+        for node, attributes in graph.nodes(data=True):
+            try:
+                stages.append(_stage_of(node, attributes))
+            except WorkloadError as error:
+                raise WorkloadError(f"node {node!r:.60}: {error}") from None
+        number = {node: place for place, node in enumerate(graph)}
+        edges = [(number[edge[0]], number[edge[1]]) for edge in graph.edges]
+        return cls(graph.name if name is None else name, tuple(stages), np.array(edges, dtype=np.int64))
+
+    def to_networkx(self) -> nx.DiGraph[int]:
+        """Return the DAG as a networkx graph, from which ``from_networkx`` builds an equal job.
+
+        Its name is that of the job. Nodes are the numbers of the stages, with the attributes ``name`` (str), ``tasks``
+        (int), ``duration_ms`` (``TaskDurations``, ms), ``cpu`` and ``memory`` (float).
+        """
+        graph: nx.DiGraph[int] = nx.DiGraph(name=self.name)
         for number, stage in enumerate(self.stages):
-            graph.add_node(number, profile=stage)
+            graph.add_node(
+                number,
+                name=stage.name,
+                tasks=stage.num_tasks,
+                duration_ms=stage.durations,
+                cpu=stage.cpu,
+                memory=stage.memory,
+            )
         graph.add_edges_from(self.edges.tolist())
         return graph
 
@@ -338,6 +438,22 @@ class JobProfile:
         for edge in self.edges.tolist():
             lists[edge[of]].append(edge[other])
         return tuple(tuple(sorted(found)) for found in lists)
+
+
+def _stage_of(node: Any, attributes: Mapping[str, Any]) -> StageProfile:
+    """Return the stage that the attributes of a node describe."""
+    for key in attributes:
+        check_one_of(key, ("tasks", "duration_ms", "name", "cpu", "memory"), "an attribute", WorkloadError)
+    for key in ("tasks", "duration_ms"):
+        if key not in attributes:
+            raise WorkloadError(f"the attribute {key!r} is required")
+    return StageProfile(
+        attributes["tasks"],
+        TaskDurations.parse(attributes["duration_ms"]),
+        attributes.get("name", node if isinstance(node, str) else ""),
+        attributes.get("cpu", 1.0),
+        attributes.get("memory", 0.0),
+    )
 
 
 def _frozen_array(value: ArrayLike, dtype: type[_Number], what: str) -> NDArray[_Number]:
@@ -349,7 +465,7 @@ def _frozen_array(value: ArrayLike, dtype: type[_Number], what: str) -> NDArray[
         else:
             with np.errstate(invalid="ignore"):  # NaN becomes some integer, which is refused below
                 result = array.astype(dtype)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         raise WorkloadError(f"{what} must be an array of numbers") from None
     if array.dtype != dtype and (
         array.dtype.kind not in "iuf" or not np.array_equal(array, result, equal_nan=True)

@@ -175,7 +175,7 @@ def published_message_order(profile: JobProfile) -> NDArray[np.int32]:
 
 def _children_first(profile: JobProfile) -> list[int]:
     """Return the stages in an order with children before parents."""
-    return list(reversed(list(nx.topological_sort(profile.graph()))))
+    return list(reversed(list(nx.topological_sort(profile.to_networkx()))))
 
 
 def _sorted(messages: list[tuple[int, int, int]]) -> NDArray[np.int32]:

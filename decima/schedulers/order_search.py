@@ -233,7 +233,7 @@ class _WatchedOrder(JobOrder):
 def _alone_ms(profile: JobProfile, num_executors: int) -> float:
     """Return a lower bound of a job's time on all executors, ms: the longest path of stages in full waves."""
     finish = np.zeros(profile.num_stages)
-    for number in nx.topological_sort(profile.graph()):
+    for number in nx.topological_sort(profile.to_networkx()):
         stage = profile.stages[number]
         waves = math.ceil(stage.num_tasks / num_executors)
         start = max((finish[parent] for parent in profile.parents[number]), default=0.0)

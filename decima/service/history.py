@@ -138,7 +138,7 @@ def match_stages(stages: Sequence[Stage], profile: JobProfile) -> list[int] | No
 
 @lru_cache(maxsize=2_000)
 def _ancestors(profile: JobProfile) -> tuple[frozenset[int], ...]:
-    graph = profile.graph()
+    graph = profile.to_networkx()
     return tuple(frozenset(nx.ancestors(graph, place)) for place in range(profile.num_stages))
 
 

@@ -176,7 +176,7 @@ class LiveSpark:
         java, jvm = self._context._jsc, self._context._jvm
         written: dict[int, Any] = {}
         made: Any = None
-        for number in nx.lexicographical_topological_sort(profile.graph()):
+        for number in nx.lexicographical_topological_sort(profile.to_networkx()):
             stage, parents = profile.stages[number], profile.parents[number]
             if parents:
                 # The RDDs have one partitioner, so their union keeps its partitions, and each partition reads all RDDs.

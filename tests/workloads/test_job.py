@@ -12,6 +12,7 @@ from tests.cases import cases
 from tests.refusal import one_line
 from tests.workloads.strategies import job_profiles
 from workloads.job import JobProfile, StageProfile, TaskDurations, Wave, WorkloadError
+from workloads.sources.file_format import describe_stages
 
 SECOND = TaskDurations.constant(1000.0)
 
@@ -82,6 +83,7 @@ def test_samples_and_tables() -> None:
     ([5], ["1"], [[[0, 1]]] * 3, "durations must be an array of float64"),
     ([5], [None], [[[0, 1]]] * 3, "durations must be an array of float64"),
     ([5], [True], [[[0, 1]]] * 3, "durations must be an array of float64, got bool"),
+    ([5], [10**400], [[[0, 1]]] * 3, "durations must be an array of numbers"),
     ([5], [1], [[[0, 1]]], r"cells must have shape \(3, 1, 2\), got \(1, 1, 2\)"),
     ([5], [1], [[[0, 2]]] * 3, "a cell lies outside the 1 durations"),
     ([5], [1], [[[-1, 1]]] * 3, "a cell lies outside the 1 durations"),
@@ -111,11 +113,74 @@ def test_the_graph_of_a_job() -> None:
     diamond = job([1, 2, 3, 4], [(0, 2), (0, 1), (2, 3), (1, 3)])
     assert (diamond.parents, diamond.children) == (((), (0,), (0,), (1, 2)), ((1, 2), (3,), (3,), ()))
     assert (diamond.num_stages, diamond.num_tasks, diamond.work_ms) == (4, 10, 10_000.0)
-    profile = job([1, 2], [(0, 1)])
-    assert list(profile.graph().edges) == [(0, 1)]
-    assert profile.graph().nodes[1]["profile"] is profile.stages[1]
     with pytest.raises(WorkloadError, match="at least one stage"):
         JobProfile("job", ())
+
+
+@given(job_profiles())
+def test_a_job_survives_networkx(profile: JobProfile) -> None:
+    graph = profile.to_networkx()
+    entries = list(describe_stages(profile))  # plain numbers, lists and dicts, as in a workload file
+    plain = nx.DiGraph(name=profile.name)
+    for number, entry in enumerate(entries):
+        plain.add_node(number, **{key: value for key, value in entry.items() if key != "parents"})
+    plain.add_edges_from(graph.edges)
+    for again in (JobProfile.from_networkx(graph), JobProfile.from_networkx(plain)):
+        assert (again.name, again.parents) == (profile.name, profile.parents)
+        assert list(describe_stages(again)) == entries
+    assert nx.utils.graphs_equal(JobProfile.from_networkx(graph).to_networkx(), graph)
+    assert JobProfile.from_networkx(graph, name="another").name == "another"
+
+
+def test_a_graph_with_named_nodes_is_a_job() -> None:
+    graph = nx.DiGraph([("scan", "join"), ("lookup", "join")])
+    graph.add_node("join", tasks=np.int64(20), duration_ms={"fresh": {"5": [9], 10: (8, 8)}, "rest": 3}, cpu=2)
+    graph.add_node("lookup", tasks=8, duration_ms=1500)
+    graph.add_node("scan", tasks=400, duration_ms=np.array([400.0, 700.0]), name="read", memory=0.5)
+    profile = JobProfile.from_networkx(graph)
+    assert [stage.name for stage in profile.stages] == ["read", "join", "lookup"]
+    assert (profile.name, profile.parents) == ("", ((), (0, 2), ()))
+    scan, join, lookup = profile.stages
+    assert [(stage.num_tasks, stage.cpu, stage.memory) for stage in profile.stages] == [
+        (400, 1.0, 0.5),
+        (20, 2, 0.0),
+        (8, 1.0, 0.0),
+    ]
+    assert tables(scan.durations) == [{1: [400, 700]}] * 3
+    assert tables(join.durations) == [{5: [9], 10: [8, 8]}, {5: [], 10: []}, {5: [3], 10: [3]}]
+    assert lookup.durations is TaskDurations.constant(1500.0)
+
+
+TASK = {"tasks": 1, "duration_ms": 1}
+
+
+@cases(
+    "nodes, edges, message",
+    ({}, [], "a job needs at least one stage"),
+    ({"a": TASK, "b": {"tasks": 1}}, [], "node 'b': the attribute 'duration_ms' is required"),
+    ({"a": TASK}, ["ab"], "node 'b': the attribute 'tasks' is required"),
+    ({7: TASK | {"task": 2}}, [], r"node 7: an attribute must be .*, got 'task' \(did you mean 'tasks'\?\)"),
+    ({"a": TASK | {"tasks": 0}}, [], "node 'a': the number of tasks must be a whole number of 1 to .*, got 0"),
+    ({"a": TASK | {"cpu": "2"}}, [], "node 'a': the cpu demand must be a number, got '2'"),
+    ({"a": TASK | {"name": 3}}, [], "node 'a': name must be of the type str, got 3"),
+    ({"a": TASK | {"duration_ms": -1}}, [], "node 'a': a task duration must be between 0 and .*, got -1"),
+    ({"a": TASK | {"duration_ms": True}}, [], "node 'a': a task duration must be a number, got True"),
+    ({"a": TASK | {"duration_ms": "5"}}, [], "node 'a': durations must be an array of float64"),
+    ({"a": TASK | {"duration_ms": {"last": 1}}}, [], "node 'a': a key of the durations must be .*, got 'last'"),
+    ({"a": TASK | {"duration_ms": {"mean_ms": 1}}}, [], "node 'a': expected measurements of at least one wave"),
+    ({"a": TASK | {"duration_ms": {"rest": {"x": [1]}}}}, [], "node 'a': a level of rest must be a whole number"),
+    ({"a": TASK, "b": TASK}, ["ab", "ba"], "the nodes form a cycle: 'a' -> 'b' -> 'a'"),
+    ({"a": TASK}, ["aa"], "the nodes form a cycle: 'a' -> 'a'"),
+)
+def test_impossible_graphs(nodes: dict[Any, dict[str, Any]], edges: list[str], message: str) -> None:
+    graph = nx.DiGraph(map(tuple, edges))
+    for node, attributes in nodes.items():
+        graph.add_node(node, **attributes)
+    assert re.fullmatch(f"{message}.*", one_line(WorkloadError, JobProfile.from_networkx, graph))
+
+
+def test_an_undirected_graph_is_no_job() -> None:
+    assert "graph must be of the type DiGraph" in one_line(WorkloadError, JobProfile.from_networkx, nx.Graph())
 
 
 @given(job_profiles())

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import fields
 from functools import lru_cache
 from typing import Annotated, Any, Literal, get_args
@@ -231,30 +231,15 @@ def describe_attributes(attributes: JobAttributes, profile: JobAttributes = NO_A
 
 
 def _build_durations(durations: float | list[float] | _Waves) -> TaskDurations:
-    if isinstance(durations, _Waves):
-        waves = (durations.fresh, durations.first, durations.rest)
-        if all(wave == {} for wave in waves):
-            raise WorkloadError("expected measurements of at least one wave")
-        levels = {int(level) for wave in waves if isinstance(wave, dict) for level in wave} or {ANY_LEVEL}
-        fresh, first, rest = (_wave_table(wave, levels) for wave in waves)
-        return TaskDurations.from_tables(fresh, first, rest, mean_ms=durations.mean_ms)
-    if isinstance(durations, list):
-        return _sampled(tuple(durations)) if len(durations) <= FEW else TaskDurations.sampled(durations)
-    return TaskDurations.constant(durations)
+    if isinstance(durations, list) and len(durations) <= FEW:
+        return _sampled(tuple(durations))
+    return TaskDurations.parse(vars(durations) if isinstance(durations, _Waves) else durations)
 
 
 @lru_cache(maxsize=4096)
 def _sampled(durations_ms: tuple[float, ...]) -> TaskDurations:
     """Return cached durations, as files of many jobs repeat short lists."""
     return TaskDurations.sampled(durations_ms)
-
-
-def _wave_table(
-    wave: float | list[float] | Mapping[str, list[float]], levels: Iterable[int]
-) -> dict[int, list[float]]:
-    if isinstance(wave, Mapping):
-        return {int(level): durations for level, durations in wave.items()}
-    return dict.fromkeys(levels, wave if isinstance(wave, list) else [wave])
 
 
 def _build_edges(name: str, stages: list[_Stage]) -> NDArray[np.int64]:

@@ -373,7 +373,7 @@ def troublesome_stages(
     work = tasks * (needs / np.maximum(capacity, 1e-12)).max(axis=1)
     packs = work / np.ceil(tasks / np.maximum(fitting, 1))
     chosen = (mean_ms >= long * mean_ms.max()) | (packs <= fragmented)
-    return with_between(chosen, nx.topological_sort(profile.graph()), profile.parents)
+    return with_between(chosen, nx.topological_sort(profile.to_networkx()), profile.parents)
 
 
 class _Trouble(NamedTuple):
