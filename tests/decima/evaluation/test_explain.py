@@ -9,12 +9,14 @@ import pytest
 
 from decima.evaluation import CompareError, mean_interval, run_scheduler
 from decima.evaluation.explain import explain, explain_first
+from decima.evaluation.run import replay
 from decima.policy import Policy, save_policy
-from decima.policy.config import GENERAL_POLICY, PROFILED_POLICY
+from decima.policy.config import GENERAL_POLICY, PACKING_POLICY, PROFILED_POLICY
 from decima.registry import load_policy, make_scheduler
 from decima.show.explanation import notes, shown, tables
 from simulator import ClusterConfig, Decision, Observation
 from tests.decima.evaluation.examples import CLUSTER, conditions
+from tests.decima.policy.examples import policy_of
 
 SEED = 5
 
@@ -135,6 +137,20 @@ def test_moments_and_decisions_that_never_come(policy: Path, tmp_path: Path) -> 
     cluster = replace(CLUSTER, warmup_delay_ms=0.0)
     with pytest.raises(CompareError, match="priced-srpt agrees with the policy in all later decisions"):
         explain(conditions(seed=SEED, cluster=cluster), tmp_path / "told.npz", differing=True)
+
+
+def test_a_decision_is_guarded_if_the_guard_changed_it(tmp_path: Path) -> None:
+    path, note = tmp_path / "policy.npz", "The policy's guard changed what the network chose."
+    save_policy(path, policy_of(PACKING_POLICY, seed=1), {})
+    cluster = ClusterConfig(num_executors=8, moving_delay_ms=10.0, warmup_delay_ms=0.0)
+    here, scheduler = conditions(seed=SEED, num_jobs=8, cluster=cluster), load_policy(path)
+    changes = np.diff([scheduler.num_guarded for _ in replay(here, SEED, scheduler)], prepend=0)
+    assert set(changes) == {0, 1}
+    for number in (int(np.argmin(changes)), int(np.argmax(changes))):
+        found = explain(here, path, decision=number, futures=0)
+        is_guarded = bool(changes[number])
+        assert (found.number, found.guarded, note in notes(found)) == (number, is_guarded, is_guarded)
+        assert json.loads(found.to_json())["guarded"] == is_guarded
 
 
 def test_influences_words_and_json(policy: Path) -> None:

@@ -225,6 +225,25 @@ def test_the_more_unwanted_executors_the_more_of_them_a_job_may_have(executors: 
     assert rule.limits[0] == int(max(may_have * used_well * 20 / 40, 20 / DEFAULTS.worth_moving))
 
 
+def test_idle_executors_are_unwanted_while_a_job_offers_one_of_its_own() -> None:
+    """Executors outside jobs were left idle, and one executor has finished a stage of a third job."""
+    config = ClusterConfig(400, moving_delay_ms=DELAY_MS)
+    profile = job(stage(40, DELAY_MS))
+    cluster, scheduler = asked(config, jobs(profile, profile, chain(stage(1, 50.0), stage(1, 50.0))))
+    for decision in (Decision(0, 20), Decision(1, 20), Decision(2, 1)):
+        cluster.decide(decision)
+    while cluster.observe().source < 0:
+        cluster.decide(None)
+    seen = cluster.observe()
+    assert (seen.source, seen.offered, seen.unclaimed_tasks.tolist()) == (2, 1, [20, 20, 0, 1])
+    rule = scheduler.ask(seen)
+    used_well = useful_executors(profile, config, rule.price)
+    unwanted = 400 - 40 - 2 * (used_well - 20)
+    may_have = DEFAULTS.used_well + DEFAULTS.unwanted * (unwanted / 400) ** 2
+    assert rule.limits[:2].tolist() == [int(may_have * used_well * 20 / 40)] * 2
+    assert may_have > 2 * DEFAULTS.used_well
+
+
 @pytest.mark.parametrize("seed", range(4))
 def test_jobs_below_their_limits_come_before_others_and_each_kind_by_the_work_left(seed: int) -> None:
     sequence = random_sequence(np.random.default_rng(seed), max_jobs=12)

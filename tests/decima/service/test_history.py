@@ -89,6 +89,19 @@ def test_a_job_is_recognised_by_its_plan_or_by_its_name_and_dag(job: Job, known:
     assert PLANNED.find(job) is known
 
 
+@cases("job, known",
+        (a_job("a", *chain(4), name="q2", plan=("Never", "Seen")), OTHER),
+        (a_job("a", *chain(4), name="q2", plan=("Limit",)), OTHER),  # history has lost the profile of this plan
+        (a_job("a", *chain(4), name="q2", plan=("Sort", "Scan")), SMALL),  # the plan says more than the name
+        (a_job("a", *chain(40, 20, 1), plan=("Never", "Seen")), None),  # another query may have the same DAG
+        (a_job("a", *chain(40, 20, 1), name="q3"), None),
+)  # fmt: skip
+def test_a_job_of_an_unknown_plan_is_recognised_by_its_name_and_not_by_its_dag(
+    job: Job, known: JobProfile | None
+) -> None:
+    assert PLANNED.find(job) is known
+
+
 def test_history_is_a_workload_file(tmp_path: Any) -> None:
     plans = {"q1": ["Sort", "Scan"], "q2": "nonsense", "never": ["Sort"]}
     write_workload(tmp_path / "jobs.json", Workload((SMALL, OTHER), about={"plans": plans}))

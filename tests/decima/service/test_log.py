@@ -31,7 +31,7 @@ from decima.service.log import (
     Welcomed,
     read_log,
 )
-from decima.service.protocol import Answer, Hello, Refusal, State, Welcome
+from decima.service.protocol import Answer, Executor, Hello, Job, Refusal, State, Welcome
 from decima.service.replay import replayed
 from decima.service.server import ServeError
 from decima.service.service import Service
@@ -302,6 +302,29 @@ def lines() -> list[Line]:
         Question(driver=1, seq=4, time_ms=61_000.0),
         Left(driver=1, time_ms=61_000.0),
     ]  # fmt: skip
+
+
+def test_slots_of_a_job_that_is_gone_run_the_next_one() -> None:
+    """Job b ends at 10 s without a last report, and its two slots then run job a."""
+
+    def question(seq: int, running: str, *jobs: Job, gone: str = "") -> Question:
+        busy = {"running": 1, "job": running} if running else {"running": 0}
+        having = tuple(Executor.model_validate({"id": each, "slots": 1, **busy}) for each in "01")
+        return Question(driver=1, seq=seq, time_ms=10_000.0 * seq, executors=having, jobs=jobs, gone=tuple(gone))
+
+    [driver] = replayed(
+        [
+            *lines()[:2],
+            question(0, "b", a_job("a", a_stage(0, tasks=2)), a_job("b", a_stage(1, tasks=2, running=2))),
+            question(1, "a", a_job("a", a_stage(0, tasks=2, running=2)), gone="b"),
+            question(2, "", gone="a"),
+        ]
+    )
+    tasks = driver.record.tasks()[["job", "executor", "start_ms", "finish_ms"]]
+    assert [tuple(row) for row in tasks.sort_values(["job", "executor"]).to_numpy().tolist()] == [
+        (0, 0, 10_000, 20_000), (0, 1, 10_000, 20_000), (1, 0, 0, 10_000), (1, 1, 0, 10_000),
+    ]  # fmt: skip
+    assert driver.record.completion_ms.tolist() == [20_000, 10_000]
 
 
 def test_a_log_is_summarised() -> None:
