@@ -6,24 +6,28 @@ import json
 import math
 import os
 import platform
+import shutil
 import signal
 import threading
 import unicodedata
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from filelock import FileLock, Timeout
+
 from decima import __version__
 from workloads.errors import DecimaError
 
 __all__ = [
-    "OutputError", "atomic_path", "check_file", "json_in_html", "json_text", "make_folder",
-    "prepare_outputs", "uninterrupted", "versions", "visible", "writing",
+    "LOCK", "OutputError", "atomic_path", "check_file", "folder_lock", "json_in_html", "json_text", "make_folder",
+    "missing_paths", "prepare_outputs", "remove_paths", "uninterrupted", "versions", "visible", "writing",
 ]  # fmt: skip
 
-
+#: Name of the file that ``folder_lock`` locks.
+LOCK = "training.lock"
 #: Code point of a character that a browser could interpret as markup -> its escape in JSON.
 _ESCAPED = {ord(each): f"\\u{ord(each):04x}" for each in "<>&"}
 #: Unicode categories of invisible characters: control, format (such as right-to-left), line and paragraph separator.
@@ -45,6 +49,58 @@ def make_folder(folder: Path) -> None:
         _prove_writable(folder / "probe")
     except OSError as error:
         raise OutputError(f"cannot write into the folder {folder}: {error.strerror or error}") from None
+
+
+@contextmanager
+def folder_lock(folder: Path) -> Iterator[None]:
+    """Lock an output folder, so that no other process, thread or training writes into it inside the block.
+
+    The lock is a file, which is removed at the end. If this process is killed, the file remains and is unlocked. On
+    file systems without locks the block runs unlocked.
+
+    Raises:
+        OutputError: the folder is locked already, or cannot be written to.
+    """
+    lock = FileLock(folder / LOCK)
+    try:
+        with suppress(NotImplementedError):
+            lock.acquire(timeout=0)
+    except Timeout:
+        raise OutputError(
+            f"{folder}: another training writes into this folder now; wait for its end, or choose another folder"
+        ) from None
+    except OSError as error:
+        raise OutputError(f"cannot write into the folder {folder}: {error.strerror or error}") from None
+    try:
+        yield
+    finally:
+        with suppress(OSError):
+            Path(
+                lock.lock_file
+            ).unlink()  # before the release: afterwards it may be the lock of another process
+        lock.release()
+
+
+def missing_paths(folder: Path, *names: str) -> list[Path]:
+    """Return the paths of a folder, of its parents and of entries in it that do not exist yet, for ``remove_paths``."""
+    paths = (*reversed(folder.parents), folder, *(folder / name for name in names))
+    return [path for path in paths if not (path.exists() or path.is_symlink())]
+
+
+def remove_paths(paths: Sequence[Path], contents: Collection[str] = ()) -> None:
+    """Remove files and empty folders, the last path first; paths that are missing or in use remain.
+
+    Args:
+        contents: names of folders that are removed with their contents.
+    """
+    for path in reversed(paths):
+        with suppress(OSError):
+            if path.name in contents:
+                shutil.rmtree(path)
+            elif path.is_dir():
+                path.rmdir()
+            else:
+                path.unlink()
 
 
 def check_file(path: Path) -> None:

@@ -184,6 +184,10 @@ def train(context: click.Context, /, device: str, workers: int | str | None, **o
         click.echo(read_swf(config.jobs.log).summary(), err=True)
 
     from decima.learning.grid.train import GridTraining
+    from decima.learning.loop import check_resumable
+
+    if options["resume"]:
+        check_resumable(options["out"])
 
     def train_this(**callbacks: Any) -> TrainingResult[DeepRMConfig]:
         command, resume = training_command(context, source), options["resume"]

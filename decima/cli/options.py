@@ -375,7 +375,11 @@ def training_options(recipes: str, default: str, *jobs: Option) -> Option:
             "Folder for policy, checkpoint, metrics.  [required]",
             callback=_needed_to_train,
         ),
-        secondary("--resume", FLAG, "Resume the training in the folder --out, by default with its settings."),
+        secondary(
+            "--resume",
+            FLAG,
+            "Resume the training in the folder --out, which must contain one, by default with its settings.",
+        ),
         secondary(
             "--explain",
             FLAG,

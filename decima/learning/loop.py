@@ -31,8 +31,24 @@ from decima.learning.checkpoint import (
     load_weights,
     save_checkpoint,
 )
-from decima.learning.metrics import IterationReport, TrainingResult, Validation, WriteMetrics, metrics_log
-from decima.outputs import atomic_path, make_folder, uninterrupted
+from decima.learning.metrics import (
+    METRICS_FILE,
+    TENSORBOARD,
+    IterationReport,
+    TrainingResult,
+    Validation,
+    WriteMetrics,
+    metrics_log,
+)
+from decima.outputs import (
+    LOCK,
+    atomic_path,
+    folder_lock,
+    make_folder,
+    missing_paths,
+    remove_paths,
+    uninterrupted,
+)
 from decima.policy.parts import NotFiniteError
 from decima.policy.threads import keep_memory, one_thread
 from decima.settings import TRAINING, DivergedError, Progress, TrainingError, silent
@@ -42,7 +58,7 @@ from workloads.reading import read_bytes
 if TYPE_CHECKING:
     from decima.settings import RunConfig
 
-__all__ = ["CARD", "CHECKPOINT", "CONFIG", "POLICY", "TrainingLoop", "check_device"]
+__all__ = ["CARD", "CHECKPOINT", "CONFIG", "POLICY", "TrainingLoop", "check_device", "check_resumable"]
 
 CHECKPOINT, CONFIG, POLICY, CARD = "checkpoint.pt", "config.yaml", "policy.npz", "policy.md"
 #: Name of the optimiser of behaviour cloning, which is dropped after the last epoch.
@@ -61,9 +77,9 @@ class TrainingLoop(ABC, Generic[Config]):
 
     Args:
         out: folder of the run.
-        resume: whether to continue from the checkpoint in the folder, or start if there is none yet. Only the settings
-            ``iterations`` and ``checkpoint_every`` may differ from those of the checkpoint. More iterations stretch
-            schedules, such as that of the learning rate, from the checkpoint on.
+        resume: whether to continue from the checkpoint in the folder, or start if there is none yet, as unattended
+            programs need it. Only the settings ``iterations`` and ``checkpoint_every`` may differ from those of the
+            checkpoint. More iterations stretch schedules, such as that of the learning rate, from the checkpoint on.
         device: device of the updates, ``cpu``, ``cuda`` or ``cuda:N``; episodes always run on CPUs.
         workers: workers that run episodes, see ``check_workers``; they do not change the results.
         command: command line, saved in the policy file; that of a resumed run is appended if its settings differ.
@@ -77,7 +93,9 @@ class TrainingLoop(ABC, Generic[Config]):
             or the device does not exist.
         WorkerError: the workers are not available.
         PolicyFileError: the initial policy cannot be read, or has other features or sizes.
-        OutputError: the folder cannot be written to.
+        OutputError: the folder cannot be written to, or another training writes into it.
+
+    A training that cannot start leaves no new files and folders.
     """
 
     #: Possible metrics, name -> meaning.
@@ -101,14 +119,7 @@ class TrainingLoop(ABC, Generic[Config]):
     ) -> None:
         self._device, self._num_workers = check_device(device), check_workers(workers)
         self.config, self.out, self.command = config, Path(out), command
-        make_folder(self.out)
-        if resume:
-            self.command = self._command_so_far()
         self._checkpoint_file = self.out / CHECKPOINT
-        exists = self._checkpoint_file.exists() or self._checkpoint_file.is_symlink()
-        if exists and not resume:
-            raise TrainingError(f"{self.out}: contains a training run already; --resume continues it")
-        self._build()
         self._reference: dict[str, Any] = {}
         self._best: Best | None = None
         self._curve: list[list[float]] = []
@@ -118,10 +129,28 @@ class TrainingLoop(ABC, Generic[Config]):
         self._progress: Progress = silent
         self._workers: Workers
         self._checkpoint: Checkpoint | None = None  # after the last completed iteration
+        self._new_paths = missing_paths(self.out, LOCK)
+        make_folder(self.out)
+        with folder_lock(self.out):
+            try:
+                self._prepare(resume)
+            except BaseException:
+                remove_paths(self._new_paths)
+                raise
+
+    def _prepare(self, resume: bool) -> None:
+        """Build the networks, and restore the checkpoint or load the initial policy."""
+        if resume:
+            self.command = self._command_so_far()
+        self._checkpoint_changed_ns = self._checkpoint_time_ns()
+        exists = self._checkpoint_changed_ns is not None or self._checkpoint_file.is_symlink()
+        if exists and not resume:
+            raise TrainingError(f"{self.out}: contains a training run already; --resume continues it")
+        self._build()
         if exists:
             self._restore(self._checkpoint_file)
-        elif config.start is not None:
-            self._before = previous_trainings(self._start_from(config.start))
+        elif self.config.start is not None:
+            self._before = previous_trainings(self._start_from(self.config.start))
 
     # Methods that subclasses define.
 
@@ -247,8 +276,27 @@ class TrainingLoop(ABC, Generic[Config]):
         Raises:
             KeyboardInterrupt: Ctrl-C before iteration 0 is validated; finished epochs are in the checkpoint.
             DivergedError: a loss, gradient or probability is not finite; the last checkpoint is kept.
+            OutputError: another training writes into the folder.
+            TrainingError: another training has written into the folder since this object was created.
             WorkerError: a worker process died.
+
+        After an error before the first checkpoint, new files and folders are removed.
         """
+        with folder_lock(self.out):
+            if self._checkpoint_time_ns() != self._checkpoint_changed_ns:
+                raise TrainingError(f"{self.out}: another training has written into this folder meanwhile")
+            new_paths = self._new_paths + missing_paths(self.out, CONFIG, METRICS_FILE, TENSORBOARD)
+            try:
+                return self._run(on_iteration, on_progress)
+            except Exception:
+                if self._checkpoint is None:
+                    remove_paths(new_paths, (TENSORBOARD,))
+                raise
+
+    def _run(
+        self, on_iteration: Callable[[IterationReport], None] | None, on_progress: Progress
+    ) -> TrainingResult[Config]:
+        """Train in the locked folder, see ``run``."""
         interrupted, self._progress = False, on_progress
         self._begun_s = time.process_time()
         with atomic_path(self.out / CONFIG) as path:
@@ -353,6 +401,13 @@ class TrainingLoop(ABC, Generic[Config]):
 
     # Files.
 
+    def _checkpoint_time_ns(self) -> int | None:
+        """Return the time of the checkpoint's last change, ns; None without a checkpoint."""
+        try:
+            return self._checkpoint_file.stat().st_mtime_ns
+        except OSError:
+            return None
+
     def _command_so_far(self) -> str:
         """Return the command in the folder's ``config.yaml``, followed by this command if the settings differ."""
         try:
@@ -415,6 +470,16 @@ class TrainingLoop(ABC, Generic[Config]):
         self._curve, self._cpu_before_s = checkpoint.curve, checkpoint.cpu_s
         self._before = checkpoint.before
         self._checkpoint = replace(checkpoint, config=config)
+
+
+def check_resumable(folder: Path) -> None:
+    """Check that a folder contains a training run, which may have been killed before its first checkpoint.
+
+    Raises:
+        TrainingError: it contains none; the name of the folder may be misspelt.
+    """
+    if not any((folder / name).exists() or (folder / name).is_symlink() for name in (CHECKPOINT, CONFIG)):
+        raise TrainingError(f"{folder}: contains no training run to resume")
 
 
 def check_device(name: str) -> str:

@@ -28,6 +28,8 @@ Config = TypeVar("Config", bound="RunConfig")
 
 #: Name of a metric up to version 0.1.0 -> current name.
 RENAMED = {"jct_s": "mean_jct_s", "validation_jct_s": "validation_mean_jct_s"}
+#: Names of the files in a run's folder.
+METRICS_FILE, TENSORBOARD = "metrics.jsonl", "tensorboard"
 #: Lower bound of the iteration numbers.
 FIRST = -(2**31)
 
@@ -197,7 +199,7 @@ def metrics_log(out: Path, iteration: float, known: Mapping[str, str]) -> Iterat
         iteration: last completed iteration; later rows of an interrupted run are dropped. Minus infinity for a new run.
         known: all possible metrics, name -> meaning.
     """
-    path, folder = out / "metrics.jsonl", out / "tensorboard"
+    path, folder = out / METRICS_FILE, out / TENSORBOARD
     kept = [row for row in read_metrics(path) if row["iteration"] <= iteration] if path.exists() else []
     with atomic_path(path) as partial:
         partial.write_text("".join(_line(row) for row in kept), encoding="utf-8")

@@ -32,7 +32,7 @@ from decima.learning.grid.train import GridTraining
 from decima.learning.loop import CARD, CHECKPOINT, POLICY
 from decima.learning.sweep_config import SweepConfig
 from decima.learning.trainings import train_all
-from decima.outputs import atomic_path, make_folder
+from decima.outputs import LOCK, atomic_path, folder_lock, make_folder, missing_paths, remove_paths
 from decima.policy.files import add_about
 from decima.settings import DivergedError, Progress, TrainingError, read_settings, silent
 
@@ -127,24 +127,34 @@ def run_sweep(
     Raises:
         TrainingError: the folder contains another sweep, or a damaged file.
         WorkloadError: the workload cannot be read.
-        OutputError: the folder cannot be written.
+        OutputError: the folder cannot be written to, or another sweep writes into it.
+
+    If no training could start, new files and folders are removed.
     """
-    _take(config, out)
     kind: Any = ClusterTraining if config.train == "cluster" else GridTraining
     make_training = partial(kind, workers=workers, resume=True, command=command)
-    study = _open(out / JOURNAL)
     trials: list[Trial] = []
-    try:
-        for number in range(config.num_trials):
-            known = number < len(study.trials)
-            params = study.trials[number].params if known else _next(config, number, study)
-            report = partial(_report, progress, f" ({number + 1} of {config.num_trials})")
-            trial = _train(config, number, _settings(config, params), out, make_training, report)
-            trials.append(trial)
-            if not known:
-                study.add_trial(_frozen(config, params, trial))
-    except KeyboardInterrupt:
-        return SweepResult(config, tuple(trials), True)
+    new_paths = missing_paths(out, LOCK)
+    make_folder(out)
+    with folder_lock(out):
+        new_paths += missing_paths(out, SWEEP, JOURNAL)
+        try:
+            _take(config, out)
+            study = _open(out / JOURNAL)
+            for number in range(config.num_trials):
+                known = number < len(study.trials)
+                params = study.trials[number].params if known else _next(config, number, study)
+                report = partial(_report, progress, f" ({number + 1} of {config.num_trials})")
+                trial = _train(config, number, _settings(config, params), out, make_training, report)
+                trials.append(trial)
+                if not known:
+                    study.add_trial(_frozen(config, params, trial))
+        except KeyboardInterrupt:
+            return SweepResult(config, tuple(trials), True)
+        except Exception:
+            if not any(out.glob("trial-*")):  # no training has started
+                remove_paths(new_paths)
+            raise
     return SweepResult(config, tuple(trials), False)
 
 
@@ -154,7 +164,6 @@ def _report(progress: Progress, which: str, what: str, done: int, total: int) ->
 
 def _take(config: SweepConfig, out: Path) -> None:
     """Write the settings to the sweep's folder; refuse the folder of another sweep."""
-    make_folder(out)
     path = out / SWEEP
     if path.exists():
         before = read_settings(SweepConfig, RECIPES, path)

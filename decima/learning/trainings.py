@@ -9,6 +9,7 @@ from typing import TypeVar
 
 from decima.learning.checkpoint import load_checkpoint
 from decima.learning.loop import CHECKPOINT, POLICY, TrainingLoop
+from decima.outputs import OutputError
 from decima.settings import TRAINING, VALIDATION, Progress, RunConfig, TrainingError, silent
 
 __all__ = ["train_all"]
@@ -36,6 +37,7 @@ def train_all(
 
     Raises:
         TrainingError: a folder contains a policy of other settings.
+        OutputError: a folder cannot be written to, or another training writes into it.
         DivergedError: a loss, gradient or probability is not finite.
         KeyboardInterrupt: Ctrl-C; finished iterations are kept.
     """
@@ -47,8 +49,8 @@ def train_all(
             continue
         try:
             training = make_training(config, out)
-        except TrainingError as error:
-            raise TrainingError(f"{error}; {elsewhere}") from None
+        except (TrainingError, OutputError) as error:
+            raise type(error)(f"{error}; {elsewhere}") from None
         result = training.run(on_progress=partial(_report_phase, progress, f"training {name}"))
         if result.interrupted:
             raise KeyboardInterrupt

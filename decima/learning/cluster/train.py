@@ -34,7 +34,7 @@ from decima.learning.cluster.validation import (
     reference_row,
     scheduler_ms,
 )
-from decima.learning.loop import CONFIG, TrainingLoop
+from decima.learning.loop import CONFIG, TrainingLoop, check_resumable
 from decima.learning.metrics import (
     CLUSTER_METRICS,
     IterationReport,
@@ -404,7 +404,7 @@ def train_policy(
         workload: workload instead of that of ``config``: ``tpch``, ``synthetic``, a workload file, or a folder of the
             published TPC-H profiles.
         overrides: texts that replace settings of ``config``, such as ``"iterations=20"``.
-        resume: whether to continue from the checkpoint in the folder.
+        resume: whether to continue from the checkpoint in the folder, which must contain a run.
         device: device of the updates, ``cpu`` or ``cuda``; episodes always run on CPUs.
         workers: workers that run episodes, see ``check_workers``; they do not change the results.
         command: command line, saved in the policy file.
@@ -424,6 +424,8 @@ def train_policy(
         >>> result.policy_file  # doctest: +SKIP
         PosixPath('my-policy/policy.npz')
     """
+    if resume:
+        check_resumable(Path(out))
     if workload is not None:
         overrides = [*overrides, *workload_overrides(workload)]
     if not isinstance(config, TrainingConfig):
