@@ -7,7 +7,8 @@ stages that ran; `workloads.spark.query` finds their edges.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -16,11 +17,12 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from workloads.errors import check_path
+from workloads.errors import check_path, check_paths
 from workloads.job import WorkloadError
-from workloads.spark.logfile import EventLog, Problems, events, find_event_logs
+from workloads.spark.logfile import NO_LOG, EventLog, Problems, UnusableLogError, events, find_event_logs
 from workloads.spark.query import TASK_COLUMNS, SparkQuery, stage_dag, stages_by_output
 from workloads.spark.reader import (
+    DATABRICKS_PART,
     EVENT_NAMES,
     EventTables,
     Execution,
@@ -28,14 +30,24 @@ from workloads.spark.reader import (
     SparkExecutor,
     SparkStage,
     TaskOutcome,
+    UnsupportedVersionError,
     measured_runs,
     successful_tasks,
 )
 
-__all__ = ["LogReport", "SparkApplication", "read_event_log"]
+__all__ = ["LogReport", "SparkApplication", "read_event_log", "read_event_logs"]
 
 #: Maximum number of names of ignored events in a report.
 MOST_IGNORED = 4
+
+_LOG_STARTS = ("RunMeta", "SparkListenerLogStart")
+_APPLICATION_START = "SparkListenerApplicationStart"
+#: Events that Spark writes before the start of the application.
+_BEFORE_APPLICATION = {
+    *_LOG_STARTS, DATABRICKS_PART, "SparkListenerEnvironmentUpdate", "SparkListenerResourceProfileAdded",
+    "SparkListenerBlockManagerAdded", "SparkListenerExecutorAdded",
+}  # fmt: skip
+_MOST_HELD = 1000
 
 
 @dataclass(frozen=True)
@@ -127,42 +139,122 @@ class SparkApplication:
 
 
 def read_event_log(path: str | Path, *, partial: bool = False) -> list[SparkApplication]:
-    """Read a log file, a rolled log (a folder ``eventlog_v2_*``), or a folder of logs.
+    """Read a log file, a rolled log (a folder ``eventlog_v2_*``, or Databricks' ``eventlog``), or a folder of logs.
 
-    A log that is cut off or still being written, or whose application died, is read with a note in its report.
+    A log that is cut off or still being written, or whose application died, is read with a note in its report. In a
+    folder, files that are no logs and applications without queries are left out; `read_event_logs` counts them.
 
     Args:
-        path: the log, plain, gzip or zstd (which needs the extra ``[spark]``), whatever its name.
+        path: the log, whatever its name: plain, gzip, zstd, LZ4 or Snappy as Spark writes them (the last three need
+            the extra ``[spark]``); or a zip archive of logs, as Spark's history server gives it.
         partial: keep the readable part of a damaged log, and the part of failed or unfinished queries that ran. By
             default a damaged log is rejected, and such queries are left out and counted.
 
     Raises:
         WorkloadError: a log is unusable. The message is one line that names the file, and the line if known.
     """
-    return [
-        application
-        for log in find_event_logs(check_path(path, "path", WorkloadError))
-        for application in _read_log(log, partial)
-    ]
+    return read_event_logs([check_path(path, "path", WorkloadError)], partial=partial)[0]
 
 
-def _read_log(log: EventLog, partial: bool) -> Iterator[SparkApplication]:
-    """Yield the applications of one log; several if logs were joined."""
+def read_event_logs(
+    paths: Iterable[str | Path], *, partial: bool = False
+) -> tuple[list[SparkApplication], list[str]]:
+    """Read several logs and folders of logs, see `read_event_log`.
+
+    Returns:
+        The applications; and for each folder one line for each reason why logs in it were skipped, with their number
+        and the first path.
+
+    Raises:
+        WorkloadError: a log is unusable and was not skipped, or nothing is left of a folder.
+    """
+    applications: list[SparkApplication] = []
+    useful: set[Path] = set()  # folders with an application
+    skipped: dict[Path, dict[str, list[Path]]] = {}
+    for log in find_event_logs(*check_paths(paths, "paths", WorkloadError)):
+        with _skipping(log, skipped):
+            for tables, problems in _read_log(log, partial):
+                with _skipping(log, skipped):
+                    applications.append(_application(log, tables, problems))
+                    useful |= {log.found_in} if log.found_in else set()
+    reasons = {folder: _skipped_lines(folder, places) for folder, places in skipped.items()}
+    for folder, lines in reasons.items():
+        if folder not in useful:
+            raise WorkloadError(f"{folder}: nothing to import: {'; '.join(lines)}")
+    return applications, [f"{folder}: {line}" for folder, lines in reasons.items() for line in lines]
+
+
+@contextmanager
+def _skipping(log: EventLog, skipped: dict[Path, dict[str, list[Path]]]) -> Iterator[None]:
+    """Note that a log in a folder is unusable; an error if the caller named this log."""
+    try:
+        yield
+    except UnusableLogError as error:
+        if log.found_in is None:
+            raise
+        skipped.setdefault(log.found_in, {}).setdefault(error.reason, []).append(log.path)
+
+
+def _skipped_lines(folder: Path, places: Mapping[str, list[Path]]) -> list[str]:
+    """Return a line for each reason, with the number of skipped logs and the first of them."""
+    lines = []
+    for reason, paths in places.items():
+        first = paths[0].relative_to(folder) if paths[0] != folder else folder.name
+        others = f" and {len(paths) - 1} more" if len(paths) > 1 else ""
+        lines.append(f"skipped {first}{others}: {reason}")
+    return lines
+
+
+def _read_log(log: EventLog, partial: bool) -> Iterator[tuple[EventTables, Problems]]:
+    """Yield the events and problems of each application of one log; several if logs were joined."""
     problems = Problems(partial)
     if log.in_progress:
         problems.note(f"{log.path}: the application is still running, or died (.inprogress)")
     tables = EventTables()
+    # Events since a start of the log, until the next one tells whether another application begins: a rolled log may
+    # repeat these events in each part.
+    held: list[tuple[str, str, Any]] = []
+    next_part = 0
     for place, name, event in events(log, EVENT_NAMES, problems):
-        if tables.started and name in ("RunMeta", "SparkListenerLogStart"):
-            yield _application(log, tables, problems)
+        if name == DATABRICKS_PART and event is not None:
+            next_part = _check_part(place, event, next_part, problems)
+        if not held and not (tables.started and name in _LOG_STARTS):
+            _add_event(tables, place, name, event, problems)
+            continue
+        held.append((place, name, event))
+        begins = name == _APPLICATION_START
+        if begins and not tables.is_same_application(event):
+            yield tables, problems
             tables, problems = EventTables(), Problems(partial)
-        try:
-            tables.add(name, event)
-        except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
-            problems.report(f"{place}: {name} without a usable {error}")
+        if begins or name not in _BEFORE_APPLICATION or len(held) >= _MOST_HELD:
+            for each in held:
+                _add_event(tables, *each, problems)
+            held.clear()
+    for each in held:
+        _add_event(tables, *each, problems)
     if not tables.started and not tables.jobs:
-        raise WorkloadError(f"{log.path}: not a Spark event log (no SparkListenerApplicationStart)")
-    yield _application(log, tables, problems)
+        raise UnusableLogError(log.path, NO_LOG, " (no SparkListenerApplicationStart)")
+    yield tables, problems
+
+
+def _add_event(tables: EventTables, place: str, name: str, event: Any, problems: Problems) -> None:
+    try:
+        tables.add(name, event)
+    except UnsupportedVersionError as error:
+        raise UnusableLogError(place, str(error)) from None
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+        problems.report(f"{place}: {name} without a usable {error}")
+
+
+def _check_part(place: str, event: Mapping[str, Any], expected: int, problems: Problems) -> int:
+    """Report missing parts before a part of a rolled log of Databricks; return the number of the next part."""
+    number = event.get("Rollover Number")
+    if not isinstance(number, int):
+        return expected
+    if number > expected:
+        report = problems.report if expected else problems.note
+        report(f"{place}: parts {expected} to {number - 1} of the rolled log are missing")
+    return number + 1
 
 
 def _application(log: EventLog, tables: EventTables, problems: Problems) -> SparkApplication:
@@ -171,22 +263,21 @@ def _application(log: EventLog, tables: EventTables, problems: Problems) -> Spar
             f"{log.path}: no SparkListenerApplicationEnd: the application died, or is still running"
         )
     if not tables.jobs:
-        problems.report(f"{log.path}: the log contains no Spark jobs")
-    runs = measured_runs(tables)
+        _report_unusable(log, problems, "the log contains no Spark jobs")
+    slots = tables.slots()
+    runs = measured_runs(tables, slots)
     tasks = successful_tasks(runs)
     queries, tally = _queries(tables, tasks, problems)
     if tables.jobs and not queries:
-        problems.report(
-            f"{log.path}: no query ran to its end ({tally['failed_queries']} failed, "
-            f"{tally['unfinished_queries']} unfinished)"
-        )
+        counts = f" ({tally['failed_queries']} failed, {tally['unfinished_queries']} unfinished)"
+        _report_unusable(log, problems, "no query ran to its end", counts)
     outcomes = runs["outcome"].value_counts()
     used = set(runs["executor"].tolist())
     # For an executor that failed to start, Spark only writes its removal.
     executors = tuple(
         replace(
             each,
-            slots=tables.num_slots(each) if each.place in used or not np.isnan(each.registered_ms) else 0,
+            slots=slots[each.place] if each.place in used or not np.isnan(each.registered_ms) else 0,
         )
         for each in tables.executors.values()
     )
@@ -214,7 +305,16 @@ def _application(log: EventLog, tables: EventTables, problems: Problems) -> Spar
         "scheduler",
     )
     known = {name: getattr(tables, name) for name in names}
+    if not tables.started:  # such as the last parts of a rolled log
+        known |= {"name": log.path.name, "application_id": str(log.path)}
     return SparkApplication(executors=executors, queries=queries, report=report, num_runs=len(runs), **known)
+
+
+def _report_unusable(log: EventLog, problems: Problems, reason: str, details: str = "") -> None:
+    """Raise if an application contains nothing to import; collect the problem of a partial log that was named."""
+    if log.found_in is not None or not problems.partial:
+        raise UnusableLogError(log.path, reason, details)
+    problems.note(f"{log.path}: {reason}{details}")
 
 
 def _queries(

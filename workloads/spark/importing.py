@@ -20,12 +20,12 @@ from numpy.typing import NDArray
 
 from workloads.arrivals import JobSequence, trace_arrivals
 from workloads.attributes import DEFAULT_TENANT, JobAttributes
-from workloads.errors import LARGEST_ERROR, check_one_of, check_paths
+from workloads.errors import LARGEST_ERROR, check_one_of
 from workloads.imperfections import Imperfections
 from workloads.job import JobProfile, Wave, WorkloadError
 from workloads.sources.tpch import LEVELS
 from workloads.sources.workload_file import Workload
-from workloads.spark.eventlog import SparkApplication, read_event_log
+from workloads.spark.eventlog import SparkApplication, read_event_logs
 from workloads.spark.model import SparkModel, fit
 from workloads.spark.profiles import modelled_profile
 from workloads.spark.query import QueryRuns, SparkQuery, add_run, alike
@@ -82,7 +82,8 @@ def import_event_logs(
     name become separate queries, with a number appended to the name.
 
     Args:
-        paths: logs and folders of logs; see `workloads.spark.eventlog.read_event_log`.
+        paths: logs and folders of logs; see `workloads.spark.eventlog.read_event_log`. What is skipped in folders is
+            noted.
         partial: keep the readable part of damaged logs, and the part of queries that ran.
         arrivals: keep the arrival time of each query, so that the workload can be replayed. A query that waited for
             the end of another one keeps its arrival time.
@@ -105,8 +106,9 @@ def import_event_logs(
         check_one_of(tenants, ("pool", "group"), "tenants", WorkloadError)
         if not arrivals:
             raise WorkloadError("tenants need arrivals, as they belong to arriving jobs")
-    places = check_paths(paths, "paths", WorkloadError)
-    applications, notes = _unique([app for path in places for app in read_event_log(path, partial=partial)])
+    found, skipped = read_event_logs(paths, partial=partial)
+    applications, repeated = _unique(found)
+    notes = [*skipped, *repeated]
     if not warm_ups:
         applications, left_out = _without_warm_ups(applications)
         notes += left_out

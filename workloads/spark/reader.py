@@ -8,9 +8,10 @@ since the epoch, and NaN if they are not in the log.
 from __future__ import annotations
 
 import math
+import re
 from array import array
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from typing import Any
@@ -19,13 +20,25 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from workloads.job import MOST_TASKS, Wave
+from workloads.job import MOST_TASKS, Wave, WorkloadError
 
 NAN = float("nan")
 #: Maximum length of an operator's name in a plan; longer names are cut.
 LONGEST_OPERATOR = 1024
 _Event = Mapping[str, Any]
 _SQL = "org.apache.spark.sql.execution.ui.SparkListenerSQLExecution"
+#: Event with which Databricks begins each part of a rolled log.
+DATABRICKS_PART = "DBCEventLoggingListenerMetadata"
+#: Maximum number of cores of an executor.
+MOST_CORES = 2**16
+#: Properties with amounts of resources: owner, and resource or cores.
+_AMOUNT = re.compile(r"spark\.(executor|task)\.(?:resource\.(.+)\.amount|(cores|cpus))")
+#: Tolerance for fractions such as 0.33 in amounts of resources.
+_ROUNDING = 1e-9
+
+
+class UnsupportedVersionError(WorkloadError):
+    """The version of Spark does not log what is needed."""
 
 
 class TaskOutcome(IntEnum):
@@ -43,18 +56,28 @@ class SparkExecutor:
 
     name: str  # Spark's executor id
     place: int = 0  # index of the executor in the application
-    cores: int = 1  # number of cores
+    cores: int = 1  # number of cores; 1 if unknown
     slots: int = 0  # number of tasks that the executor can run at once; 0 if it failed to start
     host: str = ""  # machine of the executor; empty if unknown
     requested_ms: float = NAN  # time when the executor was requested, or granted by the cluster
     registered_ms: float = NAN  # time when it was ready for tasks
     removed_ms: float = NAN  # time when it left; NaN if it stayed to the end
     lost: bool = False  # whether it left although the driver did not end it
+    resources: Mapping[str, int] = field(default_factory=dict)  # number of devices by resource, such as GPUs
+    resource_profile: int = 0  # number of its `ResourceProfile`
 
     @property
     def startup_ms(self) -> float:
         """Time from request to registration, ms: the cost of moving an executor to a job; NaN if unknown."""
         return self.registered_ms - self.requested_ms
+
+
+@dataclass(frozen=True)
+class ResourceProfile:
+    """Amounts of resources by name. Cores are ``cores`` of an executor and ``cpus`` of a task."""
+
+    of_executor: Mapping[str, float] = field(default_factory=dict)
+    of_task: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -119,7 +142,8 @@ class EventTables:
     spark_version: str = ""
     start_ms: float = NAN
     end_ms: float = NAN
-    cores_per_task: int = 1
+    default_resources: ResourceProfile = field(default_factory=ResourceProfile)
+    resource_profiles: dict[int, ResourceProfile] = field(default_factory=dict)
     master: str = ""
     scheduler: str = ""
     recording: dict[str, Any] = field(default_factory=dict)
@@ -151,9 +175,59 @@ class EventTables:
         pairs = zip(_TASK_COLUMNS, self._tasks, strict=True)
         return pd.DataFrame({name: np.array(values, dtype=np.int64) for name, values in pairs})
 
-    def num_slots(self, executor: SparkExecutor) -> int:
-        """Return the number of tasks that an executor can run at once."""
-        return max(executor.cores // self.cores_per_task, 1)
+    def slots(self) -> list[int]:
+        """Return the number of tasks that each executor can run at once, by ``place``.
+
+        Executors whose registration is not in the log are assumed to be alike: they have the cores that the master or
+        the configuration names, else those of most other executors, and at least as many slots as tasks ran at once.
+        """
+        registered = [each for each in self.executors.values() if not math.isnan(each.registered_ms)]
+        slots = {each.place: self._num_slots(each, each.cores) for each in registered}
+        if len(registered) < len(self.executors):
+            runs = self.task_runs()
+            usual = Counter(each.cores for each in registered).most_common(1)
+            others = [each for each in self.executors.values() if each.place not in slots]
+            at_once = max(_most_at_once(runs[runs["executor"] == each.place]) for each in others)
+            for each in others:
+                profile = self._profile(each.resource_profile)
+                cores = _cores_of_master(self.master) or int(profile.of_executor.get("cores", 0))
+                cores = cores or (usual[0][0] if usual else 1)
+                slots[each.place] = max(self._num_slots(each, min(cores, MOST_CORES)), at_once)
+        return [slots[place] for place in range(len(slots))]
+
+    def _num_slots(self, executor: SparkExecutor, cores: int) -> int:
+        """Return the least number of tasks at once over all resources that a task needs."""
+        profile = self._profile(executor.resource_profile)
+        limits = [math.floor(cores / max(profile.of_task.get("cpus", 1.0), 1.0))]
+        for name, per_task in profile.of_task.items():
+            amount = executor.resources.get(name) or profile.of_executor.get(name, 0.0)
+            if name == "cpus" or not amount or not per_task:
+                continue
+            # Several tasks may share one device, but a task with a fraction never uses two.
+            shared = math.floor(1 / per_task + _ROUNDING) if per_task < 1 else 1 / per_task
+            limits.append(math.floor(amount * shared + _ROUNDING))
+        return max(min(limits), 1)
+
+    def _profile(self, number: int) -> ResourceProfile:
+        """Return a resource profile; the configuration of the application if it is not in the log."""
+        found = self.resource_profiles.get(number)
+        if found is None:
+            return self.default_resources
+        if number:
+            return found
+        configured = self.default_resources
+        return ResourceProfile(
+            {**configured.of_executor, **found.of_executor}, {**configured.of_task, **found.of_task}
+        )
+
+    def is_same_application(self, event: _Event) -> bool:
+        """Return whether a start event repeats the start of this application."""
+        try:
+            other = EventTables()
+            other._add_application_start(event)
+        except (ArithmeticError, LookupError, TypeError, ValueError):
+            return False
+        return (other.application_id, other.start_ms) == (self.application_id, self.start_ms)
 
     def _add_recording(self, event: _Event) -> None:
         """Add the recorder's own line, which has the times when executors were granted."""
@@ -164,9 +238,23 @@ class EventTables:
     def _add_log_start(self, event: _Event) -> None:
         self.spark_version = str(event["Spark Version"])
 
+    def _add_databricks_part(self, event: _Event) -> None:
+        self.spark_version = self.spark_version or str(event.get("Spark Version", ""))
+
+    def _add_resource_profile(self, event: _Event) -> None:
+        of_executor, of_task = (
+            {name: _amount(request["Amount"]) for name, request in event[key].items()}
+            for key in ("Executor Resource Requests", "Task Resource Requests")
+        )
+        self.resource_profiles[int(event["Resource Profile Id"])] = ResourceProfile(of_executor, of_task)
+
     def _add_environment(self, event: _Event) -> None:
         properties = dict(event.get("Spark Properties", {}))
-        self.cores_per_task = int(properties.get("spark.task.cpus", 1))
+        amounts: dict[str, dict[str, float]] = {"executor": {}, "task": {}}
+        for key, value in properties.items():
+            if match := _AMOUNT.fullmatch(key):
+                amounts[match[1]][match[2] or match[3]] = _amount(value)
+        self.default_resources = ResourceProfile(amounts["executor"], amounts["task"])
         self.master = str(properties.get("spark.master", ""))
         self.scheduler = str(properties.get("spark.scheduler.mode", "FIFO")).upper()
         if "decima" in str(properties.get("spark.plugins", "")).lower():
@@ -181,9 +269,15 @@ class EventTables:
 
     def _add_executor(self, event: _Event) -> None:
         info = event["Executor Info"]
+        cores = int(info["Total Cores"])
+        if cores > MOST_CORES:
+            raise ValueError(f"Total Cores: {cores}, expected at most {MOST_CORES}")
+        resources = info.get("Resources") or {}
         self._update_executor(
             event["Executor ID"],
-            cores=int(info["Total Cores"]),
+            cores=cores,
+            resources={name: len(devices["addresses"]) for name, devices in resources.items()},
+            resource_profile=int(info.get("Resource Profile Id", 0)),
             host=str(info.get("Host", "")),
             registered_ms=_ms(info.get("Registration Time", event["Timestamp"])),
             **({"requested_ms": _ms(info["Request Time"])} if "Request Time" in info else {}),
@@ -210,6 +304,7 @@ class EventTables:
     def _start_job(self, event: _Event) -> None:
         properties = event.get("Properties") or {}
         execution = properties.get("spark.sql.execution.root.id") or properties.get("spark.sql.execution.id")
+        self._check_version(event, "Stage Infos")
         infos = event["Stage Infos"]
         for info in infos:
             self._stage(info)
@@ -292,6 +387,7 @@ class EventTables:
     def _stage(self, info: _Event) -> SparkStage:
         stage_id = int(info["Stage ID"])
         if stage_id not in self.stages:
+            self._check_version(info, "Parent IDs")
             parents = tuple(int(parent) for parent in info["Parent IDs"])
             if not all(parent < stage_id for parent in parents):
                 raise ValueError("Parent IDs: a stage is made after its parents")
@@ -307,6 +403,40 @@ class EventTables:
                 parents=parents,
             )
         return self.stages[stage_id]
+
+    def _check_version(self, event: _Event, name: str) -> None:
+        """Raise if a field is missing because the version of Spark is too old."""
+        version = re.match(r"(\d+)\.(\d+)", self.spark_version or "0.0")
+        if name not in event and version and (int(version[1]), int(version[2])) < (1, 4):
+            raise UnsupportedVersionError(
+                "Spark before 1.4 does not log the parents of stages, expected a log of Spark 1.4 or newer"
+            )
+
+
+def _amount(value: Any) -> float:
+    """Convert an amount of a resource; raise ValueError if it is negative, or larger than any machine's."""
+    if not 0 <= (amount := float(value)) < 1e15:
+        raise ValueError(f"amount of a resource: {value}")
+    return amount
+
+
+def _cores_of_master(master: str) -> int:
+    """Return the cores of an executor that a local master names, such as 4 of ``local[4]``; 0 if it names none."""
+    pattern = r"local(?:\[(\d{1,9})(?:,\d+)?\]|-cluster\[\d+,(\d{1,9}),\d+\])?"
+    match = re.fullmatch(pattern, master.replace(" ", ""))
+    return int(match[1] or match[2] or 1) if match else 0
+
+
+def _most_at_once(runs: pd.DataFrame) -> int:
+    """Return how many of the task runs of one executor ran at the same time at most."""
+    launch_ms, run_ms = runs["launch_ms"].to_numpy(), runs["run_ms"].to_numpy()
+    lasted_ms = runs["finish_ms"].to_numpy() - launch_ms
+    # A slot is free before the driver has noted the end of its task. The time in the task's code is surely in the slot.
+    busy_ms = np.where(run_ms > 0, np.minimum(run_ms, lasted_ms), lasted_ms)
+    times = np.concatenate([launch_ms, launch_ms + busy_ms])
+    changes = np.repeat([1, -1], len(runs))
+    running = changes[np.lexsort((changes, times))].cumsum()  # of simultaneous changes, ends come first
+    return int(running.max(initial=1))
 
 
 def _ms(value: Any) -> float:
@@ -339,8 +469,10 @@ def _operators(rdds: list[dict[str, Any]]) -> str:
 
 _HANDLERS: dict[str, Callable[[EventTables, _Event], None]] = {
     "RunMeta": EventTables._add_recording,
+    DATABRICKS_PART: EventTables._add_databricks_part,
     "SparkListenerLogStart": EventTables._add_log_start,
     "SparkListenerEnvironmentUpdate": EventTables._add_environment,
+    "SparkListenerResourceProfileAdded": EventTables._add_resource_profile,
     "SparkListenerApplicationStart": EventTables._add_application_start,
     "SparkListenerApplicationEnd": EventTables._add_application_end,
     "SparkListenerExecutorAdded": EventTables._add_executor,
@@ -360,17 +492,24 @@ EVENT_NAMES = frozenset(_HANDLERS)
 _OUTCOMES = {"Success": TaskOutcome.SUCCESS, "TaskKilled": TaskOutcome.KILLED}
 
 
-def measured_runs(tables: EventTables) -> pd.DataFrame:
+def measured_runs(tables: EventTables, slots: Sequence[int]) -> pd.DataFrame:
     """Return a table with a row per task run that ended, in order of launch.
+
+    Args:
+        slots: number of slots of each executor, see `EventTables.slots`.
 
     Columns besides `EventTables.task_runs`: duration_ms and cpu_ms (float64), slot, wave and level (int64); see
     `workloads.spark.query.SparkQuery`.
     """
     runs = tables.task_runs().sort_values("launch_ms", kind="stable", ignore_index=True)
-    slot, wave = _slots_and_waves(runs, [tables.num_slots(each) for each in tables.executors.values()])
+    slot, wave = _slots_and_waves(runs, slots)
     durations = (runs["finish_ms"] - runs["launch_ms"]).astype(float)
     return runs.assign(
-        duration_ms=durations, slot=slot, wave=wave, level=_levels(runs, tables), cpu_ms=runs["cpu_ns"] / 1e6
+        duration_ms=durations,
+        slot=slot,
+        wave=wave,
+        level=_levels(runs, tables, slots),
+        cpu_ms=runs["cpu_ns"] / 1e6,
     )
 
 
@@ -381,7 +520,9 @@ def successful_tasks(runs: pd.DataFrame) -> pd.DataFrame:
     return first.sort_values("launch_ms", kind="stable", ignore_index=True)
 
 
-def _slots_and_waves(runs: pd.DataFrame, num_slots: list[int]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def _slots_and_waves(
+    runs: pd.DataFrame, num_slots: Sequence[int]
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Assign each run to the slot of its executor that became free last, as the driver refills a slot at once."""
     busy_until = [[-1] * count for count in num_slots]
     seen: set[tuple[int, int, int]] = set()
@@ -402,7 +543,7 @@ def _slots_and_waves(runs: pd.DataFrame, num_slots: list[int]) -> tuple[NDArray[
     return slot_of, wave_of
 
 
-def _levels(runs: pd.DataFrame, tables: EventTables) -> NDArray[np.int64]:
+def _levels(runs: pd.DataFrame, tables: EventTables, slots: Sequence[int]) -> NDArray[np.int64]:
     """Return the number of slots that the application held when each run was launched, at least 1, int64 [runs]."""
     launch = runs["launch_ms"].to_numpy()
     first_launch = runs.groupby("executor")["launch_ms"].min()
@@ -410,5 +551,5 @@ def _levels(runs: pd.DataFrame, tables: EventTables) -> NDArray[np.int64]:
     for executor in tables.executors.values():
         # An executor without a registration event joined at its first task.
         joined = np.nanmin([executor.registered_ms, first_launch.get(executor.place, np.inf)])
-        held += tables.num_slots(executor) * ((launch >= joined) & ~(launch >= executor.removed_ms))
+        held += slots[executor.place] * ((launch >= joined) & ~(launch >= executor.removed_ms))
     return np.maximum(held, 1)

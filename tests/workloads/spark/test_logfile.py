@@ -4,6 +4,7 @@ import gzip
 import json
 import os
 import tracemalloc
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,9 @@ from tests.cases import cases
 from tests.workloads.spark.logs import LogBuilder, small_log, stage_info
 from workloads import WorkloadError, read_event_log
 from workloads.spark import logfile
-from workloads.spark.logfile import EventLog, Problems, events, find_event_logs
+from workloads.spark.eventlog import read_event_logs
+from workloads.spark.importing import import_event_logs
+from workloads.spark.logfile import Problems, events, find_event_logs
 
 START, END, OTHER = (f'{{"Event":"{name}"}}' for name in ("Start", "End", "Other"))
 WANTED = frozenset({"Start", "End"})
@@ -98,13 +101,6 @@ def test_the_longest_line(tmp_path, monkeypatch):
     assert refusal(write(tmp_path / "log", START, long(501)), partial=True) == "2: a line of more than 0 MiB"
 
 
-@cases("start, name", (b"LZ4Block", "lz4"), (b"\x82SNAPPY", "snappy"), (b"ZV", "lzf"), (b"PK\x03\x04", "zip"))
-def test_compressions_are_known_by_their_beginning(tmp_path, start, name):
-    (tmp_path / "log").write_bytes(start + b"12345678")
-    expected = f" {name} compression is not supported; unpack it, or use gzip or zstd"
-    assert refusal(tmp_path / "log") == expected
-
-
 def test_damage_is_a_problem_and_an_early_end_is_noted(tmp_path):
     path = tmp_path / "log.gz"
     text = "\n".join([START, *(json.dumps({"Event": "Other", "x": os.urandom(30).hex()}) for _ in range(500)), END])
@@ -170,24 +166,185 @@ def test_a_rolled_log_without_its_beginning(tmp_path):
 
 
 def test_which_files_of_a_folder_are_logs(tmp_path):
-    for name in ("b", "a.gz", ".hidden", "_SUCCESS"):
+    """Logs at any depth, but none whose name, or a folder of it, begins with a dot or an underscore."""
+    for name in ("b", "a.gz", ".hidden", "_SUCCESS", "c/deeper/1", "_ignored/2"):
         small_log().write(tmp_path / name)
     part(tmp_path / "aa", 1)
     (tmp_path / "none").mkdir()
-    small_log().write(tmp_path / "none" / "deeper")
-    part(tmp_path / "_ignored", 1)
-    assert [log.path.name for log in find_event_logs(tmp_path)] == ["a.gz", "aa", "b"]
+    (tmp_path / "c" / "circle").symlink_to(tmp_path)
+    assert [log.path.name for log in find_event_logs(tmp_path)] == ["a.gz", "aa", "b", "1"]
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(WorkloadError, match="pipe: no event log"):
         find_event_logs(tmp_path / "pipe")
+    assert len(find_event_logs(tmp_path)) == 4
 
 
 @pytest.mark.parametrize(("name", "running"), [("app", False), ("app.inprogress", True), ("inprogress", False)])
 def test_logs_in_progress(tmp_path, name, running):
-    assert EventLog(tmp_path / name, ()).in_progress == running
+    small_log().write(tmp_path / "one" / name)
     part(tmp_path / "rolled", 1)
     (tmp_path / "rolled" / f"appstatus_{name}").touch()
-    assert find_event_logs(tmp_path / "rolled")[0].in_progress == running
+    for path in ("one", f"one/{name}", "rolled"):
+        assert [log.in_progress for log in find_event_logs(tmp_path / path)] == [running], path
+
+
+def test_rolled_logs_of_two_applications_in_one_folder(tmp_path):
+    for name in ("events_1_app-1", "events_2_app-1.zstd", "events_1_app-2_1.lz4", "events_2_app-2_1.lz4.compact"):
+        write(tmp_path / name, OTHER)
+    assert [[file.name for file in log.files] for log in find_event_logs(tmp_path)] == [
+        ["events_1_app-1", "events_2_app-1.zstd"],
+        ["events_2_app-2_1.lz4.compact"],
+    ]
+
+
+NEWEST = "eventlog"
+PARTS = ["eventlog-2024-01-31--23-00.gz", "eventlog-2024-02-01--00-15.gz", "eventlog-2024-02-01--09-30", NEWEST]
+
+
+def databricks_log(folder: Path, log: LogBuilder, cuts: tuple[int, ...]) -> Path:
+    """Write a log as the parts of a rolled log of Databricks, cut before the events with the given numbers."""
+    for name, start, end in zip(PARTS[-1 - len(cuts) :], (0, *cuts), (*cuts, None), strict=True):
+        piece = LogBuilder()
+        piece.events = log.events[start:end]
+        piece.write(folder / name)
+    return folder
+
+
+@pytest.mark.parametrize("cuts", [(9,), (1, 12), (5, 9, 14)])
+def test_a_rolled_log_of_databricks_is_one_log(tmp_path, cuts):
+    """Wherever it was cut, and if only the first part has the start of the application."""
+    folder = databricks_log(tmp_path / "cluster" / "eventlog" / "7", small_log(), cuts)
+    for path in (folder, tmp_path):
+        [log] = find_event_logs(path)
+        assert [file.name for file in log.files] == PARTS[-1 - len(cuts) :]
+        [application] = read_event_log(path)
+        assert [[stage.num_tasks for stage in query.stages] for query in application.queries] == [[3, 1]]
+        assert application.name == "test"
+    databricks_log(tmp_path / "cluster" / "eventlog" / "8", small_log(app="app-2"), (9,))
+    assert [found.application_id for found in read_event_log(tmp_path)] == ["app-1", "app-2"]
+
+
+def test_parts_that_are_named_one_by_one_are_joined(tmp_path):
+    """Such as those of a shell's pattern ``eventlog/*``, in its order."""
+    folder = databricks_log(tmp_path / "eventlog", small_log(), (5, 9, 14))
+    [application], notes = read_event_logs(sorted(folder.iterdir()))
+    assert (len(application.queries), notes) == (1, [])
+    for number in (1, 2):
+        part(tmp_path / "rolled", number)
+    [log] = find_event_logs(*sorted((tmp_path / "rolled").iterdir(), reverse=True))
+    assert [file.name for file in log.files] == ["events_1_app", "events_2_app"]
+    assert find_event_logs(tmp_path / "rolled" / "events_2_app")[0].gaps == ()
+
+
+def test_last_parts_of_a_rolled_log_without_the_start_of_the_application(tmp_path):
+    """Two of them are not taken for one application."""
+    for name in ("a", "b"):
+        databricks_log(tmp_path / name, small_log(), (2, 9))
+        (tmp_path / name / PARTS[-3]).unlink()
+    applications = read_event_log(tmp_path)
+    assert [application.name for application in applications] == ["a", "b"]
+    assert len({application.application_id for application in applications}) == 2
+    assert [len(query.tasks) for application in applications for query in application.queries] == [4, 4]
+
+
+def test_an_event_that_is_repeated_in_each_part_begins_no_application(tmp_path):
+    log = small_log()
+    start, environment = log.events[:2], {"Event": "SparkListenerEnvironmentUpdate", "Spark Properties": {}}
+    log.events[9:9] = [start[0], environment, start[1]]
+    log.events[15:15] = [start[0], environment]
+    [application] = read_event_log(databricks_log(tmp_path / "eventlog", log, (9, 15)))
+    assert [len(query.tasks) for query in application.queries] == [4]
+    log.events += small_log(app="app-2").events  # of another run on the cluster
+    found = read_event_log(databricks_log(tmp_path / "eventlog", log, (9, 15)))
+    assert [application.application_id for application in found] == ["app-1", "app-2"]
+
+
+@cases(
+    "numbers, problem", ((0, 1, 2), None), ((0, 2, 3), "parts 1 to 1 of the rolled log are missing"), ((0, 0, 1), None)
+)
+def test_missing_parts_of_a_rolled_log_of_databricks(tmp_path, numbers, problem):
+    """Databricks numbers the parts; the numbers begin again with each run on the cluster."""
+    log = small_log()
+    for place, number in zip((15, 9, 0), reversed(numbers), strict=True):
+        metadata = {"Event": "DBCEventLoggingListenerMetadata", "Rollover Number": number, "Spark Version": "3.4.1"}
+        log.events.insert(place, metadata)
+    folder = databricks_log(tmp_path / "eventlog", log, (10, 17))
+    if problem:
+        assert refused(folder) == f"eventlog/{PARTS[-2]}:1: {problem}"
+    [application] = read_event_log(folder, partial=True)
+    assert application.spark_version == "3.5.1"
+    assert [len(query.tasks) for query in application.queries] == [4]
+
+
+def test_a_rolled_log_of_databricks_whose_beginning_is_missing_is_noted(tmp_path):
+    log = small_log()
+    log.events[:1] = [{"Event": "DBCEventLoggingListenerMetadata", "Rollover Number": 3, "Spark Version": "3.4.1"}]
+    [application] = read_event_log(log.write(tmp_path / NEWEST))
+    assert application.report.problems == (f"{tmp_path}/{NEWEST}:1: parts 0 to 2 of the rolled log are missing",)
+    assert application.spark_version == "3.4.1"
+
+
+def test_an_empty_part_and_a_damaged_line_of_a_later_part(tmp_path):
+    """Spark may just have begun the newest part."""
+    databricks_log(tmp_path / "eventlog", small_log(), (9,))
+    newest = tmp_path / "eventlog" / NEWEST
+    newest.rename(tmp_path / "eventlog" / "eventlog-2024-10-01--00-00")
+    newest.touch()
+    [application] = read_event_log(tmp_path / "eventlog")
+    assert [len(query.tasks) for query in application.queries] == [4]
+    newest.write_text("nonsense\n")
+    assert refused(tmp_path / "eventlog") == "eventlog/eventlog:1: not an event: 'nonsense'"
+
+
+def zipped(path: Path, folder: Path) -> Path:
+    """Write an archive of a folder as Spark's history server does: with entries of folders."""
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        for file in sorted(folder.rglob("*")):
+            archive.write(file, str(file.relative_to(folder)))
+    return path
+
+
+def test_the_archive_that_the_history_server_gives(tmp_path):
+    """It contains a file for each attempt, or a folder with the parts of a rolled log."""
+    logs = tmp_path / "logs"
+    small_log(app="app-1").write(logs / "app-1_1.gz")
+    small_log(app="app-1", name="again").write(logs / "app-1_2")
+    rolled_log = small_log(app="app-2")
+    for number, events_of_part in enumerate((rolled_log.events[:9], rolled_log.events[9:]), start=1):
+        piece = LogBuilder()
+        piece.events = events_of_part
+        piece.write(logs / "eventlog_v2_app-2" / f"events_{number}_app-2")
+    (logs / "eventlog_v2_app-2" / "appstatus_app-2").touch()
+    databricks_log(logs / "eventlog", small_log(app="app-3"), (9,))
+    small_log().write(logs / "__MACOSX" / "other")
+    archive = zipped(tmp_path / "logs.zip", logs)
+    (tmp_path / "folder").mkdir()
+    zipped(tmp_path / "folder" / "named-otherwise", logs)
+    for path in (archive, tmp_path / "folder", logs):
+        found = read_event_log(path)
+        assert [(application.application_id, application.name) for application in found] == [
+            ("app-1", "test"), ("app-1", "again"), ("app-3", "test"), ("app-2", "test"),
+        ]  # fmt: skip
+        assert [len(query.tasks) for application in found for query in application.queries] == [4] * 4
+
+
+def test_archives_without_logs_and_damaged_ones(tmp_path, monkeypatch):
+    (tmp_path / "none").mkdir()
+    archive = zipped(tmp_path / "a.zip", tmp_path / "none")
+    assert refused(archive) == "a.zip: the folder contains no event log"
+    small_log().write(tmp_path / "logs" / "app\n1")
+    whole = zipped(archive, tmp_path / "logs").read_bytes()
+    archive.write_bytes(whole[:-30])
+    assert refused(archive).startswith("a.zip: the zip archive is unreadable (")
+    archive.write_bytes(whole[:100] + bytes(20) + whole[120:])
+    assert refused(archive).startswith("a.zip/app?1:1: the data are damaged")
+    archive.write_bytes(whole.replace(b"\x14\0\0\0\x08", b"\x14\0\x01\0\x08"))
+    assert "is encrypted, password required" in refused(archive)
+    archive.write_bytes(whole)
+    monkeypatch.setattr(logfile, "MOST_MEMBERS", 0)
+    assert refused(archive) == "a.zip: 1 files, expected at most 0 in a zip archive"
+    monkeypatch.setattr(logfile, "LARGEST_CONTENTS", 10)
+    assert refused(archive).startswith("a.zip: the zip archive is unreadable (its table of contents has more than")
 
 
 def refused(path: Path) -> str:
@@ -223,12 +380,6 @@ def test_zstd_in_frames_and_cut_off(tmp_path):
     assert "mid-line" in problems[0]
 
 
-def test_zstd_without_the_package(tmp_path, monkeypatch):
-    monkeypatch.setattr(logfile, "zstandard", None)
-    (tmp_path / "log.zst").write_bytes(b"\x28\xb5\x2f\xfd____")
-    assert "pip install -e '.[spark]'" in refused(tmp_path / "log.zst")
-
-
 def test_folders_without_logs_and_logs_without_jobs(tmp_path):
     (tmp_path / "empty").mkdir()
     assert refused(tmp_path / "empty") == "empty: the folder contains no event log"
@@ -236,6 +387,75 @@ def test_folders_without_logs_and_logs_without_jobs(tmp_path):
     path = LogBuilder().executor("0").end().write(tmp_path / "log")
     assert refused(path) == "log: the log contains no Spark jobs"
     assert read(path, partial=True) == ([], ["log: the log contains no Spark jobs"])
+
+
+def test_files_that_are_no_logs_and_idle_applications_are_skipped_in_a_folder(tmp_path):
+    """One line for each reason, with the number and the first path. A log that the caller names is still refused."""
+    logs = tmp_path / "logs"
+    small_log().write(logs / "good")
+    for name in ("notes.txt", "more/readme"):
+        (logs / name).parent.mkdir(exist_ok=True)
+        (logs / name).write_text("hello\n")
+    (logs / "empty").touch()
+    (logs / "framed.lz4").write_bytes(b"\x04\x22\x4d\x18________")
+    LogBuilder().executor("0").end().write(logs / "idle")
+    LogBuilder().job(0, [stage_info(0, 1)], at=2000).job_end(0, 2100, "JobFailed").end().write(logs / "failed")
+    for partial in (False, True):
+        [application], notes = read_event_logs([logs], partial=partial)
+        assert len(application.queries) == 1
+        assert sorted(notes) == [
+            f"{logs}: skipped empty: the file is empty, not a Spark event log",
+            f"{logs}: skipped failed: no query ran to its end",
+            f"{logs}: skipped framed.lz4: the LZ4 frame compression is not supported; unpack it by: lz4 -d",
+            f"{logs}: skipped idle: the log contains no Spark jobs",
+            f"{logs}: skipped more/readme and 1 more: not a Spark event log",
+        ]
+        assert list(import_event_logs([logs], partial=partial).notes[-5:]) == notes
+        for name in ("notes.txt", "empty", "framed.lz4"):
+            with pytest.raises(WorkloadError, match=f"logs/{name}"):
+                read_event_logs([logs, logs / name], partial=partial)
+    assert refused(logs / "idle") == "idle: the log contains no Spark jobs"
+    (logs / "good").unlink()
+    assert refused(logs).startswith("logs: nothing to import: skipped ")
+    small_log().write(tmp_path / "others" / "good")
+    with pytest.raises(WorkloadError, match="logs: nothing to import"):
+        read_event_logs([tmp_path / "others", logs])
+
+
+def test_an_idle_application_among_others_in_one_file(tmp_path):
+    idle = LogBuilder(app="app-0").executor("0").end().text
+    (tmp_path / "log").write_bytes(small_log().text + idle + small_log(app="app-2").text)
+    found, notes = read_event_logs([tmp_path])
+    assert [application.application_id for application in found] == ["app-1", "app-2"]
+    assert notes == [f"{tmp_path}: skipped log: the log contains no Spark jobs"]
+    assert refused(tmp_path / "log") == "log: the log contains no Spark jobs"
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may read every file")
+def test_a_file_without_permission_is_skipped_in_a_folder(tmp_path):
+    small_log().write(tmp_path / "logs" / "good")
+    small_log().write(tmp_path / "logs" / "secret").chmod(0)
+    [_], notes = read_event_logs([tmp_path / "logs"])
+    assert notes == [f"{tmp_path}/logs: skipped secret: Permission denied, expected an event log of Spark"]
+
+
+@cases("version, first", ("", "Stage Infos"), ("", "Parent IDs"), ("1.3.1", "Parent IDs"))
+def test_logs_of_spark_before_1_4_are_refused(tmp_path, version, first):
+    """They lack the parents of stages; the oldest ones lack their own version, too."""
+    log = small_log(version=version)
+    start = next(event for event in log.events if event["Event"].endswith("JobStart"))
+    for owner in (start, *start["Stage Infos"]):
+        owner.pop(first, None)
+    log.events = log.events if version else log.events[1:]
+    path = log.write(tmp_path / "logs" / "old")
+    line = 4 if version else 3
+    reason = "Spark before 1.4 does not log the parents of stages, expected a log of Spark 1.4 or newer"
+    assert refused(path) == f"old:{line}: {reason}"
+    small_log().write(tmp_path / "logs" / "new")
+    assert read_event_logs([tmp_path / "logs"])[1] == [f"{tmp_path}/logs: skipped old: {reason}"]
+    new = small_log(version="3.5.1")
+    new.events[3]["Stage Infos"][0].pop("Parent IDs")
+    assert refused(new.write(tmp_path / "log")) == "log:4: SparkListenerJobStart without a usable 'Parent IDs'"
 
 
 def test_applications_in_one_file_and_unknown_events(tmp_path):
