@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from decima.learning import ClusterTraining, DeepRMConfig, GridTraining, IterationReport, TrainingConfig, read_metrics
-from decima.learning.checkpoint import load_checkpoint
+from decima.learning.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
 from decima.learning.loop import CARD, CONFIG
 from decima.outputs import OutputError
 from decima.policy.parts import NotFiniteError, PolicyFileError
@@ -133,6 +133,19 @@ def test_a_full_disk_leaves_the_checkpoint_and_the_run_goes_on(
     monkeypatch.undo()
     grid_runs.train(config, resume=True)
     grid_runs.assert_same("whole", "out")
+
+
+def test_checkpoints_are_written_when_they_are_due(grid_runs: Runs, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are due for a policy that is the best so far, in every third iteration, and at the end."""
+    written: list[float] = []
+
+    def noted(path: Path, checkpoint: Checkpoint) -> None:
+        written.append(checkpoint.iteration)
+        save_checkpoint(path, checkpoint)
+
+    monkeypatch.setattr("decima.learning.loop.save_checkpoint", noted)
+    grid_runs.train(grid_runs.config(iterations=5, checkpoint_every=3, validation={"every": 5}))
+    assert list(dict.fromkeys(written)) == [0, 3, 5]
 
 
 def test_a_run_that_was_killed_ends_with_the_same_bits(grid_runs: Runs) -> None:

@@ -289,6 +289,10 @@ def test_the_average_reward_is_that_of_all_samples_so_far(tmp_path: Path) -> Non
     advantages = Advantages(config, config.conditions())
     np.testing.assert_allclose(advantages(policy, samples, plan_iteration(config, 0)), 0.0, atol=1e-9)
     assert len(advantages.state()["window"]) == len(samples)
+    recent = config.model_copy(update={"returns": config.returns.model_copy(update={"window": 50})})
+    advantages = Advantages(recent, config.conditions())
+    _ = advantages(policy, samples, plan_iteration(config, 0))
+    assert len(advantages.state()["window"]) == 50
 
 
 @pytest.mark.parametrize("fixed", [True, False])
