@@ -1,10 +1,16 @@
 """Observations: rows from any source, and values derived from the profiles of live jobs."""
 
+import math
+from dataclasses import replace
 from itertools import pairwise
 
+import numpy as np
 import pytest
+import torch
+from torch_geometric.data import Batch
 
 from simulator import Cluster, ClusterConfig, Decision, ExecutorClass, PerJob
+from simulator.cluster.observation import CLUSTER_FEATURES, JOB_FEATURES, STAGE_FEATURES
 from tests.simulator.cluster.build import by_hand, chain, greedy, job, jobs, stage
 from workloads.job import JobProfile
 
@@ -28,6 +34,63 @@ def test_observations_need_no_simulator_and_waiting_executors_are_free() -> None
     assert [each.time_ms for each in seen] == [0.0, 0.0, 0.0, 15.0, 15.0, 15.0]
     free = [each.classes["free"].tolist() for each in seen]
     assert free == [[3, 1], [3, 1], [1, 1], [1, 1], [1, 1], [2, 1]]
+
+
+def test_a_graph_of_pytorch_geometric_has_the_observation() -> None:
+    seen = by_hand()
+    seen.jobs["deadline_ms"][1] = 2000.0
+    seen = replace(seen, source=0)
+    data = seen.to_pyg()
+    data.validate()
+    assert data["stage"].x.dtype == data["job"].x.dtype == data.cluster.dtype == torch.float32
+    assert data["stage"].x.tolist() == [
+        [3, 2, 2, 1, 0, 0, 20, 0, 1, 0, 1, 1],
+        [1, 1, 1, 0, 0, 0, 30, 0, 1, 0.5, 0, 0],
+        [4, 4, 4, 0, 0, 0, 5, 0, 1, 0, 1, 1],
+    ]
+    assert len(STAGE_FEATURES) == 12
+    assert STAGE_FEATURES[6:8] == ("mean_task_ms", "log_sd")
+    assert data["stage"].schedulable.tolist() == [True, False, True]
+    assert data["job"].x.tolist() == [[1, 2, 2, 70, 0, 1, 1400, 1], [0, 1, 1, 20, 0, 1, 0, 0]]
+    assert len(JOB_FEATURES) == 8
+    assert JOB_FEATURES[6:] == ("age_ms", "is_source")
+    assert data["job"].held.tolist() == [seen.held(0), seen.held(1)] == [-2, 0]
+    assert data["job"].deadline_left_ms.tolist() == [math.inf, 500.0]
+    assert data["stage", "before", "stage"].edge_index.tolist() == [[0], [1]]
+    assert data["stage", "of", "job"].edge_index.tolist() == [[0, 1, 2], [0, 0, 1]]
+    assert (data.cluster.tolist(), len(CLUSTER_FEATURES)) == ([[3, 5, 3, 1.0, 0.5]], 5)
+    batch = Batch.from_data_list([data, data])
+    assert batch.cluster.shape == (2, 5)
+    assert batch["stage", "before", "stage"].edge_index.tolist() == [[0, 3], [1, 4]]
+    assert batch["stage", "of", "job"].edge_index[1].tolist() == [0, 0, 1, 2, 2, 3]
+
+
+def test_copies_and_graphs_of_an_observation_stay_as_they_were() -> None:
+    sequence = jobs(*(chain(stage(3, 10.0), stage(2, 10.0), stage(1, 5.0)) for _ in range(3)), at=[0.0, 5.0, 40.0])
+    cluster = Cluster(ClusterConfig(2, moving_delay_ms=1.0), sequence)
+    kept, shown, changed = [], [], 0
+    while not cluster.done:
+        observation = cluster.observe()
+        kept.append((observation, observation.copy(), observation.to_pyg()))
+        shown.append((observation.stages.tolist(), observation.jobs.tolist(), observation.schedulable.tolist()))
+        cluster.decide(greedy(observation) if observation.num_schedulable else None)
+    for (observation, copied, graph), (stages, live_jobs, schedulable) in zip(kept, shown, strict=True):
+        assert (copied.stages.tolist(), copied.jobs.tolist()) == (stages, live_jobs)
+        assert copied.schedulable.tolist() == graph["stage"].schedulable.tolist() == schedulable
+        again = copied.to_pyg()
+        for one, other in zip(graph.stores, again.stores, strict=True):
+            assert all(torch.equal(one[name], other[name]) for name in one)
+        changed += observation.stages.tolist() != stages
+    assert changed > 0  # what is not copied does not stay
+
+
+def test_edges_of_a_graph_are_those_of_the_live_jobs() -> None:
+    diamond = job(*(stage(1, 10.0) for _ in range(4)), edges=[(0, 1), (0, 2), (1, 3), (2, 3)])
+    cluster = Cluster(ClusterConfig(2), jobs(job(stage(2, 1.0)), diamond, diamond))
+    graph = cluster.observe().to_pyg()
+    edges = np.concatenate([diamond.edges + 1, diamond.edges + 5])
+    assert graph["stage", "before", "stage"].edge_index.T.tolist() == edges.tolist()
+    assert graph["stage", "of", "job"].edge_index[1].tolist() == [0] + [1] * 4 + [2] * 4
 
 
 def test_rows_and_profiles_are_written_when_jobs_change() -> None:
