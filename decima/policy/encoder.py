@@ -11,6 +11,7 @@ import sys
 import tempfile
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
@@ -65,6 +66,19 @@ class GraphTensors:
     unfinished: Tensor
     steps: tuple[Step, ...]
     num_graphs: int
+
+    @cached_property
+    def edge_index(self) -> Tensor:
+        """Edges of the DAGs for layers of PyTorch Geometric: int64 [2, E], from children to parents, each edge once.
+
+        Messages flow in this direction in Decima; ``edge_index.flip(0)`` is the opposite direction. The edges are
+        those of ``steps``, sorted by child and parent.
+        """
+        pairs = [
+            torch.stack([step.senders[step.edges[0]], step.receivers[step.edges[1]]]) for step in self.steps
+        ]
+        edges: Tensor = torch.unique(torch.cat([self.stage_job.new_zeros(2, 0), *pairs], dim=1), dim=1)
+        return edges
 
     @staticmethod
     def of(graphs: Graphs, device: torch.device, dtype: torch.dtype = torch.float32) -> GraphTensors:

@@ -354,3 +354,26 @@ def test_choices_that_are_impossible_in_single_precision_teach_nothing() -> None
         one, other = (torch.cat([each.flatten() for each in gradient]) for gradient in gradients)
         assert (one - other).norm() < 1e-3 * (1 + other.norm())
     assert (found < -87).any()
+
+
+@pytest.mark.parametrize("name", ["paper", "decima-sim", "finished"])
+def test_the_edge_index_of_a_batch_has_each_edge_between_its_stages_once(name: str) -> None:
+    config = VARIANTS[name]
+    seen = episode(np.random.default_rng(5))
+    batch = [Featurizer(config).graph(observation) for observation in seen]
+    expected, first_row = [], 0
+    for observation, graph in zip(seen, batch, strict=True):
+        row = {int(place): first_row + at for at, place in enumerate(graph.place)}
+        for profile, first in zip(observation.profiles, observation.job_first_stage, strict=True):
+            expected += [
+                [row[child], row[parent]]
+                for parent, child in (profile.edges + first).tolist()
+                if parent in row and child in row
+            ]
+        first_row += len(graph.place)
+    tensors = policy_of(config).tensors(Graphs.concatenate(batch))
+    assert len(expected) > 100
+    assert tensors.edge_index.dtype == torch.int64
+    assert tensors.edge_index.T.tolist() == sorted(expected)
+    alone = Featurizer(config).graph(Cluster(ClusterConfig(2), jobs(job(stage(2, 5.0)))).observe())
+    assert policy_of(config).tensors(alone).edge_index.shape == (2, 0)
