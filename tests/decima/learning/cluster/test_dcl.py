@@ -19,7 +19,7 @@ from tests.cases import cases
 from tests.decima.evaluation.examples import LIBRARY
 from tests.decima.learning.cluster.examples import small
 from tests.decima.learning.examples import assert_same_run
-from tests.simulator.cluster.build import job, jobs, stage
+from tests.simulator.cluster.build import chain, job, jobs, stage
 from workloads.arrivals import JobSequence
 
 OWN, *OTHERS = (Candidate(place, 1) for place in range(6))
@@ -102,6 +102,33 @@ class _First:
     def decide(self, observation: Observation) -> Decision:
         place = int(np.argmax(observation.schedulable))
         return Decision(place, observation.num_executors)
+
+
+def test_settings_bound_the_number_of_candidates() -> None:
+    episode, graph = at_the_start(jobs(*(job(stage(tasks, 1000.0)) for tasks in (10, 5, 4, 8, 6, 7))))
+
+    def candidates(**settings: Any) -> list[Candidate]:
+        own, others = labeller(**settings)._candidates(episode, graph, np.random.default_rng(0))
+        assert own == Candidate(0, 2)
+        return others
+
+    for decisions, first_jobs in ((1, 3), (4, 2), (0, 0)):
+        found = candidates(decisions=decisions, jobs=first_jobs)
+        assert sum(each.job < 0 for each in found) == decisions
+        shortest = [(each.stage, each.job) for each in found if each.job > 0]
+        assert shortest == [(2, 2), (1, 1), (4, 4)][:first_jobs]
+        # The policy gives its job all executors, so that only half of its limit is another choice.
+        assert [each for each in found if each.factor] == [Candidate(0, 1, 0, 0.5)]
+    assert all(each.job < 0 for each in candidates(hold=0.0))
+
+
+def test_a_change_is_held_as_long_as_is_set() -> None:
+    """The policy prefers the long job; only a long hold also gives executors to the other job's second stage."""
+    short = chain(stage(2, 1000.0), stage(2, 1000.0))
+    episode, _ = at_the_start(jobs(LONG, short))
+    first = Candidate(1, 2, job=1)
+    brief, held = (labeller(rollout="fifo", hold=hold).cost_ms(episode, first, 0) for hold in (0.5, 10.0))
+    assert brief > held + 10_000
 
 
 def test_both_meet_the_same_futures_and_the_test_uses_others() -> None:

@@ -12,6 +12,7 @@ import torch
 
 from decima.evaluation.conditions import evaluation_setting, misfits
 from decima.learning.checkpoint import load_checkpoint
+from decima.learning.cluster.advantages import Advantages
 from decima.learning.cluster.config import TrainingConfig, read_config
 from decima.learning.cluster.dcl import Counts
 from decima.learning.cluster.rollout import (
@@ -46,6 +47,32 @@ def clone(config: TrainingConfig, out: Path) -> None:
     """Return settings of behaviour cloning without reinforcement learning."""
     with ClusterTraining(config, out).started() as training:
         assert list(training._clone(0))
+
+
+def test_metrics_of_an_iteration_are_those_of_its_episodes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    config = small(tmp_path, curriculum={"start": 20, "end": 50}, validation={"every": 3})
+    seen: list[tuple[Trajectories, float]] = []
+
+    class Noted(Advantages):
+        def __call__(self, policy: Policy, samples: Trajectories, groups: Any) -> np.ndarray:
+            advantage = super().__call__(policy, samples, groups)
+            seen.append((samples, float(advantage.std())))
+            return advantage
+
+    monkeypatch.setattr("decima.learning.cluster.train.Advantages", Noted)
+    train(config, tmp_path / "out")
+    rows = read_metrics(tmp_path / "out" / "metrics.jsonl")
+    assert [row["mean_end_s"] for row in rows[1:]] == [20, 30, 40]
+    assert len({int(samples.num_completed.sum()) for samples, _ in seen}) > 1
+    for before, row, (samples, advantage_std) in zip(rows, rows[1:], seen, strict=False):
+        completed = samples.num_completed > 0
+        assert row["mean_jct_s"] == pytest.approx(samples.mean_jct_ms[completed].mean() / 1000)
+        assert row["return"] == pytest.approx(samples.reward.sum() / samples.end_ms.size)
+        assert row["advantage_std"] == pytest.approx(advantage_std)
+        counts = len(samples), samples.num_decisions.sum(), samples.num_completed.sum()
+        assert (row["samples"], row["decisions"], row["completed_jobs"]) == counts
+        assert row["rollout_ms_per_decision"] * row["decisions"] == pytest.approx(1000 * row["rollout_cpu_s"])
+        assert row["rollout_cpu_s"] + row["update_cpu_s"] <= row["cpu_s"] - before["cpu_s"]
 
 
 #: Settings of updates that all differ from their defaults.
@@ -290,6 +317,7 @@ def test_deadlines_that_all_schedulers_meet_are_no_gain(tmp_path: Path) -> None:
     result = train(config, tmp_path / "out")
     assert result.improvement == 0
     assert set(result.results["decima"]) == {0}
+    assert result.best_iteration == 0, "no later policy is better"
 
 
 @cases(
