@@ -13,8 +13,8 @@ from decima.evaluation.run import sweep_ms
 from decima.learning import ClusterTraining, GridTraining, IterationReport, TrainingResult, read_metrics
 from decima.learning.checkpoint import load_checkpoint
 from decima.learning.loop import CHECKPOINT, POLICY, TrainingLoop
-from decima.policy.files import read_about
-from decima.policy.grid import read_about as read_about_network
+from decima.policy.files import load_policy, read_about
+from decima.policy.grid import load_network, read_about as read_about_network
 from tests.decima.learning.cluster.examples import small as small_cluster
 from tests.decima.learning.grid.examples import small as small_grid
 
@@ -84,6 +84,11 @@ class Runs:
         """Return the information in the policy file."""
         read = read_about_network if self.kind == "grid" else read_about
         return read(self.folder / out / POLICY)
+
+    def network(self, out: str = "out") -> torch.nn.Module:
+        """Return the network in the policy file."""
+        path = self.folder / out / POLICY
+        return load_network(path)[0] if self.kind == "grid" else load_policy(path)
 
     def assert_same(self, one: str, other: str) -> None:
         assert_same_run(self.folder / one, self.folder / other)

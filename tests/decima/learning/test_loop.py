@@ -5,6 +5,7 @@ import json
 import os
 import shutil
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +14,9 @@ import pytest
 import torch
 
 from decima.learning import ClusterTraining, DeepRMConfig, GridTraining, IterationReport, TrainingConfig, read_metrics
-from decima.learning.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
+from decima.learning.checkpoint import Checkpoint, copy_weights, load_checkpoint, save_checkpoint
 from decima.learning.loop import CARD, CONFIG
+from decima.learning.metrics import Validation
 from decima.outputs import OutputError
 from decima.policy.parts import NotFiniteError, PolicyFileError
 from decima.settings import TrainingError, parse_settings
@@ -133,6 +135,26 @@ def test_a_full_disk_leaves_the_checkpoint_and_the_run_goes_on(
     monkeypatch.undo()
     grid_runs.train(config, resume=True)
     grid_runs.assert_same("whole", "out")
+
+
+def test_the_policy_file_has_the_weights_of_the_best_validation(runs: Runs, monkeypatch: pytest.MonkeyPatch) -> None:
+    trainer = runs.trainer(runs.config(validation={"every": 1}))
+    validate, kept = trainer._validate, []
+
+    def judged() -> Validation:
+        kept.append(copy_weights(trainer.kept))
+        return replace(validate(), improvement=(0.1, 0.3, 0.3, 0.2)[len(kept) - 1])
+
+    monkeypatch.setattr(trainer, "_validate", judged)
+    result = trainer.run()
+    assert (result.iteration, result.best_iteration, result.improvement) == (3, 1, 0.3)
+    saved = runs.network().state_dict()
+    assert saved.keys() == kept[1].keys()
+    assert all(torch.equal(saved[name], weight) for name, weight in kept[1].items())
+    assert any(not torch.equal(saved[name], weight) for name, weight in kept[3].items())
+    about = runs.about()
+    assert (about["iteration"], about["iterations_trained"]) == (1, 3)
+    assert [(row[0], row[2]) for row in about["curve"]["rows"]] == [(0, 0.1), (1, 0.3), (2, 0.3), (3, 0.2)]
 
 
 def test_checkpoints_are_written_when_they_are_due(grid_runs: Runs, monkeypatch: pytest.MonkeyPatch) -> None:

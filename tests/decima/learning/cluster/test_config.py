@@ -5,10 +5,14 @@ import pytest
 import yaml
 
 from decima.learning.cluster.config import RECIPES, TrainingConfig, read_config
+from decima.policy.config import PRESETS, Feature
 from decima.settings import TrainingError
+from simulator.cluster.config import SEMANTICS, ClusterConfig, parse_classes
 from tests.cases import cases
 from tests.refusal import one_line, refusal
-from workloads import WorkloadError
+from workloads import WorkloadError, poisson_arrivals
+from workloads.sources.carbon import open_signal
+from workloads.transform import AttributeDistribution
 
 
 def written(tmp_path: Path, text: str) -> Path:
@@ -48,6 +52,49 @@ def test_recipes_are_complete_settings(name: str, tmp_path: Path) -> None:
     path = written(tmp_path, config.to_yaml())
     assert read_config(path) == config
     assert set(yaml.safe_load(path.read_text())) == set(TrainingConfig.model_fields)
+
+
+def test_settings_of_cluster_and_workload_are_those_of_the_conditions() -> None:
+    attributes = {"deadlines": [2, 3], "weights": [1, 5], "tenants": 2}
+    config = TrainingConfig.model_validate(
+        {
+            "cluster": {
+                "classes": "2x0.5,3x1", "moving_delay": 3.5, "reward": "weighted", "carbon": "synthetic-solar:600",
+                "semantics": "trace",
+            },
+            "workload": {
+                "file": "synthetic", "arrivals": "poisson", "jobs": 7, "memory_demand": "uniform", "interval": 9,
+                "drift": "100:3", **attributes,
+            },
+        }
+    )  # fmt: skip
+    conditions = config.conditions()
+    assert conditions.cluster == ClusterConfig(
+        executor_classes=parse_classes("2x0.5,3x1"),
+        moving_delay_ms=3500.0,
+        reward="weighted",
+        signal=open_signal("synthetic-solar:600"),
+        semantics=SEMANTICS["trace"],
+    )
+    assert (conditions.workload.name, conditions.arrivals, conditions.num_jobs) == ("random DAGs", "poisson", 7)
+    assert conditions.memory_demand == "uniform"
+    assert str(conditions.drift) == "3 times the rate from 100 s on"
+    assert conditions.attributes == AttributeDistribution((2.0, 3.0), 2, (1.0, 5.0))
+    jobs = conditions.sequence(3)
+    assert len(jobs) == 7
+    expected = poisson_arrivals(conditions.workload.profiles, 7, 9000.0, 3, conditions.drift)
+    np.testing.assert_array_equal(jobs.arrival_ms, expected.arrival_ms)
+
+
+def test_features_beside_those_of_a_preset() -> None:
+    preset = PRESETS["general"]
+    config = read_config(
+        "batch",
+        ["policy.preset=general", "policy.stage_features=[{name: ready}]", "policy.job_features=[{name: job_weight}]"],
+    )
+    policy = config.policy.build()
+    assert policy.stage_features == (*preset.stage_features, Feature(name="ready"))
+    assert policy.job_features == (*preset.job_features, Feature(name="job_weight"))
 
 
 def test_overrides_win_and_bad_files_are_refused(tmp_path: Path) -> None:
