@@ -25,6 +25,7 @@ from tests.decima.evaluation.examples import LIBRARY
 from tests.decima.learning.cluster.examples import merged
 from tests.decima.learning.examples import assert_same_run
 from workloads import JobSequence, Workload, poisson_arrivals, scaled, trace_arrivals, write_workload
+from workloads.arrivals import WorkPrior
 from workloads.transform import STEADY
 
 MANY = SettingsSection(
@@ -153,16 +154,14 @@ def test_the_jobs_and_the_cluster_of_a_seed_are_those_of_its_setting() -> None:
         assert (cluster.num_executors, cluster.moving_delay_ms) == (setting.executors, 1000 * setting.moving_delay_s)
         assert [kind.count for kind in cluster.executor_classes] == [setting.executors]
         assert (cluster.knowledge, cluster.faults) == (setting.knowledge, setting.faults)
-        scaled_work = [
-            profile.work_ms * setting.durations * setting.tasks for profile in chosen.sources[setting.source].profiles
-        ]
-        assert sequence.prior is not None
-        assert sequence.prior.mean_log_ms == pytest.approx(np.log(scaled_work).mean(), abs=0.1)
+        profiles, prior = chosen.sources[setting.source].profiles, sequence.prior
+        scaled_work = [profile.work_ms * setting.durations * setting.tasks for profile in profiles]
+        assert prior is not None
+        assert prior.mean_log_ms == pytest.approx(np.log(scaled_work).mean(), abs=0.1)
+        assert prior.task_log_ms == pytest.approx(WorkPrior.of(profiles).task_log_ms + math.log(setting.durations))
         assert len(sequence) == setting.jobs
         assert (sequence.arrival_ms[-1] == 0) == (setting.load is None)
-        known = {
-            scaled(profile, setting.durations, setting.tasks) for profile in chosen.sources[setting.source].profiles
-        }
+        known = {scaled(profile, setting.durations, setting.tasks) for profile in profiles}
         assert known.issuperset(sequence.profiles)
         assert chosen.sequence(seed).profiles == sequence.profiles
 
