@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from workloads.errors import check_path, check_paths
 from workloads.job import WorkloadError
 from workloads.spark.logfile import NO_LOG, EventLog, Problems, UnusableLogError, events, find_event_logs
+from workloads.spark.names import query_name
 from workloads.spark.query import TASK_COLUMNS, SparkQuery, stage_dag, stages_by_output
 from workloads.spark.reader import (
     DATABRICKS_PART,
@@ -55,15 +56,18 @@ class LogReport:
     """Counts and problems of a log.
 
     Args:
-        failed_tasks: task attempts that failed.
+        failed_tasks: task attempts that failed by themselves.
         killed_tasks: attempts that were killed, usually because a speculative copy was faster.
+        fetch_failures: attempts that failed because the output of a parent stage was lost.
+        lost_tasks: attempts that ended because their executor left.
         speculative_tasks: speculative attempts.
         retried_tasks: attempts after the first one, without speculative ones.
         repeated_tasks: successful attempts after an earlier success, whose output was lost.
         unfinished_tasks: attempts whose end is not in the log.
         missing_tasks: tasks of completed stages that are not in the log (Spark may drop events under load).
         stage_retries: attempts of stages after the first one.
-        lost_executors: executors that left although the driver did not end them.
+        lost_executors: executors that left although nobody had asked for it, before the end of the application.
+        restored_jobs: jobs whose start is not in the log, restored from their stages and their end.
         failed_queries: queries that ended with an error.
         unfinished_queries: queries whose end is not in the log.
         outside_parents: parents of stages that ran in another query, or before the log begins.
@@ -73,6 +77,8 @@ class LogReport:
 
     failed_tasks: int = 0
     killed_tasks: int = 0
+    fetch_failures: int = 0
+    lost_tasks: int = 0
     speculative_tasks: int = 0
     retried_tasks: int = 0
     repeated_tasks: int = 0
@@ -80,6 +86,7 @@ class LogReport:
     missing_tasks: int = 0
     stage_retries: int = 0
     lost_executors: int = 0
+    restored_jobs: int = 0
     failed_queries: int = 0
     unfinished_queries: int = 0
     outside_parents: int = 0
@@ -121,7 +128,6 @@ class SparkApplication:
         recording: notes of this project's recorder; empty for other logs.
         master: Spark's master, such as ``spark://host:7077``; empty if unknown.
         scheduler: ``FIFO`` or ``FAIR``, or ``decima`` with the plugin; empty if unknown.
-        num_runs: number of task attempts that ended.
     """
 
     name: str
@@ -135,7 +141,6 @@ class SparkApplication:
     recording: Mapping[str, Any] = field(default_factory=dict)
     master: str = ""
     scheduler: str = ""
-    num_runs: int = 0
 
 
 def read_event_log(path: str | Path, *, partial: bool = False) -> list[SparkApplication]:
@@ -232,7 +237,7 @@ def _read_log(log: EventLog, partial: bool) -> Iterator[tuple[EventTables, Probl
             held.clear()
     for each in held:
         _add_event(tables, *each, problems)
-    if not tables.started and not tables.jobs:
+    if not tables.started and not tables.stages:
         raise UnusableLogError(log.path, NO_LOG, " (no SparkListenerApplicationStart)")
     yield tables, problems
 
@@ -262,12 +267,23 @@ def _application(log: EventLog, tables: EventTables, problems: Problems) -> Spar
         problems.note(
             f"{log.path}: no SparkListenerApplicationEnd: the application died, or is still running"
         )
+    restored_jobs = tables.restore_jobs()
     if not tables.jobs:
         _report_unusable(log, problems, "the log contains no Spark jobs")
+    of_executors = {each.resource_profile for each in tables.executors.values()}
+    foreign = [
+        each for each in tables.stages.values() if each.attempts and each.resource_profile not in of_executors
+    ]
+    if foreign:
+        problems.note(
+            f"{log.path}: {len(foreign)} stages ran on executors of another resource profile; "
+            "the slots are those of the executors' profile"
+        )
     slots = tables.slots()
     runs = measured_runs(tables, slots)
     tasks = successful_tasks(runs)
-    queries, tally = _queries(tables, tasks, problems)
+    _note_outside_jobs(log, tables, tasks, problems)
+    queries, tally = _queries(tables, runs, tasks, problems)
     if tables.jobs and not queries:
         counts = f" ({tally['failed_queries']} failed, {tally['unfinished_queries']} unfinished)"
         _report_unusable(log, problems, "no query ran to its end", counts)
@@ -278,18 +294,22 @@ def _application(log: EventLog, tables: EventTables, problems: Problems) -> Spar
         replace(
             each,
             slots=slots[each.place] if each.place in used or not np.isnan(each.registered_ms) else 0,
+            lost=each.lost and not each.removed_ms >= tables.end_ms,
         )
         for each in tables.executors.values()
     )
     report = LogReport(
         failed_tasks=int(outcomes.get(TaskOutcome.FAILED, 0)),
         killed_tasks=int(outcomes.get(TaskOutcome.KILLED, 0)),
+        fetch_failures=int(outcomes.get(TaskOutcome.FETCH_FAILED, 0)),
+        lost_tasks=int(outcomes.get(TaskOutcome.LOST, 0)),
         speculative_tasks=tables.tally["speculative_tasks"],
         retried_tasks=tables.tally["retried_tasks"],
         repeated_tasks=int(outcomes.get(TaskOutcome.SUCCESS, 0)) - len(tasks),
         unfinished_tasks=max(tables.tally["started_tasks"] - len(runs), 0),
         stage_retries=sum(max(stage.attempts - 1, 0) for stage in tables.stages.values()),
         lost_executors=sum(each.lost and each.slots > 0 for each in executors),
+        restored_jobs=restored_jobs,
         ignored_events=dict(tables.ignored),
         problems=problems.lines,
         **tally,
@@ -307,7 +327,7 @@ def _application(log: EventLog, tables: EventTables, problems: Problems) -> Spar
     known = {name: getattr(tables, name) for name in names}
     if not tables.started:  # such as the last parts of a rolled log
         known |= {"name": log.path.name, "application_id": str(log.path)}
-    return SparkApplication(executors=executors, queries=queries, report=report, num_runs=len(runs), **known)
+    return SparkApplication(executors=executors, queries=queries, report=report, **known)
 
 
 def _report_unusable(log: EventLog, problems: Problems, reason: str, details: str = "") -> None:
@@ -317,19 +337,36 @@ def _report_unusable(log: EventLog, problems: Problems, reason: str, details: st
     problems.note(f"{log.path}: {reason}{details}")
 
 
+def _note_outside_jobs(log: EventLog, tables: EventTables, tasks: pd.DataFrame, problems: Problems) -> None:
+    """Note the stages that ran and belong to no job, as the start of their job is not in the log."""
+    listed = {stage for job in tables.jobs.values() for stage in job.stage_ids}
+    ran = tasks["stage_id"].value_counts().to_dict()
+    completed = {number: stage.num_tasks for number, stage in tables.stages.items() if stage.completed}
+    outside = {number: count for number, count in (completed | ran).items() if count and number not in listed}
+    if outside:
+        problems.note(
+            f"{log.path}: {len(outside)} stages with {sum(outside.values())} tasks left out: "
+            "the start of their jobs is not in the log (Spark drops events under load)"
+        )
+
+
 def _queries(
-    tables: EventTables, tasks: pd.DataFrame, problems: Problems
+    tables: EventTables, runs: pd.DataFrame, tasks: pd.DataFrame, problems: Problems
 ) -> tuple[tuple[SparkQuery, ...], Counter[str]]:
     """Return the queries of an application in order of their start, and counts for the report."""
     places = tasks.groupby("stage_id").indices
     rows: Mapping[Any, NDArray[np.int64]] = {stage: np.asarray(found) for stage, found in places.items()}
+    # Attempts that were killed, or lost with their executor or their input, did not end by themselves.
+    ended = runs[runs["outcome"].isin((TaskOutcome.SUCCESS, TaskOutcome.FAILED))]
+    num_runs = ended["stage_id"].value_counts().to_dict()
+    num_failures = ended.loc[ended["outcome"] == TaskOutcome.FAILED, "stage_id"].value_counts().to_dict()
     outputs = stages_by_output(stage for stage in tables.stages.values() if stage.stage_id in rows)
     queries: list[SparkQuery] = []
     tally: Counter[str] = Counter()
     listed: set[int] = set()
-    for jobs in _jobs_by_query(tables):
-        number = jobs[0].execution
-        execution = (None if number is None else tables.executions.get(number)) or _execution(jobs)
+    for (in_sql, number), jobs in _jobs_by_query(tables).items():
+        execution = tables.executions.get(number) if in_sql else None
+        execution = execution or _execution(jobs)
         # Before 3.4 Spark did not write whether an execution failed. A query may succeed although one of its jobs was
         # cancelled, unless this was the last job.
         failed, unfinished = execution.failed or jobs[-1].failed, bool(np.isnan(execution.ended_ms))
@@ -348,9 +385,12 @@ def _queries(
         tally["outside_parents"] += dag.num_outside
         if complete:
             tally["missing_tasks"] += sum(stage.num_tasks - len(rows[stage.stage_id]) for stage in stages)
+        group = next((job.group for job in jobs if job.group), "")
+        descriptions = [execution.description, *(job.description for job in jobs)]
+        name = query_name(descriptions, jobs[-1].call_site, group)
         queries.append(
             SparkQuery(
-                name=jobs[0].name or execution.description or f"execution {number}",
+                name=name or f"{'execution' if in_sql else 'job'} {number}",
                 application_id=tables.application_id,
                 stages=stages,
                 dag=dag,
@@ -363,20 +403,23 @@ def _queries(
                 num_skipped=sum(tables.stages[stage].num_tasks > 0 for stage in own - ran),
                 complete=complete,
                 plan=execution.plan,
-                pool=jobs[0].pool,
-                group=jobs[0].group,
+                pool=next((job.pool for job in jobs if job.pool), ""),
+                group=group,
+                num_runs=sum(num_runs.get(stage, 0) for stage in dag.stage_ids),
+                num_failures=sum(num_failures.get(stage, 0) for stage in dag.stage_ids),
             )
         )
     return tuple(sorted(queries, key=lambda query: query.start_ms)), tally
 
 
-def _jobs_by_query(tables: EventTables) -> Iterator[list[Job]]:
-    """Yield the jobs of each SQL execution, and each job outside of SQL by itself."""
-    groups: dict[tuple[str, int], list[Job]] = {}
+def _jobs_by_query(tables: EventTables) -> dict[tuple[bool, int], list[Job]]:
+    """Return the jobs of each root SQL execution by (True, its number); (False, job) has a job outside of SQL."""
+    groups: dict[tuple[bool, int], list[Job]] = {}
     for job in sorted(tables.jobs.values(), key=lambda job: job.job_id):
-        key = ("job", job.job_id) if job.execution is None else ("execution", job.execution)
-        groups.setdefault(key, []).append(job)
-    yield from groups.values()
+        in_sql = job.execution is not None
+        number = job.job_id if job.execution is None else tables.root_of(job.execution)
+        groups.setdefault((in_sql, number), []).append(job)
+    return groups
 
 
 def _execution(jobs: list[Job]) -> Execution:
@@ -384,8 +427,7 @@ def _execution(jobs: list[Job]) -> Execution:
     submitted, ended = (
         np.array([getattr(job, name) for job in jobs]) for name in ("submitted_ms", "ended_ms")
     )
-    name = f"job {jobs[0].job_id}" if jobs[0].execution is None else ""
-    return Execution(name, float(submitted.min()), ended_ms=float(ended.max()))
+    return Execution("", float(submitted.min()), ended_ms=float(ended.max()))
 
 
 def _ended(stage: SparkStage, rows: Mapping[int, NDArray[np.int64]]) -> bool:

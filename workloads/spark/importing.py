@@ -385,7 +385,7 @@ def _task_count_variance(queries: Sequence[QueryRuns]) -> float:
 
 
 def _failures(app: SparkApplication) -> tuple[int, int, int, float]:
-    """Return failed task runs, ended task runs, lost executors, and total time of the executors, ms."""
+    """Return failed and ended task runs of the queries, lost executors, and total time of the executors, ms."""
     last_ms = max((run.ended_ms for run in app.queries), default=np.nan)
     end_ms = app.end_ms if np.isfinite(app.end_ms) else last_ms
     bounds = [
@@ -397,4 +397,5 @@ def _failures(app: SparkApplication) -> tuple[int, int, int, float]:
         if each.slots
     ]
     lived_ms = float(np.nansum([max(end - begin, 0.0) for begin, end in bounds]))
-    return app.report.failed_tasks, app.num_runs, app.report.lost_executors, lived_ms
+    failed, ended = (sum(getattr(run, name) for run in app.queries) for name in ("num_failures", "num_runs"))
+    return failed, ended, app.report.lost_executors, lived_ms

@@ -65,7 +65,7 @@ class SparkQuery:
     ran before in the application, including failed runs.
 
     Args:
-        name: description given by the application, else Spark's description.
+        name: description given by the application, else the call site, see `workloads.spark.names`.
         application_id: id of the application that ran the query.
         stages: stages that ran, ordered by their last RDD; parents come before their children.
         dag: edges between the stages.
@@ -92,8 +92,10 @@ class SparkQuery:
         num_skipped: number of stages that the jobs listed and that did not run.
         complete: whether the query ended with success; else only the part that ran is known.
         plan: operators of its first physical plan, each before its children; empty outside of SQL.
-        pool: pool of Spark's FAIR scheduler that its first job named; empty if it named none.
-        group: Spark's job group of its first job; empty if it has none.
+        pool: pool of Spark's FAIR scheduler of the first job that named one; empty if none did.
+        group: job group of the first job that the application put into one; empty if there is none.
+        num_runs: number of attempts of its tasks that ended by themselves, with success or not.
+        num_failures: number of these attempts that failed.
         size_gb: size of all its input, GB; only the ratio between runs of a query matters.
         split_mb: largest input of a scan task, MB; NaN if unknown.
         shuffle_partitions: number of tasks of a stage that reads shuffles; 0 if unknown.
@@ -114,6 +116,8 @@ class SparkQuery:
     plan: tuple[str, ...] = ()
     pool: str = ""
     group: str = ""
+    num_runs: int = 0
+    num_failures: int = 0
     size_gb: float = 1.0
     split_mb: float = float("nan")
     shuffle_partitions: int = 0

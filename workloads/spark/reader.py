@@ -21,12 +21,16 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from workloads.job import MOST_TASKS, Wave, WorkloadError
+from workloads.spark.names import without_run
+from workloads.spark.removals import is_loss
 
 NAN = float("nan")
 #: Maximum length of an operator's name in a plan; longer names are cut.
 LONGEST_OPERATOR = 1024
 _Event = Mapping[str, Any]
 _SQL = "org.apache.spark.sql.execution.ui.SparkListenerSQLExecution"
+#: Maximum time between the completion of a job's last stage and the end of the job, ms.
+MOST_UNTIL_END_MS = 1000
 #: Event with which Databricks begins each part of a rolled log.
 DATABRICKS_PART = "DBCEventLoggingListenerMetadata"
 #: Maximum number of cores of an executor.
@@ -46,8 +50,13 @@ class TaskOutcome(IntEnum):
 
     SUCCESS = 0
     FAILED = 1
+    """The task's own failure."""
     KILLED = 2
     """Usually because a speculative copy was faster."""
+    FETCH_FAILED = 3
+    """The output of a parent stage was lost."""
+    LOST = 4
+    """The executor left with the running task, or with its result."""
 
 
 @dataclass(frozen=True)
@@ -94,21 +103,24 @@ class SparkStage:
     attempts: int = 0  # number of attempts
     completed: bool = False  # whether an attempt completed
     writes_shuffle: bool = False  # whether its tasks write a shuffle; else they return a result to the driver
+    call_site: str = ""  # Spark's name of it, such as ``count at etl.py:12``
+    resource_profile: int = 0  # number of the `ResourceProfile` of its tasks
 
 
 @dataclass(frozen=True)
 class Job:
-    """One Spark job; ``execution`` is the number of its root SQL execution, None outside of SQL."""
+    """One Spark job."""
 
     job_id: int
-    execution: int | None
-    name: str
+    execution: int | None  # number of its SQL execution, None outside of SQL
+    description: str  # description given by the application or by Spark
     stage_ids: tuple[int, ...]
     submitted_ms: float
     ended_ms: float = NAN
     failed: bool = False
-    pool: str = ""
-    group: str = ""
+    pool: str = ""  # pool of the FAIR scheduler
+    group: str = ""  # job group given by the application
+    call_site: str = ""  # Spark's name of its last stage, such as ``count at etl.py:12``
 
 
 @dataclass(frozen=True)
@@ -149,10 +161,13 @@ class EventTables:
     recording: dict[str, Any] = field(default_factory=dict)
     executors: dict[str, SparkExecutor] = field(default_factory=dict)
     executions: dict[int, Execution] = field(default_factory=dict)
+    roots: dict[int, int] = field(default_factory=dict)
     jobs: dict[int, Job] = field(default_factory=dict)
     stages: dict[int, SparkStage] = field(default_factory=dict)
     ignored: Counter[str] = field(default_factory=Counter)
     tally: Counter[str] = field(default_factory=Counter)
+    _unknown_ends: dict[int, float] = field(default_factory=dict)
+    _properties: dict[int, _Event] = field(default_factory=dict)
     _tasks: tuple[array[int], ...] = field(default_factory=lambda: tuple(array("q") for _ in _TASK_COLUMNS))
 
     def add(self, name: str, event: _Event | None) -> None:
@@ -284,16 +299,20 @@ class EventTables:
         )
 
     def _remove_executor(self, event: _Event) -> None:
-        reason = str(event.get("Removed Reason", "")).lower()
-        lost = not ("killed by driver" in reason or "decommission" in reason)
-        self._update_executor(event["Executor ID"], removed_ms=_ms(event["Timestamp"]), lost=lost)
+        removed_ms, lost = _ms(event["Timestamp"]), is_loss(str(event.get("Removed Reason", "")))
+        # A second event of an executor only tells how its process ended, after the driver had given it up.
+        if math.isnan(self._executor(event["Executor ID"]).removed_ms):
+            self._update_executor(event["Executor ID"], removed_ms=removed_ms, lost=lost)
 
     def _start_execution(self, event: _Event) -> None:
-        execution = int(event["executionId"])
-        if int(event.get("rootExecutionId", execution)) == execution:
-            self.executions[execution] = Execution(
-                str(event.get("description", "")), _ms(event["time"]), _plan(event.get("sparkPlanInfo"))
-            )
+        number = int(event["executionId"])
+        root = event.get("rootExecutionId")  # Spark 3.4 and later
+        if root is not None and int(root) != number:
+            self.roots[number] = int(root)
+            return
+        self.executions[number] = Execution(
+            str(event.get("description", "")), _ms(event["time"]), _plan(event.get("sparkPlanInfo"))
+        )
 
     def _end_execution(self, event: _Event) -> None:
         number = int(event["executionId"])
@@ -302,31 +321,93 @@ class EventTables:
             self.executions[number] = replace(execution, ended_ms=ended_ms, failed=failed)
 
     def _start_job(self, event: _Event) -> None:
-        properties = event.get("Properties") or {}
-        execution = properties.get("spark.sql.execution.root.id") or properties.get("spark.sql.execution.id")
         self._check_version(event, "Stage Infos")
         infos = event["Stage Infos"]
-        for info in infos:
-            self._stage(info)
-        job = Job(
-            job_id=int(event["Job ID"]),
-            execution=None if execution is None else int(execution),
-            name=str(properties.get("spark.job.description") or properties.get("spark.jobGroup.id") or ""),
-            stage_ids=tuple(sorted(int(info["Stage ID"]) for info in infos)),
-            submitted_ms=_ms(event["Submission Time"]),
-            pool=str(properties.get("spark.scheduler.pool") or ""),
-            group=str(properties.get("spark.jobGroup.id") or ""),
+        stage_ids = tuple(sorted(self._stage(info).stage_id for info in infos))
+        self._add_job(
+            int(event["Job ID"]), stage_ids, _ms(event["Submission Time"]), event.get("Properties") or {}
         )
-        self.jobs[job.job_id] = job
+
+    def _add_job(
+        self, number: int, stage_ids: tuple[int, ...], submitted_ms: float, properties: _Event
+    ) -> None:
+        execution = properties.get("spark.sql.execution.id")
+        root = properties.get("spark.sql.execution.root.id", execution)
+        if root is not None and execution is not None and int(root) != int(execution):
+            self.roots[int(execution)] = int(root)
+        description = str(properties.get("spark.job.description") or "")
+        group = str(properties.get("spark.jobGroup.id") or "")
+        if group and f"(runId {group})" in description:
+            group = ""  # Spark 3.0 to 3.4 puts the job of a broadcast into a group of its own
+        elif group and f"runId = {group}" in description:
+            group = without_run(description)  # a stream is a group of Spark's
+        self.jobs[number] = Job(
+            job_id=number,
+            execution=None if root is None else int(root),
+            description=description,
+            stage_ids=stage_ids,
+            submitted_ms=submitted_ms,
+            pool=str(properties.get("spark.scheduler.pool") or ""),
+            group=group,
+            call_site=self.stages[stage_ids[-1]].call_site if stage_ids else "",
+        )
 
     def _end_job(self, event: _Event) -> None:
-        number = int(event["Job ID"])
-        if job := self.jobs.get(number):
-            failed = event["Job Result"]["Result"] != "JobSucceeded"
-            self.jobs[number] = replace(job, ended_ms=_ms(event["Completion Time"]), failed=failed)
+        number, ended_ms = int(event["Job ID"]), _ms(event["Completion Time"])
+        failed = event["Job Result"]["Result"] != "JobSucceeded"
+        if number in self.jobs:
+            self.jobs[number] = replace(self.jobs[number], ended_ms=ended_ms, failed=failed)
+        elif not failed:
+            self._unknown_ends[number] = ended_ms
+
+    def restore_jobs(self) -> int:
+        """Add the jobs whose start is not in the log, if their stages and their end are; return their number.
+
+        Spark drops events under load. A job ends as soon as its last stage has completed.
+        """
+        listed = {stage for job in self.jobs.values() for stage in job.stage_ids}
+        left = {number: stage for number, stage in self.stages.items() if number not in listed}
+        parents = {parent for stage in left.values() for parent in stage.parents}
+        last = [
+            stage
+            for number, stage in left.items()
+            if number not in parents and stage.submitted_ms <= stage.completed_ms
+        ]
+        last.sort(
+            key=lambda stage: (stage.completed_ms, not stage.writes_shuffle, stage.stage_id), reverse=True
+        )
+        ready: list[SparkStage] = []
+        restored = 0
+        for number, ended_ms in sorted(self._unknown_ends.items(), key=lambda each: each[1]):
+            while last and last[-1].completed_ms <= ended_ms:
+                ready.append(last.pop())
+            if not ready or ended_ms - ready[-1].completed_ms > MOST_UNTIL_END_MS:
+                continue
+            own: dict[int, SparkStage] = {}
+            pending = [ready.pop().stage_id]
+            while pending:
+                if (stage := left.pop(pending.pop(), None)) and stage.completed:
+                    own[stage.stage_id] = stage
+                    pending += stage.parents
+            submitted_ms = min(stage.submitted_ms for stage in own.values())
+            properties = next((self._properties[each] for each in own if each in self._properties), {})
+            self._add_job(number, tuple(sorted(own)), submitted_ms, properties)
+            self.jobs[number] = replace(self.jobs[number], ended_ms=ended_ms)
+            restored += 1
+        return restored
+
+    def root_of(self, execution: int) -> int:
+        """Return the SQL execution that contains an execution, over all levels of nesting."""
+        seen = {execution}
+        while (root := self.roots.get(execution, execution)) not in seen:
+            seen.add(root)
+            execution = root
+        return execution
 
     def _submit_stage(self, event: _Event) -> None:
         info = event["Stage Info"]
+        if int(info["Stage ID"]) not in self.stages:  # the start of its job is not in the log
+            self._properties[int(info["Stage ID"])] = event.get("Properties") or {}
         stage = self._stage(info)
         submitted_ms = stage.submitted_ms if stage.attempts else float(info.get("Submission Time", NAN))
         self.stages[stage.stage_id] = replace(stage, attempts=stage.attempts + 1, submitted_ms=submitted_ms)
@@ -335,8 +416,14 @@ class EventTables:
         info = event["Stage Info"]
         stage = self._stage(info)
         if not info.get("Failure Reason"):
-            completed_ms = float(info.get("Completion Time", NAN))
-            self.stages[stage.stage_id] = replace(stage, completed=True, completed_ms=completed_ms)
+            # The event of its submission may have been dropped.
+            submitted_ms = stage.submitted_ms if stage.attempts else float(info.get("Submission Time", NAN))
+            self.stages[stage.stage_id] = replace(
+                stage,
+                submitted_ms=submitted_ms,
+                completed=True,
+                completed_ms=float(info.get("Completion Time", NAN)),
+            )
 
     def _start_task(self, event: _Event) -> None:
         info = event["Task Info"]
@@ -398,9 +485,11 @@ class EventTables:
             self.stages[stage_id] = SparkStage(
                 stage_id=stage_id,
                 name=_operators(rdds) or str(info.get("Stage Name", "")),
-                rdd=int(rdds[0]["RDD ID"]),
                 num_tasks=int(info["Number of Tasks"]),
+                call_site=str(info.get("Stage Name", "")),
+                rdd=int(rdds[0]["RDD ID"]),
                 parents=parents,
+                resource_profile=int(info.get("Resource Profile Id", 0)),
             )
         return self.stages[stage_id]
 
@@ -489,7 +578,15 @@ _HANDLERS: dict[str, Callable[[EventTables, _Event], None]] = {
 
 #: Names of the events that `EventTables` uses.
 EVENT_NAMES = frozenset(_HANDLERS)
-_OUTCOMES = {"Success": TaskOutcome.SUCCESS, "TaskKilled": TaskOutcome.KILLED}
+#: Outcomes by Spark's reason for the end of a task; the task failed for all other reasons.
+_OUTCOMES = {
+    "Success": TaskOutcome.SUCCESS,
+    "TaskKilled": TaskOutcome.KILLED,
+    "TaskCommitDenied": TaskOutcome.KILLED,  # another attempt had already written the output
+    "FetchFailed": TaskOutcome.FETCH_FAILED,
+    "ExecutorLostFailure": TaskOutcome.LOST,
+    "TaskResultLost": TaskOutcome.LOST,
+}
 
 
 def measured_runs(tables: EventTables, slots: Sequence[int]) -> pd.DataFrame:

@@ -9,6 +9,7 @@ from tests.cases import cases
 from tests.workloads.spark.logs import LogBuilder, small_log, stage_info
 from workloads.job import Wave
 from workloads.spark.eventlog import LogReport, SparkApplication, read_event_log
+from workloads.spark.importing import import_event_logs, measure_imperfections
 from workloads.spark.query import TASK_COLUMNS, SparkQuery
 
 
@@ -147,7 +148,7 @@ def test_queries_are_merged_from_jobs_and_nested_executions(read):
     properties = {"spark.sql.execution.id": "8", "spark.sql.execution.root.id": "7", "spark.jobGroup.id": "g"}
     log.events[3]["Properties"] = properties
     query = only_query(read(log.sql(7, 1990).sql_end(7, 2500)))
-    assert (query.name, query.start_ms, query.end_ms) == ("g", 1990.0, 2500.0)
+    assert (query.name, query.group, query.start_ms, query.end_ms) == ("q", "g", 1990.0, 2500.0)
 
 
 def test_faster_copies_and_shuffles_of_others_are_counted(read):
@@ -183,7 +184,8 @@ def test_a_lost_executor_repeats_tasks_in_a_new_attempt_of_the_stage(read):
     query, report = only_query(application), application.report
     assert [(stage.num_tasks, stage.submitted_ms) for stage in query.stages] == [(2, 2000.0), (1, 2130.0)]
     assert sorted(query.tasks["duration_ms"]) == [90.0, 100.0, 120.0]
-    assert (report.failed_tasks, report.repeated_tasks, report.stage_retries) == (1, 1, 2)
+    assert (report.failed_tasks, report.fetch_failures, report.repeated_tasks, report.stage_retries) == (0, 1, 1, 2)
+    assert (query.num_runs, query.num_failures) == (4, 0)
     assert (report.lost_executors, report.missing_tasks, report.unfinished_tasks) == (1, 0, 0)
     assert [executor.lost for executor in application.executors] == [False, True]
 
@@ -262,15 +264,6 @@ def test_a_report_counts_in_words_the_most_frequent_kinds():
     assert LogReport(failed_tasks=1, ignored_events=four).lines() == [line]
 
 
-@cases(
-    "reason, lost",
-    ("Executor killed by driver.", False), ("worker decommissioned: x", False), ("Executor Decommission", False),
-    ("worker lost", True), ("", True),
-)  # fmt: skip
-def test_which_executors_are_lost(read, reason, lost):
-    assert read(small_log().remove("0", 5000, reason)).executors[0].lost == lost
-
-
 def test_the_settings_of_an_application(read):
     settings = {"spark.master": "spark://h:1", "spark.scheduler.mode": "fair", "spark.plugins": "x.Other"}
     found = read(small_log().add("EnvironmentUpdate", **{"Spark Properties": settings}))
@@ -307,17 +300,117 @@ def test_names_and_pools_of_queries(read):
     [found] = read(log.sql_end(0, 4000).end()).queries
     assert (found.pool, found.num_jobs, found.last_job_end_ms, found.end_ms) == ("night", 2, 3100.0, 4000.0)
     assert read(small_log()).queries[0].pool == ""
-    # The job's description, else its group, else the execution's description, else its number.
-    log = LogBuilder().executor("0")
-    names = [{"spark.job.description": "a", "spark.jobGroup.id": "g"}, {"spark.jobGroup.id": "g"}, {}, {}]
-    for job, named in enumerate(names):
-        start = 2000 + 1000 * job
-        log.sql(job, start, "sql" if job < 3 else "").job(job, [stage_info(job, 1)], at=start, sql=job, **named)
-        log.run(job, start, start + 100).job_end(job, start + 100).sql_end(job, start + 150)
-    log.job(4, [stage_info(4, 1)], at=8000, **{"spark.job.description": "plain"}).run(4, 8000, 8100)
-    found = read(log.job_end(4, 8100).end()).queries
-    assert [each.name for each in found] == ["a", "g", "sql", "execution 3", "plain"]
-    assert [each.start_ms for each in found] == [2000.0, 3000.0, 4000.0, 5000.0, 8000.0]
+
+
+REPORT, SITE = {"spark.job.description": "report"}, "collect at a.py:3"
+BROADCAST = {"spark.job.description": "broadcast exchange (runId r-1)", "spark.jobGroup.id": "r-1"}
+
+
+@cases(
+    "description, jobs, site, expected",
+    ("nightly", [REPORT], SITE, "nightly"),
+    (SITE, [REPORT], SITE, "report"),  # Spark 2 knows no description of a SQL execution
+    (SITE, [BROADCAST, REPORT], SITE, "report"),
+    (SITE, [BROADCAST, {}], "count at b.py:1", SITE),
+    ("", [{}, {}], SITE, SITE),
+    ("", [BROADCAST, {"spark.jobGroup.id": "g"}], "", "g"),
+    ("", [BROADCAST], "", "execution 0"),
+    (None, [REPORT], SITE, "report"),
+    (None, [{"spark.jobGroup.id": "g"}], SITE, SITE),
+    (None, [{"spark.jobGroup.id": "g"}], "", "g"),
+    (None, [{}], "", "job 0"),
+)  # fmt: skip
+def test_names_of_queries(read, description, jobs, site, expected):
+    """A SQL execution with a description (None: outside of SQL) runs jobs with properties; all have one call site."""
+    log, sql = LogBuilder().executor("0"), None if description is None else 0
+    if description is not None:
+        log.sql(0, 1900, description)
+    for job, named in enumerate(jobs):
+        info, start = stage_info(job, 1), 2000 + 1000 * job
+        log.job(job, [info | ({"Stage Name": site} if site else {})], at=start, sql=sql, **named)
+        log.run(job, start, start + 100).job_end(job, start + 100)
+    if description is not None:
+        log.sql_end(0, 9000)
+    assert only_query(read(log.end())).name == expected
+
+
+def test_the_call_site_is_that_of_the_result_and_pools_repeated_jobs(tmp_path):
+    for app, file in (("a", "a.py"), ("b", "b.py")):
+        log = LogBuilder(app=app, name=app).executor("0")
+        for job in range(3):
+            infos = [stage_info(2 * job, 2), stage_info(2 * job + 1, 1, parents=(2 * job,))]
+            for info, method in zip(infos, ("map", "count"), strict=True):
+                info["Stage Name"] = f"{method} at {file}:3"
+            start = 2000 + 1000 * job
+            log.job(job, infos, at=start).run(2 * job, start, start + 100, "ShuffleMapTask")
+            log.run(2 * job + 1, start + 100, start + 200).job_end(job, start + 200)
+        log.end(9000).write(tmp_path / app)
+    found = import_event_logs([tmp_path], levels=[1]).queries
+    assert {name: len(group.runs) for name, group in found.items()} == {"count at a.py:3": 3, "count at b.py:3": 3}
+
+
+def test_jobs_and_groups_of_nested_executions_and_broadcasts(read):
+    """Execution 7 is started by 5, and its job does not name the root; the broadcast has a group of Spark's."""
+    log = LogBuilder().executor("0").sql(5, 1900, "create table").sql(7, 2150, "create table")
+    log.events[-1]["rootExecutionId"] = 5
+    own = {"spark.jobGroup.id": "reports"}
+    for job, (sql, named) in enumerate(((5, BROADCAST), (7, own), (5, own))):
+        start = 2000 + 100 * job
+        log.job(job, [stage_info(job, job + 1)], at=start, sql=sql, **named)
+        log.run(job, start, start + 50).job_end(job, start + 60)
+    query = only_query(read(log.sql_end(7, 2170).sql_end(5, 2400).end()))
+    assert [stage.num_tasks for stage in query.stages] == [1, 2, 3]
+    assert query.edges.tolist() == [[0, 1], [1, 2]]
+    assert (query.name, query.group, query.num_jobs, query.end_ms) == ("create table", "reports", 3, 2400.0)
+
+
+def test_stages_outside_of_jobs_are_restored_or_noted(read):
+    def log(end: int | None) -> LogBuilder:
+        """Return a log in which the start of job 1 is missing, and job 1 ends at a time, or never."""
+        found = small_log().job(1, [stage_info(2, 3), stage_info(3, 2, (2,))], at=3000)
+        del found.events[-1]
+        found.run(2, 3000, 3300, "ShuffleMapTask").run(3, 3300, 3400)
+        return found if end is None else found.job_end(1, end)
+
+    whole = read(log(3401))
+    assert [query.dag.stage_ids for query in whole.queries] == [(0, 1), (2, 3)]
+    assert [query.edges.tolist() for query in whole.queries] == [[[0, 1]], [[0, 1]]]
+    assert whole.report.lines() == ["1 restored jobs"]
+    cut = read(log(None))
+    assert [query.dag.stage_ids for query in cut.queries] == [(0, 1)]
+    [line] = cut.report.lines()
+    assert line.endswith(
+        "2 stages with 5 tasks left out: the start of their jobs is not in the log (Spark drops events under load)"
+    )
+    # Of a stage without any event of its own, only its tasks are known.
+    unknown = log(None)
+    unknown.events = [event for event in unknown.events if event.get("Stage Info", {}).get("Stage ID") not in (2, 3)]
+    assert "2 stages with 5 tasks left out" in read(unknown).report.lines()[0]
+    # A skipped stage is no work.
+    assert read(small_log().job(1, [stage_info(2, 3)], at=3000).job_end(1, 3100)).report.lines() == []
+
+
+def test_failures_count_by_query(read):
+    """Query 0 succeeds after one failure of its own, a fetch failure, a lost and a killed attempt; query 1 fails."""
+    log = LogBuilder().executor("0").sql(0, 1900).job(0, [stage_info(0, 2)], at=2000, sql=0).submit(0, 2000)
+    reasons = ("ExceptionFailure", "FetchFailed", "ExecutorLostFailure", "TaskKilled", "TaskCommitDenied", "Success")
+    for attempt, reason in enumerate(reasons):
+        log.task(0, 0, "0", 2000 + 10 * attempt, 2010 + 10 * attempt, reason=reason, attempt=attempt)
+    log.task(0, 1, "0", 2100, 2110).complete(0, 2110).job_end(0, 2110).sql_end(0, 2200)
+    log.sql(1, 2900).job(1, [stage_info(1, 1)], at=3000, sql=1).submit(1, 3000)
+    for attempt in range(4):
+        log.task(1, 0, "0", 3000 + 10 * attempt, 3010 + 10 * attempt, reason="ExceptionFailure", attempt=attempt)
+    log.complete(1, 3100, failure="boom").job_end(1, 3100, "JobFailed").sql_end(1, 3200, error="boom")
+    found = read(log.end())
+    [query], report = found.queries, found.report
+    assert (query.num_runs, query.num_failures) == (3, 1)
+    assert (report.failed_tasks, report.fetch_failures, report.lost_tasks, report.killed_tasks) == (5, 1, 1, 2)
+    assert measure_imperfections([], [found])[0].task_failures == pytest.approx(1 / 3)
+
+
+def test_executors_that_leave_at_the_end_are_not_lost(read):
+    log = small_log().executor("1").remove("1", 8999, "worker lost").remove("0", 9000, "worker lost")
+    assert [each.lost for each in read(log).executors] == [False, True]
 
 
 @cases(

@@ -310,7 +310,7 @@ def test_numbers_of_tasks_differ_and_tasks_that_ended_once_are_left_out():
 
 
 def failing(tmp_path, **options):
-    """Return an application: executor 0 lives 8 s, 1 is lost after 2 s; two of five attempts fail, one is killed."""
+    """Return an application: executor 0 lives 8 s, 1 is lost after 2 s; one of three attempts fails by itself."""
     log = LogBuilder().executor("0").executor("1", at=2000).remove("1", 4000, "worker lost").remove("7", 4000, "lost")
     log.job(0, [stage_info(0, 2)], at=2000).submit(0, 2000)
     for number, reason in enumerate(("ExceptionFailure", "FetchFailed", "TaskKilled", "Success")):
@@ -321,8 +321,8 @@ def failing(tmp_path, **options):
 
 def test_failures_are_counted(tmp_path):
     found = failing(tmp_path)
-    assert found.workload.imperfections == Imperfections(task_failures=0.4, executor_lifetime_s=10.0)
-    said = "2 of 5 runs of tasks failed, 1 executors were lost in 0.00278 executor hours"
+    assert found.workload.imperfections == Imperfections(task_failures=1 / 3, executor_lifetime_s=10.0)
+    said = "1 of 3 runs of tasks failed, 1 executors were lost in 0.00278 executor hours"
     assert found.variation == (NO_RUNS, said)
 
 

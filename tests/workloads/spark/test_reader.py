@@ -5,10 +5,13 @@ from typing import Any
 
 import pytest
 
+from tests.cases import cases
 from tests.workloads.spark.logs import SQL, LogBuilder, small_log, stage_info
 from workloads.job import MOST_TASKS
 from workloads.spark import reader
 from workloads.spark.reader import EventTables, TaskOutcome
+
+UUID, OTHER = "66d0efdc-7c75-4203-bae3-8cbb009a6ac8", "899f1edd-0147-43f8-b04e-493f4f2ba986"
 
 
 def tables(log: LogBuilder) -> EventTables:
@@ -46,13 +49,22 @@ def test_tasks_end_and_tell_what_they_took():
     with pytest.raises(ValueError, match="Finish Time: it is before the Launch Time"):
         tables(log.task(0, 0, "0", 2000, 1999))
     log = LogBuilder().executor("0").job(0, [stage_info(0, 1)], at=2000)
-    for reason in ("Success", "TaskKilled", "ExceptionFailure", "Resubmitted", "FetchFailed"):
+    outcomes = {
+        "Success": TaskOutcome.SUCCESS,
+        "TaskKilled": TaskOutcome.KILLED,
+        "TaskCommitDenied": TaskOutcome.KILLED,
+        "ExceptionFailure": TaskOutcome.FAILED,
+        "UnknownReason": TaskOutcome.FAILED,
+        "FetchFailed": TaskOutcome.FETCH_FAILED,
+        "ExecutorLostFailure": TaskOutcome.LOST,
+        "TaskResultLost": TaskOutcome.LOST,
+    }
+    for reason in (*outcomes, "Resubmitted"):
         log.task(0, 0, "0", 2000, 2100, reason=reason)
     found = tables(log)
-    S, F, K = TaskOutcome
-    assert found.task_runs()["outcome"].tolist() == [S, K, F, F]
+    assert found.task_runs()["outcome"].tolist() == list(outcomes.values())
     assert found.tally == {
-        "started_tasks": 4, "ended_tasks": 4, "resubmitted_tasks": 1, "speculative_tasks": 0, "retried_tasks": 0,
+        "started_tasks": 8, "ended_tasks": 8, "resubmitted_tasks": 1, "speculative_tasks": 0, "retried_tasks": 0,
     }  # fmt: skip
     log = LogBuilder().executor("0").job(0, [stage_info(0, 1)], at=2000).task(0, 3, "0", 2000, 2100)
     info = last(log, "TaskEnd")
@@ -137,15 +149,22 @@ def test_executors_are_numbered_as_they_are_met():
 
 
 def test_jobs_and_executions():
-    log = LogBuilder().job(4, [stage_info(3, 1), stage_info(1, 1)], at=2000, **{"spark.jobGroup.id": "g"})
+    infos = [stage_info(3, 1) | {"Stage Name": "count at a.py:3"}, stage_info(1, 1) | {"Stage Name": "map at a.py:1"}]
+    named = {"spark.jobGroup.id": "g", "spark.job.description": "d", "spark.scheduler.pool": "p"}
+    log = LogBuilder().job(4, infos, at=2000, **named)
     log.job(5, [], at=2100, **{"spark.sql.execution.id": "7", "spark.sql.execution.root.id": "6"})
     log.job_end(4, 2500, "JobFailed").job_end(9, 2600)
-    last(log, "JobStart")["Properties"]["spark.scheduler.pool"] = "p"
     found = tables(log).jobs
     assert list(found) == [4, 5]
-    assert (found[4].name, found[4].stage_ids, found[4].execution, found[4].pool) == ("g", (1, 3), None, "")
+    assert (found[4].description, found[4].group, found[4].pool, found[4].call_site) == (
+        "d",
+        "g",
+        "p",
+        "count at a.py:3",
+    )
+    assert (found[4].stage_ids, found[4].execution) == ((1, 3), None)
     assert (found[4].submitted_ms, found[4].ended_ms, found[4].failed) == (2000.0, 2500.0, True)
-    assert (found[5].execution, found[5].pool, found[5].failed) == (6, "p", False)
+    assert (found[5].execution, found[5].description, found[5].call_site, found[5].failed) == (6, "", "", False)
     assert math.isnan(found[5].ended_ms)
     last(log, "JobStart")["Properties"] = None
     assert tables(log).jobs[5].execution is None
@@ -160,6 +179,105 @@ def test_jobs_and_executions():
     log.events.append(nameless)
     execution = tables(log).executions[5]
     assert (execution.description, execution.plan, execution.failed) == ("", (), False)
+
+
+def test_nested_executions_belong_to_their_root():
+    """The root is known from the execution's start or from the properties of its jobs; 4 names a cycle."""
+    log = LogBuilder().sql(5, 1900).sql(7, 1950).sql(8, 1960).sql(3, 1970).sql(4, 1980)
+    starts = [event for event in log.events if event["Event"] == SQL + "Start"]
+    for start, root in zip(starts, (5, 5, 7, 4, 3), strict=True):
+        start["rootExecutionId"] = root
+    log.job(0, [], at=2000, **{"spark.sql.execution.id": "9", "spark.sql.execution.root.id": "8"})
+    found = tables(log)
+    assert [found.root_of(number) for number in (5, 7, 8, 9, 10)] == [5, 5, 5, 5, 10]
+    assert {found.root_of(3), found.root_of(4)} <= {3, 4}
+    assert list(found.executions) == [5]
+
+
+@cases(
+    "description, group, expected",
+    ("nightly", "reports", "reports"),
+    ("broadcast exchange (runId r-1)", "r-1", ""),  # Spark 3.0 to 3.4
+    ("broadcast exchange (runId r-1)", "reports", "reports"),  # Spark 3.5
+    (f"orders\nid = {UUID}\nrunId = {OTHER}\nbatch = 7", OTHER, "orders"),
+    (f"id = {UUID}<br/>runId = {OTHER}<br/>batch = init", OTHER, f"stream {UUID}"),
+    ("", OTHER, OTHER),
+)  # fmt: skip
+def test_groups_that_spark_sets_are_no_groups_of_the_application(description, group, expected):
+    named = {"spark.job.description": description, "spark.jobGroup.id": group}
+    assert tables(LogBuilder().job(0, [], at=2000, **named)).jobs[0].group == expected
+
+
+def test_the_first_removal_of_an_executor_counts():
+    """Standalone: the driver gives an executor up, and later learns how the process ended."""
+    log = LogBuilder().executor("0").executor("1")
+    log.remove("0", 3000, "Executor killed by driver.").remove("0", 3100, "Command exited with code 143")
+    log.remove("1", 4000, "Executor heartbeat timed out after 130 s").remove("1", 4100, "Command exited with code 0")
+    found = tables(log).executors
+    assert [(each.removed_ms, each.lost) for each in found.values()] == [(3000.0, False), (4000.0, True)]
+
+
+def restored(log: LogBuilder, *, keep: int = 1) -> tuple[EventTables, int]:
+    """Return tables of a log without its starts of jobs, except for the first ones, and the number of restored jobs."""
+    dropped = [event for event in log.events if event["Event"].endswith("JobStart")][keep:]
+    log.events = [event for event in log.events if event not in dropped]
+    found = tables(log)
+    return found, found.restore_jobs()
+
+
+def overlapping() -> LogBuilder:
+    """Return a log of three jobs; the second and third run at once, and end in reverse order."""
+    log = LogBuilder().executor("0", cores=4).job(0, [stage_info(0, 1)], at=2000).run(0, 2000, 2100).job_end(0, 2100)
+    names = {"spark.job.description": "report", "spark.jobGroup.id": "g", "spark.scheduler.pool": "p"}
+    infos = [stage_info(stage, 2, parents) for stage, parents in ((1, ()), (2, (1,)), (3, ()), (4, (3,)))]
+    log.job(1, infos[:2], at=3000, sql=7, **names).job(2, infos[2:], at=3010)
+    log.submit(1, 3000).submit(3, 3010)
+    properties = names | {"spark.sql.execution.id": "7"}
+    log.events[-2]["Properties"] = properties
+    for stage, end in ((1, 3100), (3, 3200), (4, 3300), (2, 3400)):
+        if stage in (2, 4):
+            log.submit(stage, end - 50)
+            log.events[-1]["Properties"] = properties if stage == 2 else {}
+        for task in range(2):
+            log.task(stage, task, "0", end - 50, end, kind="ShuffleMapTask" if stage in (1, 3) else "ResultTask")
+        log.complete(stage, end)
+        if stage in (2, 4):
+            log.job_end(1 if stage == 2 else 2, end + 3)
+    return log.end()
+
+
+def test_jobs_without_a_start_are_restored():
+    found, count = restored(overlapping())
+    assert count == 2
+    jobs = found.jobs
+    assert {number: job.stage_ids for number, job in jobs.items()} == {0: (0,), 1: (1, 2), 2: (3, 4)}
+    assert [(job.submitted_ms, job.ended_ms) for job in jobs.values()] == [(2000, 2100), (3010, 3303), (3000, 3403)]
+    assert (jobs[1].execution, jobs[1].description, jobs[1].group, jobs[1].pool) == (7, "report", "g", "p")
+    assert (jobs[2].execution, jobs[2].description) == (None, "")
+    assert restored(overlapping(), keep=3)[1] == 0
+    # Spark has dropped the submission, too; the completion repeats its time.
+    log = LogBuilder().executor("0").job(0, [stage_info(0, 1)], at=2000).run(0, 2000, 2100).job_end(0, 2100)
+    last(log, "StageCompleted")["Stage Info"]["Submission Time"] = 2000
+    log.events = [event for event in log.events if not event["Event"].endswith("StageSubmitted")]
+    assert restored(log, keep=0)[0].jobs[0].submitted_ms == 2000.0
+
+
+def test_jobs_of_which_too_little_is_known_are_not_restored():
+    log = overlapping()
+    log.events = [event for event in log.events if not event["Event"].endswith("JobEnd")]
+    assert restored(log)[1] == 0
+    failed = overlapping()
+    for event in failed.events:
+        if event["Event"].endswith("JobEnd"):
+            event["Job Result"] = {"Result": "JobFailed"}
+    assert restored(failed)[1] == 0
+    late = overlapping()
+    for event in late.events:
+        if event["Event"].endswith("JobEnd"):
+            event["Completion Time"] += 5000
+    assert restored(late)[1] == 0
+    open_stage = LogBuilder().job(0, [stage_info(0, 1)], at=2000).submit(0, 2000).job_end(0, 2100)
+    assert restored(open_stage, keep=0)[1] == 0
 
 
 def test_long_names_of_operators_are_cut(monkeypatch):
