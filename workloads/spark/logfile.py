@@ -10,6 +10,7 @@ import zipfile
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path, PurePosixPath
 from typing import Any, BinaryIO
 
@@ -92,10 +93,11 @@ class LogFile:
     path: Path
     member: str = ""
 
-    @property
+    @cached_property
     def shown(self) -> Path:
         """The path for messages; that of a member continues the path of its archive."""
-        return self.path / "".join(char if char.isprintable() else "?" for char in self.member.lstrip("/"))
+        member = self.member.lstrip("/")
+        return self.path / "".join(char if char.isprintable() else "?" for char in member) if member else self.path
 
     @property
     def name(self) -> str:
@@ -299,9 +301,9 @@ def events(log: EventLog, wanted: frozenset[str], problems: Problems) -> Iterato
     for gap in log.gaps:
         problems.report(f"{log.path}: {gap}")
     for file in log.files:
-        is_first = file is log.files[0]
+        shown, is_first = str(file), file is log.files[0]
         for number, line in _lines(file, problems, may_be_empty=not is_first):
-            place = f"{file}:{number}"
+            place = f"{shown}:{number}"
             try:
                 yield place, *_parse(line, wanted)
             except (ValueError, RecursionError):
