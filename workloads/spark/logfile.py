@@ -300,14 +300,16 @@ def events(log: EventLog, wanted: frozenset[str], problems: Problems) -> Iterato
     """
     for gap in log.gaps:
         problems.report(f"{log.path}: {gap}")
+    is_log = False
     for file in log.files:
-        shown, is_first = str(file), file is log.files[0]
-        for number, line in _lines(file, problems, may_be_empty=not is_first):
+        shown = str(file)
+        for number, line in _lines(file, problems, may_be_empty=len(log.files) > 1):
             place = f"{shown}:{number}"
             try:
                 yield place, *_parse(line, wanted)
+                is_log = True
             except (ValueError, RecursionError):
-                if number == 1 and is_first:
+                if not is_log:
                     raise UnusableLogError(place, NO_LOG, ' (expected {"Event":...})') from None
                 report = problems.report if line.endswith(b"\n") or len(line) >= MAX_LINE else problems.note
                 report(f"{place}: {_describe_bad(line)}")

@@ -473,6 +473,7 @@ NO_EVENT = 'log:1: not a Spark event log (expected {"Event":...})'
 
 @cases(
     "content, said",
+    (b"\n \nhello\n", NO_EVENT.replace(":1:", ":3:")),
     *((text, NO_EVENT) for text in (b"hello\nworld\n", b"\x00\x01\x02", b'{"a": 1}\n', b"[1]\n", b"x" * 9999)),
     (b'{"Event":"click"}\n', "log: not a Spark event log (no SparkListenerApplicationStart)"),
     (b"", "log:1: the file is empty, not a Spark event log"),
