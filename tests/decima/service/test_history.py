@@ -130,6 +130,13 @@ def test_stages_are_matched_and_profiles_kept() -> None:
     assert at(9, 300.0).profile.stages[0].durations.mean_ms == pytest.approx(300.0, rel=0.13)
 
 
+def test_a_job_that_is_gone_is_forgotten() -> None:
+    jobs = LiveJobs(History(), itertools.count(), itertools.count())
+    a, b = a_job("a", *chain(4, 2)), a_job("b", *chain(4, 2))
+    numbers = [[job.number for job in jobs.update(a_state(1, *live))] for live in ((a, b), (b,), (b, a))]
+    assert numbers == [[0, 1], [1], [1, 2]]
+
+
 def test_profiles_of_skipped_and_like_jobs() -> None:
     skipped = a_stage(9, "done", 200)
     assert is_skipped(skipped)

@@ -342,6 +342,23 @@ def test_a_log_is_summarised() -> None:
     assert json.loads(summary_report(lines(), 300.0).json)["late"] == 0
 
 
+def test_a_job_that_is_gone_is_not_the_first_of_fifo() -> None:
+    """Job a is cancelled, so that serving job b first is then what FIFO would do."""
+    a, b = (a_job(name, a_stage(place), submitted_time_ms=10.0 * place) for place, name in enumerate("ab"))
+    chosen = (Chosen(job="b", stage=1, limit=1, executors=1),)
+    asked = (
+        Question(driver=1, seq=1, time_ms=0.0, executors=executors(2), jobs=(a, b)),
+        Question(driver=1, seq=2, time_ms=1000.0, gone=("a",)),
+    )
+    answers = (
+        Answered(driver=1, choices=chosen, answer=Answer(seq=each.seq or 0), took_ms=1.0, policy_ms=1.0)
+        for each in asked
+    )
+    pairs = [line for pair in zip(asked, answers, strict=True) for line in pair]
+    found = json.loads(summary_report([*lines()[:2], *pairs], 200.0).json)
+    assert (found["decided"], found["unlike_fifo"]) == (2, 1)
+
+
 def test_the_jobs_of_a_log_are_a_workload(tmp_path: Path) -> None:
     logged(tmp_path / "log.jsonl")
     found, left_out = live_workload(replayed(read_log(tmp_path / "log.jsonl")), "mine")
